@@ -1,0 +1,48 @@
+# forkd. `make help` lists what there is.
+
+GO      ?= go
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+N       ?= 100
+LINTER  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+
+# No C library is linked: the programs run in any guest and in the machine.
+export CGO_ENABLED = 0
+
+.DEFAULT_GOAL := help
+.PHONY: help deps build fixtures test quick lint demo bench clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+deps: ## install the Debian packages that are missing (packaging/debian/packages.txt)
+	@scripts/deps.sh
+
+build: ## build bin/forkd, bin/forkd-agent and bin/forkd-vmm
+	@mkdir -p bin
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+fixtures: deps build ## build the kernels and images that KVM tests boot
+	$(GO) run ./test/fixtures
+
+test: deps build fixtures ## everything: vet, tests, KVM tests in the machine (or on this host), fuzz targets briefly
+	$(GO) run ./test/runner
+
+quick: ## vet and the tests that need nothing
+	$(GO) vet ./...
+	$(GO) test ./...
+
+lint: ## gofmt and staticcheck (the rules between packages are tests: test/arch)
+	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)); \
+	if [ -n "$$unformatted" ]; then echo "not formatted:"; echo "$$unformatted"; exit 1; fi
+	$(GO) run $(LINTER) ./...
+
+demo: deps build ## from nothing to N warm forks, with a table of times (N=100)
+	@bin/forkd demo -n $(N) || { bin/forkd machine status --json | grep -q '"state": "stopped"' && \
+	echo 'the machine died under the demo (docs/machine.md, "emulated SVM"); once more' && bin/forkd demo -n $(N); }
+
+bench: deps build ## fork N children and measure against the bare ioctls (N=100)
+	bin/forkd bench fork pyagent -n $(N) --json
+
+clean: ## remove what was built here; machines and images stay (forkd machine rm)
+	rm -rf bin .cache

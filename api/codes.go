@@ -1,0 +1,112 @@
+package api
+
+import "net/http"
+
+// Code is the stable identifier of a kind of error: programs branch on it, not
+// on the text.
+type Code string
+
+const (
+	CodeInternal      Code = "internal"
+	CodeInvalid       Code = "invalid_request"
+	CodeUnauthorized  Code = "unauthorized"
+	CodeForbidden     Code = "forbidden"
+	CodeNotFound      Code = "not_found"
+	CodeMethod        Code = "method_not_allowed"
+	CodeConflict      Code = "conflict"
+	CodeTooLarge      Code = "too_large"
+	CodeMediaType     Code = "unsupported_media_type"
+	CodeNotRestorable Code = "not_restorable"
+	CodeBootFailed    Code = "boot_failed"
+	CodeGuestGone     Code = "guest_gone"
+	CodeTimeout       Code = "timeout"
+	CodeNoSpace       Code = "no_space"
+	CodeNoMemory      Code = "no_memory"
+	CodeClosing       Code = "closing"
+	CodeUnsupported   Code = "unsupported"
+
+	// CodeUnreachable is the client's own: no daemon answered.
+	CodeUnreachable Code = "unreachable"
+	// CodePartial is the CLI's own: some children of a fork failed.
+	CodePartial Code = "partial"
+)
+
+// CodeRow is what one code means to HTTP and to the command line.
+type CodeRow struct {
+	Code    Code
+	Status  int // of the HTTP response; 0 for codes that no response carries
+	Exit    int // of the CLI
+	Meaning string
+}
+
+// Codes is the one table from error codes to HTTP status and exit code. It is
+// a function so that nobody can change it.
+func Codes() []CodeRow {
+	return []CodeRow{
+		{CodeInternal, http.StatusInternalServerError, 1, "something in the daemon went wrong; its log says what"},
+		{CodeInvalid, http.StatusBadRequest, 2, "the request itself is wrong"},
+		{CodeNotFound, http.StatusNotFound, 3, "no snapshot, sandbox or image has that name"},
+		{CodeConflict, http.StatusConflict, 4, "the name is taken, or the object's state forbids it"},
+		{CodeNotRestorable, http.StatusConflict, 5, "a snapshot's files are damaged, missing, or made for another CPU or format"},
+		{CodeBootFailed, http.StatusInternalServerError, 6, "the guest did not get ready; the text ends with its console's last lines"},
+		{CodeGuestGone, http.StatusBadGateway, 7, "the sandbox's VM has ended or does not answer"},
+		{CodeTimeout, http.StatusGatewayTimeout, 8, "the guest did not answer in time"},
+		{CodeNoSpace, http.StatusInsufficientStorage, 9, "the store's file system is full"},
+		{CodeNoMemory, http.StatusServiceUnavailable, 9, "the host lacks memory for another sandbox"},
+		{CodeUnauthorized, http.StatusUnauthorized, 10, "the token is missing or wrong"},
+		{CodeForbidden, http.StatusForbidden, 10, "the request came from a web page"},
+		{CodeUnreachable, 0, 10, "no daemon answers"},
+		{CodeClosing, http.StatusServiceUnavailable, 10, "the daemon is shutting down"},
+		{CodePartial, 0, 11, "some of the children could not be forked"},
+		{CodeMethod, http.StatusMethodNotAllowed, 1, "the path exists, the method does not"},
+		{CodeTooLarge, http.StatusRequestEntityTooLarge, 2, "the request's body is over the limit"},
+		{CodeMediaType, http.StatusUnsupportedMediaType, 2, "the body is of a type the route does not read"},
+		{CodeUnsupported, http.StatusNotImplemented, 1, "this daemon or host cannot do that"},
+	}
+}
+
+func (c Code) row() CodeRow {
+	rows := Codes()
+	for _, r := range rows {
+		if r.Code == c {
+			return r
+		}
+	}
+	return rows[0]
+}
+
+// Status is the HTTP status that carries the code.
+func (c Code) Status() int {
+	if s := c.row().Status; s != 0 {
+		return s
+	}
+	return http.StatusInternalServerError
+}
+
+// Exit is the CLI's exit code for the code.
+func (c Code) Exit() int { return c.row().Exit }
+
+// CodeOf guesses the code of a response that carried none, such as a proxy's.
+func CodeOf(status int) Code {
+	for _, r := range Codes() {
+		if r.Status == status {
+			return r.Code
+		}
+	}
+	if status >= 400 && status < 500 {
+		return CodeInvalid
+	}
+	return CodeInternal
+}
+
+// Error is the body of every response with a 4xx or 5xx status.
+type Error struct {
+	// Message is original; the others are ours.
+	Message string `json:"error" doc:"What happened, to which object, for people"`
+	Code    Code   `json:"code" doc:"Stable identifier of the kind of error, for programs"`
+	Hint    string `json:"hint,omitempty" doc:"What to do about it"`
+}
+
+// HeaderError carries the code of an error that the daemon itself reports. On
+// the agent route it tells them from what the guest's agent answers.
+const HeaderError = "Forkd-Error"

@@ -1,0 +1,66 @@
+package api
+
+// PingResponse is the body of POST /v1/sandboxes/{id}/ping.
+type PingResponse struct {
+	Pong         bool    `json:"pong" doc:"Always true"`
+	PID          int     `json:"pid" doc:"Process of the agent in the guest"`
+	NumpyVersion *string `json:"numpy_version,omitempty" doc:"Version of numpy in the warmed interpreter, if imported"`
+	UptimeMS     float64 `json:"uptime_ms" doc:"Time since the guest's boot"`
+}
+
+// ExecRequest is the body of POST /v1/sandboxes/{id}/exec: run a program to
+// its end and collect its output. Streams and terminals go over the agent
+// route instead.
+type ExecRequest struct {
+	// Original.
+	Args        []string `json:"args" doc:"Program and its arguments" minItems:"1" maxItems:"4096"`
+	TimeoutSecs float64  `json:"timeout_secs,omitempty" doc:"Limit, at which the whole process tree is killed; 0 means the daemon's default" minimum:"0" maximum:"86400"`
+
+	// Ours.
+	Env   map[string]string `json:"env,omitempty" doc:"Added to the environment"`
+	Cwd   string            `json:"cwd,omitempty" doc:"Working directory" maxLength:"4096"`
+	User  string            `json:"user,omitempty" doc:"User to run as; empty means the image's" maxLength:"256"`
+	Stdin *string           `json:"stdin,omitempty" doc:"Standard input; absent means none"`
+}
+
+// ExecResponse is what a program left behind.
+type ExecResponse struct {
+	// Original.
+	Stdout   string `json:"stdout" doc:"Its standard output; bytes that are no UTF-8 are replaced"`
+	Stderr   string `json:"stderr" doc:"Its standard error; bytes that are no UTF-8 are replaced"`
+	ExitCode int    `json:"exit_code" doc:"Its exit code, 128+n if signal n ended it, 124 if the limit did"`
+
+	// Ours.
+	TimedOut     bool   `json:"timed_out,omitempty" doc:"The limit ended it"`
+	DroppedBytes int64  `json:"dropped_bytes,omitempty" doc:"Output beyond what is kept"`
+	StdoutRaw    []byte `json:"stdout_base64,omitempty" doc:"Standard output, if it is not UTF-8"`
+	StderrRaw    []byte `json:"stderr_base64,omitempty" doc:"Standard error, if it is not UTF-8"`
+}
+
+// EvalRequest is the body of POST /v1/sandboxes/{id}/eval.
+type EvalRequest struct {
+	// Original.
+	Code string `json:"code" doc:"Code to run; the value of its last expression is the result"`
+
+	// Ours.
+	Language    string  `json:"language,omitempty" doc:"Interpreter; empty means python" maxLength:"64"`
+	TimeoutSecs float64 `json:"timeout_secs,omitempty" doc:"Limit; 0 means the daemon's default" minimum:"0" maximum:"86400"`
+}
+
+// EvalResponse is what the warmed interpreter answered. An exception in the
+// code is an answer, not an error of the request.
+type EvalResponse struct {
+	// Original.
+	Result   *string `json:"result" doc:"repr of the last expression, null for none"`
+	Error    *string `json:"error" doc:"Traceback, null on success"`
+	ExitCode int     `json:"exit_code" doc:"0, or 1 after an exception"`
+
+	// Ours.
+	Stdout string `json:"stdout,omitempty" doc:"What the code printed"`
+	Stderr string `json:"stderr,omitempty" doc:"What the code printed to standard error"`
+}
+
+// HeaderAgentUser names the guest's user for a request on the agent route. The
+// agent takes it as basic authentication, but there Authorization is the
+// daemon's.
+const HeaderAgentUser = "Forkd-Agent-User"

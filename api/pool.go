@@ -1,0 +1,16 @@
+package api
+
+// Pool tells how many shells stand ready for a snapshot.
+type Pool struct {
+	Tag       string `json:"tag" doc:"Snapshot that forks into them"`
+	MemoryMiB int    `json:"memory_mib" doc:"Guest memory of the shells"`
+	VCPUs     int    `json:"vcpus" doc:"Virtual CPUs of the shells"`
+	Disks     int    `json:"disks" doc:"Disks of the shells"`
+	Size      int    `json:"size" doc:"Number of shells to keep ready"`
+	Ready     int    `json:"ready" doc:"Number ready now; tags of equal shape share theirs"`
+}
+
+// SetPoolRequest is the body of PUT /v1/snapshots/{tag}/pool.
+type SetPoolRequest struct {
+	Size int `json:"size" doc:"Number of shells to keep ready for the snapshot's shape" minimum:"0" maximum:"1000"`
+}

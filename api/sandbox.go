@@ -1,0 +1,71 @@
+package api
+
+// CreateSandboxesRequest is the body of POST /v1/sandboxes: fork N children.
+type CreateSandboxesRequest struct {
+	// Original.
+	SnapshotTag    string `json:"snapshot_tag" doc:"Snapshot to fork" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
+	N              *int   `json:"n,omitempty" doc:"Number of children" minimum:"1" maximum:"1000" default:"1"`
+	PerChildNetns  bool   `json:"per_child_netns,omitempty" doc:"Accepted: a sandbox has no network yet"`
+	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" doc:"Bound of the host memory of each child" minimum:"0"`
+	LiveFork       bool   `json:"live_fork,omitempty" doc:"Accepted and not needed"`
+	Prewarm        bool   `json:"prewarm,omitempty" doc:"Accepted and not needed"`
+	Hugepages      bool   `json:"hugepages,omitempty" doc:"Accepted and not needed"`
+
+	// Ours.
+	Env map[string]string `json:"env,omitempty" doc:"Added to the environment of every process started in the children"`
+}
+
+// SandboxStatus is a sandbox's state.
+type SandboxStatus string
+
+const (
+	SandboxRunning SandboxStatus = "running"
+	SandboxFailed  SandboxStatus = "failed"
+)
+
+// SandboxInfo describes one sandbox. In the answer to a fork an entry may
+// stand for a child that could not be made: its status is failed, its id is
+// empty, and error and code say why.
+type SandboxInfo struct {
+	// Original.
+	ID             string  `json:"id" doc:"Name of the sandbox, sb-<hex>-<nnnn>"`
+	SnapshotTag    string  `json:"snapshot_tag" doc:"Snapshot it was forked from"`
+	Netns          *string `json:"netns" doc:"Network namespace, null for none"`
+	GuestAddr      string  `json:"guest_addr" doc:"Address of the guest; empty: it has no network"`
+	CreatedAtUnix  int64   `json:"created_at_unix" doc:"When it was forked, in seconds since 1970"`
+	PID            *int    `json:"pid" doc:"Process of its VM on the daemon's host, null when it has ended"`
+	MemoryLimitMiB *int    `json:"memory_limit_mib" doc:"Bound of its host memory, null for none"`
+
+	// Ours.
+	Status    SandboxStatus   `json:"status" doc:"running or failed" enum:"running,failed"`
+	Reason    string          `json:"reason,omitempty" doc:"How its VM ended, if failed"`
+	Index     int             `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
+	Hostname  string          `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
+	MemoryMiB int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
+	VCPUs     int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
+	Timings   *SandboxTimings `json:"timings,omitempty" doc:"How long its fork took"`
+	Error     string          `json:"error,omitempty" doc:"Why this child could not be forked"`
+	Code      Code            `json:"code,omitempty" doc:"Kind of that error"`
+}
+
+// SandboxTimings are measured from the arrival of the fork's request.
+type SandboxTimings struct {
+	ResumedMS float64 `json:"resumed_ms" doc:"Until its virtual CPUs ran"`
+	ReadyMS   float64 `json:"ready_ms" doc:"Until its agent confirmed the new identity"`
+}
+
+// Headers of the answer to a fork. They tell about the whole, since the body
+// is a plain list for the sake of the original's clients.
+const (
+	HeaderPoolReady   = "Forkd-Pool-Ready"      // shells that stood ready when the request arrived
+	HeaderResumedWall = "Forkd-Resumed-Wall-Us" // request to the last child's vCPUs running, in microseconds
+	HeaderReadyWall   = "Forkd-Ready-Wall-Us"   // request to the last child's confirmed identity
+)
+
+// MemoryUse is the body of GET /v1/sandboxes/{id}/memory, as the kernel
+// accounts for it.
+type MemoryUse struct {
+	VMMAnonKiB    int64 `json:"vmm_anon_kib" doc:"Anonymous memory of the VMM process without guest memory"`
+	GuestDirtyKiB int64 `json:"guest_dirty_kib" doc:"Guest pages of its own"`
+	PSSKiB        int64 `json:"pss_kib" doc:"Proportional set size of the process"`
+}

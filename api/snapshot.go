@@ -1,0 +1,107 @@
+package api
+
+// CreateSnapshotRequest is the body of POST /v1/snapshots. Either Image, or
+// Kernel and Rootfs, name what is booted.
+type CreateSnapshotRequest struct {
+	Tag string `json:"tag" doc:"Name of the snapshot" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
+
+	// Original.
+	Kernel       string  `json:"kernel,omitempty" doc:"Path of a kernel on the daemon's host" maxLength:"4096"`
+	Rootfs       string  `json:"rootfs,omitempty" doc:"Path of a root image on the daemon's host" maxLength:"4096"`
+	RW           bool    `json:"rw,omitempty" doc:"Accepted and not needed: every sandbox writes to its own layer"`
+	Tap          *string `json:"tap,omitempty" doc:"Accepted and not needed"`
+	BootWaitSecs int     `json:"boot_wait_secs,omitempty" doc:"Limit for the guest to get ready; 0 means the daemon's default" minimum:"0" maximum:"60"`
+
+	// Ours.
+	Image     string `json:"image,omitempty" doc:"Name of a built image" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
+	MemoryMiB int    `json:"memory_mib,omitempty" doc:"Memory of the guest; 0 means what the image's recipe says" minimum:"0" maximum:"524288"`
+	VCPUs     int    `json:"vcpus,omitempty" doc:"Virtual CPUs; 0 means what the image's recipe says" minimum:"0" maximum:"8"`
+	Warm      string `json:"warm,omitempty" doc:"Python code to run in the warmed interpreter after the recipe's own warm-up" maxLength:"1048576"`
+}
+
+// SnapshotStatus is how far a snapshot is.
+type SnapshotStatus string
+
+const (
+	SnapshotWriting SnapshotStatus = "writing"
+	SnapshotReady   SnapshotStatus = "ready"
+	SnapshotFailed  SnapshotStatus = "failed"
+)
+
+// SnapshotInfo describes a snapshot.
+type SnapshotInfo struct {
+	// Original.
+	Tag           string         `json:"tag" doc:"Name of the snapshot"`
+	Dir           string         `json:"dir" doc:"Directory on the daemon's host that holds it"`
+	CreatedAtUnix int64          `json:"created_at_unix" doc:"When it was made, in seconds since 1970"`
+	BranchedFrom  *string        `json:"branched_from,omitempty" doc:"Sandbox it was branched from"`
+	PauseMS       *float64       `json:"pause_ms,omitempty" doc:"How long the source stood still for it"`
+	Status        SnapshotStatus `json:"status" doc:"writing, ready or failed" enum:"writing,ready,failed"`
+	Bootable      bool           `json:"bootable" doc:"Whether it can be forked from"`
+	Warning       *string        `json:"warning,omitempty" doc:"Something a person should know"`
+
+	// Ours.
+	Image       string   `json:"image,omitempty" doc:"Image it was made of"`
+	ImageDigest string   `json:"image_digest,omitempty" doc:"Digest of that image"`
+	MemoryMiB   int      `json:"memory_mib,omitempty" doc:"Memory of its children"`
+	VCPUs       int      `json:"vcpus,omitempty" doc:"Virtual CPUs of its children"`
+	SizeBytes   int64    `json:"size_bytes,omitempty" doc:"Bytes its memory and state take on the disk"`
+	Languages   []string `json:"languages,omitempty" doc:"Interpreters that are warm in it"`
+	Timings     Timings  `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
+}
+
+// Timings are milliseconds by the name of a step.
+type Timings map[string]float64
+
+// SnapshotDetail is the body of GET /v1/snapshots/{tag}/info.
+type SnapshotDetail struct {
+	SnapshotInfo
+
+	// Original.
+	MemoryLogicalBytes  int64    `json:"memory_logical_bytes" doc:"Memory of a child"`
+	MemoryPhysicalBytes int64    `json:"memory_physical_bytes" doc:"Bytes its memory takes on the disk"`
+	VMStateBytes        int64    `json:"vmstate_bytes" doc:"Bytes of device and CPU state"`
+	ParentTag           *string  `json:"parent_tag,omitempty" doc:"Snapshot it is a diff of"`
+	ParentContentHash   *string  `json:"parent_content_hash,omitempty" doc:"Digest of that snapshot when this one was made"`
+	ChainDepth          int      `json:"chain_depth" doc:"Number of ancestors"`
+	Ancestors           []string `json:"ancestors" doc:"Tags it is built on, root first" nullable:"false"`
+	Dependents          []string `json:"dependents" doc:"Tags that are built on it" nullable:"false"`
+
+	// Ours.
+	KernelVersion string   `json:"kernel_version,omitempty" doc:"Kernel of the guest"`
+	Cmdline       string   `json:"cmdline,omitempty" doc:"Kernel command line of the guest"`
+	ContentHash   string   `json:"content_hash,omitempty" doc:"Digest of its manifest"`
+	DigestsReady  bool     `json:"digests_ready" doc:"Whether the digests of its contents are computed; they are made in the background"`
+	Sandboxes     []string `json:"sandboxes" doc:"Sandboxes that run from it now" nullable:"false"`
+}
+
+// VerifyResult is the body of POST /v1/snapshots/{tag}/verify. Damage is a
+// result, not an error of the request.
+type VerifyResult struct {
+	Tag     string   `json:"tag" doc:"Name of the snapshot"`
+	OK      bool     `json:"ok" doc:"Whether every byte is what was written"`
+	Files   int      `json:"files" doc:"Files looked at"`
+	Bytes   int64    `json:"bytes" doc:"Bytes hashed; holes are not"`
+	Damaged []Damage `json:"damaged" doc:"Where it is not" nullable:"false"`
+	TookMS  float64  `json:"took_ms" doc:"How long reading all of it took"`
+}
+
+// Damage is a range of a snapshot's file that is not what was written.
+type Damage struct {
+	File   string `json:"file" doc:"Name of the file in the snapshot's directory"`
+	Offset int64  `json:"offset" doc:"Where the range begins"`
+	Length int64  `json:"length" doc:"Bytes in the range"`
+	Detail string `json:"detail" doc:"What is wrong with it"`
+}
+
+// Step is one line of the progress stream of POST /v1/snapshots with
+// "Accept: application/x-ndjson". The last line has Snapshot or Error set.
+type Step struct {
+	Step   string  `json:"step,omitempty" doc:"Name: boot, warm, quiesce, save"`
+	Done   bool    `json:"done,omitempty" doc:"False when the step begins"`
+	TookMS float64 `json:"took_ms,omitempty" doc:"How long it took, when done"`
+	Bytes  int64   `json:"bytes,omitempty" doc:"Bytes written"`
+
+	Snapshot *SnapshotInfo `json:"snapshot,omitempty" doc:"The result; only in the last line"`
+	Error    *Error        `json:"error,omitempty" doc:"Why there is none; only in the last line"`
+}

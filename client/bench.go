@@ -1,0 +1,20 @@
+package client
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/forkd/forkd/api"
+)
+
+// Floor has the daemon make n VMs of a snapshot's size with bare ioctls and says how long that took.
+func (c *Client) Floor(ctx context.Context, tag string, n int) (api.Floor, error) {
+	var out api.Floor
+	return out, c.call(ctx, http.MethodPost, snapshotPath(tag, "/floor"), api.FloorRequest{N: n}, &out)
+}
+
+// Host describes the daemon's host.
+func (c *Client) Host(ctx context.Context) (api.Host, error) {
+	var out api.Host
+	return out, c.call(ctx, http.MethodGet, "/v1/host", nil, &out)
+}

@@ -1,0 +1,63 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/forkd/forkd/api"
+)
+
+// ListImages returns the images in the daemon's store, by name.
+func (c *Client) ListImages(ctx context.Context) ([]api.Image, error) {
+	var out []api.Image
+	return out, c.call(ctx, http.MethodGet, "/v1/images", nil, &out)
+}
+
+// Image describes one image.
+func (c *Client) Image(ctx context.Context, name string) (api.Image, error) {
+	var out api.Image
+	return out, c.call(ctx, http.MethodGet, imagePath(name), nil, &out)
+}
+
+// HasImage reports whether the daemon has an image of that name and digest.
+func (c *Client) HasImage(ctx context.Context, name, digest string) (bool, error) {
+	resp, err := c.send(ctx, http.MethodHead, imagePath(name), nil, nil)
+	switch {
+	case IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	resp.Body.Close()
+	return resp.Header.Get(api.HeaderDigest) == digest, nil
+}
+
+// ImportImage sends an image as a tar stream. If digest is not empty, contents
+// with another one are refused.
+func (c *Client) ImportImage(ctx context.Context, name, digest string, tar io.Reader) (api.Image, error) {
+	h := http.Header{"Content-Type": {"application/x-tar"}}
+	if digest != "" {
+		h.Set(api.HeaderDigest, digest)
+	}
+	resp, err := c.send(ctx, http.MethodPut, imagePath(name), tar, h)
+	if err != nil {
+		return api.Image{}, fmt.Errorf("send image %s: %w", name, err)
+	}
+	defer resp.Body.Close()
+	var out api.Image
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out); err != nil {
+		return api.Image{}, fmt.Errorf("decode the daemon's answer about image %s: %w", name, err)
+	}
+	return out, nil
+}
+
+// RemoveImage removes an image from the daemon's store.
+func (c *Client) RemoveImage(ctx context.Context, name string) error {
+	return c.call(ctx, http.MethodDelete, imagePath(name), nil, nil)
+}
+
+func imagePath(name string) string { return "/v1/images/" + url.PathEscape(name) }

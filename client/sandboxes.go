@@ -1,0 +1,106 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/forkd/forkd/api"
+)
+
+// ForkResult is what became of a fork.
+type ForkResult struct {
+	// Sandboxes has one entry per child asked for, by index. Those that could not
+	// be made have Error set and no ID.
+	Sandboxes []api.SandboxInfo
+	// PoolReady is the number of shells that stood ready when the request arrived.
+	PoolReady int
+	// ResumedWall is from the request to the last child's virtual CPUs running,
+	// ReadyWall to its confirmed identity, both as the daemon measured them.
+	ResumedWall, ReadyWall time.Duration
+}
+
+// OK returns the children that were made.
+func (r ForkResult) OK() []api.SandboxInfo { return r.only(false) }
+
+// Failed returns the children that were not.
+func (r ForkResult) Failed() []api.SandboxInfo { return r.only(true) }
+
+func (r ForkResult) only(failed bool) []api.SandboxInfo {
+	var out []api.SandboxInfo
+	for _, sb := range r.Sandboxes {
+		if (sb.Error != "") == failed {
+			out = append(out, sb)
+		}
+	}
+	return out
+}
+
+// Fork makes children of a snapshot. It is an error only if none was made.
+func (c *Client) Fork(ctx context.Context, req api.CreateSandboxesRequest) (ForkResult, error) {
+	var res ForkResult
+	h, err := c.callHeader(ctx, http.MethodPost, "/v1/sandboxes", req, &res.Sandboxes)
+	if err != nil {
+		return ForkResult{}, err
+	}
+	// A daemon of the original has none of these; zero then.
+	res.PoolReady, _ = strconv.Atoi(h.Get(api.HeaderPoolReady))
+	res.ResumedWall = micros(h.Get(api.HeaderResumedWall))
+	res.ReadyWall = micros(h.Get(api.HeaderReadyWall))
+	return res, nil
+}
+
+func micros(s string) time.Duration {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return time.Duration(n) * time.Microsecond
+}
+
+// ListSandboxes returns all sandboxes, oldest first.
+func (c *Client) ListSandboxes(ctx context.Context) ([]api.SandboxInfo, error) {
+	var out []api.SandboxInfo
+	return out, c.call(ctx, http.MethodGet, "/v1/sandboxes", nil, &out)
+}
+
+// Sandbox describes one sandbox.
+func (c *Client) Sandbox(ctx context.Context, id string) (api.SandboxInfo, error) {
+	var out api.SandboxInfo
+	return out, c.call(ctx, http.MethodGet, sandboxPath(id, ""), nil, &out)
+}
+
+// Kill ends a sandbox. One that has ended already is not found.
+func (c *Client) Kill(ctx context.Context, id string) error {
+	return c.call(ctx, http.MethodDelete, sandboxPath(id, ""), nil, nil)
+}
+
+// Memory tells what a sandbox costs in host memory.
+func (c *Client) Memory(ctx context.Context, id string) (api.MemoryUse, error) {
+	var out api.MemoryUse
+	return out, c.call(ctx, http.MethodGet, sandboxPath(id, "/memory"), nil, &out)
+}
+
+// Console returns the last part of what the guest wrote to its console.
+func (c *Client) Console(ctx context.Context, id string) (string, error) {
+	return c.text(ctx, sandboxPath(id, "/console"))
+}
+
+// Ping asks the agent in the guest for a sign of life.
+func (c *Client) Ping(ctx context.Context, id string) (api.PingResponse, error) {
+	var out api.PingResponse
+	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/ping"), nil, &out)
+}
+
+// Exec runs a program to its end and collects its output.
+func (c *Client) Exec(ctx context.Context, id string, req api.ExecRequest) (api.ExecResponse, error) {
+	var out api.ExecResponse
+	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/exec"), req, &out)
+}
+
+// Eval runs code in the warmed interpreter.
+func (c *Client) Eval(ctx context.Context, id string, req api.EvalRequest) (api.EvalResponse, error) {
+	var out api.EvalResponse
+	return out, c.call(ctx, http.MethodPost, sandboxPath(id, "/eval"), req, &out)
+}
+
+func sandboxPath(id, rest string) string { return "/v1/sandboxes/" + url.PathEscape(id) + rest }

@@ -1,0 +1,112 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/forkd/forkd/api"
+)
+
+// CreateSnapshot boots, warms and keeps a parent. progress is called with each
+// step as it begins and ends; it may be nil.
+func (c *Client) CreateSnapshot(ctx context.Context, req api.CreateSnapshotRequest, progress func(api.Step)) (api.SnapshotInfo, error) {
+	var info api.SnapshotInfo
+	if progress == nil {
+		return info, c.call(ctx, http.MethodPost, "/v1/snapshots", req, &info)
+	}
+	resp, err := c.stream(ctx, "/v1/snapshots", req)
+	if err != nil {
+		return info, err
+	}
+	defer resp.Body.Close()
+	return lastStep(json.NewDecoder(resp.Body), progress)
+}
+
+// lastStep follows a progress stream to its result.
+func lastStep(lines *json.Decoder, progress func(api.Step)) (api.SnapshotInfo, error) {
+	for {
+		var step api.Step
+		switch err := lines.Decode(&step); {
+		case errors.Is(err, io.EOF):
+			return api.SnapshotInfo{}, errors.New("the daemon broke off before the snapshot was made")
+		case err != nil:
+			return api.SnapshotInfo{}, fmt.Errorf("read the daemon's progress: %w", err)
+		case step.Error != nil:
+			e := step.Error
+			return api.SnapshotInfo{}, &Error{Code: e.Code, Message: e.Message, Hint: e.Hint, Status: e.Code.Status()}
+		case step.Snapshot != nil:
+			return *step.Snapshot, nil
+		}
+		progress(step)
+	}
+}
+
+// ListSnapshots returns all snapshots, by tag.
+func (c *Client) ListSnapshots(ctx context.Context) ([]api.SnapshotInfo, error) {
+	var out []api.SnapshotInfo
+	return out, c.call(ctx, http.MethodGet, "/v1/snapshots", nil, &out)
+}
+
+// Snapshot describes one snapshot, with sizes and lineage.
+func (c *Client) Snapshot(ctx context.Context, tag string) (api.SnapshotDetail, error) {
+	var out api.SnapshotDetail
+	return out, c.call(ctx, http.MethodGet, snapshotPath(tag, "/info"), nil, &out)
+}
+
+// DeleteOptions says what becomes of the snapshots built on one that goes.
+type DeleteOptions struct {
+	Cascade bool // delete them too
+	Force   bool // leave them
+}
+
+// DeleteSnapshot removes a snapshot.
+func (c *Client) DeleteSnapshot(ctx context.Context, tag string, opt DeleteOptions) error {
+	q := url.Values{}
+	for name, on := range map[string]bool{"cascade": opt.Cascade, "force": opt.Force} {
+		if on {
+			q.Set(name, strconv.FormatBool(on))
+		}
+	}
+	path := snapshotPath(tag, "")
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	return c.call(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// VerifySnapshot reads all of a snapshot. Damage is in the result.
+func (c *Client) VerifySnapshot(ctx context.Context, tag string) (api.VerifyResult, error) {
+	var out api.VerifyResult
+	return out, c.call(ctx, http.MethodPost, snapshotPath(tag, "/verify"), nil, &out)
+}
+
+// Pools tells how many shells stand ready for each snapshot.
+func (c *Client) Pools(ctx context.Context) ([]api.Pool, error) {
+	var out []api.Pool
+	return out, c.call(ctx, http.MethodGet, "/v1/pools", nil, &out)
+}
+
+// SetPool sets how many shells to keep ready for a snapshot.
+func (c *Client) SetPool(ctx context.Context, tag string, size int) error {
+	return c.call(ctx, http.MethodPut, snapshotPath(tag, "/pool"), api.SetPoolRequest{Size: size}, nil)
+}
+
+func snapshotPath(tag, rest string) string { return "/v1/snapshots/" + url.PathEscape(tag) + rest }
+
+// stream is a request whose answer is JSON lines; the caller closes the body.
+func (c *Client) stream(ctx context.Context, path string, in any) (*http.Response, error) {
+	b, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	return c.send(ctx, http.MethodPost, path, bytes.NewReader(b), http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/x-ndjson"},
+	})
+}

@@ -1,0 +1,145 @@
+// Command forkd-agent is forkd's side inside a guest: as PID 1 it is the init
+// of the initramfs, else a server on the address it is given. It only wires;
+// internal/agent does the work.
+package main
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/agent"
+	"github.com/forkd/forkd/internal/agent/guestinit"
+	"github.com/forkd/forkd/internal/agent/listen"
+	"github.com/forkd/forkd/internal/agent/quiet"
+	"github.com/forkd/forkd/internal/agentproto"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	quiet.Tune()
+	unix.Umask(0o022) // modes of uploaded files and made folders count on it
+	if os.Getpid() == 1 {
+		if err := runInit(); err != nil {
+			guestinit.Fail(err)
+		}
+		guestinit.PowerOff()
+	}
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "forkd-agent:", err)
+		os.Exit(1)
+	}
+}
+
+// runInit is the agent as PID 1: boot, then serve, or hand over to the image's
+// own init with the agent beside it.
+func runInit() error {
+	boot, err := guestinit.Boot(logf)
+	if err != nil {
+		return err
+	}
+	o := options{listen: cmp.Or(boot.Listen, fmt.Sprintf("vsock:%d", agentproto.AgentPort)), ready: boot.Listen == ""}
+	if boot.Init != "" {
+		if err := guestinit.StartBeside("--listen", o.listen, fmt.Sprintf("--ready=%t", o.ready)); err != nil {
+			return err
+		}
+		return guestinit.Become(boot.Init)
+	}
+	// Ctrl-Alt-Del and kill(1) reach init as signals; both mean power-off.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	return serve(ctx, o)
+}
+
+type options struct {
+	listen    string
+	tokenFile string
+	ready     bool
+	version   bool
+}
+
+func parse(args []string) (options, error) {
+	var o options
+	fs := flag.NewFlagSet("forkd-agent", flag.ContinueOnError)
+	fs.StringVar(&o.listen, "listen", "vsock:1024", "where to serve: vsock:PORT, tcp:HOST:PORT or unix:PATH")
+	fs.StringVar(&o.tokenFile, "token-file", "", "file with the token that every request must show, except GET /health")
+	fs.BoolVar(&o.ready, "ready", false, "tell the host over vsock once when serving")
+	fs.BoolVar(&o.version, "version", false, "print the version and exit")
+	if err := fs.Parse(args); err != nil {
+		return o, err
+	}
+	if fs.NArg() > 0 {
+		return o, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	return o, nil
+}
+
+func run(args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if o.version {
+		fmt.Println("forkd-agent", version)
+		return nil
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	return serve(ctx, o)
+}
+
+func serve(ctx context.Context, o options) error {
+	token, err := readToken(o.tokenFile)
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Config{Version: version, Orphans: true, Token: token, Log: logf})
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	l, err := listen.Open(o.listen)
+	if err != nil {
+		return err
+	}
+	if !o.ready {
+		return a.Serve(ctx, l)
+	}
+	var ready sync.WaitGroup
+	defer ready.Wait()
+	ready.Go(func() {
+		// The listener is open: whoever connects now is answered.
+		if err := guestinit.SignalReady(ctx); err != nil {
+			logf("%v", err)
+		}
+	})
+	return a.Serve(ctx, l)
+}
+
+func readToken(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("read token: %s is empty", file)
+	}
+	return token, nil
+}
+
+func logf(format string, args ...any) {
+	fmt.Fprintf(os.Stderr, "forkd-agent: "+format+"\n", args...)
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/demo"
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+// demoTag and demoRecipe are what the demo makes, and leaves for the user to go on with.
+const (
+	demoTag    = "pyagent"
+	demoRecipe = "python-numpy"
+)
+
+func newDemoCommand(a *app) *cobra.Command {
+	var n int
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "From nothing to N warm forks, with proof and times",
+		Long: "Build the image python-numpy, boot it, warm it up and save it as snapshot pyagent (what is there already is used), fork N\n" +
+			"children, and have each show that it has the parent's heap, randomness of its own, and variables that no sibling sees.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if n < 1 || n > 1000 {
+				return usageError{fmt.Errorf("--count is %d, want 1 to 1000", n)}
+			}
+			return a.demo(cmd.Context(), n)
+		},
+	}
+	cmd.Flags().IntVarP(&n, "count", "n", 100, "number of children, 1 to 1000")
+	return cmd
+}
+
+// demoReport is the result of `forkd demo --json`.
+type demoReport struct {
+	Where     string      `json:"where"`
+	CPUs      int         `json:"cpus"`
+	Snapshot  api.Timings `json:"snapshot_ms"`
+	TotalSecs float64     `json:"total_s"`
+	demo.Result
+}
+
+func (a *app) demo(ctx context.Context, n int) error {
+	began := time.Now()
+	c, where, err := a.daemon(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	built, err := a.buildImage(ctx, demoRecipe)
+	if err != nil {
+		return err
+	}
+	img, err := a.pushImage(ctx, c, built)
+	if err != nil {
+		return err
+	}
+	snap, err := a.demoSnapshot(ctx, c, img)
+	if err != nil {
+		return err
+	}
+	if err := a.fillPool(ctx, c, n); err != nil {
+		return err
+	}
+	defer c.SetPool(context.WithoutCancel(ctx), demoTag, 0)
+	res, err := demo.Run(ctx, c, demoTag, n, func(s string) { a.Note("%s ...", s) })
+	if err != nil {
+		return err
+	}
+	host, err := c.Host(ctx)
+	if err != nil {
+		return err
+	}
+	report := demoReport{Where: string(where.Where), CPUs: host.CPUs, Snapshot: snap.Timings, TotalSecs: time.Since(began).Seconds(), Result: res}
+	if err := a.printDemo(report, n); err != nil {
+		return err
+	}
+	if len(res.Failures) > 0 || res.Children < n {
+		return errors.New("the demo failed: " + strings.Join(res.Failures, "; "))
+	}
+	return nil
+}
+
+// demoSnapshot makes the snapshot, or takes the one that the same image made.
+func (a *app) demoSnapshot(ctx context.Context, c *client.Client, img api.Image) (api.SnapshotInfo, error) {
+	old, err := c.Snapshot(ctx, demoTag)
+	switch {
+	case err == nil && old.ImageDigest == img.Digest && old.Status == api.SnapshotReady:
+		a.Note("snapshot %s is there already", demoTag)
+		return old.SnapshotInfo, nil
+	case err == nil && old.Image != demoRecipe:
+		return api.SnapshotInfo{}, fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours", demoTag, demoRecipe, demoTag)
+	case err == nil:
+		a.Note("snapshot %s is of an older image, and made anew", demoTag)
+		if err := c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
+			return api.SnapshotInfo{}, err
+		}
+	case !client.IsNotFound(err):
+		return api.SnapshotInfo{}, err
+	}
+	return a.createSnapshot(ctx, c, api.CreateSnapshotRequest{Tag: demoTag, Image: img.Name, Warm: demo.Warm})
+}
+
+// fillPool waits until n shells stand ready.
+func (a *app) fillPool(ctx context.Context, c *client.Client, n int) error {
+	if err := c.SetPool(ctx, demoTag, n); err != nil {
+		return err
+	}
+	p := a.Progress()
+	defer p.End()
+	const step = "shells"
+	for {
+		pools, err := c.Pools(ctx)
+		if err != nil {
+			return err
+		}
+		ready := 0
+		for _, pool := range pools {
+			if pool.Tag == demoTag {
+				ready = pool.Ready
+			}
+		}
+		if ready >= n {
+			p.Done(step, fmt.Sprint(ready))
+			return nil
+		}
+		p.Step(step, float64(ready)/float64(n))
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+func (a *app) printDemo(r demoReport, n int) error {
+	if a.JSON {
+		return a.Value(r)
+	}
+	verdict := "each has the parent's heap, randomness and variables of its own"
+	if len(r.Failures) > 0 {
+		verdict = fmt.Sprintf("%d FAILURES", len(r.Failures))
+	}
+	return a.Facts(
+		"parent: boot", ui.Millis(r.Snapshot["boot"]),
+		"parent: warm-up", ui.Millis(r.Snapshot["warm"]),
+		"parent: snapshot", ui.Millis(r.Snapshot["quiesce"]+r.Snapshot["save"]),
+		"children", fmt.Sprintf("%d of %d, from %d shells", r.Children, n, r.Pool),
+		"all running after", ui.Millis(r.ResumedWallMS),
+		"all ready after", ui.Millis(r.ForkWallMS),
+		"first answer, p50", ui.Millis(r.AnswerP50MS),
+		"first answer, p99", ui.Millis(r.AnswerP99MS),
+		"memory per child", fmt.Sprintf("%d KiB of its own, %d KiB VMM", r.GuestDirtyKiB, r.VMMAnonKiB),
+		"all ended in", ui.Millis(r.KillWallMS),
+		"checked", verdict,
+		"where", fmt.Sprintf("%s, %d CPUs", r.Where, r.CPUs),
+		"in all", ui.Millis(r.TotalSecs*1000),
+	)
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/internal/hostcap"
+	"github.com/forkd/forkd/internal/machine"
+)
+
+// diagnosis is doctor's result. Its JSON form is part of the CLI's contract.
+type diagnosis struct {
+	// Ready: VMs can be run, on the host or in the machine.
+	Ready    bool             `json:"ready"`
+	Decision hostcap.Decision `json:"decision"`
+	Checks   []hostcap.Check  `json:"checks"`
+}
+
+// exitNotReady is doctor's exit code when VMs can be run nowhere.
+const exitNotReady = 3
+
+func newDoctorCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "doctor",
+		Short: "Check what this host can do, and what to do about the rest",
+		Long: "Check what this host can do, and what to do about the rest.\n" +
+			"Exit code 0: VMs can be run, on the host or in the machine; 3: they cannot.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			d, err := diagnose(cmd)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				err = enc.Encode(d)
+			} else {
+				err = printDiagnosis(cmd.OutOrStdout(), d)
+			}
+			if err == nil && !d.Ready {
+				return exitCode(exitNotReady)
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func diagnose(cmd *cobra.Command) (diagnosis, error) {
+	m, err := machine.Open(machine.DefaultName)
+	if err != nil {
+		return diagnosis{}, err
+	}
+	kvm := hostcap.Measure(cmd.Context())
+	forMachine := machine.Checks(cmd.Context())
+	d := diagnosis{Decision: kvm.Decide()}
+	d.Ready = d.Decision.Where == hostcap.Host || machine.Ready(forMachine)
+	d.Checks = append(d.Checks, kvm.Checks()...)
+	d.Checks = append(d.Checks, hostcap.ProbeHost(m.Dir).Checks()...)
+	d.Checks = append(d.Checks, forMachine...)
+	return d, nil
+}
+
+func printDiagnosis(out io.Writer, d diagnosis) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	for _, c := range d.Checks {
+		fmt.Fprintf(w, "%s\t%s\t%s\n", c.Level, c.Name, c.Detail)
+		if c.Do != "" {
+			fmt.Fprintf(w, "\t\t-> %s\n", c.Do)
+		}
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	verdict := "VMs are run on this host"
+	switch {
+	case !d.Ready:
+		verdict = "VMs can be run nowhere yet: see the lines marked fail"
+	case d.Decision.Where == hostcap.Machine:
+		verdict = "VMs are run in the machine"
+	}
+	_, err := fmt.Fprintf(out, "\n%s: %s\n", verdict, d.Decision.Reason)
+	return err
+}

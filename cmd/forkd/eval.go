@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+)
+
+func newEvalCommand(a *app) *cobra.Command {
+	var language string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "eval ID [CODE|-]",
+		Short: "Run code in a sandbox's warmed interpreter",
+		Long: "Run code in a sandbox's warmed interpreter, which keeps its state between calls. The value of the last\n" +
+			"expression is printed after what the code itself printed. CODE is read from standard input if it is - or\n" +
+			"absent. Exit code 1 after an exception.",
+		Example:           "  forkd eval sb-5f3a-0001 'numpy.random.rand()'\n  forkd eval sb-5f3a-0001 < script.py",
+		Args:              cobra.RangeArgs(1, 2),
+		ValidArgsFunction: a.completeIDs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			code, err := codeFrom(cmd.InOrStdin(), args[1:])
+			if err != nil {
+				return err
+			}
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			res, err := c.Eval(cmd.Context(), args[0], api.EvalRequest{Code: code, Language: language, TimeoutSecs: timeout.Seconds()})
+			if err != nil {
+				return err
+			}
+			return a.evaluated(res)
+		},
+	}
+	cmd.Flags().StringVarP(&language, "language", "l", "", "interpreter (default: python)")
+	cmd.Flags().DurationVar(&timeout, "timeout", 0, "limit (default: the daemon's)")
+	return cmd
+}
+
+func codeFrom(stdin io.Reader, args []string) (string, error) {
+	if len(args) == 1 && args[0] != "-" {
+		return args[0], nil
+	}
+	b, err := io.ReadAll(io.LimitReader(stdin, api.MaxBodyBytes))
+	if err == nil && len(b) == api.MaxBodyBytes {
+		err = errors.New("larger than a request may be")
+	}
+	if err != nil {
+		return "", fmt.Errorf("read code from standard input: %w", err)
+	}
+	return string(b), nil
+}
+
+// evaluated prints an answer: to each stream what belongs there.
+func (a *app) evaluated(res api.EvalResponse) error {
+	if a.JSON {
+		if err := a.Value(res); err != nil {
+			return err
+		}
+	} else {
+		io.WriteString(a.Out, res.Stdout)
+		io.WriteString(a.Err, res.Stderr)
+		if res.Result != nil {
+			fmt.Fprintln(a.Out, *res.Result)
+		}
+		if res.Error != nil {
+			fmt.Fprintln(a.Err, *res.Error)
+		}
+	}
+	if res.ExitCode != 0 {
+		return exitCode(res.ExitCode)
+	}
+	return nil
+}

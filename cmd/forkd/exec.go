@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"github.com/forkd/forkd/client"
+)
+
+// streams are the flags of commands that run a program in a sandbox.
+type streams struct {
+	interactive, tty bool
+	env              []string
+	user, cwd        string
+}
+
+func (s *streams) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.SetInterspersed(false) // flags after the first argument are the program's
+	f.BoolVarP(&s.interactive, "interactive", "i", false, "pass standard input on to the program")
+	f.BoolVarP(&s.tty, "tty", "t", false, "run the program on a terminal")
+	f.StringArrayVarP(&s.env, "env", "e", nil, "set NAME=VALUE")
+	f.StringVarP(&s.user, "user", "u", "", "user to run as (default: the image's)")
+	f.StringVarP(&s.cwd, "workdir", "w", "", "directory to run in (default: the image's)")
+	cmd.Annotations = map[string]string{runsPrograms: "yes"}
+}
+
+func newExecCommand(a *app) *cobra.Command {
+	var s streams
+	cmd := &cobra.Command{
+		Use:   "exec [flags] ID [--] PROGRAM [ARG...]",
+		Short: "Run a program in a sandbox",
+		Long: "Run a program in a sandbox, with its output as it comes. Its exit code is this command's; forkd's own failures\n" +
+			"are 125, a program that cannot be executed 126, one that does not exist 127. When this command is\n" +
+			"interrupted, the program and all it started are killed.",
+		Example:           "  forkd exec sb-5f3a-0001 -- python3 -c 'print(1)'\n  forkd exec -it sb-5f3a-0001 bash",
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: a.completeIDs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			program := args[1:]
+			if len(program) > 1 && program[0] == "--" {
+				program = program[1:]
+			}
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.runProgram(cmd.Context(), c, args[0], program, s)
+		},
+	}
+	s.addFlags(cmd)
+	return cmd
+}
+
+// runProgram connects a program in a sandbox with this process's streams.
+func (a *app) runProgram(ctx context.Context, c *client.Client, id string, program []string, s streams) error {
+	vars, err := environment(s.env)
+	if err != nil {
+		return err
+	}
+	opt := client.ExecOptions{Args: program, Env: vars, Cwd: s.cwd, User: s.user, Stdout: a.Out, Stderr: a.Err}
+	if s.interactive {
+		opt.Stdin = os.Stdin
+	}
+	if s.tty {
+		restore, err := terminalOptions(ctx, &opt, s.interactive)
+		if err != nil {
+			return err
+		}
+		defer restore()
+	}
+	st, err := c.ExecStream(ctx, id, opt)
+	if err == nil && st.ExitCode != 0 {
+		return exitCode(st.ExitCode)
+	}
+	return err
+}
+
+// terminalOptions gives the program a terminal like ours, if ours is one. The
+// function it returns puts ours back as it was.
+func terminalOptions(ctx context.Context, opt *client.ExecOptions, interactive bool) (restore func(), err error) {
+	opt.Terminal = &client.Size{Cols: 80, Rows: 24}
+	fd := int(os.Stdin.Fd())
+	if !interactive || !term.IsTerminal(fd) {
+		return func() {}, nil
+	}
+	if _, set := opt.Env["TERM"]; !set {
+		opt.Env["TERM"] = os.Getenv("TERM")
+	}
+	old, err := term.MakeRaw(fd)
+	if err != nil {
+		return nil, err
+	}
+	*opt.Terminal = sizeOf(fd)
+	ctx, stop := context.WithCancel(ctx)
+	resized, done := make(chan client.Size), make(chan struct{})
+	opt.Resize = resized
+	go func() {
+		defer close(done)
+		watchSize(ctx, fd, resized)
+	}()
+	return func() {
+		stop()
+		<-done
+		_ = term.Restore(fd, old)
+	}, nil
+}
+
+func sizeOf(fd int) client.Size {
+	cols, rows, err := term.GetSize(fd)
+	if err != nil {
+		return client.Size{Cols: 80, Rows: 24}
+	}
+	return client.Size{Cols: uint16(cols), Rows: uint16(rows)}
+}
+
+// watchSize sends the terminal's size whenever it changes, until ctx ends.
+func watchSize(ctx context.Context, fd int, to chan<- client.Size) {
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, unix.SIGWINCH)
+	defer signal.Stop(changed)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		select {
+		case to <- sizeOf(fd):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/endpoint"
+	"github.com/forkd/forkd/internal/image"
+)
+
+// Exit codes beside those of api.Codes. exec and run pass on the program's own
+// code, so their own failures are where shells have such things.
+const (
+	exitUsage         = 2
+	exitOwnFailure    = 125
+	exitNotExecutable = 126
+	exitNoProgram     = 127
+	exitInterrupted   = 130
+)
+
+// exitCode is an error that carries the exit code of a program that ran.
+type exitCode int
+
+func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// runsPrograms marks commands whose exit code is that of a program in a guest.
+const runsPrograms = "forkd-runs-programs"
+
+// codeOf is the exit code for an error of cmd.
+func codeOf(cmd *cobra.Command, err error) int {
+	var code exitCode
+	if errors.As(err, &code) {
+		return int(code)
+	}
+	if errors.Is(err, context.Canceled) {
+		return exitInterrupted
+	}
+	if cmd != nil && cmd.Annotations[runsPrograms] != "" {
+		switch {
+		case errors.Is(err, client.ErrNoProgram):
+			return exitNoProgram
+		case errors.Is(err, client.ErrNotExecutable):
+			return exitNotExecutable
+		}
+		return exitOwnFailure
+	}
+	return kindOf(err).Exit()
+}
+
+// kindOf finds the code of an error, be it the daemon's or from here.
+func kindOf(err error) api.Code {
+	var usage usageError
+	var own *client.Error
+	switch {
+	case errors.As(err, &own):
+		return own.Code
+	case errors.As(err, &usage), errors.Is(err, image.ErrRecipe), errors.Is(err, image.ErrName):
+		return api.CodeInvalid
+	case errors.Is(err, image.ErrNotFound):
+		return api.CodeNotFound
+	case errors.Is(err, endpoint.ErrNotRunning):
+		return api.CodeUnreachable
+	}
+	return api.CodeInternal
+}
+
+// report prints an error for people, or with --json for programs.
+func (a *app) report(cmd *cobra.Command, err error) {
+	var code exitCode
+	if errors.As(err, &code) {
+		return // whoever returned it said what there was to say
+	}
+	hint := hintOf(cmd, err)
+	if !a.JSON {
+		a.Failure(err.Error(), hint)
+		return
+	}
+	enc := json.NewEncoder(a.Err)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(api.Error{Message: err.Error(), Code: kindOf(err), Hint: hint})
+}
+
+func hintOf(cmd *cobra.Command, err error) string {
+	var own *client.Error
+	var usage usageError
+	switch {
+	case errors.As(err, &own):
+		return own.Hint
+	case errors.As(err, &usage) && cmd != nil:
+		return fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath())
+	}
+	return ""
+}
+
+// polish notes when a command's own work begins, for a failure before that is a
+// mistake on the command line; and makes unknown commands errors.
+func polish(a *app, cmd *cobra.Command) {
+	cmd.SuggestionsMinimumDistance = 2
+	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Run == nil {
+		cmd.Args = cobra.ArbitraryArgs
+		cmd.RunE = helpOrUnknown
+	}
+	if work := cmd.RunE; work != nil {
+		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			a.began = true
+			return work(cmd, args)
+		}
+	}
+	for _, child := range cmd.Commands() {
+		polish(a, child)
+	}
+}
+
+// helpOrUnknown is what a command does that only holds others.
+func helpOrUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
+	for _, s := range cmd.SuggestionsFor(args[0]) {
+		text += fmt.Sprintf("; did you mean %q?", s)
+	}
+	return usageError{errors.New(text)}
+}

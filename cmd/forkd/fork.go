@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+func newForkCommand(a *app) *cobra.Command {
+	var n, limit int
+	var env []string
+	cmd := &cobra.Command{
+		Use:   "fork TAG",
+		Short: "Fork sandboxes from a snapshot",
+		Long: "Fork sandboxes from a snapshot. Each child that could not be made is listed with the\n" +
+			"reason. Exit code 11 if some could not, that of the first reason if none could.",
+		Example:           "  forkd fork pyagent\n  forkd fork pyagent -n 100 -e ROLE=worker",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeTags(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			vars, err := environment(env)
+			if err != nil {
+				return err
+			}
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars}
+			if limit > 0 {
+				req.MemoryLimitMiB = &limit
+			}
+			res, err := c.Fork(cmd.Context(), req)
+			if err != nil {
+				return err
+			}
+			return a.forked(res)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVarP(&n, "count", "n", 1, "number of children, 1 to 1000")
+	f.IntVar(&limit, "memory-limit-mib", 0, "bound of each child's host memory (default: none)")
+	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
+	return cmd
+}
+
+// forked prints what became of a fork.
+func (a *app) forked(res client.ForkResult) error {
+	if err := a.printForked(res); err != nil {
+		return err
+	}
+	ok, failed := len(res.OK()), len(res.Failed())
+	a.Note("%d of %d forked in %s, %d from the pool", ok, ok+failed, ui.Duration(res.ReadyWall), min(res.PoolReady, ok))
+	if failed > 0 {
+		return &client.Error{Code: api.CodePartial, Message: fmt.Sprintf("%d of %d children could not be forked", failed, ok+failed)}
+	}
+	return nil
+}
+
+func (a *app) printForked(res client.ForkResult) error {
+	if a.JSON {
+		return a.Value(res.Sandboxes)
+	}
+	var rows [][]string
+	for _, sb := range res.Sandboxes {
+		switch {
+		case sb.Error == "":
+			rows = append(rows, []string{sb.ID, fmt.Sprint(sb.Index), string(sb.Status), readyIn(sb), ""})
+		case !a.Quiet:
+			rows = append(rows, []string{"", fmt.Sprint(sb.Index), string(sb.Status), "", sb.Error})
+		}
+	}
+	return a.Table([]string{"ID", "INDEX", "STATUS", "READY", "REASON"}, rows)
+}
+
+func readyIn(sb api.SandboxInfo) string {
+	if sb.Timings == nil {
+		return ""
+	}
+	return ui.Millis(sb.Timings.ReadyMS)
+}
+
+// environment reads NAME=VALUE settings.
+func environment(settings []string) (map[string]string, error) {
+	vars := map[string]string{}
+	for _, s := range settings {
+		name, value, ok := strings.Cut(s, "=")
+		if !ok || name == "" {
+			return nil, usageError{fmt.Errorf("environment setting %q: want NAME=VALUE", s)}
+		}
+		vars[name] = value
+	}
+	return vars, nil
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/internal/image"
+)
+
+func newImageBuildCommand(a *app) *cobra.Command {
+	var local bool
+	cmd := &cobra.Command{
+		Use:   "build RECIPE",
+		Short: "Build an image from a recipe",
+		Long: "Build an image from a recipe: a recipe's file, its folder, or the name of one in recipes/. It is built on this host\n" +
+			"and then sent to the daemon, unless that has it. What did not change comes from the cache.",
+		Example: "  forkd image build recipes/python-numpy\n  forkd image build python-numpy",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			img, err := a.buildImage(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			info, err := localInfo(img)
+			if err != nil {
+				return err
+			}
+			if !local {
+				c, err := a.client(cmd.Context())
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				if info, err = a.pushImage(cmd.Context(), c, img); err != nil {
+					return err
+				}
+			}
+			if a.JSON {
+				return a.Value(info)
+			}
+			return a.Line("%s %s", info.Name, info.Digest)
+		},
+	}
+	cmd.Flags().BoolVar(&local, "local", false, "build only, without sending it to a daemon")
+	return cmd
+}
+
+// buildImage builds a recipe into this user's own store.
+func (a *app) buildImage(ctx context.Context, name string) (image.Image, error) {
+	path, err := findRecipe(name)
+	if err != nil {
+		return image.Image{}, err
+	}
+	recipe, err := image.LoadRecipe(path)
+	if err != nil {
+		return image.Image{}, err
+	}
+	paths, err := endpoint.DefaultPaths()
+	if err != nil {
+		return image.Image{}, err
+	}
+	// Beside the cache, so that the two can share their files.
+	store, err := image.OpenStore(filepath.Join(paths.Cache, "built"))
+	if err != nil {
+		return image.Image{}, err
+	}
+	agent, err := besideSelf("forkd-agent")
+	if err != nil {
+		return image.Image{}, err
+	}
+	progress := a.Progress()
+	defer progress.End()
+	return image.Build(ctx, image.BuildConfig{
+		Recipe: recipe, Agent: agent, Store: store, Cache: filepath.Join(paths.Cache, "parts"),
+		Progress: showImageProgress(progress),
+	})
+}
+
+func showImageProgress(p *ui.Progress) func(image.Progress) {
+	return func(s image.Progress) {
+		name := string(s.Step)
+		switch {
+		case s.Done && s.Cached:
+			p.Done(name, "cached")
+		case s.Done:
+			p.Done(name, s.Detail)
+		default:
+			p.Step(name, s.Fraction)
+		}
+	}
+}
+
+// pushImage sends an image to the daemon, unless it has that very one.
+func (a *app) pushImage(ctx context.Context, c *client.Client, img image.Image) (api.Image, error) {
+	id, err := img.ID()
+	if err != nil {
+		return api.Image{}, err
+	}
+	digest := "sha256:" + id
+	has, err := c.HasImage(ctx, img.Name, digest)
+	if err != nil {
+		return api.Image{}, err
+	}
+	if has {
+		return c.Image(ctx, img.Name)
+	}
+	progress := a.Progress()
+	defer progress.End()
+	r, w := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.CloseWithError(img.Export(ctx, w, showImageProgress(progress)))
+	}()
+	info, err := c.ImportImage(ctx, img.Name, digest, r)
+	r.CloseWithError(io.ErrClosedPipe) // ends the export if the daemon stopped reading
+	<-done
+	return info, err
+}
+
+// ensureImage returns the daemon's image of that name; a recipe is built first.
+func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (api.Image, error) {
+	img, err := c.Image(ctx, name)
+	if err == nil || !client.IsNotFound(err) && client.CodeOf(err) != api.CodeInvalid {
+		return img, err
+	}
+	if _, missing := findRecipe(name); missing != nil {
+		return api.Image{}, err
+	}
+	built, err := a.buildImage(ctx, name)
+	if err != nil {
+		return api.Image{}, err
+	}
+	return a.pushImage(ctx, c, built)
+}
+
+func localInfo(img image.Image) (api.Image, error) {
+	id, err := img.ID()
+	return api.Image{
+		Name: img.Name, Digest: "sha256:" + id, SizeBytes: img.Size(), CreatedAtUnix: img.Created.Unix(),
+		KernelVersion: img.Metadata.Kernel.Release, MemoryMiB: img.Defaults.MemoryMiB, VCPUs: img.Defaults.VCPUs,
+		Description: img.Description,
+	}, err
+}
+
+// findRecipe finds a recipe by its path, or by its name where recipes are kept.
+func findRecipe(name string) (string, error) {
+	places := []string{name, filepath.Join("recipes", name)}
+	if self, err := os.Executable(); err == nil {
+		dir := filepath.Dir(self)
+		places = append(places, filepath.Join(dir, "..", "recipes", name), filepath.Join(dir, "..", "share", "forkd", "recipes", name))
+	}
+	for _, p := range places {
+		if st, err := os.Stat(p); err == nil && st.IsDir() {
+			p = filepath.Join(p, image.RecipeFile)
+		}
+		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() {
+			return p, nil
+		}
+	}
+	return "", &client.Error{
+		Code: api.CodeNotFound, Message: fmt.Sprintf("no recipe %q", name),
+		Hint: "name a recipe's file, its folder, or a folder in recipes/",
+	}
+}
+
+// besideSelf finds another of forkd's programs, which are kept together.
+func besideSelf(name string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find own program: %w", err)
+	}
+	path := filepath.Join(filepath.Dir(self), name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("find %s beside forkd: %w", name, err)
+	}
+	return path, nil
+}

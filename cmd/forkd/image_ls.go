@@ -1,0 +1,40 @@
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+func newImageLsCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "ls",
+		Aliases: []string{"list"},
+		Short:   "List the images in the daemon's store",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			list, err := c.ListImages(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Value(list)
+			}
+			var rows [][]string
+			for _, i := range list {
+				rows = append(rows, []string{
+					i.Name, i.Digest[:min(len(i.Digest), len("sha256:")+12)], ui.Bytes(i.SizeBytes), i.KernelVersion,
+					ui.Age(time.Unix(i.CreatedAtUnix, 0), time.Now()), i.Description,
+				})
+			}
+			return a.Table([]string{"NAME", "DIGEST", "SIZE", "KERNEL", "AGE", "DESCRIPTION"}, rows)
+		},
+	}
+}

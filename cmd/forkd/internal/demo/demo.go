@@ -1,0 +1,218 @@
+// Package demo is the main job on real input, with proof: fork N children of a
+// warm Python, and have each show that the parent's heap is there, that its
+// randomness is its own, and that what it sets no sibling sees. It owns the
+// checks and their figures; the snapshot is made and the table printed by the
+// command. The trap: the checks must be able to fail, so they look at all
+// children together.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// Warm runs in the parent, before the snapshot: a matrix that only the parent ever computes.
+const Warm = `demo_matrix = np.random.default_rng(20).random((200, 200))
+demo_sum = float((demo_matrix @ demo_matrix).sum())`
+
+// first is what each child is asked first: is numpy loaded, is the parent's
+// matrix there and intact, a number from each random generator, and has a
+// sibling set `mine`?
+const first = `import sys, random, os
+demo_answer = ('numpy' in sys.modules, demo_sum == float((demo_matrix @ demo_matrix).sum()), 'mine' in globals(),
+    repr(np.random.random()), repr(random.random()), os.urandom(8).hex(), os.environ.get('FORKD_INDEX'))
+mine = int(os.environ['FORKD_INDEX'])
+' '.join(map(str, demo_answer))`
+
+// Result is what the demo saw. Times are milliseconds from the fork's request.
+type Result struct {
+	Children      int      `json:"children"`
+	ResumedWallMS float64  `json:"resumed_wall_ms"`
+	ForkWallMS    float64  `json:"fork_wall_ms"`
+	AnswerP50MS   float64  `json:"first_answer_ms_p50"`
+	AnswerP99MS   float64  `json:"first_answer_ms_p99"`
+	Pool          int      `json:"pool"`
+	VMMAnonKiB    int64    `json:"vmm_anon_kib"`
+	GuestDirtyKiB int64    `json:"guest_dirty_kib"`
+	KillWallMS    float64  `json:"kill_wall_ms"`
+	Failures      []string `json:"failures"`
+}
+
+// answer is what one child said.
+type answer struct {
+	numpy, matrix, tainted bool
+	random                 [3]string // numpy, random, the kernel
+	index                  int
+	at                     time.Duration
+}
+
+// Run forks n children of tag, checks them, and ends them.
+func Run(ctx context.Context, c *client.Client, tag string, n int, say func(string)) (Result, error) {
+	say(fmt.Sprintf("forking %d children", n))
+	began := time.Now()
+	fork, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
+	if err != nil {
+		return Result{}, err
+	}
+	res := Result{Pool: fork.PoolReady, ForkWallMS: millis(time.Since(began)), ResumedWallMS: millis(fork.ResumedWall), Failures: []string{}}
+	for _, f := range fork.Failed() {
+		res.fail("child %d: %s", f.Index, f.Error)
+	}
+	children := fork.OK()
+	res.Children = len(children)
+	killed := false
+	kill := func() {
+		if !killed {
+			killed = true
+			each(children, func(_ int, sb api.SandboxInfo) error { return c.Kill(context.WithoutCancel(ctx), sb.ID) })
+		}
+	}
+	defer kill()
+	say("asking each child, twice")
+	answers, err := ask(ctx, c, children, began)
+	res.failAll(err)
+	res.check(answers)
+	res.times(answers)
+	if err := res.memory(ctx, c, children); err != nil {
+		return res, err
+	}
+	say("ending them")
+	start := time.Now()
+	kill()
+	res.KillWallMS = millis(time.Since(start))
+	return res, ctx.Err()
+}
+
+// ask has every child compute, then tell again what it set: by then all
+// siblings have set theirs.
+func ask(ctx context.Context, c *client.Client, children []api.SandboxInfo, began time.Time) ([]answer, error) {
+	answers := make([]answer, len(children))
+	err := each(children, func(i int, sb api.SandboxInfo) error {
+		r, err := eval(ctx, c, sb, first)
+		if err != nil {
+			return err
+		}
+		answers[i], err = parse(r)
+		answers[i].at = time.Since(began)
+		return err
+	})
+	return answers, errors.Join(err, each(children, func(_ int, sb api.SandboxInfo) error {
+		r, err := eval(ctx, c, sb, "mine")
+		if err == nil && r != strconv.Itoa(sb.Index) {
+			err = fmt.Errorf("child %d set mine = %d and finds %q", sb.Index, sb.Index, r)
+		}
+		return err
+	}))
+}
+
+func eval(ctx context.Context, c *client.Client, sb api.SandboxInfo, code string) (string, error) {
+	r, err := c.Eval(ctx, sb.ID, api.EvalRequest{Code: code})
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("child %d: %w", sb.Index, err)
+	case r.Error != nil && *r.Error != "":
+		return "", fmt.Errorf("child %d: %s", sb.Index, *r.Error)
+	case r.Result == nil:
+		return "", fmt.Errorf("child %d gave no result", sb.Index)
+	}
+	return *r.Result, nil
+}
+
+func parse(result string) (answer, error) {
+	f := strings.Fields(strings.Trim(result, "'"))
+	if len(f) != 7 {
+		return answer{}, fmt.Errorf("a child answered %q", result)
+	}
+	index, err := strconv.Atoi(f[6])
+	return answer{numpy: f[0] == "True", matrix: f[1] == "True", tainted: f[2] == "True", random: [3]string{f[3], f[4], f[5]}, index: index}, err
+}
+
+// check compares the children with one another.
+func (r *Result) check(answers []answer) {
+	var seen [3]map[string]int
+	for i := range seen {
+		seen[i] = map[string]int{}
+	}
+	for _, a := range answers {
+		if a.index == 0 {
+			continue // gave no answer; that is a failure already
+		}
+		if !a.numpy || !a.matrix {
+			r.fail("child %d does not have the parent's heap", a.index)
+		}
+		if a.tainted {
+			r.fail("child %d sees a variable that a sibling set", a.index)
+		}
+		for i, source := range []string{"numpy", "random", "urandom"} {
+			if twin := seen[i][a.random[i]]; twin != 0 {
+				r.fail("children %d and %d drew the same number from %s", twin, a.index, source)
+			}
+			seen[i][a.random[i]] = a.index
+		}
+	}
+}
+
+func (r *Result) times(answers []answer) {
+	var at []float64
+	for _, a := range answers {
+		if a.index != 0 {
+			at = append(at, millis(a.at))
+		}
+	}
+	slices.Sort(at)
+	if n := len(at); n > 0 {
+		r.AnswerP50MS, r.AnswerP99MS = at[n/2], at[min(n-1, n*99/100)]
+	}
+}
+
+// memory is the mean over some of the children.
+func (r *Result) memory(ctx context.Context, c *client.Client, children []api.SandboxInfo) error {
+	n := min(len(children), 10)
+	for i := range n {
+		use, err := c.Memory(ctx, children[i*len(children)/n].ID)
+		if err != nil {
+			return err
+		}
+		r.VMMAnonKiB += use.VMMAnonKiB / int64(n)
+		r.GuestDirtyKiB += use.GuestDirtyKiB / int64(n)
+	}
+	return nil
+}
+
+func (r *Result) fail(format string, args ...any) {
+	r.Failures = append(r.Failures, fmt.Sprintf(format, args...))
+}
+
+func (r *Result) failAll(err error) {
+	if err != nil {
+		r.Failures = append(r.Failures, strings.Split(err.Error(), "\n")...)
+	}
+}
+
+// each does something for every child, some at a time.
+func each(children []api.SandboxInfo, do func(int, api.SandboxInfo) error) error {
+	const atOnce = 16
+	errs := make([]error, len(children))
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
+	for i, sb := range children {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			errs[i] = do(i, sb)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

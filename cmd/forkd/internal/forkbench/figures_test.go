@@ -1,0 +1,17 @@
+package forkbench
+
+import "testing"
+
+func TestSummaryIsOfMediansAndTheWorstRound(t *testing.T) {
+	f := summarise([]round{
+		{n: 10, ok: 10, pool: 10, floor: 100, resumed: 300, ready: []float64{1, 2, 3}},
+		{n: 10, ok: 9, pool: 8, floor: 100, resumed: 100, ready: []float64{2, 3, 4}},
+		{n: 10, ok: 10, pool: 10, floor: 50, resumed: 100, ready: []float64{9, 9, 90}},
+	})
+	if f.OK != 9 || f.Pool != 8 || f.ResumedWallMS != 100 || f.FloorWallMS != 100 || f.Ratio != 2 || f.ReadyP50MS != 3 || f.ReadyP99MS != 4 {
+		t.Fatalf("got %+v", f)
+	}
+	if empty := summarise([]round{{n: 1, floor: 1}}); empty.ReadyP99MS != 0 {
+		t.Fatalf("no child answered, yet %+v", empty)
+	}
+}

@@ -1,0 +1,198 @@
+package forkbench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// Config is what to measure.
+type Config struct {
+	Client *client.Client
+	Tag    string
+	N      int // children
+	Pool   int // shells to have ready before each fork; -1: as they are
+	Rounds int
+	// Say is told what is going on; nil: nobody is.
+	Say func(string)
+}
+
+// round is one floor and one fork.
+type round struct {
+	n, ok, pool              int
+	floor, resumed           float64 // milliseconds
+	readyWall                float64
+	ready                    []float64 // sorted, one per child that answered
+	vmmAnon, guestDirty, pss float64   // KiB, means per child
+	memDelta                 float64
+}
+
+// Run measures. The snapshot's pool is put back afterwards, and no child is left.
+func Run(ctx context.Context, c Config) (Figures, error) {
+	if c.Say == nil {
+		c.Say = func(string) {}
+	}
+	before, err := poolOf(ctx, c)
+	if err != nil {
+		return Figures{}, err
+	}
+	if c.Pool >= 0 {
+		if err := c.Client.SetPool(ctx, c.Tag, c.Pool); err != nil {
+			return Figures{}, err
+		}
+		defer c.Client.SetPool(context.WithoutCancel(ctx), c.Tag, before.Size)
+	}
+	var rounds []round
+	for i := range c.Rounds {
+		c.Say(fmt.Sprintf("round %d of %d", i+1, c.Rounds))
+		r, err := c.round(ctx)
+		if err != nil {
+			return Figures{}, fmt.Errorf("round %d: %w", i+1, err)
+		}
+		rounds = append(rounds, r)
+	}
+	f := summarise(rounds)
+	host, err := c.Client.Host(ctx)
+	f.CPUs = host.CPUs
+	return f, err
+}
+
+func (c Config) round(ctx context.Context) (r round, err error) {
+	r.n = c.N
+	floor, err := c.Client.Floor(ctx, c.Tag, c.N)
+	if err != nil {
+		return r, err
+	}
+	r.floor = floor.WallMS
+	if err := c.awaitPool(ctx); err != nil {
+		return r, err
+	}
+	before, err := c.Client.Host(ctx)
+	if err != nil {
+		return r, err
+	}
+	began := time.Now()
+	res, err := c.Client.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: c.Tag, N: &c.N})
+	if err != nil {
+		return r, err
+	}
+	children := res.OK()
+	defer c.killAll(context.WithoutCancel(ctx), children)
+	r.pool, r.resumed = res.PoolReady, millis(res.ResumedWall)
+	r.ready = c.ping(ctx, children)
+	r.readyWall = millis(time.Since(began))
+	r.ok = len(r.ready)
+	after, err := c.Client.Host(ctx)
+	if err != nil {
+		return r, err
+	}
+	r.memDelta = float64(before.MemAvailableKiB-after.MemAvailableKiB) / float64(max(1, len(children)))
+	return r, c.memory(ctx, children, &r)
+}
+
+// ping asks every child for a sign of life and returns, sorted, how long after
+// the request each had given it: its own fork's time, which ends with the
+// agent's first answer, and the ping's round trip.
+func (c Config) ping(ctx context.Context, children []api.SandboxInfo) []float64 {
+	times := make([]float64, len(children))
+	each(len(children), func(i int) {
+		start := time.Now()
+		if _, err := c.Client.Ping(ctx, children[i].ID); err != nil {
+			return
+		}
+		times[i] = millis(time.Since(start))
+		if t := children[i].Timings; t != nil {
+			times[i] += t.ReadyMS
+		}
+	})
+	times = slices.DeleteFunc(times, func(t float64) bool { return t == 0 })
+	slices.Sort(times)
+	return times
+}
+
+// sample is how many children's memory is read: the kernel walks page tables for each.
+const sample = 20
+
+func (c Config) memory(ctx context.Context, children []api.SandboxInfo, r *round) error {
+	if len(children) == 0 {
+		return nil
+	}
+	n := min(sample, len(children))
+	for i := range n {
+		use, err := c.Client.Memory(ctx, children[i*len(children)/n].ID)
+		if err != nil {
+			return err
+		}
+		r.vmmAnon += float64(use.VMMAnonKiB) / float64(n)
+		r.guestDirty += float64(use.GuestDirtyKiB) / float64(n)
+		r.pss += float64(use.PSSKiB) / float64(n)
+	}
+	return nil
+}
+
+func (c Config) killAll(ctx context.Context, children []api.SandboxInfo) {
+	each(len(children), func(i int) { _ = c.Client.Kill(ctx, children[i].ID) }) // gone already is as good
+}
+
+// awaitPool waits until the wanted shells stand ready, and until no floor or
+// kill of the round before is still being cleared away.
+func (c Config) awaitPool(ctx context.Context) error {
+	for {
+		p, err := poolOf(ctx, c)
+		if err != nil {
+			return err
+		}
+		if c.Pool < 0 || p.Ready >= c.Pool {
+			break
+		}
+		c.Say(fmt.Sprintf("waiting for %d shells, %d are ready", c.Pool, p.Ready))
+		if err := pause(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return pause(ctx, time.Second)
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func poolOf(ctx context.Context, c Config) (api.Pool, error) {
+	pools, err := c.Client.Pools(ctx)
+	if err != nil {
+		return api.Pool{}, err
+	}
+	for _, p := range pools {
+		if p.Tag == c.Tag {
+			return p, nil
+		}
+	}
+	return api.Pool{}, nil
+}
+
+// each calls do for 0 to n-1, some at a time.
+func each(n int, do func(i int)) {
+	const atOnce = 16
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
+	for i := range n {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			do(i)
+		})
+	}
+	wg.Wait()
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/client"
+)
+
+func newKillCommand(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:               "kill ID...",
+		Aliases:           []string{"rm"},
+		Short:             "End sandboxes",
+		Long:              "End sandboxes. All that are named are tried; exit code 3 if one of them does not exist.",
+		Example:           "  forkd kill sb-5f3a-0001\n  forkd kill --all",
+		ValidArgsFunction: a.completeIDs(),
+		Args: func(_ *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return errors.New("name sandboxes, or give --all")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, ids []string) error {
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if all {
+				if ids, err = everyID(cmd.Context(), c); err != nil {
+					return err
+				}
+			}
+			return a.killed(ids, killEach(cmd.Context(), c, ids, all))
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "end all sandboxes")
+	return cmd
+}
+
+func everyID(ctx context.Context, c *client.Client) ([]string, error) {
+	list, err := c.ListSandboxes(ctx)
+	var ids []string
+	for _, sb := range list {
+		ids = append(ids, sb.ID)
+	}
+	return ids, err
+}
+
+// killEach ends sandboxes, some at a time. With all, those that somebody else
+// ended meanwhile are as they should be.
+func killEach(ctx context.Context, c *client.Client, ids []string, all bool) []error {
+	const atOnce = 16
+	errs := make([]error, len(ids))
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
+	for i, id := range ids {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			if err := c.Kill(ctx, id); !all || !client.IsNotFound(err) {
+				errs[i] = err
+			}
+		})
+	}
+	wg.Wait()
+	return errs
+}
+
+// killed prints the ids that ended, and all errors but the last, which is the
+// command's.
+func (a *app) killed(ids []string, errs []error) error {
+	ended := []string{}
+	var failed []error
+	for i, id := range ids {
+		if errs[i] != nil {
+			failed = append(failed, errs[i])
+			continue
+		}
+		ended = append(ended, id)
+	}
+	if a.JSON {
+		if err := a.Value(map[string][]string{"killed": ended}); err != nil {
+			return err
+		}
+	} else {
+		for _, id := range ended {
+			if err := a.Line("%s", id); err != nil {
+				return err
+			}
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	for _, err := range failed[:len(failed)-1] {
+		a.report(nil, err)
+	}
+	return failed[len(failed)-1]
+}

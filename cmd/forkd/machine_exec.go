@@ -1,0 +1,97 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/machine"
+)
+
+func newMachineExecCommand(name *string) *cobra.Command {
+	var uploads, env []string
+	var dir string
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "exec [flags] -- PROGRAM [ARG...]",
+		Short: "Run a program in the machine itself, as root",
+		Long: "Run a program in the machine itself (not in a sandbox), as root. Its exit code is\n" +
+			"this command's; when this command is interrupted, the program is killed.",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := machine.Open(*name)
+			if err != nil {
+				return err
+			}
+			client, err := m.Agent()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			for _, u := range uploads {
+				if err := uploadFile(cmd, client, u); err != nil {
+					return err
+				}
+			}
+			res, err := machine.Run(cmd.Context(), client, machine.Command{
+				Args: args, Env: splitEnv(env), Dir: dir, Timeout: timeout,
+				Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
+			})
+			if err != nil {
+				return err
+			}
+			if res.TimedOut {
+				fmt.Fprintf(cmd.ErrOrStderr(), "forkd: killed after %s\n", timeout)
+			}
+			if res.ExitCode != 0 {
+				return exitCode(res.ExitCode)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false)
+	f.StringArrayVarP(&uploads, "upload", "u", nil, "copy a file into the machine first, to /tmp/up/NAME or as FILE:TARGET")
+	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, NAME=VALUE")
+	f.StringVarP(&dir, "dir", "C", "/tmp", "directory to run in")
+	f.DurationVar(&timeout, "timeout", 0, "kill the program after this time")
+	return cmd
+}
+
+// uploadFile copies FILE or FILE:TARGET and keeps whether it may be executed.
+func uploadFile(cmd *cobra.Command, client *agentclient.Client, spec string) error {
+	from, to, ok := strings.Cut(spec, ":")
+	if !ok {
+		to = path.Join("/tmp/up", filepath.Base(from))
+	}
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := machine.Upload(cmd.Context(), client, to, f, st.Size()); err != nil {
+		return err
+	}
+	mode := fmt.Sprintf("%o", st.Mode().Perm())
+	_, err = machine.Run(cmd.Context(), client, machine.Command{Args: []string{"/bin/chmod", mode, to}, Dir: "/", Stderr: cmd.ErrOrStderr()})
+	return err
+}
+
+func splitEnv(list []string) map[string]string {
+	env := make(map[string]string, len(list))
+	for _, kv := range list {
+		k, v, _ := strings.Cut(kv, "=")
+		env[k] = v
+	}
+	return env
+}

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/internal/machine"
+)
+
+func newMachineLogsCommand(name *string) *cobra.Command {
+	var follow bool
+	cmd := &cobra.Command{
+		Use:   "logs",
+		Short: "Print the machine's console",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := machine.Open(*name)
+			if err != nil {
+				return err
+			}
+			f, err := m.Console()
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return copyLog(cmd.Context(), cmd.OutOrStdout(), f, follow)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on printing what is added")
+	return cmd
+}
+
+// copyLog copies a file that may grow, or be cut when it is rotated.
+func copyLog(ctx context.Context, out io.Writer, f *os.File, follow bool) error {
+	var at int64
+	for {
+		n, err := io.Copy(out, f)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		at += n
+		if !follow {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(200 * time.Millisecond):
+		}
+		if st, err := f.Stat(); err == nil && st.Size() < at {
+			if at, err = f.Seek(0, io.SeekStart); err != nil {
+				return err
+			}
+		}
+	}
+}

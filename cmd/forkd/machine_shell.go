@@ -1,0 +1,33 @@
+package main
+
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/internal/machine"
+)
+
+func newMachineShellCommand(name *string) *cobra.Command {
+	return &cobra.Command{
+		Use:   "shell",
+		Short: "Open a shell in the machine itself, as root",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := machine.Open(*name)
+			if err != nil {
+				return err
+			}
+			client, err := m.Agent()
+			if err != nil {
+				return err
+			}
+			defer client.Close()
+			code, err := machine.Shell(cmd.Context(), client, os.Stdin, os.Stdout)
+			if err == nil && code != 0 {
+				return exitCode(code)
+			}
+			return err
+		},
+	}
+}

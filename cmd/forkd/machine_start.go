@@ -1,0 +1,49 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/internal/machine"
+)
+
+func newMachineStartCommand(name *string) *cobra.Command {
+	var opt machine.StartOptions
+	cmd := &cobra.Command{
+		Use:   "start",
+		Short: "Start the machine, or do nothing if it runs",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := machine.Open(*name)
+			if err != nil {
+				return err
+			}
+			opt.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
+			res, err := m.Start(cmd.Context(), opt)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), describeStart(m.Name, res))
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&opt.Spec.CPUs, "cpus", 0, "virtual CPUs (default: the host's, up to 8)")
+	f.IntVar(&opt.Spec.MemoryMiB, "memory", 0, "memory in MiB (default: half of the host's, up to 6144)")
+	f.IntVar(&opt.Spec.DiskGiB, "disk", 0, "size of the sparse data disk in GiB (default 20; it only grows)")
+	f.BoolVar(&opt.Restart, "restart", false, "restart a running machine whose programs or size differ")
+	f.DurationVar(&opt.Wait, "wait", machine.DefaultStartWait, "how long the machine may take to answer")
+	return cmd
+}
+
+func describeStart(name string, res machine.StartResult) string {
+	switch {
+	case res.Stale:
+		return fmt.Sprintf("machine %s runs, with older programs or another size; `forkd machine start --restart` renews it", name)
+	case res.Already:
+		return fmt.Sprintf("machine %s runs already", name)
+	}
+	return fmt.Sprintf("machine %s is up after %.1f s", name, res.Took.Round(100*time.Millisecond).Seconds())
+}

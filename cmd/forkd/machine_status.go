@@ -1,0 +1,73 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/internal/machine"
+)
+
+func newMachineStatusCommand(name *string) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show whether the machine runs, how it was started and where it listens",
+		Long: "Show whether the machine runs, how it was started and where it listens.\n" +
+			"Exit code 0: it runs and answers; 3: it does not.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			m, err := machine.Open(*name)
+			if err != nil {
+				return err
+			}
+			st, err := m.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(cmd.OutOrStdout())
+				enc.SetIndent("", "  ")
+				err = enc.Encode(st)
+			} else {
+				err = printStatus(cmd.OutOrStdout(), st)
+			}
+			if err == nil && st.State != machine.StateRunning {
+				return exitCode(3)
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+func printStatus(out io.Writer, st machine.Status) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	row := func(key, format string, args ...any) {
+		fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{key}, args...)...)
+	}
+	row("machine", "%s", st.Name)
+	row("state", "%s", st.State)
+	if st.StartedAt != nil {
+		row("up since", "%s (%s)", st.StartedAt.Local().Format(time.DateTime), time.Since(*st.StartedAt).Round(time.Second))
+		row("process", "%d", st.PID)
+		row("engine", "QEMU %s, %s, kernel %s", st.QEMU, st.Accel, st.Kernel)
+		row("api", "%s", st.API)
+		row("agent", "%s", st.Agent)
+	}
+	if st.CPUs != 0 {
+		row("size", "%d CPUs, %d MiB memory, %d GiB disk (%d MiB used)", st.CPUs, st.Memory, st.Disk, st.DiskUse)
+	}
+	if st.State != machine.StateAbsent {
+		row("directory", "%s", st.Dir)
+	}
+	if st.Outdated {
+		row("note", "the programs have changed since the start; `forkd machine start --restart` renews it")
+	}
+	return w.Flush()
+}

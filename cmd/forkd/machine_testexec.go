@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/internal/machine"
+	"github.com/forkd/forkd/internal/machine/bench"
+)
+
+// newMachineTestExecCommand is what `go test -exec` calls with a test binary.
+func newMachineTestExecCommand(name *string) *cobra.Command {
+	opt := bench.Options{Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
+	cmd := &cobra.Command{
+		Use:   "test-exec [flags] BINARY [ARG...]",
+		Short: "Run a Go test binary in the machine (for go test -exec)",
+		Long: "Run a Go test binary in the machine, for `go test -exec`. The machine is started if\n" +
+			"need be and stays up. The package's testdata and the fixtures travel with the binary.\n" +
+			"Exit code: the binary's; 124: killed at the limit; 125: the machine failed.",
+		Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m, err := machine.Open(*name)
+			if err != nil {
+				return err
+			}
+			if code := bench.Run(cmd.Context(), m, opt, args[0], args[1:]); code != 0 {
+				return exitCode(code)
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.SetInterspersed(false) // the binary's own flags are not ours
+	f.DurationVar(&opt.Timeout, "timeout", 5*time.Minute, "kill the test binary after this time")
+	f.StringVar(&opt.Fixtures, "fixtures", os.Getenv("FORKD_TEST_FIXTURES"), "directory with the tests' fixtures")
+	return cmd
+}

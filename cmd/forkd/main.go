@@ -1,0 +1,75 @@
+// Command forkd is the CLI and the daemon: one binary, one file per command.
+// It parses flags and prints; the work is in the packages below. The trap: a
+// command that is not added in newRoot does not exist.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// run is the whole program; the result is the exit code.
+func run(ctx context.Context, args []string) int {
+	a := &app{Printer: ui.Printer{Out: os.Stdout, Err: os.Stderr}}
+	root := newRoot(a)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	if !a.began {
+		err = usageError{err}
+	}
+	a.report(cmd, err)
+	return codeOf(cmd, err)
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "forkd",
+		Short:         "Fork warm microVMs",
+		Long:          "forkd boots a microVM once, warms it up, and forks hundreds of children from it in\nmilliseconds. Each child is a virtual machine of its own.",
+		Version:       version,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetVersionTemplate("forkd {{.Version}}\n")
+	root.CompletionOptions.DisableDefaultCmd = true // ours says more
+	a.addFlags(root)
+	const sandboxes, parents, host = "sandboxes", "parents", "host"
+	root.AddGroup(
+		&cobra.Group{ID: sandboxes, Title: "Sandboxes:"},
+		&cobra.Group{ID: parents, Title: "Images and snapshots:"},
+		&cobra.Group{ID: host, Title: "Host and daemon:"},
+	)
+	add := func(id string, commands ...*cobra.Command) {
+		for _, cmd := range commands {
+			cmd.GroupID = id
+			root.AddCommand(cmd)
+		}
+	}
+	add(sandboxes, newForkCommand(a), newRunCommand(a), newExecCommand(a), newEvalCommand(a), newCpCommand(a),
+		newPsCommand(a), newKillCommand(a), newLogsCommand(a))
+	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a))
+	add(host, newServeCommand(a), newDoctorCommand(), newMachineCommand(), newBenchCommand(a), newDemoCommand(a))
+	root.AddCommand(newVersionCommand(a), newCompletionCommand())
+	root.AddCommand(newMachineInitCommand())
+	polish(a, root)
+	return root
+}

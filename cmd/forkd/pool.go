@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+)
+
+func newPoolCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "pool [TAG SIZE]",
+		Short: "Show the pools of shells, or set how many to keep ready for a snapshot",
+		Long: "Show the pools of shells, or set how many to keep ready for a snapshot. A shell is a VM process that waits\n" +
+			"to become a child; a fork into one is several times faster. Pools refill in the background.",
+		Example:           "  forkd pool\n  forkd pool pyagent 100",
+		ValidArgsFunction: a.completeTags(),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 0 && len(args) != 2 {
+				return fmt.Errorf("want TAG and SIZE, or nothing")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			size := 0
+			if len(args) == 2 {
+				var err error
+				if size, err = strconv.Atoi(args[1]); err != nil || size < 0 || size > api.MaxPool {
+					return usageError{fmt.Errorf("size %q: want 0 to %d", args[1], api.MaxPool)}
+				}
+			}
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			if len(args) == 2 {
+				return c.SetPool(cmd.Context(), args[0], size)
+			}
+			pools, err := c.Pools(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.printPools(pools)
+		},
+	}
+}
+
+func (a *app) printPools(pools []api.Pool) error {
+	if a.JSON {
+		return a.Value(pools)
+	}
+	var rows [][]string
+	for _, p := range pools {
+		rows = append(rows, []string{p.Tag, fmt.Sprint(p.Size), fmt.Sprint(p.Ready), fmt.Sprintf("%d MiB", p.MemoryMiB), fmt.Sprint(p.VCPUs)})
+	}
+	return a.Table([]string{"SNAPSHOT", "SIZE", "READY", "MEMORY", "VCPUS"}, rows)
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+func newRunCommand(a *app) *cobra.Command {
+	var s streams
+	var keep bool
+	cmd := &cobra.Command{
+		Use:   "run [flags] IMAGE [--] PROGRAM [ARG...]",
+		Short: "Run a program in a fresh sandbox, and remove the sandbox",
+		Long: "Run a program in a fresh sandbox, and remove the sandbox. IMAGE is the name of an image, or of a recipe or its\n" +
+			"folder, which is built first if need be. The image's warm snapshot run-IMAGE-DIGEST is made the first time and\n" +
+			"forked from then on. Exit codes are those of exec.",
+		Example:           "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n  forkd run -it base bash",
+		Args:              cobra.MinimumNArgs(2),
+		ValidArgsFunction: a.completeImages(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			program := args[1:]
+			if len(program) > 1 && program[0] == "--" {
+				program = program[1:]
+			}
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return a.runInFresh(cmd.Context(), c, args[0], program, s, keep)
+		},
+	}
+	s.addFlags(cmd)
+	cmd.Flags().BoolVar(&keep, "keep", false, "leave the sandbox running")
+	return cmd
+}
+
+func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string, program []string, s streams, keep bool) error {
+	img, err := a.ensureImage(ctx, c, imageName)
+	if err != nil {
+		return err
+	}
+	tag, err := a.ensureSnapshot(ctx, c, img)
+	if err != nil {
+		return err
+	}
+	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tag})
+	if err != nil {
+		return err
+	}
+	id := res.Sandboxes[0].ID
+	if keep {
+		a.Note("sandbox %s", id)
+	} else {
+		defer a.remove(ctx, c, id)
+	}
+	return a.runProgram(ctx, c, id, program, s)
+}
+
+// remove ends the sandbox even if the command was interrupted.
+func (a *app) remove(ctx context.Context, c *client.Client, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := c.Kill(ctx, id); err != nil && !client.IsNotFound(err) {
+		a.Note("sandbox %s is left behind: %v", id, err)
+	}
+}
+
+// ensureSnapshot returns the tag of the image's snapshot, made if need be.
+func (a *app) ensureSnapshot(ctx context.Context, c *client.Client, img api.Image) (string, error) {
+	tag := runTag(img)
+	info, err := c.Snapshot(ctx, tag)
+	switch {
+	case err == nil && info.Status == api.SnapshotReady:
+		return tag, nil
+	case err == nil && info.Status == api.SnapshotWriting:
+		return tag, waitForSnapshot(ctx, c, tag)
+	case err == nil:
+		return "", &client.Error{
+			Code: api.CodeNotRestorable, Message: fmt.Sprintf("snapshot %s cannot be forked: %s", tag, text(info.Warning)),
+			Hint: fmt.Sprintf("delete it with `forkd snapshot rm %s`, it is made again then", tag),
+		}
+	case !client.IsNotFound(err):
+		return "", err
+	}
+	_, err = a.createSnapshot(ctx, c, api.CreateSnapshotRequest{Tag: tag, Image: img.Name})
+	if client.CodeOf(err) == api.CodeConflict { // somebody else began at the same time
+		err = waitForSnapshot(ctx, c, tag)
+	}
+	return tag, err
+}
+
+// runTag names the snapshot of one build of an image.
+func runTag(img api.Image) string {
+	digest := strings.TrimPrefix(img.Digest, "sha256:")
+	name := img.Name[:min(len(img.Name), 50)] // a tag has at most 64
+	return fmt.Sprintf("run-%s-%s", name, digest[:min(len(digest), 8)])
+}
+
+func waitForSnapshot(ctx context.Context, c *client.Client, tag string) error {
+	for {
+		info, err := c.Snapshot(ctx, tag)
+		switch {
+		case err != nil:
+			return err
+		case info.Status == api.SnapshotReady:
+			return nil
+		case info.Status == api.SnapshotFailed:
+			return errors.New("snapshot " + tag + " could not be made: " + text(info.Warning))
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}

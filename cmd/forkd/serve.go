@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/cmd/forkd/internal/endpoint"
+	"github.com/forkd/forkd/internal/bench"
+	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// stopGrace is how long requests in flight may take when the daemon stops, and
+// then again how long the engine may take.
+const stopGrace = 10 * time.Second
+
+// serveOptions are the daemon's flags.
+type serveOptions struct {
+	listen              []string
+	tokenFile, auditLog string
+	data, run, vmm, kvm string
+	pool, concurrency   int
+	reserveMiB          int
+	killOnStop          bool
+	logLevel, logFormat string
+}
+
+func newServeCommand(a *app) *cobra.Command {
+	var o serveOptions
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the daemon in the foreground",
+		Long: "Run the daemon in the foreground. Without --listen it serves its Unix socket only, which this user alone may open.\n" +
+			"A TCP address other than loopback needs --token-file. On SIGTERM it stops accepting, lets requests end for 10 s, and\n" +
+			"leaves running sandboxes to the next daemon unless --kill-on-stop is given.",
+		Example: "  forkd serve\n  forkd serve --listen unix:///run/forkd/forkd.sock --listen tcp://127.0.0.1:8889\n" +
+			"  forkd serve --listen tcp://0.0.0.0:8889 --token-file /etc/forkd/token --data /var/lib/forkd",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.complete(); err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringArrayVar(&o.listen, "listen", nil, "address, tcp://HOST:PORT or unix:///PATH; may be given more than once (default: RUN/forkd.sock)")
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the token that TCP clients must show")
+	f.StringVar(&o.auditLog, "audit-log", "", "file to append a JSON line per request to")
+	f.StringVar(&o.data, "data", "", "directory of images and snapshots (default: /var/lib/forkd, or in the home directory)")
+	f.StringVar(&o.run, "run", "", "directory of sockets and running VMs (default: /run/forkd, or $XDG_RUNTIME_DIR/forkd)")
+	f.StringVar(&o.vmm, "vmm", "", "the forkd-vmm program (default: beside this one)")
+	f.StringVar(&o.kvm, "kvm", "/dev/kvm", "the KVM device")
+	f.IntVar(&o.pool, "pool", 0, "shells to keep ready for each snapshot in use")
+	f.IntVar(&o.concurrency, "concurrency", 0, "children restored at once (default: twice the CPUs)")
+	f.IntVar(&o.reserveMiB, "memory-reserve", 256, "MiB of the host's memory that stay free: beyond it no child is made")
+	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
+	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
+	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
+	return cmd
+}
+
+// complete fills in defaults and makes paths absolute.
+func (o *serveOptions) complete() error {
+	paths, err := endpoint.DefaultPaths()
+	if err != nil {
+		return err
+	}
+	for _, dir := range []struct {
+		flag      *string
+		otherwise string
+	}{{&o.data, paths.Data}, {&o.run, paths.Run}} {
+		if *dir.flag == "" {
+			*dir.flag = dir.otherwise
+		}
+		if *dir.flag, err = filepath.Abs(*dir.flag); err != nil {
+			return err
+		}
+	}
+	if len(o.listen) == 0 {
+		o.listen = []string{"unix://" + filepath.Join(o.run, "forkd.sock")}
+	}
+	if o.vmm == "" {
+		if o.vmm, err = besideSelf("forkd-vmm"); err != nil {
+			return err
+		}
+	}
+	if o.pool < 0 || o.concurrency < 0 {
+		return usageError{errors.New("--pool and --concurrency cannot be negative")}
+	}
+	if o.reserveMiB < 1 {
+		return usageError{fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
+	}
+	return nil
+}
+
+// serve wires the daemon together and runs it until ctx ends.
+func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
+	var opened undo.Stack // everything is given back at the end, newest first
+	defer opened.Run()
+	log, err := o.logger(a)
+	if err != nil {
+		return err
+	}
+	token, err := readToken(o.tokenFile)
+	if err != nil {
+		return err
+	}
+	audit, err := o.audit(&opened)
+	if err != nil {
+		return err
+	}
+	// Before the engine: a taken address is the likeliest mistake, and the cheapest.
+	listeners, err := bind(ctx, o.listen, token, &opened)
+	if err != nil {
+		return err
+	}
+	images, err := image.OpenStore(filepath.Join(o.data, "images"))
+	if err != nil {
+		return err
+	}
+	engine, err := sandbox.Open(ctx, o.engineConfig(images, log))
+	if err != nil {
+		return err
+	}
+	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
+	server := httpapi.New(httpapi.Options{
+		Engine: engine, Images: imageStore{images}, Lab: bench.Lab{OpenKVM: o.openKVM, Snapshots: engine},
+		Version: versionInfo(), Log: log, Audit: audit,
+	})
+	notifySystemd(log, "READY=1")
+	err = server.Run(ctx, listeners, stopGrace)
+	notifySystemd(log, "STOPPING=1")
+	log.Info("stopping")
+	return err
+}
+
+func (o serveOptions) openKVM() (*os.File, error) { return os.OpenFile(o.kvm, os.O_RDWR, 0) }
+
+func (o serveOptions) engineConfig(images *image.Store, log *slog.Logger) sandbox.Config {
+	return sandbox.Config{
+		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm,
+		OpenKVM:  o.openKVM,
+		Images:   sandbox.StoredImages(images),
+		PoolSize: o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, KillOnClose: o.killOnStop, Logger: log,
+	}
+}
+
+// closeEngine gives it time of its own: ctx has ended when this is called.
+func closeEngine(ctx context.Context, engine *sandbox.Engine) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	return engine.Close(ctx)
+}
+
+func bind(ctx context.Context, addresses []string, token string, opened *undo.Stack) ([]httpapi.Listener, error) {
+	var all []httpapi.Listener
+	for _, address := range addresses {
+		l, err := httpapi.Listen(ctx, address, token)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		opened.Push(func() { l.Close() }) // a second time after the server's own is harmless
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+func readToken(path string) (string, error) {
+	if path == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if err := httpapi.CheckToken(token); err != nil {
+		return "", usageError{fmt.Errorf("token file %s: %w", path, err)}
+	}
+	return token, nil
+}
+
+func (o serveOptions) logger(a *app) (*slog.Logger, error) {
+	var level slog.Level
+	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
+		return nil, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", o.logLevel)}
+	}
+	opt := &slog.HandlerOptions{Level: level}
+	switch o.logFormat {
+	case "text":
+		return slog.New(slog.NewTextHandler(a.Err, opt)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(a.Err, opt)), nil
+	}
+	return nil, usageError{fmt.Errorf("--log-format %q: want text or json", o.logFormat)}
+}
+
+func (o serveOptions) audit(opened *undo.Stack) (*httpapi.Audit, error) {
+	if o.auditLog == "" {
+		return nil, nil
+	}
+	f, err := os.OpenFile(o.auditLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	opened.Push(func() { f.Close() })
+	return httpapi.NewAudit(f, time.Now), nil
+}
+
+// notifySystemd tells a service manager how far the daemon is, if there is one:
+// sd_notify(3).
+func notifySystemd(log *slog.Logger, state string) {
+	path := os.Getenv("NOTIFY_SOCKET")
+	if path == "" {
+		return
+	}
+	conn, err := net.Dial("unixgram", path) // a leading @ is the abstract namespace to Go too
+	if err == nil {
+		defer conn.Close()
+		_, err = conn.Write([]byte(state))
+	}
+	if err != nil {
+		log.Warn("notify service manager", "error", err)
+	}
+}

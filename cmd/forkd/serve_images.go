@@ -1,0 +1,123 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+
+	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// imageStore is the image store as the API wants it: its own types, and the
+// domain's sentinels.
+type imageStore struct{ store *image.Store }
+
+var _ httpapi.Images = imageStore{}
+
+func (s imageStore) ListImages(context.Context) ([]httpapi.Image, error) {
+	images, err := s.store.List() // with damaged ones left out and told in err
+	var out []httpapi.Image
+	for _, img := range images {
+		wire, err := wireImage(img)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, wire)
+	}
+	if len(images) > 0 {
+		err = nil
+	}
+	return out, imageError(err)
+}
+
+func (s imageStore) GetImage(_ context.Context, name string) (httpapi.Image, error) {
+	img, err := s.store.Get(name)
+	if err != nil {
+		return httpapi.Image{}, imageError(err)
+	}
+	return wireImage(img)
+}
+
+func (s imageStore) RemoveImage(_ context.Context, name string) error {
+	return imageError(s.store.Remove(name))
+}
+
+// ImportImage looks at the metadata, which come first in the stream, before the
+// store replaces anything.
+func (s imageStore) ImportImage(ctx context.Context, name, digest string, r io.Reader) (httpapi.Image, error) {
+	whole, id, err := peekMetadata(r, name)
+	if err != nil {
+		return httpapi.Image{}, fmt.Errorf("import image %s: %w", name, err)
+	}
+	if digest != "" && digest != "sha256:"+id {
+		return httpapi.Image{}, fmt.Errorf("import image %s: the stream has digest sha256:%s, not %s: %w", name, id, digest, sandbox.ErrInvalid)
+	}
+	img, err := s.store.Import(ctx, whole)
+	if err != nil {
+		return httpapi.Image{}, imageError(err)
+	}
+	return wireImage(img)
+}
+
+// maxMetadata bounds the first file of a stream.
+const maxMetadata = 4 << 20
+
+// peekMetadata reads the stream's first file, checks that it names the image,
+// and returns the stream as if it had not been read, and the image's ID.
+func peekMetadata(r io.Reader, name string) (whole io.Reader, id string, err error) {
+	var read bytes.Buffer
+	t := tar.NewReader(io.TeeReader(io.LimitReader(r, maxMetadata+16<<10), &read))
+	h, err := t.Next()
+	if err != nil {
+		return nil, "", fmt.Errorf("read stream: %w: %w", err, sandbox.ErrInvalid)
+	}
+	if h.Name != image.MetadataFile || h.Size > maxMetadata {
+		return nil, "", fmt.Errorf("the stream begins with %q, not with %s: %w", h.Name, image.MetadataFile, sandbox.ErrInvalid)
+	}
+	b, err := io.ReadAll(t)
+	if err != nil {
+		return nil, "", fmt.Errorf("read %s: %w: %w", image.MetadataFile, err, sandbox.ErrInvalid)
+	}
+	var m image.Metadata
+	if err := json.Unmarshal(b, &m); err != nil {
+		return nil, "", fmt.Errorf("decode %s: %w: %w", image.MetadataFile, err, sandbox.ErrInvalid)
+	}
+	if m.Name != name {
+		return nil, "", fmt.Errorf("the stream holds image %q: %w", m.Name, sandbox.ErrInvalid)
+	}
+	id, err = m.ID()
+	return io.MultiReader(&read, r), id, err
+}
+
+func wireImage(img image.Image) (httpapi.Image, error) {
+	id, err := img.ID()
+	return httpapi.Image{
+		Name: img.Name, Digest: "sha256:" + id, SizeBytes: img.Size(), CreatedAt: img.Created,
+		Kernel: img.Metadata.Kernel.Release, MemoryMiB: img.Defaults.MemoryMiB, VCPUs: img.Defaults.VCPUs,
+		Description: img.Description,
+	}, err
+}
+
+// imageError adds the sentinel that the API branches on.
+func imageError(err error) error {
+	for _, row := range []struct{ is, means error }{
+		{image.ErrNotFound, sandbox.ErrNotFound},
+		{image.ErrName, sandbox.ErrInvalid},
+		{image.ErrDamaged, sandbox.ErrConflict},
+		{syscall.ENOSPC, sandbox.ErrNoSpace},
+		{syscall.EDQUOT, sandbox.ErrNoSpace},
+		{io.ErrUnexpectedEOF, sandbox.ErrInvalid},
+	} {
+		if errors.Is(err, row.is) {
+			return fmt.Errorf("%w (%w)", err, row.means)
+		}
+	}
+	return err
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// imageStream is an export of an image whose files hold their own names.
+func imageStream(t testing.TB, name string) []byte {
+	t.Helper()
+	m := image.Metadata{
+		FormatVersion: image.FormatVersion, Name: name, Suite: "bookworm",
+		Defaults: image.Defaults{MemoryMiB: 128, VCPUs: 1, User: "user", Workdir: "/"}, Files: map[string]image.FileSum{},
+	}
+	files := []string{image.KernelFile, image.InitrdFile, image.RootFile}
+	for _, f := range files {
+		sum := sha256.Sum256([]byte(f))
+		m.Files[f] = image.FileSum{Size: int64(len(f)), SHA256: hex.EncodeToString(sum[:])}
+	}
+	meta, err := json.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	w := tar.NewWriter(&out)
+	add := func(name string, content []byte) {
+		if err := w.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(content))}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(image.MetadataFile, meta)
+	for _, f := range files {
+		add(f, []byte(f))
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func TestImageStoreOverTheAPI(t *testing.T) {
+	store, err := image.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, stream := imageStore{store}, imageStream(t, "mine")
+	ctx := t.Context()
+	if _, err := s.ImportImage(ctx, "other", "", bytes.NewReader(stream)); !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("import under another name: %v", err)
+	}
+	wrong := "sha256:" + strings.Repeat("0", 64)
+	if _, err := s.ImportImage(ctx, "mine", wrong, bytes.NewReader(stream)); !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("import with another digest: %v", err)
+	}
+	if _, err := s.ImportImage(ctx, "mine", "", bytes.NewReader(stream[:len(stream)-1800])); err == nil {
+		t.Error("import of a stream cut short succeeded")
+	}
+	if list, err := s.ListImages(ctx); err != nil || len(list) != 0 {
+		t.Fatalf("failed imports left %v, %v", list, err)
+	}
+	img, err := s.ImportImage(ctx, "mine", "", bytes.NewReader(stream))
+	if err != nil || img.Name != "mine" || img.MemoryMiB != 128 {
+		t.Fatalf("import: %+v, %v", img, err)
+	}
+	if again, err := s.ImportImage(ctx, "mine", img.Digest, bytes.NewReader(stream)); err != nil || again.Digest != img.Digest {
+		t.Errorf("import with its own digest: %+v, %v", again, err)
+	}
+	if got, err := s.GetImage(ctx, "mine"); err != nil || got.Digest != img.Digest {
+		t.Errorf("get: %+v, %v", got, err)
+	}
+	if err := s.RemoveImage(ctx, "mine"); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.GetImage(ctx, "mine"); !errors.Is(err, sandbox.ErrNotFound) {
+		t.Errorf("get after remove: %v", err)
+	}
+	if _, err := s.GetImage(ctx, "../x"); !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("get of a bad name: %v", err)
+	}
+}
+
+// FuzzPeekMetadata reads what a client uploads: whatever it is, the stream
+// comes out of it unchanged or is refused.
+func FuzzPeekMetadata(f *testing.F) {
+	good := imageStream(f, "mine")
+	f.Add(good)
+	f.Add(good[:700])
+	f.Add([]byte{})
+	f.Add(bytes.Repeat([]byte{0}, 2048))
+	f.Fuzz(func(t *testing.T, stream []byte) {
+		whole, _, err := peekMetadata(bytes.NewReader(stream), "mine")
+		if err != nil {
+			return
+		}
+		if b, err := io.ReadAll(whole); err != nil || !bytes.Equal(b, stream) {
+			t.Errorf("the stream came out changed: %v", err)
+		}
+	})
+}

@@ -1,0 +1,13 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+)
+
+func newSnapshotCommand(a *app) *cobra.Command {
+	cmd := group("snapshot", "Make, list, describe, check and delete snapshots",
+		newSnapshotCreateCommand(a), newSnapshotLsCommand(a), newSnapshotInfoCommand(a),
+		newSnapshotVerifyCommand(a), newSnapshotRmCommand(a))
+	cmd.Aliases = []string{"snapshots"}
+	return cmd
+}

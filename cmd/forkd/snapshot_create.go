@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+func newSnapshotCreateCommand(a *app) *cobra.Command {
+	var req api.CreateSnapshotRequest
+	var warmFile string
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:     "create",
+		Short:   "Boot an image, warm it up, and keep it as a snapshot",
+		Example: "  forkd snapshot create --image python-numpy --tag pyagent\n  forkd snapshot create --image python-numpy --tag mine --warm-file warm.py",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := completeCreate(&req, warmFile, wait); err != nil {
+				return err
+			}
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			info, err := a.createSnapshot(cmd.Context(), c, req)
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Value(info)
+			}
+			return a.Line("%s", info.Tag)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&req.Tag, "tag", "t", "", "name of the snapshot")
+	f.StringVarP(&req.Image, "image", "i", "", "name of a built image")
+	f.StringVar(&req.Kernel, "kernel", "", "kernel on the daemon's host, instead of an image")
+	f.StringVar(&req.Rootfs, "rootfs", "", "root image on the daemon's host, with --kernel")
+	f.IntVar(&req.MemoryMiB, "memory-mib", 0, "memory of the guest (default: the recipe's)")
+	f.IntVar(&req.VCPUs, "vcpus", 0, "virtual CPUs of the guest (default: the recipe's)")
+	f.StringVar(&req.Warm, "warm", "", "Python code to run before the snapshot, after the recipe's own warm-up")
+	f.StringVar(&warmFile, "warm-file", "", "the same from a file")
+	f.DurationVar(&wait, "boot-wait", 0, "limit for the guest to get ready, at most 60s (default: the daemon's)")
+	_ = cmd.MarkFlagRequired("tag") // the only error is a flag that does not exist
+	cmd.MarkFlagsMutuallyExclusive("image", "kernel")
+	cmd.MarkFlagsRequiredTogether("kernel", "rootfs")
+	cmd.MarkFlagsOneRequired("image", "kernel")
+	cmd.MarkFlagsMutuallyExclusive("warm", "warm-file")
+	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages())
+	return cmd
+}
+
+// completeCreate fills in what flags say indirectly.
+func completeCreate(req *api.CreateSnapshotRequest, warmFile string, wait time.Duration) error {
+	if wait < 0 || wait > api.MaxBootWaitSecs*time.Second {
+		return usageError{fmt.Errorf("--boot-wait is %s, want at most %d s", wait, api.MaxBootWaitSecs)}
+	}
+	req.BootWaitSecs = int(math.Ceil(wait.Seconds()))
+	if warmFile == "" {
+		return nil
+	}
+	b, err := os.ReadFile(warmFile)
+	if err != nil {
+		return fmt.Errorf("read warm-up: %w", err)
+	}
+	req.Warm = string(b)
+	return nil
+}
+
+// createSnapshot shows the steps while they happen.
+func (a *app) createSnapshot(ctx context.Context, c *client.Client, req api.CreateSnapshotRequest) (api.SnapshotInfo, error) {
+	progress := a.Progress()
+	defer progress.End()
+	return c.CreateSnapshot(ctx, req, func(s api.Step) {
+		if !s.Done {
+			progress.Step(s.Step, -1)
+			return
+		}
+		detail := ui.Millis(s.TookMS)
+		if s.Bytes > 0 {
+			detail += ", " + ui.Bytes(s.Bytes)
+		}
+		progress.Done(s.Step, detail)
+	})
+}

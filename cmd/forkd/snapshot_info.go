@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+func newSnapshotInfoCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "info TAG",
+		Aliases:           []string{"inspect"},
+		Short:             "Describe a snapshot",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeTags(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			s, err := c.Snapshot(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Value(s)
+			}
+			return a.describeSnapshot(s)
+		},
+	}
+}
+
+func (a *app) describeSnapshot(s api.SnapshotDetail) error {
+	return a.Facts(
+		"tag", s.Tag,
+		"status", string(s.Status),
+		"warning", text(s.Warning),
+		"created", time.Unix(s.CreatedAtUnix, 0).UTC().Format(time.RFC3339),
+		"image", s.Image,
+		"image digest", s.ImageDigest,
+		"kernel", s.KernelVersion,
+		"memory", fmt.Sprintf("%d MiB, %s on disk", s.MemoryMiB, ui.Bytes(s.MemoryPhysicalBytes)),
+		"vcpus", fmt.Sprint(s.VCPUs),
+		"machine state", ui.Bytes(s.VMStateBytes),
+		"warm", strings.Join(s.Languages, ", "),
+		"timings", timings(s.Timings),
+		"directory", s.Dir,
+		"content", s.ContentHash,
+		"parent", text(s.ParentTag),
+		"ancestors", strings.Join(s.Ancestors, ", "),
+		"dependents", strings.Join(s.Dependents, ", "),
+		"sandboxes", strings.Join(s.Sandboxes, ", "),
+	)
+}
+
+func text(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+func timings(t api.Timings) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		parts = append(parts, name+" "+ui.Millis(t[name]))
+	}
+	return strings.Join(parts, ", ")
+}

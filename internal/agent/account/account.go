@@ -1,0 +1,85 @@
+// Package account answers who a guest's users are and which of them a request
+// acts as. It reads the guest's /etc/passwd and /etc/group anew each time,
+// since commands may change them; it owns nothing. The trap: Lookup of an
+// unknown user is an authentication failure to a client, not a missing file.
+package account
+
+import (
+	"fmt"
+	"net/http"
+	"os/user"
+	"slices"
+	"strconv"
+	"syscall"
+)
+
+// User is an account as needed to run a process or to own a file.
+type User struct {
+	Name   string
+	UID    int
+	GID    int
+	Groups []uint32
+	Home   string
+}
+
+// UnknownUserError says that a name is no account of the guest.
+type UnknownUserError struct{ Name string }
+
+func (e *UnknownUserError) Error() string { return fmt.Sprintf("invalid username: '%s'", e.Name) }
+
+// Lookup finds an account by name, or by number.
+func Lookup(name string) (User, error) {
+	u, err := user.Lookup(name)
+	if err != nil {
+		if u, err = user.LookupId(name); err != nil {
+			return fallback(name)
+		}
+	}
+	uid, err1 := strconv.Atoi(u.Uid)
+	gid, err2 := strconv.Atoi(u.Gid)
+	if err1 != nil || err2 != nil {
+		return User{}, &UnknownUserError{name}
+	}
+	out := User{Name: u.Username, UID: uid, GID: gid, Home: u.HomeDir}
+	if out.Home == "" {
+		out.Home = "/"
+	}
+	ids, err := u.GroupIds()
+	if err != nil {
+		return out, nil // no /etc/group: the primary group is all there is
+	}
+	for _, s := range ids {
+		if id, err := strconv.ParseUint(s, 10, 32); err == nil {
+			out.Groups = append(out.Groups, uint32(id))
+		}
+	}
+	return out, nil
+}
+
+// fallback lets root be root in an image without /etc/passwd.
+func fallback(name string) (User, error) {
+	if name == "root" || name == "0" {
+		return User{Name: "root", Home: "/root"}, nil
+	}
+	return User{}, &UnknownUserError{name}
+}
+
+// Credential is what a process of u starts with; nil when the agent is not
+// root and u is the agent's own user, since then nothing may be changed.
+func (u User) Credential(agentUID int) *syscall.Credential {
+	if agentUID != 0 && agentUID == u.UID {
+		return nil
+	}
+	return &syscall.Credential{Uid: uint32(u.UID), Gid: uint32(u.GID), Groups: slices.Clone(u.Groups)}
+}
+
+// FromHeader is the user name of HTTP Basic authentication, which is how
+// clients choose one (the password is empty and not looked at); without it,
+// def.
+func FromHeader(h http.Header, def string) string {
+	r := http.Request{Header: h}
+	if name, _, ok := r.BasicAuth(); ok && name != "" {
+		return name
+	}
+	return def
+}

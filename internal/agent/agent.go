@@ -1,0 +1,191 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agent/defaults"
+	"github.com/forkd/forkd/internal/agent/files"
+	"github.com/forkd/forkd/internal/agent/identity"
+	"github.com/forkd/forkd/internal/agent/interp"
+	"github.com/forkd/forkd/internal/agent/procgroup"
+	"github.com/forkd/forkd/internal/agent/procs"
+	"github.com/forkd/forkd/internal/agent/reap"
+	"github.com/forkd/forkd/internal/agent/watch"
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
+	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+)
+
+// Config is what an agent is made of. The zero value of each field has a
+// sensible meaning, said there.
+type Config struct {
+	Version string
+	// Orphans makes the agent reap every child there is; for PID 1 and for a
+	// program that is nothing but the agent. Tests leave it off.
+	Orphans bool
+	// ImageFile is the image's metadata; empty or missing means none.
+	ImageFile string
+	// Root is where identity writes files; empty means /.
+	Root string
+	// System is the kernel that identity changes; nil means the machine's.
+	System identity.System
+	// HooksDir holds the fork hooks; empty means /etc/forkd/fork.d.
+	HooksDir string
+	// CgroupMount is where control groups are; empty means /sys/fs/cgroup.
+	CgroupMount string
+	// Token, when set, must be shown with every request but GET /health.
+	Token string
+	// Log gets one line per noteworthy event; nil drops them.
+	Log func(format string, args ...any)
+}
+
+// Agent is a running agent without its listener.
+type Agent struct {
+	cfg     Config
+	started time.Time
+	rec     *defaults.Record
+	reaper  *reap.Reaper
+	groups  *procgroup.Groups
+	procs   *procs.Table
+	interp  *interp.Set
+	ident   *identity.Applier
+	files   *files.Server
+	watch   *watch.Server
+	handler http.Handler
+
+	// cpuMu guards the counters of the last look at the processor.
+	cpuMu             sync.Mutex
+	cpuBusy, cpuTotal float64
+
+	// identMu makes identities and quiescing one at a time.
+	identMu sync.Mutex
+
+	stopReaping context.CancelFunc
+	reaping     sync.WaitGroup
+}
+
+// New starts an agent's inside; Serve gives it a listener, Close ends it.
+func New(cfg Config) (*Agent, error) {
+	cfg = withDefaults(cfg)
+	image, err := defaults.Load(cfg.ImageFile)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, started: time.Now(), rec: defaults.New(image)}
+	a.reaper = reap.New(cfg.Orphans)
+	a.groups = procgroup.Open(cfg.CgroupMount, "forkd")
+	a.procs = procs.NewTable(a.reaper, a.groups, a.rec, cfg.Log)
+	a.interp = interp.NewSet(a.reaper, a.groups, a.rec, interp.Python())
+	a.ident = &identity.Applier{
+		System: cfg.System, Root: cfg.Root, Hooks: cfg.HooksDir,
+		Record: a.rec, Interp: a.interp, Run: hookRunner{a.reaper, a.groups, a.rec},
+	}
+	a.files, a.watch = files.NewServer(a.rec), watch.NewServer(a.rec)
+	a.handler = a.routes()
+	ctx, cancel := context.WithCancel(context.Background())
+	a.stopReaping = cancel
+	a.reaping.Go(func() {
+		if err := a.reaper.Run(ctx); err != nil {
+			cfg.Log("reaper: %v", err)
+		}
+	})
+	return a, nil
+}
+
+func withDefaults(cfg Config) Config {
+	set := func(s *string, def string) {
+		if *s == "" {
+			*s = def
+		}
+	}
+	set(&cfg.Version, "dev")
+	set(&cfg.ImageFile, "/etc/forkd/image.json")
+	set(&cfg.Root, "/")
+	set(&cfg.HooksDir, "/etc/forkd/fork.d")
+	set(&cfg.CgroupMount, "/sys/fs/cgroup")
+	if cfg.System == nil {
+		cfg.System = identity.Linux{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = func(string, ...any) {}
+	}
+	return cfg
+}
+
+// routes is every path the agent answers.
+func (a *Agent) routes() http.Handler {
+	opts := []connect.HandlerOption{
+		connect.WithReadMaxBytes(agentproto.MaxMessageBytes),
+		// The link is a local socket, and a compressor's state is memory that
+		// each clone would have to write.
+		connect.WithCompression("gzip", nil, nil),
+		connect.WithRecover(a.recovered),
+	}
+	mux := http.NewServeMux()
+	mux.Handle(processconnect.NewProcessHandler(a.procs, opts...))
+	mux.Handle(agentv1connect.NewAgentHandler(&service{a}, opts...))
+	mux.Handle(filesystemconnect.NewFilesystemHandler(filesystemService{a.files, a.watch}, opts...))
+	a.plainRoutes(mux)
+	return a.guard(mux)
+}
+
+// filesystemService is the two halves of filesystem.Filesystem.
+type filesystemService struct {
+	*files.Server
+	watcher
+}
+
+// watcher names the half that watches, so that the embedded types differ.
+type watcher = *watch.Server
+
+var _ filesystemconnect.FilesystemHandler = filesystemService{}
+
+// recovered turns a bug into an answer; the agent is PID 1 and must go on.
+func (a *Agent) recovered(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
+	a.cfg.Log("panic in %s: %v", spec.Procedure, p)
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("internal error in %s", spec.Procedure))
+}
+
+// Handler is the agent's HTTP interface.
+func (a *Agent) Handler() http.Handler { return a.handler }
+
+// Serve answers requests on l until ctx ends. Closing l is Serve's.
+func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := &http.Server{
+		Handler:           a.handler,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          nil,
+	}
+	stop := context.AfterFunc(ctx, func() {
+		cancel() // lets streams end
+		_ = srv.Close()
+	})
+	defer stop()
+	err := srv.Serve(steady{l, a.cfg.Log})
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve: %w", err)
+}
+
+// Close kills what was started here and waits for it.
+func (a *Agent) Close() error {
+	a.interp.Stop()
+	err := errors.Join(a.watch.Close(), a.procs.Close())
+	a.stopReaping()
+	a.reaping.Wait()
+	return errors.Join(err, a.groups.Close())
+}

@@ -1,0 +1,318 @@
+package files
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/agent/account"
+	"github.com/forkd/forkd/internal/agent/guestpath"
+)
+
+// httpError is an answer other than success.
+type httpError struct {
+	code int
+	err  error
+}
+
+func (e *httpError) Error() string { return e.err.Error() }
+
+func badRequest(err error) error { return &httpError{http.StatusBadRequest, err} }
+
+// Download serves GET /files.
+func (s *Server) Download(w http.ResponseWriter, r *http.Request) {
+	if err := s.download(w, r); err != nil {
+		writeError(w, err)
+	}
+}
+
+func (s *Server) download(w http.ResponseWriter, r *http.Request) error {
+	_, path, err := s.enter(r, "read", r.URL.Query().Get("path"))
+	if err != nil {
+		return err
+	}
+	st, err := os.Stat(path)
+	if err == nil && !st.Mode().IsRegular() {
+		err = &notRegularError{path, st.IsDir()}
+	}
+	if err != nil {
+		return pathError(path, err)
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return pathError(path, err)
+	}
+	defer f.Close()
+	name := mime.FormatMediaType("inline", map[string]string{"filename": filepath.Base(path)})
+	w.Header().Set("Content-Disposition", name)
+	w.Header().Set("Vary", "Accept-Encoding")
+	if st.Size() == 0 {
+		return copyUnsized(w, f)
+	}
+	http.ServeContent(w, r, filepath.Base(path), st.ModTime(), f)
+	return nil
+}
+
+// copyUnsized serves a file that says it is empty; those of /proc often are not.
+func copyUnsized(w http.ResponseWriter, f *os.File) error {
+	buf := make([]byte, 32<<10)
+	n, err := f.Read(buf)
+	if n == 0 && errors.Is(err, io.EOF) {
+		w.Header().Set("Content-Length", "0")
+	}
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if n == 0 && err != nil && !errors.Is(err, io.EOF) {
+		return pathError(f.Name(), err)
+	}
+	if _, err := w.Write(buf[:n]); err == nil && n > 0 {
+		_, _ = io.CopyBuffer(w, f, buf) // too late for an error: the connection ends short
+	}
+	return nil
+}
+
+// enter authorizes, finds the user and resolves the path.
+func (s *Server) enter(r *http.Request, op, path string) (account.User, string, error) {
+	if err := authorize(r, op, s.rec.Token(), time.Now()); err != nil {
+		return account.User{}, "", &httpError{http.StatusUnauthorized, err}
+	}
+	name := r.URL.Query().Get("username")
+	if name == "" {
+		name = s.rec.User()
+	}
+	u, err := account.Lookup(name)
+	if err != nil {
+		return u, "", &httpError{http.StatusUnauthorized, fmt.Errorf("error looking up user '%s': %w", name, err)}
+	}
+	abs, err := guestpath.Resolve(path, u.Home, s.rec.Workdir())
+	if err != nil {
+		return u, "", badRequest(err)
+	}
+	return u, abs, nil
+}
+
+// written is one file in the answer to an upload.
+type written struct {
+	Path     string            `json:"path"`
+	Name     string            `json:"name"`
+	Type     string            `json:"type"`
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// Upload serves POST /files.
+func (s *Server) Upload(w http.ResponseWriter, r *http.Request) {
+	out, err := s.upload(r)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(out)
+}
+
+func (s *Server) upload(r *http.Request) ([]written, error) {
+	up, err := s.prepare(r)
+	if err != nil {
+		return nil, err
+	}
+	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch {
+	case err == nil && strings.HasPrefix(kind, "multipart/"):
+		return up.multipart(r)
+	case err == nil && kind == "application/octet-stream":
+		if r.URL.Query().Get("path") == "" {
+			return nil, badRequest(errors.New("path is required with application/octet-stream"))
+		}
+		one, err := up.file(r.URL.Query().Get("path"), up.body)
+		if err != nil {
+			return nil, err
+		}
+		return []written{one}, nil
+	}
+	return nil, badRequest(fmt.Errorf("unsupported content type %q", r.Header.Get("Content-Type")))
+}
+
+// upload is one request's state.
+type upload struct {
+	s        *Server
+	user     account.User
+	body     io.Reader
+	metadata map[string]string
+	mode     fs.FileMode // 0 leaves the default
+	seen     map[string]bool
+}
+
+func (s *Server) prepare(r *http.Request) (*upload, error) {
+	u, _, err := s.enter(r, "write", r.URL.Query().Get("path"))
+	if err != nil {
+		return nil, err
+	}
+	up := &upload{s: s, user: u, body: r.Body, seen: map[string]bool{}}
+	switch enc := r.Header.Get("Content-Encoding"); enc {
+	case "", "identity":
+	case "gzip":
+		if up.body, err = gzip.NewReader(r.Body); err != nil {
+			return nil, badRequest(fmt.Errorf("read gzip: %w", err))
+		}
+	default:
+		return nil, badRequest(fmt.Errorf("unsupported content encoding %q", enc))
+	}
+	if up.metadata, err = metadataOf(r.Header); err != nil {
+		return nil, badRequest(err)
+	}
+	if m := r.URL.Query().Get("mode"); m != "" { // ours: cp keeps the mode
+		v, err := strconv.ParseUint(m, 8, 32)
+		if err != nil || v > 0o777 {
+			return nil, badRequest(fmt.Errorf("mode %q is not an octal number up to 777", m))
+		}
+		up.mode = fs.FileMode(v)
+	}
+	return up, nil
+}
+
+func metadataOf(h http.Header) (map[string]string, error) {
+	var out map[string]string
+	total := 0
+	for name, values := range h {
+		key, ok := strings.CutPrefix(strings.ToLower(name), "x-metadata-")
+		if !ok || key == "" {
+			continue
+		}
+		v := values[0]
+		if total += len(key) + len(v); total > maxMetadata || len(key) > maxMetadataKey {
+			return nil, errors.New("metadata is too long")
+		}
+		for _, r := range v {
+			if r < 0x20 || r > 0x7e {
+				return nil, fmt.Errorf("metadata %q is not printable ASCII", key)
+			}
+		}
+		if out == nil {
+			out = map[string]string{}
+		}
+		out[key] = v
+	}
+	return out, nil
+}
+
+// multipart writes each part named file; its full filename is its path, unless
+// the query names one.
+func (up *upload) multipart(r *http.Request) ([]written, error) {
+	r.Body = io.NopCloser(up.body)
+	mr, err := r.MultipartReader()
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	var out []written
+	for {
+		part, err := mr.NextPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, badRequest(fmt.Errorf("read parts: %w", err))
+		}
+		if part.FormName() != "file" {
+			continue
+		}
+		// Part.FileName would drop the folders.
+		_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+		if err != nil {
+			return nil, badRequest(err)
+		}
+		path := r.URL.Query().Get("path")
+		if path == "" {
+			path = params["filename"]
+		}
+		one, err := up.file(path, part)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, one)
+	}
+	if len(out) == 0 {
+		return nil, badRequest(errors.New("no part named file"))
+	}
+	return out, nil
+}
+
+func (up *upload) file(path string, body io.Reader) (written, error) {
+	abs, err := guestpath.Resolve(path, up.user.Home, up.s.rec.Workdir())
+	if err != nil {
+		return written{}, badRequest(err)
+	}
+	if up.seen[abs] {
+		return written{}, badRequest(fmt.Errorf("path '%s' was given twice", abs))
+	}
+	up.seen[abs] = true
+	if err := up.write(abs, body); err != nil {
+		return written{}, pathError(abs, err)
+	}
+	return written{Path: abs, Name: filepath.Base(abs), Type: "file", Metadata: up.metadata}, nil
+}
+
+func (up *upload) write(path string, body io.Reader) (err error) {
+	f, err := create(path, up.user)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if up.mode != 0 {
+		if err := f.Chmod(up.mode); err != nil {
+			return err
+		}
+	}
+	if _, err := io.Copy(f, body); err != nil {
+		return err
+	}
+	if err := writeMetadata(path, up.metadata); err != nil && len(up.metadata) > 0 {
+		return fmt.Errorf("write metadata: %w", err)
+	}
+	return nil
+}
+
+// pathError gives an error of the file system its status.
+func pathError(path string, err error) error {
+	var notRegular *notRegularError
+	var he *httpError
+	switch {
+	case errors.As(err, &he):
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return &httpError{http.StatusNotFound, fmt.Errorf("path '%s' does not exist", path)}
+	case errors.As(err, &notRegular):
+		return badRequest(notRegular)
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return &httpError{http.StatusInsufficientStorage, fmt.Errorf("not enough disk space for '%s'", path)}
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP),
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
+		return badRequest(fmt.Errorf("path '%s': %w", path, err))
+	}
+	return &httpError{http.StatusInternalServerError, fmt.Errorf("path '%s': %w", path, err)}
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	code := http.StatusInternalServerError
+	var he *httpError
+	if errors.As(err, &he) {
+		code = he.code
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Del("Content-Disposition")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+	}{code, valid(err.Error())})
+}

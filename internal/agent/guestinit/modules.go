@@ -1,0 +1,74 @@
+package guestinit
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// moduleDir holds the modules and the file that orders them.
+const moduleDir = "/lib/modules/forkd"
+
+// maxModules bounds a nonsense order file.
+const maxModules = 1000
+
+// loadModules loads what the order file names. One that does not load is told
+// and passed over: whether it was needed shows soon, with a clearer error.
+func loadModules(dir string, log func(string, ...any)) error {
+	b, err := os.ReadFile(filepath.Join(dir, "order"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // everything is built in
+	}
+	if err != nil {
+		return fmt.Errorf("read module order: %w", err)
+	}
+	names, err := parseOrder(string(b))
+	if err != nil {
+		return fmt.Errorf("parse module order: %w", err)
+	}
+	for _, name := range names {
+		if err := loadModule(filepath.Join(dir, name)); err != nil {
+			log("load module %s: %v", name, err)
+		}
+	}
+	// The files are memory of the initramfs, and nobody needs them again.
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove modules: %w", err)
+	}
+	return nil
+}
+
+// parseOrder reads one file name per line; empty lines and # comments pass.
+func parseOrder(text string) ([]string, error) {
+	var out []string
+	for line := range strings.Lines(text) {
+		name := strings.TrimSpace(line)
+		if name == "" || strings.HasPrefix(name, "#") {
+			continue
+		}
+		if name == "." || name == ".." || strings.ContainsAny(name, "/\x00") {
+			return nil, fmt.Errorf("%q is no file name", name)
+		}
+		if out = append(out, name); len(out) > maxModules {
+			return nil, fmt.Errorf("more than %d modules", maxModules)
+		}
+	}
+	return out, nil
+}
+
+func loadModule(file string) (err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := unix.FinitModule(int(f.Fd()), "", 0); err != nil && !errors.Is(err, unix.EEXIST) {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+package guestinit
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+type mount struct {
+	source, target, fstype string
+	flags                  uintptr
+	data                   string
+	optional               bool // an image or kernel without it can do
+}
+
+// early is needed to find the root; it moves there with the switch.
+var early = []mount{
+	{"proc", "/proc", "proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", false},
+	{"sysfs", "/sys", "sysfs", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", false},
+	{"devtmpfs", "/dev", "devtmpfs", unix.MS_NOSUID, "mode=0755", false},
+	{"tmpfs", "/run", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755", false},
+}
+
+// late is what programs expect of a running system.
+var late = []mount{
+	{"devpts", "/dev/pts", "devpts", unix.MS_NOSUID | unix.MS_NOEXEC, "gid=5,mode=0620,ptmxmode=0666", false},
+	{"tmpfs", "/dev/shm", "tmpfs", unix.MS_NOSUID | unix.MS_NODEV, "mode=1777", false},
+	{"cgroup2", "/sys/fs/cgroup", "cgroup2", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC, "", true},
+}
+
+func mountAll(all []mount) error {
+	for _, m := range all {
+		if err := m.do(); err != nil && !m.optional {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m mount) do() error {
+	if err := os.MkdirAll(m.target, 0o755); err != nil {
+		return fmt.Errorf("make %s: %w", m.target, err)
+	}
+	err := unix.Mount(m.source, m.target, m.fstype, m.flags, m.data)
+	if err != nil && !errors.Is(err, unix.EBUSY) { // EBUSY: the kernel mounted it already
+		return fmt.Errorf("mount %s on %s: %w", m.fstype, m.target, err)
+	}
+	return nil
+}
+
+// links are those that a device manager would make.
+var links = [][2]string{
+	{"/proc/self/fd", "/dev/fd"},
+	{"/proc/self/fd/0", "/dev/stdin"},
+	{"/proc/self/fd/1", "/dev/stdout"},
+	{"/proc/self/fd/2", "/dev/stderr"},
+	{"pts/ptmx", "/dev/ptmx"},
+}
+
+func makeLinks() error {
+	for _, l := range links {
+		if l[1] == "/dev/ptmx" {
+			// The kernel's own node opens no terminal of this devpts mount.
+			_ = os.Remove(l[1])
+		}
+		if err := os.Symlink(l[0], l[1]); err != nil && !errors.Is(err, os.ErrExist) {
+			return fmt.Errorf("link %s: %w", l[1], err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,93 @@
+package guestinit
+
+import (
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	newRoot  = "/newroot"
+	lowerDir = "/mnt/lower"
+	upperDir = "/mnt/upper"
+
+	// deviceWait bounds the wait for the root disk.
+	deviceWait = 10 * time.Second
+)
+
+// mountRoot puts the root image with a writable layer above it on newRoot.
+func mountRoot(device string) error {
+	if err := awaitDevice(device); err != nil {
+		return err
+	}
+	for _, dir := range []string{newRoot, lowerDir, upperDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make %s: %w", dir, err)
+		}
+	}
+	if err := unix.Mount(device, lowerDir, "erofs", unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("mount root image %s (erofs): %w", device, err)
+	}
+	if err := mountUpper(upperDir); err != nil {
+		return err
+	}
+	opts := "lowerdir=" + lowerDir + ",upperdir=" + upperDir + "/files,workdir=" + upperDir + "/work"
+	if err := unix.Mount("overlay", newRoot, "overlay", 0, opts); err != nil {
+		return fmt.Errorf("mount overlay: %w", err)
+	}
+	return nil
+}
+
+// mountUpper gives the overlay its writable layer: memory for now. A disk of
+// its own will be mounted here and nowhere else.
+func mountUpper(dir string) error {
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NODEV, "mode=0755,size=75%"); err != nil {
+		return fmt.Errorf("mount writable layer: %w", err)
+	}
+	for _, sub := range []string{dir + "/files", dir + "/work"} {
+		if err := os.Mkdir(sub, 0o755); err != nil {
+			return fmt.Errorf("make %s: %w", sub, err)
+		}
+	}
+	return nil
+}
+
+func awaitDevice(device string) error {
+	deadline := time.Now().Add(deviceWait)
+	for {
+		_, err := os.Stat(device)
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("find root device: %w", err)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// switchRoot makes newRoot the root for good. The initramfs stays mounted
+// below it, invisible; its files were removed where they matter.
+func switchRoot() error {
+	for _, m := range early {
+		to := newRoot + m.target
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return fmt.Errorf("make %s: %w", to, err)
+		}
+		if err := unix.Mount(m.target, to, "", unix.MS_MOVE, ""); err != nil {
+			return fmt.Errorf("move %s: %w", m.target, err)
+		}
+	}
+	if err := os.Chdir(newRoot); err != nil {
+		return fmt.Errorf("enter root: %w", err)
+	}
+	if err := unix.Mount(".", "/", "", unix.MS_MOVE, ""); err != nil {
+		return fmt.Errorf("move root: %w", err)
+	}
+	if err := unix.Chroot("."); err != nil {
+		return fmt.Errorf("change root: %w", err)
+	}
+	return os.Chdir("/")
+}

@@ -1,0 +1,81 @@
+package identity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+const (
+	defaultHookTimeout = 5 * time.Second
+	// maxHooks and maxHookOutput bound what an image can make of the answer.
+	maxHooks      = 64
+	maxHookOutput = 4096
+)
+
+// HookResult is what became of one hook.
+type HookResult struct {
+	Name     string
+	ExitCode int
+	Err      error
+	Output   string
+	Took     time.Duration
+}
+
+// Runner runs a program as root with env on top of the defaults, kills it and
+// all it started at limit, and returns the last output bytes up to max.
+type Runner interface {
+	RunHook(ctx context.Context, program string, env map[string]string, limit time.Duration, max int) (exit int, output string, err error)
+}
+
+// runHooks runs the executables of the hooks folder in lexical order. Each
+// runs, whatever became of those before it.
+func (a *Applier) runHooks(ctx context.Context, req Request) ([]HookResult, error) {
+	programs, err := hooksIn(a.path(a.Hooks))
+	if err != nil {
+		return nil, err
+	}
+	limit := req.HookTimeout
+	if limit <= 0 {
+		limit = defaultHookTimeout
+	}
+	var out []HookResult
+	var errs []error
+	for _, p := range programs {
+		began := time.Now()
+		code, said, err := a.Run.RunHook(ctx, p, a.env(req), limit, maxHookOutput)
+		out = append(out, HookResult{filepath.Base(p), code, err, said, time.Since(began)})
+		if err == nil && code != 0 {
+			err = fmt.Errorf("exit status %d", code)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("hook %s: %w", filepath.Base(p), err))
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+func hooksIn(dir string) ([]string, error) {
+	all, err := os.ReadDir(dir) // sorted by name
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list hooks: %w", err)
+	}
+	var out []string
+	for _, e := range all {
+		p := filepath.Join(dir, e.Name())
+		if st, err := os.Stat(p); err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0 {
+			out = append(out, p)
+		}
+	}
+	if len(out) > maxHooks {
+		return out[:maxHooks], nil
+	}
+	return out, nil
+}

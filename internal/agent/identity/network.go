@@ -1,0 +1,149 @@
+package identity
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Network is the clone's place in its network; the zero value changes nothing.
+type Network struct {
+	Interface string // empty: the first that is not loopback
+	MAC       string
+	Addresses []string // CIDR
+	Gateway   string
+	DNS       []string
+	MTU       uint32
+}
+
+func (n Network) empty() bool {
+	return n.MAC == "" && len(n.Addresses) == 0 && n.Gateway == "" && len(n.DNS) == 0 && n.MTU == 0
+}
+
+func (a *Applier) setNetwork(n Network) (bool, error) {
+	if n.empty() {
+		return false, nil
+	}
+	if err := a.setDNS(n.DNS); err != nil {
+		return false, err
+	}
+	link, err := findLink(n.Interface)
+	if err != nil {
+		return false, err
+	}
+	if err := configure(link, n); err != nil {
+		return false, fmt.Errorf("configure %s: %w", link.Attrs().Name, err)
+	}
+	return true, nil
+}
+
+func (a *Applier) setDNS(servers []string) error {
+	if len(servers) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	for _, s := range servers {
+		if net.ParseIP(s) == nil {
+			return fmt.Errorf("name server %q is not an address", s)
+		}
+		fmt.Fprintf(&b, "nameserver %s\n", s)
+	}
+	return rewrite(a.path("/etc/resolv.conf"), []byte(b.String()))
+}
+
+func findLink(name string) (netlink.Link, error) {
+	if name != "" {
+		return netlink.LinkByName(name)
+	}
+	links, err := netlink.LinkList()
+	if err != nil {
+		return nil, fmt.Errorf("list links: %w", err)
+	}
+	for _, l := range links {
+		if l.Type() == "device" && l.Attrs().Flags&net.FlagLoopback == 0 {
+			return l, nil
+		}
+	}
+	return nil, errors.New("there is no network interface")
+}
+
+func configure(link netlink.Link, n Network) error {
+	if err := setLink(link, n); err != nil {
+		return err
+	}
+	if err := setAddresses(link, n.Addresses); err != nil {
+		return err
+	}
+	if n.Gateway == "" {
+		return nil
+	}
+	gw := net.ParseIP(n.Gateway)
+	if gw == nil {
+		return fmt.Errorf("gateway %q is not an address", n.Gateway)
+	}
+	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gw}); err != nil {
+		return fmt.Errorf("set default route: %w", err)
+	}
+	return nil
+}
+
+// setLink gives the link its hardware address, which drivers change only while
+// the link is down, and brings it up.
+func setLink(link netlink.Link, n Network) error {
+	if n.MAC != "" && !strings.EqualFold(link.Attrs().HardwareAddr.String(), n.MAC) {
+		mac, err := net.ParseMAC(n.MAC)
+		if err != nil {
+			return fmt.Errorf("parse mac: %w", err)
+		}
+		if err := netlink.LinkSetDown(link); err != nil {
+			return fmt.Errorf("set link down: %w", err)
+		}
+		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
+			return fmt.Errorf("set mac: %w", err)
+		}
+	}
+	if n.MTU != 0 {
+		if err := netlink.LinkSetMTU(link, int(n.MTU)); err != nil {
+			return fmt.Errorf("set mtu: %w", err)
+		}
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("set link up: %w", err)
+	}
+	return nil
+}
+
+// setAddresses removes the parent's addresses and adds the clone's.
+func setAddresses(link netlink.Link, cidrs []string) error {
+	if len(cidrs) == 0 {
+		return nil
+	}
+	want := map[string]*netlink.Addr{}
+	for _, c := range cidrs {
+		addr, err := netlink.ParseAddr(c)
+		if err != nil {
+			return fmt.Errorf("parse address %q: %w", c, err)
+		}
+		want[addr.IPNet.String()] = addr
+	}
+	have, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+	if err != nil {
+		return fmt.Errorf("list addresses: %w", err)
+	}
+	for _, old := range have {
+		if want[old.IPNet.String()] == nil && !old.IP.IsLinkLocalUnicast() {
+			if err := netlink.AddrDel(link, &old); err != nil {
+				return fmt.Errorf("remove address %s: %w", old.IPNet, err)
+			}
+		}
+	}
+	for c, addr := range want {
+		if err := netlink.AddrReplace(link, addr); err != nil {
+			return fmt.Errorf("add address %s: %w", c, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,67 @@
+package identity
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// System is what an identity changes in the kernel.
+type System interface {
+	// AddEntropy mixes seed into the kernel's generator, credits it, and makes
+	// the generator draw its key anew now.
+	AddEntropy(seed []byte) error
+	SetClock(t time.Time) error
+	SetHostname(name string) error
+	// BindBootID shows file instead of the kernel's boot id. Idempotent.
+	BindBootID(file string) error
+}
+
+// Linux is the machine's own kernel.
+type Linux struct{}
+
+var _ System = Linux{}
+
+const kernelBootID = "/proc/sys/kernel/random/boot_id"
+
+// SetClock implements System.
+func (Linux) SetClock(t time.Time) error {
+	ts := unix.NsecToTimespec(t.UnixNano())
+	return unix.ClockSettime(unix.CLOCK_REALTIME, &ts)
+}
+
+// SetHostname implements System.
+func (Linux) SetHostname(name string) error { return unix.Sethostname([]byte(name)) }
+
+// BindBootID implements System.
+func (Linux) BindBootID(file string) error {
+	want, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	if shown, err := os.ReadFile(kernelBootID); err == nil && bytes.Equal(shown, want) {
+		return nil // bound already
+	}
+	return unix.Mount(file, kernelBootID, "", unix.MS_BIND, "")
+}
+
+// AddEntropy implements System.
+func (Linux) AddEntropy(seed []byte) (err error) {
+	f, err := os.OpenFile("/dev/urandom", os.O_WRONLY, 0)
+	if err != nil {
+		return fmt.Errorf("open random device: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := addEntropy(f, seed); err != nil {
+		return fmt.Errorf("add entropy: %w", err)
+	}
+	// Without this the kernel goes on with the parent's key for up to a minute.
+	if err := unix.IoctlSetInt(int(f.Fd()), unix.RNDRESEEDCRNG, 0); err != nil {
+		return fmt.Errorf("reseed kernel: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+# The inside of a warmed Python interpreter. It is run with -c by the agent and
+# speaks length-prefixed JSON over two inherited pipes: requests come on fd 3,
+# answers leave on fd 4. fds 1 and 2 are pipes of the agent too, so that output
+# of subprocesses is seen as well. Nothing here may wake up by itself: an idle
+# clone must not touch memory.
+import sys
+
+
+def _driver():
+    import ast
+    import gc
+    import json
+    import linecache
+    import os
+    import signal
+    import struct
+    import traceback
+    import types
+
+    IN, OUT = 3, 4
+    # User code's subprocesses must not hold these.
+    os.set_inheritable(IN, False)
+    os.set_inheritable(OUT, False)
+
+    # Code runs in a main module of its own; this one must stay for the driver.
+    driver_main = sys.modules["__main__"]
+    main = types.ModuleType("__main__")
+    ns = main.__dict__
+    ns["__builtins__"] = driver_main.__dict__["__builtins__"]
+    sys.modules["__main__"] = main
+
+    hooks = []
+    guest = types.ModuleType("forkd_guest", "What code in a forkd guest can ask for.")
+
+    def on_fork(func):
+        """Call func(info) in every clone, before it is reported as running."""
+        hooks.append(func)
+        return func
+
+    guest.on_fork = on_fork
+    sys.modules["forkd_guest"] = guest
+
+    running = False
+
+    def on_interrupt(signum, frame):
+        if running:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, on_interrupt)
+
+    def read_exactly(n):
+        parts = []
+        while n:
+            b = os.read(IN, min(n, 1 << 20))
+            if not b:
+                os._exit(0)  # the agent is gone
+            parts.append(b)
+            n -= len(b)
+        return b"".join(parts)
+
+    def receive():
+        (n,) = struct.unpack(">I", read_exactly(4))
+        return json.loads(read_exactly(n))
+
+    def send(answer):
+        b = json.dumps(answer).encode("utf-8", "backslashreplace")
+        b = memoryview(struct.pack(">I", len(b)) + b)
+        while b:
+            b = b[os.write(OUT, b):]
+
+    def clip(s, limit):
+        return s if len(s) <= limit else s[:limit] + "… (%d characters more)" % (len(s) - limit)
+
+    def flush():
+        for f in (sys.stdout, sys.stderr):
+            try:
+                f.flush()
+            except Exception:
+                pass
+
+    def trace(e):
+        try:
+            te = traceback.TracebackException.from_exception(e)
+            # The first frame is this driver's, and so is the last when interrupted.
+            frames = [f for f in te.stack if f.name not in ("evaluate", "on_interrupt") or f.filename != "<string>"]
+            te.stack[:] = frames
+            return clip("".join(te.format()), 1 << 18)
+        except BaseException:
+            return type(e).__name__ + " (its traceback cannot be shown)\n"
+
+    def summary(e):
+        try:
+            return clip(traceback.format_exception_only(type(e), e)[-1].strip(), 1 << 14)
+        except BaseException:
+            return type(e).__name__
+
+    count = 0
+
+    def evaluate(req):
+        nonlocal count, running
+        count += 1
+        name = "<eval %d>" % count
+        code = req["code"]
+        answer = {"result": "", "error": "", "traceback": "", "exit_code": 0}
+        value = None
+        try:
+            try:
+                running = True
+                # Lets tracebacks show the code's own lines.
+                linecache.cache[name] = (len(code), None, code.splitlines(True), name)
+                tree = ast.parse(code, name)
+                last = None
+                if tree.body and isinstance(tree.body[-1], ast.Expr):
+                    last = ast.Expression(tree.body.pop().value)
+                if tree.body:
+                    exec(compile(tree, name, "exec"), ns)
+                if last is not None:
+                    value = eval(compile(last, name, "eval"), ns)
+                if value is not None:
+                    ns["_"] = value
+                    answer["result"] = clip(repr(value), req["max_result"])
+                flush()
+            finally:
+                running = False
+        except SystemExit as e:
+            c = e.code
+            answer["exit_code"] = c if isinstance(c, int) else 0 if c is None else 1
+            if not isinstance(c, int) and c is not None:
+                answer["error"] = clip(str(c), 1 << 14)
+        except BaseException as e:
+            answer["exit_code"] = 1
+            answer["error"] = summary(e)
+            answer["traceback"] = trace(e)
+        linecache.cache.pop("<eval %d>" % (count - 100), None)
+        return answer
+
+    def notable():
+        out = {}
+        for name in ("numpy", "scipy", "pandas", "torch", "tensorflow", "jax", "sklearn", "matplotlib"):
+            m = sys.modules.get(name)
+            v = getattr(m, "__version__", None)
+            if isinstance(v, str):
+                out[name] = clip(v, 100)
+        return out
+
+    def reseed(req):
+        os.environ.update(req["env"])
+        seed = bytes.fromhex(req["entropy"])
+        words = struct.unpack(">%dI" % (len(seed) // 4), seed[:len(seed) // 4 * 4])
+        done, errors = [], []
+
+        def attempt(what, func):
+            try:
+                if func() is not False:
+                    done.append(what)
+            except BaseException as e:
+                errors.append("%s: %s" % (what, summary(e)))
+
+        def seed_random():
+            m = sys.modules.get("random")
+            if m is None:
+                return False
+            m.seed(seed)
+
+        def seed_numpy():
+            m = sys.modules.get("numpy.random")
+            if m is None:
+                return False
+            m.seed(list(words))
+
+        def seed_openssl():
+            m = sys.modules.get("_ssl")
+            if m is None:
+                return False
+            m.RAND_add(seed, float(len(seed)))
+
+        def seed_torch():
+            m = sys.modules.get("torch")
+            if m is None:
+                return False
+            m.manual_seed(int.from_bytes(seed[:8], "big") >> 1)
+
+        def renew_tempfile():
+            m = sys.modules.get("tempfile")
+            if m is None or getattr(m, "_name_sequence", None) is None:
+                return False
+            m._name_sequence = None
+
+        attempt("random", seed_random)
+        attempt("numpy.random", seed_numpy)
+        attempt("openssl", seed_openssl)
+        attempt("torch", seed_torch)
+        attempt("tempfile", renew_tempfile)
+        for i, hook in enumerate(hooks):
+            attempt("hook %d" % i, lambda: hook(dict(req["info"])) and None)
+        flush()
+        return {"reseeded": done, "error": "; ".join(errors)}
+
+    def quiesce(req):
+        flush()
+        gc.collect()
+        gc.freeze()  # what is warm is not looked at, hence not written, by later collections
+        return {}
+
+    ops = {
+        "eval": evaluate,
+        "reseed": reseed,
+        "quiesce": quiesce,
+        "about": lambda req: {},
+    }
+    send({"version": sys.version.split()[0], "modules": notable()})
+    while True:
+        req = receive()
+        answer = ops[req["op"]](req)
+        if req["op"] != "reseed":
+            answer["modules"] = notable()
+        send(answer)
+
+
+_driver()

@@ -1,0 +1,25 @@
+package agent
+
+import (
+	"encoding/json"
+	"net/http"
+)
+
+// plainRoutes are those that are no RPCs.
+func (a *Agent) plainRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, a.rec.Env())
+	})
+	mux.HandleFunc("GET /metrics", a.metrics)
+	mux.HandleFunc("GET /files", a.files.Download)
+	mux.HandleFunc("POST /files", a.files.Upload)
+}
+
+func writeJSON(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}

@@ -1,0 +1,7 @@
+package procgroup
+
+import "syscall"
+
+func attrs(g *Group) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{UseCgroupFD: true, CgroupFD: g.FD()}
+}

@@ -1,0 +1,125 @@
+// Package procgroup keeps a command and everything it starts together, so that
+// all of it can be killed. It owns one control group (version 2) per command
+// where the system has them, and a walk over /proc where it has not. The trap:
+// only the control group holds a process that forks twice and starts a session
+// of its own; the walk finds descendants and members of the session.
+package procgroup
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Groups makes groups below one folder of the cgroup file system.
+type Groups struct {
+	root string // empty: no control groups here
+
+	mu   sync.Mutex
+	next int
+	// left holds folders whose last member outlived the command.
+	left []string
+}
+
+// Group is one command's group.
+type Group struct {
+	parent *Groups
+	dir    string
+	fd     *os.File
+}
+
+// Open uses mount (normally /sys/fs/cgroup) if it is a writable cgroup2 file
+// system, with its own folder called name; else groups are walks over /proc.
+func Open(mount, name string) *Groups {
+	var st unix.Statfs_t
+	if err := unix.Statfs(mount, &st); err != nil || st.Type != unix.CGROUP2_SUPER_MAGIC {
+		return &Groups{}
+	}
+	root := filepath.Join(mount, name)
+	if err := os.Mkdir(root, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
+		return &Groups{}
+	}
+	if _, err := os.Stat(filepath.Join(root, "cgroup.kill")); err != nil {
+		return &Groups{} // before Linux 5.14
+	}
+	return &Groups{root: root}
+}
+
+// Confined tells whether control groups are in use.
+func (g *Groups) Confined() bool { return g.root != "" }
+
+// New makes a group; nil without an error when there are no control groups.
+func (g *Groups) New() (*Group, error) {
+	if g.root == "" {
+		return nil, nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.sweepLocked()
+	g.next++
+	dir := filepath.Join(g.root, fmt.Sprintf("p%d", g.next))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("make control group: %w", err)
+	}
+	fd, err := os.Open(dir)
+	if err != nil {
+		_ = os.Remove(dir)
+		return nil, fmt.Errorf("open control group: %w", err)
+	}
+	return &Group{parent: g, dir: dir, fd: fd}, nil
+}
+
+// FD is what clone3 takes to start a process inside the group.
+func (g *Group) FD() int { return int(g.fd.Fd()) }
+
+// Kill kills all members, now and atomically.
+func (g *Group) Kill() error {
+	if err := os.WriteFile(filepath.Join(g.dir, "cgroup.kill"), []byte("1"), 0); err != nil {
+		return fmt.Errorf("kill control group: %w", err)
+	}
+	return nil
+}
+
+// Release gives the group up. Members that still live go on; the folder goes
+// when they have ended. It may be called on nil.
+func (g *Group) Release() {
+	if g == nil {
+		return
+	}
+	_ = g.fd.Close()
+	g.parent.mu.Lock()
+	defer g.parent.mu.Unlock()
+	g.parent.left = append(g.parent.left, g.dir)
+	g.parent.sweepLocked()
+}
+
+func (g *Groups) sweepLocked() {
+	kept := g.left[:0]
+	for _, dir := range g.left {
+		if err := os.Remove(dir); errors.Is(err, unix.EBUSY) {
+			kept = append(kept, dir)
+		}
+	}
+	g.left = kept
+}
+
+// Close kills what is left and removes the folder.
+func (g *Groups) Close() error {
+	if g.root == "" {
+		return nil
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, dir := range g.left {
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+	}
+	g.sweepLocked()
+	if err := os.Remove(g.root); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EBUSY) {
+		return fmt.Errorf("remove control group: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,237 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/agent/command"
+	"github.com/forkd/forkd/internal/agent/defaults"
+	"github.com/forkd/forkd/internal/agent/identity"
+	"github.com/forkd/forkd/internal/agent/interp"
+	"github.com/forkd/forkd/internal/agent/quiet"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
+)
+
+const (
+	defaultLanguage = "python"
+	defaultEval     = 60 * time.Second
+	defaultWarm     = 5 * time.Minute
+)
+
+// service is forkd.agent.v1.Agent.
+type service struct{ a *Agent }
+
+var _ agentv1connect.AgentHandler = (*service)(nil)
+
+// Ping implements forkd.agent.v1.Agent.
+func (s *service) Ping(context.Context, *connect.Request[agentv1.PingRequest]) (*connect.Response[agentv1.PingResponse], error) {
+	clone := s.a.rec.Clone()
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	resp := &agentv1.PingResponse{
+		Pid:        uint32(os.Getpid()),
+		Version:    s.a.cfg.Version,
+		UptimeNs:   time.Since(s.a.started).Nanoseconds(),
+		WallUnixNs: time.Now().UnixNano(),
+		BootId:     strings.TrimSpace(string(boot)),
+		SandboxId:  clone.SandboxID,
+		Index:      clone.Index,
+		Parent:     clone.Parent,
+	}
+	for _, i := range s.a.interp.About() {
+		resp.Interpreters = append(resp.Interpreters, &agentv1.Interpreter{
+			Language: i.Language, Pid: uint32(i.Pid), Version: text(i.Version), Modules: texts(i.Modules),
+		})
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// Identity implements forkd.agent.v1.Agent.
+func (s *service) Identity(ctx context.Context, req *connect.Request[agentv1.IdentityRequest]) (*connect.Response[agentv1.IdentityResponse], error) {
+	s.a.identMu.Lock()
+	defer s.a.identMu.Unlock()
+	rep, err := s.a.ident.Apply(ctx, identityRequest(req.Msg))
+	if err != nil {
+		return nil, connect.NewError(connect.CodeInvalidArgument, err)
+	}
+	return connect.NewResponse(identityResponse(rep)), nil
+}
+
+func identityRequest(m *agentv1.IdentityRequest) identity.Request {
+	n := m.GetNetwork()
+	r := identity.Request{
+		Clone:     defaults.Clone{SandboxID: m.GetSandboxId(), Index: m.GetIndex(), Parent: m.GetParent()},
+		Hostname:  m.GetHostname(),
+		MachineID: m.GetMachineId(),
+		Entropy:   m.GetEntropy(),
+		Env:       m.GetEnv(),
+		Network: identity.Network{
+			Interface: n.GetInterface(), MAC: n.GetMac(), Addresses: n.GetAddresses(),
+			Gateway: n.GetGateway(), DNS: n.GetDns(), MTU: n.GetMtu(),
+		},
+		Token:       m.GetAccessToken(),
+		HookTimeout: time.Duration(m.GetHookTimeoutNs()),
+	}
+	if m.GetWallUnixNs() != 0 {
+		r.Wall = time.Unix(0, m.GetWallUnixNs())
+	}
+	return r
+}
+
+func identityResponse(rep identity.Report) *agentv1.IdentityResponse {
+	out := &agentv1.IdentityResponse{
+		ClockStepNs:    rep.ClockStep.Nanoseconds(),
+		KernelReseeded: rep.Reseeded,
+		RandomDigest:   rep.Digest[:],
+		BootId:         rep.BootID,
+		TookNs:         rep.Took.Nanoseconds(),
+		Steps:          steps(rep.Steps),
+	}
+	for _, h := range rep.Hooks {
+		out.Hooks = append(out.Hooks, &agentv1.HookResult{
+			Name: text(h.Name), ExitCode: int32(h.ExitCode), Error: errText(h.Err), Output: text(h.Output), TookNs: h.Took.Nanoseconds(),
+		})
+	}
+	for _, i := range rep.Interpreters {
+		out.Interpreters = append(out.Interpreters, &agentv1.InterpreterReseed{
+			Language: i.Language, Reseeded: i.What, Error: errText(i.Err), TookNs: i.Took.Nanoseconds(),
+		})
+	}
+	return out
+}
+
+func steps(in []identity.Step) []*agentv1.IdentityStep {
+	out := make([]*agentv1.IdentityStep, 0, len(in))
+	for _, s := range in {
+		out = append(out, &agentv1.IdentityStep{Name: s.Name, Done: s.Done, Error: errText(s.Err), TookNs: s.Took.Nanoseconds()})
+	}
+	return out
+}
+
+// Warm implements forkd.agent.v1.Agent. It stops at the first step that fails.
+func (s *service) Warm(ctx context.Context, req *connect.Request[agentv1.WarmRequest]) (*connect.Response[agentv1.WarmResponse], error) {
+	out := &agentv1.WarmResponse{}
+	for _, step := range req.Msg.GetSteps() {
+		r := s.warm(ctx, step)
+		out.Results = append(out.Results, r)
+		if r.GetError() != "" {
+			break
+		}
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (s *service) warm(ctx context.Context, step *agentv1.WarmStep) *agentv1.WarmResult {
+	began := time.Now()
+	lang := cmp.Or(step.GetLanguage(), defaultLanguage)
+	out := &agentv1.WarmResult{Language: text(lang)}
+	res, err := s.a.interp.Eval(ctx, lang, step.GetCode(), cmp.Or(time.Duration(step.GetTimeoutNs()), defaultWarm))
+	if err != nil {
+		out.Error = errText(err)
+	} else {
+		out.Error, out.Traceback = text(res.Error), text(res.Traceback)
+		out.Stdout, out.Stderr = text(res.Stdout), text(res.Stderr)
+		if out.Error == "" && res.ExitCode != 0 {
+			out.Error = "the code exited with a status that is not 0"
+		}
+	}
+	out.TookNs = time.Since(began).Nanoseconds()
+	return out
+}
+
+// Eval implements forkd.agent.v1.Agent.
+func (s *service) Eval(ctx context.Context, req *connect.Request[agentv1.EvalRequest]) (*connect.Response[agentv1.EvalResponse], error) {
+	began := time.Now()
+	limit := cmp.Or(time.Duration(req.Msg.GetTimeoutNs()), defaultEval)
+	if limit < 0 {
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("timeout is negative"))
+	}
+	res, err := s.a.interp.Eval(ctx, cmp.Or(req.Msg.GetLanguage(), defaultLanguage), req.Msg.GetCode(), limit)
+	if err != nil {
+		return nil, evalError(err)
+	}
+	return connect.NewResponse(&agentv1.EvalResponse{
+		Result: text(res.Result), Stdout: text(res.Stdout), Stderr: text(res.Stderr),
+		Error: text(res.Error), Traceback: text(res.Traceback), ExitCode: int32(res.ExitCode),
+		StateLost: res.StateLost, TimedOut: res.TimedOut, Dropped: res.Dropped,
+		TookNs: time.Since(began).Nanoseconds(),
+	}), nil
+}
+
+func evalError(err error) error {
+	var unknown *interp.UnknownLanguageError
+	var spec *command.Error
+	switch {
+	case errors.As(err, &unknown):
+		return connect.NewError(connect.CodeInvalidArgument, err)
+	case errors.As(err, &spec): // the image has no such interpreter
+		return connect.NewError(connect.CodeFailedPrecondition, err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return connect.NewError(connect.CodeDeadlineExceeded, err)
+	case errors.Is(err, context.Canceled):
+		return connect.NewError(connect.CodeCanceled, err)
+	}
+	return connect.NewError(connect.CodeInternal, err)
+}
+
+// Quiesce implements forkd.agent.v1.Agent.
+func (s *service) Quiesce(ctx context.Context, req *connect.Request[agentv1.QuiesceRequest]) (*connect.Response[agentv1.QuiesceResponse], error) {
+	s.a.identMu.Lock()
+	defer s.a.identMu.Unlock()
+	began := time.Now()
+	var done []identity.Step
+	for _, st := range s.quiesceSteps(ctx, req.Msg.GetStopInterpreters()) {
+		at := time.Now()
+		err := st.do()
+		done = append(done, identity.Step{Name: st.name, Done: err == nil, Err: err, Took: time.Since(at)})
+	}
+	return connect.NewResponse(&agentv1.QuiesceResponse{
+		Steps: steps(done), Processes: uint32(s.a.procs.Count()), TookNs: time.Since(began).Nanoseconds(),
+	}), nil
+}
+
+type quiesceStep struct {
+	name string
+	do   func() error
+}
+
+// quiesceSteps ends with the agent's own memory, after everybody else's work.
+func (s *service) quiesceSteps(ctx context.Context, stop bool) []quiesceStep {
+	return []quiesceStep{
+		{"interpreters", func() error {
+			if stop {
+				s.a.interp.Stop()
+				return nil
+			}
+			return s.a.interp.Quiesce(ctx)
+		}},
+		{"identity files", s.a.ident.Prepare},
+		{"sync", func() error { unix.Sync(); return nil }},
+		{"agent memory", func() error { quiet.Settle(); return nil }},
+	}
+}
+
+// text makes bytes of the guest fit for a message, which must be UTF-8.
+func text(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
+
+func texts(m map[string]string) map[string]string {
+	out := make(map[string]string, len(m))
+	for k, v := range m {
+		out[text(k)] = text(v)
+	}
+	return out
+}
+
+func errText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return text(err.Error())
+}

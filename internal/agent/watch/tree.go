@@ -1,0 +1,178 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"connectrpc.com/connect"
+	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/agent/files"
+	"github.com/forkd/forkd/internal/agentproto/filesystem"
+)
+
+// tree is a watched directory with, if recursive, everything below it.
+type tree struct {
+	root      string
+	recursive bool
+	entries   bool
+	w         *fsnotify.Watcher
+}
+
+type options struct {
+	recursive, entries, network bool
+}
+
+// errLost says that the kernel dropped events.
+var errLost = errors.New("too many changes at once: some events were lost")
+
+// open watches path, which must be a directory.
+func open(path string, o options) (*tree, error) {
+	st, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("path '%s' does not exist", path))
+	case err != nil:
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("look at '%s': %w", path, err))
+	case !st.IsDir():
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' is not a directory", path))
+	}
+	if !o.network && onNetwork(path) {
+		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' is on a network mount, where changes made elsewhere are not seen", path))
+	}
+	// Events carry the name under which a directory was added.
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("resolve path: %w", err))
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("open watcher: %w", err))
+	}
+	t := &tree{root: path, recursive: o.recursive, entries: o.entries, w: w}
+	if _, err := t.add(path); err != nil {
+		_ = w.Close()
+		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("watch '%s': %w", path, err))
+	}
+	return t, nil
+}
+
+func (t *tree) close() { _ = t.w.Close() }
+
+// add watches dir, and what is below if recursive, and returns what it found
+// there.
+func (t *tree) add(dir string) (found []string, err error) {
+	if !t.recursive {
+		return nil, t.w.Add(dir)
+	}
+	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil {
+			if p == dir {
+				return err
+			}
+			return nil
+		}
+		if p != dir {
+			found = append(found, p)
+		}
+		if !d.IsDir() {
+			return nil
+		}
+		if err := t.w.Add(p); err != nil && !errors.Is(err, unix.ENOENT) {
+			return err
+		}
+		return nil
+	})
+	return found, err
+}
+
+// next waits for a change; one change may be several events.
+func (t *tree) next(ctx context.Context) ([]*filesystem.FilesystemEvent, error) {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case err, ok := <-t.w.Errors:
+			if !ok {
+				return nil, fsnotify.ErrClosed
+			}
+			if errors.Is(err, fsnotify.ErrEventOverflow) {
+				return nil, errLost
+			}
+			return nil, err
+		case ev, ok := <-t.w.Events:
+			if !ok {
+				return nil, fsnotify.ErrClosed
+			}
+			if out := t.translate(ev); len(out) > 0 {
+				return out, nil
+			}
+		}
+	}
+}
+
+func (t *tree) translate(ev fsnotify.Event) []*filesystem.FilesystemEvent {
+	var out []*filesystem.FilesystemEvent
+	for _, m := range []struct {
+		op   fsnotify.Op
+		kind filesystem.EventType
+	}{
+		{fsnotify.Create, filesystem.EventType_EVENT_TYPE_CREATE},
+		{fsnotify.Rename, filesystem.EventType_EVENT_TYPE_RENAME},
+		{fsnotify.Chmod, filesystem.EventType_EVENT_TYPE_CHMOD},
+		{fsnotify.Write, filesystem.EventType_EVENT_TYPE_WRITE},
+		{fsnotify.Remove, filesystem.EventType_EVENT_TYPE_REMOVE},
+	} {
+		if ev.Has(m.op) {
+			out = append(out, t.event(ev.Name, m.kind))
+		}
+	}
+	if ev.Has(fsnotify.Create) && t.recursive {
+		out = append(out, t.follow(ev.Name)...)
+	}
+	return out
+}
+
+// follow watches a directory that has just been made. What is in it by then
+// was made unseen, and is told as made now.
+func (t *tree) follow(path string) []*filesystem.FilesystemEvent {
+	if st, err := os.Lstat(path); err != nil || !st.IsDir() {
+		return nil
+	}
+	found, _ := t.add(path) // it may be gone again
+	out := make([]*filesystem.FilesystemEvent, 0, len(found))
+	for _, p := range found {
+		out = append(out, t.event(p, filesystem.EventType_EVENT_TYPE_CREATE))
+	}
+	return out
+}
+
+func (t *tree) event(path string, kind filesystem.EventType) *filesystem.FilesystemEvent {
+	name := strings.TrimPrefix(strings.TrimPrefix(path, t.root), "/")
+	ev := &filesystem.FilesystemEvent{Name: strings.ToValidUTF8(name, "\uFFFD"), Type: kind}
+	if t.entries && kind != filesystem.EventType_EVENT_TYPE_REMOVE && kind != filesystem.EventType_EVENT_TYPE_RENAME {
+		if e, err := files.Entry(path, path); err == nil {
+			ev.Entry = e
+		}
+	}
+	return ev
+}
+
+// onNetwork tells whether path is on a file system that others change.
+func onNetwork(path string) bool {
+	var st unix.Statfs_t
+	if unix.Statfs(path, &st) != nil {
+		return false
+	}
+	switch uint64(st.Type) {
+	case unix.NFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC,
+		unix.V9FS_MAGIC, unix.FUSE_SUPER_MAGIC, unix.CEPH_SUPER_MAGIC, unix.AFS_SUPER_MAGIC, unix.CODA_SUPER_MAGIC:
+		return true
+	}
+	return false
+}

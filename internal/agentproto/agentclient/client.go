@@ -1,0 +1,181 @@
+// Package agentclient is the host's side of the host-guest contract: one
+// Client talks to one guest's agent over connections that the caller dials. It
+// owns its connections and nothing else; it knows no VM, no daemon and no REST.
+// Anything on the host may import it. The trap: connections are kept alive
+// between calls, and a snapshot must not contain them, so call CloseIdle after
+// Quiesce and before the memory is saved.
+package agentclient
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
+	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+)
+
+// baseURL names no host: the dial function decides where bytes go.
+const baseURL = "http://agent"
+
+// Client speaks to one agent. It is safe for concurrent use.
+type Client struct {
+	transport *http.Transport
+	http      *http.Client
+	agent     agentv1connect.AgentClient
+	process   processconnect.ProcessClient
+	files     filesystemconnect.FilesystemClient
+}
+
+// DialFunc opens a byte stream to the agent's port.
+type DialFunc func(context.Context) (net.Conn, error)
+
+// Option changes how a Client is made.
+type Option func(*options)
+
+type options struct {
+	token string
+	json  bool
+}
+
+// WithToken sends token as X-Access-Token with every request.
+func WithToken(token string) Option { return func(o *options) { o.token = token } }
+
+// WithJSON speaks JSON instead of binary messages, as E2B's clients do.
+func WithJSON() Option { return func(o *options) { o.json = true } }
+
+// New makes a client; it dials on first use.
+func New(dial DialFunc, opts ...Option) *Client {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	tr := &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx) },
+		// The link is a local socket: compression would cost more than it saves.
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: 2,
+		IdleConnTimeout:     time.Minute,
+		// One guest's garbage must not fill the host's memory.
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+	c := &Client{transport: tr, http: &http.Client{Transport: tokenTransport{next: tr, token: o.token}}}
+	co := connectOptions(o)
+	c.agent = agentv1connect.NewAgentClient(c.http, baseURL, co...)
+	c.process = processconnect.NewProcessClient(c.http, baseURL, co...)
+	c.files = filesystemconnect.NewFilesystemClient(c.http, baseURL, co...)
+	return c
+}
+
+func connectOptions(o options) []connect.ClientOption {
+	co := []connect.ClientOption{
+		connect.WithAcceptCompression("gzip", nil, nil),
+		connect.WithReadMaxBytes(agentproto.MaxMessageBytes),
+	}
+	if o.json {
+		co = append(co, connect.WithProtoJSON())
+	}
+	return co
+}
+
+// Process is the typed client of the process service.
+func (c *Client) Process() processconnect.ProcessClient { return c.process }
+
+// Filesystem is the typed client of the filesystem service.
+func (c *Client) Filesystem() filesystemconnect.FilesystemClient { return c.files }
+
+// Agent is the typed client of forkd's own service.
+func (c *Client) Agent() agentv1connect.AgentClient { return c.agent }
+
+// HTTP reaches the plain routes; the host part of a URL is ignored.
+func (c *Client) HTTP() *http.Client { return c.http }
+
+// Ping asks the agent who it is; the first answer after a fork is the proof of
+// life.
+func (c *Client) Ping(ctx context.Context) (*agentv1.PingResponse, error) {
+	return answer(c.agent.Ping(ctx, connect.NewRequest(&agentv1.PingRequest{})))("ping")
+}
+
+// Identity makes a fresh clone a guest of its own. Idempotent, but every call
+// must bring new entropy.
+func (c *Client) Identity(ctx context.Context, req *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
+	return answer(c.agent.Identity(ctx, connect.NewRequest(req)))("set identity")
+}
+
+// Warm starts interpreters and runs code in them.
+func (c *Client) Warm(ctx context.Context, req *agentv1.WarmRequest) (*agentv1.WarmResponse, error) {
+	return answer(c.agent.Warm(ctx, connect.NewRequest(req)))("warm")
+}
+
+// Eval runs code in a warmed interpreter. An exception in the code is an
+// answer, not an error.
+func (c *Client) Eval(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.EvalResponse, error) {
+	return answer(c.agent.Eval(ctx, connect.NewRequest(req)))("eval")
+}
+
+// Quiesce makes the guest hold still for a snapshot, then drops the idle
+// connections of this client.
+func (c *Client) Quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (*agentv1.QuiesceResponse, error) {
+	resp, err := answer(c.agent.Quiesce(ctx, connect.NewRequest(req)))("quiesce")
+	c.CloseIdle()
+	return resp, err
+}
+
+// Health asks the one route that needs no token.
+func (c *Client) Health(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL+"/health", nil)
+	if err != nil {
+		return fmt.Errorf("make request: %w", err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask health: %w", err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 4096))
+	if resp.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("ask health: status %s", resp.Status)
+	}
+	return nil
+}
+
+// CloseIdle closes connections that carry no request now.
+func (c *Client) CloseIdle() { c.transport.CloseIdleConnections() }
+
+// Close is CloseIdle under the name an owner looks for; requests in flight end
+// with their contexts.
+func (c *Client) Close() error {
+	c.CloseIdle()
+	return nil
+}
+
+// answer unwraps a unary response and says what was being done on failure.
+func answer[T any](resp *connect.Response[T], err error) func(what string) (*T, error) {
+	return func(what string) (*T, error) {
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", what, err)
+		}
+		return resp.Msg, nil
+	}
+}
+
+type tokenTransport struct {
+	next  http.RoundTripper
+	token string
+}
+
+func (t tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t.token != "" {
+		req = req.Clone(req.Context())
+		req.Header.Set("X-Access-Token", t.token)
+	}
+	return t.next.RoundTrip(req)
+}

@@ -1,0 +1,32 @@
+// Package agentproto is the contract between host and guest: the .proto files
+// and their generated code (folders process, filesystem, agentv1), the ports,
+// and the text that says a guest is ready. It owns no behaviour: agentclient is
+// the host's side of it, internal/agent the guest's. Both may import it; it
+// imports neither. The trap: process and filesystem are other people's wire
+// format, so a field there is never renamed or renumbered, and whatever is ours
+// goes into agentv1.
+package agentproto
+
+//go:generate go run ./protogen process/process.proto filesystem/filesystem.proto agentv1/agent.proto
+
+const (
+	// AgentPort is the vsock port on which the guest's agent serves HTTP.
+	AgentPort = 1024
+	// ReadyPort is the port on the host (CID 2) that the agent dials once.
+	ReadyPort = 1023
+	// ReadyMessage is all that is sent to ReadyPort: the agent serves now.
+	ReadyMessage = "READY\n"
+)
+
+// MaxMessageBytes bounds one RPC message in either direction. Larger things
+// are streamed: output in chunks, file contents over /files.
+const MaxMessageBytes = 16 << 20
+
+// HeaderKillOnDisconnect on process.Start makes the agent kill the process and
+// all it started when the caller goes away. Without it a process outlives its
+// caller, which is what E2B's clients expect.
+const HeaderKillOnDisconnect = "Forkd-Kill-On-Disconnect"
+
+// HeaderKeepalive is the idle time, in seconds, after which a stream carries a
+// keepalive message.
+const HeaderKeepalive = "Keepalive-Ping-Interval"

@@ -1,0 +1,67 @@
+package bzimage
+
+import (
+	"bytes"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// calls is code full of near calls and jumps, some of them close together, made of a
+// simple generator: testdata/calls.xz is it, packed by
+// xz --check=crc32 --x86 --lzma2=dict=32MiB.
+func calls() []byte {
+	var b []byte
+	x := uint32(1)
+	next := func() uint32 { x = x*1664525 + 1013904223; return x >> 8 }
+	for range 4000 {
+		switch next() % 8 {
+		case 0, 1, 2:
+			b = append(b, 0xe8|byte(next()&1))
+			b = binary.LittleEndian.AppendUint32(b, uint32(int32(next()<<10)>>10))
+		case 3: // opcodes that are operands
+			b = append(b, 0xe8, byte(next()), 0xe9, byte(next()), 0, 0xe8, 0xff, byte(next()))
+		case 4:
+			b = append(b, 0xe8, 0xe8, 0xe9, 0, 0xff, 0xff)
+		default:
+			b = append(b, byte(next()%3)*0x7f, 0x90, byte(next()))
+		}
+	}
+	return b
+}
+
+func TestX86Filter(t *testing.T) {
+	packed, err := os.ReadFile(filepath.Join("testdata", "calls.xz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := calls()
+	got, err := inflate("xz", openXZ, packed, int64(len(want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		for i := range want {
+			if got[i] != want[i] {
+				t.Fatalf("byte %d of %d is %#x, want %#x", i, len(want), got[i], want[i])
+			}
+		}
+	}
+}
+
+func TestDamagedXZHeaders(t *testing.T) {
+	packed, err := os.ReadFile(filepath.Join("testdata", "calls.xz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range 32 {
+		if _, err := inflate("xz", openXZ, packed[:n], 1000); err == nil {
+			t.Errorf("%d bytes are accepted", n)
+		}
+	}
+	packed[14] = 0x7e // the first filter's id
+	if _, err := openXZ(packed, 1000); err == nil {
+		t.Error("an unknown filter is accepted")
+	}
+}

@@ -1,0 +1,164 @@
+package hostcap
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// HostFacts is what was found out about the host besides KVM.
+type HostFacts struct {
+	Kernel       string // release
+	PagemapScan  bool
+	Userfaultfd  bool
+	AvailableMiB int64 // memory
+	FreeMiB      int64 // disk, where forkd keeps its data
+	DataDir      string
+	KSM          bool
+	Missing      []Tool
+}
+
+// Tool is a program that building images needs, and its Debian package.
+type Tool struct{ Program, Package string }
+
+// imageTools are looked for in the PATH and in the system's directories.
+var imageTools = []Tool{
+	{"mmdebstrap", "mmdebstrap"},
+	{"mkfs.erofs", "erofs-utils"},
+	{"apt-get", "apt"},
+}
+
+// ProbeHost looks at kernel, memory, disk and tools. dataDir need not exist yet.
+func ProbeHost(dataDir string) HostFacts {
+	f := HostFacts{
+		PagemapScan: hasPagemapScan(), Userfaultfd: hasUserfaultfd(),
+		AvailableMiB: availableMiB(), DataDir: dataDir, FreeMiB: freeMiB(dataDir), KSM: ksmRuns(),
+	}
+	var u unix.Utsname
+	if unix.Uname(&u) == nil {
+		f.Kernel = unix.ByteSliceToString(u.Release[:])
+	}
+	for _, t := range imageTools {
+		if !HasProgram(t.Program) {
+			f.Missing = append(f.Missing, t)
+		}
+	}
+	return f
+}
+
+// What a comfortable host has.
+const (
+	comfortableMemoryMiB = 4 << 10
+	comfortableDiskMiB   = 10 << 10
+)
+
+// Checks are doctor's lines about the host.
+func (f HostFacts) Checks() []Check {
+	return []Check{
+		f.kernelCheck(),
+		amountCheck("memory", f.AvailableMiB, comfortableMemoryMiB, "available", "close programs, or start a smaller machine (--memory)"),
+		amountCheck("disk", f.FreeMiB, comfortableDiskMiB, "free for "+f.DataDir, "make room, or set XDG_DATA_HOME to another disk"),
+		f.ksmCheck(),
+		f.toolsCheck(),
+	}
+}
+
+func (f HostFacts) kernelCheck() Check {
+	c := Check{Name: "kernel", Level: OK, Detail: f.Kernel + ", with PAGEMAP_SCAN and userfaultfd"}
+	var missing []string
+	if !f.PagemapScan {
+		missing = append(missing, "PAGEMAP_SCAN (Linux 6.7)")
+	}
+	if !f.Userfaultfd {
+		missing = append(missing, "userfaultfd (or the right to use it)")
+	}
+	if len(missing) > 0 {
+		c.Level, c.Detail = Note, f.Kernel+", without "+strings.Join(missing, " and ")
+		c.Do = "branching running sandboxes on this host takes slower ways; a 6.7 kernel or newer has both"
+	}
+	return c
+}
+
+func (f HostFacts) ksmCheck() Check {
+	if f.KSM {
+		return Check{"page merging", Note, "KSM is on", "switch it off (echo 2 > /sys/kernel/mm/ksm/run): it lets one guest find out what another holds"}
+	}
+	return Check{Name: "page merging", Level: OK, Detail: "KSM is off"}
+}
+
+func (f HostFacts) toolsCheck() Check {
+	if len(f.Missing) == 0 {
+		return Check{Name: "image tools", Level: OK, Detail: "mmdebstrap, erofs-utils and apt are there"}
+	}
+	var programs, packages []string
+	for _, t := range f.Missing {
+		programs, packages = append(programs, t.Program), append(packages, t.Package)
+	}
+	return Check{"image tools", Fail, "missing: " + strings.Join(programs, ", "),
+		"images cannot be built: make deps, or apt-get install " + strings.Join(packages, " ")}
+}
+
+func amountCheck(name string, have, want int64, what, advice string) Check {
+	c := Check{Name: name, Level: OK, Detail: fmt.Sprintf("%.1f GiB %s", float64(have)/1024, what)}
+	if have < want {
+		c.Level, c.Do = Note, advice
+	}
+	return c
+}
+
+// HasProgram looks in the PATH and where Debian keeps administrators' programs.
+func HasProgram(name string) bool {
+	if _, err := exec.LookPath(name); err == nil {
+		return true
+	}
+	for _, dir := range []string{"/usr/sbin/", "/sbin/"} {
+		if _, err := os.Stat(dir + name); err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func availableMiB() int64 {
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) >= 2 && f[0] == "MemAvailable:" {
+			kib, _ := strconv.ParseInt(f[1], 10, 64)
+			return kib >> 10
+		}
+	}
+	return 0
+}
+
+// freeMiB is the free space of the file system that dir is or will be on.
+func freeMiB(dir string) int64 {
+	for ; dir != ""; dir = parent(dir) {
+		var st unix.Statfs_t
+		if unix.Statfs(dir, &st) == nil {
+			return int64(st.Bavail) * st.Bsize >> 20
+		}
+	}
+	return 0
+}
+
+// parent is "" above the root, so that loops end.
+func parent(dir string) string {
+	up := filepath.Dir(dir)
+	if up == dir {
+		return ""
+	}
+	return up
+}
+
+func ksmRuns() bool {
+	b, err := os.ReadFile("/sys/kernel/mm/ksm/run")
+	return err == nil && strings.TrimSpace(string(b)) == "1"
+}

@@ -1,0 +1,107 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httputil"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+)
+
+// addAgentProxy passes requests through to the agent's own HTTP server:
+// process and file services as Connect RPC, and /files. Streams flow both ways,
+// and a client that leaves takes its request to the agent with it.
+func (s *Server) addAgentProxy() {
+	const path = "/v1/sandboxes/{id}/agent/{path...}"
+	proxy := s.newAgentProxy()
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		s.describe(huma.Operation{
+			OperationID: "agent-" + map[string]string{http.MethodGet: "get", http.MethodPost: "post"}[method],
+			Method:      method, Path: "/v1/sandboxes/{id}/agent/{path}", Tags: []string{"guests"},
+			Summary:   "Pass a request through to the agent in the guest, any method, streaming",
+			Responses: map[string]*huma.Response{"200": {Description: "Whatever the agent answers"}},
+		})
+		s.routes = append(s.routes, method+" /v1/sandboxes/{id}/agent/{path}")
+	}
+	s.mux.HandleFunc(path, s.rawHandler(func(w http.ResponseWriter, r *http.Request) error {
+		// A clear error beats a failed dial.
+		if _, err := s.engine.Get(r.PathValue("id")); err != nil {
+			return err
+		}
+		// The agent may answer before it has read all of the request. Without this
+		// the server would then close the request's body under the proxy's reader.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		proxy.ServeHTTP(w, r)
+		return nil
+	}))
+}
+
+func (s *Server) newAgentProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:        rewriteForAgent,
+		Transport:      s.agentTransport(),
+		FlushInterval:  -1,
+		ModifyResponse: distrustAgent,
+		ErrorLog:       s.serverLog(),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			if r.Context().Err() != nil {
+				panic(http.ErrAbortHandler) // nobody is there to read an answer
+			}
+			s.writeFailure(w, s.failed(r.Context(), proxyFailure(r.PathValue("id"), err)))
+		},
+	}
+}
+
+// agentTransport dials sandboxes by their id, which stands in the URL's host.
+// Connections are not kept: one that lay idle would end up in a snapshot.
+func (s *Server) agentTransport() *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			id, _, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, err
+			}
+			return s.engine.DialAgent(ctx, id)
+		},
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+}
+
+func rewriteForAgent(p *httputil.ProxyRequest) {
+	p.Out.URL.Scheme, p.Out.URL.Host = "http", p.In.PathValue("id")
+	p.Out.URL.Path, p.Out.URL.RawPath = "/"+p.In.PathValue("path"), ""
+	p.Out.Host = "agent"
+	p.Out.Header.Del("Authorization")
+	p.Out.Header.Del(api.HeaderAgentUser)
+	if user := p.In.Header.Get(api.HeaderAgentUser); user != "" {
+		p.Out.SetBasicAuth(user, "")
+	}
+}
+
+// distrustAgent keeps a guest's answer from acting in the daemon's name when
+// it is opened in a browser.
+func distrustAgent(resp *http.Response) error {
+	resp.Header.Set("Content-Security-Policy", "sandbox")
+	resp.Header.Set("X-Content-Type-Options", "nosniff")
+	resp.Header.Del("Set-Cookie")
+	resp.Header.Del(api.HeaderError)
+	return nil
+}
+
+// proxyFailure words what went wrong between daemon and agent.
+func proxyFailure(id string, err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return fail(api.CodeTooLarge, "", "request to sandbox %s is over the limit", id)
+	case codeOf(err) != api.CodeInternal:
+		return err
+	}
+	return fail(api.CodeGuestGone, defaultHint(api.CodeGuestGone), "sandbox %s: its agent broke off: %v", id, err)
+}

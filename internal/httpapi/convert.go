@@ -1,0 +1,155 @@
+package httpapi
+
+import (
+	"cmp"
+	"slices"
+	"time"
+	"unicode/utf8"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// milliseconds keeps the microseconds as decimals.
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+
+// seconds reads a limit in a request. Validation bounds it to a day.
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// optional is nil for a value that says nothing.
+func optional[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}
+
+// list is never nil: a JSON list is [], not null.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
+	out := api.SnapshotInfo{
+		Tag: s.Tag, Dir: s.Dir, CreatedAtUnix: s.CreatedAt.Unix(),
+		BranchedFrom: optional(s.BranchedFrom), PauseMS: optional(milliseconds(s.Pause)),
+		Status: api.SnapshotStatus(s.Status), Bootable: s.Status == sandbox.SnapshotReady,
+		Warning: optional(s.Warning),
+		Image:   s.Image, ImageDigest: s.ImageDigest,
+		MemoryMiB: s.Shape.MemoryMiB, VCPUs: s.Shape.VCPUs,
+		SizeBytes: s.MemoryPhysicalBytes + s.VMStateBytes, Languages: s.Languages,
+	}
+	for _, step := range s.Steps {
+		if out.Timings == nil {
+			out.Timings = api.Timings{}
+		}
+		out.Timings[step.Name] += milliseconds(step.Took)
+	}
+	return out
+}
+
+func wireSnapshotDetail(s sandbox.SnapshotInfo) api.SnapshotDetail {
+	return api.SnapshotDetail{
+		SnapshotInfo:       wireSnapshot(s),
+		MemoryLogicalBytes: s.MemoryLogicalBytes, MemoryPhysicalBytes: s.MemoryPhysicalBytes,
+		VMStateBytes: s.VMStateBytes,
+		ParentTag:    optional(s.ParentTag), ParentContentHash: optional(s.ParentContentHash),
+		ChainDepth: s.ChainDepth(), Ancestors: list(s.Ancestors), Dependents: list(s.Dependents),
+		KernelVersion: s.Kernel, Cmdline: s.Cmdline, ContentHash: s.ContentHash,
+		DigestsReady: s.DigestsReady, Sandboxes: list(s.Sandboxes),
+	}
+}
+
+func wireVerify(r sandbox.VerifyReport) api.VerifyResult {
+	out := api.VerifyResult{
+		Tag: r.Tag, OK: r.OK(), Files: r.Files, Bytes: r.Bytes,
+		Damaged: []api.Damage{}, TookMS: milliseconds(r.Took),
+	}
+	for _, d := range r.Damaged {
+		out.Damaged = append(out.Damaged, api.Damage(d))
+	}
+	return out
+}
+
+func wireStep(s sandbox.Step) api.Step {
+	return api.Step{Step: s.Name, Done: s.Done, TookMS: milliseconds(s.Took), Bytes: s.Bytes}
+}
+
+func wireSandbox(i sandbox.Info) api.SandboxInfo {
+	return api.SandboxInfo{
+		ID: i.ID, SnapshotTag: i.SnapshotTag, CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
+		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Index: i.Index, Hostname: i.Hostname,
+		MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
+		Timings: &api.SandboxTimings{ResumedMS: milliseconds(i.Resumed), ReadyMS: milliseconds(i.Ready)},
+	}
+}
+
+// wireChild is the entry of one child in the answer to a fork.
+func wireChild(c sandbox.Child, req sandbox.ForkRequest) api.SandboxInfo {
+	var out api.SandboxInfo
+	if c.Err == nil {
+		out = wireSandbox(c.Info)
+	} else {
+		f := failureOf(c.Err)
+		out = api.SandboxInfo{
+			SnapshotTag: req.Tag, Status: api.SandboxFailed, Index: c.Index, Error: f.Message, Code: f.Code,
+		}
+	}
+	out.MemoryLimitMiB = optional(req.MemoryLimitMiB)
+	return out
+}
+
+// timeoutExit is the exit code of a program that its limit ended, as the
+// timeout command of coreutils has it.
+const timeoutExit = 124
+
+func wireExec(r sandbox.ExecResult) api.ExecResponse {
+	out := api.ExecResponse{
+		Stdout: text(r.Stdout), Stderr: text(r.Stderr), ExitCode: r.ExitCode,
+		TimedOut: r.TimedOut, DroppedBytes: r.DroppedBytes,
+	}
+	if r.TimedOut {
+		out.ExitCode = timeoutExit
+	}
+	if !utf8.Valid(r.Stdout) {
+		out.StdoutRaw = r.Stdout
+	}
+	if !utf8.Valid(r.Stderr) {
+		out.StderrRaw = r.Stderr
+	}
+	return out
+}
+
+// text leaves the replacing of stray bytes to the JSON encoder.
+func text(b []byte) string { return string(b) }
+
+func wireEval(r sandbox.EvalResult) api.EvalResponse {
+	out := api.EvalResponse{Result: optional(r.Result), Error: optional(r.Error), Stdout: r.Stdout, Stderr: r.Stderr}
+	if r.Error != "" {
+		out.ExitCode = 1
+	}
+	return out
+}
+
+func wirePools(pools []sandbox.PoolStatus) []api.Pool {
+	out := []api.Pool{}
+	for _, p := range pools {
+		out = append(out, api.Pool{
+			Tag: p.Tag, MemoryMiB: p.Shape.MemoryMiB, VCPUs: p.Shape.VCPUs, Disks: p.Shape.Disks,
+			Size: p.Wanted, Ready: p.Ready,
+		})
+	}
+	slices.SortFunc(out, func(a, b api.Pool) int { return cmp.Compare(a.Tag, b.Tag) })
+	return out
+}
+
+func wireImage(i Image) api.Image {
+	return api.Image{
+		Name: i.Name, Digest: i.Digest, SizeBytes: i.SizeBytes, CreatedAtUnix: i.CreatedAt.Unix(),
+		KernelVersion: i.Kernel, MemoryMiB: i.MemoryMiB, VCPUs: i.VCPUs, Description: i.Description,
+	}
+}

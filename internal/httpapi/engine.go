@@ -1,0 +1,74 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Engine is the domain as this package uses it.
+type Engine interface {
+	Snapshots
+	Sandboxes
+	Guests
+	Pools
+}
+
+// Snapshots makes and keeps them.
+type Snapshots interface {
+	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
+	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
+	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
+	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
+}
+
+// Sandboxes forks, lists and ends them.
+type Sandboxes interface {
+	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
+	List() []sandbox.Info
+	Get(id string) (sandbox.Info, error)
+	Kill(ctx context.Context, id string) error
+	Console(id string) (io.ReadCloser, error)
+	Memory(id string) (sandbox.MemoryUse, error)
+}
+
+// Guests reaches into a sandbox.
+type Guests interface {
+	Ping(ctx context.Context, id string) (sandbox.Pong, error)
+	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
+	Eval(ctx context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error)
+	DialAgent(ctx context.Context, id string) (net.Conn, error)
+}
+
+// Pools keeps shells ready.
+type Pools interface {
+	SetPool(ctx context.Context, tag string, size int) error
+	Pools() []sandbox.PoolStatus
+}
+
+// Image is a built image in the daemon's store.
+type Image struct {
+	Name        string
+	Digest      string // sha256:<hex>
+	SizeBytes   int64
+	CreatedAt   time.Time
+	Kernel      string
+	MemoryMiB   int
+	VCPUs       int
+	Description string
+}
+
+// Images is the daemon's image store. Its errors wrap package sandbox's
+// sentinels.
+type Images interface {
+	ListImages(ctx context.Context) ([]Image, error)
+	GetImage(ctx context.Context, name string) (Image, error)
+	RemoveImage(ctx context.Context, name string) error
+	// ImportImage reads a tar stream to its end. A digest that is not empty
+	// must be that of the contents. On failure nothing is left.
+	ImportImage(ctx context.Context, name, digest string, tar io.Reader) (Image, error)
+}

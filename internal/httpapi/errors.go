@@ -1,0 +1,161 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// sentinel is one row from the domain's errors to the API's codes; api.Codes
+// goes on from there to HTTP status and exit code.
+type sentinel struct {
+	err  error
+	code api.Code
+}
+
+func sentinels() []sentinel {
+	return []sentinel{
+		{sandbox.ErrInvalid, api.CodeInvalid},
+		{sandbox.ErrNotFound, api.CodeNotFound},
+		{sandbox.ErrNotRestorable, api.CodeNotRestorable},
+		{sandbox.ErrBootFailed, api.CodeBootFailed},
+		{sandbox.ErrGuestGone, api.CodeGuestGone},
+		{sandbox.ErrTimeout, api.CodeTimeout},
+		{sandbox.ErrNoSpace, api.CodeNoSpace},
+		{sandbox.ErrNoMemory, api.CodeNoMemory},
+		{sandbox.ErrClosing, api.CodeClosing},
+		// Last: other kinds may be conflicts as well.
+		{sandbox.ErrConflict, api.CodeConflict},
+		{context.DeadlineExceeded, api.CodeTimeout},
+		{context.Canceled, api.CodeClosing},
+	}
+}
+
+// codeOf finds the code of a domain error.
+func codeOf(err error) api.Code {
+	for _, row := range sentinels() {
+		if errors.Is(err, row.err) {
+			return row.code
+		}
+	}
+	return api.CodeInternal
+}
+
+// failure is an error on its way to the client; its JSON is api.Error's.
+type failure struct {
+	Message string   `json:"error" doc:"What happened, to which object, for people"`
+	Code    api.Code `json:"code" doc:"Stable identifier of the kind of error, for programs"`
+	Hint    string   `json:"hint,omitempty" doc:"What to do about it"`
+	status  int
+}
+
+var _ huma.StatusError = (*failure)(nil)
+
+func (f *failure) Error() string  { return f.Message }
+func (f *failure) GetStatus() int { return f.status }
+
+func (f *failure) wire() *api.Error {
+	return &api.Error{Message: f.Message, Code: f.Code, Hint: f.Hint}
+}
+
+// fail makes a failure of a code of our own.
+func fail(code api.Code, hint, format string, args ...any) *failure {
+	return &failure{Message: fmt.Sprintf(format, args...), Code: code, Hint: hint, status: code.Status()}
+}
+
+// hinter is what an error implements that knows better what to do about it.
+type hinter interface{ Hint() string }
+
+// failureOf maps any error of a handler.
+func failureOf(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	code := codeOf(err)
+	f = fail(code, defaultHint(code), "%s", err.Error())
+	var h hinter
+	if errors.As(err, &h) && h.Hint() != "" {
+		f.Hint = h.Hint()
+	}
+	return f
+}
+
+// defaultHint is what to do about an error that does not say so itself.
+func defaultHint(code api.Code) string {
+	switch code {
+	case api.CodeNotFound:
+		return "`forkd snapshot ls`, `forkd ps` and `forkd image ls` show what there is"
+	case api.CodeNotRestorable:
+		return "`forkd snapshot verify` tells what is damaged; make it again with `forkd snapshot create`"
+	case api.CodeGuestGone:
+		return "`forkd logs` shows its console, if it is still listed in `forkd ps`"
+	case api.CodeTimeout:
+		return "ask for a longer limit, or look at the console with `forkd logs`"
+	case api.CodeNoSpace:
+		return "remove snapshots (`forkd snapshot rm`) or images (`forkd image rm`)"
+	case api.CodeNoMemory:
+		return "kill sandboxes (`forkd kill`), fork fewer, or make the pool smaller (`forkd pool`)"
+	case api.CodeInternal:
+		return "the daemon's log says more"
+	}
+	return ""
+}
+
+// validationFailure turns huma's errors into ours: 400 as the original
+// answers, the first complaint first, and where it is.
+func validationFailure(status int, msg string, errs ...error) huma.StatusError {
+	switch {
+	case status == http.StatusUnprocessableEntity, status == http.StatusRequestTimeout:
+		status = http.StatusBadRequest
+	case strings.HasPrefix(msg, "cannot read request body"):
+		// A broken transfer encoding is the sender's fault.
+		status = http.StatusBadRequest
+	}
+	var parts []string
+	for _, err := range errs {
+		if err != nil {
+			parts = append(parts, complaint(err))
+		}
+	}
+	if len(parts) > 0 {
+		msg = strings.Join(parts, "; ")
+	}
+	code := api.CodeOf(status)
+	return &failure{Message: clip(msg, 2000), Code: code, status: status}
+}
+
+// complaint words one of huma's error details.
+func complaint(err error) string {
+	d, ok := err.(huma.ErrorDetailer)
+	if !ok {
+		return err.Error()
+	}
+	detail := d.ErrorDetail()
+	where := strings.TrimPrefix(strings.TrimPrefix(detail.Location, "body."), "path.")
+	switch {
+	case where == "":
+		return detail.Message
+	case detail.Value == nil:
+		return where + ": " + detail.Message
+	}
+	if s, ok := detail.Value.(string); ok {
+		return fmt.Sprintf("%s %q: %s", where, clip(s, 80), detail.Message)
+	}
+	return fmt.Sprintf("%s: %s", where, detail.Message)
+}
+
+// clip keeps what a client sent from filling the answer.
+func clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

@@ -1,0 +1,103 @@
+package fakeengine
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// proc is a running program of the fake guest.
+type proc struct {
+	ctx            context.Context // ends by a signal, or when the caller leaves
+	args           []string
+	env            map[string]string
+	user, cwd      string
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	pty            bool
+	sizes          chan [2]uint32 // of the terminal: columns, rows
+}
+
+// programs are all that the fake guest has installed. The result is the exit code.
+func programs() map[string]func(*proc) int {
+	return map[string]func(*proc) int{
+		"echo": func(p *proc) int {
+			fmt.Fprintln(p.stdout, strings.Join(p.args, " "))
+			return 0
+		},
+		"warn": func(p *proc) int {
+			fmt.Fprintln(p.stderr, strings.Join(p.args, " "))
+			return 0
+		},
+		"cat": func(p *proc) int {
+			if _, err := io.Copy(p.stdout, p.stdin); err != nil {
+				return 1
+			}
+			return 0
+		},
+		"exit":  func(p *proc) int { return number(p.args) },
+		"bytes": func(p *proc) int { p.stdout.Write([]byte{0xff, 0xfe, 'a'}); return 0 },
+		"spam": func(p *proc) int {
+			chunk := strings.Repeat("x", 1<<16)
+			for range number(p.args) / len(chunk) {
+				io.WriteString(p.stdout, chunk)
+			}
+			return 0
+		},
+		"sleep": func(p *proc) int {
+			fmt.Fprintln(p.stdout, "sleeping")
+			<-p.ctx.Done()
+			return 143
+		},
+		"env":    printEnv,
+		"whoami": func(p *proc) int { fmt.Fprintln(p.stdout, p.user); return 0 },
+		"pwd":    func(p *proc) int { fmt.Fprintln(p.stdout, p.cwd); return 0 },
+		"chmod":  func(*proc) int { return 0 },
+		"shell":  shell,
+	}
+}
+
+func number(args []string) int {
+	if len(args) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(args[0])
+	return n
+}
+
+func printEnv(p *proc) int {
+	var lines []string
+	for k, v := range p.env {
+		lines = append(lines, k+"="+v)
+	}
+	slices.Sort(lines)
+	for _, line := range lines {
+		fmt.Fprintln(p.stdout, line)
+	}
+	return 0
+}
+
+// shell answers each line; "size" waits for and prints a new terminal size.
+func shell(p *proc) int {
+	fmt.Fprintf(p.stdout, "pty=%v\r\n", p.pty)
+	lines := bufio.NewScanner(p.stdin)
+	for lines.Scan() {
+		switch line := strings.TrimSpace(lines.Text()); line {
+		case "exit":
+			return 7
+		case "size":
+			select {
+			case s := <-p.sizes:
+				fmt.Fprintf(p.stdout, "%dx%d\r\n", s[0], s[1])
+			case <-p.ctx.Done():
+			}
+		default:
+			fmt.Fprintf(p.stdout, "you said %s\r\n", line)
+		}
+	}
+	return 0
+}

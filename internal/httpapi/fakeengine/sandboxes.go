@@ -1,0 +1,191 @@
+package fakeengine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Fork makes children until Limit sandboxes run.
+func (e *Engine) Fork(_ context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	snap, err := e.snapshotLocked(req.Tag)
+	if err != nil {
+		return sandbox.ForkResult{}, fmt.Errorf("fork: %w", err)
+	}
+	if snap.Status != sandbox.SnapshotReady {
+		return sandbox.ForkResult{}, fmt.Errorf("fork %s: memory: file is missing: %w", req.Tag, sandbox.ErrNotRestorable)
+	}
+	e.forks++
+	res := sandbox.ForkResult{
+		PoolReady:   min(e.pools[req.Tag], req.N),
+		ResumedWall: time.Duration(req.N) * time.Millisecond, ReadyWall: time.Duration(2*req.N) * time.Millisecond,
+	}
+	for i := 1; i <= req.N; i++ {
+		res.Children = append(res.Children, e.forkOneLocked(req, snap, i))
+	}
+	return res, nil
+}
+
+func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, i int) sandbox.Child {
+	if len(e.boxes) >= e.Limit {
+		return sandbox.Child{Index: i, Err: fmt.Errorf("child %d: %w: 8 MiB asked, 0 MiB available", i, sandbox.ErrNoMemory)}
+	}
+	id := fmt.Sprintf("sb-%08x-%04d", e.forks, i)
+	b := &box{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
+		ID: id, SnapshotTag: req.Tag, Index: i, Status: sandbox.StatusRunning, PID: 1000 + i, CreatedAt: e.Now,
+		Shape: snap.Shape, Hostname: id,
+		Resumed: time.Duration(i) * time.Millisecond, Ready: time.Duration(2*i) * time.Millisecond,
+	}}
+	e.boxes[id] = b
+	return sandbox.Child{Index: i, Info: b.info}
+}
+
+func (e *Engine) List() []sandbox.Info {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []sandbox.Info
+	for _, b := range e.boxes {
+		out = append(out, b.info)
+	}
+	return out
+}
+
+func (e *Engine) Get(id string) (sandbox.Info, error) {
+	b, err := e.box(id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return b.info, nil
+}
+
+func (e *Engine) box(id string) (*box, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b, ok := e.boxes[id]; ok {
+		return b, nil
+	}
+	return nil, fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
+}
+
+// live is box for operations that need the guest.
+func (e *Engine) live(id string) (*box, error) {
+	b, err := e.box(id)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b.info.Status != sandbox.StatusRunning {
+		return nil, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
+	}
+	return b, nil
+}
+
+// Fail makes a sandbox's VM end by itself.
+func (e *Engine) Fail(id, reason string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.boxes[id]
+	b.info.Status, b.info.Reason, b.info.PID = sandbox.StatusFailed, reason, 0
+	b.guest.close()
+}
+
+func (e *Engine) Kill(_ context.Context, id string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b, ok := e.boxes[id]
+	if !ok {
+		return fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
+	}
+	delete(e.boxes, id)
+	b.guest.close()
+	return nil
+}
+
+func (e *Engine) Console(id string) (io.ReadCloser, error) {
+	if _, err := e.box(id); err != nil {
+		return nil, err
+	}
+	return io.NopCloser(strings.NewReader("[    0.000000] Linux version 6.12\n[    1.000000] forkd-agent: ready\n")), nil
+}
+
+func (e *Engine) Memory(id string) (sandbox.MemoryUse, error) {
+	if _, err := e.live(id); err != nil {
+		return sandbox.MemoryUse{}, err
+	}
+	return sandbox.MemoryUse{VMMAnonKiB: 1800, GuestDirtyKiB: 900, PSSKiB: 4000}, nil
+}
+
+func (e *Engine) Ping(_ context.Context, id string) (sandbox.Pong, error) {
+	if _, err := e.live(id); err != nil {
+		return sandbox.Pong{}, err
+	}
+	return sandbox.Pong{PID: 1, NumpyVersion: "1.24.2", Uptime: 3 * time.Second}, nil
+}
+
+// Exec knows the programs of the fake guest.
+func (e *Engine) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	b, err := e.live(id)
+	if err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	run, ok := programs()[req.Args[0]]
+	if !ok {
+		return sandbox.ExecResult{}, fmt.Errorf("exec in %s: %s: no such program: %w", id, req.Args[0], sandbox.ErrInvalid)
+	}
+	if req.Args[0] == "sleep" { // nobody waits for the fake's limit
+		return sandbox.ExecResult{TimedOut: true, ExitCode: -1}, nil
+	}
+	var out, errOut bytes.Buffer
+	code := run(&proc{
+		ctx: ctx, args: req.Args[1:], env: merged(b.env, req.Env), user: req.User, cwd: req.Cwd,
+		stdin: bytes.NewReader(req.Stdin), stdout: &out, stderr: &errOut,
+	})
+	return sandbox.ExecResult{Stdout: out.Bytes(), Stderr: errOut.Bytes(), ExitCode: code}, nil
+}
+
+// Eval knows a few expressions, and raises for "raise".
+func (e *Engine) Eval(_ context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error) {
+	b, err := e.live(id)
+	if err != nil {
+		return sandbox.EvalResult{}, err
+	}
+	switch req.Code {
+	case "raise":
+		return sandbox.EvalResult{Error: "Traceback (most recent call last):\nRuntimeError: raised"}, nil
+	case "print('hi')":
+		return sandbox.EvalResult{Stdout: "hi\n"}, nil
+	case "index":
+		return sandbox.EvalResult{Result: fmt.Sprint(b.info.Index)}, nil
+	}
+	return sandbox.EvalResult{Result: "42"}, nil
+}
+
+// DialAgent connects to the fake agent's HTTP server.
+func (e *Engine) DialAgent(_ context.Context, id string) (net.Conn, error) {
+	b, err := e.live(id)
+	if err != nil {
+		return nil, err
+	}
+	return b.guest.dial()
+}
+
+func merged(a, b map[string]string) map[string]string {
+	out := map[string]string{}
+	for _, m := range []map[string]string{a, b} {
+		for k, v := range m {
+			out[k] = v
+		}
+	}
+	return out
+}

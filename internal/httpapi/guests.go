@@ -1,0 +1,81 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+type execInput struct {
+	IDPath
+	Body api.ExecRequest
+}
+
+type evalInput struct {
+	IDPath
+	Body api.EvalRequest
+}
+
+func (s *Server) addGuests() {
+	tags := []string{"guests"}
+	errors := []int{400, 401, 404, 502, 504}
+	route(s, huma.Operation{
+		OperationID: "ping", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/ping", Tags: tags,
+		Summary: "Ask the agent in the guest for a sign of life", Errors: errors,
+	}, s.ping)
+	route(s, huma.Operation{
+		OperationID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tags: tags,
+		Summary: "Run a program to its end and collect its output", Errors: errors,
+	}, s.exec)
+	route(s, huma.Operation{
+		OperationID: "eval", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/eval", Tags: tags,
+		Summary: "Run code in the warmed interpreter, which keeps its state", Errors: errors,
+	}, s.eval)
+}
+
+func (s *Server) ping(ctx context.Context, in *IDPath) (*body[api.PingResponse], error) {
+	pong, err := s.engine.Ping(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.PingResponse]{api.PingResponse{
+		Pong: true, PID: pong.PID, NumpyVersion: optional(pong.NumpyVersion), UptimeMS: milliseconds(pong.Uptime),
+	}}, nil
+}
+
+func (s *Server) exec(ctx context.Context, in *execInput) (*body[api.ExecResponse], error) {
+	if len(in.Body.Args) == 0 || in.Body.Args[0] == "" { // null passes the schema
+		return nil, fail(api.CodeInvalid, "", "args: want the program and its arguments, got no program")
+	}
+	req := sandbox.ExecRequest{
+		Args: in.Body.Args, Env: in.Body.Env, Cwd: in.Body.Cwd, User: in.Body.User,
+		Timeout: seconds(in.Body.TimeoutSecs),
+	}
+	if in.Body.Stdin != nil {
+		req.Stdin = []byte(*in.Body.Stdin)
+	}
+	began := time.Now()
+	res, err := s.engine.Exec(ctx, in.ID, req)
+	s.metrics.exec.Observe(time.Since(began).Seconds())
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.ExecResponse]{wireExec(res)}, nil
+}
+
+func (s *Server) eval(ctx context.Context, in *evalInput) (*body[api.EvalResponse], error) {
+	began := time.Now()
+	res, err := s.engine.Eval(ctx, in.ID, sandbox.EvalRequest{
+		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs),
+	})
+	s.metrics.eval.Observe(time.Since(began).Seconds())
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.EvalResponse]{wireEval(res)}, nil
+}

@@ -1,0 +1,152 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Timeouts of the HTTP servers. Bodies and answers have none of their own:
+// uploads and streams may be long.
+const (
+	headerTimeout = 10 * time.Second
+	idleTimeout   = 2 * time.Minute
+)
+
+// Listener is a bound address and who may use it.
+type Listener struct {
+	net.Listener
+	URL    string // as given, with the port that was chosen
+	Access Access
+}
+
+// Listen binds an address, tcp://HOST:PORT or unix:///PATH. TCP beyond loopback
+// is refused without a token.
+func Listen(ctx context.Context, address, token string) (Listener, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return Listener{}, fmt.Errorf("listen on %q: want tcp://HOST:PORT or unix:///PATH", address)
+	}
+	switch {
+	case u.Scheme == "unix" && u.Path != "" && u.Host == "":
+		l, err := listenUnix(ctx, u.Path)
+		return Listener{l, address, Access{Local: true}}, err
+	case u.Scheme == "tcp" && u.Host != "" && u.Path == "":
+		return listenTCP(ctx, u.Host, token)
+	}
+	return Listener{}, fmt.Errorf("listen on %q: want tcp://HOST:PORT or unix:///PATH", address)
+}
+
+func listenTCP(ctx context.Context, hostport, token string) (Listener, error) {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, err)
+	}
+	if token == "" && (host == "" || !loopbackHost(host)) {
+		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, as others could reach it; give --token-file, or listen on 127.0.0.1", hostport)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", hostport)
+	if err != nil {
+		return Listener{}, fmt.Errorf("listen: %w", err)
+	}
+	return Listener{l, "tcp://" + l.Addr().String(), Access{Token: token}}, nil
+}
+
+// listenUnix binds a socket that only this user may connect to. A socket that
+// nobody serves any more is taken over; one that is served is not.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of socket: %w", err)
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("listen on unix://%s: another daemon serves it", path)
+	} else if errors.Is(err, unix.ECONNREFUSED) {
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove dead socket: %w", err)
+		}
+	}
+	// The mode must be right from the first instant. Whatever else is created
+	// in it is only stricter than meant.
+	old := unix.Umask(0o177)
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}
+
+// Run serves all listeners until ctx ends, then stops in order: no new
+// connections, then requests in flight get grace to end, then they are cut
+// off. It returns when no handler runs any more, and owns the listeners.
+func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Duration) error {
+	// Requests outlive ctx by the grace.
+	base, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	var handlers sync.WaitGroup
+	servers := make([]*http.Server, len(listeners))
+	ended := make(chan error, len(listeners))
+	for i, l := range listeners {
+		servers[i] = &http.Server{
+			Handler:           counted(&handlers, s.Handler(l.Access)),
+			ReadHeaderTimeout: headerTimeout,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    64 << 10,
+			BaseContext:       func(net.Listener) context.Context { return base },
+			ErrorLog:          s.serverLog(),
+		}
+		go func() { ended <- servers[i].Serve(l) }()
+		s.log.Info("listening", "url", l.URL)
+	}
+	var first error
+	running := len(listeners)
+	select {
+	case <-ctx.Done():
+	case first = <-ended: // a listener died: the daemon is no use half deaf
+		running--
+	}
+	s.stop(servers, grace, cut)
+	for range running {
+		<-ended
+	}
+	handlers.Wait()
+	if errors.Is(first, http.ErrServerClosed) {
+		first = nil
+	}
+	return first
+}
+
+// stop ends the servers, the polite way first.
+func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, srv := range servers {
+		wg.Go(func() {
+			if err := srv.Shutdown(ctx); err != nil {
+				cut()
+				_ = srv.Close()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// counted lets Run wait for handlers: http.Server.Close does not.
+func counted(wg *sync.WaitGroup, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wg.Add(1)
+		defer wg.Done()
+		next.ServeHTTP(w, r)
+	})
+}

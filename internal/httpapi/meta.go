@@ -1,0 +1,40 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+)
+
+// body is an answer that is one JSON value.
+type body[T any] struct{ Body T }
+
+// none is the input of an operation that takes nothing.
+type none struct{}
+
+func (s *Server) addMeta() {
+	route(s, huma.Operation{
+		OperationID: "health", Method: http.MethodGet, Path: "/healthz", Tags: []string{"daemon"},
+		Summary: "Whether the daemon serves; needs no token", Security: []map[string][]string{},
+	}, func(context.Context, *none) (*body[api.Health], error) {
+		return &body[api.Health]{api.Health{OK: true}}, nil
+	})
+	route(s, huma.Operation{
+		OperationID: "version", Method: http.MethodGet, Path: "/version", Tags: []string{"daemon"},
+		Summary: "Version of the daemon and of its API",
+	}, func(context.Context, *none) (*body[api.VersionInfo], error) {
+		return &body[api.VersionInfo]{s.version}, nil
+	})
+	metrics := s.metrics.handler()
+	s.rawRoute(huma.Operation{
+		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"daemon"},
+		Summary:   "Metrics in the Prometheus text format",
+		Responses: map[string]*huma.Response{"200": textResponse("Metrics", "text/plain")},
+	}, func(w http.ResponseWriter, r *http.Request) error {
+		metrics.ServeHTTP(w, r)
+		return nil
+	})
+}

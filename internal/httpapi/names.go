@@ -1,0 +1,47 @@
+package httpapi
+
+import (
+	"path"
+	"regexp"
+
+	"github.com/forkd/forkd/api"
+)
+
+// pathParam is a rule for a parameter in a route's path.
+type pathParam struct {
+	name string
+	what string
+	must *regexp.Regexp
+	want string
+}
+
+// pathParams are the rules by name; every {tag}, {id} and {name} of any route
+// is checked by them before a handler runs.
+func pathParams() []pathParam {
+	return []pathParam{
+		{"tag", "tag", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
+		{"id", "sandbox id", regexp.MustCompile(api.IDPattern), "1 to 64 letters, digits, - or _"},
+		{"name", "image name", regexp.MustCompile(api.ImagePattern), "1 to 64 letters, digits, - or _"},
+	}
+}
+
+// checkParams looks at the path parameters a route has; get returns "" for
+// those it has not.
+func checkParams(rules []pathParam, get func(string) string) error {
+	for _, p := range rules {
+		if v := get(p.name); v != "" && !p.must.MatchString(v) {
+			return fail(api.CodeInvalid, "", "%s %q: want %s", p.what, clip(v, 80), p.want)
+		}
+	}
+	return nil
+}
+
+// cleanPath reports whether a request's path says what it means. The mux would
+// redirect the others, and a client that follows could act on another object.
+func cleanPath(p string) bool {
+	if p == "" || p[0] != '/' {
+		return false
+	}
+	c := path.Clean(p)
+	return c == p || c+"/" == p
+}

@@ -1,0 +1,32 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+)
+
+type setPoolInput struct {
+	TagPath
+	Body api.SetPoolRequest
+}
+
+func (s *Server) addPools() {
+	tags := []string{"pools"}
+	route(s, huma.Operation{
+		OperationID: "list-pools", Method: http.MethodGet, Path: "/v1/pools", Tags: tags,
+		Summary: "List the pools of shells",
+	}, func(context.Context, *none) (*body[[]api.Pool], error) {
+		return &body[[]api.Pool]{wirePools(s.engine.Pools())}, nil
+	})
+	route(s, huma.Operation{
+		OperationID: "set-pool", Method: http.MethodPut, Path: "/v1/snapshots/{tag}/pool", Tags: tags,
+		Summary:       "Set how many shells to keep ready for a snapshot; they are made in the background",
+		DefaultStatus: http.StatusNoContent, Errors: []int{400, 401, 404},
+	}, func(ctx context.Context, in *setPoolInput) (*struct{}, error) {
+		return nil, s.engine.SetPool(ctx, in.Tag, in.Body.Size)
+	})
+}

@@ -1,0 +1,320 @@
+package httpapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+func TestOriginalFieldsOfASandbox(t *testing.T) {
+	b := newBench(t)
+	got := into[[]map[string]any](t, b.do("POST", "/v1/sandboxes",
+		`{"snapshot_tag":"py","n":2,"per_child_netns":false,"memory_limit_mib":null,"live_fork":true,"prewarm":true,"hugepages":true,"whatever":1}`), 201)
+	if len(got) != 2 {
+		t.Fatalf("got %d children", len(got))
+	}
+	want := map[string]any{
+		"id": "sb-00000001-0001", "snapshot_tag": "py", "netns": nil, "guest_addr": "", "created_at_unix": 1767323045.0,
+		"pid": 1001.0, "memory_limit_mib": nil, "status": "running", "index": 1.0, "hostname": "sb-00000001-0001",
+	}
+	for k, v := range want {
+		if have, ok := got[0][k]; !ok || have != v {
+			t.Errorf("%s is %v, want %v", k, have, v)
+		}
+	}
+}
+
+func TestForkReportsEveryChild(t *testing.T) {
+	b := newBench(t)
+	b.engine.Limit = 3
+	w := b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":5}`)
+	got := into[[]api.SandboxInfo](t, w, 201)
+	if len(got) != 5 {
+		t.Fatalf("got %d entries, want 5", len(got))
+	}
+	for i, sb := range got {
+		if failed := i >= 3; failed != (sb.Status == api.SandboxFailed) || failed != (sb.Code == api.CodeNoMemory) || failed != (sb.ID == "") {
+			t.Errorf("child %d is %+v", i+1, sb)
+		}
+		if sb.Index != i+1 {
+			t.Errorf("entry %d has index %d", i, sb.Index)
+		}
+	}
+	for _, h := range []string{api.HeaderPoolReady, api.HeaderResumedWall, api.HeaderReadyWall} {
+		if w.Header().Get(h) == "" {
+			t.Errorf("header %s is not there", h)
+		}
+	}
+	wantError(t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), api.CodeNoMemory)
+}
+
+func TestBadRequests(t *testing.T) {
+	b := newBench(t)
+	id := b.fork("1")[0].ID
+	b.engine.AddSnapshot(sandbox.SnapshotInfo{Tag: "torn", Status: sandbox.SnapshotFailed, Warning: "memory is cut short"})
+	b.engine.AddSnapshot(sandbox.SnapshotInfo{Tag: "base", Status: sandbox.SnapshotReady, Dependents: []string{"leaf"}})
+	for _, c := range []struct {
+		name, method, path, body string
+		code                     api.Code
+		text                     string
+	}{
+		{"tag with a path in it", "POST", "/v1/snapshots", `{"tag":"../x","image":"python-numpy"}`, api.CodeInvalid, "../x"},
+		{"no tag", "POST", "/v1/snapshots", `{"image":"python-numpy"}`, api.CodeInvalid, "tag"},
+		{"nothing to boot", "POST", "/v1/snapshots", `{"tag":"x"}`, api.CodeInvalid, "image"},
+		{"two things to boot", "POST", "/v1/snapshots", `{"tag":"x","image":"i","kernel":"/k","rootfs":"/r"}`, api.CodeInvalid, "exclude"},
+		{"boot wait too long", "POST", "/v1/snapshots", `{"tag":"x","image":"i","boot_wait_secs":61}`, api.CodeInvalid, "boot_wait_secs"},
+		{"unknown image", "POST", "/v1/snapshots", `{"tag":"x","image":"nope"}`, api.CodeNotFound, "nope"},
+		{"tag exists", "POST", "/v1/snapshots", `{"tag":"py","image":"python-numpy"}`, api.CodeConflict, "py"},
+		{"boot fails", "POST", "/v1/snapshots", `{"tag":"x","image":"broken"}`, api.CodeBootFailed, "Kernel panic"},
+		{"not JSON", "POST", "/v1/snapshots", `{"tag":`, api.CodeInvalid, ""},
+		{"empty body", "POST", "/v1/snapshots", ``, api.CodeInvalid, ""},
+		{"a list", "POST", "/v1/snapshots", `[]`, api.CodeInvalid, ""},
+		{"null", "POST", "/v1/snapshots", `null`, api.CodeInvalid, ""},
+		{"fork of an unknown tag", "POST", "/v1/sandboxes", `{"snapshot_tag":"nope"}`, api.CodeNotFound, "nope"},
+		{"fork of a torn snapshot", "POST", "/v1/sandboxes", `{"snapshot_tag":"torn"}`, api.CodeNotRestorable, "memory"},
+		{"fork of none", "POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":0}`, api.CodeInvalid, "n"},
+		{"fork of too many", "POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":1001}`, api.CodeInvalid, "n"},
+		{"fork of a fraction", "POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":1.5}`, api.CodeInvalid, "n"},
+		{"fork of a word", "POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":"two"}`, api.CodeInvalid, "n"},
+		{"exec without args", "POST", "/v1/sandboxes/" + id + "/exec", `{}`, api.CodeInvalid, "args"},
+		{"exec of nothing", "POST", "/v1/sandboxes/" + id + "/exec", `{"args":[]}`, api.CodeInvalid, "args"},
+		{"exec of null", "POST", "/v1/sandboxes/" + id + "/exec", `{"args":null}`, api.CodeInvalid, "args"},
+		{"exec of an empty name", "POST", "/v1/sandboxes/" + id + "/exec", `{"args":[""]}`, api.CodeInvalid, "args"},
+		{"exec of a missing program", "POST", "/v1/sandboxes/" + id + "/exec", `{"args":["nope"]}`, api.CodeInvalid, "nope"},
+		{"exec with a negative limit", "POST", "/v1/sandboxes/" + id + "/exec", `{"args":["echo"],"timeout_secs":-1}`, api.CodeInvalid, "timeout_secs"},
+		{"unknown sandbox", "POST", "/v1/sandboxes/sb-none/ping", ``, api.CodeNotFound, "sb-none"},
+		{"kill of an unknown sandbox", "DELETE", "/v1/sandboxes/sb-none", ``, api.CodeNotFound, "sb-none"},
+		{"delete with dependents", "DELETE", "/v1/snapshots/base", ``, api.CodeConflict, "leaf"},
+		{"delete with both options", "DELETE", "/v1/snapshots/base?cascade=true&force=true", ``, api.CodeInvalid, "exclude"},
+		{"delete with a bad option", "DELETE", "/v1/snapshots/base?cascade=perhaps", ``, api.CodeInvalid, "cascade"},
+		{"compact is not served yet", "POST", "/v1/snapshots/py/compact", `{}`, api.CodeNotFound, "path"},
+		{"pool of a negative size", "PUT", "/v1/snapshots/py/pool", `{"size":-1}`, api.CodeInvalid, "size"},
+		{"pool of an unknown tag", "PUT", "/v1/snapshots/nope/pool", `{"size":1}`, api.CodeNotFound, "nope"},
+		{"image with a wrong digest", "PUT", "/v1/images/new", `x`, api.CodeInvalid, "digest"},
+		{"agent of an unknown sandbox", "GET", "/v1/sandboxes/sb-none/agent/health", ``, api.CodeNotFound, "sb-none"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := b.do(c.method, c.path, c.body)
+			if c.name == "image with a wrong digest" {
+				r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+				r.Header.Set("Authorization", "Bearer "+token)
+				r.Header.Set(api.HeaderDigest, "sha256:"+strings.Repeat("0", 64))
+				w = httptest.NewRecorder()
+				b.h.ServeHTTP(w, r)
+			}
+			if e := wantError(t, w, c.code); !strings.Contains(e.Message, c.text) {
+				t.Errorf("message %q does not have %q", e.Message, c.text)
+			}
+		})
+	}
+}
+
+func TestBodyOverTheLimit(t *testing.T) {
+	b := newBench(t)
+	body := `{"tag":"x","image":"python-numpy","warm":"` + strings.Repeat("x", api.MaxBodyBytes) + `"}`
+	wantError(t, b.do("POST", "/v1/snapshots", body), api.CodeTooLarge)
+}
+
+func TestOutputThatIsNoText(t *testing.T) {
+	b := newBench(t)
+	id := b.fork("1")[0].ID
+	got := into[api.ExecResponse](t, b.do("POST", "/v1/sandboxes/"+id+"/exec", `{"args":["bytes"]}`), 200)
+	if got.Stdout != "\ufffd\ufffda" || string(got.StdoutRaw) != "\xff\xfea" || got.StderrRaw != nil {
+		t.Errorf("got %+v", got)
+	}
+	got = into[api.ExecResponse](t, b.do("POST", "/v1/sandboxes/"+id+"/exec", `{"args":["sleep"],"timeout_secs":0.1}`), 200)
+	if !got.TimedOut || got.ExitCode != 124 {
+		t.Errorf("a program at its limit gives %+v", got)
+	}
+}
+
+func TestEvalKeepsTheOriginalsNulls(t *testing.T) {
+	b := newBench(t)
+	id := b.fork("1")[0].ID
+	got := into[map[string]any](t, b.do("POST", "/v1/sandboxes/"+id+"/eval", `{"code":"6*7"}`), 200)
+	if got["result"] != "42" || got["error"] != nil || got["exit_code"] != 0.0 {
+		t.Errorf("got %v", got)
+	}
+	got = into[map[string]any](t, b.do("POST", "/v1/sandboxes/"+id+"/eval", `{"code":"raise"}`), 200)
+	if got["result"] != nil || !strings.Contains(fmt.Sprint(got["error"]), "RuntimeError") || got["exit_code"] != 1.0 {
+		t.Errorf("got %v", got)
+	}
+}
+
+func TestSnapshotProgressIsALinePerStep(t *testing.T) {
+	b := newBench(t)
+	send := func(body string) []api.Step {
+		r := httptest.NewRequest("POST", "/v1/snapshots", strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Accept", "application/x-ndjson")
+		w := httptest.NewRecorder()
+		b.h.ServeHTTP(w, r)
+		if w.Code != 201 || w.Header().Get("Content-Type") != "application/x-ndjson" {
+			t.Fatalf("status %d, type %q", w.Code, w.Header().Get("Content-Type"))
+		}
+		var steps []api.Step
+		for line := range strings.Lines(w.Body.String()) {
+			var s api.Step
+			if err := json.Unmarshal([]byte(line), &s); err != nil {
+				t.Fatalf("line %q: %v", line, err)
+			}
+			steps = append(steps, s)
+		}
+		return steps
+	}
+	steps := send(`{"tag":"new","image":"python-numpy"}`)
+	if last := steps[len(steps)-1]; len(steps) != 9 || last.Snapshot == nil || last.Snapshot.Tag != "new" || !last.Snapshot.Bootable {
+		t.Errorf("got %d steps, the last %+v", len(steps), last)
+	}
+	steps = send(`{"tag":"other","image":"broken"}`)
+	if last := steps[len(steps)-1]; last.Error == nil || last.Error.Code != api.CodeBootFailed {
+		t.Errorf("the last step of a failed boot is %+v", last)
+	}
+}
+
+func TestVerifyTellsTheDamage(t *testing.T) {
+	b := newBench(t)
+	b.engine.AddSnapshot(sandbox.SnapshotInfo{Tag: "flipped", Status: sandbox.SnapshotReady, Warning: "damaged"})
+	if got := into[api.VerifyResult](t, b.do("POST", "/v1/snapshots/py/verify", ""), 200); !got.OK || got.Damaged == nil {
+		t.Errorf("got %+v", got)
+	}
+	if got := into[api.VerifyResult](t, b.do("POST", "/v1/snapshots/flipped/verify", ""), 200); got.OK || len(got.Damaged) != 1 {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestEmptyListsAreNotNull(t *testing.T) {
+	b := newBench(t)
+	for _, path := range []string{"/v1/sandboxes", "/v1/pools"} {
+		if got := strings.TrimSpace(b.do("GET", path, "").Body.String()); got != "[]" {
+			t.Errorf("%s is %s", path, got)
+		}
+	}
+	if got := b.do("GET", "/v1/snapshots/py/info", "").Body.String(); strings.Contains(got, "null") {
+		t.Errorf("info has a null: %s", got)
+	}
+}
+
+func TestAuditLine(t *testing.T) {
+	b := newBench(t)
+	b.fork("2")
+	b.do("POST", "/v1/sandboxes/sb-00000001-0002/ping", "")
+	b.do("DELETE", "/v1/snapshots/nope", "")
+	lines := strings.Split(strings.TrimSpace(b.audit.String()), "\n")
+	if len(lines) != 3 {
+		t.Fatalf("got %d lines: %s", len(lines), b.audit)
+	}
+	for i, want := range []map[string]any{
+		{"time": "2026-01-02T03:04:05Z", "method": "POST", "path": "/v1/sandboxes", "status": 201.0, "snapshot": "py", "count": 2.0, "principal": "token"},
+		{"path": "/v1/sandboxes/sb-00000001-0002/ping", "status": 200.0, "sandbox": "sb-00000001-0002"},
+		{"status": 404.0, "snapshot": "nope", "error": "snapshot nope: not found"},
+	} {
+		var got map[string]any
+		if err := json.Unmarshal([]byte(lines[i]), &got); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := got["latency_us"]; !ok {
+			t.Errorf("line %d has no latency: %s", i, lines[i])
+		}
+		for k, v := range want {
+			if got[k] != v {
+				t.Errorf("line %d: %s is %v, want %v", i, k, got[k], v)
+			}
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	b := newBench(t)
+	b.fork("3")
+	text := b.do("GET", "/metrics", "").Body.String()
+	for _, want := range []string{
+		"forkd_snapshots_total 1\n", "forkd_sandboxes_active 3\n", `forkd_build_info{version="1.2.3"} 1`,
+		"forkd_fork_seconds_count 1\n", `forkd_fork_children_total{result="ok"} 3`, "forkd_exec_seconds_count 0",
+		"go_goroutines", `route="/v1/sandboxes"`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("metrics have no %q", want)
+		}
+	}
+}
+
+// panicking is an engine with a bug.
+type panicking struct{ httpapi.Engine }
+
+func (panicking) Ping(context.Context, string) (sandbox.Pong, error) { panic("a bug") }
+
+func TestPanicIsAnAnswer(t *testing.T) {
+	b := newBench(t)
+	b.h = httpapi.New(httpapi.Options{Engine: panicking{b.engine}}).Handler(httpapi.Access{Local: true})
+	wantError(t, b.do("POST", "/v1/sandboxes/sb-1/ping", ""), api.CodeInternal)
+}
+
+func TestBrowsersAreRefusedWithoutToken(t *testing.T) {
+	b := newBench(t)
+	h := b.server.Handler(httpapi.Access{})
+	for _, c := range []struct {
+		name, host, header, value string
+		status                    int
+	}{
+		{"plain client", "127.0.0.1:8889", "X-Nothing", "", 200},
+		{"client by name", "localhost:8889", "X-Nothing", "", 200},
+		{"client over IPv6", "[::1]:8889", "X-Nothing", "", 200},
+		{"web page", "127.0.0.1:8889", "Origin", "https://example.org", 403},
+		{"image in a web page", "127.0.0.1:8889", "Sec-Fetch-Site", "cross-site", 403},
+		{"guest's page", "127.0.0.1:8889", "Sec-Fetch-Site", "same-origin", 403},
+		{"rebound name", "evil.example:8889", "X-Nothing", "", 403},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := httptest.NewRequest("GET", "/version", nil)
+			r.Host = c.host
+			r.Header.Set(c.header, c.value)
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != c.status {
+				t.Errorf("status is %d, want %d", w.Code, c.status)
+			}
+		})
+	}
+}
+
+func TestTokensThatProtectNothing(t *testing.T) {
+	for _, bad := range []string{"", "short", "REPLACE_ME_0123456789abcdef", "CHANGE_ME_0123456789abcdef", "0123456789 abcdef0"} {
+		if httpapi.CheckToken(bad) == nil {
+			t.Errorf("token %q is accepted", bad)
+		}
+	}
+	if err := httpapi.CheckToken(token); err != nil {
+		t.Error(err)
+	}
+}
+
+// FuzzBodies sends garbage to every route that reads JSON: the answer may be
+// no, but never a 5xx, and always of the documented shape.
+func FuzzBodies(f *testing.F) {
+	paths := []string{"/v1/snapshots", "/v1/sandboxes", "/v1/sandboxes/sb-00000001-0001/exec", "/v1/sandboxes/sb-00000001-0001/eval"}
+	for i := range paths {
+		for _, s := range []string{``, `{}`, `null`, `[]`, `{"tag":"x","image":"python-numpy"}`, `{"snapshot_tag":"py","n":2}`,
+			`{"args":["echo","a"],"timeout_secs":1e300}`, `{"args":["cat"],"stdin":"x"}`, `{"code":"1"}`, `{"tag":{"a":[1,2,{}]}}`, "\xff\x00", `{"n":1e400}`} {
+			f.Add(uint8(i), []byte(s))
+		}
+	}
+	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
+		b := newBench(t)
+		b.fork("1")
+		w := b.do("POST", paths[int(which)%len(paths)], string(body))
+		if w.Code >= 500 && !strings.Contains(w.Body.String(), string(api.CodeBootFailed)) {
+			t.Fatalf("status %d for %q: %s", w.Code, body, w.Body)
+		}
+		if w.Code >= 400 {
+			wantError(t, w, api.CodeOf(w.Code))
+		}
+	})
+}

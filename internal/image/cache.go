@@ -1,0 +1,193 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// cache keeps the parts of images by a key of all that went into them:
+// DIR/KIND/KEY/, with entry.json written last.
+type cache struct {
+	dir string
+}
+
+// entry is a finished part.
+type entry struct {
+	dir   string
+	Files map[string]FileSum `json:"files"`
+	// Extra is what the part's maker wants to know again.
+	Extra json.RawMessage `json:"extra,omitempty"`
+}
+
+const entryFile = "entry.json"
+
+// Kinds of parts.
+const (
+	kindResolve = "resolve"
+	kindKernel  = "kernel"
+	kindRoot    = "root"
+	kindInitrd  = "initrd"
+)
+
+var kinds = []string{kindResolve, kindKernel, kindRoot, kindInitrd}
+
+func openCache(dir string) (*cache, error) {
+	dir, err := filepath.Abs(dir) // the tools run elsewhere
+	if err != nil {
+		return nil, fmt.Errorf("open build cache: %w", err)
+	}
+	for _, kind := range kinds {
+		if err := os.MkdirAll(filepath.Join(dir, kind), 0o755); err != nil {
+			return nil, fmt.Errorf("open build cache: %w", err)
+		}
+		if err := sweep(filepath.Join(dir, kind)); err != nil {
+			return nil, fmt.Errorf("open build cache: %w", err)
+		}
+	}
+	return &cache{dir: dir}, nil
+}
+
+// lock waits until no other build uses the cache. The returned function frees it.
+func (c *cache) lock(ctx context.Context, waiting func()) (func(), error) {
+	f, err := os.OpenFile(filepath.Join(c.dir, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("lock build cache: %w", err)
+	}
+	for first := true; ; first = false {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			f.Close()
+			return nil, fmt.Errorf("lock build cache: %w", err)
+		}
+		if first {
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("wait for another build: %w", context.Cause(ctx))
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// key is the digest of everything that decides a part's content.
+func key(parts any) (string, error) {
+	b, err := json.Marshal(parts)
+	if err != nil {
+		return "", fmt.Errorf("make cache key: %w", err)
+	}
+	return sum(b), nil
+}
+
+// get returns a part if it is there whole; sizes are checked, digests are not.
+func (c *cache) get(kind, key string) (entry, bool) {
+	dir := filepath.Join(c.dir, kind, key)
+	b, err := os.ReadFile(filepath.Join(dir, entryFile))
+	if err != nil {
+		return entry{}, false
+	}
+	var e entry
+	if json.Unmarshal(b, &e) != nil {
+		return entry{}, false
+	}
+	for name, want := range e.Files {
+		info, err := os.Stat(filepath.Join(dir, name))
+		if err != nil || info.Size() != want.Size {
+			return entry{}, false
+		}
+	}
+	e.dir = dir
+	return e, true
+}
+
+// put makes a part: fill writes its files into dir and returns the extra facts.
+// Nothing is left of a part whose fill fails.
+func (c *cache) put(ctx context.Context, kind, key string, fill func(dir string) (extra any, err error)) (entry, error) {
+	parent := filepath.Join(c.dir, kind)
+	tmp, err := makeTemp(parent)
+	if err != nil {
+		return entry{}, fmt.Errorf("make cache entry: %w", err)
+	}
+	defer tmp.remove()
+	extra, err := fill(tmp.path)
+	if err != nil {
+		return entry{}, err
+	}
+	e := entry{Files: map[string]FileSum{}}
+	if e.Extra, err = json.Marshal(extra); err != nil {
+		return entry{}, fmt.Errorf("make cache entry: %w", err)
+	}
+	files, err := os.ReadDir(tmp.path)
+	if err != nil {
+		return entry{}, fmt.Errorf("make cache entry: %w", err)
+	}
+	for _, f := range files {
+		if e.Files[f.Name()], err = sumFile(ctx, filepath.Join(tmp.path, f.Name())); err != nil {
+			return entry{}, fmt.Errorf("make cache entry: %w", err)
+		}
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return entry{}, fmt.Errorf("make cache entry: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(tmp.path, entryFile), b, 0o644); err != nil {
+		return entry{}, fmt.Errorf("make cache entry: %w", err)
+	}
+	if err := publish(tmp, parent, key); err != nil {
+		return entry{}, fmt.Errorf("make cache entry: %w", err)
+	}
+	e.dir = filepath.Join(parent, key)
+	return e, nil
+}
+
+// prune removes what no image links to and the build that just ended did not use.
+func (c *cache) prune(used map[string]bool) error {
+	for _, kind := range kinds {
+		entries, err := os.ReadDir(filepath.Join(c.dir, kind))
+		if err != nil {
+			return fmt.Errorf("prune build cache: %w", err)
+		}
+		for _, e := range entries {
+			dir := filepath.Join(c.dir, kind, e.Name())
+			if used[e.Name()] || !e.IsDir() || kind == kindResolve && fresh(dir) || linked(dir) {
+				continue
+			}
+			if err := removeTree(dir); err != nil {
+				return fmt.Errorf("prune build cache: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// fresh reports whether a resolution may belong to another recipe of today.
+func fresh(dir string) bool {
+	info, err := os.Stat(dir)
+	return err == nil && time.Since(info.ModTime()) < 7*24*time.Hour
+}
+
+// linked reports whether a file of an entry has another name, in an image.
+func linked(dir string) bool {
+	found := false
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil && d.Type().IsRegular() && unix.Stat(filepath.Join(dir, d.Name()), &st) == nil && st.Nlink > 1 {
+			found = true
+			return fs.SkipAll
+		}
+		return nil
+	})
+	return found
+}

@@ -1,0 +1,172 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+)
+
+// ErrRecipe is wrapped by every error that is the recipe's fault.
+var ErrRecipe = errors.New("bad recipe")
+
+const (
+	maxRecipe = 256 << 10
+	// RecipeFile is the recipe's name in its folder.
+	RecipeFile = "recipe.yaml"
+)
+
+// Recipe says what an image consists of. See docs/formats/recipe.md.
+type Recipe struct {
+	Name        string            `yaml:"name"`
+	Description string            `yaml:"description"`
+	Suite       string            `yaml:"suite"`
+	Kernel      string            `yaml:"kernel"`
+	Packages    []Text            `yaml:"packages"`
+	Files       []File            `yaml:"files"`
+	Env         map[string]string `yaml:"env"`
+	User        string            `yaml:"user"`
+	Workdir     string            `yaml:"workdir"`
+	Warm        []Warm            `yaml:"warm"`
+	MemoryMiB   int               `yaml:"memory_mib"`
+	VCPUs       int               `yaml:"vcpus"`
+	Compression string            `yaml:"compression"`
+
+	path string // of the recipe's file, for errors
+	dir  string // where sources of files lie
+}
+
+// Text is a string that remembers its line, for errors.
+type Text struct {
+	Value string
+	Line  int
+}
+
+// UnmarshalYAML takes a scalar.
+func (t *Text) UnmarshalYAML(node ast.Node) error {
+	tok := node.GetToken()
+	if tok == nil || tok.Position == nil {
+		return errors.New("want a plain text")
+	}
+	switch n := node.(type) {
+	case *ast.StringNode:
+		t.Value = n.Value
+	case *ast.IntegerNode, *ast.FloatNode:
+		t.Value = tok.Value // as it stands there: 0755 is not 493
+	default:
+		return &yaml.SyntaxError{Message: "want a plain text", Token: tok}
+	}
+	t.Value, t.Line = strings.TrimSpace(t.Value), tok.Position.Line
+	return nil
+}
+
+// File is a file that is put into the root.
+type File struct {
+	Path    Text    `yaml:"path"`
+	Content *string `yaml:"content"`
+	Source  string  `yaml:"source"`
+	Mode    Text    `yaml:"mode"`
+}
+
+// Warm is code that runs in a language's interpreter before the snapshot is taken.
+type Warm struct {
+	Language string `yaml:"language" json:"language"`
+	Code     string `yaml:"code" json:"code"`
+}
+
+// LoadRecipe reads a recipe's file, or the recipe.yaml of a folder.
+func LoadRecipe(path string) (*Recipe, error) {
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		path = filepath.Join(path, RecipeFile)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("read recipe: %w", err)
+	}
+	defer f.Close()
+	b, err := readCapped(f, maxRecipe)
+	if err != nil {
+		return nil, fmt.Errorf("read recipe %s: %w", path, err)
+	}
+	return ParseRecipe(path, b)
+}
+
+// ParseRecipe reads a recipe's text, fills in defaults and checks every field that
+// can be checked without building. path is for errors and for finding sources.
+func ParseRecipe(path string, text []byte) (*Recipe, error) {
+	r := &Recipe{path: path, dir: filepath.Dir(path)}
+	if len(text) > maxRecipe {
+		return nil, fmt.Errorf("%w: %s: larger than %d KiB", ErrRecipe, path, maxRecipe>>10)
+	}
+	if err := decodeStrict(text, r); err != nil {
+		return nil, fmt.Errorf("%w: %s%w", ErrRecipe, path, err)
+	}
+	r.setDefaults()
+	if err := r.check(); err != nil {
+		return nil, fmt.Errorf("%w: %s%w", ErrRecipe, path, err)
+	}
+	return r, nil
+}
+
+// packageNames are the recipe's packages without their lines.
+func (r *Recipe) packageNames() []string {
+	names := make([]string, 0, len(r.Packages))
+	for _, p := range r.Packages {
+		names = append(names, p.Value)
+	}
+	return names
+}
+
+// lineError is an error that begins with ":LINE: ", to follow a file name.
+type lineError struct {
+	line int // 0: of the whole file
+	msg  string
+}
+
+func (e *lineError) Error() string {
+	if e.line == 0 {
+		return ": " + e.msg
+	}
+	return fmt.Sprintf(":%d: %s", e.line, e.msg)
+}
+
+func at(line int, format string, args ...any) error {
+	return &lineError{line, fmt.Sprintf(format, args...)}
+}
+
+// decodeStrict decodes one document; a key that v has no field for is an error with its line.
+func decodeStrict(text []byte, v any) (err error) {
+	// The library is not written for hostile text. A recipe is trusted enough to be
+	// built, but a typing mistake must not end the process.
+	defer func() {
+		if p := recover(); p != nil {
+			err = at(0, "not valid YAML (%v)", p)
+		}
+	}()
+	err = yaml.UnmarshalWithOptions(text, v, yaml.Strict())
+	var y yaml.Error
+	if !errors.As(err, &y) {
+		return wrapPlain(err)
+	}
+	line := 0
+	if t := y.GetToken(); t != nil && t.Position != nil {
+		line = t.Position.Line
+	}
+	msg := y.GetMessage()
+	var unknown *yaml.UnknownFieldError
+	if errors.As(err, &unknown) {
+		msg = strings.Replace(msg, "unknown field", "unknown key", 1) + "; docs/formats/recipe.md lists the keys"
+	}
+	return at(line, "%s", msg)
+}
+
+func wrapPlain(err error) error {
+	if err == nil {
+		return nil
+	}
+	return at(0, "%v", err)
+}

@@ -1,0 +1,98 @@
+package guest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ModulesDir holds the uncompressed modules and the file "order": one file
+// name per line, dependencies first. The guest agent uses the same layout.
+const ModulesDir = "/lib/modules/forkd"
+
+// loadDevices loads the drivers that the boot waits for.
+func (a *appliance) loadDevices() error {
+	names, err := moduleOrder()
+	if err != nil {
+		return err
+	}
+	devices, _ := split(names, cpuFlags())
+	return loadAll(devices)
+}
+
+// loadRest loads KVM and what sandboxes use. KVM's own set-up takes a second
+// under emulation, so it is done while network and disk come up.
+func (a *appliance) loadRest() error {
+	names, err := moduleOrder()
+	if err != nil {
+		return err
+	}
+	_, rest := split(names, cpuFlags())
+	return loadAll(rest)
+}
+
+func moduleOrder() ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(ModulesDir, "order"))
+	if err != nil {
+		return nil, err
+	}
+	return strings.Fields(string(b)), nil
+}
+
+// split divides modules, each part in the old order, into drivers of the
+// appliance's own devices and the rest. KVM for another maker's CPU is left out.
+func split(names, flags []string) (devices, rest []string) {
+	for _, name := range names {
+		switch {
+		case name == "kvm-amd.ko" && !slices.Contains(flags, "svm"),
+			name == "kvm-intel.ko" && !slices.Contains(flags, "vmx"):
+		case strings.HasPrefix(name, "virtio") || strings.HasSuffix(name, "failover.ko"):
+			devices = append(devices, name)
+		default:
+			rest = append(rest, name)
+		}
+	}
+	return devices, rest
+}
+
+// cpuFlags are the first CPU's features.
+func cpuFlags() []string {
+	b, err := os.ReadFile("/proc/cpuinfo")
+	if err != nil {
+		return nil
+	}
+	for line := range strings.Lines(string(b)) {
+		if key, flags, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "flags" {
+			return strings.Fields(flags)
+		}
+	}
+	return nil
+}
+
+func loadAll(names []string) error {
+	var errs []error
+	for _, name := range names {
+		if err := loadModule(filepath.Join(ModulesDir, filepath.Base(name))); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func loadModule(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	err = unix.FinitModule(int(f.Fd()), "", 0)
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("load %s: %w", filepath.Base(path), err)
+	}
+	return nil
+}

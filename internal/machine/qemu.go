@@ -1,0 +1,106 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+const (
+	qemuProgram = "qemu-system-x86_64"
+	accelTCG    = "tcg"
+	accelKVM    = "kvm"
+)
+
+// Ports of the services inside the appliance.
+const (
+	guestAPIPort   = 8889
+	guestAgentPort = 1024
+)
+
+// findQEMU locates QEMU and asks for its version.
+func findQEMU(ctx context.Context) (string, version, error) {
+	path, err := exec.LookPath(qemuProgram)
+	if err != nil {
+		return "", version{}, fmt.Errorf("%s is not installed: %s", qemuProgram, upgradeHint)
+	}
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, "--version").Output()
+	if err != nil {
+		return "", version{}, fmt.Errorf("ask %s for its version: %w", path, err)
+	}
+	v, err := parseVersion(string(out))
+	return path, v, err
+}
+
+// launch is all that decides QEMU's command line.
+type launch struct {
+	name      string
+	accel     string
+	spec      Spec
+	apiPort   int
+	agentPort int
+	extra     string // more kernel command line
+}
+
+// kernelCommandLine keeps the boot short and quiet. Mitigations are off because
+// the appliance's kernel is emulated: they cost and protect nothing there; with
+// hardware acceleration they stay on. panic=-1 with -no-reboot ends QEMU.
+func (l launch) kernelCommandLine() string {
+	args := []string{
+		"console=ttyS0", "quiet", "loglevel=4", "panic=-1", "oops=panic", "reboot=t",
+		"rdinit=/usr/bin/forkd", "audit=0", "random.trust_cpu=on", "cryptomgr.notests",
+	}
+	if l.accel == accelTCG {
+		args = append(args, "mitigations=off", "no_timer_check", "lpj=4000000", "nowatchdog", "rcupdate.rcu_expedited=1")
+	}
+	if l.extra != "" {
+		args = append(args, l.extra)
+	}
+	return strings.Join(append(args, "--", "machine-init"), " ") // what follows -- is init's own
+}
+
+// args is QEMU's command line. Every file is in the machine's directory, which
+// is QEMU's working directory.
+func (l launch) args() []string {
+	cpu := "max,+svm,+npt" // what TCG emulates; the appliance's kvm_amd sits on it
+	if l.accel == accelKVM {
+		cpu = "host"
+	}
+	return []string{
+		"-name", l.name,
+		"-machine", "q35,vmport=off,smm=off",
+		"-accel", l.accel,
+		"-cpu", cpu,
+		"-smp", strconv.Itoa(l.spec.CPUs),
+		"-m", strconv.Itoa(l.spec.MemoryMiB),
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-pidfile", pidFile,
+		"-kernel", kernelFile, "-initrd", initrdFile, "-append", l.kernelCommandLine(),
+		"-chardev", "file,id=console,path=" + consoleFile + ",append=on",
+		"-device", "isa-serial,chardev=console,index=0",
+		"-chardev", "socket,id=control,path=" + ctlSocket + ",server=on,wait=off",
+		"-device", "isa-serial,chardev=control,index=1",
+		"-chardev", "socket,id=qmp,path=" + qmpSocket + ",server=on,wait=off",
+		"-mon", "chardev=qmp,mode=control",
+		"-netdev", "user,id=net0,ipv6=off," + l.forward(l.apiPort, guestAPIPort) + "," + l.forward(l.agentPort, guestAgentPort),
+		"-device", "virtio-net-pci,netdev=net0,romfile=",
+		"-drive", "if=none,id=data,file=" + diskFile + ",format=raw,cache=writeback,discard=unmap,detect-zeroes=unmap",
+		"-device", "virtio-blk-pci,drive=data",
+		"-device", "virtio-rng-pci",
+	}
+}
+
+// forward is one port of the appliance on the host's loopback.
+func (l launch) forward(host, guest int) string {
+	return fmt.Sprintf("hostfwd=tcp:127.0.0.1:%d-:%d", host, guest)
+}
+
+func (m *Machine) qemuName() string { return "forkd-machine-" + m.Name }
+
+var errDied = errors.New("machine died")

@@ -1,0 +1,201 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/vmmctl"
+)
+
+// box is one listed sandbox. Its states: running, then failed or killed; failed,
+// then killed.
+type box struct {
+	dir   string
+	agent *agentclient.Client // nil for a sandbox that was adopted as failed
+	gone  chan struct{}       // closed when killed and removed
+
+	// files serialises the writers of dir: the failure's record and the removal.
+	// Lock order: files, then Engine.mu.
+	files sync.Mutex
+
+	// Guarded by Engine.mu:
+	info    Info
+	m       *machine // nil when failed
+	killing bool
+}
+
+// proc is the VMM process; valid while nobody can change m (Close), else use Engine.running.
+func (b *box) proc() *vmmctl.Process {
+	if b.m == nil {
+		return nil
+	}
+	return b.m.proc
+}
+
+func (b *box) closeAgent() {
+	if b.agent != nil {
+		b.agent.Close()
+	}
+}
+
+func newAgent(m *machine) *agentclient.Client {
+	path := m.proc.VsockPath()
+	return agentclient.New(func(ctx context.Context) (net.Conn, error) {
+		return vmmctl.DialVsock(ctx, path, agentproto.AgentPort)
+	})
+}
+
+// admit lists a sandbox whose VM runs. The journal knows it first.
+func (e *Engine) admit(b *box) error {
+	if err := writeJSON(filepath.Join(b.dir, boxJournal), boxRecord{Version: journalVersion, Info: b.info}); err != nil {
+		return fmt.Errorf("write journal: %w", err)
+	}
+	e.mu.Lock()
+	_, taken := e.boxes[b.info.ID]
+	if !taken {
+		e.boxes[b.info.ID] = b
+	}
+	e.mu.Unlock()
+	if taken {
+		return fmt.Errorf("id %s is taken: %w", b.info.ID, ErrConflict)
+	}
+	if !e.own(b.m, func() { e.fail(b) }) {
+		e.mu.Lock()
+		delete(e.boxes, b.info.ID)
+		e.mu.Unlock()
+		return endError(b.m)
+	}
+	return nil
+}
+
+// fail records that a sandbox's VM ended by itself.
+func (e *Engine) fail(b *box) {
+	b.files.Lock()
+	defer b.files.Unlock()
+	e.mu.Lock()
+	if b.killing || b.m == nil {
+		e.mu.Unlock()
+		return
+	}
+	m, rec := b.m, boxRecord{Version: journalVersion, Info: b.info}
+	e.mu.Unlock()
+	rec.Info.failed(endReason(m))
+	if err := writeJSON(filepath.Join(b.dir, boxJournal), rec); err != nil {
+		e.cfg.Logger.Error("write journal", "sandbox", rec.Info.ID, "err", err)
+	}
+	m.proc.Release()
+	b.closeAgent()
+	e.mu.Lock()
+	b.info, b.m = rec.Info, nil
+	e.mu.Unlock()
+	e.cfg.Logger.Warn("sandbox failed", "sandbox", rec.Info.ID, "reason", rec.Info.Reason)
+}
+
+// killBox ends a sandbox and waits until nothing of it is left. Whoever comes
+// second waits for the first.
+func (e *Engine) killBox(b *box) {
+	e.mu.Lock()
+	if b.killing {
+		e.mu.Unlock()
+		<-b.gone
+		return
+	}
+	b.killing = true
+	e.mu.Unlock()
+	b.closeAgent()
+	b.files.Lock()
+	defer b.files.Unlock()
+	if m := b.m; m != nil { // no more writers: fail gives up on a box that is being killed
+		e.discard(m)
+	} else {
+		os.RemoveAll(b.dir)
+	}
+	e.mu.Lock()
+	delete(e.boxes, b.info.ID)
+	e.mu.Unlock()
+	close(b.gone)
+}
+
+// find returns a listed sandbox.
+func (e *Engine) find(id string) (*box, Info, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.boxes[id]
+	if b == nil || b.killing {
+		return nil, Info{}, problem(ErrNotFound, "", "sandbox %q not found", clip(id))
+	}
+	return b, b.info, nil
+}
+
+// running returns a sandbox and its VM, or why it has none.
+func (e *Engine) running(id string) (*box, *machine, error) {
+	b, info, err := e.find(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	e.mu.Lock()
+	m := b.m
+	e.mu.Unlock()
+	if m == nil {
+		return nil, nil, problem(ErrGuestGone, "kill it and fork another", "sandbox %s has failed: %s", id, info.Reason)
+	}
+	return b, m, nil
+}
+
+// List returns all sandboxes, oldest first, failed ones included.
+func (e *Engine) List() []Info {
+	e.mu.Lock()
+	out := make([]Info, 0, len(e.boxes))
+	for _, b := range e.boxes {
+		if !b.killing {
+			out = append(out, b.info)
+		}
+	}
+	e.mu.Unlock()
+	slices.SortFunc(out, func(a, b Info) int {
+		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return out
+}
+
+// Get returns one sandbox.
+func (e *Engine) Get(id string) (Info, error) {
+	_, info, err := e.find(id)
+	return info, err
+}
+
+// Kill ends a sandbox, running or failed, and waits until nothing of it is left.
+// Of two callers at once both succeed; later ones get ErrNotFound.
+func (e *Engine) Kill(ctx context.Context, id string) error {
+	_, done, err := e.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	e.mu.Lock()
+	b := e.boxes[id]
+	e.mu.Unlock()
+	if b == nil {
+		return problem(ErrNotFound, "", "sandbox %q not found", clip(id))
+	}
+	e.killBox(b)
+	return nil
+}
+
+func clip(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "…"
+	}
+	return s
+}

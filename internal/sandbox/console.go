@@ -1,0 +1,111 @@
+package sandbox
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/vmmctl"
+)
+
+// consoleTail is how many lines of the console an error text carries.
+const consoleTail = 12
+
+// Console reads what the sandbox's serial console holds now. The caller closes
+// it. A failed sandbox still has its console.
+func (e *Engine) Console(id string) (io.ReadCloser, error) {
+	b, _, err := e.find(id)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(b.dir, vmmctl.ConsoleLog))
+	if err != nil {
+		return nil, problem(ErrNotFound, "", "console of sandbox %s: %w", id, err)
+	}
+	return f, nil
+}
+
+// tailLines returns the last n lines of a log, without what a terminal would
+// take as a command: it came from a guest and goes to a person.
+func tailLines(path string, n int) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	const most = 16 << 10
+	st, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	b := make([]byte, min(most, st.Size()))
+	k, _ := f.ReadAt(b, st.Size()-int64(len(b)))
+	lines := strings.Split(strings.TrimSpace(printable(b[:k])), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+func printable(b []byte) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && (r < 0x80 || r >= 0xa0) {
+			return r
+		}
+		return -1
+	}, strings.ToValidUTF8(string(b), "?"))
+}
+
+// endError is the end of a VM as an error.
+func endError(m *machine) error {
+	return problem(ErrGuestGone, "", "%w: %s", errNoVM, endReason(m))
+}
+
+// endReason says in words how a VM ended. Precondition: proc.Done is closed, or
+// will be soon: a VMM closes its socket a moment before it is reaped.
+func endReason(m *machine) string {
+	waitEnd(m, time.Second)
+	exit := m.proc.Exit()
+	switch exit.Kind {
+	case vmmctl.ExitPowerOff:
+		return "the guest powered off"
+	case vmmctl.ExitReset:
+		if line := panicLine(filepath.Join(m.dir, vmmctl.ConsoleLog)); line != "" {
+			return "the guest's kernel panicked: " + line
+		}
+		return "the guest rebooted"
+	case vmmctl.ExitKilled:
+		if said := tailLines(filepath.Join(m.dir, vmmLog), 3); said != "" {
+			return fmt.Sprintf("%s; it said: %s", exit.Reason, said)
+		}
+	}
+	return exit.Reason
+}
+
+func waitEnd(m *machine, limit time.Duration) bool {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-m.proc.Done():
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+func panicLine(console string) string {
+	const mark = "Kernel panic - not syncing: "
+	f, err := os.Open(console)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, 4<<20))
+	_, line, ok := bytes.Cut(b, []byte(mark))
+	if !ok {
+		return ""
+	}
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	return strings.TrimSpace(printable(line[:min(len(line), 200)]))
+}

@@ -1,0 +1,420 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/vmmctl"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// Names of a creation's steps, in order.
+const (
+	StepBoot    = "boot"
+	StepWarm    = "warm"
+	StepQuiesce = "quiesce"
+	StepSave    = "save"
+)
+
+// creation is one CreateSnapshot under way.
+type creation struct {
+	e        *Engine
+	req      CreateRequest
+	src      parentSource
+	progress func(Step)
+	steps    []Step
+
+	draft   *snapshot.Draft
+	m       *machine
+	agent   *agentclient.Client
+	version string // of the agent
+}
+
+// CreateSnapshot boots an image, waits for its ready signal, warms it, and saves
+// it under a tag. Nothing remains of one that failed or was cancelled. progress
+// is called in order from one goroutine, and may be nil.
+func (e *Engine) CreateSnapshot(ctx context.Context, req CreateRequest, progress func(Step)) (_ SnapshotInfo, err error) {
+	ctx, done, err := e.begin(ctx)
+	if err != nil {
+		return SnapshotInfo{}, err
+	}
+	defer done()
+	if progress == nil {
+		progress = func(Step) {}
+	}
+	if err := snapshot.CheckTag(req.Tag); err != nil {
+		return SnapshotInfo{}, storeError(err)
+	}
+	c := &creation{e: e, req: req, progress: progress}
+	var u undo.Stack
+	defer u.Run() // on success too: the parent has done its work
+	if c.src, err = e.parentSource(ctx, req); err != nil {
+		return SnapshotInfo{}, err
+	}
+	if err := e.reserve(c, &u); err != nil {
+		return SnapshotInfo{}, err
+	}
+	if err := c.run(ctx, &u); err != nil {
+		return SnapshotInfo{}, fmt.Errorf("create snapshot %s: %w", req.Tag, c.explain(ctx, err))
+	}
+	u.Run()
+	e.pools.touch(req.Tag, c.src.shape)
+	e.sealLater(req.Tag)
+	e.cfg.Logger.Info("snapshot created", "tag", req.Tag, "image", req.Image)
+	return e.SnapshotInfo(context.WithoutCancel(ctx), req.Tag)
+}
+
+// reserve takes the tag.
+func (e *Engine) reserve(c *creation, u *undo.Stack) error {
+	draft, err := e.store.Create(c.req.Tag)
+	if err != nil {
+		return storeError(err)
+	}
+	c.draft = draft
+	u.Push(draft.Discard)
+	e.mu.Lock()
+	e.creating[c.req.Tag] = SnapshotInfo{
+		Tag: c.req.Tag, Dir: e.store.Dir(c.req.Tag), CreatedAt: e.cfg.Now(), Status: SnapshotWriting,
+		Image: c.src.image.Name, ImageDigest: c.src.image.Digest, Shape: c.src.shape,
+	}
+	e.mu.Unlock()
+	u.Push(func() {
+		e.mu.Lock()
+		delete(e.creating, c.req.Tag)
+		e.mu.Unlock()
+	})
+	return nil
+}
+
+func (c *creation) run(ctx context.Context, u *undo.Stack) error {
+	// The parent may touch all its memory; better to refuse than to be killed later.
+	release, err := c.e.memory.admit(c.src.shape.MemoryBytes())
+	if err != nil {
+		return err
+	}
+	u.Push(release)
+	for _, s := range []struct {
+		name string
+		do   func(context.Context, *undo.Stack) (bytes int64, err error)
+	}{
+		{StepBoot, c.boot}, {StepWarm, c.warm}, {StepQuiesce, c.quiesce}, {StepSave, c.save},
+	} {
+		c.progress(Step{Name: s.name})
+		start := c.e.cfg.Now()
+		n, err := s.do(ctx, u)
+		step := Step{Name: s.name, Done: true, Took: c.e.cfg.Now().Sub(start), Bytes: n}
+		c.observe(step, err)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		c.steps = append(c.steps, step)
+		if s.name != StepSave { // that one is done when the manifest is there
+			c.progress(step)
+		}
+	}
+	if err := c.rehearse(ctx); err != nil {
+		return err
+	}
+	if err := c.commit(); err != nil {
+		return err
+	}
+	c.progress(c.steps[len(c.steps)-1])
+	return nil
+}
+
+func (c *creation) observe(s Step, err error) {
+	switch s.Name {
+	case StepBoot:
+		c.e.cfg.Observer.Observe(OpBoot, s.Took, err)
+	case StepSave:
+		c.e.cfg.Observer.Observe(OpSave, s.Took, err)
+	}
+}
+
+// boot brings the parent up to its ready signal.
+func (c *creation) boot(ctx context.Context, u *undo.Stack) (int64, error) {
+	limit := c.req.BootWait
+	if limit <= 0 {
+		limit = c.e.cfg.BootWait
+	}
+	late := problem(ErrTimeout, "", "no ready signal within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	ready := newReadySignal()
+	u.Push(ready.close)
+	m, err := c.e.spawn(ctx, c.src.shape, ready.dial)
+	if err != nil {
+		return 0, err
+	}
+	c.m = m
+	u.Push(func() { c.e.discard(m) })
+	if err := c.src.boot(ctx, c.e, m); err != nil {
+		if alive(m) && ctx.Err() == nil { // the VMM looked at the files and said no
+			err = problem(ErrBootFailed, "name a kernel for x86-64 as an ELF file, or an image: `forkd image build` makes one", "%w", err)
+		}
+		return 0, err
+	}
+	select {
+	case <-ready.done:
+	case <-m.proc.Done():
+		return 0, errNoVM
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	c.agent = newAgent(m)
+	u.Push(func() { c.agent.Close() })
+	return 0, nil
+}
+
+// warm runs the recipe's warm-up and then the request's.
+func (c *creation) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
+	limit := max(c.req.BootWait, c.e.cfg.BootWait)
+	late := problem(ErrTimeout, "", "not warm within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	pong, err := c.agent.Ping(ctx)
+	if err != nil {
+		return 0, endedOrLate(ctx, err, late)
+	}
+	c.version = pong.GetVersion()
+	req := &agentv1.WarmRequest{}
+	for _, s := range c.src.warm {
+		req.Steps = append(req.Steps, &agentv1.WarmStep{Language: s.Language, Code: s.Code, TimeoutNs: int64(limit)})
+	}
+	if len(req.Steps) == 0 {
+		return 0, nil
+	}
+	answer, err := c.agent.Warm(ctx, req)
+	if err != nil {
+		return 0, endedOrLate(ctx, err, late)
+	}
+	for i, r := range answer.GetResults() {
+		if r.GetError() != "" {
+			return 0, problem(ErrInvalid, "correct the warm-up code", "%s code of step %d: %s\n%s", r.GetLanguage(), i+1, r.GetError(), r.GetTraceback())
+		}
+	}
+	return 0, nil
+}
+
+// endedOrLate is ended for calls that carry their deadline to the guest, which
+// may notice it before we do.
+func endedOrLate(ctx context.Context, err, late error) error {
+	if ctx.Err() == nil && connect.CodeOf(err) == connect.CodeDeadlineExceeded {
+		return late
+	}
+	return ended(ctx, err)
+}
+
+// quiesce makes the guest hold still and leaves no connection into it.
+func (c *creation) quiesce(ctx context.Context, _ *undo.Stack) (int64, error) {
+	const limit = time.Minute
+	late := problem(ErrTimeout, "", "the guest is not quiet within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	answer, err := c.agent.Quiesce(ctx, &agentv1.QuiesceRequest{})
+	if err != nil {
+		return 0, endedOrLate(ctx, err, late)
+	}
+	for _, s := range answer.GetSteps() {
+		if s.GetError() != "" {
+			return 0, fmt.Errorf("guest: %s: %s", s.GetName(), s.GetError())
+		}
+	}
+	return 0, c.agent.Close()
+}
+
+// save writes the VM into the draft.
+func (c *creation) save(ctx context.Context, _ *undo.Stack) (int64, error) {
+	memory, err := c.draft.File(snapshot.MemoryFile)
+	if err != nil {
+		return 0, err
+	}
+	// The VMM writes what is not zero; the size is ours to set.
+	if err := memory.Truncate(c.src.shape.MemoryBytes()); err != nil {
+		return 0, err
+	}
+	state, err := c.draft.File(snapshot.StateFile)
+	if err != nil {
+		return 0, err
+	}
+	if err := c.m.proc.Pause(ctx); err != nil {
+		return 0, err
+	}
+	saved, err := c.m.proc.Save(ctx, memory, state)
+	if err != nil {
+		return 0, err
+	}
+	// Before the slow fsync: the parent's memory is free while the files are made durable.
+	c.e.discard(c.m)
+	if err := c.draft.Adopt(snapshot.DiskFile(0), c.src.image.Root); err != nil {
+		return 0, err
+	}
+	return saved.MemoryBytes + saved.StateBytes, nil
+}
+
+func (c *creation) commit() error {
+	m := &snapshot.Manifest{
+		CreatedUnixMS: c.e.cfg.Now().UnixMilli(),
+		Shape:         c.src.shape,
+		Cmdline:       c.src.cmdline,
+		Memory:        []snapshot.Segment{{File: snapshot.MemoryFile, Length: c.src.shape.MemoryBytes()}},
+		State:         snapshot.State{File: snapshot.StateFile},
+		Disks:         []snapshot.Disk{{File: snapshot.DiskFile(0), ReadOnly: true}},
+		Languages:     languages(c.src.warm),
+		Agent:         snapshot.Agent{Version: c.version},
+	}
+	if img := c.src.image; img.Digest != "" {
+		m.Image = &snapshot.Image{Name: img.Name, Digest: img.Digest, Kernel: img.KernelVersion}
+	}
+	for _, s := range c.steps {
+		m.Steps = append(m.Steps, snapshot.Step{Name: s.Name, TookMS: s.Took.Milliseconds(), Bytes: s.Bytes})
+	}
+	return c.draft.Commit(m)
+}
+
+func languages(steps []WarmStep) []string {
+	var out []string
+	for _, s := range steps {
+		if !slices.Contains(out, s.Language) {
+			out = append(out, s.Language)
+		}
+	}
+	return out
+}
+
+// explain turns a step's error into what the caller should know: how the VM
+// ended if it did, and the console's last lines.
+func (c *creation) explain(ctx context.Context, err error) error {
+	switch {
+	case context.Cause(ctx) != nil: // the caller's wish, not the guest's failure
+		return ended(ctx, err)
+	case isNoSpace(err), strings.Contains(err.Error(), "no space left on device"): // the VMM's errors come as text
+		return noSpace(err)
+	case errors.Is(err, ErrInvalid), errors.Is(err, ErrNoMemory), errors.Is(err, ErrBootFailed), errors.Is(err, snapshot.ErrExists):
+		return storeError(err)
+	case c.m == nil:
+		return err
+	}
+	if gone(err) && waitEnd(c.m, time.Second) {
+		err = fmt.Errorf("%w: %s", err, endReason(c.m))
+	}
+	text := "the console is empty"
+	if tail := tailLines(filepath.Join(c.m.dir, vmmctl.ConsoleLog), consoleTail); tail != "" {
+		text = "the console's last lines:\n" + tail
+	}
+	return problem(ErrBootFailed, "look at the console's lines; a larger memory_mib or boot_wait_secs may help", "%w; %s", err, text)
+}
+
+// gone reports that an error may come from the VM's end.
+func gone(err error) bool {
+	return !errors.Is(err, ErrTimeout)
+}
+
+// parentSource is what a parent boots from.
+type parentSource struct {
+	image   Image // Digest is empty for a bare kernel and root file system
+	shape   vmspec.Shape
+	cmdline string
+	warm    []WarmStep
+}
+
+// What is added to vmspec.KernelArgs: an image's initrd switches to its root
+// itself, a bare kernel mounts it.
+const (
+	imageArgs = "forkd.root=/dev/vda"
+	bareArgs  = "root=/dev/vda ro init=/sbin/init"
+)
+
+func (e *Engine) parentSource(ctx context.Context, req CreateRequest) (s parentSource, err error) {
+	bare := req.Kernel != "" || req.Rootfs != ""
+	switch {
+	case bare && req.Image != "":
+		return s, problem(ErrInvalid, "", "name an image, or a kernel and a root file system, not both")
+	case !bare && req.Image == "":
+		return s, problem(ErrInvalid, "`forkd image ls` shows the images there are", "no image named")
+	case bare && (req.Kernel == "" || req.Rootfs == ""):
+		return s, problem(ErrInvalid, "", "kernel and rootfs go together")
+	case bare:
+		s, err = bareSource(req)
+	default:
+		s, err = e.imageSource(ctx, req)
+	}
+	if err != nil {
+		return s, err
+	}
+	if req.MemoryMiB != 0 {
+		s.shape.MemoryMiB = req.MemoryMiB
+	}
+	if req.VCPUs != 0 {
+		s.shape.VCPUs = req.VCPUs
+	}
+	if err := s.shape.Validate(); err != nil {
+		return s, problem(ErrInvalid, "", "%w", err)
+	}
+	if req.Warm != "" {
+		s.warm = append(slices.Clone(s.warm), WarmStep{Language: "python", Code: req.Warm})
+	}
+	return s, nil
+}
+
+func (e *Engine) imageSource(ctx context.Context, req CreateRequest) (s parentSource, err error) {
+	if s.image, err = e.cfg.Images.Image(ctx, req.Image); err != nil {
+		return s, err
+	}
+	img := s.image
+	s.shape = vmspec.Shape{MemoryMiB: img.MemoryMiB, VCPUs: img.VCPUs, Disks: 1}
+	s.warm = img.Warm
+	s.cmdline = strings.TrimSpace(vmspec.KernelArgs + " " + imageArgs + " " + img.Cmdline)
+	return s, nil
+}
+
+// bareSource takes the original API's way to name a parent.
+func bareSource(req CreateRequest) (s parentSource, err error) {
+	for _, path := range []string{req.Kernel, req.Rootfs} {
+		if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
+			return s, problem(ErrInvalid, "give the path of a file on the daemon's host", "%s is not a file", clip(path))
+		}
+	}
+	s.image = Image{Kernel: req.Kernel, Root: req.Rootfs}
+	s.shape = vmspec.Shape{MemoryMiB: 512, VCPUs: 1, Disks: 1}
+	s.cmdline = vmspec.KernelArgs + " " + bareArgs
+	return s, nil
+}
+
+// boot hands the kernel, the initrd and the root disk to a shell.
+func (s *parentSource) boot(ctx context.Context, e *Engine, m *machine) error {
+	genID, err := e.random(16)
+	if err != nil {
+		return err
+	}
+	c := vmmctl.BootConfig{Cmdline: s.cmdline, CID: m.cid, GenID: [16]byte(genID)}
+	root, err := os.Open(s.image.Root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	c.Disks = []vmmctl.Disk{{File: root, ReadOnly: true}}
+	if c.Kernel, err = e.openKernel(s.image.Kernel); err != nil {
+		return err
+	}
+	defer c.Kernel.Close()
+	if s.image.Initrd != "" {
+		if c.Initrd, err = os.Open(s.image.Initrd); err != nil {
+			return err
+		}
+		defer c.Initrd.Close()
+	}
+	return m.proc.Boot(ctx, c)
+}

@@ -1,0 +1,275 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/vmmctl"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// forking is one Fork under way.
+type forking struct {
+	e        *Engine
+	req      ForkRequest
+	start    time.Time
+	idPrefix string
+	src      *forkSource
+	births   []birth
+}
+
+// birth is one child on its way into the world.
+type birth struct {
+	index   int // 1 to N
+	m       *machine
+	agent   *agentclient.Client
+	release func() // of its admitted memory
+	resumed time.Duration
+	ready   time.Duration
+	err     error
+	info    Info
+}
+
+// Fork makes N children of a snapshot. Each succeeds or fails on its own; an
+// error means that none was tried, or that ctx ended and all are gone again.
+//
+// All children are restored, paused, before the first runs, and run before the
+// first gets its identity: on a host with few CPUs the guests' own work would
+// else delay the restores behind it.
+func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err error) {
+	start := e.cfg.Now()
+	ctx, done, err := e.begin(ctx)
+	if err != nil {
+		return ForkResult{}, err
+	}
+	defer done()
+	if req.N < 1 || req.N > MaxFork {
+		return ForkResult{}, problem(ErrInvalid, "", "n is %d, want 1 to %d", req.N, MaxFork)
+	}
+	e.traffic.enter()
+	defer e.traffic.leave()
+	f := &forking{e: e, req: req, start: start, births: make([]birth, req.N)}
+	if f.src, err = e.openForkSource(req.Tag); err != nil {
+		return ForkResult{}, err
+	}
+	defer f.src.close()
+	prefix, err := e.random(4)
+	if err != nil {
+		return ForkResult{}, err
+	}
+	f.idPrefix = hex.EncodeToString(prefix)
+	poolReady := e.pools.count(f.src.shape())
+	e.pools.touch(req.Tag, f.src.shape())
+	each(req.N, e.cfg.Concurrency, func(i int) { f.restore(ctx, &f.births[i], i+1) })
+	each(req.N, e.cfg.Concurrency, func(i int) { f.resume(ctx, &f.births[i]) })
+	each(req.N, e.cfg.Concurrency, func(i int) { f.identify(ctx, &f.births[i]) })
+	e.pools.wake()
+	if ctx.Err() != nil {
+		f.takeBack()
+		err := ended(ctx, fmt.Errorf("fork %s: %w", req.Tag, context.Cause(ctx)))
+		e.cfg.Observer.Observe(OpFork, e.cfg.Now().Sub(start), err)
+		return ForkResult{}, err
+	}
+	e.cfg.Observer.Observe(OpFork, e.cfg.Now().Sub(start), nil)
+	return f.result(poolReady), nil
+}
+
+// restore loads one child, whose vCPUs then wait to be resumed.
+func (f *forking) restore(ctx context.Context, b *birth, index int) {
+	begin := f.e.cfg.Now()
+	b.index = index
+	if b.err = context.Cause(ctx); b.err != nil {
+		return
+	}
+	if b.release, b.err = f.e.memory.admit(f.e.cfg.ChildMemory); b.err != nil {
+		return
+	}
+	b.err = f.restoreInto(ctx, b)
+	f.e.cfg.Observer.Observe(OpRestore, f.e.cfg.Now().Sub(begin), b.err)
+	if b.err != nil {
+		b.err = fmt.Errorf("restore child %d: %w", index, b.err)
+		b.release()
+	}
+}
+
+// resume lets one restored child run. A fork that nobody waits for any more is
+// ended by identify.
+func (f *forking) resume(ctx context.Context, b *birth) {
+	if b.err != nil || ctx.Err() != nil {
+		return
+	}
+	err := f.run(ctx, b.m)
+	b.resumed = f.e.cfg.Now().Sub(f.start)
+	if err == nil {
+		return
+	}
+	if !alive(b.m) || gone(err) && waitEnd(b.m, 50*time.Millisecond) {
+		err = endError(b.m)
+	}
+	b.err = fmt.Errorf("resume child %d: %w", b.index, err)
+	f.e.discard(b.m)
+	b.release()
+}
+
+func (f *forking) run(ctx context.Context, m *machine) error {
+	limit := f.e.cfg.RestoreTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "its vCPUs did not run within %s", limit))
+	defer cancel()
+	return m.proc.Resume(ctx)
+}
+
+// restoreInto uses a shell from the pool; one that died there costs a try only.
+func (f *forking) restoreInto(ctx context.Context, b *birth) error {
+	for {
+		m := f.e.pools.take(f.src.shape())
+		pooled := m != nil
+		if pooled {
+			f.e.own(m, nil)
+		} else {
+			var err error
+			if m, err = f.e.spawn(ctx, f.src.shape(), nil); err != nil {
+				return err
+			}
+		}
+		err := f.load(ctx, m)
+		if err == nil {
+			b.m = m
+			return nil
+		}
+		died := errors.Is(err, vmmctl.ErrGone)
+		if died && !pooled {
+			err = endError(m)
+		}
+		f.e.discard(m)
+		if !died || !pooled || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (f *forking) load(ctx context.Context, m *machine) error {
+	limit := f.e.cfg.RestoreTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "no answer to its restore within %s", limit))
+	defer cancel()
+	genID, err := f.e.random(16)
+	if err != nil {
+		return err
+	}
+	c := f.src.config
+	c.CID, c.GenID, c.Paused = m.cid, [16]byte(genID), true
+	_, err = m.proc.Restore(ctx, c)
+	switch {
+	case err == nil, errors.Is(err, vmmctl.ErrGone), ctx.Err() != nil:
+		return err
+	case strings.Contains(err.Error(), unix.ENOMEM.Error()): // the VMM's errors come as text
+		return problem(ErrNoMemory, "kill sandboxes or ask for fewer", "%w", err)
+	}
+	// The VMM read the snapshot and said no: another CPU, another format.
+	return problem(ErrNotRestorable, "make it again on this host with `forkd snapshot create`; `forkd snapshot verify` tells whether it is damaged",
+		"snapshot %s: %w", f.req.Tag, err)
+}
+
+// takeBack ends the children of a fork that nobody waits for any more.
+func (f *forking) takeBack() {
+	each(len(f.births), 4*f.e.cfg.Concurrency, func(i int) {
+		b := &f.births[i]
+		if b.err != nil || b.m == nil {
+			return
+		}
+		f.e.mu.Lock()
+		listed := f.e.boxes[b.info.ID]
+		f.e.mu.Unlock()
+		if listed != nil {
+			f.e.killBox(listed)
+		}
+	})
+}
+
+func (f *forking) result(poolReady int) ForkResult {
+	r := ForkResult{PoolReady: poolReady, Children: make([]Child, 0, len(f.births))}
+	for i := range f.births {
+		b := &f.births[i]
+		r.Children = append(r.Children, Child{Index: b.index, Info: b.info, Err: b.err})
+		if b.err != nil {
+			f.e.cfg.Logger.Warn("fork: a child failed", "tag", f.req.Tag, "index", b.index, "err", b.err)
+			continue
+		}
+		r.ResumedWall = max(r.ResumedWall, b.resumed)
+		r.ReadyWall = max(r.ReadyWall, b.ready)
+	}
+	return r
+}
+
+// forkSource is an open snapshot, shared by the children of one fork.
+type forkSource struct {
+	files  *snapshot.Files
+	config vmmctl.RestoreConfig
+	hot    *os.File // nil: nothing is known of what children touch
+	leave  func()
+}
+
+// openForkSource opens a snapshot and counts the fork as a user of it until close.
+func (e *Engine) openForkSource(tag string) (_ *forkSource, err error) {
+	leave, err := e.use(tag)
+	if err != nil {
+		return nil, err
+	}
+	s := &forkSource{leave: leave}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	if s.files, err = e.store.Open(tag); err != nil {
+		return nil, storeError(err)
+	}
+	for _, d := range s.files.Manifest.Disks {
+		s.config.Disks = append(s.config.Disks, vmmctl.Disk{File: s.files.File(d.File), ReadOnly: d.ReadOnly})
+	}
+	for _, seg := range s.files.Manifest.Memory {
+		s.config.Memory = append(s.config.Memory, vmmctl.Segment{
+			File: s.files.File(seg.File), FileOffset: seg.FileOffset, Offset: seg.Offset, Length: seg.Length,
+		})
+	}
+	s.config.State = s.files.State()
+	s.hot = s.files.File(snapshot.HotFile)
+	return s, nil
+}
+
+func (s *forkSource) close() {
+	if s.files != nil {
+		s.files.Close()
+	}
+	s.leave()
+}
+
+// use counts a fork as a user of a tag, so that a deletion sees it.
+func (e *Engine) use(tag string) (leave func(), err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.deleting[tag] {
+		return nil, problem(ErrNotFound, "", "snapshot %s is being deleted", tag)
+	}
+	if _, writing := e.creating[tag]; writing {
+		return nil, problem(ErrConflict, "try again when it is ready", "snapshot %s is being written", tag)
+	}
+	e.using[tag]++
+	return func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		if e.using[tag]--; e.using[tag] == 0 {
+			delete(e.using, tag)
+		}
+	}, nil
+}
+
+func (s *forkSource) shape() vmspec.Shape { return s.files.Manifest.Shape }

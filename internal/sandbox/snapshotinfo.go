@@ -1,0 +1,86 @@
+package sandbox
+
+import (
+	"time"
+
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// SnapshotStatus says whether a snapshot can be forked.
+type SnapshotStatus string
+
+const (
+	SnapshotWriting SnapshotStatus = "writing" // being made; listed so that its tag is seen to be taken
+	SnapshotReady   SnapshotStatus = "ready"
+	SnapshotFailed  SnapshotStatus = "failed" // not restorable; Warning says why
+)
+
+// SnapshotInfo describes one snapshot. It is a copy.
+type SnapshotInfo struct {
+	Tag       string
+	Dir       string // on the daemon's host
+	CreatedAt time.Time
+	Status    SnapshotStatus
+	Warning   string // why it is not restorable; empty when ready
+
+	Image       string // name of the image it was booted from; empty for Kernel and Rootfs
+	ImageDigest string
+	Kernel      string // version, when the image names it
+	Cmdline     string
+	Shape       vmspec.Shape
+	Languages   []string // interpreters that are warm in it
+	Steps       []Step   // how long its making took, step by step
+
+	MemoryLogicalBytes  int64 // the guest's memory
+	MemoryPhysicalBytes int64 // on disk: pages of zeros take none
+	VMStateBytes        int64
+	// DigestsReady is false for a short while after the making: content
+	// digests are computed in the background.
+	DigestsReady bool
+
+	ParentTag         string // the snapshot it was branched from
+	ParentContentHash string
+	ContentHash       string   // sha256 of the manifest
+	Ancestors         []string // root first
+	Dependents        []string // snapshots branched from it
+	Sandboxes         []string // ids that run from it now
+	BranchedFrom      string   // id of the sandbox it was branched from
+	Pause             time.Duration
+}
+
+// ChainDepth is the number of ancestors.
+func (s SnapshotInfo) ChainDepth() int { return len(s.Ancestors) }
+
+// DeleteOptions says what may happen to those that depend on a snapshot.
+type DeleteOptions struct {
+	Cascade bool // delete descendants too
+	Force   bool // delete although descendants or running sandboxes use it; they live on
+}
+
+// Damage is one place where a snapshot's content is not what was written.
+type Damage struct {
+	File   string
+	Offset int64 // bytes
+	Length int64 // within this range, starting at Offset
+	Detail string
+}
+
+// VerifyReport is what a verification found.
+type VerifyReport struct {
+	Tag     string
+	Files   int
+	Bytes   int64 // hashed; holes are not
+	Damaged []Damage
+	Took    time.Duration
+}
+
+// OK reports that nothing is damaged.
+func (r VerifyReport) OK() bool { return len(r.Damaged) == 0 }
+
+// PoolStatus is the state of one tag's pool of shells.
+type PoolStatus struct {
+	Tag    string
+	Shape  vmspec.Shape
+	Wanted int
+	Ready  int // tags of equal shape share their shells
+}

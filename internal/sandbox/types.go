@@ -1,0 +1,142 @@
+package sandbox
+
+import (
+	"time"
+
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// Status of a sandbox. A sandbox is listed from the moment its fork succeeded.
+type Status string
+
+const (
+	StatusRunning Status = "running"
+	StatusFailed  Status = "failed" // its VM ended by itself; Reason says how
+)
+
+// Info describes one sandbox. It is a copy: changing it changes nothing.
+type Info struct {
+	ID          string
+	SnapshotTag string
+	Index       int // 1 to N within its fork call, as fork() tells children apart
+	Status      Status
+	Reason      string // why it failed; empty while running
+	PID         int    // of its VMM process, on the daemon's host; 0 when it has ended
+	CreatedAt   time.Time
+	Shape       vmspec.Shape
+	Hostname    string
+	// Timings of the fork, from the request's arrival.
+	Resumed time.Duration // its vCPUs run
+	Ready   time.Duration // its agent confirmed the new identity
+}
+
+// failed notes that the VM has ended; its process id may soon be another's.
+func (i *Info) failed(reason string) { i.Status, i.Reason, i.PID = StatusFailed, reason, 0 }
+
+// Child is the result for one child of a fork: a sandbox, or the reason why not.
+type Child struct {
+	Index int
+	Info  Info
+	Err   error
+}
+
+// ForkRequest asks for N children of a snapshot.
+type ForkRequest struct {
+	Tag string
+	N   int // 1 to MaxFork
+	// MemoryLimitMiB bounds the host memory of each child; 0 means no limit of its own.
+	MemoryLimitMiB int
+	// Env is added to the environment of every process started in the child.
+	Env map[string]string
+}
+
+// MaxFork is the largest N of one ForkRequest.
+const MaxFork = 1000
+
+// ForkResult is what became of a ForkRequest.
+type ForkResult struct {
+	Children []Child
+	// PoolReady is the number of shells that stood ready when the request arrived.
+	PoolReady int
+	// ResumedWall is from the request to the last child's vCPUs running; ReadyWall to its confirmed identity.
+	ResumedWall, ReadyWall time.Duration
+}
+
+// CreateRequest asks for a snapshot of a freshly booted and warmed image.
+type CreateRequest struct {
+	Tag   string
+	Image string // name of a built image; or Kernel and Rootfs
+	// Kernel and Rootfs are files on the daemon's host, the original API's way to name a parent.
+	Kernel, Rootfs string
+	// MemoryMiB and VCPUs override the image's recipe if not 0.
+	MemoryMiB, VCPUs int
+	// Warm is Python code that is run in the warmed interpreter after the recipe's own warm-up.
+	Warm string
+	// BootWait bounds the time to the agent's ready signal; 0 means DefaultBootWait.
+	BootWait time.Duration
+}
+
+// DefaultBootWait is how long a parent may take to get ready, and to warm up after that.
+const DefaultBootWait = 120 * time.Second
+
+// Step is one finished or running step of a long operation, for progress displays.
+type Step struct {
+	Name  string        // boot, warm, quiesce, save
+	Done  bool          // false when it begins
+	Took  time.Duration // when Done
+	Bytes int64         // written, for save
+}
+
+// ExecRequest runs a program to its end and collects its output.
+type ExecRequest struct {
+	Args    []string
+	Env     map[string]string
+	Cwd     string
+	User    string
+	Stdin   []byte
+	Timeout time.Duration // 0: DefaultExecTimeout; at the limit the whole process tree is killed
+}
+
+// DefaultExecTimeout is the limit of an exec that names none; MaxOutput is how
+// much of each stream is kept (the rest is dropped and counted).
+const (
+	DefaultExecTimeout = 60 * time.Second
+	MaxOutput          = 8 << 20
+)
+
+// ExecResult is what a program left behind.
+type ExecResult struct {
+	Stdout, Stderr []byte
+	// DroppedBytes counts output beyond MaxOutput.
+	DroppedBytes int64
+	ExitCode     int // 128+n when killed by signal n
+	TimedOut     bool
+}
+
+// EvalRequest runs code in the sandbox's warmed interpreter.
+type EvalRequest struct {
+	Language string // "" means python
+	Code     string
+	Timeout  time.Duration
+}
+
+// EvalResult is what the interpreter answered.
+type EvalResult struct {
+	Result         string // repr of the last expression; empty for none
+	Stdout, Stderr string
+	Error          string // traceback; empty on success
+}
+
+// Pong is the agent's answer to a ping.
+type Pong struct {
+	PID          int // of the agent in the guest
+	NumpyVersion string
+	Uptime       time.Duration
+}
+
+// MemoryUse is what one sandbox costs, in KiB, as the kernel accounts for it.
+type MemoryUse struct {
+	VMMAnonKiB    int64 // the VMM process's anonymous memory without guest memory
+	GuestDirtyKiB int64 // guest pages of its own
+	PSSKiB        int64
+}

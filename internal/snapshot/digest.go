@@ -1,0 +1,171 @@
+package snapshot
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// ChunkBytes is how much content one digest covers. A chunk of zeros has none.
+const ChunkBytes = 1 << 20
+
+// maxDigestBytes bounds the digest file: one line per chunk of the largest guest, and room.
+const maxDigestBytes = 64 << 20
+
+const digestHeader = "forkd-digests 1 sha256 1048576"
+
+var zeros = make([]byte, ChunkBytes)
+
+// digests maps a file's name and chunk number to the chunk's digest.
+type digests map[string]map[int64][sha256.Size]byte
+
+// Seal computes the content digests of a committed snapshot and writes them.
+// pause is called before every chunk and may block, so that the caller can let
+// more urgent work go first; it may be nil.
+func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context) error) error {
+	files, err := s.open(tag)
+	if err != nil {
+		return err
+	}
+	defer files.Close()
+	var out bytes.Buffer
+	fmt.Fprintln(&out, digestHeader)
+	for _, f := range files.Manifest.Files {
+		if f.Name == files.Manifest.State.File {
+			continue // its digest is in the manifest
+		}
+		fmt.Fprintf(&out, "file %s %d\n", f.Name, f.Bytes)
+		err := chunks(ctx, files.File(f.Name), f.Bytes, pause, func(i int64, b []byte) error {
+			_, err := fmt.Fprintf(&out, "%d %x\n", i, sha256.Sum256(b))
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("digest %s of snapshot %s: %w", f.Name, tag, err)
+		}
+	}
+	fmt.Fprintf(&out, "end %x\n", sha256.Sum256(out.Bytes()))
+	return s.writeDigests(tag, out.Bytes())
+}
+
+func (s *Store) writeDigests(tag string, b []byte) error {
+	tmp := filepath.Join(s.Dir(tag), "."+DigestFile)
+	err := writeDurable(tmp, b)
+	if err == nil {
+		err = os.Rename(tmp, filepath.Join(s.Dir(tag), DigestFile))
+	}
+	if err == nil {
+		err = syncDir(s.Dir(tag))
+	}
+	if err != nil {
+		os.Remove(tmp)
+		return fmt.Errorf("write digests of snapshot %s: %w", tag, err)
+	}
+	return nil
+}
+
+// chunks calls each with every chunk that is not all zeros, skipping holes.
+// The bytes are good until each returns.
+func chunks(ctx context.Context, f *os.File, size int64, pause func(context.Context) error, each func(i int64, b []byte) error) error {
+	buf := make([]byte, ChunkBytes)
+	for at := int64(0); at < size; {
+		next, err := nextData(f, at, size)
+		if err != nil {
+			return err
+		}
+		i := next / ChunkBytes
+		if at = i * ChunkBytes; next >= size {
+			return nil
+		}
+		if err := ctx.Err(); err != nil {
+			return context.Cause(ctx)
+		}
+		if pause != nil {
+			if err := pause(ctx); err != nil {
+				return err
+			}
+		}
+		b := buf[:min(ChunkBytes, size-at)]
+		if _, err := f.ReadAt(b, at); err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if !bytes.Equal(b, zeros[:len(b)]) {
+			if err := each(i, b); err != nil {
+				return err
+			}
+		}
+		at += int64(len(b))
+	}
+	return nil
+}
+
+// nextData finds the first byte of data at or after at; size when there is none.
+func nextData(f *os.File, at, size int64) (int64, error) {
+	next, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return size, nil
+	case errors.Is(err, unix.EINVAL): // a file system without holes
+		return at, nil
+	}
+	return next, err
+}
+
+// readDigests reads and checks a digest file.
+func readDigests(path string) (digests, error) {
+	b, err := readCapped(path, maxDigestBytes)
+	if err != nil {
+		return nil, err
+	}
+	return parseDigests(b)
+}
+
+func parseDigests(b []byte) (digests, error) {
+	body, end, ok := cutLastLine(b)
+	if !ok || string(end) != fmt.Sprintf("end %x", sha256.Sum256(body)) {
+		return nil, errors.New("is cut short or changed")
+	}
+	sc := bufio.NewScanner(bytes.NewReader(body))
+	if !sc.Scan() || sc.Text() != digestHeader {
+		return nil, errors.New("has an unknown header; create the snapshot anew, or verify it with the forkd that wrote it")
+	}
+	d := digests{}
+	var file map[int64][sha256.Size]byte
+	for sc.Scan() {
+		f := strings.Fields(sc.Text())
+		switch {
+		case len(f) == 3 && f[0] == "file":
+			file = map[int64][sha256.Size]byte{}
+			d[f[1]] = file
+		case len(f) == 2 && file != nil:
+			i, err := strconv.ParseInt(f[0], 10, 64)
+			sum, err2 := hex.DecodeString(f[1])
+			if err != nil || err2 != nil || i < 0 || len(sum) != sha256.Size {
+				return nil, fmt.Errorf("has a bad line %q", clip(sc.Text(), 100))
+			}
+			file[i] = [sha256.Size]byte(sum)
+		default:
+			return nil, fmt.Errorf("has a bad line %q", clip(sc.Text(), 100))
+		}
+	}
+	return d, sc.Err()
+}
+
+// cutLastLine splits off the last line, which must be whole.
+func cutLastLine(b []byte) (body, last []byte, ok bool) {
+	if len(b) == 0 || b[len(b)-1] != '\n' {
+		return nil, nil, false
+	}
+	i := bytes.LastIndexByte(b[:len(b)-1], '\n')
+	return b[:i+1], b[i+1 : len(b)-1], true
+}

@@ -1,0 +1,198 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Draft is a snapshot that is being written. Its owner ends it with Commit or
+// Discard; Discard after Commit does nothing. Not safe for concurrent use.
+type Draft struct {
+	store *Store
+	tag   string
+	dir   string
+	files []*os.File
+	ended bool
+}
+
+// Create begins a snapshot. While the draft lives its tag is taken.
+func (s *Store) Create(tag string) (*Draft, error) {
+	if err := CheckTag(tag); err != nil {
+		return nil, err
+	}
+	dir := filepath.Join(s.dir, draftPrefix+tag)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("%w: %s is being written", ErrExists, tag)
+		}
+		return nil, fmt.Errorf("create snapshot %s: %w", tag, err)
+	}
+	// After the reservation: else a snapshot that is committed in between is missed.
+	if _, err := os.Lstat(s.Dir(tag)); err == nil {
+		os.Remove(dir)
+		return nil, fmt.Errorf("%w: %s", ErrExists, tag)
+	}
+	return &Draft{store: s, tag: tag, dir: dir}, nil
+}
+
+// File makes a file of the snapshot. The draft closes it.
+func (d *Draft) File(name string) (*os.File, error) {
+	if !plainName(name) {
+		return nil, fmt.Errorf("create snapshot %s: %q is not a plain name", d.tag, name)
+	}
+	f, err := os.OpenFile(filepath.Join(d.dir, name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create snapshot %s: %w", d.tag, err)
+	}
+	d.files = append(d.files, f)
+	return f, nil
+}
+
+// Opened is a file that File made or Adopt took, or nil. The draft closes it.
+func (d *Draft) Opened(name string) *os.File {
+	for _, f := range d.files {
+		if filepath.Base(f.Name()) == name {
+			return f
+		}
+	}
+	return nil
+}
+
+// Drop takes back a file that File made.
+func (d *Draft) Drop(f *os.File) {
+	d.files = slices.DeleteFunc(d.files, func(other *os.File) bool { return other == f })
+	f.Close()
+	os.Remove(f.Name())
+}
+
+// Adopt takes a file that is never written again into the snapshot, by a link
+// where the file system can and else by a copy: the snapshot then needs nothing
+// outside its directory.
+func (d *Draft) Adopt(name, path string) error {
+	if !plainName(name) {
+		return fmt.Errorf("create snapshot %s: %q is not a plain name", d.tag, name)
+	}
+	to := filepath.Join(d.dir, name)
+	if err := os.Link(path, to); err == nil {
+		f, err := os.Open(to)
+		if err != nil {
+			return fmt.Errorf("create snapshot %s: %w", d.tag, err)
+		}
+		d.files = append(d.files, f)
+		return nil
+	}
+	from, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("create snapshot %s: %w", d.tag, err)
+	}
+	defer from.Close()
+	f, err := d.File(name)
+	if err != nil {
+		return err
+	}
+	if _, err := f.ReadFrom(from); err != nil { // a reflink or copy_file_range where there is one
+		return fmt.Errorf("create snapshot %s: copy %s: %w", d.tag, path, err)
+	}
+	return nil
+}
+
+// Commit makes the snapshot exist: files durable, then the manifest, then the
+// name. It fills in Format, Tag, Files and the state's digest. After an error
+// the draft is still to be discarded.
+func (d *Draft) Commit(m *Manifest) error {
+	if err := d.commit(m); err != nil {
+		return fmt.Errorf("write snapshot %s: %w", d.tag, err)
+	}
+	d.ended = true
+	return nil
+}
+
+func (d *Draft) commit(m *Manifest) error {
+	m.Format, m.Tag, m.Files = Format, d.tag, nil
+	for _, f := range d.files {
+		st, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		m.Files = append(m.Files, File{Name: filepath.Base(f.Name()), Bytes: st.Size()})
+		if err := f.Sync(); err != nil {
+			return err
+		}
+	}
+	sum, err := d.stateDigest(m.State.File)
+	if err != nil {
+		return err
+	}
+	m.State.SHA256 = sum
+	d.closeFiles()
+	b, err := m.Encode()
+	if err != nil {
+		return err
+	}
+	if err := writeDurable(filepath.Join(d.dir, ManifestFile), b); err != nil {
+		return err
+	}
+	if err := syncDir(d.dir); err != nil {
+		return err
+	}
+	// An empty directory of that name would be replaced silently, a snapshot is not.
+	if err := unix.Renameat2(unix.AT_FDCWD, d.dir, unix.AT_FDCWD, d.store.Dir(d.tag), unix.RENAME_NOREPLACE); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return ErrExists
+		}
+		return err
+	}
+	return syncDir(d.store.dir)
+}
+
+func (d *Draft) stateDigest(name string) (string, error) {
+	f, err := os.Open(filepath.Join(d.dir, name))
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+func (d *Draft) closeFiles() {
+	for _, f := range d.files {
+		f.Close()
+	}
+	d.files = nil
+}
+
+// Discard removes all that was written and frees the tag.
+func (d *Draft) Discard() {
+	if d.ended {
+		return
+	}
+	d.ended = true
+	d.closeFiles()
+	os.RemoveAll(d.dir)
+}
+
+// writeDurable writes a whole file and makes it durable before it returns.
+func writeDurable(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}

@@ -1,0 +1,43 @@
+package snapshot
+
+import (
+	"os"
+	"testing"
+)
+
+func TestADroppedFileIsNoPartOfTheSnapshot(t *testing.T) {
+	s, err := OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := s.Create("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Discard()
+	if err := file(t, d, MemoryFile).Truncate(64 << 20); err != nil {
+		t.Fatal(err)
+	}
+	state, disk, hot := file(t, d, StateFile), file(t, d, DiskFile(0)), file(t, d, HotFile)
+	if d.Opened(StateFile) != state || d.Opened(DiskFile(0)) != disk || d.Opened("other") != nil {
+		t.Error("the draft's files are not told by name")
+	}
+	d.Drop(hot)
+	if d.Opened(HotFile) != nil {
+		t.Error("a dropped file is still there")
+	}
+	if err := d.Commit(flat()); err != nil {
+		t.Fatal(err)
+	}
+	files, err := s.Open("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	if files.File(HotFile) != nil {
+		t.Error("a dropped file is listed")
+	}
+	if _, err := os.Stat(s.Dir("a") + "/" + HotFile); err == nil {
+		t.Error("a dropped file is on disk")
+	}
+}

@@ -1,0 +1,17 @@
+package snapshot
+
+import "errors"
+
+// Sentinels that callers branch on.
+var (
+	// ErrNotFound: there is no snapshot of that tag.
+	ErrNotFound = errors.New("snapshot not found")
+	// ErrExists: the tag is taken, by a snapshot or by one that is being written.
+	ErrExists = errors.New("snapshot exists already")
+	// ErrTag: the tag is not a tag.
+	ErrTag = errors.New("bad snapshot tag")
+	// ErrNotRestorable: files are damaged or missing, or of another format.
+	ErrNotRestorable = errors.New("snapshot is not restorable")
+	// ErrNoDigests: the content digests are not written yet.
+	ErrNoDigests = errors.New("content digests are not ready yet")
+)

@@ -1,0 +1,92 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Files are a snapshot's files, open for reading. They stay good when the
+// snapshot is deleted. The caller closes them.
+type Files struct {
+	Manifest    *Manifest
+	ContentHash string
+	byName      map[string]*os.File
+}
+
+// Open opens every file of a snapshot and checks its size, and the state's
+// content: it is small, and a bad one would fail every child on its own.
+func (s *Store) Open(tag string) (*Files, error) {
+	o, err := s.open(tag)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.checkState(); err != nil {
+		o.Close()
+		return nil, damaged(tag, o.Manifest.State.File, err)
+	}
+	return o, nil
+}
+
+// open is Open without a look at content.
+func (s *Store) open(tag string) (*Files, error) {
+	e, err := s.Get(tag)
+	if err != nil {
+		return nil, err
+	}
+	o := &Files{Manifest: e.Manifest, ContentHash: e.ContentHash, byName: make(map[string]*os.File, len(e.Manifest.Files))}
+	for _, want := range e.Manifest.Files {
+		if err := o.open(filepath.Join(s.Dir(tag), want.Name), want); err != nil {
+			o.Close()
+			if _, gone := os.Stat(s.Dir(tag)); errors.Is(gone, fs.ErrNotExist) {
+				return nil, fmt.Errorf("%w: %s", ErrNotFound, tag) // deleted meanwhile
+			}
+			return nil, damaged(tag, want.Name, err)
+		}
+	}
+	return o, nil
+}
+
+func (o *Files) checkState() error {
+	h := sha256.New()
+	if _, err := io.Copy(h, io.NewSectionReader(o.State(), 0, maxStateBytes)); err != nil {
+		return err
+	}
+	if hex.EncodeToString(h.Sum(nil)) != o.Manifest.State.SHA256 {
+		return errors.New("changed since it was written")
+	}
+	return nil
+}
+
+func (o *Files) open(path string, want File) error {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	o.byName[want.Name] = f
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return checkFile(st, want)
+}
+
+// File is the open file of that name, or nil.
+func (o *Files) File(name string) *os.File { return o.byName[name] }
+
+// State is the VM's state.
+func (o *Files) State() *os.File { return o.byName[o.Manifest.State.File] }
+
+// Close closes all files.
+func (o *Files) Close() {
+	for _, f := range o.byName {
+		f.Close()
+	}
+}

@@ -1,0 +1,266 @@
+package snapshot
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// Format is the version of the manifest that this package writes, and the only
+// one that it reads.
+const Format = 1
+
+// Limits on what is decoded; docs/formats/snapshot.md names them.
+const (
+	MaxManifestBytes = 4 << 20
+	maxSegments      = 1 << 16
+	maxFiles         = 64
+	maxStateBytes    = 64 << 20
+	pageSize         = 4096
+)
+
+// Names of the files that every snapshot has.
+const (
+	ManifestFile = "manifest.json"
+	MemoryFile   = "memory"
+	StateFile    = "vmstate"
+	DigestFile   = "digests"
+)
+
+// HotFile is the name of the set of pages that every child touches (package
+// hotset). A snapshot need not have it.
+const HotFile = "hot"
+
+// DiskFile is the name of the i-th disk's file.
+func DiskFile(i int) string { return fmt.Sprintf("disk%d", i) }
+
+// Manifest is the account of one snapshot. All paths in it are plain names of
+// files beside it, so a snapshot may be moved or copied as a whole.
+type Manifest struct {
+	Format        int    `json:"format"`
+	Tag           string `json:"tag"`
+	CreatedUnixMS int64  `json:"created_unix_ms"`
+	Image         *Image `json:"image,omitempty"` // nil: booted from a bare kernel and root file system
+
+	Shape   vmspec.Shape `json:"shape"`
+	Cmdline string       `json:"cmdline"`
+	Files   []File       `json:"files"`  // every file but the manifest and the digests
+	Memory  []Segment    `json:"memory"` // later ones lie over earlier ones; what none covers is zero
+	State   State        `json:"state"`
+	Disks   []Disk       `json:"disks,omitempty"`
+
+	// CPUFeatures that the guest relies on, when the VMM reports them; the VM's
+	// state holds the authoritative set and restoring checks that.
+	CPUFeatures []string `json:"cpu_features,omitempty"`
+	Languages   []string `json:"languages,omitempty"`
+	Agent       Agent    `json:"agent"`
+	Parent      *Parent  `json:"parent,omitempty"`
+	Steps       []Step   `json:"steps,omitempty"`
+}
+
+// Image is what the parent was booted from.
+type Image struct {
+	Name   string `json:"name"`
+	Digest string `json:"digest"`
+	Kernel string `json:"kernel,omitempty"` // version
+}
+
+// File is one file of the snapshot.
+type File struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+// Segment is a run of guest memory in linear order and where its content is.
+type Segment struct {
+	File       string `json:"file"`
+	FileOffset int64  `json:"file_offset"`
+	Offset     int64  `json:"offset"`
+	Length     int64  `json:"length"`
+}
+
+// State is the VM's state: CPUs, interrupt controllers, devices.
+type State struct {
+	File   string `json:"file"`
+	SHA256 string `json:"sha256"`
+}
+
+// Disk is a block device and the file behind it.
+type Disk struct {
+	File     string `json:"file"`
+	ReadOnly bool   `json:"read_only"`
+}
+
+// Agent is what the guest's agent said of itself before the snapshot.
+type Agent struct {
+	Version string `json:"version,omitempty"`
+}
+
+// Parent is the snapshot that this one was branched from.
+type Parent struct {
+	Tag         string `json:"tag"`
+	ContentHash string `json:"content_hash"`
+	Sandbox     string `json:"sandbox,omitempty"`
+	PauseMS     int64  `json:"pause_ms,omitempty"`
+}
+
+// Step is how long one step of the making took.
+type Step struct {
+	Name   string `json:"name"`
+	TookMS int64  `json:"took_ms"`
+	Bytes  int64  `json:"bytes,omitempty"`
+}
+
+// Created is the time of the snapshot.
+func (m *Manifest) Created() time.Time { return time.UnixMilli(m.CreatedUnixMS) }
+
+// Encode validates the manifest and gives its bytes.
+func (m *Manifest) Encode() ([]byte, error) {
+	if err := m.validate(); err != nil {
+		return nil, fmt.Errorf("encode manifest of %s: %w", clip(m.Tag, 80), err)
+	}
+	b, err := json.MarshalIndent(m, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode manifest of %s: %w", m.Tag, err)
+	}
+	b = append(b, '\n')
+	if len(b) > MaxManifestBytes {
+		return nil, fmt.Errorf("encode manifest of %s: %d bytes, want at most %d", m.Tag, len(b), MaxManifestBytes)
+	}
+	return b, nil
+}
+
+// DecodeManifest reads and checks a manifest. Whatever is wrong with it is an
+// ErrNotRestorable that says what.
+func DecodeManifest(b []byte) (*Manifest, error) {
+	if len(b) > MaxManifestBytes {
+		return nil, fmt.Errorf("%w: %s is %d bytes, want at most %d", ErrNotRestorable, ManifestFile, len(b), MaxManifestBytes)
+	}
+	// The format first: fields of another version may not even parse.
+	var v struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrNotRestorable, ManifestFile, err)
+	}
+	if v.Format != Format {
+		return nil, fmt.Errorf("%w: %s has format %d, this forkd reads format %d; use the forkd that wrote it, or create the snapshot anew from its image",
+			ErrNotRestorable, ManifestFile, v.Format, Format)
+	}
+	m := new(Manifest)
+	if err := json.Unmarshal(b, m); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrNotRestorable, ManifestFile, err)
+	}
+	if err := m.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrNotRestorable, ManifestFile, err)
+	}
+	return m, nil
+}
+
+// contentHash names a snapshot by what is in it.
+func contentHash(manifest []byte) string {
+	sum := sha256.Sum256(manifest)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
+
+// plainName accepts a name that cannot leave the directory or hide in it.
+func plainName(name string) bool {
+	return namePattern.MatchString(name) && filepath.Base(name) == name && name != ManifestFile && name != DigestFile
+}
+
+func (m *Manifest) validate() error {
+	if m.Format != Format {
+		return fmt.Errorf("format is %d, want %d", m.Format, Format)
+	}
+	if err := CheckTag(m.Tag); err != nil {
+		return err
+	}
+	if err := m.Shape.Validate(); err != nil {
+		return fmt.Errorf("shape: %w", err)
+	}
+	sizes, err := m.fileSizes()
+	if err != nil {
+		return err
+	}
+	if err := m.validateMemory(sizes); err != nil {
+		return err
+	}
+	if err := m.validateState(sizes); err != nil {
+		return err
+	}
+	return m.validateDisks(sizes)
+}
+
+func (m *Manifest) fileSizes() (map[string]int64, error) {
+	if len(m.Files) > maxFiles {
+		return nil, fmt.Errorf("%d files, want at most %d", len(m.Files), maxFiles)
+	}
+	sizes := make(map[string]int64, len(m.Files))
+	for _, f := range m.Files {
+		switch _, dup := sizes[f.Name]; {
+		case !plainName(f.Name):
+			return nil, fmt.Errorf("file name %q is not a plain name", clip(f.Name, 80))
+		case dup:
+			return nil, fmt.Errorf("file %s is listed twice", f.Name)
+		case f.Bytes < 0:
+			return nil, fmt.Errorf("file %s has %d bytes", f.Name, f.Bytes)
+		}
+		sizes[f.Name] = f.Bytes
+	}
+	return sizes, nil
+}
+
+func (m *Manifest) validateMemory(sizes map[string]int64) error {
+	if len(m.Memory) > maxSegments {
+		return fmt.Errorf("%d memory segments, want at most %d", len(m.Memory), maxSegments)
+	}
+	total := m.Shape.MemoryBytes()
+	for i, s := range m.Memory {
+		size, ok := sizes[s.File]
+		switch {
+		case !ok:
+			return fmt.Errorf("memory segment %d: file %q is not listed", i, clip(s.File, 80))
+		case s.Length <= 0 || s.Offset < 0 || s.FileOffset < 0,
+			(s.Length|s.Offset|s.FileOffset)%pageSize != 0:
+			return fmt.Errorf("memory segment %d: offset %d, length %d, file offset %d are not whole pages", i, s.Offset, s.Length, s.FileOffset)
+		case s.Length > total || s.Offset > total-s.Length: // written so that nothing overflows
+			return fmt.Errorf("memory segment %d ends beyond the guest's %d bytes", i, total)
+		case s.Length > size || s.FileOffset > size-s.Length:
+			return fmt.Errorf("memory segment %d ends beyond file %s of %d bytes", i, s.File, size)
+		}
+	}
+	return nil
+}
+
+func (m *Manifest) validateState(sizes map[string]int64) error {
+	size, ok := sizes[m.State.File]
+	switch sum, err := hex.DecodeString(m.State.SHA256); {
+	case !ok:
+		return fmt.Errorf("state file %q is not listed", clip(m.State.File, 80))
+	case size > maxStateBytes:
+		return fmt.Errorf("state file has %d bytes, want at most %d", size, maxStateBytes)
+	case err != nil || len(sum) != sha256.Size:
+		return fmt.Errorf("state's sha256 is %q", clip(m.State.SHA256, 80))
+	}
+	return nil
+}
+
+func (m *Manifest) validateDisks(sizes map[string]int64) error {
+	if len(m.Disks) != m.Shape.Disks {
+		return fmt.Errorf("%d disks, but a shape with %d", len(m.Disks), m.Shape.Disks)
+	}
+	for i, d := range m.Disks {
+		if _, listed := sizes[d.File]; !listed {
+			return fmt.Errorf("disk %d: file %q is not listed", i, clip(d.File, 80))
+		}
+	}
+	return nil
+}

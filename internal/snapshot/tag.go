@@ -1,0 +1,24 @@
+package snapshot
+
+import (
+	"fmt"
+	"regexp"
+)
+
+var tagPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// CheckTag refuses whatever is not a tag. Every method of Store that takes one
+// calls it before a path is built.
+func CheckTag(tag string) error {
+	if !tagPattern.MatchString(tag) {
+		return fmt.Errorf("%w: %q, want 1 to 64 of A-Z a-z 0-9 _ -", ErrTag, clip(tag, 80))
+	}
+	return nil
+}
+
+func clip(s string, n int) string {
+	if len(s) > n {
+		return s[:n] + "…"
+	}
+	return s
+}

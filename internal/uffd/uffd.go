@@ -1,0 +1,47 @@
+// Package uffd is userfaultfd(2), as far as forkd needs it: marking memory as
+// registered for asynchronous write-protection. It owns the descriptor; it
+// protects nothing and serves no faults. Package guestmem calls it. The trap:
+// closing the descriptor undoes every registration made with it.
+package uffd
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrUnsupported: this kernel has no asynchronous write-protection (Linux 6.7),
+// or does not let this process use userfaultfd for faults of the kernel.
+var ErrUnsupported = errors.New("userfaultfd with asynchronous write-protection (Linux 6.7) is not available")
+
+// UFFD is an open userfaultfd.
+type UFFD struct{ fd int }
+
+// OpenAsyncWP opens a userfaultfd for asynchronous write-protection. It also
+// covers faults that happen in the kernel: KVM's are.
+func OpenAsyncWP() (*UFFD, error) {
+	fd, err := open()
+	if err != nil {
+		return nil, fmt.Errorf("open userfaultfd: %w (%w)", ErrUnsupported, err)
+	}
+	u := &UFFD{fd: fd}
+	if err := u.api(featureWPAsync); err != nil {
+		u.Close()
+		return nil, fmt.Errorf("open userfaultfd: %w (%w)", ErrUnsupported, err)
+	}
+	return u, nil
+}
+
+// RegisterWP registers length bytes at addr, both multiples of the page size,
+// of this process. Nothing is write-protected by that; but the kernel now maps
+// each page of it at its own first access, not its neighbours along with it.
+func (u *UFFD) RegisterWP(addr uintptr, length int64) error {
+	if err := u.register(addr, length, modeWP); err != nil {
+		return fmt.Errorf("register %d bytes with userfaultfd: %w", length, err)
+	}
+	return nil
+}
+
+// Close undoes the registrations.
+func (u *UFFD) Close() error { return unix.Close(u.fd) }

@@ -1,0 +1,203 @@
+package vsock
+
+import (
+	"errors"
+	"slices"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// key names a connection; the addresses are the host's and this guest's.
+type key struct{ guest, host uint32 }
+
+// phase is how far a connection is.
+type phase uint8
+
+const (
+	phaseDialing   phase = iota // the guest asked; the host end is being opened
+	phaseRequested              // the host asked; the guest has not answered
+	phaseOpen
+)
+
+// needs are the packets that a connection has to send, sent in this order.
+type needs uint8
+
+const (
+	needRequest needs = 1 << iota
+	needResponse
+	needCreditUpdate
+	needCreditRequest
+	needShutdown
+)
+
+var needOps = []struct {
+	need needs
+	op   uint16
+}{
+	{needRequest, opRequest},
+	{needResponse, opResponse},
+	{needCreditUpdate, opCreditUpdate},
+	{needCreditRequest, opCreditRequest},
+	{needShutdown, opShutdown},
+}
+
+var errRefused = errors.New("guest refused or reset the connection")
+
+// conn is one connection. Its goroutine runs pump and closes the socket;
+// everybody else only marks it dead. The device's lock guards all of it but
+// the channels.
+type conn struct {
+	d *Device
+	key
+	// wake holds a token when something changed on the guest's side.
+	wake chan struct{}
+	// answered is closed when a requested connection is open or dead.
+	answered chan struct{}
+
+	sock Conn            // nil in phaseDialing
+	raw  syscall.RawConn // of sock
+	fd   int             // of sock; usable under the lock while not dead
+
+	phase   phase
+	dead    bool
+	queued  bool // in Device.control
+	waiting bool // in Device.waiters
+	greet   bool // tell the host's client once the guest accepts
+	need    needs
+
+	hostDone  uint32 // shutdown flags to tell, or told, the guest
+	guestDone uint32 // shutdown flags the guest told
+	eof       bool   // the host sends no more
+
+	// Guest to host. All counters are modulo 2^32 (virtio 1.2 §5.10.6.3).
+	received  uint32 // bytes from the guest
+	forwarded uint32 // of those, written to the socket
+	told      uint32 // forwarded as the guest knows it
+	backlog   []byte // bytes between the two
+	flushing  bool   // a goroutine writes the backlog
+
+	// Host to guest.
+	sent         uint32
+	guestBuf     uint32
+	guestForward uint32
+	asked        bool // for credit, since it last ran out
+
+	next outcome // what fill found, for pump
+}
+
+func (d *Device) newConn(k key, p phase) *conn {
+	c := &conn{d: d, key: k, phase: p, wake: make(chan struct{}, 1)}
+	if d.conns == nil {
+		d.conns = map[key]*conn{}
+	}
+	d.conns[k] = c
+	d.live++
+	d.wg.Add(1)
+	return c
+}
+
+// attach gives c its socket.
+func (c *conn) attach(sock Conn) error {
+	raw, err := sock.SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := raw.Control(func(fd uintptr) { c.fd = int(fd) }); err != nil {
+		return err
+	}
+	c.sock, c.raw = sock, raw
+	return nil
+}
+
+// poke wakes the connection's goroutine if it waits for the guest.
+func (c *conn) poke() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// kill ends a connection. Its goroutine finds out and closes the socket.
+func (d *Device) kill(c *conn, tellGuest bool) {
+	if c.dead {
+		return
+	}
+	c.dead = true
+	d.backlog -= len(c.backlog)
+	c.backlog = nil
+	if d.conns[c.key] == c {
+		delete(d.conns, c.key)
+		if tellGuest {
+			d.sayReset(c.key)
+		}
+	}
+	if c.sock != nil {
+		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR) // wakes pump and flush
+	}
+	if c.phase == phaseRequested {
+		close(c.answered)
+	}
+	d.forget(c)
+	c.poke()
+}
+
+// forget takes a dead connection off the lists: they must not grow while the
+// guest gives no receive buffers.
+func (d *Device) forget(c *conn) {
+	same := func(o *conn) bool { return o == c }
+	if c.queued {
+		d.control = slices.DeleteFunc(d.control, same)
+	}
+	if c.waiting {
+		d.waiters = slices.DeleteFunc(d.waiters, same)
+	}
+	c.queued, c.waiting = false, false
+}
+
+func (d *Device) killAll(tellGuest bool) {
+	for _, c := range d.conns {
+		d.kill(c, tellGuest)
+	}
+}
+
+// takeNeed builds the next packet of c.
+func (c *conn) takeNeed() header {
+	for _, n := range needOps {
+		if c.need&n.need != 0 {
+			c.need &^= n.need
+			h := c.header(n.op)
+			if n.op == opShutdown {
+				h.flags = c.hostDone
+			}
+			return h
+		}
+	}
+	return c.header(opCreditUpdate) // not reached: needOps lists every need
+}
+
+// header is a packet of this connection. It tells the guest its credit.
+func (c *conn) header(op uint16) header {
+	h := c.d.header(c.key, op)
+	h.bufAlloc, h.fwdBack = bufAlloc, c.forwarded
+	c.told = c.forwarded
+	return h
+}
+
+// credit is how many bytes the guest can take. A guest that claims to have
+// consumed more than it got has none.
+func (c *conn) credit() int {
+	inFlight := c.sent - c.guestForward
+	if inFlight >= c.guestBuf {
+		return 0
+	}
+	return int(c.guestBuf - inFlight)
+}
+
+// creditBack tells the guest when it knows of a quarter of its credit less
+// than it has.
+func (c *conn) creditBack() {
+	if c.forwarded-c.told >= bufAlloc/4 {
+		c.d.say(c, needCreditUpdate)
+	}
+}

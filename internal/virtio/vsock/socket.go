@@ -1,0 +1,76 @@
+package vsock
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// readVec reads into bufs without waiting. 0 and no error is the end.
+func readVec(fd int, bufs [][]byte) (n int, err error) {
+	if len(bufs) == 0 {
+		return 0, unix.EINVAL
+	}
+	for {
+		if len(bufs) == 1 {
+			n, err = unix.Read(fd, bufs[0])
+		} else {
+			n, err = unix.Readv(fd, bufs)
+		}
+		if err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
+// writeVec writes bufs without waiting, as much as the socket takes.
+func writeVec(fd int, bufs [][]byte) (n int, err error) {
+	for {
+		if len(bufs) == 1 {
+			n, err = unix.Write(fd, bufs[0])
+		} else {
+			n, err = unix.Writev(fd, bufs)
+		}
+		if err != unix.EINTR {
+			return max(n, 0), err
+		}
+	}
+}
+
+// hungUp reports whether neither direction of the socket works any more.
+func hungUp(fd int) bool {
+	p := []unix.PollFd{{Fd: int32(fd)}}
+	n, err := unix.Poll(p, 0)
+	return err == nil && n == 1 && p[0].Revents&unix.POLLHUP != 0
+}
+
+// Pair makes a connected pair of sockets, for a Dialer that serves a host port
+// inside the process or for Connect.
+func Pair() (a, b *net.UnixConn, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make socket pair: %w", err)
+	}
+	if a, err = unixConn(fds[0]); err != nil {
+		_ = unix.Close(fds[1])
+		return nil, nil, err
+	}
+	if b, err = unixConn(fds[1]); err != nil {
+		_ = a.Close()
+		return nil, nil, err
+	}
+	return a, b, nil
+}
+
+// unixConn takes the descriptor over.
+func unixConn(fd int) (*net.UnixConn, error) {
+	f := os.NewFile(uintptr(fd), "socket pair")
+	defer f.Close() //nolint:errcheck // FileConn made a copy
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, fmt.Errorf("use socket pair: %w", err)
+	}
+	return c.(*net.UnixConn), nil
+}

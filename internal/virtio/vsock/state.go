@@ -1,0 +1,41 @@
+package vsock
+
+import (
+	"fmt"
+
+	"github.com/forkd/forkd/internal/virtio"
+)
+
+// stateVersion is documented in docs/formats/device-state.md.
+const stateVersion = 1
+
+// SaveState implements virtio.Device. Connections are not kept: those of this
+// VM are reset here, and the restored guest is told by a transport reset.
+func (d *Device) SaveState() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.killAll(true) // the resets are sent at Resume
+	var w virtio.StateWriter
+	w.U16(stateVersion)
+	w.U64(d.cid)
+	w.U32(d.nextPort)
+	return w.Bytes()
+}
+
+// RestoreState implements virtio.Device. The guest keeps the address it had
+// unless SetCID gives it another.
+func (d *Device) RestoreState(b []byte) error {
+	r := virtio.NewStateReader(b)
+	r.Version(stateVersion)
+	cid, port := r.U64(), r.U32()
+	if err := r.Close(); err != nil {
+		return err
+	}
+	if cid < MinGuestCID || cid > 1<<32-2 || port < firstPort || port > lastPort {
+		return fmt.Errorf("%w: socket address %d, next port %d", virtio.ErrBadState, cid, port)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cid, d.nextPort, d.reset = cid, port, resetWanted
+	return nil
+}

@@ -1,0 +1,153 @@
+package vmm
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+
+	"github.com/forkd/forkd/internal/virtio"
+	"github.com/forkd/forkd/internal/virtio/blk"
+	"github.com/forkd/forkd/internal/virtio/rng"
+	"github.com/forkd/forkd/internal/virtio/vsock"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// Queues per device type. Slots are the disks, then vsock, then rng.
+const (
+	blkQueues   = 1
+	vsockQueues = 3
+	rngQueues   = 1
+)
+
+// slotQueues is the number of queues of each device of a shape, in slot order.
+func slotQueues(s vmspec.Shape) []int {
+	var q []int
+	for range s.Disks {
+		q = append(q, blkQueues)
+	}
+	return append(q, vsockQueues, rngQueues)
+}
+
+// Backends are the host's sides of the devices. The machine closes the disks'
+// files and the listener, even if Boot or Restore fails; only if it is no shell
+// any more, the listener stays the caller's.
+type Backends struct {
+	Disks []Disk
+	CID   uint32
+	Vsock net.Listener                                             // host clients of guest ports; may be nil
+	Dial  func(ctx context.Context, port uint32) (net.Conn, error) // guest clients of host ports
+}
+
+// Disk is the backing of a block device.
+type Disk struct {
+	File     *os.File
+	ReadOnly bool
+}
+
+// refuse closes what came with a request that came too late. The listener may
+// be the one that the machine serves.
+func (b Backends) refuse() {
+	for _, d := range b.Disks {
+		d.File.Close()
+	}
+}
+
+// take makes Close close the backends, whatever goes wrong until then.
+func (m *Machine) take(b Backends) {
+	for _, d := range b.Disks {
+		m.disks = append(m.disks, d.File)
+	}
+	if b.Vsock != nil {
+		m.stopVsock = func() { b.Vsock.Close() }
+	}
+}
+
+// attachDevices puts devices into the slots. On error the caller closes the machine.
+func (m *Machine) attachDevices(b Backends) error {
+	if len(b.Disks) != m.shape.Disks {
+		return fmt.Errorf("%d disks were given, the machine has %d", len(b.Disks), m.shape.Disks)
+	}
+	for i, d := range b.Disks {
+		dev, err := newDisk(i, d)
+		if err != nil {
+			return fmt.Errorf("disk %d: %w", i, err)
+		}
+		m.attach(i, dev)
+	}
+	n := len(b.Disks)
+	m.attachVsock(n, b)
+	m.attach(n+1, rng.New(rand.Reader))
+	return nil
+}
+
+func (m *Machine) attachVsock(i int, b Backends) {
+	cfg := vsock.Config{CID: uint64(b.CID)}
+	if b.Dial != nil {
+		cfg.Dialer = hostDialer(b.Dial)
+	}
+	dev := vsock.New(cfg)
+	m.vsock = dev
+	m.attach(i, dev)
+	if b.Vsock == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.stopVsock = func() {
+		cancel()
+		b.Vsock.Close()
+	}
+	// Serve ends when the listener is closed; a client that comes before the
+	// guest's driver is up is turned away.
+	m.serving.Go(func() {
+		if err := dev.Serve(ctx, b.Vsock); err != nil {
+			m.warn(err)
+		}
+	})
+}
+
+// hostDialer turns the control socket's way to dial into the device's.
+type hostDialer func(ctx context.Context, port uint32) (net.Conn, error)
+
+// DialHost implements vsock.Dialer.
+func (f hostDialer) DialHost(ctx context.Context, port uint32) (vsock.Conn, error) {
+	c, err := f(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	vc, ok := c.(vsock.Conn)
+	if !ok {
+		c.Close()
+		return nil, fmt.Errorf("connection to host port %d has no descriptor", port)
+	}
+	return vc, nil
+}
+
+func newDisk(i int, d Disk) (virtio.Device, error) {
+	backend, err := blk.NewFile(d.File)
+	if err != nil {
+		return nil, err
+	}
+	return blk.New(blk.Config{Backend: backend, ReadOnly: d.ReadOnly, ID: fmt.Sprintf("forkd-%d", i)})
+}
+
+func (m *Machine) attach(i int, dev virtio.Device) {
+	irq := m.slots[i].irq
+	m.slots[i].transport = virtio.NewMMIO(virtio.Config{
+		Device: dev, Memory: m.mem, Raise: func() { signal(irq) }, Kick: m.slots[i].kick,
+		Fault: func(err error) { m.warn(fmt.Errorf("device %d: %w", i, err)) },
+	})
+}
+
+func (m *Machine) pauseDevices() {
+	for _, s := range m.slots {
+		s.transport.Pause()
+	}
+}
+
+func (m *Machine) resumeDevices() {
+	for _, s := range m.slots {
+		s.transport.Resume()
+	}
+}

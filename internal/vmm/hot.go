@@ -1,0 +1,151 @@
+package vmm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/guestmem"
+	"github.com/forkd/forkd/internal/hotset"
+	"github.com/forkd/forkd/internal/kvm"
+	"github.com/forkd/forkd/internal/vmmctl"
+)
+
+// maxHot bounds what is populated, in bytes; half of the memory is another bound.
+const maxHot = 64 << 20
+
+func (m *Machine) hotLimit() int64 { return min(maxHot, m.mem.Size()/2) }
+
+// HotSet is what a paused machine has touched of its memory since its restore.
+func (m *Machine) HotSet() (b []byte, r vmmctl.HotResult, err error) {
+	if err := m.lockIn(vmmctl.StatePaused); err != nil {
+		return nil, r, err
+	}
+	defer m.mu.Unlock()
+	var w hotset.Writer
+	left := m.hotLimit()
+	err = m.mem.Accessed(func(offset, length int64, written bool) error {
+		if left -= length; left < 0 {
+			return fmt.Errorf("the guest has touched more than %d bytes", m.hotLimit())
+		}
+		count(&r, length, written)
+		return w.Add(hotset.Run{Offset: offset, Length: length, Written: written})
+	})
+	if err != nil {
+		return nil, r, fmt.Errorf("find hot set: %w", err)
+	}
+	return w.Bytes(m.mem.Size()), r, nil
+}
+
+// Populate maps a hot set's pages, while the guest stands still. A damaged set
+// changes nothing; a kernel that can do only part of it does that part.
+func (m *Machine) Populate(f io.ReaderAt) (r vmmctl.HotResult, err error) {
+	if err := m.lockIn(vmmctl.StateRunning); err != nil {
+		return r, err
+	}
+	defer m.mu.Unlock()
+	set, err := hotset.Read(f, m.mem.Size())
+	if err != nil {
+		return r, err
+	}
+	// From now on each page that the guest touches by itself is one that is not mapped in bulk;
+	// and KVM wants a vCPU that does not run.
+	m.parkLocked()
+	if m.ending.Load() {
+		return r, fmt.Errorf("%w: it has ended", vmmctl.ErrState)
+	}
+	defer m.runLocked()
+	start := time.Now()
+	if err := m.populateHost(set, true, &r); err != nil {
+		return r, err
+	}
+	mapped := time.Now()
+	r.MapNanos = mapped.Sub(start).Nanoseconds()
+	err = m.populateGuest(set, &r)
+	r.KVMNanos = time.Since(mapped).Nanoseconds()
+	return r, err
+}
+
+// populateHost maps the runs of one kind in this process.
+func (m *Machine) populateHost(set hotset.Set, written bool, r *vmmctl.HotResult) error {
+	for run := range m.bounded(set) {
+		if run.Written != written {
+			continue
+		}
+		if err := m.mem.Populate(run.Offset, run.Length, written); errors.Is(err, unix.EINVAL) {
+			return nil // Linux before 5.14
+		} else if err != nil {
+			return err
+		}
+		count(r, run.Length, written)
+	}
+	return nil
+}
+
+// populateGuest maps all runs in the guest's page table. What it only reads is
+// mapped in this process along with that.
+func (m *Machine) populateGuest(set hotset.Set, r *vmmctl.HotResult) error {
+	for run := range m.bounded(set) {
+		if err := m.preFault(run); kvm.PreFaultUnsupported(err) {
+			return m.populateHost(set, false, r)
+		} else if err != nil {
+			return err
+		}
+		if !run.Written {
+			count(r, run.Length, false)
+		}
+	}
+	return nil
+}
+
+func count(r *vmmctl.HotResult, length int64, written bool) {
+	r.Runs++
+	if written {
+		r.WrittenPages += length / guestmem.PageSize
+	} else {
+		r.ReadPages += length / guestmem.PageSize
+	}
+}
+
+// bounded are the runs up to the limit.
+func (m *Machine) bounded(set hotset.Set) iter.Seq[hotset.Run] {
+	return func(yield func(hotset.Run) bool) {
+		left := m.hotLimit()
+		for r := range set.Runs() {
+			if left -= r.Length; left < 0 || !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// preFault does one run, which may lie on both sides of the hole below 4 GiB.
+func (m *Machine) preFault(run hotset.Run) error {
+	for _, r := range m.mem.Regions() {
+		from, to := max(run.Offset, r.Offset), min(run.Offset+run.Length, r.Offset+r.Size)
+		if from >= to {
+			continue
+		}
+		if err := m.vcpus[0].cpu.PreFault(r.GPA+uint64(from-r.Offset), uint64(to-from)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteHot implements vmmctl.Handler.
+func (c *Controller) WriteHot(f *os.File) (vmmctl.HotResult, error) {
+	b, r, err := c.Machine.HotSet()
+	if err == nil {
+		_, err = f.Write(b)
+	}
+	return r, err
+}
+
+// Populate implements vmmctl.Handler. By position: children share the open file.
+func (c *Controller) Populate(f *os.File) (vmmctl.HotResult, error) { return c.Machine.Populate(f) }

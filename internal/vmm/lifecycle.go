@@ -1,0 +1,270 @@
+package vmm
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/boot"
+	"github.com/forkd/forkd/internal/kvm"
+	"github.com/forkd/forkd/internal/vmmctl"
+)
+
+// Guest is what a shell boots.
+type Guest struct {
+	Kernel     io.ReaderAt // ELF vmlinux
+	Initrd     io.ReaderAt // may be nil
+	InitrdSize int64
+	Cmdline    string
+	GenID      [16]byte
+	Backends
+}
+
+// lockIn takes mu if the state is one of want; the caller unlocks.
+func (m *Machine) lockIn(want ...vmmctl.State) error {
+	m.mu.Lock()
+	for _, s := range want {
+		if m.state == s {
+			return nil
+		}
+	}
+	defer m.mu.Unlock()
+	return fmt.Errorf("%w: it is %s", vmmctl.ErrState, m.state)
+}
+
+// Boot starts a guest in a shell. After an error the machine can only be closed.
+func (m *Machine) Boot(g Guest) error {
+	if err := m.lockIn(vmmctl.StateShell); err != nil {
+		g.refuse()
+		return err
+	}
+	defer m.mu.Unlock()
+	m.state = vmmctl.StateExited // until it runs
+	m.take(g.Backends)
+	if err := m.mem.MapAnonymous(); err != nil {
+		return err
+	}
+	if err := m.attachDevices(g.Backends); err != nil {
+		return err
+	}
+	start, err := boot.Load(m.mem, boot.Config{
+		Kernel: g.Kernel, Initrd: g.Initrd, InitrdSize: g.InitrdSize, Cmdline: g.Cmdline,
+		VCPUs: m.shape.VCPUs, MMIO: len(m.slots), GenID: g.GenID,
+	})
+	if err != nil {
+		return err
+	}
+	for _, v := range m.vcpus {
+		if err := setUpVCPU(v.cpu, start); err != nil {
+			return err
+		}
+	}
+	m.cid = g.CID
+	m.runLocked()
+	return nil
+}
+
+// runLocked lets every vCPU enter the guest.
+func (m *Machine) runLocked() {
+	m.state = vmmctl.StateRunning
+	m.started = true
+	var entered sync.WaitGroup
+	entered.Add(len(m.vcpus))
+	for _, v := range m.vcpus {
+		v.start(&entered)
+	}
+	entered.Wait()
+}
+
+// parkLocked stops every vCPU and waits until none is in the guest.
+func (m *Machine) parkLocked() {
+	if !m.started {
+		return
+	}
+	for _, v := range m.vcpus {
+		v.interrupt()
+	}
+	for _, v := range m.vcpus {
+		v.park()
+	}
+	m.started = false
+}
+
+// Pause stops the vCPUs and quiesces the devices; nothing changes guest memory afterwards.
+func (m *Machine) Pause() error {
+	if err := m.lockIn(vmmctl.StateRunning, vmmctl.StatePaused); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	if m.state == vmmctl.StatePaused {
+		return nil
+	}
+	m.parkLocked()
+	if m.state != vmmctl.StateRunning { // the guest ended while it was being stopped
+		return fmt.Errorf("%w: it is %s", vmmctl.ErrState, m.state)
+	}
+	clock, err := m.vm.Clock()
+	if err != nil {
+		return err
+	}
+	m.clock = clock.Clock
+	m.pauseDevices()
+	m.state = vmmctl.StatePaused
+	return nil
+}
+
+// Resume lets a paused machine run on.
+func (m *Machine) Resume() error {
+	if err := m.lockIn(vmmctl.StatePaused, vmmctl.StateRunning); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	if m.state == vmmctl.StateRunning {
+		return nil
+	}
+	return m.resumeLocked()
+}
+
+// resumeLocked lets the guest go on after a pause, or begin after a restore.
+func (m *Machine) resumeLocked() error {
+	first := m.restored
+	m.restored = false
+	if first {
+		// Its uptime goes on where it stood: set just before it runs.
+		if err := m.vm.SetClock(m.clock); err != nil {
+			return err
+		}
+	} else if err := m.tellOfPause(); err != nil {
+		return err
+	}
+	m.runLocked()
+	m.resumeDevices()
+	if first {
+		signal(m.genID) // the new generation ID is in its place already
+	}
+	return nil
+}
+
+// tellOfPause keeps the guest's watchdogs quiet.
+func (m *Machine) tellOfPause() error {
+	for _, v := range m.vcpus {
+		// Guests without kvm-clock have nothing to be told.
+		if err := v.cpu.ClockCtrl(); err != nil && !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	return nil
+}
+
+// Status is the machine's account of itself.
+func (m *Machine) Status() vmmctl.Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return vmmctl.Status{Version: vmmctl.Version, State: m.state, Shape: m.shape, CID: m.cid}
+}
+
+// end notes that the guest has ended by itself. It is called by vCPU threads
+// and must not wait for them, nor for mu, which Pause holds while it does.
+func (m *Machine) end(e vmmctl.Exit) {
+	m.endOnce.Do(func() {
+		m.ending.Store(true)
+		for _, v := range m.vcpus {
+			v.interrupt()
+		}
+		m.exiting.Go(func() {
+			m.mu.Lock()
+			m.state = vmmctl.StateExited
+			m.mu.Unlock()
+			if m.onExit != nil {
+				m.onExit(e)
+			}
+		})
+	})
+}
+
+// Close ends the guest, waits for every thread and frees everything; once is
+// enough. It must not be called from OnExit.
+func (m *Machine) Close() error {
+	m.closeOnce.Do(func() { m.closeErr = m.close() })
+	return m.closeErr
+}
+
+func (m *Machine) close() error {
+	m.mu.Lock()
+	m.state = vmmctl.StateExited
+	m.parkLocked()
+	m.mu.Unlock()
+	m.exiting.Wait()
+	if m.stopVsock != nil {
+		m.stopVsock()
+	}
+	m.serving.Wait()
+	for i, s := range m.slots {
+		if s.transport != nil {
+			s.transport.Close() // and its kick
+		} else {
+			s.kick.Close()
+		}
+		m.slots[i].transport = nil
+	}
+	for _, v := range m.vcpus {
+		v.close()
+	}
+	for _, fd := range m.fds {
+		unix.Close(fd)
+	}
+	m.vm.Close()
+	for _, f := range m.disks {
+		f.Close()
+	}
+	m.console.Close()
+	return m.mem.Close()
+}
+
+// MSRs set at boot (Intel SDM volume 4).
+const (
+	msrMiscEnable  = 0x1a0
+	msrMTRRDefType = 0x2ff
+	fastStrings    = 1
+	mtrrWriteBack  = 1<<11 | 6 // enabled, default type write-back
+)
+
+// setUpVCPU prepares a vCPU for its first entry. The others than the first wait
+// for the start-up interrupt in the state that KVM gave them.
+func setUpVCPU(c *kvm.VCPU, s boot.Start) error {
+	if _, err := c.SetMSRs([]kvm.MSR{{Index: msrMTRRDefType, Value: mtrrWriteBack}, {Index: msrMiscEnable, Value: fastStrings}}); err != nil {
+		return err
+	}
+	if c.ID() != 0 {
+		return nil
+	}
+	if err := c.SetRegs(&kvm.Regs{RIP: s.RIP, RSP: s.RSP, RBP: s.RSP, RSI: s.RSI, RFLAGS: 2}); err != nil {
+		return err
+	}
+	sr, err := c.SRegs()
+	if err != nil {
+		return err
+	}
+	longMode(&sr, s)
+	return c.SetSRegs(&sr)
+}
+
+// CR0 bits beside PE and PG: MP, ET, NE, WP, as Linux itself sets them.
+const cr0Base = 1<<1 | 1<<4 | 1<<5 | 1<<16
+
+func longMode(sr *kvm.SRegs, s boot.Start) {
+	flat := kvm.Segment{Limit: 0xffffffff, Present: 1, S: 1, G: 1}
+	code, data, task := flat, flat, kvm.Segment{Limit: 0xffffffff, Present: 1, G: 1, Type: 0xb, Selector: s.TR}
+	code.Selector, code.Type, code.L = s.CS, 0xb, 1
+	data.Selector, data.Type, data.DB = s.DS, 0x3, 1
+	sr.CS, sr.TR = code, task
+	sr.DS, sr.ES, sr.FS, sr.GS, sr.SS = data, data, data, data, data
+	sr.GDT = kvm.DTable{Base: s.GDTBase, Limit: s.GDTLimit}
+	sr.IDT = kvm.DTable{}
+	sr.CR0 = boot.CR0PE | boot.CR0PG | cr0Base
+	sr.CR3, sr.CR4 = s.CR3, boot.CR4PAE
+	sr.EFER |= boot.EFERLME | boot.EFERLMA
+}

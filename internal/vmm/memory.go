@@ -1,0 +1,53 @@
+package vmm
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+
+	"github.com/forkd/forkd/internal/guestmem"
+	"github.com/forkd/forkd/internal/vmmctl"
+)
+
+// zeroPage is compared with, never written.
+var zeroPage [guestmem.PageSize]byte
+
+// SaveMemory writes the memory of a paused machine to f in linear order, leaving
+// holes for zero pages, and returns the bytes written. f becomes as large as the memory.
+func (m *Machine) SaveMemory(f *os.File) (written int64, err error) {
+	if err := m.lockIn(vmmctl.StatePaused); err != nil {
+		return 0, err
+	}
+	defer m.mu.Unlock()
+	if err := f.Truncate(m.mem.Size()); err != nil {
+		return 0, fmt.Errorf("size memory file: %w", err)
+	}
+	err = m.mem.Touched(func(offset, length int64) error {
+		n, err := writeRuns(f, m.mem.Linear()[offset:offset+length], offset)
+		written += n
+		return err
+	})
+	return written, err
+}
+
+// writeRuns writes the runs of non-zero pages of b, which belongs at offset.
+func writeRuns(f *os.File, b []byte, offset int64) (written int64, err error) {
+	const page = guestmem.PageSize
+	const maxRun = 1 << 20 // one write; keeps the kernel's work in pieces
+	for at := 0; at < len(b); {
+		if bytes.Equal(b[at:at+page], zeroPage[:]) {
+			at += page
+			continue
+		}
+		end := at + page
+		for end < len(b) && end-at < maxRun && !bytes.Equal(b[end:end+page], zeroPage[:]) {
+			end += page
+		}
+		if _, err := f.WriteAt(b[at:end], offset+int64(at)); err != nil {
+			return written, fmt.Errorf("write memory at %d: %w", offset+int64(at), err)
+		}
+		written += int64(end - at)
+		at = end
+	}
+	return written, nil
+}

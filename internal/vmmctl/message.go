@@ -1,0 +1,145 @@
+package vmmctl
+
+import (
+	"encoding/json"
+	"errors"
+
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// MaxMessage bounds one control message in bytes, MaxFiles the descriptors in it.
+const (
+	MaxMessage = 64 << 10
+	MaxFiles   = 64
+)
+
+// maxAnswer bounds what a VMM sends, maxErrorText the error in it (JSON may
+// write a byte as six): the daemon keeps a buffer of that size for each of a
+// thousand VMs.
+const (
+	maxAnswer    = 4 << 10
+	maxErrorText = 600
+)
+
+// Version of the protocol. A daemon adopts only VMMs that speak its own version.
+const Version = 1
+
+// Operations that the daemon asks for.
+const (
+	opBoot     = "boot"
+	opRestore  = "restore"
+	opPause    = "pause"
+	opResume   = "resume"
+	opSave     = "save"
+	opStatus   = "status"
+	opWriteHot = "write-hot"
+	opPopulate = "populate"
+	opStop     = "stop"
+	opDialed   = "dialed" // answer to eventDial
+)
+
+// Events that the VMM sends by itself.
+const (
+	eventReady = "ready" // the VM exists and can take boot or restore
+	eventExit  = "exit"  // the VM has ended; the process follows
+	eventDial  = "dial"  // the guest connects to a host port
+)
+
+// message is what travels, in both directions.
+type message struct {
+	ID    uint64          `json:"id,omitempty"` // of the request, repeated in its answer
+	Op    string          `json:"op,omitempty"`
+	Event string          `json:"event,omitempty"`
+	Error string          `json:"error,omitempty"`
+	Body  json.RawMessage `json:"body,omitempty"`
+}
+
+// Errors of a VMM, as its answer to a request.
+var (
+	// ErrGone: the process has ended or its control socket is closed.
+	ErrGone = errors.New("VMM process is gone")
+	// ErrState: the VM is not in a state that allows the operation.
+	ErrState = errors.New("VM is in the wrong state")
+)
+
+// diskSpec names a disk within a message: its descriptor is the next in order.
+type diskSpec struct {
+	ReadOnly bool `json:"read_only,omitempty"`
+}
+
+type bootBody struct {
+	Cmdline string     `json:"cmdline"`
+	CID     uint32     `json:"cid"`
+	Disks   []diskSpec `json:"disks,omitempty"`
+	GenID   []byte     `json:"gen_id"`
+}
+
+type segmentSpec struct {
+	File       int   `json:"file"` // index among the message's memory descriptors, -1 for zero pages
+	FileOffset int64 `json:"file_offset,omitempty"`
+	Offset     int64 `json:"offset"`
+	Length     int64 `json:"length"`
+}
+
+type restoreBody struct {
+	CID         uint32        `json:"cid"`
+	GenID       []byte        `json:"gen_id"`
+	Disks       []diskSpec    `json:"disks,omitempty"`
+	MemoryFiles int           `json:"memory_files"`
+	Memory      []segmentSpec `json:"memory"`
+	Paused      bool          `json:"paused,omitempty"`
+	Watch       bool          `json:"watch,omitempty"`
+}
+
+type dialBody struct {
+	Port uint32 `json:"port"`
+	OK   bool   `json:"ok,omitempty"`
+}
+
+// RestoreResult tells where the time of a restore went.
+type RestoreResult struct {
+	MapNanos    int64 `json:"map_ns"`    // mapping the layers
+	StateNanos  int64 `json:"state_ns"`  // loading CPU and device state
+	ResumeNanos int64 `json:"resume_ns"` // until every vCPU thread had entered the guest
+}
+
+// SaveResult tells what a save wrote.
+type SaveResult struct {
+	MemoryBytes int64 `json:"memory_bytes"` // pages that are not zero
+	StateBytes  int64 `json:"state_bytes"`
+}
+
+// State of the VM in a VMM process.
+type State string
+
+const (
+	StateShell   State = "shell"   // created, neither booted nor restored
+	StateRunning State = "running" // its vCPUs run
+	StatePaused  State = "paused"
+	StateExited  State = "exited"
+)
+
+// Status is a VMM's account of itself.
+type Status struct {
+	Version int          `json:"version"`
+	State   State        `json:"state"`
+	Shape   vmspec.Shape `json:"shape"`
+	CID     uint32       `json:"cid,omitempty"`
+}
+
+// ExitKind says how a VM ended.
+type ExitKind string
+
+const (
+	ExitPowerOff ExitKind = "poweroff" // the guest switched itself off
+	ExitReset    ExitKind = "reset"    // the guest rebooted or panicked (panic=-1)
+	ExitStopped  ExitKind = "stopped"  // asked for by the daemon
+	ExitFault    ExitKind = "fault"    // triple fault or a KVM error
+	ExitKilled   ExitKind = "killed"   // the VMM process was killed or crashed
+)
+
+// Exit is how and why a VM ended.
+type Exit struct {
+	Kind   ExitKind `json:"kind"`
+	Reason string   `json:"reason"`
+}

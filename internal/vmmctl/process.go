@@ -1,0 +1,321 @@
+package vmmctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of the files in a VM's run directory.
+const (
+	ControlSocket = "control.sock" // SEQPACKET, this package's protocol
+	VsockSocket   = "vsock.sock"   // stream: "CONNECT <port>\n", answered by "OK <n>\n"
+	ConsoleLog    = "console.log"  // the serial console, bounded
+)
+
+// Disk is a block device's backing, already open.
+type Disk struct {
+	File     *os.File
+	ReadOnly bool
+}
+
+// BootConfig is what a VM boots.
+type BootConfig struct {
+	Kernel  *os.File // ELF vmlinux
+	Initrd  *os.File // may be nil
+	Cmdline string
+	Disks   []Disk // as many as the shape says
+	CID     uint32 // vsock context id, 3 or more
+	GenID   [16]byte
+}
+
+// Segment is a run of guest memory in linear order and where its content is.
+type Segment struct {
+	File       *os.File // nil: zero pages
+	FileOffset int64    // all in bytes, multiples of the page size
+	Offset     int64
+	Length     int64
+}
+
+// RestoreConfig is what a VM is restored from.
+type RestoreConfig struct {
+	Memory []Segment // later segments map over earlier ones
+	State  *os.File
+	Disks  []Disk
+	CID    uint32
+	GenID  [16]byte // new VM generation ID
+	Paused bool     // do not start the vCPUs yet
+	Watch  bool     // so that WriteHot is exact; costs the guest some time
+}
+
+// HostDialer opens the host end of a connection that the guest makes to a host
+// port. The file is closed by the caller. An error refuses the connection.
+type HostDialer func(port uint32) (*os.File, error)
+
+// Process is a VMM process, spawned or adopted. Its methods are safe for
+// concurrent use. Done is closed when it has ended and is reaped.
+type Process struct {
+	dir       string
+	pid       int
+	startTime uint64
+	conn      *conn
+	dial      HostDialer
+
+	done    chan struct{}
+	drained chan struct{} // closed when nothing more can be read from the control socket
+
+	mu      sync.Mutex // guards what follows
+	nextID  uint64
+	pending map[uint64]chan message
+	gone    bool // the control socket is closed
+	exit    *Exit
+}
+
+// PID is the process's id on this host.
+func (p *Process) PID() int { return p.pid }
+
+// Dir is the VM's run directory. The caller removes it after Done.
+func (p *Process) Dir() string { return p.dir }
+
+// VsockPath is the Unix socket through which guest ports are reached.
+func (p *Process) VsockPath() string { return filepath.Join(p.dir, VsockSocket) }
+
+// Done is closed after the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Exit says how the VM ended. Valid after Done.
+func (p *Process) Exit() Exit {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.exit == nil {
+		return Exit{Kind: ExitKilled, Reason: "the VMM process ended without a word"}
+	}
+	return *p.exit
+}
+
+// Kill ends the process at once; the kernel frees the VM. Wait for Done.
+func (p *Process) Kill() error {
+	select {
+	case <-p.done:
+		return nil
+	default:
+		err := unix.Kill(p.pid, unix.SIGKILL)
+		if errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+		return err
+	}
+}
+
+// Release closes the control connection without touching a running VM, so that
+// another daemon can adopt it. A shell ends when its connection is closed.
+func (p *Process) Release() { p.conn.c.Close() }
+
+// Boot starts a kernel. It returns once the vCPUs run; the guest's readiness is the caller's to await.
+func (p *Process) Boot(ctx context.Context, c BootConfig) error {
+	files := []*os.File{c.Kernel}
+	if c.Initrd != nil {
+		files = append(files, c.Initrd)
+	}
+	body := bootBody{Cmdline: c.Cmdline, CID: c.CID, GenID: c.GenID[:]}
+	body.Disks, files = addDisks(c.Disks, files)
+	return p.call(ctx, opBoot, body, nil, files...)
+}
+
+// Restore loads a snapshot into a shell and, unless Paused, runs it.
+func (p *Process) Restore(ctx context.Context, c RestoreConfig) (RestoreResult, error) {
+	body := restoreBody{CID: c.CID, GenID: c.GenID[:], Paused: c.Paused, Watch: c.Watch}
+	files := []*os.File{c.State}
+	index := map[*os.File]int{}
+	for _, s := range c.Memory {
+		spec := segmentSpec{File: -1, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length}
+		if s.File != nil {
+			i, ok := index[s.File]
+			if !ok {
+				i = len(index)
+				index[s.File] = i
+				files = append(files, s.File)
+			}
+			spec.File = i
+		}
+		body.Memory = append(body.Memory, spec)
+	}
+	body.MemoryFiles = len(index)
+	body.Disks, files = addDisks(c.Disks, files)
+	var r RestoreResult
+	return r, p.call(ctx, opRestore, body, &r, files...)
+}
+
+func addDisks(disks []Disk, files []*os.File) ([]diskSpec, []*os.File) {
+	var specs []diskSpec
+	for _, d := range disks {
+		specs = append(specs, diskSpec{ReadOnly: d.ReadOnly})
+		files = append(files, d.File)
+	}
+	return specs, files
+}
+
+// Pause stops the vCPUs and quiesces the devices.
+func (p *Process) Pause(ctx context.Context) error { return p.call(ctx, opPause, nil, nil) }
+
+// Resume lets a paused VM run on.
+func (p *Process) Resume(ctx context.Context) error { return p.call(ctx, opResume, nil, nil) }
+
+// Save writes a paused VM's memory (sparse, linear) and state. The caller makes the files durable.
+func (p *Process) Save(ctx context.Context, memory, state *os.File) (SaveResult, error) {
+	var r SaveResult
+	return r, p.call(ctx, opSave, nil, &r, memory, state)
+}
+
+// Status asks the VMM for its account of itself.
+func (p *Process) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, p.call(ctx, opStatus, nil, &s)
+}
+
+// Stop ends the VM in an orderly way: its console is flushed, then the process exits.
+func (p *Process) Stop(ctx context.Context) error { return p.call(ctx, opStop, nil, nil) }
+
+func (p *Process) call(ctx context.Context, op string, body, result any, files ...*os.File) error {
+	m := message{Op: op}
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			return fmt.Errorf("encode %s: %w", op, err)
+		}
+		m.Body = b
+	}
+	answer := make(chan message, 1)
+	p.mu.Lock()
+	if p.gone {
+		p.mu.Unlock()
+		return fmt.Errorf("%s VM: %w", op, ErrGone)
+	}
+	p.nextID++
+	m.ID = p.nextID
+	p.pending[m.ID] = answer
+	p.mu.Unlock()
+	if err := p.conn.send(m, files...); err != nil {
+		p.forget(m.ID)
+		if errors.Is(err, errLimit) {
+			return fmt.Errorf("%s VM: %w", op, err)
+		}
+		return fmt.Errorf("%s VM: %w (%w)", op, ErrGone, err)
+	}
+	select {
+	case a, ok := <-answer:
+		switch {
+		case !ok:
+			return fmt.Errorf("%s VM: %w", op, ErrGone)
+		case a.Error != "":
+			return fmt.Errorf("%s VM: %s", op, a.Error)
+		case result != nil:
+			return json.Unmarshal(a.Body, result)
+		}
+		return nil
+	case <-ctx.Done():
+		p.forget(m.ID)
+		return fmt.Errorf("%s VM: %w", op, context.Cause(ctx))
+	}
+}
+
+func (p *Process) forget(id uint64) {
+	p.mu.Lock()
+	delete(p.pending, id)
+	p.mu.Unlock()
+}
+
+// readLoop delivers answers and events until the socket closes.
+func (p *Process) readLoop(ready chan<- error) {
+	defer close(p.drained)
+	buf := make([]byte, maxAnswer)
+	for {
+		m, files, err := p.conn.receive(buf)
+		if err != nil {
+			break
+		}
+		closeAll(files) // the VMM sends none
+		switch m.Event {
+		case "":
+			p.deliver(m)
+		case eventReady:
+			if ready != nil {
+				ready <- nil
+				ready = nil
+			}
+		case eventExit:
+			var e Exit
+			if json.Unmarshal(m.Body, &e) == nil {
+				p.setExit(e)
+			}
+		case eventDial:
+			p.answerDial(m)
+		}
+	}
+	if ready != nil {
+		ready <- ErrGone
+	}
+	p.conn.c.Close()
+	p.mu.Lock()
+	p.gone = true
+	for id, ch := range p.pending {
+		close(ch)
+		delete(p.pending, id)
+	}
+	p.mu.Unlock()
+}
+
+func (p *Process) deliver(m message) {
+	p.mu.Lock()
+	ch := p.pending[m.ID]
+	delete(p.pending, m.ID)
+	p.mu.Unlock()
+	if ch != nil {
+		ch <- m
+	}
+}
+
+// setExit keeps the first word: the VMM's own over what the kernel says later.
+func (p *Process) setExit(e Exit) {
+	p.mu.Lock()
+	if p.exit == nil {
+		p.exit = &e
+	}
+	p.mu.Unlock()
+}
+
+func (p *Process) answerDial(m message) {
+	var d dialBody
+	if json.Unmarshal(m.Body, &d) != nil {
+		return
+	}
+	answer := message{ID: m.ID, Op: opDialed}
+	if p.dial == nil {
+		p.conn.send(answer)
+		return
+	}
+	f, err := p.dial(d.Port)
+	if err != nil {
+		answer.Error = err.Error()
+		p.conn.send(answer)
+		return
+	}
+	p.conn.send(answer, f)
+	f.Close()
+}
+
+func connect(dir string) (*conn, error) {
+	addr := &net.UnixAddr{Name: filepath.Join(dir, ControlSocket), Net: "unixpacket"}
+	c, err := net.DialUnix("unixpacket", nil, addr)
+	if err != nil {
+		return nil, fmt.Errorf("connect to VMM in %s: %w", dir, err)
+	}
+	return &conn{c: c}, nil
+}

@@ -1,0 +1,50 @@
+// Package vmspec is the blueprint of a virtual machine: plain, validated data
+// that means the same on every host. It holds no file descriptor and opens
+// nothing; package vmm turns a blueprint into a live machine. Everything that
+// decides whether a waiting shell can take a snapshot (memory size, number of
+// vCPUs, number of disks) is in Shape; the trap is to add a field to Machine
+// that a shell needs earlier than a snapshot is known.
+package vmspec
+
+import "fmt"
+
+// Limits of a machine. The upper memory limit keeps guest-physical addresses
+// within 40 bits, which every KVM host supports.
+const (
+	MinMemoryMiB = 64
+	MaxMemoryMiB = 512 << 10
+	MaxVCPUs     = 8
+	MaxDisks     = 4
+)
+
+// Shape is what must be equal between a shell and the snapshot it restores.
+// It is comparable, so that it can be the key of a pool.
+type Shape struct {
+	// MemoryMiB is the guest's memory, in MiB.
+	MemoryMiB int `json:"memory_mib"`
+	// VCPUs is the number of virtual CPUs, 1 to MaxVCPUs.
+	VCPUs int `json:"vcpus"`
+	// Disks is the number of virtio-blk devices, 0 to MaxDisks.
+	Disks int `json:"disks"`
+}
+
+// Validate reports the first field that is out of range.
+func (s Shape) Validate() error {
+	switch {
+	case s.MemoryMiB < MinMemoryMiB || s.MemoryMiB > MaxMemoryMiB:
+		return fmt.Errorf("memory_mib is %d, want %d to %d", s.MemoryMiB, MinMemoryMiB, MaxMemoryMiB)
+	case s.VCPUs < 1 || s.VCPUs > MaxVCPUs:
+		return fmt.Errorf("vcpus is %d, want 1 to %d", s.VCPUs, MaxVCPUs)
+	case s.Disks < 0 || s.Disks > MaxDisks:
+		return fmt.Errorf("disks is %d, want 0 to %d", s.Disks, MaxDisks)
+	}
+	return nil
+}
+
+// KernelArgs is the command line that every guest kernel gets, whatever the
+// image adds. There is no PCI, no PIT and no PIC to look for; reset goes through
+// ACPI, so that a reboot is told from a triple fault.
+const KernelArgs = "console=ttyS0 quiet panic=-1 reboot=a pci=off clocksource=kvm-clock tsc=reliable random.trust_cpu=on 8250.nr_uarts=1"
+
+// MemoryBytes is the guest's memory in bytes.
+func (s Shape) MemoryBytes() int64 { return int64(s.MemoryMiB) << 20 }

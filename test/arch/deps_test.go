@@ -1,0 +1,141 @@
+package arch
+
+import (
+	"encoding/json"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/forkd/forkd/"
+
+// pkg is what `go list` tells about a package.
+type pkg struct {
+	ImportPath, Dir string
+	Imports, Deps   []string
+	GoFiles         []string
+}
+
+func (p pkg) name() string { return short(p.ImportPath) }
+
+// short is a package's path within the module. The standard library has an
+// "internal" of its own.
+func short(path string) string {
+	if strings.HasPrefix(path, "internal/") {
+		return "std/" + path
+	}
+	return strings.TrimPrefix(path, module)
+}
+
+// packages lists the module's packages, without their tests.
+func packages(t *testing.T) []pkg {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Dir,Imports,Deps,GoFiles", module+"...")
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var all []pkg
+	for dec := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		if err := dec.Decode(&p); err == io.EOF {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(p.GoFiles) > 0 {
+			all = append(all, p)
+		}
+	}
+	if len(all) < 10 {
+		t.Fatalf("go list found %d packages only", len(all))
+	}
+	return all
+}
+
+// rule forbids packages to depend on others. A name stands for the package and
+// all below it.
+type rule struct {
+	who    []string
+	not    []string
+	direct bool // only its own imports count, not what they import
+	reason string
+}
+
+var hostSide = []string{
+	"internal/vmm", "internal/vmmctl", "internal/kvm", "internal/guestmem", "internal/boot", "internal/sandbox", "internal/snapshot",
+	"internal/image", "internal/httpapi", "internal/machine", "internal/hostcap", "internal/virtio", "api", "client",
+}
+
+var rules = []rule{
+	{who: []string{"cmd/forkd-agent", "internal/agent"}, not: append([]string{"internal/agentproto/agentclient"}, hostSide...),
+		reason: "the agent runs in every guest: what it links costs memory there, and a guest must not hold the host's code"},
+	{who: []string{"cmd/forkd-vmm", "internal/vmm"}, not: []string{"net/http", "google.golang.org/protobuf", "connectrpc.com/connect", "github.com/spf13/cobra"},
+		reason: "there is one VMM process per sandbox: each library it links is paid for a thousand times"},
+	{who: []string{"internal/vmm", "internal/virtio", "internal/boot", "internal/guestmem", "internal/kvm"},
+		not:    []string{"internal/sandbox", "internal/httpapi", "internal/snapshot", "internal/image", "internal/machine", "internal/agentproto"},
+		reason: "dependencies point downwards: the VMM knows no sandboxes, stores or transports"},
+	{who: []string{"internal/virtio"}, not: []string{"internal/kvm", "internal/vmm"},
+		reason: "memory and interrupts come in as functions, so that devices are tested and fuzzed without a VM"},
+	{who: []string{"internal/kvm", "internal/vmspec", "internal/undo", "internal/guestmem"}, not: []string{"internal/vmm", "internal/virtio", "internal/boot", "internal/vmmctl"},
+		reason: "they are the ground the VMM stands on"},
+	{who: []string{"internal/sandbox"}, not: []string{"internal/httpapi", "api", "client", "github.com/danielgtaylor/huma", "github.com/spf13/cobra"},
+		reason: "the domain names no transport; httpapi puts HTTP over it"},
+	{who: []string{"internal/sandbox", "internal/httpapi", "internal/image", "internal/snapshot", "internal/machine/bench", "api", "client"}, not: []string{"internal/kvm"}, direct: true,
+		reason: "KVM is reached through the VMM; only hostcap, which measures it, and the appliance's init, which holds it, open it themselves"},
+	{who: []string{"internal/httpapi"}, not: []string{"internal/vmm", "internal/virtio", "internal/machine", "client", "github.com/spf13/cobra"},
+		reason: "the API speaks to the domain, not to what lies below it"},
+	{who: []string{"api"}, not: append([]string{"internal"}, "github.com", "google.golang.org", "golang.org/x", "connectrpc.com"),
+		reason: "the wire types are the contract: anybody may import them at no cost"},
+	{who: []string{"client"}, not: []string{"internal/sandbox", "internal/httpapi", "internal/vmm", "internal/image", "internal/snapshot", "internal/machine"},
+		reason: "a client knows the contract, not the server"},
+	{who: []string{"internal/machine/guest"}, not: []string{"internal/hostcap", "internal/kernelpkg", "internal/debtool"},
+		reason: "the appliance's init runs in the appliance, where there is neither QEMU nor apt"},
+	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/kvmtest"},
+		reason: "test code does not go into programs"},
+}
+
+// testHelpers are packages for tests only; the last rule is not about them.
+var testHelpers = []string{"internal/kvmtest", "internal/virtio/virtiotest", "internal/httpapi/fakeengine"}
+
+func TestDependencies(t *testing.T) {
+	all := packages(t)
+	for _, r := range rules {
+		for _, p := range all {
+			if !isOneOf(p.name(), r.who) || isOneOf(p.name(), testHelpers) {
+				continue
+			}
+			deps := p.Deps
+			if r.direct {
+				deps = p.Imports
+			}
+			for _, d := range deps {
+				if isOneOf(short(d), r.not) {
+					t.Errorf("%s depends on %s, but %s", p.name(), d, r.reason)
+				}
+			}
+		}
+	}
+}
+
+// Every rule must speak of something, or a renamed package slips out of it.
+func TestRulesNameExistingPackages(t *testing.T) {
+	all := packages(t)
+	for _, r := range rules {
+		for _, who := range append(slices.Clone(r.who), r.not...) {
+			external := strings.Contains(who, ".") || !strings.Contains(who, "/") && !slices.Contains([]string{"api", "client", "internal", "cmd"}, who) || who == "net/http"
+			if !external && !slices.ContainsFunc(all, func(p pkg) bool { return isOneOf(p.name(), []string{who}) }) {
+				t.Errorf("the rule %q names %s, which is not there", r.reason, who)
+			}
+		}
+	}
+}
+
+// isOneOf reports whether name is one of the packages or below one of them.
+func isOneOf(name string, list []string) bool {
+	return slices.ContainsFunc(list, func(l string) bool {
+		return name == l || strings.HasPrefix(name, l+"/")
+	})
+}

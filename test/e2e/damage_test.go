@@ -1,0 +1,338 @@
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// damaged makes a copy of a snapshot under a tag and lets spoil loose on its folder.
+// Afterwards it is deleted, as a user would.
+func (d *daemon) damaged(from, tag string, spoil func(dir string)) {
+	d.t.Helper()
+	t := d.t
+	dir := d.copySnapshot(from, tag)
+	spoil(dir)
+	t.Cleanup(func() {
+		if err := d.c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
+			t.Errorf("delete it: %v", err)
+		}
+		os.RemoveAll(dir)
+	})
+}
+
+// sealed waits until a snapshot's digests are there.
+func (d *daemon) sealed(tag string) {
+	d.t.Helper()
+	eventually(d.t, "digests of "+tag, func() bool {
+		_, err := os.Stat(filepath.Join(d.store(), tag, snapshot.DigestFile))
+		return err == nil
+	})
+}
+
+// copySnapshot copies what tests change and links the rest.
+func (d *daemon) copySnapshot(from, tag string) string {
+	d.t.Helper()
+	source, dir := filepath.Join(d.store(), from), filepath.Join(d.store(), tag)
+	if err := cloneSnapshot(source, dir, tag); err != nil {
+		d.t.Fatal(err)
+	}
+	return dir
+}
+
+func cloneSnapshot(source, dir, tag string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	for _, name := range names(source) {
+		from, to := filepath.Join(source, name), filepath.Join(dir, name)
+		if name == snapshot.MemoryFile || name == snapshot.DiskFile(0) {
+			if err := link(from, to); err != nil {
+				return err
+			}
+			continue
+		}
+		b, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(to, b, 0o600); err != nil {
+			return err
+		}
+	}
+	return editManifest(dir, func(m map[string]any) { m["tag"] = tag })
+}
+
+// editManifest changes a manifest without looking at what is right.
+func editManifest(dir string, change func(m map[string]any)) error {
+	path := filepath.Join(dir, snapshot.ManifestFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	var m map[string]any
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.UseNumber()
+	if err := dec.Decode(&m); err != nil {
+		return err
+	}
+	change(m)
+	if b, err = json.Marshal(m); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
+}
+
+// flip changes one bit of a file.
+func flip(t *testing.T, path string, offset int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, offset); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 0x10
+	if _, err := f.WriteAt(b, offset); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// refused checks what a fork of a damaged snapshot says, in the API and the CLI.
+func (d *daemon) refused(tag string, words ...string) {
+	d.t.Helper()
+	n := 2
+	_, err := d.c.Fork(d.t.Context(), api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
+	wantError(d.t, err, api.CodeNotRestorable, append(words, "snapshot "+tag, "forkd snapshot create")...)
+	if code, _, errs := d.cli("fork", tag); code != 5 || !strings.Contains(errs, words[0]) {
+		d.t.Errorf("the CLI's exit code is %d, want 5: %s", code, errs)
+	}
+}
+
+func TestAFlippedByteInTheState(t *testing.T) {
+	d := shared(t)
+	small := d.small()
+	d.sealed(small)
+	d.unchanged()
+	d.damaged(small, "flipped-state", func(dir string) { flip(t, filepath.Join(dir, snapshot.StateFile), 5000) })
+	d.refused("flipped-state", "file vmstate", "changed since it was written")
+	code, out, errs := d.cli("snapshot", "verify", "flipped-state")
+	if code != 5 || !strings.Contains(out, "vmstate") || !strings.Contains(errs, "is damaged in 1 place") {
+		t.Errorf("verify: exit code %d: %s %s", code, out, errs)
+	}
+}
+
+func TestAFlippedByteInTheMemory(t *testing.T) {
+	d := shared(t)
+	small := d.small()
+	d.sealed(small)
+	d.unchanged()
+	var at int64
+	d.damaged(small, "flipped-memory", func(dir string) { at = spoilMemory(t, filepath.Join(dir, snapshot.MemoryFile)) })
+	r, err := d.c.VerifySnapshot(t.Context(), "flipped-memory")
+	if err != nil || r.OK || len(r.Damaged) != 1 {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	if g := r.Damaged[0]; g.File != snapshot.MemoryFile || at < g.Offset || at >= g.Offset+g.Length || !strings.Contains(g.Detail, "changed since it was written") {
+		t.Errorf("got %+v for a flip at %d", g, at)
+	}
+	if code, out, errs := d.cli("snapshot", "verify", "flipped-memory"); code != 5 || !strings.Contains(out, "memory: bytes") || !strings.Contains(errs, "make it again") {
+		t.Errorf("exit code %d: %s %s", code, out, errs)
+	}
+	if r, err := d.c.VerifySnapshot(t.Context(), small); err != nil || !r.OK {
+		t.Errorf("the original: %+v, %v", r, err)
+	}
+}
+
+// spoilMemory replaces a linked file by a copy with one bit flipped, and says where.
+func spoilMemory(t *testing.T, path string) int64 {
+	t.Helper()
+	if err := copySparse(path, path+".new"); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(path + ".new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	const above = 4 << 20
+	at, err := unix.Seek(int(f.Fd()), above, unix.SEEK_DATA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flip(t, path+".new", at+100)
+	if err := os.Rename(path+".new", path); err != nil {
+		t.Fatal(err)
+	}
+	return at + 100
+}
+
+// copySparse copies a file's data and leaves its holes.
+func copySparse(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	for at := int64(0); at < st.Size(); {
+		data, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) { // a hole up to the end
+			break
+		}
+		if err != nil {
+			return err
+		}
+		if at, err = unix.Seek(int(in.Fd()), data, unix.SEEK_HOLE); err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.NewOffsetWriter(out, data), io.NewSectionReader(in, data, at-data)); err != nil {
+			return err
+		}
+	}
+	return out.Truncate(st.Size())
+}
+
+func TestAFileOfTheSnapshotIsMissing(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	for _, name := range []string{snapshot.MemoryFile, snapshot.StateFile, snapshot.DiskFile(0), snapshot.ManifestFile} {
+		d.sub(name, func(t *testing.T) {
+			d.damaged(parentTag, "lacks", func(dir string) {
+				if err := os.Remove(filepath.Join(dir, name)); err != nil {
+					t.Fatal(err)
+				}
+			})
+			d.refused("lacks", "file "+name+" is missing")
+			info, err := d.c.Snapshot(t.Context(), "lacks")
+			if err != nil || info.Status != api.SnapshotFailed || info.Bootable || info.Warning == nil || !strings.Contains(*info.Warning, name+" is missing") {
+				t.Errorf("got %+v, %v", info, err)
+			}
+		})
+	}
+}
+
+func TestAFileOfTheSnapshotIsShort(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	d.damaged(parentTag, "short", func(dir string) {
+		if err := os.Truncate(filepath.Join(dir, snapshot.StateFile), 1000); err != nil {
+			t.Fatal(err)
+		}
+	})
+	d.refused("short", "file vmstate has 1000 bytes, want")
+}
+
+func TestAnotherFormat(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	d.sub("of the manifest", func(t *testing.T) {
+		d.damaged(parentTag, "newer", func(dir string) {
+			if err := editManifest(dir, func(m map[string]any) { m["format"] = 99 }); err != nil {
+				t.Fatal(err)
+			}
+		})
+		d.refused("newer", "manifest.json has format 99, this forkd reads format 1", "use the forkd that wrote it")
+	})
+	d.sub("of the VM's state", func(t *testing.T) {
+		d.damaged(parentTag, "newer", func(dir string) {
+			editState(t, dir, func(b []byte) { binary.LittleEndian.PutUint32(b[8:], 7) })
+		})
+		d.refused("newer", "format version 7, this version reads 1")
+	})
+}
+
+func TestACPUFeatureThatThisHostLacks(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	d.damaged(parentTag, "other-cpu", func(dir string) { editState(t, dir, needBothMakers) })
+	d.refused("other-cpu", "this host's CPU lacks features that the snapshot needs: ")
+	n := 1
+	_, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: "other-cpu", N: &n})
+	if err == nil || !strings.Contains(err.Error(), "amx_tile") && !strings.Contains(err.Error(), "fma4") {
+		t.Errorf("the features are not named: %v", err)
+	}
+}
+
+// editState changes a VM's state and makes all checksums right again.
+func editState(t *testing.T, dir string, change func(b []byte)) {
+	t.Helper()
+	path := filepath.Join(dir, snapshot.StateFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(b)
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := editManifest(dir, func(m map[string]any) { m["state"].(map[string]any)["sha256"] = sum(b) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// needBothMakers sets features in the CPUID table (docs/formats/vmstate.md) that no
+// CPU has together: Intel's AMX and AMD's FMA4.
+func needBothMakers(b []byte) {
+	const header, entry, leaf = 16, 32, 28
+	for at := header; at+entry <= len(b); {
+		size := int(binary.LittleEndian.Uint32(b[at+20:]))
+		data := b[at+entry : at+entry+size]
+		if name, _, _ := strings.Cut(string(b[at:at+16]), "\x00"); name == "cpuid" {
+			for e := data; len(e) >= leaf; e = e[leaf:] {
+				// Function, index, flags, EAX, EBX, ECX, EDX.
+				switch function, index := binary.LittleEndian.Uint32(e), binary.LittleEndian.Uint32(e[4:]); {
+				case function == 7 && index == 0:
+					e[24+3] |= 1 // EDX bit 24, amx_tile
+				case function == 0x80000001:
+					e[20+2] |= 1 // ECX bit 16, fma4
+				}
+			}
+			table := crc32.MakeTable(crc32.Castagnoli)
+			binary.LittleEndian.PutUint32(b[at+24:], crc32.Update(crc32.Checksum(b[at:at+24], table), table, data))
+		}
+		at += entry + size
+	}
+}
+
+// A snapshot in use whose files are deleted from under it: who runs, runs on.
+func TestDeletedByForceWhileInUse(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	d.damaged(parentTag, "doomed", func(string) {})
+	n := 2
+	boxes := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "doomed", N: &n}).OK()
+	if err := d.c.DeleteSnapshot(t.Context(), "doomed", client.DeleteOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	d.alive(boxes...)
+	if err := syscall.Access(filepath.Join(d.store(), "doomed"), 0); !errors.Is(err, syscall.ENOENT) {
+		t.Errorf("its files are there: %v", err)
+	}
+}

@@ -1,0 +1,249 @@
+package e2e
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// patience is for what must happen at some time: slow machines are not wrong.
+const patience = time.Minute
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("no %s within %s", what, patience)
+		}
+	}
+}
+
+// link makes to the same file as from, or a copy on another file system.
+func link(from, to string) error {
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	st, err := in.Stat()
+	if err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, st.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// fork makes n children of the parent, which end with the test.
+func (d *daemon) fork(n int) []api.SandboxInfo {
+	d.t.Helper()
+	res := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
+	for _, sb := range res.Failed() {
+		d.t.Fatalf("child %d: %s", sb.Index, sb.Error)
+	}
+	return res.Sandboxes
+}
+
+// forkSome makes children, which end with the test; some may fail.
+func (d *daemon) forkSome(req api.CreateSandboxesRequest) client.ForkResult {
+	d.t.Helper()
+	res, err := d.c.Fork(d.t.Context(), req)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() {
+		for _, sb := range res.OK() {
+			if err := d.c.Kill(context.Background(), sb.ID); err != nil && !client.IsNotFound(err) {
+				d.t.Error(err)
+			}
+		}
+	})
+	return res
+}
+
+// box is one sandbox for tests that change nothing which another would notice.
+func (d *daemon) box() string {
+	d.t.Helper()
+	theWorld.boxOnce.Do(func() {
+		n := 1
+		res, err := d.c.Fork(d.t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
+		if err != nil {
+			d.t.Fatal(err)
+		}
+		theWorld.boxID = res.Sandboxes[0].ID
+	})
+	if theWorld.boxID == "" {
+		d.t.Fatal("there is no sandbox: the first fork failed")
+	}
+	return theWorld.boxID
+}
+
+// small is a snapshot of a guest with busybox, where Python and its size would only
+// cost time. `forkd run` makes it.
+func (d *daemon) small() string {
+	d.t.Helper()
+	theWorld.smallOnce.Do(func() {
+		code, out, errs := d.cli("run", "box", "--", "sh", "-c", "echo first; exit 5")
+		if code != 5 || out != "first\n" || !strings.Contains(errs, "boot") {
+			d.t.Errorf("forkd run: exit code %d, stdout %q, stderr %q", code, out, errs)
+		}
+		_, list, _ := d.cli("-q", "snapshot", "ls")
+		theWorld.smallTag = regexp.MustCompile(`(?m)^run-box-[0-9a-f]{8}$`).FindString(list)
+	})
+	if theWorld.smallTag == "" {
+		d.t.Fatal("forkd run made no snapshot")
+	}
+	return theWorld.smallTag
+}
+
+// sh runs a script in a sandbox as root and returns what it printed.
+func (d *daemon) sh(id, script string) string {
+	d.t.Helper()
+	r, err := d.c.Exec(d.t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", script}, User: "root", TimeoutSecs: patience.Seconds()})
+	if err != nil {
+		d.t.Fatalf("%s: %q: %v", id, script, err)
+	}
+	if r.ExitCode != 0 {
+		d.t.Errorf("%s: %q: exit code %d: %s", id, script, r.ExitCode, r.Stderr)
+	}
+	return strings.TrimSpace(r.Stdout)
+}
+
+// eval runs Python in a sandbox and returns the result, or what it printed.
+func (d *daemon) eval(id, code string) string {
+	d.t.Helper()
+	r, err := d.c.Eval(d.t.Context(), id, api.EvalRequest{Code: code})
+	switch {
+	case err != nil:
+		d.t.Fatalf("%s: %q: %v", id, code, err)
+	case r.Error != nil:
+		d.t.Fatalf("%s: %q: %s", id, code, *r.Error)
+	case r.Result == nil:
+		return r.Stdout
+	}
+	return *r.Result
+}
+
+// alive checks that sandboxes answer and do work.
+func (d *daemon) alive(boxes ...api.SandboxInfo) {
+	d.t.Helper()
+	for _, sb := range boxes {
+		if got := d.eval(sb.ID, "int(numpy.arange(4).sum())"); got != "6" {
+			d.t.Errorf("%s computes %q", sb.ID, got)
+		}
+		if info, err := d.c.Sandbox(d.t.Context(), sb.ID); err != nil || info.Status != api.SandboxRunning {
+			d.t.Errorf("%s is %q, %v", sb.ID, info.Status, err)
+		}
+	}
+}
+
+// wantError checks an error's code, status, that text and hint hold certain
+// words, and that there is something to do about it.
+func wantError(t *testing.T, err error, code api.Code, words ...string) {
+	t.Helper()
+	var e *client.Error
+	if !errors.As(err, &e) {
+		t.Fatalf("got %v, want an error of code %s", err, code)
+	}
+	t.Logf("%s (%d): %s\n\thint: %s", e.Code, e.Status, e.Message, e.Hint)
+	if e.Code != code || e.Status != code.Status() {
+		t.Errorf("code %s, status %d, want %s, %d", e.Code, e.Status, code, code.Status())
+	}
+	for _, w := range words {
+		if !strings.Contains(e.Message, w) && !strings.Contains(e.Hint, w) {
+			t.Errorf("neither the text nor the hint says %q", w)
+		}
+	}
+	// Of a wrong request the text says what is wanted.
+	if e.Hint == "" && code != api.CodeInvalid {
+		t.Error("there is no hint at what to do")
+	}
+}
+
+// state is what a failed request must not change.
+type state struct {
+	snapshots, files, vms []string
+	sandboxes             []string
+	processes             int
+}
+
+func (d *daemon) state(t *testing.T) state {
+	t.Helper()
+	ctx := context.Background() // it is called when the test's own has ended
+	s := state{files: names(d.store()), vms: d.vmDirs(), processes: len(d.processes())}
+	list, err := d.c.ListSnapshots(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sn := range list {
+		s.snapshots = append(s.snapshots, sn.Tag+" "+string(sn.Status))
+	}
+	boxes, err := d.c.ListSandboxes(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sb := range boxes {
+		s.sandboxes = append(s.sandboxes, sb.ID+" "+string(sb.Status))
+	}
+	slices.Sort(s.sandboxes)
+	return s
+}
+
+// unchanged notes what there is, and has the test's end check, after the
+// children of the test are killed, that nothing more and nothing less is there.
+func (d *daemon) unchanged() {
+	d.t.Helper()
+	t, before := d.t, d.state(d.t)
+	t.Cleanup(func() {
+		var after state
+		// A VMM's end is told before it is reaped.
+		for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+			if after = d.state(t); equal(before, after) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Errorf("before: %+v\nafter:  %+v", before, after)
+				return
+			}
+		}
+	})
+}
+
+// sub is t.Run with the daemon on the subtest's side.
+func (d *daemon) sub(name string, f func(t *testing.T)) {
+	outer := d.t
+	defer func() { d.t = outer }()
+	outer.Run(name, func(t *testing.T) {
+		d.t = t
+		f(t)
+	})
+}
+
+func equal(a, b state) bool {
+	return slices.Equal(a.snapshots, b.snapshots) && slices.Equal(a.files, b.files) && slices.Equal(a.vms, b.vms) &&
+		slices.Equal(a.sandboxes, b.sandboxes) && a.processes == b.processes
+}
+
+var regexpID = regexp.MustCompile(`sb-[0-9a-f]+-[0-9]+`)
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}

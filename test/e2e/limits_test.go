@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+// smallDisk mounts a file system of a few MiB.
+func smallDisk(t *testing.T, dir string, mib int) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", mib)); err != nil {
+		t.Fatalf("mount a small file system (it needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Errorf("something still uses the file system: %v", err)
+		}
+	})
+}
+
+func TestTheDiskIsFull(t *testing.T) {
+	t.Parallel()
+	kvmtest.Require(t)
+	mount := filepath.Join(t.TempDir(), "disk")
+	smallDisk(t, mount, 24)
+	d := secondDaemon(t)
+	d.data = mount
+	if err := linkedImage(t, d.images(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	d.unchanged()
+	d.sub("while saving", func(t *testing.T) {
+		free := freeBytes(t, mount)
+		_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "big", Image: "box"}, nil)
+		wantError(t, err, api.CodeNoSpace, "create snapshot big", "no space left on device", "nothing half-written remains")
+		if now := freeBytes(t, mount); now < free {
+			t.Errorf("%d bytes are free, before it was %d", now, free)
+		}
+		if code, _, errs := d.cli("snapshot", "info", "big"); code != 3 {
+			t.Errorf("the CLI's exit code is %d, want 3: %s", code, errs)
+		}
+	})
+	d.sub("while an image comes", func(t *testing.T) {
+		free := freeBytes(t, mount)
+		img, err := image.OpenDir(pythonDir(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, w := io.Pipe()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			w.CloseWithError(img.Export(t.Context(), w, nil))
+		}()
+		_, err = d.c.ImportImage(t.Context(), "python-numpy", "", r)
+		r.Close()
+		<-done
+		wantError(t, err, api.CodeNoSpace, "python-numpy", "no space left on device", "forkd image rm")
+		if now := freeBytes(t, mount); now < free {
+			t.Errorf("%d bytes are free, before it was %d", now, free)
+		}
+		images, err := d.c.ListImages(t.Context())
+		if err != nil || len(images) != 1 || images[0].Name != "box" {
+			t.Errorf("got %+v, %v", images, err)
+		}
+	})
+}
+
+func freeBytes(t *testing.T, dir string) int64 {
+	t.Helper()
+	var st syscall.Statfs_t
+	if err := syscall.Statfs(dir, &st); err != nil {
+		t.Fatal(err)
+	}
+	return int64(st.Bfree) * st.Bsize
+}
+
+// linkedImage is boxImage with the kernel and the initrd elsewhere.
+func linkedImage(t *testing.T, store, name string) error {
+	aside := t.TempDir()
+	if err := boxImage(t, aside, name, boxFiles{}); err != nil {
+		return err
+	}
+	dir := filepath.Join(store, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, file := range []string{image.KernelFile, image.InitrdFile} {
+		if err := os.Symlink(filepath.Join(aside, name, file), filepath.Join(dir, file)); err != nil {
+			return err
+		}
+	}
+	for _, file := range []string{image.RootFile, image.MetadataFile} {
+		if err := link(filepath.Join(aside, name, file), filepath.Join(dir, file)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pythonDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := pythonImage(t, dir); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, "python-numpy")
+}
+
+// Memory for some of the children: those are made, and the others say why not.
+func TestNotEnoughMemory(t *testing.T) {
+	first := shared(t)
+	d := secondDaemon(t)
+	if err := cloneSnapshot(filepath.Join(first.store(), parentTag), filepath.Join(d.store(), parentTag), parentTag); err != nil {
+		t.Fatal(err)
+	}
+	const room, n = 60, 12 // MiB; one child is reckoned to need 8
+	d.flags = []string{"--memory-reserve", fmt.Sprint(availableMiB(t) - room)}
+	d.start()
+	d.unchanged()
+	count := n
+	res := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &count})
+	if len(res.Sandboxes) != n || len(res.OK()) == 0 || len(res.Failed()) == 0 {
+		t.Errorf("of %d, %d were made and %d failed", n, len(res.OK()), len(res.Failed()))
+	}
+	for _, sb := range res.Failed() {
+		if sb.Code != api.CodeNoMemory || sb.ID != "" || !strings.Contains(sb.Error, "not enough memory: 8 MiB are needed, ") {
+			t.Errorf("got %+v", sb)
+		}
+	}
+	d.alive(res.OK()...)
+	if got := d.runningCount(); got != len(res.OK()) {
+		t.Errorf("%d are listed, %d were made", got, len(res.OK()))
+	}
+	d.sub("for a single one", func(t *testing.T) {
+		d.end(syscall.SIGTERM)
+		d.flags = []string{"--memory-reserve", "1000000"}
+		d.start()
+		_, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &count})
+		wantError(t, err, api.CodeNoMemory, "not enough memory: 8 MiB are needed, 0 MiB are left", "kill sandboxes")
+		if code, _, errs := d.cli("fork", parentTag); code != 9 || !strings.Contains(errs, "not enough memory") {
+			t.Errorf("the CLI's exit code is %d, want 9: %s", code, errs)
+		}
+		d.alive(res.OK()...) // who runs, runs on
+	})
+}
+
+func availableMiB(t *testing.T) (mib int) {
+	t.Helper()
+	b, err := os.ReadFile("/proc/meminfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(b), "MemAvailable:")
+	if _, err := fmt.Sscanf(rest, "%d kB", &mib); err != nil {
+		t.Fatal(err)
+	}
+	return mib >> 10
+}

@@ -1,0 +1,114 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getpid() == 1 {
+		beInit() // the tests' own guests boot this binary
+	}
+	code := m.Run()
+	if err := theWorld.close(); err != nil {
+		fmt.Fprintln(os.Stderr, "e2e: after all tests:", err)
+		code = max(code, 1)
+	}
+	os.Exit(code)
+}
+
+// parentTag is the snapshot that all tests fork from: Python with NumPy.
+const parentTag = "parent"
+
+// parentWarm is what the parent does before it is frozen. The hook lets a fork's
+// request choose children that are to fail, or whose VM is to end.
+const parentWarm = `
+import os, random, socket, ssl, subprocess, tempfile, time, uuid
+colour = "none"
+numpy.random.seed(1); random.seed(1); ssl.RAND_bytes(1)
+subprocess.run(["sudo", "sh", "-c", """mkdir -p /etc/forkd/fork.d && cat > /etc/forkd/fork.d/50-e2e && chmod 755 /etc/forkd/fork.d/50-e2e"""], input=b"""#!/bin/sh
+case " $E2E_FAIL " in *" $FORKD_INDEX "*) echo told to fail; exit 3;; esac
+case " $E2E_DIE " in *" $FORKD_INDEX "*) echo o > /proc/sysrq-trigger; sleep 30;; esac
+""", check=True)
+`
+
+// world is what the tests share.
+type world struct {
+	once   sync.Once
+	err    error
+	dir    string
+	daemon *daemon
+
+	boxOnce sync.Once // of box
+	boxID   string
+
+	smallOnce sync.Once // of small
+	smallTag  string
+}
+
+var theWorld world
+
+// shared returns the daemon that all tests use; its snapshot parentTag is there.
+func shared(t *testing.T) *daemon {
+	t.Helper()
+	kvmtest.Require(t)
+	theWorld.once.Do(func() { theWorld.err = theWorld.open(t) })
+	if theWorld.err != nil {
+		t.Fatalf("start of the shared daemon: %v", theWorld.err)
+	}
+	theWorld.daemon.t = t
+	return theWorld.daemon
+}
+
+func (w *world) open(t *testing.T) (err error) {
+	sweep()
+	if w.dir, err = os.MkdirTemp("", prefix); err != nil {
+		return err
+	}
+	w.daemon = newDaemon(t, w.dir)
+	if err := pythonImage(t, w.daemon.images()); err != nil {
+		return err
+	}
+	if err := boxImage(t, w.daemon.images(), "box", boxFiles{}); err != nil {
+		return err
+	}
+	w.daemon.start()
+	_, err = w.daemon.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: parentTag, Image: "python-numpy", Warm: parentWarm}, func(s api.Step) {
+		if s.Done {
+			t.Logf("parent: %s took %.0f ms", s.Step, s.TookMS)
+		}
+	})
+	return err
+}
+
+// prefix begins the names of the daemons' directories. It is short: sockets are below them.
+const prefix = "e2e"
+
+// sweep removes what a run left that was killed. A daemon holds its lock for life.
+func sweep() {
+	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", "run", "lock"))
+	for _, name := range locks {
+		if f, err := os.Open(name); err == nil {
+			if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+				os.RemoveAll(filepath.Dir(filepath.Dir(name)))
+			}
+			f.Close()
+		}
+	}
+}
+
+// close stops the daemon and tells what is left behind.
+func (w *world) close() error {
+	if w.daemon == nil {
+		return nil
+	}
+	defer os.RemoveAll(w.dir)
+	return w.daemon.finish()
+}

@@ -1,0 +1,67 @@
+// Command runner is `make test`: it runs every test of the module and judges
+// the skips. First plain `go test ./...`; then every test that skipped once
+// more, where KVM is real (the host, or the machine); then those
+// that drive a machine from outside; a skip there is a failure; then each fuzz target briefly. It owns the order and the
+// summary; the tests are go test's. Only the Makefile calls it. The trap: the
+// last line is read by programs, so it is "N passed, N failed".
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.forkd, "forkd", "bin/forkd", "the forkd program that runs the machine")
+	flag.StringVar(&o.machine, "machine", "test", "name of the machine to test in")
+	flag.StringVar(&o.fixtures, "fixtures", ".cache/fixtures", "directory of the fixtures")
+	flag.DurationVar(&o.fuzzTime, "fuzztime", 3*time.Second, "how long each fuzz target runs; 0 for not at all")
+	flag.DurationVar(&o.limit, "limit", 15*time.Minute, "limit for the tests of one package")
+	flag.Parse()
+	o.packages = flag.Args()
+	if len(o.packages) == 0 {
+		o.packages = []string{"./..."}
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	err := run(ctx, o)
+	stop()
+	if err != nil {
+		if !errors.Is(err, errFailed) {
+			fmt.Fprintln(os.Stderr, "runner:", err)
+		}
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	forkd, machine, fixtures string
+	fuzzTime, limit          time.Duration
+	packages                 []string
+}
+
+// errFailed says that tests failed; they have been shown.
+var errFailed = errors.New("tests failed")
+
+// run is the list of the phases. A phase with failures does not stop the next
+// ones: the summary shows all that is wrong.
+func run(ctx context.Context, o options) error {
+	began := time.Now()
+	var sum summary
+	sum.add("vet", vet(ctx, o))
+	plain := plainPhase(ctx, o)
+	sum.add("plain", plain)
+	kvm, where := kvmPhase(ctx, o, plain.waiting(false))
+	sum.add("kvm, "+where, kvm)
+	sum.add("machine", machinePhase(ctx, o, plain.waiting(true)))
+	sum.add("fuzz", fuzzPhase(ctx, o))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return sum.print(os.Stdout, time.Since(began))
+}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+func phase(format string, args ...any) {
+	fmt.Printf("\n== "+format+"\n", args...)
+}
+
+// vet counts as one test.
+func vet(ctx context.Context, o options) results {
+	phase("go vet")
+	began := time.Now()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"vet"}, o.packages...)...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	r := results{passed: 1}
+	if err := cmd.Run(); err != nil {
+		r = results{failed: []string{"go vet: " + err.Error()}}
+	}
+	r.took = time.Since(began)
+	return r
+}
+
+// plainPhase is what a contributor runs: no KVM, no fixtures.
+func plainPhase(ctx context.Context, o options) results {
+	phase("go test")
+	// Images are built for real here: make test has installed what that needs.
+	env := []string{"FORKD_TEST_KVM=", "FORKD_TEST_FIXTURES=", "FORKD_TEST_MACHINE=", "FORKD_TEST_IMAGE=1"}
+	return goTest(ctx, env, append([]string{"-timeout", "10m"}, o.packages...)...)
+}
+
+// kvmPhase runs the tests that skipped where KVM is real, one
+// package after the other: they share the machine's CPUs.
+func kvmPhase(ctx context.Context, o options, again map[string][]string) (results, string) {
+	if len(again) == 0 {
+		return results{}, "none"
+	}
+	began := time.Now()
+	where := "machine"
+	bench, err := o.bench(ctx)
+	if err != nil {
+		return results{failed: []string{err.Error()}}, where
+	}
+	if bench.onHost {
+		where = "host"
+	}
+	phase("tests that need KVM (%s)", where)
+	tries := 1
+	if !bench.onHost {
+		tries = machineTries
+	}
+	total := again1by1(ctx, bench.env, bench.args, again, tries)
+	total.took = time.Since(began)
+	return total, where
+}
+
+// machineTries is how often a package is tried in the machine. QEMU's emulated SVM
+// loses an interrupt or panics the machine's kernel now and then (docs/machine.md),
+// which is no fault of what is tested; a real one fails every time. Each further
+// try is announced.
+const machineTries = 3
+
+// machinePhase runs, on this host, the tests that drive a machine.
+func machinePhase(ctx context.Context, o options, again map[string][]string) results {
+	if len(again) == 0 {
+		return results{}
+	}
+	phase("tests that drive a machine")
+	began := time.Now()
+	start := exec.CommandContext(ctx, o.forkd, "machine", "start", "--name", o.machine, "--restart")
+	start.Stdout, start.Stderr = os.Stdout, os.Stderr
+	if err := start.Run(); err != nil {
+		return results{failed: []string{"start the machine: " + err.Error()}}
+	}
+	env := []string{"FORKD_TEST_MACHINE=" + o.machine, "CGO_ENABLED=0"}
+	total := again1by1(ctx, env, []string{"-count=1"}, again, 1)
+	total.took = time.Since(began)
+	return total
+}
+
+// again1by1 runs the named tests of each package; a skip is a failure now.
+// A package that fails is tried again, tries times in all.
+func again1by1(ctx context.Context, env, args []string, again map[string][]string, tries int) results {
+	var total results
+	for _, pkg := range slices.Sorted(maps.Keys(again)) {
+		names := "^(" + strings.Join(again[pkg], "|") + ")$"
+		run := append(slices.Clone(args), "-run", names, pkg)
+		r := goTest(ctx, env, run...)
+		for try := 2; try <= tries && len(r.failed) > 0 && ctx.Err() == nil; try++ {
+			fmt.Printf("FAILED IN THE MACHINE: %s; try %d of %d\n", strings.Join(r.failed, ", "), try, tries)
+			r = goTest(ctx, env, run...)
+		}
+		total.passed += r.passed
+		total.failed = append(total.failed, r.failed...)
+		for _, s := range r.skipped {
+			total.failed = append(total.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
+		}
+	}
+	return total
+}
+
+// bench is how go test is called where KVM is real.
+type bench struct {
+	onHost    bool
+	env, args []string
+}
+
+func (o options) bench(ctx context.Context) (bench, error) {
+	forkd, err := filepath.Abs(o.forkd)
+	if err != nil {
+		return bench{}, err
+	}
+	fixtures, err := filepath.Abs(o.fixtures)
+	if err != nil {
+		return bench{}, err
+	}
+	where, err := decide(ctx, forkd)
+	if err != nil {
+		return bench{}, fmt.Errorf("ask forkd doctor where KVM is: %w", err)
+	}
+	// Static binaries: the machine has no C library.
+	b := bench{env: []string{"FORKD_TEST_KVM=1", "FORKD_TEST_FIXTURES=" + fixtures, "CGO_ENABLED=0"}}
+	b.args = []string{"-count=1", "-timeout", (o.limit + time.Minute).String()}
+	if where == "host" {
+		b.onHost = true
+		return b, nil
+	}
+	b.args = append(b.args, "-exec", fmt.Sprintf("%s machine test-exec --name %s --timeout %s", forkd, o.machine, o.limit))
+	return b, nil
+}
+
+func decide(ctx context.Context, forkd string) (string, error) {
+	cmd := exec.CommandContext(ctx, forkd, "doctor", "--json")
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	var d struct {
+		Decision struct{ Where, Reason string }
+	}
+	if err := json.Unmarshal(out, &d); err != nil {
+		return "", err
+	}
+	fmt.Printf("\nVMs are run on the %s: %s\n", d.Decision.Where, d.Decision.Reason)
+	return d.Decision.Where, nil
+}
+
+// fuzzPhase runs every fuzz target for a moment: long enough to notice a parser
+// that its own seeds or their neighbours break.
+func fuzzPhase(ctx context.Context, o options) results {
+	if o.fuzzTime == 0 {
+		return results{}
+	}
+	phase("fuzz targets, %s each", o.fuzzTime)
+	began := time.Now()
+	var total results
+	targets, err := fuzzTargets(ctx, o)
+	if err != nil {
+		total.failed = append(total.failed, "list fuzz targets: "+err.Error())
+	}
+	for _, t := range targets {
+		fmt.Printf("fuzz  %s\n", t)
+		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", o.fuzzTime.String(), "-fuzzminimizetime", "10x", t.pkg)
+		out, err := cmd.CombinedOutput()
+		if err != nil && ctx.Err() == nil {
+			fmt.Printf("%s\n", out)
+			total.failed = append(total.failed, t.String())
+		} else {
+			total.passed++
+		}
+	}
+	total.took = time.Since(began)
+	return total
+}
+
+// fuzzTargets asks the test binaries: nothing has to be listed by hand.
+func fuzzTargets(ctx context.Context, o options) ([]test, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-list", "^Fuzz"}, o.packages...)...)
+	cmd.Stderr = os.Stderr
+	var targets []test
+	err := pipeTo(cmd, func(r io.Reader) error {
+		var names []string
+		for s := bufio.NewScanner(r); s.Scan(); {
+			f := strings.Fields(s.Text())
+			switch {
+			case len(f) == 1 && strings.HasPrefix(f[0], "Fuzz"):
+				names = append(names, f[0])
+			case len(f) >= 2 && f[0] == "ok": // a package's names come before its result
+				for _, n := range names {
+					targets = append(targets, test{f[1], n})
+				}
+				names = nil
+			}
+		}
+		return nil
+	})
+	return targets, err
+}

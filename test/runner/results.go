@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+// test names one test function or subtest.
+type test struct{ pkg, name string }
+
+func (t test) String() string { return t.pkg + " " + t.name }
+
+// top is the test function that a subtest belongs to.
+func (t test) top() string {
+	name, _, _ := strings.Cut(t.name, "/")
+	return name
+}
+
+// skip is a skipped test and what it said.
+type skip struct {
+	test
+	reason string
+}
+
+// forMachine reports whether the test drives a machine from outside. All other
+// skips get their chance where KVM is real: there is root and a cgroup tree of
+// one's own as well.
+func (s skip) forMachine() bool { return strings.HasPrefix(s.reason, kvmtest.MachineMark) }
+
+// results of one phase.
+type results struct {
+	passed  int
+	failed  []string // one line each; details were printed as they came
+	skipped []skip
+	took    time.Duration
+}
+
+// waiting returns the test functions to run again, by package: those that drive
+// a machine, or the others.
+func (r results) waiting(forMachine bool) map[string][]string {
+	again := map[string][]string{}
+	for _, s := range r.skipped {
+		if s.forMachine() == forMachine && !slices.Contains(again[s.pkg], s.top()) {
+			again[s.pkg] = append(again[s.pkg], s.top())
+		}
+	}
+	return again
+}
+
+// summary is what is printed at the end.
+type summary struct {
+	rows []row
+}
+
+type row struct {
+	phase string
+	results
+}
+
+func (s *summary) add(phase string, r results) { s.rows = append(s.rows, row{phase, r}) }
+
+// print writes the table, the failures and the closing line. Skips of the plain
+// phase do not count: a later phase has run those tests, or failed them.
+func (s *summary) print(out io.Writer, took time.Duration) error {
+	var passed, failed int
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
+	fmt.Fprintf(w, "\nphase\tpassed\tfailed\tleft to later\ttook\n")
+	for _, r := range s.rows {
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\n", r.phase, r.passed, len(r.failed), len(r.skipped), r.took.Round(time.Second))
+		passed, failed = passed+r.passed, failed+len(r.failed)
+	}
+	fmt.Fprintf(w, "total\t\t\t\t%s\n", took.Round(time.Second))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	for _, r := range s.rows {
+		for _, f := range r.failed {
+			fmt.Fprintf(out, "FAIL  %s: %s\n", r.phase, f)
+		}
+	}
+	fmt.Fprintf(out, "%d passed, %d failed\n", passed, failed)
+	if failed > 0 {
+		return errFailed
+	}
+	return nil
+}

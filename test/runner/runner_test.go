@@ -1,0 +1,90 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// feed gives a collector the events of a made-up run.
+func feed(t *testing.T, lines ...string) (*collector, string) {
+	t.Helper()
+	var out bytes.Buffer
+	c := newCollector(&out)
+	if err := c.read(strings.NewReader(strings.Join(lines, "\n"))); err != nil {
+		t.Fatal(err)
+	}
+	return c, out.String()
+}
+
+func TestCollectorCountsAndShowsFailures(t *testing.T) {
+	c, out := feed(t,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"quiet\n"}`,
+		`{"Action":"pass","Package":"p","Test":"TestA"}`,
+		`{"Action":"output","Package":"p","Test":"TestB","Output":"why it failed\n"}`,
+		`{"Action":"fail","Package":"p","Test":"TestB"}`,
+		`{"Action":"fail","Package":"p","Elapsed":1}`)
+	if c.passed != 1 || len(c.failed) != 1 || c.failed[0] != "p TestB" {
+		t.Errorf("passed %d, failed %q", c.passed, c.failed)
+	}
+	if !strings.Contains(out, "why it failed") || strings.Contains(out, "quiet") {
+		t.Errorf("shows %q", out)
+	}
+}
+
+func TestAPackageThatCrashesFailsByItself(t *testing.T) {
+	c, out := feed(t,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"panic: here\n"}`,
+		`{"Action":"fail","Package":"p"}`,
+		`{"ImportPath":"q","Action":"build-output","Output":"q.go:1: syntax error\n"}`,
+		`{"Action":"fail","Package":"q"}`)
+	if len(c.failed) != 2 || !strings.Contains(out, "panic: here") || !strings.Contains(out, "syntax error") {
+		t.Errorf("failed %q, shows %q", c.failed, out)
+	}
+}
+
+func TestSkipsAreSortedByWhoRunsThemLater(t *testing.T) {
+	c, _ := feed(t,
+		`{"Action":"output","Package":"p","Test":"TestK","Output":"=== RUN   TestK\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestK","Output":"    a_test.go:3: kvmtest: needs a usable KVM\n"}`,
+		`{"Action":"skip","Package":"p","Test":"TestK"}`,
+		`{"Action":"output","Package":"p","Test":"TestS/sub","Output":"    a_test.go:3: kvmtest: needs a usable KVM\n"}`,
+		`{"Action":"skip","Package":"p","Test":"TestS/sub"}`,
+		`{"Action":"output","Package":"p","Test":"TestX","Output":"    a_test.go:9: cpio is not installed\n"}`,
+		`{"Action":"skip","Package":"p","Test":"TestX"}`,
+		`{"Action":"output","Package":"p","Test":"TestM","Output":"    a_test.go:9: machinetest: needs QEMU\n"}`,
+		`{"Action":"skip","Package":"p","Test":"TestM"}`)
+	got := c.waiting(false)["p"]
+	if want := []string{"TestK", "TestS", "TestX"}; !slices.Equal(got, want) {
+		t.Errorf("run where KVM is: %q", got)
+	}
+	if got := c.waiting(true)["p"]; !slices.Equal(got, []string{"TestM"}) {
+		t.Errorf("run beside a machine: %q", got)
+	}
+}
+
+func TestTheLastLineIsForPrograms(t *testing.T) {
+	var s summary
+	s.add("plain", results{passed: 3, failed: []string{"p TestA"}})
+	var out bytes.Buffer
+	if err := s.print(&out, time.Second); !errors.Is(err, errFailed) {
+		t.Errorf("error is %v", err)
+	}
+	if !strings.HasSuffix(out.String(), "FAIL  plain: p TestA\n3 passed, 1 failed\n") {
+		t.Errorf("summary is %q", out.String())
+	}
+}
+
+func TestAFloodIsCut(t *testing.T) {
+	c, out := feed(t)
+	for range 100 {
+		c.keep(test{"p", "T"}, strings.Repeat("x", 4<<10))
+	}
+	c.show(test{"p", "T"})
+	if n := c.out.(*bytes.Buffer).Len(); n > maxKept+8<<10 {
+		t.Errorf("%d bytes shown%s", n, out)
+	}
+}
