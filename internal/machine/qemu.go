@@ -59,10 +59,32 @@ func (l launch) kernelCommandLine() string {
 	if l.accel == accelTCG {
 		args = append(args, "mitigations=off", "no_timer_check", "lpj=4000000", "nowatchdog", "rcupdate.rcu_expedited=1")
 	}
+	if l.sparesFirstCPU() {
+		args = append(args, "isolcpus=0", fmt.Sprintf("irqaffinity=1-%d", l.spec.CPUs))
+	}
 	if l.extra != "" {
 		args = append(args, l.extra)
 	}
 	return strings.Join(append(args, "--", "machine-init"), " ") // what follows -- is init's own
+}
+
+// sparesFirstCPU tells whether the appliance gets one CPU more than was asked
+// for, its first, on which nothing runs. TCG keeps the state of SVM (GIF, nested
+// paging on or off) in one word per CPU, and the first CPU's word is rewritten,
+// not atomically, by every other CPU that restores x87 state: cpu_set_fpus calls
+// cpu_clear_ignne, which means first_cpu (target/i386/tcg/fpu_helper.c, QEMU 7.2
+// to 10.0 at least). Where the first CPU enters and leaves guests, an update is
+// lost sooner or later: it takes an interrupt before its GS is back and panics,
+// goes on in a guest with the host's registers, or stops taking interrupts. A
+// first CPU that never enters a guest has nothing to lose; one alone, no rival.
+func (l launch) sparesFirstCPU() bool { return l.accel == accelTCG && l.spec.CPUs > 1 }
+
+// cpus is how many CPUs QEMU emulates.
+func (l launch) cpus() int {
+	if l.sparesFirstCPU() {
+		return l.spec.CPUs + 1
+	}
+	return l.spec.CPUs
 }
 
 // args is QEMU's command line. Every file is in the machine's directory, which
@@ -77,7 +99,7 @@ func (l launch) args() []string {
 		"-machine", "q35,vmport=off,smm=off",
 		"-accel", l.accel,
 		"-cpu", cpu,
-		"-smp", strconv.Itoa(l.spec.CPUs),
+		"-smp", strconv.Itoa(l.cpus()),
 		"-m", strconv.Itoa(l.spec.MemoryMiB),
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
 		"-pidfile", pidFile,

@@ -18,7 +18,7 @@ type Spec struct {
 // Limits of a Spec. The lower ones are what the appliance needs to be of use.
 const (
 	maxDefaultCPUs   = 8
-	maxCPUs          = 255
+	maxCPUs          = 254 // 255 APIC ids without x2APIC, one of them spare (launch.sparesFirstCPU)
 	minMemoryMiB     = 768
 	maxDefaultMemory = 6 << 10
 	defaultDiskGiB   = 20
