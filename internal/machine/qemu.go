@@ -60,7 +60,7 @@ func (l launch) kernelCommandLine() string {
 		args = append(args, "mitigations=off", "no_timer_check", "lpj=4000000", "nowatchdog", "rcupdate.rcu_expedited=1")
 	}
 	if l.sparesFirstCPU() {
-		args = append(args, "isolcpus=0", fmt.Sprintf("irqaffinity=1-%d", l.spec.CPUs))
+		args = append(args, "isolcpus=0", "cgroup_disable=cpuset", fmt.Sprintf("irqaffinity=1-%d", l.spec.CPUs))
 	}
 	if l.extra != "" {
 		args = append(args, l.extra)

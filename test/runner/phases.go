@@ -57,20 +57,10 @@ func kvmPhase(ctx context.Context, o options, again map[string][]string) (result
 		where = "host"
 	}
 	phase("tests that need KVM (%s)", where)
-	tries := 1
-	if !bench.onHost {
-		tries = machineTries
-	}
-	total := again1by1(ctx, bench.env, bench.args, again, tries)
+	total := again1by1(ctx, bench.env, bench.args, again)
 	total.took = time.Since(began)
 	return total, where
 }
-
-// machineTries is how often a package is tried in the machine. QEMU's emulated SVM
-// loses an interrupt or panics the machine's kernel now and then (docs/machine.md),
-// which is no fault of what is tested; a real one fails every time. Each further
-// try is announced.
-const machineTries = 3
 
 // machinePhase runs, on this host, the tests that drive a machine.
 func machinePhase(ctx context.Context, o options, again map[string][]string) results {
@@ -85,23 +75,18 @@ func machinePhase(ctx context.Context, o options, again map[string][]string) res
 		return results{failed: []string{"start the machine: " + err.Error()}}
 	}
 	env := []string{"FORKD_TEST_MACHINE=" + o.machine, "CGO_ENABLED=0"}
-	total := again1by1(ctx, env, []string{"-count=1"}, again, 1)
+	total := again1by1(ctx, env, []string{"-count=1"}, again)
 	total.took = time.Since(began)
 	return total
 }
 
 // again1by1 runs the named tests of each package; a skip is a failure now.
-// A package that fails is tried again, tries times in all.
-func again1by1(ctx context.Context, env, args []string, again map[string][]string, tries int) results {
+func again1by1(ctx context.Context, env, args []string, again map[string][]string) results {
 	var total results
 	for _, pkg := range slices.Sorted(maps.Keys(again)) {
 		names := "^(" + strings.Join(again[pkg], "|") + ")$"
 		run := append(slices.Clone(args), "-run", names, pkg)
 		r := goTest(ctx, env, run...)
-		for try := 2; try <= tries && len(r.failed) > 0 && ctx.Err() == nil; try++ {
-			fmt.Printf("FAILED IN THE MACHINE: %s; try %d of %d\n", strings.Join(r.failed, ", "), try, tries)
-			r = goTest(ctx, env, run...)
-		}
 		total.passed += r.passed
 		total.failed = append(total.failed, r.failed...)
 		for _, s := range r.skipped {
