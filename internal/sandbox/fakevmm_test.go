@@ -27,6 +27,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/agentproto/process"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
 	"github.com/forkd/forkd/internal/vmspec"
 )
@@ -58,6 +59,7 @@ type fake struct {
 	st    vmmctl.Status
 	agent agentv1.IdentityRequest
 	mem   []byte
+	gate  *startgate.Entrance // of the restore; nil: none
 }
 
 func fakeVMM() error {
@@ -172,12 +174,23 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 	for page := range 5 { // what a guest dirties
 		f.mem[page*4096] = 1
 	}
+	if r.Gate != nil {
+		f.gate, err = startgate.Load(r.Gate)
+		f.set(vmmctl.StateArmed, r.CID)
+		return res, err
+	}
 	f.set(vmmctl.StateRunning, r.CID)
 	return res, nil
 }
 
-func (f *fake) Pause() error  { f.set(vmmctl.StatePaused, 0); return nil }
-func (f *fake) Resume() error { f.set(vmmctl.StateRunning, 0); return nil }
+func (f *fake) Pause() error { f.set(vmmctl.StatePaused, 0); return nil }
+func (f *fake) Resume() (vmmctl.ResumeResult, error) {
+	if f.gate != nil && !f.gate.Wait(func() bool { return false }) {
+		return vmmctl.ResumeResult{}, errors.New("it did not wait")
+	}
+	f.set(vmmctl.StateRunning, 0)
+	return vmmctl.ResumeResult{RunningAt: startgate.Now()}, nil
+}
 
 func (f *fake) Save(memory, state *os.File) (vmmctl.SaveResult, error) {
 	if f.spoiled("save-hang") {

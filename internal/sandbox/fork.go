@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
 	"github.com/forkd/forkd/internal/vmspec"
 )
@@ -22,8 +23,10 @@ type forking struct {
 	e        *Engine
 	req      ForkRequest
 	start    time.Time
+	began    int64 // the same, of startgate.Now
 	idPrefix string
 	src      *forkSource
+	gate     *startgate.Gate // nil: children run as soon as they are restored
 	births   []birth
 }
 
@@ -42,9 +45,9 @@ type birth struct {
 // Fork makes N children of a snapshot. Each succeeds or fails on its own; an
 // error means that none was tried, or that ctx ended and all are gone again.
 //
-// All children are restored, paused, before the first runs, and run before the
-// first gets its identity: on a host with few CPUs the guests' own work would
-// else delay the restores behind it.
+// All children are restored before the first runs, and then begin together at a
+// gate: on a host with few CPUs the guests' own work would else delay the
+// restores behind it, and a message to each VMM the start of the later ones.
 func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err error) {
 	start := e.cfg.Now()
 	ctx, done, err := e.begin(ctx)
@@ -57,11 +60,15 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 	}
 	e.traffic.enter()
 	defer e.traffic.leave()
-	f := &forking{e: e, req: req, start: start, births: make([]birth, req.N)}
+	f := &forking{e: e, req: req, start: start, began: startgate.Now(), births: make([]birth, req.N)}
 	if f.src, err = e.openForkSource(req.Tag); err != nil {
 		return ForkResult{}, err
 	}
 	defer f.src.close()
+	if f.gate, err = startgate.New(); err != nil {
+		return ForkResult{}, err
+	}
+	defer f.gate.Close()
 	prefix, err := e.random(4)
 	if err != nil {
 		return ForkResult{}, err
@@ -70,8 +77,15 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 	poolReady := e.pools.count(f.src.shape())
 	e.pools.touch(req.Tag, f.src.shape())
 	each(req.N, e.cfg.Concurrency, func(i int) { f.restore(ctx, &f.births[i], i+1) })
-	each(req.N, e.cfg.Concurrency, func(i int) { f.resume(ctx, &f.births[i]) })
-	each(req.N, e.cfg.Concurrency, func(i int) { f.identify(ctx, &f.births[i]) })
+	if ctx.Err() == nil {
+		if err := f.gate.Open(); err != nil {
+			f.fail(err)
+		}
+	}
+	each(req.N, e.cfg.Concurrency, func(i int) {
+		f.resume(ctx, &f.births[i])
+		f.identify(ctx, &f.births[i])
+	})
 	e.pools.wake()
 	if ctx.Err() != nil {
 		f.takeBack()
@@ -83,7 +97,7 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 	return f.result(poolReady), nil
 }
 
-// restore loads one child, whose vCPUs then wait to be resumed.
+// restore loads one child, whose vCPUs then wait at the gate.
 func (f *forking) restore(ctx context.Context, b *birth, index int) {
 	begin := f.e.cfg.Now()
 	b.index = index
@@ -101,15 +115,26 @@ func (f *forking) restore(ctx context.Context, b *birth, index int) {
 	}
 }
 
-// resume lets one restored child run. A fork that nobody waits for any more is
-// ended by identify.
+// fail gives every child that was restored the same error.
+func (f *forking) fail(err error) {
+	for i := range f.births {
+		if b := &f.births[i]; b.err == nil {
+			b.err = err
+			f.e.discard(b.m)
+			b.release()
+		}
+	}
+}
+
+// resume waits until one child has begun. A fork that nobody waits for any more
+// is ended by identify.
 func (f *forking) resume(ctx context.Context, b *birth) {
 	if b.err != nil || ctx.Err() != nil {
 		return
 	}
-	err := f.run(ctx, b.m)
-	b.resumed = f.e.cfg.Now().Sub(f.start)
+	at, err := f.begun(ctx, b.m)
 	if err == nil {
+		b.resumed = time.Duration(at - f.began)
 		return
 	}
 	if !alive(b.m) || gone(err) && waitEnd(b.m, 50*time.Millisecond) {
@@ -120,11 +145,12 @@ func (f *forking) resume(ctx context.Context, b *birth) {
 	b.release()
 }
 
-func (f *forking) run(ctx context.Context, m *machine) error {
+func (f *forking) begun(ctx context.Context, m *machine) (at int64, err error) {
 	limit := f.e.cfg.RestoreTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "its vCPUs did not run within %s", limit))
 	defer cancel()
-	return m.proc.Resume(ctx)
+	r, err := m.proc.Resume(ctx)
+	return r.RunningAt, err
 }
 
 // restoreInto uses a shell from the pool; one that died there costs a try only.
@@ -165,7 +191,10 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 		return err
 	}
 	c := f.src.config
-	c.CID, c.GenID, c.Paused = m.cid, [16]byte(genID), true
+	c.CID, c.GenID = m.cid, [16]byte(genID)
+	if f.gate != nil {
+		c.Gate = f.gate.File()
+	}
 	_, err = m.proc.Restore(ctx, c)
 	switch {
 	case err == nil, errors.Is(err, vmmctl.ErrGone), ctx.Err() != nil:

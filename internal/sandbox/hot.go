@@ -58,9 +58,6 @@ func (c *creation) rehearsal(ctx context.Context, hot *os.File) (r vmmctl.HotRes
 	if err := f.load(ctx, m); err != nil {
 		return r, fmt.Errorf("restore: %w", err)
 	}
-	if err := f.run(ctx, m); err != nil {
-		return r, fmt.Errorf("resume: %w", err)
-	}
 	if err := f.act(ctx, m); err != nil {
 		return r, err
 	}

@@ -360,7 +360,7 @@ func (v *bareVM) checkSound() {
 		v.t.Fatalf("restore: %v", err)
 	}
 	child.waitBeat()
-	if err := v.Resume(); err != nil {
+	if _, err := v.Resume(); err != nil {
 		v.t.Fatal(err)
 	}
 	v.waitBeat()

@@ -158,7 +158,7 @@ func testClones(t *testing.T, parent *serveVM, open func() []Disk) {
 		})
 	}
 	t.Run("the source goes on", func(t *testing.T) {
-		if err := parent.Resume(); err != nil {
+		if _, err := parent.Resume(); err != nil {
 			t.Fatal(err)
 		}
 		echo(t, parent, 1000)

@@ -62,9 +62,10 @@ func (c *Controller) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult,
 		Memory:   func(m *guestmem.Map) error { return mapMemory(m, r) },
 		GenID:    r.GenID,
 		Paused:   r.Paused,
+		Gate:     r.Gate,
 		Backends: c.backends(r.Disks, r.CID),
 	}, lap)
-	if !r.Paused {
+	if !r.Paused && r.Gate == nil {
 		yieldProcess()
 	}
 	return res, err
@@ -108,10 +109,10 @@ func (c *Controller) backends(disks []vmmctl.Disk, cid uint32) Backends {
 func (c *Controller) Pause() error { return c.Machine.Pause() }
 
 // Resume implements vmmctl.Handler.
-func (c *Controller) Resume() error {
-	err := c.Machine.Resume()
+func (c *Controller) Resume() (vmmctl.ResumeResult, error) {
+	at, err := c.Machine.Resume()
 	yieldProcess()
-	return err
+	return vmmctl.ResumeResult{RunningAt: at}, err
 }
 
 // Save implements vmmctl.Handler.

@@ -25,9 +25,9 @@ const (
 
 	flagNext, flagWrite, flagIndirect = 1, 2, 4
 
-	// awaitTries is how often a script looks for an answer. Each look costs some
-	// microseconds at least, and the answer is awaited, not timed.
-	awaitTries = 1 << 20
+	// awaitTries is how often a script looks for an answer: seconds, in which a
+	// device's thread gets a CPU however busy the host is.
+	awaitTries = 1 << 26
 )
 
 // window is a device of a bare guest, as a driver sees it.

@@ -87,7 +87,7 @@ func TestConsoleFlood(t *testing.T) {
 	for range 3 {
 		inTime(t, "pause", v.Pause)
 		v.checkLog(bound, text)
-		inTime(t, "resume", v.Resume)
+		inTime(t, "resume", func() error { _, err := v.Resume(); return err })
 		v.waitBeat()
 	}
 	v.checkSound()
@@ -186,7 +186,7 @@ func TestConnectionFlood(t *testing.T) {
 	before.check(t)
 	v.checkDeviceWorks(slotVsock)
 	inTime(t, "pause", v.Pause)
-	inTime(t, "resume", v.Resume)
+	inTime(t, "resume", func() error { _, err := v.Resume(); return err })
 	v.checkSound() // it saves: that closes all connections
 	before.check(t)
 	inTime(t, "close", v.Close)

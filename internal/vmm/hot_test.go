@@ -111,7 +111,7 @@ func TestPopulateRefusesWhatItCannotUse(t *testing.T) {
 	if _, err := g.Populate(bytes.NewReader(good)); !errors.Is(err, vmmctl.ErrState) {
 		t.Errorf("paused: got %v", err)
 	}
-	if err := g.Resume(); err != nil {
+	if _, err := g.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	g.goesOn(3)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/internal/boot"
 	"github.com/forkd/forkd/internal/kvm"
+	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
 )
 
@@ -70,11 +71,16 @@ func (m *Machine) Boot(g Guest) error {
 // runLocked lets every vCPU enter the guest.
 func (m *Machine) runLocked() {
 	m.state = vmmctl.StateRunning
+	m.startLocked(nil)
+}
+
+// startLocked hands every vCPU to its thread, which calls pass first.
+func (m *Machine) startLocked(pass func(*vcpu) bool) {
 	m.started = true
 	var entered sync.WaitGroup
 	entered.Add(len(m.vcpus))
 	for _, v := range m.vcpus {
-		v.start(&entered)
+		v.start(vcpuRun{&entered, pass})
 	}
 	entered.Wait()
 }
@@ -116,36 +122,42 @@ func (m *Machine) Pause() error {
 	return nil
 }
 
-// Resume lets a paused machine run on.
-func (m *Machine) Resume() error {
-	if err := m.lockIn(vmmctl.StatePaused, vmmctl.StateRunning); err != nil {
-		return err
+// Resume lets a paused machine run on, or waits until one behind a gate does. It
+// returns when the last vCPU was about to enter the guest, in nanoseconds of CLOCK_MONOTONIC.
+func (m *Machine) Resume() (runningAt int64, err error) {
+	if err := m.lockIn(vmmctl.StatePaused, vmmctl.StateRunning, vmmctl.StateArmed); err != nil {
+		return 0, err
 	}
 	defer m.mu.Unlock()
-	if m.state == vmmctl.StateRunning {
-		return nil
+	switch m.state {
+	case vmmctl.StateRunning:
+		return startgate.Now(), nil
+	case vmmctl.StateArmed:
+		m.state = vmmctl.StateRunning
+		return m.gate.wait(), nil
 	}
 	return m.resumeLocked()
 }
 
 // resumeLocked lets the guest go on after a pause, or begin after a restore.
-func (m *Machine) resumeLocked() error {
+func (m *Machine) resumeLocked() (runningAt int64, err error) {
 	first := m.restored
 	m.restored = false
 	if first {
 		// Its uptime goes on where it stood: set just before it runs.
 		if err := m.vm.SetClock(m.clock); err != nil {
-			return err
+			return 0, err
 		}
 	} else if err := m.tellOfPause(); err != nil {
-		return err
+		return 0, err
 	}
 	m.runLocked()
+	runningAt = startgate.Now()
 	m.resumeDevices()
 	if first {
 		signal(m.genID) // the new generation ID is in its place already
 	}
-	return nil
+	return runningAt, nil
 }
 
 // tellOfPause keeps the guest's watchdogs quiet.
@@ -196,6 +208,7 @@ func (m *Machine) close() error {
 	m.mu.Lock()
 	m.state = vmmctl.StateExited
 	m.parkLocked()
+	m.gate.close()
 	m.mu.Unlock()
 	m.exiting.Wait()
 	if m.stopVsock != nil {

@@ -93,7 +93,7 @@ func TestRestoredGuestsGoOnWhereTheyStood(t *testing.T) {
 				}
 			}
 			// The source lost nothing by being saved.
-			if err := parent.Resume(); err != nil {
+			if _, err := parent.Resume(); err != nil {
 				t.Fatal(err)
 			}
 			parent.waitFor("count " + strconv.Itoa(last+5) + " ")

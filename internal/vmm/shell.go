@@ -63,9 +63,10 @@ type Machine struct {
 	mu       sync.Mutex // guards what follows; taken by control calls and by end
 	state    vmmctl.State
 	cid      uint32
-	clock    uint64 // guest's clock in ns when it was paused
-	restored bool   // from an image, and not run since
-	started  bool   // vCPU threads are between start and park
+	clock    uint64      // guest's clock in ns when it was paused
+	restored bool        // from an image, and not run since
+	started  bool        // vCPU threads are between start and park
+	gate     *gatedStart // where they wait in state armed; kept until Close
 }
 
 // slot is the place of a virtio device: its interrupt and doorbell exist from

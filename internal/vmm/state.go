@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 
 	"github.com/forkd/forkd/internal/boot"
@@ -79,10 +80,11 @@ type Image struct {
 	Memory func(*guestmem.Map) error // maps the guest's memory
 	GenID  [16]byte
 	Paused bool
+	Gate   *os.File // the vCPUs wait there; nil: nowhere
 	Backends
 }
 
-// Restore loads a saved machine into a shell and, unless Paused, lets it run.
+// Restore loads a saved machine into a shell and, unless Paused or behind a Gate, lets it run.
 // After an error the machine can only be closed.
 func (m *Machine) Restore(img Image, lap func(string)) error {
 	if err := m.lockIn(vmmctl.StateShell); err != nil {
@@ -118,10 +120,14 @@ func (m *Machine) Restore(img Image, lap func(string)) error {
 	m.cid = img.CID
 	m.clock, m.restored = clock, true
 	m.state = vmmctl.StatePaused
-	if img.Paused {
+	switch {
+	case img.Paused:
 		return nil
+	case img.Gate != nil:
+		err = m.armLocked(img.Gate)
+	default:
+		_, err = m.resumeLocked()
 	}
-	err = m.resumeLocked()
 	lap("resume")
 	return err
 }

@@ -22,14 +22,14 @@ type vcpu struct {
 
 	tid    int           // of the thread; set before ready is closed
 	ready  chan struct{} // the thread exists
-	runs   chan *sync.WaitGroup
+	runs   chan vcpuRun
 	parked chan struct{} // one value per ended run
 	stop   atomic.Bool   // park at the next return from the guest
 	thread sync.WaitGroup
 }
 
 func newVCPU(cpu *kvm.VCPU, exit func(*kvm.VCPU) bool, failed func(*kvm.VCPU, error)) *vcpu {
-	c := &vcpu{cpu: cpu, exit: exit, failed: failed, ready: make(chan struct{}), runs: make(chan *sync.WaitGroup), parked: make(chan struct{}, 1)}
+	c := &vcpu{cpu: cpu, exit: exit, failed: failed, ready: make(chan struct{}), runs: make(chan vcpuRun), parked: make(chan struct{}, 1)}
 	c.thread.Go(c.loop)
 	<-c.ready
 	return c
@@ -41,10 +41,12 @@ func (c *vcpu) loop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	c.tid = unix.Gettid()
 	close(c.ready)
-	for entered := range c.runs {
-		entered.Done()
+	for r := range c.runs {
+		r.entered.Done()
 		yieldThread(c.tid)
-		c.run()
+		if r.pass == nil || r.pass(c) {
+			c.run()
+		}
 		c.parked <- struct{}{}
 	}
 }
@@ -72,8 +74,14 @@ func (c *vcpu) run() {
 	}
 }
 
-// start lets the thread enter the guest; entered is done when it is about to.
-func (c *vcpu) start(entered *sync.WaitGroup) { c.runs <- entered }
+// vcpuRun is one stay in the guest.
+type vcpuRun struct {
+	entered *sync.WaitGroup  // done when the thread is about to enter
+	pass    func(*vcpu) bool // is called first; false ends the stay before it begins; may be nil
+}
+
+// start lets the thread enter the guest.
+func (c *vcpu) start(r vcpuRun) { c.runs <- r }
 
 // interrupt makes the thread leave the guest and park, without waiting for it.
 func (c *vcpu) interrupt() {

@@ -152,11 +152,11 @@ func (f *fakeVM) Pause() error {
 	return nil
 }
 
-func (f *fakeVM) Resume() error {
+func (f *fakeVM) Resume() (ResumeResult, error) {
 	f.mu.Lock()
 	f.state = StateRunning
 	f.mu.Unlock()
-	return nil
+	return ResumeResult{RunningAt: 4711}, nil
 }
 
 func (f *fakeVM) Save(memory, state *os.File) (SaveResult, error) {

@@ -88,6 +88,7 @@ type restoreBody struct {
 	MemoryFiles int           `json:"memory_files"`
 	Memory      []segmentSpec `json:"memory"`
 	Paused      bool          `json:"paused,omitempty"`
+	Gate        bool          `json:"gate,omitempty"`
 	Watch       bool          `json:"watch,omitempty"`
 }
 
@@ -103,6 +104,13 @@ type RestoreResult struct {
 	ResumeNanos int64 `json:"resume_ns"` // until every vCPU thread had entered the guest
 }
 
+// ResumeResult tells when a VM began to run.
+type ResumeResult struct {
+	// RunningAt is when the last vCPU was about to enter the guest, in
+	// nanoseconds of CLOCK_MONOTONIC.
+	RunningAt int64 `json:"running_at_ns"`
+}
+
 // SaveResult tells what a save wrote.
 type SaveResult struct {
 	MemoryBytes int64 `json:"memory_bytes"` // pages that are not zero
@@ -114,6 +122,7 @@ type State string
 
 const (
 	StateShell   State = "shell"   // created, neither booted nor restored
+	StateArmed   State = "armed"   // restored; its vCPUs wait at a start gate
 	StateRunning State = "running" // its vCPUs run
 	StatePaused  State = "paused"
 	StateExited  State = "exited"

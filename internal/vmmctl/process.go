@@ -52,6 +52,7 @@ type RestoreConfig struct {
 	CID    uint32
 	GenID  [16]byte // new VM generation ID
 	Paused bool     // do not start the vCPUs yet
+	Gate   *os.File // start them when this gate opens (package startgate); nil: at once
 	Watch  bool     // so that WriteHot is exact; costs the guest some time
 }
 
@@ -129,10 +130,13 @@ func (p *Process) Boot(ctx context.Context, c BootConfig) error {
 	return p.call(ctx, opBoot, body, nil, files...)
 }
 
-// Restore loads a snapshot into a shell and, unless Paused, runs it.
+// Restore loads a snapshot into a shell and, unless Paused or behind a Gate, runs it.
 func (p *Process) Restore(ctx context.Context, c RestoreConfig) (RestoreResult, error) {
-	body := restoreBody{CID: c.CID, GenID: c.GenID[:], Paused: c.Paused, Watch: c.Watch}
+	body := restoreBody{CID: c.CID, GenID: c.GenID[:], Paused: c.Paused, Watch: c.Watch, Gate: c.Gate != nil}
 	files := []*os.File{c.State}
+	if c.Gate != nil {
+		files = append(files, c.Gate)
+	}
 	index := map[*os.File]int{}
 	for _, s := range c.Memory {
 		spec := segmentSpec{File: -1, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length}
@@ -165,8 +169,11 @@ func addDisks(disks []Disk, files []*os.File) ([]diskSpec, []*os.File) {
 // Pause stops the vCPUs and quiesces the devices.
 func (p *Process) Pause(ctx context.Context) error { return p.call(ctx, opPause, nil, nil) }
 
-// Resume lets a paused VM run on.
-func (p *Process) Resume(ctx context.Context) error { return p.call(ctx, opResume, nil, nil) }
+// Resume lets a paused VM run on. Of one behind a gate it waits until that has opened.
+func (p *Process) Resume(ctx context.Context) (ResumeResult, error) {
+	var r ResumeResult
+	return r, p.call(ctx, opResume, nil, &r)
+}
 
 // Save writes a paused VM's memory (sparse, linear) and state. The caller makes the files durable.
 func (p *Process) Save(ctx context.Context, memory, state *os.File) (SaveResult, error) {

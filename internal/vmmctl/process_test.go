@@ -41,8 +41,8 @@ func TestLifeOfAProcess(t *testing.T) {
 	if b, _ := os.ReadFile(memory.Name()); string(b) != "memory" {
 		t.Errorf("memory file holds %q", b)
 	}
-	if err := p.Resume(ctx); err != nil {
-		t.Fatal(err)
+	if r, err := p.Resume(ctx); err != nil || r.RunningAt != 4711 {
+		t.Fatalf("resume: %+v, %v", r, err)
 	}
 	if err := p.Stop(ctx); err != nil {
 		t.Fatal(err)

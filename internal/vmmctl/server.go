@@ -29,6 +29,7 @@ type RestoreRequest struct {
 	CID    uint32
 	GenID  [16]byte
 	Paused bool
+	Gate   *os.File // nil: none; the server closes it
 	Watch  bool
 }
 
@@ -37,7 +38,7 @@ type Handler interface {
 	Boot(BootRequest) error
 	Restore(RestoreRequest) (RestoreResult, error)
 	Pause() error
-	Resume() error
+	Resume() (ResumeResult, error)
 	Save(memory, state *os.File) (SaveResult, error)
 	WriteHot(f *os.File) (HotResult, error)
 	Populate(f *os.File) (HotResult, error)
@@ -152,7 +153,7 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 	case opPause:
 		return nil, s.h.Pause()
 	case opResume:
-		return nil, s.h.Resume()
+		return s.h.Resume()
 	case opSave:
 		if len(files) != 2 {
 			return nil, errFiles
@@ -213,11 +214,18 @@ func (s *Server) restore(raw json.RawMessage, files []*os.File) (*RestoreResult,
 	if err != nil {
 		return nil, err
 	}
-	if b.MemoryFiles < 0 || len(rest) != 1+b.MemoryFiles || len(b.GenID) != 16 {
+	memory := 1 // index of the first memory file: before it are the state and perhaps a gate
+	if b.Gate {
+		memory++
+	}
+	if b.MemoryFiles < 0 || len(rest) != memory+b.MemoryFiles || len(b.GenID) != 16 {
 		closeDisks(disks)
 		return nil, errFiles
 	}
 	r := RestoreRequest{State: rest[0], Disks: disks, CID: b.CID, GenID: [16]byte(b.GenID), Paused: b.Paused, Watch: b.Watch}
+	if b.Gate {
+		r.Gate = rest[1]
+	}
 	for _, spec := range b.Memory {
 		seg := Segment{FileOffset: spec.FileOffset, Offset: spec.Offset, Length: spec.Length}
 		if spec.File >= b.MemoryFiles {
@@ -225,7 +233,7 @@ func (s *Server) restore(raw json.RawMessage, files []*os.File) (*RestoreResult,
 			return nil, errFiles
 		}
 		if spec.File >= 0 {
-			seg.File = rest[1+spec.File]
+			seg.File = rest[memory+spec.File]
 		}
 		r.Memory = append(r.Memory, seg)
 	}

@@ -1,0 +1,113 @@
+// Package startgate lets the vCPUs of many VMs begin at one moment: each waits
+// at a gate, without a message per VM once it opens.
+//
+// A gate is a word in a page of shared memory. Only its maker can write it (the
+// file carries F_SEAL_FUTURE_WRITE, Linux 5.1), so that a VMM which its guest
+// has taken over can neither open the gate for its siblings nor hold it shut.
+// If the maker dies, the gate stays as it is.
+package startgate
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// size of the file; the word is its first.
+const size = 4096
+
+// Gate is the maker's side.
+type Gate struct {
+	file *os.File
+	page []byte
+}
+
+// New makes a shut gate.
+func New() (*Gate, error) {
+	fd, err := unix.MemfdCreate("start gate", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, fmt.Errorf("make start gate: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "start gate")
+	page, err := seal(fd)
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("make start gate: %w", err)
+	}
+	return &Gate{file: f, page: page}, nil
+}
+
+// seal maps the page for writing and forbids that to everybody after.
+func seal(fd int) ([]byte, error) {
+	if err := unix.Ftruncate(fd, size); err != nil {
+		return nil, err
+	}
+	page, err := unix.Mmap(fd, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	const seals = unix.F_SEAL_FUTURE_WRITE | unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
+		unix.Munmap(page)
+		return nil, err
+	}
+	return page, nil
+}
+
+// File is what the waiting side loads. It stays the gate's.
+func (g *Gate) File() *os.File { return g.file }
+
+// Open lets everybody pass, now and later.
+func (g *Gate) Open() error {
+	atomic.StoreUint32(word(g.page), 1)
+	if err := futexWake(g.page); err != nil {
+		return fmt.Errorf("open start gate: %w", err)
+	}
+	return nil
+}
+
+// Close frees the maker's side; those who wait go on waiting.
+func (g *Gate) Close() {
+	unix.Munmap(g.page)
+	g.file.Close()
+}
+
+// Entrance is the waiting side.
+type Entrance struct{ page []byte }
+
+// Load maps a gate; the file may be closed after.
+func Load(f *os.File) (*Entrance, error) {
+	page, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("map start gate: %w", err)
+	}
+	return &Entrance{page: page}, nil
+}
+
+// lookUp is how often a waiter asks whether it should give up.
+const lookUp = 50 * time.Millisecond
+
+// Wait blocks the calling thread until the gate opens (true) or giveUp says so
+// (false), which is asked at least every 50 ms and after each signal.
+func (e *Entrance) Wait(giveUp func() bool) bool {
+	for atomic.LoadUint32(word(e.page)) == 0 {
+		if giveUp() {
+			return false
+		}
+		futexWait(e.page, lookUp) // whatever ended it: look again
+	}
+	return true
+}
+
+// Close frees the waiting side. Nobody may be waiting.
+func (e *Entrance) Close() { unix.Munmap(e.page) }
+
+// Now is the time that waiting and opening sides share, CLOCK_MONOTONIC in nanoseconds.
+func Now() int64 {
+	var t unix.Timespec
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return t.Nano()
+}
