@@ -82,7 +82,11 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (Image, error) {
 	defer tmp.remove()
 	meta, err := receive(tmp.path, tar.NewReader(ctxReader{ctx, r}))
 	if err != nil {
-		return Image{}, fmt.Errorf("import image: %w", err)
+		what := "import image"
+		if meta.Name != "" {
+			what += " " + meta.Name
+		}
+		return Image{}, fmt.Errorf("%s: %w", what, err)
 	}
 	if err := publish(tmp, s.dir, meta.Name); err != nil {
 		return Image{}, fmt.Errorf("import image %s: %w", meta.Name, err)
@@ -90,6 +94,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (Image, error) {
 	return s.Get(meta.Name)
 }
 
+// receive unpacks a stream. After an error it returns the metadata if they were read.
 func receive(dir string, t *tar.Reader) (Metadata, error) {
 	h, err := t.Next()
 	if err != nil {
@@ -107,7 +112,7 @@ func receive(dir string, t *tar.Reader) (Metadata, error) {
 		return Metadata{}, err
 	}
 	if err := receiveFiles(dir, t, meta); err != nil {
-		return Metadata{}, err
+		return meta, err
 	}
 	// Written anew, so that what is stored has the ID that is computed from it.
 	if b, err = meta.encode(); err != nil {
