@@ -64,12 +64,17 @@ func Run(ctx context.Context, c Config) (Figures, error) {
 
 func (c Config) round(ctx context.Context) (r round, err error) {
 	r.n = c.N
+	// Both are measured with the pool full: shells that are being made in the
+	// background would slow either.
+	if err := c.awaitPool(ctx); err != nil {
+		return r, err
+	}
 	floor, err := c.Client.Floor(ctx, c.Tag, c.N)
 	if err != nil {
 		return r, err
 	}
 	r.floor = floor.WallMS
-	if err := c.awaitPool(ctx); err != nil {
+	if err := pause(ctx, time.Second); err != nil { // the floor's VMs are cleared away
 		return r, err
 	}
 	before, err := c.Client.Host(ctx)
@@ -139,8 +144,8 @@ func (c Config) killAll(ctx context.Context, children []api.SandboxInfo) {
 	each(len(children), func(i int) { _ = c.Client.Kill(ctx, children[i].ID) }) // gone already is as good
 }
 
-// awaitPool waits until the wanted shells stand ready, and until no floor or
-// kill of the round before is still being cleared away.
+// awaitPool waits until the wanted shells stand ready, and until no kill of the
+// round before is still being cleared away.
 func (c Config) awaitPool(ctx context.Context) error {
 	for {
 		p, err := poolOf(ctx, c)
