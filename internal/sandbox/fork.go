@@ -76,7 +76,9 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 	f.idPrefix = hex.EncodeToString(prefix)
 	poolReady := e.pools.count(f.src.shape())
 	e.pools.touch(req.Tag, f.src.shape())
-	each(req.N, e.cfg.Concurrency, func(i int) { f.restore(ctx, &f.births[i], i+1) })
+	// A restore computes and waits for nothing: more at once than there are CPUs only get into each other's way.
+	each(req.N, max(1, e.cfg.Concurrency/2), func(i int) { f.restore(ctx, &f.births[i], i+1) })
+	restored := e.cfg.Now().Sub(start)
 	if ctx.Err() == nil {
 		if err := f.gate.Open(); err != nil {
 			f.fail(err)
@@ -94,7 +96,9 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 		return ForkResult{}, err
 	}
 	e.cfg.Observer.Observe(OpFork, e.cfg.Now().Sub(start), nil)
-	return f.result(poolReady), nil
+	r := f.result(poolReady)
+	e.cfg.Logger.Info("forked", "tag", req.Tag, "n", req.N, "shells", poolReady, "restored", restored, "resumed", r.ResumedWall, "ready", r.ReadyWall)
+	return r, nil
 }
 
 // restore loads one child, whose vCPUs then wait at the gate.

@@ -98,13 +98,21 @@ func (m *Machine) attachVsock(i int, b Backends) {
 		cancel()
 		b.Vsock.Close()
 	}
-	// Serve ends when the listener is closed; a client that comes before the
-	// guest's driver is up is turned away.
-	m.serving.Go(func() {
+	m.serveVsock = func() {
 		if err := dev.Serve(ctx, b.Vsock); err != nil {
 			m.warn(err)
 		}
-	})
+	}
+}
+
+// serve lets clients of guest ports in, from the first start on. It ends when
+// the listener is closed; a client that comes before the guest's driver is up
+// is turned away.
+func (m *Machine) serve() {
+	if m.serveVsock != nil {
+		m.serving.Go(m.serveVsock)
+		m.serveVsock = nil
+	}
 }
 
 // hostDialer turns the control socket's way to dial into the device's.

@@ -12,27 +12,42 @@ import (
 type gatedStart struct {
 	entrance *startgate.Entrance
 
-	mu       sync.Mutex // guards what follows
-	left     int        // vCPUs that still wait
-	clockSet bool
-	at       int64         // when the last of them was through
-	through  chan struct{} // closed then
+	mu     sync.Mutex // guards what follows
+	left   int        // vCPUs that still wait
+	opened bool       // one was let through
+	at     int64      // when the last of them was through
+
+	through chan struct{} // closed then
+	done    chan struct{} // closed when the devices run too
 }
 
-// armLocked does all of a restored machine's start but the last step: its vCPUs
-// wait at the gate, each in its own thread, and enter the guest when it opens.
+// armLocked does all of a restored machine's start that must be done before its
+// guest runs: the vCPUs wait at the gate, each in its own thread. The rest
+// follows when they are through: it is as much work, and would hold up those
+// who are not restored yet.
 func (m *Machine) armLocked(gate *os.File) error {
 	entrance, err := startgate.Load(gate)
 	if err != nil {
 		return err
 	}
-	g := &gatedStart{entrance: entrance, left: len(m.vcpus), through: make(chan struct{})}
+	g := &gatedStart{entrance: entrance, left: len(m.vcpus), through: make(chan struct{}), done: make(chan struct{})}
 	m.gate, m.restored = g, false
 	m.state = vmmctl.StateArmed
 	m.startLocked(func(v *vcpu) bool { return g.pass(m, v) })
-	m.resumeDevices()
-	signal(m.genID)
+	m.serving.Go(func() { g.follow(m) })
 	return nil
+}
+
+// follow starts what serves a guest that runs.
+func (g *gatedStart) follow(m *Machine) {
+	defer close(g.done)
+	<-g.through
+	if !g.opened {
+		return
+	}
+	m.resumeDevices()
+	m.serve()
+	signal(m.genID)
 }
 
 // pass is a vCPU thread's wait. It is false if the vCPU is to be parked, or has failed.
@@ -41,9 +56,9 @@ func (g *gatedStart) pass(m *Machine, v *vcpu) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var err error
-	if open && !g.clockSet {
+	if open && !g.opened {
 		// Its uptime goes on where it stood: set just before it runs.
-		g.clockSet = true
+		g.opened = true
 		err = m.vm.SetClock(m.clock)
 	}
 	if g.left--; g.left == 0 {
@@ -58,7 +73,7 @@ func (g *gatedStart) pass(m *Machine, v *vcpu) bool {
 
 // wait returns when the last vCPU was through, in nanoseconds of CLOCK_MONOTONIC.
 func (g *gatedStart) wait() int64 {
-	<-g.through
+	<-g.done
 	return g.at
 }
 

@@ -65,24 +65,25 @@ func (m *Machine) Boot(g Guest) error {
 	}
 	m.cid = g.CID
 	m.runLocked()
+	m.serve()
 	return nil
 }
 
 // runLocked lets every vCPU enter the guest.
 func (m *Machine) runLocked() {
 	m.state = vmmctl.StateRunning
-	m.startLocked(nil)
+	var entered sync.WaitGroup
+	entered.Add(len(m.vcpus))
+	m.startLocked(func(*vcpu) bool { entered.Done(); return true })
+	entered.Wait()
 }
 
 // startLocked hands every vCPU to its thread, which calls pass first.
 func (m *Machine) startLocked(pass func(*vcpu) bool) {
 	m.started = true
-	var entered sync.WaitGroup
-	entered.Add(len(m.vcpus))
 	for _, v := range m.vcpus {
-		v.start(vcpuRun{&entered, pass})
+		v.start(pass)
 	}
-	entered.Wait()
 }
 
 // parkLocked stops every vCPU and waits until none is in the guest.
@@ -155,6 +156,7 @@ func (m *Machine) resumeLocked() (runningAt int64, err error) {
 	runningAt = startgate.Now()
 	m.resumeDevices()
 	if first {
+		m.serve()
 		signal(m.genID) // the new generation ID is in its place already
 	}
 	return runningAt, nil

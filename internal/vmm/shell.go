@@ -34,31 +34,32 @@ const maxWarnings = 100
 
 // Machine is a live VM.
 type Machine struct {
-	shape     vmspec.Shape
-	hostCPU   []kvm.CPUIDEntry // what this host can give
-	cpuid     []kvm.CPUIDEntry // what vCPU 0 shows
-	msrs      []uint32         // what makes up a vCPU's state here
-	fresh     []kvm.MSR        // values of a vCPU that never ran
-	vm        *kvm.VM
-	mem       *guestmem.Map
-	vcpus     []*vcpu
-	slots     []slot // virtio devices, in the order of their addresses
-	console   *serial.Log
-	uart      *serial.UART
-	genID     int   // irqfd of the generation ID's event
-	fds       []int // eventfds that Close closes
-	disks     []*os.File
-	vsock     *vsock.Device
-	stopVsock func() // closes the listener and ends the vsock device's clients; may be nil
-	serving   sync.WaitGroup
-	warnings  atomic.Int32
-	onWarn    func(error)
-	onExit    func(vmmctl.Exit)
-	exiting   sync.WaitGroup // the goroutine that calls onExit
-	endOnce   sync.Once
-	ending    atomic.Bool // the guest has ended, whatever state says yet
-	closeOnce sync.Once
-	closeErr  error
+	shape      vmspec.Shape
+	hostCPU    []kvm.CPUIDEntry // what this host can give
+	cpuid      []kvm.CPUIDEntry // what vCPU 0 shows
+	msrs       []uint32         // what makes up a vCPU's state here
+	fresh      []kvm.MSR        // values of a vCPU that never ran
+	vm         *kvm.VM
+	mem        *guestmem.Map
+	vcpus      []*vcpu
+	slots      []slot // virtio devices, in the order of their addresses
+	console    *serial.Log
+	uart       *serial.UART
+	genID      int   // irqfd of the generation ID's event
+	fds        []int // eventfds that Close closes
+	disks      []*os.File
+	vsock      *vsock.Device
+	serveVsock func() // until it was called, by serve; may be nil
+	stopVsock  func() // closes the listener and ends the vsock device's clients; may be nil
+	serving    sync.WaitGroup
+	warnings   atomic.Int32
+	onWarn     func(error)
+	onExit     func(vmmctl.Exit)
+	exiting    sync.WaitGroup // the goroutine that calls onExit
+	endOnce    sync.Once
+	ending     atomic.Bool // the guest has ended, whatever state says yet
+	closeOnce  sync.Once
+	closeErr   error
 
 	mu       sync.Mutex // guards what follows; taken by control calls and by end
 	state    vmmctl.State

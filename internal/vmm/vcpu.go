@@ -20,16 +20,16 @@ type vcpu struct {
 	// failed reports an error of KVM_RUN; the run has ended.
 	failed func(*kvm.VCPU, error)
 
-	tid    int           // of the thread; set before ready is closed
-	ready  chan struct{} // the thread exists
-	runs   chan vcpuRun
-	parked chan struct{} // one value per ended run
-	stop   atomic.Bool   // park at the next return from the guest
+	tid    int                   // of the thread; set before ready is closed
+	ready  chan struct{}         // the thread exists
+	runs   chan func(*vcpu) bool // what to call before the run; false: do not
+	parked chan struct{}         // one value per ended run
+	stop   atomic.Bool           // park at the next return from the guest
 	thread sync.WaitGroup
 }
 
 func newVCPU(cpu *kvm.VCPU, exit func(*kvm.VCPU) bool, failed func(*kvm.VCPU, error)) *vcpu {
-	c := &vcpu{cpu: cpu, exit: exit, failed: failed, ready: make(chan struct{}), runs: make(chan vcpuRun), parked: make(chan struct{}, 1)}
+	c := &vcpu{cpu: cpu, exit: exit, failed: failed, ready: make(chan struct{}), runs: make(chan func(*vcpu) bool, 1), parked: make(chan struct{}, 1)}
 	c.thread.Go(c.loop)
 	<-c.ready
 	return c
@@ -41,10 +41,9 @@ func (c *vcpu) loop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	c.tid = unix.Gettid()
 	close(c.ready)
-	for r := range c.runs {
-		r.entered.Done()
-		yieldThread(c.tid)
-		if r.pass == nil || r.pass(c) {
+	for pass := range c.runs {
+		if pass(c) {
+			yieldThread(c.tid)
 			c.run()
 		}
 		c.parked <- struct{}{}
@@ -74,14 +73,9 @@ func (c *vcpu) run() {
 	}
 }
 
-// vcpuRun is one stay in the guest.
-type vcpuRun struct {
-	entered *sync.WaitGroup  // done when the thread is about to enter
-	pass    func(*vcpu) bool // is called first; false ends the stay before it begins; may be nil
-}
-
-// start lets the thread enter the guest.
-func (c *vcpu) start(r vcpuRun) { c.runs <- r }
+// start lets the thread call pass and, if that is true, enter the guest. It
+// does not wait for the thread, which must be parked.
+func (c *vcpu) start(pass func(*vcpu) bool) { c.runs <- pass }
 
 // interrupt makes the thread leave the guest and park, without waiting for it.
 func (c *vcpu) interrupt() {
