@@ -1,0 +1,107 @@
+package guestmem
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+type run struct{ offset, length int64 }
+
+func runs(t *testing.T, scan func(func(offset, length int64) error) error) []run {
+	t.Helper()
+	var out []run
+	if err := scan(func(o, n int64) error { out = append(out, run{o / PageSize, n / PageSize}); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func mapped(t *testing.T, pages int) *Map {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "memory"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.Write(make([]byte, pages*PageSize)); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Reserve(int64(pages) * PageSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	half := int64(pages/2) * PageSize
+	if err := m.MapFile(0, half, int(f.Fd()), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := m.MapZero(half, m.Size()-half); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func touchPages(m *Map, pages ...int) {
+	for _, p := range pages {
+		m.Linear()[p*PageSize]++
+	}
+}
+
+// Pages that were only read are not the memory's own, be they a file's or of zeros.
+func TestOwnPagesAreThoseThatWereWritten(t *testing.T) {
+	m := mapped(t, 64)
+	if got := runs(t, m.Own); len(got) != 0 {
+		t.Errorf("fresh memory has %v", got)
+	}
+	sum := byte(0)
+	for i := range 64 {
+		sum += m.Linear()[i*PageSize]
+	}
+	touchPages(m, 3, 4, 31, 32, 50)
+	if got := runs(t, m.Own); !slices.Equal(got, []run{{3, 2}, {31, 2}, {50, 1}}) && !slices.Equal(got, []run{{3, 2}, {31, 1}, {32, 1}, {50, 1}}) {
+		t.Errorf("own pages are %v", got)
+	}
+	if sum != 0 {
+		t.Error("the file was not zero")
+	}
+}
+
+func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
+	m := mapped(t, 64)
+	touchPages(m, 1, 2, 40)
+	tr, err := m.Track()
+	if Untracked(err) {
+		t.Skip(err) // Linux before 6.7; the machine's kernel has it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	if got := runs(t, tr.Written); !slices.Equal(got, []run{{1, 2}, {40, 1}}) {
+		t.Errorf("before it was armed: %v", got)
+	}
+	for _, r := range []run{{1, 2}, {40, 1}} {
+		if err := tr.Arm(r.offset*PageSize, r.length*PageSize); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := runs(t, tr.Written); len(got) != 0 {
+		t.Errorf("just armed: %v", got)
+	}
+	_ = m.Linear()[2*PageSize] // a read is no write
+	touchPages(m, 2, 9, 60)    // armed, a file's, of zeros
+	if got := runs(t, tr.Written); !slices.Equal(got, []run{{2, 1}, {9, 1}, {60, 1}}) {
+		t.Errorf("after writes: %v", got)
+	}
+	if err := tr.Arm(2*PageSize, PageSize); err != nil {
+		t.Fatal(err)
+	}
+	if got := runs(t, tr.Written); !slices.Equal(got, []run{{9, 1}, {60, 1}}) {
+		t.Errorf("after one was armed again: %v", got)
+	}
+	if got := runs(t, m.Own); !slices.Equal(got, []run{{1, 2}, {9, 1}, {40, 1}, {60, 1}}) {
+		t.Errorf("own pages are %v", got)
+	}
+}
