@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -162,7 +162,7 @@ func TestAStoreSurvivesAnErrorAtEachStep(t *testing.T) {
 			if !errors.Is(err, unix.ENOSPC) {
 				t.Errorf("got %v", err)
 			}
-			writes := !bytes.HasPrefix([]byte(step), []byte("gc.")) && !bytes.HasPrefix([]byte(step), []byte("release."))
+			writes := !strings.HasPrefix(step, "gc.") && !strings.HasPrefix(step, "release.")
 			if writes && !errors.Is(err, layer.ErrNoSpace) {
 				t.Errorf("got %v, want no space", err)
 			}

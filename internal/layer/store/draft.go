@@ -125,14 +125,10 @@ func (d *Draft) publishLocked(id layer.ID, sums *os.File) (*Handle, error) {
 		return nil, err
 	}
 	d.ended = true
-	// The handle comes before this one is closed: the layer is never unused.
-	defer d.file.Close()
+	d.file.Close() // and with it its lock; the store's keeps GC off until the handle has one
 	err := failpoint("commit.sync")
 	if err == nil {
 		err = syncDir(s.path(layersDir))
-	}
-	if err == nil {
-		err = flock(d.file, unix.LOCK_SH) // let the handle in; GC waits for the store's lock
 	}
 	if err != nil {
 		return nil, s.takeBack(id, err)
