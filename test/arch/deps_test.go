@@ -66,7 +66,7 @@ type rule struct {
 
 var hostSide = []string{
 	"internal/vmm", "internal/vmmctl", "internal/kvm", "internal/guestmem", "internal/boot", "internal/sandbox", "internal/snapshot",
-	"internal/image", "internal/httpapi", "internal/machine", "internal/hostcap", "internal/virtio", "api", "client",
+	"internal/image", "internal/layer", "internal/httpapi", "internal/machine", "internal/hostcap", "internal/virtio", "api", "client",
 }
 
 var rules = []rule{
@@ -81,6 +81,8 @@ var rules = []rule{
 		reason: "memory and interrupts come in as functions, so that devices are tested and fuzzed without a VM"},
 	{who: []string{"internal/kvm", "internal/vmspec", "internal/undo", "internal/guestmem"}, not: []string{"internal/vmm", "internal/virtio", "internal/boot", "internal/vmmctl"},
 		reason: "they are the ground the VMM stands on"},
+	{who: []string{"internal/layer"}, not: []string{"internal/vmm", "internal/virtio", "internal/kvm", "internal/guestmem", "internal/snapshot", "internal/image", "internal/sandbox", "internal/httpapi", "api", "client"},
+		reason: "layers serve memory and disks alike: they know blocks, and neither whose they are nor what maps them"},
 	{who: []string{"internal/sandbox"}, not: []string{"internal/httpapi", "api", "client", "github.com/danielgtaylor/huma", "github.com/spf13/cobra"},
 		reason: "the domain names no transport; httpapi puts HTTP over it"},
 	{who: []string{"internal/sandbox", "internal/httpapi", "internal/image", "internal/snapshot", "internal/machine/bench", "api", "client"}, not: []string{"internal/kvm"}, direct: true,

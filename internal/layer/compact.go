@@ -1,0 +1,98 @@
+package layer
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sort"
+)
+
+// CompactSpec is the spec of a layer that can stand for chain[from:to].
+func CompactSpec(id ID, chain []*Layer, from, to int) (Spec, error) {
+	if err := checkChain(chain); err != nil {
+		return Spec{}, fmt.Errorf("compact: %w", err)
+	}
+	if from < 0 || to > len(chain) || from >= to {
+		return Spec{}, fmt.Errorf("compact layers %d to %d of a chain of %d: no such range", from, to, len(chain))
+	}
+	top := chain[to-1]
+	return Spec{ID: id, Parent: chain[from].Parent, View: top.View, Kind: top.Kind, Size: top.Size}, nil
+}
+
+// CompactBytes is how much content Compact will store.
+func CompactBytes(chain []*Layer, from, to int) (n int64) {
+	for _, r := range plan(chain, from, to) {
+		if !r.Zero {
+			n += r.Length
+		}
+	}
+	return n
+}
+
+// Compact writes chain[from:to] into a layer that was begun with CompactSpec. Put
+// in their place, it shows the same image to all that lies over them. The chain
+// below from is needed, as content to fill small gaps with.
+func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to int) error {
+	whole, err := Assemble(chain[:to])
+	if err != nil {
+		return fmt.Errorf("compact: %w", err)
+	}
+	for _, r := range plan(chain, from, to) {
+		if r.Zero {
+			err = w.Zero(r.Offset, r.Length)
+		} else {
+			err = w.do(r.Offset, r.Length, func() error { return w.compactRun(ctx, whole, r) })
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// plan is the runs of the layer to be.
+func plan(chain []*Layer, from, to int) []Run {
+	base := chain[from].Parent.IsZero()
+	var runs []Run
+	for _, s := range flatten(chain[from:to]) {
+		if !s.zero || !base {
+			runs = append(runs, Run{Offset: s.Offset, Length: s.Length, Zero: s.zero})
+		}
+	}
+	return Join(runs, MaxRuns)
+}
+
+// compactRun stores one run, as the whole chain shows it.
+func (w *Writer) compactRun(ctx context.Context, m *Image, r Run) error {
+	if err := w.add(r.Offset, r.Length, false); err != nil {
+		return err
+	}
+	at := r.Offset
+	first := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].end() > at })
+	for _, s := range m.segments[first:] {
+		if s.Offset >= r.end() {
+			break
+		}
+		part := s.cut(max(s.Offset, at), min(s.end(), r.end()))
+		if err := w.appendZeros(part.Offset - at); err != nil {
+			return err
+		}
+		if err := w.appendSegment(ctx, m.chain[s.Layer].file, part); err != nil {
+			return err
+		}
+		at = part.end()
+	}
+	return w.appendZeros(r.end() - at)
+}
+
+func (w *Writer) appendSegment(ctx context.Context, f *os.File, s Segment) error {
+	for done := int64(0); done < s.Length; done += pieceBytes {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := w.appendFile(f, s.FileOffset+done, min(s.Length-done, pieceBytes)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

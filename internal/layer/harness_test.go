@@ -1,0 +1,106 @@
+package layer
+
+import (
+	"bytes"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// named is an ID that tests can tell from others.
+func named(b byte) ID { return ID{0: b, 15: b} }
+
+// spec is of a small memory image.
+func spec(id, parent ID, blocks int64) Spec {
+	return Spec{ID: id, Parent: parent, Kind: Memory, Size: blocks * BlockSize}
+}
+
+// block is a block that holds one byte all over.
+func block(b byte) []byte { return bytes.Repeat([]byte{b}, BlockSize) }
+
+func newFile(t testing.TB) *os.File {
+	t.Helper()
+	f, err := os.Create(filepath.Join(t.TempDir(), "layer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func newWriter(t testing.TB, s Spec, opt Options) *Writer {
+	t.Helper()
+	w, err := NewWriter(newFile(t), s, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// finish ends the writing and opens the layer.
+func finish(t testing.TB, w *Writer) (*Layer, *Digests) {
+	t.Helper()
+	info, d, err := w.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := Open(w.dst)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Info != info {
+		t.Fatalf("opened %+v, finished %+v", l.Info, info)
+	}
+	return l, d
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// randomLayer writes a layer of random runs and does the same to the model.
+func randomLayer(t testing.TB, r *rand.Rand, s Spec, model []byte, opt Options) (*Layer, *Digests) {
+	t.Helper()
+	w := newWriter(t, s, opt)
+	source := newFile(t)
+	for at := int64(0); at < s.Size; {
+		n := min(int64(1+r.IntN(6))*BlockSize, s.Size-at)
+		p := model[at : at+n]
+		switch r.IntN(5) {
+		case 0, 1: // says nothing
+		case 2:
+			clear(p)
+			must(t, w.Zero(at, n))
+		case 3:
+			fill(r, p)
+			must(t, w.Data(at, p))
+		case 4:
+			fill(r, p)
+			must(t, source.Truncate(0))
+			must(t, source.Truncate(s.Size+at+n))
+			_, err := source.WriteAt(p, s.Size+at)
+			must(t, err)
+			must(t, w.DataFrom(at, n, source, s.Size+at))
+		}
+		at += n
+	}
+	return finish(t, w)
+}
+
+// fill makes blocks of random bytes and of zeros.
+func fill(r *rand.Rand, p []byte) {
+	for ; len(p) > 0; p = p[BlockSize:] {
+		b := byte(r.IntN(3))
+		copy(p, block(b))
+		if b != 0 {
+			p[r.IntN(BlockSize)] = byte(1 + r.IntN(255))
+		}
+	}
+}

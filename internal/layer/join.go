@@ -1,0 +1,70 @@
+package layer
+
+import "slices"
+
+// Join makes at most max runs out of rising runs by filling the cheapest gaps
+// between them with content: what a run more costs each child outweighs some
+// stored pages. Filled gaps and zero runs beside them become data, whose content
+// is to be taken from the image. FileOffset has no meaning in the result.
+func Join(runs []Run, max int) []Run {
+	out := make([]Run, 0, len(runs))
+	for _, r := range runs {
+		r.FileOffset = 0
+		if last := len(out) - 1; last >= 0 && out[last].touches(r) {
+			out[last].Length += r.Length
+			continue
+		}
+		out = append(out, r)
+	}
+	excess := len(out) - max
+	if excess <= 0 || max < 1 {
+		return out
+	}
+	joined := make([]bool, len(out)) // with the run before
+	for _, i := range cheapest(out)[:excess] {
+		joined[i] = true
+	}
+	merged := out[:0]
+	for i, r := range out {
+		if !joined[i] {
+			merged = append(merged, r)
+			continue
+		}
+		last := &merged[len(merged)-1]
+		last.Length, last.Zero = r.end()-last.Offset, false
+	}
+	return coalesce(merged)
+}
+
+// cheapest orders the runs but the first by what joining each with the one
+// before it would store.
+func cheapest(runs []Run) []int {
+	cost := func(i int) int64 {
+		c := runs[i].Offset - runs[i-1].end()
+		for _, r := range runs[i-1 : i+1] {
+			if r.Zero {
+				c += r.Length
+			}
+		}
+		return c
+	}
+	order := make([]int, 0, len(runs))
+	for i := 1; i < len(runs); i++ {
+		order = append(order, i)
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return int(cost(a)>>12) - int(cost(b)>>12) })
+	return order
+}
+
+// coalesce makes one run of those that touch, in place.
+func coalesce(runs []Run) []Run {
+	out := runs[:0]
+	for _, r := range runs {
+		if last := len(out) - 1; last >= 0 && out[last].touches(r) {
+			out[last].Length += r.Length
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
+}

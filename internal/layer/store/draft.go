@@ -1,0 +1,183 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/layer"
+)
+
+// Draft is a layer that is being written, through the writer's methods. Its
+// owner ends it with Commit or Discard; Discard after Commit does nothing. Not
+// safe for concurrent use.
+type Draft struct {
+	*layer.Writer
+	s     *Store
+	file  *os.File
+	ended bool
+}
+
+// DraftOptions are how a layer is written.
+type DraftOptions struct {
+	// Bytes of content that are coming, if known: a disk without room for them
+	// is refused now and not half way.
+	Bytes int64
+	// Digest hashes while writing; else Seal does, some time later.
+	Digest bool
+}
+
+// Create begins a layer. A spec without an ID gets one.
+func (s *Store) Create(spec layer.Spec, opt DraftOptions) (*Draft, error) {
+	d, err := s.create(spec, opt)
+	if err != nil {
+		return nil, fmt.Errorf("create layer: %w", layer.NoSpace(err))
+	}
+	return d, nil
+}
+
+func (s *Store) create(spec layer.Spec, opt DraftOptions) (*Draft, error) {
+	if spec.ID.IsZero() {
+		spec.ID = layer.NewID()
+	}
+	if err := s.room(opt.Bytes); err != nil {
+		return nil, err
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	f, err := s.tempFileLocked()
+	unlock()
+	if err != nil {
+		return nil, err
+	}
+	w, err := layer.NewWriter(f, spec, layer.Options{Digest: opt.Digest, Before: s.before})
+	if err == nil {
+		err = failpoint("create")
+	}
+	if err != nil {
+		discard(f)
+		return nil, err
+	}
+	return &Draft{Writer: w, s: s, file: f}, nil
+}
+
+// before looks at the disk's room while a layer grows.
+func (s *Store) before(step layer.Step, bytes int64) error {
+	if err := failpoint("write." + string(step)); err != nil {
+		return err
+	}
+	return s.room(bytes)
+}
+
+// Commit makes the layer exist: content durable, then the name. Until the
+// handle is closed or a hold names it, nothing else keeps it. After an error the
+// draft is gone.
+func (d *Draft) Commit() (*Handle, error) {
+	if d.ended {
+		return nil, fmt.Errorf("commit layer %s: its draft has ended", d.Spec().ID)
+	}
+	defer d.Discard()
+	h, err := d.commit()
+	if err != nil {
+		return nil, fmt.Errorf("commit layer %s: %w", d.Spec().ID, layer.NoSpace(err))
+	}
+	return h, nil
+}
+
+func (d *Draft) commit() (*Handle, error) {
+	s := d.s
+	info, digests, err := d.Finish()
+	if err != nil {
+		return nil, err
+	}
+	var sums *os.File
+	if digests != nil {
+		if sums, err = s.writeTemp(digests.Encode()); err != nil {
+			return nil, err
+		}
+		defer discard(sums) // of what was renamed it only closes the file
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	return d.publishLocked(info.ID, sums)
+}
+
+// publishLocked gives the layer its name. Its digests come first: without a
+// layer they are rubbish that GC knows, but a layer without is not sealed.
+func (d *Draft) publishLocked(id layer.ID, sums *os.File) (*Handle, error) {
+	s := d.s
+	if sums != nil {
+		if err := rename("commit.digests", sums.Name(), s.digestsPath(id)); err != nil {
+			return nil, err
+		}
+	}
+	if err := rename("commit.rename", d.file.Name(), s.layerPath(id)); err != nil {
+		if sums != nil {
+			os.Remove(s.digestsPath(id))
+		}
+		return nil, err
+	}
+	d.ended = true
+	d.file.Close() // and with it its lock; the store's keeps GC off until the handle has one
+	err := failpoint("commit.sync")
+	if err == nil {
+		err = syncDir(s.path(layersDir))
+	}
+	if err != nil {
+		return nil, s.takeBack(id, err)
+	}
+	h, err := s.Get(id)
+	if err != nil {
+		return nil, s.takeBack(id, err)
+	}
+	return h, nil
+}
+
+// takeBack removes a layer that has its name and cannot be vouched for.
+func (s *Store) takeBack(id layer.ID, err error) error {
+	os.Remove(s.layerPath(id))
+	os.Remove(s.digestsPath(id))
+	return err
+}
+
+// rename is the step that makes a file exist. It replaces nothing.
+func rename(step, from, to string) error {
+	if err := failpoint(step); err != nil {
+		return err
+	}
+	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+}
+
+// Discard removes what was written.
+func (d *Draft) Discard() {
+	if !d.ended {
+		d.ended = true
+		discard(d.file)
+	}
+}
+
+// Compact writes one layer that shows what chain[from:to] shows and can take
+// their place; the chain begins with its base. The layers themselves stay, for
+// as long as they are held or open.
+func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to int, digest bool) (*Handle, error) {
+	spec, err := layer.CompactSpec(layer.NewID(), chain, from, to)
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.Create(spec, DraftOptions{Bytes: layer.CompactBytes(chain, from, to), Digest: digest})
+	if err != nil {
+		return nil, err
+	}
+	defer d.Discard()
+	if err := layer.Compact(ctx, d.Writer, chain, from, to); err != nil {
+		return nil, err
+	}
+	return d.Commit()
+}

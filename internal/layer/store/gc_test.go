@@ -1,0 +1,220 @@
+package store
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/layer"
+)
+
+// collect runs a GC after a dry one, which must have foretold it.
+func collect(t *testing.T, s *Store) Report {
+	t.Helper()
+	before := files(t, s)
+	dry, err := s.GC(true)
+	must(t, err)
+	if after := files(t, s); !slices.Equal(before, after) {
+		t.Fatalf("a dry run changed the store from %v to %v", before, after)
+	}
+	r, err := s.GC(false)
+	must(t, err)
+	if !slices.Equal(dry.Layers, r.Layers) || dry.Bytes != r.Bytes || dry.Temps != r.Temps {
+		t.Errorf("a dry run says %+v, the real one %+v", dry, r)
+	}
+	return r
+}
+
+func TestALayerGoesWhenNobodyNeedsIt(t *testing.T) {
+	s := open(t, t.TempDir())
+	h := mustWrite(t, s, layer.ID{}, 1, true)
+	second, err := s.Get(h.ID)
+	must(t, err)
+	stays := func(why string) {
+		t.Helper()
+		if r := collect(t, s); len(r.Layers) != 0 || r.Bytes != 0 {
+			t.Errorf("%s: collected %+v", why, r)
+		}
+	}
+	stays("two handles")
+	must(t, h.Close())
+	must(t, h.Close())
+	stays("one handle")
+	must(t, s.Hold("a", h.ID))
+	must(t, s.Hold("b", h.ID, h.ID))
+	must(t, second.Close())
+	stays("two holds")
+	must(t, s.Release("a"))
+	stays("one hold")
+	must(t, s.Hold("b"))
+	if holds, err := s.Holds(); err != nil || len(holds) != 1 || len(holds["b"]) != 0 {
+		t.Errorf("holds %v, %v", holds, err)
+	}
+	r := collect(t, s)
+	if !slices.Equal(r.Layers, []layer.ID{h.ID}) || r.Bytes < 90*block || r.Temps != 0 {
+		t.Errorf("collected %+v", r)
+	}
+	if got := files(t, s); !slices.Equal(got, []string{"holds/b"}) {
+		t.Errorf("left over: %v", got)
+	}
+}
+
+// A VM that outlives the daemon keeps its layers, by its descriptor and by its
+// mapping after that.
+func TestAMappedLayerIsInUse(t *testing.T) {
+	s := open(t, t.TempDir())
+	h := mustWrite(t, s, layer.ID{}, 7, false)
+	fd, err := unix.Dup(int(h.File().Fd()))
+	must(t, err)
+	must(t, h.Close())
+	if r := collect(t, s); len(r.Layers) != 0 {
+		t.Errorf("with a copy of the descriptor: collected %+v", r)
+	}
+	m, err := unix.Mmap(fd, block, block, unix.PROT_READ, unix.MAP_PRIVATE)
+	must(t, err)
+	must(t, unix.Close(fd))
+	if r := collect(t, s); len(r.Layers) != 0 {
+		t.Errorf("while mapped: collected %+v", r)
+	}
+	if m[0] != 7 {
+		t.Errorf("mapped %d", m[0])
+	}
+	must(t, unix.Munmap(m))
+	if r := collect(t, s); len(r.Layers) != 1 {
+		t.Errorf("afterwards: collected %+v", r)
+	}
+}
+
+func TestLeftoversGoAndLiveDraftsStay(t *testing.T) {
+	s := open(t, t.TempDir())
+	d, err := draft(s, layer.ID{}, 1, false)
+	must(t, err)
+	id := layer.NewID()
+	must(t, os.WriteFile(s.path(tempDir, id.String()), make([]byte, block), 0o600))
+	must(t, os.WriteFile(s.digestsPath(id), make([]byte, block), 0o600))
+	must(t, os.WriteFile(s.path(layersDir, "README"), nil, 0o600))
+	if r := collect(t, s); r.Temps != 2 || len(r.Layers) != 0 || r.Bytes != 2*block {
+		t.Errorf("collected %+v", r)
+	}
+	h, err := d.Commit()
+	must(t, err)
+	defer h.Close()
+	if got := files(t, s); !slices.Equal(got, sortedNames("layers/README", "layers/"+h.ID.String())) {
+		t.Errorf("there are %v", got)
+	}
+}
+
+func sortedNames(names ...string) []string { slices.Sort(names); return names }
+
+func TestADamagedHoldStopsTheCollection(t *testing.T) {
+	for name, record := range map[string]string{
+		"empty": "", "no JSON": "layers", "another format": `{"format":2,"layers":[]}`,
+		"no IDs": `{"format":1,"layers":["../x"]}`, "huge": strings.Repeat(" ", maxHoldBytes+1),
+	} {
+		s := open(t, t.TempDir())
+		h := mustWrite(t, s, layer.ID{}, 1, false)
+		must(t, h.Close())
+		must(t, os.WriteFile(s.path(holdsDir, "bad"), []byte(record), 0o600))
+		if _, err := s.GC(false); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "hold bad") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := listed(t, s); len(got) != 1 {
+			t.Errorf("%s: layers %v", name, got)
+		}
+		must(t, s.Release("bad"))
+		if r, err := s.GC(false); err != nil || len(r.Layers) != 1 {
+			t.Errorf("%s: after the release: %+v, %v", name, r, err)
+		}
+	}
+}
+
+func TestNamesOfHolds(t *testing.T) {
+	s := open(t, t.TempDir())
+	for _, name := range []string{"", ".", "..", ".a", "a/b", "../a", "a b", "ä", "a\n", strings.Repeat("x", 129)} {
+		if err := s.Hold(name); !errors.Is(err, ErrName) {
+			t.Errorf("hold %q: %v", name, err)
+		}
+		if err := s.Release(name); !errors.Is(err, ErrName) {
+			t.Errorf("release %q: %v", name, err)
+		}
+	}
+	if err := s.Hold("a", make([]layer.ID, 1)...); err == nil {
+		t.Error("the zero ID is held")
+	}
+	many := make([]layer.ID, MaxHeld+1)
+	for i := range many {
+		many[i] = layer.NewID()
+	}
+	if err := s.Hold("a", many...); err == nil {
+		t.Error("too many layers are held")
+	}
+	if b, err := encodeRecord(many[:MaxHeld]); err != nil || len(b) > maxHoldBytes {
+		t.Errorf("the largest record has %d bytes: %v", len(b), err)
+	}
+}
+
+// Two stores on one directory lock each other out as two processes do: locks
+// belong to open files.
+func TestTwoStoresOnOneDirectory(t *testing.T) {
+	dir := t.TempDir()
+	var wg sync.WaitGroup
+	errs := make(chan error, 100)
+	worker := func(name string, s *Store) {
+		defer wg.Done()
+		for i := range 15 {
+			h, err := write(s, layer.ID{}, byte(i+1), i%2 == 0)
+			if err != nil {
+				errs <- err
+				return
+			}
+			id := h.ID
+			err = errors.Join(s.Hold(name, id), h.Close())
+			if h, err2 := s.Get(id); err2 == nil {
+				h.Close()
+			} else {
+				err = errors.Join(err, err2)
+			}
+			if _, err2 := s.GC(false); err != nil || err2 != nil {
+				errs <- errors.Join(err, err2)
+				return
+			}
+		}
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		wg.Add(1)
+		go worker(name, open(t, dir))
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		t.Error(err)
+	}
+	s := open(t, dir)
+	if _, err := s.GC(false); err != nil {
+		t.Error(err)
+	}
+	if got := listed(t, s); len(got) != 3 {
+		t.Errorf("layers %v, want the three that are held", got)
+	}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	good, err := encodeRecord([]layer.ID{layer.NewID(), layer.NewID()})
+	must(f, err)
+	f.Add(good)
+	f.Add([]byte(`{"format":1,"layers":[null]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		ids, err := decodeRecord(b)
+		if err != nil {
+			return
+		}
+		if _, err := encodeRecord(ids); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

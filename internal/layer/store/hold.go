@@ -1,0 +1,159 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/layer"
+)
+
+const (
+	holdFormat   = 1
+	maxHoldBytes = 1 << 20
+	// MaxHeld bounds the layers of one hold: far beyond any chain, and within
+	// the record's size.
+	MaxHeld = 16384
+)
+
+var holdName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}$`)
+
+// record is a hold's file. Its name is the file's.
+type record struct {
+	Format int        `json:"format"`
+	Layers []layer.ID `json:"layers"`
+}
+
+func encodeRecord(ids []layer.ID) ([]byte, error) {
+	ids = slices.Clone(ids)
+	slices.SortFunc(ids, func(a, b layer.ID) int { return slices.Compare(a[:], b[:]) })
+	if ids = slices.Compact(ids); len(ids) > MaxHeld {
+		return nil, fmt.Errorf("%d layers, want at most %d", len(ids), MaxHeld)
+	}
+	b, err := json.Marshal(record{holdFormat, ids})
+	return append(b, '\n'), err
+}
+
+func decodeRecord(b []byte) ([]layer.ID, error) {
+	var r record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, err
+	}
+	if r.Format != holdFormat {
+		return nil, fmt.Errorf("has format %d, this forkd reads format %d", r.Format, holdFormat)
+	}
+	if len(r.Layers) > MaxHeld || slices.ContainsFunc(r.Layers, layer.ID.IsZero) {
+		return nil, errors.New("names layers that cannot be")
+	}
+	return r.Layers, nil
+}
+
+// Hold keeps layers under a name until Release, across restarts. A second
+// Hold of the name replaces the first as a whole. All layers must exist.
+func (s *Store) Hold(name string, ids ...layer.ID) error {
+	if !holdName.MatchString(name) {
+		return fmt.Errorf("%w: %.140q", ErrName, name)
+	}
+	if err := s.hold(name, ids); err != nil {
+		return fmt.Errorf("hold layers for %s: %w", name, layer.NoSpace(err))
+	}
+	return nil
+}
+
+func (s *Store) hold(name string, ids []layer.ID) error {
+	b, err := encodeRecord(ids)
+	if err != nil {
+		return err
+	}
+	f, err := s.writeTemp(b)
+	if err != nil {
+		return err
+	}
+	defer discard(f)
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for _, id := range ids { // under the lock: GC cannot take them any more
+		if _, err := os.Lstat(s.layerPath(id)); err != nil {
+			return notFound("layer "+id.String(), err)
+		}
+	}
+	if err := failpoint("hold.rename"); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), s.path(holdsDir, name)); err != nil {
+		return err
+	}
+	if err := failpoint("hold.sync"); err != nil {
+		return err
+	}
+	return syncDir(s.path(holdsDir))
+}
+
+// Release ends a hold. Its layers go at the next GC, if nothing else needs them.
+func (s *Store) Release(name string) error {
+	if !holdName.MatchString(name) {
+		return fmt.Errorf("%w: %.140q", ErrName, name)
+	}
+	unlock, err := s.lock()
+	if err != nil {
+		return fmt.Errorf("release hold %s: %w", name, err)
+	}
+	defer unlock()
+	if err = failpoint("release.remove"); err == nil {
+		err = os.Remove(s.path(holdsDir, name))
+	}
+	if err != nil {
+		return notFound("release hold "+name, err)
+	}
+	if err = failpoint("release.sync"); err == nil {
+		err = syncDir(s.path(holdsDir))
+	}
+	if err != nil {
+		return fmt.Errorf("release hold %s: %w", name, err)
+	}
+	return nil
+}
+
+// Holds are all holds by name. Whoever keeps manifests compares them at its
+// start and releases those that a crash left without one.
+func (s *Store) Holds() (map[string][]layer.ID, error) {
+	entries, err := os.ReadDir(s.path(holdsDir))
+	if err != nil {
+		return nil, fmt.Errorf("list holds: %w", err)
+	}
+	holds := map[string][]layer.ID{}
+	for _, e := range entries {
+		ids, err := s.readHold(e.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // released meanwhile
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%w: hold %s: %w; until it is released or written anew, no layer is removed", ErrDamaged, e.Name(), err)
+		}
+		holds[e.Name()] = ids
+	}
+	return holds, nil
+}
+
+func (s *Store) readHold(name string) ([]layer.ID, error) {
+	if !holdName.MatchString(name) {
+		return nil, ErrName
+	}
+	b, err := readCapped(s.path(holdsDir, name), maxHoldBytes)
+	if errors.Is(err, unix.ELOOP) {
+		err = errors.New("is a link")
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decodeRecord(b)
+}

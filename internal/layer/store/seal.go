@@ -1,0 +1,178 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/layer"
+)
+
+// Seal makes the digests of a layer that was written without, and does nothing if
+// it has them. pause is called before every chunk and may block; it may be nil.
+func (s *Store) Seal(ctx context.Context, id layer.ID, pause func(context.Context) error) error {
+	h, err := s.Get(id)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	if s.Sealed(id) {
+		return nil
+	}
+	d, err := h.Digest(ctx, pause)
+	if err == nil {
+		err = s.writeDigests(id, d)
+	}
+	if err != nil {
+		return fmt.Errorf("seal layer %s: %w", id, layer.NoSpace(err))
+	}
+	return nil
+}
+
+func (s *Store) writeDigests(id layer.ID, d *layer.Digests) error {
+	f, err := s.writeTemp(d.Encode())
+	if err != nil {
+		return err
+	}
+	defer discard(f)
+	unlock, err := s.lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	err = rename("seal.rename", f.Name(), s.digestsPath(id))
+	if errors.Is(err, fs.ErrExist) {
+		return nil // another process was sooner
+	}
+	if err != nil {
+		return err
+	}
+	if err := failpoint("seal.sync"); err != nil {
+		return err
+	}
+	return syncDir(s.path(layersDir))
+}
+
+func (s *Store) digests(of layer.Info) (*layer.Digests, error) {
+	f, err := os.OpenFile(s.digestsPath(of.ID), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return layer.DecodeDigests(f, st.Size(), of)
+}
+
+// Damage is what verification found in a layer. Without a length it is of the
+// layer as a whole.
+type Damage struct {
+	Layer layer.ID
+	layer.Damage
+}
+
+// Verified is what a verification found.
+type Verified struct {
+	Layers   int   // looked at
+	Bytes    int64 // of files compared with digests
+	Damaged  []Damage
+	Unsealed []layer.ID // have no digests yet; only header and index were checked
+}
+
+// Verify reads layers whole, all of the store if none is named, and compares
+// them with their digests. Damage is a finding, not an error. progress hears of
+// bytes of all of them together; it may be nil.
+func (s *Store) Verify(ctx context.Context, progress func(done, total int64), ids ...layer.ID) (Verified, error) {
+	v := verification{s: s, progress: progress}
+	if v.all = len(ids) == 0; v.all {
+		all, err := s.List()
+		if err != nil {
+			return Verified{}, err
+		}
+		for _, e := range all {
+			ids = append(ids, e.ID)
+		}
+	}
+	defer v.close()
+	if err := v.openAll(ids); err != nil {
+		return v.found, err
+	}
+	err := v.run(ctx)
+	return v.found, err
+}
+
+type verification struct {
+	s           *Store
+	progress    func(done, total int64)
+	all         bool // nobody asked for these layers in particular
+	sealed      []*Handle
+	digests     []*layer.Digests // of each of sealed
+	done, total int64
+	found       Verified
+}
+
+func (v *verification) close() {
+	for _, h := range v.sealed {
+		h.Close()
+	}
+}
+
+// openAll finds out what there is to compare, so that progress knows its total.
+func (v *verification) openAll(ids []layer.ID) error {
+	for _, id := range ids {
+		h, err := v.s.Get(id)
+		if errors.Is(err, ErrNotFound) {
+			if v.all {
+				continue // removed since it was listed
+			}
+			return err
+		}
+		v.found.Layers++
+		if err != nil {
+			v.damaged(id, layer.Damage{Detail: err.Error()})
+			continue
+		}
+		d, err := v.s.digests(h.Info)
+		switch {
+		case err == nil:
+			v.sealed, v.digests = append(v.sealed, h), append(v.digests, d)
+			v.total += h.FileBytes()
+			continue
+		case errors.Is(err, fs.ErrNotExist):
+			v.found.Unsealed = append(v.found.Unsealed, id)
+		default:
+			v.damaged(id, layer.Damage{Detail: err.Error()})
+		}
+		h.Close()
+	}
+	return nil
+}
+
+func (v *verification) run(ctx context.Context) error {
+	for i, h := range v.sealed {
+		found, err := h.Verify(ctx, v.digests[i], func(done, _ int64) {
+			if v.progress != nil {
+				v.progress(v.done+done, v.total)
+			}
+		})
+		for _, d := range found {
+			v.damaged(h.ID, d)
+		}
+		if err != nil {
+			return fmt.Errorf("verify layer %s: %w", h.ID, err)
+		}
+		v.done += h.FileBytes()
+	}
+	v.found.Bytes = v.done
+	return nil
+}
+
+func (v *verification) damaged(id layer.ID, d layer.Damage) {
+	v.found.Damaged = append(v.found.Damaged, Damage{id, d})
+}

@@ -1,0 +1,34 @@
+package store
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/layer"
+)
+
+// freeBytes is what an ordinary user could still write.
+func freeBytes(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	return int64(st.Bavail) * st.Frsize, nil
+}
+
+// room refuses what would leave less than the reserve.
+func (s *Store) room(bytes int64) error {
+	free, err := s.free(s.dir)
+	if err != nil {
+		return err
+	}
+	if bytes > free-s.opt.Reserve {
+		return fmt.Errorf("%w: %d MiB are needed and %d MiB free, of which %d MiB stay in reserve; delete snapshots or images, or make the disk larger",
+			layer.ErrNoSpace, mib(bytes), free>>20, mib(s.opt.Reserve))
+	}
+	return nil
+}
+
+// mib rounds up, so that a little is not called nothing.
+func mib(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }
