@@ -3,6 +3,7 @@ package vmm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -19,6 +20,8 @@ type Controller struct {
 	Vsock   net.Listener
 	// Dial connects the guest to a port of the host.
 	Dial func(ctx context.Context, port uint32) (net.Conn, error)
+
+	writing chan error // of the last capture: its end; nil: there was none
 }
 
 var _ vmmctl.Handler = (*Controller)(nil)
@@ -127,6 +130,28 @@ func (c *Controller) Save(memory, state *os.File) (vmmctl.SaveResult, error) {
 	}
 	n, err := c.Machine.SaveMemory(memory)
 	return vmmctl.SaveResult{MemoryBytes: n, StateBytes: int64(len(b))}, err
+}
+
+// Capture implements vmmctl.Handler.
+func (c *Controller) Capture(r vmmctl.CaptureRequest) (vmmctl.CaptureResult, error) {
+	finish, res, err := c.Machine.Capture(Capture{Memory: r.Memory, State: r.State, Index: r.Index, Live: r.Live, MaxPause: r.MaxPause})
+	if err != nil {
+		return res, err
+	}
+	writing := make(chan error, 1)
+	c.writing = writing
+	go func() { writing <- finish() }()
+	return res, nil
+}
+
+// Captured implements vmmctl.Handler.
+func (c *Controller) Captured() error {
+	if c.writing == nil {
+		return fmt.Errorf("%w: there is no capture", vmmctl.ErrState)
+	}
+	err := <-c.writing
+	c.writing = nil
+	return err
 }
 
 // Status implements vmmctl.Handler.

@@ -159,6 +159,21 @@ func (f *fakeVM) Resume() (ResumeResult, error) {
 	return ResumeResult{RunningAt: 4711}, nil
 }
 
+func (f *fakeVM) Capture(r CaptureRequest) (CaptureResult, error) {
+	defer closeAll([]*os.File{r.Memory, r.State, r.Index})
+	if r.MaxPause == time.Nanosecond {
+		return CaptureResult{}, ErrPause
+	}
+	for i, f := range []*os.File{r.Memory, r.State, r.Index} {
+		if _, err := f.WriteString([]string{"memory", "state", "index"}[i]); err != nil {
+			return CaptureResult{}, err
+		}
+	}
+	return CaptureResult{PauseNanos: 1, Mechanism: "wp-async", Rounds: 2, Bytes: 6, PausedBytes: 1}, nil
+}
+
+func (f *fakeVM) Captured() error { return nil }
+
 func (f *fakeVM) Save(memory, state *os.File) (SaveResult, error) {
 	if _, err := memory.WriteString("memory"); err != nil {
 		return SaveResult{}, err

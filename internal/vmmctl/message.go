@@ -31,6 +31,8 @@ const (
 	opPause    = "pause"
 	opResume   = "resume"
 	opSave     = "save"
+	opCapture  = "capture"
+	opCaptured = "captured" // wait until a capture is written
 	opStatus   = "status"
 	opWriteHot = "write-hot"
 	opPopulate = "populate"
@@ -60,6 +62,8 @@ var (
 	ErrGone = errors.New("VMM process is gone")
 	// ErrState: the VM is not in a state that allows the operation.
 	ErrState = errors.New("VM is in the wrong state")
+	// ErrPause: a capture was not made because its pause would have been too long.
+	ErrPause = errors.New("the pause would be too long")
 )
 
 // diskSpec names a disk within a message: its descriptor is the next in order.
@@ -115,6 +119,20 @@ type ResumeResult struct {
 type SaveResult struct {
 	MemoryBytes int64 `json:"memory_bytes"` // pages that are not zero
 	StateBytes  int64 `json:"state_bytes"`
+}
+
+// CaptureResult tells how a capture went.
+type CaptureResult struct {
+	PauseNanos  int64  `json:"pause_ns"`
+	Mechanism   string `json:"mechanism"`    // "wp-async", or "none": the guest stood still
+	Rounds      int    `json:"rounds"`       // of copying while the guest ran
+	Bytes       int64  `json:"bytes"`        // in the memory file
+	PausedBytes int64  `json:"paused_bytes"` // of them copied during the pause
+}
+
+type captureBody struct {
+	Live         bool  `json:"live,omitempty"`
+	MaxPauseNano int64 `json:"max_pause_ns,omitempty"`
 }
 
 // State of the VM in a VMM process.

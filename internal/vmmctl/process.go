@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -180,6 +181,27 @@ func (p *Process) Save(ctx context.Context, memory, state *os.File) (SaveResult,
 	var r SaveResult
 	return r, p.call(ctx, opSave, nil, &r, memory, state)
 }
+
+// CaptureConfig is where a capture goes, and how.
+type CaptureConfig struct {
+	Memory *os.File // becomes as large as the memory; own pages at their offsets, the rest holes
+	State  *os.File
+	Index  *os.File      // which pages are in Memory, as a set of package hotset
+	Live   bool          // copy while the guest runs, and pause it for the rest only
+	Max    time.Duration // of the pause; 0: no limit
+}
+
+// Capture takes a running VM's memory and state at one instant. It returns when
+// the VM runs again; Captured waits until the files are whole. An error that
+// says ErrPause means that the limit could not be kept. The VM runs on in any case.
+func (p *Process) Capture(ctx context.Context, c CaptureConfig) (CaptureResult, error) {
+	var r CaptureResult
+	err := p.call(ctx, opCapture, captureBody{Live: c.Live, MaxPauseNano: int64(c.Max)}, &r, c.Memory, c.State, c.Index)
+	return r, err
+}
+
+// Captured waits until the last capture's files are whole. The caller makes them durable.
+func (p *Process) Captured(ctx context.Context) error { return p.call(ctx, opCaptured, nil, nil) }
 
 // Status asks the VMM for its account of itself.
 func (p *Process) Status(ctx context.Context) (Status, error) {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"time"
 )
 
 // BootRequest is Boot's config as it arrives in the VMM process. The machine
@@ -33,6 +34,13 @@ type RestoreRequest struct {
 	Watch  bool
 }
 
+// CaptureRequest is Capture's config as it arrives in the VMM process, which owns the files.
+type CaptureRequest struct {
+	Memory, State, Index *os.File
+	Live                 bool
+	MaxPause             time.Duration
+}
+
 // Handler is the VM behind the control socket. Its methods are called one at a time.
 type Handler interface {
 	Boot(BootRequest) error
@@ -40,6 +48,8 @@ type Handler interface {
 	Pause() error
 	Resume() (ResumeResult, error)
 	Save(memory, state *os.File) (SaveResult, error)
+	Capture(CaptureRequest) (CaptureResult, error)
+	Captured() error
 	WriteHot(f *os.File) (HotResult, error)
 	Populate(f *os.File) (HotResult, error)
 	Status() Status
@@ -147,6 +157,8 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 		return nil, s.boot(m.Body, files)
 	case opRestore:
 		return s.restore(m.Body, files)
+	case opCapture:
+		return s.capture(m.Body, files)
 	}
 	defer closeAll(files)
 	switch m.Op {
@@ -159,6 +171,8 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 			return nil, errFiles
 		}
 		return s.h.Save(files[0], files[1])
+	case opCaptured:
+		return nil, s.h.Captured()
 	case opWriteHot, opPopulate:
 		return s.hot(m.Op, files)
 	case opStatus:
@@ -238,6 +252,22 @@ func (s *Server) restore(raw json.RawMessage, files []*os.File) (*RestoreResult,
 		r.Memory = append(r.Memory, seg)
 	}
 	res, err := s.h.Restore(r)
+	return &res, err
+}
+
+func (s *Server) capture(raw json.RawMessage, files []*os.File) (*CaptureResult, error) {
+	var b captureBody
+	err := json.Unmarshal(raw, &b)
+	if err == nil && len(files) != 3 {
+		err = errFiles
+	}
+	if err != nil {
+		closeAll(files)
+		return nil, fmt.Errorf("decode request: %w", err)
+	}
+	res, err := s.h.Capture(CaptureRequest{
+		Memory: files[0], State: files[1], Index: files[2], Live: b.Live, MaxPause: time.Duration(b.MaxPauseNano),
+	})
 	return &res, err
 }
 
