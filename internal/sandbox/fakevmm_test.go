@@ -192,7 +192,7 @@ func (f *fake) Resume() (vmmctl.ResumeResult, error) {
 	return vmmctl.ResumeResult{RunningAt: startgate.Now()}, nil
 }
 
-func (f *fake) Save(memory, state *os.File) (vmmctl.SaveResult, error) {
+func (f *fake) Save(memory, state *os.File, disks []*os.File) (vmmctl.SaveResult, error) {
 	if f.spoiled("save-hang") {
 		time.Sleep(time.Hour)
 	}

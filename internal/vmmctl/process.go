@@ -20,12 +20,6 @@ const (
 	ConsoleLog    = "console.log"  // the serial console, bounded
 )
 
-// Disk is a block device's backing, already open.
-type Disk struct {
-	File     *os.File
-	ReadOnly bool
-}
-
 // BootConfig is what a VM boots.
 type BootConfig struct {
 	Kernel  *os.File // ELF vmlinux
@@ -157,15 +151,6 @@ func (p *Process) Restore(ctx context.Context, c RestoreConfig) (RestoreResult, 
 	return r, p.call(ctx, opRestore, body, &r, files...)
 }
 
-func addDisks(disks []Disk, files []*os.File) ([]diskSpec, []*os.File) {
-	var specs []diskSpec
-	for _, d := range disks {
-		specs = append(specs, diskSpec{ReadOnly: d.ReadOnly})
-		files = append(files, d.File)
-	}
-	return specs, files
-}
-
 // Pause stops the vCPUs and quiesces the devices.
 func (p *Process) Pause(ctx context.Context) error { return p.call(ctx, opPause, nil, nil) }
 
@@ -175,10 +160,12 @@ func (p *Process) Resume(ctx context.Context) (ResumeResult, error) {
 	return r, p.call(ctx, opResume, nil, &r)
 }
 
-// Save writes a paused VM's memory (sparse, linear) and state. The caller makes the files durable.
-func (p *Process) Save(ctx context.Context, memory, state *os.File) (SaveResult, error) {
+// Save writes a paused VM's memory (sparse, linear) and state, and each disk that
+// has an own file whole into one of disks (sparse, flat), in order. All are empty.
+// The caller makes them durable.
+func (p *Process) Save(ctx context.Context, memory, state *os.File, disks ...*os.File) (SaveResult, error) {
 	var r SaveResult
-	return r, p.call(ctx, opSave, nil, &r, memory, state)
+	return r, p.call(ctx, opSave, nil, &r, append([]*os.File{memory, state}, disks...)...)
 }
 
 // Status asks the VMM for its account of itself.

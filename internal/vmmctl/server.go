@@ -39,7 +39,7 @@ type Handler interface {
 	Restore(RestoreRequest) (RestoreResult, error)
 	Pause() error
 	Resume() (ResumeResult, error)
-	Save(memory, state *os.File) (SaveResult, error)
+	Save(memory, state *os.File, disks []*os.File) (SaveResult, error)
 	WriteHot(f *os.File) (HotResult, error)
 	Populate(f *os.File) (HotResult, error)
 	Status() Status
@@ -155,10 +155,10 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 	case opResume:
 		return s.h.Resume()
 	case opSave:
-		if len(files) != 2 {
+		if len(files) < 2 {
 			return nil, errFiles
 		}
-		return s.h.Save(files[0], files[1])
+		return s.h.Save(files[0], files[1], files[2:])
 	case opWriteHot, opPopulate:
 		return s.hot(m.Op, files)
 	case opStatus:
@@ -167,18 +167,6 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("unknown operation %q", m.Op)
-}
-
-// takeDisks splits the last descriptors off for the disks. Their owner is the handler from then on.
-func takeDisks(specs []diskSpec, files []*os.File) (disks []Disk, rest []*os.File, err error) {
-	n := len(files) - len(specs)
-	if n < 0 {
-		return nil, files, errFiles
-	}
-	for i, d := range specs {
-		disks = append(disks, Disk{File: files[n+i], ReadOnly: d.ReadOnly})
-	}
-	return disks, files[:n], nil
 }
 
 func (s *Server) boot(raw json.RawMessage, files []*os.File) error {
@@ -239,12 +227,6 @@ func (s *Server) restore(raw json.RawMessage, files []*os.File) (*RestoreResult,
 	}
 	res, err := s.h.Restore(r)
 	return &res, err
-}
-
-func closeDisks(disks []Disk) {
-	for _, d := range disks {
-		d.File.Close()
-	}
 }
 
 // SendExit tells the daemon, if there is one, how the VM ended.
