@@ -63,6 +63,7 @@ type Image struct {
 	Kernel           string // path of an ELF kernel
 	Initrd           string // path; may be empty
 	Root             string // path of the root disk, which is never written
+	Upper            string // path of the packed, empty disk that takes what the guest writes; empty: memory does
 	KernelVersion    string
 	Cmdline          string // added to the kernel's command line
 	MemoryMiB, VCPUs int

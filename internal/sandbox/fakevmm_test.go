@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -27,6 +28,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/agentproto/process"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/cowdisk"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -60,6 +62,7 @@ type fake struct {
 	agent agentv1.IdentityRequest
 	mem   []byte
 	gate  *startgate.Entrance // of the restore; nil: none
+	disks []*cowdisk.Disk     // those with an own file
 }
 
 func fakeVMM() error {
@@ -126,6 +129,9 @@ func (f *fake) Boot(r vmmctl.BootRequest) error {
 		return errors.New("the kernel is no kernel")
 	}
 	fmt.Fprintln(f.console, "booting with", r.Cmdline)
+	if err := f.openDisks(r.Disks); err != nil {
+		return err
+	}
 	f.set(vmmctl.StateRunning, r.CID)
 	switch {
 	case f.spoiled("boot-panic"):
@@ -166,6 +172,9 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 		return res, errors.New("KVM said no")
 	case f.spoiled("restore-hang"):
 		time.Sleep(time.Hour)
+	}
+	if err := f.openDisks(r.Disks); err != nil {
+		return res, err
 	}
 	seg := r.Memory[0]
 	if f.mem, err = unix.Mmap(int(seg.File.Fd()), seg.FileOffset, int(seg.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
@@ -209,8 +218,50 @@ func (f *fake) Save(memory, state *os.File, disks []*os.File) (vmmctl.SaveResult
 	if _, err := memory.WriteAt([]byte("warm memory"), 1<<20); err != nil {
 		return vmmctl.SaveResult{}, err
 	}
+	if len(disks) != len(f.disks) {
+		return vmmctl.SaveResult{}, fmt.Errorf("%d files for %d disks", len(disks), len(f.disks))
+	}
+	for i, d := range f.disks {
+		if _, err := d.CopyTo(disks[i]); err != nil {
+			return vmmctl.SaveResult{}, err
+		}
+	}
 	_, err := state.WriteString("the state")
 	return vmmctl.SaveResult{MemoryBytes: 11, StateBytes: 9}, err
+}
+
+// openDisks has the guest add a line to each disk that it can write: its own name,
+// before those of its ancestors.
+func (f *fake) openDisks(disks []vmmctl.Disk) error {
+	if len(disks) != f.st.Shape.Disks {
+		return fmt.Errorf("%d disks, want %d", len(disks), f.st.Shape.Disks)
+	}
+	for _, d := range disks {
+		if d.Own == nil {
+			continue
+		}
+		var base []cowdisk.Extent
+		for _, s := range d.Base {
+			base = append(base, cowdisk.Extent{File: s.File, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length})
+		}
+		disk, err := cowdisk.Open(d.Own, d.Size, base)
+		if err != nil {
+			return err
+		}
+		b := make([]byte, 4096)
+		if _, err := disk.ReadAt(b, 0); err != nil {
+			return err
+		}
+		line := fmt.Sprintf("%s\n%s", filepath.Base(f.dir), bytes.TrimRight(b, "\x00"))
+		if _, err := disk.WriteAt([]byte(line), 0); err != nil {
+			return err
+		}
+		if err := disk.Flush(); err != nil {
+			return err
+		}
+		f.disks = append(f.disks, disk)
+	}
+	return nil
 }
 
 // WriteHot and Populate know no pages: the engine must not look at them.

@@ -195,6 +195,12 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 	if f.gate != nil {
 		c.Gate = f.gate.File()
 	}
+	disks, closeOwn, err := f.e.openOwn(m, c.Disks)
+	if err != nil {
+		return err
+	}
+	defer closeOwn()
+	c.Disks = disks
 	_, err = m.proc.Restore(ctx, c)
 	switch {
 	case err == nil, errors.Is(err, vmmctl.ErrGone), ctx.Err() != nil:
@@ -262,7 +268,13 @@ func (e *Engine) openForkSource(tag string) (_ *forkSource, err error) {
 		return nil, storeError(err)
 	}
 	for _, d := range s.files.Manifest.Disks {
-		s.config.Disks = append(s.config.Disks, vmmctl.Disk{File: s.files.File(d.File), ReadOnly: d.ReadOnly})
+		disk := vmmctl.Disk{File: s.files.File(d.File), ReadOnly: true}
+		if !d.ReadOnly { // the snapshot's file never changes; each child writes to a file of its own
+			if disk, err = writtenDisk(s.files.File(d.File)); err != nil {
+				return nil, err
+			}
+		}
+		s.config.Disks = append(s.config.Disks, disk)
 	}
 	for _, seg := range s.files.Manifest.Memory {
 		s.config.Memory = append(s.config.Memory, vmmctl.Segment{
