@@ -220,13 +220,13 @@ func TestRealGuestsWriteToADiskOfTheirOwn(t *testing.T) {
 	const size = 20 << 20
 	before := h.diskBlocks(e, writer)
 	h.sh(e, writer, "dd if=/dev/urandom of=/root/big bs=1M count=20 2>/dev/null && sync")
-	sum := h.sh(e, writer, "md5sum < /root/big")
+	sum := h.sh(e, writer, "sha256sum < /root/big")
 	full := h.diskBlocks(e, writer)
 	if full-before < size {
 		t.Errorf("%d bytes were written and flushed, the own file has grown by %d", size, full-before)
 	}
 	h.sh(e, writer, "echo 3 > /proc/sys/vm/drop_caches")
-	if got := h.sh(e, writer, "md5sum < /root/big"); got != sum {
+	if got := h.sh(e, writer, "sha256sum < /root/big"); got != sum {
 		t.Errorf("it read back %s, want %s", got, sum)
 	}
 	if got := h.sh(e, sibling, "ls /root; true"); got != "" {
