@@ -13,9 +13,6 @@ const Version = 1
 
 const magic = "forkdown"
 
-// trailerBytes is what the trailer's fields and checksum take of its block.
-const trailerBytes = 40
-
 // ErrDamaged: a file is not, or not any more, the own file of such a disk.
 var ErrDamaged = errors.New("own file is damaged")
 

@@ -110,11 +110,6 @@ func (m *model) span() (s, n int64) {
 	return s, 1 + m.r.Int64N(min(60, int64(len(m.now))-s))
 }
 
-func (m *model) set(i int64, stamp uint64) {
-	m.now[i] = stamp
-	m.maybe[i] = append(m.maybe[i], stamp)
-}
-
 func (m *model) write() error {
 	s, n := m.span()
 	var b []byte
