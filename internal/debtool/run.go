@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -63,7 +64,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // stop (the tools clean up after themselves), then killed.
 func Run(ctx context.Context, c Command) ([]byte, error) {
 	tool := c.Args[0]
-	path, err := exec.LookPath(tool)
+	path, err := find(tool)
 	if err != nil {
 		return nil, missing(tool, c.Package)
 	}
@@ -100,10 +101,24 @@ func missing(tool, pkg string) error {
 
 // Look reports a missing tool before any work is done.
 func Look(tool, pkg string) error {
-	if _, err := exec.LookPath(tool); err != nil {
+	if _, err := find(tool); err != nil {
 		return missing(tool, pkg)
 	}
 	return nil
+}
+
+// find looks where a user's PATH often does not: Debian has mke2fs in /usr/sbin.
+func find(tool string) (string, error) {
+	path, err := exec.LookPath(tool)
+	if err == nil || filepath.Base(tool) != tool {
+		return path, err
+	}
+	for _, dir := range []string{"/usr/sbin", "/sbin"} {
+		if path, err := exec.LookPath(filepath.Join(dir, tool)); err == nil {
+			return path, nil
+		}
+	}
+	return "", err
 }
 
 // capWriter keeps the first max bytes and drops the rest.

@@ -77,11 +77,16 @@ func buildImage(ctx context.Context, c BuildConfig) (Image, error) {
 	if err != nil {
 		return Image{}, err
 	}
-	m, err := b.metadata(root, kernel, initrd, kernelInfo)
+	parts := map[string]entry{RootFile: root, KernelFile: kernel, InitrdFile: initrd}
+	if b.recipe.diskMiB > 0 {
+		if parts[UpperFile], err = b.upperPart(ctx); err != nil {
+			return Image{}, err
+		}
+	}
+	m, err := b.metadata(parts, kernelInfo)
 	if err != nil {
 		return Image{}, err
 	}
-	parts := map[string]entry{RootFile: root, KernelFile: kernel, InitrdFile: initrd}
 	img, err := b.store(c.Store, m, parts)
 	if err != nil {
 		return Image{}, err
@@ -217,7 +222,7 @@ func uuid(digest string) string {
 	return digest[:8] + "-" + digest[8:12] + "-4" + digest[13:16] + "-8" + digest[17:20] + "-" + digest[20:32]
 }
 
-func (b *build) metadata(root, kernel, initrd entry, info KernelInfo) (Metadata, error) {
+func (b *build) metadata(parts map[string]entry, info KernelInfo) (Metadata, error) {
 	r := b.recipe
 	m := Metadata{
 		FormatVersion: FormatVersion,
@@ -225,14 +230,15 @@ func (b *build) metadata(root, kernel, initrd entry, info KernelInfo) (Metadata,
 		Description:   r.Description,
 		Suite:         r.Suite,
 		Kernel:        info,
-		Defaults:      Defaults{MemoryMiB: r.MemoryMiB, VCPUs: r.VCPUs, Env: r.Env, User: r.User, Workdir: r.Workdir, Warm: r.Warm},
-		Files: map[string]FileSum{
-			RootFile:   root.Files[RootFile],
-			KernelFile: kernel.Files[KernelFile],
-			InitrdFile: initrd.Files[InitrdFile],
+		Files:         map[string]FileSum{},
+		Defaults: Defaults{
+			MemoryMiB: r.MemoryMiB, VCPUs: r.VCPUs, DiskMiB: r.diskMiB, Env: r.Env, User: r.User, Workdir: r.Workdir, Warm: r.Warm,
 		},
 	}
-	if err := json.Unmarshal(root.Extra, &m.Packages); err != nil {
+	for name, part := range parts {
+		m.Files[name] = part.Files[name]
+	}
+	if err := json.Unmarshal(parts[RootFile].Extra, &m.Packages); err != nil {
 		return m, fmt.Errorf("read root cache: %w", err)
 	}
 	return m, m.check()

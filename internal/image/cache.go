@@ -35,9 +35,10 @@ const (
 	kindKernel  = "kernel"
 	kindRoot    = "root"
 	kindInitrd  = "initrd"
+	kindUpper   = "upper"
 )
 
-var kinds = []string{kindResolve, kindKernel, kindRoot, kindInitrd}
+var kinds = []string{kindResolve, kindKernel, kindRoot, kindInitrd, kindUpper}
 
 func openCache(dir string) (*cache, error) {
 	dir, err := filepath.Abs(dir) // the tools run elsewhere

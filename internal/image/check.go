@@ -78,7 +78,7 @@ func (r *Recipe) check() error {
 	if err := shape.Validate(); err != nil {
 		return at(0, "%v", err)
 	}
-	for _, check := range []func() error{r.checkPackages, r.checkFiles, r.checkEnv, r.checkWarm} {
+	for _, check := range []func() error{r.checkPackages, r.checkFiles, r.checkEnv, r.checkWarm, r.checkDisk} {
 		if err := check(); err != nil {
 			return err
 		}

@@ -36,7 +36,7 @@ func TestBuildBase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := []Step{StepResolve, StepRoot, StepPack, StepKernel, StepInitrd, StepStore}; !slices.Equal(steps, want) {
+	if want := []Step{StepResolve, StepRoot, StepPack, StepKernel, StepInitrd, StepUpper, StepStore}; !slices.Equal(steps, want) {
 		t.Errorf("steps %q, want %q", steps, want)
 	}
 	if err := img.Verify(context.Background()); err != nil {

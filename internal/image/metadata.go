@@ -18,6 +18,7 @@ const (
 	KernelFile   = "vmlinux"
 	InitrdFile   = "initrd"
 	RootFile     = "root.erofs"
+	UpperFile    = "upper.disk" // absent if the recipe wants no disk
 	MetadataFile = "image.json"
 
 	// guestFile is the part of the metadata that the agent reads in the root.
@@ -34,7 +35,13 @@ const (
 )
 
 // dataFiles are all files of an image but its metadata, in the order of an export.
-var dataFiles = []string{KernelFile, InitrdFile, RootFile}
+func (m Metadata) dataFiles() []string {
+	files := []string{KernelFile, InitrdFile, RootFile}
+	if m.Defaults.DiskMiB > 0 {
+		files = append(files, UpperFile)
+	}
+	return files
+}
 
 var digestRE = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
@@ -62,6 +69,7 @@ type KernelInfo struct {
 type Defaults struct {
 	MemoryMiB int               `json:"memory_mib"`
 	VCPUs     int               `json:"vcpus"`
+	DiskMiB   int               `json:"disk_mib,omitempty"` // 0: the root's writable side is in memory
 	Env       map[string]string `json:"env,omitempty"`
 	User      string            `json:"user"`
 	Workdir   string            `json:"workdir"`
@@ -138,10 +146,14 @@ func (m Metadata) check() error {
 	if err := CheckName(m.Name); err != nil {
 		return err
 	}
-	if len(m.Files) != len(dataFiles) {
-		return fmt.Errorf("it names %d files, want %d", len(m.Files), len(dataFiles))
+	if m.Defaults.DiskMiB < 0 {
+		return fmt.Errorf("it has a disk of %d MiB", m.Defaults.DiskMiB)
 	}
-	for _, name := range dataFiles {
+	want := m.dataFiles()
+	if len(m.Files) != len(want) {
+		return fmt.Errorf("it names %d files, want %d", len(m.Files), len(want))
+	}
+	for _, name := range want {
 		f, ok := m.Files[name]
 		if !ok {
 			return fmt.Errorf("it does not name %s", name)

@@ -10,6 +10,7 @@ const (
 	StepRoot    Step = "root packages"
 	StepPack    Step = "pack root"
 	StepInitrd  Step = "initramfs"
+	StepUpper   Step = "writable disk"
 	StepStore   Step = "store"
 	StepSend    Step = "transfer"
 )

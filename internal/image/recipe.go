@@ -35,9 +35,12 @@ type Recipe struct {
 	MemoryMiB   int               `yaml:"memory_mib"`
 	VCPUs       int               `yaml:"vcpus"`
 	Compression string            `yaml:"compression"`
+	Disk        Text              `yaml:"disk"`
 
 	path string // of the recipe's file, for errors
 	dir  string // where sources of files lie
+
+	diskMiB int // of Disk; 0 for none
 }
 
 // Text is a string that remembers its line, for errors.

@@ -123,7 +123,7 @@ func (b *rootBuild) build(ctx context.Context, dir string) (_ []string, err erro
 
 // lookTools finds what is missing before half a minute of work.
 func lookTools() error {
-	errs := []error{debtool.Look("apt-get", "apt"), debtool.Look("mmdebstrap", "mmdebstrap"), debtool.Look("mkfs.erofs", "erofs-utils")}
+	errs := []error{debtool.Look("apt-get", "apt"), debtool.Look("mmdebstrap", "mmdebstrap"), debtool.Look("mkfs.erofs", "erofs-utils"), debtool.Look("mke2fs", "e2fsprogs")}
 	if os.Geteuid() != 0 {
 		errs = append(errs, debtool.Look("newuidmap", "uidmap"))
 	}

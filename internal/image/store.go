@@ -129,7 +129,7 @@ func open(dir string) (Image, error) {
 		return Image{}, err
 	}
 	img := Image{Metadata: m, Dir: dir}
-	for _, name := range dataFiles {
+	for _, name := range m.dataFiles() {
 		info, err := os.Stat(img.Path(name))
 		if err != nil {
 			return Image{}, missingFile(err)
@@ -170,7 +170,7 @@ func (s *Store) Verify(ctx context.Context, name string) error {
 
 // Verify reads all files and compares them with their digests.
 func (i Image) Verify(ctx context.Context) error {
-	for _, name := range dataFiles {
+	for _, name := range i.dataFiles() {
 		got, err := sumFile(ctx, i.Path(name))
 		if err != nil {
 			return fmt.Errorf("verify image %s: %w", i.Name, err)

@@ -31,7 +31,7 @@ func (i Image) Export(ctx context.Context, w io.Writer, progress func(Progress))
 		return fmt.Errorf("export image %s: %w", i.Name, err)
 	}
 	count := &counter{report: progress, total: i.Size()}
-	for _, name := range dataFiles {
+	for _, name := range i.dataFiles() {
 		if err := header(name, i.Files[name].Size); err != nil {
 			return fmt.Errorf("export image %s: %w", i.Name, err)
 		}
@@ -122,7 +122,7 @@ func receive(dir string, t *tar.Reader) (Metadata, error) {
 }
 
 func receiveFiles(dir string, t *tar.Reader, meta Metadata) error {
-	missing := slices.Clone(dataFiles)
+	missing := meta.dataFiles()
 	for {
 		h, err := t.Next()
 		if err == io.EOF {

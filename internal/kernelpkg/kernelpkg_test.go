@@ -81,9 +81,10 @@ func testFiles(t testing.TB) map[string][]byte {
 		"boot/System.map-" + release:        []byte("unwanted"),
 		lib + "modules.builtin":             []byte("kernel/lib/crc32c.ko\nkernel/fs/built-in.ko\n"),
 		lib + "kernel/d/virtio-mmio.ko.xz":  packXZ(t, testModule(t, "depends=virtio_ring,crc32c", "name=virtio_mmio")),
-		lib + "kernel/d/virtio_ring.ko.zst": packZstd(t, testModule(t, "depends=virtio", "softdep=pre: crc32c soft-one gone post: late")),
+		lib + "kernel/d/virtio_ring.ko.zst": packZstd(t, testModule(t, "depends=virtio", "softdep=pre: crc32c algo soft-one gone post: late")),
 		lib + "kernel/d/virtio.ko":          testModule(t, "depends=", "license=GPL"),
 		lib + "kernel/d/soft-one.ko":        testModule(t, "depends=virtio"),
+		lib + "kernel/d/algo_generic.ko":    testModule(t, "alias=algo"),
 		lib + "kernel/d/cycle_a.ko":         testModule(t, "depends=cycle_b"),
 		lib + "kernel/d/cycle_b.ko":         testModule(t, "depends=cycle_a"),
 		lib + "kernel/d/orphan.ko":          testModule(t, "depends=not-there"),
@@ -185,7 +186,7 @@ func TestBothSourcesGiveTheSame(t *testing.T) {
 				t.Errorf("%s: %s is not unpacked", name, m.File)
 			}
 		}
-		if want := []string{"virtio.ko", "soft-one.ko", "virtio_ring.ko", "virtio-mmio.ko"}; !slices.Equal(order, want) {
+		if want := []string{"algo_generic.ko", "virtio.ko", "soft-one.ko", "virtio_ring.ko", "virtio-mmio.ko"}; !slices.Equal(order, want) {
 			t.Errorf("%s: order is %q, want %q", name, order, want)
 		}
 		if _, err := p.Vmlinux(); err == nil || !strings.Contains(err.Error(), "not a Linux kernel") {
@@ -199,8 +200,8 @@ func TestModulesComeOnceAndBuiltinsAreLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(mods) != 3 {
-		t.Errorf("got %d modules, want virtio, soft-one and virtio_ring", len(mods))
+	if len(mods) != 4 {
+		t.Errorf("got %d modules, want virtio, algo_generic, soft-one and virtio_ring", len(mods))
 	}
 }
 

@@ -15,6 +15,7 @@ func GuestModules() []string {
 		"virtio_mmio", // the bus: all devices are on it
 		"virtio_blk",
 		"erofs", // the root, read only
+		"ext4",  // what is written to it
 		"overlay",
 		"vsock",
 		"vmw_vsock_virtio_transport",
@@ -84,6 +85,9 @@ func (r *resolver) addAll(name string, info modinfo, by []string) error {
 	for _, soft := range info.softPre {
 		// A soft dependency may name an alias, or a module that is not built: both may be absent.
 		// The kernel's own (libcrc32c wants crc32c) may even be circular; the harder one wins.
+		if _, ok := r.p.modules[soft]; !ok {
+			soft += "_generic" // an algorithm's name is an alias of its plain implementation (crc32c of ext4)
+		}
 		if _, ok := r.p.modules[soft]; !ok || r.open[soft] {
 			continue
 		}

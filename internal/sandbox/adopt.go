@@ -34,7 +34,10 @@ func (e *Engine) adoptAll(ctx context.Context) error {
 	each(len(entries), e.cfg.Concurrency, func(i int) {
 		e.adoptDir(ctx, filepath.Join(e.vmsDir(), entries[i].Name()))
 	})
-	return ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return e.sweepOwn()
 }
 
 func (e *Engine) adoptDir(ctx context.Context, dir string) {
@@ -49,7 +52,7 @@ func (e *Engine) adoptDir(ctx context.Context, dir string) {
 		e.clearAway(vm.Ref, dir)
 		return
 	}
-	b := &box{dir: dir, gone: make(chan struct{}), info: rec.Info}
+	b := &box{dir: dir, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: rec.Info, own: rec.Own}
 	if rec.Info.Status == StatusRunning {
 		if err := e.adopt(ctx, b, vm); err != nil {
 			e.failAdopted(b, vm.Ref, err)
@@ -69,7 +72,7 @@ func (e *Engine) adopt(ctx context.Context, b *box, vm vmRecord) error {
 	if err != nil {
 		return err
 	}
-	m := &machine{proc: proc, dir: b.dir, shape: vm.Shape, cid: vm.CID}
+	m := &machine{proc: proc, dir: b.dir, shape: vm.Shape, cid: vm.CID, own: b.own}
 	b.m, b.agent = m, newAgent(m)
 	m.onEnd = func() { e.fail(b) }
 	e.watch(m)
@@ -83,7 +86,7 @@ func (e *Engine) failAdopted(b *box, ref vmmctl.Ref, cause error) {
 		e.cfg.Logger.Warn("end a VM that was not adopted", "sandbox", b.info.ID, "err", err)
 	}
 	b.info.failed(fmt.Sprintf("its VM did not outlive the daemon's restart: %v", cause))
-	if err := writeJSON(filepath.Join(b.dir, boxJournal), boxRecord{Version: journalVersion, Info: b.info}); err != nil {
+	if err := writeJSON(filepath.Join(b.dir, boxJournal), b.record()); err != nil {
 		e.cfg.Logger.Error("write journal", "sandbox", b.info.ID, "err", err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,9 +17,11 @@ import (
 // box is one listed sandbox. Its states: running, then failed or killed; failed,
 // then killed.
 type box struct {
-	dir   string
-	agent *agentclient.Client // nil for a sandbox that was adopted as failed
-	gone  chan struct{}       // closed when killed and removed
+	dir       string
+	agent     *agentclient.Client // nil for a sandbox that was adopted as failed
+	branching chan struct{}       // holds a value while a branch is under way
+	gone      chan struct{}       // closed when killed and removed
+	own       []string            // as machine.own
 
 	// files serialises the writers of dir: the failure's record and the removal.
 	// Lock order: files, then Engine.mu.
@@ -53,9 +54,14 @@ func newAgent(m *machine) *agentclient.Client {
 	})
 }
 
+// record is what the journal keeps of a box. Engine.mu is held, or nobody else knows the box.
+func (b *box) record() boxRecord {
+	return boxRecord{Version: journalVersion, Info: b.info, Own: b.own}
+}
+
 // admit lists a sandbox whose VM runs. The journal knows it first.
 func (e *Engine) admit(b *box) error {
-	if err := writeJSON(filepath.Join(b.dir, boxJournal), boxRecord{Version: journalVersion, Info: b.info}); err != nil {
+	if err := writeJSON(filepath.Join(b.dir, boxJournal), b.record()); err != nil {
 		return fmt.Errorf("write journal: %w", err)
 	}
 	e.mu.Lock()
@@ -85,7 +91,7 @@ func (e *Engine) fail(b *box) {
 		e.mu.Unlock()
 		return
 	}
-	m, rec := b.m, boxRecord{Version: journalVersion, Info: b.info}
+	m, rec := b.m, b.record()
 	e.mu.Unlock()
 	rec.Info.failed(endReason(m))
 	if err := writeJSON(filepath.Join(b.dir, boxJournal), rec); err != nil {
@@ -116,7 +122,7 @@ func (e *Engine) killBox(b *box) {
 	if m := b.m; m != nil { // no more writers: fail gives up on a box that is being killed
 		e.discard(m)
 	} else {
-		os.RemoveAll(b.dir)
+		removeVM(b.dir, b.own)
 	}
 	e.mu.Lock()
 	delete(e.boxes, b.info.ID)

@@ -26,10 +26,13 @@ type Config struct {
 	PoolSize int
 	// Concurrency is how many restores or identities are under way at once; default twice the CPUs.
 	Concurrency int
+	// Branches is how many branches may be under way at once; default 4.
+	Branches int
 
 	BootWait        time.Duration // default DefaultBootWait
 	RestoreTimeout  time.Duration // for one child; default 60 s
 	IdentityTimeout time.Duration // for one child; default 60 s
+	BranchTimeout   time.Duration // for a capture, and for writing it; default 2 min
 	FailedKeep      time.Duration // how long a failed sandbox stays listed; default 1 h
 
 	ChildMemory int64 // bytes that one child is reckoned to need; default 8 MiB
@@ -63,6 +66,7 @@ type Image struct {
 	Kernel           string // path of an ELF kernel
 	Initrd           string // path; may be empty
 	Root             string // path of the root disk, which is never written
+	Upper            string // path of the packed, empty disk that takes what the guest writes; empty: memory does
 	KernelVersion    string
 	Cmdline          string // added to the kernel's command line
 	MemoryMiB, VCPUs int
@@ -82,6 +86,7 @@ type Op string
 const (
 	OpBoot     Op = "boot"
 	OpSave     Op = "save"
+	OpBranch   Op = "branch"   // its pause
 	OpFork     Op = "fork"     // one request, all children
 	OpRestore  Op = "restore"  // one child, shell included
 	OpIdentity Op = "identity" // one child
@@ -118,6 +123,8 @@ func (c *Config) complete() error {
 	setDefault(&c.BootWait, DefaultBootWait)
 	setDefault(&c.RestoreTimeout, time.Minute)
 	setDefault(&c.IdentityTimeout, time.Minute)
+	setDefault(&c.Branches, 4)
+	setDefault(&c.BranchTimeout, 2*time.Minute)
 	setDefault(&c.FailedKeep, time.Hour)
 	setDefault(&c.ChildMemory, 8<<20)
 	setDefault(&c.HostReserve, 256<<20)

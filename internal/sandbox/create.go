@@ -249,10 +249,18 @@ func (c *creation) save(ctx context.Context, _ *undo.Stack) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	var disks []*os.File
+	if c.src.image.Upper != "" {
+		upper, err := c.draft.File(snapshot.DiskFile(1))
+		if err != nil {
+			return 0, err
+		}
+		disks = append(disks, upper)
+	}
 	if err := c.m.proc.Pause(ctx); err != nil {
 		return 0, err
 	}
-	saved, err := c.m.proc.Save(ctx, memory, state)
+	saved, err := c.m.proc.Save(ctx, memory, state, disks...)
 	if err != nil {
 		return 0, err
 	}
@@ -261,7 +269,7 @@ func (c *creation) save(ctx context.Context, _ *undo.Stack) (int64, error) {
 	if err := c.draft.Adopt(snapshot.DiskFile(0), c.src.image.Root); err != nil {
 		return 0, err
 	}
-	return saved.MemoryBytes + saved.StateBytes, nil
+	return saved.MemoryBytes + saved.StateBytes + saved.DiskBytes, nil
 }
 
 func (c *creation) commit() error {
@@ -274,6 +282,9 @@ func (c *creation) commit() error {
 		Disks:         []snapshot.Disk{{File: snapshot.DiskFile(0), ReadOnly: true}},
 		Languages:     languages(c.src.warm),
 		Agent:         snapshot.Agent{Version: c.version},
+	}
+	if c.src.image.Upper != "" {
+		m.Disks = append(m.Disks, snapshot.Disk{File: snapshot.DiskFile(1)})
 	}
 	if img := c.src.image; img.Digest != "" {
 		m.Image = &snapshot.Image{Name: img.Name, Digest: img.Digest, Kernel: img.KernelVersion}
@@ -334,6 +345,7 @@ type parentSource struct {
 // itself, a bare kernel mounts it.
 const (
 	imageArgs = "forkd.root=/dev/vda"
+	upperArgs = "forkd.upper=/dev/vdb"
 	bareArgs  = "root=/dev/vda ro init=/sbin/init"
 )
 
@@ -376,7 +388,15 @@ func (e *Engine) imageSource(ctx context.Context, req CreateRequest) (s parentSo
 	img := s.image
 	s.shape = vmspec.Shape{MemoryMiB: img.MemoryMiB, VCPUs: img.VCPUs, Disks: 1}
 	s.warm = img.Warm
-	s.cmdline = strings.TrimSpace(vmspec.KernelArgs + " " + imageArgs + " " + img.Cmdline)
+	args := []string{vmspec.KernelArgs, imageArgs}
+	if img.Upper != "" {
+		if err := checkUpper(img.Upper); err != nil { // before a VM is started for it
+			return s, err
+		}
+		s.shape.Disks++
+		args = append(args, upperArgs)
+	}
+	s.cmdline = strings.TrimSpace(strings.Join(append(args, img.Cmdline), " "))
 	return s, nil
 }
 
@@ -405,7 +425,24 @@ func (s *parentSource) boot(ctx context.Context, e *Engine, m *machine) error {
 		return err
 	}
 	defer root.Close()
-	c.Disks = []vmmctl.Disk{{File: root, ReadOnly: true}}
+	disks := []vmmctl.Disk{{File: root, ReadOnly: true}}
+	if s.image.Upper != "" {
+		upper, err := os.Open(s.image.Upper)
+		if err != nil {
+			return err
+		}
+		defer upper.Close()
+		d, err := packedDisk(upper)
+		if err != nil {
+			return err
+		}
+		disks = append(disks, d)
+	}
+	var closeOwn func()
+	if c.Disks, closeOwn, err = e.openOwn(m, disks); err != nil {
+		return err
+	}
+	defer closeOwn()
 	if c.Kernel, err = e.openKernel(s.image.Kernel); err != nil {
 		return err
 	}

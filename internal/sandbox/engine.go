@@ -34,10 +34,11 @@ type Engine struct {
 	released       chan struct{} // closed by Close: watchers let go of VMs that run on
 	watchers       sync.WaitGroup
 
-	pools   *pools
-	traffic traffic
-	sealing chan string
-	memory  admission
+	pools    *pools
+	branches chan struct{} // a value for each Branch under way
+	traffic  traffic
+	sealing  chan string
+	memory   admission
 
 	nextVM  atomic.Uint64
 	nextCID atomic.Uint32
@@ -49,8 +50,9 @@ type Engine struct {
 	inflight sync.WaitGroup // Add only under mu while !closing
 	boxes    map[string]*box
 	creating map[string]SnapshotInfo
-	using    map[string]int  // forks under way, by tag
-	deleting map[string]bool // tags
+	writing  map[string]chan struct{} // closed when the branch that makes the tag has ended
+	using    map[string]int           // forks under way, by tag
+	deleting map[string]bool          // tags
 	closed   chan struct{}
 }
 
@@ -65,10 +67,11 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	defer u.OnError(&err)
 	e := &Engine{
 		cfg: c, released: make(chan struct{}), closed: make(chan struct{}), sealing: make(chan string, 1024),
-		boxes: map[string]*box{}, creating: map[string]SnapshotInfo{}, using: map[string]int{}, deleting: map[string]bool{},
+		boxes: map[string]*box{}, creating: map[string]SnapshotInfo{}, writing: map[string]chan struct{}{}, using: map[string]int{}, deleting: map[string]bool{},
 	}
 	e.nextCID.Store(firstCID)
 	e.pools = newPools(c.PoolSize)
+	e.branches = make(chan struct{}, c.Branches)
 	e.memory.engine = e
 	e.root, e.abandon = context.WithCancelCause(context.Background())
 	u.Push(func() { e.abandon(ErrClosing) })

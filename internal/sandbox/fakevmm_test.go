@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -27,6 +28,8 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/agentproto/process"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/cowdisk"
+	"github.com/forkd/forkd/internal/hotset"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -59,7 +62,9 @@ type fake struct {
 	st    vmmctl.Status
 	agent agentv1.IdentityRequest
 	mem   []byte
+	size  int64
 	gate  *startgate.Entrance // of the restore; nil: none
+	disks []*cowdisk.Disk     // those with an own file
 }
 
 func fakeVMM() error {
@@ -126,6 +131,9 @@ func (f *fake) Boot(r vmmctl.BootRequest) error {
 		return errors.New("the kernel is no kernel")
 	}
 	fmt.Fprintln(f.console, "booting with", r.Cmdline)
+	if err := f.openDisks(r.Disks); err != nil {
+		return err
+	}
 	f.set(vmmctl.StateRunning, r.CID)
 	switch {
 	case f.spoiled("boot-panic"):
@@ -167,11 +175,16 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 	case f.spoiled("restore-hang"):
 		time.Sleep(time.Hour)
 	}
+	if err := f.openDisks(r.Disks); err != nil {
+		return res, err
+	}
 	seg := r.Memory[0]
+	last := r.Memory[len(r.Memory)-1]
+	f.size = last.Offset + last.Length
 	if f.mem, err = unix.Mmap(int(seg.File.Fd()), seg.FileOffset, int(seg.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
 		return res, err
 	}
-	for page := range 5 { // what a guest dirties
+	for page := range min(5, len(f.mem)/4096) { // what a guest dirties
 		f.mem[page*4096] = 1
 	}
 	if r.Gate != nil {
@@ -183,6 +196,56 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 	return res, nil
 }
 
+// Capture puts one page of its own into the files, as if the guest had written it.
+func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err error) {
+	files := []*os.File{r.Memory, r.State, r.Index}
+	for _, d := range r.Disks {
+		files = append(files, d.Own, d.Flat)
+	}
+	defer func() {
+		for _, file := range files {
+			file.Close()
+		}
+	}()
+	switch {
+	case f.spoiled("capture-fail"):
+		return res, errors.New("KVM said no")
+	case r.MaxPause == time.Nanosecond:
+		return res, fmt.Errorf("%w: 4096 bytes are left, about 1ms", vmmctl.ErrPause)
+	}
+	size := f.size
+	if err := r.Memory.Truncate(size); err != nil {
+		return res, err
+	}
+	if _, err := r.Memory.WriteAt(f.mem[:4096], 0); err != nil {
+		return res, err
+	}
+	var w hotset.Writer
+	if err := w.Add(hotset.Run{Length: 4096, Written: true}); err != nil {
+		return res, err
+	}
+	if _, err := r.Index.Write(w.Bytes(size)); err != nil {
+		return res, err
+	}
+	for _, d := range r.Disks {
+		if _, err := d.Flat.WriteString("the disk"); err != nil {
+			return res, err
+		}
+	}
+	_, err = r.State.WriteString("the state")
+	return vmmctl.CaptureResult{PauseNanos: 2e6, Mechanism: "wp-async", Rounds: 1, Bytes: 4096, PausedBytes: 4096}, err
+}
+
+func (f *fake) Captured() error {
+	switch {
+	case f.spoiled("captured-fail"):
+		return errors.New("write memory at 0: no space left on device")
+	case f.spoiled("captured-slow"):
+		time.Sleep(300 * time.Millisecond)
+	}
+	return nil
+}
+
 func (f *fake) Pause() error { f.set(vmmctl.StatePaused, 0); return nil }
 func (f *fake) Resume() (vmmctl.ResumeResult, error) {
 	if f.gate != nil && !f.gate.Wait(func() bool { return false }) {
@@ -192,7 +255,7 @@ func (f *fake) Resume() (vmmctl.ResumeResult, error) {
 	return vmmctl.ResumeResult{RunningAt: startgate.Now()}, nil
 }
 
-func (f *fake) Save(memory, state *os.File) (vmmctl.SaveResult, error) {
+func (f *fake) Save(memory, state *os.File, disks []*os.File) (vmmctl.SaveResult, error) {
 	if f.spoiled("save-hang") {
 		time.Sleep(time.Hour)
 	}
@@ -209,8 +272,50 @@ func (f *fake) Save(memory, state *os.File) (vmmctl.SaveResult, error) {
 	if _, err := memory.WriteAt([]byte("warm memory"), 1<<20); err != nil {
 		return vmmctl.SaveResult{}, err
 	}
+	if len(disks) != len(f.disks) {
+		return vmmctl.SaveResult{}, fmt.Errorf("%d files for %d disks", len(disks), len(f.disks))
+	}
+	for i, d := range f.disks {
+		if _, err := d.CopyTo(disks[i]); err != nil {
+			return vmmctl.SaveResult{}, err
+		}
+	}
 	_, err := state.WriteString("the state")
 	return vmmctl.SaveResult{MemoryBytes: 11, StateBytes: 9}, err
+}
+
+// openDisks has the guest add a line to each disk that it can write: its own name,
+// before those of its ancestors.
+func (f *fake) openDisks(disks []vmmctl.Disk) error {
+	if len(disks) != f.st.Shape.Disks {
+		return fmt.Errorf("%d disks, want %d", len(disks), f.st.Shape.Disks)
+	}
+	for _, d := range disks {
+		if d.Own == nil {
+			continue
+		}
+		var base []cowdisk.Extent
+		for _, s := range d.Base {
+			base = append(base, cowdisk.Extent{File: s.File, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length})
+		}
+		disk, err := cowdisk.Open(d.Own, d.Size, base)
+		if err != nil {
+			return err
+		}
+		b := make([]byte, 4096)
+		if _, err := disk.ReadAt(b, 0); err != nil {
+			return err
+		}
+		line := fmt.Sprintf("%s\n%s", filepath.Base(f.dir), bytes.TrimRight(b, "\x00"))
+		if _, err := disk.WriteAt([]byte(line), 0); err != nil {
+			return err
+		}
+		if err := disk.Flush(); err != nil {
+			return err
+		}
+		f.disks = append(f.disks, disk)
+	}
+	return nil
 }
 
 // WriteHot and Populate know no pages: the engine must not look at them.

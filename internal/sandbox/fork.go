@@ -61,7 +61,7 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 	e.traffic.enter()
 	defer e.traffic.leave()
 	f := &forking{e: e, req: req, start: start, began: startgate.Now(), births: make([]birth, req.N)}
-	if f.src, err = e.openForkSource(req.Tag); err != nil {
+	if f.src, err = e.openForkSource(ctx, req.Tag); err != nil {
 		return ForkResult{}, err
 	}
 	defer f.src.close()
@@ -199,6 +199,12 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 	if f.gate != nil {
 		c.Gate = f.gate.File()
 	}
+	disks, closeOwn, err := f.e.openOwn(m, c.Disks)
+	if err != nil {
+		return err
+	}
+	defer closeOwn()
+	c.Disks = disks
 	_, err = m.proc.Restore(ctx, c)
 	switch {
 	case err == nil, errors.Is(err, vmmctl.ErrGone), ctx.Err() != nil:
@@ -251,7 +257,10 @@ type forkSource struct {
 }
 
 // openForkSource opens a snapshot and counts the fork as a user of it until close.
-func (e *Engine) openForkSource(tag string) (_ *forkSource, err error) {
+func (e *Engine) openForkSource(ctx context.Context, tag string) (_ *forkSource, err error) {
+	if err := e.awaitWritten(ctx, tag); err != nil {
+		return nil, err
+	}
 	leave, err := e.use(tag)
 	if err != nil {
 		return nil, err
@@ -266,7 +275,13 @@ func (e *Engine) openForkSource(tag string) (_ *forkSource, err error) {
 		return nil, storeError(err)
 	}
 	for _, d := range s.files.Manifest.Disks {
-		s.config.Disks = append(s.config.Disks, vmmctl.Disk{File: s.files.File(d.File), ReadOnly: d.ReadOnly})
+		disk := vmmctl.Disk{File: s.files.File(d.File), ReadOnly: true}
+		if !d.ReadOnly { // the snapshot's file never changes; each child writes to a file of its own
+			if disk, err = writtenDisk(s.files.File(d.File)); err != nil {
+				return nil, err
+			}
+		}
+		s.config.Disks = append(s.config.Disks, disk)
 	}
 	for _, seg := range s.files.Manifest.Memory {
 		s.config.Memory = append(s.config.Memory, vmmctl.Segment{
@@ -303,6 +318,30 @@ func (e *Engine) use(tag string) (leave func(), err error) {
 			delete(e.using, tag)
 		}
 	}, nil
+}
+
+// awaitWritten waits for a branch that is being written under that tag.
+func (e *Engine) awaitWritten(ctx context.Context, tag string) error {
+	e.mu.Lock()
+	written := e.writing[tag]
+	e.mu.Unlock()
+	if written == nil {
+		return nil
+	}
+	select {
+	case <-written:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx, context.Cause(ctx))
+	}
+}
+
+// hash names the content; a draft has none yet.
+func (s *forkSource) hash() string {
+	if s.files == nil {
+		return ""
+	}
+	return s.files.ContentHash
 }
 
 func (s *forkSource) shape() vmspec.Shape { return s.files.Manifest.Shape }

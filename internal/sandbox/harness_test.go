@@ -121,7 +121,8 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// images is an image store with one image, "tiny".
+// images is an image store with "tiny", and "disky", which has a writable disk
+// once packUpper has made it.
 type images struct{ dir string }
 
 func fakeImages(t *testing.T) images {
@@ -136,14 +137,18 @@ func fakeImages(t *testing.T) images {
 }
 
 func (i images) Image(_ context.Context, name string) (Image, error) {
-	if name != "tiny" {
+	if name != "tiny" && name != "disky" {
 		return Image{}, fmt.Errorf("image %s: %w", name, ErrNotFound)
 	}
-	return Image{
+	img := Image{
 		Name: name, Digest: "sha256:1234", KernelVersion: "6.12",
 		Kernel: i.dir + "/vmlinux", Initrd: i.dir + "/initrd", Root: i.dir + "/root",
 		MemoryMiB: fakeShape.MemoryMiB, VCPUs: fakeShape.VCPUs, Warm: []WarmStep{{Language: "python", Code: "import numpy"}},
-	}, nil
+	}
+	if name == "disky" {
+		img.Upper = i.dir + "/upper"
+	}
+	return img, nil
 }
 
 // snapshot makes the snapshot that most tests fork.

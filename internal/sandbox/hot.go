@@ -49,7 +49,10 @@ func (c *creation) rehearsal(ctx context.Context, hot *os.File) (r vmmctl.HotRes
 		return r, err
 	}
 	u.Push(release)
-	f := c.forkDraft()
+	f, err := c.forkDraft()
+	if err != nil {
+		return r, err
+	}
 	m, err := c.e.spawn(ctx, c.src.shape, nil)
 	if err != nil {
 		return r, err
@@ -68,7 +71,7 @@ func (c *creation) rehearsal(ctx context.Context, hot *os.File) (r vmmctl.HotRes
 }
 
 // forkDraft is a fork from the files that the snapshot will have.
-func (c *creation) forkDraft() *forking {
+func (c *creation) forkDraft() (*forking, error) {
 	f := &forking{e: c.e, req: ForkRequest{Tag: c.req.Tag, N: 1}, start: c.e.cfg.Now(), src: &forkSource{}}
 	f.src.config = vmmctl.RestoreConfig{
 		State:  c.draft.Opened(snapshot.StateFile),
@@ -76,7 +79,14 @@ func (c *creation) forkDraft() *forking {
 		Disks:  []vmmctl.Disk{{File: c.draft.Opened(snapshot.DiskFile(0)), ReadOnly: true}},
 		Watch:  true,
 	}
-	return f
+	if c.src.image.Upper != "" {
+		d, err := writtenDisk(c.draft.Opened(snapshot.DiskFile(1)))
+		if err != nil {
+			return nil, err
+		}
+		f.src.config.Disks = append(f.src.config.Disks, d)
+	}
+	return f, nil
 }
 
 // act is a child's way to ready: its identity and a sign of life.

@@ -33,6 +33,9 @@ func (s storedImages) Image(_ context.Context, name string) (Image, error) {
 		Kernel: img.Path(image.KernelFile), Initrd: img.Path(image.InitrdFile), Root: img.Path(image.RootFile),
 		MemoryMiB: img.Defaults.MemoryMiB, VCPUs: img.Defaults.VCPUs,
 	}
+	if img.Defaults.DiskMiB > 0 {
+		out.Upper = img.Path(image.UpperFile)
+	}
 	for _, w := range img.Defaults.Warm {
 		out.Warm = append(out.Warm, WarmStep{Language: w.Language, Code: w.Code})
 	}

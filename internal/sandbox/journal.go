@@ -33,8 +33,9 @@ type vmRecord struct {
 
 // boxRecord is a sandbox that was or is about to be listed.
 type boxRecord struct {
-	Version int  `json:"version"`
-	Info    Info `json:"info"`
+	Version int      `json:"version"`
+	Info    Info     `json:"info"`
+	Own     []string `json:"own_disks,omitempty"` // paths of its disks' own files, in the disks' order
 }
 
 // writeJSON writes a journal file whole or not at all. The run directory is a

@@ -10,15 +10,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/image"
 	"github.com/forkd/forkd/internal/kvmtest"
 )
 
 // realImages is the fixtures' kernel, agent and root as an image.
-type realImages struct{ kernel, initrd, root string }
+type realImages struct{ kernel, initrd, root, upper string }
 
 func (i realImages) Image(context.Context, string) (Image, error) {
 	return Image{
-		Name: "fixture", Digest: "sha256:0", Kernel: i.kernel, Initrd: i.initrd, Root: i.root,
+		Name: "fixture", Digest: "sha256:0", Kernel: i.kernel, Initrd: i.initrd, Root: i.root, Upper: i.upper,
 		MemoryMiB: 128, VCPUs: 1,
 	}, nil
 }
@@ -30,7 +31,7 @@ func newRealHost(t *testing.T) *host {
 	h := newHost(t)
 	h.cfg.VMMBinary = kvmtest.Fixture(t, "forkd-vmm")
 	h.cfg.OpenKVM = func() (*os.File, error) { return os.OpenFile("/dev/kvm", os.O_RDWR, 0) }
-	h.cfg.Images = realImages{kvmtest.Fixture(t, "vmlinux"), kvmtest.Fixture(t, "agent.cpio"), kvmtest.Fixture(t, "root.erofs")}
+	h.cfg.Images = realImages{kvmtest.Fixture(t, "vmlinux"), kvmtest.Fixture(t, "agent.cpio"), kvmtest.Fixture(t, "root.erofs"), ""}
 	return h
 }
 
@@ -155,7 +156,7 @@ func endsAreTold(t *testing.T, h *host, e *Engine, boxes []Info) {
 func TestARealGuestThatPanicsAtBoot(t *testing.T) {
 	h := newRealHost(t)
 	real := h.cfg.Images.(realImages)
-	h.cfg.Images = realImages{real.kernel, "", real.root} // no initrd, so no root file system
+	h.cfg.Images = realImages{real.kernel, "", real.root, ""} // no initrd, so no root file system
 	e := h.open()
 	_, err := e.CreateSnapshot(t.Context(), CreateRequest{Tag: "a", Image: "fixture"}, nil)
 	wantError(t, err, ErrBootFailed, "kernel panicked: VFS: Unable to mount root fs", "the console's last lines:")
@@ -184,9 +185,63 @@ func TestFilesThatAreNoKernelAndNoRoot(t *testing.T) {
 		if err := os.WriteFile(cut, b[:4096], 0o600); err != nil {
 			t.Fatal(err)
 		}
-		e.cfg.Images = realImages{real.kernel, real.initrd, cut}
+		e.cfg.Images = realImages{real.kernel, real.initrd, cut, ""}
 		_, err = e.CreateSnapshot(t.Context(), CreateRequest{Tag: "a", Image: "fixture"}, nil)
 		wantError(t, err, ErrBootFailed, "the console's last lines:")
 	})
 	h.empty()
+}
+
+// diskBlocks is the room on the host that a sandbox's own disk takes, in bytes.
+func (h *host) diskBlocks(e *Engine, id string) int64 {
+	h.t.Helper()
+	b, _, err := e.find(id)
+	if err != nil || len(b.own) != 1 {
+		h.t.Fatalf("sandbox %s has own files %v, %v", id, b, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(b.own[0], &st); err != nil {
+		h.t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
+
+func TestRealGuestsWriteToADiskOfTheirOwn(t *testing.T) {
+	h := newRealHost(t)
+	images := h.cfg.Images.(realImages)
+	images.upper = kvmtest.Fixture(t, "py."+image.UpperFile)
+	h.cfg.Images = images
+	e := h.open()
+	if _, err := e.CreateSnapshot(t.Context(), CreateRequest{Tag: "a", Image: "fixture"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	boxes := h.fork(e, "a", 2)
+	writer, sibling := boxes[0].ID, boxes[1].ID
+	const size = 20 << 20
+	before := h.diskBlocks(e, writer)
+	h.sh(e, writer, "dd if=/dev/urandom of=/root/big bs=1M count=20 2>/dev/null && sync")
+	sum := h.sh(e, writer, "sha256sum < /root/big")
+	full := h.diskBlocks(e, writer)
+	if full-before < size {
+		t.Errorf("%d bytes were written and flushed, the own file has grown by %d", size, full-before)
+	}
+	h.sh(e, writer, "echo 3 > /proc/sys/vm/drop_caches")
+	if got := h.sh(e, writer, "sha256sum < /root/big"); got != sum {
+		t.Errorf("it read back %s, want %s", got, sum)
+	}
+	if got := h.sh(e, sibling, "ls /root; true"); got != "" {
+		t.Errorf("its sibling sees %s", got)
+	}
+	h.sh(e, writer, "rm /root/big && sync")
+	if now := h.diskBlocks(e, writer); full-now < size*9/10 {
+		t.Errorf("removing %d bytes freed %d", size, full-now)
+	}
+	for _, b := range boxes {
+		if err := e.Kill(t.Context(), b.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("left %q", left)
+	}
 }

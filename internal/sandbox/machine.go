@@ -28,6 +28,7 @@ type machine struct {
 	dir   string
 	shape vmspec.Shape
 	cid   uint32
+	own   []string // paths of its disks' own files, see owndisk.go
 
 	// onEnd is called once if the process ends while it is set. Guarded by Engine.mu.
 	onEnd func()
@@ -132,7 +133,7 @@ func end(m *machine) {
 func (e *Engine) discard(m *machine) {
 	e.own(m, nil)
 	end(m)
-	os.RemoveAll(m.dir)
+	removeVM(m.dir, m.own)
 }
 
 func (e *Engine) discardAll(ms []*machine) {

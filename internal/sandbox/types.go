@@ -18,13 +18,15 @@ const (
 type Info struct {
 	ID          string
 	SnapshotTag string
-	Index       int // 1 to N within its fork call, as fork() tells children apart
-	Status      Status
-	Reason      string // why it failed; empty while running
-	PID         int    // of its VMM process, on the daemon's host; 0 when it has ended
-	CreatedAt   time.Time
-	Shape       vmspec.Shape
-	Hostname    string
+	// SnapshotHash is that snapshot's content hash: the tag may be given to another.
+	SnapshotHash string
+	Index        int // 1 to N within its fork call, as fork() tells children apart
+	Status       Status
+	Reason       string // why it failed; empty while running
+	PID          int    // of its VMM process, on the daemon's host; 0 when it has ended
+	CreatedAt    time.Time
+	Shape        vmspec.Shape
+	Hostname     string
 	// Timings of the fork, from the request's arrival.
 	Resumed time.Duration // its vCPUs run
 	Ready   time.Duration // its agent confirmed the new identity

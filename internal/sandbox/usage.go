@@ -68,5 +68,7 @@ func isGuestMemory(mapping, snapshots string) bool {
 		return false
 	}
 	path := strings.TrimSuffix(mapping[i:], " (deleted)")
-	return filepath.Base(path) == snapshot.MemoryFile
+	// A branch's own file, or one of the snapshots below (branchmemory.go).
+	base := filepath.Base(path)
+	return base == snapshot.MemoryFile || strings.HasPrefix(base, snapshot.MemoryFile+".")
 }

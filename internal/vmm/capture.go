@@ -5,6 +5,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/forkd/forkd/internal/cowdisk"
 	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/hotset"
 	"github.com/forkd/forkd/internal/vmmctl"
@@ -36,14 +37,25 @@ type Capture struct {
 	Memory *os.File // becomes as large as the memory; own pages are at their offsets, the rest is holes
 	State  *os.File
 	Index  *os.File // which pages are in Memory, as a set of package hotset
-	Live   bool     // copy while the guest runs
+	// Disks has an entry per disk with an own file, in order.
+	Disks []CaptureDisk
+	Live  bool // copy while the guest runs
 	// MaxPause: no capture is made if the pause would be longer; 0: no limit.
 	MaxPause time.Duration
+}
+
+// CaptureDisk is where a disk with an own file goes on, and where it is captured.
+type CaptureDisk struct {
+	Own  *os.File // empty; becomes the machine's if the capture succeeds
+	Flat *os.File // empty; gets the disk's content, sparse
 }
 
 func (c Capture) close() {
 	for _, f := range []*os.File{c.Memory, c.State, c.Index} {
 		f.Close()
+	}
+	for _, d := range c.Disks {
+		d.Flat.Close()
 	}
 }
 
@@ -56,7 +68,8 @@ type capturing struct {
 	left    []pageRun         // written, and not copied since
 	tail    pauseBuffer
 	state   []byte
-	speed   float64 // of copying, bytes per second
+	frozen  []*cowdisk.Disk // the disks at the instant
+	speed   float64         // of copying, bytes per second
 	res     vmmctl.CaptureResult
 }
 
@@ -69,6 +82,9 @@ func (m *Machine) Capture(c Capture) (finish func() error, res vmmctl.CaptureRes
 	if err := k.run(); err != nil {
 		k.tail.free()
 		c.close()
+		for _, d := range c.Disks[len(k.frozen):] { // a disk goes on in a new file even if the capture failed after that
+			d.Own.Close()
+		}
 		return nil, res, err
 	}
 	return k.finish, k.res, nil
@@ -79,6 +95,9 @@ func (k *capturing) run() error {
 		return err
 	}
 	k.m.mu.Unlock() // nothing but another control call pauses it, and they come one at a time
+	if len(k.Disks) != len(k.m.cow) {
+		return fmt.Errorf("%d files for %d disks with own blocks", len(k.Disks), len(k.m.cow))
+	}
 	if err := k.Memory.Truncate(k.m.mem.Size()); err != nil {
 		return fmt.Errorf("size memory file: %w", err)
 	}
@@ -201,6 +220,13 @@ func (k *capturing) copyLeft(start time.Time) (err error) {
 			return fmt.Errorf("%w: %d bytes are left, about %s", vmmctl.ErrPause, k.res.PausedBytes, will.Round(100*time.Microsecond))
 		}
 	}
+	for i, d := range k.m.cow {
+		frozen, err := d.Rotate(k.Disks[i].Own)
+		if err != nil {
+			return fmt.Errorf("capture disk: %w", err)
+		}
+		k.frozen = append(k.frozen, frozen)
+	}
 	for _, r := range k.left {
 		k.tail.add(k.m.mem.Linear()[r.offset : r.offset+r.length])
 		k.taken.add(r)
@@ -230,6 +256,13 @@ func (k *capturing) finish() error {
 	if err != nil {
 		return err
 	}
-	_, err = k.Index.Write(w.Bytes(k.m.mem.Size()))
-	return err
+	if _, err = k.Index.Write(w.Bytes(k.m.mem.Size())); err != nil {
+		return err
+	}
+	for i, d := range k.frozen {
+		if _, err := d.CopyTo(k.Disks[i].Flat); err != nil {
+			return err
+		}
+	}
+	return nil
 }

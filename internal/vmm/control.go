@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/forkd/forkd/internal/cowdisk"
 	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/uffd"
 	"github.com/forkd/forkd/internal/vmmctl"
@@ -103,7 +104,11 @@ func mapSegments(m *guestmem.Map, segments []vmmctl.Segment) error {
 func (c *Controller) backends(disks []vmmctl.Disk, cid uint32) Backends {
 	b := Backends{CID: cid, Vsock: c.Vsock, Dial: c.Dial}
 	for _, d := range disks {
-		b.Disks = append(b.Disks, Disk{File: d.File, ReadOnly: d.ReadOnly})
+		disk := Disk{File: d.File, ReadOnly: d.ReadOnly, Own: d.Own, Size: d.Size}
+		for _, s := range d.Base {
+			disk.Base = append(disk.Base, cowdisk.Extent{File: s.File, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length})
+		}
+		b.Disks = append(b.Disks, disk)
 	}
 	return b
 }
@@ -119,7 +124,7 @@ func (c *Controller) Resume() (vmmctl.ResumeResult, error) {
 }
 
 // Save implements vmmctl.Handler.
-func (c *Controller) Save(memory, state *os.File) (vmmctl.SaveResult, error) {
+func (c *Controller) Save(memory, state *os.File, disks []*os.File) (vmmctl.SaveResult, error) {
 	// State first: the guest's time-stamp counters go on while its memory is written.
 	b, err := c.Machine.SaveState()
 	if err != nil {
@@ -129,12 +134,20 @@ func (c *Controller) Save(memory, state *os.File) (vmmctl.SaveResult, error) {
 		return vmmctl.SaveResult{}, err
 	}
 	n, err := c.Machine.SaveMemory(memory)
-	return vmmctl.SaveResult{MemoryBytes: n, StateBytes: int64(len(b))}, err
+	if err != nil {
+		return vmmctl.SaveResult{}, err
+	}
+	written, err := c.Machine.SaveDisks(disks)
+	return vmmctl.SaveResult{MemoryBytes: n, StateBytes: int64(len(b)), DiskBytes: written}, err
 }
 
 // Capture implements vmmctl.Handler.
 func (c *Controller) Capture(r vmmctl.CaptureRequest) (vmmctl.CaptureResult, error) {
-	finish, res, err := c.Machine.Capture(Capture{Memory: r.Memory, State: r.State, Index: r.Index, Live: r.Live, MaxPause: r.MaxPause})
+	into := Capture{Memory: r.Memory, State: r.State, Index: r.Index, Live: r.Live, MaxPause: r.MaxPause}
+	for _, d := range r.Disks {
+		into.Disks = append(into.Disks, CaptureDisk(d))
+	}
+	finish, res, err := c.Machine.Capture(into)
 	if err != nil {
 		return res, err
 	}

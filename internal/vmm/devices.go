@@ -5,10 +5,8 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
-	"os"
 
 	"github.com/forkd/forkd/internal/virtio"
-	"github.com/forkd/forkd/internal/virtio/blk"
 	"github.com/forkd/forkd/internal/virtio/rng"
 	"github.com/forkd/forkd/internal/virtio/vsock"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -40,25 +38,17 @@ type Backends struct {
 	Dial  func(ctx context.Context, port uint32) (net.Conn, error) // guest clients of host ports
 }
 
-// Disk is the backing of a block device.
-type Disk struct {
-	File     *os.File
-	ReadOnly bool
-}
-
 // refuse closes what came with a request that came too late. The listener may
 // be the one that the machine serves.
 func (b Backends) refuse() {
 	for _, d := range b.Disks {
-		d.File.Close()
+		d.Close()
 	}
 }
 
 // take makes Close close the backends, whatever goes wrong until then.
 func (m *Machine) take(b Backends) {
-	for _, d := range b.Disks {
-		m.disks = append(m.disks, d.File)
-	}
+	m.disks = b.Disks
 	if b.Vsock != nil {
 		m.stopVsock = func() { b.Vsock.Close() }
 	}
@@ -70,7 +60,7 @@ func (m *Machine) attachDevices(b Backends) error {
 		return fmt.Errorf("%d disks were given, the machine has %d", len(b.Disks), m.shape.Disks)
 	}
 	for i, d := range b.Disks {
-		dev, err := newDisk(i, d)
+		dev, err := m.newDisk(i, d)
 		if err != nil {
 			return fmt.Errorf("disk %d: %w", i, err)
 		}
@@ -130,14 +120,6 @@ func (f hostDialer) DialHost(ctx context.Context, port uint32) (vsock.Conn, erro
 		return nil, fmt.Errorf("connection to host port %d has no descriptor", port)
 	}
 	return vc, nil
-}
-
-func newDisk(i int, d Disk) (virtio.Device, error) {
-	backend, err := blk.NewFile(d.File)
-	if err != nil {
-		return nil, err
-	}
-	return blk.New(blk.Config{Backend: backend, ReadOnly: d.ReadOnly, ID: fmt.Sprintf("forkd-%d", i)})
 }
 
 func (m *Machine) attach(i int, dev virtio.Device) {

@@ -232,8 +232,8 @@ func (m *Machine) close() error {
 		unix.Close(fd)
 	}
 	m.vm.Close()
-	for _, f := range m.disks {
-		f.Close()
+	for _, d := range m.disks {
+		d.Close()
 	}
 	m.console.Close()
 	return m.mem.Close()

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/boot"
+	"github.com/forkd/forkd/internal/cowdisk"
 	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/kvm"
 	"github.com/forkd/forkd/internal/serial"
@@ -47,7 +48,8 @@ type Machine struct {
 	uart       *serial.UART
 	genID      int   // irqfd of the generation ID's event
 	fds        []int // eventfds that Close closes
-	disks      []*os.File
+	disks      []Disk
+	cow        []*cowdisk.Disk // those of the disks that have an own file, in order
 	vsock      *vsock.Device
 	serveVsock func() // until it was called, by serve; may be nil
 	stopVsock  func() // closes the listener and ends the vsock device's clients; may be nil

@@ -174,12 +174,17 @@ func (f *fakeVM) Capture(r CaptureRequest) (CaptureResult, error) {
 
 func (f *fakeVM) Captured() error { return nil }
 
-func (f *fakeVM) Save(memory, state *os.File) (SaveResult, error) {
+func (f *fakeVM) Save(memory, state *os.File, disks []*os.File) (SaveResult, error) {
+	for i, d := range disks {
+		if _, err := fmt.Fprintf(d, "disk %d", i); err != nil {
+			return SaveResult{}, err
+		}
+	}
 	if _, err := memory.WriteString("memory"); err != nil {
 		return SaveResult{}, err
 	}
 	_, err := state.WriteString("state")
-	return SaveResult{MemoryBytes: 6, StateBytes: 5}, err
+	return SaveResult{MemoryBytes: 6, StateBytes: 5, DiskBytes: int64(6 * len(disks))}, err
 }
 
 func (f *fakeVM) WriteHot(hot *os.File) (HotResult, error) {

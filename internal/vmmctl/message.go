@@ -66,11 +66,6 @@ var (
 	ErrPause = errors.New("the pause would be too long")
 )
 
-// diskSpec names a disk within a message: its descriptor is the next in order.
-type diskSpec struct {
-	ReadOnly bool `json:"read_only,omitempty"`
-}
-
 type bootBody struct {
 	Cmdline string     `json:"cmdline"`
 	CID     uint32     `json:"cid"`
@@ -119,6 +114,7 @@ type ResumeResult struct {
 type SaveResult struct {
 	MemoryBytes int64 `json:"memory_bytes"` // pages that are not zero
 	StateBytes  int64 `json:"state_bytes"`
+	DiskBytes   int64 `json:"disk_bytes,omitempty"` // of disks, without their holes
 }
 
 // CaptureResult tells how a capture went.

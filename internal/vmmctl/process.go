@@ -21,12 +21,6 @@ const (
 	ConsoleLog    = "console.log"  // the serial console, bounded
 )
 
-// Disk is a block device's backing, already open.
-type Disk struct {
-	File     *os.File
-	ReadOnly bool
-}
-
 // BootConfig is what a VM boots.
 type BootConfig struct {
 	Kernel  *os.File // ELF vmlinux
@@ -158,15 +152,6 @@ func (p *Process) Restore(ctx context.Context, c RestoreConfig) (RestoreResult, 
 	return r, p.call(ctx, opRestore, body, &r, files...)
 }
 
-func addDisks(disks []Disk, files []*os.File) ([]diskSpec, []*os.File) {
-	var specs []diskSpec
-	for _, d := range disks {
-		specs = append(specs, diskSpec{ReadOnly: d.ReadOnly})
-		files = append(files, d.File)
-	}
-	return specs, files
-}
-
 // Pause stops the vCPUs and quiesces the devices.
 func (p *Process) Pause(ctx context.Context) error { return p.call(ctx, opPause, nil, nil) }
 
@@ -176,10 +161,18 @@ func (p *Process) Resume(ctx context.Context) (ResumeResult, error) {
 	return r, p.call(ctx, opResume, nil, &r)
 }
 
-// Save writes a paused VM's memory (sparse, linear) and state. The caller makes the files durable.
-func (p *Process) Save(ctx context.Context, memory, state *os.File) (SaveResult, error) {
+// Save writes a paused VM's memory (sparse, linear) and state, and each disk that
+// has an own file whole into one of disks (sparse, flat), in order. All are empty.
+// The caller makes them durable.
+func (p *Process) Save(ctx context.Context, memory, state *os.File, disks ...*os.File) (SaveResult, error) {
 	var r SaveResult
-	return r, p.call(ctx, opSave, nil, &r, memory, state)
+	return r, p.call(ctx, opSave, nil, &r, append([]*os.File{memory, state}, disks...)...)
+}
+
+// CaptureDisk is where a disk with an own file goes on, and where it is captured.
+type CaptureDisk struct {
+	Own  *os.File // empty; what the guest writes from now on
+	Flat *os.File // empty; gets the disk's content at the instant, sparse
 }
 
 // CaptureConfig is where a capture goes, and how.
@@ -187,6 +180,7 @@ type CaptureConfig struct {
 	Memory *os.File // becomes as large as the memory; own pages at their offsets, the rest holes
 	State  *os.File
 	Index  *os.File      // which pages are in Memory, as a set of package hotset
+	Disks  []CaptureDisk // one per disk with an own file, in order
 	Live   bool          // copy while the guest runs, and pause it for the rest only
 	Max    time.Duration // of the pause; 0: no limit
 }
@@ -196,8 +190,11 @@ type CaptureConfig struct {
 // says ErrPause means that the limit could not be kept. The VM runs on in any case.
 func (p *Process) Capture(ctx context.Context, c CaptureConfig) (CaptureResult, error) {
 	var r CaptureResult
-	err := p.call(ctx, opCapture, captureBody{Live: c.Live, MaxPauseNano: int64(c.Max)}, &r, c.Memory, c.State, c.Index)
-	return r, err
+	files := []*os.File{c.Memory, c.State, c.Index}
+	for _, d := range c.Disks {
+		files = append(files, d.Own, d.Flat)
+	}
+	return r, p.call(ctx, opCapture, captureBody{Live: c.Live, MaxPauseNano: int64(c.Max)}, &r, files...)
 }
 
 // Captured waits until the last capture's files are whole. The caller makes them durable.

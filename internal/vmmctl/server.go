@@ -37,6 +37,7 @@ type RestoreRequest struct {
 // CaptureRequest is Capture's config as it arrives in the VMM process, which owns the files.
 type CaptureRequest struct {
 	Memory, State, Index *os.File
+	Disks                []CaptureDisk
 	Live                 bool
 	MaxPause             time.Duration
 }
@@ -47,7 +48,7 @@ type Handler interface {
 	Restore(RestoreRequest) (RestoreResult, error)
 	Pause() error
 	Resume() (ResumeResult, error)
-	Save(memory, state *os.File) (SaveResult, error)
+	Save(memory, state *os.File, disks []*os.File) (SaveResult, error)
 	Capture(CaptureRequest) (CaptureResult, error)
 	Captured() error
 	WriteHot(f *os.File) (HotResult, error)
@@ -167,10 +168,10 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 	case opResume:
 		return s.h.Resume()
 	case opSave:
-		if len(files) != 2 {
+		if len(files) < 2 {
 			return nil, errFiles
 		}
-		return s.h.Save(files[0], files[1])
+		return s.h.Save(files[0], files[1], files[2:])
 	case opCaptured:
 		return nil, s.h.Captured()
 	case opWriteHot, opPopulate:
@@ -181,18 +182,6 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("unknown operation %q", m.Op)
-}
-
-// takeDisks splits the last descriptors off for the disks. Their owner is the handler from then on.
-func takeDisks(specs []diskSpec, files []*os.File) (disks []Disk, rest []*os.File, err error) {
-	n := len(files) - len(specs)
-	if n < 0 {
-		return nil, files, errFiles
-	}
-	for i, d := range specs {
-		disks = append(disks, Disk{File: files[n+i], ReadOnly: d.ReadOnly})
-	}
-	return disks, files[:n], nil
 }
 
 func (s *Server) boot(raw json.RawMessage, files []*os.File) error {
@@ -258,23 +247,21 @@ func (s *Server) restore(raw json.RawMessage, files []*os.File) (*RestoreResult,
 func (s *Server) capture(raw json.RawMessage, files []*os.File) (*CaptureResult, error) {
 	var b captureBody
 	err := json.Unmarshal(raw, &b)
-	if err == nil && len(files) != 3 {
+	if err == nil && (len(files) < 3 || len(files)%2 == 0) {
 		err = errFiles
 	}
 	if err != nil {
 		closeAll(files)
 		return nil, fmt.Errorf("decode request: %w", err)
 	}
-	res, err := s.h.Capture(CaptureRequest{
+	r := CaptureRequest{
 		Memory: files[0], State: files[1], Index: files[2], Live: b.Live, MaxPause: time.Duration(b.MaxPauseNano),
-	})
-	return &res, err
-}
-
-func closeDisks(disks []Disk) {
-	for _, d := range disks {
-		d.File.Close()
 	}
+	for i := 3; i < len(files); i += 2 {
+		r.Disks = append(r.Disks, CaptureDisk{Own: files[i], Flat: files[i+1]})
+	}
+	res, err := s.h.Capture(r)
+	return &res, err
 }
 
 // SendExit tells the daemon, if there is one, how the VM ended.

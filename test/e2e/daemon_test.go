@@ -77,6 +77,7 @@ func (d *daemon) forkd() string   { return filepath.Join(d.bin, "forkd") }
 func (d *daemon) vmm() string     { return filepath.Join(d.bin, "forkd-vmm") }
 func (d *daemon) images() string  { return filepath.Join(d.data, "images") }
 func (d *daemon) store() string   { return filepath.Join(d.data, "snapshots") }
+func (d *daemon) owns() string    { return filepath.Join(d.data, "own") } // the files of sandboxes' disks
 func (d *daemon) logFile() string { return filepath.Join(d.dir, "daemon.log") }
 func (d *daemon) pid() int        { return d.cmd.Process.Pid }
 func (d *daemon) running() bool   { return d.cmd != nil }

@@ -187,7 +187,7 @@ type state struct {
 func (d *daemon) state(t *testing.T) state {
 	t.Helper()
 	ctx := context.Background() // it is called when the test's own has ended
-	s := state{files: names(d.store()), vms: d.vmDirs(), processes: len(d.processes())}
+	s := state{files: append(names(d.store()), names(d.owns())...), vms: d.vmDirs(), processes: len(d.processes())}
 	list, err := d.c.ListSnapshots(ctx)
 	if err != nil {
 		t.Fatal(err)

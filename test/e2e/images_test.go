@@ -17,7 +17,7 @@ func pythonImage(t *testing.T, store string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{image.MetadataFile, image.KernelFile, image.InitrdFile, image.RootFile} {
+	for _, name := range []string{image.MetadataFile, image.KernelFile, image.InitrdFile, image.RootFile, image.UpperFile} {
 		if err := link(kvmtest.Fixture(t, "py."+name), filepath.Join(dir, name)); err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func Boot(log func(string, ...any)) (Options, error) {
 		return o, err
 	}
 	if o.Root != "" {
-		if err := mountRoot(o.Root); err != nil {
+		if err := mountRoot(o.Root, o.Upper); err != nil {
 			return o, err
 		}
 		if err := switchRoot(); err != nil {

@@ -7,6 +7,9 @@ type Options struct {
 	// Root is the block device of the root image; empty means to stay in the
 	// initramfs.
 	Root string
+	// Upper is the block device, ext4, that takes what is written to the root;
+	// empty means memory.
+	Upper string
 	// Init is the image's own init, to be PID 1 instead of the agent.
 	Init string
 	// Listen replaces the agent's address; for tests without a vsock device.
@@ -22,6 +25,8 @@ func ParseCmdline(line string) Options {
 		switch key {
 		case "forkd.root":
 			o.Root = value
+		case "forkd.upper":
+			o.Upper = value
 		case "forkd.init":
 			o.Init = value
 		case "forkd.listen":

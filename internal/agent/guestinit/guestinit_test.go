@@ -17,6 +17,7 @@ func TestParseCmdline(t *testing.T) {
 		{"a root device", "console=ttyS0 forkd.root=/dev/vda panic=-1", Options{Root: "/dev/vda"}},
 		{"the image's own init", "forkd.root=/dev/vda forkd.init=/sbin/init", Options{Root: "/dev/vda", Init: "/sbin/init"}},
 		{"the last of a kind wins", "forkd.root=/dev/vda forkd.root=/dev/vdb", Options{Root: "/dev/vdb"}},
+		{"a disk for what is written", "forkd.root=/dev/vda forkd.upper=/dev/vdb", Options{Root: "/dev/vda", Upper: "/dev/vdb"}},
 		{"quotes keep spaces", `forkd.root="/dev/my disk" x`, Options{Root: "/dev/my disk"}},
 		{"a key must match whole", "xforkd.root=/a forkd.rootx=/b", Options{}},
 		{"what follows -- is for init", "forkd.root=/a -- forkd.root=/b", Options{Root: "/a"}},
@@ -35,7 +36,7 @@ func FuzzParseCmdline(f *testing.F) {
 	f.Add(`a="b c" -- "`)
 	f.Fuzz(func(t *testing.T, line string) {
 		o := ParseCmdline(line)
-		if len(o.Root)+len(o.Init)+len(o.Listen) > 3*len(line)+9 {
+		if len(o.Root)+len(o.Upper)+len(o.Init)+len(o.Listen) > 4*len(line)+9 {
 			t.Errorf("%q made more than there was: %+v", line, o)
 		}
 	})

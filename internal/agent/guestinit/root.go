@@ -1,7 +1,9 @@
 package guestinit
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -13,12 +15,12 @@ const (
 	lowerDir = "/mnt/lower"
 	upperDir = "/mnt/upper"
 
-	// deviceWait bounds the wait for the root disk.
+	// deviceWait bounds the wait for a disk.
 	deviceWait = 10 * time.Second
 )
 
 // mountRoot puts the root image with a writable layer above it on newRoot.
-func mountRoot(device string) error {
+func mountRoot(device, upper string) error {
 	if err := awaitDevice(device); err != nil {
 		return err
 	}
@@ -30,7 +32,7 @@ func mountRoot(device string) error {
 	if err := unix.Mount(device, lowerDir, "erofs", unix.MS_RDONLY, ""); err != nil {
 		return fmt.Errorf("mount root image %s (erofs): %w", device, err)
 	}
-	if err := mountUpper(upperDir); err != nil {
+	if err := mountUpper(upper, upperDir); err != nil {
 		return err
 	}
 	opts := "lowerdir=" + lowerDir + ",upperdir=" + upperDir + "/files,workdir=" + upperDir + "/work"
@@ -40,16 +42,34 @@ func mountRoot(device string) error {
 	return nil
 }
 
-// mountUpper gives the overlay its writable layer: memory for now. A disk of
-// its own will be mounted here and nowhere else.
-func mountUpper(dir string) error {
-	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NODEV, "mode=0755,size=75%"); err != nil {
-		return fmt.Errorf("mount writable layer: %w", err)
+// mountUpper gives the overlay its writable layer: a disk, or memory if none is
+// named.
+func mountUpper(device, dir string) error {
+	if err := mountWritable(device, dir); err != nil {
+		return err
 	}
 	for _, sub := range []string{dir + "/files", dir + "/work"} {
-		if err := os.Mkdir(sub, 0o755); err != nil {
+		if err := os.Mkdir(sub, 0o755); err != nil && !errors.Is(err, fs.ErrExist) { // another boot of the same disk
 			return fmt.Errorf("make %s: %w", sub, err)
 		}
+	}
+	return nil
+}
+
+func mountWritable(device, dir string) error {
+	if device == "" {
+		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NODEV, "mode=0755,size=75%"); err != nil {
+			return fmt.Errorf("mount writable layer in memory: %w", err)
+		}
+		return nil
+	}
+	if err := awaitDevice(device); err != nil {
+		return err
+	}
+	// discard: what the guest deletes is room on the host again. noatime: reading
+	// a file must not write to the disk of a child that only reads.
+	if err := unix.Mount(device, dir, "ext4", unix.MS_NODEV|unix.MS_NOATIME, "discard"); err != nil {
+		return fmt.Errorf("mount writable layer %s (ext4): %w", device, err)
 	}
 	return nil
 }
@@ -62,7 +82,7 @@ func awaitDevice(device string) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("find root device: %w", err)
+			return fmt.Errorf("find block device: %w", err)
 		}
 		time.Sleep(2 * time.Millisecond)
 	}

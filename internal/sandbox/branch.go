@@ -1,0 +1,378 @@
+package sandbox
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/hotset"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/vmmctl"
+)
+
+// StepCapture is a branch's step in its snapshot's account: all until the sandbox runs again.
+const StepCapture = "capture"
+
+// branching is one Branch under way. Its snapshot holds the sandbox's own pages
+// and, by links, the files of the snapshot that it was forked from: the memory
+// of a chain is assembled by mapping, and each snapshot stands alone on disk.
+type branching struct {
+	e   *Engine
+	req BranchRequest
+	b   *box
+	m   *machine
+	src *forkSource // what the sandbox was forked from
+
+	draft  *snapshot.Draft
+	index  *os.File
+	own    []string // paths of the disks' next own files
+	took   vmmctl.CaptureResult
+	start  time.Time
+	undo   undo.Stack
+	length time.Duration // of the capture
+}
+
+// Branch takes a snapshot of a running sandbox, which goes on whatever happens.
+// Nothing remains of one that failed.
+func (e *Engine) Branch(ctx context.Context, req BranchRequest) (_ BranchResult, err error) {
+	caller := ctx
+	ctx, done, err := e.begin(ctx)
+	if err != nil {
+		return BranchResult{}, err
+	}
+	w := &branching{e: e, req: req, start: e.cfg.Now()}
+	w.undo.Push(done)
+	defer func() {
+		if w != nil {
+			w.undo.Run()
+		}
+	}()
+	if err := w.prepare(ctx); err != nil {
+		return BranchResult{}, err
+	}
+	if err := w.capture(ctx); err != nil {
+		return BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+	}
+	if req.NoWait {
+		r := w.result()
+		r.Snapshot, _ = e.SnapshotInfo(ctx, w.req.Tag)
+		later := w
+		w = nil // the undo stack is the goroutine's now
+		go later.finishAlone()
+		return r, nil
+	}
+	if err := w.finish(ctx); err != nil {
+		return BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+	}
+	r := w.result()
+	w.undo.Run() // the tag can be forked from now on
+	if req.N > 0 {
+		r.Fork = e.forkBranch(caller, w.req)
+	}
+	r.Snapshot, err = e.SnapshotInfo(context.WithoutCancel(ctx), w.req.Tag)
+	return r, err
+}
+
+// forkBranch forks the children that a branch was asked for. The snapshot is
+// there whatever becomes of them, so that an error is theirs.
+func (e *Engine) forkBranch(ctx context.Context, req BranchRequest) *ForkResult {
+	r, err := e.Fork(ctx, ForkRequest{Tag: req.Tag, N: req.N})
+	if err != nil {
+		for i := range req.N {
+			r.Children = append(r.Children, Child{Index: i + 1, Err: err})
+		}
+	}
+	return &r
+}
+
+// prepare checks the request and takes what the branch needs: its turn, the
+// sandbox, the snapshot below and the new tag.
+func (w *branching) prepare(ctx context.Context) error {
+	if err := w.check(); err != nil {
+		return err
+	}
+	select {
+	case w.e.branches <- struct{}{}:
+		w.undo.Push(func() { <-w.e.branches })
+	default:
+		return problem(ErrBusy, "try again when one of them has ended", "%d branches are under way already", cap(w.e.branches))
+	}
+	var err error
+	if w.b, w.m, err = w.e.running(w.req.SandboxID); err != nil {
+		return err
+	}
+	select { // one at a time for each sandbox
+	case w.b.branching <- struct{}{}:
+		w.undo.Push(func() { <-w.b.branching })
+	case <-ctx.Done():
+		return ended(ctx, context.Cause(ctx))
+	}
+	if w.src, err = w.e.openForkSource(ctx, w.b.info.SnapshotTag); err != nil {
+		return fmt.Errorf("branch %s: the snapshot that it was forked from: %w", w.req.SandboxID, err)
+	}
+	w.undo.Push(w.src.close)
+	if want := w.b.info.SnapshotHash; want != w.src.files.ContentHash {
+		return problem(ErrConflict, "", "sandbox %s was forked from another snapshot %s, which is deleted", w.req.SandboxID, w.b.info.SnapshotTag)
+	}
+	return w.reserve()
+}
+
+func (w *branching) check() error {
+	r := &w.req
+	switch r.Mode {
+	case "":
+		r.Mode = BranchLive
+	case BranchLive, BranchDiff, BranchFull:
+	default:
+		return problem(ErrInvalid, "", "mode is %q, want live, diff or full", clip(string(r.Mode)))
+	}
+	switch {
+	case r.N < 0 || r.N > MaxFork:
+		return problem(ErrInvalid, "", "n is %d, want 0 to %d", r.N, MaxFork)
+	case r.N > 0 && r.NoWait:
+		return problem(ErrInvalid, "fork from the tag in a call of its own: it waits until the snapshot is ready", "children were asked for without waiting")
+	case r.MaxPause < 0:
+		return problem(ErrInvalid, "", "the pause's limit is %s", r.MaxPause)
+	}
+	if r.Tag == "" {
+		random, err := w.e.random(3)
+		if err != nil {
+			return err
+		}
+		r.Tag = fmt.Sprintf("branch-%s-%d-%s", r.SandboxID, w.start.Unix(), hex.EncodeToString(random))
+	}
+	return storeError(snapshot.CheckTag(r.Tag))
+}
+
+// reserve takes the tag; forks from it wait from now on.
+func (w *branching) reserve() (err error) {
+	if w.draft, err = w.e.store.Create(w.req.Tag); err != nil {
+		return storeError(err)
+	}
+	w.undo.Push(w.draft.Discard)
+	m := w.src.files.Manifest
+	info := SnapshotInfo{
+		Tag: w.req.Tag, Dir: w.e.store.Dir(w.req.Tag), CreatedAt: w.start, Status: SnapshotWriting, Shape: m.Shape,
+		ParentTag: w.b.info.SnapshotTag, BranchedFrom: w.req.SandboxID,
+	}
+	if m.Image != nil {
+		info.Image, info.ImageDigest = m.Image.Name, m.Image.Digest
+	}
+	w.e.mu.Lock()
+	w.e.creating[w.req.Tag] = info
+	written := make(chan struct{})
+	w.e.writing[w.req.Tag] = written
+	w.e.mu.Unlock()
+	w.undo.Push(func() {
+		w.e.mu.Lock()
+		delete(w.e.creating, w.req.Tag)
+		delete(w.e.writing, w.req.Tag)
+		w.e.mu.Unlock()
+		close(written)
+	})
+	return nil
+}
+
+// capture returns when the sandbox runs again.
+func (w *branching) capture(ctx context.Context) error {
+	c := vmmctl.CaptureConfig{Live: w.req.Mode != BranchDiff, Max: w.req.MaxPause}
+	for _, f := range []struct {
+		name string
+		to   **os.File
+	}{{snapshot.MemoryFile, &c.Memory}, {snapshot.StateFile, &c.State}, {indexFile, &c.Index}} {
+		made, err := w.draft.File(f.name)
+		if err != nil {
+			return err
+		}
+		*f.to = made
+	}
+	w.index = c.Index
+	closeOwn, err := w.captureDisks(&c)
+	if err != nil {
+		return err
+	}
+	defer closeOwn()
+	limit := w.e.cfg.BranchTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "no end of the capture within %s", limit))
+	defer cancel()
+	began := w.e.cfg.Now()
+	w.took, err = w.m.proc.Capture(ctx, c)
+	w.length = w.e.cfg.Now().Sub(began)
+	if err != nil {
+		// Whether the disks go on in their new files is not known: they are kept, beside the old ones.
+		w.keepOwn(append(slices.Clone(w.b.own), w.own...))
+		return err
+	}
+	w.keepOwn(w.own)
+	w.e.cfg.Observer.Observe(OpBranch, time.Duration(w.took.PauseNanos), nil)
+	return nil
+}
+
+// indexFile is where the VMM says which pages it wrote; it is no file of the snapshot.
+const indexFile = "index"
+
+// captureDisks makes the files for disks with own blocks: where they go on, and
+// where they are captured.
+func (w *branching) captureDisks(c *vmmctl.CaptureConfig) (close func(), err error) {
+	var files []*os.File
+	close = func() {
+		for _, f := range files {
+			f.Close()
+		}
+	}
+	for i, d := range w.src.files.Manifest.Disks {
+		if d.ReadOnly {
+			continue
+		}
+		flat, err := w.draft.File(snapshot.DiskFile(i))
+		if err != nil {
+			close()
+			return nil, err
+		}
+		f, err := os.CreateTemp(w.e.ownDir(), ownName(w.m.dir, i)+"-*")
+		if err != nil {
+			close()
+			return nil, ownError(err)
+		}
+		files, w.own = append(files, f), append(w.own, f.Name())
+		c.Disks = append(c.Disks, vmmctl.CaptureDisk{Own: f, Flat: flat})
+	}
+	return close, nil
+}
+
+// keepOwn notes which own files the sandbox has now, and removes the others. The
+// VMM has them open, so that a file it still needs is only nameless.
+func (w *branching) keepOwn(now []string) {
+	w.b.files.Lock()
+	defer w.b.files.Unlock()
+	w.e.mu.Lock()
+	before := w.b.own
+	w.b.own, w.m.own = now, now
+	rec, gone := w.b.record(), w.b.killing || w.b.m == nil
+	w.e.mu.Unlock()
+	if gone {
+		for _, path := range now {
+			os.Remove(path)
+		}
+		return
+	}
+	if err := writeJSON(filepath.Join(w.b.dir, boxJournal), rec); err != nil {
+		w.e.cfg.Logger.Warn("write journal", "sandbox", rec.Info.ID, "err", err)
+	}
+	for _, path := range before {
+		if !slices.Contains(now, path) {
+			os.Remove(path)
+		}
+	}
+}
+
+// finish makes the snapshot whole.
+func (w *branching) finish(ctx context.Context) error {
+	limit := w.e.cfg.BranchTimeout
+	wctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "the capture was not written within %s", limit))
+	defer cancel()
+	if err := w.m.proc.Captured(wctx); err != nil {
+		return err
+	}
+	m, err := w.manifest()
+	if err != nil {
+		return err
+	}
+	if err := w.draft.Commit(m); err != nil {
+		return err
+	}
+	w.e.sealLater(w.req.Tag)
+	w.e.pools.touch(w.req.Tag, m.Shape)
+	w.e.cfg.Logger.Info("branched", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "mode", w.req.Mode, "pause", time.Duration(w.took.PauseNanos),
+		"rounds", w.took.Rounds, "bytes", w.took.Bytes, "paused_bytes", w.took.PausedBytes, "capture", w.length)
+	return nil
+}
+
+// finishAlone ends a branch that nobody waits for.
+func (w *branching) finishAlone() {
+	defer w.undo.Run()
+	if err := w.finish(w.e.root); err != nil {
+		w.e.cfg.Logger.Error("branch failed after the sandbox ran again", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "err", err)
+	}
+}
+
+// manifest describes the new snapshot: the parent's memory with the captured runs over it.
+func (w *branching) manifest() (*snapshot.Manifest, error) {
+	from := w.src.files.Manifest
+	m := &snapshot.Manifest{
+		CreatedUnixMS: w.start.UnixMilli(), Image: from.Image, Shape: from.Shape, Cmdline: from.Cmdline,
+		State: snapshot.State{File: snapshot.StateFile}, CPUFeatures: from.CPUFeatures, Languages: from.Languages, Agent: from.Agent,
+		Parent: &snapshot.Parent{
+			Tag: w.b.info.SnapshotTag, ContentHash: w.src.files.ContentHash, Sandbox: w.req.SandboxID,
+			PauseMS: time.Duration(w.took.PauseNanos).Milliseconds(),
+		},
+		Steps: []snapshot.Step{{Name: StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
+	}
+	own, err := w.ownRuns()
+	if err != nil {
+		return nil, err
+	}
+	if err := w.layMemory(m, own); err != nil {
+		return nil, err
+	}
+	return m, w.adoptDisks(m)
+}
+
+// ownRuns reads the VMM's account of what is in the memory file, joined where
+// the gap is cheaper than a mapping of its own.
+func (w *branching) ownRuns() ([]snapshot.Segment, error) {
+	set, err := hotset.Read(w.index, w.src.shape().MemoryBytes())
+	if err != nil {
+		return nil, fmt.Errorf("read the capture's index: %w", err)
+	}
+	w.draft.Drop(w.index)
+	var out []snapshot.Segment
+	for r := range set.Runs() {
+		out = append(out, snapshot.Segment{File: snapshot.MemoryFile, FileOffset: r.Offset, Offset: r.Offset, Length: r.Length})
+	}
+	return out, nil
+}
+
+// adoptDisks takes the parent's read-only disks over; the written ones are captured.
+func (w *branching) adoptDisks(m *snapshot.Manifest) error {
+	for i, d := range w.src.files.Manifest.Disks {
+		if d.ReadOnly {
+			if err := w.draft.Adopt(d.File, filepath.Join(w.e.store.Dir(w.b.info.SnapshotTag), d.File)); err != nil {
+				return err
+			}
+			m.Disks = append(m.Disks, d)
+			continue
+		}
+		m.Disks = append(m.Disks, snapshot.Disk{File: snapshot.DiskFile(i)})
+	}
+	return nil
+}
+
+func (w *branching) result() BranchResult {
+	return BranchResult{
+		Tag: w.req.Tag, Pause: time.Duration(w.took.PauseNanos), Mechanism: w.took.Mechanism, Rounds: w.took.Rounds,
+		Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes, Total: w.e.cfg.Now().Sub(w.start),
+	}
+}
+
+// explain turns an error into what the caller should know.
+func (w *branching) explain(ctx context.Context, err error) error {
+	switch {
+	case context.Cause(ctx) != nil:
+		return ended(ctx, err)
+	case isNoSpace(err), strings.Contains(err.Error(), "no space left on device"): // the VMM's errors come as text
+		return noSpace(err)
+	case strings.Contains(err.Error(), vmmctl.ErrPause.Error()):
+		return problem(ErrConflict, "allow a longer pause, or branch when the sandbox writes less", "%w", err)
+	case errors.Is(err, vmmctl.ErrGone), errors.Is(err, errNoVM):
+		return problem(ErrGuestGone, "", "%w", err)
+	}
+	return storeError(err)
+}

@@ -1,0 +1,187 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// forked is an engine with one running child of the snapshot "a".
+func forked(t *testing.T) (*host, *Engine, Info) {
+	t.Helper()
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	return h, e, h.fork(e, "a", 1)[0]
+}
+
+func TestBranchOfABranchOfABranch(t *testing.T) {
+	h, e, box := forked(t)
+	for i, tag := range []string{"b", "c", "d"} {
+		r, err := e.Branch(t.Context(), BranchRequest{SandboxID: box.ID, Tag: tag, N: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Tag != tag || r.Pause != 2*time.Millisecond || r.Mechanism != "wp-async" || r.Bytes != 4096 || r.Fork == nil || len(r.Fork.Children) != 2 {
+			t.Errorf("%+v", r)
+		}
+		s := r.Snapshot
+		if s.Status != SnapshotReady || s.ChainDepth() != i+1 || s.BranchedFrom != box.ID || s.Pause != 2*time.Millisecond {
+			t.Errorf("snapshot: %+v", s)
+		}
+		box = r.Fork.Children[0].Info
+	}
+	// Each stands alone on disk.
+	for _, tag := range []string{"a", "b", "c"} {
+		if err := e.DeleteSnapshot(t.Context(), tag, DeleteOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.fork(e, "d", 3)
+	h.killAll()
+}
+
+func TestAFullBranchDependsOnNothing(t *testing.T) {
+	_, e, box := forked(t)
+	if _, err := e.Branch(t.Context(), BranchRequest{SandboxID: box.ID, Tag: "b", Mode: BranchFull}); err != nil {
+		t.Fatal(err)
+	}
+	en, err := e.store.Get("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := en.Manifest.Memory; len(m) != 1 || m[0].File != snapshot.MemoryFile || m[0].Length != en.Manifest.Shape.MemoryBytes() {
+		t.Errorf("memory is %+v, want one file", m)
+	}
+}
+
+func TestABranchWithoutWaiting(t *testing.T) {
+	h, e, box := forked(t)
+	h.spoil("captured-slow", 1)
+	r, err := e.Branch(t.Context(), BranchRequest{SandboxID: box.ID, Tag: "b", NoWait: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Snapshot.Status != SnapshotWriting {
+		t.Errorf("it is %s already", r.Snapshot.Status)
+	}
+	h.fork(e, "b", 2) // waits
+	h.spoil("captured-fail", 1)
+	if _, err := e.Branch(t.Context(), BranchRequest{SandboxID: box.ID, Tag: "c", NoWait: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Fork(t.Context(), ForkRequest{Tag: "c", N: 1})
+	wantError(t, err, ErrNotFound, "c")
+}
+
+// Whatever goes wrong, the sandbox runs on and no half snapshot remains.
+func TestABranchThatFails(t *testing.T) {
+	h, e, box := forked(t)
+	before := h.stored()
+	branch := func(r BranchRequest) error {
+		r.SandboxID, r.Tag = box.ID, "b"
+		_, err := e.Branch(t.Context(), r)
+		return err
+	}
+	wantError(t, branch(BranchRequest{MaxPause: time.Nanosecond}), ErrConflict, "pause would be too long")
+	h.spoil("capture-fail", 1)
+	if err := branch(BranchRequest{}); err == nil {
+		t.Error("a failed capture was taken for a good one")
+	}
+	h.spoil("captured-fail", 1)
+	wantError(t, branch(BranchRequest{}), ErrNoSpace, "no space left")
+	if now := h.stored(); now != before {
+		t.Errorf("stored are now %s, before it was %s", now, before)
+	}
+	own, err := os.ReadDir(filepath.Join(h.cfg.StoreDir, "own"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("own files: %d", len(own))
+	h.eval(e, box.ID, "entropy")
+	if err := branch(BranchRequest{}); err != nil {
+		t.Errorf("after all that: %v", err)
+	}
+}
+
+func TestBranchRequestsThatAreRefused(t *testing.T) {
+	_, e, box := forked(t)
+	for _, c := range []struct {
+		req  BranchRequest
+		kind error
+		text string
+	}{
+		{BranchRequest{SandboxID: "sb-none"}, ErrNotFound, "sb-none"},
+		{BranchRequest{SandboxID: box.ID, Mode: "half"}, ErrInvalid, "live, diff or full"},
+		{BranchRequest{SandboxID: box.ID, N: MaxFork + 1}, ErrInvalid, "1001"},
+		{BranchRequest{SandboxID: box.ID, N: 1, NoWait: true}, ErrInvalid, "without waiting"},
+		{BranchRequest{SandboxID: box.ID, MaxPause: -1}, ErrInvalid, "limit"},
+		{BranchRequest{SandboxID: box.ID, Tag: "../x"}, ErrInvalid, "x"},
+		{BranchRequest{SandboxID: box.ID, Tag: "a"}, ErrConflict, "a"},
+	} {
+		_, err := e.Branch(t.Context(), c.req)
+		wantError(t, err, c.kind, c.text)
+	}
+	for range cap(e.branches) {
+		e.branches <- struct{}{}
+	}
+	_, err := e.Branch(t.Context(), BranchRequest{SandboxID: box.ID})
+	wantError(t, err, ErrBusy, "under way")
+}
+
+func TestTwoBranchesOfOneSandboxTakeTurns(t *testing.T) {
+	_, e, box := forked(t)
+	errs := make(chan error, 3)
+	for range 3 {
+		go func() {
+			_, err := e.Branch(context.Background(), BranchRequest{SandboxID: box.ID})
+			errs <- err
+		}()
+	}
+	for range 3 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	list, err := e.ListSnapshots(t.Context())
+	if err != nil || len(list) != 4 {
+		t.Errorf("%d snapshots, %v", len(list), err)
+	}
+}
+
+// The tag of a deleted parent may be given to another snapshot, whose memory is not below the sandbox's.
+func TestBranchKnowsItsOwnParent(t *testing.T) {
+	h, e, box := forked(t)
+	if err := e.DeleteSnapshot(t.Context(), "a", DeleteOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Branch(t.Context(), BranchRequest{SandboxID: box.ID})
+	wantError(t, err, ErrNotFound, "forked from")
+	time.Sleep(2 * time.Millisecond)
+	h.snapshot(e, "a")
+	_, err = e.Branch(t.Context(), BranchRequest{SandboxID: box.ID})
+	wantError(t, err, ErrConflict, "another snapshot")
+}
+
+func TestOverlay(t *testing.T) {
+	seg := func(file string, from, length int64) snapshot.Segment {
+		return snapshot.Segment{File: file, FileOffset: from + 1000, Offset: from, Length: length}
+	}
+	for _, c := range []struct{ lower, upper, want []snapshot.Segment }{
+		{[]snapshot.Segment{seg("a", 0, 10)}, nil, []snapshot.Segment{seg("a", 0, 10)}},
+		{[]snapshot.Segment{seg("a", 0, 10)}, []snapshot.Segment{seg("b", 0, 10)}, []snapshot.Segment{seg("b", 0, 10)}},
+		{[]snapshot.Segment{seg("a", 0, 10)}, []snapshot.Segment{seg("b", 3, 2), seg("b", 8, 2)},
+			[]snapshot.Segment{seg("a", 0, 3), seg("b", 3, 2), seg("a", 5, 3), seg("b", 8, 2)}},
+		{[]snapshot.Segment{seg("a", 0, 4), seg("c", 4, 6)}, []snapshot.Segment{seg("b", 2, 5)},
+			[]snapshot.Segment{seg("a", 0, 2), seg("b", 2, 5), seg("c", 7, 3)}},
+	} {
+		if got := overlay(c.lower, c.upper); !slices.Equal(got, c.want) {
+			t.Errorf("%v over %v is %v, want %v", c.upper, c.lower, got, c.want)
+		}
+	}
+}

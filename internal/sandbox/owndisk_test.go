@@ -1,0 +1,196 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/cowdisk"
+	"github.com/forkd/forkd/internal/packdisk"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+const upperSize = 1 << 20
+
+// packUpper makes the disk of "disky": it says that it is empty.
+func (h *host) packUpper() {
+	h.t.Helper()
+	plain, err := os.Create(filepath.Join(h.t.TempDir(), "plain"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer plain.Close()
+	packed, err := os.Create(h.cfg.Images.(images).dir + "/upper")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer packed.Close()
+	if err := plain.Truncate(upperSize); err != nil {
+		h.t.Fatal(err)
+	}
+	if _, err := plain.WriteString("empty"); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := packdisk.Pack(packed, plain); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) ownFiles() string {
+	h.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(h.cfg.StoreDir, "own"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// disky makes a snapshot that has a writable disk, and n children of it.
+func (h *host) disky(e *Engine, n int) []Info {
+	h.t.Helper()
+	h.packUpper()
+	if _, err := e.CreateSnapshot(h.t.Context(), CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
+		h.t.Fatal(err)
+	}
+	if left := h.ownFiles(); left != "" {
+		h.t.Errorf("the parent and its rehearsal have left %q", left)
+	}
+	return h.fork(e, "d", n)
+}
+
+// readOwn is what a sandbox sees at the beginning of its disk, by the files alone.
+func (h *host) readOwn(e *Engine, id string) string {
+	h.t.Helper()
+	b, _, err := e.find(id)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if len(b.own) != 1 {
+		h.t.Fatalf("sandbox %s has own files %q", id, b.own)
+	}
+	own, err := os.OpenFile(b.own[0], os.O_RDWR, 0)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer own.Close()
+	base, err := os.Open(filepath.Join(e.store.Dir("d"), snapshot.DiskFile(1)))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer base.Close()
+	d, err := cowdisk.Open(own, upperSize, []cowdisk.Extent{{File: base, Length: upperSize}})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	text := make([]byte, 4096)
+	if _, err := d.ReadAt(text, 0); err != nil {
+		h.t.Fatal(err)
+	}
+	return strings.TrimRight(string(text), "\x00")
+}
+
+func TestChildrenHaveDisksOfTheirOwn(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	seen := map[string]bool{}
+	children := h.disky(e, 3)
+	for _, c := range children {
+		lines := strings.Split(h.readOwn(e, c.ID), "\n")
+		if len(lines) != 3 || lines[2] != "empty" || lines[1] == lines[0] || seen[lines[0]] {
+			t.Errorf("%s sees %q, want itself, its parent and the image", c.ID, lines)
+		}
+		seen[lines[0]] = true
+	}
+	info, err := e.SnapshotInfo(t.Context(), "d")
+	if err != nil || info.Shape.Disks != 2 {
+		t.Errorf("the snapshot has %d disks, %v", info.Shape.Disks, err)
+	}
+	for _, c := range children {
+		if err := e.Kill(t.Context(), c.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("killed sandboxes have left %q", left)
+	}
+}
+
+func TestOwnDisksOutliveTheDaemon(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	child := h.disky(e, 1)[0]
+	before := h.readOwn(e, child.ID)
+	h.close(e)
+	orphan := filepath.Join(h.cfg.StoreDir, "own", "v99999999-disk1")
+	if err := os.WriteFile(orphan, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e = h.open()
+	if got := h.readOwn(e, child.ID); got != before {
+		t.Errorf("after the restart it sees %q, before %q", got, before)
+	}
+	if _, err := os.Stat(orphan); err == nil {
+		t.Error("the file of a VM that is no more is still there")
+	}
+	if err := e.Kill(t.Context(), child.ID); err != nil {
+		t.Fatal(err)
+	}
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("left %q", left)
+	}
+}
+
+// A sandbox that failed keeps its disk until it is killed.
+func TestAFailedSandboxKeepsItsDiskUntilKilled(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	child := h.disky(e, 1)[0]
+	b, _, err := e.find(child.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.proc().Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a failed sandbox", func() bool { i, _ := e.Get(child.ID); return i.Status == StatusFailed })
+	if h.ownFiles() == "" {
+		t.Error("its disk is gone")
+	}
+	if err := e.Kill(context.Background(), child.ID); err != nil {
+		t.Fatal(err)
+	}
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("left %q", left)
+	}
+}
+
+func TestADamagedUpperIsRefused(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	if err := os.WriteFile(h.cfg.Images.(images).dir+"/upper", []byte("no disk"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.CreateSnapshot(t.Context(), CreateRequest{Tag: "d", Image: "disky"}, nil)
+	wantError(t, err, ErrConflict, "packed disk is damaged")
+}
+
+func TestAChildThatFailsLeavesNoDisk(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.disky(e, 1)
+	kept := h.ownFiles()
+	h.spoil("restore-fail", 1)
+	r, err := e.Fork(t.Context(), ForkRequest{Tag: "d", N: 1})
+	if err != nil || r.Children[0].Err == nil {
+		t.Fatalf("got %+v, %v", r, err)
+	}
+	if got := h.ownFiles(); got != kept {
+		t.Errorf("left %q, want %q", got, kept)
+	}
+}

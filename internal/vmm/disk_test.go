@@ -1,0 +1,126 @@
+package vmm
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/cowdisk"
+	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+func diskFile(t *testing.T, content []byte) *os.File {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "disk")
+	checkOK(t, os.WriteFile(path, content, 0o600))
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	checkOK(t, err)
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func TestADiskIsClosedOnce(t *testing.T) {
+	base, own := diskFile(t, []byte{1}), diskFile(t, nil)
+	Disk{Own: own, Base: []cowdisk.Extent{{File: base}, {File: base}}}.Close()
+	for _, f := range []*os.File{base, own} {
+		if f.Close() == nil {
+			t.Errorf("%s was left open", f.Name())
+		}
+	}
+}
+
+// A full host is an I/O error for the guest, and is told once on the host.
+func TestAFullHostIsToldOnce(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_RDWR, 0)
+	checkOK(t, err)
+	defer full.Close()
+	var warned []error
+	m := &Machine{onWarn: func(err error) { warned = append(warned, err) }}
+	b, err := m.openDisk(1, Disk{Own: full, Size: 1 << 20})
+	checkOK(t, err)
+	for range 3 {
+		if err := b.(*loudDisk).WriteVecAt([][]byte{make([]byte, 512)}, 0); err == nil {
+			t.Error("a full device took a write")
+		}
+	}
+	if len(warned) != 1 || !strings.Contains(warned[0].Error(), "disk 1") || !strings.Contains(warned[0].Error(), "make room") {
+		t.Errorf("warned %q", warned)
+	}
+}
+
+// TestSiblingsHaveDisksOfTheirOwn forks two guests off one disk: what one writes
+// and flushes it sees, its sibling does not, and both see what the parent wrote.
+func TestSiblingsHaveDisksOfTheirOwn(t *testing.T) {
+	kvmtest.Require(t)
+	content := randomBytes(guestDiskSize, 7)
+	disk := func(base *os.File) (Disk, *os.File) {
+		own := diskFile(t, nil)
+		b, err := os.Open(base.Name())
+		checkOK(t, err)
+		f, err := os.OpenFile(own.Name(), os.O_RDWR, 0)
+		checkOK(t, err)
+		return Disk{Own: f, Size: guestDiskSize, Base: []cowdisk.Extent{{File: b, Length: guestDiskSize}}}, own
+	}
+	base := diskFile(t, content)
+	first, _ := disk(base)
+	parent := bootServe(t, vmspec.Shape{MemoryMiB: 128, VCPUs: 1, Disks: 1}, nil, first)
+	const fromParent, fromChild, n = 8192, 1<<20 + 512, 10_000
+	parent.ask(t, "disk-write /dev/vda %d %d", fromParent, n)
+	s := parent.save()
+	flat := diskFile(t, nil)
+	if _, err := parent.SaveDisks([]*os.File{flat}); err != nil {
+		t.Fatal(err)
+	}
+	copy(content[fromParent:], randomBytes(n, fromParent))
+	if got, err := os.ReadFile(flat.Name()); err != nil || !bytes.Equal(got, content) {
+		t.Fatalf("the saved disk is not what the parent saw (%v)", err)
+	}
+
+	a, ownA := disk(flat)
+	b, ownB := disk(flat)
+	one, two := s.restoreServe(t, parent, 101, [16]byte{1}, a), s.restoreServe(t, parent, 102, [16]byte{2}, b)
+	one.ask(t, "disk-write /dev/vda %d %d", fromChild, n)
+	changed := bytes.Clone(content)
+	copy(changed[fromChild:], randomBytes(n, fromChild))
+	for _, c := range []struct {
+		who  string
+		v    *serveVM
+		want []byte
+	}{{"the writer", one, changed}, {"its sibling", two, content}} {
+		c.v.ask(t, "drop-caches")
+		if got, want := c.v.ask(t, "disk-digest /dev/vda"), digestLine(c.want); got != want {
+			t.Errorf("%s reads %s, want %s", c.who, got, want)
+		}
+	}
+	if st, err := ownB.Stat(); err != nil || st.Size() != 0 {
+		t.Errorf("the sibling that wrote nothing has a file of %d bytes (%v)", st.Size(), err)
+	}
+	// Flushed: the file tells it without the process.
+	again, err := cowdisk.Open(ownA, guestDiskSize, []cowdisk.Extent{{File: flat, Length: guestDiskSize}})
+	checkOK(t, err)
+	got := make([]byte, guestDiskSize)
+	if _, err := again.ReadAt(got, 0); err != nil || !bytes.Equal(got, changed) {
+		t.Errorf("the own file does not hold what was flushed (%v)", err)
+	}
+}
+
+func init() {
+	guestCommands["drop-caches"] = func([]string) (string, error) {
+		unix.Sync()
+		if err := os.MkdirAll("/proc", 0o755); err != nil {
+			return "", err
+		}
+		if _, err := os.Stat("/proc/sys"); err != nil {
+			if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+				return "", fmt.Errorf("mount proc: %w", err)
+			}
+		}
+		return "", os.WriteFile("/proc/sys/vm/drop_caches", []byte("3"), 0)
+	}
+}
