@@ -128,6 +128,7 @@ func TestProcessGoesOnInAClone(t *testing.T) {
 			at.cid.Add(1)
 			leave()
 			time.Sleep(settled)
+			b.become(t, nil)
 			if l := b.listed(t); len(l) != 1 || l[0] != pid {
 				t.Fatalf("listed: %v, want %d", l, pid)
 			}
