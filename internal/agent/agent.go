@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/defaults"
 	"github.com/forkd/forkd/internal/agent/files"
+	"github.com/forkd/forkd/internal/agent/generation"
 	"github.com/forkd/forkd/internal/agent/identity"
 	"github.com/forkd/forkd/internal/agent/interp"
 	"github.com/forkd/forkd/internal/agent/procgroup"
@@ -38,6 +40,9 @@ type Config struct {
 	Root string
 	// System is the kernel that identity changes; nil means the machine's.
 	System identity.System
+	// Address is the guest's own on its socket transport, by which a clone is
+	// told from its source; nil means the machine's.
+	Address generation.Addresser
 	// HooksDir holds the fork hooks; empty means /etc/forkd/fork.d.
 	HooksDir string
 	// CgroupMount is where control groups are; empty means /sys/fs/cgroup.
@@ -53,6 +58,8 @@ type Agent struct {
 	cfg     Config
 	started time.Time
 	rec     *defaults.Record
+	device  generation.Device // unless the configuration has an address
+	guest   *generation.Guest
 	reaper  *reap.Reaper
 	groups  *procgroup.Groups
 	procs   *procs.Table
@@ -85,9 +92,11 @@ func New(cfg Config) (*Agent, error) {
 	a.groups = procgroup.Open(cfg.CgroupMount, "forkd")
 	a.procs = procs.NewTable(a.reaper, a.groups, a.rec, cfg.Log)
 	a.interp = interp.NewSet(a.reaper, a.groups, a.rec, interp.Python())
+	a.guest = generation.New(cmp.Or[generation.Addresser](cfg.Address, &a.device))
 	a.ident = &identity.Applier{
 		System: cfg.System, Root: cfg.Root, Hooks: cfg.HooksDir,
 		Record: a.rec, Interp: a.interp, Run: hookRunner{a.reaper, a.groups, a.rec},
+		Became: a.became,
 	}
 	a.files, a.watch = files.NewServer(a.rec), watch.NewServer(a.rec)
 	a.handler = a.routes()
@@ -135,7 +144,21 @@ func (a *Agent) routes() http.Handler {
 	mux.Handle(agentv1connect.NewAgentHandler(&service{a}, opts...))
 	mux.Handle(filesystemconnect.NewFilesystemHandler(filesystemService{a.files, a.watch}, opts...))
 	a.plainRoutes(mux)
-	return a.guard(mux)
+	return a.marked(a.guard(mux))
+}
+
+// marked notes in which generation a request began, before anything is done.
+func (a *Agent) marked(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		next.ServeHTTP(w, r.WithContext(a.guest.Mark(r.Context())))
+	})
+}
+
+// became is called when the guest has taken an identity: whatever still waits
+// for callers of the source waits in vain.
+func (a *Agent) became() {
+	a.guest.Advance()
+	a.watch.Forget()
 }
 
 // filesystemService is the two halves of filesystem.Filesystem.
@@ -183,8 +206,8 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 
 // Close kills what was started here and waits for it.
 func (a *Agent) Close() error {
-	a.interp.Stop()
-	err := errors.Join(a.watch.Close(), a.procs.Close())
+	a.interp.Close()
+	err := errors.Join(a.watch.Close(), a.procs.Close(), a.device.Close())
 	a.stopReaping()
 	a.reaping.Wait()
 	return errors.Join(err, a.groups.Close())

@@ -24,9 +24,14 @@ const MaxMessageBytes = 16 << 20
 
 // HeaderKillOnDisconnect on process.Start makes the agent kill the process and
 // all it started when the caller goes away. Without it a process outlives its
-// caller, which is what E2B's clients expect.
+// caller, which is what E2B's clients expect. In a clone the callers of the
+// source have not gone away.
 const HeaderKillOnDisconnect = "Forkd-Kill-On-Disconnect"
 
 // HeaderKeepalive is the idle time, in seconds, after which a stream carries a
 // keepalive message.
 const HeaderKeepalive = "Keepalive-Ping-Interval"
+
+// HeaderOutputDropped answers process.Connect in a clone: so many bytes of what
+// the process wrote before this caller came are lost. Absent means none.
+const HeaderOutputDropped = "Forkd-Output-Dropped"

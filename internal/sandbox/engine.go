@@ -69,7 +69,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		cfg: c, released: make(chan struct{}), closed: make(chan struct{}), sealing: make(chan string, 1024),
 		boxes: map[string]*box{}, creating: map[string]SnapshotInfo{}, writing: map[string]chan struct{}{}, using: map[string]int{}, deleting: map[string]bool{},
 	}
-	e.nextCID.Store(firstCID)
+	if err := e.beginCIDs(); err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
 	e.pools = newPools(c.PoolSize)
 	e.branches = make(chan struct{}, c.Branches)
 	e.memory.engine = e

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,6 +17,18 @@ import (
 
 // firstCID is the lowest vsock context id of a guest; 0 to 2 have a meaning of their own.
 const firstCID = 3
+
+// beginCIDs begins to number guests at a random place. A snapshot of a running
+// guest may outlive the daemon, and its agent tells a clone from the source by
+// the context id alone: none may come again, though nobody kept a list.
+func (e *Engine) beginCIDs() error {
+	b, err := e.random(4)
+	if err != nil {
+		return err
+	}
+	e.nextCID.Store(firstCID + binary.LittleEndian.Uint32(b)>>1) // half of them are left to count through
+	return nil
+}
 
 // spawnTimeout bounds the start of a VMM process.
 const spawnTimeout = 30 * time.Second

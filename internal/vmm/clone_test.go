@@ -117,7 +117,6 @@ func testClones(t *testing.T, parent *serveVM, open func() []Disk) {
 	asked := time.Now()
 	s := parent.save()
 	uptimeMax := before.Monotonic + time.Since(asked).Milliseconds()
-	stop()
 	t.Run("a paused machine's memory stands still", func(t *testing.T) { checkSameMemory(t, parent, s) })
 	time.Sleep(time.Second) // time that must not pass in the clones
 
@@ -161,9 +160,18 @@ func testClones(t *testing.T, parent *serveVM, open func() []Disk) {
 		if _, err := parent.Resume(); err != nil {
 			t.Fatal(err)
 		}
+		stop() // the connection that stood still is served to its end
 		echo(t, parent, 1000)
 		parent.report(t, func(r report) bool { return r.CID == 3 && r.Reseeded == 0 })
-		parent.waitFor("hold: ended: ") // a save closes connections here as well; Linux reads a reset packet as an end
+		// So does the connection that it held all the time, until its client ends it.
+		if err := held.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := held.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("the held connection: %v, want nothing to read", err)
+		}
+		held.Close()
+		parent.waitFor("hold: ended: ")
 	})
 }
 
@@ -181,7 +189,7 @@ func traffic(v *serveVM) (stop func()) {
 			}
 			c, err := v.tryDial(portEcho)
 			if err != nil {
-				return // paused
+				return // paused for longer than a client waits
 			}
 			go func() {
 				c.Write(b)

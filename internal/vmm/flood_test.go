@@ -187,7 +187,7 @@ func TestConnectionFlood(t *testing.T) {
 	v.checkDeviceWorks(slotVsock)
 	inTime(t, "pause", v.Pause)
 	inTime(t, "resume", func() error { _, err := v.Resume(); return err })
-	v.checkSound() // it saves: that closes all connections
+	v.checkSound() // it saves, with all connections open
 	before.check(t)
 	inTime(t, "close", v.Close)
 	inTime(t, "the end of all connections", func() error { peers.Wait(); return nil })

@@ -70,6 +70,8 @@ type Applier struct {
 	Record *defaults.Record
 	Interp *interp.Set
 	Run    Runner
+	// Became is called once the record names the clone; nil is allowed.
+	Became func()
 }
 
 // Apply does all steps, also when one fails: a half identity that says what is
@@ -117,6 +119,9 @@ func (a *Applier) steps(ctx context.Context, req Request, rep *Report) []step {
 		{"network", func() (bool, error) { return a.setNetwork(req.Network) }},
 		{"record", func() (bool, error) {
 			a.Record.Become(req.Clone, a.env(req), req.Token)
+			if a.Became != nil {
+				a.Became()
+			}
 			return true, nil
 		}},
 		{"interpreters", func() (bool, error) {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/agent/defaults"
+	"github.com/forkd/forkd/internal/agent/generation"
 	"github.com/forkd/forkd/internal/agent/procgroup"
 	"github.com/forkd/forkd/internal/agent/reap"
 )
@@ -38,6 +39,9 @@ type Set struct {
 	rec    *defaults.Record
 	slots  map[string]*slot
 	names  []string
+	// root ends what goes on without a caller, at Close.
+	root  context.Context
+	close context.CancelFunc
 }
 
 // slot serialises what is asked of one language's interpreter.
@@ -47,11 +51,14 @@ type slot struct {
 
 	mu   sync.Mutex // guards proc against readers that do not hold busy
 	proc *proc
+	// owed is the seed of a clone that came while the interpreter was busy.
+	owed *Seed
 }
 
 // NewSet makes a set in which no interpreter is started yet.
 func NewSet(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, langs ...Language) *Set {
 	s := &Set{reaper: r, groups: g, rec: rec, slots: map[string]*slot{}}
+	s.root, s.close = context.WithCancel(context.Background())
 	for _, l := range langs {
 		s.slots[l.Name] = &slot{lang: l, busy: make(chan struct{}, 1)}
 		s.names = append(s.names, l.Name)
@@ -87,13 +94,17 @@ type Info struct {
 }
 
 // Eval runs code and waits for its result at most limit; the interpreter is
-// started if there is none. What goes wrong in the code is in the result.
+// started if there is none. What goes wrong in the code is in the result. In a
+// clone an evaluation goes on once it has had its turn, and its result is lost;
+// those that wait for their turn are the source's.
 func (s *Set) Eval(ctx context.Context, language, code string, limit time.Duration) (Result, error) {
 	sl, err := s.acquire(ctx, language)
 	if err != nil {
 		return Result{}, err
 	}
-	defer sl.release()
+	defer s.release(sl)
+	ctx, stop := s.outlive(ctx)
+	defer stop()
 	if err := s.ensure(ctx, sl); err != nil {
 		return Result{}, err
 	}
@@ -106,7 +117,9 @@ func (s *Set) Start(ctx context.Context, language string) error {
 	if err != nil {
 		return err
 	}
-	defer sl.release()
+	defer s.release(sl)
+	ctx, stop := s.outlive(ctx)
+	defer stop()
 	return s.ensure(ctx, sl)
 }
 
@@ -117,15 +130,72 @@ func (s *Set) acquire(ctx context.Context, language string) (*slot, error) {
 	}
 	select {
 	case sl.busy <- struct{}{}:
-		return sl, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the %s interpreter: %w", language, ctx.Err())
 	}
+	if err := ctx.Err(); err != nil { // both were ready: a caller that left gets no turn
+		s.release(sl)
+		return nil, fmt.Errorf("wait for the %s interpreter: %w", language, err)
+	}
+	return sl, nil
 }
 
-func (sl *slot) release() { <-sl.busy }
+// outlive is the context of what was begun in an interpreter: to break it off
+// may cost the state, which a clone must not lose for being a clone.
+func (s *Set) outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := generation.Outlive(ctx)
+	stop := context.AfterFunc(s.root, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+func (sl *slot) tryAcquire() bool {
+	select {
+	case sl.busy <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+// release gives the turn to the next, after what is owed. Preconditions: the
+// caller holds the slot.
+func (s *Set) release(sl *slot) {
+	for {
+		s.settle(sl)
+		<-sl.busy
+		// A seed may have come in between. Whoever else has the turn settles it.
+		if !sl.owes() || !sl.tryAcquire() {
+			return
+		}
+	}
+}
+
+func (sl *slot) owes() bool {
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	return sl.owed != nil
+}
+
+func (sl *slot) owe(seed *Seed) {
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	sl.owed = seed
+}
+
+// settle reseeds if that is owed. If it fails the interpreter is ended, as
+// everywhere. Preconditions: the caller holds the slot.
+func (s *Set) settle(sl *slot) {
+	sl.mu.Lock()
+	seed := sl.owed
+	sl.owed = nil
+	sl.mu.Unlock()
+	if seed != nil && sl.proc != nil {
+		_, _ = sl.reseed(s.root, *seed)
+	}
+}
 
 func (s *Set) ensure(ctx context.Context, sl *slot) error {
+	s.settle(sl)
 	if sl.proc != nil && sl.proc.alive() {
 		return nil
 	}
@@ -202,21 +272,28 @@ type Reseeded struct {
 }
 
 // Reseed reseeds every live interpreter. One that does not answer is ended:
-// better no state than a shared random state.
+// better no state than a shared random state. One that evaluates, as it may in
+// the clone of a running guest, is reseeded when that has ended and before
+// anything else, and meanwhile reported with nothing done.
 func (s *Set) Reseed(ctx context.Context, seed Seed) []Reseeded {
+	ctx, stop := s.outlive(ctx)
+	defer stop()
 	var out []Reseeded
 	for _, name := range s.names {
 		began := time.Now()
-		sl, err := s.acquire(ctx, name)
-		if err != nil {
-			out = append(out, Reseeded{Language: name, Err: err})
+		sl := s.slots[name]
+		sl.owe(&seed)
+		if !sl.tryAcquire() {
+			// Whoever has the turn looks for the seed once it has given it up.
+			out = append(out, Reseeded{Language: name, Took: time.Since(began)})
 			continue
 		}
+		sl.owe(nil)
 		if sl.proc != nil {
 			what, err := sl.reseed(ctx, seed)
 			out = append(out, Reseeded{name, what, err, time.Since(began)})
 		}
-		sl.release()
+		s.release(sl)
 	}
 	return out
 }
@@ -240,6 +317,8 @@ func (sl *slot) reseed(ctx context.Context, seed Seed) ([]string, error) {
 
 // Quiesce makes live interpreters collect garbage and hold still.
 func (s *Set) Quiesce(ctx context.Context) error {
+	staying, stop := s.outlive(ctx)
+	defer stop()
 	var errs []error
 	for _, name := range s.names {
 		sl, err := s.acquire(ctx, name)
@@ -248,12 +327,12 @@ func (s *Set) Quiesce(ctx context.Context) error {
 			continue
 		}
 		if sl.proc != nil && sl.proc.alive() {
-			if _, err := sl.proc.call(ctx, request{Op: "quiesce"}, quiesceLimit); err != nil {
+			if _, err := sl.proc.call(staying, request{Op: "quiesce"}, quiesceLimit); err != nil {
 				sl.drop()
 				errs = append(errs, fmt.Errorf("quiesce %s: %w", name, err))
 			}
 		}
-		sl.release()
+		s.release(sl)
 	}
 	return errors.Join(errs...)
 }
@@ -278,7 +357,13 @@ func (s *Set) Stop() {
 		sl, err := s.acquire(context.Background(), name)
 		if err == nil {
 			sl.drop()
-			sl.release()
+			s.release(sl)
 		}
 	}
+}
+
+// Close ends all interpreters and evaluations, those without a caller too.
+func (s *Set) Close() {
+	s.close()
+	s.Stop()
 }

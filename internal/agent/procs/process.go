@@ -50,8 +50,17 @@ type Process struct {
 type output struct {
 	f    *os.File
 	size int
-	wrap func([]byte) *process.ProcessEvent_DataEvent
+	from stream
 }
+
+// stream is which of a process's outputs something came from.
+type stream uint8
+
+const (
+	fromStdout stream = iota
+	fromStderr
+	fromPTY
+)
 
 // start runs cmd. On failure everything is closed again.
 func start(r *reap.Reaper, groups *procgroup.Groups, cmd *exec.Cmd, info *process.ProcessInfo, size *process.PTY, stdin bool) (_ *Process, _ []output, err error) {
@@ -105,13 +114,13 @@ func (p *Process) openPipes(cmd *exec.Cmd, stdin bool) (outs []output, theirs []
 	}
 	cmd.Stdout = ow
 	theirs = append(theirs, ow)
-	outs = append(outs, output{or, chunkSize, stdoutEvent})
+	outs = append(outs, output{or, chunkSize, fromStdout})
 	er, ew, err := os.Pipe()
 	if err != nil {
 		return outs, theirs, fmt.Errorf("make stderr: %w", err)
 	}
 	cmd.Stderr = ew
-	return append(outs, output{er, chunkSize, stderrEvent}), append(theirs, ew), nil
+	return append(outs, output{er, chunkSize, fromStderr}), append(theirs, ew), nil
 }
 
 func (p *Process) openPTY(cmd *exec.Cmd, size *process.PTY) (outs []output, theirs []*os.File, err error) {
@@ -120,7 +129,7 @@ func (p *Process) openPTY(cmd *exec.Cmd, size *process.PTY) (outs []output, thei
 		return nil, nil, fmt.Errorf("open terminal: %w", err)
 	}
 	p.pty = master
-	outs = []output{{master, ptyChunkSize, ptyEvent}}
+	outs = []output{{master, ptyChunkSize, fromPTY}}
 	theirs = []*os.File{tty}
 	if cred := cmd.SysProcAttr.Credential; cred != nil {
 		// The user must own the terminal to open it again by name.
@@ -197,7 +206,7 @@ func (p *Process) carry(o output) bool {
 		waited := time.Since(began)
 		if n > 0 {
 			// A copy of the right length: subscribers encode it while we read on.
-			p.hub.publish(dataEvent(o.wrap(bytes.Clone(buf[:n]))))
+			p.hub.publish(o.from, bytes.Clone(buf[:n]))
 		}
 		switch {
 		case err == nil:
@@ -269,19 +278,16 @@ func (p *Process) closeFiles(outs []output) {
 	}
 }
 
-func stdoutEvent(b []byte) *process.ProcessEvent_DataEvent {
-	return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: b}}
-}
-
-func stderrEvent(b []byte) *process.ProcessEvent_DataEvent {
-	return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stderr{Stderr: b}}
-}
-
-func ptyEvent(b []byte) *process.ProcessEvent_DataEvent {
-	return &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Pty{Pty: b}}
-}
-
-func dataEvent(d *process.ProcessEvent_DataEvent) *process.ProcessEvent {
+func dataEvent(from stream, b []byte) *process.ProcessEvent {
+	d := &process.ProcessEvent_DataEvent{}
+	switch from {
+	case fromStdout:
+		d.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: b}
+	case fromStderr:
+		d.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: b}
+	case fromPTY:
+		d.Output = &process.ProcessEvent_DataEvent_Pty{Pty: b}
+	}
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: d}}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/account"
 	"github.com/forkd/forkd/internal/agent/command"
+	"github.com/forkd/forkd/internal/agent/generation"
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/process"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
@@ -47,21 +48,28 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 		return startError(cfg.GetCmd(), err)
 	}
 	sub, _ := p.hub.subscribe() // before the first output
-	defer p.hub.leave(sub)
+	defer p.hub.leave(sub, false)
 	if err := t.add(ctx, p, outs); err != nil {
 		return err
 	}
 	if req.Header().Get(agentproto.HeaderKillOnDisconnect) != "" {
-		defer context.AfterFunc(ctx, p.killTree)()
+		defer context.AfterFunc(ctx, func() { p.killWithCaller(ctx) })()
 	}
 	send := func(ev *process.ProcessEvent) error { return stream.Send(&process.StartResponse{Event: ev}) }
 	err = follow(ctx, p, sub, keepalive(req.Header()), send)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		p.killTree()
-		p.hub.leave(sub) // what it still writes is nobody's
+		p.killTree() // follow has let go of it: what it still writes is nobody's
 		waitBriefly(p)
 	}
 	return err
+}
+
+// killWithCaller is for a process that is tied to its caller. In a clone the
+// caller did not leave, it is the source's: the process goes on.
+func (p *Process) killWithCaller(ctx context.Context) {
+	if !generation.Changed(ctx) {
+		p.killTree()
+	}
 }
 
 // waitBriefly gives a killed process the moment it needs to be gone.
@@ -92,21 +100,40 @@ func (t *Table) Connect(ctx context.Context, req *connect.Request[process.Connec
 	}
 	send := func(ev *process.ProcessEvent) error { return stream.Send(&process.ConnectResponse{Event: ev}) }
 	sub, end := p.hub.subscribe()
+	if sub.missed != nil && sub.missed.dropped > 0 {
+		stream.ResponseHeader().Set(agentproto.HeaderOutputDropped, strconv.FormatInt(sub.missed.dropped, 10))
+	}
 	if end != nil {
-		if err := send(startEvent(p.info.GetPid())); err != nil {
+		if err := begin(p, sub, send); err != nil {
 			return err
 		}
 		return send(end)
 	}
-	defer p.hub.leave(sub)
 	return follow(ctx, p, sub, keepalive(req.Header()), send)
 }
 
+// begin sends the start and what was kept for this subscriber.
+func begin(p *Process, sub *subscriber, send func(*process.ProcessEvent) error) error {
+	if err := send(startEvent(p.info.GetPid())); err != nil || sub.missed == nil {
+		return err
+	}
+	for _, m := range sub.missed.pieces {
+		if err := send(dataEvent(m.from, m.b)); err != nil {
+			return err
+		}
+	}
+	sub.missed = nil
+	return nil
+}
+
 // follow sends the start, what the subscriber gets, and stops after the end.
+// Then it lets go of the subscriber.
 func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration, send func(*process.ProcessEvent) error) error {
+	letGo := func() { p.hub.leave(sub, generation.Changed(ctx)) }
+	defer letGo()
 	// A caller that leaves while Send waits for it must not hold the process up.
-	defer context.AfterFunc(ctx, func() { p.hub.leave(sub) })()
-	if err := send(startEvent(p.info.GetPid())); err != nil {
+	defer context.AfterFunc(ctx, letGo)()
+	if err := begin(p, sub, send); err != nil {
 		return err
 	}
 	timer := time.NewTimer(idle)

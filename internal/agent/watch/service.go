@@ -41,14 +41,20 @@ func NewServer(rec *defaults.Record) *Server {
 
 // Close ends all polled watchers and waits for them.
 func (s *Server) Close() error {
+	s.Forget()
+	s.running.Wait()
+	return nil
+}
+
+// Forget ends all polled watchers. In a clone nobody knows their names: who
+// made them asks the source.
+func (s *Server) Forget() {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	for id, p := range s.watchers {
 		p.tree.close()
 		delete(s.watchers, id)
 	}
-	s.mu.Unlock()
-	s.running.Wait()
-	return nil
 }
 
 // WatchDir implements filesystem.Filesystem.

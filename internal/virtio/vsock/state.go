@@ -9,12 +9,13 @@ import (
 // stateVersion is documented in docs/formats/device-state.md.
 const stateVersion = 1
 
-// SaveState implements virtio.Device. Connections are not kept: those of this
-// VM are reset here, and the restored guest is told by a transport reset.
+// SaveState implements virtio.Device. Connections are this VM's and stay with
+// it, as it may go on; none is in the state, and the restored guest is told so
+// by a transport reset. The next port is: what the saved guest still says of a
+// connection must never be taken for one of a newer connection.
 func (d *Device) SaveState() []byte {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.killAll(true) // the resets are sent at Resume
 	var w virtio.StateWriter
 	w.U16(stateVersion)
 	w.U64(d.cid)
