@@ -22,6 +22,7 @@ const (
 	CodeTimeout       Code = "timeout"
 	CodeNoSpace       Code = "no_space"
 	CodeNoMemory      Code = "no_memory"
+	CodeBusy          Code = "busy"
 	CodeClosing       Code = "closing"
 	CodeUnsupported   Code = "unsupported"
 
@@ -57,6 +58,7 @@ func Codes() []CodeRow {
 		{CodeForbidden, http.StatusForbidden, 10, "the request came from a web page"},
 		{CodeUnreachable, 0, 10, "no daemon answers"},
 		{CodeClosing, http.StatusServiceUnavailable, 10, "the daemon is shutting down"},
+		{CodeBusy, http.StatusServiceUnavailable, 12, "too much of that is under way already; try again after Retry-After seconds"},
 		{CodePartial, 0, 11, "some of the children could not be forked"},
 		{CodeMethod, http.StatusMethodNotAllowed, 1, "the path exists, the method does not"},
 		{CodeTooLarge, http.StatusRequestEntityTooLarge, 2, "the request's body is over the limit"},

@@ -41,6 +41,7 @@ type SnapshotInfo struct {
 	Warning       *string        `json:"warning,omitempty" doc:"Something a person should know"`
 
 	// Ours.
+	ParentTag   *string  `json:"parent_tag,omitempty" doc:"Snapshot it is a diff of"`
 	Image       string   `json:"image,omitempty" doc:"Image it was made of"`
 	ImageDigest string   `json:"image_digest,omitempty" doc:"Digest of that image"`
 	MemoryMiB   int      `json:"memory_mib,omitempty" doc:"Memory of its children"`
@@ -61,7 +62,6 @@ type SnapshotDetail struct {
 	MemoryLogicalBytes  int64    `json:"memory_logical_bytes" doc:"Memory of a child"`
 	MemoryPhysicalBytes int64    `json:"memory_physical_bytes" doc:"Bytes its memory takes on the disk"`
 	VMStateBytes        int64    `json:"vmstate_bytes" doc:"Bytes of device and CPU state"`
-	ParentTag           *string  `json:"parent_tag,omitempty" doc:"Snapshot it is a diff of"`
 	ParentContentHash   *string  `json:"parent_content_hash,omitempty" doc:"Digest of that snapshot when this one was made"`
 	ChainDepth          int      `json:"chain_depth" doc:"Number of ancestors"`
 	Ancestors           []string `json:"ancestors" doc:"Tags it is built on, root first" nullable:"false"`

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
+	"time"
 
 	"github.com/forkd/forkd/api"
 )
@@ -17,7 +19,9 @@ type Error struct {
 	Message string   // what happened, to which object
 	Hint    string   // what to do about it; may be empty
 	Status  int      // of the HTTP response; 0 if there was none
-	cause   error
+	// RetryAfter is when the daemon says to try again; 0 if it does not.
+	RetryAfter time.Duration
+	cause      error
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -49,7 +53,7 @@ func responseError(resp *http.Response) error {
 		Code    json.RawMessage `json:"code"` // the agent's is a number
 		Message string          `json:"message"`
 	}
-	e := &Error{Status: resp.StatusCode, Code: api.CodeOf(resp.StatusCode)}
+	e := &Error{Status: resp.StatusCode, Code: api.CodeOf(resp.StatusCode), RetryAfter: retryAfter(resp)}
 	if json.Unmarshal(raw, &body) == nil {
 		var code string
 		if json.Unmarshal(body.Code, &code) == nil && code != "" {
@@ -64,6 +68,15 @@ func responseError(resp *http.Response) error {
 		e.Message = fmt.Sprintf("%s %s answered %s", resp.Request.Method, resp.Request.URL.Path, resp.Status)
 	}
 	return e
+}
+
+// retryAfter reads the header's form in seconds; ours has no other.
+func retryAfter(resp *http.Response) time.Duration {
+	n, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || n < 0 || n > 86400 {
+		return 0
+	}
+	return time.Duration(n) * time.Second
 }
 
 // unreachable words a failure of the connection. The caller's own cancellation

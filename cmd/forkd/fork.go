@@ -55,6 +55,11 @@ func (a *app) forked(res client.ForkResult) error {
 	if err := a.printForked(res); err != nil {
 		return err
 	}
+	return a.countForked(res)
+}
+
+// countForked says how many children there are; it is an error if some are not.
+func (a *app) countForked(res client.ForkResult) error {
 	ok, failed := len(res.OK()), len(res.Failed())
 	a.Note("%d of %d forked in %s, %d from the pool", ok, ok+failed, ui.Duration(res.ReadyWall), min(res.PoolReady, ok))
 	if failed > 0 {

@@ -96,12 +96,17 @@ func expectCode(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // changeEngine makes things happen that no command can: fake limit N, fake fail
-// ID REASON, fake torn TAG, fake damaged TAG, fake parent TAG CHILD.
+// ID REASON, fake torn TAG, fake damaged TAG, fake parent TAG CHILD, fake
+// branches N, fake finish TAG.
 func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
 	switch args[0] {
 	case "limit":
 		engine.Limit = int(args[1][0] - '0')
+	case "branches":
+		engine.BranchLimit = int(args[1][0] - '0')
+	case "finish":
+		engine.Finish(args[1])
 	case "fail":
 		engine.Fail(args[1], args[2])
 	case "torn":

@@ -47,18 +47,29 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"image", s.Image,
 		"image digest", s.ImageDigest,
 		"kernel", s.KernelVersion,
-		"memory", fmt.Sprintf("%d MiB, %s on disk", s.MemoryMiB, ui.Bytes(s.MemoryPhysicalBytes)),
+		"memory", fmt.Sprintf("%s, %s on disk", logicalSize(s), ui.Bytes(s.MemoryPhysicalBytes)),
 		"vcpus", fmt.Sprint(s.VCPUs),
 		"machine state", ui.Bytes(s.VMStateBytes),
 		"warm", strings.Join(s.Languages, ", "),
 		"timings", timings(s.Timings),
 		"directory", s.Dir,
 		"content", s.ContentHash,
+		"branched from", text(s.BranchedFrom),
+		"pause", pauseOf(s.SnapshotInfo),
 		"parent", text(s.ParentTag),
+		"depth", fmt.Sprint(s.ChainDepth),
 		"ancestors", strings.Join(s.Ancestors, ", "),
 		"dependents", strings.Join(s.Dependents, ", "),
 		"sandboxes", strings.Join(s.Sandboxes, ", "),
 	)
+}
+
+// logicalSize is the memory of a child. One that cannot be read has no shape.
+func logicalSize(s api.SnapshotDetail) string {
+	if s.MemoryMiB > 0 {
+		return fmt.Sprintf("%d MiB", s.MemoryMiB)
+	}
+	return ui.Bytes(s.MemoryLogicalBytes)
 }
 
 func text(s *string) string {

@@ -38,8 +38,8 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Tag: s.Tag, Dir: s.Dir, CreatedAtUnix: s.CreatedAt.Unix(),
 		BranchedFrom: optional(s.BranchedFrom), PauseMS: optional(milliseconds(s.Pause)),
 		Status: api.SnapshotStatus(s.Status), Bootable: s.Status == sandbox.SnapshotReady,
-		Warning: optional(s.Warning),
-		Image:   s.Image, ImageDigest: s.ImageDigest,
+		Warning: optional(s.Warning), ParentTag: optional(s.ParentTag),
+		Image: s.Image, ImageDigest: s.ImageDigest,
 		MemoryMiB: s.Shape.MemoryMiB, VCPUs: s.Shape.VCPUs,
 		SizeBytes: s.MemoryPhysicalBytes + s.VMStateBytes, Languages: s.Languages,
 	}
@@ -56,9 +56,9 @@ func wireSnapshotDetail(s sandbox.SnapshotInfo) api.SnapshotDetail {
 	return api.SnapshotDetail{
 		SnapshotInfo:       wireSnapshot(s),
 		MemoryLogicalBytes: s.MemoryLogicalBytes, MemoryPhysicalBytes: s.MemoryPhysicalBytes,
-		VMStateBytes: s.VMStateBytes,
-		ParentTag:    optional(s.ParentTag), ParentContentHash: optional(s.ParentContentHash),
-		ChainDepth: s.ChainDepth(), Ancestors: list(s.Ancestors), Dependents: list(s.Dependents),
+		VMStateBytes:      s.VMStateBytes,
+		ParentContentHash: optional(s.ParentContentHash),
+		ChainDepth:        s.ChainDepth(), Ancestors: list(s.Ancestors), Dependents: list(s.Dependents),
 		KernelVersion: s.Kernel, Cmdline: s.Cmdline, ContentHash: s.ContentHash,
 		DigestsReady: s.DigestsReady, Sandboxes: list(s.Sandboxes),
 	}

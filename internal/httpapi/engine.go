@@ -13,6 +13,7 @@ import (
 type Engine interface {
 	Snapshots
 	Sandboxes
+	Branches
 	Guests
 	Pools
 }
@@ -34,6 +35,11 @@ type Sandboxes interface {
 	Kill(ctx context.Context, id string) error
 	Console(id string) (io.ReadCloser, error)
 	Memory(id string) (sandbox.MemoryUse, error)
+}
+
+// Branches makes snapshots of sandboxes that run on.
+type Branches interface {
+	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 }
 
 // Guests reaches into a sandbox.

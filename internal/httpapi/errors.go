@@ -30,6 +30,7 @@ func sentinels() []sentinel {
 		{sandbox.ErrTimeout, api.CodeTimeout},
 		{sandbox.ErrNoSpace, api.CodeNoSpace},
 		{sandbox.ErrNoMemory, api.CodeNoMemory},
+		{sandbox.ErrBusy, api.CodeBusy},
 		{sandbox.ErrClosing, api.CodeClosing},
 		// Last: other kinds may be conflicts as well.
 		{sandbox.ErrConflict, api.CodeConflict},
@@ -56,10 +57,26 @@ type failure struct {
 	status  int
 }
 
-var _ huma.StatusError = (*failure)(nil)
+var (
+	_ huma.StatusError  = (*failure)(nil)
+	_ huma.HeadersError = (*failure)(nil)
+)
 
 func (f *failure) Error() string  { return f.Message }
 func (f *failure) GetStatus() int { return f.status }
+
+// retryAfter is how soon a client that found us busy may try again, in seconds:
+// a branch takes about that long.
+const retryAfter = "1"
+
+// GetHeaders are sent with the error.
+func (f *failure) GetHeaders() http.Header {
+	h := http.Header{}
+	if f.Code == api.CodeBusy {
+		h.Set("Retry-After", retryAfter)
+	}
+	return h
+}
 
 func (f *failure) wire() *api.Error {
 	return &api.Error{Message: f.Message, Code: f.Code, Hint: f.Hint}
@@ -103,6 +120,8 @@ func defaultHint(code api.Code) string {
 		return "remove snapshots (`forkd snapshot rm`) or images (`forkd image rm`)"
 	case api.CodeNoMemory:
 		return "kill sandboxes (`forkd kill`), fork fewer, or make the pool smaller (`forkd pool`)"
+	case api.CodeBusy:
+		return "try again in a moment"
 	case api.CodeInternal:
 		return "the daemon's log says more"
 	}

@@ -22,6 +22,7 @@ type metrics struct {
 	fork     prometheus.Histogram
 	ready    prometheus.Histogram
 	children *prometheus.CounterVec
+	pause    prometheus.Histogram
 	exec     prometheus.Histogram
 	eval     prometheus.Histogram
 }
@@ -38,10 +39,14 @@ func newMetrics(e Engine, v api.VersionInfo) *metrics {
 		children: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forkd_fork_children_total", Help: "Children asked for, by what became of them.",
 		}, []string{"result"}),
+		pause: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "forkd_branch_pause_seconds", Help: "Time that a branched sandbox stood still.",
+			Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18), // 0.1 ms to 13 s
+		}),
 		exec: histogram("forkd_exec_seconds", "Time of an exec, program included."),
 		eval: histogram("forkd_eval_seconds", "Time of an eval, code included."),
 	}
-	m.registry.MustRegister(m.requests, m.fork, m.ready, m.children, m.exec, m.eval, buildInfo(v),
+	m.registry.MustRegister(m.requests, m.fork, m.ready, m.children, m.pause, m.exec, m.eval, buildInfo(v),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry.MustRegister(engineGauges(e)...)
 	return m
@@ -124,5 +129,12 @@ func (m *metrics) forked(res sandbox.ForkResult) {
 		}
 		m.children.WithLabelValues("ok").Inc()
 		m.ready.Observe(c.Info.Ready.Seconds())
+	}
+}
+
+func (m *metrics) branched(res sandbox.BranchResult) {
+	m.pause.Observe(res.Pause.Seconds())
+	if res.Fork != nil {
+		m.forked(*res.Fork)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log"
 	"log/slog"
+	"maps"
 	"net/http"
 	"reflect"
 	"strings"
@@ -26,6 +27,7 @@ func (s *Server) failed(ctx context.Context, err error) *failure {
 
 func (s *Server) writeFailure(w http.ResponseWriter, f *failure) {
 	w.Header().Set(api.HeaderError, string(f.Code))
+	maps.Copy(w.Header(), f.GetHeaders())
 	writeJSON(w, f.status, f)
 }
 

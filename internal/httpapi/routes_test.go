@@ -299,10 +299,10 @@ func TestTokensThatProtectNothing(t *testing.T) {
 // FuzzBodies sends garbage to every route that reads JSON: the answer may be
 // no, but never a 5xx, and always of the documented shape.
 func FuzzBodies(f *testing.F) {
-	paths := []string{"/v1/snapshots", "/v1/sandboxes", "/v1/sandboxes/sb-00000001-0001/exec", "/v1/sandboxes/sb-00000001-0001/eval"}
+	paths := []string{"/v1/snapshots", "/v1/sandboxes", "/v1/sandboxes/sb-00000001-0001/exec", "/v1/sandboxes/sb-00000001-0001/eval", "/v1/sandboxes/sb-00000001-0001/branch"}
 	for i := range paths {
 		for _, s := range []string{``, `{}`, `null`, `[]`, `{"tag":"x","image":"python-numpy"}`, `{"snapshot_tag":"py","n":2}`,
-			`{"args":["echo","a"],"timeout_secs":1e300}`, `{"args":["cat"],"stdin":"x"}`, `{"code":"1"}`, `{"tag":{"a":[1,2,{}]}}`, "\xff\x00", `{"n":1e400}`} {
+			`{"args":["echo","a"],"timeout_secs":1e300}`, `{"args":["cat"],"stdin":"x"}`, `{"code":"1"}`, `{"tag":"x","mode":"diff","n":2}`, `{"max_pause_ms":1e-300,"wait":false}`, `{"tag":{"a":[1,2,{}]}}`, "\xff\x00", `{"n":1e400}`} {
 			f.Add(uint8(i), []byte(s))
 		}
 	}

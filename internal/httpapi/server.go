@@ -64,6 +64,7 @@ func New(opt Options) *Server {
 	s.addMeta()
 	s.addSnapshots()
 	s.addSandboxes()
+	s.addBranches()
 	s.addGuests()
 	s.addAgentProxy()
 	s.addPools()

@@ -31,7 +31,7 @@ var (
 	ErrNoSpace = errors.New("no space left")
 	// ErrNoMemory: the host lacks the memory for another sandbox.
 	ErrNoMemory = errors.New("not enough memory")
-	// ErrBusy: as many operations of that kind as are allowed are under way.
+	// ErrBusy: as many operations of that kind as are allowed at once are under way.
 	ErrBusy = errors.New("busy")
 	// ErrClosing: the daemon is shutting down.
 	ErrClosing = errors.New("daemon is shutting down")

@@ -8,7 +8,6 @@ package fakeengine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -28,6 +27,8 @@ type Engine struct {
 	Now time.Time
 	// Limit is how many sandboxes fit; the others of a fork fail with ErrNoMemory.
 	Limit int
+	// BranchLimit is how many branches may be written at once.
+	BranchLimit int
 
 	images *Images
 
@@ -36,6 +37,8 @@ type Engine struct {
 	boxes     map[string]*box
 	pools     map[string]int
 	forks     int
+	branches  int                      // that were not given a tag
+	writing   map[string]chan struct{} // closed when the snapshot of that tag is written
 }
 
 type box struct {
@@ -47,8 +50,9 @@ type box struct {
 // New makes an engine that boots the given images.
 func New(images *Images) *Engine {
 	return &Engine{
-		Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 1000, images: images,
+		Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 1000, BranchLimit: 4, images: images,
 		snapshots: map[string]sandbox.SnapshotInfo{}, boxes: map[string]*box{}, pools: map[string]int{},
+		writing: map[string]chan struct{}{},
 	}
 }
 
@@ -123,7 +127,7 @@ func (e *Engine) ListSnapshots(context.Context) ([]sandbox.SnapshotInfo, error) 
 	defer e.mu.Unlock()
 	var out []sandbox.SnapshotInfo
 	for _, s := range e.snapshots {
-		out = append(out, s)
+		out = append(out, e.relateLocked(s))
 	}
 	return out, nil
 }
@@ -139,13 +143,7 @@ func (e *Engine) snapshotLocked(tag string) (sandbox.SnapshotInfo, error) {
 	if !ok {
 		return info, fmt.Errorf("snapshot %s: %w", tag, sandbox.ErrNotFound)
 	}
-	for _, b := range e.boxes {
-		if b.info.SnapshotTag == tag {
-			info.Sandboxes = append(info.Sandboxes, b.info.ID)
-		}
-	}
-	slices.Sort(info.Sandboxes)
-	return info, nil
+	return e.relateLocked(info), nil
 }
 
 func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.DeleteOptions) error {
@@ -158,13 +156,7 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 	if len(info.Dependents) > 0 && !opt.Cascade && !opt.Force {
 		return fmt.Errorf("delete snapshot %s: %v are built on it: %w", tag, info.Dependents, sandbox.ErrConflict)
 	}
-	if opt.Cascade {
-		for _, d := range info.Dependents {
-			delete(e.snapshots, d)
-		}
-	}
-	delete(e.snapshots, tag)
-	delete(e.pools, tag)
+	e.deleteLocked(tag, opt.Cascade)
 	return nil
 }
 

@@ -12,8 +12,12 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// Fork makes children until Limit sandboxes run.
-func (e *Engine) Fork(_ context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+// Fork makes children until Limit sandboxes run. It waits for a branch that is
+// being written.
+func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	if err := e.written(ctx, req.Tag); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	snap, err := e.snapshotLocked(req.Tag)

@@ -1,0 +1,45 @@
+package api
+
+// BranchMode is how a branch captures the memory of a running sandbox.
+type BranchMode string
+
+const (
+	BranchLive BranchMode = "live"
+	BranchDiff BranchMode = "diff"
+	BranchFull BranchMode = "full"
+)
+
+// BranchRequest is the body of POST /v1/sandboxes/{id}/branch. All of it may be
+// left out.
+type BranchRequest struct {
+	// Original.
+	Tag string `json:"tag,omitempty" doc:"Name of the new snapshot; absent: one is made" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _" nullable:"true"`
+	// Mode has no default tag: the daemon must see that it is absent to allow Diff.
+	Mode        BranchMode `json:"mode,omitempty" doc:"live, if absent: copy while the guest runs, pause it for the rest; diff: pause it for all that differs from its snapshot; full: like live, and the new snapshot depends on no other" enum:"full,diff,live" nullable:"true"`
+	Diff        *bool      `json:"diff,omitempty" doc:"Older way to say mode diff; not together with mode"`
+	Wait        *bool      `json:"wait,omitempty" doc:"False: answer when the sandbox runs again; the snapshot is writing until it is ready or failed" default:"true"`
+	MeasureDiff bool       `json:"measure_diff,omitempty" doc:"Accepted: bytes_written is always told"`
+
+	// Ours.
+	MaxPauseMS float64 `json:"max_pause_ms,omitempty" doc:"Longest pause that the guest may see; 0: no limit. If it cannot be kept nothing is done" minimum:"0" maximum:"3600000"`
+	N          int     `json:"n,omitempty" doc:"Children to fork from the new snapshot at once; not with wait false" minimum:"0" maximum:"1000"`
+}
+
+// BranchResult is the answer: the new snapshot, and what it took. It is a
+// SnapshotInfo with more fields, so clients of the original can read it.
+type BranchResult struct {
+	SnapshotInfo
+
+	// Ours.
+	Mechanism    string  `json:"mechanism" doc:"How writes during the capture were found: wp-async, or none where the guest stood still"`
+	Rounds       int     `json:"rounds" doc:"Rounds of copying while the guest ran"`
+	BytesWritten int64   `json:"bytes_written" doc:"Bytes of memory in the new snapshot's own file"`
+	PausedBytes  int64   `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
+	TotalMS      float64 `json:"total_ms" doc:"How long the request took, without the forking of children"`
+
+	// Of the children; absent when none were asked for.
+	Children      []SandboxInfo `json:"children,omitempty" doc:"One entry per child asked for, as in the answer to a fork"`
+	PoolReady     int           `json:"pool_ready,omitempty" doc:"Shells that stood ready for the children"`
+	ResumedWallMS float64       `json:"resumed_wall_ms,omitempty" doc:"From the begin of the fork to the last child's virtual CPUs running"`
+	ReadyWallMS   float64       `json:"ready_wall_ms,omitempty" doc:"From the begin of the fork to the last child's confirmed identity"`
+}

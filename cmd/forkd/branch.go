@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+func newBranchCommand(a *app) *cobra.Command {
+	var req api.BranchRequest
+	var mode string
+	var noWait bool
+	var maxPause time.Duration
+	cmd := &cobra.Command{
+		Use:   "branch ID",
+		Short: "Make a snapshot of a running sandbox, and fork children of it",
+		Long: "Make a snapshot of a running sandbox, which goes on after a short pause; with -n, fork\n" +
+			"children of it, which go on from where the sandbox is now.\n\n" +
+			"  live  copy while the sandbox runs, and pause it for what it wrote last\n" +
+			"  diff  pause it while all that differs from its snapshot is copied\n" +
+			"  full  like live; the new snapshot holds everything and depends on no other\n\n" +
+			"Children that could not be made are listed with the reason; exit code 11 if some could\n" +
+			"not, that of the first reason if none could. The snapshot is there in any case.",
+		Example: "  forkd branch sb-5f3a-0001 --tag tried-it\n" +
+			"  forkd branch sb-5f3a-0001 -n 10\n" +
+			"  forkd branch sb-5f3a-0001 --mode diff --max-pause 5ms\n" +
+			"  forkd branch sb-5f3a-0001 --tag later --no-wait && forkd fork later",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeIDs(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if maxPause < 0 {
+				return usageError{fmt.Errorf("--max-pause is %s, want 0 (no limit) or more", maxPause)}
+			}
+			req.Mode, req.MaxPauseMS = api.BranchMode(mode), float64(maxPause)/float64(time.Millisecond)
+			if noWait {
+				req.Wait = new(bool)
+			}
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			res, err := c.Branch(cmd.Context(), args[0], req)
+			if err != nil {
+				return err
+			}
+			return a.branched(res)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&req.Tag, "tag", "t", "", "name of the new snapshot (default: made of the sandbox's id)")
+	f.StringVar(&mode, "mode", "", "live, diff or full (default live)")
+	f.IntVarP(&req.N, "count", "n", 0, "number of children to fork from it, up to 1000")
+	f.BoolVar(&noWait, "no-wait", false, "return when the sandbox runs again, before the snapshot is written")
+	f.DurationVar(&maxPause, "max-pause", 0, "longest pause the sandbox may see; if it cannot be kept, do nothing (default: no limit)")
+	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")
+	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]cobra.Completion{
+		"live\tcopy while it runs", "diff\tpause, and copy what differs", "full\tdepend on no other snapshot",
+	}, cobra.ShellCompDirectiveNoFileComp))
+	return cmd
+}
+
+// branched prints what became of a branch.
+func (a *app) branched(res api.BranchResult) error {
+	if err := a.printBranched(res); err != nil {
+		return err
+	}
+	if res.Status == api.SnapshotWriting {
+		a.Note("%s is being written; a fork from it waits until it is ready", res.Tag)
+	}
+	children := childrenOf(res)
+	ok, failed := len(children.OK()), children.Failed()
+	switch {
+	case len(children.Sandboxes) == 0:
+		return nil
+	case ok == 0:
+		return &client.Error{
+			Code: failed[0].Code, Message: fmt.Sprintf("none of %d children could be forked: %s", len(failed), failed[0].Error),
+			Hint: fmt.Sprintf("the snapshot is there: `forkd fork %s` tries again", res.Tag),
+		}
+	}
+	return a.countForked(children)
+}
+
+func (a *app) printBranched(res api.BranchResult) error {
+	if a.JSON {
+		return a.Value(res)
+	}
+	err := a.Table([]string{"TAG", "STATUS", "PAUSE", "WRITTEN", "TOTAL"}, [][]string{{
+		res.Tag, string(res.Status), pauseOf(res.SnapshotInfo), ui.Bytes(res.BytesWritten), ui.Millis(res.TotalMS),
+	}})
+	if err != nil || len(res.Children) == 0 {
+		return err
+	}
+	if !a.Quiet {
+		if err := a.Line(""); err != nil {
+			return err
+		}
+	}
+	return a.printForked(childrenOf(res))
+}
+
+// childrenOf is what the client's Fork would have returned.
+func childrenOf(res api.BranchResult) client.ForkResult {
+	wall := func(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+	return client.ForkResult{
+		Sandboxes: res.Children, PoolReady: res.PoolReady,
+		ResumedWall: wall(res.ResumedWallMS), ReadyWall: wall(res.ReadyWallMS),
+	}
+}
+
+func pauseOf(s api.SnapshotInfo) string {
+	if s.PauseMS == nil {
+		return ""
+	}
+	return ui.Millis(*s.PauseMS)
+}

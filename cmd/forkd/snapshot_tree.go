@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/lineage"
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+// treeSandboxes is how many sandboxes of one snapshot are drawn without --all.
+const treeSandboxes = 10
+
+func newSnapshotTreeCommand(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "tree [TAG]",
+		Short: "Draw which snapshots and sandboxes came of which",
+		Long: "Draw which snapshots and sandboxes came of which: all, or those that came of TAG.\n" +
+			"Below a snapshot are the sandboxes forked from it, and the snapshots branched from those.",
+		Example:           "  forkd snapshot tree\n  forkd snapshot tree pyagent --all",
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: a.completeTags(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			roots, err := treeOf(cmd.Context(), c, args)
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Value(roots)
+			}
+			most := treeSandboxes
+			if all {
+				most = math.MaxInt
+			}
+			return a.drawTree(lineage.Draw(roots, most))
+		},
+	}
+	cmd.Flags().BoolVarP(&all, "all", "a", false, fmt.Sprintf("draw every sandbox, not %d of each snapshot", treeSandboxes))
+	return cmd
+}
+
+func treeOf(ctx context.Context, c *client.Client, args []string) ([]*lineage.Node, error) {
+	snapshots, err := c.ListSnapshots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sandboxes, err := c.ListSandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	roots := lineage.Build(snapshots, sandboxes)
+	if len(args) == 0 {
+		return roots, nil
+	}
+	n := lineage.Find(roots, args[0])
+	if n == nil {
+		return nil, &client.Error{
+			Code: api.CodeNotFound, Message: fmt.Sprintf("snapshot %s: not found", args[0]),
+			Hint: "`forkd snapshot ls` shows the snapshots there are",
+		}
+	}
+	return []*lineage.Node{n}, nil
+}
+
+func (a *app) drawTree(lines []lineage.Line) error {
+	var rows [][]string
+	for _, l := range lines {
+		row := treeRow(l)
+		if !a.Quiet {
+			row[0] = l.Branch + row[0]
+		} else if l.More > 0 {
+			continue // no name
+		}
+		rows = append(rows, row)
+	}
+	return a.Table([]string{"NAME", "STATUS", "SIZE", "PAUSE", "FROM", "NOTE"}, rows)
+}
+
+func treeRow(l lineage.Line) []string {
+	switch {
+	case l.Sandbox != nil:
+		return []string{l.Sandbox.ID, string(l.Sandbox.Status), "", "", "", l.Sandbox.Reason}
+	case l.More > 0:
+		return []string{fmt.Sprintf("... and %d more", l.More), "", "", "", "", ""}
+	case l.Node.Snapshot == nil:
+		return []string{l.Node.Tag, "deleted", "", "", "", ""}
+	}
+	s := l.Node.Snapshot
+	return []string{s.Tag, string(s.Status), ui.Bytes(s.SizeBytes), pauseOf(*s), text(s.BranchedFrom), text(s.Warning)}
+}

@@ -1,0 +1,95 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// branchInput has a body that may be absent: the original's has no field that
+// must be there.
+type branchInput struct {
+	IDPath
+	Body *api.BranchRequest
+}
+
+func (s *Server) addBranches() {
+	op := huma.Operation{
+		OperationID: "branch", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/branch", Tags: []string{"sandboxes"},
+		Summary: "Make a snapshot of a running sandbox, which goes on; and fork children of it",
+		Description: "With wait false the answer comes as soon as the sandbox runs again, and the snapshot's status is writing. " +
+			"A child that could not be made is an entry of children with status failed, error and code; the branch is there all the same. " +
+			"409: the tag exists, or max_pause_ms cannot be kept.",
+		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 502, 503, 507},
+	}
+	route(s, op, s.branch)
+	s.api.OpenAPI().Paths[op.Path].Post.Responses["503"].Headers = map[string]*huma.Param{
+		"Retry-After": {Description: "Seconds after which to try again; with code busy", Schema: &huma.Schema{Type: "integer"}},
+	}
+}
+
+func (s *Server) branch(ctx context.Context, in *branchInput) (*body[api.BranchResult], error) {
+	req := sandbox.BranchRequest{SandboxID: in.ID}
+	if in.Body != nil {
+		note(ctx).snapshot, note(ctx).count = in.Body.Tag, in.Body.N
+		var err error
+		if req, err = branchRequest(in.ID, *in.Body); err != nil {
+			return nil, err
+		}
+	}
+	res, err := s.engine.Branch(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	note(ctx).snapshot = res.Tag
+	s.metrics.branched(res)
+	return &body[api.BranchResult]{wireBranch(res)}, nil
+}
+
+// branchRequest checks what the fields must be to each other.
+func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error) {
+	mode := b.Mode
+	switch {
+	case b.Diff != nil && b.Mode != "":
+		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "leave diff out", "diff and mode exclude each other")
+	case b.Diff != nil && *b.Diff:
+		mode = api.BranchDiff
+	}
+	noWait := b.Wait != nil && !*b.Wait
+	if noWait && b.N > 0 {
+		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "fork the new snapshot afterwards: a fork waits until it is written",
+			"n children and wait false exclude each other: children need the whole snapshot")
+	}
+	return sandbox.BranchRequest{
+		SandboxID: id, Tag: b.Tag, Mode: sandbox.BranchMode(mode), N: b.N, NoWait: noWait,
+		MaxPause: time.Duration(b.MaxPauseMS * float64(time.Millisecond)),
+	}, nil
+}
+
+func wireBranch(r sandbox.BranchResult) api.BranchResult {
+	out := api.BranchResult{
+		SnapshotInfo: wireSnapshot(r.Snapshot),
+		Mechanism:    r.Mechanism, Rounds: r.Rounds,
+		BytesWritten: r.Bytes, PausedBytes: r.PausedBytes, TotalMS: milliseconds(r.Total),
+	}
+	// The snapshot's own is of whole milliseconds, and absent below one.
+	pause := milliseconds(r.Pause)
+	out.Tag, out.PauseMS = r.Tag, &pause
+	if r.Fork == nil {
+		return out
+	}
+	for _, child := range r.Fork.Children {
+		out.Children = append(out.Children, wireChild(child, sandbox.ForkRequest{Tag: r.Tag}))
+	}
+	slices.SortFunc(out.Children, func(a, b api.SandboxInfo) int { return cmp.Compare(a.Index, b.Index) })
+	out.PoolReady = r.Fork.PoolReady
+	out.ResumedWallMS, out.ReadyWallMS = milliseconds(r.Fork.ResumedWall), milliseconds(r.Fork.ReadyWall)
+	return out
+}

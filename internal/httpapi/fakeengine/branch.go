@@ -1,0 +1,128 @@
+package fakeengine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Pauses of the fake, by mode; what is written is 3 MiB, or for full all of it.
+const (
+	livePause = 1500 * time.Microsecond
+	diffPause = 8 * time.Millisecond
+	diffBytes = 3 << 20
+	lastBytes = 64 << 10 // of a live branch, copied in the pause
+)
+
+// Branch makes a snapshot of a sandbox that runs. With NoWait it is writing
+// until Finish; BranchLimit of those may be under way.
+func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	res, err := e.capture(req)
+	if err != nil {
+		return sandbox.BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, err)
+	}
+	if req.N == 0 {
+		return res, nil
+	}
+	forked, err := e.Fork(ctx, sandbox.ForkRequest{Tag: res.Tag, N: req.N})
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	res.Fork = &forked
+	res.Snapshot, err = e.SnapshotInfo(ctx, res.Tag)
+	return res, err
+}
+
+func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	b, err := e.live(req.SandboxID)
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	res, err := figures(req)
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	if len(e.writing) >= e.BranchLimit {
+		return sandbox.BranchResult{}, fmt.Errorf("%d branches are under way: %w", len(e.writing), sandbox.ErrBusy)
+	}
+	if res.Tag = req.Tag; res.Tag == "" {
+		e.branches++
+		res.Tag = fmt.Sprintf("branch-%s-%d", req.SandboxID, e.branches)
+	}
+	if _, taken := e.snapshots[res.Tag]; taken {
+		return sandbox.BranchResult{}, fmt.Errorf("tag %s exists: %w", res.Tag, sandbox.ErrConflict)
+	}
+	e.snapshots[res.Tag] = e.branchedLocked(b, req, res)
+	if req.NoWait {
+		e.writing[res.Tag] = make(chan struct{})
+	}
+	res.Snapshot, err = e.snapshotLocked(res.Tag)
+	return res, err
+}
+
+// figures is what a branch of a mode takes.
+func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes, PausedBytes: lastBytes, Total: 40 * time.Millisecond}
+	switch req.Mode {
+	case "", sandbox.BranchLive:
+	case sandbox.BranchDiff:
+		res.Mechanism, res.Rounds, res.Pause, res.PausedBytes = "none", 0, diffPause, diffBytes
+	case sandbox.BranchFull:
+		res.Bytes = 90 << 20
+	default:
+		return res, fmt.Errorf("mode %q: %w", req.Mode, sandbox.ErrInvalid)
+	}
+	if req.MaxPause > 0 && res.Pause > req.MaxPause {
+		return res, fmt.Errorf("the pause would take %s, the limit is %s: %w", res.Pause, req.MaxPause, sandbox.ErrConflict)
+	}
+	return res, nil
+}
+
+// branchedLocked is the snapshot that a branch makes.
+func (e *Engine) branchedLocked(b *box, req sandbox.BranchRequest, res sandbox.BranchResult) sandbox.SnapshotInfo {
+	source := e.snapshots[b.info.SnapshotTag] // empty if it was deleted
+	info := sandbox.SnapshotInfo{
+		Tag: res.Tag, Dir: "/var/lib/forkd/snapshots/" + res.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
+		Image: source.Image, ImageDigest: source.ImageDigest, Kernel: source.Kernel, Languages: source.Languages,
+		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: res.Bytes, VMStateBytes: 20 << 10,
+		DigestsReady: true, ContentHash: "sha256:b0a7", BranchedFrom: req.SandboxID, Pause: res.Pause,
+	}
+	if req.Mode != sandbox.BranchFull {
+		info.ParentTag, info.ParentContentHash = b.info.SnapshotTag, source.ContentHash
+	}
+	if req.NoWait {
+		info.Status = sandbox.SnapshotWriting
+	}
+	return info
+}
+
+// Finish ends the writing of a branch that nobody waited for.
+func (e *Engine) Finish(tag string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	info := e.snapshots[tag]
+	info.Status = sandbox.SnapshotReady
+	e.snapshots[tag] = info
+	close(e.writing[tag])
+	delete(e.writing, tag)
+}
+
+// written waits until a snapshot is no longer being written.
+func (e *Engine) written(ctx context.Context, tag string) error {
+	e.mu.Lock()
+	ready := e.writing[tag]
+	e.mu.Unlock()
+	if ready == nil {
+		return nil
+	}
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
