@@ -309,11 +309,14 @@ func (w *branching) manifest() (*snapshot.Manifest, error) {
 	m := &snapshot.Manifest{
 		CreatedUnixMS: w.start.UnixMilli(), Image: from.Image, Shape: from.Shape, Cmdline: from.Cmdline,
 		State: snapshot.State{File: snapshot.StateFile}, CPUFeatures: from.CPUFeatures, Languages: from.Languages, Agent: from.Agent,
-		Parent: &snapshot.Parent{
-			Tag: w.b.info.SnapshotTag, ContentHash: w.src.files.ContentHash, Sandbox: w.req.SandboxID,
-			PauseMS: time.Duration(w.took.PauseNanos).Milliseconds(),
+		Branch: &snapshot.Branch{
+			Sandbox: w.req.SandboxID, Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.PauseNanos / 1000,
+			Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes,
 		},
 		Steps: []snapshot.Step{{Name: StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
+	}
+	if w.req.Mode != BranchFull {
+		m.Parent = &snapshot.Parent{Tag: w.b.info.SnapshotTag, ContentHash: w.src.files.ContentHash}
 	}
 	own, err := w.ownRuns()
 	if err != nil {

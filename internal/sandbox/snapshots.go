@@ -78,8 +78,10 @@ func (s *SnapshotInfo) fill(m *snapshot.Manifest) {
 		s.Image, s.ImageDigest, s.Kernel = m.Image.Name, m.Image.Digest, m.Image.Kernel
 	}
 	if p := m.Parent; p != nil {
-		s.ParentTag, s.ParentContentHash, s.BranchedFrom = p.Tag, p.ContentHash, p.Sandbox
-		s.Pause = time.Duration(p.PauseMS) * time.Millisecond
+		s.ParentTag, s.ParentContentHash = p.Tag, p.ContentHash
+	}
+	if b := m.Branch; b != nil {
+		s.BranchedFrom, s.Pause = b.Sandbox, time.Duration(b.PauseUS)*time.Microsecond
 	}
 	for _, f := range m.Files {
 		if f.Name == m.State.File {

@@ -60,7 +60,8 @@ type Manifest struct {
 	CPUFeatures []string `json:"cpu_features,omitempty"`
 	Languages   []string `json:"languages,omitempty"`
 	Agent       Agent    `json:"agent"`
-	Parent      *Parent  `json:"parent,omitempty"`
+	Parent      *Parent  `json:"parent,omitempty"` // nil: it depends on none
+	Branch      *Branch  `json:"branch,omitempty"` // nil: it was made from an image
 	Steps       []Step   `json:"steps,omitempty"`
 }
 
@@ -106,8 +107,17 @@ type Agent struct {
 type Parent struct {
 	Tag         string `json:"tag"`
 	ContentHash string `json:"content_hash"`
-	Sandbox     string `json:"sandbox,omitempty"`
-	PauseMS     int64  `json:"pause_ms,omitempty"`
+}
+
+// Branch is how a running sandbox became this snapshot.
+type Branch struct {
+	Sandbox     string `json:"sandbox"`
+	Mode        string `json:"mode"`
+	Mechanism   string `json:"mechanism"`
+	PauseUS     int64  `json:"pause_us"`
+	Rounds      int    `json:"rounds"`
+	Bytes       int64  `json:"bytes"`        // of memory that differed from the parent
+	PausedBytes int64  `json:"paused_bytes"` // of them copied during the pause
 }
 
 // Step is how long one step of the making took.

@@ -333,7 +333,8 @@ func TestGoldenManifest(t *testing.T) {
 	m.Format, m.Tag, m.State.SHA256 = Format, "pyagent", strings.Repeat("ab", 32)
 	m.Files = []File{{MemoryFile, 64 << 20}, {StateFile, 20480}, {DiskFile(0), 1 << 20}}
 	m.CPUFeatures = []string{"avx2"}
-	m.Parent = &Parent{Tag: "base", ContentHash: "sha256:cd", Sandbox: "sb-1-0001", PauseMS: 4}
+	m.Parent = &Parent{Tag: "base", ContentHash: "sha256:cd"}
+	m.Branch = &Branch{Sandbox: "sb-1-0001", Mode: "live", Mechanism: "wp-async", PauseUS: 4100, Rounds: 3, Bytes: 8192, PausedBytes: 4096}
 	b, err := m.Encode()
 	if err != nil {
 		t.Fatal(err)
