@@ -5,14 +5,17 @@ import (
 	"os"
 )
 
+// Broken is the error of a flush that failed, after which the disk cannot be rotated.
+func (d *Disk) Broken() error { return d.broken }
+
 // Rotate lets the disk go on in an empty own file. What it has of its own until
 // now becomes a part of its base and is never written again: the disk that is
 // returned shows that moment for ever, and may be read (CopyTo) while the other
 // is used. It takes time by the number of runs, not of bytes. The old file stays
 // open as long as either is used.
 func (d *Disk) Rotate(own *os.File) (frozen *Disk, err error) {
-	if d.broken != nil {
-		return nil, d.broken
+	if err := d.Broken(); err != nil {
+		return nil, err
 	}
 	old, ok := d.own.(file)
 	if !ok {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -205,12 +204,10 @@ func (w *branching) capture(ctx context.Context) error {
 	began := w.e.cfg.Now()
 	w.took, err = w.m.proc.Capture(ctx, c)
 	w.length = w.e.cfg.Now().Sub(began)
+	w.keepOwn(err, ctx.Err() != nil || errors.Is(err, vmmctl.ErrGone))
 	if err != nil {
-		// Whether the disks go on in their new files is not known: they are kept, beside the old ones.
-		w.keepOwn(append(slices.Clone(w.b.own), w.own...))
 		return err
 	}
-	w.keepOwn(w.own)
 	w.e.cfg.Observer.Observe(OpBranch, time.Duration(w.took.PauseNanos), nil)
 	return nil
 }
@@ -247,27 +244,18 @@ func (w *branching) captureDisks(c *vmmctl.CaptureConfig) (close func(), err err
 	return close, nil
 }
 
-// keepOwn notes which own files the sandbox has now, and removes the others. The
-// VMM has them open, so that a file it still needs is only nameless.
-func (w *branching) keepOwn(now []string) {
-	w.b.files.Lock()
-	defer w.b.files.Unlock()
-	w.e.mu.Lock()
-	before := w.b.own
-	w.b.own, w.m.own = now, now
-	rec, gone := w.b.record(), w.b.killing || w.b.m == nil
-	w.e.mu.Unlock()
-	if gone {
-		for _, path := range now {
-			os.Remove(path)
-		}
-		return
-	}
-	if err := writeJSON(filepath.Join(w.b.dir, boxJournal), rec); err != nil {
-		w.e.cfg.Logger.Warn("write journal", "sandbox", rec.Info.ID, "err", err)
-	}
-	for _, path := range before {
-		if !slices.Contains(now, path) {
+// keepOwn gives the disks' next own files the names of those before, which the
+// VMM holds open as long as it needs them. After a failure they go, unless it
+// may be that the VMM uses them: then they lie nameless to the journal until
+// the next engine sweeps.
+func (w *branching) keepOwn(err error, unknown bool) {
+	for i, path := range w.own {
+		switch {
+		case err == nil:
+			if err := os.Rename(path, w.b.own[i]); err != nil {
+				w.e.cfg.Logger.Warn("rename a disk's file", "sandbox", w.req.SandboxID, "err", err)
+			}
+		case !unknown:
 			os.Remove(path)
 		}
 	}

@@ -220,6 +220,11 @@ func (k *capturing) copyLeft(start time.Time) (err error) {
 			return fmt.Errorf("%w: %d bytes are left, about %s", vmmctl.ErrPause, k.res.PausedBytes, will.Round(100*time.Microsecond))
 		}
 	}
+	for _, d := range k.m.cow { // before any goes on in its new file
+		if err := d.Broken(); err != nil {
+			return fmt.Errorf("capture disk: %w", err)
+		}
+	}
 	for i, d := range k.m.cow {
 		frozen, err := d.Rotate(k.Disks[i].Own)
 		if err != nil {
