@@ -27,7 +27,7 @@ type pmScanArg struct {
 	inverted, mask, anyOf, returned                         uint64
 }
 
-type pageRegion struct{ start, end, categories uint64 }
+type pageRegion struct{ start, end, _ uint64 } // the last: which categories
 
 // scanBatch is how many runs one call may find.
 const scanBatch = 512
@@ -45,12 +45,13 @@ func (s *scanner) scan(m *Map, from, to int64, fn func(offset, length int64) err
 	base := uint64(m.HostAddr(Region{}))
 	s.arg.size = uint64(unsafe.Sizeof(s.arg))
 	s.arg.end = base + uint64(to)
+	fd := s.pagemap.Fd() // not between taking the address and its use: a call may move the stack
 	for at := base + uint64(from); at < s.arg.end; at = s.arg.walkEnd {
 		s.arg.start, s.arg.walkEnd = at, 0
 		// SAFETY: the kernel fills at most vecLen of found, which lives in s; it only looks at the
 		// pages, or write-protects pages that are registered for that.
 		s.arg.vec, s.arg.vecLen = uint64(uintptr(unsafe.Pointer(&s.found))), scanBatch
-		n, _, errno := unix.Syscall(unix.SYS_IOCTL, s.pagemap.Fd(), reqPagemapScan, uintptr(unsafe.Pointer(&s.arg)))
+		n, _, errno := unix.Syscall(unix.SYS_IOCTL, fd, reqPagemapScan, uintptr(unsafe.Pointer(&s.arg)))
 		if errno == unix.EINTR {
 			s.arg.walkEnd = at
 			continue

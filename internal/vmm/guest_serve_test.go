@@ -122,7 +122,6 @@ func cmdDmesg(args []string) (string, error) {
 type serveVM struct {
 	*guestVM
 	vsockPath string
-	disks     []Disk
 }
 
 // bootServe boots the role with disks, which the machine takes over, and waits until it serves.
