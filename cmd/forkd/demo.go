@@ -27,7 +27,8 @@ func newDemoCommand(a *app) *cobra.Command {
 		Use:   "demo",
 		Short: "From nothing to N warm forks, with proof and times",
 		Long: "Build the image python-numpy, boot it, warm it up and save it as snapshot pyagent (what is there already is used), fork N\n" +
-			"children, and have each show that it has the parent's heap, randomness of its own, and variables that no sibling sees.",
+			"children, and have each show that it has the parent's heap, randomness of its own, and variables that no sibling sees. Then branch\n" +
+			"one of them live, in mid-computation, into three that go different ways.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if n < 1 || n > 1000 {
@@ -150,6 +151,10 @@ func (a *app) printDemo(r demoReport, n int) error {
 	if len(r.Failures) > 0 {
 		verdict = fmt.Sprintf("%d FAILURES", len(r.Failures))
 	}
+	branched := "no"
+	if b := r.Branch; b != nil {
+		branched = fmt.Sprintf("into %d that went on and apart; paused for %s, %d of %d KiB copied in it", b.Ways, ui.Millis(b.PauseMS), b.PausedBytes>>10, b.Bytes>>10)
+	}
 	return a.Facts(
 		"parent: boot", ui.Millis(r.Snapshot["boot"]),
 		"parent: warm-up", ui.Millis(r.Snapshot["warm"]),
@@ -161,6 +166,7 @@ func (a *app) printDemo(r demoReport, n int) error {
 		"first answer, p99", ui.Millis(r.AnswerP99MS),
 		"memory per child", fmt.Sprintf("%d KiB of its own, %d KiB VMM", r.GuestDirtyKiB, r.VMMAnonKiB),
 		"all ended in", ui.Millis(r.KillWallMS),
+		"branched live", branched,
 		"checked", verdict,
 		"where", fmt.Sprintf("%s, %d CPUs", r.Where, r.CPUs),
 		"in all", ui.Millis(r.TotalSecs*1000),

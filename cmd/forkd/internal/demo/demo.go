@@ -35,16 +35,17 @@ mine = int(os.environ['FORKD_INDEX'])
 
 // Result is what the demo saw. Times are milliseconds from the fork's request.
 type Result struct {
-	Children      int      `json:"children"`
-	ResumedWallMS float64  `json:"resumed_wall_ms"`
-	ForkWallMS    float64  `json:"fork_wall_ms"`
-	AnswerP50MS   float64  `json:"first_answer_ms_p50"`
-	AnswerP99MS   float64  `json:"first_answer_ms_p99"`
-	Pool          int      `json:"pool"`
-	VMMAnonKiB    int64    `json:"vmm_anon_kib"`
-	GuestDirtyKiB int64    `json:"guest_dirty_kib"`
-	KillWallMS    float64  `json:"kill_wall_ms"`
-	Failures      []string `json:"failures"`
+	Children      int       `json:"children"`
+	ResumedWallMS float64   `json:"resumed_wall_ms"`
+	ForkWallMS    float64   `json:"fork_wall_ms"`
+	AnswerP50MS   float64   `json:"first_answer_ms_p50"`
+	AnswerP99MS   float64   `json:"first_answer_ms_p99"`
+	Pool          int       `json:"pool"`
+	VMMAnonKiB    int64     `json:"vmm_anon_kib"`
+	GuestDirtyKiB int64     `json:"guest_dirty_kib"`
+	KillWallMS    float64   `json:"kill_wall_ms"`
+	Branch        *Branched `json:"branch,omitempty"`
+	Failures      []string  `json:"failures"`
 }
 
 // answer is what one child said.
@@ -87,8 +88,15 @@ func Run(ctx context.Context, c *client.Client, tag string, n int, say func(stri
 	}
 	say("ending them")
 	start := time.Now()
-	kill()
-	res.KillWallMS = millis(time.Since(start))
+	if len(children) > 0 { // the first is needed for some time yet
+		last := children[0]
+		children = children[1:]
+		defer func() { c.Kill(context.WithoutCancel(ctx), last.ID) }()
+		kill()
+		res.KillWallMS = millis(time.Since(start))
+		say("branching one in mid-computation")
+		res.failAll(res.branch(ctx, c, last))
+	}
 	return res, ctx.Err()
 }
 

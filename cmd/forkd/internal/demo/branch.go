@@ -1,0 +1,101 @@
+package demo
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// ways is how many children a computation is branched into.
+const ways = 3
+
+// begin starts a computation that goes on by itself.
+const begin = `import threading, time
+demo_state = {'n': 0, 'way': 0}
+def demo_work():
+    while True:
+        demo_state['n'] += 1
+        time.sleep(0.002)
+threading.Thread(target=demo_work, daemon=True).start()
+time.sleep(0.2)
+demo_state['n']`
+
+// look tells how far the computation is, now and a little later, and which way it went.
+const look = `demo_n = demo_state['n']
+time.sleep(0.2)
+f"{demo_n} {demo_state['n']} {demo_state['way']}"`
+
+// Branched is what branching a child in mid-computation took.
+type Branched struct {
+	Ways        int     `json:"ways"`
+	PauseMS     float64 `json:"pause_ms"`
+	Rounds      int     `json:"rounds"`
+	Bytes       int64   `json:"bytes_written"`
+	PausedBytes int64   `json:"paused_bytes"`
+}
+
+// branch has a child begin a computation, branches it live into three that go
+// on from that instant, and sends each another way.
+func (r *Result) branch(ctx context.Context, c *client.Client, sb api.SandboxInfo) error {
+	started, err := eval(ctx, c, sb, begin)
+	if err != nil {
+		return err
+	}
+	from, err := strconv.Atoi(started)
+	if err != nil {
+		return fmt.Errorf("the computation answered %q", started)
+	}
+	b, err := c.Branch(ctx, sb.ID, api.BranchRequest{N: ways})
+	if err != nil {
+		return err
+	}
+	defer c.DeleteSnapshot(context.WithoutCancel(ctx), b.Tag, client.DeleteOptions{Force: true})
+	r.Branch = &Branched{Ways: ways, Rounds: b.Rounds, Bytes: b.BytesWritten, PausedBytes: b.PausedBytes}
+	if b.PauseMS != nil {
+		r.Branch.PauseMS = *b.PauseMS
+	}
+	defer func() {
+		each(b.Children, func(_ int, k api.SandboxInfo) error { return c.Kill(context.WithoutCancel(ctx), k.ID) })
+	}()
+	for i, k := range b.Children {
+		if k.Error != "" {
+			r.fail("branched child %d: %s", i+1, k.Error)
+			continue
+		}
+		if _, err := eval(ctx, c, k, fmt.Sprintf("demo_state.update(way=%d) or 1", i+1)); err != nil {
+			return err
+		}
+		r.checkWay(ctx, c, k, fmt.Sprintf("branched child %d", i+1), from, i+1)
+	}
+	r.checkWay(ctx, c, sb, "the branched sandbox", from, 0)
+	return nil
+}
+
+// checkWay asks a clone, or the source, whether its computation went on from
+// where the branch was taken, and went its own way.
+func (r *Result) checkWay(ctx context.Context, c *client.Client, sb api.SandboxInfo, who string, from, way int) {
+	said, err := eval(ctx, c, sb, look)
+	if err != nil {
+		r.fail("%s: %v", who, err)
+		return
+	}
+	f := strings.Fields(strings.Trim(said, "'"))
+	if len(f) != 3 {
+		r.fail("%s answered %q", who, said)
+		return
+	}
+	n, _ := strconv.Atoi(f[0])
+	later, _ := strconv.Atoi(f[1])
+	switch {
+	case n < from:
+		r.fail("%s is at %d, behind the %d from before the branch", who, n, from)
+	case later <= n:
+		r.fail("%s stands still at %d", who, n)
+	case f[2] != strconv.Itoa(way):
+		r.fail("%s went way %s, want %d", who, f[2], way)
+	}
+}
