@@ -13,6 +13,12 @@ func (c *Client) Floor(ctx context.Context, tag string, n int) (api.Floor, error
 	return out, c.call(ctx, http.MethodPost, snapshotPath(tag, "/floor"), api.FloorRequest{N: n}, &out)
 }
 
+// CopyFloor has the daemon copy so many bytes in memory and says how long that took.
+func (c *Client) CopyFloor(ctx context.Context, bytes int64) (api.Floor, error) {
+	var out api.Floor
+	return out, c.call(ctx, http.MethodPost, "/v1/host/copy", api.CopyRequest{Bytes: bytes}, &out)
+}
+
 // Host describes the daemon's host.
 func (c *Client) Host(ctx context.Context) (api.Host, error) {
 	var out api.Host

@@ -57,6 +57,24 @@ func (l Lab) Floor(ctx context.Context, tag string, n int) (time.Duration, error
 	return took, nil
 }
 
+// Copy is how long a plain copy of so many bytes takes, between buffers that
+// were touched before: the least that a pause which copies them can take.
+func (l Lab) Copy(bytes int64) (time.Duration, error) {
+	if bytes < 0 || bytes > maxCopy {
+		return 0, fmt.Errorf("%w: copy of %d bytes, want 0 to %d", sandbox.ErrInvalid, bytes, maxCopy)
+	}
+	from, to := make([]byte, bytes), make([]byte, bytes)
+	for i := 0; i < len(from); i += 4096 {
+		from[i], to[i] = 1, 1
+	}
+	start := time.Now()
+	copy(to, from)
+	return time.Since(start), nil
+}
+
+// maxCopy bounds Copy, in bytes.
+const maxCopy = 1 << 30
+
 // Host is what the figures were made on.
 type Host struct {
 	CPUs         int

@@ -15,8 +15,12 @@ import (
 type Lab interface {
 	// Floor makes n VMs of a snapshot's size with bare ioctls and says how long that took.
 	Floor(ctx context.Context, tag string, n int) (time.Duration, error)
+	// Copy says how long a plain copy of so many bytes takes.
+	Copy(bytes int64) (time.Duration, error)
 	Host() (bench.Host, error)
 }
+
+type copyInput struct{ Body api.CopyRequest }
 
 type floorInput struct {
 	TagPath
@@ -38,6 +42,14 @@ func (s *Server) addLab() {
 		Errors:  []int{400, 401, 404, 409},
 	}, func(ctx context.Context, in *floorInput) (*body[api.Floor], error) {
 		took, err := s.lab.Floor(ctx, in.Tag, in.Body.N)
+		return &body[api.Floor]{api.Floor{WallMS: float64(took.Microseconds()) / 1000}}, err
+	})
+	route(s, huma.Operation{
+		OperationID: "measure-copy", Method: http.MethodPost, Path: "/v1/host/copy", Tags: tags,
+		Summary: "Copy so many bytes in memory, and say how long that took",
+		Errors:  []int{400, 401},
+	}, func(_ context.Context, in *copyInput) (*body[api.Floor], error) {
+		took, err := s.lab.Copy(in.Body.Bytes)
 		return &body[api.Floor]{api.Floor{WallMS: float64(took.Microseconds()) / 1000}}, err
 	})
 }

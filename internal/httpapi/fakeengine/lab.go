@@ -18,3 +18,6 @@ func (l Lab) Floor(ctx context.Context, tag string, n int) (time.Duration, error
 
 // Host implements httpapi.Lab.
 func (l Lab) Host() (bench.Host, error) { return bench.Host{CPUs: 2, MemAvailable: 8 << 30}, nil }
+
+// Copy implements httpapi.Lab.
+func (Lab) Copy(bytes int64) (time.Duration, error) { return time.Duration(bytes), nil }
