@@ -1,0 +1,78 @@
+package e2e
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+)
+
+// startStamping has one thread stamp every page of a buffer with the number of
+// its sweep, slowly and in order, and another write over a second buffer as fast
+// as it can, so that a live branch has rounds to do.
+const startStamping = `
+import struct, threading
+stamps, noise = bytearray(2048 * 4096), bytearray(8 << 20)
+def stamping():
+    sweep = 0
+    while True:
+        sweep += 1
+        for page in range(2048):
+            struct.pack_into('q', stamps, page * 4096, sweep)
+            if page % 4 == 3:
+                time.sleep(0.01)
+def making_noise():
+    n = 0
+    while True:
+        n = (n + 1) & 255
+        noise[::4096] = bytes([n]) * 2048
+        time.sleep(0.005)
+for f in stamping, making_noise:
+    threading.Thread(target=f, daemon=True).start()
+`
+
+// readStamps tells how often the stamp changes from one page to the next, and by how much in all.
+const readStamps = `
+seen = [struct.unpack_from('q', stamps, page * 4096)[0] for page in range(2048)]
+drops = sum(a != b for a, b in zip(seen, seen[1:]))
+`
+
+// stamped checks that a sandbox's memory is of one instant: the pages that the
+// sweep has passed have its number, the others that of the one before. A page
+// older than that is a write that was lost.
+func (d *daemon) stamped(who, id string) {
+	d.t.Helper()
+	d.eval(id, readStamps)
+	said := strings.Fields(strings.Trim(d.eval(id, "f'{drops} {seen[0] - seen[-1]} {seen[0]}'"), "'"))
+	if len(said) != 3 {
+		d.t.Fatalf("%s answered %q", who, said)
+	}
+	drops, _ := strconv.Atoi(said[0])
+	if drops > 1 || said[1] != "0" && said[1] != "1" || said[2] == "0" {
+		d.t.Errorf("%s: the stamps change %d times, by %s in all (at sweep %s): pages of different instants", who, drops, said[1], said[2])
+	}
+}
+
+// Under write load, over many branches in a row and branches of branches, no
+// child has a page that is older than the instant, and the source loses nothing.
+func TestBranchesUnderWriteLoad(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	source := d.fork(1)[0].ID
+	d.eval(source, startStamping)
+	d.eval(source, "time.sleep(2)")
+	for i, mode := range []api.BranchMode{api.BranchLive, api.BranchLive, api.BranchDiff, api.BranchLive, api.BranchFull} {
+		res := d.branch(source, api.BranchRequest{Mode: mode, N: 1})
+		d.stamped("child "+strconv.Itoa(i)+", "+string(mode), res.Children[0].ID)
+		d.stamped("the source", source)
+		if i == 0 { // a branch of a branch, and of that
+			child := res.Children[0].ID
+			for range 2 {
+				res = d.branch(child, api.BranchRequest{N: 1})
+				child = res.Children[0].ID
+				d.stamped("grandchild", child)
+			}
+		}
+	}
+}
