@@ -61,7 +61,7 @@ func cloneSnapshot(source, dir, tag string) error {
 	}
 	for _, name := range names(source) {
 		from, to := filepath.Join(source, name), filepath.Join(dir, name)
-		if name == snapshot.MemoryFile || name == snapshot.DiskFile(0) {
+		if strings.HasPrefix(name, snapshot.MemoryFile) || strings.HasPrefix(name, "disk") { // large
 			if err := link(from, to); err != nil {
 				return err
 			}
