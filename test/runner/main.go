@@ -22,7 +22,7 @@ func main() {
 	flag.StringVar(&o.machine, "machine", "test", "name of the machine to test in")
 	flag.StringVar(&o.fixtures, "fixtures", ".cache/fixtures", "directory of the fixtures")
 	flag.DurationVar(&o.fuzzTime, "fuzztime", 3*time.Second, "how long each fuzz target runs; 0 for not at all")
-	flag.DurationVar(&o.limit, "limit", 15*time.Minute, "limit for the tests of one package")
+	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "limit for the tests of one package")
 	flag.Parse()
 	o.packages = flag.Args()
 	if len(o.packages) == 0 {
