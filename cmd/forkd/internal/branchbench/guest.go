@@ -17,7 +17,8 @@ bench_file.write(bytes(4096)); bench_file.flush()
 bench_page = mmap.mmap(bench_file.fileno(), 4096)
 bench_stamps = subprocess.Popen([sys.executable, '-c', '''
 import mmap, struct, time
-page = mmap.mmap(open("/tmp/bench-gap", "r+b").fileno(), 4096)
+file = open("/tmp/bench-gap", "r+b")
+page = mmap.mmap(file.fileno(), 4096)
 last = time.monotonic()
 while True:
     now = time.monotonic()
@@ -25,7 +26,9 @@ while True:
         struct.pack_into("d", page, 0, now - last)
     last = now
 '''])
-time.sleep(1)`
+time.sleep(1)
+if bench_stamps.poll() is not None or struct.unpack_from('d', bench_page, 0)[0] == 0:
+    raise RuntimeError('the process that stamps its clock does not run')`
 
 // readGap gives the largest gap so far, in milliseconds, and begins anew.
 const readGap = `bench_gap = struct.unpack_from('d', bench_page, 0)[0]
