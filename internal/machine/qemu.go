@@ -72,8 +72,8 @@ func (l launch) kernelCommandLine() string {
 // for, its first, on which nothing runs. TCG keeps the state of SVM (GIF, nested
 // paging on or off) in one word per CPU, and the first CPU's word is rewritten,
 // not atomically, by every other CPU that restores x87 state: cpu_set_fpus calls
-// cpu_clear_ignne, which means first_cpu (target/i386/tcg/fpu_helper.c, QEMU 7.2
-// to 10.0 at least). Where the first CPU enters and leaves guests, an update is
+// cpu_clear_ignne, which means first_cpu (target/i386/tcg/fpu_helper.c, read in
+// QEMU 10.0.2). Where the first CPU enters and leaves guests, an update is
 // lost sooner or later: it takes an interrupt before its GS is back and panics,
 // goes on in a guest with the host's registers, or stops taking interrupts. A
 // first CPU that never enters a guest has nothing to lose; one alone, no rival.

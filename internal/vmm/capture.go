@@ -105,11 +105,12 @@ func (k *capturing) run() error {
 		return err
 	}
 	if k.Live {
-		if err := k.rounds(); err != nil {
-			return err
-		}
+		err := k.rounds()
 		if k.tracker != nil {
 			defer k.tracker.Close()
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return k.hold()
