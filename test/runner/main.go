@@ -21,7 +21,7 @@ func main() {
 	flag.StringVar(&o.forkd, "forkd", "bin/forkd", "the forkd program that runs the machine")
 	flag.StringVar(&o.machine, "machine", "test", "name of the machine to test in")
 	flag.StringVar(&o.fixtures, "fixtures", ".cache/fixtures", "directory of the fixtures")
-	flag.DurationVar(&o.fuzzTime, "fuzztime", 3*time.Second, "how long each fuzz target runs; 0 for not at all")
+	flag.IntVar(&o.fuzzInputs, "fuzz", 8000, "inputs that each fuzz target is given; 0 for no fuzzing")
 	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "limit for the tests of one package")
 	flag.Parse()
 	o.packages = flag.Args()
@@ -41,7 +41,8 @@ func main() {
 
 type options struct {
 	forkd, machine, fixtures string
-	fuzzTime, limit          time.Duration
+	fuzzInputs               int
+	limit                    time.Duration
 	packages                 []string
 }
 

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -143,13 +144,16 @@ func decide(ctx context.Context, forkd string) (string, error) {
 	return d.Decision.Where, nil
 }
 
-// fuzzPhase runs every fuzz target for a moment: long enough to notice a parser
-// that its own seeds or their neighbours break.
+// fuzzPhase gives every fuzz target a few thousand inputs: enough to notice a
+// parser that its own seeds or their neighbours break. Inputs are counted and not
+// timed, since a -fuzztime that is a duration can end in "context deadline
+// exceeded" with nothing found (golang.org/issue/75804); an input that hangs is
+// stopped by the package's limit.
 func fuzzPhase(ctx context.Context, o options) results {
-	if o.fuzzTime == 0 {
+	if o.fuzzInputs == 0 {
 		return results{}
 	}
-	phase("fuzz targets, %s each", o.fuzzTime)
+	phase("fuzz targets, %d inputs each", o.fuzzInputs)
 	began := time.Now()
 	var total results
 	targets, err := fuzzTargets(ctx, o)
@@ -157,9 +161,9 @@ func fuzzPhase(ctx context.Context, o options) results {
 		total.failed = append(total.failed, "list fuzz targets: "+err.Error())
 	}
 	for _, t := range targets {
-		fmt.Printf("fuzz  %s\n", t)
-		cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", o.fuzzTime.String(), "-fuzzminimizetime", "10x", t.pkg)
-		out, err := cmd.CombinedOutput()
+		one := time.Now()
+		out, err := fuzz(ctx, o, t)
+		fmt.Printf("fuzz  %-6s %s\n", time.Since(one).Round(time.Second), t)
 		if err != nil && ctx.Err() == nil {
 			fmt.Printf("%s\n", out)
 			total.failed = append(total.failed, t.String())
@@ -169,6 +173,14 @@ func fuzzPhase(ctx context.Context, o options) results {
 	}
 	total.took = time.Since(began)
 	return total
+}
+
+// fuzz runs one target and returns what it printed.
+func fuzz(ctx context.Context, o options, t test) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	inputs := strconv.Itoa(o.fuzzInputs) + "x"
+	return exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", inputs, "-fuzzminimizetime", "10x", t.pkg).CombinedOutput()
 }
 
 // fuzzTargets asks the test binaries: nothing has to be listed by hand.
