@@ -1,6 +1,7 @@
 // Package agentproto is the contract between host and guest: the .proto files
 // and their generated code (folders process, filesystem, agentv1), the ports,
-// and the text that says a guest is ready. It owns no behaviour: agentclient is
+// the text that says a guest is ready, and
+// the calls by which a guest forks itself (forkwire). It owns no behaviour: agentclient is
 // the host's side of it, internal/agent the guest's. Both may import it; it
 // imports neither. The trap: process and filesystem are other people's wire
 // format, so a field there is never renamed or renumbered, and whatever is ours
@@ -14,6 +15,9 @@ const (
 	AgentPort = 1024
 	// ReadyPort is the port on the host (CID 2) that the agent dials once.
 	ReadyPort = 1023
+	// ForkPort is the port on the host that the agent dials for each call of a
+	// program that forks this guest (package forkwire).
+	ForkPort = 1022
 	// ReadyMessage is all that is sent to ReadyPort: the agent serves now.
 	ReadyMessage = "READY\n"
 )

@@ -260,6 +260,9 @@ type IdentityRequest struct {
 	AccessToken string `protobuf:"bytes,10,opt,name=access_token,json=accessToken,proto3" json:"access_token,omitempty"`
 	// Limit for each hook in /etc/forkd/fork.d; 0 means 5 s.
 	HookTimeoutNs int64 `protobuf:"varint,11,opt,name=hook_timeout_ns,json=hookTimeoutNs,proto3" json:"hook_timeout_ns,omitempty"`
+	// The call of a program in the source that this clone is a child of, if a
+	// guest forked itself: the clone's copy of that program is told its index.
+	ForkToken     string `protobuf:"bytes,12,opt,name=fork_token,json=forkToken,proto3" json:"fork_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -369,6 +372,13 @@ func (x *IdentityRequest) GetHookTimeoutNs() int64 {
 		return x.HookTimeoutNs
 	}
 	return 0
+}
+
+func (x *IdentityRequest) GetForkToken() string {
+	if x != nil {
+		return x.ForkToken
+	}
+	return ""
 }
 
 type NetworkIdentity struct {
@@ -1325,7 +1335,7 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\amodules\x18\x04 \x03(\v2(.forkd.agent.v1.Interpreter.ModulesEntryR\amodules\x1a:\n" +
 	"\fModulesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcf\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\x03\n" +
 	"\x0fIdentityRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
@@ -1341,7 +1351,9 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\anetwork\x18\t \x01(\v2\x1f.forkd.agent.v1.NetworkIdentityR\anetwork\x12!\n" +
 	"\faccess_token\x18\n" +
 	" \x01(\tR\vaccessToken\x12&\n" +
-	"\x0fhook_timeout_ns\x18\v \x01(\x03R\rhookTimeoutNs\x1a6\n" +
+	"\x0fhook_timeout_ns\x18\v \x01(\x03R\rhookTimeoutNs\x12\x1d\n" +
+	"\n" +
+	"fork_token\x18\f \x01(\tR\tforkToken\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x01\n" +

@@ -1,0 +1,98 @@
+package forkwire
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Collected is what a waiter sends when it has a child's end and its result:
+// until then the host keeps both.
+const Collected = '+'
+
+// NewReader is a reader that ReadRequest and ReadAnswer can use.
+func NewReader(r io.Reader) *bufio.Reader { return bufio.NewReaderSize(r, 4096) }
+
+// WriteRequest sends a request and its result, which may be empty.
+func WriteRequest(w io.Writer, r Request, result []byte) error {
+	r.Bytes = len(result)
+	return write(w, r, result)
+}
+
+// ReadRequest reads what WriteRequest sent. It checks its size and form only.
+func ReadRequest(r *bufio.Reader) (req Request, result []byte, err error) {
+	if err := readLine(r, maxRequestLine, &req); err != nil {
+		return req, nil, fmt.Errorf("read request: %w", err)
+	}
+	if result, err = readResult(r, req.Bytes); err != nil {
+		return req, nil, fmt.Errorf("read request: %w", err)
+	}
+	return req, result, nil
+}
+
+// WriteAnswer sends an answer and the result that belongs to it.
+func WriteAnswer(w io.Writer, a Answer, result []byte) error {
+	a.Bytes = len(result)
+	return write(w, a, result)
+}
+
+// ReadAnswer reads what WriteAnswer sent.
+func ReadAnswer(r *bufio.Reader) (a Answer, result []byte, err error) {
+	if err := readLine(r, maxAnswerLine, &a); err != nil {
+		return a, nil, fmt.Errorf("read answer: %w", err)
+	}
+	if result, err = readResult(r, a.Bytes); err != nil {
+		return a, nil, fmt.Errorf("read answer: %w", err)
+	}
+	return a, result, nil
+}
+
+// write sends line and bytes in one call: a message is not torn by a branch in
+// its middle, unless it is larger than a socket's buffer.
+func write(w io.Writer, v any, result []byte) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	b = append(append(b, '\n'), result...)
+	_, err = w.Write(b)
+	return err
+}
+
+func readLine(r *bufio.Reader, limit int, v any) error {
+	var line []byte
+	for {
+		part, err := r.ReadSlice('\n')
+		line = append(line, part...)
+		switch {
+		case len(line) > limit:
+			return fmt.Errorf("its first line is longer than %d bytes", limit)
+		case err == nil:
+			if err := json.Unmarshal(line, v); err != nil {
+				return fmt.Errorf("its first line is no JSON object of the right form: %w", err)
+			}
+			return nil
+		case errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF) && len(line) > 0:
+			return io.ErrUnexpectedEOF
+		default:
+			return err
+		}
+	}
+}
+
+func readResult(r io.Reader, n int) ([]byte, error) {
+	switch {
+	case n == 0:
+		return nil, nil
+	case n < 0 || n > MaxResult:
+		return nil, fmt.Errorf("a result of %d bytes, want at most %d", n, MaxResult)
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return nil, fmt.Errorf("its result ends early: %w", err)
+	}
+	return b, nil
+}
