@@ -1,5 +1,6 @@
 // Command forkd-agent is forkd's side inside a guest: as PID 1 it is the init
-// of the initramfs, else a server on the address it is given. It only wires;
+// of the initramfs, else a server on the address it is given, and under the names
+// of forkcmd the commands by which a guest forks itself. It only wires;
 // internal/agent does the work.
 package main
 
@@ -16,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/agent"
+	"github.com/forkd/forkd/internal/agent/forkcall"
+	"github.com/forkd/forkd/internal/agent/forkcmd"
 	"github.com/forkd/forkd/internal/agent/guestinit"
 	"github.com/forkd/forkd/internal/agent/listen"
 	"github.com/forkd/forkd/internal/agent/quiet"
@@ -26,6 +29,9 @@ import (
 var version = "dev"
 
 func main() {
+	if code, known := forkcmd.Run(os.Args[0], os.Args[1:]); known {
+		os.Exit(code)
+	}
 	quiet.Tune()
 	unix.Umask(0o022) // modes of uploaded files and made folders count on it
 	if os.Getpid() == 1 {
@@ -48,8 +54,14 @@ func runInit() error {
 		return err
 	}
 	o := options{listen: cmp.Or(boot.Listen, fmt.Sprintf("vsock:%d", agentproto.AgentPort)), ready: boot.Listen == ""}
+	if o.ready { // there is a host to ask
+		o.forkSocket = forkcall.Socket
+		if err := forkcmd.Install(logf); err != nil {
+			logf("commands for forks: %v", err) // a guest without them is still of use
+		}
+	}
 	if boot.Init != "" {
-		if err := guestinit.StartBeside("--listen", o.listen, fmt.Sprintf("--ready=%t", o.ready)); err != nil {
+		if err := guestinit.StartBeside("--listen", o.listen, fmt.Sprintf("--ready=%t", o.ready), "--fork-socket", o.forkSocket); err != nil {
 			return err
 		}
 		return guestinit.Become(boot.Init)
@@ -64,7 +76,9 @@ type options struct {
 	listen    string
 	tokenFile string
 	ready     bool
-	version   bool
+	// forkSocket is where programs call that fork this guest; empty: nowhere.
+	forkSocket string
+	version    bool
 }
 
 func parse(args []string) (options, error) {
@@ -73,6 +87,7 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.listen, "listen", "vsock:1024", "where to serve: vsock:PORT, tcp:HOST:PORT or unix:PATH")
 	fs.StringVar(&o.tokenFile, "token-file", "", "file with the token that every request must show, except GET /health")
 	fs.BoolVar(&o.ready, "ready", false, "tell the host over vsock once when serving")
+	fs.StringVar(&o.forkSocket, "fork-socket", "", "Unix socket for programs that fork this guest (default: none)")
 	fs.BoolVar(&o.version, "version", false, "print the version and exit")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -111,12 +126,25 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer cancel()
+	if o.forkSocket != "" {
+		calls, err := forkcall.Listen(o.forkSocket)
+		if err != nil {
+			return err
+		}
+		beside.Go(func() {
+			if err := a.ServeForks(ctx, calls); err != nil {
+				logf("%v", err)
+			}
+		})
+	}
 	if !o.ready {
 		return a.Serve(ctx, l)
 	}
-	var ready sync.WaitGroup
-	defer ready.Wait()
-	ready.Go(func() {
+	beside.Go(func() {
 		// The listener is open: whoever connects now is answered.
 		if err := guestinit.SignalReady(ctx); err != nil {
 			logf("%v", err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/defaults"
 	"github.com/forkd/forkd/internal/agent/files"
+	"github.com/forkd/forkd/internal/agent/forkcall"
 	"github.com/forkd/forkd/internal/agent/generation"
 	"github.com/forkd/forkd/internal/agent/identity"
 	"github.com/forkd/forkd/internal/agent/interp"
@@ -47,6 +48,9 @@ type Config struct {
 	HooksDir string
 	// CgroupMount is where control groups are; empty means /sys/fs/cgroup.
 	CgroupMount string
+	// DialHost connects to the host's port for forks that programs here ask for;
+	// nil means over vsock.
+	DialHost func(ctx context.Context) (net.Conn, error)
 	// Token, when set, must be shown with every request but GET /health.
 	Token string
 	// Log gets one line per noteworthy event; nil drops them.
@@ -65,6 +69,7 @@ type Agent struct {
 	procs   *procs.Table
 	interp  *interp.Set
 	ident   *identity.Applier
+	forks   *forkcall.Server
 	files   *files.Server
 	watch   *watch.Server
 	handler http.Handler
@@ -98,6 +103,7 @@ func New(cfg Config) (*Agent, error) {
 		Record: a.rec, Interp: a.interp, Run: hookRunner{a.reaper, a.groups, a.rec},
 		Became: a.became,
 	}
+	a.forks = forkcall.New(forkcall.Config{Guest: a.guest, Dial: cfg.DialHost, Log: cfg.Log})
 	a.files, a.watch = files.NewServer(a.rec), watch.NewServer(a.rec)
 	a.handler = a.routes()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -123,6 +129,9 @@ func withDefaults(cfg Config) Config {
 	set(&cfg.CgroupMount, "/sys/fs/cgroup")
 	if cfg.System == nil {
 		cfg.System = identity.Linux{}
+	}
+	if cfg.DialHost == nil {
+		cfg.DialHost = forkcall.DialHost
 	}
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
@@ -203,6 +212,10 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 	}
 	return fmt.Errorf("serve: %w", err)
 }
+
+// ServeForks answers programs in the guest that fork it, on a socket that
+// forkcall.Listen opened, until ctx ends.
+func (a *Agent) ServeForks(ctx context.Context, l net.Listener) error { return a.forks.Serve(ctx, l) }
 
 // Close kills what was started here and waits for it.
 func (a *Agent) Close() error {

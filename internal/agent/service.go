@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/command"
 	"github.com/forkd/forkd/internal/agent/defaults"
+	"github.com/forkd/forkd/internal/agent/forkcall"
 	"github.com/forkd/forkd/internal/agent/identity"
 	"github.com/forkd/forkd/internal/agent/interp"
 	"github.com/forkd/forkd/internal/agent/quiet"
@@ -61,7 +63,16 @@ func (s *service) Identity(ctx context.Context, req *connect.Request[agentv1.Ide
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
+	if whole(rep) { // else the host ends this clone
+		m := req.Msg
+		s.a.forks.Became(forkcall.Identity{Token: m.GetForkToken(), Index: m.GetIndex(), ID: m.GetSandboxId(), Parent: m.GetParent()})
+	}
 	return connect.NewResponse(identityResponse(rep)), nil
+}
+
+// whole says that no step has failed.
+func whole(rep identity.Report) bool {
+	return !slices.ContainsFunc(rep.Steps, func(s identity.Step) bool { return s.Err != nil })
 }
 
 func identityRequest(m *agentv1.IdentityRequest) identity.Request {

@@ -84,3 +84,18 @@ func Outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	})
 	return out, func() { stop(); late(); cancel() }
 }
+
+// Moved reports whether the guest's address has changed since ctx was marked:
+// an identity that was taken twice moves nothing. Where no address can be read
+// every identity does.
+func Moved(ctx context.Context) bool {
+	m, ok := ctx.Value(markKey{}).(mark)
+	if !ok {
+		return false
+	}
+	now := m.guest.now()
+	if now.known && m.began.known {
+		return now.cid != m.began.cid
+	}
+	return now.identities != m.began.identities
+}

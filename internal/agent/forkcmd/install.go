@@ -1,0 +1,82 @@
+package forkcmd
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+//go:embed forkd.py
+var module string
+
+// Places in the guest. The folder is in memory, and so never of the image.
+const (
+	folder     = "/run/forkd"
+	program    = folder + "/forkd-agent"
+	moduleFile = folder + "/python/forkd.py"
+	binaries   = "/usr/local/bin"
+)
+
+// moduleDirs are where Python looks without being told: Debian's own, and those
+// of an interpreter built for /usr/local or by other distributions.
+var moduleDirs = []string{
+	"/usr/lib/python3/dist-packages", "/usr/local/lib/python3.*/site-packages", "/usr/lib/python3.*/site-packages",
+}
+
+// Install puts the commands and the module into the guest at boot. A file of the
+// image that has one of the names stays, and is told.
+func Install(log func(string, ...any)) error {
+	if err := os.MkdirAll(filepath.Dir(moduleFile), 0o755); err != nil {
+		return fmt.Errorf("make folder for commands: %w", err)
+	}
+	if err := bindSelf(program); err != nil {
+		return err
+	}
+	if err := os.WriteFile(moduleFile, []byte(module), 0o644); err != nil {
+		return fmt.Errorf("write Python module: %w", err)
+	}
+	if err := os.MkdirAll(binaries, 0o755); err != nil {
+		return fmt.Errorf("make folder for commands: %w", err)
+	}
+	var errs []error
+	for _, name := range []string{forkName, waitName, exitName} {
+		errs = append(errs, link(program, filepath.Join(binaries, name), log))
+	}
+	for _, pattern := range moduleDirs {
+		dirs, _ := filepath.Glob(pattern) // the patterns are right
+		for _, dir := range dirs {
+			errs = append(errs, link(moduleFile, filepath.Join(dir, "forkd.py"), log))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// bindSelf makes this program reachable to every user. Its own file is in the
+// initramfs, below the root, and a copy would cost its size in memory.
+func bindSelf(path string) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		return fmt.Errorf("make mount point for commands: %w", err)
+	}
+	f.Close()
+	if err := unix.Mount("/proc/self/exe", path, "", unix.MS_BIND, ""); err != nil {
+		return fmt.Errorf("mount program for commands: %w", err)
+	}
+	return nil
+}
+
+func link(to, name string, log func(string, ...any)) error {
+	err := os.Symlink(to, name)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	if old, err := os.Readlink(name); err != nil || old != to { // another boot of the same disk
+		log("%s is the image's own and stays", name)
+	}
+	return nil
+}
