@@ -37,6 +37,7 @@ func (e *Engine) adoptAll(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	e.adoptFamilies()
 	return e.sweepOwn()
 }
 
@@ -68,7 +69,7 @@ func (e *Engine) adopt(ctx context.Context, b *box, vm vmRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
 	vm.Ref.Dir = b.dir
-	proc, err := vmmctl.Adopt(ctx, vm.Ref, nil)
+	proc, err := vmmctl.Adopt(ctx, vm.Ref, e.guestPort(b.dir))
 	if err != nil {
 		return err
 	}
@@ -85,6 +86,7 @@ func (e *Engine) failAdopted(b *box, ref vmmctl.Ref, cause error) {
 	if err := ref.Kill(); err != nil {
 		e.cfg.Logger.Warn("end a VM that was not adopted", "sandbox", b.info.ID, "err", err)
 	}
+	b.diedUnseen = true
 	b.info.failed(fmt.Sprintf("its VM did not outlive the daemon's restart: %v", cause))
 	if err := writeJSON(filepath.Join(b.dir, boxJournal), b.record()); err != nil {
 		e.cfg.Logger.Error("write journal", "sandbox", b.info.ID, "err", err)

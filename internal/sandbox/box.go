@@ -11,6 +11,8 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/sandbox/forktree"
 	"github.com/forkd/forkd/internal/vmmctl"
 )
 
@@ -22,6 +24,8 @@ type box struct {
 	branching chan struct{}       // holds a value while a branch is under way
 	gone      chan struct{}       // closed when killed and removed
 	own       []string            // as machine.own
+	// diedUnseen is set of a sandbox whose VM ended between two daemons.
+	diedUnseen bool
 
 	// files serialises the writers of dir: the failure's record and the removal.
 	// Lock order: files, then Engine.mu.
@@ -31,6 +35,8 @@ type box struct {
 	info    Info
 	m       *machine // nil when failed
 	killing bool
+	family  *forktree.Family // see familyOf
+	calls   int              // connections of its guest to agentproto.ForkPort
 }
 
 // proc is the VMM process; valid while nobody can change m (Close), else use Engine.running.
@@ -64,6 +70,7 @@ func (e *Engine) admit(b *box) error {
 	if err := writeJSON(filepath.Join(b.dir, boxJournal), b.record()); err != nil {
 		return fmt.Errorf("write journal: %w", err)
 	}
+	e.kidBorn(b.info)
 	e.mu.Lock()
 	_, taken := e.boxes[b.info.ID]
 	if !taken {
@@ -71,12 +78,14 @@ func (e *Engine) admit(b *box) error {
 	}
 	e.mu.Unlock()
 	if taken {
+		e.kidUnborn(b.info)
 		return fmt.Errorf("id %s is taken: %w", b.info.ID, ErrConflict)
 	}
 	if !e.own(b.m, func() { e.fail(b) }) {
 		e.mu.Lock()
 		delete(e.boxes, b.info.ID)
 		e.mu.Unlock()
+		e.kidUnborn(b.info)
 		return endError(b.m)
 	}
 	return nil
@@ -102,6 +111,7 @@ func (e *Engine) fail(b *box) {
 	e.mu.Lock()
 	b.info, b.m = rec.Info, nil
 	e.mu.Unlock()
+	e.kidEnded(rec.Info, forkwire.Died, rec.Info.Reason)
 	e.cfg.Logger.Warn("sandbox failed", "sandbox", rec.Info.ID, "reason", rec.Info.Reason)
 }
 
@@ -127,6 +137,7 @@ func (e *Engine) killBox(b *box) {
 	e.mu.Lock()
 	delete(e.boxes, b.info.ID)
 	e.mu.Unlock()
+	e.kidEnded(b.info, forkwire.Killed, "")
 	close(b.gone)
 }
 

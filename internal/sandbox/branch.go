@@ -276,7 +276,9 @@ func (w *branching) finish(ctx context.Context) error {
 	if err := w.draft.Commit(m); err != nil {
 		return err
 	}
-	w.e.sealLater(w.req.Tag)
+	if !w.req.transient { // it will be gone before it is ever verified
+		w.e.sealLater(w.req.Tag)
+	}
 	w.e.pools.touch(w.req.Tag, m.Shape)
 	w.e.cfg.Logger.Info("branched", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "mode", w.req.Mode, "pause", time.Duration(w.took.PauseNanos),
 		"rounds", w.took.Rounds, "bytes", w.took.Bytes, "paused_bytes", w.took.PausedBytes, "capture", w.length)
@@ -299,7 +301,7 @@ func (w *branching) manifest() (*snapshot.Manifest, error) {
 		State: snapshot.State{File: snapshot.StateFile}, CPUFeatures: from.CPUFeatures, Languages: from.Languages, Agent: from.Agent,
 		Branch: &snapshot.Branch{
 			Sandbox: w.req.SandboxID, Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.PauseNanos / 1000,
-			Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes,
+			Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes, Transient: w.req.transient,
 		},
 		Steps: []snapshot.Step{{Name: StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
 	}

@@ -31,6 +31,10 @@ type BranchRequest struct {
 	// writing until it is ready; one that fails is listed no more, and the log says
 	// why. A fork from it waits. Not with N.
 	NoWait bool
+
+	// transient marks a snapshot that nobody asked for by its tag: it goes when
+	// nothing is built on it and nothing runs from it any more.
+	transient bool
 }
 
 // BranchResult is what a branch did.

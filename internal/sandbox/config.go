@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"time"
+
+	"github.com/forkd/forkd/internal/sandbox/forktree"
 )
 
 // Config is what an Engine is made of. What has a default may stay zero.
@@ -28,6 +30,9 @@ type Config struct {
 	Concurrency int
 	// Branches is how many branches may be under way at once; default 4.
 	Branches int
+
+	// GuestFork bounds the trees that guests make; default forktree.Default.
+	GuestFork forktree.Limits
 
 	BootWait        time.Duration // default DefaultBootWait
 	RestoreTimeout  time.Duration // for one child; default 60 s
@@ -124,6 +129,7 @@ func (c *Config) complete() error {
 	setDefault(&c.RestoreTimeout, time.Minute)
 	setDefault(&c.IdentityTimeout, time.Minute)
 	setDefault(&c.Branches, 4)
+	setDefault(&c.GuestFork, forktree.Default)
 	setDefault(&c.BranchTimeout, 2*time.Minute)
 	setDefault(&c.FailedKeep, time.Hour)
 	setDefault(&c.ChildMemory, 8<<20)

@@ -39,6 +39,7 @@ type Engine struct {
 	traffic  traffic
 	sealing  chan string
 	memory   admission
+	guests   guests
 
 	nextVM  atomic.Uint64
 	nextCID atomic.Uint32
@@ -74,6 +75,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	}
 	e.pools = newPools(c.PoolSize)
 	e.branches = make(chan struct{}, c.Branches)
+	e.guests = newGuests(c.Branches)
 	e.memory.engine = e
 	e.root, e.abandon = context.WithCancelCause(context.Background())
 	u.Push(func() { e.abandon(ErrClosing) })
@@ -131,6 +133,7 @@ func (e *Engine) startWorkers() {
 	}
 	e.workers.Go(func() { e.sealAll(e.background) })
 	e.workers.Go(func() { e.expire(e.background) })
+	e.workers.Go(func() { e.sweepTransient(e.background) })
 }
 
 // begin admits a request. The context it returns ends with the caller's, or

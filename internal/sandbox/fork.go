@@ -69,6 +69,7 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 		return ForkResult{}, err
 	}
 	defer f.gate.Close()
+	f.req.kin.MayFork = f.req.kin.MayFork || req.GuestFork
 	prefix, err := e.random(4)
 	if err != nil {
 		return ForkResult{}, err

@@ -56,7 +56,7 @@ func (f *forking) settle(ctx context.Context, b *birth) error {
 	b.ready = now.Sub(f.start)
 	b.info = Info{
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.hash(), Index: b.index, Status: StatusRunning, PID: b.m.proc.PID(), CreatedAt: now,
-		Shape: b.m.shape, Hostname: id, Resumed: b.resumed, Ready: b.ready,
+		Shape: b.m.shape, Hostname: id, Kin: f.req.kin, Resumed: b.resumed, Ready: b.ready,
 	}
 	return f.e.admit(&box{dir: b.m.dir, agent: b.agent, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: b.info, m: b.m, own: b.m.own})
 }
@@ -107,6 +107,7 @@ func (f *forking) identity(b *birth, id string) (*agentv1.IdentityRequest, error
 		Entropy:    random[:entropyBytes],
 		WallUnixNs: time.Now().UnixNano(), // the guest's clock, not the engine's
 		Env:        env,
+		ForkToken:  f.req.kin.Token,
 	}, nil
 }
 

@@ -50,7 +50,8 @@ type machine struct {
 func (e *Engine) vmsDir() string { return filepath.Join(e.cfg.RunDir, "vm") }
 
 // spawn makes a shell. Its reference is in the journal when spawn returns, so
-// that the next engine can end it; before that it ends by itself with us.
+// that the next engine can end it; before that it ends by itself with us. With
+// dial nil the guest can ask for forks once it is listed, and reaches nothing else.
 func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.HostDialer) (_ *machine, err error) {
 	var u undo.Stack
 	defer u.OnError(&err)
@@ -59,6 +60,9 @@ func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.Host
 		return nil, fmt.Errorf("make run directory: %w", err)
 	}
 	u.Push(func() { os.RemoveAll(dir) })
+	if dial == nil {
+		dial = e.guestPort(dir)
+	}
 	stderr, err := os.OpenFile(filepath.Join(dir, vmmLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("make run directory: %w", err)

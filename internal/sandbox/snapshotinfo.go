@@ -45,7 +45,9 @@ type SnapshotInfo struct {
 	Dependents        []string // snapshots branched from it
 	Sandboxes         []string // ids that run from it now
 	BranchedFrom      string   // id of the sandbox it was branched from
-	Pause             time.Duration
+	// Transient: a guest forked itself, and the snapshot goes with the last that needs it.
+	Transient bool
+	Pause     time.Duration
 }
 
 // ChainDepth is the number of ancestors.

@@ -81,6 +81,7 @@ func (s *SnapshotInfo) fill(m *snapshot.Manifest) {
 		s.ParentTag, s.ParentContentHash = p.Tag, p.ContentHash
 	}
 	if b := m.Branch; b != nil {
+		s.Transient = b.Transient
 		s.BranchedFrom, s.Pause = b.Sandbox, time.Duration(b.PauseUS)*time.Microsecond
 	}
 	for _, f := range m.Files {
@@ -186,6 +187,7 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, tag string, o DeleteOptions
 	if err := e.savePools(); err != nil {
 		e.cfg.Logger.Warn("save pool sizes", "err", err)
 	}
+	e.guests.kick() // what it was built on may be needed no more
 	return nil
 }
 

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"time"
 
+	"github.com/forkd/forkd/internal/sandbox/forktree"
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
@@ -27,6 +28,7 @@ type Info struct {
 	CreatedAt    time.Time
 	Shape        vmspec.Shape
 	Hostname     string
+	Kin          forktree.Kin // its place in a tree of forks that guests made
 	// Timings of the fork, from the request's arrival.
 	Resumed time.Duration // its vCPUs run
 	Ready   time.Duration // its agent confirmed the new identity
@@ -50,6 +52,10 @@ type ForkRequest struct {
 	MemoryLimitMiB int
 	// Env is added to the environment of every process started in the child.
 	Env map[string]string
+	// GuestFork lets the children's guests fork them, and those in turn.
+	GuestFork bool
+
+	kin forktree.Kin // of children that a guest makes
 }
 
 // MaxFork is the largest N of one ForkRequest.

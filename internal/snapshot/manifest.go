@@ -118,6 +118,8 @@ type Branch struct {
 	Rounds      int    `json:"rounds"`
 	Bytes       int64  `json:"bytes"`        // of memory that differed from the parent
 	PausedBytes int64  `json:"paused_bytes"` // of them copied during the pause
+	// Transient: a guest forked itself, and the snapshot goes with the last that needs it.
+	Transient bool `json:"transient,omitempty"`
 }
 
 // Step is how long one step of the making took.

@@ -14,8 +14,9 @@ const (
 	maxIDs         = MaxChildren    // that one wait can name
 	maxWait        = 24 * time.Hour // of one wait
 	maxRequestLine = 64 << 10       // bytes, its end included
-	maxAnswerLine  = 512 << 10      // bytes; a thousand children with a short reason each
+	maxAnswerLine  = 1 << 20        // bytes; a thousand children with a short reason each
 	maxText        = 300            // bytes of a reason or message
+	maxChildText   = 120            // bytes of the reason why one child is not there
 	tokenDigits    = 32             // of a call's token
 )
 
@@ -109,6 +110,14 @@ func (e *Error) Error() string { return e.Message }
 // Errorf makes an Error.
 func Errorf(code Code, format string, args ...any) *Error {
 	return &Error{Code: code, Message: Clip(fmt.Sprintf(format, args...))}
+}
+
+// ClipChild shortens the reason of one of many children.
+func ClipChild(s string) string {
+	if len(s) > maxChildText {
+		return s[:maxChildText] + "…"
+	}
+	return s
 }
 
 // Clip shortens a text to what a message may hold.

@@ -20,7 +20,8 @@ const (
 // Family is what is known of the children that one sandbox made. It is safe for
 // concurrent use.
 type Family struct {
-	dir string // of the sandbox's run directory: where ended children are kept
+	dir  string        // of the sandbox's run directory: where ended children are kept
+	turn chan struct{} // holds a value while a fork of the sandbox is under way
 
 	mu       sync.Mutex
 	calls    map[string]*Call // by token
@@ -41,7 +42,17 @@ type kid struct {
 
 // NewFamily is a family without children. Those that have ended are kept in dir.
 func NewFamily(dir string) *Family {
-	return &Family{dir: dir, calls: map[string]*Call{}, kids: map[string]*kid{}, changed: make(chan struct{})}
+	return &Family{dir: dir, turn: make(chan struct{}, 1), calls: map[string]*Call{}, kids: map[string]*kid{}, changed: make(chan struct{})}
+}
+
+// Turn waits until no other fork of the sandbox is under way.
+func (f *Family) Turn(ctx context.Context) (leave func(), err error) {
+	select {
+	case f.turn <- struct{}{}:
+		return func() { <-f.turn }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // Born notes a child that runs. It reports true of one whose end is known
