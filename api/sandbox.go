@@ -12,7 +12,8 @@ type CreateSandboxesRequest struct {
 	Hugepages      bool   `json:"hugepages,omitempty" doc:"Accepted and not needed"`
 
 	// Ours.
-	Env map[string]string `json:"env,omitempty" doc:"Added to the environment of every process started in the children"`
+	Env       map[string]string `json:"env,omitempty" doc:"Added to the environment of every process started in the children"`
+	GuestFork bool              `json:"guest_fork,omitempty" doc:"Let programs in the children fork them, within the daemon's limits"`
 }
 
 // SandboxStatus is a sandbox's state.
@@ -43,6 +44,9 @@ type SandboxInfo struct {
 	Hostname  string          `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
 	MemoryMiB int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
 	VCPUs     int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
+	GuestFork bool            `json:"guest_fork,omitempty" doc:"Its guest may fork it"`
+	ForkedBy  string          `json:"forked_by,omitempty" doc:"Sandbox whose guest forked it; absent if it was forked through the API"`
+	ForkDepth int             `json:"fork_depth,omitempty" doc:"Forks by guests from the first of its tree to it"`
 	Timings   *SandboxTimings `json:"timings,omitempty" doc:"How long its fork took"`
 	Error     string          `json:"error,omitempty" doc:"Why this child could not be forked"`
 	Code      Code            `json:"code,omitempty" doc:"Kind of that error"`

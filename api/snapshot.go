@@ -35,6 +35,7 @@ type SnapshotInfo struct {
 	Dir           string         `json:"dir" doc:"Directory on the daemon's host that holds it"`
 	CreatedAtUnix int64          `json:"created_at_unix" doc:"When it was made, in seconds since 1970"`
 	BranchedFrom  *string        `json:"branched_from,omitempty" doc:"Sandbox it was branched from"`
+	Transient     bool           `json:"transient,omitempty" doc:"A guest forked itself; it is deleted when no sandbox runs from it and no snapshot is built on it"`
 	PauseMS       *float64       `json:"pause_ms,omitempty" doc:"How long the source stood still for it"`
 	Status        SnapshotStatus `json:"status" doc:"writing, ready or failed" enum:"writing,ready,failed"`
 	Bootable      bool           `json:"bootable" doc:"Whether it can be forked from"`

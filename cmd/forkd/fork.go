@@ -14,6 +14,7 @@ import (
 func newForkCommand(a *app) *cobra.Command {
 	var n, limit int
 	var env []string
+	var guestFork bool
 	cmd := &cobra.Command{
 		Use:   "fork TAG",
 		Short: "Fork sandboxes from a snapshot",
@@ -32,7 +33,7 @@ func newForkCommand(a *app) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars}
+			req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork}
 			if limit > 0 {
 				req.MemoryLimitMiB = &limit
 			}
@@ -46,6 +47,7 @@ func newForkCommand(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVarP(&n, "count", "n", 1, "number of children, 1 to 1000")
 	f.IntVar(&limit, "memory-limit-mib", 0, "bound of each child's host memory (default: none)")
+	f.BoolVar(&guestFork, "guest-fork", false, "let programs in the children fork them, with forkd-fork or Python's forkd.fork()")
 	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
 	return cmd
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/image"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/sandbox/forktree"
 	"github.com/forkd/forkd/internal/undo"
 )
 
@@ -32,6 +33,7 @@ type serveOptions struct {
 	data, run, vmm, kvm string
 	pool, concurrency   int
 	reserveMiB          int
+	guestFork           forktree.Limits
 	killOnStop          bool
 	logLevel, logFormat string
 }
@@ -65,6 +67,9 @@ func newServeCommand(a *app) *cobra.Command {
 	f.IntVar(&o.pool, "pool", 0, "shells to keep ready for each snapshot in use")
 	f.IntVar(&o.concurrency, "concurrency", 0, "children restored at once (default: twice the CPUs)")
 	f.IntVar(&o.reserveMiB, "memory-reserve", 256, "MiB of the host's memory that stay free: beyond it no child is made")
+	f.IntVar(&o.guestFork.Size, "guest-fork-max-tree", forktree.Default.Size, "sandboxes in a tree that guests fork, the first included; 1 forbids all of it")
+	f.IntVar(&o.guestFork.Depth, "guest-fork-max-depth", forktree.Default.Depth, "forks by guests from the first of a tree to the deepest")
+	f.IntVar(&o.guestFork.MemoryMiB, "guest-fork-max-memory", forktree.Default.MemoryMiB, "MiB of guest memory in such a tree, all sandboxes together")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
@@ -101,6 +106,11 @@ func (o *serveOptions) complete() error {
 	}
 	if o.reserveMiB < 1 {
 		return usageError{fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
+	}
+	for flag, v := range map[string]int{"tree": o.guestFork.Size, "depth": o.guestFork.Depth, "memory": o.guestFork.MemoryMiB} {
+		if v < 1 {
+			return usageError{fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
+		}
 	}
 	return nil
 }
@@ -154,6 +164,7 @@ func (o serveOptions) engineConfig(images *image.Store, log *slog.Logger) sandbo
 		OpenKVM:  o.openKVM,
 		Images:   sandbox.StoredImages(images),
 		PoolSize: o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, KillOnClose: o.killOnStop, Logger: log,
+		GuestFork: o.guestFork,
 	}
 }
 

@@ -97,5 +97,13 @@ func treeRow(l lineage.Line) []string {
 		return []string{l.Node.Tag, "deleted", "", "", "", ""}
 	}
 	s := l.Node.Snapshot
-	return []string{s.Tag, string(s.Status), ui.Bytes(s.SizeBytes), pauseOf(*s), text(s.BranchedFrom), text(s.Warning)}
+	return []string{s.Tag, string(s.Status), ui.Bytes(s.SizeBytes), pauseOf(*s), text(s.BranchedFrom), noteOf(*s)}
+}
+
+// noteOf is what is wrong with a snapshot, or why nobody has to delete it.
+func noteOf(s api.SnapshotInfo) string {
+	if s.Warning == nil && s.Transient {
+		return "a guest's fork; goes with its children"
+	}
+	return text(s.Warning)
 }

@@ -36,7 +36,7 @@ func list[T any](s []T) []T {
 func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 	out := api.SnapshotInfo{
 		Tag: s.Tag, Dir: s.Dir, CreatedAtUnix: s.CreatedAt.Unix(),
-		BranchedFrom: optional(s.BranchedFrom), PauseMS: optional(milliseconds(s.Pause)),
+		BranchedFrom: optional(s.BranchedFrom), PauseMS: optional(milliseconds(s.Pause)), Transient: s.Transient,
 		Status: api.SnapshotStatus(s.Status), Bootable: s.Status == sandbox.SnapshotReady,
 		Warning: optional(s.Warning), ParentTag: optional(s.ParentTag),
 		Image: s.Image, ImageDigest: s.ImageDigest,
@@ -84,6 +84,7 @@ func wireSandbox(i sandbox.Info) api.SandboxInfo {
 		ID: i.ID, SnapshotTag: i.SnapshotTag, CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Index: i.Index, Hostname: i.Hostname,
 		MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
+		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
 		Timings: &api.SandboxTimings{ResumedMS: milliseconds(i.Resumed), ReadyMS: milliseconds(i.Ready)},
 	}
 }

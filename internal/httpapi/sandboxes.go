@@ -61,7 +61,7 @@ func (s *Server) addSandboxes() {
 }
 
 func (s *Server) fork(ctx context.Context, in *forkInput) (*forkOutput, error) {
-	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env}
+	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork}
 	if in.Body.N != nil {
 		req.N = *in.Body.N
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/sandbox/forktree"
 )
 
 // Fork makes children until Limit sandboxes run. It waits for a branch that is
@@ -45,7 +46,7 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	id := fmt.Sprintf("sb-%08x-%04d", e.forks, i)
 	b := &box{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
 		ID: id, SnapshotTag: req.Tag, Index: i, Status: sandbox.StatusRunning, PID: 1000 + i, CreatedAt: e.Now,
-		Shape: snap.Shape, Hostname: id,
+		Shape: snap.Shape, Hostname: id, Kin: forktree.Kin{MayFork: req.GuestFork},
 		Resumed: time.Duration(i) * time.Millisecond, Ready: time.Duration(2*i) * time.Millisecond,
 	}}
 	e.boxes[id] = b
