@@ -415,6 +415,7 @@ func (a *fakeAgent) Identity(ctx context.Context, r *connect.Request[agentv1.Ide
 	a.f.mu.Lock()
 	a.f.agent.SandboxId, a.f.agent.Index, a.f.agent.Parent = r.Msg.GetSandboxId(), r.Msg.GetIndex(), r.Msg.GetParent()
 	a.f.agent.MachineId, a.f.agent.Env, a.f.agent.Entropy = r.Msg.GetMachineId(), r.Msg.GetEnv(), sum[:]
+	a.f.agent.ForkToken = r.Msg.GetForkToken()
 	a.f.mu.Unlock()
 	return connect.NewResponse(&agentv1.IdentityResponse{KernelReseeded: true, RandomDigest: sum[:]}), nil
 }
@@ -441,10 +442,14 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 	id := &a.f.agent
 	answers := map[string]string{
 		"entropy": fmt.Sprintf("%x", id.GetEntropy()), "machine_id": id.GetMachineId(), "sandbox_id": id.GetSandboxId(),
-		"index": fmt.Sprint(id.GetIndex()), "env": fmt.Sprint(id.GetEnv()),
+		"index": fmt.Sprint(id.GetIndex()), "token": id.GetForkToken(), "env": fmt.Sprint(id.GetEnv()),
 	}
 	a.f.mu.Unlock()
-	switch code := r.Msg.GetCode(); code {
+	code := r.Msg.GetCode()
+	if request, is := strings.CutPrefix(code, "call "); is {
+		return a.f.callHost(ctx, []byte(request))
+	}
+	switch code {
 	case "raise":
 		return connect.NewResponse(&agentv1.EvalResponse{Error: "ValueError", Traceback: "Traceback: ValueError", ExitCode: 1}), nil
 	case "slow":
