@@ -47,9 +47,10 @@ func (f *fakeSystem) BindBootID(file string) error {
 
 type bench struct {
 	*agentclient.Client
-	dial agentclient.DialFunc
-	sys  *fakeSystem
-	root string
+	agent *agent.Agent
+	dial  agentclient.DialFunc
+	sys   *fakeSystem
+	root  string
 }
 
 // startAgent runs a whole agent on a Unix socket and returns a client of it.
@@ -73,6 +74,7 @@ func startAgent(t *testing.T, change ...func(*agent.Config)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	b.agent = a
 	sock := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", sock)
 	if err != nil {
