@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/forkd/forkd/api"
@@ -161,4 +162,98 @@ func TestAGuestForksItself(t *testing.T) {
 		t.Errorf("%d sandboxes are left of the tree", len(left))
 	}
 	d.alive(api.SandboxInfo{ID: root})
+}
+
+// In a shell, with the commands: who may, how far, and how children end.
+func TestGuestForkCommands(t *testing.T) {
+	d := shared(t)
+	small := d.small()
+	d.unchanged()
+	d.sub("denied by default", func(t *testing.T) {
+		id := d.forkOf(small, 1)[0].ID
+		d.refusedIn(id, "forkd-fork 1", 3, "guest_fork")
+		d.refusedIn(id, "forkd-exit 0 </dev/null", 1, "not ended")
+		d.refusedIn(id, "forkd-wait", 10, "no child")
+		d.refusedIn(id, "forkd-fork 0", 2, "1 to 1000")
+	})
+	root := d.forker(small)
+	d.refusedIn(root, "forkd-fork 64", 3, "more than 64")
+	out := strings.Fields(d.sh(root, "forkd-fork 2"))
+	if len(out) != 3 || out[0] != "0" {
+		t.Fatalf("forkd-fork printed %q", out)
+	}
+	d.drawn(small, root, out[1])
+	// A child's commands end with its machine, so that no answer comes.
+	_, _ = d.c.Exec(t.Context(), out[1], api.ExecRequest{Args: []string{"sh", "-c", "echo all done | forkd-exit 5"}, User: "root"})
+	d.childEnded(root, "1\t"+out[1]+"\texited\t5\t9\t")
+	dying, err := d.c.Sandbox(t.Context(), out[2])
+	if err != nil || dying.ForkedBy != root || dying.ForkDepth != 1 || !dying.GuestFork || dying.PID == nil {
+		t.Fatalf("the child is %+v, %v", dying, err)
+	}
+	if err := syscall.Kill(*dying.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	d.childEnded(root, "2\t"+out[2]+"\tdied\t-\t0\t")
+	d.refusedIn(root, "forkd-wait", 10, "no child")
+}
+
+// refusedIn runs a command that fails with that code and words.
+func (d *daemon) refusedIn(id, script string, code int, words string) {
+	d.t.Helper()
+	r, err := d.c.Exec(d.t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", script}, User: "root", TimeoutSecs: patience.Seconds()})
+	if err != nil || r.ExitCode != code || !strings.Contains(r.Stderr, words) {
+		d.t.Errorf("%s: %q: exit code %d, %q, %v; want %d: %s", id, script, r.ExitCode, r.Stderr, err, code, words)
+	}
+}
+
+// childEnded has a sandbox wait for one child, of which forkd-wait prints that.
+func (d *daemon) childEnded(id, line string) {
+	d.t.Helper()
+	if got := d.sh(id, "forkd-wait --any --timeout 60s || [ $? = 11 ]"); !strings.HasPrefix(got+"\t", line) {
+		d.t.Errorf("forkd-wait printed %q, want %q", got, line)
+	}
+}
+
+// drawn checks that the snapshot in between is in the tree.
+func (d *daemon) drawn(tag, root, child string) {
+	code, out, errs := d.cli("snapshot", "tree", tag)
+	for _, word := range []string{"└── gf-" + root + "-", "a guest's fork", "├── " + child} {
+		if code != 0 || !strings.Contains(out, word) {
+			d.t.Errorf("the tree has no %q (exit code %d): %s%s", word, code, out, errs)
+		}
+	}
+}
+
+// twoForks is run by the original and by both children, each of which tells what
+// its two callers got.
+const twoForks = `
+cd /tmp
+(forkd-fork 1 > a 2> ae; echo $? > as) &
+(forkd-fork 1 > b 2> be; echo $? > bs) &
+wait
+told=$(echo $(head -n 1 a) $(cat as) / $(head -n 1 b) $(cat bs))
+if cat a b | grep -qx 1; then echo "$told" | forkd-exit 0; fi
+mkdir -p ends; forkd-wait --results ends --timeout 60s > /dev/null
+echo "$told"; cat ends/*
+`
+
+// The callers of two forks at once: each is answered in the original and in its own child; in
+// the other's child it is told that it was interrupted, or, if the second
+// fork came when it had its answer, has that.
+func TestTwoForksInAGuestAtOnce(t *testing.T) {
+	d := shared(t)
+	small := d.small()
+	d.unchanged()
+	lines := strings.Split(d.sh(d.forker(small), twoForks), "\n")
+	if len(lines) != 3 || lines[0] != "0 0 / 0 0" {
+		t.Fatalf("got %q", lines)
+	}
+	left := []string{"1 0 / 5", "1 0 / 0 0"}  // of a's child
+	right := []string{"5 / 1 0", "0 0 / 1 0"} // of b's
+	if slices.Contains(right, lines[1]) {
+		lines[1], lines[2] = lines[2], lines[1]
+	}
+	if !slices.Contains(left, lines[1]) || !slices.Contains(right, lines[2]) || lines[1] == left[1] && lines[2] == right[1] {
+		t.Errorf("got %q", lines)
+	}
 }
