@@ -69,10 +69,12 @@ func (e *Engine) adopt(ctx context.Context, b *box, vm vmRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
 	vm.Ref.Dir = b.dir
-	proc, err := vmmctl.Adopt(ctx, vm.Ref, e.guestPort(b.dir))
+	line := &guestLine{}
+	proc, err := vmmctl.Adopt(ctx, vm.Ref, e.guestPort(line))
 	if err != nil {
 		return err
 	}
+	line.proc.Store(proc)
 	m := &machine{proc: proc, dir: b.dir, shape: vm.Shape, cid: vm.CID, own: b.own}
 	b.m, b.agent = m, newAgent(m)
 	m.onEnd = func() { e.fail(b) }

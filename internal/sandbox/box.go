@@ -137,6 +137,7 @@ func (e *Engine) killBox(b *box) {
 	e.mu.Lock()
 	delete(e.boxes, b.info.ID)
 	e.mu.Unlock()
+	e.forgetFamily(b.info.ID)
 	e.kidEnded(b.info, forkwire.Killed, "")
 	close(b.gone)
 }

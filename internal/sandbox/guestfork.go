@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/forkwire"
@@ -18,6 +19,7 @@ type guests struct {
 	// branches that may be are left to the API.
 	turns chan struct{}
 	sweep chan struct{} // has a value when a transient snapshot may be needed no more
+	any   *atomic.Bool  // there may be transient snapshots
 
 	// Guarded by Engine.mu:
 	held map[string]bool        // tags of forks under way
@@ -32,7 +34,7 @@ type reservation struct {
 
 func newGuests(branches int) guests {
 	return guests{
-		turns: make(chan struct{}, max(1, branches/2)), sweep: make(chan struct{}, 1),
+		turns: make(chan struct{}, max(1, branches/2)), sweep: make(chan struct{}, 1), any: new(atomic.Bool),
 		held: map[string]bool{}, room: map[string]reservation{},
 	}
 }
@@ -217,6 +219,7 @@ func (e *Engine) censusLocked(root string) forktree.Census {
 // hold keeps the snapshot until its children can, and then has it looked at.
 func (g *guestForking) hold() (release func()) {
 	g.e.mu.Lock()
+	g.e.guests.any.Store(true)
 	g.e.guests.held[g.tag] = true
 	g.e.mu.Unlock()
 	return func() {

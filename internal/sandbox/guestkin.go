@@ -1,18 +1,25 @@
 package sandbox
 
 import (
-	"strings"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
 
 	"github.com/forkd/forkd/internal/agentproto/forkwire"
 	"github.com/forkd/forkd/internal/sandbox/forktree"
 )
+
+// familyDir is where children that ended wait to be collected. It is not in the
+// VM's run directory: a sandbox can get another VM.
+func (e *Engine) familyDir(id string) string { return filepath.Join(e.cfg.RunDir, "family", id) }
 
 // familyOf is what is known of the children that a sandbox's guest made.
 func (e *Engine) familyOf(b *box) *forktree.Family {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if b.family == nil {
-		b.family = forktree.NewFamily(b.dir)
+		b.family = forktree.NewFamily(e.familyDir(b.info.ID))
 	}
 	return b.family
 }
@@ -57,14 +64,34 @@ func (e *Engine) kidEnded(i Info, how forkwire.Status, reason string) {
 		// Without a result nothing can go wrong but the file's being kept.
 		_ = f.Ended(i.ID, how, -1, reason, nil)
 	}
-	if strings.HasPrefix(i.SnapshotTag, transientPrefix) {
-		e.guests.kick() // it may be needed no more
+	e.guests.kick() // what it ran from may be needed no more
+}
+
+// forgetFamily removes what a sandbox that is gone knew of its children. They
+// live on.
+func (e *Engine) forgetFamily(id string) {
+	if err := os.RemoveAll(e.familyDir(id)); err != nil {
+		e.cfg.Logger.Warn("remove ends of children", "sandbox", id, "err", err)
+	}
+}
+
+// sweepFamilies removes those of sandboxes that are gone.
+func (e *Engine) sweepFamilies() {
+	entries, err := os.ReadDir(filepath.Dir(e.familyDir("any")))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		e.cfg.Logger.Warn("list ends of children", "err", err)
+	}
+	for _, en := range entries {
+		if e.boxes[en.Name()] == nil {
+			e.forgetFamily(en.Name())
+		}
 	}
 }
 
 // adoptFamilies brings back who is whose child after all sandboxes are found.
 // No other goroutine knows them yet.
 func (e *Engine) adoptFamilies() {
+	e.sweepFamilies()
 	for _, b := range e.boxes {
 		if err := e.familyOf(b).Load(); err != nil {
 			e.cfg.Logger.Warn("children that had ended are lost", "sandbox", b.info.ID, "err", err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -28,14 +29,19 @@ const (
 	refusalPause = 20 * time.Millisecond
 )
 
-// guestPort is the dialer of the VM in a run directory. Who it is turns out when
-// it calls: a shell is nobody yet, and an adopted VM has been somebody before.
-func (e *Engine) guestPort(dir string) vmmctl.HostDialer {
+// guestLine is a VM's way to the daemon. It is made before its process is. Who
+// the guest is turns out when it calls: a shell is nobody yet.
+type guestLine struct {
+	proc atomic.Pointer[vmmctl.Process]
+}
+
+// guestPort is the dialer of a VM.
+func (e *Engine) guestPort(line *guestLine) vmmctl.HostDialer {
 	return func(port uint32) (*os.File, error) {
 		if port != agentproto.ForkPort {
 			return nil, fmt.Errorf("host port %d is closed", port)
 		}
-		b, leave, err := e.admitCall(dir)
+		b, leave, err := e.admitCall(line.proc.Load())
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +68,7 @@ func (e *Engine) guestPort(dir string) vmmctl.HostDialer {
 
 // admitCall finds the sandbox and counts the call. Before a clone is listed it
 // is refused, and its agent tries again.
-func (e *Engine) admitCall(dir string) (_ *box, leave func(), _ error) {
+func (e *Engine) admitCall(proc *vmmctl.Process) (_ *box, leave func(), _ error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing {
@@ -70,11 +76,11 @@ func (e *Engine) admitCall(dir string) (_ *box, leave func(), _ error) {
 	}
 	var b *box
 	for _, candidate := range e.boxes {
-		if candidate.dir == dir {
+		if candidate.m != nil && candidate.m.proc == proc {
 			b = candidate
 		}
 	}
-	if b == nil || b.killing || b.m == nil {
+	if b == nil || b.killing {
 		return nil, nil, errors.New("this guest is no sandbox yet")
 	}
 	most := maxStrangerCalls

@@ -8,6 +8,9 @@ import (
 
 // kick has the transient snapshots looked at.
 func (g *guests) kick() {
+	if !g.any.Load() {
+		return
+	}
 	select {
 	case g.sweep <- struct{}{}:
 	default: // it will be looked at anyway
@@ -21,6 +24,7 @@ const sweepRetry = time.Second
 // sandbox runs from them and no snapshot is built on them. It begins with those
 // that an earlier daemon left.
 func (e *Engine) sweepTransient(ctx context.Context) {
+	e.guests.any.Store(true)
 	e.guests.kick()
 	retry := time.NewTimer(sweepRetry)
 	defer retry.Stop()
@@ -73,11 +77,14 @@ func (e *Engine) unneeded() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var out []string
+	any := len(e.guests.held) > 0
+	defer func() { e.guests.any.Store(any) }() // under mu, as hold does; whoever it held since has kicked
 	for _, en := range entries {
 		m := en.Manifest
 		if m == nil || m.Branch == nil || !m.Branch.Transient {
 			continue
 		}
+		any = true
 		_, writing := e.creating[en.Tag]
 		if len(tree.children[en.Tag]) == 0 && !writing && !e.guests.held[en.Tag] && len(e.usersLocked(en.Tag)) == 0 {
 			out = append(out, en.Tag)

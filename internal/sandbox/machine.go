@@ -60,8 +60,9 @@ func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.Host
 		return nil, fmt.Errorf("make run directory: %w", err)
 	}
 	u.Push(func() { os.RemoveAll(dir) })
+	line := &guestLine{}
 	if dial == nil {
-		dial = e.guestPort(dir)
+		dial = e.guestPort(line)
 	}
 	stderr, err := os.OpenFile(filepath.Join(dir, vmmLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -79,6 +80,7 @@ func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.Host
 		}
 		return nil, err
 	}
+	line.proc.Store(proc)
 	m := &machine{proc: proc, dir: dir, shape: shape, cid: e.nextCID.Add(1) - 1}
 	u.Push(func() { end(m) })
 	if err := writeJSON(filepath.Join(dir, vmJournal), vmRecord{Version: journalVersion, Ref: proc.Ref(), Shape: shape, CID: m.cid}); err != nil {

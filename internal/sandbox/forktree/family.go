@@ -20,7 +20,7 @@ const (
 // Family is what is known of the children that one sandbox made. It is safe for
 // concurrent use.
 type Family struct {
-	dir  string        // of the sandbox's run directory: where ended children are kept
+	dir  string        // where ended children are kept; made when the first ends
 	turn chan struct{} // holds a value while a fork of the sandbox is under way
 
 	mu       sync.Mutex

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,6 +35,9 @@ func (f *Family) writeFile(end forkwire.Ended, token string, result []byte) erro
 	b, err := json.Marshal(record{token, len(result), end})
 	if err != nil {
 		return err
+	}
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return fmt.Errorf("keep the end of %s: %w", end.ID, err)
 	}
 	path := f.path(end.ID)
 	tmp := path + ".tmp"
@@ -79,6 +83,9 @@ func readFile(path string) (rec record, result []byte, err error) {
 // told and passed over.
 func (f *Family) Load() error {
 	entries, err := os.ReadDir(f.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	if err != nil {
 		return err
 	}
