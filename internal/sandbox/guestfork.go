@@ -73,6 +73,7 @@ func (e *Engine) startGuestFork(b *box, f *forktree.Family, req forkwire.Request
 	go func() { // counted by begin
 		defer done()
 		g := &guestForking{e: e, b: b, info: e.infoOf(b), family: f, req: req}
+		e.cfg.Logger.Info("guest fork: asked for", "sandbox", g.info.ID, "n", req.N)
 		a, err := g.run(ctx)
 		if err != nil {
 			e.cfg.Logger.Warn("guest fork failed", "sandbox", g.info.ID, "n", req.N, "err", err)
