@@ -64,7 +64,7 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRunCommand(a), newExecCommand(a), newEvalCommand(a), newCpCommand(a),
+	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a), newRunCommand(a), newExecCommand(a), newEvalCommand(a), newCpCommand(a),
 		newPsCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a))
 	add(host, newServeCommand(a), newDoctorCommand(), newMachineCommand(), newBenchCommand(a), newDemoCommand(a))

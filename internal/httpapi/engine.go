@@ -37,9 +37,10 @@ type Sandboxes interface {
 	Memory(id string) (sandbox.MemoryUse, error)
 }
 
-// Branches makes snapshots of sandboxes that run on.
+// Branches makes snapshots of sandboxes that run on, and puts sandboxes back to them.
 type Branches interface {
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
+	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
 }
 
 // Guests reaches into a sandbox.

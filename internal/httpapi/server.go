@@ -65,6 +65,7 @@ func New(opt Options) *Server {
 	s.addSnapshots()
 	s.addSandboxes()
 	s.addBranches()
+	s.addRollbacks()
 	s.addGuests()
 	s.addAgentProxy()
 	s.addPools()

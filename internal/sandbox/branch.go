@@ -27,7 +27,9 @@ type branching struct {
 	req BranchRequest
 	b   *box
 	m   *machine
-	src *forkSource // what the sandbox was forked from
+	src *forkSource // what the sandbox was forked from, or rolled back to
+	// base is the tag of src.
+	base string
 
 	draft  *snapshot.Draft
 	index  *os.File
@@ -103,22 +105,26 @@ func (w *branching) prepare(ctx context.Context) error {
 	default:
 		return problem(ErrBusy, "try again when one of them has ended", "%d branches are under way already", cap(w.e.branches))
 	}
-	var err error
-	if w.b, w.m, err = w.e.running(w.req.SandboxID); err != nil {
+	b, _, err := w.e.running(w.req.SandboxID)
+	if err != nil {
 		return err
 	}
-	select { // one at a time for each sandbox
-	case w.b.branching <- struct{}{}:
-		w.undo.Push(func() { <-w.b.branching })
-	case <-ctx.Done():
-		return ended(ctx, context.Cause(ctx))
+	leave, err := b.turn(ctx)
+	if err != nil {
+		return err
 	}
-	if w.src, err = w.e.openForkSource(ctx, w.b.info.SnapshotTag); err != nil {
+	w.undo.Push(leave)
+	if w.b, w.m, err = w.e.running(w.req.SandboxID); err != nil { // as it is now that it is our turn
+		return err
+	}
+	base, hash := w.b.info.Base()
+	if w.src, err = w.e.openForkSource(ctx, base); err != nil {
 		return fmt.Errorf("branch %s: the snapshot that it was forked from: %w", w.req.SandboxID, err)
 	}
 	w.undo.Push(w.src.close)
-	if want := w.b.info.SnapshotHash; want != w.src.files.ContentHash {
-		return problem(ErrConflict, "", "sandbox %s was forked from another snapshot %s, which is deleted", w.req.SandboxID, w.b.info.SnapshotTag)
+	w.base = base
+	if hash != w.src.files.ContentHash {
+		return problem(ErrConflict, "", "sandbox %s was forked from another snapshot %s, which is deleted", w.req.SandboxID, base)
 	}
 	return w.reserve()
 }
@@ -159,7 +165,7 @@ func (w *branching) reserve() (err error) {
 	m := w.src.files.Manifest
 	info := SnapshotInfo{
 		Tag: w.req.Tag, Dir: w.e.store.Dir(w.req.Tag), CreatedAt: w.start, Status: SnapshotWriting, Shape: m.Shape,
-		ParentTag: w.b.info.SnapshotTag, BranchedFrom: w.req.SandboxID,
+		ParentTag: w.base, BranchedFrom: w.req.SandboxID,
 	}
 	if m.Image != nil {
 		info.Image, info.ImageDigest = m.Image.Name, m.Image.Digest
@@ -304,7 +310,7 @@ func (w *branching) manifest() (*snapshot.Manifest, error) {
 		Steps: []snapshot.Step{{Name: StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
 	}
 	if w.req.Mode != BranchFull {
-		m.Parent = &snapshot.Parent{Tag: w.b.info.SnapshotTag, ContentHash: w.src.files.ContentHash}
+		m.Parent = &snapshot.Parent{Tag: w.base, ContentHash: w.src.files.ContentHash}
 	}
 	own, err := w.ownRuns()
 	if err != nil {
@@ -335,7 +341,7 @@ func (w *branching) ownRuns() ([]snapshot.Segment, error) {
 func (w *branching) adoptDisks(m *snapshot.Manifest) error {
 	for i, d := range w.src.files.Manifest.Disks {
 		if d.ReadOnly {
-			if err := w.draft.Adopt(d.File, filepath.Join(w.e.store.Dir(w.b.info.SnapshotTag), d.File)); err != nil {
+			if err := w.draft.Adopt(d.File, filepath.Join(w.e.store.Dir(w.base), d.File)); err != nil {
 				return err
 			}
 			m.Disks = append(m.Disks, d)

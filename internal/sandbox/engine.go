@@ -209,9 +209,9 @@ func (e *Engine) leaveBoxes() {
 			e.killBox(all[i])
 			return
 		}
-		all[i].closeAgent()
-		if p := all[i].proc(); p != nil {
-			p.Release()
+		if m := all[i].m; m != nil {
+			m.agent.Close()
+			m.proc.Release()
 		}
 	})
 }

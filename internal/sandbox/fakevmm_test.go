@@ -46,6 +46,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Args[0] == "forkd-daemon" {
+		err := doomedDaemon(os.Args[1], os.Args[2], os.Args[3], os.Args[4])
+		fmt.Fprintln(os.Stderr, "doomed daemon:", err)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -227,8 +232,8 @@ func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err e
 	if _, err := r.Index.Write(w.Bytes(size)); err != nil {
 		return res, err
 	}
-	for _, d := range r.Disks {
-		if _, err := d.Flat.WriteString("the disk"); err != nil {
+	for i, d := range r.Disks {
+		if _, err := f.disks[i].CopyTo(d.Flat); err != nil {
 			return res, err
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
@@ -34,7 +33,6 @@ type forking struct {
 type birth struct {
 	index   int // 1 to N
 	m       *machine
-	agent   *agentclient.Client
 	release func() // of its admitted memory
 	resumed time.Duration
 	ready   time.Duration

@@ -99,7 +99,7 @@ func (e *Engine) usersOf(tag string) []string {
 	defer e.mu.Unlock()
 	var ids []string
 	for id, b := range e.boxes {
-		if b.info.SnapshotTag == tag && b.info.Status == StatusRunning && !b.killing {
+		if b.info.needs(tag) && !b.killing {
 			ids = append(ids, id)
 		}
 	}
@@ -218,7 +218,7 @@ func (e *Engine) usersLocked(tag string) []string {
 	const most = 20
 	var ids []string
 	for id, b := range e.boxes {
-		if b.info.SnapshotTag == tag && b.info.Status == StatusRunning && !b.killing {
+		if b.info.needs(tag) && !b.killing {
 			ids = append(ids, id)
 		}
 	}
