@@ -43,14 +43,14 @@ func (s *Server) addAgentProxy() {
 
 func (s *Server) newAgentProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite:        rewriteForAgent,
-		Transport:      s.agentTransport(),
-		FlushInterval:  -1,
+		Rewrite:       rewriteForAgent,
+		Transport:     s.agentTransport(),
+		FlushInterval: -1,
 		ModifyResponse: func(resp *http.Response) error {
 			s.explainBreaks(resp)
 			return distrustAgent(resp)
 		},
-		ErrorLog:       s.serverLog(),
+		ErrorLog: s.serverLog(),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				panic(http.ErrAbortHandler) // nobody is there to read an answer

@@ -66,6 +66,7 @@ func New(opt Options) *Server {
 	s.addSandboxes()
 	s.addBranches()
 	s.addRollbacks()
+	s.addReceipts()
 	s.addGuests()
 	s.addAgentProxy()
 	s.addPools()

@@ -29,7 +29,8 @@ type branching struct {
 	m   *machine
 	src *forkSource // what the sandbox was forked from, or rolled back to
 	// base is the tag of src.
-	base string
+	base  string
+	trace trace
 
 	draft  *snapshot.Draft
 	index  *os.File
@@ -49,6 +50,7 @@ func (e *Engine) Branch(ctx context.Context, req BranchRequest) (_ BranchResult,
 		return BranchResult{}, err
 	}
 	w := &branching{e: e, req: req, start: e.cfg.Now()}
+	w.trace = e.newTrace(w.start)
 	w.undo.Push(done)
 	defer func() {
 		if w != nil {
@@ -58,8 +60,13 @@ func (e *Engine) Branch(ctx context.Context, req BranchRequest) (_ BranchResult,
 	if err := w.prepare(ctx); err != nil {
 		return BranchResult{}, err
 	}
-	if err := w.capture(ctx); err != nil {
-		return BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+	w.trace.mark("turn")
+	err = w.capture(ctx)
+	w.trace.mark("capture")
+	if err != nil {
+		err = fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+		w.leaveReceipt(err)
+		return BranchResult{}, err
 	}
 	if req.NoWait {
 		r := w.result()
@@ -70,8 +77,11 @@ func (e *Engine) Branch(ctx context.Context, req BranchRequest) (_ BranchResult,
 		return r, nil
 	}
 	if err := w.finish(ctx); err != nil {
-		return BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+		err = fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+		w.leaveReceipt(err)
+		return BranchResult{}, err
 	}
+	w.leaveReceipt(nil)
 	r := w.result()
 	w.undo.Run() // the tag can be forked from now on
 	if req.N > 0 {
@@ -171,6 +181,7 @@ func (w *branching) reserve() (err error) {
 		info.Image, info.ImageDigest = m.Image.Name, m.Image.Digest
 	}
 	w.e.mu.Lock()
+	delete(w.e.failed, w.req.Tag)
 	w.e.creating[w.req.Tag] = info
 	written := make(chan struct{})
 	w.e.writing[w.req.Tag] = written
@@ -275,6 +286,7 @@ func (w *branching) finish(ctx context.Context) error {
 	if err := w.m.proc.Captured(wctx); err != nil {
 		return err
 	}
+	w.trace.mark("write")
 	m, err := w.manifest()
 	if err != nil {
 		return err
@@ -282,6 +294,7 @@ func (w *branching) finish(ctx context.Context) error {
 	if err := w.draft.Commit(m); err != nil {
 		return err
 	}
+	w.trace.mark("commit")
 	w.e.sealLater(w.req.Tag)
 	w.e.pools.touch(w.req.Tag, m.Shape)
 	w.e.cfg.Logger.Info("branched", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "mode", w.req.Mode, "pause", time.Duration(w.took.PauseNanos),
@@ -289,12 +302,16 @@ func (w *branching) finish(ctx context.Context) error {
 	return nil
 }
 
-// finishAlone ends a branch that nobody waits for.
+// finishAlone ends a branch that nobody waits for. One that fails stays listed.
 func (w *branching) finishAlone() {
 	defer w.undo.Run()
-	if err := w.finish(w.e.root); err != nil {
+	err := w.finish(w.e.root)
+	if err != nil {
+		err = w.explain(w.e.root, err)
 		w.e.cfg.Logger.Error("branch failed after the sandbox ran again", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "err", err)
+		w.e.listFailed(w.req.Tag, err) // before its tag is given back, and who waits for it goes on
 	}
+	w.leaveReceipt(err)
 }
 
 // manifest describes the new snapshot: the parent's memory with the captured runs over it.

@@ -65,14 +65,12 @@ func (f *forking) settle(ctx context.Context, b *birth) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	id := fmt.Sprintf("sb-%s-%04d", f.idPrefix, b.index)
+	id := f.childID(b.index)
 	who, err := f.e.newPersona(id, b.index, f.req.Tag, f.req.Env)
 	if err != nil {
 		return err
 	}
-	b.m.agent = newAgent(b.m)
-	f.populate(ctx, b)
-	if _, err := f.e.sendIdentity(ctx, b.m, who); err != nil {
+	if err := f.introduce(ctx, b, who); err != nil {
 		return err
 	}
 	now := f.e.cfg.Now()
@@ -81,7 +79,21 @@ func (f *forking) settle(ctx context.Context, b *birth) error {
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.hash(), Index: b.index, Status: StatusRunning, PID: b.m.proc.PID(), CreatedAt: now,
 		Shape: b.m.shape, Hostname: id, Resumed: b.resumed, Ready: b.ready,
 	}
-	return f.e.admit(newBox(b.m.dir, who, b.info, b.m))
+	err = f.e.admit(newBox(b.m.dir, who, b.info, b.m))
+	b.trace.mark("journal")
+	return err
+}
+
+// introduce tells a restored guest who it is, and waits until it has confirmed.
+func (f *forking) introduce(ctx context.Context, b *birth, who persona) (err error) {
+	b.m.agent = newAgent(b.m)
+	b.trace.mark("turn")
+	f.populate(ctx, b)
+	b.trace.mark("populate")
+	b.who = who
+	b.answer, err = f.e.sendIdentity(ctx, b.m, who)
+	b.trace.mark("identity")
+	return err
 }
 
 // sendIdentity tries until the guest's time is over: just after a restore it

@@ -43,8 +43,12 @@ type machine struct {
 	dir   string
 	shape vmspec.Shape
 	cid   uint32
-	own   []string            // paths of its disks' own files, see owndisk.go
-	agent *agentclient.Client // set by its owner when there is an agent to speak to
+	own   []string // paths of its disks' own files, see owndisk.go
+	// How it was restored; set by load and restoreInto.
+	genID    [16]byte
+	restored vmmctl.RestoreResult
+	pooled   bool                // it stood ready as a shell
+	agent    *agentclient.Client // set by its owner when there is an agent to speak to
 	// replaced says, once the VM was put aside for another one of the same
 	// sandbox, how that came. It is set before the VM is ended.
 	replaced atomic.Pointer[string]

@@ -25,7 +25,9 @@ type rollback struct {
 	old   *machine
 	f     *forking
 	birth birth // the new VM
-	undo  undo.Stack
+	// before is the tag that the sandbox lies over until now.
+	before string
+	undo   undo.Stack
 }
 
 // Rollback puts a running sandbox back to a snapshot of its own line: one that
@@ -49,6 +51,7 @@ func (e *Engine) Rollback(ctx context.Context, id, tag string) (_ Info, err erro
 	}
 	err = r.run(ctx)
 	e.cfg.Observer.Observe(OpRollback, e.cfg.Now().Sub(start), err)
+	r.leaveReceipt(err)
 	if err != nil {
 		return Info{}, fmt.Errorf("roll sandbox %s back to %s: %w", id, tag, ended(ctx, err))
 	}
@@ -77,11 +80,14 @@ func (r *rollback) prepare(ctx context.Context, id string, start time.Time) erro
 	if err := r.e.checkLine(info, r.tag); err != nil {
 		return err
 	}
+	r.before, _ = info.Base()
 	src, err := r.e.openForkSource(ctx, r.tag)
 	if err != nil {
 		return err
 	}
 	r.undo.Push(src.close)
+	r.birth.trace = r.e.newTrace(start)
+	r.birth.trace.mark("turn")
 	r.f = &forking{e: r.e, req: ForkRequest{Tag: r.tag, N: 1}, start: start, src: src}
 	return nil
 }
@@ -108,15 +114,15 @@ func (r *rollback) restore(ctx context.Context) error {
 		return err
 	}
 	r.undo.Push(release)
-	return r.f.restoreInto(ctx, &r.birth)
+	err = r.f.restoreInto(ctx, &r.birth)
+	r.birth.trace.mark("restore")
+	return err
 }
 
 // identify tells the new VM who it is. On failure it goes.
 func (r *rollback) identify(ctx context.Context) error {
 	m := r.birth.m
-	m.agent = newAgent(m)
-	r.f.populate(ctx, &r.birth)
-	_, err := r.e.sendIdentity(ctx, m, r.b.who)
+	err := r.f.introduce(ctx, &r.birth, r.b.who)
 	if err == nil {
 		return nil
 	}
@@ -169,6 +175,7 @@ func (r *rollback) exchange(ctx context.Context) (err error) {
 	e.mu.Lock()
 	b.m, b.info, b.own = next, rec.Info, next.own
 	e.mu.Unlock()
+	r.birth.trace.mark("exchange")
 	return nil
 }
 
@@ -205,6 +212,7 @@ func (r *rollback) endOld(context.Context) error {
 	r.old.agent.Close()
 	end(r.old)
 	removeVM(r.birth.m.dir, r.old.own)
+	r.birth.trace.mark("end")
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -24,6 +25,9 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 	if !slices.Contains(line, tag) {
 		return sandbox.Info{}, fmt.Errorf("sandbox %s did not come from snapshot %s; these would do: %s: %w", id, tag, strings.Join(line, ", "), sandbox.ErrConflict)
 	}
+	r := forkReceipt(b.info, e.snapshots[tag])
+	r.Op, r.Before = receipt.Rollback, b.info.SnapshotTag
+	e.recordLocked(r)
 	b.info.RolledBackTo, b.info.PID = tag, b.info.PID+1000
 	b.guest.close()
 	b.guest = newGuest(b.env)
