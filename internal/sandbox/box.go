@@ -21,6 +21,9 @@ type box struct {
 	who       persona
 	branching chan struct{} // holds a value while a branch or a rollback is under way
 	gone      chan struct{} // closed when killed and removed
+	// life ends when somebody begins to kill the sandbox; what is being made for it need not go on.
+	life context.Context
+	die  context.CancelCauseFunc
 
 	// files serialises the writers of dir: the failure's record, the removal and
 	// a rollback's exchange. Lock order: files, then Engine.mu.
@@ -36,6 +39,7 @@ type box struct {
 // newBox is a sandbox that nobody knows yet.
 func newBox(dir string, who persona, info Info, m *machine) *box {
 	b := &box{dir: dir, who: who, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: info, m: m}
+	b.life, b.die = context.WithCancelCause(context.Background())
 	if m != nil {
 		b.own = m.own
 	}
@@ -122,6 +126,7 @@ func (e *Engine) killBox(b *box) {
 	}
 	b.killing = true
 	e.mu.Unlock()
+	b.die(errKilled)
 	b.files.Lock()
 	defer b.files.Unlock()
 	if m := b.m; m != nil { // no more writers: fail and rollback give up on a box that is being killed
@@ -204,6 +209,9 @@ func (e *Engine) Kill(ctx context.Context, id string) error {
 	e.killBox(b)
 	return nil
 }
+
+// errKilled ends what was under way for a sandbox.
+var errKilled = problem(ErrConflict, "", "the sandbox was killed meanwhile")
 
 func clip(s string) string {
 	if len(s) > 80 {

@@ -221,7 +221,8 @@ func (w *branching) capture(ctx context.Context) error {
 	began := w.e.cfg.Now()
 	w.took, err = w.m.proc.Capture(ctx, c)
 	w.length = w.e.cfg.Now().Sub(began)
-	w.keepOwn(err, ctx.Err() != nil || errors.Is(err, vmmctl.ErrGone))
+	lives := alive(w.m) && !(errors.Is(err, vmmctl.ErrGone) && waitEnd(w.m, time.Second))
+	w.keepOwn(err, lives && (ctx.Err() != nil || errors.Is(err, vmmctl.ErrGone)))
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (e *Engine) Rollback(ctx context.Context, id, tag string) (_ Info, err erro
 	e.cfg.Observer.Observe(OpRollback, e.cfg.Now().Sub(start), err)
 	r.leaveReceipt(err)
 	if err != nil {
-		return Info{}, fmt.Errorf("roll sandbox %s back to %s: %w", id, tag, ended(ctx, err))
+		return Info{}, fmt.Errorf("roll sandbox %s back to %s: %w", id, tag, err)
 	}
 	e.cfg.Logger.Info("rolled back", "sandbox", id, "tag", tag, "took", e.cfg.Now().Sub(start))
 	return e.Get(id)
@@ -95,13 +95,17 @@ func (r *rollback) prepare(ctx context.Context, id string, start time.Time) erro
 func (r *rollback) run(ctx context.Context) error {
 	r.e.traffic.enter()
 	defer r.e.traffic.leave()
+	defer r.e.pools.wake()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(r.b.life, func() { cancel(context.Cause(r.b.life)) })()
 	for _, s := range []struct {
 		name string
 		do   func(context.Context) error
 	}{{"restore", r.restore}, {"identity", r.identify}, {"exchange", r.exchange}, {"end", r.endOld}} {
 		r.e.cfg.rolling(s.name)
 		if err := s.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w", s.name, err)
+			return ended(ctx, fmt.Errorf("%s: %w", s.name, err))
 		}
 	}
 	return nil
@@ -186,7 +190,7 @@ func (r *rollback) record() (boxRecord, error) {
 	b := r.b
 	switch {
 	case b.killing:
-		return boxRecord{}, problem(ErrConflict, "", "the sandbox was killed meanwhile")
+		return boxRecord{}, errKilled
 	case b.m != r.old:
 		return boxRecord{}, problem(ErrGuestGone, "kill it and fork another", "the sandbox has failed meanwhile: %s", b.info.Reason)
 	}

@@ -255,6 +255,31 @@ func TestWhatRunsInARolledBackSandboxEndsWithAnError(t *testing.T) {
 	wantError(t, <-got, ErrGuestGone, box.ID, "rolled back to snapshot b")
 }
 
+// Nobody waits for a new VM of a sandbox that is no more.
+func TestAKillEndsARollback(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	h.spoil("identity-hang", 1)
+	used := h.usedUp("identity-hang")
+	got := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		_, err := e.Rollback(t.Context(), box.ID, "b")
+		got <- err
+	}()
+	eventually(t, "new VM that hangs", used)
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, <-got, ErrConflict, box.ID, "killed meanwhile")
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	h.empty()
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("own files left: %s", left)
+	}
+}
+
 // Branch, rollback and kill of one sandbox take turns; whatever wins, nothing is left over.
 func TestARollbackAmongOthers(t *testing.T) {
 	for round := range 6 {
@@ -281,11 +306,6 @@ func TestARollbackAmongOthers(t *testing.T) {
 			t.Errorf("listed: %+v", l)
 		}
 		h.empty()
-		if left := h.ownFiles(); left != "" {
-			t.Logf("own files left for the next engine's sweep: %s", left)
-		}
-		h.close(e)
-		e = h.open()
 		if left := h.ownFiles(); left != "" {
 			t.Errorf("own files left: %s", left)
 		}
