@@ -78,15 +78,18 @@ func (e *Engine) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) 
 	return list[0], nil
 }
 
-// writeReceipts writes what was put until ctx ends, standing back while forks run.
+// writeReceipts writes what was put until ctx ends. It waits a moment, since
+// children are put to work when their fork is over, and stands back while forks run.
 func (e *Engine) writeReceipts(ctx context.Context) {
-	const retry = 10 * time.Second
+	const pause, retry = 500 * time.Millisecond, 10 * time.Second
+	e.standBack("receipts")
 	for {
 		select {
 		case <-e.receipts.Wake():
 		case <-ctx.Done():
 			return
 		}
+		sleep(ctx, pause)
 		if e.traffic.wait(ctx) != nil {
 			return
 		}
