@@ -34,6 +34,7 @@ type serveOptions struct {
 	pool, concurrency   int
 	reserveMiB          int
 	guestFork           forktree.Limits
+	identity            time.Duration
 	killOnStop          bool
 	logLevel, logFormat string
 }
@@ -66,6 +67,7 @@ func newServeCommand(a *app) *cobra.Command {
 	f.StringVar(&o.kvm, "kvm", "/dev/kvm", "the KVM device")
 	f.IntVar(&o.pool, "pool", 0, "shells to keep ready for each snapshot in use")
 	f.IntVar(&o.concurrency, "concurrency", 0, "children restored at once (default: twice the CPUs)")
+	f.DurationVar(&o.identity, "identity-timeout", time.Minute, "how long a child's guest may take to confirm its new identity")
 	f.IntVar(&o.reserveMiB, "memory-reserve", 256, "MiB of the host's memory that stay free: beyond it no child is made")
 	f.IntVar(&o.guestFork.Size, "guest-fork-max-tree", forktree.Default.Size, "sandboxes in a tree that guests fork, the first included; 1 forbids all of it")
 	f.IntVar(&o.guestFork.Depth, "guest-fork-max-depth", forktree.Default.Depth, "forks by guests from the first of a tree to the deepest")
@@ -103,6 +105,9 @@ func (o *serveOptions) complete() error {
 	}
 	if o.pool < 0 || o.concurrency < 0 {
 		return usageError{errors.New("--pool and --concurrency cannot be negative")}
+	}
+	if o.identity <= 0 {
+		return usageError{fmt.Errorf("--identity-timeout is %s, want more than 0", o.identity)}
 	}
 	if o.reserveMiB < 1 {
 		return usageError{fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
@@ -161,10 +166,11 @@ func (o serveOptions) openKVM() (*os.File, error) { return os.OpenFile(o.kvm, os
 func (o serveOptions) engineConfig(images *image.Store, log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm,
-		OpenKVM:  o.openKVM,
-		Images:   sandbox.StoredImages(images),
-		PoolSize: o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, KillOnClose: o.killOnStop, Logger: log,
-		GuestFork: o.guestFork,
+		OpenKVM:         o.openKVM,
+		Images:          sandbox.StoredImages(images),
+		IdentityTimeout: o.identity,
+		GuestFork:       o.guestFork,
+		PoolSize:        o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, KillOnClose: o.killOnStop, Logger: log,
 	}
 }
 
