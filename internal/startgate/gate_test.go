@@ -34,7 +34,7 @@ func TestAllPassAtOnceWhenItOpens(t *testing.T) {
 	for range 20 {
 		go func() { ok := e.Wait(never); passed.Add(1); done <- ok }()
 	}
-	time.Sleep(3 * lookUp) // longer than a waiter sleeps at a stretch
+	time.Sleep(lookUp + lookUp/10) // longer than a waiter sleeps at a stretch
 	if n := passed.Load(); n != 0 {
 		t.Fatalf("%d passed a shut gate", n)
 	}
