@@ -17,8 +17,7 @@ type gatedStart struct {
 	opened bool       // one was let through
 	at     int64      // when the last of them was through
 
-	through chan struct{} // closed then
-	done    chan struct{} // closed when the devices run too
+	done chan struct{} // closed when the devices run too, or never will
 }
 
 // armLocked does all of a restored machine's start that must be done before its
@@ -30,21 +29,16 @@ func (m *Machine) armLocked(gate *os.File) error {
 	if err != nil {
 		return err
 	}
-	g := &gatedStart{entrance: entrance, left: len(m.vcpus), through: make(chan struct{}), done: make(chan struct{})}
+	g := &gatedStart{entrance: entrance, left: len(m.vcpus), done: make(chan struct{})}
 	m.gate, m.restored = g, false
 	m.state = vmmctl.StateArmed
 	m.startLocked(func(v *vcpu) bool { return g.pass(m, v) })
-	m.serving.Go(func() { g.follow(m) })
 	return nil
 }
 
 // follow starts what serves a guest that runs.
 func (g *gatedStart) follow(m *Machine) {
 	defer close(g.done)
-	<-g.through
-	if !g.opened {
-		return
-	}
 	m.resumeDevices()
 	m.serve()
 	signal(m.genID)
@@ -63,7 +57,11 @@ func (g *gatedStart) pass(m *Machine, v *vcpu) bool {
 	}
 	if g.left--; g.left == 0 {
 		g.at = startgate.Now()
-		close(g.through)
+		if g.opened {
+			m.serving.Go(func() { g.follow(m) }) // its vCPU is not parked yet, so nobody waits for serving
+		} else {
+			close(g.done)
+		}
 	}
 	if err != nil {
 		v.failed(v.cpu, err)

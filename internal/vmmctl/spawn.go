@@ -37,7 +37,16 @@ type SpawnConfig struct {
 	KVM    *os.File
 	Dial   HostDialer // may be nil: the guest cannot reach the host
 	Log    *os.File   // the process's standard error; may be nil
+	// Rehearse makes the process go through a restore with nothing in it before
+	// it is ready: that takes as long as what the real one saves, so it is for those that wait.
+	Rehearse bool
 }
+
+// argRehearse is the argument behind the shape that asks for Rehearse.
+const argRehearse = "rehearse"
+
+// Rehearsing tells the VMM process from its arguments whether to rehearse.
+func Rehearsing(args []string) bool { return len(args) == 3 && args[2] == argRehearse }
 
 // Spawn starts a VMM process and waits until its VM exists. On error nothing
 // remains but the (empty) run directory.
@@ -144,9 +153,13 @@ func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
 	if c.Log != nil {
 		stderr = c.Log
 	}
+	args := []string{"forkd-vmm", string(shape)}
+	if c.Rehearse {
+		args = append(args, argRehearse)
+	}
 	var proc *os.Process
 	err = withTimerSlack(func() (err error) {
-		proc, err = os.StartProcess(c.Binary, []string{"forkd-vmm", string(shape)}, &os.ProcAttr{
+		proc, err = os.StartProcess(c.Binary, args, &os.ProcAttr{
 			Dir:   "/",
 			Env:   environment(c.Shape),
 			Files: append([]*os.File{null, null, stderr, c.KVM}, files...),
