@@ -77,17 +77,14 @@ func run(args []string) error {
 }
 
 // serve runs until the guest or the daemon ends the VM. The kernel frees it
-// with the process, faster than any orderly teardown.
+// with the process, faster than any orderly teardown. Requests are served here,
+// on the stack that the rehearsal has made large enough.
 func serve(server *vmmctl.Server, ended <-chan vmmctl.Exit) error {
-	served := make(chan error, 1)
-	go func() { served <- server.Serve() }()
-	select {
-	case e := <-ended:
-		server.SendExit(e)
-		return nil
-	case err := <-served:
-		return err
-	}
+	go func() { // ends with the process, or ends it
+		server.SendExit(<-ended)
+		os.Exit(0)
+	}()
+	return server.Serve()
 }
 
 // listener takes over an inherited listening Unix socket.
