@@ -10,7 +10,9 @@ import (
 
 // Timings are the histograms of what only the engine sees. The engine is told of
 // them before there is a server (sandbox.Config.Observer), which then shows them.
-type Timings struct{ of map[sandbox.Op]prometheus.Histogram }
+type Timings struct {
+	of map[sandbox.Op]prometheus.Histogram
+}
 
 var _ sandbox.Observer = (*Timings)(nil)
 
