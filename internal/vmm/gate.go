@@ -3,7 +3,9 @@ package vmm
 import (
 	"os"
 	"sync"
+	"time"
 
+	"github.com/forkd/forkd/internal/kvm"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
 )
@@ -74,6 +76,33 @@ func (g *gatedStart) wait() int64 {
 	<-g.done
 	return g.at
 }
+
+// rouse keeps sending signals to vCPUs that may wait at the gate, until calm is
+// called: the one that interrupts them may come just before they wait.
+func (g *gatedStart) rouse(vcpus []*vcpu) (calm func()) {
+	if g == nil {
+		return func() {}
+	}
+	var rousing sync.WaitGroup
+	done := make(chan struct{})
+	rousing.Go(func() {
+		again := time.NewTicker(rouseEvery)
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+				for _, v := range vcpus {
+					kvm.Kick(v.tid)
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() { close(done); rousing.Wait() }
+}
+
+const rouseEvery = 20 * time.Millisecond
 
 // close frees the gate of a machine whose vCPUs are parked; there may be none.
 func (g *gatedStart) close() {
