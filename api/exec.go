@@ -58,6 +58,9 @@ type EvalResponse struct {
 	// Ours.
 	Stdout string `json:"stdout,omitempty" doc:"What the code printed"`
 	Stderr string `json:"stderr,omitempty" doc:"What the code printed to standard error"`
+	// TookMS is the request's time in the daemon, GuestMS the part of it that the guest's agent counted.
+	TookMS  float64 `json:"took_ms,omitempty" doc:"Milliseconds from the request's arrival to the guest's answer"`
+	GuestMS float64 `json:"guest_ms,omitempty" doc:"Milliseconds of them that the agent counted in the guest; the rest is the daemon's, the VMM's and the way there and back"`
 }
 
 // HeaderAgentUser names the guest's user for a request on the agent route. The

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime/debug"
 
 	"github.com/forkd/forkd/internal/kvm"
 	"github.com/forkd/forkd/internal/serial"
@@ -29,7 +28,7 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 {
+	if len(args) != 2 && !vmmctl.Rehearsing(args) {
 		return fmt.Errorf("this is the process of a virtual machine; it is started by `forkd serve`, not by hand")
 	}
 	var shape vmspec.Shape
@@ -65,11 +64,12 @@ func run(args []string) error {
 		return err
 	}
 	system.Close()
-	if err := machine.Rehearse(); err != nil {
-		return fmt.Errorf("rehearse: %w", err)
+	if vmmctl.Rehearsing(args) {
+		if err := machine.Rehearse(); err != nil {
+			return fmt.Errorf("rehearse: %w", err)
+		}
+		vmmctl.Rehearse()
 	}
-	vmmctl.Rehearse()
-	debug.FreeOSMemory() // an idle shell keeps no garbage of its own making
 	c := &vmm.Controller{Machine: machine, Vsock: vsock}
 	server := vmmctl.NewServer(control, c)
 	c.Dial = server.DialHost
@@ -77,17 +77,14 @@ func run(args []string) error {
 }
 
 // serve runs until the guest or the daemon ends the VM. The kernel frees it
-// with the process, faster than any orderly teardown.
+// with the process, faster than any orderly teardown. Requests are served here,
+// on the stack that the rehearsal has made large enough.
 func serve(server *vmmctl.Server, ended <-chan vmmctl.Exit) error {
-	served := make(chan error, 1)
-	go func() { served <- server.Serve() }()
-	select {
-	case e := <-ended:
-		server.SendExit(e)
-		return nil
-	case err := <-served:
-		return err
-	}
+	go func() { // ends with the process, or ends it
+		server.SendExit(<-ended)
+		os.Exit(0)
+	}()
+	return server.Serve()
 }
 
 // listener takes over an inherited listening Unix socket.

@@ -65,6 +65,8 @@ func (a *app) printBench(f forkbench.Figures) error {
 		"ready, wall", ui.Millis(f.ReadyWallMS),
 		"ready, p50", ui.Millis(f.ReadyP50MS),
 		"ready, p99", ui.Millis(f.ReadyP99MS),
+		"eval, p50", ui.Millis(f.EvalP50MS),
+		"eval, p50 beside the guest", ui.Millis(f.EvalDaemonP50MS),
 		"VMM memory", perChild(f.VMMAnonKiB),
 		"guest memory", perChild(f.GuestDirtyKiB),
 		"PSS", perChild(f.PSSKiB),

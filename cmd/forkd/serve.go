@@ -145,14 +145,15 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	engine, err := sandbox.Open(ctx, o.engineConfig(images, log))
+	timings := httpapi.NewTimings()
+	engine, err := sandbox.Open(ctx, o.engineConfig(images, timings, log))
 	if err != nil {
 		return err
 	}
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
 	server := httpapi.New(httpapi.Options{
 		Engine: engine, Images: imageStore{images}, Lab: bench.Lab{OpenKVM: o.openKVM, Snapshots: engine},
-		Version: versionInfo(), Log: log, Audit: audit,
+		Version: versionInfo(), Log: log, Audit: audit, Timings: timings,
 	})
 	notifySystemd(log, "READY=1")
 	err = server.Run(ctx, listeners, stopGrace)
@@ -163,14 +164,15 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 
 func (o serveOptions) openKVM() (*os.File, error) { return os.OpenFile(o.kvm, os.O_RDWR, 0) }
 
-func (o serveOptions) engineConfig(images *image.Store, log *slog.Logger) sandbox.Config {
+func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observer, log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm,
 		OpenKVM:         o.openKVM,
 		Images:          sandbox.StoredImages(images),
 		IdentityTimeout: o.identity,
 		GuestFork:       o.guestFork,
-		PoolSize:        o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, KillOnClose: o.killOnStop, Logger: log,
+		PoolSize:        o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, KillOnClose: o.killOnStop,
+		Observer: observer, Logger: log,
 	}
 }
 

@@ -5,7 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
+
+	"github.com/forkd/forkd/internal/crc32c"
 )
 
 // Version of the own file's format, docs/formats/own-disk.md.
@@ -39,18 +40,16 @@ func (l layout) trailer() []byte {
 	binary.LittleEndian.PutUint64(b[16:], uint64(l.size))
 	binary.LittleEndian.PutUint64(b[24:], uint64(l.mapAt()))
 	binary.LittleEndian.PutUint32(b[32:], chunkBytes)
-	binary.LittleEndian.PutUint32(b[36:], crc32.Checksum(b[:36], castagnoli))
+	binary.LittleEndian.PutUint32(b[36:], crc32c.Checksum(b[:36]))
 	return b
 }
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // parseTrailer gives the size of the disk that a file of length bytes belongs to.
 func parseTrailer(b []byte, length int64) (int64, error) {
 	if len(b) != BlockSize || !bytes.Equal(b[:8], []byte(magic)) {
 		return 0, fmt.Errorf("%w: it has no trailer", ErrDamaged)
 	}
-	if binary.LittleEndian.Uint32(b[36:]) != crc32.Checksum(b[:36], castagnoli) {
+	if binary.LittleEndian.Uint32(b[36:]) != crc32c.Checksum(b[:36]) {
 		return 0, fmt.Errorf("%w: its trailer has another checksum", ErrDamaged)
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != Version {

@@ -10,9 +10,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"iter"
+
+	"github.com/forkd/forkd/internal/crc32c"
 )
 
 // Format is the version that this package writes, and the only one that it reads.
@@ -40,8 +41,6 @@ var (
 	// ErrDamaged: cut short, a wrong checksum, or runs that make no sense.
 	ErrDamaged = errors.New("hot set is damaged")
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Run is a run of guest memory in linear order.
 type Run struct {
@@ -91,7 +90,7 @@ func (w *Writer) Bytes(memory int64) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(w.body)/runSize))
 	b = binary.LittleEndian.AppendUint64(b, uint64(memory/pageSize))
 	b = append(b, w.body...)
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.LittleEndian.AppendUint32(b, crc32c.Checksum(b))
 }
 
 // Read reads and checks a file of a guest with that much memory, in bytes.
@@ -112,7 +111,7 @@ func Read(r io.ReaderAt, memory int64) (Set, error) {
 		return Set{}, fmt.Errorf("read hot set: %w", err)
 	}
 	body, sum := rest[:int(n)*runSize], rest[int(n)*runSize:]
-	if crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, body) != binary.LittleEndian.Uint32(sum) {
+	if crc32c.Update(crc32c.Checksum(head), body) != binary.LittleEndian.Uint32(sum) {
 		return Set{}, fmt.Errorf("read hot set: %w: its checksum is wrong", ErrDamaged)
 	}
 	if pages := binary.LittleEndian.Uint64(head[16:]); pages != uint64(memory/pageSize) {

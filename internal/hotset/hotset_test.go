@@ -5,11 +5,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"flag"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"github.com/forkd/forkd/internal/crc32c"
 )
 
 var update = flag.Bool("update", false, "rewrite golden files")
@@ -95,7 +96,7 @@ func raw(runs uint32, pages uint64, words ...uint32) []byte {
 	for _, w := range words {
 		b = binary.LittleEndian.AppendUint32(b, w)
 	}
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
+	return binary.LittleEndian.AppendUint32(b, crc32c.Checksum(b))
 }
 
 func TestWhatIsNoHotSetIsRefused(t *testing.T) {
@@ -140,7 +141,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(magic))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > 4 { // else no mutation gets past the checksum
-			binary.LittleEndian.PutUint32(b[len(b)-4:], crc32.Checksum(b[:len(b)-4], castagnoli))
+			binary.LittleEndian.PutUint32(b[len(b)-4:], crc32c.Checksum(b[:len(b)-4]))
 		}
 		s, err := Read(bytes.NewReader(b), testMemory)
 		if err != nil {

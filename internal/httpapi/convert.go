@@ -129,7 +129,7 @@ func wireExec(r sandbox.ExecResult) api.ExecResponse {
 func text(b []byte) string { return string(b) }
 
 func wireEval(r sandbox.EvalResult) api.EvalResponse {
-	out := api.EvalResponse{Result: optional(r.Result), Error: optional(r.Error), Stdout: r.Stdout, Stderr: r.Stderr}
+	out := api.EvalResponse{Result: optional(r.Result), Error: optional(r.Error), Stdout: r.Stdout, Stderr: r.Stderr, TookMS: milliseconds(r.Took), GuestMS: milliseconds(r.Guest)}
 	if r.Error != "" {
 		out.ExitCode = 1
 	}

@@ -20,17 +20,18 @@ const token = "0123456789abcdef0123456789abcdef"
 
 // bench is a server over the fake engine with one snapshot, "py".
 type bench struct {
-	t      testing.TB
-	engine *fakeengine.Engine
-	server *httpapi.Server
-	audit  *bytes.Buffer
-	h      http.Handler
+	t       testing.TB
+	engine  *fakeengine.Engine
+	server  *httpapi.Server
+	timings *httpapi.Timings
+	audit   *bytes.Buffer
+	h       http.Handler
 }
 
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	images := fakeengine.NewImages("python-numpy", "broken")
-	b := &bench{t: t, engine: fakeengine.New(images), audit: &bytes.Buffer{}}
+	b := &bench{t: t, engine: fakeengine.New(images), timings: httpapi.NewTimings(), audit: &bytes.Buffer{}}
 	t.Cleanup(b.engine.Close)
 	_, err := b.engine.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "py", Image: "python-numpy"}, func(sandbox.Step) {})
 	if err != nil {
@@ -38,7 +39,7 @@ func newBench(t testing.TB) *bench {
 	}
 	b.server = httpapi.New(httpapi.Options{
 		Engine: b.engine, Images: images, Lab: fakeengine.Lab{Engine: b.engine}, Version: api.VersionInfo{Version: "1.2.3"},
-		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }),
+		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
 	})
 	b.h = b.server.Handler(httpapi.Access{Token: token})
 	return b

@@ -27,7 +27,7 @@ type metrics struct {
 	eval     prometheus.Histogram
 }
 
-func newMetrics(e Engine, v api.VersionInfo) *metrics {
+func newMetrics(e Engine, v api.VersionInfo, t *Timings) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -49,6 +49,7 @@ func newMetrics(e Engine, v api.VersionInfo) *metrics {
 	m.registry.MustRegister(m.requests, m.fork, m.ready, m.children, m.pause, m.exec, m.eval, buildInfo(v),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry.MustRegister(engineGauges(e)...)
+	m.registry.MustRegister(t.collectors()...)
 	return m
 }
 

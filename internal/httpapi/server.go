@@ -25,6 +25,8 @@ type Options struct {
 	Log *slog.Logger
 	// Audit gets one line per request; nil writes none.
 	Audit *Audit
+	// Timings are shown with the metrics; nil: there are none.
+	Timings *Timings
 }
 
 // Server holds the routes. It is made once and serves any number of listeners.
@@ -58,7 +60,7 @@ func New(opt Options) *Server {
 		s.log = slog.New(slog.DiscardHandler)
 	}
 	s.version.API = api.Version
-	s.metrics = newMetrics(opt.Engine, s.version)
+	s.metrics = newMetrics(opt.Engine, s.version, opt.Timings)
 	s.api = humago.New(s.mux, openAPIConfig(s.version))
 	s.api.UseMiddleware(s.checkPath)
 	s.addMeta()

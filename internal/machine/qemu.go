@@ -87,10 +87,16 @@ func (l launch) cpus() int {
 	return l.spec.CPUs
 }
 
+// tcgCPU is what TCG emulates, with the SVM that the appliance's kvm_amd sits
+// on, and without the promise that REP MOVSB and REP STOSB are fast: kernels, libc
+// and Go would clear and copy by them, which TCG does byte by byte, where they
+// move eight at a time without it.
+const tcgCPU = "max,+svm,+npt,-erms,-fsrm,-fzrm,-fsrs,-fsrc"
+
 // args is QEMU's command line. Every file is in the machine's directory, which
 // is QEMU's working directory.
 func (l launch) args() []string {
-	cpu := "max,+svm,+npt" // what TCG emulates; the appliance's kvm_amd sits on it
+	cpu := tcgCPU
 	if l.accel == accelKVM {
 		cpu = "host"
 	}

@@ -16,7 +16,7 @@ func TestArguments(t *testing.T) {
 		}
 		return args[i+1]
 	}
-	for flag, want := range map[string]string{"-accel": "tcg", "-smp": "3", "-m": "2048", "-cpu": "max,+svm,+npt", "-name": "forkd-machine-x"} {
+	for flag, want := range map[string]string{"-accel": "tcg", "-smp": "3", "-m": "2048", "-cpu": tcgCPU, "-name": "forkd-machine-x"} {
 		if got := value(flag); got != want {
 			t.Errorf("%s is %q, want %q", flag, got, want)
 		}

@@ -113,7 +113,10 @@ func (e *Engine) Eval(ctx context.Context, id string, req EvalRequest) (r EvalRe
 	case a.GetTimedOut():
 		return r, problem(ErrTimeout, "what was defined before may be lost; raise the timeout", "eval in sandbox %s did not end within %s", id, req.Timeout)
 	}
-	r = EvalResult{Result: a.GetResult(), Stdout: a.GetStdout(), Stderr: a.GetStderr(), Error: a.GetTraceback()}
+	r = EvalResult{
+		Result: a.GetResult(), Stdout: a.GetStdout(), Stderr: a.GetStderr(), Error: a.GetTraceback(),
+		Took: e.cfg.Now().Sub(start), Guest: time.Duration(a.GetTookNs()),
+	}
 	if r.Error == "" {
 		r.Error = a.GetError()
 	}

@@ -22,8 +22,9 @@ type admission struct {
 }
 
 // figuresAge is how old the host's figures may be: reading them for each of a
-// thousand children would cost more than it tells.
-const figuresAge = 20 * time.Millisecond
+// thousand children would cost more than it tells (half a millisecond under
+// emulation, where a child comes every ten).
+const figuresAge = 100 * time.Millisecond
 
 // admit reserves need bytes until release is called, which is when the VM has
 // touched the memory it starts with.

@@ -62,7 +62,16 @@ func (e *Engine) vmsDir() string { return filepath.Join(e.cfg.RunDir, "vm") }
 // spawn makes a shell. Its reference is in the journal when spawn returns, so
 // that the next engine can end it; before that it ends by itself with us. With
 // dial nil the guest can ask for forks once it is listed, and reaches nothing else.
-func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.HostDialer) (_ *machine, err error) {
+func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.HostDialer) (*machine, error) {
+	return e.spawnVMM(ctx, vmmctl.SpawnConfig{Shape: shape, Dial: dial})
+}
+
+// spawnForPool makes a shell that has time to rehearse.
+func (e *Engine) spawnForPool(ctx context.Context, shape vmspec.Shape) (*machine, error) {
+	return e.spawnVMM(ctx, vmmctl.SpawnConfig{Shape: shape, Rehearse: true})
+}
+
+func (e *Engine) spawnVMM(ctx context.Context, c vmmctl.SpawnConfig) (_ *machine, err error) {
 	var u undo.Stack
 	defer u.OnError(&err)
 	dir, err := e.newVMDir()
@@ -71,8 +80,8 @@ func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.Host
 	}
 	u.Push(func() { os.RemoveAll(dir) })
 	line := &guestLine{}
-	if dial == nil {
-		dial = e.guestPort(line)
+	if c.Dial == nil {
+		c.Dial = e.guestPort(line)
 	}
 	stderr, err := os.OpenFile(filepath.Join(dir, vmmLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -81,9 +90,8 @@ func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.Host
 	defer stderr.Close()
 	ctx, cancel := context.WithTimeoutCause(ctx, spawnTimeout, problem(ErrTimeout, "", "the VMM process was not ready within %s", spawnTimeout))
 	defer cancel()
-	proc, err := vmmctl.Spawn(ctx, vmmctl.SpawnConfig{
-		Binary: e.cfg.VMMBinary, Shape: shape, Dir: dir, KVM: e.kvm, Dial: dial, Log: stderr,
-	})
+	c.Binary, c.Dir, c.KVM, c.Log = e.cfg.VMMBinary, dir, e.kvm, stderr
+	proc, err := vmmctl.Spawn(ctx, c)
 	if err != nil {
 		if tail := tailLines(filepath.Join(dir, vmmLog), 5); tail != "" {
 			err = fmt.Errorf("%w; it said: %s", err, tail)
@@ -91,9 +99,9 @@ func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.Host
 		return nil, err
 	}
 	line.proc.Store(proc)
-	m := &machine{proc: proc, dir: dir, shape: shape, cid: e.nextCID.Add(1) - 1}
+	m := &machine{proc: proc, dir: dir, shape: c.Shape, cid: e.nextCID.Add(1) - 1}
 	u.Push(func() { end(m) })
-	if err := writeJSON(filepath.Join(dir, vmJournal), vmRecord{Version: journalVersion, Ref: proc.Ref(), Shape: shape, CID: m.cid}); err != nil {
+	if err := writeJSON(filepath.Join(dir, vmJournal), vmRecord{Version: journalVersion, Ref: proc.Ref(), Shape: c.Shape, CID: m.cid}); err != nil {
 		return nil, fmt.Errorf("write journal: %w", err)
 	}
 	e.watch(m)

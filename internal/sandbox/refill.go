@@ -88,7 +88,7 @@ func (e *Engine) refillOne(ctx context.Context) (ok bool, err error) {
 		return false, err
 	}
 	defer release()
-	m, err := e.spawn(ctx, shape, nil)
+	m, err := e.spawnForPool(ctx, shape)
 	if err != nil {
 		e.pools.miss(shape)
 		return false, err

@@ -151,6 +151,9 @@ type EvalResult struct {
 	Result         string // repr of the last expression; empty for none
 	Stdout, Stderr string
 	Error          string // traceback; empty on success
+	// Took is the whole request's time here, Guest the part of it that the agent
+	// counted as its own. What is between them is ours: daemon, VMM and the way there and back.
+	Took, Guest time.Duration
 }
 
 // Pong is the agent's answer to a ping.

@@ -122,6 +122,9 @@ func (m *MMIO) Resume() {
 	}
 	m.paused = false
 	m.dev.Resume()
+	if m.queues != nil {
+		m.listenLocked()
+	}
 	m.poke()
 	// An interrupt raised just before a save may have been on its way to the
 	// interrupt controller when that was saved. One too many does no harm.
@@ -191,7 +194,9 @@ func (m *MMIO) activateLocked() error {
 		m.dev.Reset()
 		return fmt.Errorf("activate: %w", err)
 	}
-	m.listenLocked()
+	if !m.paused { // else Resume does: a restore has better to do than to start goroutines
+		m.listenLocked()
+	}
 	return nil
 }
 

@@ -3,7 +3,9 @@ package vmm
 import (
 	"os"
 	"sync"
+	"time"
 
+	"github.com/forkd/forkd/internal/kvm"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
 )
@@ -17,8 +19,7 @@ type gatedStart struct {
 	opened bool       // one was let through
 	at     int64      // when the last of them was through
 
-	through chan struct{} // closed then
-	done    chan struct{} // closed when the devices run too
+	done chan struct{} // closed when the devices run too, or never will
 }
 
 // armLocked does all of a restored machine's start that must be done before its
@@ -30,21 +31,16 @@ func (m *Machine) armLocked(gate *os.File) error {
 	if err != nil {
 		return err
 	}
-	g := &gatedStart{entrance: entrance, left: len(m.vcpus), through: make(chan struct{}), done: make(chan struct{})}
+	g := &gatedStart{entrance: entrance, left: len(m.vcpus), done: make(chan struct{})}
 	m.gate, m.restored = g, false
 	m.state = vmmctl.StateArmed
 	m.startLocked(func(v *vcpu) bool { return g.pass(m, v) })
-	m.serving.Go(func() { g.follow(m) })
 	return nil
 }
 
 // follow starts what serves a guest that runs.
 func (g *gatedStart) follow(m *Machine) {
 	defer close(g.done)
-	<-g.through
-	if !g.opened {
-		return
-	}
 	m.resumeDevices()
 	m.serve()
 	signal(m.genID)
@@ -63,7 +59,11 @@ func (g *gatedStart) pass(m *Machine, v *vcpu) bool {
 	}
 	if g.left--; g.left == 0 {
 		g.at = startgate.Now()
-		close(g.through)
+		if g.opened {
+			m.serving.Go(func() { g.follow(m) }) // its vCPU is not parked yet, so nobody waits for serving
+		} else {
+			close(g.done)
+		}
 	}
 	if err != nil {
 		v.failed(v.cpu, err)
@@ -76,6 +76,33 @@ func (g *gatedStart) wait() int64 {
 	<-g.done
 	return g.at
 }
+
+// rouse keeps sending signals to vCPUs that may wait at the gate, until calm is
+// called: the one that interrupts them may come just before they wait.
+func (g *gatedStart) rouse(vcpus []*vcpu) (calm func()) {
+	if g == nil {
+		return func() {}
+	}
+	var rousing sync.WaitGroup
+	done := make(chan struct{})
+	rousing.Go(func() {
+		again := time.NewTicker(rouseEvery)
+		defer again.Stop()
+		for {
+			select {
+			case <-again.C:
+				for _, v := range vcpus {
+					kvm.Kick(v.tid)
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() { close(done); rousing.Wait() }
+}
+
+const rouseEvery = 20 * time.Millisecond
 
 // close frees the gate of a machine whose vCPUs are parked; there may be none.
 func (g *gatedStart) close() {

@@ -209,7 +209,9 @@ func (m *Machine) Close() error {
 func (m *Machine) close() error {
 	m.mu.Lock()
 	m.state = vmmctl.StateExited
+	calm := m.gate.rouse(m.vcpus)
 	m.parkLocked()
+	calm()
 	m.gate.close()
 	m.mu.Unlock()
 	m.exiting.Wait()

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strconv"
 
 	"github.com/forkd/forkd/internal/boot"
 	"github.com/forkd/forkd/internal/guestmem"
@@ -30,8 +31,8 @@ const (
 	virtioVersion = 1
 )
 
-func secVCPU(i int) string   { return fmt.Sprintf("vcpu.%d", i) }
-func secVirtio(i int) string { return fmt.Sprintf("virtio.%d", i) }
+func secVCPU(i int) string   { return "vcpu." + strconv.Itoa(i) }
+func secVirtio(i int) string { return "virtio." + strconv.Itoa(i) }
 
 // SaveState writes everything but memory of a paused machine.
 func (m *Machine) SaveState() ([]byte, error) {

@@ -88,8 +88,7 @@ func takeFiles(oob []byte) ([]*os.File, error) {
 		if err != nil {
 			continue // other kinds of control data carry no descriptors
 		}
-		for _, fd := range fds {
-			unix.CloseOnExec(fd)
+		for _, fd := range fds { // close-on-exec already: package net asks for that
 			files = append(files, os.NewFile(uintptr(fd), "received"))
 		}
 	}

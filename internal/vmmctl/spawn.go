@@ -9,9 +9,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,7 +37,16 @@ type SpawnConfig struct {
 	KVM    *os.File
 	Dial   HostDialer // may be nil: the guest cannot reach the host
 	Log    *os.File   // the process's standard error; may be nil
+	// Rehearse makes the process go through a restore with nothing in it before
+	// it is ready: that takes as long as what the real one saves, so it is for those that wait.
+	Rehearse bool
 }
+
+// argRehearse is the argument behind the shape that asks for Rehearse.
+const argRehearse = "rehearse"
+
+// Rehearsing tells the VMM process from its arguments whether to rehearse.
+func Rehearsing(args []string) bool { return len(args) == 3 && args[2] == argRehearse }
 
 // Spawn starts a VMM process and waits until its VM exists. On error nothing
 // remains but the (empty) run directory.
@@ -142,14 +153,45 @@ func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
 	if c.Log != nil {
 		stderr = c.Log
 	}
-	// disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
-	return os.StartProcess(c.Binary, []string{"forkd-vmm", string(shape)}, &os.ProcAttr{
-		Dir:   "/",
-		Env:   []string{"GOMAXPROCS=2", "GOTRACEBACK=single", "GODEBUG=asyncpreemptoff=1,disablethp=1"},
-		Files: append([]*os.File{null, null, stderr, c.KVM}, files...),
-		// A session of its own: a Ctrl-C at the daemon's terminal must not end the VMs.
-		Sys: &syscall.SysProcAttr{Setsid: true},
+	args := []string{"forkd-vmm", string(shape)}
+	if c.Rehearse {
+		args = append(args, argRehearse)
+	}
+	var proc *os.Process
+	err = withTimerSlack(func() (err error) {
+		proc, err = os.StartProcess(c.Binary, args, &os.ProcAttr{
+			Dir:   "/",
+			Env:   environment(c.Shape),
+			Files: append([]*os.File{null, null, stderr, c.KVM}, files...),
+			// A session of its own: a Ctrl-C at the daemon's terminal must not end the VMs.
+			Sys: &syscall.SysProcAttr{Setsid: true},
+		})
+		return err
 	})
+	return proc, err
+}
+
+// environment is what tunes a VMM's Go runtime. A vCPU in the guest keeps a
+// processor of it for up to two times timerSlack; one is always left to the devices.
+// disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
+func environment(s vmspec.Shape) []string {
+	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single", "GODEBUG=asyncpreemptoff=1,disablethp=1"}
+}
+
+// timerSlack is how late timers of a VMM's threads may be. Guests' timers are
+// the kernel's and have none of it. What has it is the Go runtime's monitor: a
+// thread that, whenever a process begins to do something, looks at it every 20 µs
+// for a while. In a restore, that was half of the CPU time (with KVM emulated).
+const timerSlack = 10 * time.Millisecond
+
+// withTimerSlack calls start in a thread whose slack a process that it starts inherits (prctl(2)).
+func withTimerSlack(start func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	// Without it a VMM is only slower. 0 sets the thread's default again.
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
+	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
+	return start()
 }
 
 // reap waits for a child of ours and closes done.

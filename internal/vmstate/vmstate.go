@@ -4,8 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
+
+	"github.com/forkd/forkd/internal/crc32c"
 )
 
 // Format version of the container. A reader accepts only its own.
@@ -32,8 +33,6 @@ var (
 	// ErrMissing: a section that is needed is not there, or has another version.
 	ErrMissing = errors.New("VM state lacks a section")
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Writer collects sections. The zero value is ready.
 type Writer struct {
@@ -63,7 +62,7 @@ func (w *Writer) Bytes() []byte {
 }
 
 func checksum(head, data []byte) uint32 {
-	return crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, data)
+	return crc32c.Update(crc32c.Checksum(head), data)
 }
 
 type section struct {

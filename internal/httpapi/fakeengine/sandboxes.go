@@ -174,7 +174,7 @@ func (e *Engine) Eval(_ context.Context, id string, req sandbox.EvalRequest) (sa
 	case "index":
 		return sandbox.EvalResult{Result: fmt.Sprint(b.info.Index)}, nil
 	}
-	return sandbox.EvalResult{Result: "42"}, nil
+	return sandbox.EvalResult{Result: "42", Took: 3 * time.Millisecond, Guest: 2 * time.Millisecond}, nil
 }
 
 // DialAgent connects to the fake agent's HTTP server.

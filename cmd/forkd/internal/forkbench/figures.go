@@ -16,7 +16,9 @@ type Figures struct {
 	ReadyP50MS           float64 `json:"ready_ms_p50"`
 	ReadyP99MS           float64 `json:"ready_ms_p99"`
 	FloorWallMS          float64 `json:"floor_wall_ms"`
-	Ratio                float64 `json:"ratio"` // resumed to floor
+	Ratio                float64 `json:"ratio"`              // resumed to floor
+	EvalP50MS            float64 `json:"eval_ms_p50"`        // in the daemon, from request to answer
+	EvalDaemonP50MS      float64 `json:"eval_daemon_ms_p50"` // of it, what the guest did not count as its own
 	VMMAnonKiB           int64   `json:"vmm_anon_kib"`
 	GuestDirtyKiB        int64   `json:"guest_dirty_kib"`
 	PSSKiB               int64   `json:"pss_kib"`
@@ -46,6 +48,8 @@ func summarise(rounds []round) Figures {
 	f.ReadyP99MS = of(func(r round) float64 { return quantile(r.ready, 0.99) })
 	f.FloorWallMS = of(func(r round) float64 { return r.floor })
 	f.Ratio = of(func(r round) float64 { return r.resumed / r.floor })
+	f.EvalP50MS = of(func(r round) float64 { return quantile(r.eval, 0.5) })
+	f.EvalDaemonP50MS = of(func(r round) float64 { return quantile(r.evalDaemon, 0.5) })
 	f.VMMAnonKiB = int64(of(func(r round) float64 { return r.vmmAnon }))
 	f.GuestDirtyKiB = int64(of(func(r round) float64 { return r.guestDirty }))
 	f.PSSKiB = int64(of(func(r round) float64 { return r.pss }))

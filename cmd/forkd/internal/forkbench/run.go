@@ -28,6 +28,7 @@ type round struct {
 	floor, resumed           float64 // milliseconds
 	readyWall                float64
 	ready                    []float64 // sorted, one per child that answered
+	eval, evalDaemon         []float64 // sorted; evalDaemon is without the guest
 	vmmAnon, guestDirty, pss float64   // KiB, means per child
 	memDelta                 float64
 }
@@ -97,7 +98,37 @@ func (c Config) round(ctx context.Context) (r round, err error) {
 		return r, err
 	}
 	r.memDelta = float64(before.MemAvailableKiB-after.MemAvailableKiB) / float64(max(1, len(children)))
-	return r, c.memory(ctx, children, &r)
+	if err := c.memory(ctx, children, &r); err != nil {
+		return r, err
+	}
+	return r, c.eval(ctx, children, &r)
+}
+
+// eval asks some of the children to compute something, one after another: what
+// is looked for is what an eval costs, not how many a host does at once. The
+// first of each is left out, in which the guest touches what it shares with its
+// siblings until then. A snapshot without an interpreter has no figures.
+func (c Config) eval(ctx context.Context, children []api.SandboxInfo, r *round) error {
+	const perChild = 5
+	for i := range min(sample, len(children)) {
+		id := children[i*len(children)/min(sample, len(children))].ID
+		for turn := range 1 + perChild {
+			res, err := c.Client.Eval(ctx, id, api.EvalRequest{Code: "1 + 1"})
+			if client.CodeOf(err) == api.CodeInvalid {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if turn > 0 {
+				r.eval = append(r.eval, res.TookMS)
+				r.evalDaemon = append(r.evalDaemon, res.TookMS-res.GuestMS)
+			}
+		}
+	}
+	slices.Sort(r.eval)
+	slices.Sort(r.evalDaemon)
+	return nil
 }
 
 // ping asks every child for a sign of life and returns, sorted, how long after
