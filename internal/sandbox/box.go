@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/vmmctl"
 )
 
@@ -64,6 +65,7 @@ func (e *Engine) admit(b *box) error {
 	if err := writeJSON(filepath.Join(b.dir, boxJournal), b.record()); err != nil {
 		return fmt.Errorf("write journal: %w", err)
 	}
+	failpoint.Here(failpoint.ForkRecorded)
 	e.mu.Lock()
 	_, taken := e.boxes[b.info.ID]
 	if !taken {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/hotset"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
@@ -176,6 +177,7 @@ func (w *branching) reserve() (err error) {
 		w.e.mu.Unlock()
 		close(written)
 	})
+	failpoint.Here(failpoint.BranchReserved)
 	return nil
 }
 
@@ -201,13 +203,16 @@ func (w *branching) capture(ctx context.Context) error {
 	limit := w.e.cfg.BranchTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "no end of the capture within %s", limit))
 	defer cancel()
+	failpoint.Here(failpoint.BranchFiles)
 	began := w.e.cfg.Now()
 	w.took, err = w.m.proc.Capture(ctx, c)
 	w.length = w.e.cfg.Now().Sub(began)
+	failpoint.Here(failpoint.BranchCaptured)
 	w.keepOwn(err, ctx.Err() != nil || errors.Is(err, vmmctl.ErrGone))
 	if err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.BranchRunning)
 	w.e.cfg.Observer.Observe(OpBranch, time.Duration(w.took.PauseNanos), nil)
 	return nil
 }
@@ -269,6 +274,7 @@ func (w *branching) finish(ctx context.Context) error {
 	if err := w.m.proc.Captured(wctx); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.BranchWritten)
 	m, err := w.manifest()
 	if err != nil {
 		return err
@@ -276,6 +282,7 @@ func (w *branching) finish(ctx context.Context) error {
 	if err := w.draft.Commit(m); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.BranchDone)
 	w.e.sealLater(w.req.Tag)
 	w.e.pools.touch(w.req.Tag, m.Shape)
 	w.e.cfg.Logger.Info("branched", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "mode", w.req.Mode, "pause", time.Duration(w.took.PauseNanos),

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmspec"
 )
@@ -145,7 +146,7 @@ func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
 	// disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
 	return os.StartProcess(c.Binary, []string{"forkd-vmm", string(shape)}, &os.ProcAttr{
 		Dir:   "/",
-		Env:   []string{"GOMAXPROCS=2", "GOTRACEBACK=single", "GODEBUG=asyncpreemptoff=1,disablethp=1"},
+		Env:   append(failpoint.Environ(), "GOMAXPROCS=2", "GOTRACEBACK=single", "GODEBUG=asyncpreemptoff=1,disablethp=1"),
 		Files: append([]*os.File{null, null, stderr, c.KVM}, files...),
 		// A session of its own: a Ctrl-C at the daemon's terminal must not end the VMs.
 		Sys: &syscall.SysProcAttr{Setsid: true},

@@ -1,0 +1,229 @@
+package crash
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/failpoint"
+)
+
+// operation is what is cut short.
+type operation struct {
+	name string
+	// source: it is done to a sandbox, which must live as long as its VMM does.
+	source bool
+	do     func(ctx context.Context, c *client.Client, source string) error
+}
+
+// operations go from those with many steps to those that add a few: a step is
+// looked at in the first that passes it.
+var operations = []operation{
+	{"branch live", true, branching(api.BranchLive)},
+	{"branch full", true, branching(api.BranchFull)},
+	{"branch diff", true, branching(api.BranchDiff)},
+	{"fork", false, func(ctx context.Context, c *client.Client, _ string) error {
+		n := 1
+		_, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
+		return err
+	}},
+	{"create", false, func(ctx context.Context, c *client.Client, _ string) error {
+		_, err := c.CreateSnapshot(ctx, api.CreateSnapshotRequest{Tag: newTag, Image: imageName}, nil)
+		return err
+	}},
+}
+
+func branching(mode api.BranchMode) func(context.Context, *client.Client, string) error {
+	return func(ctx context.Context, c *client.Client, source string) error {
+		_, err := c.Branch(ctx, source, api.BranchRequest{Tag: newTag, Mode: mode})
+		return err
+	}
+}
+
+// Kills at every step that the operations pass, of the daemon and of the VMMs.
+func TestKills(t *testing.T) {
+	w := newWorld(t)
+	var seen []failpoint.Step
+	for _, op := range operations {
+		var steps []failpoint.Step
+		w.sub(op.name+" passes", func() { steps = w.watch(op) })
+		for _, s := range steps {
+			if slices.Contains(seen, s) {
+				continue
+			}
+			seen = append(seen, s)
+			name := op.name + " at " + string(s)
+			w.sub(name+" the daemon", func() { w.killDaemon(op, s) })
+			w.sub(name+" the VMM", func() { w.killVMM(op, s) })
+		}
+	}
+	for _, s := range failpoint.Steps() {
+		if !slices.Contains(seen, s) {
+			t.Errorf("no operation passes %s", s)
+		}
+	}
+}
+
+// watch does an operation without harm, and returns the steps that it passed.
+func (w *world) watch(op operation) []failpoint.Step {
+	source := w.source(op)
+	w.passed()
+	if err := op.do(w.t.Context(), w.d.Client, source.ID); err != nil {
+		w.t.Fatal(err)
+	}
+	steps := w.passed()
+	w.t.Logf("%d steps: %v", len(steps), steps)
+	w.clean()
+	w.nothingLeft()
+	return steps
+}
+
+// source forks what the operation is done to, if it needs one.
+func (w *world) source(op operation) (sb api.SandboxInfo) {
+	w.t.Helper()
+	if op.source {
+		sb = w.fork(parentTag)
+	}
+	return sb
+}
+
+// stand begins an operation and returns when it stands at the step. Its end is told on ended.
+func (w *world) stand(op operation, s failpoint.Step, source api.SandboxInfo) (mark string, ended <-chan error) {
+	w.t.Helper()
+	if op.source {
+		mark = w.mark(source.ID)
+	}
+	w.arm(s)
+	end := make(chan error, 1)
+	go func() { end <- op.do(context.Background(), w.d.Client, source.ID) }()
+	w.reached(s)
+	return mark, end
+}
+
+func (w *world) killDaemon(op operation, s failpoint.Step) {
+	source := w.source(op)
+	mark, ended := w.stand(op, s, source)
+	w.d.End(syscall.SIGKILL)
+	if err := <-ended; err == nil {
+		w.t.Errorf("the caller was told of success before the step")
+	}
+	w.disarm(s)
+	w.start()
+	if op.source {
+		w.lives(source, mark)
+	}
+	w.listedIsWhole(mark)
+	if op.source { // it can be branched again, under the same name
+		w.remake(source.ID)
+	}
+	w.clean()
+	w.nothingLeft()
+}
+
+func (w *world) killVMM(op operation, s failpoint.Step) {
+	source := w.source(op)
+	mark, ended := w.stand(op, s, source)
+	killed := w.killVMMs(0)
+	w.disarm(s)
+	err := <-ended
+	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
+	if err == nil && killed > 0 && op.name == "fork" {
+		w.failed("") // admitted, and then seen to be dead
+	}
+	if op.source {
+		w.failed(source.ID)
+	}
+	w.listedIsWhole(mark)
+	w.clean()
+	w.nothingLeft()
+}
+
+// lives checks that a source has come over the daemon's end.
+func (w *world) lives(source api.SandboxInfo, mark string) {
+	w.t.Helper()
+	info, err := w.d.Client.Sandbox(w.t.Context(), source.ID)
+	if err != nil || info.Status != api.SandboxRunning || info.PID == nil || *info.PID != *source.PID {
+		w.t.Fatalf("the source is %+v, %v", info, err)
+	}
+	w.marked(source.ID, mark)
+}
+
+// failed checks that a sandbox whose VMM was killed is listed so, with the reason.
+// Without an id any will do.
+func (w *world) failed(id string) {
+	w.t.Helper()
+	w.eventually("failed sandbox", func() bool {
+		list, err := w.d.Client.ListSandboxes(w.t.Context())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return slices.ContainsFunc(list, func(sb api.SandboxInfo) bool {
+			return (id == "" || sb.ID == id) && sb.Status == api.SandboxFailed && strings.Contains(sb.Reason, "killed")
+		})
+	})
+}
+
+// listedIsWhole checks all that is listed: snapshots verify and can be forked,
+// sandboxes that run answer.
+func (w *world) listedIsWhole(mark string) {
+	w.t.Helper()
+	list, err := w.d.Client.ListSnapshots(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, sn := range list {
+		switch {
+		case sn.Status != api.SnapshotReady || !sn.Bootable:
+			w.t.Errorf("snapshot %s is %s: %v", sn.Tag, sn.Status, sn.Warning)
+		case sn.Tag == parentTag:
+			w.verified(sn.Tag)
+		case sn.Tag == newTag:
+			w.t.Log("the snapshot is there")
+			w.verified(sn.Tag)
+			child := w.fork(sn.Tag)
+			if mark != "" {
+				w.marked(child.ID, mark)
+			}
+		default:
+			w.t.Errorf("snapshot %s is listed", sn.Tag)
+		}
+	}
+	boxes, err := w.d.Client.ListSandboxes(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, sb := range boxes {
+		if sb.Status == api.SandboxRunning {
+			w.sh(sb.ID, "true")
+		}
+	}
+}
+
+// remake branches a source once more, under a name that is free or becomes so.
+func (w *world) remake(source string) {
+	w.t.Helper()
+	ctx := w.t.Context()
+	list, err := w.d.Client.ListSandboxes(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, sb := range list { // children of the one that is there
+		if sb.ID != source {
+			if err := w.d.Client.Kill(ctx, sb.ID); err != nil {
+				w.t.Error(err)
+			}
+		}
+	}
+	if err := w.d.Client.DeleteSnapshot(ctx, newTag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
+		w.t.Error(err)
+	}
+	mark := w.mark(source)
+	if err := branching(api.BranchDiff)(ctx, w.d.Client, source); err != nil {
+		w.t.Fatalf("branch again: %v", err)
+	}
+	w.listedIsWhole(mark)
+}
