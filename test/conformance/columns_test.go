@@ -80,6 +80,7 @@ const macs = `' '.join(open(f'/sys/class/net/{n}/address').read().strip() for n 
 // itself: no random number and no name of a sandbox is another's.
 func (s *suite) itself(id string, cells *cells) {
 	s.t.Helper()
+	defer s.spend("itself", time.Now())
 	var codes []string
 	for _, o := range own {
 		codes = append(codes, "str("+o.code+")")

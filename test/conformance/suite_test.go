@@ -36,16 +36,17 @@ type suite struct {
 	snapshots []string
 	sandboxes []string
 
-	era  int
-	eras map[string][]int  // by sandbox: whose writes it may see, its own last
-	seen map[string]string // by what must never come twice, and its value: whose it is
+	era   int
+	eras  map[string][]int // by sandbox: whose writes it may see, its own last
+	spent map[string]account
+	seen  map[string]string // by what must never come twice, and its value: whose it is
 }
 
 func newSuite(t *testing.T) *suite {
 	t.Helper()
 	b := make([]byte, 4)
 	rand.Read(b)
-	return &suite{t: t, c: runtime(t), name: "conform-" + hex.EncodeToString(b), eras: map[string][]int{}, seen: map[string]string{}}
+	return &suite{t: t, c: runtime(t), name: "conform-" + hex.EncodeToString(b), eras: map[string][]int{}, seen: map[string]string{}, spent: map[string]account{}}
 }
 
 func (s *suite) newTag() string {
@@ -56,6 +57,7 @@ func (s *suite) newTag() string {
 // fork makes n children of a snapshot. They end with the suite.
 func (s *suite) fork(tag string, n int) []string {
 	s.t.Helper()
+	defer s.spend("fork", time.Now())
 	res, err := s.c.Fork(s.t.Context(), api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
 	if err != nil {
 		s.t.Fatal(err)
@@ -82,6 +84,7 @@ func (s *suite) ids(boxes []api.SandboxInfo, n int) []string {
 // branch makes a snapshot of a sandbox, which ends with the suite.
 func (s *suite) branch(id string, req api.BranchRequest) []string {
 	s.t.Helper()
+	defer s.spend("branch", time.Now())
 	res, err := s.c.Branch(s.t.Context(), id, req)
 	if err != nil {
 		s.t.Fatalf("branch %s: %v", id, err)
@@ -143,6 +146,7 @@ func (s *suite) canary(id, do string, args ...any) report {
 	r := report{asked: time.Now()}
 	text := s.eval(id, "print(canary("+call+"))")
 	r.answered = time.Now()
+	s.spend(do, r.asked)
 	if err := json.Unmarshal([]byte(text), &r); err != nil {
 		s.t.Fatalf("%s says %q: %v", id, text, err)
 	}
@@ -150,6 +154,19 @@ func (s *suite) canary(id, do string, args ...any) report {
 		s.t.Fatalf("%s: %s: %s", id, do, r.Error)
 	}
 	return r
+}
+
+// spend notes how long something took, for the account at the end.
+func (s *suite) spend(what string, since time.Time) {
+	a := s.spent[what]
+	a.times++
+	a.took += time.Since(since)
+	s.spent[what] = a
+}
+
+type account struct {
+	times int
+	took  time.Duration
 }
 
 // newEra has a sandbox write over all that is written again and again. Nobody

@@ -27,7 +27,7 @@ class Memory:
     sweep after sweep. A page's old stamp is looked at before it gets the next."""
 
     def __init__(self):
-        self.words = memoryview(mmap.mmap(-1, PAGES * PAGE)).cast("Q")
+        self.words = memoryview(mmap.mmap(-1, PAGES * PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)).cast("Q")
         self.steps = 0
 
     def step(self, era):
@@ -217,11 +217,11 @@ class Marks:
 class Worker:
     """A process that works, naps or sleeps; it shares a few words with us."""
 
-    NAP = 0.25
+    NAP = 0.1
 
     def __init__(self, name, work):
         self.name, self.words = name, memoryview(mmap.mmap(-1, PAGE)).cast("d")
-        self.pid = os.fork()
+        self.status, self.pid = None, os.fork()
         if self.pid == 0:
             try:
                 work(self.words)
@@ -229,10 +229,13 @@ class Worker:
                 os._exit(1)
 
     def alive(self):
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if pid:
-            complain(self.name, f"it has ended with status {status}")
-        return not pid
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if not pid:
+                return True
+            self.status = status
+        complain(self.name, f"it has ended with status {self.status}")
+        return False
 
     def stopped(self):
         """Its words while it does not run."""
