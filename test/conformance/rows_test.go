@@ -94,15 +94,8 @@ const primed = 5000
 
 // row runs one operation, and returns one of its children.
 func (s *suite) row(r row, source string, cells *cells) string {
-	s.canary(source, "arm", "nonce", s.newTag())
-	if r.load {
-		s.canary(source, "go")
-	} else {
-		s.canary(source, "hold")
-	}
 	was := s.eras[source]
-	at := instant{exact: !r.load, era: last(was), before: s.canary(source, "look")}
-	at.steps = at.before.Steps
+	at := s.before(source, r.load)
 	asked := time.Now()
 	tag, ids := r.instant(s, source)
 	at.after = s.canary(source, "look")
@@ -126,6 +119,20 @@ func (s *suite) row(r row, source string, cells *cells) string {
 	cells.settle(s.t)
 	s.kill(ids[1:]...)
 	return ids[0]
+}
+
+// before sets the canaries that are set anew each time, and tells what is known
+// of an instant that is taken next.
+func (s *suite) before(source string, load bool) instant {
+	s.t.Helper()
+	s.canary(source, "arm", "nonce", s.newTag())
+	if load {
+		s.canary(source, "go")
+	} else {
+		s.canary(source, "hold")
+	}
+	look := s.canary(source, "look")
+	return instant{steps: look.Steps, exact: !load, era: last(s.eras[source]), before: look}
 }
 
 // apart has sandboxes write over everything, each what is its own, and then look
