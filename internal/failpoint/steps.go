@@ -34,6 +34,11 @@ const (
 	ForkResumed   Step = "fork.resumed"   // it runs, and is not itself
 	ForkConfirmed Step = "fork.confirmed" // it is itself, and nobody knows of it
 	ForkRecorded  Step = "fork.recorded"  // the journal knows of it, the list does not
+
+	RollbackRestored  Step = "rollback.restored"  // the new VM has its memory, and runs
+	RollbackConfirmed Step = "rollback.confirmed" // it is the sandbox, and nobody's
+	RollbackRecorded  Step = "rollback.recorded"  // its journal says so, where it does not hold
+	RollbackExchanged Step = "rollback.exchanged" // it holds, and the old VM is nobody's
 )
 
 // LayerPrefix begins the names of the layer store's steps.
@@ -47,5 +52,6 @@ func Steps() []Step {
 		SnapshotSynced, SnapshotDescribed, SnapshotNamed,
 		CreateReserved, CreateBooted, CreateSaved, CreateDone,
 		ForkRestored, ForkResumed, ForkConfirmed, ForkRecorded,
+		RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,
 	}
 }

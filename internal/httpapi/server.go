@@ -65,6 +65,8 @@ func New(opt Options) *Server {
 	s.addSnapshots()
 	s.addSandboxes()
 	s.addBranches()
+	s.addRollbacks()
+	s.addReceipts()
 	s.addGuests()
 	s.addAgentProxy()
 	s.addPools()

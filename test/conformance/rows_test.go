@@ -62,6 +62,12 @@ func TestConformance(t *testing.T) {
 		})
 		s.t = t
 	}
+	for _, r := range rollbacks {
+		t.Run(r.name, func(t *testing.T) {
+			s.rollback(t, source, r.mode, r.load, table.row(r.name))
+		})
+		s.t = t
+	}
 }
 
 // forks is the first row: children of a snapshot, which all stand at its step.

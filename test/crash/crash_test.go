@@ -18,20 +18,26 @@ type operation struct {
 	// source: it is done to a sandbox, which must live as long as its VMM does.
 	source bool
 	do     func(ctx context.Context, c *client.Client, source string) error
+	// back: it gives the sandbox another VM, and what was in the parent.
+	back bool
 }
 
 // operations go from those with many steps to those that add a few: a step is
 // looked at in the first that passes it.
 var operations = []operation{
-	{"branch live", true, branching(api.BranchLive)},
-	{"branch full", true, branching(api.BranchFull)},
-	{"branch diff", true, branching(api.BranchDiff)},
-	{"fork", false, func(ctx context.Context, c *client.Client, _ string) error {
+	{name: "branch live", source: true, do: branching(api.BranchLive)},
+	{name: "branch full", source: true, do: branching(api.BranchFull)},
+	{name: "branch diff", source: true, do: branching(api.BranchDiff)},
+	{name: "fork", do: func(ctx context.Context, c *client.Client, _ string) error {
 		n := 1
 		_, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
 		return err
 	}},
-	{"create", false, func(ctx context.Context, c *client.Client, _ string) error {
+	{name: "rollback", source: true, back: true, do: func(ctx context.Context, c *client.Client, source string) error {
+		_, err := c.Rollback(ctx, source, parentTag)
+		return err
+	}},
+	{name: "create", do: func(ctx context.Context, c *client.Client, _ string) error {
 		_, err := c.CreateSnapshot(ctx, api.CreateSnapshotRequest{Tag: newTag, Image: imageName}, nil)
 		return err
 	}},
@@ -113,7 +119,10 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 	}
 	w.disarm(s)
 	w.start()
-	if op.source {
+	switch {
+	case op.back:
+		w.isOneOfTwo(source, mark)
+	case op.source:
 		w.lives(source, mark)
 	}
 	w.listedIsWhole(mark)
@@ -127,14 +136,23 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 func (w *world) killVMM(op operation, s failpoint.Step) {
 	source := w.source(op)
 	mark, ended := w.stand(op, s, source)
-	killed := w.killVMMs(0)
+	var spared int
+	if op.back {
+		spared = *source.PID // the new one is killed
+	}
+	killed := w.killVMMs(spared)
 	w.disarm(s)
 	err := <-ended
 	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
 	if err == nil && killed > 0 && op.name == "fork" {
 		w.failed("") // admitted, and then seen to be dead
 	}
-	if op.source {
+	switch {
+	case op.back && err == nil:
+		w.failed(source.ID)
+	case op.back:
+		w.lives(source, mark)
+	case op.source:
 		w.failed(source.ID)
 	}
 	w.listedIsWhole(mark)
@@ -150,6 +168,20 @@ func (w *world) lives(source api.SandboxInfo, mark string) {
 		w.t.Fatalf("the source is %+v, %v", info, err)
 	}
 	w.marked(source.ID, mark)
+}
+
+// isOneOfTwo checks that a sandbox runs, either as it was or as it was to become.
+func (w *world) isOneOfTwo(source api.SandboxInfo, mark string) {
+	w.t.Helper()
+	info, err := w.d.Client.Sandbox(w.t.Context(), source.ID)
+	if err != nil || info.Status != api.SandboxRunning || info.PID == nil {
+		w.t.Fatalf("the sandbox is %+v, %v", info, err)
+	}
+	if *info.PID == *source.PID {
+		w.marked(source.ID, mark)
+	} else if got := w.sh(source.ID, "ls /dev/shm/mark /root/mark 2>/dev/null || true"); got != "" || info.RolledBackTo != parentTag {
+		w.t.Errorf("it is rolled back to %q, with %q", info.RolledBackTo, got)
+	}
 }
 
 // failed checks that a sandbox whose VMM was killed is listed so, with the reason.

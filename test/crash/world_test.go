@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -99,7 +100,11 @@ func (w *world) eventually(what string, ok func() bool) {
 	}
 }
 
-// inventory is every name in the store, whatever its format, and every VM's directory.
+// receipts stay, also of what is gone.
+var receipts = regexp.MustCompile(`^/receipts/[^.].*\.json$`)
+
+// inventory is every name in the store, whatever its format, and every VM's
+// directory.
 func (w *world) inventory() []string {
 	w.t.Helper()
 	var out []string
@@ -110,7 +115,9 @@ func (w *world) inventory() []string {
 		if err == nil && path == w.d.Images() {
 			return fs.SkipDir
 		}
-		out = append(out, strings.TrimPrefix(path, w.d.Data))
+		if name := strings.TrimPrefix(path, w.d.Data); !receipts.MatchString(name) {
+			out = append(out, name)
+		}
 		return err
 	})
 	if err != nil {
