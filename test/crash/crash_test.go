@@ -66,7 +66,9 @@ func TestKills(t *testing.T) {
 			w.sub(name+" the daemon", func() { w.killDaemon(op, s) })
 			w.sub(name+" the VMM", func() { w.killVMM(op, s) })
 		}
+		w.sub(op.name+" leaves nothing", w.letGo)
 	}
+	w.verified(parentTag)
 	for _, s := range failpoint.Steps() {
 		if !slices.Contains(seen, s) {
 			t.Errorf("no operation passes %s", s)
@@ -76,7 +78,7 @@ func TestKills(t *testing.T) {
 
 // watch does an operation without harm, and returns the steps that it passed.
 func (w *world) watch(op operation) []failpoint.Step {
-	source := w.source(op)
+	source := w.source(op, true)
 	w.passed()
 	if err := op.do(w.t.Context(), w.d.Client, source.ID); err != nil {
 		w.t.Fatal(err)
@@ -88,13 +90,28 @@ func (w *world) watch(op operation) []failpoint.Step {
 	return steps
 }
 
-// source forks what the operation is done to, if it needs one.
-func (w *world) source(op operation) (sb api.SandboxInfo) {
+// source is what the operation is done to, if it needs one. One that is not to
+// be changed or killed is used again.
+func (w *world) source(op operation, doomed bool) api.SandboxInfo {
 	w.t.Helper()
-	if op.source {
-		sb = w.fork(parentTag)
+	switch {
+	case !op.source:
+		return api.SandboxInfo{}
+	case doomed || op.back:
+		return w.fork(parentTag)
+	case w.kept.ID == "":
+		w.kept = w.fork(parentTag)
+		w.names = w.inventory()
 	}
-	return sb
+	return w.kept
+}
+
+// letGo ends the source that was used again, and with it what it had.
+func (w *world) letGo() {
+	w.kept = api.SandboxInfo{}
+	w.clean()
+	w.names = w.bare
+	w.nothingLeft()
 }
 
 // stand begins an operation and returns when it stands at the step. Its end is told on ended.
@@ -104,6 +121,7 @@ func (w *world) stand(op operation, s failpoint.Step, source api.SandboxInfo) (m
 		mark = w.mark(source.ID)
 	}
 	w.arm(s)
+	w.t.Cleanup(func() { w.disarm(s) })
 	end := make(chan error, 1)
 	go func() { end <- op.do(context.Background(), w.d.Client, source.ID) }()
 	w.reached(s)
@@ -111,7 +129,7 @@ func (w *world) stand(op operation, s failpoint.Step, source api.SandboxInfo) (m
 }
 
 func (w *world) killDaemon(op operation, s failpoint.Step) {
-	source := w.source(op)
+	source := w.source(op, false)
 	mark, ended := w.stand(op, s, source)
 	w.d.End(syscall.SIGKILL)
 	if err := <-ended; err == nil {
@@ -125,35 +143,33 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 	case op.source:
 		w.lives(source, mark)
 	}
-	w.listedIsWhole(mark)
-	if op.source { // it can be branched again, under the same name
-		w.remake(source.ID)
+	if made := w.listedIsWhole(mark); op.source && !made { // the name is free
+		if err := branching(api.BranchDiff)(w.t.Context(), w.d.Client, source.ID); err != nil {
+			w.t.Errorf("branch again: %v", err)
+		}
 	}
 	w.clean()
 	w.nothingLeft()
 }
 
 func (w *world) killVMM(op operation, s failpoint.Step) {
-	source := w.source(op)
+	source := w.source(op, true)
 	mark, ended := w.stand(op, s, source)
-	var spared int
+	var old *int
 	if op.back {
-		spared = *source.PID // the new one is killed
+		old = source.PID // the new one is killed
 	}
-	killed := w.killVMMs(spared)
+	killed := w.killVMMs(w.kept.PID, old)
 	w.disarm(s)
 	err := <-ended
 	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
-	if err == nil && killed > 0 && op.name == "fork" {
-		w.failed("") // admitted, and then seen to be dead
-	}
 	switch {
-	case op.back && err == nil:
-		w.failed(source.ID)
-	case op.back:
+	case op.back && err != nil:
 		w.lives(source, mark)
 	case op.source:
 		w.failed(source.ID)
+	case err == nil && killed > 0 && op.name == "fork": // listed, and then seen to be dead
+		w.failed("")
 	}
 	w.listedIsWhole(mark)
 	w.clean()
@@ -200,8 +216,8 @@ func (w *world) failed(id string) {
 }
 
 // listedIsWhole checks all that is listed: snapshots verify and can be forked,
-// sandboxes that run answer.
-func (w *world) listedIsWhole(mark string) {
+// sandboxes that run answer. It tells whether the operation's snapshot is there.
+func (w *world) listedIsWhole(mark string) (made bool) {
 	w.t.Helper()
 	list, err := w.d.Client.ListSnapshots(w.t.Context())
 	if err != nil {
@@ -212,8 +228,8 @@ func (w *world) listedIsWhole(mark string) {
 		case sn.Status != api.SnapshotReady || !sn.Bootable:
 			w.t.Errorf("snapshot %s is %s: %v", sn.Tag, sn.Status, sn.Warning)
 		case sn.Tag == parentTag:
-			w.verified(sn.Tag)
 		case sn.Tag == newTag:
+			made = true
 			w.t.Log("the snapshot is there")
 			w.verified(sn.Tag)
 			child := w.fork(sn.Tag)
@@ -233,29 +249,5 @@ func (w *world) listedIsWhole(mark string) {
 			w.sh(sb.ID, "true")
 		}
 	}
-}
-
-// remake branches a source once more, under a name that is free or becomes so.
-func (w *world) remake(source string) {
-	w.t.Helper()
-	ctx := w.t.Context()
-	list, err := w.d.Client.ListSandboxes(ctx)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	for _, sb := range list { // children of the one that is there
-		if sb.ID != source {
-			if err := w.d.Client.Kill(ctx, sb.ID); err != nil {
-				w.t.Error(err)
-			}
-		}
-	}
-	if err := w.d.Client.DeleteSnapshot(ctx, newTag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
-		w.t.Error(err)
-	}
-	mark := w.mark(source)
-	if err := branching(api.BranchDiff)(ctx, w.d.Client, source); err != nil {
-		w.t.Fatalf("branch again: %v", err)
-	}
-	w.listedIsWhole(mark)
+	return made
 }

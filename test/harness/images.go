@@ -41,6 +41,9 @@ func BoxImage(t testing.TB, store, name string, f BoxFiles) error {
 		Kernel:   image.KernelInfo{Release: "6", Package: "linux", Version: "6"},
 		Defaults: image.Defaults{MemoryMiB: 128, VCPUs: 1, User: "root", Workdir: "/"},
 	}
+	if f.Upper != "" {
+		m.Defaults.DiskMiB = 1024 // the file itself says how large it is
+	}
 	for _, file := range []struct{ name, given, fixture string }{
 		{image.KernelFile, f.Kernel, "vmlinux"}, {image.InitrdFile, f.Initrd, "agent.cpio"}, {image.RootFile, f.Root, "root.erofs"}, {image.UpperFile, f.Upper, ""},
 	} {
