@@ -17,7 +17,14 @@ import (
 type operation struct {
 	OperationID string `json:"operationId"`
 	Summary     string `json:"summary"`
-	Responses   map[string]struct {
+	RequestBody *struct {
+		Content map[string]struct {
+			Schema struct {
+				Ref string `json:"$ref"`
+			} `json:"schema"`
+		} `json:"content"`
+	} `json:"requestBody"`
+	Responses map[string]struct {
 		Content map[string]struct {
 			Schema map[string]any `json:"schema"`
 		} `json:"content"`

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -303,22 +305,69 @@ func TestTokensThatProtectNothing(t *testing.T) {
 	}
 }
 
+// jsonRoute is an operation that reads JSON, of a sandbox and a snapshot that are there.
+type jsonRoute struct {
+	method, path string
+	fields       []string
+}
+
+// jsonRoutes are found in the document, so that a new one cannot be forgotten.
+func (b *bench) jsonRoutes() []jsonRoute {
+	b.t.Helper()
+	doc := b.document()
+	var all []jsonRoute
+	doc.each(func(method, path string, op operation) {
+		if op.RequestBody == nil {
+			return
+		}
+		body, ok := op.RequestBody.Content["application/json"]
+		if !ok {
+			return
+		}
+		name := strings.TrimPrefix(body.Schema.Ref, "#/components/schemas/")
+		fields := slices.Sorted(maps.Keys(doc.Components.Schemas[name].Properties))
+		if len(fields) == 0 {
+			b.t.Errorf("%s %s: the body's schema %q has no fields", method, path, body.Schema.Ref)
+		}
+		there := strings.ReplaceAll(path, "{id}", "sb-00000001-0001")
+		all = append(all, jsonRoute{method, concrete(there), fields})
+	})
+	if len(all) < 6 {
+		b.t.Errorf("only %d routes read JSON", len(all))
+	}
+	return all
+}
+
+// seeds are bodies that are nearly right, or nothing at all: each field with
+// each kind of value.
+func (r jsonRoute) seeds() []string {
+	out := []string{``, `{}`, `null`, `[]`, `"x"`, "\xff\x00", `{"`, `{"tag":{"a":[1,2,{}]}}`, strings.Repeat("[", 10000),
+		`{"tag":"x","image":"python-numpy"}`, `{"snapshot_tag":"py","n":2}`, `{"args":["echo","a"],"timeout_secs":1e300}`,
+		`{"args":["cat"],"stdin":"x"}`, `{"code":"1"}`, `{"tag":"x","mode":"diff","n":2}`, `{"max_pause_ms":1e-300,"wait":false}`}
+	for _, field := range r.fields {
+		for _, v := range []string{`null`, `true`, `-1`, `0`, `1.5`, `1e400`, `9223372036854775808`, `""`, `"py"`, `"../x"`, `"\u0000"`, `[]`, `[null]`, `{}`, `{"a":1}`} {
+			out = append(out, fmt.Sprintf("{%q:%s}", field, v))
+		}
+	}
+	return out
+}
+
 // FuzzBodies sends garbage to every route that reads JSON: the answer may be
 // no, but never a 5xx, and always of the documented shape.
 func FuzzBodies(f *testing.F) {
-	paths := []string{"/v1/snapshots", "/v1/sandboxes", "/v1/sandboxes/sb-00000001-0001/exec", "/v1/sandboxes/sb-00000001-0001/eval", "/v1/sandboxes/sb-00000001-0001/branch"}
-	for i := range paths {
-		for _, s := range []string{``, `{}`, `null`, `[]`, `{"tag":"x","image":"python-numpy"}`, `{"snapshot_tag":"py","n":2}`,
-			`{"args":["echo","a"],"timeout_secs":1e300}`, `{"args":["cat"],"stdin":"x"}`, `{"code":"1"}`, `{"tag":"x","mode":"diff","n":2}`, `{"max_pause_ms":1e-300,"wait":false}`, `{"tag":{"a":[1,2,{}]}}`, "\xff\x00", `{"n":1e400}`} {
+	routes := newBench(f).jsonRoutes()
+	for i, r := range routes {
+		for _, s := range r.seeds() {
 			f.Add(uint8(i), []byte(s))
 		}
 	}
 	f.Fuzz(func(t *testing.T, which uint8, body []byte) {
 		b := newBench(t)
 		b.fork("1")
-		w := b.do("POST", paths[int(which)%len(paths)], string(body))
+		r := routes[int(which)%len(routes)]
+		w := b.do(r.method, r.path, string(body))
 		if w.Code >= 500 && !strings.Contains(w.Body.String(), string(api.CodeBootFailed)) {
-			t.Fatalf("status %d for %q: %s", w.Code, body, w.Body)
+			t.Fatalf("%s %s: status %d for %q: %s", r.method, r.path, w.Code, body, w.Body)
 		}
 		if w.Code >= 400 {
 			wantError(t, w, api.CodeOf(w.Code))

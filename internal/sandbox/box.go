@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/sandbox/forktree"
 	"github.com/forkd/forkd/internal/vmmctl"
 )
@@ -80,6 +81,7 @@ func (e *Engine) admit(b *box) error {
 		return fmt.Errorf("write journal: %w", err)
 	}
 	e.kidBorn(b.info)
+	failpoint.Here(failpoint.ForkRecorded)
 	e.mu.Lock()
 	_, taken := e.boxes[b.info.ID]
 	if !taken {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/hotset"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
@@ -193,6 +194,7 @@ func (w *branching) reserve() (err error) {
 		w.e.mu.Unlock()
 		close(written)
 	})
+	failpoint.Here(failpoint.BranchReserved)
 	return nil
 }
 
@@ -218,14 +220,17 @@ func (w *branching) capture(ctx context.Context) error {
 	limit := w.e.cfg.BranchTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "no end of the capture within %s", limit))
 	defer cancel()
+	failpoint.Here(failpoint.BranchFiles)
 	began := w.e.cfg.Now()
 	w.took, err = w.m.proc.Capture(ctx, c)
 	w.length = w.e.cfg.Now().Sub(began)
+	failpoint.Here(failpoint.BranchCaptured)
 	lives := alive(w.m) && !(errors.Is(err, vmmctl.ErrGone) && waitEnd(w.m, time.Second))
 	w.keepOwn(err, lives && (ctx.Err() != nil || errors.Is(err, vmmctl.ErrGone)))
 	if err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.BranchRunning)
 	w.e.cfg.Observer.Observe(OpBranch, time.Duration(w.took.PauseNanos), nil)
 	return nil
 }
@@ -288,6 +293,7 @@ func (w *branching) finish(ctx context.Context) error {
 		return err
 	}
 	w.trace.mark("write")
+	failpoint.Here(failpoint.BranchWritten)
 	m, err := w.manifest()
 	if err != nil {
 		return err
@@ -296,6 +302,7 @@ func (w *branching) finish(ctx context.Context) error {
 		return err
 	}
 	w.trace.mark("commit")
+	failpoint.Here(failpoint.BranchDone)
 	if !w.req.transient { // it will be gone before it is ever verified
 		w.e.sealLater(w.req.Tag)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmmctl"
@@ -100,6 +101,7 @@ func (e *Engine) reserve(c *creation, u *undo.Stack) error {
 		delete(e.creating, c.req.Tag)
 		e.mu.Unlock()
 	})
+	failpoint.Here(failpoint.CreateReserved)
 	return nil
 }
 
@@ -135,6 +137,7 @@ func (c *creation) run(ctx context.Context, u *undo.Stack) error {
 	if err := c.commit(); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.CreateDone)
 	c.progress(c.steps[len(c.steps)-1])
 	return nil
 }
@@ -178,6 +181,7 @@ func (c *creation) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
+	failpoint.Here(failpoint.CreateBooted)
 	c.agent = newAgent(m)
 	u.Push(func() { c.agent.Close() })
 	return 0, nil
@@ -274,6 +278,7 @@ func (c *creation) save(ctx context.Context, _ *undo.Stack) (int64, error) {
 	if err := c.draft.Adopt(snapshot.DiskFile(0), c.src.image.Root); err != nil {
 		return 0, err
 	}
+	failpoint.Here(failpoint.CreateSaved)
 	return saved.MemoryBytes + saved.StateBytes + saved.DiskBytes, nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
@@ -118,6 +119,7 @@ func (f *forking) restore(ctx context.Context, b *birth, index int) {
 	}
 	b.err = f.restoreInto(ctx, b)
 	b.trace.mark("restore")
+	failpoint.Here(failpoint.ForkRestored)
 	f.e.cfg.Observer.Observe(OpRestore, f.e.cfg.Now().Sub(begin), b.err)
 	if b.err != nil {
 		b.err = fmt.Errorf("restore child %d: %w", index, b.err)
@@ -146,6 +148,7 @@ func (f *forking) resume(ctx context.Context, b *birth) {
 	b.trace.mark("start")
 	if err == nil {
 		b.resumed = time.Duration(at - f.began)
+		failpoint.Here(failpoint.ForkResumed)
 		return
 	}
 	if !alive(b.m) || gone(err) && waitEnd(b.m, 50*time.Millisecond) {

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/failpoint"
 )
 
 // entropyBytes is the fresh entropy each child gets; the kernel's pool holds 32.
@@ -77,6 +78,7 @@ func (f *forking) settle(ctx context.Context, b *birth) error {
 	if err := f.introduce(ctx, b, who); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.ForkConfirmed)
 	now := f.e.cfg.Now()
 	b.ready = now.Sub(f.start)
 	b.info = Info{

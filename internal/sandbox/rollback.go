@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
 )
@@ -120,6 +121,7 @@ func (r *rollback) restore(ctx context.Context) error {
 	r.undo.Push(release)
 	err = r.f.restoreInto(ctx, &r.birth)
 	r.birth.trace.mark("restore")
+	failpoint.Here(failpoint.RollbackRestored)
 	return err
 }
 
@@ -127,6 +129,7 @@ func (r *rollback) restore(ctx context.Context) error {
 func (r *rollback) identify(ctx context.Context) error {
 	m := r.birth.m
 	err := r.f.introduce(ctx, &r.birth, r.b.who)
+	failpoint.Here(failpoint.RollbackConfirmed)
 	if err == nil {
 		return nil
 	}
@@ -168,9 +171,11 @@ func (r *rollback) exchange(ctx context.Context) (err error) {
 		return endError(r.birth.m)
 	}
 	e.cfg.rolling("rename")
+	failpoint.Here(failpoint.RollbackRecorded)
 	if err := exchangeDirs(r.birth.m.dir, b.dir); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.RollbackExchanged)
 	next.proc.Moved(b.dir)
 	r.birth.m.agent.Close() // its connections began at the other address
 	next.agent = newAgent(next)

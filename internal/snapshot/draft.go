@@ -12,6 +12,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/failpoint"
 )
 
 // Draft is a snapshot that is being written. Its owner ends it with Commit or
@@ -128,6 +130,7 @@ func (d *Draft) commit(m *Manifest) error {
 			return err
 		}
 	}
+	failpoint.Here(failpoint.SnapshotSynced)
 	sum, err := d.stateDigest(m.State.File)
 	if err != nil {
 		return err
@@ -144,6 +147,7 @@ func (d *Draft) commit(m *Manifest) error {
 	if err := syncDir(d.dir); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.SnapshotDescribed)
 	// An empty directory of that name would be replaced silently, a snapshot is not.
 	if err := unix.Renameat2(unix.AT_FDCWD, d.dir, unix.AT_FDCWD, d.store.Dir(d.tag), unix.RENAME_NOREPLACE); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -151,6 +155,7 @@ func (d *Draft) commit(m *Manifest) error {
 		}
 		return err
 	}
+	failpoint.Here(failpoint.SnapshotNamed)
 	return syncDir(d.store.dir)
 }
 

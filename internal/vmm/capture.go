@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/cowdisk"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/hotset"
 	"github.com/forkd/forkd/internal/vmmctl"
@@ -104,6 +105,7 @@ func (k *capturing) run() error {
 	if err := k.find(k.m.mem.Own); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.CaptureBegun)
 	if k.Live {
 		err := k.rounds()
 		if k.tracker != nil {
@@ -147,6 +149,7 @@ func (k *capturing) rounds() error {
 			return err
 		}
 		k.res.Rounds++
+		failpoint.Here(failpoint.CaptureRound)
 		if err := k.find(tracker.Written); err != nil {
 			return err
 		}
@@ -193,7 +196,9 @@ func (k *capturing) hold() error {
 	if err := k.m.Pause(); err != nil {
 		return err
 	}
+	failpoint.Here(failpoint.CapturePaused)
 	err := k.copyLeft(start)
+	failpoint.Here(failpoint.CaptureHeld)
 	_, resumeErr := k.m.Resume()
 	k.res.PauseNanos = time.Since(start).Nanoseconds()
 	if err != nil {
@@ -245,6 +250,7 @@ func (k *capturing) copyLeft(start time.Time) (err error) {
 func (k *capturing) finish() error {
 	defer k.close()
 	defer k.tail.free()
+	failpoint.Here(failpoint.CaptureResumed)
 	at := 0
 	for _, r := range k.left {
 		if _, err := k.Memory.WriteAt(k.tail.bytes()[at:at+int(r.length)], r.offset); err != nil {
@@ -270,5 +276,6 @@ func (k *capturing) finish() error {
 			return err
 		}
 	}
+	failpoint.Here(failpoint.CaptureWritten)
 	return nil
 }

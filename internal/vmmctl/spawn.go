@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmspec"
 )
@@ -175,7 +176,7 @@ func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
 // processor of it for up to two times timerSlack; one is always left to the devices.
 // disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
 func environment(s vmspec.Shape) []string {
-	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single", "GODEBUG=asyncpreemptoff=1,disablethp=1"}
+	return append(failpoint.Environ(), fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single", "GODEBUG=asyncpreemptoff=1,disablethp=1")
 }
 
 // timerSlack is how late timers of a VMM's threads may be. Guests' timers are

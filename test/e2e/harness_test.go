@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -27,28 +25,6 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("no %s within %s", what, patience)
 		}
 	}
-}
-
-// link makes to the same file as from, or a copy on another file system.
-func link(from, to string) error {
-	if os.Link(from, to) == nil {
-		return nil
-	}
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	st, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, st.Mode().Perm())
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // fork makes n children of the parent, which end with the test.

@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/image"
 	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/test/harness"
 )
 
 // smallDisk mounts a file system of a few MiB.
@@ -36,7 +37,7 @@ func TestTheDiskIsFull(t *testing.T) {
 	mount := filepath.Join(t.TempDir(), "disk")
 	smallDisk(t, mount, 24)
 	d := secondDaemon(t)
-	d.data = mount
+	d.Data = mount
 	if err := linkedImage(t, d.images(), "box"); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +115,7 @@ func linkedImage(t *testing.T, store, name string) error {
 func pythonDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	if err := pythonImage(t, dir); err != nil {
+	if err := harness.PythonImage(t, dir); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "python-numpy")
@@ -128,7 +129,7 @@ func TestNotEnoughMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	const room, n = 60, 12 // MiB; one child is reckoned to need 8
-	d.flags = []string{"--memory-reserve", fmt.Sprint(availableMiB(t) - room)}
+	d.Flags = []string{"--memory-reserve", fmt.Sprint(availableMiB(t) - room)}
 	d.start()
 	d.unchanged()
 	count := n
@@ -147,7 +148,7 @@ func TestNotEnoughMemory(t *testing.T) {
 	}
 	d.sub("for a single one", func(t *testing.T) {
 		d.end(syscall.SIGTERM)
-		d.flags = []string{"--memory-reserve", "1000000"}
+		d.Flags = []string{"--memory-reserve", "1000000"}
 		d.start()
 		_, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &count})
 		wantError(t, err, api.CodeNoMemory, "not enough memory: 8 MiB are needed, 0 MiB are left", "kill sandboxes")

@@ -3,13 +3,12 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/test/harness"
 )
 
 func TestMain(m *testing.M) {
@@ -68,12 +67,11 @@ func shared(t *testing.T) *daemon {
 }
 
 func (w *world) open(t *testing.T) (err error) {
-	sweep()
-	if w.dir, err = os.MkdirTemp("", prefix); err != nil {
+	if w.dir, err = harness.TempDir(prefix); err != nil {
 		return err
 	}
 	w.daemon = newDaemon(t, w.dir)
-	if err := pythonImage(t, w.daemon.images()); err != nil {
+	if err := harness.PythonImage(t, w.daemon.images()); err != nil {
 		return err
 	}
 	if err := boxImage(t, w.daemon.images(), "box", boxFiles{}); err != nil {
@@ -91,24 +89,11 @@ func (w *world) open(t *testing.T) (err error) {
 // prefix begins the names of the daemons' directories. It is short: sockets are below them.
 const prefix = "e2e"
 
-// sweep removes what a run left that was killed. A daemon holds its lock for life.
-func sweep() {
-	locks, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", "run", "lock"))
-	for _, name := range locks {
-		if f, err := os.Open(name); err == nil {
-			if syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-				os.RemoveAll(filepath.Dir(filepath.Dir(name)))
-			}
-			f.Close()
-		}
-	}
-}
-
 // close stops the daemon and tells what is left behind.
 func (w *world) close() error {
 	if w.daemon == nil {
 		return nil
 	}
 	defer os.RemoveAll(w.dir)
-	return w.daemon.finish()
+	return w.daemon.Finish()
 }

@@ -82,7 +82,7 @@ func TestRequestsThatAskForNonsense(t *testing.T) {
 		{"nothing to boot", "must be given", api.CreateSnapshotRequest{Tag: "a"}},
 		{"two things", "exclude each other", api.CreateSnapshotRequest{Tag: "a", Image: "box", Kernel: "/k", Rootfs: "/r"}},
 		{"kernel alone", "kernel and rootfs", api.CreateSnapshotRequest{Tag: "a", Kernel: "/k"}},
-		{"no such file", "nope is not a file", api.CreateSnapshotRequest{Tag: "a", Kernel: filepath.Join(d.dir, "nope"), Rootfs: filepath.Join(d.dir, "nope")}},
+		{"no such file", "nope is not a file", api.CreateSnapshotRequest{Tag: "a", Kernel: filepath.Join(d.Dir, "nope"), Rootfs: filepath.Join(d.Dir, "nope")}},
 		{"too little memory", "memory_mib is 1, want 64 to", api.CreateSnapshotRequest{Tag: "a", Image: "box", MemoryMiB: 1}},
 		{"too many CPUs", "vcpus: expected number <= 8", api.CreateSnapshotRequest{Tag: "a", Image: "box", VCPUs: 9}},
 	} {

@@ -1,5 +1,11 @@
 package store
 
+import steps "github.com/forkd/forkd/internal/failpoint"
+
 // failpoint is called before each step that a crash or an error could separate
-// from the next. Tests put a hook in; nothing else may.
-var failpoint = func(step string) error { return nil }
+// from the next. The package's own tests put a hook in, to make a step fail;
+// nothing else may. Other tests stop a process here by package failpoint.
+var failpoint = func(step string) error {
+	steps.Here(steps.Step(steps.LayerPrefix + step))
+	return nil
+}

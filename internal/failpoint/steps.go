@@ -1,0 +1,57 @@
+package failpoint
+
+// Step names a moment after which an operation can have been cut short.
+type Step string
+
+// The steps, by operation. Each stands in exactly one call of Here (test/arch),
+// and the crash tests go through all (test/crash). The layer store has steps of
+// its own as well, which begin with LayerPrefix.
+const (
+	BranchReserved Step = "branch.reserved" // the tag is taken
+	BranchFiles    Step = "branch.files"    // there are files to capture to
+	BranchCaptured Step = "branch.captured" // the sandbox runs again, its disks in new files
+	BranchRunning  Step = "branch.running"  // those have the names that the journal knows
+	BranchWritten  Step = "branch.written"  // the capture is in its files
+	BranchDone     Step = "branch.done"     // the snapshot is there
+
+	CaptureBegun   Step = "capture.begun"   // in the VMM, as those below: the guest runs, nothing is copied
+	CaptureRound   Step = "capture.round"   // one round of copying has been
+	CapturePaused  Step = "capture.paused"  // the guest stands
+	CaptureHeld    Step = "capture.held"    // what is left is in memory, the disks go on in new files
+	CaptureResumed Step = "capture.resumed" // the guest runs, files have yet to be written
+	CaptureWritten Step = "capture.written" // all files are
+
+	SnapshotSynced    Step = "snapshot.synced"    // content is durable, the manifest is not there
+	SnapshotDescribed Step = "snapshot.described" // the manifest is, the name is a draft's
+	SnapshotNamed     Step = "snapshot.named"     // the name is the snapshot's, and not durable
+
+	CreateReserved Step = "create.reserved" // the tag is taken
+	CreateBooted   Step = "create.booted"   // the parent runs
+	CreateSaved    Step = "create.saved"    // its memory is in files, and it is no more
+	CreateDone     Step = "create.done"     // the snapshot is there
+
+	ForkRestored  Step = "fork.restored"  // the child has its memory and waits
+	ForkResumed   Step = "fork.resumed"   // it runs, and is not itself
+	ForkConfirmed Step = "fork.confirmed" // it is itself, and nobody knows of it
+	ForkRecorded  Step = "fork.recorded"  // the journal knows of it, the list does not
+
+	RollbackRestored  Step = "rollback.restored"  // the new VM has its memory, and runs
+	RollbackConfirmed Step = "rollback.confirmed" // it is the sandbox, and nobody's
+	RollbackRecorded  Step = "rollback.recorded"  // its journal says so, where it does not hold
+	RollbackExchanged Step = "rollback.exchanged" // it holds, and the old VM is nobody's
+)
+
+// LayerPrefix begins the names of the layer store's steps.
+const LayerPrefix = "layer."
+
+// Steps are all that are named above.
+func Steps() []Step {
+	return []Step{
+		BranchReserved, BranchFiles, BranchCaptured, BranchRunning, BranchWritten, BranchDone,
+		CaptureBegun, CaptureRound, CapturePaused, CaptureHeld, CaptureResumed, CaptureWritten,
+		SnapshotSynced, SnapshotDescribed, SnapshotNamed,
+		CreateReserved, CreateBooted, CreateSaved, CreateDone,
+		ForkRestored, ForkResumed, ForkConfirmed, ForkRecorded,
+		RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,
+	}
+}

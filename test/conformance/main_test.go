@@ -1,0 +1,97 @@
+package conformance
+
+import (
+	"context"
+	"os"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/test/harness"
+)
+
+// Variables that name the runtime to look at.
+const (
+	urlVar      = "FORKD_CONFORMANCE_URL"      // http://HOST:PORT or unix:///PATH; empty: a daemon is started
+	tokenVar    = "FORKD_CONFORMANCE_TOKEN"    // empty: none
+	imageVar    = "FORKD_CONFORMANCE_IMAGE"    // with Python and NumPy; default python-numpy
+	snapshotVar = "FORKD_CONFORMANCE_SNAPSHOT" // of such an image: forked instead of one that is created
+)
+
+// runtime returns a client of the runtime to look at.
+func runtime(t *testing.T) *client.Client {
+	t.Helper()
+	if url := os.Getenv(urlVar); url != "" {
+		c, err := client.New(client.Options{URL: url, Token: os.Getenv(tokenVar)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	kvmtest.Require(t)
+	dir, err := harness.TempDir("cf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	d, err := harness.New(t, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := harness.PythonImage(t, d.Images()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Finish(); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the daemon's log:\n%s", d.Log())
+		}
+	})
+	if err := d.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return d.Client
+}
+
+func image() string {
+	if name := os.Getenv(imageVar); name != "" {
+		return name
+	}
+	return "python-numpy"
+}
+
+// parent makes the tag that the first sandboxes are forked from, with the
+// canaries in it: by creation, or as a branch where a snapshot was given.
+func (s *suite) parent() {
+	s.t.Helper()
+	s.tag = s.newTag()
+	if from := os.Getenv(snapshotVar); from != "" {
+		id := s.fork(from, 1)[0]
+		s.eval(id, startCode())
+		s.branch(id, api.BranchRequest{Tag: s.tag, Mode: api.BranchFull})
+		return
+	}
+	req := api.CreateSnapshotRequest{Tag: s.tag, Image: image(), Warm: startCode()}
+	if _, err := s.c.CreateSnapshot(s.t.Context(), req, nil); err != nil {
+		s.t.Fatal(err)
+	}
+	s.snapshots = append(s.snapshots, s.tag)
+}
+
+// clean removes all that the suite made, the newest first.
+func (s *suite) clean() {
+	ctx := context.Background()
+	for _, id := range s.sandboxes {
+		if err := s.c.Kill(ctx, id); err != nil && !client.IsNotFound(err) {
+			s.t.Error(err)
+		}
+	}
+	for i := len(s.snapshots) - 1; i >= 0; i-- {
+		if err := s.c.DeleteSnapshot(ctx, s.snapshots[i], client.DeleteOptions{}); err != nil {
+			s.t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package conformance
+
+import (
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+)
+
+// row is one way to other sandboxes of one instant of a source.
+type row struct {
+	name string
+	// load: the writer runs at the instant. Else all stand at a known step, and
+	// the children must be exactly there.
+	load bool
+	// ofChild: the source is a child of the row before, else the suite's.
+	ofChild bool
+	// instant takes it; children come from it when the source has gone on.
+	instant  func(s *suite, source string) (tag string, born []string)
+	children int
+}
+
+var rows = []row{
+	{name: "branch full", children: 1, instant: branching(api.BranchRequest{Mode: api.BranchFull})},
+	{name: "branch diff", children: 1, instant: branching(api.BranchRequest{Mode: api.BranchDiff})},
+	{name: "branch live", children: 2, instant: branching(api.BranchRequest{Mode: api.BranchLive})},
+	{name: "branch full, load", load: true, children: 1, instant: branching(api.BranchRequest{Mode: api.BranchFull})},
+	{name: "branch diff, load", load: true, children: 1, instant: branching(api.BranchRequest{Mode: api.BranchDiff})},
+	{name: "branch live, load", load: true, instant: branching(api.BranchRequest{Mode: api.BranchLive, N: 2})},
+	{name: "branch live, load, no wait", load: true, children: 1, instant: branching(api.BranchRequest{Mode: api.BranchLive, Wait: new(bool)})},
+	{name: "branch of a branch", children: 1, ofChild: true, instant: branching(api.BranchRequest{Mode: api.BranchDiff})},
+	{name: "branch of that, load", load: true, children: 1, ofChild: true, instant: branching(api.BranchRequest{Mode: api.BranchLive})},
+}
+
+func branching(req api.BranchRequest) func(*suite, string) (string, []string) {
+	return func(s *suite, source string) (string, []string) {
+		s.t.Helper()
+		req.Tag = s.newTag()
+		return req.Tag, s.branch(source, req)
+	}
+}
+
+// TestConformance looks at what every operation leaves of every canary.
+func TestConformance(t *testing.T) {
+	s := newSuite(t)
+	t.Cleanup(s.clean)
+	began := time.Now()
+	s.parent()
+	s.spend("parent", began)
+	var table table
+	t.Cleanup(func() { t.Logf("\n%s%v", table.text(), s.spent) })
+	source := s.forks(t, &table)
+	from := source
+	for _, r := range rows {
+		if !r.ofChild && from != source { // its writer would be a load on the others
+			s.kill(from)
+			from = source
+		}
+		t.Run(r.name, func(t *testing.T) {
+			s.t = t
+			from = s.row(r, from, table.row(r.name))
+		})
+		s.t = t
+	}
+	for _, r := range rollbacks {
+		t.Run(r.name, func(t *testing.T) {
+			s.rollback(t, source, r.mode, r.load, table.row(r.name))
+		})
+		s.t = t
+	}
+}
+
+// forks is the first row: children of a snapshot, which all stand at its step.
+// One of them is the source of the others.
+func (s *suite) forks(t *testing.T, table *table) (source string) {
+	const name = "fork"
+	t.Run(name, func(t *testing.T) {
+		s.t = t
+		cells := table.row(name)
+		asked := time.Now()
+		ids := s.fork(s.tag, 2)
+		for _, id := range ids {
+			s.eras[id] = []int{0}
+			s.looksLike(id, instant{steps: primed, exact: true}, asked, cells)
+		}
+		s.apart(ids, cells)
+		cells.settle(t)
+		s.kill(ids[1:]...)
+		source = ids[0]
+	})
+	s.t = t
+	if source == "" {
+		t.Fatal("without a fork there is no source for what follows")
+	}
+	return source
+}
+
+// primed is the step at which canary.py waits for its first command.
+const primed = 5000
+
+// row runs one operation, and returns one of its children.
+func (s *suite) row(r row, source string, cells *cells) string {
+	was := s.eras[source]
+	at := s.before(source, r.load)
+	asked := time.Now()
+	tag, ids := r.instant(s, source)
+	at.after = s.canary(source, "look")
+	s.newEra(source) // what a child must not see; the capture may still be being written
+	s.canary(source, "hold")
+	if r.children > 0 {
+		asked = time.Now()
+		ids = append(ids, s.fork(tag, r.children)...)
+	}
+	for _, id := range ids {
+		s.eras[id] = was
+		s.looksLike(id, at, asked, cells)
+		s.canary(id, "hold")
+	}
+	s.apart(ids, cells)
+	now := s.check(source)
+	s.complain(cells, "source", source, now)
+	if now.Steps < at.after.Steps || at.after.Steps < at.steps {
+		cells.wrong("source", "%s was at step %d, then %d, then %d", source, at.steps, at.after.Steps, now.Steps)
+	}
+	cells.settle(s.t)
+	s.kill(ids[1:]...)
+	return ids[0]
+}
+
+// before sets the canaries that are set anew each time, and tells what is known
+// of an instant that is taken next.
+func (s *suite) before(source string, load bool) instant {
+	s.t.Helper()
+	s.canary(source, "arm", "nonce", s.newTag())
+	if load {
+		s.canary(source, "go")
+	} else {
+		s.canary(source, "hold")
+	}
+	look := s.canary(source, "look")
+	return instant{steps: look.Steps, exact: !load, era: last(s.eras[source]), before: look}
+}
+
+// apart has sandboxes write over everything, each what is its own, and then look
+// for what is of another.
+func (s *suite) apart(ids []string, cells *cells) {
+	s.t.Helper()
+	for _, id := range ids {
+		s.newEra(id)
+	}
+	for _, id := range ids {
+		s.complain(cells, "apart", id, s.check(id))
+	}
+}
+
+func (s *suite) complain(cells *cells, column, id string, r report) {
+	for who, said := range r.Complaints {
+		cells.wrong(column, "%s: %s: %q", id, who, said)
+	}
+}
+
+func last(list []int) int { return list[len(list)-1] }

@@ -1,0 +1,79 @@
+package conformance
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+)
+
+// table is what was seen: a row per operation, a column per canary.
+type table struct{ rows []*cells }
+
+// cells are one row.
+type cells struct {
+	name    string
+	wrongs  map[string][]string
+	notes   map[string]string // instead of ok
+	settled bool
+}
+
+func (tb *table) row(name string) *cells {
+	c := &cells{name: name, wrongs: map[string][]string{}, notes: map[string]string{}}
+	tb.rows = append(tb.rows, c)
+	return c
+}
+
+func (c *cells) wrong(column, format string, args ...any) {
+	c.wrongs[column] = append(c.wrongs[column], fmt.Sprintf(format, args...))
+}
+
+// note says why there was nothing to compare.
+func (c *cells) note(column, text string) { c.notes[column] = text }
+
+// settle makes a test of each cell.
+func (c *cells) settle(t *testing.T) {
+	t.Helper()
+	c.settled = true
+	for _, column := range columns {
+		t.Run(column, func(t *testing.T) {
+			for _, text := range c.wrongs[column] {
+				t.Error(text)
+			}
+		})
+	}
+	for column, texts := range c.wrongs {
+		if !slices.Contains(columns, column) {
+			t.Errorf("no column %s: %q", column, texts)
+		}
+	}
+}
+
+// text is the table for people. What an operation did not get to is a dash.
+func (tb *table) text() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 1, ' ', 0)
+	fmt.Fprintf(w, "\t%s\n", strings.Join(columns, "\t"))
+	for _, c := range tb.rows {
+		fmt.Fprint(w, c.name)
+		for _, column := range columns {
+			fmt.Fprintf(w, "\t%s", c.cell(column))
+		}
+		fmt.Fprintln(w)
+	}
+	w.Flush()
+	return b.String()
+}
+
+func (c *cells) cell(column string) string {
+	switch {
+	case len(c.wrongs[column]) > 0:
+		return "FAIL"
+	case !c.settled:
+		return "-"
+	case c.notes[column] != "":
+		return c.notes[column]
+	}
+	return "ok"
+}

@@ -1,0 +1,53 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Each thing that is spoilt is noticed by its canary, and by no other whose own
+// is whole. The canaries run here, not in a guest.
+func TestCanariesNotice(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("python3 is not installed")
+	}
+	cmd := exec.CommandContext(t.Context(), python, "guest/tamper.py", "guest/canary.py", filepath.Join(t.TempDir(), "canary"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with all that it forks
+	cmd.WaitDelay = time.Second
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	if err != nil {
+		t.Fatalf("%v: %s", err, errs.Bytes())
+	}
+	n, spoilt := 0, []string{}
+	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); n++ {
+		var said struct {
+			Spoilt, Column string
+			Found          []string
+		}
+		if err := dec.Decode(&said); err != nil {
+			t.Fatal(err)
+		}
+		if said.Column != "" && !slices.Contains(said.Found, said.Column) {
+			t.Errorf("%s: %s did not notice", said.Spoilt, said.Column)
+		}
+		spoilt = append(spoilt, said.Column)
+		for _, column := range said.Found {
+			if !slices.Contains(spoilt, column) || !slices.Contains(columns, column) {
+				t.Errorf("%s: %s complains of nothing", said.Spoilt, column)
+			}
+		}
+	}
+	if n != 18 {
+		t.Errorf("%d things were spoilt", n)
+	}
+}

@@ -1,0 +1,253 @@
+package crash
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/failpoint"
+)
+
+// operation is what is cut short.
+type operation struct {
+	name string
+	// source: it is done to a sandbox, which must live as long as its VMM does.
+	source bool
+	do     func(ctx context.Context, c *client.Client, source string) error
+	// back: it gives the sandbox another VM, and what was in the parent.
+	back bool
+}
+
+// operations go from those with many steps to those that add a few: a step is
+// looked at in the first that passes it.
+var operations = []operation{
+	{name: "branch live", source: true, do: branching(api.BranchLive)},
+	{name: "branch full", source: true, do: branching(api.BranchFull)},
+	{name: "branch diff", source: true, do: branching(api.BranchDiff)},
+	{name: "fork", do: func(ctx context.Context, c *client.Client, _ string) error {
+		n := 1
+		_, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
+		return err
+	}},
+	{name: "rollback", source: true, back: true, do: func(ctx context.Context, c *client.Client, source string) error {
+		_, err := c.Rollback(ctx, source, parentTag)
+		return err
+	}},
+	{name: "create", do: func(ctx context.Context, c *client.Client, _ string) error {
+		_, err := c.CreateSnapshot(ctx, api.CreateSnapshotRequest{Tag: newTag, Image: imageName}, nil)
+		return err
+	}},
+}
+
+func branching(mode api.BranchMode) func(context.Context, *client.Client, string) error {
+	return func(ctx context.Context, c *client.Client, source string) error {
+		_, err := c.Branch(ctx, source, api.BranchRequest{Tag: newTag, Mode: mode})
+		return err
+	}
+}
+
+// Kills at every step that the operations pass, of the daemon and of the VMMs.
+func TestKills(t *testing.T) {
+	w := newWorld(t)
+	var seen []failpoint.Step
+	for _, op := range operations {
+		var steps []failpoint.Step
+		w.sub(op.name+" passes", func() { steps = w.watch(op) })
+		for _, s := range steps {
+			if slices.Contains(seen, s) {
+				continue
+			}
+			seen = append(seen, s)
+			name := op.name + " at " + string(s)
+			w.sub(name+" the daemon", func() { w.killDaemon(op, s) })
+			w.sub(name+" the VMM", func() { w.killVMM(op, s) })
+		}
+		w.sub(op.name+" leaves nothing", w.letGo)
+	}
+	w.verified(parentTag)
+	for _, s := range failpoint.Steps() {
+		if !slices.Contains(seen, s) {
+			t.Errorf("no operation passes %s", s)
+		}
+	}
+}
+
+// watch does an operation without harm, and returns the steps that it passed.
+func (w *world) watch(op operation) []failpoint.Step {
+	source := w.source(op, true)
+	w.passed()
+	if err := op.do(w.t.Context(), w.d.Client, source.ID); err != nil {
+		w.t.Fatal(err)
+	}
+	steps := w.passed()
+	w.t.Logf("%d steps: %v", len(steps), steps)
+	w.clean()
+	w.nothingLeft()
+	return steps
+}
+
+// source is what the operation is done to, if it needs one. One that is not to
+// be changed or killed is used again.
+func (w *world) source(op operation, doomed bool) api.SandboxInfo {
+	w.t.Helper()
+	switch {
+	case !op.source:
+		return api.SandboxInfo{}
+	case doomed || op.back:
+		return w.fork(parentTag)
+	case w.kept.ID == "":
+		w.kept = w.fork(parentTag)
+		w.names = w.inventory()
+	}
+	return w.kept
+}
+
+// letGo ends the source that was used again, and with it what it had.
+func (w *world) letGo() {
+	w.kept = api.SandboxInfo{}
+	w.clean()
+	w.names = w.bare
+	w.nothingLeft()
+}
+
+// stand begins an operation and returns when it stands at the step. Its end is told on ended.
+func (w *world) stand(op operation, s failpoint.Step, source api.SandboxInfo) (mark string, ended <-chan error) {
+	w.t.Helper()
+	if op.source {
+		mark = w.mark(source.ID)
+	}
+	w.arm(s)
+	w.t.Cleanup(func() { w.disarm(s) })
+	end := make(chan error, 1)
+	go func() { end <- op.do(context.Background(), w.d.Client, source.ID) }()
+	w.reached(s)
+	return mark, end
+}
+
+func (w *world) killDaemon(op operation, s failpoint.Step) {
+	source := w.source(op, false)
+	mark, ended := w.stand(op, s, source)
+	w.d.End(syscall.SIGKILL)
+	if err := <-ended; err == nil {
+		w.t.Errorf("the caller was told of success before the step")
+	}
+	w.disarm(s)
+	w.start()
+	switch {
+	case op.back:
+		w.isOneOfTwo(source, mark)
+	case op.source:
+		w.lives(source, mark)
+	}
+	if made := w.listedIsWhole(mark); op.source && !made { // the name is free
+		if err := branching(api.BranchDiff)(w.t.Context(), w.d.Client, source.ID); err != nil {
+			w.t.Errorf("branch again: %v", err)
+		}
+	}
+	w.clean()
+	w.nothingLeft()
+}
+
+func (w *world) killVMM(op operation, s failpoint.Step) {
+	source := w.source(op, true)
+	mark, ended := w.stand(op, s, source)
+	var old *int
+	if op.back {
+		old = source.PID // the new one is killed
+	}
+	killed := w.killVMMs(w.kept.PID, old)
+	w.disarm(s)
+	err := <-ended
+	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
+	switch {
+	case op.back && err != nil:
+		w.lives(source, mark)
+	case op.source:
+		w.failed(source.ID)
+	case err == nil && killed > 0 && op.name == "fork": // listed, and then seen to be dead
+		w.failed("")
+	}
+	w.listedIsWhole(mark)
+	w.clean()
+	w.nothingLeft()
+}
+
+// lives checks that a source has come over the daemon's end.
+func (w *world) lives(source api.SandboxInfo, mark string) {
+	w.t.Helper()
+	info, err := w.d.Client.Sandbox(w.t.Context(), source.ID)
+	if err != nil || info.Status != api.SandboxRunning || info.PID == nil || *info.PID != *source.PID {
+		w.t.Fatalf("the source is %+v, %v", info, err)
+	}
+	w.marked(source.ID, mark)
+}
+
+// isOneOfTwo checks that a sandbox runs, either as it was or as it was to become.
+func (w *world) isOneOfTwo(source api.SandboxInfo, mark string) {
+	w.t.Helper()
+	info, err := w.d.Client.Sandbox(w.t.Context(), source.ID)
+	if err != nil || info.Status != api.SandboxRunning || info.PID == nil {
+		w.t.Fatalf("the sandbox is %+v, %v", info, err)
+	}
+	if *info.PID == *source.PID {
+		w.marked(source.ID, mark)
+	} else if got := w.sh(source.ID, "ls /dev/shm/mark /root/mark 2>/dev/null || true"); got != "" || info.RolledBackTo != parentTag {
+		w.t.Errorf("it is rolled back to %q, with %q", info.RolledBackTo, got)
+	}
+}
+
+// failed checks that a sandbox whose VMM was killed is listed so, with the reason.
+// Without an id any will do.
+func (w *world) failed(id string) {
+	w.t.Helper()
+	w.eventually("failed sandbox", func() bool {
+		list, err := w.d.Client.ListSandboxes(w.t.Context())
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		return slices.ContainsFunc(list, func(sb api.SandboxInfo) bool {
+			return (id == "" || sb.ID == id) && sb.Status == api.SandboxFailed && strings.Contains(sb.Reason, "killed")
+		})
+	})
+}
+
+// listedIsWhole checks all that is listed: snapshots verify and can be forked,
+// sandboxes that run answer. It tells whether the operation's snapshot is there.
+func (w *world) listedIsWhole(mark string) (made bool) {
+	w.t.Helper()
+	list, err := w.d.Client.ListSnapshots(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, sn := range list {
+		switch {
+		case sn.Status != api.SnapshotReady || !sn.Bootable:
+			w.t.Errorf("snapshot %s is %s: %v", sn.Tag, sn.Status, sn.Warning)
+		case sn.Tag == parentTag:
+		case sn.Tag == newTag:
+			made = true
+			w.t.Log("the snapshot is there")
+			w.verified(sn.Tag)
+			child := w.fork(sn.Tag)
+			if mark != "" {
+				w.marked(child.ID, mark)
+			}
+		default:
+			w.t.Errorf("snapshot %s is listed", sn.Tag)
+		}
+	}
+	boxes, err := w.d.Client.ListSandboxes(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, sb := range boxes {
+		if sb.Status == api.SandboxRunning {
+			w.sh(sb.ID, "true")
+		}
+	}
+	return made
+}

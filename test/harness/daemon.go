@@ -1,0 +1,174 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+// Daemon is a `forkd serve` with directories of its own. Fields may be changed
+// until Start.
+type Daemon struct {
+	Dir, Bin  string
+	Data, Run string
+	Flags     []string // more flags for serve
+	Env       []string // more variables for it
+	Client    *client.Client
+
+	cmd   *exec.Cmd
+	ended chan struct{} // closed when the process is reaped
+}
+
+// New prepares a daemon in dir. forkd and its VMM are there side by side, under
+// a path that is this daemon's alone: so its processes can be told from others.
+func New(t testing.TB, dir string) (*Daemon, error) {
+	t.Helper()
+	d := &Daemon{Dir: dir, Bin: filepath.Join(dir, "bin"), Data: filepath.Join(dir, "data"), Run: filepath.Join(dir, "run")}
+	if err := os.MkdirAll(d.Bin, 0o755); err != nil {
+		return nil, err
+	}
+	for _, name := range []string{"forkd", "forkd-vmm"} {
+		if err := Link(kvmtest.Fixture(t, name), filepath.Join(d.Bin, name)); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	d.Client, err = client.New(client.Options{URL: d.URL()})
+	return d, err
+}
+
+// URL is where it serves.
+func (d *Daemon) URL() string { return "unix://" + filepath.Join(d.Run, "forkd.sock") }
+
+// Forkd and VMM are its programs' paths.
+func (d *Daemon) Forkd() string { return filepath.Join(d.Bin, "forkd") }
+func (d *Daemon) VMM() string   { return filepath.Join(d.Bin, "forkd-vmm") }
+
+// Images is its store of images.
+func (d *Daemon) Images() string { return filepath.Join(d.Data, "images") }
+
+// PID is that of the process; it must be running.
+func (d *Daemon) PID() int { return d.cmd.Process.Pid }
+
+// Running tells whether it was started and not ended since.
+func (d *Daemon) Running() bool { return d.cmd != nil }
+
+// patience is for what must happen at some time: slow machines are not wrong.
+const patience = time.Minute
+
+// Start runs the daemon and waits until it answers.
+func (d *Daemon) Start() error {
+	log, err := os.OpenFile(d.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	args := append([]string{"serve", "--listen", d.URL(), "--data", d.Data, "--run", d.Run}, d.Flags...)
+	cmd := exec.Command(d.Forkd(), args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), d.Env...)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	d.cmd, d.ended = cmd, make(chan struct{})
+	go func() {
+		defer close(d.ended)
+		_ = cmd.Wait()
+	}()
+	for end := time.Now().Add(patience); d.Client.Health(context.Background()) != nil; time.Sleep(20 * time.Millisecond) {
+		select {
+		case <-d.ended:
+			d.cmd = nil
+			return fmt.Errorf("the daemon ended: %s\n%s", cmd.ProcessState, d.Log())
+		default:
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("no answer of the daemon within %s\n%s", patience, d.Log())
+		}
+	}
+	return nil
+}
+
+// End sends a signal and waits for the process.
+func (d *Daemon) End(sig syscall.Signal) *os.ProcessState {
+	_ = d.cmd.Process.Signal(sig)
+	<-d.ended
+	state := d.cmd.ProcessState
+	d.cmd = nil
+	_ = d.Client.Close() // idle connections lead nowhere
+	return state
+}
+
+// Finish stops the daemon for good and tells what it leaves behind that it
+// should not.
+func (d *Daemon) Finish() error {
+	if !d.Running() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	list, err := d.Client.ListSandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, sb := range list {
+		if err := d.Client.Kill(ctx, sb.ID); err != nil && !client.IsNotFound(err) {
+			errs = append(errs, err)
+		}
+	}
+	if state := d.End(syscall.SIGTERM); state.ExitCode() != 0 {
+		errs = append(errs, fmt.Errorf("the daemon ended with %s", state))
+	}
+	if left := d.VMDirs(); len(left) > 0 {
+		errs = append(errs, fmt.Errorf("the run directory still holds %q", left))
+	}
+	if pids := d.Processes(); len(pids) > 0 {
+		errs = append(errs, fmt.Errorf("VMM processes %v still run", pids))
+	}
+	for _, word := range []string{"panic:", "DATA RACE"} {
+		if log := d.Log(); strings.Contains(log, word) {
+			errs = append(errs, fmt.Errorf("the daemon's log has %q:\n%s", word, log))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (d *Daemon) logFile() string { return filepath.Join(d.Dir, "daemon.log") }
+
+// Log is the end of what the daemon logged.
+func (d *Daemon) Log() string {
+	b, _ := os.ReadFile(d.logFile())
+	return string(b[max(0, len(b)-16<<10):])
+}
+
+// VMDirs are the folders of VMs in the run directory.
+func (d *Daemon) VMDirs() []string { return Names(filepath.Join(d.Run, "vm")) }
+
+// Processes are the pids of all VMMs of this daemon, zombies left out.
+func (d *Daemon) Processes() []int {
+	var pids []int
+	for _, name := range Names("/proc") {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if exe, err := os.Readlink("/proc/" + name + "/exe"); err == nil && exe == d.VMM() {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}

@@ -1,0 +1,71 @@
+package harness
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+// PythonImage puts the image that the fixtures built into a daemon's store.
+func PythonImage(t testing.TB, store string) error {
+	dir := filepath.Join(store, "python-numpy")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for _, name := range []string{image.MetadataFile, image.KernelFile, image.InitrdFile, image.RootFile, image.UpperFile} {
+		if err := Link(kvmtest.Fixture(t, "py."+name), filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BoxFiles are an image's files that are not the fixtures': paths. Without an
+// upper disk, memory takes what the guest writes.
+type BoxFiles struct{ Kernel, Initrd, Root, Upper string }
+
+// BoxImage puts the small image with busybox into a store, under a name of its own. The
+// digests are made up: only an import and a build look at them.
+func BoxImage(t testing.TB, store, name string, f BoxFiles) error {
+	dir := filepath.Join(store, name)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	m := image.Metadata{
+		FormatVersion: image.FormatVersion, Name: name, Suite: "bookworm", Files: map[string]image.FileSum{},
+		Kernel:   image.KernelInfo{Release: "6", Package: "linux", Version: "6"},
+		Defaults: image.Defaults{MemoryMiB: 128, VCPUs: 1, User: "root", Workdir: "/"},
+	}
+	if f.Upper != "" {
+		m.Defaults.DiskMiB = 1024 // the file itself says how large it is
+	}
+	for _, file := range []struct{ name, given, fixture string }{
+		{image.KernelFile, f.Kernel, "vmlinux"}, {image.InitrdFile, f.Initrd, "agent.cpio"}, {image.RootFile, f.Root, "root.erofs"}, {image.UpperFile, f.Upper, ""},
+	} {
+		from := file.given
+		if from == "" && file.fixture == "" {
+			continue
+		}
+		if from == "" {
+			from = kvmtest.Fixture(t, file.fixture)
+		}
+		st, err := os.Stat(from)
+		if err != nil {
+			return err
+		}
+		if err := Link(from, filepath.Join(dir, file.name)); err != nil {
+			return err
+		}
+		m.Files[file.name] = image.FileSum{Size: st.Size(), SHA256: strings.Repeat("0", 64)}
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, image.MetadataFile), b, 0o644)
+}
