@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/agent/generation"
 	"github.com/forkd/forkd/internal/agent/identity"
 	"github.com/forkd/forkd/internal/agent/interp"
+	"github.com/forkd/forkd/internal/agent/inventory"
 	"github.com/forkd/forkd/internal/agent/procgroup"
 	"github.com/forkd/forkd/internal/agent/procs"
 	"github.com/forkd/forkd/internal/agent/reap"
@@ -142,6 +143,7 @@ func (a *Agent) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(a.procs, opts...))
 	mux.Handle(agentv1connect.NewAgentHandler(&service{a}, opts...))
+	mux.Handle(agentv1connect.NewInventoryHandler(inventory.Service{Root: a.cfg.Root, Proc: "/proc"}, opts...))
 	mux.Handle(filesystemconnect.NewFilesystemHandler(filesystemService{a.files, a.watch}, opts...))
 	a.plainRoutes(mux)
 	return a.marked(a.guard(mux))

@@ -12,6 +12,7 @@ import (
 // Engine is the domain as this package uses it.
 type Engine interface {
 	Snapshots
+	Diffs
 	Sandboxes
 	Branches
 	Guests
