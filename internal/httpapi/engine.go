@@ -36,6 +36,8 @@ type Sandboxes interface {
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	Console(id string) (io.ReadCloser, error)
+	// FollowConsole ends without an error when the VM has ended.
+	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error
 	Memory(id string) (sandbox.MemoryUse, error)
 }
 

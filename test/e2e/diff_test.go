@@ -58,7 +58,9 @@ func filesDiffer(t *testing.T, f api.FileDiff) {
 	if c := f.Changed[i]; c.Mode != "-rw-------" || c.ModeBefore != "-rw-r--r--" || c.SizeBytes != c.SizeBytesBefore+5 || !slices.Contains(c.What, "size") {
 		t.Errorf("%+v", c)
 	}
-	if slices.ContainsFunc(f.Added, func(e api.FileEntry) bool { return strings.HasPrefix(e.Path, "/proc/") || strings.HasPrefix(e.Path, "/run/") }) {
+	if slices.ContainsFunc(f.Added, func(e api.FileEntry) bool {
+		return strings.HasPrefix(e.Path, "/proc/") || strings.HasPrefix(e.Path, "/run/")
+	}) {
 		t.Error("other mounts are in it")
 	}
 }
