@@ -143,4 +143,7 @@ type MemoryUse struct {
 	VMMAnonKiB    int64 // the VMM process's anonymous memory without guest memory
 	GuestDirtyKiB int64 // guest pages of its own
 	PSSKiB        int64
+	// GuestSharedKiB is guest memory that it has mapped and others have, too: the
+	// same pages of the host's memory.
+	GuestSharedKiB int64
 }

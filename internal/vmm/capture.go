@@ -194,7 +194,8 @@ func (k *capturing) hold() error {
 		return err
 	}
 	err := k.copyLeft(start)
-	_, resumeErr := k.m.Resume()
+	at, resumeErr := k.m.Resume()
+	k.res.RunningAt = at
 	k.res.PauseNanos = time.Since(start).Nanoseconds()
 	if err != nil {
 		return err

@@ -66,7 +66,7 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 
 // figures is what a branch of a mode takes.
 func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
-	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes, PausedBytes: lastBytes, Total: 40 * time.Millisecond}
+	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes, PausedBytes: lastBytes, Total: 40 * time.Millisecond, AfterResume: 3 * time.Millisecond}
 	switch req.Mode {
 	case "", sandbox.BranchLive:
 	case sandbox.BranchDiff:

@@ -157,7 +157,7 @@ func (e *Engine) Memory(id string) (sandbox.MemoryUse, error) {
 	if _, err := e.live(id); err != nil {
 		return sandbox.MemoryUse{}, err
 	}
-	return sandbox.MemoryUse{VMMAnonKiB: 1800, GuestDirtyKiB: 900, PSSKiB: 4000}, nil
+	return sandbox.MemoryUse{VMMAnonKiB: 1800, GuestDirtyKiB: 900, PSSKiB: 4000, GuestSharedKiB: 21000}, nil
 }
 
 func (e *Engine) Ping(_ context.Context, id string) (sandbox.Pong, error) {
