@@ -75,7 +75,7 @@ func TestRealGuestsFork(t *testing.T) {
 		}
 		boxes = append(boxes, c.Info)
 	}
-	t.Run("each is itself", func(t *testing.T) { areThemselves(t, h, e, boxes) })
+	t.Run("each is itself", func(t *testing.T) { areThemselves(t, h, e, boxes, "a") })
 	t.Run("memory", func(t *testing.T) {
 		m, err := e.Memory(boxes[0].ID)
 		if err != nil || m.GuestDirtyKiB == 0 || m.VMMAnonKiB == 0 || m.GuestDirtyKiB > 64<<10 {
@@ -110,7 +110,42 @@ func TestRealGuestsFork(t *testing.T) {
 	})
 }
 
-func areThemselves(t *testing.T, h *host, e *Engine, boxes []Info) {
+// A guest of the oldest kernel has no VM generation ID: what makes its clones differ is the agent alone.
+func TestOldKernelsGuestsFork(t *testing.T) {
+	h := newRealHost(t)
+	h.cfg.Images = realImages{kvmtest.Fixture(t, "old-vmlinux"), kvmtest.Fixture(t, "old-agent.cpio"), kvmtest.Fixture(t, "root.erofs"), ""}
+	e := h.open()
+	if _, err := e.CreateSnapshot(t.Context(), CreateRequest{Tag: "old", Image: "fixture"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Fork(t.Context(), ForkRequest{Tag: "old", N: 3, Env: map[string]string{"COLOUR": "red"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var boxes []Info
+	for _, c := range r.Children {
+		if c.Err != nil {
+			t.Fatal(c.Err)
+		}
+		boxes = append(boxes, c.Info)
+	}
+	t.Logf("guests run %s", h.sh(e, boxes[0].ID, "uname -r"))
+	areThemselves(t, h, e, boxes, "old")
+	h.sh(e, boxes[0].ID, "echo branched > /tmp/x")
+	b, err := e.Branch(t.Context(), BranchRequest{SandboxID: boxes[0].ID, Tag: "later", N: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := b.Fork.Children[0]
+	if child.Err != nil {
+		t.Fatal(child.Err)
+	}
+	if got := h.sh(e, child.Info.ID, "cat /tmp/x"); got != "branched" {
+		t.Errorf("the branch's child has %q", got)
+	}
+}
+
+func areThemselves(t *testing.T, h *host, e *Engine, boxes []Info, parent string) {
 	seen := map[string]string{}
 	for i, b := range boxes {
 		out := h.sh(e, b.ID, `hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $FORKD_INDEX $FORKD_PARENT $COLOUR; date +%s`)
@@ -118,7 +153,7 @@ func areThemselves(t *testing.T, h *host, e *Engine, boxes []Info) {
 		if len(lines) != 5 {
 			t.Fatalf("%s says %q", b.ID, out)
 		}
-		if lines[0] != b.ID || lines[3] != fmt.Sprintf("%d a red", i+1) {
+		if lines[0] != b.ID || lines[3] != fmt.Sprintf("%d %s red", i+1, parent) {
 			t.Errorf("%s says %q", b.ID, lines)
 		}
 		for _, l := range lines[1:3] {
