@@ -74,6 +74,7 @@ type SnapshotDetail struct {
 	Dependents          []string `json:"dependents" doc:"Tags that are built on it" nullable:"false"`
 
 	// Ours.
+	CapturedBytes int64    `json:"captured_bytes,omitempty" doc:"Bytes of memory that differed from the parent, as its branch took them"`
 	KernelVersion string   `json:"kernel_version,omitempty" doc:"Kernel of the guest"`
 	Cmdline       string   `json:"cmdline,omitempty" doc:"Kernel command line of the guest"`
 	ContentHash   string   `json:"content_hash,omitempty" doc:"Digest of its manifest"`

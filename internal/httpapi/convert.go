@@ -60,7 +60,7 @@ func wireSnapshotDetail(s sandbox.SnapshotInfo) api.SnapshotDetail {
 		ParentContentHash: optional(s.ParentContentHash),
 		ChainDepth:        s.ChainDepth(), Ancestors: list(s.Ancestors), Dependents: list(s.Dependents),
 		KernelVersion: s.Kernel, Cmdline: s.Cmdline, ContentHash: s.ContentHash,
-		DigestsReady: s.DigestsReady, Sandboxes: list(s.Sandboxes),
+		DigestsReady: s.DigestsReady, Sandboxes: list(s.Sandboxes), CapturedBytes: s.CapturedBytes,
 	}
 }
 

@@ -46,6 +46,7 @@ type SnapshotInfo struct {
 	Sandboxes         []string // ids that run from it now
 	BranchedFrom      string   // id of the sandbox it was branched from
 	Pause             time.Duration
+	CapturedBytes     int64 // of memory that its branch took; 0 for one made from an image
 }
 
 // ChainDepth is the number of ancestors.

@@ -81,6 +81,7 @@ func (s *SnapshotInfo) fill(m *snapshot.Manifest) {
 		s.ParentTag, s.ParentContentHash = p.Tag, p.ContentHash
 	}
 	if b := m.Branch; b != nil {
+		s.CapturedBytes = b.Bytes
 		s.BranchedFrom, s.Pause = b.Sandbox, time.Duration(b.PauseUS)*time.Microsecond
 	}
 	for _, f := range m.Files {
