@@ -6,6 +6,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -20,6 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/agent/listen"
 	"github.com/forkd/forkd/internal/agent/quiet"
 	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/diskbench"
 )
 
 // version is set by the linker.
@@ -65,6 +67,7 @@ type options struct {
 	tokenFile string
 	ready     bool
 	version   bool
+	bench     diskbench.Config // Dir is empty unless that is all there is to do
 }
 
 func parse(args []string) (options, error) {
@@ -74,6 +77,9 @@ func parse(args []string) (options, error) {
 	fs.StringVar(&o.tokenFile, "token-file", "", "file with the token that every request must show, except GET /health")
 	fs.BoolVar(&o.ready, "ready", false, "tell the host over vsock once when serving")
 	fs.BoolVar(&o.version, "version", false, "print the version and exit")
+	fs.StringVar(&o.bench.Dir, "disk-bench", "", "measure the file system of this folder, print the figures as JSON, and exit")
+	fs.IntVar(&o.bench.MiB, "disk-mib", 64, "size of the file for -disk-bench")
+	fs.IntVar(&o.bench.RandomOps, "disk-ops", 2000, "random accesses for -disk-bench")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -91,6 +97,13 @@ func run(args []string) error {
 	if o.version {
 		fmt.Println("forkd-agent", version)
 		return nil
+	}
+	if o.bench.Dir != "" {
+		f, err := diskbench.Run(o.bench)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(f)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
