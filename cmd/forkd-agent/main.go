@@ -18,6 +18,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agent"
 	"github.com/forkd/forkd/internal/agent/guestinit"
+	"github.com/forkd/forkd/internal/agent/inventory"
 	"github.com/forkd/forkd/internal/agent/listen"
 	"github.com/forkd/forkd/internal/agent/quiet"
 	"github.com/forkd/forkd/internal/agentproto"
@@ -59,6 +60,7 @@ func runInit() error {
 	// Ctrl-Alt-Del and kill(1) reach init as signals; both mean power-off.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
+	o.layers = boot.Layers
 	return serve(ctx, o)
 }
 
@@ -67,6 +69,7 @@ type options struct {
 	tokenFile string
 	ready     bool
 	version   bool
+	layers    inventory.Layers
 	bench     diskbench.Config // Dir is empty unless that is all there is to do
 }
 
@@ -115,7 +118,7 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Config{Version: version, Orphans: true, Token: token, Log: logf})
+	a, err := agent.New(agent.Config{Version: version, Orphans: true, Token: token, Layers: o.layers, Log: logf})
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package guestdiff
 
 import (
 	"context"
+	"fmt"
 	"io/fs"
 
 	"golang.org/x/sys/unix"
@@ -19,6 +20,9 @@ func Compare(ctx context.Context, before, after Source, limit int) (Diff, error)
 	c.diff.Files.Complete = true
 	if err := c.files(ctx); err != nil {
 		return Diff{}, err
+	}
+	if c.a.changesOnly != c.b.changesOnly {
+		return Diff{}, fmt.Errorf("%w: one lists all of its files, the other what changed", ErrGuest)
 	}
 	for _, r := range []*reader{&c.a, &c.b} {
 		if err := r.rest(); err != nil {
@@ -90,19 +94,40 @@ func orderOf(a, b *agentv1.InventoryFile) int {
 func (c *comparison) file(order int, a, b *agentv1.InventoryFile) {
 	d := &c.diff.Files
 	d.Compared++
-	switch {
-	case order < 0:
+	switch before, after := versions(order, a, b); {
+	case before == nil && after == nil:
+	case after == nil:
 		d.Counts.Removed++
-		d.Removed = keep(c, d.Removed, fileOf(a))
-	case order > 0:
+		d.Removed = keep(c, d.Removed, fileOf(before))
+	case before == nil:
 		d.Counts.Added++
-		d.Added = keep(c, d.Added, fileOf(b))
+		d.Added = keep(c, d.Added, fileOf(after))
 	default:
-		if what := differences(a, b); len(what) > 0 {
+		if what := differences(before, after); len(what) > 0 {
 			d.Counts.Changed++
-			d.Changed = keep(c, d.Changed, FileChange{Before: fileOf(a), After: fileOf(b), What: what})
+			d.Changed = keep(c, d.Changed, FileChange{Before: fileOf(before), After: fileOf(after), What: what})
 		}
 	}
+}
+
+// versions are what each guest has at a path; nil for nothing. What a guest does
+// not list is as in the image, and what that is the other one tells.
+func versions(order int, a, b *agentv1.InventoryFile) (before, after *agentv1.InventoryFile) {
+	switch {
+	case order < 0:
+		before, after = a, a.GetBelow()
+	case order > 0:
+		before, after = b.GetBelow(), b
+	default:
+		before, after = a, b
+	}
+	if before.GetGone() {
+		before = nil
+	}
+	if after.GetGone() {
+		after = nil
+	}
+	return before, after
 }
 
 // keep appends while there is room.

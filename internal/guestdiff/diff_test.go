@@ -87,6 +87,40 @@ func TestWhatDiffers(t *testing.T) {
 	}
 }
 
+// Of what one guest does not list the other one tells how it is in the image.
+func TestGuestsThatTellChangesOnly(t *testing.T) {
+	changed := func(f, below *agentv1.InventoryFile) *agentv1.InventoryFile { f.Below = below; return f }
+	gone := func(path string) *agentv1.InventoryFile {
+		return &agentv1.InventoryFile{Path: []byte(path), Gone: true, Below: file(path, 1)}
+	}
+	side := func(files ...*agentv1.InventoryFile) *parts {
+		p := parts{{Files: files, ChangesOnly: true}, {End: &agentv1.InventoryEnd{}, ChangesOnly: true}}
+		return &p
+	}
+	before := side(file("/mine", 2), changed(file("/same", 9), file("/same", 1)), gone("/torn"), gone("/void"), changed(file("/was", 5), file("/was", 1)))
+	after := side(changed(file("/fresh", 3), file("/fresh", 1)), gone("/lost"), changed(file("/same", 9), file("/same", 1)), changed(file("/torn", 4), file("/torn", 1)), gone("/void"), file("/your", 2))
+	d, err := Compare(t.Context(), before, after, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := func(list []File) (out []string) {
+		for _, f := range list {
+			out = append(out, f.Path)
+		}
+		return out
+	}
+	f := d.Files
+	if got := paths(f.Added); !slices.Equal(got, []string{"/torn", "/your"}) {
+		t.Errorf("added %q", got)
+	}
+	if got := paths(f.Removed); !slices.Equal(got, []string{"/lost", "/mine"}) {
+		t.Errorf("removed %q", got)
+	}
+	if c := f.Changed; len(c) != 2 || c[0].After.Path != "/fresh" || c[0].Before.Size != 1 || c[1].After.Path != "/was" || c[1].Before.Size != 5 || c[1].After.Size != 1 {
+		t.Errorf("changed %+v", c)
+	}
+}
+
 func TestListsAreCutAndCountsAreNot(t *testing.T) {
 	var many []*agentv1.InventoryFile
 	for c := 'a'; c <= 'z'; c++ {
@@ -120,6 +154,9 @@ func TestAGuestThatLies(t *testing.T) {
 		"files after processes":   addEnd(parts{{Processes: []*agentv1.InventoryProcess{{Pid: 1}}}, {Files: []*agentv1.InventoryFile{file("/a", 1)}}}),
 		"long arguments":          addEnd(parts{{Processes: []*agentv1.InventoryProcess{{Args: make([]byte, maxText+1)}}}}),
 		"a long version":          addEnd(parts{{Packages: []*agentv1.InventoryPackage{{Version: strings.Repeat("x", maxText+1)}}}}),
+		"gone where all is told":  addEnd(files(&agentv1.InventoryFile{Path: []byte("/a"), Gone: true})),
+		"changes only":            addEnd(parts{{Files: []*agentv1.InventoryFile{file("/a", 1)}, ChangesOnly: true}}),
+		"another path below":      {{ChangesOnly: true, Files: []*agentv1.InventoryFile{{Path: []byte("/a"), Below: file("/b", 1)}}}},
 		"too many processes":      addEnd(parts{{Processes: slices.Repeat([]*agentv1.InventoryProcess{{Pid: 1}}, maxProcesses+1)}}),
 	} {
 		if _, err := Compare(t.Context(), guest(nil, nil, nil), lie, 3); !errors.Is(err, ErrGuest) {

@@ -31,13 +31,16 @@ var errTooMuch = fmt.Errorf("%w: it is too large", ErrGuest)
 
 // reader checks one stream and hands out its files one by one.
 type reader struct {
-	from      Source
-	part      []*agentv1.InventoryFile // files of the part that were not handed out
-	last      []byte                   // path
-	files     int
-	processes []process
-	packages  []Package
-	end       *agentv1.InventoryEnd
+	from  Source
+	part  []*agentv1.InventoryFile // files of the part that were not handed out
+	last  []byte                   // path
+	files int
+	// changesOnly: files that are as in the image are left out.
+	changesOnly bool
+	begun       bool // a part was read
+	processes   []process
+	packages    []Package
+	end         *agentv1.InventoryEnd
 }
 
 // file is the next file; nil after the last.
@@ -56,6 +59,8 @@ func (r *reader) file() (*agentv1.InventoryFile, error) {
 	switch {
 	case f == nil, len(f.Path) < 2, f.Path[0] != '/', len(f.Path) > maxPath, len(f.Target) > maxTarget:
 		return nil, fmt.Errorf("%w: a file with a bad path", ErrGuest)
+	case (f.Gone || f.Below != nil) && !r.changesOnly, f.Below != nil && (string(f.Below.Path) != string(f.Path) || f.Below.Gone || len(f.Below.Target) > maxTarget):
+		return nil, fmt.Errorf("%w: %.80q is not what it can be", ErrGuest, f.Path)
 	case r.last != nil && comparePaths(r.last, f.Path) >= 0:
 		return nil, fmt.Errorf("%w: %.80q comes after %.80q", ErrGuest, f.Path, r.last)
 	}
@@ -82,10 +87,10 @@ func (r *reader) next() error {
 	if err != nil {
 		return err
 	}
-	if len(p.Files) > 0 && (len(r.processes) > 0 || len(r.packages) > 0) || r.end != nil {
+	if len(p.Files) > 0 && (len(r.processes) > 0 || len(r.packages) > 0) || r.end != nil || r.begun && p.ChangesOnly != r.changesOnly {
 		return fmt.Errorf("%w: its parts are out of order", ErrGuest)
 	}
-	r.part, r.end = p.Files, p.End
+	r.part, r.end, r.changesOnly, r.begun = p.Files, p.End, p.ChangesOnly, true
 	// Taken over at once: a message may carry megabytes that are no field of ours.
 	for _, m := range p.Processes {
 		if len(r.processes) == maxProcesses || max(len(m.GetArgs()), len(m.GetName())) > maxText {

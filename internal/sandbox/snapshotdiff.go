@@ -48,7 +48,11 @@ func (e *Engine) DiffSnapshots(ctx context.Context, before, after string, limit 
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, diffTimeout, problem(ErrTimeout, "", "not compared within %s", diffTimeout))
 	defer cancel()
-	witnesses := []*witness{{e: e, tag: before}, {e: e, tag: after}}
+	alike, err := e.sameImage(ctx, before, after)
+	if err != nil {
+		return SnapshotDiff{}, fmt.Errorf("compare %s with %s: %w", before, after, err)
+	}
+	witnesses := []*witness{{e: e, tag: before, changesOnly: alike}, {e: e, tag: after, changesOnly: alike}}
 	for _, w := range witnesses {
 		defer w.undo.Run()
 	}
@@ -71,15 +75,30 @@ func (e *Engine) DiffSnapshots(ctx context.Context, before, after string, limit 
 	return SnapshotDiff{Before: before, After: after, Diff: d, Took: e.cfg.Now().Sub(start)}, nil
 }
 
+// sameImage tells whether two snapshots come of one image, whose files need no comparison.
+func (e *Engine) sameImage(ctx context.Context, tags ...string) (bool, error) {
+	var digests []string
+	for _, tag := range tags {
+		info, err := e.SnapshotInfo(ctx, tag)
+		if err != nil {
+			return false, err
+		}
+		digests = append(digests, info.ImageDigest)
+	}
+	return digests[0] != "" && digests[0] == digests[1], nil
+}
+
 // witness is a child that tells what is in its snapshot.
 type witness struct {
-	e      *Engine
-	tag    string
-	m      *machine
-	stream *connect.ServerStreamForClient[agentv1.InventoryPart]
-	first  bool // the stream stands at its first part
-	undo   undo.Stack
-	err    error
+	e   *Engine
+	tag string
+	m   *machine
+	// changesOnly asks for files that are not as in the image.
+	changesOnly bool
+	stream      *connect.ServerStreamForClient[agentv1.InventoryPart]
+	first       bool // the stream stands at its first part
+	undo        undo.Stack
+	err         error
 }
 
 // open restores the child and waits for the first part of its account.
@@ -113,7 +132,7 @@ func (w *witness) ask(ctx context.Context, agent *agentclient.Client) error {
 	limit := w.e.cfg.IdentityTimeout
 	late := time.Now().Add(limit)
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
-		s, err := agent.Inventory(ctx)
+		s, err := agent.Inventory(ctx, w.changesOnly)
 		if err == nil {
 			if s.Receive() {
 				w.stream, w.first = s, true

@@ -12,6 +12,7 @@ import (
 const changes = makePackage + `
 chmod 600 /etc/motd; echo more >> /etc/motd
 rm /etc/debian_version
+rm -r /etc/skel; mkdir /etc/skel
 setsid sleep 4712 >/dev/null 2>&1 &`
 
 func TestDiffOfTwoSnapshots(t *testing.T) {
@@ -42,13 +43,14 @@ func TestDiffOfTwoSnapshots(t *testing.T) {
 }
 
 func filesDiffer(t *testing.T, f api.FileDiff) {
-	if f.Compared < 1000 || !f.Complete {
+	if f.Compared > 1000 || !f.Complete { // what is as in the image is not looked at
 		t.Errorf("%d paths compared, complete %v", f.Compared, f.Complete)
 	}
 	has := func(list []api.FileEntry, path string) bool {
 		return slices.ContainsFunc(list, func(e api.FileEntry) bool { return e.Path == path })
 	}
-	if !has(f.Added, "/usr/bin/mine") || !has(f.Removed, "/etc/debian_version") {
+	// The last is in a folder that was removed and made again.
+	if !has(f.Added, "/usr/bin/mine") || !has(f.Removed, "/etc/debian_version") || !has(f.Removed, "/etc/skel/.bashrc") {
 		t.Errorf("added %+v, removed %+v", f.Added, f.Removed)
 	}
 	i := slices.IndexFunc(f.Changed, func(c api.FileChange) bool { return c.Path == "/etc/motd" })

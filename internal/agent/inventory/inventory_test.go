@@ -56,6 +56,58 @@ func TestFilesComeInTheOrderOfTheContract(t *testing.T) {
 	}
 }
 
+// The trees are made by hand, as an overlay of the first two shows the third: a
+// name that the upper one has and the third has not was removed.
+func TestWhatWasWrittenIsTold(t *testing.T) {
+	lower, upper, root := plant(t, "bin/a", "bin/b", "etc/gone", "etc/kept", "lib/x/y", "replaced/in"),
+		plant(t, "bin/a", "etc/gone", "lib/x", "new/deep/file", "replaced"),
+		plant(t, "bin/a", "bin/b", "etc/kept", "new/deep/file", "replaced", "lib/z")
+	layers, err := OpenLayers(lower, upper)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer layers.lower.Close()
+	defer layers.upper.Close()
+	var got []string
+	unreadable, err := layers.changes(root, func(f *agentv1.InventoryFile) error {
+		line := string(f.Path)
+		if f.Gone {
+			line += " gone"
+		}
+		if f.Below != nil {
+			line += " below"
+		}
+		got = append(got, line)
+		return nil
+	})
+	want := []string{
+		"/bin below", "/bin/a below", "/etc below", "/etc/gone gone below", "/lib below", "/lib/x gone below", "/lib/x/y gone below",
+		"/new", "/new/deep", "/new/deep/file", "/replaced below", "/replaced/in gone below",
+	}
+	if err != nil || unreadable != 0 || !slices.Equal(got, want) {
+		t.Errorf("%d unreadable, %v\ngot  %q\nwant %q", unreadable, err, got, want)
+	}
+	if _, err := OpenLayers(lower, upper+"/none"); err == nil || (Layers{}).Known() || !layers.Known() {
+		t.Errorf("layers that are not there: %v", err)
+	}
+}
+
+// plant makes a tree with empty files.
+func plant(t *testing.T, names ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, name := range names {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
 func TestOtherMountsAreLeftOut(t *testing.T) {
 	enough := errors.New("enough")
 	_, err := files("/", func(f *agentv1.InventoryFile) error {
@@ -127,7 +179,7 @@ func TestInstalledPackages(t *testing.T) {
 
 func TestAllIsTold(t *testing.T) {
 	var files, procs, pkgs, ends int
-	err := Service{Root: tree(t), Proc: "/proc"}.tell(func(p *agentv1.InventoryPart) error {
+	err := Service{Root: tree(t), Proc: "/proc"}.tell(false, func(p *agentv1.InventoryPart) error {
 		if ends > 0 {
 			t.Error("something comes after the end")
 		}
@@ -141,7 +193,7 @@ func TestAllIsTold(t *testing.T) {
 		t.Errorf("%d files, %d processes, %d packages, %d ends, %v", files, procs, pkgs, ends, err)
 	}
 	gone := errors.New("gone")
-	if err := (Service{Root: tree(t), Proc: "/proc"}).tell(func(*agentv1.InventoryPart) error { return gone }); !errors.Is(err, gone) {
+	if err := (Service{Root: tree(t), Proc: "/proc"}).tell(false, func(*agentv1.InventoryPart) error { return gone }); !errors.Is(err, gone) {
 		t.Errorf("nobody listens, yet %v", err)
 	}
 }

@@ -13,6 +13,8 @@ import (
 type Service struct {
 	Root string // normally /
 	Proc string // normally /proc
+	// Layers are those of the overlay at Root; the zero value if they are not known.
+	Layers Layers
 }
 
 var _ agentv1connect.InventoryHandler = Service{}
@@ -24,19 +26,25 @@ const batch = 256
 type sender func(*agentv1.InventoryPart) error
 
 // List implements forkd.agent.v1.Inventory.
-func (s Service) List(ctx context.Context, _ *connect.Request[agentv1.ListRequest], out *connect.ServerStream[agentv1.InventoryPart]) error {
-	return s.tell(func(p *agentv1.InventoryPart) error {
+func (s Service) List(ctx context.Context, req *connect.Request[agentv1.ListRequest], out *connect.ServerStream[agentv1.InventoryPart]) error {
+	changes := req.Msg.GetChangesOnly() && s.Layers.Known()
+	return s.tell(changes, func(p *agentv1.InventoryPart) error {
 		if err := ctx.Err(); err != nil { // nobody reads any more
 			return err
 		}
+		p.ChangesOnly = changes
 		return out.Send(p)
 	})
 }
 
-func (s Service) tell(send sender) error {
+func (s Service) tell(changes bool, send sender) error {
 	end := &agentv1.InventoryEnd{}
+	walk := files
+	if changes {
+		walk = s.Layers.changes
+	}
 	var err error
-	if end.Unreadable, err = s.sendFiles(send); err != nil {
+	if end.Unreadable, err = sendFiles(s.Root, walk, send); err != nil {
 		return err
 	}
 	procs, cut := processes(s.Proc)
@@ -59,9 +67,12 @@ func (s Service) tell(send sender) error {
 	return send(&agentv1.InventoryPart{End: end})
 }
 
-func (s Service) sendFiles(send sender) (unreadable uint64, err error) {
+// walker calls visit for files in the order of the contract.
+type walker func(root string, visit func(*agentv1.InventoryFile) error) (unreadable uint64, err error)
+
+func sendFiles(root string, walk walker, send sender) (unreadable uint64, err error) {
 	part := &agentv1.InventoryPart{}
-	unreadable, err = files(s.Root, func(f *agentv1.InventoryFile) error {
+	unreadable, err = walk(root, func(f *agentv1.InventoryFile) error {
 		if part.Files = append(part.Files, f); len(part.Files) < batch {
 			return nil
 		}

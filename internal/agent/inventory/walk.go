@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -47,20 +48,35 @@ func (w *walk) folder(dir string) error {
 }
 
 func (w *walk) entry(path string, en fs.DirEntry) error {
-	var st unix.Stat_t
-	full := filepath.Join(w.root, path)
-	switch err := unix.Lstat(full, &st); {
-	case err == unix.ENOENT:
-		return nil
-	case err != nil: // such as a path that is too long
-		w.unreadable++
+	f, device := w.look(w.root, path)
+	if f == nil {
 		return nil
 	}
 	// Only folders tell: the others of an overlay have the numbers of its layers.
-	if en.IsDir() && uint64(st.Dev) != w.device {
+	if en.IsDir() && device != w.device {
 		return nil
 	}
-	f := &agentv1.InventoryFile{
+	if err := w.visit(f); err != nil {
+		return err
+	}
+	if en.IsDir() {
+		return w.folder(path)
+	}
+	return nil
+}
+
+// look describes what is at a path below a folder; nil if nothing is, or it cannot be looked at.
+func (w *walk) look(root, path string) (f *agentv1.InventoryFile, device uint64) {
+	var st unix.Stat_t
+	full := filepath.Join(root, path)
+	switch err := unix.Lstat(full, &st); {
+	case err == unix.ENOENT || err == unix.ENOTDIR:
+		return nil, 0
+	case err != nil: // such as a path that is too long
+		w.unreadable++
+		return nil, 0
+	}
+	f = &agentv1.InventoryFile{
 		Path: []byte(path), Mode: st.Mode, Uid: st.Uid, Gid: st.Gid, Size: st.Size, MtimeNs: st.Mtim.Nano(), CtimeNs: st.Ctim.Nano(),
 	}
 	switch st.Mode & unix.S_IFMT {
@@ -71,11 +87,22 @@ func (w *walk) entry(path string, en fs.DirEntry) error {
 	case unix.S_IFCHR, unix.S_IFBLK:
 		f.Rdev = uint64(st.Rdev)
 	}
-	if err := w.visit(f); err != nil {
-		return err
+	return f, uint64(st.Dev)
+}
+
+func isFolder(f *agentv1.InventoryFile) bool { return f != nil && f.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+// union is the names of two sets, sorted.
+func union(a, b map[string]bool) []string {
+	out := make([]string, 0, len(a))
+	for name := range a {
+		out = append(out, name)
 	}
-	if en.IsDir() {
-		return w.folder(path)
+	for name := range b {
+		if !a[name] {
+			out = append(out, name)
+		}
 	}
-	return nil
+	slices.Sort(out)
+	return out
 }

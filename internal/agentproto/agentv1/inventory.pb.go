@@ -25,7 +25,10 @@ const (
 )
 
 type ListRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Leave out files that are as in the image: the caller compares guests of one
+	// image. An agent that cannot lists all; the parts say which it is.
+	ChangesOnly   bool `protobuf:"varint,1,opt,name=changes_only,json=changesOnly,proto3" json:"changes_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -60,13 +63,22 @@ func (*ListRequest) Descriptor() ([]byte, []int) {
 	return file_agentv1_inventory_proto_rawDescGZIP(), []int{0}
 }
 
+func (x *ListRequest) GetChangesOnly() bool {
+	if x != nil {
+		return x.ChangesOnly
+	}
+	return false
+}
+
 type InventoryPart struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Files     []*InventoryFile       `protobuf:"bytes,1,rep,name=files,proto3" json:"files,omitempty"`
 	Processes []*InventoryProcess    `protobuf:"bytes,2,rep,name=processes,proto3" json:"processes,omitempty"`
 	Packages  []*InventoryPackage    `protobuf:"bytes,3,rep,name=packages,proto3" json:"packages,omitempty"`
 	// Set in the last part only.
-	End           *InventoryEnd `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	End *InventoryEnd `protobuf:"bytes,4,opt,name=end,proto3" json:"end,omitempty"`
+	// Set in every part if files are changes only.
+	ChangesOnly   bool `protobuf:"varint,5,opt,name=changes_only,json=changesOnly,proto3" json:"changes_only,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -129,6 +141,13 @@ func (x *InventoryPart) GetEnd() *InventoryEnd {
 	return nil
 }
 
+func (x *InventoryPart) GetChangesOnly() bool {
+	if x != nil {
+		return x.ChangesOnly
+	}
+	return false
+}
+
 type InventoryFile struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Absolute. Not a string: names need not be UTF-8.
@@ -143,7 +162,11 @@ type InventoryFile struct {
 	// Of a symbolic link.
 	Target []byte `protobuf:"bytes,8,opt,name=target,proto3" json:"target,omitempty"`
 	// Of a device.
-	Rdev          uint64 `protobuf:"varint,9,opt,name=rdev,proto3" json:"rdev,omitempty"`
+	Rdev uint64 `protobuf:"varint,9,opt,name=rdev,proto3" json:"rdev,omitempty"`
+	// Only with changes_only: it is in the image and not here. Below is all there is to tell.
+	Gone bool `protobuf:"varint,10,opt,name=gone,proto3" json:"gone,omitempty"`
+	// Only with changes_only: what the image has at that path. Absent means nothing.
+	Below         *InventoryFile `protobuf:"bytes,11,opt,name=below,proto3" json:"below,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -239,6 +262,20 @@ func (x *InventoryFile) GetRdev() uint64 {
 		return x.Rdev
 	}
 	return 0
+}
+
+func (x *InventoryFile) GetGone() bool {
+	if x != nil {
+		return x.Gone
+	}
+	return false
+}
+
+func (x *InventoryFile) GetBelow() *InventoryFile {
+	if x != nil {
+		return x.Below
+	}
+	return nil
 }
 
 // InventoryProcess is a process, kernel threads left out.
@@ -480,13 +517,15 @@ var File_agentv1_inventory_proto protoreflect.FileDescriptor
 
 const file_agentv1_inventory_proto_rawDesc = "" +
 	"\n" +
-	"\x17agentv1/inventory.proto\x12\x0eforkd.agent.v1\"\r\n" +
-	"\vListRequest\"\xf2\x01\n" +
+	"\x17agentv1/inventory.proto\x12\x0eforkd.agent.v1\"0\n" +
+	"\vListRequest\x12!\n" +
+	"\fchanges_only\x18\x01 \x01(\bR\vchangesOnly\"\x95\x02\n" +
 	"\rInventoryPart\x123\n" +
 	"\x05files\x18\x01 \x03(\v2\x1d.forkd.agent.v1.InventoryFileR\x05files\x12>\n" +
 	"\tprocesses\x18\x02 \x03(\v2 .forkd.agent.v1.InventoryProcessR\tprocesses\x12<\n" +
 	"\bpackages\x18\x03 \x03(\v2 .forkd.agent.v1.InventoryPackageR\bpackages\x12.\n" +
-	"\x03end\x18\x04 \x01(\v2\x1c.forkd.agent.v1.InventoryEndR\x03end\"\xd1\x01\n" +
+	"\x03end\x18\x04 \x01(\v2\x1c.forkd.agent.v1.InventoryEndR\x03end\x12!\n" +
+	"\fchanges_only\x18\x05 \x01(\bR\vchangesOnly\"\x9a\x02\n" +
 	"\rInventoryFile\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\fR\x04path\x12\x12\n" +
 	"\x04mode\x18\x02 \x01(\rR\x04mode\x12\x10\n" +
@@ -496,7 +535,10 @@ const file_agentv1_inventory_proto_rawDesc = "" +
 	"\bmtime_ns\x18\x06 \x01(\x03R\amtimeNs\x12\x19\n" +
 	"\bctime_ns\x18\a \x01(\x03R\actimeNs\x12\x16\n" +
 	"\x06target\x18\b \x01(\fR\x06target\x12\x12\n" +
-	"\x04rdev\x18\t \x01(\x04R\x04rdev\"\xe0\x01\n" +
+	"\x04rdev\x18\t \x01(\x04R\x04rdev\x12\x12\n" +
+	"\x04gone\x18\n" +
+	" \x01(\bR\x04gone\x123\n" +
+	"\x05below\x18\v \x01(\v2\x1d.forkd.agent.v1.InventoryFileR\x05below\"\xe0\x01\n" +
 	"\x10InventoryProcess\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x12\n" +
 	"\x04ppid\x18\x02 \x01(\rR\x04ppid\x12\x10\n" +
@@ -547,13 +589,14 @@ var file_agentv1_inventory_proto_depIdxs = []int32{
 	3, // 1: forkd.agent.v1.InventoryPart.processes:type_name -> forkd.agent.v1.InventoryProcess
 	4, // 2: forkd.agent.v1.InventoryPart.packages:type_name -> forkd.agent.v1.InventoryPackage
 	5, // 3: forkd.agent.v1.InventoryPart.end:type_name -> forkd.agent.v1.InventoryEnd
-	0, // 4: forkd.agent.v1.Inventory.List:input_type -> forkd.agent.v1.ListRequest
-	1, // 5: forkd.agent.v1.Inventory.List:output_type -> forkd.agent.v1.InventoryPart
-	5, // [5:6] is the sub-list for method output_type
-	4, // [4:5] is the sub-list for method input_type
-	4, // [4:4] is the sub-list for extension type_name
-	4, // [4:4] is the sub-list for extension extendee
-	0, // [0:4] is the sub-list for field type_name
+	2, // 4: forkd.agent.v1.InventoryFile.below:type_name -> forkd.agent.v1.InventoryFile
+	0, // 5: forkd.agent.v1.Inventory.List:input_type -> forkd.agent.v1.ListRequest
+	1, // 6: forkd.agent.v1.Inventory.List:output_type -> forkd.agent.v1.InventoryPart
+	6, // [6:7] is the sub-list for method output_type
+	5, // [5:6] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_agentv1_inventory_proto_init() }
