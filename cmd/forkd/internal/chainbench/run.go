@@ -55,7 +55,7 @@ func Run(ctx context.Context, c Config) (rows []Row, err error) {
 	}
 	ch, err := c.build(ctx, slices.Max(append(slices.Clone(c.Depths), c.CrowdDepth)))
 	defer func() {
-		if !c.Keep || err != nil {
+		if !c.Keep { // what was made is whole, also after an error
 			err = errors.Join(err, c.remove(ctx, ch))
 		}
 	}()

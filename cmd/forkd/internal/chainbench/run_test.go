@@ -122,7 +122,7 @@ func TestAChainThatIsKeptIsUsedAgain(t *testing.T) {
 func TestAChainThatFailsIsTakenDown(t *testing.T) {
 	c, engine := daemon(t)
 	engine.Limit = 3
-	cfg := Config{Client: c, Tag: "py", Depths: []int{1}, N: 4, Rounds: 1, StepMiB: 1, Keep: true}
+	cfg := Config{Client: c, Tag: "py", Depths: []int{1}, N: 4, Rounds: 1, StepMiB: 1}
 	if _, err := Run(t.Context(), cfg); err == nil {
 		t.Error("four children where three fit")
 	}
