@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -15,6 +16,7 @@ type Engine interface {
 	Diffs
 	Sandboxes
 	Branches
+	Receipts
 	Guests
 	Pools
 }
@@ -41,9 +43,16 @@ type Sandboxes interface {
 	Memory(id string) (sandbox.MemoryUse, error)
 }
 
-// Branches makes snapshots of sandboxes that run on.
+// Branches makes snapshots of sandboxes that run on, and puts sandboxes back to them.
 type Branches interface {
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
+	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
+}
+
+// Receipts are how things came to be.
+type Receipts interface {
+	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)
+	Receipts(f receipt.Filter) ([]receipt.Receipt, error)
 }
 
 // Guests reaches into a sandbox.

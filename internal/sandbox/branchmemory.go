@@ -58,7 +58,7 @@ func (w *branching) parentMemoryName() string {
 
 // adoptMemory links the files of the parent's memory that are still visible.
 func (w *branching) adoptMemory(m *snapshot.Manifest) error {
-	dir := w.e.store.Dir(w.b.info.SnapshotTag)
+	dir := w.e.store.Dir(w.base)
 	have := map[string]bool{snapshot.MemoryFile: true}
 	for _, s := range m.Memory {
 		if have[s.File] {
@@ -81,7 +81,7 @@ func (w *branching) adoptHot() error {
 	if w.src.hot == nil {
 		return nil
 	}
-	return w.draft.Adopt(snapshot.HotFile, filepath.Join(w.e.store.Dir(w.b.info.SnapshotTag), snapshot.HotFile))
+	return w.draft.Adopt(snapshot.HotFile, filepath.Join(w.e.store.Dir(w.base), snapshot.HotFile))
 }
 
 // fillGaps joins runs that lie close together, by content from below.

@@ -42,7 +42,7 @@ type derivation struct {
 	progress func(Step)
 	undo     undo.Stack
 
-	b       *box // the child
+	id      string // of the child
 	m       *machine
 	guest   *creation // the steps that a parent from an image goes through too
 	created SnapshotInfo
@@ -137,10 +137,11 @@ func (d *derivation) fork(ctx context.Context) (int64, error) {
 	if listed != nil { // else somebody killed it already
 		d.undo.Push(func() { d.e.killBox(listed) })
 	}
-	if d.b, d.m, err = d.e.running(child.Info.ID); err != nil {
+	d.id = child.Info.ID
+	if _, d.m, err = d.e.running(d.id); err != nil {
 		return 0, err
 	}
-	d.guest = &creation{e: d.e, agent: d.b.agent, src: parentSource{warm: []WarmStep{{Language: "python", Code: d.req.Warm}}}}
+	d.guest = &creation{e: d.e, agent: d.m.agent, src: parentSource{warm: []WarmStep{{Language: "python", Code: d.req.Warm}}}}
 	return 0, nil
 }
 
@@ -152,7 +153,7 @@ func (d *derivation) exec(ctx context.Context) (int64, error) {
 	defer cancel()
 	var said tail
 	start := d.e.cfg.Now()
-	r, err := d.b.agent.Exec(ctx, agentclient.ExecRequest{
+	r, err := d.m.agent.Exec(ctx, agentclient.ExecRequest{
 		Args: d.req.Exec, User: d.req.User, Timeout: limit, MaxOutput: 1,
 		OnOutput: func(_ bool, chunk []byte) {
 			said.add(chunk)
@@ -162,7 +163,7 @@ func (d *derivation) exec(ctx context.Context) (int64, error) {
 	d.e.cfg.Observer.Observe(OpExec, d.e.cfg.Now().Sub(start), err)
 	switch {
 	case err != nil:
-		return 0, guestError(ctx, d.m, d.b.info.ID, err)
+		return 0, guestError(ctx, d.m, d.id, err)
 	case r.TimedOut:
 		return 0, problem(ErrTimeout, "allow it more time; nothing was kept", "%s did not end within %s%s", clip(d.req.Exec[0]), limit, said.text())
 	case r.ExitCode != 0:
@@ -173,7 +174,7 @@ func (d *derivation) exec(ctx context.Context) (int64, error) {
 
 // capture takes a diff: the child has nothing else to do, so a pause is no harm.
 func (d *derivation) capture(ctx context.Context) (int64, error) {
-	r, err := d.e.Branch(ctx, BranchRequest{SandboxID: d.b.info.ID, Tag: d.req.Tag, Mode: BranchDiff})
+	r, err := d.e.Branch(ctx, BranchRequest{SandboxID: d.id, Tag: d.req.Tag, Mode: BranchDiff})
 	d.created = r.Snapshot
 	return r.Bytes, err
 }

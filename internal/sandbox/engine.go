@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
 )
@@ -19,10 +20,11 @@ import (
 // Engine is the domain's one object: it owns the snapshots, the sandboxes, the
 // pools and all VM processes. Its methods are safe for concurrent use.
 type Engine struct {
-	cfg   Config
-	store *snapshot.Store
-	locks []*os.File // on StoreDir and RunDir, held until Close
-	kvm   *os.File
+	cfg      Config
+	store    *snapshot.Store
+	receipts *receipt.Store
+	locks    []*os.File // on StoreDir and RunDir, held until Close
+	kvm      *os.File
 
 	// root ends when Close runs out of patience; its cause is ErrClosing.
 	root    context.Context
@@ -52,6 +54,7 @@ type Engine struct {
 	creating map[string]SnapshotInfo
 	writing  map[string]chan struct{} // closed when the branch that makes the tag has ended
 	using    map[string]int           // forks under way, by tag
+	failed   map[string]SnapshotInfo  // branches that failed when nobody waited, until they are deleted
 	deleting map[string]bool          // tags
 	closed   chan struct{}
 }
@@ -67,7 +70,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	defer u.OnError(&err)
 	e := &Engine{
 		cfg: c, released: make(chan struct{}), closed: make(chan struct{}), sealing: make(chan string, 1024),
-		boxes: map[string]*box{}, creating: map[string]SnapshotInfo{}, writing: map[string]chan struct{}{}, using: map[string]int{}, deleting: map[string]bool{},
+		boxes: map[string]*box{}, creating: map[string]SnapshotInfo{}, writing: map[string]chan struct{}{}, using: map[string]int{}, failed: map[string]SnapshotInfo{}, deleting: map[string]bool{},
 	}
 	if err := e.beginCIDs(); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
@@ -87,6 +90,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if e.store, err = snapshot.OpenStore(filepath.Join(c.StoreDir, "snapshots")); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
+	if e.receipts, err = receipt.Open(filepath.Join(c.StoreDir, "receipts"), receipt.Limits{}); err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
 	if e.kvm, err = c.OpenKVM(); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
@@ -96,6 +102,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err := e.adoptAll(ctx); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
+	e.recoverReceipts()
 	e.loadPools()
 	e.startWorkers()
 	return e, nil
@@ -131,6 +138,7 @@ func (e *Engine) startWorkers() {
 	}
 	e.workers.Go(func() { e.sealAll(e.background) })
 	e.workers.Go(func() { e.expire(e.background) })
+	e.workers.Go(func() { e.writeReceipts(e.background) })
 }
 
 // begin admits a request. The context it returns ends with the caller's, or
@@ -168,6 +176,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	err := e.finishRequests(ctx)
 	e.stopBackground()
 	e.workers.Wait()
+	e.flushReceipts()
 	e.discardAll(e.pools.drain())
 	e.leaveBoxes()
 	close(e.released)
@@ -209,9 +218,9 @@ func (e *Engine) leaveBoxes() {
 			e.killBox(all[i])
 			return
 		}
-		all[i].closeAgent()
-		if p := all[i].proc(); p != nil {
-			p.Release()
+		if m := all[i].m; m != nil {
+			m.agent.Close()
+			m.proc.Release()
 		}
 	})
 }

@@ -46,6 +46,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Args[0] == "forkd-daemon" {
+		err := doomedDaemon(os.Args[1], os.Args[2], os.Args[3], os.Args[4])
+		fmt.Fprintln(os.Stderr, "doomed daemon:", err)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -67,6 +72,7 @@ type fake struct {
 	disks []*cowdisk.Disk     // those with an own file
 
 	branched bool // its memory was captured from a running guest
+	silent   bool
 }
 
 func fakeVMM() error {
@@ -230,8 +236,8 @@ func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err e
 	if _, err := r.Index.Write(w.Bytes(size)); err != nil {
 		return res, err
 	}
-	for _, d := range r.Disks {
-		if _, err := d.Flat.WriteString("the disk"); err != nil {
+	for i, d := range r.Disks {
+		if _, err := f.disks[i].CopyTo(d.Flat); err != nil {
 			return res, err
 		}
 	}
@@ -375,6 +381,9 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 		go func() {
 			r := bufio.NewReader(c)
 			line, _ := r.ReadString('\n')
+			if f.mute() {
+				return // and leaves the connection open
+			}
 			if line != fmt.Sprintf("CONNECT %d\n", agentproto.AgentPort) || f.spoiled("refuse") {
 				c.Close()
 				return
@@ -383,6 +392,14 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 			conns.c <- c
 		}()
 	}
+}
+
+// mute makes a guest of one that has a token, for good: it is there and never answers.
+func (f *fake) mute() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silent = f.silent || f.spoiled("mute")
+	return f.silent
 }
 
 type handover struct{ c chan net.Conn }

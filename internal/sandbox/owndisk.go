@@ -1,9 +1,7 @@
 package sandbox
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,8 +11,9 @@ import (
 )
 
 // What a VM writes to a disk goes to an own file (package cowdisk). These files
-// lie in the store: the run directory is memory. They belong to a VM's run
-// directory, whose name theirs begins with, and go with it.
+// lie in the store: the run directory is memory. Their names begin with that of
+// the run directory in which the VM was made, and a sandbox's journal lists
+// them: what no journal lists belongs to nobody.
 
 func (e *Engine) ownDir() string { return filepath.Join(e.cfg.StoreDir, "own") }
 
@@ -95,7 +94,8 @@ func removeVM(dir string, own []string) {
 	os.RemoveAll(dir)
 }
 
-// sweepOwn removes the own files of VMs that are no more, such as after a reboot.
+// sweepOwn removes the own files of VMs that are no more, such as after a
+// reboot. All sandboxes are adopted by then, and no VM is being made yet.
 func (e *Engine) sweepOwn() error {
 	if err := os.MkdirAll(e.ownDir(), 0o700); err != nil {
 		return err
@@ -104,11 +104,19 @@ func (e *Engine) sweepOwn() error {
 	if err != nil {
 		return err
 	}
-	for _, en := range entries {
-		vm, _, _ := strings.Cut(en.Name(), "-")
-		if _, err := os.Stat(filepath.Join(e.vmsDir(), vm)); errors.Is(err, fs.ErrNotExist) {
-			os.Remove(filepath.Join(e.ownDir(), en.Name()))
+	used := map[string]bool{}
+	for _, b := range e.boxes {
+		for _, path := range b.own {
+			used[path] = true
 		}
+	}
+	for _, en := range entries {
+		if path := filepath.Join(e.ownDir(), en.Name()); !used[path] {
+			os.Remove(path)
+			continue
+		}
+		vm, _, _ := strings.Cut(en.Name(), "-")
+		e.noteVM(vm) // a sandbox that was rolled back lives in another directory than that
 	}
 	return nil
 }
