@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,7 @@ func newBenchBranchCommand(a *app) *cobra.Command {
 		Example:           "  forkd bench branch --json --plot branch.svg\n  forkd bench branch pyagent --runs 20 --json",
 		ValidArgsFunction: a.completeTags(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cfg.Runs < 1 || cfg.DirtyMiB < 0 || cfg.RateMiB < 0 || cfg.DiffRuns < 0 {
+			if len(cfg.Runs) == 0 || slices.Min(cfg.Runs) < 1 || cfg.DirtyMiB < 0 || cfg.RateMiB < 0 || cfg.DiffRuns < 0 {
 				return usageError{errors.New("--runs is at least 1, --diff-runs, --dirty and --rate at least 0")}
 			}
 			for _, m := range modes {
@@ -64,8 +65,8 @@ func newBenchBranchCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&cfg.Runs, "runs", 20, "branches per case, in a row")
-	f.IntVar(&cfg.DiffRuns, "diff-runs", 0, "the same for mode diff (default: as --runs)")
+	f.IntSliceVar(&cfg.Runs, "runs", []int{20, 8}, "branches in a row, by tag or size of memory; the last is for those left")
+	f.IntVar(&cfg.DiffRuns, "diff-runs", 5, "the same for mode diff, whose pauses vary little; 0: as --runs")
 	f.IntVar(&cfg.DirtyMiB, "dirty", 256, "MiB that the guest writes over and over; at most a quarter of its memory")
 	f.IntVar(&cfg.RateMiB, "rate", 50, "MiB per second that it writes")
 	f.IntSliceVar(&memory, "memory", []int{1536, 256}, "MiB of memory of the sandboxes, without a tag")

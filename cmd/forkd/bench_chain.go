@@ -48,7 +48,7 @@ func newBenchChainCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntSliceVar(&cfg.Depths, "depths", []int{1, 3, 5, 10}, "depths to fork from")
-	f.IntVarP(&cfg.N, "count", "n", 5, "children of each fork")
+	f.IntVarP(&cfg.N, "count", "n", 4, "children of each fork")
 	f.IntVar(&cfg.Rounds, "rounds", 5, "forks from each depth")
 	f.IntVar(&cfg.StepMiB, "step", 4, "MiB of memory, and of disk, that each step of the chain writes")
 	f.IntVar(&cfg.Crowd, "crowd", 20, "children of depth 3 whose memory is looked at; 0: none")

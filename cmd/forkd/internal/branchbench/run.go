@@ -21,8 +21,8 @@ type Config struct {
 	Client   *client.Client
 	Tags     []string // of the snapshots whose children are branched
 	Modes    []api.BranchMode
-	Runs     int // branches per case
-	DiffRuns int // the same of mode diff, whose pauses vary little; 0: Runs
+	Runs     []int // branches per case, by tag; the last is for the tags left
+	DiffRuns int   // the same of mode diff, whose pauses vary little; 0: as Runs
 	// DirtyMiB is what the guest writes over and over, but no more than a quarter of its
 	// memory; 0: it is idle.
 	DirtyMiB int
@@ -70,13 +70,13 @@ func Run(ctx context.Context, c Config) ([]Case, error) {
 		return nil, err
 	}
 	var out []Case
-	for _, tag := range c.Tags {
+	for i, tag := range c.Tags {
 		info, err := c.Client.Snapshot(ctx, tag)
 		if err != nil {
 			return nil, err
 		}
 		for _, mode := range c.Modes {
-			row, err := c.run(ctx, info, mode)
+			row, err := c.run(ctx, info, mode, c.Runs[min(i, len(c.Runs)-1)])
 			if err != nil {
 				return nil, fmt.Errorf("%s branches of a child of %s: %w", mode, tag, err)
 			}
@@ -87,13 +87,13 @@ func Run(ctx context.Context, c Config) ([]Case, error) {
 	return out, nil
 }
 
-func (c Config) run(ctx context.Context, of api.SnapshotDetail, mode api.BranchMode) (Case, error) {
+func (c Config) run(ctx context.Context, of api.SnapshotDetail, mode api.BranchMode, runs int) (Case, error) {
 	f, err := measure.Fork(ctx, c.Client, of.Tag, 1)
 	if err != nil {
 		return Case{}, err
 	}
 	defer measure.Kill(ctx, c.Client, f.OK())
-	id, dirty, runs := f.OK()[0].ID, min(c.DirtyMiB, of.MemoryMiB/4), c.Runs
+	id, dirty := f.OK()[0].ID, min(c.DirtyMiB, of.MemoryMiB/4)
 	if mode == api.BranchDiff && c.DiffRuns > 0 {
 		runs = c.DiffRuns
 	}
