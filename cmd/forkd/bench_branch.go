@@ -31,6 +31,9 @@ func newBenchBranchCommand(a *app) *cobra.Command {
 			if len(cfg.Runs) == 0 || slices.Min(cfg.Runs) < 1 || cfg.DirtyMiB < 0 || cfg.RateMiB < 0 || cfg.DiffRuns < 0 {
 				return usageError{errors.New("--runs is at least 1, --diff-runs, --dirty and --rate at least 0")}
 			}
+			if len(modes) == 0 || len(args) == 0 && len(memory) == 0 {
+				return usageError{errors.New("there is nothing to measure: name modes, and tags or --memory")}
+			}
 			for _, m := range modes {
 				cfg.Modes = append(cfg.Modes, api.BranchMode(m))
 			}
@@ -55,7 +58,7 @@ func newBenchBranchCommand(a *app) *cobra.Command {
 			for i := range cases {
 				cases[i].Where = string(where.Where)
 			}
-			if err := a.writePlot(plot, branchbench.Plot(cases)); err != nil {
+			if err := a.writePlot(plot, branchbench.Plot(cases), string(where.Where), cases[0].CPUs); err != nil {
 				return err
 			}
 			if a.JSON {
@@ -85,7 +88,7 @@ func (a *app) benchSources(ctx context.Context, c *client.Client, memory []int) 
 			}
 		}
 	}
-	img, err := a.ensureImage(ctx, c, demoRecipe)
+	img, err := a.benchImage(ctx, c)
 	if err != nil {
 		return nil, remove, err
 	}

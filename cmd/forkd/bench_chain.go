@@ -37,7 +37,7 @@ func newBenchChainCommand(a *app) *cobra.Command {
 			for i := range rows {
 				rows[i].Where = string(where.Where)
 			}
-			if err := a.writePlot(plot, chainbench.Plot(rows)); err != nil {
+			if err := a.writePlot(plot, chainbench.Plot(rows), rows[0].Where, rows[0].CPUs); err != nil {
 				return err
 			}
 			if a.JSON {

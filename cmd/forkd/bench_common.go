@@ -17,10 +17,7 @@ func (a *app) benchTag(ctx context.Context, c *client.Client, args []string) (st
 	if len(args) > 0 {
 		return args[0], nil
 	}
-	if info, err := c.Snapshot(ctx, demoTag); err == nil && info.Status == api.SnapshotReady {
-		return demoTag, nil
-	}
-	img, err := a.ensureImage(ctx, c, demoRecipe)
+	img, err := a.benchImage(ctx, c)
 	if err != nil {
 		return "", err
 	}
@@ -28,12 +25,24 @@ func (a *app) benchTag(ctx context.Context, c *client.Client, args []string) (st
 	return info.Tag, err
 }
 
-// writePlot writes a figure, with the command and the machine below it. No name means no plot.
-func (a *app) writePlot(name string, f plot.Figure) error {
+// benchImage is the demo's image as this version builds it: an older one's agent
+// may not know what a benchmark asks.
+func (a *app) benchImage(ctx context.Context, c *client.Client) (api.Image, error) {
+	built, err := a.buildImage(ctx, demoRecipe)
+	if err != nil {
+		return api.Image{}, err
+	}
+	return a.pushImage(ctx, c, built)
+}
+
+// writePlot writes a figure, with the command and the machine below it. where
+// and cpus are of the daemon's host. No name means no plot.
+func (a *app) writePlot(name string, f plot.Figure, where string, cpus int) error {
 	if name == "" {
 		return nil
 	}
-	f.Notes = append(f.Notes, "forkd "+version+": forkd "+strings.Join(os.Args[1:], " "), machineLine())
+	f.Notes = append(f.Notes, "forkd "+version+": forkd "+strings.Join(os.Args[1:], " "),
+		fmt.Sprintf("VMs on: %s, %d CPUs; the command on: %s", where, cpus, machineLine()))
 	out, err := os.Create(name)
 	if err != nil {
 		return fmt.Errorf("write plot: %w", err)

@@ -164,7 +164,11 @@ func (c Config) sizes(ctx context.Context, ch chain, depth int) (layer, dirty in
 		return info.MemoryPhysicalBytes, info.MemoryPhysicalBytes, err
 	}
 	below, err := c.Client.Snapshot(ctx, ch.tags[depth-1])
-	return info.MemoryPhysicalBytes - below.MemoryPhysicalBytes, info.CapturedBytes, err
+	layer = info.MemoryPhysicalBytes - below.MemoryPhysicalBytes
+	if layer < 0 { // it stands alone
+		layer = info.MemoryPhysicalBytes
+	}
+	return layer, info.CapturedBytes, err
 }
 
 // crowd forks many children of one depth and asks the kernel what each costs.
