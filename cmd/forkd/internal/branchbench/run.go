@@ -113,14 +113,18 @@ func (c Config) run(ctx context.Context, of api.SnapshotDetail, mode api.BranchM
 	return row, err
 }
 
-// start has the guest write, waits until it has written all of its buffer once,
-// and measures its own gaps without any branch.
+// Limits of what is asked of the guest. Touching a large buffer for the first
+// time is a fault per page, which takes long where KVM is emulated.
+const (
+	setUpLimit = 5 * time.Minute
+	gapLimit   = time.Minute
+)
+
+// start has the guest fill its buffer and then write over it, and measures its
+// own gaps without any branch.
 func (c Config) start(ctx context.Context, id string, dirty int) (s samples, err error) {
 	rate := max(c.RateMiB, 1)
-	if _, err := measure.Eval(ctx, c.Client, id, fmt.Sprintf(setUp, dirty, rate)); err != nil {
-		return s, err
-	}
-	if err := measure.Pause(ctx, time.Duration(float64(dirty)/float64(rate)*float64(time.Second))); err != nil {
+	if _, err := measure.Eval(ctx, c.Client, id, fmt.Sprintf(setUp, dirty, rate), setUpLimit); err != nil {
 		return s, err
 	}
 	for range 3 {
@@ -188,7 +192,7 @@ func (c Config) branch(ctx context.Context, id string, mode api.BranchMode, s *s
 
 // gap is the largest gap between two stamps since the last call, in milliseconds.
 func (c Config) gap(ctx context.Context, id string) (float64, error) {
-	said, err := measure.Eval(ctx, c.Client, id, readGap)
+	said, err := measure.Eval(ctx, c.Client, id, readGap, gapLimit)
 	if err != nil {
 		return 0, err
 	}

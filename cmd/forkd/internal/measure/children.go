@@ -110,8 +110,8 @@ func Pause(ctx context.Context, d time.Duration) error {
 }
 
 // Eval runs Python in a sandbox; an exception is an error.
-func Eval(ctx context.Context, c *client.Client, id, code string) (string, error) {
-	r, err := c.Eval(ctx, id, api.EvalRequest{Code: code})
+func Eval(ctx context.Context, c *client.Client, id, code string, limit time.Duration) (string, error) {
+	r, err := c.Eval(ctx, id, api.EvalRequest{Code: code, TimeoutSecs: limit.Seconds()})
 	switch {
 	case err != nil:
 		return "", err
