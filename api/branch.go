@@ -31,11 +31,12 @@ type BranchResult struct {
 	SnapshotInfo
 
 	// Ours.
-	Mechanism    string  `json:"mechanism" doc:"How writes during the capture were found: wp-async, or none where the guest stood still"`
-	Rounds       int     `json:"rounds" doc:"Rounds of copying while the guest ran"`
-	BytesWritten int64   `json:"bytes_written" doc:"Bytes of memory in the new snapshot's own file"`
-	PausedBytes  int64   `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
-	TotalMS      float64 `json:"total_ms" doc:"How long the request took, without the forking of children"`
+	Mechanism     string  `json:"mechanism" doc:"How writes during the capture were found: wp-async, or none where the guest stood still"`
+	Rounds        int     `json:"rounds" doc:"Rounds of copying while the guest ran"`
+	BytesWritten  int64   `json:"bytes_written" doc:"Bytes of memory in the new snapshot's own file"`
+	PausedBytes   int64   `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
+	AfterResumeMS float64 `json:"after_resume_ms" doc:"From the sandbox's running again to this answer, by the daemon's clock"`
+	TotalMS       float64 `json:"total_ms" doc:"How long the request took, without the forking of children"`
 
 	// Of the children; absent when none were asked for.
 	Children      []SandboxInfo `json:"children,omitempty" doc:"One entry per child asked for, as in the answer to a fork"`

@@ -74,4 +74,6 @@ type MemoryUse struct {
 	VMMAnonKiB    int64 `json:"vmm_anon_kib" doc:"Anonymous memory of the VMM process without guest memory"`
 	GuestDirtyKiB int64 `json:"guest_dirty_kib" doc:"Guest pages of its own"`
 	PSSKiB        int64 `json:"pss_kib" doc:"Proportional set size of the process"`
+
+	GuestSharedKiB int64 `json:"guest_shared_kib" doc:"Guest memory that it has mapped and other processes, such as its siblings, have too: the same pages of the host"`
 }

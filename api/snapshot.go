@@ -1,7 +1,7 @@
 package api
 
 // CreateSnapshotRequest is the body of POST /v1/snapshots. Either Image, or
-// Kernel and Rootfs, name what is booted.
+// Kernel and Rootfs, name what is booted; or From what is forked.
 type CreateSnapshotRequest struct {
 	Tag string `json:"tag" doc:"Name of the snapshot" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 
@@ -16,7 +16,13 @@ type CreateSnapshotRequest struct {
 	Image     string `json:"image,omitempty" doc:"Name of a built image" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 	MemoryMiB int    `json:"memory_mib,omitempty" doc:"Memory of the guest; 0 means what the image's recipe says" minimum:"0" maximum:"524288"`
 	VCPUs     int    `json:"vcpus,omitempty" doc:"Virtual CPUs; 0 means what the image's recipe says" minimum:"0" maximum:"8"`
-	Warm      string `json:"warm,omitempty" doc:"Python code to run in the warmed interpreter after the recipe's own warm-up" maxLength:"1048576"`
+	Warm      string `json:"warm,omitempty" doc:"Python code to run in the warmed interpreter after the recipe's own warm-up, or after exec" maxLength:"1048576"`
+
+	// A snapshot on top of another.
+	From            string   `json:"from,omitempty" doc:"Snapshot to fork a child of, run exec and warm in it, and keep what became of it, on top of that snapshot; instead of image" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
+	Exec            []string `json:"exec,omitempty" doc:"Program to run in the child, and its arguments; if it fails there is no snapshot. Only with from" maxItems:"4096"`
+	ExecUser        string   `json:"exec_user,omitempty" doc:"User to run exec as; empty means the image's" maxLength:"256"`
+	ExecTimeoutSecs float64  `json:"exec_timeout_secs,omitempty" doc:"Limit of exec; 0 means 10 minutes" minimum:"0" maximum:"86400"`
 }
 
 // SnapshotStatus is how far a snapshot is.
@@ -69,6 +75,7 @@ type SnapshotDetail struct {
 	Dependents          []string `json:"dependents" doc:"Tags that are built on it" nullable:"false"`
 
 	// Ours.
+	CapturedBytes int64    `json:"captured_bytes,omitempty" doc:"Bytes of memory that differed from the parent, as its branch took them"`
 	KernelVersion string   `json:"kernel_version,omitempty" doc:"Kernel of the guest"`
 	Cmdline       string   `json:"cmdline,omitempty" doc:"Kernel command line of the guest"`
 	ContentHash   string   `json:"content_hash,omitempty" doc:"Digest of its manifest"`
@@ -98,10 +105,11 @@ type Damage struct {
 // Step is one line of the progress stream of POST /v1/snapshots with
 // "Accept: application/x-ndjson". The last line has Snapshot or Error set.
 type Step struct {
-	Step   string  `json:"step,omitempty" doc:"Name: boot, warm, quiesce, save"`
+	Step   string  `json:"step,omitempty" doc:"Name: boot, warm, quiesce, save; with from: fork, exec, warm, quiesce, capture"`
 	Done   bool    `json:"done,omitempty" doc:"False when the step begins"`
 	TookMS float64 `json:"took_ms,omitempty" doc:"How long it took, when done"`
 	Bytes  int64   `json:"bytes,omitempty" doc:"Bytes written"`
+	Output string  `json:"output,omitempty" doc:"A piece of what exec's program prints; bytes that are no UTF-8 are replaced. Such a line is neither a begin nor an end"`
 
 	Snapshot *SnapshotInfo `json:"snapshot,omitempty" doc:"The result; only in the last line"`
 	Error    *Error        `json:"error,omitempty" doc:"Why there is none; only in the last line"`

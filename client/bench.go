@@ -24,3 +24,9 @@ func (c *Client) Host(ctx context.Context) (api.Host, error) {
 	var out api.Host
 	return out, c.call(ctx, http.MethodGet, "/v1/host", nil, &out)
 }
+
+// DiskFloor has the daemon write and read a file beside the sandboxes' disks.
+func (c *Client) DiskFloor(ctx context.Context, req api.DiskRequest) (api.DiskFigures, error) {
+	var out api.DiskFigures
+	return out, c.call(ctx, http.MethodPost, "/v1/host/disk", req, &out)
+}

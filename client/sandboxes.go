@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -83,6 +84,27 @@ func (c *Client) Memory(ctx context.Context, id string) (api.MemoryUse, error) {
 // Console returns the last part of what the guest wrote to its console.
 func (c *Client) Console(ctx context.Context, id string) (string, error) {
 	return c.text(ctx, sandboxPath(id, "/console"))
+}
+
+// FollowConsole writes the last lines of the console, and then what comes,
+// until the sandbox has ended or ctx does. lines < 0 means all that there is.
+func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.Writer) error {
+	path := sandboxPath(id, "/console?follow=true")
+	if lines >= 0 {
+		path += "&tail=" + strconv.Itoa(lines)
+	}
+	resp, err := c.send(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return &Error{Code: api.CodeUnreachable, Message: "the console of " + id + " breaks off", Hint: "the daemon may have been stopped: `forkd ps`", cause: err}
+	}
+	return nil
 }
 
 // Ping asks the agent in the guest for a sign of life.

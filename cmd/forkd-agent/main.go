@@ -7,6 +7,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -20,9 +21,11 @@ import (
 	"github.com/forkd/forkd/internal/agent/forkcall"
 	"github.com/forkd/forkd/internal/agent/forkcmd"
 	"github.com/forkd/forkd/internal/agent/guestinit"
+	"github.com/forkd/forkd/internal/agent/inventory"
 	"github.com/forkd/forkd/internal/agent/listen"
 	"github.com/forkd/forkd/internal/agent/quiet"
 	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/diskbench"
 )
 
 // version is set by the linker.
@@ -69,6 +72,7 @@ func runInit() error {
 	// Ctrl-Alt-Del and kill(1) reach init as signals; both mean power-off.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
+	o.layers = boot.Layers
 	return serve(ctx, o)
 }
 
@@ -79,6 +83,8 @@ type options struct {
 	// forkSocket is where programs call that fork this guest; empty: nowhere.
 	forkSocket string
 	version    bool
+	layers     inventory.Layers
+	bench      diskbench.Config // Dir is empty unless that is all there is to do
 }
 
 func parse(args []string) (options, error) {
@@ -89,6 +95,9 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.ready, "ready", false, "tell the host over vsock once when serving")
 	fs.StringVar(&o.forkSocket, "fork-socket", "", "Unix socket for programs that fork this guest (default: none)")
 	fs.BoolVar(&o.version, "version", false, "print the version and exit")
+	fs.StringVar(&o.bench.Dir, "disk-bench", "", "measure the file system of this folder, print the figures as JSON, and exit")
+	fs.IntVar(&o.bench.MiB, "disk-mib", 64, "size of the file for -disk-bench")
+	fs.IntVar(&o.bench.RandomOps, "disk-ops", 2000, "random accesses for -disk-bench")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
@@ -107,6 +116,13 @@ func run(args []string) error {
 		fmt.Println("forkd-agent", version)
 		return nil
 	}
+	if o.bench.Dir != "" {
+		f, err := diskbench.Run(o.bench)
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(f)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
 	return serve(ctx, o)
@@ -117,7 +133,7 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Config{Version: version, Orphans: true, Token: token, Log: logf})
+	a, err := agent.New(agent.Config{Version: version, Orphans: true, Token: token, Layers: o.layers, Log: logf})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 func newBenchCommand(a *app) *cobra.Command {
-	return group("bench", "Measure what this installation reaches", newBenchForkCommand(a), newBenchBranchCommand(a))
+	return group("bench", "Measure what this installation reaches", newBenchForkCommand(a), newBenchBranchCommand(a), newBenchChainCommand(a), newBenchDiskCommand(a))
 }
 
 func newBenchForkCommand(a *app) *cobra.Command {

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/branchbench"
 	"github.com/forkd/forkd/cmd/forkd/internal/ui"
 )
@@ -14,17 +17,22 @@ import (
 func newBenchBranchCommand(a *app) *cobra.Command {
 	cfg := branchbench.Config{}
 	var modes []string
+	var memory []int
+	var plot string
 	cmd := &cobra.Command{
-		Use:   "branch TAG...",
+		Use:   "branch [TAG...]",
 		Short: "Branch a sandbox that writes, again and again; the pauses, and beside them the bare copy",
 		Long: "For each tag and mode: fork a child, have its Python write over a buffer at a steady rate and stamp its clock in a loop, and\n" +
-			"branch it again and again without waiting. The snapshots must be of an image with a warm Python.",
-		Example:           "  forkd bench branch pyagent --runs 20 --json",
-		Args:              cobra.MinimumNArgs(1),
+			"branch it again and again without waiting. The snapshots must be of an image with a warm Python; without a tag they are made of\n" +
+			"python-numpy with the memory that --memory says, and deleted afterwards.",
+		Example:           "  forkd bench branch --json --plot branch.svg\n  forkd bench branch pyagent --runs 20 --json",
 		ValidArgsFunction: a.completeTags(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cfg.Runs < 1 || cfg.DirtyMiB < 0 || cfg.RateMiB < 0 {
-				return usageError{errors.New("--runs is at least 1, --dirty and --rate at least 0")}
+			if len(cfg.Runs) == 0 || slices.Min(cfg.Runs) < 1 || cfg.DirtyMiB < 0 || cfg.RateMiB < 0 || cfg.DiffRuns < 0 {
+				return usageError{errors.New("--runs is at least 1, --diff-runs, --dirty and --rate at least 0")}
+			}
+			if len(modes) == 0 || len(args) == 0 && len(memory) == 0 {
+				return usageError{errors.New("there is nothing to measure: name modes, and tags or --memory")}
 			}
 			for _, m := range modes {
 				cfg.Modes = append(cfg.Modes, api.BranchMode(m))
@@ -35,6 +43,14 @@ func newBenchBranchCommand(a *app) *cobra.Command {
 			}
 			defer c.Close()
 			cfg.Client, cfg.Tags, cfg.Say = c, args, func(s string) { a.Note("%s", s) }
+			if len(args) == 0 {
+				var remove func()
+				cfg.Tags, remove, err = a.benchSources(cmd.Context(), c, memory)
+				defer remove()
+				if err != nil {
+					return err
+				}
+			}
 			cases, err := branchbench.Run(cmd.Context(), cfg)
 			if err != nil {
 				return err
@@ -42,17 +58,48 @@ func newBenchBranchCommand(a *app) *cobra.Command {
 			for i := range cases {
 				cases[i].Where = string(where.Where)
 			}
+			if err := a.writePlot(plot, branchbench.Plot(cases), string(where.Where), cases[0].CPUs); err != nil {
+				return err
+			}
 			if a.JSON {
 				return a.Value(cases)
 			}
 			return a.printBranchBench(cases)
 		},
 	}
-	cmd.Flags().IntVar(&cfg.Runs, "runs", 20, "branches per case, in a row")
-	cmd.Flags().IntVar(&cfg.DirtyMiB, "dirty", 64, "MiB that the guest writes over and over; it must have that much free memory")
-	cmd.Flags().IntVar(&cfg.RateMiB, "rate", 50, "MiB per second that it writes")
-	cmd.Flags().StringSliceVar(&modes, "modes", []string{"live", "diff"}, "modes to measure: live, diff, full")
+	f := cmd.Flags()
+	f.IntSliceVar(&cfg.Runs, "runs", []int{20, 8}, "branches in a row, by tag or size of memory; the last is for those left")
+	f.IntVar(&cfg.DiffRuns, "diff-runs", 5, "the same for mode diff, whose pauses vary little; 0: as --runs")
+	f.IntVar(&cfg.DirtyMiB, "dirty", 256, "MiB that the guest writes over and over; at most a quarter of its memory")
+	f.IntVar(&cfg.RateMiB, "rate", 50, "MiB per second that it writes")
+	f.IntSliceVar(&memory, "memory", []int{1536, 256}, "MiB of memory of the sandboxes, without a tag")
+	f.StringSliceVar(&modes, "modes", []string{"live", "diff"}, "modes to measure: live, diff, full")
+	f.StringVar(&plot, "plot", "", "write the figures as an SVG to this file")
 	return cmd
+}
+
+// benchSources makes a snapshot of python-numpy for each size of memory. remove
+// deletes those that were made, also after an error.
+func (a *app) benchSources(ctx context.Context, c *client.Client, memory []int) (tags []string, remove func(), err error) {
+	remove = func() {
+		for _, tag := range tags {
+			if err := c.DeleteSnapshot(context.WithoutCancel(ctx), tag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
+				a.Note("snapshot %s is left behind: %v", tag, err)
+			}
+		}
+	}
+	img, err := a.benchImage(ctx, c)
+	if err != nil {
+		return nil, remove, err
+	}
+	for _, mib := range memory {
+		tag := fmt.Sprintf("bench-branch-%d", mib)
+		if _, err := a.createSnapshot(ctx, c, api.CreateSnapshotRequest{Tag: tag, Image: img.Name, MemoryMiB: mib}); err != nil {
+			return tags, remove, err
+		}
+		tags = append(tags, tag)
+	}
+	return tags, remove, nil
 }
 
 func (a *app) printBranchBench(cases []branchbench.Case) error {
@@ -63,10 +110,10 @@ func (a *app) printBranchBench(cases []branchbench.Case) error {
 			"pause, first and last", ui.Millis(c.PauseFirstMS)+", "+ui.Millis(c.PauseLastMS),
 			"copied in it", fmt.Sprintf("%d KiB, a bare copy takes %s", c.PausedBytes>>10, ui.Millis(c.FloorMS)),
 			"guest's gap, p50 p99", ui.Millis(c.GuestGapP50MS)+", "+ui.Millis(c.GuestGapP99MS)+"; without a branch "+ui.Millis(c.IdleGapMS),
-			"returned after, p50", ui.Millis(c.ReturnP50MS),
+			"returned after, p50", ui.Millis(c.ReturnP50MS)+", "+ui.Millis(c.AfterResumeP50MS)+" after the source ran again",
 			"ready after", ui.Millis(c.TotalMS),
 			"written", fmt.Sprintf("%d KiB in %d rounds", c.BytesWritten>>10, c.Rounds),
-			"where", c.Where,
+			"where", fmt.Sprintf("%s, %d CPUs", c.Where, c.CPUs),
 		); err != nil {
 			return err
 		}

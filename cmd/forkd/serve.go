@@ -152,7 +152,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
 	server := httpapi.New(httpapi.Options{
-		Engine: engine, Images: imageStore{images}, Lab: bench.Lab{OpenKVM: o.openKVM, Snapshots: engine},
+		Engine: engine, Images: imageStore{images}, Lab: bench.Lab{OpenKVM: o.openKVM, Snapshots: engine, StoreDir: o.data},
 		Version: versionInfo(), Log: log, Audit: audit, Timings: timings,
 	})
 	notifySystemd(log, "READY=1")

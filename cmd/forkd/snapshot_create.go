@@ -16,16 +16,22 @@ import (
 
 func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var req api.CreateSnapshotRequest
-	var warmFile string
-	var wait time.Duration
+	var warmFile, shell string
+	var wait, limit time.Duration
 	cmd := &cobra.Command{
-		Use:     "create",
-		Short:   "Boot an image, warm it up, and keep it as a snapshot",
-		Example: "  forkd snapshot create --image python-numpy --tag pyagent\n  forkd snapshot create --image python-numpy --tag mine --warm-file warm.py",
-		Args:    cobra.NoArgs,
+		Use:   "create",
+		Short: "Boot an image, warm it up, and keep it as a snapshot; or run a command on top of one",
+		Long: "Boot an image, warm it up, and keep it as a snapshot. With --from: fork a child of that snapshot, run a command and warm-up\n" +
+			"code in it, and keep what became of it as a snapshot on top, which holds only what differs. If the command fails nothing is kept.",
+		Example: "  forkd snapshot create --image python-numpy --tag pyagent\n  forkd snapshot create --image python-numpy --tag mine --warm-file warm.py\n" +
+			"  forkd snapshot create --from pyagent --exec 'apt-get install -y jq' --user root --tag with-jq",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := completeCreate(&req, warmFile, wait); err != nil {
 				return err
+			}
+			if shell != "" {
+				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
 			}
 			c, err := a.client(cmd.Context())
 			if err != nil {
@@ -45,19 +51,27 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVarP(&req.Tag, "tag", "t", "", "name of the snapshot")
 	f.StringVarP(&req.Image, "image", "i", "", "name of a built image")
+	f.StringVar(&req.From, "from", "", "snapshot to build on, instead of an image")
+	f.StringVar(&shell, "exec", "", "command to run in a child of it, for sh -c")
+	f.StringVar(&req.ExecUser, "user", "", "user to run the command as (default: the image's)")
+	f.DurationVar(&limit, "exec-timeout", 0, "limit for the command (default: 10m)")
 	f.StringVar(&req.Kernel, "kernel", "", "kernel on the daemon's host, instead of an image")
 	f.StringVar(&req.Rootfs, "rootfs", "", "root image on the daemon's host, with --kernel")
 	f.IntVar(&req.MemoryMiB, "memory-mib", 0, "memory of the guest (default: the recipe's)")
 	f.IntVar(&req.VCPUs, "vcpus", 0, "virtual CPUs of the guest (default: the recipe's)")
-	f.StringVar(&req.Warm, "warm", "", "Python code to run before the snapshot, after the recipe's own warm-up")
+	f.StringVar(&req.Warm, "warm", "", "Python code to run before the snapshot, after the recipe's own warm-up or the command")
 	f.StringVar(&warmFile, "warm-file", "", "the same from a file")
 	f.DurationVar(&wait, "boot-wait", 0, "limit for the guest to get ready, at most 60s (default: the daemon's)")
 	_ = cmd.MarkFlagRequired("tag") // the only error is a flag that does not exist
-	cmd.MarkFlagsMutuallyExclusive("image", "kernel")
+	cmd.MarkFlagsMutuallyExclusive("image", "kernel", "from")
 	cmd.MarkFlagsRequiredTogether("kernel", "rootfs")
-	cmd.MarkFlagsOneRequired("image", "kernel")
+	cmd.MarkFlagsOneRequired("image", "kernel", "from")
+	for _, booted := range []string{"image", "kernel", "memory-mib", "vcpus", "boot-wait"} {
+		cmd.MarkFlagsMutuallyExclusive(booted, "exec")
+	}
 	cmd.MarkFlagsMutuallyExclusive("warm", "warm-file")
 	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages())
+	_ = cmd.RegisterFlagCompletionFunc("from", a.completeTags())
 	return cmd
 }
 
@@ -83,6 +97,10 @@ func (a *app) createSnapshot(ctx context.Context, c *client.Client, req api.Crea
 	progress := a.Progress()
 	defer progress.End()
 	return c.CreateSnapshot(ctx, req, func(s api.Step) {
+		if s.Output != "" {
+			progress.Output(s.Output)
+			return
+		}
 		if !s.Done {
 			progress.Step(s.Step, -1)
 			return

@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/agent/generation"
 	"github.com/forkd/forkd/internal/agent/identity"
 	"github.com/forkd/forkd/internal/agent/interp"
+	"github.com/forkd/forkd/internal/agent/inventory"
 	"github.com/forkd/forkd/internal/agent/procgroup"
 	"github.com/forkd/forkd/internal/agent/procs"
 	"github.com/forkd/forkd/internal/agent/reap"
@@ -53,6 +54,8 @@ type Config struct {
 	DialHost func(ctx context.Context) (net.Conn, error)
 	// Token, when set, must be shown with every request but GET /health.
 	Token string
+	// Layers are those of the root's overlay, if they are known; the caller's.
+	Layers inventory.Layers
 	// Log gets one line per noteworthy event; nil drops them.
 	Log func(format string, args ...any)
 }
@@ -151,6 +154,7 @@ func (a *Agent) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(a.procs, opts...))
 	mux.Handle(agentv1connect.NewAgentHandler(&service{a}, opts...))
+	mux.Handle(agentv1connect.NewInventoryHandler(inventory.Service{Root: a.cfg.Root, Proc: "/proc", Layers: a.cfg.Layers}, opts...))
 	mux.Handle(filesystemconnect.NewFilesystemHandler(filesystemService{a.files, a.watch}, opts...))
 	a.plainRoutes(mux)
 	return a.marked(a.guard(mux))

@@ -37,11 +37,16 @@ func (a *Agent) guard(next http.Handler) http.Handler {
 // admits checks the identity's token. /files checks for itself, since a signed
 // URL is another way in.
 func (a *Agent) admits(r *http.Request) bool {
-	if r.URL.Path == "/files" || strings.HasPrefix(r.URL.Path, "/"+agentv1connect.AgentName+"/") {
+	if r.URL.Path == "/files" || hosts(r.URL.Path) {
 		return true
 	}
 	token := a.rec.Token()
 	return token == "" || same(r.Header.Get("X-Access-Token"), token)
+}
+
+// hosts reports that a path is of a service that is for the host alone.
+func hosts(path string) bool {
+	return strings.HasPrefix(path, "/"+agentv1connect.AgentName+"/") || strings.HasPrefix(path, "/"+agentv1connect.InventoryName+"/")
 }
 
 func shown(r *http.Request) string {

@@ -8,7 +8,7 @@
 // goes into agentv1.
 package agentproto
 
-//go:generate go run ./protogen process/process.proto filesystem/filesystem.proto agentv1/agent.proto
+//go:generate go run ./protogen process/process.proto filesystem/filesystem.proto agentv1/agent.proto agentv1/inventory.proto
 
 const (
 	// AgentPort is the vsock port on which the guest's agent serves HTTP.

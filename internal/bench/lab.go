@@ -24,6 +24,7 @@ type Snapshots interface {
 type Lab struct {
 	OpenKVM   func() (*os.File, error)
 	Snapshots Snapshots
+	StoreDir  string // where snapshots and the sandboxes' disks lie
 }
 
 // Floor is Floor for N VMs of a snapshot's size over its memory.

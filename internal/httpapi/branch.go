@@ -77,7 +77,7 @@ func wireBranch(r sandbox.BranchResult) api.BranchResult {
 	out := api.BranchResult{
 		SnapshotInfo: wireSnapshot(r.Snapshot),
 		Mechanism:    r.Mechanism, Rounds: r.Rounds,
-		BytesWritten: r.Bytes, PausedBytes: r.PausedBytes, TotalMS: milliseconds(r.Total),
+		BytesWritten: r.Bytes, PausedBytes: r.PausedBytes, TotalMS: milliseconds(r.Total), AfterResumeMS: milliseconds(r.AfterResume),
 	}
 	// The snapshot's own is of whole milliseconds, and absent below one.
 	pause := milliseconds(r.Pause)

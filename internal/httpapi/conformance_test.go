@@ -59,7 +59,7 @@ func (d document) each(f func(method, path string, op operation)) {
 }
 
 func concrete(path string) string {
-	return strings.NewReplacer("{tag}", "py", "{id}", "sb-none", "{name}", "python-numpy", "{path}", "health").Replace(path)
+	return strings.NewReplacer("{tag}", "py", "{other}", "py", "{id}", "sb-none", "{name}", "python-numpy", "{path}", "health").Replace(path)
 }
 
 func TestEveryDocumentedOperationIsRouted(t *testing.T) {
@@ -151,7 +151,7 @@ func TestBadNamesAreRefusedOnEveryRoute(t *testing.T) {
 			return
 		}
 		for _, name := range bad {
-			p := strings.NewReplacer("{tag}", name, "{id}", name, "{name}", name, "{path}", "health").Replace(path)
+			p := strings.NewReplacer("{tag}", name, "{other}", name, "{id}", name, "{name}", name, "{path}", "health").Replace(path)
 			if w := b.do(method, p, `{"size":1}`); w.Code != http.StatusBadRequest {
 				t.Errorf("%s %s: status %d, body %s", method, p, w.Code, w.Body)
 			}

@@ -60,7 +60,7 @@ func wireSnapshotDetail(s sandbox.SnapshotInfo) api.SnapshotDetail {
 		ParentContentHash: optional(s.ParentContentHash),
 		ChainDepth:        s.ChainDepth(), Ancestors: list(s.Ancestors), Dependents: list(s.Dependents),
 		KernelVersion: s.Kernel, Cmdline: s.Cmdline, ContentHash: s.ContentHash,
-		DigestsReady: s.DigestsReady, Sandboxes: list(s.Sandboxes),
+		DigestsReady: s.DigestsReady, Sandboxes: list(s.Sandboxes), CapturedBytes: s.CapturedBytes,
 	}
 }
 
@@ -76,7 +76,7 @@ func wireVerify(r sandbox.VerifyReport) api.VerifyResult {
 }
 
 func wireStep(s sandbox.Step) api.Step {
-	return api.Step{Step: s.Name, Done: s.Done, TookMS: milliseconds(s.Took), Bytes: s.Bytes}
+	return api.Step{Step: s.Name, Done: s.Done, TookMS: milliseconds(s.Took), Bytes: s.Bytes, Output: text(s.Output)}
 }
 
 func wireSandbox(i sandbox.Info) api.SandboxInfo {

@@ -13,6 +13,7 @@ import (
 // Engine is the domain as this package uses it.
 type Engine interface {
 	Snapshots
+	Diffs
 	Sandboxes
 	Branches
 	Receipts
@@ -23,6 +24,7 @@ type Engine interface {
 // Snapshots makes and keeps them.
 type Snapshots interface {
 	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
 	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
@@ -36,6 +38,8 @@ type Sandboxes interface {
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	Console(id string) (io.ReadCloser, error)
+	// FollowConsole ends without an error when the VM has ended.
+	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error
 	Memory(id string) (sandbox.MemoryUse, error)
 }
 

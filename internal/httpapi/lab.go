@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/bench"
+	"github.com/forkd/forkd/internal/diskbench"
 )
 
 // Lab measures on the daemon's host.
@@ -18,7 +19,11 @@ type Lab interface {
 	// Copy says how long a plain copy of so many bytes takes.
 	Copy(bytes int64) (time.Duration, error)
 	Host() (bench.Host, error)
+	// Disk measures the file system that the sandboxes' disks lie in.
+	Disk(mib, randomOps int) (diskbench.Figures, error)
 }
+
+type diskInput struct{ Body api.DiskRequest }
 
 type copyInput struct{ Body api.CopyRequest }
 
@@ -51,5 +56,13 @@ func (s *Server) addLab() {
 	}, func(_ context.Context, in *copyInput) (*body[api.Floor], error) {
 		took, err := s.lab.Copy(in.Body.Bytes)
 		return &body[api.Floor]{api.Floor{WallMS: float64(took.Microseconds()) / 1000}}, err
+	})
+	route(s, huma.Operation{
+		OperationID: "measure-disk", Method: http.MethodPost, Path: "/v1/host/disk", Tags: tags,
+		Summary: "Write and read a file beside the sandboxes' disks, and say how fast that was",
+		Errors:  []int{400, 401, 507},
+	}, func(_ context.Context, in *diskInput) (*body[api.DiskFigures], error) {
+		f, err := s.lab.Disk(in.Body.MiB, in.Body.RandomOps)
+		return &body[api.DiskFigures]{api.DiskFigures(f)}, err
 	})
 }

@@ -20,6 +20,7 @@ type pathParam struct {
 func pathParams() []pathParam {
 	return []pathParam{
 		{"tag", "tag", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
+		{"other", "tag", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
 		{"id", "sandbox id", regexp.MustCompile(api.IDPattern), "1 to 64 letters, digits, - or _"},
 		{"name", "image name", regexp.MustCompile(api.ImagePattern), "1 to 64 letters, digits, - or _"},
 	}

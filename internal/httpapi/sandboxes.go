@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"io"
 	"net/http"
 	"slices"
 
@@ -55,7 +54,11 @@ func (s *Server) addSandboxes() {
 	}, s.sandboxMemory)
 	s.rawRoute(huma.Operation{
 		OperationID: "sandbox-console", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/console", Tags: tags,
-		Summary:   "The last part of what the guest wrote to its serial console",
+		Summary: "The last part of what the guest wrote to its serial console",
+		Parameters: []*huma.Param{
+			{Name: "follow", In: "query", Description: "Go on with what comes, until the sandbox has ended", Schema: &huma.Schema{Type: "boolean"}},
+			{Name: "tail", In: "query", Description: "Begin so many lines before the end; with follow only", Schema: &huma.Schema{Type: "integer"}},
+		},
 		Responses: map[string]*huma.Response{"200": textResponse("Console output", "text/plain")},
 	}, s.console)
 }
@@ -132,17 +135,4 @@ func (s *Server) sandboxMemory(_ context.Context, in *IDPath) (*body[api.MemoryU
 		return nil, err
 	}
 	return &body[api.MemoryUse]{api.MemoryUse(use)}, nil
-}
-
-// console is plain text of unknown encoding; a browser must not guess.
-func (s *Server) console(w http.ResponseWriter, r *http.Request) error {
-	text, err := s.engine.Console(r.PathValue("id"))
-	if err != nil {
-		return err
-	}
-	defer text.Close()
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
-	_, _ = io.Copy(w, text) // bounded by the engine; a client that left is no error
-	return nil
 }

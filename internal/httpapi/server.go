@@ -65,6 +65,7 @@ func New(opt Options) *Server {
 	s.api.UseMiddleware(s.checkPath)
 	s.addMeta()
 	s.addSnapshots()
+	s.addDiffs()
 	s.addSandboxes()
 	s.addBranches()
 	s.addRollbacks()

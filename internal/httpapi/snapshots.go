@@ -41,7 +41,7 @@ func (s *Server) addSnapshots() {
 	created.Content[ndjson] = &huma.MediaType{Schema: s.schemaOf(api.Step{})}
 	route(s, huma.Operation{
 		OperationID: "create-snapshot", Method: http.MethodPost, Path: "/v1/snapshots", Tags: tags,
-		Summary:       "Boot an image, warm it up, and keep it as a snapshot",
+		Summary:       "Boot an image, warm it up, and keep it as a snapshot; or run a program in a child of one",
 		DefaultStatus: http.StatusCreated, Responses: map[string]*huma.Response{"201": created},
 		Errors: []int{400, 401, 404, 409, 500, 504, 507},
 	}, s.createSnapshot)
@@ -66,14 +66,14 @@ func (s *Server) addSnapshots() {
 // createSnapshot writes its answer by hand, since it may be a stream.
 func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotInput) (*huma.StreamResponse, error) {
 	note(ctx).snapshot, note(ctx).image = in.Body.Tag, in.Body.Image
-	req, err := createRequest(in.Body)
+	create, err := s.creator(in.Body)
 	if err != nil {
 		return nil, err
 	}
 	if accepts(in.Accept, ndjson) {
-		return &huma.StreamResponse{Body: func(hc huma.Context) { s.streamSnapshot(hc, req) }}, nil
+		return &huma.StreamResponse{Body: func(hc huma.Context) { s.streamSnapshot(hc, create) }}, nil
 	}
-	info, err := s.engine.CreateSnapshot(ctx, req, func(sandbox.Step) {})
+	info, err := create(ctx, func(sandbox.Step) {})
 	if err != nil {
 		return nil, err
 	}
@@ -83,13 +83,44 @@ func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotInput) (*
 	}}, nil
 }
 
+// creator makes a snapshot, telling its steps.
+type creator func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+
+// creator is what a request asks for: a snapshot of an image, or on top of another.
+func (s *Server) creator(b api.CreateSnapshotRequest) (creator, error) {
+	if b.From == "" {
+		req, err := createRequest(b)
+		return func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+			return s.engine.CreateSnapshot(ctx, req, progress)
+		}, err
+	}
+	req, err := deriveRequest(b)
+	return func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+		return s.engine.DeriveSnapshot(ctx, req, progress)
+	}, err
+}
+
+func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
+	switch {
+	case b.Image != "" || b.Kernel != "" || b.Rootfs != "":
+		return sandbox.DeriveRequest{}, fail(api.CodeInvalid, "", "from and image, kernel or rootfs exclude each other")
+	case b.MemoryMiB != 0 || b.VCPUs != 0 || b.BootWaitSecs != 0:
+		return sandbox.DeriveRequest{}, fail(api.CodeInvalid, "leave them out: nothing is booted", "memory_mib, vcpus and boot_wait_secs do not go with from, whose shape they are")
+	}
+	return sandbox.DeriveRequest{
+		Tag: b.Tag, From: b.From, Exec: b.Exec, User: b.ExecUser, ExecTimeout: seconds(b.ExecTimeoutSecs), Warm: b.Warm,
+	}, nil
+}
+
 // createRequest checks what the fields must be to each other.
 func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 	switch {
+	case len(b.Exec) > 0 || b.ExecUser != "" || b.ExecTimeoutSecs != 0:
+		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "name a snapshot with from, or use warm", "exec goes with from only")
 	case b.Image != "" && (b.Kernel != "" || b.Rootfs != ""):
 		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "", "image and kernel/rootfs exclude each other")
 	case b.Image == "" && (b.Kernel == "" || b.Rootfs == ""):
-		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "`forkd image ls` shows the built images", "image, or kernel and rootfs, must be given")
+		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "`forkd image ls` shows the built images", "image, or kernel and rootfs, or from, must be given")
 	}
 	return sandbox.CreateRequest{
 		Tag: b.Tag, Image: b.Image, Kernel: b.Kernel, Rootfs: b.Rootfs,
@@ -100,10 +131,10 @@ func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 
 // streamSnapshot sends a line per step. The status line is sent with the first
 // of them, so that a request which fails at once has its plain error status.
-func (s *Server) streamSnapshot(hc huma.Context, req sandbox.CreateRequest) {
+func (s *Server) streamSnapshot(hc huma.Context, create creator) {
 	r, w := humago.Unwrap(hc)
 	out := &lineStream{w: w, flush: http.NewResponseController(w).Flush}
-	info, err := s.engine.CreateSnapshot(r.Context(), req, func(step sandbox.Step) { out.send(wireStep(step)) })
+	info, err := create(r.Context(), func(step sandbox.Step) { out.send(wireStep(step)) })
 	switch {
 	case err == nil:
 		wire := wireSnapshot(info)

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/hotset"
 	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmmctl"
 )
@@ -72,6 +73,7 @@ func (e *Engine) Branch(ctx context.Context, req BranchRequest) (_ BranchResult,
 	if req.NoWait {
 		r := w.result()
 		r.Snapshot, _ = e.SnapshotInfo(ctx, w.req.Tag)
+		r.AfterResume = w.sinceResume()
 		later := w
 		w = nil // the undo stack is the goroutine's now
 		go later.finishAlone()
@@ -89,6 +91,7 @@ func (e *Engine) Branch(ctx context.Context, req BranchRequest) (_ BranchResult,
 		r.Fork = e.forkBranch(caller, w.req)
 	}
 	r.Snapshot, err = e.SnapshotInfo(context.WithoutCancel(ctx), w.req.Tag)
+	r.AfterResume = w.sinceResume()
 	return r, err
 }
 
@@ -384,6 +387,12 @@ func (w *branching) result() BranchResult {
 		Tag: w.req.Tag, Pause: time.Duration(w.took.PauseNanos), Mechanism: w.took.Mechanism, Rounds: w.took.Rounds,
 		Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes, Total: w.e.cfg.Now().Sub(w.start),
 	}
+}
+
+// sinceResume is how long the sandbox has been running again: its VMM's clock is
+// this process's.
+func (w *branching) sinceResume() time.Duration {
+	return time.Duration(startgate.Now() - w.took.RunningAt)
 }
 
 // explain turns an error into what the caller should know.

@@ -68,6 +68,9 @@ func TestABranchWithoutWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if r.AfterResume <= 0 || r.AfterResume > time.Minute {
+		t.Errorf("it returned %s after the resume", r.AfterResume)
+	}
 	if r.Snapshot.Status != SnapshotWriting {
 		t.Errorf("it is %s already", r.Snapshot.Status)
 	}

@@ -49,5 +49,7 @@ type BranchResult struct {
 	Bytes       int64 // of memory in the new snapshot's own file
 	PausedBytes int64 // of them copied during the pause
 	Total       time.Duration
+	// AfterResume is from the sandbox's running again to the call's return.
+	AfterResume time.Duration
 	Fork        *ForkResult // the children; nil with N 0
 }

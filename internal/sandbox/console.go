@@ -2,6 +2,8 @@ package sandbox
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -9,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forkd/forkd/internal/serial"
 	"github.com/forkd/forkd/internal/vmmctl"
 )
 
@@ -27,6 +30,64 @@ func (e *Engine) Console(id string) (io.ReadCloser, error) {
 		return nil, problem(ErrNotFound, "", "console of sandbox %s: %w", id, err)
 	}
 	return f, nil
+}
+
+// consolePoll is how often a console that is followed is looked at.
+const consolePoll = 100 * time.Millisecond
+
+// FollowConsole hands out what the console holds, from its last lines on, and
+// then what comes, until the VM has ended or ctx does. lines < 0 means all that there is.
+// An error of write ends it.
+func (e *Engine) FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error {
+	b, _, err := e.find(id)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(filepath.Join(b.dir, vmmctl.ConsoleLog))
+	if err != nil {
+		return problem(ErrNotFound, "", "console of sandbox %s: %w", id, err)
+	}
+	defer file.Close()
+	log := serial.NewFollower(file)
+	if lines >= 0 {
+		if err := log.Skip(lines); err != nil {
+			return err
+		}
+	}
+	if _, m, err := e.running(id); err == nil {
+		return e.follow(ctx, log, m.proc.Done(), write)
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return e.follow(ctx, log, ended, write)
+}
+
+// follow reads once more after the end, for what was written just before.
+func (e *Engine) follow(ctx context.Context, log *serial.Follower, ended <-chan struct{}, write func([]byte) error) error {
+	buf := make([]byte, 32<<10)
+	for last := false; ; {
+		n, err := log.Read(buf)
+		switch {
+		case n > 0:
+			if err := write(buf[:n]); err != nil {
+				return err
+			}
+			continue
+		case err != nil && !errors.Is(err, io.EOF):
+			return err
+		case last:
+			return nil
+		}
+		select {
+		case <-ended:
+			last = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-e.background.Done():
+			return ErrClosing
+		case <-time.After(consolePoll):
+		}
+	}
 }
 
 // tailLines returns the last n lines of a log, without what a terminal would

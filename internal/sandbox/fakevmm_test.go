@@ -71,7 +71,8 @@ type fake struct {
 	gate  *startgate.Entrance // of the restore; nil: none
 	disks []*cowdisk.Disk     // those with an own file
 
-	silent bool
+	branched bool // its memory was captured from a running guest
+	silent   bool
 }
 
 func fakeVMM() error {
@@ -191,6 +192,7 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 	if f.mem, err = unix.Mmap(int(seg.File.Fd()), seg.FileOffset, int(seg.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
 		return res, err
 	}
+	f.branched = f.mem[0] == 1
 	for page := range min(5, len(f.mem)/4096) { // what a guest dirties
 		f.mem[page*4096] = 1
 	}
@@ -240,7 +242,7 @@ func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err e
 		}
 	}
 	_, err = r.State.WriteString("the state")
-	return vmmctl.CaptureResult{PauseNanos: 2e6, Mechanism: "wp-async", Rounds: 1, Bytes: 4096, PausedBytes: 4096}, err
+	return vmmctl.CaptureResult{PauseNanos: 2e6, Mechanism: "wp-async", Rounds: 1, Bytes: 4096, PausedBytes: 4096, RunningAt: startgate.Now()}, err
 }
 
 func (f *fake) Captured() error {
@@ -367,6 +369,9 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 	mux := http.NewServeMux()
 	mux.Handle(agentv1connect.NewAgentHandler(&fakeAgent{f: f}))
 	mux.Handle(processconnect.NewProcessHandler(&fakeProcess{f: f}))
+	if !f.spoiled("inventory-none") {
+		mux.Handle(agentv1connect.NewInventoryHandler(&fakeInventory{f: f}))
+	}
 	go http.Serve(conns, mux)
 	for {
 		c, err := l.Accept()
@@ -490,6 +495,33 @@ func (a *fakeAgent) Quiesce(context.Context, *connect.Request[agentv1.QuiesceReq
 		out.Steps = []*agentv1.IdentityStep{{Name: "sync", Error: "the disk hums"}}
 	}
 	return connect.NewResponse(&out), nil
+}
+
+// fakeInventory has a file more in a guest whose memory was captured.
+type fakeInventory struct{ f *fake }
+
+func (i *fakeInventory) List(ctx context.Context, _ *connect.Request[agentv1.ListRequest], out *connect.ServerStream[agentv1.InventoryPart]) error {
+	part := &agentv1.InventoryPart{Files: []*agentv1.InventoryFile{{Path: []byte("/a")}}}
+	if i.f.branched {
+		part.Files = append(part.Files, &agentv1.InventoryFile{Path: []byte("/b"), Size: 3})
+	}
+	switch {
+	case i.f.spoiled("inventory-hang"):
+		<-ctx.Done()
+	case i.f.spoiled("inventory-lie"):
+		part.Files = append(part.Files, part.Files[0])
+	case i.f.spoiled("inventory-break"):
+		return out.Send(part)
+	case i.f.spoiled("inventory-die"):
+		if err := out.Send(part); err != nil {
+			return err
+		}
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	if err := out.Send(part); err != nil {
+		return err
+	}
+	return out.Send(&agentv1.InventoryPart{End: &agentv1.InventoryEnd{}})
 }
 
 type fakeProcess struct {

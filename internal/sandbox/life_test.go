@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/vmmctl"
 )
 
 // usedUp tells whether a VM took a token of that name.
@@ -354,5 +357,51 @@ func TestConfigsThatCannotWork(t *testing.T) {
 				t.Error("it opens")
 			}
 		})
+	}
+}
+
+// A console that is followed begins where it was asked to, and ends with its VM.
+func TestAConsoleIsFollowed(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	box := h.fork(e, "a", 1)[0]
+	b, _, err := e.find(box.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	console := filepath.Join(b.dir, vmmctl.ConsoleLog)
+	if err := os.WriteFile(console, []byte("one\ntwo\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said := make(chan string, 100)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- e.FollowConsole(t.Context(), box.ID, 1, func(b []byte) error { said <- string(b); return nil })
+	}()
+	if got := <-said; got != "two\n" {
+		t.Errorf("it begins with %q", got)
+	}
+	f, err := os.OpenFile(console, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fmt.Fprintln(f, "three")
+	if got := <-said; got != "three\n" {
+		t.Errorf("it goes on with %q", got)
+	}
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	wantError(t, e.FollowConsole(t.Context(), box.ID, -1, nil), ErrNotFound, box.ID)
+	other := h.fork(e, "a", 1)[0].ID
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := e.FollowConsole(ctx, other, -1, func([]byte) error { return nil }); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("its reader leaves: %v", err)
 	}
 }

@@ -46,8 +46,9 @@ type SnapshotInfo struct {
 	Sandboxes         []string // ids that run from it now
 	BranchedFrom      string   // id of the sandbox it was branched from
 	// Transient: a guest forked itself, and the snapshot goes with the last that needs it.
-	Transient bool
-	Pause     time.Duration
+	Transient     bool
+	Pause         time.Duration
+	CapturedBytes int64 // of memory that its branch took; 0 for one made from an image
 }
 
 // ChainDepth is the number of ancestors.

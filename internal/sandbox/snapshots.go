@@ -88,6 +88,7 @@ func (s *SnapshotInfo) fill(m *snapshot.Manifest) {
 	}
 	if b := m.Branch; b != nil {
 		s.Transient = b.Transient
+		s.CapturedBytes = b.Bytes
 		s.BranchedFrom, s.Pause = b.Sandbox, time.Duration(b.PauseUS)*time.Microsecond
 	}
 	for _, f := range m.Files {

@@ -107,10 +107,12 @@ const DefaultBootWait = 120 * time.Second
 
 // Step is one finished or running step of a long operation, for progress displays.
 type Step struct {
-	Name  string        // boot, warm, quiesce, save
+	Name  string        // boot, warm, quiesce, save; of a derivation fork, exec, warm, quiesce, capture
 	Done  bool          // false when it begins
 	Took  time.Duration // when Done
-	Bytes int64         // written, for save
+	Bytes int64         // written, for save and capture
+	// Output is a piece of what exec's program printed; such a step tells nothing else.
+	Output []byte
 }
 
 // ExecRequest runs a program to its end and collects its output.
@@ -168,4 +170,7 @@ type MemoryUse struct {
 	VMMAnonKiB    int64 // the VMM process's anonymous memory without guest memory
 	GuestDirtyKiB int64 // guest pages of its own
 	PSSKiB        int64
+	// GuestSharedKiB is guest memory that it has mapped and others have, too: the
+	// same pages of the host's memory.
+	GuestSharedKiB int64
 }

@@ -42,7 +42,8 @@ func parseSmaps(r io.Reader, snapshots string) (MemoryUse, error) {
 			guest = isGuestMemory(rest, snapshots)
 			continue
 		}
-		if name != "Pss:" && name != "Anonymous:" {
+		shared := name == "Shared_Clean:" || name == "Shared_Dirty:"
+		if name != "Pss:" && name != "Anonymous:" && !shared {
 			continue
 		}
 		kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
@@ -51,6 +52,9 @@ func parseSmaps(r io.Reader, snapshots string) (MemoryUse, error) {
 			return use, fmt.Errorf("smaps: %w", err)
 		case name == "Pss:":
 			use.PSSKiB += kib
+		case shared && guest:
+			use.GuestSharedKiB += kib
+		case shared:
 		case guest:
 			use.GuestDirtyKiB += kib
 		default:

@@ -199,7 +199,8 @@ func (k *capturing) hold() error {
 	failpoint.Here(failpoint.CapturePaused)
 	err := k.copyLeft(start)
 	failpoint.Here(failpoint.CaptureHeld)
-	_, resumeErr := k.m.Resume()
+	at, resumeErr := k.m.Resume()
+	k.res.RunningAt = at
 	k.res.PauseNanos = time.Since(start).Nanoseconds()
 	if err != nil {
 		return err

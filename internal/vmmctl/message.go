@@ -124,6 +124,8 @@ type CaptureResult struct {
 	Rounds      int    `json:"rounds"`       // of copying while the guest ran
 	Bytes       int64  `json:"bytes"`        // in the memory file
 	PausedBytes int64  `json:"paused_bytes"` // of them copied during the pause
+	// RunningAt is when the VM ran again, as in ResumeResult.
+	RunningAt int64 `json:"running_at_ns"`
 }
 
 type captureBody struct {

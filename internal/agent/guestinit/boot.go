@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/agent/defaults"
+	"github.com/forkd/forkd/internal/agent/inventory"
 	"github.com/forkd/forkd/internal/agentproto"
 )
 
@@ -34,6 +35,9 @@ func Boot(log func(string, ...any)) (Options, error) {
 	}
 	if o.Root != "" {
 		if err := mountRoot(o.Root, o.Upper); err != nil {
+			return o, err
+		}
+		if o.Layers, err = inventory.OpenLayers(lowerDir, upperDir+"/files"); err != nil {
 			return o, err
 		}
 		if err := switchRoot(); err != nil {

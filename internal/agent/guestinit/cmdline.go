@@ -1,6 +1,10 @@
 package guestinit
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/forkd/forkd/internal/agent/inventory"
+)
 
 // Options are the agent's words on the kernel command line.
 type Options struct {
@@ -14,6 +18,9 @@ type Options struct {
 	Init string
 	// Listen replaces the agent's address; for tests without a vsock device.
 	Listen string
+
+	// Layers are those of the root's overlay, once it is there.
+	Layers inventory.Layers
 }
 
 // ParseCmdline picks the agent's words out of a kernel command line; the last

@@ -31,6 +31,7 @@ type Client struct {
 	transport *http.Transport
 	http      *http.Client
 	agent     agentv1connect.AgentClient
+	inventory agentv1connect.InventoryClient
 	process   processconnect.ProcessClient
 	files     filesystemconnect.FilesystemClient
 }
@@ -70,6 +71,7 @@ func New(dial DialFunc, opts ...Option) *Client {
 	c := &Client{transport: tr, http: &http.Client{Transport: tokenTransport{next: tr, token: o.token}}}
 	co := connectOptions(o)
 	c.agent = agentv1connect.NewAgentClient(c.http, baseURL, co...)
+	c.inventory = agentv1connect.NewInventoryClient(c.http, baseURL, co...)
 	c.process = processconnect.NewProcessClient(c.http, baseURL, co...)
 	c.files = filesystemconnect.NewFilesystemClient(c.http, baseURL, co...)
 	return c
@@ -127,6 +129,16 @@ func (c *Client) Quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (*age
 	resp, err := answer(c.agent.Quiesce(ctx, connect.NewRequest(req)))("quiesce")
 	c.CloseIdle()
 	return resp, err
+}
+
+// Inventory asks for what is in the guest, part by part; with changesOnly files
+// that are as in the image are left out if the agent can. The caller closes the stream.
+func (c *Client) Inventory(ctx context.Context, changesOnly bool) (*connect.ServerStreamForClient[agentv1.InventoryPart], error) {
+	s, err := c.inventory.List(ctx, connect.NewRequest(&agentv1.ListRequest{ChangesOnly: changesOnly}))
+	if err != nil {
+		return nil, fmt.Errorf("list what is in the guest: %w", err)
+	}
+	return s, nil
 }
 
 // Health asks the one route that needs no token.

@@ -21,6 +21,7 @@ func TestGeneratedCodeIsCurrent(t *testing.T) {
 		"process/process.proto":       process.File_process_process_proto,
 		"filesystem/filesystem.proto": filesystem.File_filesystem_filesystem_proto,
 		"agentv1/agent.proto":         agentv1.File_agentv1_agent_proto,
+		"agentv1/inventory.proto":     agentv1.File_agentv1_inventory_proto,
 	} {
 		if _, err := os.Stat(file); err != nil {
 			t.Fatal(err)

@@ -67,7 +67,7 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 
 // figures is what a branch of a mode takes.
 func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
-	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes, PausedBytes: lastBytes, Total: 40 * time.Millisecond}
+	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes, PausedBytes: lastBytes, Total: 40 * time.Millisecond, AfterResume: 3 * time.Millisecond}
 	switch req.Mode {
 	case "", sandbox.BranchLive:
 	case sandbox.BranchDiff:
@@ -90,7 +90,7 @@ func (e *Engine) branchedLocked(b *box, req sandbox.BranchRequest, res sandbox.B
 		Tag: res.Tag, Dir: "/var/lib/forkd/snapshots/" + res.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: source.Image, ImageDigest: source.ImageDigest, Kernel: source.Kernel, Languages: source.Languages,
 		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: res.Bytes, VMStateBytes: 20 << 10,
-		DigestsReady: true, ContentHash: "sha256:b0a7", BranchedFrom: req.SandboxID, Pause: res.Pause,
+		DigestsReady: true, ContentHash: "sha256:b0a7", BranchedFrom: req.SandboxID, Pause: res.Pause, CapturedBytes: res.Bytes,
 	}
 	if req.Mode != sandbox.BranchFull {
 		info.ParentTag, info.ParentContentHash = b.info.SnapshotTag, source.ContentHash

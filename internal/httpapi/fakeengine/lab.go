@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/bench"
+	"github.com/forkd/forkd/internal/diskbench"
 )
 
 // Lab answers with fixed figures, for snapshots that the engine has.
@@ -21,3 +22,8 @@ func (l Lab) Host() (bench.Host, error) { return bench.Host{CPUs: 2, MemAvailabl
 
 // Copy implements httpapi.Lab.
 func (Lab) Copy(bytes int64) (time.Duration, error) { return time.Duration(bytes), nil }
+
+// Disk implements httpapi.Lab.
+func (Lab) Disk(int, int) (diskbench.Figures, error) {
+	return diskbench.Figures{SequentialWriteMiBPerS: 200, SequentialReadMiBPerS: 1000, RandomWritesPerS: 4000, RandomReadsPerS: 8000}, nil
+}

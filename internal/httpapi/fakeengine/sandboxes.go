@@ -125,11 +125,41 @@ func (e *Engine) Console(id string) (io.ReadCloser, error) {
 	return io.NopCloser(strings.NewReader("[    0.000000] Linux version 6.12\n[    1.000000] forkd-agent: ready\n")), nil
 }
 
+// FollowConsole is Console, and then what the guest's end has it say.
+func (e *Engine) FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error {
+	text, err := e.Console(id)
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	b, err := io.ReadAll(text)
+	if err != nil {
+		return err
+	}
+	all := strings.SplitAfter(strings.TrimSuffix(string(b), "\n"), "\n")
+	if lines >= 0 {
+		all = all[max(0, len(all)-lines):]
+	}
+	if err := write([]byte(strings.Join(all, "") + "\n")); err != nil {
+		return err
+	}
+	box, err := e.live(id)
+	if err != nil {
+		return nil
+	}
+	select {
+	case <-box.guest.ended:
+		return write([]byte("reboot: Power down\n"))
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
 func (e *Engine) Memory(id string) (sandbox.MemoryUse, error) {
 	if _, err := e.live(id); err != nil {
 		return sandbox.MemoryUse{}, err
 	}
-	return sandbox.MemoryUse{VMMAnonKiB: 1800, GuestDirtyKiB: 900, PSSKiB: 4000}, nil
+	return sandbox.MemoryUse{VMMAnonKiB: 1800, GuestDirtyKiB: 900, PSSKiB: 4000, GuestSharedKiB: 21000}, nil
 }
 
 func (e *Engine) Ping(_ context.Context, id string) (sandbox.Pong, error) {

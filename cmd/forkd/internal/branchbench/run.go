@@ -7,13 +7,13 @@ package branchbench
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/measure"
 )
 
 // Config is what to measure.
@@ -21,8 +21,11 @@ type Config struct {
 	Client   *client.Client
 	Tags     []string // of the snapshots whose children are branched
 	Modes    []api.BranchMode
-	Runs     int // branches per case
-	DirtyMiB int // that the guest writes over and over; 0: it is idle
+	Runs     []int // branches per case, by tag; the last is for the tags left
+	DiffRuns int   // the same of mode diff, whose pauses vary little; 0: as Runs
+	// DirtyMiB is what the guest writes over and over, but no more than a quarter of its
+	// memory; 0: it is idle.
+	DirtyMiB int
 	RateMiB  int // per second
 	// Say is told what is going on; nil: nobody is.
 	Say func(string)
@@ -30,27 +33,31 @@ type Config struct {
 
 // Case is one row of the result (docs/formats/json-output.md).
 type Case struct {
-	Mode          api.BranchMode `json:"mode"`
-	Tag           string         `json:"tag"`
-	SourceMiB     int            `json:"source_mib"`
-	DirtyMiB      int            `json:"dirty_mib"`
-	DirtyMiBPerS  int            `json:"dirty_mib_per_s"`
-	Runs          int            `json:"runs"`
-	PauseP50MS    float64        `json:"pause_ms_p50"` // as the VMM sees it
-	PauseP90MS    float64        `json:"pause_ms_p90"`
-	PauseP99MS    float64        `json:"pause_ms_p99"`
-	PauseFirstMS  float64        `json:"pause_ms_first"`
-	PauseLastMS   float64        `json:"pause_ms_last"`
-	GuestGapP50MS float64        `json:"guest_gap_ms_p50"` // as a guest sees it that stamps its clock in a loop
-	GuestGapP99MS float64        `json:"guest_gap_ms_p99"`
-	IdleGapMS     float64        `json:"guest_gap_ms_without"` // the same loop's largest gap in a second without a branch
-	ReturnP50MS   float64        `json:"return_ms_p50"`        // when wait=false returned, as a client sees it
-	TotalMS       float64        `json:"total_ms"`             // until the snapshot was ready; median
-	BytesWritten  int64          `json:"bytes_written"`        // median
-	PausedBytes   int64          `json:"paused_bytes"`         // median
-	FloorMS       float64        `json:"floor_ms"`             // memcpy of paused_bytes, in the same run
-	Rounds        int            `json:"rounds"`               // median
-	Where         string         `json:"where"`
+	Mode             api.BranchMode `json:"mode"`
+	Tag              string         `json:"tag"`
+	SourceMiB        int            `json:"source_mib"`
+	DirtyMiB         int            `json:"dirty_mib"`
+	DirtyMiBPerS     int            `json:"dirty_mib_per_s"`
+	Runs             int            `json:"runs"`
+	PauseP50MS       float64        `json:"pause_ms_p50"` // as the VMM sees it
+	PauseP90MS       float64        `json:"pause_ms_p90"`
+	PauseP99MS       float64        `json:"pause_ms_p99"`
+	PauseFirstMS     float64        `json:"pause_ms_first"`
+	PauseLastMS      float64        `json:"pause_ms_last"`
+	PausesMS         []float64      `json:"pauses_ms"`        // in order
+	GuestGapP50MS    float64        `json:"guest_gap_ms_p50"` // as a guest sees it that stamps its clock in a loop
+	GuestGapP99MS    float64        `json:"guest_gap_ms_p99"`
+	IdleGapMS        float64        `json:"guest_gap_ms_without"`       // the same loop's largest gap in a second without a branch
+	ReturnP50MS      float64        `json:"return_ms_p50"`              // when wait=false returned, as a client sees it
+	AfterResumeP50MS float64        `json:"return_after_resume_ms"`     // median from the source's running again to that return, by the daemon's clock
+	AfterResumeP99MS float64        `json:"return_after_resume_ms_p99"` // the same
+	TotalMS          float64        `json:"total_ms"`                   // until the snapshot was ready; median
+	BytesWritten     int64          `json:"bytes_written"`              // median
+	PausedBytes      int64          `json:"paused_bytes"`               // median
+	FloorMS          float64        `json:"floor_ms"`                   // memcpy of paused_bytes, in the same run; median of three
+	Rounds           int            `json:"rounds"`                     // median
+	Where            string         `json:"where"`
+	CPUs             int            `json:"cpus"`
 }
 
 // Run measures every mode on a child of every tag. No child and no snapshot is left.
@@ -58,66 +65,105 @@ func Run(ctx context.Context, c Config) ([]Case, error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
 	}
+	host, err := c.Client.Host(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []Case
-	for _, tag := range c.Tags {
+	for i, tag := range c.Tags {
 		info, err := c.Client.Snapshot(ctx, tag)
 		if err != nil {
 			return nil, err
 		}
 		for _, mode := range c.Modes {
-			row, err := c.run(ctx, tag, mode)
+			row, err := c.run(ctx, info, mode, c.Runs[min(i, len(c.Runs)-1)])
 			if err != nil {
 				return nil, fmt.Errorf("%s branches of a child of %s: %w", mode, tag, err)
 			}
-			row.SourceMiB = info.MemoryMiB
+			row.CPUs = host.CPUs
 			out = append(out, row)
 		}
 	}
 	return out, nil
 }
 
-func (c Config) run(ctx context.Context, tag string, mode api.BranchMode) (Case, error) {
-	one := 1
-	f, err := c.Client.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tag, N: &one})
+func (c Config) run(ctx context.Context, of api.SnapshotDetail, mode api.BranchMode, runs int) (Case, error) {
+	f, err := measure.Fork(ctx, c.Client, of.Tag, 1)
 	if err != nil {
 		return Case{}, err
 	}
-	if failed := f.Failed(); len(failed) > 0 {
-		return Case{}, fmt.Errorf("fork: %s", failed[0].Error)
+	defer measure.Kill(ctx, c.Client, f.OK())
+	id, dirty := f.OK()[0].ID, min(c.DirtyMiB, of.MemoryMiB/4)
+	if mode == api.BranchDiff && c.DiffRuns > 0 {
+		runs = c.DiffRuns
 	}
-	sb := f.OK()[0]
-	defer c.Client.Kill(context.WithoutCancel(ctx), sb.ID)
-	if _, err := c.eval(ctx, sb.ID, fmt.Sprintf(setUp, c.DirtyMiB, max(c.RateMiB, 1))); err != nil {
+	s, err := c.start(ctx, id, dirty)
+	if err != nil {
 		return Case{}, err
 	}
-	s := samples{}
-	for i := range c.Runs {
-		c.Say(fmt.Sprintf("%s, %s: branch %d of %d", tag, mode, i+1, c.Runs))
-		if err := c.branch(ctx, sb.ID, mode, &s); err != nil {
+	for i := range runs {
+		c.Say(fmt.Sprintf("%s, %s: branch %d of %d", of.Tag, mode, i+1, runs))
+		if err := c.branch(ctx, id, mode, &s); err != nil {
 			return Case{}, err
 		}
 	}
 	row := s.row()
-	row.Mode, row.Tag, row.DirtyMiB, row.DirtyMiBPerS = mode, tag, c.DirtyMiB, c.RateMiB
-	floor, err := c.Client.CopyFloor(ctx, row.PausedBytes)
-	row.FloorMS = floor.WallMS
+	row.Mode, row.Tag, row.SourceMiB, row.DirtyMiB, row.DirtyMiBPerS = mode, of.Tag, of.MemoryMiB, dirty, c.RateMiB
+	row.FloorMS, err = c.floor(ctx, row.PausedBytes)
 	return row, err
+}
+
+// Limits of what is asked of the guest. Touching a large buffer for the first
+// time is a fault per page, which takes long where KVM is emulated.
+const (
+	setUpLimit = 5 * time.Minute
+	gapLimit   = time.Minute
+)
+
+// start has the guest fill its buffer and then write over it, and measures its
+// own gaps without any branch.
+func (c Config) start(ctx context.Context, id string, dirty int) (s samples, err error) {
+	rate := max(c.RateMiB, 1)
+	if _, err := measure.Eval(ctx, c.Client, id, fmt.Sprintf(setUp, dirty, rate), setUpLimit); err != nil {
+		return s, err
+	}
+	for range 3 {
+		if _, err := c.gap(ctx, id); err != nil { // begins a stretch
+			return s, err
+		}
+		if err := measure.Pause(ctx, time.Second); err != nil {
+			return s, err
+		}
+		gap, err := c.gap(ctx, id)
+		if err != nil {
+			return s, err
+		}
+		s.idle = append(s.idle, gap)
+	}
+	return s, nil
+}
+
+func (c Config) floor(ctx context.Context, bytes int64) (float64, error) {
+	var took []float64
+	for range 3 {
+		f, err := c.Client.CopyFloor(ctx, bytes)
+		if err != nil {
+			return 0, err
+		}
+		took = append(took, f.WallMS)
+	}
+	return measure.Median(took), nil
 }
 
 // samples are what the branches of one case gave, in order.
 type samples struct {
-	pause, gap, idle, returned, total []float64
-	bytes, paused, rounds             []float64
+	pause, gap, idle, returned, after, total []float64
+	bytes, paused, rounds                    []float64
 }
 
 // branch takes one branch and waits until its snapshot is whole.
 func (c Config) branch(ctx context.Context, id string, mode api.BranchMode, s *samples) error {
-	if _, err := c.eval(ctx, id, readGap); err != nil { // begins a stretch
-		return err
-	}
-	time.Sleep(time.Second)
-	idle, err := c.gap(ctx, id)
-	if err != nil {
+	if _, err := c.gap(ctx, id); err != nil { // begins a stretch
 		return err
 	}
 	began, no := time.Now(), false
@@ -126,16 +172,16 @@ func (c Config) branch(ctx context.Context, id string, mode api.BranchMode, s *s
 		return err
 	}
 	defer c.Client.DeleteSnapshot(context.WithoutCancel(ctx), b.Tag, client.DeleteOptions{Force: true})
-	s.returned = append(s.returned, millis(time.Since(began)))
-	if err := c.awaitReady(ctx, b.Tag); err != nil {
+	s.returned, s.after = append(s.returned, measure.Millis(time.Since(began))), append(s.after, b.AfterResumeMS)
+	if err := measure.AwaitReady(ctx, c.Client, b.Tag); err != nil {
 		return err
 	}
-	s.total = append(s.total, millis(time.Since(began)))
+	s.total = append(s.total, measure.Millis(time.Since(began)))
 	gap, err := c.gap(ctx, id)
 	if err != nil {
 		return err
 	}
-	s.gap, s.idle = append(s.gap, gap), append(s.idle, idle)
+	s.gap = append(s.gap, gap)
 	if b.PauseMS != nil {
 		s.pause = append(s.pause, *b.PauseMS)
 	}
@@ -144,67 +190,26 @@ func (c Config) branch(ctx context.Context, id string, mode api.BranchMode, s *s
 	return nil
 }
 
-func (c Config) awaitReady(ctx context.Context, tag string) error {
-	for {
-		info, err := c.Client.Snapshot(ctx, tag)
-		if err != nil {
-			return err
-		}
-		if info.Status == api.SnapshotReady {
-			return nil
-		}
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
 // gap is the largest gap between two stamps since the last call, in milliseconds.
 func (c Config) gap(ctx context.Context, id string) (float64, error) {
-	said, err := c.eval(ctx, id, readGap)
+	said, err := measure.Eval(ctx, c.Client, id, readGap, gapLimit)
 	if err != nil {
 		return 0, err
 	}
 	return strconv.ParseFloat(strings.Trim(said, "'"), 64)
 }
 
-func (c Config) eval(ctx context.Context, id, code string) (string, error) {
-	r, err := c.Client.Eval(ctx, id, api.EvalRequest{Code: code})
-	switch {
-	case err != nil:
-		return "", err
-	case r.Error != nil && *r.Error != "":
-		return "", fmt.Errorf("in the guest: %s", *r.Error)
-	case r.Result == nil:
-		return "", nil
-	}
-	return *r.Result, nil
-}
-
 func (s samples) row() Case {
-	sorted := func(v []float64) []float64 { return slices.Sorted(slices.Values(v)) }
-	median := func(v []float64) float64 { return quantile(sorted(v), 0.5) }
-	pause, gap := sorted(s.pause), sorted(s.gap)
 	row := Case{
-		Runs: len(s.pause), PauseP50MS: quantile(pause, 0.5), PauseP90MS: quantile(pause, 0.9), PauseP99MS: quantile(pause, 0.99),
-		GuestGapP50MS: quantile(gap, 0.5), GuestGapP99MS: quantile(gap, 0.99), IdleGapMS: median(s.idle),
-		ReturnP50MS: median(s.returned), TotalMS: median(s.total), BytesWritten: int64(median(s.bytes)), PausedBytes: int64(median(s.paused)),
-		Rounds: int(median(s.rounds)),
+		Runs: len(s.pause), PausesMS: s.pause,
+		PauseP50MS: measure.Median(s.pause), PauseP90MS: measure.Quantile(s.pause, 0.9), PauseP99MS: measure.Quantile(s.pause, 0.99),
+		GuestGapP50MS: measure.Median(s.gap), GuestGapP99MS: measure.Quantile(s.gap, 0.99), IdleGapMS: measure.Median(s.idle),
+		ReturnP50MS: measure.Median(s.returned), AfterResumeP50MS: measure.Median(s.after), AfterResumeP99MS: measure.Quantile(s.after, 0.99),
+		TotalMS: measure.Median(s.total), BytesWritten: int64(measure.Median(s.bytes)), PausedBytes: int64(measure.Median(s.paused)),
+		Rounds: int(measure.Median(s.rounds)),
 	}
 	if n := len(s.pause); n > 0 {
 		row.PauseFirstMS, row.PauseLastMS = s.pause[0], s.pause[n-1]
 	}
 	return row
 }
-
-// quantile is the nearest rank in a sorted list; 0 for none.
-func quantile(sorted []float64, q float64) float64 {
-	if len(sorted) == 0 {
-		return 0
-	}
-	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
-}
-
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

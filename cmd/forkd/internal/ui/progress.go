@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +30,7 @@ type display interface {
 	begin(name string, s *step)
 	update(s *step, fraction float64)
 	done(name string, s *step, detail string)
+	output(text string)
 	end()
 }
 
@@ -64,6 +66,13 @@ func (g *Progress) Done(name, detail string) {
 	}
 }
 
+// Output shows what a program of the running step prints, cleaned.
+func (g *Progress) Output(text string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shows.output(CleanLines(text))
+}
+
 func (g *Progress) stepLocked(name string) *step {
 	s, ok := g.steps[name]
 	if !ok {
@@ -91,6 +100,7 @@ type silence struct{}
 func (silence) begin(string, *step)        {}
 func (silence) update(*step, float64)      {}
 func (silence) done(string, *step, string) {}
+func (silence) output(string)              {}
 func (silence) end()                       {}
 
 // lines is for logs: one line when a step begins, one when it ends.
@@ -98,6 +108,7 @@ type lines struct{ w io.Writer }
 
 func (l lines) begin(name string, _ *step) { fmt.Fprintf(l.w, "%s ...\n", name) }
 func (lines) update(*step, float64)        {}
+func (l lines) output(text string)         { fmt.Fprint(l.w, text) }
 func (lines) end()                         {}
 func (l lines) done(name string, _ *step, detail string) {
 	if detail == "" {
@@ -125,6 +136,9 @@ func (b *bars) update(s *step, fraction float64) {
 		s.bar.SetCurrent(min(int64(fraction*scale), scale-1))
 	}
 }
+
+// output stands above the bars, which mpb moves down; it takes whole lines.
+func (b *bars) output(text string) { fmt.Fprintln(b.pool, strings.TrimSuffix(text, "\n")) }
 
 func (b *bars) done(_ string, s *step, _ string) { s.bar.SetCurrent(scale) }
 func (b *bars) end()                             { b.pool.Wait() }

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/plot"
+)
+
+// benchTag is the snapshot that was named, or the demo's, made if need be.
+func (a *app) benchTag(ctx context.Context, c *client.Client, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	img, err := a.benchImage(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	info, err := a.demoSnapshot(ctx, c, img)
+	return info.Tag, err
+}
+
+// benchImage is the demo's image as this version builds it: an older one's agent
+// may not know what a benchmark asks.
+func (a *app) benchImage(ctx context.Context, c *client.Client) (api.Image, error) {
+	built, err := a.buildImage(ctx, demoRecipe)
+	if err != nil {
+		return api.Image{}, err
+	}
+	return a.pushImage(ctx, c, built)
+}
+
+// writePlot writes a figure, with the command and the machine below it. where
+// and cpus are of the daemon's host. No name means no plot.
+func (a *app) writePlot(name string, f plot.Figure, where string, cpus int) error {
+	if name == "" {
+		return nil
+	}
+	f.Notes = append(f.Notes, "forkd "+version+": forkd "+strings.Join(os.Args[1:], " "),
+		fmt.Sprintf("VMs on: %s, %d CPUs; the command on: %s", where, cpus, machineLine()))
+	out, err := os.Create(name)
+	if err != nil {
+		return fmt.Errorf("write plot: %w", err)
+	}
+	if err := f.SVG(out); err != nil {
+		out.Close()
+		return fmt.Errorf("write plot %s: %w", filepath.Base(name), err)
+	}
+	if err := out.Close(); err != nil {
+		return fmt.Errorf("write plot: %w", err)
+	}
+	a.Note("plot written to %s (%s)", name, f.Notes[len(f.Notes)-1])
+	return nil
+}
+
+// machineLine describes this host's CPU and kernel, for a figure.
+func machineLine() string {
+	model := "CPU of unknown model"
+	cpus := 0
+	b, _ := os.ReadFile("/proc/cpuinfo")
+	for line := range strings.Lines(string(b)) {
+		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
+			model, cpus = strings.TrimSpace(value), cpus+1
+		}
+	}
+	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
+	return fmt.Sprintf("%d × %s, Linux %s", cpus, model, strings.TrimSpace(string(kernel)))
+}

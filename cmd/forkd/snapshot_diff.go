@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+func newSnapshotDiffCommand(a *app) *cobra.Command {
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "diff BEFORE AFTER",
+		Short: "Show what differs between two snapshots: files, processes, packages",
+		Long: "Show what differs in the second snapshot: files of the root (+ added, - removed, ~ changed, and in what), processes and their\n" +
+			"memory, packages. A child of each is restored, tells what is in it, and is ended.",
+		Example:           "  forkd snapshot diff pyagent with-jq",
+		Args:              cobra.ExactArgs(2),
+		ValidArgsFunction: a.completeTags(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit < 1 || limit > 10000 {
+				return usageError{fmt.Errorf("--limit is %d, want 1 to 10000", limit)}
+			}
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			d, err := c.DiffSnapshots(cmd.Context(), args[0], args[1], limit)
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Value(d)
+			}
+			return a.printDiff(d)
+		},
+	}
+	cmd.Flags().IntVar(&limit, "limit", 1000, "how many entries of each kind to show")
+	return cmd
+}
+
+func (a *app) printDiff(d api.SnapshotDiff) error {
+	for _, part := range []struct {
+		name   string
+		counts api.DiffCounts
+		lines  []string
+	}{{"files", d.Files.DiffCounts, fileLines(d.Files)}, {"processes", d.Processes.DiffCounts, processLines(d.Processes)}, {"packages", d.Packages.DiffCounts, packageLines(d.Packages)}} {
+		n := part.counts
+		if err := a.Line("%s: %d added, %d removed, %d changed", part.name, n.Added, n.Removed, n.Changed); err != nil {
+			return err
+		}
+		for _, line := range part.lines {
+			if err := a.Line("  %s", ui.Clean(line)); err != nil {
+				return err
+			}
+		}
+		if left := n.Added + n.Removed + n.Changed - len(part.lines); left > 0 {
+			a.Note("%d more of the %s are not shown: --limit", left, part.name)
+		}
+		if !n.Complete {
+			a.Note("not all %s could be looked at", part.name)
+		}
+	}
+	return nil
+}
+
+func fileLines(d api.FileDiff) (lines []string) {
+	one := func(mark string, f api.FileEntry) string {
+		line := fmt.Sprintf("%s %s %s (%s", mark, f.Mode, f.Path, ui.Bytes(f.SizeBytes))
+		if f.Target != "" {
+			line += ", to " + f.Target
+		}
+		return line
+	}
+	for _, f := range d.Added {
+		lines = append(lines, one("+", f)+")")
+	}
+	for _, f := range d.Removed {
+		lines = append(lines, one("-", f)+")")
+	}
+	for _, f := range d.Changed {
+		line := one("~", f.FileEntry)
+		if f.SizeBytes != f.SizeBytesBefore {
+			line += ", was " + ui.Bytes(f.SizeBytesBefore)
+		}
+		lines = append(lines, line+"; "+strings.Join(f.What, ", ")+")")
+	}
+	return lines
+}
+
+func processLines(d api.ProcessDiff) (lines []string) {
+	one := func(mark string, p api.ProcessEntry) string {
+		return fmt.Sprintf("%s %d %s (%s of its own, %s in all", mark, p.PID, strings.Join(p.Args, " "), ui.Bytes(p.AnonKiB<<10), ui.Bytes(p.RSSKiB<<10))
+	}
+	for _, p := range d.Started {
+		lines = append(lines, one("+", p)+")")
+	}
+	for _, p := range d.Ended {
+		lines = append(lines, one("-", p)+")")
+	}
+	for _, p := range d.Changed {
+		lines = append(lines, fmt.Sprintf("%s, were %s and %s)", one("~", p.ProcessEntry), ui.Bytes(p.AnonKiBBefore<<10), ui.Bytes(p.RSSKiBBefore<<10)))
+	}
+	return lines
+}
+
+func packageLines(d api.PackageDiff) (lines []string) {
+	for _, p := range d.Added {
+		lines = append(lines, fmt.Sprintf("+ %s:%s %s", p.Name, p.Architecture, p.Version))
+	}
+	for _, p := range d.Removed {
+		lines = append(lines, fmt.Sprintf("- %s:%s %s", p.Name, p.Architecture, p.Version))
+	}
+	for _, p := range d.Changed {
+		lines = append(lines, fmt.Sprintf("~ %s:%s %s, was %s", p.Name, p.Architecture, p.Version, p.VersionBefore))
+	}
+	return lines
+}

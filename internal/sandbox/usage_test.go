@@ -1,0 +1,41 @@
+package sandbox
+
+import (
+	"strings"
+	"testing"
+)
+
+// someSmaps has the VMM's heap, guest memory of the snapshot's own file and of
+// one below it, and the root disk's file.
+const someSmaps = `c000000000-c000400000 rw-p 00000000 00:00 0                    [anon: Go: heap]
+Size:               4096 kB
+Pss:                 300 kB
+Shared_Clean:          7 kB
+Anonymous:           300 kB
+7f0000000000-7f0010000000 rw-p 00000000 08:01 42                   /store/snapshots/a/memory
+Pss:                1000 kB
+Shared_Clean:       5000 kB
+Shared_Dirty:         20 kB
+Private_Dirty:       900 kB
+Shared_Hugetlb:        0 kB
+Anonymous:           900 kB
+7f0010000000-7f0020000000 rw-p 00000000 08:01 43                   /store/snapshots/a/memory.0123456789abcdef (deleted)
+Pss:                  10 kB
+Shared_Clean:        100 kB
+Anonymous:             4 kB
+7f0020000000-7f0030000000 r--p 00000000 08:01 44                   /store/snapshots/a/disk0
+Pss:                   1 kB
+Shared_Clean:         50 kB
+Anonymous:             0 kB
+`
+
+func TestMemoryUseFromSmaps(t *testing.T) {
+	use, err := parseSmaps(strings.NewReader(someSmaps), "/store/snapshots/")
+	want := MemoryUse{VMMAnonKiB: 300, GuestDirtyKiB: 904, PSSKiB: 1311, GuestSharedKiB: 5120}
+	if err != nil || use != want {
+		t.Errorf("%+v, %v, want %+v", use, err, want)
+	}
+	if _, err := parseSmaps(strings.NewReader("Pss: many kB\n"), "/"); err == nil {
+		t.Error("what is no number was read")
+	}
+}

@@ -1,0 +1,80 @@
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// derive makes a snapshot on top of another. It ends with the test, as do those on top of it.
+func (d *daemon) derive(req api.CreateSnapshotRequest) (info api.SnapshotInfo, said string) {
+	d.t.Helper()
+	t := d.t
+	d.forget(req.Tag)
+	info, err := d.c.CreateSnapshot(t.Context(), req, func(s api.Step) {
+		if said += s.Output; s.Done {
+			t.Logf("%s: %s took %.0f ms, %d bytes", req.Tag, s.Step, s.TookMS, s.Bytes)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info, said
+}
+
+// forget has the test's end delete a snapshot.
+func (d *daemon) forget(tag string) {
+	t := d.t
+	t.Cleanup(func() {
+		if err := d.c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{Cascade: true}); err != nil && !client.IsNotFound(err) {
+			t.Error(err)
+		}
+	})
+}
+
+// A chain is built by running programs on top of snapshots; what each did is in
+// memory and on the disk of the children of the last.
+func TestAChainOfSnapshots(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	d.forget("c1")
+	code, out, errs := d.cli("snapshot", "create", "--from", parentTag, "--exec", "echo one > /home/user/one; echo said", "--tag", "c1")
+	if code != 0 || out != "c1\n" || !strings.Contains(errs, "said\n") || !strings.Contains(errs, "capture: ") {
+		t.Fatalf("exit code %d, stdout %q, stderr %q", code, out, errs)
+	}
+	info, said := d.derive(api.CreateSnapshotRequest{
+		Tag: "c2", From: "c1", Exec: []string{"sh", "-c", "cat /home/user/one; id -un; setsid sleep 4711 >/dev/null 2>&1 &"}, ExecUser: "root", Warm: "colour = 'red'",
+	})
+	if said != "one\nroot\n" || info.ParentTag == nil || *info.ParentTag != "c1" || info.Status != api.SnapshotReady {
+		t.Errorf("it said %q; %+v", said, info)
+	}
+	detail, err := d.c.Snapshot(t.Context(), "c2")
+	if err != nil || !slices.Equal(detail.Ancestors, []string{parentTag, "c1"}) {
+		t.Errorf("ancestors %q, %v", detail.Ancestors, err)
+	}
+	child := d.forkOf("c2", 1)[0].ID
+	if got := d.eval(child, "colour"); got != "'red'" {
+		t.Errorf("its interpreter has %s", got)
+	}
+	if got := d.sh(child, "cat /home/user/one; cat /proc/[0-9]*/cmdline | tr '\\0' ' ' | grep -c '[s]leep 4711'"); got != "one\n1" {
+		t.Errorf("it has %q", got)
+	}
+}
+
+// A program that fails leaves nothing, and says what it printed.
+func TestAProgramThatFailsMakesNoSnapshot(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	code, out, errs := d.cli("snapshot", "create", "--from", parentTag, "--exec", "echo broken >&2; exit 3", "--tag", "c3")
+	if code != 2 || out != "" || !strings.Contains(errs, "exit status 3; the output's last lines:\nbroken") {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, out, errs)
+	}
+	_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "c3", From: parentTag, Exec: []string{"sleep", "100"}, ExecTimeoutSecs: 0.5}, nil)
+	wantError(t, err, api.CodeTimeout, "sleep did not end within 500ms")
+	_, err = d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "c3", From: parentTag, Warm: "1 / 0"}, nil)
+	wantError(t, err, api.CodeInvalid, "ZeroDivisionError")
+}
