@@ -41,14 +41,22 @@ func (d *Disk) ReadVecAt(bufs [][]byte, off int64) error {
 		return err
 	}
 	for n > 0 {
-		src, k := d.at(off, n)
-		d.read, bufs = take(d.read[:0], bufs, k)
-		if err := d.fill(src, d.read); err != nil {
+		k, err := d.readRun(&bufs, off, n)
+		if err != nil {
 			return fmt.Errorf("read %d bytes at %d: %w", k, off, err)
 		}
 		off, n = off+k, n-k
 	}
 	return nil
+}
+
+// readRun reads what comes from one source, and takes its buffers off bufs.
+func (d *Disk) readRun(bufs *[][]byte, off, n int64) (k int64, err error) {
+	d.baseMu.RLock()
+	defer d.baseMu.RUnlock()
+	src, k := d.at(off, n)
+	d.read, *bufs = take(d.read[:0], *bufs, k)
+	return k, d.fill(src, d.read)
 }
 
 func (d *Disk) fill(src source, bufs [][]byte) error {
