@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -128,7 +127,7 @@ func (d *Draft) publishLocked(id layer.ID, sums *os.File) (*Handle, error) {
 	d.file.Close() // and with it its lock; the store's keeps GC off until the handle has one
 	err := failpoint("commit.sync")
 	if err == nil {
-		err = syncDir(s.path(layersDir))
+		err = durable.SyncDir(s.path(layersDir))
 	}
 	if err != nil {
 		return nil, s.takeBack(id, err)
@@ -152,7 +151,7 @@ func rename(step, from, to string) error {
 	if err := failpoint(step); err != nil {
 		return err
 	}
-	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	return durable.RenameNew(from, to)
 }
 
 // Discard removes what was written.
