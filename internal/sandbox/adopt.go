@@ -37,6 +37,9 @@ func (e *Engine) adoptAll(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := e.settleHolds(); err != nil {
+		return err
+	}
 	return e.sweepOwn()
 }
 
@@ -52,7 +55,7 @@ func (e *Engine) adoptDir(ctx context.Context, dir string) {
 		e.clearAway(vm.Ref, dir)
 		return
 	}
-	b := &box{dir: dir, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: rec.Info, own: rec.Own}
+	b := &box{dir: dir, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: rec.Info, disks: &ownDisks{lines: rec.Disks}}
 	if rec.Info.Status == StatusRunning {
 		if err := e.adopt(ctx, b, vm); err != nil {
 			e.failAdopted(b, vm.Ref, err)
@@ -72,7 +75,7 @@ func (e *Engine) adopt(ctx context.Context, b *box, vm vmRecord) error {
 	if err != nil {
 		return err
 	}
-	m := &machine{proc: proc, dir: b.dir, shape: vm.Shape, cid: vm.CID, own: b.own}
+	m := &machine{proc: proc, dir: b.dir, shape: vm.Shape, cid: vm.CID, disks: b.disks}
 	b.m, b.agent = m, newAgent(m)
 	m.onEnd = func() { e.fail(b) }
 	e.watch(m)

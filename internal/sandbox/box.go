@@ -21,7 +21,7 @@ type box struct {
 	agent     *agentclient.Client // nil for a sandbox that was adopted as failed
 	branching chan struct{}       // holds a value while a branch is under way
 	gone      chan struct{}       // closed when killed and removed
-	own       []string            // as machine.own
+	disks     *ownDisks           // as machine.disks
 
 	// files serialises the writers of dir: the failure's record and the removal.
 	// Lock order: files, then Engine.mu.
@@ -56,7 +56,7 @@ func newAgent(m *machine) *agentclient.Client {
 
 // record is what the journal keeps of a box. Engine.mu is held, or nobody else knows the box.
 func (b *box) record() boxRecord {
-	return boxRecord{Version: journalVersion, Info: b.info, Own: b.own}
+	return boxRecord{Version: journalVersion, Info: b.info, Disks: b.disks.list()}
 }
 
 // admit lists a sandbox whose VM runs. The journal knows it first.
@@ -78,6 +78,19 @@ func (e *Engine) admit(b *box) error {
 		delete(e.boxes, b.info.ID)
 		e.mu.Unlock()
 		return endError(b.m)
+	}
+	return nil
+}
+
+// keepRecord writes a listed sandbox's journal anew.
+func (e *Engine) keepRecord(b *box) error {
+	b.files.Lock()
+	defer b.files.Unlock()
+	e.mu.Lock()
+	rec := b.record()
+	e.mu.Unlock()
+	if err := writeJSON(filepath.Join(b.dir, boxJournal), rec); err != nil {
+		return fmt.Errorf("write journal: %w", err)
 	}
 	return nil
 }
@@ -122,8 +135,9 @@ func (e *Engine) killBox(b *box) {
 	if m := b.m; m != nil { // no more writers: fail gives up on a box that is being killed
 		e.discard(m)
 	} else {
-		removeVM(b.dir, b.own)
+		removeVM(b.dir, b.disks.paths())
 	}
+	e.releaseVM(b)
 	e.mu.Lock()
 	delete(e.boxes, b.info.ID)
 	e.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/layer/store"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
 )
@@ -19,10 +20,11 @@ import (
 // Engine is the domain's one object: it owns the snapshots, the sandboxes, the
 // pools and all VM processes. Its methods are safe for concurrent use.
 type Engine struct {
-	cfg   Config
-	store *snapshot.Store
-	locks []*os.File // on StoreDir and RunDir, held until Close
-	kvm   *os.File
+	cfg    Config
+	store  *snapshot.Store
+	layers *store.Store // of the snapshots' memory and disks
+	locks  []*os.File   // on StoreDir and RunDir, held until Close
+	kvm    *os.File
 
 	// root ends when Close runs out of patience; its cause is ErrClosing.
 	root    context.Context
@@ -34,11 +36,12 @@ type Engine struct {
 	released       chan struct{} // closed by Close: watchers let go of VMs that run on
 	watchers       sync.WaitGroup
 
-	pools    *pools
-	branches chan struct{} // a value for each Branch under way
-	traffic  traffic
-	sealing  chan string
-	memory   admission
+	pools      *pools
+	branches   chan struct{} // a value for each Branch under way
+	traffic    traffic
+	sealing    chan string
+	collecting chan struct{} // layers to be collected
+	memory     admission
 
 	nextVM  atomic.Uint64
 	nextCID atomic.Uint32
@@ -66,7 +69,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	var u undo.Stack
 	defer u.OnError(&err)
 	e := &Engine{
-		cfg: c, released: make(chan struct{}), closed: make(chan struct{}), sealing: make(chan string, 1024),
+		cfg: c, released: make(chan struct{}), closed: make(chan struct{}), sealing: make(chan string, 1024), collecting: make(chan struct{}, 1),
 		boxes: map[string]*box{}, creating: map[string]SnapshotInfo{}, writing: map[string]chan struct{}{}, using: map[string]int{}, deleting: map[string]bool{},
 	}
 	if err := e.beginCIDs(); err != nil {
@@ -84,7 +87,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 		u.Push(e.unlock)
 	}
-	if e.store, err = snapshot.OpenStore(filepath.Join(c.StoreDir, "snapshots")); err != nil {
+	if e.layers, err = store.Open(filepath.Join(c.StoreDir, "layers"), store.Options{Reserve: c.DiskReserve}); err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
+	if e.store, err = snapshot.OpenStore(filepath.Join(c.StoreDir, "snapshots"), e.layers); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
 	if e.kvm, err = c.OpenKVM(); err != nil {
@@ -131,6 +137,7 @@ func (e *Engine) startWorkers() {
 	}
 	e.workers.Go(func() { e.sealAll(e.background) })
 	e.workers.Go(func() { e.expire(e.background) })
+	e.workers.Go(func() { e.collectAll(e.background) })
 }
 
 // begin admits a request. The context it returns ends with the caller's, or

@@ -179,6 +179,9 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 		return res, err
 	}
 	seg := r.Memory[0]
+	if seg.File == nil {
+		return res, errors.New("it begins with zero pages")
+	}
 	last := r.Memory[len(r.Memory)-1]
 	f.size = last.Offset + last.Length
 	if f.mem, err = unix.Mmap(int(seg.File.Fd()), seg.FileOffset, int(seg.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
@@ -198,12 +201,8 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 
 // Capture puts one page of its own into the files, as if the guest had written it.
 func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err error) {
-	files := []*os.File{r.Memory, r.State, r.Index}
-	for _, d := range r.Disks {
-		files = append(files, d.Own, d.Flat)
-	}
 	defer func() {
-		for _, file := range files {
+		for _, file := range []*os.File{r.Memory, r.State, r.Index} {
 			file.Close()
 		}
 	}()
@@ -227,8 +226,33 @@ func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err e
 	if _, err := r.Index.Write(w.Bytes(size)); err != nil {
 		return res, err
 	}
-	for _, d := range r.Disks {
-		if _, err := d.Flat.WriteString("the disk"); err != nil {
+	for i, own := range r.Disks {
+		frozen, err := f.disks[i].Rotate(own)
+		if err != nil {
+			return res, err
+		}
+		f.mu.Lock()
+		if f.st.Rotations == nil {
+			f.st.Rotations = make([]int, len(f.disks))
+		}
+		f.st.Rotations[i]++
+		f.mu.Unlock()
+		if err := frozen.SaveMap(); err != nil {
+			return res, err
+		}
+		if f.spoiled("capture-late") {
+			return res, errors.New("the vCPU does not run")
+		}
+		// The guest goes on: what it writes now is in no snapshot.
+		line := make([]byte, 4096)
+		if _, err := f.disks[i].ReadAt(line, 4096); err != nil {
+			return res, err
+		}
+		line = fmt.Appendf(bytes.TrimRight(line, "\x00"), "branch %d\n", f.st.Rotations[i])
+		if _, err := f.disks[i].WriteAt(line, 4096); err != nil {
+			return res, err
+		}
+		if err := f.disks[i].Flush(); err != nil {
 			return res, err
 		}
 	}
@@ -242,6 +266,22 @@ func (f *fake) Captured() error {
 		return errors.New("write memory at 0: no space left on device")
 	case f.spoiled("captured-slow"):
 		time.Sleep(300 * time.Millisecond)
+	}
+	return nil
+}
+
+func (f *fake) Rebase(r vmmctl.RebaseRequest) error {
+	if f.spoiled("rebase-fail") {
+		return errors.New("no rebase today")
+	}
+	for i, b := range r.Bases {
+		var base []cowdisk.Extent
+		for _, s := range b {
+			base = append(base, cowdisk.Extent{File: s.File, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length})
+		}
+		if err := f.disks[i].Rebase(base); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -269,7 +309,11 @@ func (f *fake) Save(memory, state *os.File, disks []*os.File) (vmmctl.SaveResult
 		_, err = full.WriteString("x")
 		return vmmctl.SaveResult{}, fmt.Errorf("write memory: %w", err)
 	}
-	if _, err := memory.WriteAt([]byte("warm memory"), 1<<20); err != nil {
+	start, err := memory.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return vmmctl.SaveResult{}, err
+	}
+	if _, err := memory.WriteAt([]byte("warm memory"), start+1<<20); err != nil {
 		return vmmctl.SaveResult{}, err
 	}
 	if len(disks) != len(f.disks) {
@@ -280,7 +324,7 @@ func (f *fake) Save(memory, state *os.File, disks []*os.File) (vmmctl.SaveResult
 			return vmmctl.SaveResult{}, err
 		}
 	}
-	_, err := state.WriteString("the state")
+	_, err = state.WriteString("the state")
 	return vmmctl.SaveResult{MemoryBytes: 11, StateBytes: 9}, err
 }
 

@@ -58,7 +58,7 @@ func (f *forking) settle(ctx context.Context, b *birth) error {
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.hash(), Index: b.index, Status: StatusRunning, PID: b.m.proc.PID(), CreatedAt: now,
 		Shape: b.m.shape, Hostname: id, Resumed: b.resumed, Ready: b.ready,
 	}
-	return f.e.admit(&box{dir: b.m.dir, agent: b.agent, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: b.info, m: b.m, own: b.m.own})
+	return f.e.admit(&box{dir: b.m.dir, agent: b.agent, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: b.info, m: b.m, disks: b.m.disks})
 }
 
 // sendIdentity tries until the child's time is over: just after a restore the

@@ -21,7 +21,7 @@ const maxJournal = 1 << 20
 
 // journalVersion stands in every record. The run directory does not survive a
 // reboot, so a record of another version is treated as one that is not there.
-const journalVersion = 1
+const journalVersion = 2
 
 // vmRecord lets the next engine find a VMM process, to adopt or to end it.
 type vmRecord struct {
@@ -33,9 +33,9 @@ type vmRecord struct {
 
 // boxRecord is a sandbox that was or is about to be listed.
 type boxRecord struct {
-	Version int      `json:"version"`
-	Info    Info     `json:"info"`
-	Own     []string `json:"own_disks,omitempty"` // paths of its disks' own files, in the disks' order
+	Version int        `json:"version"`
+	Info    Info       `json:"info"`
+	Disks   []diskLine `json:"disks,omitempty"` // those that it writes to, in their order
 }
 
 // writeJSON writes a journal file whole or not at all. The run directory is a

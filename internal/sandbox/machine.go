@@ -41,7 +41,7 @@ type machine struct {
 	dir   string
 	shape vmspec.Shape
 	cid   uint32
-	own   []string // paths of its disks' own files, see owndisk.go
+	disks *ownDisks // what it writes to, see owndisk.go
 
 	// onEnd is called once if the process ends while it is set. Guarded by Engine.mu.
 	onEnd func()
@@ -75,7 +75,7 @@ func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.Host
 		}
 		return nil, err
 	}
-	m := &machine{proc: proc, dir: dir, shape: shape, cid: e.nextCID.Add(1) - 1}
+	m := &machine{proc: proc, dir: dir, shape: shape, cid: e.nextCID.Add(1) - 1, disks: &ownDisks{}}
 	u.Push(func() { end(m) })
 	if err := writeJSON(filepath.Join(dir, vmJournal), vmRecord{Version: journalVersion, Ref: proc.Ref(), Shape: shape, CID: m.cid}); err != nil {
 		return nil, fmt.Errorf("write journal: %w", err)
@@ -146,7 +146,7 @@ func end(m *machine) {
 func (e *Engine) discard(m *machine) {
 	e.own(m, nil)
 	end(m)
-	removeVM(m.dir, m.own)
+	removeVM(m.dir, m.disks.paths())
 }
 
 func (e *Engine) discardAll(ms []*machine) {

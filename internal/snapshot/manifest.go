@@ -84,9 +84,18 @@ type File struct {
 // Chain is an image as a stack of layers in the layer store.
 type Chain struct {
 	Layers []layer.ID `json:"layers,omitempty"` // base first
-	// Own is how many of them, from the top, were made for this snapshot. The others
-	// it shares with the one that it was branched from.
+	// Own is how many of them, from the top, are not those of the snapshot that it
+	// was branched from.
 	Own int `json:"own,omitempty"`
+}
+
+// OwnSince is how many of the layers, from the top, are not in a chain below.
+func (c Chain) OwnSince(below Chain) int {
+	same := 0
+	for same < min(len(c.Layers), len(below.Layers)) && c.Layers[same] == below.Layers[same] {
+		same++
+	}
+	return len(c.Layers) - same
 }
 
 // State is the VM's state: CPUs, interrupt controllers, devices.

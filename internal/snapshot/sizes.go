@@ -6,7 +6,7 @@ import "github.com/forkd/forkd/internal/layer"
 type Sizes struct {
 	Logical  int64 // as its children see it
 	Physical int64 // on the disk, all layers of its chain
-	Own      int64 // of them those that were made for this snapshot
+	Own      int64 // of them those that the snapshot below has not
 }
 
 // Sizes measures a snapshot's memory, and its disks of layers together.

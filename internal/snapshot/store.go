@@ -121,8 +121,10 @@ func (s *Store) Get(tag string) (Entry, error) {
 		}
 	}
 	for _, id := range m.LayerIDs() {
-		if !s.layers.Has(id) {
+		if _, err := s.layers.Probe(id); errors.Is(err, store.ErrNotFound) {
 			return e, damaged(tag, LayerFile(id), fs.ErrNotExist)
+		} else if err != nil {
+			return e, damaged(tag, LayerFile(id), err)
 		}
 	}
 	return e, nil

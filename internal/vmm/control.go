@@ -163,7 +163,7 @@ func (c *Controller) Capture(r vmmctl.CaptureRequest) (vmmctl.CaptureResult, err
 // Captured implements vmmctl.Handler.
 func (c *Controller) Captured() error {
 	if c.writing == nil {
-		return fmt.Errorf("%w: there is no capture", vmmctl.ErrState)
+		return c.Machine.saveMaps() // what a capture that failed has left to do
 	}
 	err := <-c.writing
 	c.writing = nil

@@ -190,7 +190,8 @@ func (p *Process) Capture(ctx context.Context, c CaptureConfig) (CaptureResult, 
 	return r, p.call(ctx, opCapture, captureBody{Live: c.Live, MaxPauseNano: int64(c.Max)}, &r, files...)
 }
 
-// Captured waits until the last capture's files are whole. The caller makes them durable.
+// Captured waits until the last capture's files are whole. The caller makes them
+// durable. Called again it ends what a capture that failed has not, of the own files before.
 func (p *Process) Captured(ctx context.Context) error { return p.call(ctx, opCaptured, nil, nil) }
 
 // Rebase puts another base of the same content under each disk with an own file,

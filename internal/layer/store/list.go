@@ -46,10 +46,23 @@ func (s *Store) List() ([]Entry, error) {
 	return out, nil
 }
 
-// Has reports whether the layer is in the store.
-func (s *Store) Has(id layer.ID) bool {
-	_, err := os.Lstat(s.layerPath(id))
-	return err == nil
+// Probe looks whether the layer is in the store and as long as it says itself. It
+// reads no more than a header, for those who list many.
+func (s *Store) Probe(id layer.ID) (layer.Info, error) {
+	f, err := durable.Open(s.layerPath(id))
+	if err != nil {
+		return layer.Info{}, notFound("layer "+id.String(), err)
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return layer.Info{}, err
+	}
+	info, err := layer.Probe(f, st.Size())
+	if err == nil && info.ID != id {
+		err = fmt.Errorf("%w: it holds layer %s", layer.ErrDamaged, info.ID)
+	}
+	return info, err
 }
 
 // Bytes is what the layer takes on the disk, its digests not counted.
