@@ -32,6 +32,7 @@ type serveOptions struct {
 	data, run, vmm, kvm string
 	pool, concurrency   int
 	reserveMiB          int
+	diskReserveMiB      int
 	killOnStop          bool
 	logLevel, logFormat string
 }
@@ -65,6 +66,7 @@ func newServeCommand(a *app) *cobra.Command {
 	f.IntVar(&o.pool, "pool", 0, "shells to keep ready for each snapshot in use")
 	f.IntVar(&o.concurrency, "concurrency", 0, "children restored at once (default: twice the CPUs)")
 	f.IntVar(&o.reserveMiB, "memory-reserve", 256, "MiB of the host's memory that stay free: beyond it no child is made")
+	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256, "MiB of the disk under --data that stay free: beyond it no snapshot is made")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
@@ -101,6 +103,9 @@ func (o *serveOptions) complete() error {
 	}
 	if o.reserveMiB < 1 {
 		return usageError{fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
+	}
+	if o.diskReserveMiB < 0 {
+		return usageError{fmt.Errorf("--disk-reserve is %d, want at least 0", o.diskReserveMiB)}
 	}
 	return nil
 }
@@ -153,7 +158,7 @@ func (o serveOptions) engineConfig(images *image.Store, log *slog.Logger) sandbo
 		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm,
 		OpenKVM:  o.openKVM,
 		Images:   sandbox.StoredImages(images),
-		PoolSize: o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, KillOnClose: o.killOnStop, Logger: log,
+		PoolSize: o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, DiskReserve: int64(o.diskReserveMiB) << 20, KillOnClose: o.killOnStop, Logger: log,
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 )
 
 func newSnapshotCommand(a *app) *cobra.Command {
-	cmd := group("snapshot", "Make, list, describe, draw, check and delete snapshots",
+	cmd := group("snapshot", "Make, list, describe, draw, check, compact and delete snapshots",
 		newSnapshotCreateCommand(a), newSnapshotLsCommand(a), newSnapshotInfoCommand(a),
-		newSnapshotTreeCommand(a), newSnapshotVerifyCommand(a), newSnapshotRmCommand(a))
+		newSnapshotTreeCommand(a), newSnapshotVerifyCommand(a), newSnapshotCompactCommand(a), newSnapshotRmCommand(a))
 	cmd.Aliases = []string{"snapshots"}
 	return cmd
 }

@@ -63,6 +63,7 @@ func New(opt Options) *Server {
 	s.api.UseMiddleware(s.checkPath)
 	s.addMeta()
 	s.addSnapshots()
+	s.addStore()
 	s.addSandboxes()
 	s.addBranches()
 	s.addGuests()
