@@ -98,7 +98,7 @@ func TestBadRequests(t *testing.T) {
 		{"compact to itself", "POST", "/v1/snapshots/py/compact", `{"to":"py"}`, api.CodeInvalid, "itself"},
 		{"compact to a bad tag", "POST", "/v1/snapshots/py/compact", `{"to":"../x"}`, api.CodeInvalid, "letters"},
 		{"compact what is not there", "POST", "/v1/snapshots/none/compact", `{"to":"x"}`, api.CodeNotFound, "none"},
-		{"collect with a typo", "POST", "/v1/store/gc", `{"dryrun":true}`, api.CodeInvalid, "dryrun"},
+		{"collect with no boolean", "POST", "/v1/store/gc", `{"dry_run":"yes"}`, api.CodeInvalid, "dry_run"},
 		{"pool of a negative size", "PUT", "/v1/snapshots/py/pool", `{"size":-1}`, api.CodeInvalid, "size"},
 		{"pool of an unknown tag", "PUT", "/v1/snapshots/nope/pool", `{"size":1}`, api.CodeNotFound, "nope"},
 		{"image with a wrong digest", "PUT", "/v1/images/new", `x`, api.CodeInvalid, "digest"},
