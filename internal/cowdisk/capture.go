@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/forkd/forkd/internal/vecio"
 )
 
 // Own calls fn for the own blocks as ascending runs, as long as they can be; the
@@ -147,7 +147,7 @@ func (c *copier) move(from ownFile, at, to, n int64) error {
 		if err := from.readAll([][]byte{b}, at); err != nil {
 			return err
 		}
-		if err := transfer(unix.Pwritev, c.dst, [][]byte{b}, c.start+to); err != nil {
+		if err := vecio.WriteAt(c.dst, [][]byte{b}, c.start+to); err != nil {
 			return err
 		}
 		k := int64(len(b))

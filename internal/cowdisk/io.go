@@ -5,7 +5,7 @@ import (
 	"os"
 	"sort"
 
-	"golang.org/x/sys/unix"
+	"github.com/forkd/forkd/internal/vecio"
 )
 
 // source is where a run of the disk comes from: the own file, a base file, or
@@ -64,7 +64,7 @@ func (d *Disk) fill(src source, bufs [][]byte) error {
 	case src.own:
 		return d.own.readAll(bufs, src.off)
 	case src.file != nil:
-		return transfer(unix.Preadv, src.file, bufs, src.off)
+		return vecio.ReadAt(src.file, bufs, src.off)
 	}
 	for _, b := range bufs {
 		clear(b)
