@@ -32,14 +32,11 @@ func (w *Writer) Diff(ctx context.Context, own []Run, src io.ReaderAt, below *Im
 			return w.fail(err)
 		}
 	}
-	runs, err := d.join(d.visible())
-	if err != nil {
-		return w.fail(err)
-	}
-	for _, r := range Join(runs, min(max, MaxRuns)) {
+	for _, r := range Join(d.join(d.visible()), min(max, MaxRuns)) {
 		if ctx.Err() != nil {
 			return w.fail(context.Cause(ctx))
 		}
+		var err error
 		if r.Zero {
 			err = w.Zero(r.Offset, r.Length)
 		} else {
@@ -104,7 +101,7 @@ func (d *differ) visible() []Run {
 }
 
 // join fills the cheapest gaps between neighbouring data runs.
-func (d *differ) join(runs []Run) ([]Run, error) {
+func (d *differ) join(runs []Run) []Run {
 	type gap struct {
 		before int // the run behind the gap
 		cost   int64
@@ -123,11 +120,7 @@ func (d *differ) join(runs []Run) ([]Run, error) {
 		if r.Offset-from > farGap {
 			continue
 		}
-		cost, err := d.below.stored(from, r.Offset-from)
-		if err != nil {
-			return nil, err
-		}
-		gaps = append(gaps, gap{i, cost})
+		gaps = append(gaps, gap{i, d.below.stored(from, r.Offset-from)})
 	}
 	slices.SortStableFunc(gaps, func(a, b gap) int { return int(a.cost>>12) - int(b.cost>>12) })
 	joined := make([]bool, len(runs))
@@ -145,7 +138,7 @@ func (d *differ) join(runs []Run) ([]Run, error) {
 		}
 		out = append(out, r)
 	}
-	return out, nil
+	return out
 }
 
 // write stores one data run: what is own, and between it what is below.
@@ -198,10 +191,11 @@ func (m *Image) has(off, n int64) bool {
 	return i < len(m.segments) && m.segments[i].Offset < off+n
 }
 
-// stored is how many bytes of a range are in files, and not in holes of them.
-func (m *Image) stored(off, n int64) (total int64, err error) {
+// stored is how many bytes of a short range are in files: all that a layer covers
+// but for what is sure to be a hole.
+func (m *Image) stored(off, n int64) (total int64) {
 	if m == nil {
-		return 0, nil
+		return 0
 	}
 	end := off + n
 	first := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].end() > off })
@@ -209,16 +203,10 @@ func (m *Image) stored(off, n int64) (total int64, err error) {
 		if s.Offset >= end {
 			break
 		}
-		for s = s.cut(max(s.Offset, off), min(s.end(), end)); s.Length > 0; {
-			length, hole, err := stretchOf(m.chain[s.Layer].file, s.FileOffset, s.Length)
-			if err != nil {
-				return 0, err
-			}
-			if !hole {
-				total += length
-			}
-			s = s.cut(s.Offset+length, s.end())
+		s = s.cut(max(s.Offset, off), min(s.end(), end))
+		if !isHole(m.chain[s.Layer].file, s.FileOffset, s.Length) {
+			total += s.Length
 		}
 	}
-	return total, nil
+	return total
 }

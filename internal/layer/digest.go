@@ -147,7 +147,7 @@ func (l *Layer) Digest(ctx context.Context, pause func(context.Context) error) (
 			}
 		}
 		b := buf[:min(ChunkBytes, l.DataBytes-at)]
-		if l.hole(headerSize+at, int64(len(b))) {
+		if isHole(l.file, headerSize+at, int64(len(b))) {
 			h.zeros(int64(len(b)))
 			continue
 		}
@@ -157,12 +157,6 @@ func (l *Layer) Digest(ctx context.Context, pause func(context.Context) error) (
 		h.write(b)
 	}
 	return h.finish(l.Info, encodeHeader(l.Info, index), index), nil
-}
-
-// hole reports whether a range of the file is sure to be a hole.
-func (l *Layer) hole(at, n int64) bool {
-	length, hole, err := stretchOf(l.file, at, n)
-	return err == nil && hole && length == n
 }
 
 // Damage is a range of a layer's file that is not what was written.
@@ -189,7 +183,7 @@ func (l *Layer) Verify(ctx context.Context, d *Digests, progress func(done, tota
 		at := i * ChunkBytes
 		b := buf[:min(ChunkBytes, l.DataBytes-at)]
 		want := d.sums[i*sha256.Size:][:sha256.Size]
-		if len(b) == ChunkBytes && bytes.Equal(want, zeroChunk[:]) && l.hole(headerSize+at, ChunkBytes) {
+		if len(b) == ChunkBytes && bytes.Equal(want, zeroChunk[:]) && isHole(l.file, headerSize+at, ChunkBytes) {
 			// As it was written, and nothing to read.
 		} else if err := readFull(l.file, b, headerSize+at); err != nil {
 			found = addDamage(found, Damage{headerSize + at, int64(len(b)), err.Error()})

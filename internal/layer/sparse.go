@@ -87,6 +87,13 @@ func (w *Writer) appendRange(f *os.File, at, n int64) error {
 	return nil
 }
 
+// isHole reports whether a range of a file is sure to be a hole. Only the way to the
+// next data is looked for: to find the end of data a kernel may walk through all of it.
+func isHole(f *os.File, at, n int64) bool {
+	data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+	return errors.Is(err, unix.ENXIO) || err == nil && data >= at+n
+}
+
 // stretchOf is how far the hole or the data at the offset reaches, at most n
 // bytes and in whole blocks: a block that has data in it is data.
 func stretchOf(f *os.File, at, n int64) (length int64, hole bool, err error) {
