@@ -37,15 +37,17 @@ type SandboxInfo struct {
 	MemoryLimitMiB *int    `json:"memory_limit_mib" doc:"Bound of its host memory, null for none"`
 
 	// Ours.
-	Status    SandboxStatus   `json:"status" doc:"running or failed" enum:"running,failed"`
-	Reason    string          `json:"reason,omitempty" doc:"How its VM ended, if failed"`
-	Index     int             `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
-	Hostname  string          `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
-	MemoryMiB int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
-	VCPUs     int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
-	Timings   *SandboxTimings `json:"timings,omitempty" doc:"How long its fork took"`
-	Error     string          `json:"error,omitempty" doc:"Why this child could not be forked"`
-	Code      Code            `json:"code,omitempty" doc:"Kind of that error"`
+	Status SandboxStatus `json:"status" doc:"running or failed" enum:"running,failed"`
+	Reason string        `json:"reason,omitempty" doc:"How its VM ended, if failed"`
+	// RolledBackTo is absent for one that never was.
+	RolledBackTo string          `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
+	Index        int             `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
+	Hostname     string          `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
+	MemoryMiB    int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
+	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
+	Timings      *SandboxTimings `json:"timings,omitempty" doc:"How long its fork took"`
+	Error        string          `json:"error,omitempty" doc:"Why this child could not be forked"`
+	Code         Code            `json:"code,omitempty" doc:"Kind of that error"`
 }
 
 // SandboxTimings are measured from the arrival of the fork's request.

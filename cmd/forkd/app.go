@@ -116,6 +116,27 @@ func (a *app) completeIDs() cobra.CompletionFunc {
 	})
 }
 
+// completeIDsAndTags is for commands that take either.
+func (a *app) completeIDsAndTags() cobra.CompletionFunc {
+	ids, tags := a.completeIDs(), a.completeTags()
+	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		words, _ := ids(cmd, args, word)
+		more, directive := tags(cmd, args, word)
+		return append(words, more...), directive
+	}
+}
+
+// completeIDThenTag is for commands that take a sandbox and then a snapshot.
+func (a *app) completeIDThenTag() cobra.CompletionFunc {
+	ids, tags := a.completeIDs(), a.completeTags()
+	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return ids(cmd, args, word)
+		}
+		return tags(cmd, args, word)
+	}
+}
+
 func (a *app) completeImages() cobra.CompletionFunc {
 	return a.complete(func(ctx context.Context, c *client.Client) ([]string, error) {
 		list, err := c.ListImages(ctx)

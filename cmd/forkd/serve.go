@@ -33,6 +33,7 @@ type serveOptions struct {
 	pool, concurrency   int
 	reserveMiB          int
 	diskReserveMiB      int
+	identity            time.Duration
 	killOnStop          bool
 	logLevel, logFormat string
 }
@@ -65,6 +66,7 @@ func newServeCommand(a *app) *cobra.Command {
 	f.StringVar(&o.kvm, "kvm", "/dev/kvm", "the KVM device")
 	f.IntVar(&o.pool, "pool", 0, "shells to keep ready for each snapshot in use")
 	f.IntVar(&o.concurrency, "concurrency", 0, "children restored at once (default: twice the CPUs)")
+	f.DurationVar(&o.identity, "identity-timeout", time.Minute, "how long a child's guest may take to confirm its new identity")
 	f.IntVar(&o.reserveMiB, "memory-reserve", 256, "MiB of the host's memory that stay free: beyond it no child is made")
 	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256, "MiB of the disk under --data that stay free: beyond it no snapshot is made")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
@@ -100,6 +102,9 @@ func (o *serveOptions) complete() error {
 	}
 	if o.pool < 0 || o.concurrency < 0 {
 		return usageError{errors.New("--pool and --concurrency cannot be negative")}
+	}
+	if o.identity <= 0 {
+		return usageError{fmt.Errorf("--identity-timeout is %s, want more than 0", o.identity)}
 	}
 	if o.reserveMiB < 1 {
 		return usageError{fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
@@ -156,9 +161,10 @@ func (o serveOptions) openKVM() (*os.File, error) { return os.OpenFile(o.kvm, os
 func (o serveOptions) engineConfig(images *image.Store, log *slog.Logger) sandbox.Config {
 	return sandbox.Config{
 		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm,
-		OpenKVM:  o.openKVM,
-		Images:   sandbox.StoredImages(images),
-		PoolSize: o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, DiskReserve: int64(o.diskReserveMiB) << 20, KillOnClose: o.killOnStop, Logger: log,
+		OpenKVM:         o.openKVM,
+		Images:          sandbox.StoredImages(images),
+		IdentityTimeout: o.identity,
+		PoolSize:        o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, DiskReserve: int64(o.diskReserveMiB) << 20, KillOnClose: o.killOnStop, Logger: log,
 	}
 }
 

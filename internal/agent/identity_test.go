@@ -107,6 +107,9 @@ func TestIdentityAgain(t *testing.T) {
 	if err != nil || string(res.Stdout) != "8\n" {
 		t.Errorf("got %q, %v", res.Stdout, err)
 	}
+	if got, _ := os.ReadFile(b.root + "/etc/hostname"); string(got) != "other\n" {
+		t.Errorf("a shorter name leaves %q", got)
+	}
 	if got, _ := os.ReadFile(b.root + "/etc/hosts"); strings.Count(string(got), "127.0.1.1") != 1 {
 		t.Errorf("got %q", got)
 	}

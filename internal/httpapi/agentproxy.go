@@ -29,29 +29,37 @@ func (s *Server) addAgentProxy() {
 	}
 	s.mux.HandleFunc(path, s.rawHandler(func(w http.ResponseWriter, r *http.Request) error {
 		// A clear error beats a failed dial.
-		if _, err := s.engine.Get(r.PathValue("id")); err != nil {
+		info, err := s.engine.Get(r.PathValue("id"))
+		if err != nil {
 			return err
 		}
 		// The agent may answer before it has read all of the request. Without this
 		// the server would then close the request's body under the proxy's reader.
 		_ = http.NewResponseController(w).EnableFullDuplex()
-		proxy.ServeHTTP(w, r)
+		proxy.ServeHTTP(w, withServed(r, info))
 		return nil
 	}))
 }
 
 func (s *Server) newAgentProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
-		Rewrite:        rewriteForAgent,
-		Transport:      s.agentTransport(),
-		FlushInterval:  -1,
-		ModifyResponse: distrustAgent,
-		ErrorLog:       s.serverLog(),
+		Rewrite:       rewriteForAgent,
+		Transport:     s.agentTransport(),
+		FlushInterval: -1,
+		ModifyResponse: func(resp *http.Response) error {
+			s.explainBreaks(resp)
+			return distrustAgent(resp)
+		},
+		ErrorLog: s.serverLog(),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				panic(http.ErrAbortHandler) // nobody is there to read an answer
 			}
-			s.writeFailure(w, s.failed(r.Context(), proxyFailure(r.PathValue("id"), err)))
+			err = proxyFailure(r.PathValue("id"), err)
+			if f := s.lost(r.Context()); f != nil {
+				err = f
+			}
+			s.writeFailure(w, s.failed(r.Context(), err))
 		},
 	}
 }

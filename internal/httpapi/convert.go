@@ -84,7 +84,7 @@ func wireStep(s sandbox.Step) api.Step {
 func wireSandbox(i sandbox.Info) api.SandboxInfo {
 	return api.SandboxInfo{
 		ID: i.ID, SnapshotTag: i.SnapshotTag, CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
-		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Index: i.Index, Hostname: i.Hostname,
+		Status: api.SandboxStatus(i.Status), Reason: i.Reason, RolledBackTo: i.RolledBackTo, Index: i.Index, Hostname: i.Hostname,
 		MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		Timings: &api.SandboxTimings{ResumedMS: milliseconds(i.Resumed), ReadyMS: milliseconds(i.Ready)},
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -14,6 +15,7 @@ type Engine interface {
 	Snapshots
 	Sandboxes
 	Branches
+	Receipts
 	Guests
 	Pools
 }
@@ -39,9 +41,16 @@ type Sandboxes interface {
 	Memory(id string) (sandbox.MemoryUse, error)
 }
 
-// Branches makes snapshots of sandboxes that run on.
+// Branches makes snapshots of sandboxes that run on, and puts sandboxes back to them.
 type Branches interface {
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
+	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
+}
+
+// Receipts are how things came to be.
+type Receipts interface {
+	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)
+	Receipts(f receipt.Filter) ([]receipt.Receipt, error)
 }
 
 // Guests reaches into a sandbox.

@@ -66,6 +66,8 @@ func New(opt Options) *Server {
 	s.addStore()
 	s.addSandboxes()
 	s.addBranches()
+	s.addRollbacks()
+	s.addReceipts()
 	s.addGuests()
 	s.addAgentProxy()
 	s.addPools()

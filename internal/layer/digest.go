@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"hash"
 	"io"
@@ -42,6 +43,12 @@ func (d *Digests) Encode() []byte {
 	b = append(b, d.sums...)
 	sum := sha256.Sum256(b)
 	return append(b, sum[:]...)
+}
+
+// Sum is the SHA-256 over everything that the digests say, in hexadecimal.
+func (d *Digests) Sum() string {
+	b := d.Encode()
+	return hex.EncodeToString(b[len(b)-sha256.Size:])
 }
 
 func chunks(content int64) int64 { return (content + ChunkBytes - 1) / ChunkBytes }

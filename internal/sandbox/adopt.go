@@ -27,9 +27,7 @@ func (e *Engine) adoptAll(ctx context.Context) error {
 		return err
 	}
 	for _, en := range entries {
-		if n, err := strconv.ParseUint(strings.TrimPrefix(en.Name(), "v"), 10, 32); err == nil {
-			e.nextVM.Store(max(e.nextVM.Load(), n))
-		}
+		e.noteVM(en.Name())
 	}
 	each(len(entries), e.cfg.Concurrency, func(i int) {
 		e.adoptDir(ctx, filepath.Join(e.vmsDir(), entries[i].Name()))
@@ -51,11 +49,12 @@ func (e *Engine) adoptDir(ctx context.Context, dir string) {
 	}
 	e.noteCID(vm.CID)
 	var rec boxRecord
-	if readJSON(filepath.Join(dir, boxJournal), &rec) != nil || rec.Version != journalVersion || rec.Info.ID == "" {
+	if readJSON(filepath.Join(dir, boxJournal), &rec) != nil || !rec.validIn(dir) {
 		e.clearAway(vm.Ref, dir)
 		return
 	}
-	b := &box{dir: dir, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: rec.Info, disks: &ownDisks{lines: rec.Disks}}
+	b := newBox(dir, rec.Who, rec.Info, nil)
+	b.disks = &ownDisks{lines: rec.Disks}
 	if rec.Info.Status == StatusRunning {
 		if err := e.adopt(ctx, b, vm); err != nil {
 			e.failAdopted(b, vm.Ref, err)
@@ -76,8 +75,8 @@ func (e *Engine) adopt(ctx context.Context, b *box, vm vmRecord) error {
 		return err
 	}
 	m := &machine{proc: proc, dir: b.dir, shape: vm.Shape, cid: vm.CID, disks: b.disks}
-	b.m, b.agent = m, newAgent(m)
-	m.onEnd = func() { e.fail(b) }
+	b.m, m.agent = m, newAgent(m)
+	m.onEnd = func() { e.fail(b, m) }
 	e.watch(m)
 	return nil
 }
@@ -101,6 +100,13 @@ func (e *Engine) clearAway(ref vmmctl.Ref, dir string) {
 		return // its directory is kept: the next engine tries again
 	}
 	os.RemoveAll(dir)
+}
+
+// noteVM makes sure that no new VM's directory gets a name that is in use.
+func (e *Engine) noteVM(dir string) {
+	if n, err := strconv.ParseUint(strings.TrimPrefix(dir, "v"), 10, 32); err == nil {
+		e.nextVM.Store(max(e.nextVM.Load(), n))
+	}
 }
 
 // noteCID makes sure that no new VM gets the context id of an old one.

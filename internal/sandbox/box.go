@@ -18,32 +18,41 @@ import (
 // then killed.
 type box struct {
 	dir       string
-	agent     *agentclient.Client // nil for a sandbox that was adopted as failed
-	branching chan struct{}       // holds a value while a branch is under way
-	gone      chan struct{}       // closed when killed and removed
-	disks     *ownDisks           // as machine.disks
+	who       persona
+	branching chan struct{} // holds a value while a branch or a rollback is under way
+	gone      chan struct{} // closed when killed and removed
+	// life ends when somebody begins to kill the sandbox; what is being made for it need not go on.
+	life context.Context
+	die  context.CancelCauseFunc
 
-	// files serialises the writers of dir: the failure's record and the removal.
-	// Lock order: files, then Engine.mu.
+	// files serialises the writers of dir: the failure's record, the removal and
+	// a rollback's exchange. Lock order: files, then Engine.mu.
 	files sync.Mutex
 
 	// Guarded by Engine.mu:
 	info    Info
-	m       *machine // nil when failed
+	m       *machine  // nil when failed
+	disks   *ownDisks // as machine.disks
 	killing bool
 }
 
-// proc is the VMM process; valid while nobody can change m (Close), else use Engine.running.
-func (b *box) proc() *vmmctl.Process {
-	if b.m == nil {
-		return nil
+// newBox is a sandbox that nobody knows yet.
+func newBox(dir string, who persona, info Info, m *machine) *box {
+	b := &box{dir: dir, who: who, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: info, m: m, disks: &ownDisks{}}
+	b.life, b.die = context.WithCancelCause(context.Background())
+	if m != nil {
+		b.disks = m.disks
 	}
-	return b.m.proc
+	return b
 }
 
-func (b *box) closeAgent() {
-	if b.agent != nil {
-		b.agent.Close()
+// turn waits until no branch or rollback of the sandbox is under way.
+func (b *box) turn(ctx context.Context) (leave func(), err error) {
+	select {
+	case b.branching <- struct{}{}:
+		return func() { <-b.branching }, nil
+	case <-ctx.Done():
+		return nil, ended(ctx, context.Cause(ctx))
 	}
 }
 
@@ -56,7 +65,7 @@ func newAgent(m *machine) *agentclient.Client {
 
 // record is what the journal keeps of a box. Engine.mu is held, or nobody else knows the box.
 func (b *box) record() boxRecord {
-	return boxRecord{Version: journalVersion, Info: b.info, Disks: b.disks.list()}
+	return boxRecord{Version: journalVersion, Dir: filepath.Base(b.dir), Info: b.info, Who: b.who, Disks: b.disks.list()}
 }
 
 // admit lists a sandbox whose VM runs. The journal knows it first.
@@ -73,11 +82,12 @@ func (e *Engine) admit(b *box) error {
 	if taken {
 		return fmt.Errorf("id %s is taken: %w", b.info.ID, ErrConflict)
 	}
-	if !e.own(b.m, func() { e.fail(b) }) {
+	m := b.m
+	if !e.own(m, func() { e.fail(b, m) }) {
 		e.mu.Lock()
 		delete(e.boxes, b.info.ID)
 		e.mu.Unlock()
-		return endError(b.m)
+		return endError(m)
 	}
 	return nil
 }
@@ -95,23 +105,23 @@ func (e *Engine) keepRecord(b *box) error {
 	return nil
 }
 
-// fail records that a sandbox's VM ended by itself.
-func (e *Engine) fail(b *box) {
+// fail records that a sandbox's VM ended by itself, if it has not another one by now.
+func (e *Engine) fail(b *box, m *machine) {
 	b.files.Lock()
 	defer b.files.Unlock()
 	e.mu.Lock()
-	if b.killing || b.m == nil {
+	if b.killing || b.m != m {
 		e.mu.Unlock()
 		return
 	}
-	m, rec := b.m, b.record()
+	rec := b.record()
 	e.mu.Unlock()
 	rec.Info.failed(endReason(m))
 	if err := writeJSON(filepath.Join(b.dir, boxJournal), rec); err != nil {
 		e.cfg.Logger.Error("write journal", "sandbox", rec.Info.ID, "err", err)
 	}
 	m.proc.Release()
-	b.closeAgent()
+	m.agent.Close()
 	e.mu.Lock()
 	b.info, b.m = rec.Info, nil
 	e.mu.Unlock()
@@ -129,10 +139,11 @@ func (e *Engine) killBox(b *box) {
 	}
 	b.killing = true
 	e.mu.Unlock()
-	b.closeAgent()
+	b.die(errKilled)
 	b.files.Lock()
 	defer b.files.Unlock()
-	if m := b.m; m != nil { // no more writers: fail gives up on a box that is being killed
+	if m := b.m; m != nil { // no more writers: fail and rollback give up on a box that is being killed
+		m.agent.Close()
 		e.discard(m)
 	} else {
 		removeVM(b.dir, b.disks.paths())
@@ -212,6 +223,9 @@ func (e *Engine) Kill(ctx context.Context, id string) error {
 	e.killBox(b)
 	return nil
 }
+
+// errKilled ends what was under way for a sandbox.
+var errKilled = problem(ErrConflict, "", "the sandbox was killed meanwhile")
 
 func clip(s string) string {
 	if len(s) > 80 {

@@ -24,7 +24,10 @@ type branching struct {
 	req BranchRequest
 	b   *box
 	m   *machine
-	src *forkSource // what the sandbox was forked from
+	src *forkSource // what the sandbox was forked from, or rolled back to
+	// base is the tag of src.
+	base  string
+	trace trace
 
 	draft  *snapshot.Draft
 	memory *os.File    // what the VMM wrote of it, at its offsets; a file without a name
@@ -45,6 +48,7 @@ func (e *Engine) Branch(ctx context.Context, req BranchRequest) (_ BranchResult,
 		return BranchResult{}, err
 	}
 	w := &branching{e: e, req: req, start: e.cfg.Now()}
+	w.trace = e.newTrace(w.start)
 	w.undo.Push(done)
 	defer func() {
 		if w != nil {
@@ -54,8 +58,13 @@ func (e *Engine) Branch(ctx context.Context, req BranchRequest) (_ BranchResult,
 	if err := w.prepare(ctx); err != nil {
 		return BranchResult{}, err
 	}
-	if err := w.capture(ctx); err != nil {
-		return BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+	w.trace.mark("turn")
+	err = w.capture(ctx)
+	w.trace.mark("capture")
+	if err != nil {
+		err = fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+		w.leaveReceipt(err)
+		return BranchResult{}, err
 	}
 	if req.NoWait {
 		r := w.result()
@@ -66,8 +75,11 @@ func (e *Engine) Branch(ctx context.Context, req BranchRequest) (_ BranchResult,
 		return r, nil
 	}
 	if err := w.finish(ctx); err != nil {
-		return BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+		err = fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+		w.leaveReceipt(err)
+		return BranchResult{}, err
 	}
+	w.leaveReceipt(nil)
 	r := w.result()
 	w.undo.Run() // the tag can be forked from now on
 	if req.N > 0 {
@@ -101,22 +113,26 @@ func (w *branching) prepare(ctx context.Context) error {
 	default:
 		return problem(ErrBusy, "try again when one of them has ended", "%d branches are under way already", cap(w.e.branches))
 	}
-	var err error
-	if w.b, w.m, err = w.e.running(w.req.SandboxID); err != nil {
+	b, _, err := w.e.running(w.req.SandboxID)
+	if err != nil {
 		return err
 	}
-	select { // one at a time for each sandbox
-	case w.b.branching <- struct{}{}:
-		w.undo.Push(func() { <-w.b.branching })
-	case <-ctx.Done():
-		return ended(ctx, context.Cause(ctx))
+	leave, err := b.turn(ctx)
+	if err != nil {
+		return err
 	}
-	if w.src, err = w.e.openForkSource(ctx, w.b.info.SnapshotTag); err != nil {
+	w.undo.Push(leave)
+	if w.b, w.m, err = w.e.running(w.req.SandboxID); err != nil { // as it is now that it is our turn
+		return err
+	}
+	base, hash := w.b.info.Base()
+	if w.src, err = w.e.openForkSource(ctx, base); err != nil {
 		return fmt.Errorf("branch %s: the snapshot that it was forked from: %w", w.req.SandboxID, err)
 	}
 	w.undo.Push(w.src.close)
-	if want := w.b.info.SnapshotHash; want != w.src.files.ContentHash {
-		return problem(ErrConflict, "", "sandbox %s was forked from another snapshot %s, which is deleted", w.req.SandboxID, w.b.info.SnapshotTag)
+	w.base = base
+	if hash != w.src.files.ContentHash {
+		return problem(ErrConflict, "", "sandbox %s was forked from another snapshot %s, which is deleted", w.req.SandboxID, base)
 	}
 	if err := w.reserve(); err != nil {
 		return err
@@ -160,12 +176,13 @@ func (w *branching) reserve() (err error) {
 	m := w.src.files.Manifest
 	info := SnapshotInfo{
 		Tag: w.req.Tag, Dir: w.e.store.Dir(w.req.Tag), CreatedAt: w.start, Status: SnapshotWriting, Shape: m.Shape,
-		ParentTag: w.b.info.SnapshotTag, BranchedFrom: w.req.SandboxID,
+		ParentTag: w.base, BranchedFrom: w.req.SandboxID,
 	}
 	if m.Image != nil {
 		info.Image, info.ImageDigest = m.Image.Name, m.Image.Digest
 	}
 	w.e.mu.Lock()
+	delete(w.e.failed, w.req.Tag)
 	w.e.creating[w.req.Tag] = info
 	written := make(chan struct{})
 	w.e.writing[w.req.Tag] = written
@@ -224,6 +241,7 @@ func (w *branching) finish(ctx context.Context) error {
 	if err := w.m.proc.Captured(wctx); err != nil {
 		return err
 	}
+	w.trace.mark("write")
 	m, err := w.manifest(wctx)
 	if err != nil {
 		return err
@@ -234,6 +252,7 @@ func (w *branching) finish(ctx context.Context) error {
 	if err := w.takeOver(wctx); err != nil { // the snapshot is whole all the same
 		w.e.cfg.Logger.Warn("put a branched disk on its layers", "sandbox", w.req.SandboxID, "err", err)
 	}
+	w.trace.mark("commit")
 	w.e.sealLater(w.req.Tag)
 	w.e.pools.touch(w.req.Tag, m.Shape)
 	w.e.cfg.Logger.Info("branched", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "mode", w.req.Mode, "pause", time.Duration(w.took.PauseNanos),
@@ -241,12 +260,16 @@ func (w *branching) finish(ctx context.Context) error {
 	return nil
 }
 
-// finishAlone ends a branch that nobody waits for.
+// finishAlone ends a branch that nobody waits for. One that fails stays listed.
 func (w *branching) finishAlone() {
 	defer w.undo.Run()
-	if err := w.finish(w.e.root); err != nil {
+	err := w.finish(w.e.root)
+	if err != nil {
+		err = w.explain(w.e.root, err)
 		w.e.cfg.Logger.Error("branch failed after the sandbox ran again", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "err", err)
+		w.e.listFailed(w.req.Tag, err) // before its tag is given back, and who waits for it goes on
 	}
+	w.leaveReceipt(err)
 }
 
 // manifest describes the new snapshot: the parent's image with what was captured over it.
@@ -262,7 +285,7 @@ func (w *branching) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 		Steps: []snapshot.Step{{Name: StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
 	}
 	if w.req.Mode != BranchFull {
-		m.Parent = &snapshot.Parent{Tag: w.b.info.SnapshotTag, ContentHash: w.src.files.ContentHash}
+		m.Parent = &snapshot.Parent{Tag: w.base, ContentHash: w.src.files.ContentHash}
 	}
 	memory, err := w.layMemory(ctx)
 	if err != nil {

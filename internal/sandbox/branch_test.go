@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -72,8 +73,44 @@ func TestABranchWithoutWaiting(t *testing.T) {
 	if _, err := e.Branch(t.Context(), BranchRequest{SandboxID: box.ID, Tag: "c", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = e.Fork(t.Context(), ForkRequest{Tag: "c", N: 1})
-	wantError(t, err, ErrNotFound, "c")
+	_, err = e.Fork(t.Context(), ForkRequest{Tag: "c", N: 1}) // waits
+	wantError(t, err, ErrConflict, "snapshot c could not be written", "no space left on device")
+	listed := func() (found SnapshotInfo) {
+		t.Helper()
+		list, err := e.ListSnapshots(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		for _, s := range list {
+			if s.Tag == "c" {
+				found = s
+			}
+		}
+		return found
+	}
+	info, err := e.SnapshotInfo(t.Context(), "c")
+	if s := listed(); err != nil || s.Status != SnapshotFailed || !strings.Contains(s.Warning, "no space left") || s.BranchedFrom != box.ID || info.Warning != s.Warning {
+		t.Errorf("listed as %+v, described as %+v, %v", s, info, err)
+	}
+	// Another try takes the place.
+	if _, err := e.Branch(t.Context(), BranchRequest{SandboxID: box.ID, Tag: "c"}); err != nil || listed().Status != SnapshotReady {
+		t.Errorf("the second try is %s, %v", listed().Status, err)
+	}
+	// A deletion clears it.
+	h.spoil("captured-fail", 1)
+	if _, err := e.Branch(t.Context(), BranchRequest{SandboxID: box.ID, Tag: "x", NoWait: true}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "failed snapshot", func() bool {
+		s, err := e.SnapshotInfo(t.Context(), "x")
+		return err == nil && s.Status == SnapshotFailed
+	})
+	if err := e.DeleteSnapshot(t.Context(), "x", DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	wantError(t, e.DeleteSnapshot(t.Context(), "x", DeleteOptions{}), ErrNotFound)
+	_, err = e.Fork(t.Context(), ForkRequest{Tag: "x", N: 1})
+	wantError(t, err, ErrNotFound, "x")
 }
 
 // Whatever goes wrong, the sandbox runs on and no half snapshot remains.

@@ -254,7 +254,7 @@ func (w *branching) describeDisks(m *snapshot.Manifest) error {
 	written := w.disks
 	for _, d := range w.src.files.Manifest.Disks {
 		if d.ReadOnly {
-			if err := w.draft.Adopt(d.File, filepath.Join(w.e.store.Dir(w.b.info.SnapshotTag), d.File)); err != nil {
+			if err := w.draft.Adopt(d.File, filepath.Join(w.e.store.Dir(w.base), d.File)); err != nil {
 				return err
 			}
 			m.Disks = append(m.Disks, d)

@@ -49,5 +49,5 @@ func (w *branching) adoptHot() error {
 	if w.src.hot == nil {
 		return nil
 	}
-	return w.draft.Adopt(snapshot.HotFile, filepath.Join(w.e.store.Dir(w.b.info.SnapshotTag), snapshot.HotFile))
+	return w.draft.Adopt(snapshot.HotFile, filepath.Join(w.e.store.Dir(w.base), snapshot.HotFile))
 }

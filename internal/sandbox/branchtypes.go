@@ -28,8 +28,8 @@ type BranchRequest struct {
 	// N children are forked from the new snapshot by the same call; 0: none.
 	N int
 	// NoWait returns when the sandbox runs again. The snapshot is listed as
-	// writing until it is ready; one that fails is listed no more, and the log says
-	// why. A fork from it waits. Not with N.
+	// writing until it is ready, or failed with the reason until it is deleted. A
+	// fork from it waits. Not with N.
 	NoWait bool
 }
 

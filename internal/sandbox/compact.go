@@ -91,6 +91,7 @@ func flatten(ctx context.Context, draft *snapshot.Draft, kind layer.Kind, chain 
 func (e *Engine) listWriting(info SnapshotInfo) (done func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	delete(e.failed, info.Tag)
 	e.creating[info.Tag] = info
 	return func() {
 		e.mu.Lock()

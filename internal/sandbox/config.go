@@ -53,6 +53,9 @@ type Config struct {
 	Rand     io.Reader // of cryptographic quality: it is the children's entropy
 	// MemAvailable is the host's available memory in bytes; default /proc/meminfo.
 	MemAvailable func() (int64, error)
+
+	// rolling is told each step of a rollback, before it; tests kill the daemon there.
+	rolling func(step string)
 }
 
 // Images is the store of built images, as far as the engine needs it.
@@ -88,6 +91,7 @@ const (
 	OpBoot     Op = "boot"
 	OpSave     Op = "save"
 	OpBranch   Op = "branch"   // its pause
+	OpRollback Op = "rollback" // one request
 	OpFork     Op = "fork"     // one request, all children
 	OpRestore  Op = "restore"  // one child, shell included
 	OpIdentity Op = "identity" // one child
@@ -140,6 +144,9 @@ func (c *Config) complete() error {
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Reader
+	}
+	if c.rolling == nil {
+		c.rolling = func(string) {}
 	}
 	if c.MemAvailable == nil {
 		c.MemAvailable = HostMemAvailable

@@ -63,6 +63,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req CreateRequest, progress
 		return SnapshotInfo{}, storeError(err)
 	}
 	c := &creation{e: e, req: req, progress: progress}
+	start := e.cfg.Now()
 	var u undo.Stack
 	defer u.Run() // on success too: the parent has done its work
 	if c.src, err = e.parentSource(ctx, req); err != nil {
@@ -72,8 +73,11 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req CreateRequest, progress
 		return SnapshotInfo{}, err
 	}
 	if err := c.run(ctx, &u); err != nil {
-		return SnapshotInfo{}, fmt.Errorf("create snapshot %s: %w", req.Tag, c.explain(ctx, err))
+		err = fmt.Errorf("create snapshot %s: %w", req.Tag, c.explain(ctx, err))
+		c.leaveReceipt(start, err)
+		return SnapshotInfo{}, err
 	}
+	c.leaveReceipt(start, nil)
 	u.Run()
 	e.pools.touch(req.Tag, c.src.shape)
 	e.sealLater(req.Tag)

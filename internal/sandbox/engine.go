@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/layer/store"
+	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
 )
@@ -20,11 +21,12 @@ import (
 // Engine is the domain's one object: it owns the snapshots, the sandboxes, the
 // pools and all VM processes. Its methods are safe for concurrent use.
 type Engine struct {
-	cfg    Config
-	store  *snapshot.Store
-	layers *store.Store // of the snapshots' memory and disks
-	locks  []*os.File   // on StoreDir and RunDir, held until Close
-	kvm    *os.File
+	cfg      Config
+	store    *snapshot.Store
+	layers   *store.Store // of the snapshots' memory and disks
+	receipts *receipt.Store
+	locks    []*os.File // on StoreDir and RunDir, held until Close
+	kvm      *os.File
 
 	// root ends when Close runs out of patience; its cause is ErrClosing.
 	root    context.Context
@@ -55,6 +57,7 @@ type Engine struct {
 	creating map[string]SnapshotInfo
 	writing  map[string]chan struct{} // closed when the branch that makes the tag has ended
 	using    map[string]int           // forks under way, by tag
+	failed   map[string]SnapshotInfo  // branches that failed when nobody waited, until they are deleted
 	deleting map[string]bool          // tags
 	closed   chan struct{}
 }
@@ -70,7 +73,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	defer u.OnError(&err)
 	e := &Engine{
 		cfg: c, released: make(chan struct{}), closed: make(chan struct{}), sealing: make(chan string, 1024), collecting: make(chan struct{}, 1),
-		boxes: map[string]*box{}, creating: map[string]SnapshotInfo{}, writing: map[string]chan struct{}{}, using: map[string]int{}, deleting: map[string]bool{},
+		boxes: map[string]*box{}, creating: map[string]SnapshotInfo{}, writing: map[string]chan struct{}{}, using: map[string]int{}, failed: map[string]SnapshotInfo{}, deleting: map[string]bool{},
 	}
 	if err := e.beginCIDs(); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
@@ -93,6 +96,9 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if e.store, err = snapshot.OpenStore(filepath.Join(c.StoreDir, "snapshots"), e.layers); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
+	if e.receipts, err = receipt.Open(filepath.Join(c.StoreDir, "receipts"), receipt.Limits{}); err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
 	if e.kvm, err = c.OpenKVM(); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
@@ -102,6 +108,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	if err := e.adoptAll(ctx); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
+	e.recoverReceipts()
 	e.loadPools()
 	e.startWorkers()
 	return e, nil
@@ -138,6 +145,7 @@ func (e *Engine) startWorkers() {
 	e.workers.Go(func() { e.sealAll(e.background) })
 	e.workers.Go(func() { e.expire(e.background) })
 	e.workers.Go(func() { e.collectAll(e.background) })
+	e.workers.Go(func() { e.writeReceipts(e.background) })
 }
 
 // begin admits a request. The context it returns ends with the caller's, or
@@ -175,6 +183,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	err := e.finishRequests(ctx)
 	e.stopBackground()
 	e.workers.Wait()
+	e.flushReceipts()
 	e.discardAll(e.pools.drain())
 	e.leaveBoxes()
 	close(e.released)
@@ -216,9 +225,9 @@ func (e *Engine) leaveBoxes() {
 			e.killBox(all[i])
 			return
 		}
-		all[i].closeAgent()
-		if p := all[i].proc(); p != nil {
-			p.Release()
+		if m := all[i].m; m != nil {
+			m.agent.Close()
+			m.proc.Release()
 		}
 	})
 }

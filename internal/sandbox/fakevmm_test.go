@@ -46,6 +46,11 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Args[0] == "forkd-daemon" {
+		err := doomedDaemon(os.Args[1], os.Args[2], os.Args[3], os.Args[4])
+		fmt.Fprintln(os.Stderr, "doomed daemon:", err)
+		os.Exit(1)
+	}
 	goleak.VerifyTestMain(m)
 }
 
@@ -65,6 +70,8 @@ type fake struct {
 	size  int64
 	gate  *startgate.Entrance // of the restore; nil: none
 	disks []*cowdisk.Disk     // those with an own file
+
+	silent bool
 }
 
 func fakeVMM() error {
@@ -413,6 +420,9 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 		go func() {
 			r := bufio.NewReader(c)
 			line, _ := r.ReadString('\n')
+			if f.mute() {
+				return // and leaves the connection open
+			}
 			if line != fmt.Sprintf("CONNECT %d\n", agentproto.AgentPort) || f.spoiled("refuse") {
 				c.Close()
 				return
@@ -421,6 +431,14 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 			conns.c <- c
 		}()
 	}
+}
+
+// mute makes a guest of one that has a token, for good: it is there and never answers.
+func (f *fake) mute() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.silent = f.silent || f.spoiled("mute")
+	return f.silent
 }
 
 type handover struct{ c chan net.Conn }

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/startgate"
@@ -35,8 +35,10 @@ type forking struct {
 type birth struct {
 	index   int // 1 to N
 	m       *machine
-	agent   *agentclient.Client
-	release func() // of its admitted memory
+	trace   trace
+	who     persona                   // empty: it did not come so far
+	answer  *agentv1.IdentityResponse // nil: its guest gave none
+	release func()                    // of its admitted memory
 	resumed time.Duration
 	ready   time.Duration
 	err     error
@@ -98,6 +100,7 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 	}
 	e.cfg.Observer.Observe(OpFork, e.cfg.Now().Sub(start), nil)
 	r := f.result(poolReady)
+	f.leaveReceipts()
 	e.cfg.Logger.Info("forked", "tag", req.Tag, "n", req.N, "shells", poolReady, "restored", restored, "resumed", r.ResumedWall, "ready", r.ReadyWall)
 	return r, nil
 }
@@ -105,7 +108,8 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 // restore loads one child, whose vCPUs then wait at the gate.
 func (f *forking) restore(ctx context.Context, b *birth, index int) {
 	begin := f.e.cfg.Now()
-	b.index = index
+	b.index, b.trace = index, f.e.newTrace(f.start)
+	b.trace.mark("turn")
 	if b.err = context.Cause(ctx); b.err != nil {
 		return
 	}
@@ -113,6 +117,7 @@ func (f *forking) restore(ctx context.Context, b *birth, index int) {
 		return
 	}
 	b.err = f.restoreInto(ctx, b)
+	b.trace.mark("restore")
 	f.e.cfg.Observer.Observe(OpRestore, f.e.cfg.Now().Sub(begin), b.err)
 	if b.err != nil {
 		b.err = fmt.Errorf("restore child %d: %w", index, b.err)
@@ -138,6 +143,7 @@ func (f *forking) resume(ctx context.Context, b *birth) {
 		return
 	}
 	at, err := f.begun(ctx, b.m)
+	b.trace.mark("start")
 	if err == nil {
 		b.resumed = time.Duration(at - f.began)
 		return
@@ -173,7 +179,7 @@ func (f *forking) restoreInto(ctx context.Context, b *birth) error {
 		}
 		err := f.load(ctx, m)
 		if err == nil {
-			b.m = m
+			b.m, m.pooled = m, pooled
 			return nil
 		}
 		died := errors.Is(err, vmmctl.ErrGone)
@@ -196,7 +202,8 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 		return err
 	}
 	c := f.src.config
-	c.CID, c.GenID = m.cid, [16]byte(genID)
+	m.genID = [16]byte(genID)
+	c.CID, c.GenID = m.cid, m.genID
 	if f.gate != nil {
 		c.Gate = f.gate.File()
 	}
@@ -206,7 +213,7 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 	}
 	defer closeOwn()
 	c.Disks = disks
-	_, err = m.proc.Restore(ctx, c)
+	m.restored, err = m.proc.Restore(ctx, c)
 	switch {
 	case err == nil, errors.Is(err, vmmctl.ErrGone), ctx.Err() != nil:
 		return err
@@ -290,12 +297,18 @@ func (s *forkSource) close() {
 	s.leave()
 }
 
+// childID is the name of a fork's child.
+func (f *forking) childID(index int) string { return fmt.Sprintf("sb-%s-%04d", f.idPrefix, index) }
+
 // use counts a fork as a user of a tag, so that a deletion sees it.
 func (e *Engine) use(tag string) (leave func(), err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.deleting[tag] {
 		return nil, problem(ErrNotFound, "", "snapshot %s is being deleted", tag)
+	}
+	if s, failed := e.failed[tag]; failed {
+		return nil, problem(ErrConflict, "branch again; `forkd snapshot rm "+tag+"` clears it from the list", "snapshot %s could not be written: %s", tag, s.Warning)
 	}
 	if _, writing := e.creating[tag]; writing {
 		return nil, problem(ErrConflict, "try again when it is ready", "snapshot %s is being written", tag)

@@ -26,12 +26,12 @@ const (
 
 // Ping asks the sandbox's agent for a sign of life.
 func (e *Engine) Ping(ctx context.Context, id string) (Pong, error) {
-	ctx, done, b, m, err := e.enter(ctx, id, pingTimeout)
+	ctx, done, m, err := e.enter(ctx, id, pingTimeout)
 	if err != nil {
 		return Pong{}, err
 	}
 	defer done()
-	a, err := b.agent.Ping(ctx)
+	a, err := m.agent.Ping(ctx)
 	if err != nil {
 		return Pong{}, guestError(ctx, m, id, err)
 	}
@@ -52,14 +52,14 @@ func (e *Engine) Exec(ctx context.Context, id string, req ExecRequest) (r ExecRe
 	if req.Timeout <= 0 {
 		req.Timeout = DefaultExecTimeout
 	}
-	ctx, done, b, m, err := e.enter(ctx, id, req.Timeout+answerGrace)
+	ctx, done, m, err := e.enter(ctx, id, req.Timeout+answerGrace)
 	if err != nil {
 		return r, err
 	}
 	defer done()
 	start := e.cfg.Now()
 	defer func() { e.cfg.Observer.Observe(OpExec, e.cfg.Now().Sub(start), err) }()
-	a, err := b.agent.Exec(ctx, agentclient.ExecRequest{
+	a, err := m.agent.Exec(ctx, agentclient.ExecRequest{
 		Args: req.Args, Env: req.Env, Cwd: req.Cwd, User: req.User, Stdin: req.Stdin,
 		Timeout: req.Timeout, MaxOutput: MaxOutput,
 	})
@@ -99,14 +99,14 @@ func (e *Engine) Eval(ctx context.Context, id string, req EvalRequest) (r EvalRe
 	if req.Language == "" {
 		req.Language = "python"
 	}
-	ctx, done, b, m, err := e.enter(ctx, id, req.Timeout+answerGrace)
+	ctx, done, m, err := e.enter(ctx, id, req.Timeout+answerGrace)
 	if err != nil {
 		return r, err
 	}
 	defer done()
 	start := e.cfg.Now()
 	defer func() { e.cfg.Observer.Observe(OpEval, e.cfg.Now().Sub(start), err) }()
-	a, err := b.agent.Eval(ctx, &agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)})
+	a, err := m.agent.Eval(ctx, &agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)})
 	switch {
 	case err != nil:
 		return r, guestError(ctx, m, id, err)
@@ -123,7 +123,7 @@ func (e *Engine) Eval(ctx context.Context, id string, req EvalRequest) (r EvalRe
 // DialAgent opens a raw stream to the agent's HTTP port, for proxying. The
 // caller closes it.
 func (e *Engine) DialAgent(ctx context.Context, id string) (net.Conn, error) {
-	ctx, done, _, m, err := e.enter(ctx, id, pingTimeout)
+	ctx, done, m, err := e.enter(ctx, id, pingTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -136,24 +136,27 @@ func (e *Engine) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 }
 
 // enter admits a request to a running sandbox and bounds its time.
-func (e *Engine) enter(ctx context.Context, id string, limit time.Duration) (_ context.Context, done func(), _ *box, _ *machine, _ error) {
-	b, m, err := e.running(id)
+func (e *Engine) enter(ctx context.Context, id string, limit time.Duration) (_ context.Context, done func(), _ *machine, _ error) {
+	_, m, err := e.running(id)
 	if err != nil {
-		return nil, nil, nil, nil, err
+		return nil, nil, nil, err
 	}
 	ctx, leave, err := e.begin(ctx)
 	if err != nil {
-		return nil, nil, nil, nil, err
+		return nil, nil, nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "sandbox %s did not answer within %s", id, limit))
-	return ctx, func() { cancel(); leave() }, b, m, nil
+	return ctx, func() { cancel(); leave() }, m, nil
 }
 
-// guestError says what an agent's error means: the VM is gone, time is up, the
-// request was wrong, or the guest misbehaves.
+// guestError says what an agent's error means: the VM is gone or was replaced,
+// time is up, the request was wrong, or the guest misbehaves.
 func guestError(ctx context.Context, m *machine, id string, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return ended(ctx, cause)
+	}
+	if how := m.replaced.Load(); how != nil {
+		return problem(ErrGuestGone, "what ran in it has ended; run it again", "sandbox %s %s", id, *how)
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeDeadlineExceeded:

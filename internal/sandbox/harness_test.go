@@ -26,13 +26,8 @@ func newHost(t *testing.T) *host {
 		t.Fatal(err)
 	}
 	h := &host{t: t, available: 64 << 30}
-	h.cfg = Config{
-		StoreDir: t.TempDir(), RunDir: run, VMMBinary: "/proc/self/exe",
-		OpenKVM:      func() (*os.File, error) { return os.Open(os.DevNull) },
-		Images:       fakeImages(t),
-		MemAvailable: func() (int64, error) { return h.available, nil },
-		Concurrency:  4,
-	}
+	h.cfg = config(t.TempDir(), run, fakeImages(t))
+	h.cfg.MemAvailable = func() (int64, error) { return h.available, nil }
 	if h.cfg.VMMBinary, err = os.Executable(); err != nil {
 		t.Fatal(err)
 	}
@@ -41,6 +36,15 @@ func newHost(t *testing.T) *host {
 		os.RemoveAll(run)
 	})
 	return h
+}
+
+func config(store, run string, images images) Config {
+	return Config{
+		StoreDir: store, RunDir: run, VMMBinary: "/proc/self/exe",
+		OpenKVM:     func() (*os.File, error) { return os.Open(os.DevNull) },
+		Images:      images,
+		Concurrency: 4,
+	}
 }
 
 // spoil makes n VMs misbehave: see fake.
@@ -125,9 +129,11 @@ func eventually(t *testing.T, what string, is func() bool) {
 // once packUpper has made it.
 type images struct{ dir string }
 
+func imagesIn(dir string) images { return images{dir} }
+
 func fakeImages(t *testing.T) images {
 	t.Helper()
-	i := images{t.TempDir()}
+	i := imagesIn(t.TempDir())
 	for name, text := range map[string]string{"vmlinux": "a kernel", "initrd": "an initrd", "root": "a root"} {
 		if err := os.WriteFile(filepath.Join(i.dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)

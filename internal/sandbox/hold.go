@@ -36,7 +36,11 @@ func (e *Engine) holdForUsers(tag string) error {
 	}
 	for _, id := range e.usersOf(tag) {
 		b, m, err := e.running(id)
-		if err != nil || b.info.SnapshotHash != entry.ContentHash {
+		if err != nil {
+			continue // it has ended
+		}
+		_, info, err := e.find(id)
+		if _, hash := info.Base(); err != nil || hash != entry.ContentHash {
 			continue
 		}
 		ids := entry.Manifest.LayerIDs()

@@ -84,12 +84,16 @@ func (c *creation) forkDraft() *forking {
 
 // act is a child's way to ready: its identity and a sign of life.
 func (f *forking) act(ctx context.Context, m *machine) error {
-	b := &birth{index: 1, m: m, agent: newAgent(m)}
-	defer b.agent.Close()
-	if err := f.sendIdentity(ctx, b, "rehearsal"); err != nil {
+	who, err := f.e.newPersona("rehearsal", 1, f.req.Tag, nil)
+	if err != nil {
+		return err
+	}
+	m.agent = newAgent(m)
+	defer m.agent.Close()
+	if _, err := f.e.sendIdentity(ctx, m, who); err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}
-	if _, err := b.agent.Ping(ctx); err != nil {
+	if _, err := m.agent.Ping(ctx); err != nil {
 		return fmt.Errorf("ping: %w", err)
 	}
 	return nil

@@ -18,6 +18,25 @@ import (
 // entropyBytes is the fresh entropy each child gets; the kernel's pool holds 32.
 const entropyBytes = 64
 
+// persona is who a sandbox is to its guest. It stays the same for as long as
+// the sandbox lives; entropy and clock are new with every identity.
+type persona struct {
+	ID        string            `json:"id"` // its hostname, too
+	Index     int               `json:"index"`
+	Parent    string            `json:"parent"` // tag of the snapshot that it was forked from
+	MachineID string            `json:"machine_id"`
+	Env       map[string]string `json:"env,omitempty"`
+}
+
+// newPersona gives a child its name and a machine id.
+func (e *Engine) newPersona(id string, index int, parent string, env map[string]string) (persona, error) {
+	random, err := e.random(16)
+	if err != nil {
+		return persona{}, err
+	}
+	return persona{ID: id, Index: index, Parent: parent, MachineID: hex.EncodeToString(random), Env: env}, nil
+}
+
 // identify makes a restored child a guest of its own and then lists it. A child
 // that cannot be made unique does not live.
 func (f *forking) identify(ctx context.Context, b *birth) {
@@ -32,8 +51,8 @@ func (f *forking) identify(ctx context.Context, b *birth) {
 	if b.err == nil {
 		return
 	}
-	if b.agent != nil {
-		b.agent.Close()
+	if b.m.agent != nil {
+		b.m.agent.Close()
 	}
 	if !alive(b.m) || gone(b.err) && waitEnd(b.m, 50*time.Millisecond) {
 		b.err = endError(b.m)
@@ -46,10 +65,12 @@ func (f *forking) settle(ctx context.Context, b *birth) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	id := fmt.Sprintf("sb-%s-%04d", f.idPrefix, b.index)
-	b.agent = newAgent(b.m)
-	f.populate(ctx, b)
-	if err := f.sendIdentity(ctx, b, id); err != nil {
+	id := f.childID(b.index)
+	who, err := f.e.newPersona(id, b.index, f.req.Tag, f.req.Env)
+	if err != nil {
+		return err
+	}
+	if err := f.introduce(ctx, b, who); err != nil {
 		return err
 	}
 	now := f.e.cfg.Now()
@@ -58,53 +79,66 @@ func (f *forking) settle(ctx context.Context, b *birth) error {
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.hash(), Index: b.index, Status: StatusRunning, PID: b.m.proc.PID(), CreatedAt: now,
 		Shape: b.m.shape, Hostname: id, Resumed: b.resumed, Ready: b.ready,
 	}
-	return f.e.admit(&box{dir: b.m.dir, agent: b.agent, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: b.info, m: b.m, disks: b.m.disks})
+	err = f.e.admit(newBox(b.m.dir, who, b.info, b.m))
+	b.trace.mark("journal")
+	return err
 }
 
-// sendIdentity tries until the child's time is over: just after a restore the
-// guest may still be resetting its vsock transport and drop a connection.
-func (f *forking) sendIdentity(ctx context.Context, b *birth, id string) error {
-	limit := f.e.cfg.IdentityTimeout
+// introduce tells a restored guest who it is, and waits until it has confirmed.
+func (f *forking) introduce(ctx context.Context, b *birth, who persona) (err error) {
+	b.m.agent = newAgent(b.m)
+	b.trace.mark("turn")
+	f.populate(ctx, b)
+	b.trace.mark("populate")
+	b.who = who
+	b.answer, err = f.e.sendIdentity(ctx, b.m, who)
+	b.trace.mark("identity")
+	return err
+}
+
+// sendIdentity tries until the guest's time is over: just after a restore it
+// may still be resetting its vsock transport and drop a connection.
+func (e *Engine) sendIdentity(ctx context.Context, m *machine, who persona) (*agentv1.IdentityResponse, error) {
+	limit := e.cfg.IdentityTimeout
 	late := problem(ErrTimeout, "", "no answer to its identity within %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
-		req, err := f.identity(b, id) // anew: entropy is never sent twice
+		req, err := e.identity(who) // anew: entropy is never sent twice
 		if err != nil {
-			return err
+			return nil, err
 		}
-		answer, err := b.agent.Identity(ctx, req)
+		answer, err := m.agent.Identity(ctx, req)
 		switch {
 		case err == nil:
-			f.e.cfg.Logger.Debug("identity confirmed", "sandbox", id, "steps", stepTimes(answer))
-			return checkIdentity(answer)
+			e.cfg.Logger.Debug("identity confirmed", "sandbox", who.ID, "steps", stepTimes(answer))
+			return answer, checkIdentity(answer)
 		case ctx.Err() != nil:
-			return context.Cause(ctx)
+			return nil, context.Cause(ctx)
 		case connect.CodeOf(err) == connect.CodeDeadlineExceeded: // the guest noticed first
-			return late
-		case connect.CodeOf(err) != connect.CodeUnavailable, !alive(b.m):
-			return err
+			return nil, late
+		case connect.CodeOf(err) != connect.CodeUnavailable, !alive(m):
+			return nil, err
 		}
 		sleep(ctx, wait)
 	}
 }
 
-func (f *forking) identity(b *birth, id string) (*agentv1.IdentityRequest, error) {
-	random, err := f.e.random(entropyBytes + 16)
+func (e *Engine) identity(who persona) (*agentv1.IdentityRequest, error) {
+	entropy, err := e.random(entropyBytes)
 	if err != nil {
 		return nil, err
 	}
-	env := maps.Clone(f.req.Env)
+	env := maps.Clone(who.Env)
 	if env == nil {
 		env = make(map[string]string, 3)
 	}
-	env["FORKD_INDEX"] = strconv.Itoa(b.index)
-	env["FORKD_PARENT"] = f.req.Tag
-	env["FORKD_SANDBOX_ID"] = id
+	env["FORKD_INDEX"] = strconv.Itoa(who.Index)
+	env["FORKD_PARENT"] = who.Parent
+	env["FORKD_SANDBOX_ID"] = who.ID
 	return &agentv1.IdentityRequest{
-		SandboxId: id, Index: uint32(b.index), Parent: f.req.Tag, Hostname: id,
-		MachineId:  hex.EncodeToString(random[entropyBytes:]),
-		Entropy:    random[:entropyBytes],
+		SandboxId: who.ID, Index: uint32(who.Index), Parent: who.Parent, Hostname: who.ID,
+		MachineId: who.MachineID, Entropy: entropy,
 		WallUnixNs: time.Now().UnixNano(), // the guest's clock, not the engine's
 		Env:        env,
 	}, nil

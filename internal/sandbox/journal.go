@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"github.com/forkd/forkd/internal/vmmctl"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -33,9 +34,19 @@ type vmRecord struct {
 
 // boxRecord is a sandbox that was or is about to be listed.
 type boxRecord struct {
-	Version int        `json:"version"`
-	Info    Info       `json:"info"`
-	Disks   []diskLine `json:"disks,omitempty"` // those that it writes to, in their order
+	Version int `json:"version"`
+	// Dir is the name of the directory that the record is valid in; empty: any. A
+	// rollback exchanges two directories, and only then does the record of the
+	// new VM hold, and that of the old no more.
+	Dir   string     `json:"dir,omitempty"`
+	Info  Info       `json:"info"`
+	Who   persona    `json:"who"`
+	Disks []diskLine `json:"disks,omitempty"` // those that it writes to, in their order
+}
+
+// validIn reports whether the record is about the VM in that directory.
+func (r boxRecord) validIn(dir string) bool {
+	return r.Version == journalVersion && r.Info.ID != "" && (r.Dir == "" || r.Dir == filepath.Base(dir))
 }
 
 // writeJSON writes a journal file whole or not at all. The run directory is a

@@ -8,8 +8,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmmctl"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -42,6 +44,14 @@ type machine struct {
 	shape vmspec.Shape
 	cid   uint32
 	disks *ownDisks // what it writes to, see owndisk.go
+	// How it was restored; set by load and restoreInto.
+	genID    [16]byte
+	restored vmmctl.RestoreResult
+	pooled   bool                // it stood ready as a shell
+	agent    *agentclient.Client // set by its owner when there is an agent to speak to
+	// replaced says, once the VM was put aside for another one of the same
+	// sandbox, how that came. It is set before the VM is ended.
+	replaced atomic.Pointer[string]
 
 	// onEnd is called once if the process ends while it is set. Guarded by Engine.mu.
 	onEnd func()

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/forkd/forkd/internal/layer"
@@ -13,8 +14,9 @@ import (
 )
 
 // What a VM writes to a disk goes to an own file (package cowdisk). These files
-// lie in the store: the run directory is memory. They belong to a VM's run
-// directory, whose name theirs begins with, and go with it.
+// lie in the store: the run directory is memory. Their names begin with that of
+// the run directory in which the VM was made, and a sandbox's journal lists
+// them: what no journal lists belongs to nobody.
 
 func (e *Engine) ownDir() string { return filepath.Join(e.cfg.StoreDir, "own") }
 
@@ -169,16 +171,19 @@ func (e *Engine) sweepOwn() error {
 	if err != nil {
 		return err
 	}
-	named := map[string]bool{}
+	used := map[string]bool{}
 	for _, b := range e.boxes { // nobody else is here yet
 		for _, path := range b.disks.paths() {
-			named[path] = true
+			used[path] = true
 		}
 	}
 	for _, en := range entries {
-		if path := filepath.Join(e.ownDir(), en.Name()); !named[path] {
+		if path := filepath.Join(e.ownDir(), en.Name()); !used[path] {
 			os.Remove(path)
+			continue
 		}
+		vm, _, _ := strings.Cut(en.Name(), "-")
+		e.noteVM(vm) // a sandbox that was rolled back lives in another directory than that
 	}
 	return nil
 }

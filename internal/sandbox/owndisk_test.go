@@ -60,6 +60,9 @@ func (h *host) disky(e *Engine, n int) []Info {
 	if left := h.ownFiles(); left != "" {
 		h.t.Errorf("the parent and its rehearsal have left %q", left)
 	}
+	if n == 0 {
+		return nil
+	}
 	return h.fork(e, "d", n)
 }
 
@@ -159,7 +162,7 @@ func TestAFailedSandboxKeepsItsDiskUntilKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.proc().Kill(); err != nil {
+	if err := b.m.proc.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "a failed sandbox", func() bool { i, _ := e.Get(child.ID); return i.Status == StatusFailed })

@@ -22,10 +22,7 @@ func (e *Engine) sealLater(tag string) {
 // sealAll computes digests, one snapshot at a time. It stands back while forks
 // are under way, and for everything else it runs on a thread of the lowest priority.
 func (e *Engine) sealAll(ctx context.Context) {
-	runtime.LockOSThread() // never unlocked: the thread ends with its priority
-	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19); err != nil {
-		e.cfg.Logger.Warn("lower the priority of digests", "err", err)
-	}
+	e.standBack("digests")
 	entries, err := e.store.List()
 	if err != nil {
 		e.cfg.Logger.Warn("list snapshots for digests", "err", err)
@@ -45,6 +42,14 @@ func (e *Engine) sealAll(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+}
+
+// standBack gives the calling goroutine, for good, a thread of the lowest priority.
+func (e *Engine) standBack(what string) {
+	runtime.LockOSThread() // never unlocked: the thread ends with its priority
+	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19); err != nil {
+		e.cfg.Logger.Warn("lower the priority of "+what, "err", err)
 	}
 }
 

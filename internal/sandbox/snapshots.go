@@ -3,6 +3,7 @@ package sandbox
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,7 @@ func (e *Engine) ListSnapshots(ctx context.Context) ([]SnapshotInfo, error) {
 		out = append(out, e.describe(en, tree))
 	}
 	e.mu.Lock()
+	out = append(out, slices.Collect(maps.Values(e.failed))...)
 	for _, c := range e.creating {
 		if !slices.ContainsFunc(out, func(s SnapshotInfo) bool { return s.Tag == c.Tag }) {
 			out = append(out, c)
@@ -40,9 +42,13 @@ func (e *Engine) SnapshotInfo(_ context.Context, tag string) (SnapshotInfo, erro
 	}
 	e.mu.Lock()
 	c, writing := e.creating[tag]
+	f, failed := e.failed[tag]
 	e.mu.Unlock()
-	if writing {
+	switch {
+	case writing:
 		return c, nil
+	case failed:
+		return f, nil
 	}
 	entries, err := e.store.List()
 	if err != nil {
@@ -102,7 +108,7 @@ func (e *Engine) usersOf(tag string) []string {
 	defer e.mu.Unlock()
 	var ids []string
 	for id, b := range e.boxes {
-		if b.info.SnapshotTag == tag && b.info.Status == StatusRunning && !b.killing {
+		if b.info.needs(tag) && !b.killing {
 			ids = append(ids, id)
 		}
 	}
@@ -161,6 +167,9 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, tag string, o DeleteOptions
 	defer done()
 	if o.Cascade && o.Force {
 		return problem(ErrInvalid, "", "cascade and force exclude each other")
+	}
+	if e.forgetFailed(tag) {
+		return nil
 	}
 	if _, err := e.SnapshotInfo(ctx, tag); err != nil {
 		return err
@@ -225,7 +234,7 @@ func (e *Engine) usersLocked(tag string) []string {
 	const most = 20
 	var ids []string
 	for id, b := range e.boxes {
-		if b.info.SnapshotTag == tag && b.info.Status == StatusRunning && !b.killing {
+		if b.info.needs(tag) && !b.killing {
 			ids = append(ids, id)
 		}
 	}

@@ -20,16 +20,34 @@ type Info struct {
 	SnapshotTag string
 	// SnapshotHash is that snapshot's content hash: the tag may be given to another.
 	SnapshotHash string
-	Index        int // 1 to N within its fork call, as fork() tells children apart
-	Status       Status
-	Reason       string // why it failed; empty while running
-	PID          int    // of its VMM process, on the daemon's host; 0 when it has ended
-	CreatedAt    time.Time
-	Shape        vmspec.Shape
-	Hostname     string
+	// RolledBackTo is the snapshot that it was last put back to, with that one's
+	// content hash; empty: it never was.
+	RolledBackTo   string
+	RolledBackHash string
+	Index          int // 1 to N within its fork call, as fork() tells children apart
+	Status         Status
+	Reason         string // why it failed; empty while running
+	PID            int    // of its VMM process, on the daemon's host; 0 when it has ended
+	CreatedAt      time.Time
+	Shape          vmspec.Shape
+	Hostname       string
 	// Timings of the fork, from the request's arrival.
 	Resumed time.Duration // its vCPUs run
 	Ready   time.Duration // its agent confirmed the new identity
+}
+
+// Base is the snapshot that its memory and disks lie over: the one it was
+// forked from, or was rolled back to since.
+func (i Info) Base() (tag, hash string) {
+	if i.RolledBackTo != "" {
+		return i.RolledBackTo, i.RolledBackHash
+	}
+	return i.SnapshotTag, i.SnapshotHash
+}
+
+// needs reports whether a running sandbox came from a snapshot, or lies over it.
+func (i Info) needs(tag string) bool {
+	return i.Status == StatusRunning && (i.SnapshotTag == tag || i.RolledBackTo == tag)
 }
 
 // failed notes that the VM has ended; its process id may soon be another's.

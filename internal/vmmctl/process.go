@@ -58,7 +58,6 @@ type HostDialer func(port uint32) (*os.File, error)
 // Process is a VMM process, spawned or adopted. Its methods are safe for
 // concurrent use. Done is closed when it has ended and is reaped.
 type Process struct {
-	dir       string
 	pid       int
 	startTime uint64
 	conn      *conn
@@ -68,6 +67,7 @@ type Process struct {
 	drained chan struct{} // closed when nothing more can be read from the control socket
 
 	mu      sync.Mutex // guards what follows
+	dir     string
 	nextID  uint64
 	pending map[uint64]chan message
 	gone    bool // the control socket is closed
@@ -78,10 +78,22 @@ type Process struct {
 func (p *Process) PID() int { return p.pid }
 
 // Dir is the VM's run directory. The caller removes it after Done.
-func (p *Process) Dir() string { return p.dir }
+func (p *Process) Dir() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dir
+}
+
+// Moved says that the run directory has another name now. The process itself
+// knows its files by their descriptors.
+func (p *Process) Moved(dir string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dir = dir
+}
 
 // VsockPath is the Unix socket through which guest ports are reached.
-func (p *Process) VsockPath() string { return filepath.Join(p.dir, VsockSocket) }
+func (p *Process) VsockPath() string { return filepath.Join(p.Dir(), VsockSocket) }
 
 // Done is closed after the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }

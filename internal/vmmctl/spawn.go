@@ -182,7 +182,7 @@ type Ref struct {
 }
 
 // Ref names this process for a later Adopt.
-func (p *Process) Ref() Ref { return Ref{Dir: p.dir, PID: p.pid, StartTime: p.startTime} }
+func (p *Process) Ref() Ref { return Ref{Dir: p.Dir(), PID: p.pid, StartTime: p.startTime} }
 
 // Adopt takes over a VMM process that another daemon spawned. It must have a VM
 // that was booted or restored; shells end with their daemon. A process that is

@@ -120,7 +120,18 @@ func write(name string, b []byte) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return fmt.Errorf("make folder of %s: %w", name, err)
 	}
-	if err := os.WriteFile(name, b, 0o644); err != nil {
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	// Cut after the write and never to nothing: ext4 sends a file that was
+	// emptied and written again to the disk when it is closed (auto_da_alloc),
+	// which each clone would wait for.
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = f.Truncate(int64(len(b)))
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", name, err)
 	}
 	return nil

@@ -57,6 +57,7 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 		return sandbox.BranchResult{}, fmt.Errorf("tag %s exists: %w", res.Tag, sandbox.ErrConflict)
 	}
 	e.snapshots[res.Tag] = e.branchedLocked(b, req, res)
+	e.recordLocked(branchReceipt(req, res, b.info.SnapshotTag))
 	if req.NoWait {
 		e.writing[res.Tag] = make(chan struct{})
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/vmspec"
 )
@@ -38,6 +39,7 @@ type Engine struct {
 	pools     map[string]int
 	forks     int
 	branches  int                      // that were not given a tag
+	receipts  []receipt.Receipt        // oldest first
 	writing   map[string]chan struct{} // closed when the snapshot of that tag is written
 	collected bool                     // the garbage is gone
 }

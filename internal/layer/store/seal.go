@@ -55,6 +55,21 @@ func (s *Store) writeDigests(id layer.ID, d *layer.Digests) error {
 	return durable.SyncDir(s.path(layersDir))
 }
 
+// Digest is the SHA-256 over a layer's digests, in hexadecimal: it stands for the
+// whole of it. An error that wraps ErrNotFound: it has none yet.
+func (s *Store) Digest(id layer.ID) (string, error) {
+	h, err := s.Get(id)
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	d, err := s.digests(h.Info)
+	if err != nil {
+		return "", notFound("digests of layer "+id.String(), err)
+	}
+	return d.Sum(), nil
+}
+
 func (s *Store) digests(of layer.Info) (*layer.Digests, error) {
 	f, err := durable.Open(s.digestsPath(of.ID))
 	if err != nil {

@@ -1,0 +1,125 @@
+package api
+
+// ReceiptOp is what left a receipt.
+type ReceiptOp string
+
+const (
+	ReceiptFork     ReceiptOp = "fork"
+	ReceiptRollback ReceiptOp = "rollback"
+	ReceiptBranch   ReceiptOp = "branch"
+	ReceiptSnapshot ReceiptOp = "snapshot"
+)
+
+// Receipt is the record that a fork, a branch, a rollback or the making of a
+// snapshot leaves. It stays when what it tells of is gone.
+type Receipt struct {
+	ID        string    `json:"id" doc:"Name of the receipt; rises with time"`
+	Op        ReceiptOp `json:"op" doc:"What left it; fork and rollback are of a sandbox, branch and snapshot of a snapshot" enum:"fork,rollback,branch,snapshot"`
+	Sandbox   string    `json:"sandbox,omitempty" doc:"Sandbox that was forked or rolled back, or the source of a branch"`
+	Snapshot  string    `json:"snapshot,omitempty" doc:"Tag of the snapshot that was made"`
+	AtUnixMS  int64     `json:"at_unix_ms" doc:"When it ended, in milliseconds since 1970"`
+	TookMS    float64   `json:"took_ms" doc:"How long it took, from the request"`
+	Error     string    `json:"error,omitempty" doc:"Why it failed; absent: it did not"`
+	Recovered bool      `json:"recovered,omitempty" doc:"The daemon ended before it wrote the receipt; the next one made it from its journal, which has no answer of the guest"`
+
+	Parent   *ReceiptSource   `json:"parent,omitempty" doc:"Snapshot it was made from"`
+	Made     *ReceiptSource   `json:"made,omitempty" doc:"Snapshot that was made"`
+	Image    *ReceiptImage    `json:"image,omitempty" doc:"Image that was booted"`
+	Before   string           `json:"before,omitempty" doc:"Tag that a sandbox lay over before it was rolled back"`
+	Capture  *ReceiptCapture  `json:"capture,omitempty" doc:"How a running guest became a snapshot"`
+	VM       *ReceiptVM       `json:"vm,omitempty" doc:"How a snapshot became a VM"`
+	Identity *ReceiptIdentity `json:"identity,omitempty" doc:"Who the guest was told to be"`
+	Guest    *ReceiptGuest    `json:"guest,omitempty" doc:"The guest's answer, which is the proof; absent: it gave none"`
+	Steps    []ReceiptStep    `json:"steps" doc:"The daemon's steps, in order; each begins when the one before it ended" nullable:"false"`
+}
+
+// ReceiptSource is a snapshot by name and by content.
+type ReceiptSource struct {
+	Tag         string         `json:"tag" doc:"Name of the snapshot"`
+	ContentHash string         `json:"content_hash,omitempty" doc:"Digest of its manifest"`
+	Layers      []ReceiptLayer `json:"layers" doc:"What its content lies in" nullable:"false"`
+}
+
+// ReceiptLayer is a piece of a snapshot's content.
+type ReceiptLayer struct {
+	ID     string `json:"id" doc:"Name of the layer or file"`
+	Kind   string `json:"kind" doc:"memory, state, disk or hot"`
+	Bytes  int64  `json:"bytes" doc:"Its size"`
+	Digest string `json:"digest,omitempty" doc:"Digest of its content; absent: it was not known then"`
+}
+
+// ReceiptImage is what a snapshot's parent was booted from.
+type ReceiptImage struct {
+	Name   string `json:"name" doc:"Name of the image"`
+	Digest string `json:"digest" doc:"Digest of the image"`
+}
+
+// ReceiptCapture is how a running guest became a snapshot.
+type ReceiptCapture struct {
+	Mode        string  `json:"mode" doc:"live, diff or full"`
+	Mechanism   string  `json:"mechanism" doc:"How writes during the capture were found"`
+	PauseMS     float64 `json:"pause_ms" doc:"How long the guest stood still, by the VMM's clock"`
+	Rounds      int     `json:"rounds" doc:"Rounds of copying while the guest ran"`
+	Bytes       int64   `json:"bytes" doc:"Bytes of memory that were written"`
+	PausedBytes int64   `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
+}
+
+// ReceiptVM is how a snapshot became a VM.
+type ReceiptVM struct {
+	Pooled  bool    `json:"pooled" doc:"Whether its shell stood ready"`
+	MapMS   float64 `json:"map_ms" doc:"Mapping the memory, by the VMM's clock"`
+	StateMS float64 `json:"state_ms" doc:"Loading the state of CPUs and devices, by the VMM's clock"`
+}
+
+// ReceiptIdentity is who the guest was told to be.
+type ReceiptIdentity struct {
+	Index        int    `json:"index" doc:"1 to n within its fork"`
+	Parent       string `json:"parent" doc:"Snapshot it was forked from"`
+	Hostname     string `json:"hostname" doc:"Its hostname"`
+	MachineID    string `json:"machine_id" doc:"Its machine-id"`
+	GenerationID string `json:"vm_generation_id,omitempty" doc:"VM generation id that the VMM gave it, in hex"`
+	EntropyBytes int    `json:"entropy_bytes,omitempty" doc:"How much fresh entropy it was sent"`
+}
+
+// ReceiptGuest is the agent's answer.
+type ReceiptGuest struct {
+	KernelReseeded bool                 `json:"kernel_reseeded" doc:"RNDADDENTROPY and RNDRESEEDCRNG succeeded"`
+	RandomDigest   string               `json:"random_digest" doc:"SHA-256 over a prefix and 32 bytes that the kernel drew after all steps, in hex"`
+	BootID         string               `json:"boot_id" doc:"Boot id the guest gave itself"`
+	ClockStepMS    float64              `json:"clock_step_ms" doc:"How far its wall clock was moved"`
+	TookMS         float64              `json:"took_ms" doc:"How long all of it took, by the guest's clock, as for the rest"`
+	Steps          []ReceiptGuestStep   `json:"steps" doc:"The agent's steps, in order" nullable:"false"`
+	Interpreters   []ReceiptInterpreter `json:"interpreters" doc:"Warm interpreters that were reseeded" nullable:"false"`
+	Hooks          []ReceiptHook        `json:"hooks" doc:"Executables of /etc/forkd/fork.d that ran" nullable:"false"`
+}
+
+// ReceiptGuestStep is one step of the agent's.
+type ReceiptGuestStep struct {
+	Name   string  `json:"name" doc:"Name of the step"`
+	Done   bool    `json:"done" doc:"False: there was nothing to do, or it failed"`
+	Error  string  `json:"error,omitempty" doc:"Why it failed"`
+	TookMS float64 `json:"took_ms" doc:"How long it took"`
+}
+
+// ReceiptInterpreter is a warm interpreter that was reseeded.
+type ReceiptInterpreter struct {
+	Language string   `json:"language" doc:"Its language"`
+	Reseeded []string `json:"reseeded" doc:"Generators that were reseeded" nullable:"false"`
+	Error    string   `json:"error,omitempty" doc:"Why it failed"`
+	TookMS   float64  `json:"took_ms" doc:"How long it took"`
+}
+
+// ReceiptHook is an executable of the image's that ran.
+type ReceiptHook struct {
+	Name     string  `json:"name" doc:"Its file's name"`
+	ExitCode int     `json:"exit_code" doc:"Its exit code"`
+	Error    string  `json:"error,omitempty" doc:"Why it failed"`
+	TookMS   float64 `json:"took_ms" doc:"How long it took"`
+}
+
+// ReceiptStep is one step of the daemon's.
+type ReceiptStep struct {
+	Name   string  `json:"name" doc:"Name of the step"`
+	TookMS float64 `json:"took_ms" doc:"How long it took"`
+	Bytes  int64   `json:"bytes,omitempty" doc:"Bytes written"`
+}

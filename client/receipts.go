@@ -1,0 +1,51 @@
+package client
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/forkd/forkd/api"
+)
+
+// SandboxReceipt is how a sandbox came to be what it is: the receipt of its
+// fork, or of its last rollback. It is there after the sandbox was killed, too.
+func (c *Client) SandboxReceipt(ctx context.Context, id string) (api.Receipt, error) {
+	var out api.Receipt
+	return out, c.call(ctx, http.MethodGet, sandboxPath(id, "/receipt"), nil, &out)
+}
+
+// SnapshotReceipt is how a snapshot came to be. It is there after the snapshot
+// was deleted, too.
+func (c *Client) SnapshotReceipt(ctx context.Context, tag string) (api.Receipt, error) {
+	var out api.Receipt
+	return out, c.call(ctx, http.MethodGet, snapshotPath(tag, "/receipt"), nil, &out)
+}
+
+// ReceiptFilter chooses receipts. The zero value chooses the newest 100.
+type ReceiptFilter struct {
+	Sandbox  string
+	Snapshot string // not with Sandbox
+	Op       api.ReceiptOp
+	Limit    int // 1 to 1000; 0 means 100
+}
+
+// ListReceipts returns receipts, newest first.
+func (c *Client) ListReceipts(ctx context.Context, f ReceiptFilter) ([]api.Receipt, error) {
+	q := url.Values{}
+	for name, v := range map[string]string{"sandbox": f.Sandbox, "snapshot": f.Snapshot, "op": string(f.Op)} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	if f.Limit != 0 {
+		q.Set("limit", strconv.Itoa(f.Limit))
+	}
+	path := "/v1/receipts"
+	if len(q) > 0 {
+		path += "?" + q.Encode()
+	}
+	var out []api.Receipt
+	return out, c.call(ctx, http.MethodGet, path, nil, &out)
+}

@@ -1,0 +1,147 @@
+// Package receipts words a receipt for people, for `forkd inspect`. It owns the
+// order and the words only: it asks no daemon and prints nothing. The trap: parts
+// of a receipt come from guests, so whoever prints the words cleans them.
+package receipts
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+// facts collects pairs of name and value.
+type facts []string
+
+func (f *facts) add(name, format string, args ...any) {
+	*f = append(*f, name, fmt.Sprintf(format, args...))
+}
+
+// Facts are names and values, one after the other; empty values are to be left out.
+func Facts(r api.Receipt) []string {
+	var f facts
+	f.add("receipt", "%s", r.ID)
+	f.add("of", "%s", subject(r))
+	f.add("at", "%s", time.UnixMilli(r.AtUnixMS).UTC().Format("2006-01-02T15:04:05.000Z"))
+	f.add("took", "%s", ui.Millis(r.TookMS))
+	f.add("failed", "%s", r.Error)
+	if r.Recovered {
+		f.add("note", "made from the journal: the daemon ended before it wrote the receipt")
+	}
+	f.source("from", r.Parent)
+	f.add("before", "%s", r.Before)
+	if i := r.Image; i != nil {
+		f.add("image", "%s %s", i.Name, i.Digest)
+	}
+	f.source("made", r.Made)
+	f.capture(r.Capture)
+	if v := r.VM; v != nil {
+		f.add("vm", "%s; memory mapped in %s, state loaded in %s", choose(v.Pooled, "shell from the pool", "shell started for it"), ui.Millis(v.MapMS), ui.Millis(v.StateMS))
+	}
+	f.identity(r.Identity)
+	f.guest(r.Guest)
+	f.add("steps", "%s", steps(r.Steps))
+	return f
+}
+
+func subject(r api.Receipt) string {
+	switch r.Op {
+	case api.ReceiptBranch:
+		return fmt.Sprintf("branch of sandbox %s: snapshot %s", r.Sandbox, r.Snapshot)
+	case api.ReceiptSnapshot:
+		return "making of snapshot " + r.Snapshot
+	}
+	return fmt.Sprintf("%s of sandbox %s", r.Op, r.Sandbox)
+}
+
+func (f *facts) source(name string, s *api.ReceiptSource) {
+	if s == nil {
+		return
+	}
+	f.add(name, "%s", strings.TrimSpace("snapshot "+s.Tag+" "+s.ContentHash))
+	for _, l := range s.Layers {
+		f.add("  "+l.Kind, "%s, %s", strings.TrimSpace(l.ID+" "+l.Digest), ui.Bytes(l.Bytes))
+	}
+}
+
+func (f *facts) capture(c *api.ReceiptCapture) {
+	if c == nil {
+		return
+	}
+	f.add("pause", "%s", ui.Millis(c.PauseMS))
+	f.add("capture", "%s, writes found by %s; %d rounds, %s, %s of them in the pause",
+		c.Mode, c.Mechanism, c.Rounds, ui.Bytes(c.Bytes), ui.Bytes(c.PausedBytes))
+}
+
+func (f *facts) identity(i *api.ReceiptIdentity) {
+	if i == nil {
+		return
+	}
+	f.add("index", "%d", i.Index)
+	f.add("parent", "%s", i.Parent)
+	f.add("hostname", "%s", i.Hostname)
+	f.add("machine-id", "%s", i.MachineID)
+	f.add("generation id", "%s", i.GenerationID)
+	if i.EntropyBytes > 0 {
+		f.add("entropy sent", "%d bytes", i.EntropyBytes)
+	}
+}
+
+func (f *facts) guest(g *api.ReceiptGuest) {
+	if g == nil {
+		return
+	}
+	f.add("boot-id", "%s", g.BootID)
+	f.add("kernel", "%s", choose(g.KernelReseeded, "reseeded", "NOT reseeded"))
+	f.add("random digest", "%s", g.RandomDigest)
+	f.add("clock moved", "%s", clock(g.ClockStepMS))
+	for _, i := range g.Interpreters {
+		f.add(i.Language, "reseeded %s%s", strings.Join(i.Reseeded, ", "), because(i.Error))
+	}
+	for _, h := range g.Hooks {
+		f.add("hook "+h.Name, "exit code %d in %s%s", h.ExitCode, ui.Millis(h.TookMS), because(h.Error))
+	}
+	var parts []string
+	for _, s := range g.Steps {
+		if s.Done || s.Error != "" {
+			parts = append(parts, s.Name+" "+ui.Millis(s.TookMS)+because(s.Error))
+		}
+	}
+	f.add("guest's steps", "%s", strings.Join(parts, ", "))
+}
+
+func steps(all []api.ReceiptStep) string {
+	parts := make([]string, 0, len(all))
+	for _, s := range all {
+		parts = append(parts, s.Name+" "+ui.Millis(s.TookMS))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// clock words how far a wall clock was moved.
+func clock(ms float64) string {
+	d := time.Duration(ms * float64(time.Millisecond)).Round(time.Millisecond)
+	switch {
+	case d > 0:
+		return "on by " + d.String()
+	case d < 0:
+		return "back by " + (-d).String()
+	}
+	return "by less than 1 ms"
+}
+
+func because(err string) string {
+	if err == "" {
+		return ""
+	}
+	return " (failed: " + err + ")"
+}
+
+func choose(yes bool, a, b string) string {
+	if yes {
+		return a
+	}
+	return b
+}

@@ -1,0 +1,50 @@
+package httpapi
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"testing"
+	"testing/iotest"
+
+	"github.com/forkd/forkd/api"
+)
+
+// A stream is explained where it breaks between two messages, and is passed on
+// as it is everywhere else.
+func TestBrokenStreams(t *testing.T) {
+	broken := errors.New("connection reset")
+	message := []byte{0, 0, 0, 0, 3, 'a', 'b', 'c'}
+	empty := []byte{0, 0, 0, 0, 0}
+	why := fail(api.CodeGuestGone, "", "it was rolled back")
+	tail := endOfStream(why)
+	for _, c := range []struct {
+		name string
+		got  []byte
+		end  error
+		why  *failure
+		want []byte
+		err  error
+	}{
+		{"whole", message, io.EOF, why, message, nil},
+		{"nothing yet", nil, broken, why, tail, nil},
+		{"between messages", bytes.Join([][]byte{message, empty, message}, nil), broken, why, bytes.Join([][]byte{message, empty, message, tail}, nil), nil},
+		{"cut short", message, io.ErrUnexpectedEOF, why, append(bytes.Clone(message), tail...), nil},
+		{"within a head", message[:3], broken, why, message[:3], broken},
+		{"within a payload", message[:6], broken, why, message[:6], broken},
+		{"for no reason that we know", message, broken, nil, message, broken},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, slow := range []bool{false, true} {
+				in := io.MultiReader(bytes.NewReader(c.got), iotest.ErrReader(c.end))
+				if slow {
+					in = iotest.OneByteReader(in)
+				}
+				got, err := io.ReadAll(&stream{ReadCloser: io.NopCloser(in), why: func() *failure { return c.why }})
+				if !bytes.Equal(got, c.want) || !errors.Is(err, c.err) {
+					t.Errorf("got %q, %v; want %q, %v", got, err, c.want, c.err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,34 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+)
+
+type rollbackInput struct {
+	IDPath
+	Body api.RollbackRequest
+}
+
+func (s *Server) addRollbacks() {
+	route(s, huma.Operation{
+		OperationID: "rollback", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/rollback", Tags: []string{"sandboxes"},
+		Summary: "Put a running sandbox back to a snapshot of its own line",
+		Description: "The sandbox keeps its id, its addresses and its identity; what runs in it ends. After an error it runs on as it was. " +
+			"409: the snapshot is not of its line; hint names those that would do.",
+		Errors: []int{400, 401, 404, 409, 502, 503, 504, 507},
+	}, s.rollback)
+}
+
+func (s *Server) rollback(ctx context.Context, in *rollbackInput) (*body[api.SandboxInfo], error) {
+	note(ctx).snapshot = in.Body.SnapshotTag
+	info, err := s.engine.Rollback(ctx, in.ID, in.Body.SnapshotTag)
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.SandboxInfo]{wireSandbox(info)}, nil
+}

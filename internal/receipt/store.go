@@ -1,0 +1,365 @@
+package receipt
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits are how many receipts are kept, and for how long.
+type Limits struct {
+	Count int           // default 10 000
+	Age   time.Duration // default 30 days
+}
+
+// keptOfEach is how many receipts of a subject that still exists stay whatever
+// their number and age.
+const keptOfEach = 16
+
+// maxPending bounds the receipts that wait to be written; beyond it the oldest are lost.
+const maxPending = 20_000
+
+// Store is a directory of receipts, one file each. Its methods are safe for
+// concurrent use; one process at a time may have it open.
+type Store struct {
+	dir    string
+	limits Limits
+	wake   chan struct{}
+
+	writing sync.Mutex // one Flush or Prune at a time; taken before mu
+
+	mu      sync.Mutex // guards what follows
+	last    int64      // microseconds of the last id
+	seq     uint16
+	pending []*entry // oldest first
+	lost    int      // that did not fit
+	fresh   int      // written since the last Prune
+	pruned  time.Time
+}
+
+// entry is a receipt that is not on disk yet.
+type entry struct {
+	name  name
+	build func() Receipt // may be called by several, once
+}
+
+// name is all that a file's name tells.
+type name struct {
+	id   string
+	kind Kind
+	of   string
+}
+
+const tempPrefix = ".new-"
+
+func (n name) file() string { return fmt.Sprintf("%s.%s.%s.json", n.id, n.kind, n.of) }
+
+func parseName(file string) (name, bool) {
+	base, isJSON := strings.CutSuffix(file, ".json")
+	f := strings.Split(base, ".")
+	if !isJSON || len(f) != 3 || !idPattern.MatchString(f[0]) || !subjectPattern.MatchString(f[2]) {
+		return name{}, false
+	}
+	n := name{f[0], Kind(f[1]), f[2]}
+	return n, n.kind == OfSandbox || n.kind == OfSnapshot
+}
+
+// at is when the receipt was put.
+func (n name) at() time.Time {
+	var us int64
+	_, _ = fmt.Sscanf(n.id[1:15], "%x", &us) // the pattern has been matched
+	return time.UnixMicro(us)
+}
+
+// Open makes the directory if needed and removes what an interrupted write left.
+func Open(dir string, limits Limits) (*Store, error) {
+	if limits.Count <= 0 {
+		limits.Count = 10_000
+	}
+	if limits.Age <= 0 {
+		limits.Age = 30 * 24 * time.Hour
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open receipts: %w", err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, tempPrefix+"*"))
+	if err != nil {
+		return nil, fmt.Errorf("open receipts: %w", err)
+	}
+	for _, path := range left {
+		os.Remove(path)
+	}
+	return &Store{dir: dir, limits: limits, wake: make(chan struct{}, 1)}, nil
+}
+
+// Wake has a value when receipts wait to be written.
+func (s *Store) Wake() <-chan struct{} { return s.wake }
+
+// Put keeps a receipt, which can be found from now on; Flush writes it. build
+// is called once, later, by whoever needs it first: it must not depend on what
+// changes. The receipt's ID is filled in.
+func (s *Store) Put(kind Kind, of string, build func() Receipt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := name{s.nextIDLocked(), kind, of}
+	s.pending = append(s.pending, &entry{name: n, build: sync.OnceValue(func() Receipt {
+		r := build()
+		r.Format, r.ID = Format, n.id
+		return r
+	})})
+	if over := len(s.pending) - maxPending; over > 0 {
+		s.pending, s.lost = s.pending[over:], s.lost+over
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// nextIDLocked makes ids that rise, also when the clock stands or steps back.
+func (s *Store) nextIDLocked() string {
+	if now := time.Now().UnixMicro(); now > s.last {
+		s.last, s.seq = now, 0
+	} else if s.seq++; s.seq == 0 {
+		s.last++
+	}
+	return fmt.Sprintf("r%014x%04x", s.last, s.seq)
+}
+
+// Flush writes what was put. What could not be written stays for the next Flush.
+func (s *Store) Flush() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	batch := slices.Clone(s.pending)
+	lost := s.lost
+	s.lost = 0
+	s.mu.Unlock()
+	var errs []error
+	if lost > 0 {
+		errs = append(errs, fmt.Errorf("%d receipts were lost before they could be written", lost))
+	}
+	written, err := s.write(batch)
+	s.mu.Lock()
+	s.pending = slices.DeleteFunc(s.pending, func(e *entry) bool { return written[e] })
+	s.fresh += len(written)
+	s.mu.Unlock()
+	return errors.Join(append(errs, err)...)
+}
+
+// manyAtOnce is from how many files on one sync of the file system is cheaper than one of each.
+const manyAtOnce = 8
+
+// write puts entries into files: under a temporary name, durable, then under their own.
+func (s *Store) write(batch []*entry) (written map[*entry]bool, err error) {
+	written = map[*entry]bool{}
+	if len(batch) == 0 {
+		return written, nil
+	}
+	dir, err := os.Open(s.dir)
+	if err != nil {
+		return written, fmt.Errorf("write receipts: %w", err)
+	}
+	defer dir.Close()
+	var errs []error
+	var ready []*entry
+	for _, e := range batch {
+		b, err := Encode(e.build())
+		if err != nil { // it will not get better
+			written[e] = true
+			errs = append(errs, err)
+			continue
+		}
+		if err := writeFile(s.temp(e), b, len(batch) < manyAtOnce); err != nil {
+			os.Remove(s.temp(e))
+			errs = append(errs, err)
+			break
+		}
+		ready = append(ready, e)
+	}
+	if len(batch) >= manyAtOnce {
+		if err := unix.Syncfs(int(dir.Fd())); err != nil {
+			return written, errors.Join(append(errs, fmt.Errorf("write receipts: %w", err))...)
+		}
+	}
+	for _, e := range ready {
+		if err := os.Rename(s.temp(e), filepath.Join(s.dir, e.name.file())); err != nil {
+			errs = append(errs, fmt.Errorf("write receipts: %w", err))
+			continue
+		}
+		written[e] = true
+	}
+	return written, errors.Join(append(errs, dir.Sync())...)
+}
+
+func (s *Store) temp(e *entry) string { return filepath.Join(s.dir, tempPrefix+e.name.file()) }
+
+func writeFile(path string, b []byte, sync bool) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write receipt: %w", err)
+	}
+	_, err = f.Write(b)
+	if err == nil && sync {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// Filter chooses receipts. The zero value chooses all.
+type Filter struct {
+	Kind  Kind   // empty: both
+	Of    string // name of the subject; empty: any
+	Op    Op     // empty: any
+	Limit int    // at most so many; 0: no limit
+}
+
+func (f Filter) matches(n name) bool {
+	return (f.Kind == "" || f.Kind == n.kind) && (f.Of == "" || f.Of == n.of)
+}
+
+// List returns receipts, newest first. Those that cannot be read are left out,
+// and told in the error, which comes with the others.
+func (s *Store) List(f Filter) ([]Receipt, error) {
+	s.mu.Lock()
+	pending := slices.Clone(s.pending)
+	s.mu.Unlock()
+	names, err := s.names() // after: what is written meanwhile is found twice rather than not at all
+	if err != nil {
+		return nil, err
+	}
+	waiting := map[string]*entry{}
+	for _, e := range pending {
+		waiting[e.name.id] = e
+		names = append(names, e.name)
+	}
+	slices.SortFunc(names, func(a, b name) int { return cmp.Compare(b.id, a.id) })
+	names = slices.Compact(names)
+	var out []Receipt
+	var errs []error
+	for _, n := range names {
+		if !f.matches(n) {
+			continue
+		}
+		r, err := s.read(n, waiting[n.id])
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // pruned meanwhile
+		case err != nil:
+			errs = append(errs, err)
+		case f.Op == "" || f.Op == r.Op:
+			out = append(out, r)
+		}
+		if f.Limit > 0 && len(out) == f.Limit {
+			break
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+// Subjects are those of a kind that have a receipt.
+func (s *Store) Subjects(kind Kind) (map[string]bool, error) {
+	s.mu.Lock()
+	pending := slices.Clone(s.pending)
+	s.mu.Unlock()
+	names, err := s.names()
+	for _, e := range pending {
+		names = append(names, e.name)
+	}
+	out := map[string]bool{}
+	for _, n := range names {
+		if n.kind == kind {
+			out[n.of] = true
+		}
+	}
+	return out, err
+}
+
+func (s *Store) names() ([]name, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list receipts: %w", err)
+	}
+	out := make([]name, 0, len(entries))
+	for _, en := range entries {
+		if n, ok := parseName(en.Name()); ok {
+			out = append(out, n)
+		}
+	}
+	return out, nil
+}
+
+func (s *Store) read(n name, waiting *entry) (Receipt, error) {
+	if waiting != nil {
+		return waiting.build(), nil
+	}
+	f, err := os.Open(filepath.Join(s.dir, n.file()))
+	if err != nil {
+		return Receipt{}, fmt.Errorf("read receipt: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	if err != nil {
+		return Receipt{}, fmt.Errorf("read receipt %s: %w", n.file(), err)
+	}
+	r, err := Decode(b)
+	if err != nil {
+		return Receipt{}, fmt.Errorf("%s: %w", n.file(), err)
+	}
+	if kind, of := r.Subject(); kind != n.kind || of != n.of || r.ID != n.id {
+		return Receipt{}, fmt.Errorf("%s: %w: it is of %s %s", n.file(), ErrFormat, kind, of)
+	}
+	return r, nil
+}
+
+// pruneEvery is how long a receipt may stay beyond its time, as long as few are written.
+const pruneEvery = time.Hour
+
+// Crowded reports whether it is time for Prune: reading the directory costs more
+// than writing a receipt.
+func (s *Store) Crowded(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pruned.IsZero() || s.fresh > s.limits.Count/10 || now.Sub(s.pruned) > pruneEvery
+}
+
+// Prune removes receipts that are too many or too old. The newest few of a
+// subject that exists still are kept.
+func (s *Store) Prune(now time.Time, exists func(Kind, string) bool) error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	s.mu.Lock()
+	s.fresh, s.pruned = 0, now
+	s.mu.Unlock()
+	names, err := s.names()
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(names, func(a, b name) int { return cmp.Compare(b.id, a.id) })
+	type subject struct {
+		kind Kind
+		of   string
+	}
+	seen := map[subject]int{}
+	var errs []error
+	for i, n := range names {
+		sub := subject{n.kind, n.of}
+		seen[sub]++
+		if i < s.limits.Count && now.Sub(n.at()) <= s.limits.Age || seen[sub] <= keptOfEach && exists(n.kind, n.of) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(s.dir, n.file())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

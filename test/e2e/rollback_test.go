@@ -1,0 +1,128 @@
+package e2e
+
+import (
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// lasting is what a sandbox keeps over a rollback, as Python.
+var lasting = []string{
+	"socket.gethostname()", "open('/etc/machine-id').read()",
+	"os.environ['FORKD_SANDBOX_ID']", "os.environ['FORKD_INDEX']", "os.environ['FORKD_PARENT']", "os.environ['COLOUR']",
+}
+
+// fresh is what must be new each time.
+var fresh = []string{
+	"open('/proc/sys/kernel/random/boot_id').read()", "os.urandom(16).hex()", "random.random()", "numpy.random.rand()",
+	"numpy.random.default_rng().random()", "ssl.RAND_bytes(16).hex()", "str(uuid.uuid4())",
+}
+
+// A sandbox goes back to a snapshot of itself, and to its parent, in place.
+func TestRollback(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	n := 2
+	boxes := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, Env: map[string]string{"COLOUR": "red"}}).OK()
+	id, sibling := boxes[1].ID, boxes[0].ID
+	d.eval(id, startCounting)
+	d.remember(id, "of then")
+	d.branch(id, api.BranchRequest{Tag: "then"})
+	d.remember(id, "of later")
+	d.sh(id, "dd if=/dev/urandom of=/var/later bs=1M count=4 2>/dev/null; sync")
+	ticks, same, seen := d.ticks(id), d.list(id, lasting...), d.list(id, fresh...)
+	vms := d.vmDirs()
+
+	broken := d.streamInto(id)
+	info := d.rollback(id, "then")
+	if info.PID == nil || *info.PID == *boxes[1].PID || info.SnapshotTag != parentTag || info.Index != 2 || info.Status != api.SandboxRunning {
+		t.Errorf("it is now %+v", info)
+	}
+	d.sub("its streams end", func(t *testing.T) {
+		var e *client.Error
+		if err := <-broken; !errors.As(err, &e) || e.Code != api.CodeGuestGone || !strings.Contains(err.Error(), "rolled back to snapshot then") {
+			t.Errorf("the stream ended with %v", err)
+		}
+	})
+	d.remembers(id, "of then")
+	if got := d.sh(id, "ls /var/later 2>&1 || true"); !strings.Contains(got, "No such file") {
+		t.Errorf("a file of later: %q", got)
+	}
+	if got := d.ticks(id); got > ticks+1000 {
+		t.Errorf("it has counted to %d, to %d before it was put back", got, ticks)
+	}
+	d.counts(id)
+	seen = d.sameButFresh(id, same, seen)
+	d.clocks(boxes[1:])
+
+	// What it does now, it does over that snapshot.
+	d.remember(id, "of now")
+	res := d.branch(id, api.BranchRequest{Tag: "now", N: 1})
+	if res.ParentTag == nil || *res.ParentTag != "then" {
+		t.Errorf("the parent of what was branched is %v", res.ParentTag)
+	}
+	d.remembers(res.Children[0].ID, "of now")
+
+	d.rollback(id, parentTag)
+	if got := d.list(id, "'memory' in globals()", "os.path.exists('/home/user/memory')"); !slices.Equal(got, []string{"False", "False"}) {
+		t.Errorf("memory and file are there: %q", got)
+	}
+	d.sameButFresh(id, same, seen)
+	d.rollback(id, "now")
+	d.remembers(id, "of now")
+	if got := d.vmDirs(); len(got) != len(vms)+1 { // the branch's child
+		t.Errorf("run directories are %q, they were %q", got, vms)
+	}
+	_, err := d.c.Rollback(t.Context(), sibling, "then")
+	wantError(t, err, api.CodeConflict, parentTag, sibling)
+	d.alive(boxes...)
+}
+
+func (d *daemon) rollback(id, tag string) api.SandboxInfo {
+	d.t.Helper()
+	info, err := d.c.Rollback(d.t.Context(), id, tag)
+	if err != nil {
+		d.t.Fatalf("roll %s back to %s: %v", id, tag, err)
+	}
+	if info.ID != id || info.RolledBackTo != tag {
+		d.t.Errorf("%s was rolled back to %s: %+v", id, tag, info)
+	}
+	return info
+}
+
+// streamInto runs a program in a sandbox that does not end by itself.
+func (d *daemon) streamInto(id string) <-chan error {
+	d.t.Helper()
+	begun, w := io.Pipe()
+	got := make(chan error, 1)
+	go func() {
+		_, err := d.c.ExecStream(d.t.Context(), id, client.ExecOptions{Args: []string{"sh", "-c", "echo begun; sleep 600"}, Stdout: w})
+		w.CloseWithError(err)
+		got <- err
+	}()
+	if _, err := io.ReadFull(begun, make([]byte, 6)); err != nil {
+		d.t.Fatal(err)
+	}
+	return got
+}
+
+// sameButFresh checks that a sandbox is who it was, and that nothing random comes again.
+func (d *daemon) sameButFresh(id string, same, seen []string) []string {
+	d.t.Helper()
+	all := d.list(id, append(slices.Clone(lasting), fresh...)...)
+	if now := all[:len(lasting)]; !slices.Equal(now, same) {
+		d.t.Errorf("it is %q, it was %q", now, same)
+	}
+	for i, v := range all[len(lasting):] {
+		if slices.Contains(seen, v) {
+			d.t.Errorf("%s is %q again", fresh[i], v)
+		}
+		seen = append(seen, v)
+	}
+	return seen
+}
