@@ -70,6 +70,8 @@ type fake struct {
 	size  int64
 	gate  *startgate.Entrance // of the restore; nil: none
 	disks []*cowdisk.Disk     // those with an own file
+	bases [][]cowdisk.Extent  // of each of them
+	owns  [][]*os.File        // of each: those of before, and the present one
 
 	silent bool
 }
@@ -234,6 +236,7 @@ func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err e
 		return res, err
 	}
 	for i, own := range r.Disks {
+		f.owns[i] = append(f.owns[i], own)
 		frozen, err := f.disks[i].Rotate(own)
 		if err != nil {
 			return res, err
@@ -289,6 +292,14 @@ func (f *fake) Rebase(r vmmctl.RebaseRequest) error {
 		if err := f.disks[i].Rebase(base); err != nil {
 			return err
 		}
+		last := len(f.owns[i]) - 1
+		for _, spent := range f.owns[i][:last] {
+			spent.Close()
+		}
+		for _, e := range f.bases[i] { // some more than once
+			e.File.Close()
+		}
+		f.bases[i], f.owns[i] = base, f.owns[i][last:]
 	}
 	return nil
 }
@@ -364,7 +375,7 @@ func (f *fake) openDisks(disks []vmmctl.Disk) error {
 		if err := disk.Flush(); err != nil {
 			return err
 		}
-		f.disks = append(f.disks, disk)
+		f.disks, f.bases, f.owns = append(f.disks, disk), append(f.bases, base), append(f.owns, []*os.File{d.Own})
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/snapshot"
 )
 
 // diskOf is what a snapshot's writable disk begins with.
@@ -97,6 +98,39 @@ func TestBranchesOfOneDisk(t *testing.T) {
 	if lines := strings.Split(h.readOwn(e, child.ID), "\n"); len(lines) < 3 || !strings.Contains(strings.Join(lines, " "), "branch 2") {
 		t.Errorf("the child sees %q", lines)
 	}
+}
+
+// However often a source is branched, its disk lies over a bounded number of
+// layers, and its VMM has as many files open.
+func TestASourceBranchedVeryOften(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	b, m, err := e.running(box.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range snapshot.DiskLimits.Layers + 6 {
+		tag := fmt.Sprint("x", i)
+		if err := h.branch(e, box.ID, tag); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.DeleteSnapshot(t.Context(), tag, DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base := b.disks.list()[0].Base
+	if len(base) > snapshot.DiskLimits.Layers {
+		t.Errorf("its disk lies over %d layers", len(base))
+	}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.proc.PID()))
+	if err != nil || len(fds) > len(base)+20 {
+		t.Errorf("its VMM has %d files open over %d layers, %v", len(fds), len(base), err)
+	}
+	if got := h.readOwn(e, box.ID); !strings.Contains(got, fmt.Sprint("branch ", snapshot.DiskLimits.Layers+6)) || !strings.Contains(got, "branch 1\n") {
+		t.Errorf("it sees %q", got)
+	}
+	eventually(t, "collection of what the deleted branches held", func() bool { return len(layerIDs(t, e)) <= len(base)+1 })
 }
 
 // A branch that fails after the disk went on leaves the disk as it was, and the

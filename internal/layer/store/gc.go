@@ -198,8 +198,12 @@ func diskBytes(f *os.File) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return blocksOf(st), nil
+}
+
+func blocksOf(st fs.FileInfo) int64 {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		return sys.Blocks * 512, nil // stat(2): units of 512, whatever st_blksize says
+		return sys.Blocks * 512 // stat(2): units of 512, whatever st_blksize says
 	}
-	return st.Size(), nil
+	return st.Size()
 }
