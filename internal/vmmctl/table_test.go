@@ -78,3 +78,26 @@ func TestRebaseAndALongChain(t *testing.T) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 }
+
+func FuzzTable(f *testing.F) {
+	f.Add(segmentSpec{File: -1, Length: 4096}.append(nil), 1)
+	f.Add([]byte("short"), 2)
+	f.Add(make([]byte, 2*segmentSize), -1)
+	f.Fuzz(func(t *testing.T, b []byte, n int) {
+		got, _, err := (&tableRef{Table: b}).open(nil)
+		if err != nil {
+			return
+		}
+		list, err := got.next(n)
+		if err != nil {
+			return
+		}
+		var back []byte
+		for _, s := range list {
+			back = s.append(back)
+		}
+		if string(back) != string(b[:n*segmentSize]) {
+			t.Errorf("%d segments are others when they are written again", n)
+		}
+	})
+}
