@@ -53,7 +53,7 @@ type SnapshotInfo struct {
 	ImageDigest string   `json:"image_digest,omitempty" doc:"Digest of that image"`
 	MemoryMiB   int      `json:"memory_mib,omitempty" doc:"Memory of its children"`
 	VCPUs       int      `json:"vcpus,omitempty" doc:"Virtual CPUs of its children"`
-	SizeBytes   int64    `json:"size_bytes,omitempty" doc:"Bytes its memory and state take on the disk"`
+	SizeBytes   int64    `json:"size_bytes,omitempty" doc:"Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent"`
 	Languages   []string `json:"languages,omitempty" doc:"Interpreters that are warm in it"`
 	Timings     Timings  `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
 }
@@ -67,7 +67,7 @@ type SnapshotDetail struct {
 
 	// Original.
 	MemoryLogicalBytes  int64    `json:"memory_logical_bytes" doc:"Memory of a child"`
-	MemoryPhysicalBytes int64    `json:"memory_physical_bytes" doc:"Bytes its memory takes on the disk"`
+	MemoryPhysicalBytes int64    `json:"memory_physical_bytes" doc:"Bytes its memory takes on the disk, all layers of its chain"`
 	VMStateBytes        int64    `json:"vmstate_bytes" doc:"Bytes of device and CPU state"`
 	ParentContentHash   *string  `json:"parent_content_hash,omitempty" doc:"Digest of that snapshot when this one was made"`
 	ChainDepth          int      `json:"chain_depth" doc:"Number of ancestors"`
@@ -75,7 +75,12 @@ type SnapshotDetail struct {
 	Dependents          []string `json:"dependents" doc:"Tags that are built on it" nullable:"false"`
 
 	// Ours.
-	CapturedBytes int64    `json:"captured_bytes,omitempty" doc:"Bytes of memory that differed from the parent, as its branch took them"`
+	CapturedBytes     int64 `json:"captured_bytes,omitempty" doc:"Bytes of memory that differed from the parent, as its branch took them"`
+	MemoryOwnBytes    int64 `json:"memory_own_bytes" doc:"Of those the bytes of layers that its parent has not"`
+	DiskLogicalBytes  int64 `json:"disk_logical_bytes" doc:"Size of the disk that a child writes to"`
+	DiskPhysicalBytes int64 `json:"disk_physical_bytes" doc:"Bytes that disk takes on the disk, all layers of its chain"`
+	DiskOwnBytes      int64 `json:"disk_own_bytes" doc:"Of those the bytes of layers that its parent has not"`
+
 	KernelVersion string   `json:"kernel_version,omitempty" doc:"Kernel of the guest"`
 	Cmdline       string   `json:"cmdline,omitempty" doc:"Kernel command line of the guest"`
 	ContentHash   string   `json:"content_hash,omitempty" doc:"Digest of its manifest"`
@@ -89,14 +94,14 @@ type VerifyResult struct {
 	Tag     string   `json:"tag" doc:"Name of the snapshot"`
 	OK      bool     `json:"ok" doc:"Whether every byte is what was written"`
 	Files   int      `json:"files" doc:"Files looked at"`
-	Bytes   int64    `json:"bytes" doc:"Bytes hashed; holes are not"`
+	Bytes   int64    `json:"bytes" doc:"Bytes compared with their digests; holes are not counted"`
 	Damaged []Damage `json:"damaged" doc:"Where it is not" nullable:"false"`
 	TookMS  float64  `json:"took_ms" doc:"How long reading all of it took"`
 }
 
 // Damage is a range of a snapshot's file that is not what was written.
 type Damage struct {
-	File   string `json:"file" doc:"Name of the file in the snapshot's directory"`
+	File   string `json:"file" doc:"Name of the file in the snapshot's directory, or layers/ID of a layer in the store"`
 	Offset int64  `json:"offset" doc:"Where the range begins"`
 	Length int64  `json:"length" doc:"Bytes in the range"`
 	Detail string `json:"detail" doc:"What is wrong with it"`

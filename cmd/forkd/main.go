@@ -66,7 +66,7 @@ func newRoot(a *app) *cobra.Command {
 	}
 	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a), newRunCommand(a), newExecCommand(a), newEvalCommand(a), newCpCommand(a),
 		newPsCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
-	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a))
+	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
 	add(host, newServeCommand(a), newDoctorCommand(), newMachineCommand(), newBenchCommand(a), newDemoCommand(a))
 	root.AddCommand(newVersionCommand(a), newCompletionCommand())
 	root.AddCommand(newMachineInitCommand())

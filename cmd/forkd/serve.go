@@ -34,6 +34,7 @@ type serveOptions struct {
 	pool, concurrency   int
 	reserveMiB          int
 	guestFork           forktree.Limits
+	diskReserveMiB      int
 	identity            time.Duration
 	killOnStop          bool
 	logLevel, logFormat string
@@ -72,6 +73,7 @@ func newServeCommand(a *app) *cobra.Command {
 	f.IntVar(&o.guestFork.Size, "guest-fork-max-tree", forktree.Default.Size, "sandboxes in a tree that guests fork, the first included; 1 forbids all of it")
 	f.IntVar(&o.guestFork.Depth, "guest-fork-max-depth", forktree.Default.Depth, "forks by guests from the first of a tree to the deepest")
 	f.IntVar(&o.guestFork.MemoryMiB, "guest-fork-max-memory", forktree.Default.MemoryMiB, "MiB of guest memory in such a tree, all sandboxes together")
+	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256, "MiB of the disk under --data that stay free: beyond it no snapshot is made")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
@@ -116,6 +118,9 @@ func (o *serveOptions) complete() error {
 		if v < 1 {
 			return usageError{fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
+	}
+	if o.diskReserveMiB < 0 {
+		return usageError{fmt.Errorf("--disk-reserve is %d, want at least 0", o.diskReserveMiB)}
 	}
 	return nil
 }
@@ -171,8 +176,8 @@ func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observe
 		Images:          sandbox.StoredImages(images),
 		IdentityTimeout: o.identity,
 		GuestFork:       o.guestFork,
-		PoolSize:        o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, KillOnClose: o.killOnStop,
-		Observer: observer, Logger: log,
+		PoolSize:        o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, DiskReserve: int64(o.diskReserveMiB) << 20,
+		KillOnClose: o.killOnStop, Observer: observer, Logger: log,
 	}
 }
 

@@ -5,9 +5,9 @@ import (
 )
 
 func newSnapshotCommand(a *app) *cobra.Command {
-	cmd := group("snapshot", "Make, list, describe, draw, compare, check and delete snapshots",
-		newSnapshotCreateCommand(a), newSnapshotLsCommand(a), newSnapshotInfoCommand(a),
-		newSnapshotTreeCommand(a), newSnapshotDiffCommand(a), newSnapshotVerifyCommand(a), newSnapshotRmCommand(a))
+	cmd := group("snapshot", "Make, list, describe, draw, compare, check, compact and delete snapshots",
+		newSnapshotCreateCommand(a), newSnapshotLsCommand(a), newSnapshotInfoCommand(a), newSnapshotTreeCommand(a), newSnapshotDiffCommand(a),
+		newSnapshotVerifyCommand(a), newSnapshotCompactCommand(a), newSnapshotRmCommand(a))
 	cmd.Aliases = []string{"snapshots"}
 	return cmd
 }

@@ -47,7 +47,8 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"image", s.Image,
 		"image digest", s.ImageDigest,
 		"kernel", s.KernelVersion,
-		"memory", fmt.Sprintf("%s, %s on disk", logicalSize(s), ui.Bytes(s.MemoryPhysicalBytes)),
+		"memory", onDisk(logicalSize(s), s.MemoryPhysicalBytes, s.MemoryOwnBytes),
+		"disk", diskSize(s),
 		"vcpus", fmt.Sprint(s.VCPUs),
 		"machine state", ui.Bytes(s.VMStateBytes),
 		"warm", strings.Join(s.Languages, ", "),
@@ -62,6 +63,23 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"dependents", strings.Join(s.Dependents, ", "),
 		"sandboxes", strings.Join(s.Sandboxes, ", "),
 	)
+}
+
+// onDisk says what an image takes, and what of it is not shared with the parent.
+func onDisk(logical string, physical, own int64) string {
+	text := fmt.Sprintf("%s, %s on disk", logical, ui.Bytes(physical))
+	if own != physical {
+		text += fmt.Sprintf(", %s of its own", ui.Bytes(own))
+	}
+	return text
+}
+
+// diskSize is empty for a snapshot whose children write to memory only.
+func diskSize(s api.SnapshotDetail) string {
+	if s.DiskLogicalBytes == 0 {
+		return ""
+	}
+	return onDisk(ui.Bytes(s.DiskLogicalBytes), s.DiskPhysicalBytes, s.DiskOwnBytes)
 }
 
 // logicalSize is the memory of a child. One that cannot be read has no shape.

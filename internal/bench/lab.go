@@ -4,16 +4,12 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"runtime"
 	"time"
 
 	"github.com/forkd/forkd/internal/kvm"
 	"github.com/forkd/forkd/internal/sandbox"
 )
-
-// MemoryFile is a snapshot's memory within its directory.
-const MemoryFile = "memory"
 
 // Snapshots finds what is measured against.
 type Snapshots interface {
@@ -36,7 +32,7 @@ func (l Lab) Floor(ctx context.Context, tag string, n int) (time.Duration, error
 	if err != nil {
 		return 0, err
 	}
-	memory, err := os.Open(filepath.Join(info.Dir, MemoryFile))
+	memory, err := os.Open(info.MemoryFile)
 	if err != nil {
 		return 0, fmt.Errorf("%w: open memory of snapshot %s: %w", sandbox.ErrNotRestorable, tag, err)
 	}

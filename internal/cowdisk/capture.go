@@ -5,7 +5,7 @@ import (
 	"io"
 	"os"
 
-	"golang.org/x/sys/unix"
+	"github.com/forkd/forkd/internal/vecio"
 )
 
 // Own calls fn for the own blocks as ascending runs, as long as they can be; the
@@ -81,13 +81,18 @@ func (d *Disk) dataEnd(first, end int64) (int64, error) {
 	return end, nil
 }
 
-// CopyTo writes the whole disk, base and own blocks, into an empty file, sparse.
-// It returns how many bytes of data that was. It makes nothing durable.
+// CopyTo writes the whole disk, base and own blocks, into a file from its present
+// position on, where nothing is yet; sparse. It returns how many bytes of data that
+// was. It makes nothing durable.
 func (d *Disk) CopyTo(dst *os.File) (int64, error) {
-	if err := dst.Truncate(d.size); err != nil {
+	start, err := dst.Seek(0, io.SeekCurrent)
+	if err == nil {
+		err = dst.Truncate(start + d.size)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("copy disk: %w", err)
 	}
-	c := copier{dst: dst, buf: make([]byte, copyChunk)}
+	c := copier{dst: dst, start: start, buf: make([]byte, copyChunk)}
 	for off := int64(0); off < d.size; {
 		src, n := d.at(off, d.size-off)
 		if err := c.copy(d, src, off, n); err != nil {
@@ -102,6 +107,7 @@ const copyChunk = 256 << 10
 
 type copier struct {
 	dst    *os.File
+	start  int64 // of the copy in dst
 	buf    []byte
 	copied int64
 }
@@ -141,7 +147,7 @@ func (c *copier) move(from ownFile, at, to, n int64) error {
 		if err := from.readAll([][]byte{b}, at); err != nil {
 			return err
 		}
-		if err := transfer(unix.Pwritev, c.dst, [][]byte{b}, to); err != nil {
+		if err := vecio.WriteAt(c.dst, [][]byte{b}, c.start+to); err != nil {
 			return err
 		}
 		k := int64(len(b))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"sync"
 )
 
 // BlockSize is the unit in which blocks become own.
@@ -24,13 +25,18 @@ type Extent struct {
 }
 
 // Disk is a disk over a base. It implements blk.Backend and blk.Discarder. One
-// goroutine uses it at a time. The files stay the caller's.
+// goroutine uses it at a time; Rebase may be another's. The files stay the caller's.
 type Disk struct {
 	own    ownFile
 	size   int64
-	base   []Extent
 	owned  bitmap
 	layout layout
+
+	// baseMu is held for reading while something is read from the base's files,
+	// so that Rebase's caller may close those that were its before.
+	baseMu sync.RWMutex
+	base   []Extent
+
 	// formatted: the own file has its trailer. It is written with the first
 	// block, so that the file of a child that writes nothing stays empty.
 	formatted bool

@@ -2,10 +2,11 @@ package cowdisk
 
 import (
 	"errors"
-	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/vecio"
 )
 
 // ownFile is what a disk asks of its own file; tests lose power behind it.
@@ -35,38 +36,20 @@ func (o file) length() (int64, error) {
 }
 
 func (o file) readAll(bufs [][]byte, off int64) error {
-	return transfer(unix.Preadv, o.f, bufs, off)
+	return vecio.ReadAt(o.f, bufs, off)
 }
 
 func (o file) writeAll(bufs [][]byte, off int64) error {
-	return transfer(unix.Pwritev, o.f, bufs, off)
+	return vecio.WriteAt(o.f, bufs, off)
 }
 
 func (o file) sync() error { return unix.Fdatasync(int(o.f.Fd())) }
 
-func (o file) punch(off, n int64) error {
-	return allocate(o.f, unix.FALLOC_FL_PUNCH_HOLE, off, n)
-}
-
-func (o file) zero(off, n int64) error {
-	err := allocate(o.f, unix.FALLOC_FL_ZERO_RANGE, off, n)
-	if errors.Is(err, errors.ErrUnsupported) { // tmpfs
-		return o.punch(off, n)
-	}
-	return err
-}
+func (o file) punch(off, n int64) error { return vecio.Punch(o.f, off, n) }
+func (o file) zero(off, n int64) error  { return vecio.Zero(o.f, off, n) }
 
 func (o file) nextData(off, end int64) (int64, error) { return seek(o.f, off, end, unix.SEEK_DATA) }
 func (o file) nextHole(off, end int64) (int64, error) { return seek(o.f, off, end, unix.SEEK_HOLE) }
-
-func allocate(f *os.File, mode uint32, off, n int64) error {
-	for {
-		err := unix.Fallocate(int(f.Fd()), mode|unix.FALLOC_FL_KEEP_SIZE, off, n)
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}
 
 func seek(f *os.File, off, end int64, whence int) (int64, error) {
 	at, err := unix.Seek(int(f.Fd()), off, whence)
@@ -77,39 +60,6 @@ func seek(f *os.File, off, end int64, whence int) (int64, error) {
 		return 0, err
 	}
 	return min(max(at, off), end), nil
-}
-
-// maxBuffers is the kernel's limit for one call (UIO_MAXIOV).
-const maxBuffers = 1024
-
-// transfer repeats call until all of bufs is moved. It changes bufs.
-func transfer(call func(int, [][]byte, int64) (int, error), f *os.File, bufs [][]byte, off int64) error {
-	for bufs = skip(bufs, 0); len(bufs) > 0; {
-		n, err := call(int(f.Fd()), bufs[:min(len(bufs), maxBuffers)], off)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return err
-		case n == 0:
-			return io.ErrUnexpectedEOF // the file is shorter than it was
-		}
-		off += int64(n)
-		bufs = skip(bufs, n)
-	}
-	return nil
-}
-
-// skip drops n bytes and then all empty buffers from the front.
-func skip(bufs [][]byte, n int) [][]byte {
-	for len(bufs) > 0 && n >= len(bufs[0]) {
-		n -= len(bufs[0])
-		bufs = bufs[1:]
-	}
-	if n > 0 {
-		bufs[0] = bufs[0][n:]
-	}
-	return bufs
 }
 
 // take moves the first n bytes of bufs to the end of out.

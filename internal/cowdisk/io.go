@@ -5,7 +5,7 @@ import (
 	"os"
 	"sort"
 
-	"golang.org/x/sys/unix"
+	"github.com/forkd/forkd/internal/vecio"
 )
 
 // source is where a run of the disk comes from: the own file, a base file, or
@@ -41,9 +41,8 @@ func (d *Disk) ReadVecAt(bufs [][]byte, off int64) error {
 		return err
 	}
 	for n > 0 {
-		src, k := d.at(off, n)
-		d.read, bufs = take(d.read[:0], bufs, k)
-		if err := d.fill(src, d.read); err != nil {
+		k, err := d.readRun(&bufs, off, n)
+		if err != nil {
 			return fmt.Errorf("read %d bytes at %d: %w", k, off, err)
 		}
 		off, n = off+k, n-k
@@ -51,12 +50,21 @@ func (d *Disk) ReadVecAt(bufs [][]byte, off int64) error {
 	return nil
 }
 
+// readRun reads what comes from one source, and takes its buffers off bufs.
+func (d *Disk) readRun(bufs *[][]byte, off, n int64) (k int64, err error) {
+	d.baseMu.RLock()
+	defer d.baseMu.RUnlock()
+	src, k := d.at(off, n)
+	d.read, *bufs = take(d.read[:0], *bufs, k)
+	return k, d.fill(src, d.read)
+}
+
 func (d *Disk) fill(src source, bufs [][]byte) error {
 	switch {
 	case src.own:
 		return d.own.readAll(bufs, src.off)
 	case src.file != nil:
-		return transfer(unix.Preadv, src.file, bufs, src.off)
+		return vecio.ReadAt(src.file, bufs, src.off)
 	}
 	for _, b := range bufs {
 		clear(b)

@@ -41,7 +41,7 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Warning: optional(s.Warning), ParentTag: optional(s.ParentTag),
 		Image: s.Image, ImageDigest: s.ImageDigest,
 		MemoryMiB: s.Shape.MemoryMiB, VCPUs: s.Shape.VCPUs,
-		SizeBytes: s.MemoryPhysicalBytes + s.VMStateBytes, Languages: s.Languages,
+		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
 	}
 	for _, step := range s.Steps {
 		if out.Timings == nil {
@@ -56,6 +56,8 @@ func wireSnapshotDetail(s sandbox.SnapshotInfo) api.SnapshotDetail {
 	return api.SnapshotDetail{
 		SnapshotInfo:       wireSnapshot(s),
 		MemoryLogicalBytes: s.MemoryLogicalBytes, MemoryPhysicalBytes: s.MemoryPhysicalBytes,
+		MemoryOwnBytes: s.MemoryOwnBytes, DiskLogicalBytes: s.DiskLogicalBytes,
+		DiskPhysicalBytes: s.DiskPhysicalBytes, DiskOwnBytes: s.DiskOwnBytes,
 		VMStateBytes:      s.VMStateBytes,
 		ParentContentHash: optional(s.ParentContentHash),
 		ChainDepth:        s.ChainDepth(), Ancestors: list(s.Ancestors), Dependents: list(s.Dependents),

@@ -29,6 +29,8 @@ type Snapshots interface {
 	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
 	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
+	CompactSnapshot(ctx context.Context, tag, to string) (sandbox.SnapshotInfo, error)
+	CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error)
 }
 
 // Sandboxes forks, lists and ends them.

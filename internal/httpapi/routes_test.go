@@ -98,7 +98,11 @@ func TestBadRequests(t *testing.T) {
 		{"delete with dependents", "DELETE", "/v1/snapshots/base", ``, api.CodeConflict, "leaf"},
 		{"delete with both options", "DELETE", "/v1/snapshots/base?cascade=true&force=true", ``, api.CodeInvalid, "exclude"},
 		{"delete with a bad option", "DELETE", "/v1/snapshots/base?cascade=perhaps", ``, api.CodeInvalid, "cascade"},
-		{"compact is not served yet", "POST", "/v1/snapshots/py/compact", `{}`, api.CodeNotFound, "path"},
+		{"compact to nothing", "POST", "/v1/snapshots/py/compact", `{}`, api.CodeInvalid, "to"},
+		{"compact to itself", "POST", "/v1/snapshots/py/compact", `{"to":"py"}`, api.CodeInvalid, "itself"},
+		{"compact to a bad tag", "POST", "/v1/snapshots/py/compact", `{"to":"../x"}`, api.CodeInvalid, "letters"},
+		{"compact what is not there", "POST", "/v1/snapshots/none/compact", `{"to":"x"}`, api.CodeNotFound, "none"},
+		{"collect with no boolean", "POST", "/v1/store/gc", `{"dry_run":"yes"}`, api.CodeInvalid, "dry_run"},
 		{"pool of a negative size", "PUT", "/v1/snapshots/py/pool", `{"size":-1}`, api.CodeInvalid, "size"},
 		{"pool of an unknown tag", "PUT", "/v1/snapshots/nope/pool", `{"size":1}`, api.CodeNotFound, "nope"},
 		{"image with a wrong digest", "PUT", "/v1/images/new", `x`, api.CodeInvalid, "digest"},
@@ -191,6 +195,24 @@ func TestVerifyTellsTheDamage(t *testing.T) {
 	}
 	if got := into[api.VerifyResult](t, b.do("POST", "/v1/snapshots/flipped/verify", ""), 200); got.OK || len(got.Damaged) != 1 {
 		t.Errorf("got %+v", got)
+	}
+}
+
+func TestCompactAndCollect(t *testing.T) {
+	b := newBench(t)
+	if got := into[api.SnapshotInfo](t, b.do("POST", "/v1/snapshots/py/compact", `{"to":"flat"}`), 201); got.Tag != "flat" || got.ParentTag != nil {
+		t.Errorf("got %+v", got)
+	}
+	wantError(t, b.do("POST", "/v1/snapshots/py/compact", `{"to":"flat"}`), api.CodeConflict)
+	for i, c := range []struct {
+		body   string
+		layers int
+		dry    bool
+	}{{`{"dry_run":true}`, 1, true}, {"", 1, false}, {"{}", 0, false}} {
+		got := into[api.CollectResult](t, b.do("POST", "/v1/store/gc", c.body), 200)
+		if got.Layers == nil || len(got.Layers) != c.layers || got.DryRun != c.dry {
+			t.Errorf("%d: got %+v", i, got)
+		}
 	}
 }
 

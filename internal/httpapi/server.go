@@ -66,6 +66,7 @@ func New(opt Options) *Server {
 	s.addMeta()
 	s.addSnapshots()
 	s.addDiffs()
+	s.addStore()
 	s.addSandboxes()
 	s.addBranches()
 	s.addRollbacks()

@@ -19,9 +19,9 @@ func CompactSpec(id ID, chain []*Layer, from, to int) (Spec, error) {
 	return Spec{ID: id, Parent: chain[from].Parent, View: top.View, Kind: top.Kind, Size: top.Size}, nil
 }
 
-// CompactBytes is how much content Compact will store.
-func CompactBytes(chain []*Layer, from, to int) (n int64) {
-	for _, r := range plan(chain, from, to) {
+// CompactBytes is how much content Compact will store, holes in it included.
+func CompactBytes(chain []*Layer, from, to, runs int) (n int64) {
+	for _, r := range plan(chain, from, to, runs) {
 		if !r.Zero {
 			n += r.Length
 		}
@@ -31,13 +31,14 @@ func CompactBytes(chain []*Layer, from, to int) (n int64) {
 
 // Compact writes chain[from:to] into a layer that was begun with CompactSpec. Put
 // in their place, it shows the same image to all that lies over them. The chain
-// below from is needed, as content to fill small gaps with.
-func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to int) error {
+// below from is needed, as content to fill gaps with: it gets at most runs data
+// and zero runs (MaxRuns if that is 0). Holes of the layers' files stay holes.
+func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to, runs int) error {
 	whole, err := Assemble(chain[:to])
 	if err != nil {
 		return fmt.Errorf("compact: %w", err)
 	}
-	for _, r := range plan(chain, from, to) {
+	for _, r := range plan(chain, from, to, runs) {
 		if r.Zero {
 			err = w.Zero(r.Offset, r.Length)
 		} else {
@@ -51,7 +52,10 @@ func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to int) error
 }
 
 // plan is the runs of the layer to be.
-func plan(chain []*Layer, from, to int) []Run {
+func plan(chain []*Layer, from, to, most int) []Run {
+	if most <= 0 || most > MaxRuns {
+		most = MaxRuns
+	}
 	base := chain[from].Parent.IsZero()
 	var runs []Run
 	for _, s := range flatten(chain[from:to]) {
@@ -59,7 +63,7 @@ func plan(chain []*Layer, from, to int) []Run {
 			runs = append(runs, Run{Offset: s.Offset, Length: s.Length, Zero: s.zero})
 		}
 	}
-	return Join(runs, MaxRuns)
+	return Join(runs, most)
 }
 
 // compactRun stores one run, as the whole chain shows it.
@@ -74,7 +78,7 @@ func (w *Writer) compactRun(ctx context.Context, m *Image, r Run) error {
 			break
 		}
 		part := s.cut(max(s.Offset, at), min(s.end(), r.end()))
-		if err := w.appendZeros(part.Offset - at); err != nil {
+		if err := w.hole(part.Offset - at); err != nil {
 			return err
 		}
 		if err := w.appendSegment(ctx, m.chain[s.Layer].file, part); err != nil {
@@ -82,7 +86,7 @@ func (w *Writer) compactRun(ctx context.Context, m *Image, r Run) error {
 		}
 		at = part.end()
 	}
-	return w.appendZeros(r.end() - at)
+	return w.hole(r.end() - at)
 }
 
 func (w *Writer) appendSegment(ctx context.Context, f *os.File, s Segment) error {
@@ -90,7 +94,7 @@ func (w *Writer) appendSegment(ctx context.Context, f *os.File, s Segment) error
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := w.appendFile(f, s.FileOffset+done, min(s.Length-done, pieceBytes)); err != nil {
+		if err := w.appendRange(f, s.FileOffset+done, min(s.Length-done, pieceBytes)); err != nil {
 			return err
 		}
 	}

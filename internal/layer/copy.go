@@ -67,29 +67,12 @@ func (w *Writer) fromFile(off, n int64, f *os.File, at int64) error {
 	return nil
 }
 
-// nextStretch is how far the hole or the data at the offset reaches, in whole
-// blocks: a block that has data in it is data.
+// nextStretch is how far the hole or the data at the offset reaches.
 func (w *Writer) nextStretch(f *os.File, at, n int64) (length int64, hole bool, err error) {
 	if !w.splits() {
 		return n, false, nil
 	}
-	data, err := unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
-	switch {
-	case errors.Is(err, unix.ENXIO): // nothing but a hole up to the end
-		return n, true, nil
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ESPIPE): // knows no holes
-		return n, false, nil
-	case err != nil:
-		return 0, false, fmt.Errorf("find data of %s at %d: %w", f.Name(), at, err)
-	}
-	if skip := (data - at) / BlockSize * BlockSize; skip > 0 {
-		return min(skip, n), true, nil
-	}
-	end, err := unix.Seek(int(f.Fd()), data, unix.SEEK_HOLE)
-	if err != nil {
-		return 0, false, fmt.Errorf("find the hole of %s behind %d: %w", f.Name(), data, err)
-	}
-	return min((end-at+BlockSize-1)/BlockSize*BlockSize, n), false, nil
+	return stretchOf(f, at, n)
 }
 
 // appendFile adds n bytes of a file to the content.
@@ -130,14 +113,4 @@ func (w *Writer) copyRange(f *os.File, at, n int64) (done int64, err error) {
 		done, w.end = done+int64(got), w.end+int64(got)
 	}
 	return done, nil
-}
-
-// appendZeros stores zeros as content.
-func (w *Writer) appendZeros(n int64) error {
-	for ; n > 0; n -= BlockSize {
-		if err := w.append(zeroBlock); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -42,19 +42,33 @@ func (l *Layer) File() *os.File { return l.file }
 // Runs are the layer's runs in rising order. They must not be changed.
 func (l *Layer) Runs() []Run { return l.runs }
 
+// Probe reads and checks the header of a layer of size bytes, and whether it has
+// the size that the header says.
+func Probe(r io.ReaderAt, size int64) (Info, error) {
+	info, _, err := probe(r, size)
+	return info, err
+}
+
+func probe(r io.ReaderAt, size int64) (info Info, indexSum uint32, err error) {
+	head := make([]byte, headerSize)
+	if err := readFull(r, head, 0); err != nil {
+		return Info{}, 0, err
+	}
+	if info, indexSum, err = decodeHeader(head); err != nil {
+		return Info{}, 0, err
+	}
+	if size != info.FileBytes() {
+		return Info{}, 0, damaged("it has %d bytes, want %d", size, info.FileBytes())
+	}
+	return info, indexSum, nil
+}
+
 // Decode reads and checks the header and index of a layer of size bytes. It
 // reads at most 516 KiB, whatever the header says.
 func Decode(r io.ReaderAt, size int64) (Info, []Run, error) {
-	head := make([]byte, headerSize)
-	if err := readFull(r, head, 0); err != nil {
-		return Info{}, nil, err
-	}
-	info, sum, err := decodeHeader(head)
+	info, sum, err := probe(r, size)
 	if err != nil {
 		return Info{}, nil, err
-	}
-	if size != info.FileBytes() {
-		return Info{}, nil, damaged("it has %d bytes, want %d", size, info.FileBytes())
 	}
 	index := make([]byte, info.RunCount*runSize)
 	if err := readFull(r, index, info.indexOffset()); err != nil {

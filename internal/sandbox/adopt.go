@@ -35,6 +35,9 @@ func (e *Engine) adoptAll(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if err := e.settleHolds(); err != nil {
+		return err
+	}
 	e.adoptFamilies()
 	return e.sweepOwn()
 }
@@ -52,7 +55,7 @@ func (e *Engine) adoptDir(ctx context.Context, dir string) {
 		return
 	}
 	b := newBox(dir, rec.Who, rec.Info, nil)
-	b.own = rec.Own
+	b.disks = &ownDisks{lines: rec.Disks}
 	if rec.Info.Status == StatusRunning {
 		if err := e.adopt(ctx, b, vm); err != nil {
 			e.failAdopted(b, vm.Ref, err)
@@ -74,7 +77,7 @@ func (e *Engine) adopt(ctx context.Context, b *box, vm vmRecord) error {
 		return err
 	}
 	line.proc.Store(proc)
-	m := &machine{proc: proc, dir: b.dir, shape: vm.Shape, cid: vm.CID, own: b.own}
+	m := &machine{proc: proc, dir: b.dir, shape: vm.Shape, cid: vm.CID, disks: b.disks}
 	b.m, m.agent = m, newAgent(m)
 	m.onEnd = func() { e.fail(b, m) }
 	e.watch(m)

@@ -36,8 +36,8 @@ type box struct {
 
 	// Guarded by Engine.mu:
 	info    Info
-	m       *machine // nil when failed
-	own     []string // as machine.own
+	m       *machine  // nil when failed
+	disks   *ownDisks // as machine.disks
 	killing bool
 	family  *forktree.Family // see familyOf
 	calls   int              // connections of its guest to agentproto.ForkPort
@@ -45,10 +45,10 @@ type box struct {
 
 // newBox is a sandbox that nobody knows yet.
 func newBox(dir string, who persona, info Info, m *machine) *box {
-	b := &box{dir: dir, who: who, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: info, m: m}
+	b := &box{dir: dir, who: who, branching: make(chan struct{}, 1), gone: make(chan struct{}), info: info, m: m, disks: &ownDisks{}}
 	b.life, b.die = context.WithCancelCause(context.Background())
 	if m != nil {
-		b.own = m.own
+		b.disks = m.disks
 	}
 	return b
 }
@@ -72,7 +72,7 @@ func newAgent(m *machine) *agentclient.Client {
 
 // record is what the journal keeps of a box. Engine.mu is held, or nobody else knows the box.
 func (b *box) record() boxRecord {
-	return boxRecord{Version: journalVersion, Dir: filepath.Base(b.dir), Info: b.info, Who: b.who, Own: b.own}
+	return boxRecord{Version: journalVersion, Dir: filepath.Base(b.dir), Info: b.info, Who: b.who, Disks: b.disks.list()}
 }
 
 // admit lists a sandbox whose VM runs. The journal knows it first.
@@ -99,6 +99,19 @@ func (e *Engine) admit(b *box) error {
 		e.mu.Unlock()
 		e.kidUnborn(b.info)
 		return endError(m)
+	}
+	return nil
+}
+
+// keepRecord writes a listed sandbox's journal anew.
+func (e *Engine) keepRecord(b *box) error {
+	b.files.Lock()
+	defer b.files.Unlock()
+	e.mu.Lock()
+	rec := b.record()
+	e.mu.Unlock()
+	if err := writeJSON(filepath.Join(b.dir, boxJournal), rec); err != nil {
+		return fmt.Errorf("write journal: %w", err)
 	}
 	return nil
 }
@@ -145,8 +158,9 @@ func (e *Engine) killBox(b *box) {
 		m.agent.Close()
 		e.discard(m)
 	} else {
-		removeVM(b.dir, b.own)
+		removeVM(b.dir, b.disks.paths())
 	}
+	e.releaseVM(b)
 	e.mu.Lock()
 	delete(e.boxes, b.info.ID)
 	e.mu.Unlock()

@@ -6,12 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/hotset"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/undo"
@@ -21,9 +19,8 @@ import (
 // StepCapture is a branch's step in its snapshot's account: all until the sandbox runs again.
 const StepCapture = "capture"
 
-// branching is one Branch under way. Its snapshot holds the sandbox's own pages
-// and, by links, the files of the snapshot that it was forked from: the memory
-// of a chain is assembled by mapping, and each snapshot stands alone on disk.
+// branching is one Branch under way. Its snapshot is the sandbox's own pages and
+// blocks, a layer each, over the layers of the snapshot that it was forked from.
 type branching struct {
 	e   *Engine
 	req BranchRequest
@@ -35,8 +32,9 @@ type branching struct {
 	trace trace
 
 	draft  *snapshot.Draft
-	index  *os.File
-	own    []string // paths of the disks' next own files
+	memory *os.File    // what the VMM wrote of it, at its offsets; a file without a name
+	index  *os.File    // which of it
+	disks  []diskStack // in the order of the sandbox's writable disks
 	took   vmmctl.CaptureResult
 	start  time.Time
 	undo   undo.Stack
@@ -140,7 +138,10 @@ func (w *branching) prepare(ctx context.Context) error {
 	if hash != w.src.files.ContentHash {
 		return problem(ErrConflict, "", "sandbox %s was forked from another snapshot %s, which is deleted", w.req.SandboxID, base)
 	}
-	return w.reserve()
+	if err := w.reserve(); err != nil {
+		return err
+	}
+	return w.settle(ctx)
 }
 
 func (w *branching) check() error {
@@ -204,22 +205,25 @@ func (w *branching) reserve() (err error) {
 // capture returns when the sandbox runs again.
 func (w *branching) capture(ctx context.Context) error {
 	c := vmmctl.CaptureConfig{Live: w.req.Mode != BranchDiff, Max: w.req.MaxPause}
-	for _, f := range []struct {
-		name string
-		to   **os.File
-	}{{snapshot.MemoryFile, &c.Memory}, {snapshot.StateFile, &c.State}, {indexFile, &c.Index}} {
-		made, err := w.draft.File(f.name)
+	for _, to := range []**os.File{&w.memory, &w.index} {
+		f, err := w.draft.Layers().Scratch()
 		if err != nil {
 			return err
 		}
-		*f.to = made
+		w.undo.Push(func() { f.Close() })
+		*to = f
 	}
-	w.index = c.Index
-	closeOwn, err := w.captureDisks(&c)
+	state, err := w.draft.File(snapshot.StateFile)
 	if err != nil {
 		return err
 	}
-	defer closeOwn()
+	c.Memory, c.Index, c.State = w.memory, w.index, state
+	next, err := w.nextOwn()
+	if err != nil {
+		return err
+	}
+	defer closeFiles(next)
+	c.Disks = next
 	limit := w.e.cfg.BranchTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "no end of the capture within %s", limit))
 	defer cancel()
@@ -228,63 +232,13 @@ func (w *branching) capture(ctx context.Context) error {
 	w.took, err = w.m.proc.Capture(ctx, c)
 	w.length = w.e.cfg.Now().Sub(began)
 	failpoint.Here(failpoint.BranchCaptured)
-	lives := alive(w.m) && !(errors.Is(err, vmmctl.ErrGone) && waitEnd(w.m, time.Second))
-	w.keepOwn(err, lives && (ctx.Err() != nil || errors.Is(err, vmmctl.ErrGone)))
+	w.wentOn(err)
 	if err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.BranchRunning)
 	w.e.cfg.Observer.Observe(OpBranch, time.Duration(w.took.PauseNanos), nil)
 	return nil
-}
-
-// indexFile is where the VMM says which pages it wrote; it is no file of the snapshot.
-const indexFile = "index"
-
-// captureDisks makes the files for disks with own blocks: where they go on, and
-// where they are captured.
-func (w *branching) captureDisks(c *vmmctl.CaptureConfig) (close func(), err error) {
-	var files []*os.File
-	close = func() {
-		for _, f := range files {
-			f.Close()
-		}
-	}
-	for i, d := range w.src.files.Manifest.Disks {
-		if d.ReadOnly {
-			continue
-		}
-		flat, err := w.draft.File(snapshot.DiskFile(i))
-		if err != nil {
-			close()
-			return nil, err
-		}
-		f, err := os.CreateTemp(w.e.ownDir(), ownName(w.m.dir, i)+"-*")
-		if err != nil {
-			close()
-			return nil, ownError(err)
-		}
-		files, w.own = append(files, f), append(w.own, f.Name())
-		c.Disks = append(c.Disks, vmmctl.CaptureDisk{Own: f, Flat: flat})
-	}
-	return close, nil
-}
-
-// keepOwn gives the disks' next own files the names of those before, which the
-// VMM holds open as long as it needs them. After a failure they go, unless it
-// may be that the VMM uses them: then they lie nameless to the journal until
-// the next engine sweeps.
-func (w *branching) keepOwn(err error, unknown bool) {
-	for i, path := range w.own {
-		switch {
-		case err == nil:
-			if err := os.Rename(path, w.b.own[i]); err != nil {
-				w.e.cfg.Logger.Warn("rename a disk's file", "sandbox", w.req.SandboxID, "err", err)
-			}
-		case !unknown:
-			os.Remove(path)
-		}
-	}
 }
 
 // finish makes the snapshot whole.
@@ -297,12 +251,15 @@ func (w *branching) finish(ctx context.Context) error {
 	}
 	w.trace.mark("write")
 	failpoint.Here(failpoint.BranchWritten)
-	m, err := w.manifest()
+	m, err := w.manifest(wctx)
 	if err != nil {
 		return err
 	}
 	if err := w.draft.Commit(m); err != nil {
 		return err
+	}
+	if err := w.takeOver(wctx); err != nil { // the snapshot is whole all the same
+		w.e.cfg.Logger.Warn("put a branched disk on its layers", "sandbox", w.req.SandboxID, "err", err)
 	}
 	w.trace.mark("commit")
 	failpoint.Here(failpoint.BranchDone)
@@ -327,8 +284,8 @@ func (w *branching) finishAlone() {
 	w.leaveReceipt(err)
 }
 
-// manifest describes the new snapshot: the parent's memory with the captured runs over it.
-func (w *branching) manifest() (*snapshot.Manifest, error) {
+// manifest describes the new snapshot: the parent's image with what was captured over it.
+func (w *branching) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 	from := w.src.files.Manifest
 	m := &snapshot.Manifest{
 		CreatedUnixMS: w.start.UnixMilli(), Image: from.Image, Shape: from.Shape, Cmdline: from.Cmdline,
@@ -342,44 +299,18 @@ func (w *branching) manifest() (*snapshot.Manifest, error) {
 	if w.req.Mode != BranchFull {
 		m.Parent = &snapshot.Parent{Tag: w.base, ContentHash: w.src.files.ContentHash}
 	}
-	own, err := w.ownRuns()
+	memory, err := w.layMemory(ctx)
 	if err != nil {
+		return nil, fmt.Errorf("write memory: %w", err)
+	}
+	m.Memory = memory
+	if err := w.layDisks(ctx, w.req.Mode == BranchFull); err != nil {
 		return nil, err
 	}
-	if err := w.layMemory(m, own); err != nil {
+	if err := w.adoptHot(); err != nil {
 		return nil, err
 	}
-	return m, w.adoptDisks(m)
-}
-
-// ownRuns reads the VMM's account of what is in the memory file, joined where
-// the gap is cheaper than a mapping of its own.
-func (w *branching) ownRuns() ([]snapshot.Segment, error) {
-	set, err := hotset.Read(w.index, w.src.shape().MemoryBytes())
-	if err != nil {
-		return nil, fmt.Errorf("read the capture's index: %w", err)
-	}
-	w.draft.Drop(w.index)
-	var out []snapshot.Segment
-	for r := range set.Runs() {
-		out = append(out, snapshot.Segment{File: snapshot.MemoryFile, FileOffset: r.Offset, Offset: r.Offset, Length: r.Length})
-	}
-	return out, nil
-}
-
-// adoptDisks takes the parent's read-only disks over; the written ones are captured.
-func (w *branching) adoptDisks(m *snapshot.Manifest) error {
-	for i, d := range w.src.files.Manifest.Disks {
-		if d.ReadOnly {
-			if err := w.draft.Adopt(d.File, filepath.Join(w.e.store.Dir(w.base), d.File)); err != nil {
-				return err
-			}
-			m.Disks = append(m.Disks, d)
-			continue
-		}
-		m.Disks = append(m.Disks, snapshot.Disk{File: snapshot.DiskFile(i)})
-	}
-	return nil
+	return m, w.describeDisks(m)
 }
 
 func (w *branching) result() BranchResult {

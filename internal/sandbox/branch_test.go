@@ -4,12 +4,9 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/forkd/forkd/internal/snapshot"
 )
 
 // forked is an engine with one running child of the snapshot "a".
@@ -56,8 +53,8 @@ func TestAFullBranchDependsOnNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m := en.Manifest.Memory; len(m) != 1 || m[0].File != snapshot.MemoryFile || m[0].Length != en.Manifest.Shape.MemoryBytes() {
-		t.Errorf("memory is %+v, want one file", m)
+	if m := en.Manifest; len(m.Memory.Layers) != 1 || m.Memory.Own != 1 || m.Parent != nil {
+		t.Errorf("memory is %+v over %+v, want one layer over nothing", m.Memory, m.Parent)
 	}
 }
 
@@ -206,22 +203,4 @@ func TestBranchKnowsItsOwnParent(t *testing.T) {
 	h.snapshot(e, "a")
 	_, err = e.Branch(t.Context(), BranchRequest{SandboxID: box.ID})
 	wantError(t, err, ErrConflict, "another snapshot")
-}
-
-func TestOverlay(t *testing.T) {
-	seg := func(file string, from, length int64) snapshot.Segment {
-		return snapshot.Segment{File: file, FileOffset: from + 1000, Offset: from, Length: length}
-	}
-	for _, c := range []struct{ lower, upper, want []snapshot.Segment }{
-		{[]snapshot.Segment{seg("a", 0, 10)}, nil, []snapshot.Segment{seg("a", 0, 10)}},
-		{[]snapshot.Segment{seg("a", 0, 10)}, []snapshot.Segment{seg("b", 0, 10)}, []snapshot.Segment{seg("b", 0, 10)}},
-		{[]snapshot.Segment{seg("a", 0, 10)}, []snapshot.Segment{seg("b", 3, 2), seg("b", 8, 2)},
-			[]snapshot.Segment{seg("a", 0, 3), seg("b", 3, 2), seg("a", 5, 3), seg("b", 8, 2)}},
-		{[]snapshot.Segment{seg("a", 0, 4), seg("c", 4, 6)}, []snapshot.Segment{seg("b", 2, 5)},
-			[]snapshot.Segment{seg("a", 0, 2), seg("b", 2, 5), seg("c", 7, 3)}},
-	} {
-		if got := overlay(c.lower, c.upper); !slices.Equal(got, c.want) {
-			t.Errorf("%v over %v is %v, want %v", c.upper, c.lower, got, c.want)
-		}
-	}
 }

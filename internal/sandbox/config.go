@@ -17,7 +17,7 @@ import (
 
 // Config is what an Engine is made of. What has a default may stay zero.
 type Config struct {
-	StoreDir  string // persistent: snapshots
+	StoreDir  string // persistent: snapshots, layers
 	RunDir    string // volatile (tmpfs), short: sockets have to fit in 107 bytes
 	VMMBinary string // the forkd-vmm executable
 	OpenKVM   func() (*os.File, error)
@@ -41,6 +41,7 @@ type Config struct {
 	FailedKeep      time.Duration // how long a failed sandbox stays listed; default 1 h
 
 	ChildMemory int64 // bytes that one child is reckoned to need; default 8 MiB
+	DiskReserve int64 // bytes of the store's disk that layers leave free
 	HostReserve int64 // bytes of memory that stay free on the host; default 256 MiB
 
 	// NoRehearsal leaves out the rehearsal of a child when a snapshot is made:

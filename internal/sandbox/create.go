@@ -15,6 +15,8 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/layer/store"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmmctl"
@@ -38,6 +40,9 @@ type creation struct {
 	steps    []Step
 
 	draft   *snapshot.Draft
+	memory  snapshot.Chain
+	upper   snapshot.Chain // of the disk that is written to, if there is one
+	opened  []*store.Chain // both
 	m       *machine
 	agent   *agentclient.Client
 	version string // of the agent
@@ -89,18 +94,10 @@ func (e *Engine) reserve(c *creation, u *undo.Stack) error {
 	}
 	c.draft = draft
 	u.Push(draft.Discard)
-	e.mu.Lock()
-	delete(e.failed, c.req.Tag)
-	e.creating[c.req.Tag] = SnapshotInfo{
+	u.Push(e.listWriting(SnapshotInfo{
 		Tag: c.req.Tag, Dir: e.store.Dir(c.req.Tag), CreatedAt: e.cfg.Now(), Status: SnapshotWriting,
 		Image: c.src.image.Name, ImageDigest: c.src.image.Digest, Shape: c.src.shape,
-	}
-	e.mu.Unlock()
-	u.Push(func() {
-		e.mu.Lock()
-		delete(e.creating, c.req.Tag)
-		e.mu.Unlock()
-	})
+	}))
 	failpoint.Here(failpoint.CreateReserved)
 	return nil
 }
@@ -245,36 +242,42 @@ func (c *creation) quiesce(ctx context.Context, _ *undo.Stack) (int64, error) {
 }
 
 // save writes the VM into the draft.
-func (c *creation) save(ctx context.Context, _ *undo.Stack) (int64, error) {
-	memory, err := c.draft.File(snapshot.MemoryFile)
+func (c *creation) save(ctx context.Context, u *undo.Stack) (int64, error) {
+	memory, err := c.draft.Base(layer.Memory, c.src.shape.MemoryBytes())
 	if err != nil {
 		return 0, err
 	}
-	// The VMM writes what is not zero; the size is ours to set.
-	if err := memory.Truncate(c.src.shape.MemoryBytes()); err != nil {
-		return 0, err
-	}
+	defer memory.Discard()
 	state, err := c.draft.File(snapshot.StateFile)
 	if err != nil {
 		return 0, err
 	}
+	var upper *store.Draft
 	var disks []*os.File
 	if c.src.image.Upper != "" {
-		upper, err := c.draft.File(snapshot.DiskFile(1))
-		if err != nil {
+		if upper, err = c.draft.Base(layer.Disk, snapshot.Disk{Bytes: c.src.upper}.LayerBytes()); err != nil {
 			return 0, err
 		}
-		disks = append(disks, upper)
+		defer upper.Discard()
+		disks = append(disks, upper.File())
 	}
 	if err := c.m.proc.Pause(ctx); err != nil {
 		return 0, err
 	}
-	saved, err := c.m.proc.Save(ctx, memory, state, disks...)
+	saved, err := c.m.proc.Save(ctx, memory.File(), state, disks...)
 	if err != nil {
 		return 0, err
 	}
-	// Before the slow fsync: the parent's memory is free while the files are made durable.
+	// Before the slow fsync: the parent's memory is free while the layers are made durable.
 	c.e.discard(c.m)
+	if c.memory, err = c.place(memory, u); err != nil {
+		return 0, err
+	}
+	if upper != nil {
+		if c.upper, err = c.place(upper, u); err != nil {
+			return 0, err
+		}
+	}
 	if err := c.draft.Adopt(snapshot.DiskFile(0), c.src.image.Root); err != nil {
 		return 0, err
 	}
@@ -282,19 +285,34 @@ func (c *creation) save(ctx context.Context, _ *undo.Stack) (int64, error) {
 	return saved.MemoryBytes + saved.StateBytes + saved.DiskBytes, nil
 }
 
+// place makes a layer of what the VMM has written, and opens it.
+func (c *creation) place(base *store.Draft, u *undo.Stack) (snapshot.Chain, error) {
+	chain, err := c.draft.Place(base)
+	if err != nil {
+		return chain, err
+	}
+	opened, err := c.e.layers.Chain(chain.Layers...)
+	if err != nil {
+		return chain, err
+	}
+	u.Push(func() { opened.Close() })
+	c.opened = append(c.opened, opened)
+	return chain, nil
+}
+
 func (c *creation) commit() error {
 	m := &snapshot.Manifest{
 		CreatedUnixMS: c.e.cfg.Now().UnixMilli(),
 		Shape:         c.src.shape,
 		Cmdline:       c.src.cmdline,
-		Memory:        []snapshot.Segment{{File: snapshot.MemoryFile, Length: c.src.shape.MemoryBytes()}},
+		Memory:        c.memory,
 		State:         snapshot.State{File: snapshot.StateFile},
 		Disks:         []snapshot.Disk{{File: snapshot.DiskFile(0), ReadOnly: true}},
 		Languages:     languages(c.src.warm),
 		Agent:         snapshot.Agent{Version: c.version},
 	}
 	if c.src.image.Upper != "" {
-		m.Disks = append(m.Disks, snapshot.Disk{File: snapshot.DiskFile(1)})
+		m.Disks = append(m.Disks, snapshot.Disk{Bytes: c.src.upper, Chain: c.upper})
 	}
 	if img := c.src.image; img.Digest != "" {
 		m.Image = &snapshot.Image{Name: img.Name, Digest: img.Digest, Kernel: img.KernelVersion}
@@ -347,6 +365,7 @@ func gone(err error) bool {
 type parentSource struct {
 	image   Image // Digest is empty for a bare kernel and root file system
 	shape   vmspec.Shape
+	upper   int64 // bytes of the disk that takes what the guest writes; 0: none
 	cmdline string
 	warm    []WarmStep
 }
@@ -400,7 +419,7 @@ func (e *Engine) imageSource(ctx context.Context, req CreateRequest) (s parentSo
 	s.warm = img.Warm
 	args := []string{vmspec.KernelArgs, imageArgs}
 	if img.Upper != "" {
-		if err := checkUpper(img.Upper); err != nil { // before a VM is started for it
+		if s.upper, err = packedSize(img.Upper); err != nil { // before a VM is started for it
 			return s, err
 		}
 		s.shape.Disks++
@@ -449,7 +468,7 @@ func (s *parentSource) boot(ctx context.Context, e *Engine, m *machine) error {
 		disks = append(disks, d)
 	}
 	var closeOwn func()
-	if c.Disks, closeOwn, err = e.openOwn(m, disks); err != nil {
+	if c.Disks, closeOwn, err = e.openOwn(m, disks, nil); err != nil {
 		return err
 	}
 	defer closeOwn()

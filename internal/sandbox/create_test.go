@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forkd/forkd/internal/layer"
 )
 
 func TestASnapshotIsCreatedStepByStep(t *testing.T) {
@@ -195,8 +197,8 @@ func TestDamageIsFound(t *testing.T) {
 	e := h.open()
 	s := h.snapshot(e, "a")
 	eventually(t, "digests", func() bool { i, _ := e.SnapshotInfo(t.Context(), "a"); return i.DigestsReady })
-	write := func(name string, at int64, b string) {
-		f, err := os.OpenFile(filepath.Join(s.Dir, name), os.O_WRONLY, 0)
+	write := func(path string, at int64, b string) {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,20 +207,20 @@ func TestDamageIsFound(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("memory", 1<<20+3, "M")
+	write(s.MemoryFile, layer.ContentOffset+1<<20+3, "M")
 	r, err := e.VerifySnapshot(t.Context(), "a")
-	if err != nil || r.OK() || r.Damaged[0].File != "memory" || r.Damaged[0].Offset != 1<<20 {
+	if err != nil || r.OK() || r.Damaged[0].File != "layers/"+filepath.Base(s.MemoryFile) || r.Damaged[0].Offset != layer.ContentOffset+1<<20 {
 		t.Errorf("got %+v, %v", r, err)
 	}
-	write("vmstate", 0, "T")
+	write(filepath.Join(s.Dir, "vmstate"), 0, "T")
 	_, err = e.Fork(t.Context(), ForkRequest{Tag: "a", N: 2})
 	wantError(t, err, ErrNotRestorable, "file vmstate changed since it was written")
-	if err := os.Truncate(filepath.Join(s.Dir, "memory"), 100); err != nil {
+	if err := os.Truncate(s.MemoryFile, 5000); err != nil {
 		t.Fatal(err)
 	}
 	_, err = e.Fork(t.Context(), ForkRequest{Tag: "a", N: 2})
-	wantError(t, err, ErrNotRestorable, "file memory has 100 bytes")
-	if i, err := e.SnapshotInfo(t.Context(), "a"); err != nil || i.Status != SnapshotFailed || !strings.Contains(i.Warning, "memory") {
+	wantError(t, err, ErrNotRestorable, "file layers/", "it has 5000 bytes, want")
+	if i, err := e.SnapshotInfo(t.Context(), "a"); err != nil || i.Status != SnapshotFailed || !strings.Contains(i.Warning, "layers/") {
 		t.Errorf("got %+v, %v", i, err)
 	}
 	if err := e.DeleteSnapshot(t.Context(), "a", DeleteOptions{}); err != nil {

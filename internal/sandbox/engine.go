@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/layer/store"
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
@@ -22,6 +23,7 @@ import (
 type Engine struct {
 	cfg      Config
 	store    *snapshot.Store
+	layers   *store.Store // of the snapshots' memory and disks
 	receipts *receipt.Store
 	locks    []*os.File // on StoreDir and RunDir, held until Close
 	kvm      *os.File
@@ -36,12 +38,13 @@ type Engine struct {
 	released       chan struct{} // closed by Close: watchers let go of VMs that run on
 	watchers       sync.WaitGroup
 
-	pools    *pools
-	branches chan struct{} // a value for each Branch under way
-	traffic  traffic
-	sealing  chan string
-	memory   admission
-	guests   guests
+	pools      *pools
+	branches   chan struct{} // a value for each Branch under way
+	traffic    traffic
+	sealing    chan string
+	collecting chan struct{} // layers to be collected
+	memory     admission
+	guests     guests
 
 	nextVM  atomic.Uint64
 	nextCID atomic.Uint32
@@ -70,7 +73,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	var u undo.Stack
 	defer u.OnError(&err)
 	e := &Engine{
-		cfg: c, released: make(chan struct{}), closed: make(chan struct{}), sealing: make(chan string, 1024),
+		cfg: c, released: make(chan struct{}), closed: make(chan struct{}), sealing: make(chan string, 1024), collecting: make(chan struct{}, 1),
 		boxes: map[string]*box{}, creating: map[string]SnapshotInfo{}, writing: map[string]chan struct{}{}, using: map[string]int{}, failed: map[string]SnapshotInfo{}, deleting: map[string]bool{},
 	}
 	if err := e.beginCIDs(); err != nil {
@@ -89,7 +92,10 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 		}
 		u.Push(e.unlock)
 	}
-	if e.store, err = snapshot.OpenStore(filepath.Join(c.StoreDir, "snapshots")); err != nil {
+	if e.layers, err = store.Open(filepath.Join(c.StoreDir, "layers"), store.Options{Reserve: c.DiskReserve}); err != nil {
+		return nil, fmt.Errorf("open engine: %w", err)
+	}
+	if e.store, err = snapshot.OpenStore(filepath.Join(c.StoreDir, "snapshots"), e.layers); err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
 	if e.receipts, err = receipt.Open(filepath.Join(c.StoreDir, "receipts"), receipt.Limits{}); err != nil {
@@ -141,6 +147,7 @@ func (e *Engine) startWorkers() {
 	e.workers.Go(func() { e.sealAll(e.background) })
 	e.workers.Go(func() { e.expire(e.background) })
 	e.workers.Go(func() { e.sweepTransient(e.background) })
+	e.workers.Go(func() { e.collectAll(e.background) })
 	e.workers.Go(func() { e.writeReceipts(e.background) })
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/snapshot"
 )
 
@@ -77,7 +78,7 @@ func storeError(err error) error {
 }
 
 func isNoSpace(err error) bool {
-	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT)
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, layer.ErrNoSpace)
 }
 
 func noSpace(err error) error {

@@ -70,6 +70,8 @@ type fake struct {
 	size  int64
 	gate  *startgate.Entrance // of the restore; nil: none
 	disks []*cowdisk.Disk     // those with an own file
+	bases [][]cowdisk.Extent  // of each of them
+	owns  [][]*os.File        // of each: those of before, and the present one
 
 	branched bool // its memory was captured from a running guest
 	silent   bool
@@ -187,6 +189,9 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 		return res, err
 	}
 	seg := r.Memory[0]
+	if seg.File == nil {
+		return res, errors.New("it begins with zero pages")
+	}
 	last := r.Memory[len(r.Memory)-1]
 	f.size = last.Offset + last.Length
 	if f.mem, err = unix.Mmap(int(seg.File.Fd()), seg.FileOffset, int(seg.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
@@ -207,12 +212,8 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 
 // Capture puts one page of its own into the files, as if the guest had written it.
 func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err error) {
-	files := []*os.File{r.Memory, r.State, r.Index}
-	for _, d := range r.Disks {
-		files = append(files, d.Own, d.Flat)
-	}
 	defer func() {
-		for _, file := range files {
+		for _, file := range []*os.File{r.Memory, r.State, r.Index} {
 			file.Close()
 		}
 	}()
@@ -236,8 +237,34 @@ func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err e
 	if _, err := r.Index.Write(w.Bytes(size)); err != nil {
 		return res, err
 	}
-	for i, d := range r.Disks {
-		if _, err := f.disks[i].CopyTo(d.Flat); err != nil {
+	for i, own := range r.Disks {
+		f.owns[i] = append(f.owns[i], own)
+		frozen, err := f.disks[i].Rotate(own)
+		if err != nil {
+			return res, err
+		}
+		f.mu.Lock()
+		if f.st.Rotations == nil {
+			f.st.Rotations = make([]int, len(f.disks))
+		}
+		f.st.Rotations[i]++
+		f.mu.Unlock()
+		if err := frozen.SaveMap(); err != nil {
+			return res, err
+		}
+		if f.spoiled("capture-late") {
+			return res, errors.New("the vCPU does not run")
+		}
+		// The guest goes on: what it writes now is in no snapshot.
+		line := make([]byte, 4096)
+		if _, err := f.disks[i].ReadAt(line, 4096); err != nil {
+			return res, err
+		}
+		line = fmt.Appendf(bytes.TrimRight(line, "\x00"), "branch %d\n", f.st.Rotations[i])
+		if _, err := f.disks[i].WriteAt(line, 4096); err != nil {
+			return res, err
+		}
+		if err := f.disks[i].Flush(); err != nil {
 			return res, err
 		}
 	}
@@ -251,6 +278,30 @@ func (f *fake) Captured() error {
 		return errors.New("write memory at 0: no space left on device")
 	case f.spoiled("captured-slow"):
 		time.Sleep(300 * time.Millisecond)
+	}
+	return nil
+}
+
+func (f *fake) Rebase(r vmmctl.RebaseRequest) error {
+	if f.spoiled("rebase-fail") {
+		return errors.New("no rebase today")
+	}
+	for i, b := range r.Bases {
+		var base []cowdisk.Extent
+		for _, s := range b {
+			base = append(base, cowdisk.Extent{File: s.File, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length})
+		}
+		if err := f.disks[i].Rebase(base); err != nil {
+			return err
+		}
+		last := len(f.owns[i]) - 1
+		for _, spent := range f.owns[i][:last] {
+			spent.Close()
+		}
+		for _, e := range f.bases[i] { // some more than once
+			e.File.Close()
+		}
+		f.bases[i], f.owns[i] = base, f.owns[i][last:]
 	}
 	return nil
 }
@@ -278,7 +329,11 @@ func (f *fake) Save(memory, state *os.File, disks []*os.File) (vmmctl.SaveResult
 		_, err = full.WriteString("x")
 		return vmmctl.SaveResult{}, fmt.Errorf("write memory: %w", err)
 	}
-	if _, err := memory.WriteAt([]byte("warm memory"), 1<<20); err != nil {
+	start, err := memory.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return vmmctl.SaveResult{}, err
+	}
+	if _, err := memory.WriteAt([]byte("warm memory"), start+1<<20); err != nil {
 		return vmmctl.SaveResult{}, err
 	}
 	if len(disks) != len(f.disks) {
@@ -289,7 +344,7 @@ func (f *fake) Save(memory, state *os.File, disks []*os.File) (vmmctl.SaveResult
 			return vmmctl.SaveResult{}, err
 		}
 	}
-	_, err := state.WriteString("the state")
+	_, err = state.WriteString("the state")
 	return vmmctl.SaveResult{MemoryBytes: 11, StateBytes: 9}, err
 }
 
@@ -322,7 +377,7 @@ func (f *fake) openDisks(disks []vmmctl.Disk) error {
 		if err := disk.Flush(); err != nil {
 			return err
 		}
-		f.disks = append(f.disks, disk)
+		f.disks, f.bases, f.owns = append(f.disks, disk), append(f.bases, base), append(f.owns, []*os.File{d.Own})
 	}
 	return nil
 }

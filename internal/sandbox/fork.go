@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
@@ -210,7 +211,7 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 	if f.gate != nil {
 		c.Gate = f.gate.File()
 	}
-	disks, closeOwn, err := f.e.openOwn(m, c.Disks)
+	disks, closeOwn, err := f.e.openOwn(m, c.Disks, f.src.bases)
 	if err != nil {
 		return err
 	}
@@ -263,7 +264,8 @@ func (f *forking) result(poolReady int) ForkResult {
 type forkSource struct {
 	files  *snapshot.Files
 	config vmmctl.RestoreConfig
-	hot    *os.File // nil: nothing is known of what children touch
+	bases  [][]layer.ID // of the disks that are written to
+	hot    *os.File     // nil: nothing is known of what children touch
 	leave  func()
 }
 
@@ -285,20 +287,8 @@ func (e *Engine) openForkSource(ctx context.Context, tag string) (_ *forkSource,
 	if s.files, err = e.store.Open(tag); err != nil {
 		return nil, storeError(err)
 	}
-	for _, d := range s.files.Manifest.Disks {
-		disk := vmmctl.Disk{File: s.files.File(d.File), ReadOnly: true}
-		if !d.ReadOnly { // the snapshot's file never changes; each child writes to a file of its own
-			if disk, err = writtenDisk(s.files.File(d.File)); err != nil {
-				return nil, err
-			}
-		}
-		s.config.Disks = append(s.config.Disks, disk)
-	}
-	for _, seg := range s.files.Manifest.Memory {
-		s.config.Memory = append(s.config.Memory, vmmctl.Segment{
-			File: s.files.File(seg.File), FileOffset: seg.FileOffset, Offset: seg.Offset, Length: seg.Length,
-		})
-	}
+	s.config.Disks, s.bases = sourceDisks(s.files)
+	s.config.Memory = memorySegments(s.files.Memory.Image)
 	s.config.State = s.files.State()
 	s.hot = s.files.File(snapshot.HotFile)
 	return s, nil

@@ -49,10 +49,7 @@ func (c *creation) rehearsal(ctx context.Context, hot *os.File) (r vmmctl.HotRes
 		return r, err
 	}
 	u.Push(release)
-	f, err := c.forkDraft()
-	if err != nil {
-		return r, err
-	}
+	f := c.forkDraft()
 	m, err := c.e.spawn(ctx, c.src.shape, nil)
 	if err != nil {
 		return r, err
@@ -71,22 +68,18 @@ func (c *creation) rehearsal(ctx context.Context, hot *os.File) (r vmmctl.HotRes
 }
 
 // forkDraft is a fork from the files that the snapshot will have.
-func (c *creation) forkDraft() (*forking, error) {
+func (c *creation) forkDraft() *forking {
 	f := &forking{e: c.e, req: ForkRequest{Tag: c.req.Tag, N: 1}, start: c.e.cfg.Now(), src: &forkSource{}}
 	f.src.config = vmmctl.RestoreConfig{
 		State:  c.draft.Opened(snapshot.StateFile),
-		Memory: []vmmctl.Segment{{File: c.draft.Opened(snapshot.MemoryFile), Length: c.src.shape.MemoryBytes()}},
+		Memory: memorySegments(c.opened[0].Image),
 		Disks:  []vmmctl.Disk{{File: c.draft.Opened(snapshot.DiskFile(0)), ReadOnly: true}},
 		Watch:  true,
 	}
 	if c.src.image.Upper != "" {
-		d, err := writtenDisk(c.draft.Opened(snapshot.DiskFile(1)))
-		if err != nil {
-			return nil, err
-		}
-		f.src.config.Disks = append(f.src.config.Disks, d)
+		f.src.config.Disks = append(f.src.config.Disks, layeredDisk(c.opened[1].Image, c.src.upper))
 	}
-	return f, nil
+	return f
 }
 
 // act is a child's way to ready: its identity and a sign of life.

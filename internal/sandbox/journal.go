@@ -22,7 +22,7 @@ const maxJournal = 1 << 20
 
 // journalVersion stands in every record. The run directory does not survive a
 // reboot, so a record of another version is treated as one that is not there.
-const journalVersion = 1
+const journalVersion = 2
 
 // vmRecord lets the next engine find a VMM process, to adopt or to end it.
 type vmRecord struct {
@@ -38,10 +38,10 @@ type boxRecord struct {
 	// Dir is the name of the directory that the record is valid in; empty: any. A
 	// rollback exchanges two directories, and only then does the record of the
 	// new VM hold, and that of the old no more.
-	Dir  string   `json:"dir,omitempty"`
-	Info Info     `json:"info"`
-	Who  persona  `json:"who"`
-	Own  []string `json:"own_disks,omitempty"` // paths of its disks' own files, in the disks' order
+	Dir   string     `json:"dir,omitempty"`
+	Info  Info       `json:"info"`
+	Who   persona    `json:"who"`
+	Disks []diskLine `json:"disks,omitempty"` // those that it writes to, in their order
 }
 
 // validIn reports whether the record is about the VM in that directory.

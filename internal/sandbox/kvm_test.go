@@ -231,11 +231,11 @@ func TestFilesThatAreNoKernelAndNoRoot(t *testing.T) {
 func (h *host) diskBlocks(e *Engine, id string) int64 {
 	h.t.Helper()
 	b, _, err := e.find(id)
-	if err != nil || len(b.own) != 1 {
+	if err != nil || len(b.disks.list()) != 1 {
 		h.t.Fatalf("sandbox %s has own files %v, %v", id, b, err)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(b.own[0], &st); err != nil {
+	if err := unix.Stat(b.disks.list()[0].Own, &st); err != nil {
 		h.t.Fatal(err)
 	}
 	return st.Blocks * 512

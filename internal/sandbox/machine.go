@@ -43,7 +43,7 @@ type machine struct {
 	dir   string
 	shape vmspec.Shape
 	cid   uint32
-	own   []string // paths of its disks' own files, see owndisk.go
+	disks *ownDisks // what it writes to, see owndisk.go
 	// How it was restored; set by load and restoreInto.
 	genID    [16]byte
 	restored vmmctl.RestoreResult
@@ -99,7 +99,7 @@ func (e *Engine) spawnVMM(ctx context.Context, c vmmctl.SpawnConfig) (_ *machine
 		return nil, err
 	}
 	line.proc.Store(proc)
-	m := &machine{proc: proc, dir: dir, shape: c.Shape, cid: e.nextCID.Add(1) - 1}
+	m := &machine{proc: proc, dir: dir, shape: c.Shape, cid: e.nextCID.Add(1) - 1, disks: &ownDisks{}}
 	u.Push(func() { end(m) })
 	if err := writeJSON(filepath.Join(dir, vmJournal), vmRecord{Version: journalVersion, Ref: proc.Ref(), Shape: c.Shape, CID: m.cid}); err != nil {
 		return nil, fmt.Errorf("write journal: %w", err)
@@ -170,7 +170,7 @@ func end(m *machine) {
 func (e *Engine) discard(m *machine) {
 	e.own(m, nil)
 	end(m)
-	removeVM(m.dir, m.own)
+	removeVM(m.dir, m.disks.paths())
 }
 
 func (e *Engine) discardAll(ms []*machine) {

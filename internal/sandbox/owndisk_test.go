@@ -9,7 +9,6 @@ import (
 
 	"github.com/forkd/forkd/internal/cowdisk"
 	"github.com/forkd/forkd/internal/packdisk"
-	"github.com/forkd/forkd/internal/snapshot"
 )
 
 const upperSize = 1 << 20
@@ -74,28 +73,33 @@ func (h *host) readOwn(e *Engine, id string) string {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if len(b.own) != 1 {
-		h.t.Fatalf("sandbox %s has own files %q", id, b.own)
+	lines := b.disks.list()
+	if len(lines) != 1 || len(lines[0].Spent) != 0 || lines[0].Next != "" {
+		h.t.Fatalf("sandbox %s has disks %+v", id, lines)
 	}
-	own, err := os.OpenFile(b.own[0], os.O_RDWR, 0)
+	own, err := os.OpenFile(lines[0].Own, os.O_RDWR, 0)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	defer own.Close()
-	base, err := os.Open(filepath.Join(e.store.Dir("d"), snapshot.DiskFile(1)))
+	base, err := e.layers.Chain(lines[0].Base...)
 	if err != nil {
 		h.t.Fatal(err)
 	}
 	defer base.Close()
-	d, err := cowdisk.Open(own, upperSize, []cowdisk.Extent{{File: base, Length: upperSize}})
+	var extents []cowdisk.Extent
+	for _, s := range diskBase(base.Image, upperSize) {
+		extents = append(extents, cowdisk.Extent{File: s.File, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length})
+	}
+	d, err := cowdisk.Open(own, upperSize, extents)
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	text := make([]byte, 4096)
+	text := make([]byte, 8192)
 	if _, err := d.ReadAt(text, 0); err != nil {
 		h.t.Fatal(err)
 	}
-	return strings.TrimRight(string(text), "\x00")
+	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00"), "\x00", "")
 }
 
 func TestChildrenHaveDisksOfTheirOwn(t *testing.T) {

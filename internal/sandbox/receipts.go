@@ -188,7 +188,7 @@ func (f *forking) childReceipt(b *birth, layers func() []receipt.Layer) {
 
 // leaveReceipts puts those of all children.
 func (f *forking) leaveReceipts() {
-	layers := sync.OnceValue(func() []receipt.Layer { return layersOf(f.src.files.Manifest) })
+	layers := sync.OnceValue(func() []receipt.Layer { return f.e.layersOf(f.src.files.Manifest) })
 	for i := range f.births {
 		f.childReceipt(&f.births[i], layers)
 	}
@@ -235,16 +235,18 @@ func guestAnswer(a *agentv1.IdentityResponse) *receipt.Guest {
 	return g
 }
 
-// layersOf lists what a snapshot's content lies in. Digests of memory and disks
-// are computed in the background and are not known yet.
-func layersOf(m *snapshot.Manifest) []receipt.Layer {
+// layersOf lists what a snapshot's content lies in: layers, with the bytes that they
+// take on the disk, base first, and files. Digests of layers are computed in the
+// background and may not be known yet.
+func (e *Engine) layersOf(m *snapshot.Manifest) []receipt.Layer {
+	out := e.chainOf("memory", m.Memory)
 	disks := map[string]bool{}
 	for _, d := range m.Disks {
 		disks[d.File] = true
+		out = append(out, e.chainOf("disk", d.Chain)...)
 	}
-	out := make([]receipt.Layer, 0, len(m.Files))
 	for _, f := range m.Files {
-		l := receipt.Layer{ID: f.Name, Kind: "memory", Bytes: f.Bytes}
+		l := receipt.Layer{ID: f.Name, Kind: "other", Bytes: f.Bytes}
 		switch {
 		case f.Name == m.State.File:
 			l.Kind, l.Digest = "state", "sha256:"+m.State.SHA256
@@ -258,13 +260,28 @@ func layersOf(m *snapshot.Manifest) []receipt.Layer {
 	return out
 }
 
+func (e *Engine) chainOf(kind string, c snapshot.Chain) []receipt.Layer {
+	out := make([]receipt.Layer, 0, len(c.Layers))
+	for _, id := range c.Layers {
+		l := receipt.Layer{ID: id.String(), Kind: kind}
+		if n, err := e.layers.Bytes(id); err == nil { // one that is gone since is listed all the same
+			l.Bytes = n
+		}
+		if sum, err := e.layers.Digest(id); err == nil {
+			l.Digest = "sha256:" + sum
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
 // madeSource describes a snapshot that was just made.
 func (e *Engine) madeSource(tag string) *receipt.Source {
 	en, err := e.store.Get(tag)
 	if err != nil {
 		return &receipt.Source{Tag: tag}
 	}
-	return &receipt.Source{Tag: tag, ContentHash: en.ContentHash, Layers: layersOf(en.Manifest)}
+	return &receipt.Source{Tag: tag, ContentHash: en.ContentHash, Layers: e.layersOf(en.Manifest)}
 }
 
 // leaveReceipt tells of a branch that came as far as its capture.
@@ -280,7 +297,7 @@ func (w *branching) leaveReceipt(err error) {
 		r.Made = w.e.madeSource(w.req.Tag)
 	}
 	below := w.src.files.Manifest
-	w.e.putReceipt(r, func(r *receipt.Receipt) { r.Parent.Layers = layersOf(below) })
+	w.e.putReceipt(r, func(r *receipt.Receipt) { r.Parent.Layers = w.e.layersOf(below) })
 }
 
 // leaveReceipt tells of a snapshot of a freshly booted parent.
@@ -307,7 +324,7 @@ func (r *rollback) leaveReceipt(err error) {
 	rec.Parent = &receipt.Source{Tag: r.tag, ContentHash: r.f.src.hash()}
 	m, who, answer, below := r.birth.m, r.birth.who, r.birth.answer, r.f.src.files.Manifest
 	r.e.putReceipt(rec, func(rec *receipt.Receipt) {
-		rec.Parent.Layers = layersOf(below)
+		rec.Parent.Layers = r.e.layersOf(below)
 		fillVM(rec, m, who, answer)
 	})
 }

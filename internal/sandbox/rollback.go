@@ -182,7 +182,10 @@ func (r *rollback) exchange(ctx context.Context) (err error) {
 	how := "was rolled back to snapshot " + r.tag
 	r.old.replaced.Store(&how)
 	e.mu.Lock()
-	b.m, b.info, b.own = next, rec.Info, next.own
+	if b.disks.isHeld() { // the hold goes with the sandbox, not with its VM
+		next.disks.setHeld()
+	}
+	b.m, b.info, b.disks = next, rec.Info, next.disks
 	e.mu.Unlock()
 	r.birth.trace.mark("exchange")
 	return nil
@@ -200,7 +203,7 @@ func (r *rollback) record() (boxRecord, error) {
 		return boxRecord{}, problem(ErrGuestGone, "kill it and fork another", "the sandbox has failed meanwhile: %s", b.info.Reason)
 	}
 	rec := b.record()
-	rec.Own = r.birth.m.own
+	rec.Disks = r.birth.m.disks.list()
 	rec.Info.PID = r.birth.m.proc.PID()
 	rec.Info.Shape = r.birth.m.shape
 	rec.Info.RolledBackTo, rec.Info.RolledBackHash = r.tag, r.f.src.hash()
@@ -210,7 +213,7 @@ func (r *rollback) record() (boxRecord, error) {
 // successor is the new VM under the sandbox's directory.
 func (r *rollback) successor() *machine {
 	m := r.birth.m
-	next := &machine{proc: m.proc, dir: r.b.dir, shape: m.shape, cid: m.cid, own: m.own}
+	next := &machine{proc: m.proc, dir: r.b.dir, shape: m.shape, cid: m.cid, disks: m.disks}
 	r.e.watch(next)
 	return next
 }
@@ -220,7 +223,7 @@ func (r *rollback) endOld(context.Context) error {
 	r.e.own(r.old, nil)
 	r.old.agent.Close()
 	end(r.old)
-	removeVM(r.birth.m.dir, r.old.own)
+	removeVM(r.birth.m.dir, r.old.disks.paths())
 	r.birth.trace.mark("end")
 	return nil
 }

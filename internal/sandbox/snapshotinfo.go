@@ -32,8 +32,14 @@ type SnapshotInfo struct {
 	Steps       []Step   // how long its making took, step by step
 
 	MemoryLogicalBytes  int64 // the guest's memory
-	MemoryPhysicalBytes int64 // on disk: pages of zeros take none
-	VMStateBytes        int64
+	MemoryPhysicalBytes int64 // on disk, all layers of it: pages of zeros take none
+	MemoryOwnBytes      int64 // of those the layers that its parent has not
+	DiskLogicalBytes    int64 // the same of the disks that are written to
+	DiskPhysicalBytes   int64
+	DiskOwnBytes        int64
+	// MemoryFile is the path of the lowest layer of its memory, on the daemon's host.
+	MemoryFile   string
+	VMStateBytes int64
 	// DigestsReady is false for a short while after the making: content
 	// digests are computed in the background.
 	DigestsReady bool

@@ -73,7 +73,10 @@ func (e *Engine) describe(en snapshot.Entry, tree lineage) SnapshotInfo {
 	}
 	if m := en.Manifest; m != nil {
 		s.fill(m)
-		s.MemoryLogicalBytes, s.MemoryPhysicalBytes = e.store.Sizes(m)
+		memory, disks := e.store.Sizes(m)
+		s.MemoryLogicalBytes, s.MemoryPhysicalBytes, s.MemoryOwnBytes = memory.Logical, memory.Physical, memory.Own
+		s.DiskLogicalBytes, s.DiskPhysicalBytes, s.DiskOwnBytes = disks.Logical, disks.Physical, disks.Own
+		s.MemoryFile = e.layers.Path(m.Memory.Layers[0])
 	}
 	return s
 }
@@ -188,7 +191,11 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, tag string, o DeleteOptions
 		return err
 	}
 	defer leave()
+	defer e.collectLater()
 	for _, v := range victims {
+		if err := e.holdForUsers(v); err != nil {
+			return err
+		}
 		if err := e.store.Delete(v); err != nil {
 			return storeError(err)
 		}

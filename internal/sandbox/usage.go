@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-
-	"github.com/forkd/forkd/internal/snapshot"
 )
 
 // Memory reads what a sandbox costs from the kernel's account of its process.
@@ -23,56 +21,88 @@ func (e *Engine) Memory(id string) (MemoryUse, error) {
 		return MemoryUse{}, problem(ErrGuestGone, "", "read memory of sandbox %s: %w", id, err)
 	}
 	defer f.Close()
-	use, err := parseSmaps(f, filepath.Join(e.cfg.StoreDir, "snapshots")+"/")
+	use, err := parseSmaps(f, filepath.Join(e.cfg.StoreDir, "layers")+"/")
 	if err != nil {
 		return MemoryUse{}, problem(ErrGuestGone, "", "read memory of sandbox %s: %w", id, err)
 	}
 	return use, nil
 }
 
+// mapping is one of a process's mappings.
+type mapping struct {
+	start, end uint64
+	layer      bool // of a layer's file
+
+	pssKiB, anonKiB, sharedKiB int64
+}
+
+// add takes a line of the mapping's account.
+func (m *mapping) add(name, rest string) error {
+	var to *int64
+	switch name {
+	case "Pss:":
+		to = &m.pssKiB
+	case "Anonymous:":
+		to = &m.anonKiB
+	case "Shared_Clean:", "Shared_Dirty:":
+		to = &m.sharedKiB
+	default:
+		return nil
+	}
+	kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
+	*to += kib
+	return err
+}
+
 // parseSmaps sums a process's mappings (proc_pid_smaps(5)). Guest memory is what
-// maps a snapshot's memory file: private pages of it are the guest's own.
-func parseSmaps(r io.Reader, snapshots string) (MemoryUse, error) {
+// lies between the first and the last mapping of a layer: it is one range of
+// addresses, and what no layer covers in it is anonymous. Private pages of it are the guest's own.
+func parseSmaps(r io.Reader, layers string) (MemoryUse, error) {
+	all, err := readSmaps(r, layers)
+	if err != nil {
+		return MemoryUse{}, fmt.Errorf("smaps: %w", err)
+	}
+	var first, last uint64
+	for _, m := range all {
+		if m.layer && first == 0 {
+			first = m.start
+		}
+		if m.layer {
+			last = m.end
+		}
+	}
 	var use MemoryUse
-	guest := false
+	for _, m := range all {
+		use.PSSKiB += m.pssKiB
+		if m.start >= first && m.end <= last {
+			use.GuestDirtyKiB += m.anonKiB
+			use.GuestSharedKiB += m.sharedKiB
+		} else {
+			use.VMMAnonKiB += m.anonKiB
+		}
+	}
+	return use, nil
+}
+
+func readSmaps(r io.Reader, layers string) ([]mapping, error) {
+	var all []mapping
 	sc := bufio.NewScanner(r)
 	for sc.Scan() {
 		name, rest, _ := strings.Cut(sc.Text(), " ")
-		if !strings.HasSuffix(name, ":") { // a mapping's first line
-			guest = isGuestMemory(rest, snapshots)
+		if !strings.HasSuffix(name, ":") { // a mapping's first line: "start-end perms offset dev inode path"
+			m := mapping{layer: strings.Contains(rest, layers)}
+			if _, err := fmt.Sscanf(name, "%x-%x", &m.start, &m.end); err != nil {
+				return nil, fmt.Errorf("range %q: %w", name, err)
+			}
+			all = append(all, m)
 			continue
 		}
-		shared := name == "Shared_Clean:" || name == "Shared_Dirty:"
-		if name != "Pss:" && name != "Anonymous:" && !shared {
+		if len(all) == 0 {
 			continue
 		}
-		kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(rest, "kB")), 10, 64)
-		switch {
-		case err != nil:
-			return use, fmt.Errorf("smaps: %w", err)
-		case name == "Pss:":
-			use.PSSKiB += kib
-		case shared && guest:
-			use.GuestSharedKiB += kib
-		case shared:
-		case guest:
-			use.GuestDirtyKiB += kib
-		default:
-			use.VMMAnonKiB += kib
+		if err := all[len(all)-1].add(name, rest); err != nil {
+			return nil, err
 		}
 	}
-	return use, sc.Err()
-}
-
-// isGuestMemory looks at "perms offset dev inode path"; the path of a deleted
-// snapshot has a mark behind it.
-func isGuestMemory(mapping, snapshots string) bool {
-	i := strings.Index(mapping, snapshots)
-	if i < 0 {
-		return false
-	}
-	path := strings.TrimSuffix(mapping[i:], " (deleted)")
-	// A branch's own file, or one of the snapshots below (branchmemory.go).
-	base := filepath.Base(path)
-	return base == snapshot.MemoryFile || strings.HasPrefix(base, snapshot.MemoryFile+".")
+	return all, sc.Err()
 }

@@ -15,6 +15,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/durable"
 )
 
 // ChunkBytes is how much content one digest covers. A chunk of zeros has none.
@@ -30,7 +32,8 @@ var zeros = make([]byte, ChunkBytes)
 // digests maps a file's name and chunk number to the chunk's digest.
 type digests map[string]map[int64][sha256.Size]byte
 
-// Seal computes the content digests of a committed snapshot and writes them.
+// Seal computes the content digests of a committed snapshot and writes them: those
+// of its layers that have none yet, and then those of its files.
 // pause is called before every chunk and may block, so that the caller can let
 // more urgent work go first; it may be nil.
 func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context) error) error {
@@ -39,6 +42,11 @@ func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context
 		return err
 	}
 	defer files.Close()
+	for _, id := range files.Manifest.LayerIDs() {
+		if err := s.layers.Seal(ctx, id, pause); err != nil {
+			return fmt.Errorf("digest snapshot %s: %w", tag, err)
+		}
+	}
 	var out bytes.Buffer
 	fmt.Fprintln(&out, digestHeader)
 	for _, f := range files.Manifest.Files {
@@ -60,12 +68,12 @@ func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context
 
 func (s *Store) writeDigests(tag string, b []byte) error {
 	tmp := filepath.Join(s.Dir(tag), "."+DigestFile)
-	err := writeDurable(tmp, b)
+	err := durable.WriteFile(tmp, b)
 	if err == nil {
 		err = os.Rename(tmp, filepath.Join(s.Dir(tag), DigestFile))
 	}
 	if err == nil {
-		err = syncDir(s.Dir(tag))
+		err = durable.SyncDir(s.Dir(tag))
 	}
 	if err != nil {
 		os.Remove(tmp)
@@ -123,7 +131,7 @@ func nextData(f *os.File, at, size int64) (int64, error) {
 
 // readDigests reads and checks a digest file.
 func readDigests(path string) (digests, error) {
-	b, err := readCapped(path, maxDigestBytes)
+	b, err := durable.ReadFile(path, maxDigestBytes)
 	if err != nil {
 		return nil, err
 	}

@@ -11,9 +11,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/durable"
+	steps "github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/layer/store"
 )
 
 // Draft is a snapshot that is being written. Its owner ends it with Commit or
@@ -23,7 +23,10 @@ type Draft struct {
 	tag   string
 	dir   string
 	files []*os.File
-	ended bool
+
+	layers []*store.Handle // that were made for it: nothing else keeps them until the hold
+	held   bool
+	ended  bool
 }
 
 // Create begins a snapshot. While the draft lives its tag is taken.
@@ -107,14 +110,15 @@ func (d *Draft) Adopt(name, path string) error {
 	return nil
 }
 
-// Commit makes the snapshot exist: files durable, then the manifest, then the
-// name. It fills in Format, Tag, Files and the state's digest. After an error
-// the draft is still to be discarded.
+// Commit makes the snapshot exist: files durable, then a hold on its layers, which
+// are committed already, then the manifest, then the name. It fills in Format, Tag,
+// Files and the state's digest. After an error the draft is still to be discarded.
 func (d *Draft) Commit(m *Manifest) error {
 	if err := d.commit(m); err != nil {
 		return fmt.Errorf("write snapshot %s: %w", d.tag, err)
 	}
 	d.ended = true
+	d.closeLayers() // the hold keeps them now
 	return nil
 }
 
@@ -126,11 +130,14 @@ func (d *Draft) commit(m *Manifest) error {
 			return err
 		}
 		m.Files = append(m.Files, File{Name: filepath.Base(f.Name()), Bytes: st.Size()})
+		if err := failpoint("file.sync"); err != nil {
+			return err
+		}
 		if err := f.Sync(); err != nil {
 			return err
 		}
 	}
-	failpoint.Here(failpoint.SnapshotSynced)
+	steps.Here(steps.SnapshotSynced)
 	sum, err := d.stateDigest(m.State.File)
 	if err != nil {
 		return err
@@ -141,22 +148,43 @@ func (d *Draft) commit(m *Manifest) error {
 	if err != nil {
 		return err
 	}
-	if err := writeDurable(filepath.Join(d.dir, ManifestFile), b); err != nil {
+	if _, err := os.Lstat(d.store.Dir(d.tag)); err == nil {
+		return ErrExists // before the hold: it would replace that one's
+	}
+	d.held = true // even if it fails: it may be half done
+	if err := d.store.hold(d.tag, m); err != nil {
 		return err
 	}
-	if err := syncDir(d.dir); err != nil {
+	if err := failpoint("manifest.write"); err != nil {
 		return err
 	}
-	failpoint.Here(failpoint.SnapshotDescribed)
+	if err := durable.WriteFile(filepath.Join(d.dir, ManifestFile), b); err != nil {
+		return err
+	}
+	if err := failpoint("folder.sync"); err != nil {
+		return err
+	}
+	if err := durable.SyncDir(d.dir); err != nil {
+		return err
+	}
+	if err := failpoint("folder.rename"); err != nil {
+		return err
+	}
+	steps.Here(steps.SnapshotDescribed)
 	// An empty directory of that name would be replaced silently, a snapshot is not.
-	if err := unix.Renameat2(unix.AT_FDCWD, d.dir, unix.AT_FDCWD, d.store.Dir(d.tag), unix.RENAME_NOREPLACE); err != nil {
+	if err := durable.RenameNew(d.dir, d.store.Dir(d.tag)); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return ErrExists
 		}
 		return err
 	}
-	failpoint.Here(failpoint.SnapshotNamed)
-	return syncDir(d.store.dir)
+	steps.Here(steps.SnapshotNamed)
+	// It exists. That its name is durable is not the draft's to take back.
+	d.ended = true
+	if err := failpoint("store.sync"); err != nil {
+		return err
+	}
+	return durable.SyncDir(d.store.dir)
 }
 
 func (d *Draft) stateDigest(name string) (string, error) {
@@ -179,25 +207,31 @@ func (d *Draft) closeFiles() {
 	d.files = nil
 }
 
-// Discard removes all that was written and frees the tag.
+// Discard removes all that was written and frees the tag. Layers that were made
+// for it go at the layer store's next GC.
 func (d *Draft) Discard() {
+	d.closeLayers()
+	d.closeFiles()
 	if d.ended {
 		return
 	}
 	d.ended = true
-	d.closeFiles()
+	if d.held {
+		_ = d.store.layers.Release(holdPrefix + d.tag) // else the next OpenStore does
+	}
 	os.RemoveAll(d.dir)
 }
 
-// writeDurable writes a whole file and makes it durable before it returns.
-func writeDurable(path string, b []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
+func (d *Draft) closeLayers() {
+	for _, h := range d.layers {
+		h.Close()
 	}
-	_, err = f.Write(b)
-	if err == nil {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	d.layers = nil
 }
+
+// Layers is the store that the snapshot's layers are made in.
+func (d *Draft) Layers() *store.Store { return d.store.layers }
+
+// Keep takes over the handle of a layer that was made for the snapshot: it is
+// closed when the snapshot holds the layer, or is given up.
+func (d *Draft) Keep(h *store.Handle) { d.layers = append(d.layers, h) }

@@ -6,18 +6,13 @@ import (
 )
 
 func TestADroppedFileIsNoPartOfTheSnapshot(t *testing.T) {
-	s, err := OpenStore(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t)
 	d, err := s.Create("a")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Discard()
-	if err := file(t, d, MemoryFile).Truncate(64 << 20); err != nil {
-		t.Fatal(err)
-	}
+	m := manifest(base(t, d, nil))
 	state, disk, hot := file(t, d, StateFile), file(t, d, DiskFile(0)), file(t, d, HotFile)
 	if d.Opened(StateFile) != state || d.Opened(DiskFile(0)) != disk || d.Opened("other") != nil {
 		t.Error("the draft's files are not told by name")
@@ -26,7 +21,7 @@ func TestADroppedFileIsNoPartOfTheSnapshot(t *testing.T) {
 	if d.Opened(HotFile) != nil {
 		t.Error("a dropped file is still there")
 	}
-	if err := d.Commit(flat()); err != nil {
+	if err := d.Commit(m); err != nil {
 		t.Fatal(err)
 	}
 	files, err := s.Open("a")

@@ -10,7 +10,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
+	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/layer/store"
 )
 
 // Files are a snapshot's files, open for reading. They stay good when the
@@ -18,11 +20,13 @@ import (
 type Files struct {
 	Manifest    *Manifest
 	ContentHash string
+	Memory      *store.Chain   // nil until it is opened
+	Disks       []*store.Chain // by disk; nil for those that are files
 	byName      map[string]*os.File
 }
 
-// Open opens every file of a snapshot and checks its size, and the state's
-// content: it is small, and a bad one would fail every child on its own.
+// Open opens every file and layer of a snapshot and checks their sizes, and the
+// state's content: it is small, and a bad one would fail every child on its own.
 func (s *Store) Open(tag string) (*Files, error) {
 	o, err := s.open(tag)
 	if err != nil {
@@ -31,6 +35,10 @@ func (s *Store) Open(tag string) (*Files, error) {
 	if err := o.checkState(); err != nil {
 		o.Close()
 		return nil, damaged(tag, o.Manifest.State.File, err)
+	}
+	if err := o.openChains(s.layers); err != nil {
+		o.Close()
+		return nil, fmt.Errorf("snapshot %s: %w: %w", tag, ErrNotRestorable, err)
 	}
 	return o, nil
 }
@@ -66,7 +74,7 @@ func (o *Files) checkState() error {
 }
 
 func (o *Files) open(path string, want File) error {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := durable.Open(path)
 	if err != nil {
 		return err
 	}
@@ -78,15 +86,50 @@ func (o *Files) open(path string, want File) error {
 	return checkFile(st, want)
 }
 
+// openChains assembles memory and disks.
+func (o *Files) openChains(layers *store.Store) (err error) {
+	m := o.Manifest
+	if o.Memory, err = openChain(layers, m.Memory, layer.Memory, m.Shape.MemoryBytes()); err != nil {
+		return fmt.Errorf("memory: %w", err)
+	}
+	o.Disks = make([]*store.Chain, len(m.Disks))
+	for i, d := range m.Disks {
+		if len(d.Layers) == 0 {
+			continue
+		}
+		if o.Disks[i], err = openChain(layers, d.Chain, layer.Disk, d.LayerBytes()); err != nil {
+			return fmt.Errorf("disk %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+func openChain(layers *store.Store, c Chain, kind layer.Kind, size int64) (*store.Chain, error) {
+	chain, err := layers.Chain(c.Layers...)
+	if err != nil {
+		return nil, err
+	}
+	if chain.Kind() != kind || chain.Size() != size {
+		chain.Close()
+		return nil, fmt.Errorf("its layers are %d bytes of %s, want %d of %s", chain.Size(), chain.Kind(), size, kind)
+	}
+	return chain, nil
+}
+
 // File is the open file of that name, or nil.
 func (o *Files) File(name string) *os.File { return o.byName[name] }
 
 // State is the VM's state.
 func (o *Files) State() *os.File { return o.byName[o.Manifest.State.File] }
 
-// Close closes all files.
+// Close closes all files and layers.
 func (o *Files) Close() {
 	for _, f := range o.byName {
 		f.Close()
+	}
+	for _, c := range append([]*store.Chain{o.Memory}, o.Disks...) {
+		if c != nil {
+			c.Close()
+		}
 	}
 }

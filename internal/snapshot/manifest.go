@@ -4,31 +4,34 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"time"
 
+	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
 // Format is the version of the manifest that this package writes, and the only
 // one that it reads.
-const Format = 1
+const Format = 2
 
 // Limits on what is decoded; docs/formats/snapshot.md names them.
 const (
 	MaxManifestBytes = 4 << 20
-	maxSegments      = 1 << 16
-	maxFiles         = 64
-	maxStateBytes    = 64 << 20
-	pageSize         = 4096
+	// MaxChain is how many layers an image of a snapshot may have. Each is an open
+	// file in every child's VMM, and a message to it carries only so many.
+	MaxChain      = 64
+	maxFiles      = 64
+	maxStateBytes = 64 << 20
 )
 
 // Names of the files that every snapshot has.
 const (
 	ManifestFile = "manifest.json"
-	MemoryFile   = "memory"
 	StateFile    = "vmstate"
 	DigestFile   = "digests"
 )
@@ -37,11 +40,11 @@ const (
 // hotset). A snapshot need not have it.
 const HotFile = "hot"
 
-// DiskFile is the name of the i-th disk's file.
+// DiskFile is the name of the i-th disk's file, if it has one: it is read only.
 func DiskFile(i int) string { return fmt.Sprintf("disk%d", i) }
 
-// Manifest is the account of one snapshot. All paths in it are plain names of
-// files beside it, so a snapshot may be moved or copied as a whole.
+// Manifest is the account of one snapshot. Paths in it are plain names of files
+// beside it, and layers are named by ID, so a store may be moved or copied as a whole.
 type Manifest struct {
 	Format        int    `json:"format"`
 	Tag           string `json:"tag"`
@@ -50,8 +53,8 @@ type Manifest struct {
 
 	Shape   vmspec.Shape `json:"shape"`
 	Cmdline string       `json:"cmdline"`
-	Files   []File       `json:"files"`  // every file but the manifest and the digests
-	Memory  []Segment    `json:"memory"` // later ones lie over earlier ones; what none covers is zero
+	Files   []File       `json:"files"` // every file but the manifest and the digests
+	Memory  Chain        `json:"memory"`
 	State   State        `json:"state"`
 	Disks   []Disk       `json:"disks,omitempty"`
 
@@ -78,12 +81,21 @@ type File struct {
 	Bytes int64  `json:"bytes"`
 }
 
-// Segment is a run of guest memory in linear order and where its content is.
-type Segment struct {
-	File       string `json:"file"`
-	FileOffset int64  `json:"file_offset"`
-	Offset     int64  `json:"offset"`
-	Length     int64  `json:"length"`
+// Chain is an image as a stack of layers in the layer store.
+type Chain struct {
+	Layers []layer.ID `json:"layers,omitempty"` // base first
+	// Own is how many of them, from the top, are not those of the snapshot that it
+	// was branched from.
+	Own int `json:"own,omitempty"`
+}
+
+// OwnSince is how many of the layers, from the top, are not in a chain below.
+func (c Chain) OwnSince(below Chain) int {
+	same := 0
+	for same < min(len(c.Layers), len(below.Layers)) && c.Layers[same] == below.Layers[same] {
+		same++
+	}
+	return len(c.Layers) - same
 }
 
 // State is the VM's state: CPUs, interrupt controllers, devices.
@@ -92,10 +104,42 @@ type State struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Disk is a block device and the file behind it.
+// Disk is a block device: a file that is read only, or layers under what each
+// child writes.
 type Disk struct {
-	File     string `json:"file"`
+	File     string `json:"file,omitempty"`
 	ReadOnly bool   `json:"read_only"`
+	Bytes    int64  `json:"bytes,omitempty"` // of a disk of layers: whole sectors of 512
+	Chain
+}
+
+// LayerBytes is the size of a disk's layers: the disk's, in whole blocks.
+func (d Disk) LayerBytes() int64 {
+	return (d.Bytes + layer.BlockSize - 1) / layer.BlockSize * layer.BlockSize
+}
+
+// Chains are the snapshot's images: its memory, then its disks of layers.
+func (m *Manifest) Chains() []Chain {
+	all := []Chain{m.Memory}
+	for _, d := range m.Disks {
+		if len(d.Layers) > 0 {
+			all = append(all, d.Chain)
+		}
+	}
+	return all
+}
+
+// LayerIDs are the layers that the snapshot needs, each once.
+func (m *Manifest) LayerIDs() []layer.ID {
+	var ids []layer.ID
+	for _, c := range m.Chains() {
+		for _, id := range c.Layers {
+			if !slices.Contains(ids, id) {
+				ids = append(ids, id)
+			}
+		}
+	}
+	return ids
 }
 
 // Agent is what the guest's agent said of itself before the snapshot.
@@ -162,7 +206,7 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrNotRestorable, ManifestFile, err)
 	}
 	if v.Format != Format {
-		return nil, fmt.Errorf("%w: %s has format %d, this forkd reads format %d; use the forkd that wrote it, or create the snapshot anew from its image",
+		return nil, fmt.Errorf("%w: %s has format %d, this forkd reads format %d; use the forkd that wrote it, or delete the snapshot and create it anew from its image",
 			ErrNotRestorable, ManifestFile, v.Format, Format)
 	}
 	m := new(Manifest)
@@ -202,8 +246,8 @@ func (m *Manifest) validate() error {
 	if err != nil {
 		return err
 	}
-	if err := m.validateMemory(sizes); err != nil {
-		return err
+	if err := m.Memory.validate(); err != nil {
+		return fmt.Errorf("memory: %w", err)
 	}
 	if err := m.validateState(sizes); err != nil {
 		return err
@@ -230,23 +274,16 @@ func (m *Manifest) fileSizes() (map[string]int64, error) {
 	return sizes, nil
 }
 
-func (m *Manifest) validateMemory(sizes map[string]int64) error {
-	if len(m.Memory) > maxSegments {
-		return fmt.Errorf("%d memory segments, want at most %d", len(m.Memory), maxSegments)
+func (c Chain) validate() error {
+	switch n := len(c.Layers); {
+	case n == 0 || n > MaxChain:
+		return fmt.Errorf("%d layers, want 1 to %d", n, MaxChain)
+	case c.Own < 0 || c.Own > n:
+		return fmt.Errorf("%d of its %d layers are its own", c.Own, n)
 	}
-	total := m.Shape.MemoryBytes()
-	for i, s := range m.Memory {
-		size, ok := sizes[s.File]
-		switch {
-		case !ok:
-			return fmt.Errorf("memory segment %d: file %q is not listed", i, clip(s.File, 80))
-		case s.Length <= 0 || s.Offset < 0 || s.FileOffset < 0,
-			(s.Length|s.Offset|s.FileOffset)%pageSize != 0:
-			return fmt.Errorf("memory segment %d: offset %d, length %d, file offset %d are not whole pages", i, s.Offset, s.Length, s.FileOffset)
-		case s.Length > total || s.Offset > total-s.Length: // written so that nothing overflows
-			return fmt.Errorf("memory segment %d ends beyond the guest's %d bytes", i, total)
-		case s.Length > size || s.FileOffset > size-s.Length:
-			return fmt.Errorf("memory segment %d ends beyond file %s of %d bytes", i, s.File, size)
+	for i, id := range c.Layers {
+		if id.IsZero() || slices.Contains(c.Layers[:i], id) {
+			return fmt.Errorf("layer %s is listed twice or is none", id)
 		}
 	}
 	return nil
@@ -270,9 +307,28 @@ func (m *Manifest) validateDisks(sizes map[string]int64) error {
 		return fmt.Errorf("%d disks, but a shape with %d", len(m.Disks), m.Shape.Disks)
 	}
 	for i, d := range m.Disks {
-		if _, listed := sizes[d.File]; !listed {
-			return fmt.Errorf("disk %d: file %q is not listed", i, clip(d.File, 80))
+		if err := d.validate(sizes); err != nil {
+			return fmt.Errorf("disk %d: %w", i, err)
 		}
 	}
 	return nil
+}
+
+func (d Disk) validate(sizes map[string]int64) error {
+	if len(d.Layers) == 0 {
+		if _, listed := sizes[d.File]; !listed {
+			return fmt.Errorf("file %q is not listed", clip(d.File, 80))
+		}
+		if !d.ReadOnly || d.Bytes != 0 || d.Own != 0 {
+			return errors.New("it is a file and can only be read")
+		}
+		return nil
+	}
+	if d.File != "" || d.ReadOnly {
+		return errors.New("it has layers and cannot be a file as well, or only be read")
+	}
+	if d.Bytes <= 0 || d.Bytes > layer.MaxSize || d.Bytes%512 != 0 {
+		return fmt.Errorf("it has %d bytes, want whole sectors of 512 and at most %d", d.Bytes, int64(layer.MaxSize))
+	}
+	return d.Chain.validate()
 }

@@ -3,14 +3,15 @@ package snapshot
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/layer/store"
 )
 
 // Prefixes of directories that are no snapshots: half-written and half-deleted
@@ -20,13 +21,18 @@ const (
 	deletedPrefix = ".del-"
 )
 
-// Store is a directory of snapshots. Its methods are safe for concurrent use;
-// one process at a time may have it open (the caller holds a lock).
-type Store struct{ dir string }
+// Store is a directory of snapshots, whose memory and disks are in a store of
+// layers. Its methods are safe for concurrent use; one process at a time may have
+// it open (the caller holds a lock).
+type Store struct {
+	dir    string
+	layers *store.Store
+}
 
 // OpenStore makes the directory if needed and removes what an interrupted write
-// or deletion left in it.
-func OpenStore(dir string) (*Store, error) {
+// or deletion left in it: folders, and holds on layers. The layers themselves are
+// for the layer store's GC.
+func OpenStore(dir string, layers *store.Store) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open snapshot store: %w", err)
 	}
@@ -41,8 +47,15 @@ func OpenStore(dir string) (*Store, error) {
 			}
 		}
 	}
-	return &Store{dir: dir}, nil
+	s := &Store{dir: dir, layers: layers}
+	if err := s.settleHolds(); err != nil {
+		return nil, fmt.Errorf("sweep snapshot store: %w", err)
+	}
+	return s, nil
 }
+
+// Layers is the store of the snapshots' layers.
+func (s *Store) Layers() *store.Store { return s.layers }
 
 // Dir is the directory of a tag, which must have passed CheckTag.
 func (s *Store) Dir(tag string) string { return filepath.Join(s.dir, tag) }
@@ -86,7 +99,7 @@ func (s *Store) Get(tag string) (Entry, error) {
 	if _, err := os.Stat(s.Dir(tag)); errors.Is(err, fs.ErrNotExist) {
 		return e, fmt.Errorf("%w: %s", ErrNotFound, tag)
 	}
-	b, err := readCapped(filepath.Join(s.Dir(tag), ManifestFile), MaxManifestBytes)
+	b, err := durable.ReadFile(filepath.Join(s.Dir(tag), ManifestFile), MaxManifestBytes)
 	if err != nil {
 		return e, damaged(tag, ManifestFile, err)
 	}
@@ -107,8 +120,18 @@ func (s *Store) Get(tag string) (Entry, error) {
 			return e, damaged(tag, f.Name, err)
 		}
 	}
+	for _, id := range m.LayerIDs() {
+		if _, err := s.layers.Probe(id); errors.Is(err, store.ErrNotFound) {
+			return e, damaged(tag, LayerFile(id), fs.ErrNotExist)
+		} else if err != nil {
+			return e, damaged(tag, LayerFile(id), err)
+		}
+	}
 	return e, nil
 }
+
+// LayerFile is how a layer's file is called where files of snapshots are named.
+func LayerFile(id layer.ID) string { return "layers/" + id.String() }
 
 func checkFile(st fs.FileInfo, f File) error {
 	switch {
@@ -127,67 +150,60 @@ func damaged(tag, file string, err error) error {
 	return fmt.Errorf("snapshot %s: %w: file %s %w", tag, ErrNotRestorable, file, err)
 }
 
-// Sizes returns the logical and the physical bytes of a snapshot's memory files.
-func (s *Store) Sizes(m *Manifest) (logical, physical int64) {
-	seen := map[string]bool{}
-	for _, seg := range m.Memory {
-		if seen[seg.File] {
-			continue
-		}
-		seen[seg.File] = true
-		if st, err := os.Stat(filepath.Join(s.Dir(m.Tag), seg.File)); err == nil {
-			if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-				physical += sys.Blocks * 512 // stat(2): units of 512, whatever st_blksize says
-			}
-		}
-	}
-	return m.Shape.MemoryBytes(), physical
-}
-
-// HasDigests reports whether the content digests are written.
+// HasDigests reports whether the content digests are written, those of the layers too.
 func (s *Store) HasDigests(tag string) bool {
 	_, err := os.Stat(filepath.Join(s.Dir(tag), DigestFile))
-	return err == nil
+	return err == nil // they are written behind the layers'
 }
 
-// Delete removes a snapshot. Descriptors and mappings of its files stay good.
+// Delete removes a snapshot. Descriptors and mappings of its files stay good, and
+// so do other snapshots that hold the same layers; those that nobody needs go at
+// the layer store's next GC.
 func (s *Store) Delete(tag string) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
+	// Until the hold is gone too: it is named after the tag, which another snapshot could take.
+	unreserve, err := s.reserve(tag)
+	if err != nil {
+		return err
+	}
+	defer unreserve()
 	// The rename is what deletes; what the removal leaves is swept at the next open.
 	gone, err := os.MkdirTemp(s.dir, deletedPrefix)
 	if err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
 	defer os.RemoveAll(gone)
+	if err := failpoint("delete.rename"); err != nil {
+		return fmt.Errorf("delete snapshot %s: %w", tag, err)
+	}
 	if err := os.Rename(s.Dir(tag), filepath.Join(gone, tag)); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%w: %s", ErrNotFound, tag)
 		}
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
-	return syncDir(s.dir)
+	if err := failpoint("delete.sync"); err != nil {
+		return fmt.Errorf("delete snapshot %s: %w", tag, err)
+	}
+	if err := durable.SyncDir(s.dir); err != nil {
+		return fmt.Errorf("delete snapshot %s: %w", tag, err)
+	}
+	return s.release(tag)
 }
 
-func readCapped(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
+// reserve takes a tag for a moment, so that no snapshot of it is begun.
+func (s *Store) reserve(tag string) (free func(), err error) {
+	dir := filepath.Join(s.dir, draftPrefix+tag)
+	for range 50 { // Create takes it for a moment too, to find that it is taken
+		if err = os.Mkdir(dir, 0o700); err == nil {
+			return func() { os.Remove(dir) }, nil
+		}
+		if !errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("reserve tag %s: %w", tag, err)
+		}
+		time.Sleep(2 * time.Millisecond)
 	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("is over %d bytes", limit)
-	}
-	return b, err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
+	return nil, fmt.Errorf("%w: %s is being written", ErrExists, tag)
 }

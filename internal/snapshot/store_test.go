@@ -11,82 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/layer"
 )
-
-// write makes a snapshot of 64 MiB with data at the given offsets of its memory.
-func write(t *testing.T, s *Store, tag string, data map[int64]string) {
-	t.Helper()
-	d, err := s.Create(tag)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Discard()
-	mem := file(t, d, MemoryFile)
-	if err := mem.Truncate(64 << 20); err != nil {
-		t.Fatal(err)
-	}
-	for at, text := range data {
-		if _, err := mem.WriteAt([]byte(text), at); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := file(t, d, StateFile).WriteString("the state"); err != nil {
-		t.Fatal(err)
-	}
-	root := filepath.Join(t.TempDir(), "root")
-	if err := os.WriteFile(root, []byte("a root disk"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Adopt(DiskFile(0), root); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Commit(flat()); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func file(t *testing.T, d *Draft, name string) *os.File {
-	t.Helper()
-	f, err := d.File(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-// flat is the manifest of a snapshot whose memory is one flat file.
-func flat() *Manifest {
-	return &Manifest{
-		CreatedUnixMS: 1700000000000,
-		Image:         &Image{Name: "python-numpy", Digest: "sha256:ab", Kernel: "6.12"},
-		Shape:         vmspec.Shape{MemoryMiB: 64, VCPUs: 1, Disks: 1},
-		Cmdline:       "console=ttyS0",
-		Memory:        []Segment{{File: MemoryFile, Length: 64 << 20}},
-		State:         State{File: StateFile},
-		Disks:         []Disk{{File: DiskFile(0), ReadOnly: true}},
-		Languages:     []string{"python"},
-		Agent:         Agent{Version: "0.1"},
-		Steps:         []Step{{Name: "boot", TookMS: 1200}},
-	}
-}
-
-func open(t *testing.T) *Store {
-	t.Helper()
-	s, err := OpenStore(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
 
 func TestACommittedSnapshotIsFoundAgain(t *testing.T) {
 	s := open(t)
 	write(t, s, "a", map[int64]string{5000: "hello"})
-	again, err := OpenStore(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	again := reopen(t, s.root())
 	e, err := again.Get("a")
 	if err != nil {
 		t.Fatal(err)
@@ -102,9 +33,12 @@ func TestACommittedSnapshotIsFoundAgain(t *testing.T) {
 	if err := again.Delete("a"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := again.layers.GC(false); err != nil {
+		t.Fatal(err)
+	}
 	b := make([]byte, 5)
-	if _, err := f.File(MemoryFile).ReadAt(b, 5000); err != nil || string(b) != "hello" {
-		t.Errorf("an open file after the deletion: %q, %v", b, err)
+	if _, err := f.Memory.ReadAt(b, 5000); err != nil || string(b) != "hello" {
+		t.Errorf("open memory after the deletion: %q, %v", b, err)
 	}
 	if _, err := again.Get("a"); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after the deletion: %v", err)
@@ -135,10 +69,7 @@ func TestAnInterruptedWriteIsSwept(t *testing.T) {
 	if _, err := s.Create("half"); err != nil {
 		t.Fatal(err)
 	}
-	s, err := OpenStore(s.dir)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s = reopen(t, s.root())
 	if left, _ := os.ReadDir(s.dir); len(left) != 0 {
 		t.Errorf("left over: %v", left)
 	}
@@ -179,16 +110,20 @@ func TestADamagedSnapshotIsRefusedWithTheFilesName(t *testing.T) {
 		break_ func(dir string) error
 		want   string
 	}{
-		"memory is missing":       {func(d string) error { return os.Remove(d + "/memory") }, "file memory is missing"},
-		"memory is cut short":     {func(d string) error { return os.Truncate(d+"/memory", 4096) }, "file memory has 4096 bytes, want 67108864"},
-		"memory is a directory":   {func(d string) error { os.Remove(d + "/memory"); return os.Mkdir(d+"/memory", 0o700) }, "not a regular file"},
+		"a disk is missing":       {func(d string) error { return os.Remove(d + "/disk0") }, "file disk0 is missing"},
+		"a disk is cut short":     {func(d string) error { return os.Truncate(d+"/disk0", 5) }, "file disk0 has 5 bytes, want 11"},
+		"a disk is a directory":   {func(d string) error { os.Remove(d + "/disk0"); return os.Mkdir(d+"/disk0", 0o700) }, "not a regular file"},
+		"a layer is missing":      {func(d string) error { return os.Remove(theLayer(d)) }, "is missing"},
 		"manifest is missing":     {func(d string) error { return os.Remove(d + "/manifest.json") }, "manifest.json is missing"},
 		"manifest is huge":        {func(d string) error { return os.Truncate(d+"/manifest.json", MaxManifestBytes+1) }, "is over"},
 		"manifest is no JSON":     {edit(`"format"`, `format`), "manifest.json"},
-		"another format version":  {edit(`"format": 1`, `"format": 7`), "has format 7, this forkd reads format 1; use"},
-		"a path instead of names": {edit(`"name": "memory"`, `"name": "../x"`), "not a plain name"},
+		"another format version":  {edit(`"format": 2`, `"format": 7`), "has format 7, this forkd reads format 2; use"},
+		"the format before":       {edit(`"format": 2`, `"format": 1`), "create it anew from its image"},
+		"a path instead of names": {edit(`"name": "vmstate"`, `"name": "../x"`), "not a plain name"},
 		"another tag":             {edit(`"tag": "a"`, `"tag": "b"`), "is of snapshot b"},
-		"memory beyond the guest": {edit(`"offset": 0`, `"offset": 4096`), "ends beyond"},
+		"memory of another size":  {edit(`"memory_mib": 64`, `"memory_mib": 128`), "layers are 67108864 bytes of memory, want 134217728"},
+		"memory of no layers":     {edit(`"layers"`, `"others"`), "memory: 0 layers, want 1 to 64"},
+		"more own than there are": {edit(`"own": 1`, `"own": 2`), "2 of its 1 layers"},
 		"the state is changed":    {func(d string) error { return os.WriteFile(d+"/vmstate", []byte("the stale"), 0o600) }, "file vmstate changed"},
 		"an impossible shape":     {edit(`"vcpus": 1`, `"vcpus": 99`), "vcpus is 99"},
 	} {
@@ -203,25 +138,38 @@ func TestADamagedSnapshotIsRefusedWithTheFilesName(t *testing.T) {
 				t.Errorf("got %v, want not restorable with %q", err, c.want)
 			}
 			l, err := s.List() // does not look at content
-			if err != nil || len(l) != 1 || l[0].Err == nil && !strings.Contains(name, "state") {
+			content := strings.Contains(name, "state") || strings.Contains(name, "of another size")
+			if err != nil || len(l) != 1 || l[0].Err == nil && !content {
 				t.Errorf("it is not listed as damaged: %+v, %v", l, err)
 			}
 		})
 	}
 }
 
+// theLayer is the file of the only layer beside a snapshot's folder.
+func theLayer(dir string) string {
+	found, _ := filepath.Glob(filepath.Join(dir, "../../layers/layers", strings.Repeat("?", 32)))
+	return found[0]
+}
+
 func TestVerifyFindsTheFlippedByte(t *testing.T) {
+	inLayer := func(dir string, at int64) (string, int64) { return theLayer(dir), layer.ContentOffset + at }
+	inFile := func(name string) func(string, int64) (string, int64) {
+		return func(dir string, at int64) (string, int64) { return filepath.Join(dir, name), at }
+	}
 	for name, c := range map[string]struct {
-		file   string
+		where  func(dir string, at int64) (path string, offset int64)
 		at     int64
-		chunk  int64
+		file   string
+		offset int64
 		detail string
 	}{
-		"in data":                {MemoryFile, 5001, 0, "changed"},
-		"in a hole":              {MemoryFile, 40 << 20, 40 << 20, "where zeros were"},
-		"in the last chunk":      {MemoryFile, 64<<20 - 1, 63 << 20, "changed"},
-		"in the state":           {StateFile, 3, 0, "changed"},
-		"data replaced by zeros": {MemoryFile, 20 << 20, 20 << 20, "holds zeros"},
+		"in data":                {inLayer, 5001, "layers/", layer.ContentOffset, "changed"},
+		"in a hole":              {inLayer, 40 << 20, "layers/", layer.ContentOffset + 40<<20, "changed"},
+		"in the last chunk":      {inLayer, 64<<20 - 1, "layers/", layer.ContentOffset + 64<<20 - layer.ChunkBytes, "changed"},
+		"data replaced by zeros": {inLayer, 20 << 20, "layers/", layer.ContentOffset + 20<<20, "changed"},
+		"in the state":           {inFile(StateFile), 3, StateFile, 0, "changed"},
+		"in a disk":              {inFile(DiskFile(0)), 3, DiskFile(0), 0, "changed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := open(t)
@@ -229,19 +177,18 @@ func TestVerifyFindsTheFlippedByte(t *testing.T) {
 			if _, err := s.Verify(t.Context(), "a"); !errors.Is(err, ErrNoDigests) {
 				t.Fatalf("before they are written: %v", err)
 			}
-			if err := s.Seal(t.Context(), "a", nil); err != nil {
-				t.Fatal(err)
-			}
+			must(t, s.Seal(t.Context(), "a", nil))
 			if r, err := s.Verify(t.Context(), "a"); err != nil || len(r.Damaged) != 0 || r.Files != 3 {
 				t.Fatalf("before the damage: %+v, %v", r, err)
 			}
-			flip(t, filepath.Join(s.Dir("a"), c.file), c.at)
+			path, at := c.where(s.Dir("a"), c.at)
+			flip(t, path, at)
 			r, err := s.Verify(t.Context(), "a")
 			if err != nil || len(r.Damaged) != 1 {
 				t.Fatalf("got %+v, %v", r, err)
 			}
 			d := r.Damaged[0]
-			if d.File != c.file || d.Offset != c.chunk || !strings.Contains(d.Detail, c.detail) {
+			if !strings.HasPrefix(d.File, c.file) || d.Offset != c.offset || !strings.Contains(d.Detail, c.detail) {
 				t.Errorf("got %+v, want %+v", d, c)
 			}
 		})
@@ -296,13 +243,13 @@ func TestSealEndsWithItsContext(t *testing.T) {
 }
 
 func FuzzDecodeManifest(f *testing.F) {
-	golden, err := os.ReadFile("testdata/manifest-v1.json")
+	golden, err := os.ReadFile("testdata/manifest-v2.json")
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(golden)
-	f.Add([]byte(`{"format":1,"files":[{"name":"memory","bytes":-1}]}`))
-	f.Add([]byte(`{"format":1,"memory":[{"offset":9223372036854771712,"length":4096}]}`))
+	f.Add([]byte(`{"format":2,"files":[{"name":"vmstate","bytes":-1}]}`))
+	f.Add([]byte(`{"format":2,"memory":{"layers":["00000000000000000000000000000000"],"own":-1}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := DecodeManifest(b)
 		if err != nil {
@@ -328,10 +275,13 @@ func FuzzParseDigests(f *testing.F) {
 var update = flag.Bool("update", false, "write the golden files anew")
 
 func TestGoldenManifest(t *testing.T) {
-	const path = "testdata/manifest-v1.json"
-	m := flat()
+	const path = "testdata/manifest-v2.json"
+	id := layer.ID{0: 0xb0, 15: 1}
+	m := manifest(Chain{Layers: []layer.ID{id, {0: 0xd1, 15: 2}}, Own: 1})
+	m.Shape.Disks = 2
+	m.Disks = append(m.Disks, Disk{Bytes: 4 << 30, Chain: Chain{Layers: []layer.ID{{0: 0xd2, 15: 3}}, Own: 1}})
 	m.Format, m.Tag, m.State.SHA256 = Format, "pyagent", strings.Repeat("ab", 32)
-	m.Files = []File{{MemoryFile, 64 << 20}, {StateFile, 20480}, {DiskFile(0), 1 << 20}}
+	m.Files = []File{{StateFile, 20480}, {DiskFile(0), 1 << 20}}
 	m.CPUFeatures = []string{"avx2"}
 	m.Parent = &Parent{Tag: "base", ContentHash: "sha256:cd"}
 	m.Branch = &Branch{Sandbox: "sb-1-0001", Mode: "live", Mechanism: "wp-async", PauseUS: 4100, Rounds: 3, Bytes: 8192, PausedBytes: 4096}

@@ -21,12 +21,12 @@ type Damage struct {
 
 // Report is what a verification found.
 type Report struct {
-	Files   int
+	Files   int   // layers are files too
 	Bytes   int64 // hashed
 	Damaged []Damage
 }
 
-// Verify reads a snapshot whole and compares it with its digests. Damage is a
+// Verify reads a snapshot whole, files and layers, and compares it with its digests. Damage is a
 // finding, not an error; an error means that it could not be looked for, or
 // that the manifest or the digests themselves are damaged (ErrNotRestorable).
 func (s *Store) Verify(ctx context.Context, tag string) (Report, error) {
@@ -54,7 +54,27 @@ func (s *Store) Verify(ctx context.Context, tag string) (Report, error) {
 			return r, fmt.Errorf("verify %s of snapshot %s: %w", f.Name, tag, err)
 		}
 	}
-	return r, nil
+	return r, r.layers(ctx, s, files.Manifest)
+}
+
+func (r *Report) layers(ctx context.Context, s *Store, m *Manifest) error {
+	found, err := s.layers.Verify(ctx, nil, m.LayerIDs()...)
+	if err != nil {
+		return fmt.Errorf("verify snapshot %s: %w", m.Tag, err)
+	}
+	if len(found.Unsealed) > 0 {
+		return fmt.Errorf("snapshot %s: %w", m.Tag, ErrNoDigests)
+	}
+	r.Files += found.Layers
+	for _, id := range m.LayerIDs() {
+		if n, err := s.layers.Bytes(id); err == nil { // without their holes
+			r.Bytes += n
+		}
+	}
+	for _, d := range found.Damaged {
+		r.Damaged = append(r.Damaged, Damage{File: LayerFile(d.Layer), Offset: d.Offset, Length: d.Length, Detail: d.Detail})
+	}
+	return nil
 }
 
 func (r *Report) state(files *Files, meta File) {

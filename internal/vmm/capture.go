@@ -5,7 +5,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/forkd/forkd/internal/cowdisk"
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/hotset"
@@ -38,25 +37,19 @@ type Capture struct {
 	Memory *os.File // becomes as large as the memory; own pages are at their offsets, the rest is holes
 	State  *os.File
 	Index  *os.File // which pages are in Memory, as a set of package hotset
-	// Disks has an entry per disk with an own file, in order.
-	Disks []CaptureDisk
+	// Disks are empty files, one per disk with an own file, in order: where it goes
+	// on. The own file until now then holds what the capture has of the disk beside
+	// what earlier ones have, map included. One becomes the machine's if its disk went on in it, which
+	// Status.Rotations tells also if the capture failed.
+	Disks []*os.File
 	Live  bool // copy while the guest runs
 	// MaxPause: no capture is made if the pause would be longer; 0: no limit.
 	MaxPause time.Duration
 }
 
-// CaptureDisk is where a disk with an own file goes on, and where it is captured.
-type CaptureDisk struct {
-	Own  *os.File // empty; becomes the machine's if the capture succeeds
-	Flat *os.File // empty; gets the disk's content, sparse
-}
-
 func (c Capture) close() {
 	for _, f := range []*os.File{c.Memory, c.State, c.Index} {
 		f.Close()
-	}
-	for _, d := range c.Disks {
-		d.Flat.Close()
 	}
 }
 
@@ -69,8 +62,8 @@ type capturing struct {
 	left    []pageRun         // written, and not copied since
 	tail    pauseBuffer
 	state   []byte
-	frozen  []*cowdisk.Disk // the disks at the instant
-	speed   float64         // of copying, bytes per second
+	rotated int     // disks that went on in their new files
+	speed   float64 // of copying, bytes per second
 	res     vmmctl.CaptureResult
 }
 
@@ -83,8 +76,8 @@ func (m *Machine) Capture(c Capture) (finish func() error, res vmmctl.CaptureRes
 	if err := k.run(); err != nil {
 		k.tail.free()
 		c.close()
-		for _, d := range c.Disks[len(k.frozen):] { // a disk goes on in a new file even if the capture failed after that
-			d.Own.Close()
+		for _, own := range c.Disks[min(k.rotated, len(c.Disks)):] {
+			own.Close()
 		}
 		return nil, res, err
 	}
@@ -233,11 +226,10 @@ func (k *capturing) copyLeft(start time.Time) (err error) {
 		}
 	}
 	for i, d := range k.m.cow {
-		frozen, err := d.Rotate(k.Disks[i].Own)
-		if err != nil {
+		if err := k.m.rotate(d, k.Disks[i]); err != nil {
 			return fmt.Errorf("capture disk: %w", err)
 		}
-		k.frozen = append(k.frozen, frozen)
+		k.rotated++
 	}
 	for _, r := range k.left {
 		k.tail.add(k.m.mem.Linear()[r.offset : r.offset+r.length])
@@ -272,10 +264,8 @@ func (k *capturing) finish() error {
 	if _, err = k.Index.Write(w.Bytes(k.m.mem.Size())); err != nil {
 		return err
 	}
-	for i, d := range k.frozen {
-		if _, err := d.CopyTo(k.Disks[i].Flat); err != nil {
-			return err
-		}
+	if err := k.m.saveMaps(); err != nil {
+		return err
 	}
 	failpoint.Here(failpoint.CaptureWritten)
 	return nil

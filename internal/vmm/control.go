@@ -105,12 +105,18 @@ func (c *Controller) backends(disks []vmmctl.Disk, cid uint32) Backends {
 	b := Backends{CID: cid, Vsock: c.Vsock, Dial: c.Dial}
 	for _, d := range disks {
 		disk := Disk{File: d.File, ReadOnly: d.ReadOnly, Own: d.Own, Size: d.Size}
-		for _, s := range d.Base {
-			disk.Base = append(disk.Base, cowdisk.Extent{File: s.File, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length})
-		}
+		disk.Base = extents(d.Base)
 		b.Disks = append(b.Disks, disk)
 	}
 	return b
+}
+
+func extents(segments []vmmctl.Segment) []cowdisk.Extent {
+	out := make([]cowdisk.Extent, 0, len(segments))
+	for _, s := range segments {
+		out = append(out, cowdisk.Extent{File: s.File, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length})
+	}
+	return out
 }
 
 // Pause implements vmmctl.Handler.
@@ -143,10 +149,7 @@ func (c *Controller) Save(memory, state *os.File, disks []*os.File) (vmmctl.Save
 
 // Capture implements vmmctl.Handler.
 func (c *Controller) Capture(r vmmctl.CaptureRequest) (vmmctl.CaptureResult, error) {
-	into := Capture{Memory: r.Memory, State: r.State, Index: r.Index, Live: r.Live, MaxPause: r.MaxPause}
-	for _, d := range r.Disks {
-		into.Disks = append(into.Disks, CaptureDisk(d))
-	}
+	into := Capture{Memory: r.Memory, State: r.State, Index: r.Index, Disks: r.Disks, Live: r.Live, MaxPause: r.MaxPause}
 	finish, res, err := c.Machine.Capture(into)
 	if err != nil {
 		return res, err
@@ -160,11 +163,26 @@ func (c *Controller) Capture(r vmmctl.CaptureRequest) (vmmctl.CaptureResult, err
 // Captured implements vmmctl.Handler.
 func (c *Controller) Captured() error {
 	if c.writing == nil {
-		return fmt.Errorf("%w: there is no capture", vmmctl.ErrState)
+		return c.Machine.saveMaps() // what a capture that failed has left to do
 	}
 	err := <-c.writing
 	c.writing = nil
 	return err
+}
+
+// Rebase implements vmmctl.Handler.
+func (c *Controller) Rebase(r vmmctl.RebaseRequest) error {
+	bases := make([][]cowdisk.Extent, 0, len(r.Bases))
+	for _, b := range r.Bases {
+		bases = append(bases, extents(b))
+	}
+	if c.writing != nil {
+		for _, b := range bases {
+			Disk{Base: b}.Close()
+		}
+		return fmt.Errorf("%w: a capture is being written", vmmctl.ErrState)
+	}
+	return c.Machine.Rebase(bases)
 }
 
 // Status implements vmmctl.Handler.

@@ -22,12 +22,17 @@ type Disk struct {
 	Own  *os.File
 	Size int64
 	Base []cowdisk.Extent
+
+	spent []*os.File // own files before a rotation, which are a part of the base
 }
 
 // Close closes all files of a disk; those that several extents name once.
-func (d Disk) Close() {
-	closed := map[*os.File]bool{nil: true}
-	files := []*os.File{d.File, d.Own}
+func (d Disk) Close() { d.closeBut(nil) }
+
+// closeBut closes all files of a disk but one.
+func (d Disk) closeBut(keep *os.File) {
+	closed := map[*os.File]bool{nil: true, keep: true}
+	files := append([]*os.File{d.File, d.Own}, d.spent...)
 	for _, e := range d.Base {
 		files = append(files, e.File)
 	}
@@ -37,6 +42,13 @@ func (d Disk) Close() {
 			f.Close()
 		}
 	}
+}
+
+// cowDisk is a disk with an own file.
+type cowDisk struct {
+	*cowdisk.Disk
+	index     int // among the machine's disks
+	rotations int
 }
 
 func (m *Machine) newDisk(i int, d Disk) (virtio.Device, error) {
@@ -55,7 +67,7 @@ func (m *Machine) openDisk(i int, d Disk) (blk.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.cow = append(m.cow, cow)
+	m.cow = append(m.cow, &cowDisk{Disk: cow, index: i})
 	return &loudDisk{Disk: cow, warn: func(err error) { m.warn(fmt.Errorf("disk %d: %w", i, err)) }}, nil
 }
 
@@ -93,7 +105,7 @@ func (d *loudDisk) WriteZeroes(off, n int64, unmap bool) error {
 }
 
 // SaveDisks writes each disk of a paused machine that has an own file whole into
-// one of files. It returns how many bytes were not in holes.
+// one of files, from its present position on. It returns how many bytes were not in holes.
 func (m *Machine) SaveDisks(files []*os.File) (total int64, err error) {
 	if err := m.lockIn(vmmctl.StatePaused); err != nil {
 		return 0, err

@@ -177,7 +177,7 @@ func (m *Machine) tellOfPause() error {
 func (m *Machine) Status() vmmctl.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return vmmctl.Status{Version: vmmctl.Version, State: m.state, Shape: m.shape, CID: m.cid}
+	return vmmctl.Status{Version: vmmctl.Version, State: m.state, Shape: m.shape, CID: m.cid, Rotations: m.rotations()}
 }
 
 // end notes that the guest has ended by itself. It is called by vCPU threads

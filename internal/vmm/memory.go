@@ -3,6 +3,7 @@ package vmm
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/forkd/forkd/internal/guestmem"
@@ -12,18 +13,23 @@ import (
 // zeroPage is compared with, never written.
 var zeroPage [guestmem.PageSize]byte
 
-// SaveMemory writes the memory of a paused machine to f in linear order, leaving
-// holes for zero pages, and returns the bytes written. f becomes as large as the memory.
+// SaveMemory writes the memory of a paused machine to f in linear order from its
+// present position on, leaving holes for zero pages, and returns the bytes written.
+// f then ends where the memory ends.
 func (m *Machine) SaveMemory(f *os.File) (written int64, err error) {
 	if err := m.lockIn(vmmctl.StatePaused); err != nil {
 		return 0, err
 	}
 	defer m.mu.Unlock()
-	if err := f.Truncate(m.mem.Size()); err != nil {
+	start, err := f.Seek(0, io.SeekCurrent)
+	if err == nil {
+		err = f.Truncate(start + m.mem.Size())
+	}
+	if err != nil {
 		return 0, fmt.Errorf("size memory file: %w", err)
 	}
 	err = m.mem.Touched(func(offset, length int64) error {
-		n, err := writeRuns(f, m.mem.Linear()[offset:offset+length], offset)
+		n, err := writeRuns(f, m.mem.Linear()[offset:offset+length], start+offset)
 		written += n
 		return err
 	})

@@ -49,7 +49,9 @@ type Machine struct {
 	genID      int   // irqfd of the generation ID's event
 	fds        []int // eventfds that Close closes
 	disks      []Disk
-	cow        []*cowdisk.Disk // those of the disks that have an own file, in order
+	cow        []*cowDisk // those of the disks that have an own file, in order
+	frozenMu   sync.Mutex
+	unsaved    []*cowdisk.Disk // guarded by frozenMu: see rotate
 	vsock      *vsock.Device
 	serveVsock func() // until it was called, by serve; may be nil
 	stopVsock  func() // closes the listener and ends the vsock device's clients; may be nil

@@ -30,22 +30,8 @@ func (d Disk) files() []*os.File {
 	if d.Own == nil {
 		return []*os.File{d.File}
 	}
-	files := []*os.File{d.Own}
-	for _, s := range d.Base {
-		if s.File != nil && indexOf(files[1:], s.File) < 0 {
-			files = append(files, s.File)
-		}
-	}
-	return files
-}
-
-func indexOf(files []*os.File, f *os.File) int {
-	for i := len(files) - 1; i >= 0; i-- { // neighbours are often of one file
-		if files[i] == f {
-			return i
-		}
-	}
-	return -1
+	_, base := specs(d.Base)
+	return append([]*os.File{d.Own}, base...)
 }
 
 // diskSpec names a disk within a message: its descriptors are the next in order.
@@ -54,24 +40,46 @@ type diskSpec struct {
 	Own       bool          `json:"own,omitempty"`
 	Size      int64         `json:"size,omitempty"`
 	BaseFiles int           `json:"base_files,omitempty"`
-	Base      []segmentSpec `json:"base,omitempty"` // file: index among the disk's base files
+	Segments  int           `json:"segments,omitempty"` // of the table; their files are indices among the disk's base files
+	Base      []segmentSpec `json:"-"`
 }
 
 func addDisks(disks []Disk, files []*os.File) ([]diskSpec, []*os.File) {
-	var specs []diskSpec
+	var out []diskSpec
 	for _, d := range disks {
-		own := d.files()
-		spec := diskSpec{ReadOnly: d.ReadOnly, Own: d.Own != nil, Size: d.Size, BaseFiles: len(own) - 1}
-		for _, s := range d.Base {
-			if s.File != nil {
-				spec.Base = append(spec.Base, segmentSpec{
-					File: indexOf(own[1:], s.File), FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length,
-				})
+		spec := diskSpec{ReadOnly: d.ReadOnly, Own: d.Own != nil, Size: d.Size}
+		if d.Own == nil {
+			out, files = append(out, spec), append(files, d.File)
+			continue
+		}
+		base, under := specs(d.Base)
+		for _, s := range base {
+			if s.File >= 0 {
+				spec.Base = append(spec.Base, s)
 			}
 		}
-		specs, files = append(specs, spec), append(files, own...)
+		spec.BaseFiles, spec.Segments = len(under), len(spec.Base)
+		out, files = append(out, spec), append(append(files, d.Own), under...)
 	}
-	return specs, files
+	return out, files
+}
+
+// basesOf are the disks' segments for a message's table.
+func basesOf(disks []diskSpec) (lists [][]segmentSpec) {
+	for _, d := range disks {
+		lists = append(lists, d.Base)
+	}
+	return lists
+}
+
+// fillBases takes the disks' segments off a message's table.
+func fillBases(disks []diskSpec, t *table) (err error) {
+	for i := range disks {
+		if disks[i].Base, err = t.next(disks[i].Segments); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // takeDisks splits the last descriptors off for the disks. Their owner is the

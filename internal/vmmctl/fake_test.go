@@ -174,6 +174,22 @@ func (f *fakeVM) Capture(r CaptureRequest) (CaptureResult, error) {
 
 func (f *fakeVM) Captured() error { return nil }
 
+// Rebase says in its error what arrived.
+func (f *fakeVM) Rebase(r RebaseRequest) error {
+	var said []string
+	for _, b := range r.Bases {
+		files := map[*os.File]bool{}
+		for _, s := range b {
+			files[s.File] = true
+		}
+		said = append(said, fmt.Sprintf("%d segments of %d files", len(b), len(files)))
+		for file := range files {
+			file.Close()
+		}
+	}
+	return errors.New(strings.Join(said, ", "))
+}
+
 func (f *fakeVM) Save(memory, state *os.File, disks []*os.File) (SaveResult, error) {
 	for i, d := range disks {
 		if _, err := fmt.Fprintf(d, "disk %d", i); err != nil {

@@ -10,7 +10,7 @@ import (
 // MaxMessage bounds one control message in bytes, MaxFiles the descriptors in it.
 const (
 	MaxMessage = 64 << 10
-	MaxFiles   = 64
+	MaxFiles   = 160 // SCM_MAX_FD is 253
 )
 
 // maxAnswer bounds what a VMM sends, maxErrorText the error in it (JSON may
@@ -22,7 +22,7 @@ const (
 )
 
 // Version of the protocol. A daemon adopts only VMMs that speak its own version.
-const Version = 1
+const Version = 2
 
 // Operations that the daemon asks for.
 const (
@@ -33,6 +33,7 @@ const (
 	opSave     = "save"
 	opCapture  = "capture"
 	opCaptured = "captured" // wait until a capture is written
+	opRebase   = "rebase"
 	opStatus   = "status"
 	opWriteHot = "write-hot"
 	opPopulate = "populate"
@@ -71,24 +72,26 @@ type bootBody struct {
 	CID     uint32     `json:"cid"`
 	Disks   []diskSpec `json:"disks,omitempty"`
 	GenID   []byte     `json:"gen_id"`
-}
-
-type segmentSpec struct {
-	File       int   `json:"file"` // index among the message's memory descriptors, -1 for zero pages
-	FileOffset int64 `json:"file_offset,omitempty"`
-	Offset     int64 `json:"offset"`
-	Length     int64 `json:"length"`
+	tableRef
 }
 
 type restoreBody struct {
-	CID         uint32        `json:"cid"`
-	GenID       []byte        `json:"gen_id"`
-	Disks       []diskSpec    `json:"disks,omitempty"`
-	MemoryFiles int           `json:"memory_files"`
-	Memory      []segmentSpec `json:"memory"`
-	Paused      bool          `json:"paused,omitempty"`
-	Gate        bool          `json:"gate,omitempty"`
-	Watch       bool          `json:"watch,omitempty"`
+	CID         uint32     `json:"cid"`
+	GenID       []byte     `json:"gen_id"`
+	Disks       []diskSpec `json:"disks,omitempty"`
+	MemoryFiles int        `json:"memory_files"`
+	Memory      int        `json:"memory"` // how many segments of the table
+	Paused      bool       `json:"paused,omitempty"`
+	Gate        bool       `json:"gate,omitempty"`
+	Watch       bool       `json:"watch,omitempty"`
+	tableRef
+}
+
+// rebaseBody has an entry per disk with an own file.
+type rebaseBody struct {
+	Files    []int `json:"files"`    // of its base
+	Segments []int `json:"segments"` // of the table
+	tableRef
 }
 
 type dialBody struct {
@@ -150,6 +153,8 @@ type Status struct {
 	State   State        `json:"state"`
 	Shape   vmspec.Shape `json:"shape"`
 	CID     uint32       `json:"cid,omitempty"`
+	// Rotations is how often each disk with an own file went on in another one.
+	Rotations []int `json:"rotations,omitempty"`
 }
 
 // ExitKind says how a VM ended.

@@ -134,6 +134,11 @@ func (p *Process) Boot(ctx context.Context, c BootConfig) error {
 	}
 	body := bootBody{Cmdline: c.Cmdline, CID: c.CID, GenID: c.GenID[:]}
 	body.Disks, files = addDisks(c.Disks, files)
+	files, closeTable, err := body.pack(files, basesOf(body.Disks)...)
+	if err != nil {
+		return fmt.Errorf("boot VM: %w", err)
+	}
+	defer closeTable()
 	return p.call(ctx, opBoot, body, nil, files...)
 }
 
@@ -144,22 +149,15 @@ func (p *Process) Restore(ctx context.Context, c RestoreConfig) (RestoreResult, 
 	if c.Gate != nil {
 		files = append(files, c.Gate)
 	}
-	index := map[*os.File]int{}
-	for _, s := range c.Memory {
-		spec := segmentSpec{File: -1, FileOffset: s.FileOffset, Offset: s.Offset, Length: s.Length}
-		if s.File != nil {
-			i, ok := index[s.File]
-			if !ok {
-				i = len(index)
-				index[s.File] = i
-				files = append(files, s.File)
-			}
-			spec.File = i
-		}
-		body.Memory = append(body.Memory, spec)
-	}
-	body.MemoryFiles = len(index)
+	memory, mapped := specs(c.Memory)
+	body.Memory, body.MemoryFiles = len(memory), len(mapped)
+	files = append(files, mapped...)
 	body.Disks, files = addDisks(c.Disks, files)
+	files, closeTable, err := body.pack(files, append([][]segmentSpec{memory}, basesOf(body.Disks)...)...)
+	if err != nil {
+		return RestoreResult{}, fmt.Errorf("restore VM: %w", err)
+	}
+	defer closeTable()
 	var r RestoreResult
 	return r, p.call(ctx, opRestore, body, &r, files...)
 }
@@ -174,27 +172,24 @@ func (p *Process) Resume(ctx context.Context) (ResumeResult, error) {
 }
 
 // Save writes a paused VM's memory (sparse, linear) and state, and each disk that
-// has an own file whole into one of disks (sparse, flat), in order. All are empty.
-// The caller makes them durable.
+// has an own file whole into one of disks (sparse, flat), in order. All are empty;
+// memory and disks begin at their files' present positions. The caller makes them durable.
 func (p *Process) Save(ctx context.Context, memory, state *os.File, disks ...*os.File) (SaveResult, error) {
 	var r SaveResult
 	return r, p.call(ctx, opSave, nil, &r, append([]*os.File{memory, state}, disks...)...)
-}
-
-// CaptureDisk is where a disk with an own file goes on, and where it is captured.
-type CaptureDisk struct {
-	Own  *os.File // empty; what the guest writes from now on
-	Flat *os.File // empty; gets the disk's content at the instant, sparse
 }
 
 // CaptureConfig is where a capture goes, and how.
 type CaptureConfig struct {
 	Memory *os.File // becomes as large as the memory; own pages at their offsets, the rest holes
 	State  *os.File
-	Index  *os.File      // which pages are in Memory, as a set of package hotset
-	Disks  []CaptureDisk // one per disk with an own file, in order
-	Live   bool          // copy while the guest runs, and pause it for the rest only
-	Max    time.Duration // of the pause; 0: no limit
+	Index  *os.File // which pages are in Memory, as a set of package hotset
+	// Disks are empty files, one per disk with an own file, in order: the disk goes
+	// on there. When Captured has returned, the own file until now holds what is the disk's own of
+	// that time (package cowdisk). Status.Rotations tells whether it went on, also after an error.
+	Disks []*os.File
+	Live  bool          // copy while the guest runs, and pause it for the rest only
+	Max   time.Duration // of the pause; 0: no limit
 }
 
 // Capture takes a running VM's memory and state at one instant. It returns when
@@ -203,14 +198,33 @@ type CaptureConfig struct {
 func (p *Process) Capture(ctx context.Context, c CaptureConfig) (CaptureResult, error) {
 	var r CaptureResult
 	files := []*os.File{c.Memory, c.State, c.Index}
-	for _, d := range c.Disks {
-		files = append(files, d.Own, d.Flat)
-	}
+	files = append(files, c.Disks...)
 	return r, p.call(ctx, opCapture, captureBody{Live: c.Live, MaxPauseNano: int64(c.Max)}, &r, files...)
 }
 
-// Captured waits until the last capture's files are whole. The caller makes them durable.
+// Captured waits until the last capture's files are whole. The caller makes them
+// durable. Called again it ends what a capture that failed has not, of the own files before.
 func (p *Process) Captured(ctx context.Context) error { return p.call(ctx, opCaptured, nil, nil) }
+
+// Rebase puts another base of the same content under each disk with an own file,
+// in order, and lets go of the files before it. The VM may run. Whether it takes
+// place or not, the disks read the same.
+func (p *Process) Rebase(ctx context.Context, bases [][]Segment) error {
+	var body rebaseBody
+	var files []*os.File
+	var lists [][]segmentSpec
+	for _, b := range bases {
+		list, under := specs(b)
+		lists, files = append(lists, list), append(files, under...)
+		body.Files, body.Segments = append(body.Files, len(under)), append(body.Segments, len(list))
+	}
+	files, closeTable, err := body.pack(files, lists...)
+	if err != nil {
+		return fmt.Errorf("rebase VM: %w", err)
+	}
+	defer closeTable()
+	return p.call(ctx, opRebase, body, nil, files...)
+}
 
 // Status asks the VMM for its account of itself.
 func (p *Process) Status(ctx context.Context) (Status, error) {

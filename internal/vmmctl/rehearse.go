@@ -5,7 +5,10 @@ import "encoding/json"
 // Rehearse encodes and decodes what a restore will carry, so that the codec's
 // tables are built and its code is touched before a fork waits for it.
 func Rehearse() {
-	body, err := json.Marshal(restoreBody{GenID: make([]byte, 16), Disks: []diskSpec{{ReadOnly: true}, {Own: true, Base: []segmentSpec{{Length: 1}}}}, Memory: []segmentSpec{{Length: 1}}})
+	body, err := json.Marshal(restoreBody{
+		GenID: make([]byte, 16), Disks: []diskSpec{{ReadOnly: true}, {Own: true, Segments: 1}}, Memory: 1,
+		tableRef: tableRef{Table: segmentSpec{Length: 1}.append(nil)},
+	})
 	if err != nil {
 		panic("vmmctl: the restore request cannot be encoded: " + err.Error()) // a bug in its type
 	}

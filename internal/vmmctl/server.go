@@ -37,9 +37,14 @@ type RestoreRequest struct {
 // CaptureRequest is Capture's config as it arrives in the VMM process, which owns the files.
 type CaptureRequest struct {
 	Memory, State, Index *os.File
-	Disks                []CaptureDisk
+	Disks                []*os.File
 	Live                 bool
 	MaxPause             time.Duration
+}
+
+// RebaseRequest is Rebase's argument as it arrives in the VMM process, which owns the files.
+type RebaseRequest struct {
+	Bases [][]Segment
 }
 
 // Handler is the VM behind the control socket. Its methods are called one at a time.
@@ -51,6 +56,7 @@ type Handler interface {
 	Save(memory, state *os.File, disks []*os.File) (SaveResult, error)
 	Capture(CaptureRequest) (CaptureResult, error)
 	Captured() error
+	Rebase(RebaseRequest) error
 	WriteHot(f *os.File) (HotResult, error)
 	Populate(f *os.File) (HotResult, error)
 	Status() Status
@@ -160,6 +166,8 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 		return s.restore(m.Body, files)
 	case opCapture:
 		return s.capture(m.Body, files)
+	case opRebase:
+		return nil, s.rebase(m.Body, files)
 	}
 	defer closeAll(files)
 	switch m.Op {
@@ -190,6 +198,14 @@ func (s *Server) boot(raw json.RawMessage, files []*os.File) error {
 		closeAll(files)
 		return fmt.Errorf("decode request: %w", err)
 	}
+	t, files, err := b.open(files)
+	if err == nil {
+		err = fillBases(b.Disks, t)
+	}
+	if err != nil {
+		closeAll(files)
+		return err
+	}
 	disks, rest, err := takeDisks(b.Disks, files)
 	defer closeAll(rest)
 	if err != nil {
@@ -212,6 +228,18 @@ func (s *Server) restore(raw json.RawMessage, files []*os.File) (*RestoreResult,
 		closeAll(files)
 		return nil, fmt.Errorf("decode request: %w", err)
 	}
+	t, files, err := b.open(files)
+	var segments []segmentSpec
+	if err == nil {
+		segments, err = t.next(b.Memory)
+	}
+	if err == nil {
+		err = fillBases(b.Disks, t)
+	}
+	if err != nil {
+		closeAll(files)
+		return nil, err
+	}
 	disks, rest, err := takeDisks(b.Disks, files)
 	defer closeAll(rest)
 	if err != nil {
@@ -229,7 +257,8 @@ func (s *Server) restore(raw json.RawMessage, files []*os.File) (*RestoreResult,
 	if b.Gate {
 		r.Gate = rest[1]
 	}
-	for _, spec := range b.Memory {
+	r.Memory = make([]Segment, 0, len(segments))
+	for _, spec := range segments {
 		seg := Segment{FileOffset: spec.FileOffset, Offset: spec.Offset, Length: spec.Length}
 		if spec.File >= b.MemoryFiles {
 			closeDisks(disks)
@@ -247,7 +276,7 @@ func (s *Server) restore(raw json.RawMessage, files []*os.File) (*RestoreResult,
 func (s *Server) capture(raw json.RawMessage, files []*os.File) (*CaptureResult, error) {
 	var b captureBody
 	err := json.Unmarshal(raw, &b)
-	if err == nil && (len(files) < 3 || len(files)%2 == 0) {
+	if err == nil && len(files) < 3 {
 		err = errFiles
 	}
 	if err != nil {
@@ -255,13 +284,53 @@ func (s *Server) capture(raw json.RawMessage, files []*os.File) (*CaptureResult,
 		return nil, fmt.Errorf("decode request: %w", err)
 	}
 	r := CaptureRequest{
-		Memory: files[0], State: files[1], Index: files[2], Live: b.Live, MaxPause: time.Duration(b.MaxPauseNano),
-	}
-	for i := 3; i < len(files); i += 2 {
-		r.Disks = append(r.Disks, CaptureDisk{Own: files[i], Flat: files[i+1]})
+		Memory: files[0], State: files[1], Index: files[2], Disks: files[3:], Live: b.Live, MaxPause: time.Duration(b.MaxPauseNano),
 	}
 	res, err := s.h.Capture(r)
 	return &res, err
+}
+
+func (s *Server) rebase(raw json.RawMessage, files []*os.File) error {
+	r, files, err := rebaseRequest(raw, files)
+	if err != nil {
+		closeAll(files)
+		return err
+	}
+	return s.h.Rebase(r)
+}
+
+// rebaseRequest gives back the files that are still the caller's to close.
+func rebaseRequest(raw json.RawMessage, files []*os.File) (r RebaseRequest, _ []*os.File, err error) {
+	var b rebaseBody
+	if err := json.Unmarshal(raw, &b); err != nil {
+		return r, files, fmt.Errorf("decode request: %w", err)
+	}
+	t, files, err := b.open(files)
+	if err != nil {
+		return r, files, err
+	}
+	if len(b.Files) != len(b.Segments) {
+		return r, files, errFiles
+	}
+	rest := files
+	for i, n := range b.Files {
+		list, err := t.next(b.Segments[i])
+		if err != nil {
+			return r, files, err
+		}
+		if n < 0 || n > len(rest) {
+			return r, files, errFiles
+		}
+		disk, err := takeDisk(diskSpec{Own: true, Base: list}, append([]*os.File{nil}, rest[:n]...))
+		if err != nil {
+			return r, files, err
+		}
+		r.Bases, rest = append(r.Bases, disk.Base), rest[n:]
+	}
+	if len(rest) > 0 {
+		return r, files, errFiles
+	}
+	return r, nil, nil
 }
 
 // SendExit tells the daemon, if there is one, how the VM ended.

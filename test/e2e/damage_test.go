@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/crc32"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,7 +60,7 @@ func cloneSnapshot(source, dir, tag string) error {
 	}
 	for _, name := range names(source) {
 		from, to := filepath.Join(source, name), filepath.Join(dir, name)
-		if strings.HasPrefix(name, snapshot.MemoryFile) || strings.HasPrefix(name, "disk") { // large
+		if strings.HasPrefix(name, "disk") { // large
 			if err := link(from, to); err != nil {
 				return err
 			}
@@ -142,33 +141,54 @@ func TestAFlippedByteInTheState(t *testing.T) {
 
 func TestAFlippedByteInTheMemory(t *testing.T) {
 	d := shared(t)
-	small := d.small()
-	d.sealed(small)
 	d.unchanged()
-	var at int64
-	d.damaged(small, "flipped-memory", func(dir string) { at = spoilMemory(t, filepath.Join(dir, snapshot.MemoryFile)) })
+	layer := d.compacted(d.small(), "flipped-memory")
+	d.sealed("flipped-memory")
+	at := spoilLayer(t, layer)
 	r, err := d.c.VerifySnapshot(t.Context(), "flipped-memory")
 	if err != nil || r.OK || len(r.Damaged) != 1 {
 		t.Fatalf("got %+v, %v", r, err)
 	}
-	if g := r.Damaged[0]; g.File != snapshot.MemoryFile || at < g.Offset || at >= g.Offset+g.Length || !strings.Contains(g.Detail, "changed since it was written") {
-		t.Errorf("got %+v for a flip at %d", g, at)
+	name := "layers/" + filepath.Base(layer)
+	if g := r.Damaged[0]; g.File != name || at < g.Offset || at >= g.Offset+g.Length || !strings.Contains(g.Detail, "changed since it was written") {
+		t.Errorf("got %+v for a flip at %d of %s", g, at, name)
 	}
-	if code, out, errs := d.cli("snapshot", "verify", "flipped-memory"); code != 5 || !strings.Contains(out, "memory: bytes") || !strings.Contains(errs, "make it again") {
+	if code, out, errs := d.cli("snapshot", "verify", "flipped-memory"); code != 5 || !strings.Contains(out, name+": bytes") || !strings.Contains(errs, "make it again") {
 		t.Errorf("exit code %d: %s %s", code, out, errs)
 	}
-	if r, err := d.c.VerifySnapshot(t.Context(), small); err != nil || !r.OK {
+	d.sealed(d.small())
+	if r, err := d.c.VerifySnapshot(t.Context(), d.small()); err != nil || !r.OK {
 		t.Errorf("the original: %+v, %v", r, err)
 	}
 }
 
-// spoilMemory replaces a linked file by a copy with one bit flipped, and says where.
-func spoilMemory(t *testing.T, path string) int64 {
-	t.Helper()
-	if err := copySparse(path, path+".new"); err != nil {
-		t.Fatal(err)
+// compacted makes a copy of a snapshot that has a layer of memory of its own, and
+// returns that layer's path.
+func (d *daemon) compacted(from, tag string) string {
+	d.t.Helper()
+	if _, err := d.c.CompactSnapshot(d.t.Context(), from, tag); err != nil {
+		d.t.Fatal(err)
 	}
-	f, err := os.Open(path + ".new")
+	d.t.Cleanup(func() {
+		if err := d.c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{}); err != nil {
+			d.t.Errorf("delete it: %v", err)
+		}
+	})
+	b, err := os.ReadFile(filepath.Join(d.store(), tag, snapshot.ManifestFile))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	m, err := snapshot.DecodeManifest(b)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return filepath.Join(d.store(), "..", "layers", "layers", m.Memory.Layers[0].String())
+}
+
+// spoilLayer flips one bit of a layer's content, and says where.
+func spoilLayer(t *testing.T, path string) int64 {
+	t.Helper()
+	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,51 +198,14 @@ func spoilMemory(t *testing.T, path string) int64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	flip(t, path+".new", at+100)
-	if err := os.Rename(path+".new", path); err != nil {
-		t.Fatal(err)
-	}
+	flip(t, path, at+100)
 	return at + 100
-}
-
-// copySparse copies a file's data and leaves its holes.
-func copySparse(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.Create(to)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	st, err := in.Stat()
-	if err != nil {
-		return err
-	}
-	for at := int64(0); at < st.Size(); {
-		data, err := unix.Seek(int(in.Fd()), at, unix.SEEK_DATA)
-		if errors.Is(err, unix.ENXIO) { // a hole up to the end
-			break
-		}
-		if err != nil {
-			return err
-		}
-		if at, err = unix.Seek(int(in.Fd()), data, unix.SEEK_HOLE); err != nil {
-			return err
-		}
-		if _, err := io.Copy(io.NewOffsetWriter(out, data), io.NewSectionReader(in, data, at-data)); err != nil {
-			return err
-		}
-	}
-	return out.Truncate(st.Size())
 }
 
 func TestAFileOfTheSnapshotIsMissing(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	for _, name := range []string{snapshot.MemoryFile, snapshot.StateFile, snapshot.DiskFile(0), snapshot.ManifestFile} {
+	for _, name := range []string{snapshot.StateFile, snapshot.DiskFile(0), snapshot.ManifestFile} {
 		d.sub(name, func(t *testing.T) {
 			d.damaged(parentTag, "lacks", func(dir string) {
 				if err := os.Remove(filepath.Join(dir, name)); err != nil {
@@ -235,6 +218,21 @@ func TestAFileOfTheSnapshotIsMissing(t *testing.T) {
 				t.Errorf("got %+v, %v", info, err)
 			}
 		})
+	}
+}
+
+func TestALayerOfTheSnapshotIsMissing(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	layer := d.compacted(parentTag, "lacks")
+	if err := os.Rename(layer, layer+".away"); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(layer + ".away")
+	d.refused("lacks", "file layers/"+filepath.Base(layer)+" is missing")
+	info, err := d.c.Snapshot(t.Context(), "lacks")
+	if err != nil || info.Status != api.SnapshotFailed || info.Bootable || info.Warning == nil || !strings.Contains(*info.Warning, "is missing") {
+		t.Errorf("got %+v, %v", info, err)
 	}
 }
 
@@ -258,7 +256,7 @@ func TestAnotherFormat(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		d.refused("newer", "manifest.json has format 99, this forkd reads format 1", "use the forkd that wrote it")
+		d.refused("newer", "manifest.json has format 99, this forkd reads format 2", "use the forkd that wrote it")
 	})
 	d.sub("of the VM's state", func(t *testing.T) {
 		d.damaged(parentTag, "newer", func(dir string) {

@@ -89,7 +89,7 @@ func (e *Engine) branchedLocked(b *box, req sandbox.BranchRequest, res sandbox.B
 	info := sandbox.SnapshotInfo{
 		Tag: res.Tag, Dir: "/var/lib/forkd/snapshots/" + res.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: source.Image, ImageDigest: source.ImageDigest, Kernel: source.Kernel, Languages: source.Languages,
-		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: res.Bytes, VMStateBytes: 20 << 10,
+		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90<<20 + res.Bytes, MemoryOwnBytes: res.Bytes, VMStateBytes: 20 << 10,
 		DigestsReady: true, ContentHash: "sha256:b0a7", BranchedFrom: req.SandboxID, Pause: res.Pause, CapturedBytes: res.Bytes,
 	}
 	if req.Mode != sandbox.BranchFull {

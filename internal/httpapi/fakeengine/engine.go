@@ -41,6 +41,7 @@ type Engine struct {
 	branches  int                      // that were not given a tag
 	receipts  []receipt.Receipt        // oldest first
 	writing   map[string]chan struct{} // closed when the snapshot of that tag is written
+	collected bool                     // the garbage is gone
 }
 
 type box struct {
@@ -85,7 +86,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, 
 		Tag: req.Tag, Dir: "/var/lib/forkd/snapshots/" + req.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: img.Name, ImageDigest: img.Digest, Kernel: img.Kernel, Languages: []string{"python"},
 		Shape:              vmspec.Shape{MemoryMiB: or(req.MemoryMiB, img.MemoryMiB), VCPUs: or(req.VCPUs, img.VCPUs), Disks: 1},
-		MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90 << 20, VMStateBytes: 20 << 10,
+		MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90 << 20, MemoryOwnBytes: 90 << 20, VMStateBytes: 20 << 10,
 		DigestsReady: true, ContentHash: "sha256:feed",
 	}
 	for i, name := range []string{"boot", "warm", "quiesce", "save"} {

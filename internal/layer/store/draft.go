@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -128,7 +127,7 @@ func (d *Draft) publishLocked(id layer.ID, sums *os.File) (*Handle, error) {
 	d.file.Close() // and with it its lock; the store's keeps GC off until the handle has one
 	err := failpoint("commit.sync")
 	if err == nil {
-		err = syncDir(s.path(layersDir))
+		err = durable.SyncDir(s.path(layersDir))
 	}
 	if err != nil {
 		return nil, s.takeBack(id, err)
@@ -152,7 +151,7 @@ func rename(step, from, to string) error {
 	if err := failpoint(step); err != nil {
 		return err
 	}
-	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	return durable.RenameNew(from, to)
 }
 
 // Discard removes what was written.
@@ -163,21 +162,40 @@ func (d *Draft) Discard() {
 	}
 }
 
+// File is the file that the layer is written to, for a base that somebody else
+// places in it (layer.Writer.Placed). It is the draft's to close.
+func (d *Draft) File() *os.File { return d.file }
+
 // Compact writes one layer that shows what chain[from:to] shows and can take
-// their place; the chain begins with its base. The layers themselves stay, for
+// their place, in at most so many runs (layer.MaxRuns if that is 0); the chain
+// begins with its base. The layers themselves stay, for
 // as long as they are held or open.
-func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to int, digest bool) (*Handle, error) {
+func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, runs int, digest bool) (*Handle, error) {
 	spec, err := layer.CompactSpec(layer.NewID(), chain, from, to)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.Create(spec, DraftOptions{Bytes: layer.CompactBytes(chain, from, to), Digest: digest})
+	d, err := s.Create(spec, DraftOptions{Bytes: compactBytes(chain, from, to, runs), Digest: digest})
 	if err != nil {
 		return nil, err
 	}
 	defer d.Discard()
-	if err := layer.Compact(ctx, d.Writer, chain, from, to); err != nil {
+	if err := layer.Compact(ctx, d.Writer, chain, from, to, runs); err != nil {
 		return nil, err
 	}
 	return d.Commit()
+}
+
+// compactBytes is about how much room a compaction takes: not more than the
+// layers themselves, which may have holes.
+func compactBytes(chain []*layer.Layer, from, to, runs int) int64 {
+	var stored int64
+	for _, l := range chain {
+		n, err := diskBytes(l.File())
+		if err != nil {
+			n = l.DataBytes
+		}
+		stored += n
+	}
+	return min(layer.CompactBytes(chain, from, to, runs), stored)
 }

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -63,7 +64,7 @@ func (g *gc) collect() error {
 // heldLocked are the layers that holds name. The holds are made durable first:
 // a release that a power cut takes back must not find its layers gone.
 func (g *gc) heldLocked() (map[layer.ID]bool, error) {
-	if err := syncDir(g.s.path(holdsDir)); err != nil {
+	if err := durable.SyncDir(g.s.path(holdsDir)); err != nil {
 		return nil, err
 	}
 	holds, err := g.s.Holds()
@@ -170,7 +171,7 @@ func (g *gc) remove() error {
 
 // claim locks a file that nobody uses; nil if somebody does. Closing it frees it.
 func claim(path string) (f *os.File, size int64, err error) {
-	f, err = os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err = durable.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
@@ -197,8 +198,12 @@ func diskBytes(f *os.File) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
+	return blocksOf(st), nil
+}
+
+func blocksOf(st fs.FileInfo) int64 {
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
-		return sys.Blocks * 512, nil // stat(2): units of 512, whatever st_blksize says
+		return sys.Blocks * 512 // stat(2): units of 512, whatever st_blksize says
 	}
-	return st.Size(), nil
+	return st.Size()
 }

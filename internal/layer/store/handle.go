@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -76,7 +77,7 @@ func (h *Handle) Close() error {
 
 func (s *Store) openShared(id layer.ID) (_ *shared, err error) {
 	path := s.layerPath(id)
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := durable.Open(path)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -95,7 +96,7 @@ func (s *Store) hold(name string, ids []layer.ID) error {
 	if err := failpoint("hold.sync"); err != nil {
 		return err
 	}
-	return syncDir(s.path(holdsDir))
+	return durable.SyncDir(s.path(holdsDir))
 }
 
 // Release ends a hold. Its layers go at the next GC, if nothing else needs them.
@@ -115,7 +116,7 @@ func (s *Store) Release(name string) error {
 		return notFound("release hold "+name, err)
 	}
 	if err = failpoint("release.sync"); err == nil {
-		err = syncDir(s.path(holdsDir))
+		err = durable.SyncDir(s.path(holdsDir))
 	}
 	if err != nil {
 		return fmt.Errorf("release hold %s: %w", name, err)
@@ -148,7 +149,7 @@ func (s *Store) readHold(name string) ([]layer.ID, error) {
 	if !holdName.MatchString(name) {
 		return nil, ErrName
 	}
-	b, err := readCapped(s.path(holdsDir, name), maxHoldBytes)
+	b, err := durable.ReadFile(s.path(holdsDir, name), maxHoldBytes)
 	if errors.Is(err, unix.ELOOP) {
 		err = errors.New("is a link")
 	}

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -54,11 +52,26 @@ func (s *Store) writeDigests(id layer.ID, d *layer.Digests) error {
 	if err := failpoint("seal.sync"); err != nil {
 		return err
 	}
-	return syncDir(s.path(layersDir))
+	return durable.SyncDir(s.path(layersDir))
+}
+
+// Digest is the SHA-256 over a layer's digests, in hexadecimal: it stands for the
+// whole of it. An error that wraps ErrNotFound: it has none yet.
+func (s *Store) Digest(id layer.ID) (string, error) {
+	h, err := s.Get(id)
+	if err != nil {
+		return "", err
+	}
+	defer h.Close()
+	d, err := s.digests(h.Info)
+	if err != nil {
+		return "", notFound("digests of layer "+id.String(), err)
+	}
+	return d.Sum(), nil
 }
 
 func (s *Store) digests(of layer.Info) (*layer.Digests, error) {
-	f, err := os.OpenFile(s.digestsPath(of.ID), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	f, err := durable.Open(s.digestsPath(of.ID))
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -11,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -59,7 +59,7 @@ func Open(dir string, opt Options) (*Store, error) {
 			return nil, fmt.Errorf("open layer store: %w", err)
 		}
 	}
-	if err := syncDir(dir); err != nil {
+	if err := durable.SyncDir(dir); err != nil {
 		return nil, fmt.Errorf("open layer store: %w", err)
 	}
 	return &Store{dir: dir, opt: opt, free: freeBytes, open: map[layer.ID]*shared{}}, nil
@@ -149,29 +149,6 @@ func (s *Store) writeTemp(b []byte) (*os.File, error) {
 func discard(f *os.File) {
 	os.Remove(f.Name())
 	f.Close()
-}
-
-// readCapped reads a whole file that must not be larger than limit.
-func readCapped(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err == nil && int64(len(b)) > limit {
-		err = fmt.Errorf("is over %d bytes", limit)
-	}
-	return b, err
-}
-
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	defer d.Close()
-	return d.Sync()
 }
 
 // notFound gives a missing file the store's sentinel.

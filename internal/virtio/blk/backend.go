@@ -1,12 +1,13 @@
 package blk
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/vecio"
 )
 
 func readAll(b Backend, bufs [][]byte, off int64) error {
@@ -63,66 +64,23 @@ func (f *File) Size() int64 { return f.size }
 // Flush implements Backend.
 func (f *File) Flush() error { return unix.Fdatasync(int(f.Fd())) }
 
-// ReadVecAt fills all of bufs from off on.
+// ReadVecAt fills all of bufs from off on. It may change bufs.
 func (f *File) ReadVecAt(bufs [][]byte, off int64) error {
-	return f.transfer(unix.Preadv, bufs, off)
+	return vecio.ReadAt(f.File, bufs, off)
 }
 
-// WriteVecAt writes all of bufs from off on.
+// WriteVecAt writes all of bufs from off on. It may change bufs.
 func (f *File) WriteVecAt(bufs [][]byte, off int64) error {
-	return f.transfer(unix.Pwritev, bufs, off)
-}
-
-// transfer repeats call until all of bufs is moved. It may change bufs.
-func (f *File) transfer(call func(int, [][]byte, int64) (int, error), bufs [][]byte, off int64) error {
-	for bufs = skip(bufs, 0); len(bufs) > 0; {
-		n, err := call(int(f.Fd()), bufs, off)
-		switch {
-		case errors.Is(err, unix.EINTR):
-			continue
-		case err != nil:
-			return err
-		case n == 0:
-			return io.ErrUnexpectedEOF // the image is shorter than it was
-		}
-		off += int64(n)
-		bufs = skip(bufs, n)
-	}
-	return nil
-}
-
-// skip drops n bytes and then all empty buffers from the front.
-func skip(bufs [][]byte, n int) [][]byte {
-	for len(bufs) > 0 && n >= len(bufs[0]) {
-		n -= len(bufs[0])
-		bufs = bufs[1:]
-	}
-	if n > 0 {
-		bufs[0] = bufs[0][n:]
-	}
-	return bufs
+	return vecio.WriteAt(f.File, bufs, off)
 }
 
 // Discard implements Discarder.
-func (f *File) Discard(off, n int64) error {
-	return f.allocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
-}
+func (f *File) Discard(off, n int64) error { return vecio.Punch(f.File, off, n) }
 
 // WriteZeroes implements Discarder.
 func (f *File) WriteZeroes(off, n int64, unmap bool) error {
-	if !unmap {
-		err := f.allocate(unix.FALLOC_FL_ZERO_RANGE|unix.FALLOC_FL_KEEP_SIZE, off, n)
-		if !errors.Is(err, errors.ErrUnsupported) {
-			return err
-		}
+	if unmap {
+		return vecio.Punch(f.File, off, n)
 	}
-	// A hole reads as zeroes too, and more file systems (tmpfs) can make one.
-	return f.allocate(unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
-}
-
-func (f *File) allocate(mode uint32, off, n int64) error {
-	if n == 0 {
-		return nil
-	}
-	return unix.Fallocate(int(f.Fd()), mode, off, n)
+	return vecio.Zero(f.File, off, n)
 }

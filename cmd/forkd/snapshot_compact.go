@@ -1,0 +1,41 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+)
+
+func newSnapshotCompactCommand(a *app) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{
+		Use:   "compact TAG --to NEW",
+		Short: "Make a new snapshot of the same content that shares nothing with others",
+		Long: "Make a new snapshot of the same content that shares nothing with others: memory and disk are a layer each. It takes the\n" +
+			"room of all of them, and what it was built on can then be deleted. The snapshot itself stays as it is.",
+		Example:           "  forkd snapshot compact tried-it --to keep && forkd snapshot rm --cascade pyagent",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeTags(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := a.client(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			s, err := c.CompactSnapshot(cmd.Context(), args[0], to)
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Value(s)
+			}
+			a.Note("%s: %s on disk, all its own, in %s", s.Tag, ui.Bytes(s.SizeBytes), ui.Millis(s.Timings["compact"]))
+			return a.Line("%s", s.Tag)
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "tag of the new snapshot")
+	if err := cmd.MarkFlagRequired("to"); err != nil {
+		panic("no flag --to: " + err.Error())
+	}
+	return cmd
+}

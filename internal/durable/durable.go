@@ -1,0 +1,64 @@
+// Package durable is what stores of files need of a file system, beyond package
+// os: whole small files that survive a power cut, folders whose names do, and
+// reading that is bounded. It knows no format and no layout; package snapshot and
+// package layer/store do. The trap: a file that is durable may still lose its
+// name, until its folder is synced too.
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// WriteFile writes a whole file, for this user alone, and makes its content
+// durable before it returns. A file of that name is overwritten.
+func WriteFile(path string, b []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// ReadFile reads a whole file of at most limit bytes. It follows no link and
+// waits for no pipe.
+func ReadFile(path string, limit int64) ([]byte, error) {
+	f, err := Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err == nil && int64(len(b)) > limit {
+		err = fmt.Errorf("is over %d bytes", limit)
+	}
+	return b, err
+}
+
+// Open opens a file of a store for reading. It follows no link and waits for no pipe.
+func Open(path string) (*os.File, error) {
+	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+}
+
+// SyncDir makes the names in a folder durable.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// RenameNew gives a file or folder another name, which nothing may have yet.
+func RenameNew(from, to string) error {
+	return unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+}

@@ -1,0 +1,56 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+)
+
+type compactInput struct {
+	TagPath
+	Body api.CompactRequest
+}
+
+// collectInput has a body that may be absent.
+type collectInput struct {
+	Body *api.CollectRequest
+}
+
+func (s *Server) addStore() {
+	route(s, huma.Operation{
+		OperationID: "compact-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/compact", Tags: []string{"snapshots"},
+		Summary:       "Make a new snapshot of the same content that shares nothing with others",
+		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 507},
+	}, s.compactSnapshot)
+	route(s, huma.Operation{
+		OperationID: "collect-layers", Method: http.MethodPost, Path: "/v1/store/gc", Tags: []string{"store"},
+		Summary:     "Remove the layers of memory and disks that nothing needs any more",
+		Description: "The daemon does so by itself, at its start and when a snapshot is deleted.",
+		Errors:      []int{400, 401, 409},
+	}, s.collectLayers)
+}
+
+func (s *Server) compactSnapshot(ctx context.Context, in *compactInput) (*body[api.SnapshotInfo], error) {
+	note(ctx).snapshot = in.Body.To
+	if in.Tag == in.Body.To {
+		return nil, fail(api.CodeInvalid, "choose another tag: the snapshot itself stays as it is", "snapshot %s cannot be compacted to itself", in.Tag)
+	}
+	info, err := s.engine.CompactSnapshot(ctx, in.Tag, in.Body.To)
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.SnapshotInfo]{wireSnapshot(info)}, nil
+}
+
+func (s *Server) collectLayers(ctx context.Context, in *collectInput) (*body[api.CollectResult], error) {
+	report, err := s.engine.CollectLayers(ctx, in.Body != nil && in.Body.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.CollectResult]{api.CollectResult{
+		DryRun: report.DryRun, Layers: list(report.Layers), Temporary: report.Temporary, Bytes: report.Bytes,
+	}}, nil
+}

@@ -1,0 +1,268 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forkd/forkd/internal/cowdisk"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/vmmctl"
+)
+
+// A branch freezes a disk by letting it go on in an empty own file. The frozen one
+// becomes a layer; then the VMM is told to use that in its stead, and the file goes.
+// If the branch fails in between, the disk is what it was: the file stays a part of
+// it, and the next branch makes the layer first.
+
+// diskStack is a disk's layers, and those that the branch puts on them.
+type diskStack struct {
+	*snapshot.Stack
+	bytes int64 // of the disk
+	spent []string
+}
+
+// nextOwn makes the files that the disks will go on in. The journal knows of them
+// before the VMM does.
+func (w *branching) nextOwn() (next []*os.File, err error) {
+	lines := w.m.disks.list()
+	for i := range lines {
+		f, err := os.CreateTemp(w.e.ownDir(), ownName(w.m.dir, lines[i].Disk)+"-*")
+		if err != nil {
+			closeFiles(next)
+			return nil, ownError(err)
+		}
+		next, lines[i].Next = append(next, f), f.Name()
+	}
+	if err := w.keepLines(lines); err != nil {
+		closeFiles(next)
+		return nil, err
+	}
+	return next, nil
+}
+
+func closeFiles(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
+
+// keepLines writes what the sandbox's disks are made of to the journal.
+func (w *branching) keepLines(lines []diskLine) error {
+	if len(lines) == 0 {
+		return nil
+	}
+	w.m.disks.set(lines)
+	return w.e.keepRecord(w.b)
+}
+
+// statusTimeout bounds the question whether a disk went on.
+const statusTimeout = 10 * time.Second
+
+// wentOn notes after a capture in which files the disks are now. If even that
+// cannot be found out, the next branch asks again.
+func (w *branching) wentOn(captured error) {
+	lines := w.m.disks.list()
+	if len(lines) == 0 {
+		return
+	}
+	rotations := make([]int, len(lines))
+	for i := range lines {
+		rotations[i] = lines[i].Rotations + 1
+	}
+	if captured != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
+		defer cancel()
+		st, err := w.m.proc.Status(ctx)
+		if err != nil {
+			return
+		}
+		rotations = st.Rotations
+	}
+	if err := w.keepLines(resolve(lines, rotations)); err != nil {
+		w.e.cfg.Logger.Error("write journal", "sandbox", w.req.SandboxID, "err", err)
+	}
+}
+
+// resolve brings lines up to what the VMM says of its disks, and removes the files
+// that they did not go on in.
+func resolve(lines []diskLine, rotations []int) []diskLine {
+	for i := range lines {
+		l := &lines[i]
+		switch {
+		case l.Next == "":
+		case i < len(rotations) && rotations[i] > l.Rotations:
+			l.Spent, l.Own, l.Rotations = append(l.Spent, l.Own), l.Next, rotations[i]
+		default:
+			os.Remove(l.Next)
+		}
+		l.Next = ""
+	}
+	return lines
+}
+
+// settle ends what an earlier branch has left half done, so that this one adds to
+// nothing: frozen files become layers now, or there is no branch.
+func (w *branching) settle(ctx context.Context) error {
+	lines := w.m.disks.list()
+	open, spent := false, false
+	for _, l := range lines {
+		open, spent = open || l.Next != "", spent || len(l.Spent) > 0
+	}
+	if open {
+		st, err := w.m.proc.Status(ctx)
+		if err != nil {
+			return err
+		}
+		if err := w.keepLines(resolve(lines, st.Rotations)); err != nil {
+			return err
+		}
+		for _, l := range w.m.disks.list() {
+			spent = spent || len(l.Spent) > 0
+		}
+	}
+	if !spent {
+		return nil
+	}
+	// The first call may tell of the one that failed; then it writes what maps there are still to be written.
+	if err := w.m.proc.Captured(ctx); err != nil {
+		if err := w.m.proc.Captured(ctx); err != nil {
+			return fmt.Errorf("finish an earlier branch that failed: %w", err)
+		}
+	}
+	if err := w.layDisks(ctx, false); err != nil {
+		return fmt.Errorf("finish the disk of an earlier branch that failed: %w", err)
+	}
+	return w.takeOver(ctx)
+}
+
+// layDisks makes layers of the disks' frozen files.
+func (w *branching) layDisks(ctx context.Context, flat bool) error {
+	w.disks = nil
+	var sizes []int64
+	for _, d := range w.src.files.Manifest.Disks {
+		if !d.ReadOnly {
+			sizes = append(sizes, d.Bytes)
+		}
+	}
+	lines := w.m.disks.list()
+	if len(lines) != len(sizes) {
+		return fmt.Errorf("the sandbox has %d writable disks, its snapshot %d", len(lines), len(sizes))
+	}
+	for i, l := range lines {
+		if err := w.layDisk(ctx, l, sizes[i], flat); err != nil {
+			return fmt.Errorf("write disk %d: %w", l.Disk, err)
+		}
+	}
+	return nil
+}
+
+func (w *branching) layDisk(ctx context.Context, l diskLine, size int64, flat bool) error {
+	below, err := w.draft.Layers().Chain(l.Base...)
+	if err != nil {
+		return err
+	}
+	w.undo.Push(func() { below.Close() })
+	k := w.draft.Stack(layer.Disk, below.Size(), snapshot.DiskLimits, below.Layers()...)
+	for _, path := range l.Spent {
+		if err := layFrozen(ctx, k, path, size); err != nil {
+			return err
+		}
+	}
+	if flat {
+		err = k.Flatten(ctx)
+	}
+	if err == nil {
+		err = k.Bound(ctx)
+	}
+	w.disks = append(w.disks, diskStack{k, size, l.Spent})
+	return err
+}
+
+// layFrozen puts the blocks of an own file over the disk's layers.
+func layFrozen(ctx context.Context, k *snapshot.Stack, path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	d, err := cowdisk.Open(f, size, nil)
+	if err != nil {
+		return err
+	}
+	var own []layer.Run
+	err = d.Own(func(off, n int64, zero bool) error {
+		n = (n + layer.BlockSize - 1) / layer.BlockSize * layer.BlockSize // the file has whole blocks
+		own = append(own, layer.Run{Offset: off, Length: n, Zero: zero})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return k.Diff(ctx, own, f)
+}
+
+// takeOver puts the sandbox's disks on the layers that were made of them: held for
+// it first, then in the journal, then in the VMM. Until that does it reads the
+// frozen files, which it has open, so that nothing hangs on the last step.
+func (w *branching) takeOver(ctx context.Context) error {
+	lines := w.m.disks.list()
+	if len(lines) == 0 {
+		return nil
+	}
+	ids := w.src.files.Manifest.LayerIDs()
+	for i, d := range w.disks {
+		lines[i].Base = d.Chain().Layers
+		ids = append(ids, lines[i].Base...)
+	}
+	if err := w.e.holdVM(w.b, w.m, ids); err != nil {
+		return err
+	}
+	for i, d := range w.disks {
+		lines[i].Spent = lines[i].Spent[len(d.spent):]
+	}
+	if err := w.keepLines(lines); err != nil {
+		return err
+	}
+	bases := make([][]vmmctl.Segment, 0, len(w.disks))
+	for _, d := range w.disks {
+		chain, err := w.e.layers.Chain(d.Chain().Layers...)
+		if err != nil {
+			return err
+		}
+		defer chain.Close()
+		bases = append(bases, diskBase(chain.Image, d.bytes))
+	}
+	err := w.m.proc.Rebase(ctx, bases)
+	for _, d := range w.disks {
+		for _, path := range d.spent {
+			if rm := os.Remove(path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+				err = errors.Join(err, rm)
+			}
+		}
+	}
+	return err
+}
+
+// describeDisks takes the parent's read-only disks over; the others have layers.
+func (w *branching) describeDisks(m *snapshot.Manifest) error {
+	written := w.disks
+	for _, d := range w.src.files.Manifest.Disks {
+		if d.ReadOnly {
+			if err := w.draft.Adopt(d.File, filepath.Join(w.e.store.Dir(w.base), d.File)); err != nil {
+				return err
+			}
+			m.Disks = append(m.Disks, d)
+			continue
+		}
+		disk := snapshot.Disk{Bytes: d.Bytes, Chain: written[0].Chain()}
+		disk.Own = disk.OwnSince(d.Chain)
+		m.Disks, written = append(m.Disks, disk), written[1:]
+	}
+	return nil
+}

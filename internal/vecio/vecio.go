@@ -1,0 +1,75 @@
+// Package vecio moves a guest's scattered buffers from and to a file, and takes
+// room from a file or makes zeros of it, until the whole of it is done. Devices and
+// disks call it; it knows neither. The trap: the slices of buffers are used up on
+// the way, the caller's content of them is gone.
+package vecio
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxBuffers is the kernel's limit for one call (UIO_MAXIOV).
+const maxBuffers = 1024
+
+// ReadAt fills all of bufs from off on. It changes bufs. A file that ends before
+// is io.ErrUnexpectedEOF.
+func ReadAt(f *os.File, bufs [][]byte, off int64) error { return transfer(unix.Preadv, f, bufs, off) }
+
+// WriteAt writes all of bufs from off on. It changes bufs.
+func WriteAt(f *os.File, bufs [][]byte, off int64) error { return transfer(unix.Pwritev, f, bufs, off) }
+
+func transfer(call func(int, [][]byte, int64) (int, error), f *os.File, bufs [][]byte, off int64) error {
+	for bufs = skip(bufs, 0); len(bufs) > 0; {
+		n, err := call(int(f.Fd()), bufs[:min(len(bufs), maxBuffers)], off)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return io.ErrUnexpectedEOF // the file is shorter than it was
+		}
+		off += int64(n)
+		bufs = skip(bufs, n)
+	}
+	return nil
+}
+
+// skip drops n bytes and then all empty buffers from the front.
+func skip(bufs [][]byte, n int) [][]byte {
+	for len(bufs) > 0 && n >= len(bufs[0]) {
+		n -= len(bufs[0])
+		bufs = bufs[1:]
+	}
+	if n > 0 {
+		bufs[0] = bufs[0][n:]
+	}
+	return bufs
+}
+
+// Punch makes a hole: n bytes that read as zeros and take no room.
+func Punch(f *os.File, off, n int64) error { return allocate(f, unix.FALLOC_FL_PUNCH_HOLE, off, n) }
+
+// Zero makes n bytes read as zeros. It keeps their room where the file system can
+// do so; tmpfs cannot, and gets a hole.
+func Zero(f *os.File, off, n int64) error {
+	err := allocate(f, unix.FALLOC_FL_ZERO_RANGE, off, n)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return Punch(f, off, n)
+	}
+	return err
+}
+
+func allocate(f *os.File, mode uint32, off, n int64) error {
+	for n > 0 {
+		err := unix.Fallocate(int(f.Fd()), mode|unix.FALLOC_FL_KEEP_SIZE, off, n)
+		if !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+	return nil
+}
