@@ -16,13 +16,13 @@ const (
 	// farGap is the largest gap between runs that is filled to make them one.
 	farGap = 64 * BlockSize
 	// fillPart: at most this part of what was written is filled in from below.
-	fillPart = 12
+	fillPart = 16
 )
 
 // Diff writes the layer of what was written over an image: own runs, rising,
 // whose content is in src at the offset that it has in the image, unless a run
 // says that it is zero. Zeros are found. Runs that lie close together become one,
-// with content from below between them, within a twelfth of what was written; if
+// with content from below between them, within a sixteenth of what was written; if
 // there are more than max even so, the cheapest gaps are filled until there are
 // not. below is nil for a base.
 func (w *Writer) Diff(ctx context.Context, own []Run, src io.ReaderAt, below *Image, max int) error {
