@@ -73,6 +73,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.verified(parentTag) // its digests are written now
+	w.fork(parentTag)     // and what the first child brings with it
+	w.clean()
 	w.bare = w.inventory()
 	w.names = w.bare
 	return w
