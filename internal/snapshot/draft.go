@@ -12,8 +12,6 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/forkd/forkd/internal/failpoint"
 )
 
 // Draft is a snapshot that is being written. Its owner ends it with Commit or
@@ -130,7 +128,9 @@ func (d *Draft) commit(m *Manifest) error {
 			return err
 		}
 	}
-	failpoint.Here(failpoint.SnapshotSynced)
+	if err := failpoint("manifest.write"); err != nil {
+		return err
+	}
 	sum, err := d.stateDigest(m.State.File)
 	if err != nil {
 		return err
@@ -147,7 +147,9 @@ func (d *Draft) commit(m *Manifest) error {
 	if err := syncDir(d.dir); err != nil {
 		return err
 	}
-	failpoint.Here(failpoint.SnapshotDescribed)
+	if err := failpoint("folder.rename"); err != nil {
+		return err
+	}
 	// An empty directory of that name would be replaced silently, a snapshot is not.
 	if err := unix.Renameat2(unix.AT_FDCWD, d.dir, unix.AT_FDCWD, d.store.Dir(d.tag), unix.RENAME_NOREPLACE); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -155,7 +157,9 @@ func (d *Draft) commit(m *Manifest) error {
 		}
 		return err
 	}
-	failpoint.Here(failpoint.SnapshotNamed)
+	if err := failpoint("store.sync"); err != nil {
+		return err
+	}
 	return syncDir(d.store.dir)
 }
 

@@ -106,11 +106,19 @@ func (w *world) source(op operation, doomed bool) api.SandboxInfo {
 	return w.kept
 }
 
-// letGo ends the source that was used again, and with it what it had.
-func (w *world) letGo() {
+// begin brings about what a case expects at its beginning.
+func (w *world) begin() {
+	if !w.d.Running() {
+		w.start()
+	}
 	w.kept = api.SandboxInfo{}
 	w.clean()
 	w.names = w.bare
+}
+
+// letGo ends the source that was used again, and with it what it had.
+func (w *world) letGo() {
+	w.begin()
 	w.nothingLeft()
 }
 
@@ -121,7 +129,13 @@ func (w *world) stand(op operation, s failpoint.Step, source api.SandboxInfo) (m
 		mark = w.mark(source.ID)
 	}
 	w.arm(s)
-	w.t.Cleanup(func() { w.disarm(s) })
+	t := w.t
+	t.Cleanup(func() {
+		w.disarm(s)
+		if t.Failed() { // the next is to begin as if this had not been
+			w.begin()
+		}
+	})
 	end := make(chan error, 1)
 	go func() { end <- op.do(context.Background(), w.d.Client, source.ID) }()
 	w.reached(s)
