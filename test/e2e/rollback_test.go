@@ -4,8 +4,10 @@ import (
 	"errors"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
@@ -58,7 +60,7 @@ func TestRollback(t *testing.T) {
 	}
 	d.counts(id)
 	seen = d.sameButFresh(id, same, seen)
-	d.clocks(boxes[1:])
+	d.tellsTheTime(id)
 
 	// What it does now, it does over that snapshot.
 	d.remember(id, "of now")
@@ -81,6 +83,30 @@ func TestRollback(t *testing.T) {
 	_, err := d.c.Rollback(t.Context(), sibling, "then")
 	wantError(t, err, api.CodeConflict, parentTag, sibling)
 	d.alive(boxes...)
+	// Before what it lies over.
+	if err := d.c.Kill(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+}
+
+// tellsTheTime checks a sandbox's clock. It was set to when its identity was sent,
+// so it may be behind by as long as that was on its way.
+func (d *daemon) tellsTheTime(id string) {
+	d.t.Helper()
+	allow := time.Second
+	for _, s := range d.sandboxReceipt(id).Steps {
+		if s.Name == "identity" {
+			allow += time.Duration(s.TookMS * float64(time.Millisecond))
+		}
+	}
+	before := time.Now()
+	ns, err := strconv.ParseInt(d.eval(id, "time.time_ns()"), 10, 64)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if at := time.Unix(0, ns); at.Before(before.Add(-allow)) || at.After(time.Now().Add(time.Second)) {
+		d.t.Errorf("its clock says %s, it is %s; %s are allowed", at, before, allow)
+	}
 }
 
 func (d *daemon) rollback(id, tag string) api.SandboxInfo {
