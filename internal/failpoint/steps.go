@@ -4,8 +4,8 @@ package failpoint
 type Step string
 
 // The steps, by operation. Each stands in exactly one call of Here (test/arch),
-// and the crash tests go through all (test/crash). The layer store has steps of
-// its own as well, which begin with LayerPrefix.
+// and the crash tests go through all (test/crash). The stores have steps of
+// their own as well, which the crash tests find by watching.
 const (
 	BranchReserved Step = "branch.reserved" // the tag is taken
 	BranchFiles    Step = "branch.files"    // there are files to capture to
@@ -20,10 +20,6 @@ const (
 	CaptureHeld    Step = "capture.held"    // what is left is in memory, the disks go on in new files
 	CaptureResumed Step = "capture.resumed" // the guest runs, files have yet to be written
 	CaptureWritten Step = "capture.written" // all files are
-
-	SnapshotSynced    Step = "snapshot.synced"    // content is durable, the manifest is not there
-	SnapshotDescribed Step = "snapshot.described" // the manifest is, the name is a draft's
-	SnapshotNamed     Step = "snapshot.named"     // the name is the snapshot's, and not durable
 
 	CreateReserved Step = "create.reserved" // the tag is taken
 	CreateBooted   Step = "create.booted"   // the parent runs
@@ -41,15 +37,17 @@ const (
 	RollbackExchanged Step = "rollback.exchanged" // it holds, and the old VM is nobody's
 )
 
-// LayerPrefix begins the names of the layer store's steps.
-const LayerPrefix = "layer."
+// Prefixes of the names of the stores' steps.
+const (
+	LayerPrefix    = "layer."
+	SnapshotPrefix = "snapshot."
+)
 
 // Steps are all that are named above.
 func Steps() []Step {
 	return []Step{
 		BranchReserved, BranchFiles, BranchCaptured, BranchRunning, BranchWritten, BranchDone,
 		CaptureBegun, CaptureRound, CapturePaused, CaptureHeld, CaptureResumed, CaptureWritten,
-		SnapshotSynced, SnapshotDescribed, SnapshotNamed,
 		CreateReserved, CreateBooted, CreateSaved, CreateDone,
 		ForkRestored, ForkResumed, ForkConfirmed, ForkRecorded,
 		RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,

@@ -46,7 +46,7 @@ func crashChild(dir string) int {
 		}
 		return nil
 	}
-	before = hook
+	failpoint = hook
 	store.SetFailpoint(hook)
 	s, err := openBoth(dir)
 	if err == nil {
@@ -217,10 +217,10 @@ func TestTheStoresSurviveAnErrorAtEachStep(t *testing.T) {
 }
 
 func hookAll(t *testing.T, hook func(step string) error) {
-	before = hook
+	failpoint = hook
 	store.SetFailpoint(hook)
 	t.Cleanup(func() {
-		before = func(string) error { return nil }
+		failpoint = func(string) error { return nil }
 		store.SetFailpoint(func(string) error { return nil })
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -37,6 +37,19 @@ type digests map[string]map[int64][sha256.Size]byte
 // pause is called before every chunk and may block, so that the caller can let
 // more urgent work go first; it may be nil.
 func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context) error) error {
+	if err := CheckTag(tag); err != nil {
+		return err
+	}
+	// Before the files: if the tag becomes another snapshot's meanwhile, the digests
+	// go with the folder that was.
+	dir, err := os.OpenRoot(s.Dir(tag))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotFound, tag)
+	}
+	if err != nil {
+		return fmt.Errorf("digest snapshot %s: %w", tag, err)
+	}
+	defer dir.Close()
 	files, err := s.open(tag)
 	if err != nil {
 		return err
@@ -63,23 +76,40 @@ func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context
 		}
 	}
 	fmt.Fprintf(&out, "end %x\n", sha256.Sum256(out.Bytes()))
-	return s.writeDigests(tag, out.Bytes())
-}
-
-func (s *Store) writeDigests(tag string, b []byte) error {
-	tmp := filepath.Join(s.Dir(tag), "."+DigestFile)
-	err := durable.WriteFile(tmp, b)
-	if err == nil {
-		err = os.Rename(tmp, filepath.Join(s.Dir(tag), DigestFile))
-	}
-	if err == nil {
-		err = durable.SyncDir(s.Dir(tag))
-	}
-	if err != nil {
-		os.Remove(tmp)
+	if err := writeDigests(dir, out.Bytes()); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotFound, tag) // deleted meanwhile
+	} else if err != nil {
 		return fmt.Errorf("write digests of snapshot %s: %w", tag, err)
 	}
 	return nil
+}
+
+func writeDigests(dir *os.Root, b []byte) (err error) {
+	const temp = "." + DigestFile
+	defer func() {
+		if err != nil {
+			_ = dir.Remove(temp)
+		}
+	}()
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if err := dir.Rename(temp, DigestFile); err != nil {
+		return err
+	}
+	folder, err := dir.Open(".")
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
 }
 
 // chunks calls each with every chunk that is not all zeros, skipping holes.

@@ -12,7 +12,6 @@ import (
 	"slices"
 
 	"github.com/forkd/forkd/internal/durable"
-	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer/store"
 )
 
@@ -130,14 +129,13 @@ func (d *Draft) commit(m *Manifest) error {
 			return err
 		}
 		m.Files = append(m.Files, File{Name: filepath.Base(f.Name()), Bytes: st.Size()})
-		if err := before("file.sync"); err != nil {
+		if err := failpoint("file.sync"); err != nil {
 			return err
 		}
 		if err := f.Sync(); err != nil {
 			return err
 		}
 	}
-	failpoint.Here(failpoint.SnapshotSynced)
 	sum, err := d.stateDigest(m.State.File)
 	if err != nil {
 		return err
@@ -155,22 +153,21 @@ func (d *Draft) commit(m *Manifest) error {
 	if err := d.store.hold(d.tag, m); err != nil {
 		return err
 	}
-	if err := before("manifest.write"); err != nil {
+	if err := failpoint("manifest.write"); err != nil {
 		return err
 	}
 	if err := durable.WriteFile(filepath.Join(d.dir, ManifestFile), b); err != nil {
 		return err
 	}
-	if err := before("folder.sync"); err != nil {
+	if err := failpoint("folder.sync"); err != nil {
 		return err
 	}
 	if err := durable.SyncDir(d.dir); err != nil {
 		return err
 	}
-	if err := before("folder.rename"); err != nil {
+	if err := failpoint("folder.rename"); err != nil {
 		return err
 	}
-	failpoint.Here(failpoint.SnapshotDescribed)
 	// An empty directory of that name would be replaced silently, a snapshot is not.
 	if err := durable.RenameNew(d.dir, d.store.Dir(d.tag)); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -178,10 +175,9 @@ func (d *Draft) commit(m *Manifest) error {
 		}
 		return err
 	}
-	failpoint.Here(failpoint.SnapshotNamed)
 	// It exists. That its name is durable is not the draft's to take back.
 	d.ended = true
-	if err := before("store.sync"); err != nil {
+	if err := failpoint("store.sync"); err != nil {
 		return err
 	}
 	return durable.SyncDir(d.store.dir)

@@ -175,7 +175,7 @@ func (s *Store) Delete(tag string) error {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
 	defer os.RemoveAll(gone)
-	if err := before("delete.rename"); err != nil {
+	if err := failpoint("delete.rename"); err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
 	if err := os.Rename(s.Dir(tag), filepath.Join(gone, tag)); err != nil {
@@ -184,7 +184,7 @@ func (s *Store) Delete(tag string) error {
 		}
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
-	if err := before("delete.sync"); err != nil {
+	if err := failpoint("delete.sync"); err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
 	if err := durable.SyncDir(s.dir); err != nil {

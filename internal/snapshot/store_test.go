@@ -242,6 +242,35 @@ func TestSealEndsWithItsContext(t *testing.T) {
 	}
 }
 
+// A tag that is deleted and given anew while its digests are computed must not
+// get those of the snapshot that was: it would be told to be damaged.
+func TestDigestsAreOfTheSnapshotThatWasRead(t *testing.T) {
+	s := open(t)
+	write(t, s, "a", map[int64]string{0: "one", 8 << 20: "more"})
+	chunk := 0
+	err := s.Seal(t.Context(), "a", func(context.Context) error {
+		if chunk++; chunk == 2 {
+			if err := s.Delete("a"); err != nil {
+				t.Fatal(err)
+			}
+			write(t, s, "a", map[int64]string{0: "two"})
+		}
+		return nil
+	})
+	if !errors.Is(err, ErrNotFound) {
+		t.Errorf("got %v, want %v", err, ErrNotFound)
+	}
+	if s.HasDigests("a") {
+		t.Error("the new snapshot has the digests of the old one")
+	}
+	if err := s.Seal(t.Context(), "a", nil); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := s.Verify(t.Context(), "a"); err != nil || len(r.Damaged) > 0 {
+		t.Errorf("verify says %+v, %v", r, err)
+	}
+}
+
 func FuzzDecodeManifest(f *testing.F) {
 	golden, err := os.ReadFile("testdata/manifest-v2.json")
 	if err != nil {

@@ -29,7 +29,7 @@ func (s *suite) rollback(t *testing.T, id string, mode api.BranchMode, load bool
 	s.newEra(id)
 	s.canary(id, "arm", "nonce", s.newTag())
 	s.eval(id, "os.kill(json.loads(canary('look'))['pid'], 9)")
-	asked := time.Now()
+	at.asked = time.Now()
 	info, err := s.c.Rollback(t.Context(), id, tag)
 	if err != nil {
 		t.Fatalf("roll %s back to %s: %v", id, tag, err)
@@ -37,8 +37,9 @@ func (s *suite) rollback(t *testing.T, id string, mode api.BranchMode, load bool
 	if info.ID != id || info.Status != api.SandboxRunning {
 		t.Errorf("the answer is %+v", info)
 	}
+	at.made = time.Now()
 	s.eras[id] = was
-	s.looksLike(id, at, asked, cells)
+	s.looksLike(id, at, cells)
 	cells.note("source", "itself")
 	s.apart([]string{id}, cells)
 	cells.settle(t)

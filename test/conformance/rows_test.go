@@ -77,11 +77,12 @@ func (s *suite) forks(t *testing.T, table *table) (source string) {
 	t.Run(name, func(t *testing.T) {
 		s.t = t
 		cells := table.row(name)
-		asked := time.Now()
+		at := instant{steps: primed, exact: true, asked: time.Now()}
 		ids := s.fork(s.tag, 2)
+		at.made = time.Now()
 		for _, id := range ids {
 			s.eras[id] = []int{0}
-			s.looksLike(id, instant{steps: primed, exact: true}, asked, cells)
+			s.looksLike(id, at, cells)
 		}
 		s.apart(ids, cells)
 		cells.settle(t)
@@ -102,18 +103,20 @@ const primed = 5000
 func (s *suite) row(r row, source string, cells *cells) string {
 	was := s.eras[source]
 	at := s.before(source, r.load)
-	asked := time.Now()
+	at.asked = time.Now()
 	tag, ids := r.instant(s, source)
+	at.made = time.Now()
 	at.after = s.canary(source, "look")
 	s.newEra(source) // what a child must not see; the capture may still be being written
 	s.canary(source, "hold")
 	if r.children > 0 {
-		asked = time.Now()
+		at.asked = time.Now()
 		ids = append(ids, s.fork(tag, r.children)...)
+		at.made = time.Now()
 	}
 	for _, id := range ids {
 		s.eras[id] = was
-		s.looksLike(id, at, asked, cells)
+		s.looksLike(id, at, cells)
 		s.canary(id, "hold")
 	}
 	s.apart(ids, cells)

@@ -73,6 +73,8 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.verified(parentTag) // its digests are written now
+	w.fork(parentTag)     // and what the first child brings with it
+	w.clean()
 	w.bare = w.inventory()
 	w.names = w.bare
 	return w
@@ -104,8 +106,9 @@ func (w *world) eventually(what string, ok func() bool) {
 	}
 }
 
-// receipts stay, also of what is gone.
-var receipts = regexp.MustCompile(`^/receipts(/[^.].*\.json)?$`)
+// lasting is what stays or comes by itself: receipts, also of what is gone, and
+// the sizes of pools.
+var lasting = regexp.MustCompile(`^/(receipts(/[^.].*\.json)?|pools\.json)$`)
 
 // inventory is every name in the store, whatever its format, and every VM's
 // directory.
@@ -119,7 +122,7 @@ func (w *world) inventory() []string {
 		if err == nil && path == w.d.Images() {
 			return fs.SkipDir
 		}
-		if name := strings.TrimPrefix(path, w.d.Data); !receipts.MatchString(name) {
+		if name := strings.TrimPrefix(path, w.d.Data); !lasting.MatchString(name) {
 			out = append(out, name)
 		}
 		return err
