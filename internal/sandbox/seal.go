@@ -36,6 +36,9 @@ func (e *Engine) sealAll(ctx context.Context) {
 		select {
 		case tag := <-e.sealing:
 			err := e.store.Seal(ctx, tag, e.traffic.wait)
+			if err != nil {
+				e.collectLater() // if it was deleted meanwhile, its layers were in use by this until now
+			}
 			if err != nil && ctx.Err() == nil && !errors.Is(err, snapshot.ErrNotFound) {
 				e.cfg.Logger.Warn("digest snapshot", "tag", tag, "err", err)
 			}

@@ -141,8 +141,9 @@ func TestAFlippedByteInTheState(t *testing.T) {
 
 func TestAFlippedByteInTheMemory(t *testing.T) {
 	d := shared(t)
+	small := d.small()
 	d.unchanged()
-	layer := d.compacted(d.small(), "flipped-memory")
+	layer := d.compacted(small, "flipped-memory")
 	d.sealed("flipped-memory")
 	at := spoilLayer(t, layer)
 	r, err := d.c.VerifySnapshot(t.Context(), "flipped-memory")
@@ -156,8 +157,8 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 	if code, out, errs := d.cli("snapshot", "verify", "flipped-memory"); code != 5 || !strings.Contains(out, name+": bytes") || !strings.Contains(errs, "make it again") {
 		t.Errorf("exit code %d: %s %s", code, out, errs)
 	}
-	d.sealed(d.small())
-	if r, err := d.c.VerifySnapshot(t.Context(), d.small()); err != nil || !r.OK {
+	d.sealed(small)
+	if r, err := d.c.VerifySnapshot(t.Context(), small); err != nil || !r.OK {
 		t.Errorf("the original: %+v, %v", r, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -163,7 +164,8 @@ type state struct {
 func (d *daemon) state(t *testing.T) state {
 	t.Helper()
 	ctx := context.Background() // it is called when the test's own has ended
-	s := state{files: append(names(d.store()), names(d.owns())...), vms: d.vmDirs(), processes: len(d.processes())}
+	layers := slices.DeleteFunc(names(filepath.Join(d.Data, "layers", "layers")), func(name string) bool { return strings.HasSuffix(name, ".digests") })
+	s := state{files: slices.Concat(names(d.store()), names(d.owns()), layers, names(filepath.Join(d.Data, "layers", "holds"))), vms: d.vmDirs(), processes: len(d.processes())}
 	list, err := d.c.ListSnapshots(ctx)
 	if err != nil {
 		t.Fatal(err)
