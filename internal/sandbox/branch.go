@@ -39,6 +39,8 @@ type branching struct {
 	start  time.Time
 	undo   undo.Stack
 	length time.Duration // of the capture
+	// owns are the own files that this branch reads, by their path.
+	owns map[string]*os.File
 }
 
 // Branch takes a snapshot of a running sandbox, which goes on whatever happens.
@@ -337,6 +339,8 @@ func (w *branching) explain(ctx context.Context, err error) error {
 		return problem(ErrConflict, "allow a longer pause, or branch when the sandbox writes less", "%w", err)
 	case errors.Is(err, vmmctl.ErrGone), errors.Is(err, errNoVM):
 		return problem(ErrGuestGone, "", "%w", err)
+	case w.m != nil && !alive(w.m): // its files went with it
+		return problem(ErrGuestGone, "", "the sandbox has ended meanwhile: %w", err)
 	}
 	return storeError(err)
 }

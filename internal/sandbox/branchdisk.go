@@ -32,6 +32,10 @@ type diskStack struct {
 func (w *branching) nextOwn() (next []*os.File, err error) {
 	lines := w.m.disks.list()
 	for i := range lines {
+		if _, err := w.ownFile(lines[i].Own); err != nil {
+			closeFiles(next)
+			return nil, err
+		}
 		f, err := os.CreateTemp(w.e.ownDir(), ownName(w.m.dir, lines[i].Disk)+"-*")
 		if err != nil {
 			closeFiles(next)
@@ -44,6 +48,24 @@ func (w *branching) nextOwn() (next []*os.File, err error) {
 		return nil, err
 	}
 	return next, nil
+}
+
+// ownFile is an own file, open until the branch ends: what is captured does not
+// go with the sandbox, if that is killed before all is written.
+func (w *branching) ownFile(path string) (*os.File, error) {
+	if f := w.owns[path]; f != nil {
+		return f, nil
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	w.undo.Push(func() { f.Close() })
+	if w.owns == nil {
+		w.owns = map[string]*os.File{}
+	}
+	w.owns[path] = f
+	return f, nil
 }
 
 func closeFiles(files []*os.File) {
@@ -170,7 +192,11 @@ func (w *branching) layDisk(ctx context.Context, l diskLine, size int64, flat bo
 	w.undo.Push(func() { below.Close() })
 	k := w.draft.Stack(layer.Disk, below.Size(), snapshot.DiskLimits, below.Layers()...)
 	for _, path := range l.Spent {
-		if err := layFrozen(ctx, k, path, size); err != nil {
+		f, err := w.ownFile(path)
+		if err != nil {
+			return err
+		}
+		if err := layFrozen(ctx, k, f, size); err != nil {
 			return err
 		}
 	}
@@ -185,12 +211,7 @@ func (w *branching) layDisk(ctx context.Context, l diskLine, size int64, flat bo
 }
 
 // layFrozen puts the blocks of an own file over the disk's layers.
-func layFrozen(ctx context.Context, k *snapshot.Stack, path string, size int64) error {
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
+func layFrozen(ctx context.Context, k *snapshot.Stack, f *os.File, size int64) error {
 	d, err := cowdisk.Open(f, size, nil)
 	if err != nil {
 		return err

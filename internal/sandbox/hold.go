@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/layer/store"
@@ -96,20 +97,35 @@ func (e *Engine) collectLater() {
 }
 
 // collectAll removes layers that nobody needs: at first what the last engine left.
+// One that somebody still has open, such as a VM that is ending, is looked at
+// again after a while.
 func (e *Engine) collectAll(ctx context.Context) {
+	const first, last = time.Second, time.Minute
 	e.collectLater()
-	for {
+	for wait := first; ; {
 		select {
 		case <-e.collecting:
-			if r, err := e.layers.GC(false); err != nil {
-				e.cfg.Logger.Warn("collect layers", "err", err)
-			} else if len(r.Layers)+r.Temps > 0 {
-				e.cfg.Logger.Info("layers collected", "layers", len(r.Layers), "temporary", r.Temps, "bytes", r.Bytes)
+			wait = min(2*wait, last)
+			if e.collect() == 0 {
+				wait = first
+			} else {
+				time.AfterFunc(wait, e.collectLater)
 			}
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// collect returns how many layers nobody needs and somebody has open.
+func (e *Engine) collect() (busy int) {
+	r, err := e.layers.GC(false)
+	if err != nil {
+		e.cfg.Logger.Warn("collect layers", "err", err)
+	} else if len(r.Layers)+r.Temps > 0 {
+		e.cfg.Logger.Info("layers collected", "layers", len(r.Layers), "temporary", r.Temps, "bytes", r.Bytes)
+	}
+	return r.Busy
 }
 
 // CollectReport is what a collection of layers removed, or would remove.

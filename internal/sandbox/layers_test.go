@@ -241,6 +241,26 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 	}
 }
 
+// What is open at a deletion, as by a VM that ends slowly, goes a little later without anybody asking.
+func TestALayerThatIsOpenAtADeletionIsCollectedLater(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	open, err := e.layers.Get(layerIDs(t, e)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.DeleteSnapshot(t.Context(), "d", DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "store of one layer", func() bool { return len(layerIDs(t, e)) == 1 })
+	open.Close()
+	eventually(t, "empty store", func() bool { return len(layerIDs(t, e)) == 0 })
+}
+
 // A forced deletion of a parent leaves its branches whole.
 func TestABranchOutlivesItsParentsDeletion(t *testing.T) {
 	h := newHost(t)

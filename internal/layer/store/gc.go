@@ -18,6 +18,7 @@ import (
 type Report struct {
 	Layers []layer.ID // in the order of their names
 	Temps  int        // leftovers: of dead writers, and digests without a layer
+	Busy   int        // layers that no hold names, and that somebody still has open
 	Bytes  int64      // of disk space, all together
 }
 
@@ -123,6 +124,9 @@ func (g *gc) layersLocked(held map[layer.ID]bool) error {
 			return err
 		case !taken:
 			kept = id
+			if !isDigests {
+				g.report.Busy++
+			}
 		case !isDigests:
 			gone = id
 			g.report.Layers = append(g.report.Layers, id)

@@ -111,6 +111,18 @@ func TestLeftoversGoAndLiveDraftsStay(t *testing.T) {
 
 func sortedNames(names ...string) []string { slices.Sort(names); return names }
 
+func TestWhatIsOpenIsCountedAndKept(t *testing.T) {
+	s := open(t, t.TempDir())
+	h := mustWrite(t, s, layer.ID{}, 1, false)
+	if r, err := s.GC(false); err != nil || r.Busy != 1 || len(r.Layers) != 0 {
+		t.Errorf("while it is open: %+v, %v", r, err)
+	}
+	must(t, h.Close())
+	if r, err := s.GC(false); err != nil || r.Busy != 0 || len(r.Layers) != 1 {
+		t.Errorf("afterwards: %+v, %v", r, err)
+	}
+}
+
 func TestADamagedHoldStopsTheCollection(t *testing.T) {
 	for name, record := range map[string]string{
 		"empty": "", "no JSON": "layers", "another format": `{"format":2,"layers":[]}`,
