@@ -70,7 +70,6 @@ func TestKills(t *testing.T) {
 				w.sub(name+" the VMM", func() { w.killVMM(op, s) })
 			}
 		}
-		w.sub(op.name+" leaves nothing", w.letGo)
 	}
 	w.verified(parentTag)
 	for _, s := range failpoint.Steps() {
@@ -82,7 +81,7 @@ func TestKills(t *testing.T) {
 
 // watch does an operation without harm, and returns the steps that it passed.
 func (w *world) watch(op operation) []failpoint.Step {
-	source := w.source(op, true)
+	source := w.source(op)
 	w.passed()
 	if err := op.do(w.t.Context(), w.d.Client, source.ID); err != nil {
 		w.t.Fatal(err)
@@ -94,20 +93,14 @@ func (w *world) watch(op operation) []failpoint.Step {
 	return steps
 }
 
-// source is what the operation is done to, if it needs one. One that is not to
-// be changed or killed is used again.
-func (w *world) source(op operation, doomed bool) api.SandboxInfo {
+// source is what the operation is done to, if it needs one: a new one each time,
+// since a branch leaves its source with other files than before.
+func (w *world) source(op operation) api.SandboxInfo {
 	w.t.Helper()
-	switch {
-	case !op.source:
+	if !op.source {
 		return api.SandboxInfo{}
-	case doomed || op.back:
-		return w.fork(parentTag)
-	case w.kept.ID == "":
-		w.kept = w.fork(parentTag)
-		w.names = w.inventory()
 	}
-	return w.kept
+	return w.fork(parentTag)
 }
 
 // begin brings about what a case expects at its beginning.
@@ -115,15 +108,7 @@ func (w *world) begin() {
 	if !w.d.Running() {
 		w.start()
 	}
-	w.kept = api.SandboxInfo{}
 	w.clean()
-	w.names = w.bare
-}
-
-// letGo ends the source that was used again, and with it what it had.
-func (w *world) letGo() {
-	w.begin()
-	w.nothingLeft()
 }
 
 // stand begins an operation and returns when it stands at the step. Its end is told on ended.
@@ -147,7 +132,7 @@ func (w *world) stand(op operation, s failpoint.Step, source api.SandboxInfo) (m
 }
 
 func (w *world) killDaemon(op operation, s failpoint.Step) {
-	source := w.source(op, false)
+	source := w.source(op)
 	mark, ended := w.stand(op, s, source)
 	w.d.End(syscall.SIGKILL)
 	if err := <-ended; err == nil {
@@ -171,13 +156,13 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 }
 
 func (w *world) killVMM(op operation, s failpoint.Step) {
-	source := w.source(op, true)
+	source := w.source(op)
 	mark, ended := w.stand(op, s, source)
 	var old *int
 	if op.back {
 		old = source.PID // the new one is killed
 	}
-	killed := w.killVMMs(w.kept.PID, old)
+	killed := w.killVMMs(old)
 	w.disarm(s)
 	err := <-ended
 	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)

@@ -35,9 +35,7 @@ type world struct {
 	points string // failpoint's directory
 	marks  int
 
-	bare  []string        // what is there when nothing runs
-	names []string        // what is there between two kills
-	kept  api.SandboxInfo // a source that is used again as long as it lives; zero: none
+	names []string // what is there when nothing runs
 }
 
 func newWorld(t *testing.T) *world {
@@ -75,8 +73,7 @@ func newWorld(t *testing.T) *world {
 	w.verified(parentTag) // its digests are written now
 	w.fork(parentTag)     // and what the first child brings with it
 	w.clean()
-	w.bare = w.inventory()
-	w.names = w.bare
+	w.names = w.inventory()
 	return w
 }
 
@@ -158,9 +155,7 @@ func (w *world) nothingLeft() {
 		}
 	}
 	for _, pid := range w.d.Processes() {
-		if w.kept.PID == nil || pid != *w.kept.PID {
-			w.t.Errorf("VMM %d still runs", pid)
-		}
+		w.t.Errorf("VMM %d still runs", pid)
 	}
 }
 
@@ -219,7 +214,7 @@ func (w *world) sh(id, script string) string {
 	return r.Stdout
 }
 
-// clean kills all sandboxes but the one that is kept, and deletes what the
+// clean kills all sandboxes, and deletes what the
 // operation made.
 func (w *world) clean() {
 	w.t.Helper()
@@ -229,9 +224,6 @@ func (w *world) clean() {
 		w.t.Fatal(err)
 	}
 	for _, sb := range list {
-		if sb.ID == w.kept.ID {
-			continue
-		}
 		if err := w.d.Client.Kill(ctx, sb.ID); err != nil {
 			w.t.Error(err)
 		}
@@ -286,12 +278,11 @@ func (w *world) reached(s failpoint.Step) {
 	})
 }
 
-// killVMMs ends the VMMs but for some, and tells how many there were.
-func (w *world) killVMMs(but ...*int) int {
+// killVMMs ends the VMMs, but for one if that is not nil, and tells how many there were.
+func (w *world) killVMMs(but *int) int {
 	n := 0
 	for _, pid := range w.d.Processes() {
-		spared := slices.ContainsFunc(but, func(other *int) bool { return other != nil && *other == pid })
-		if !spared && syscall.Kill(pid, syscall.SIGKILL) == nil {
+		if (but == nil || pid != *but) && syscall.Kill(pid, syscall.SIGKILL) == nil {
 			n++
 		}
 	}
