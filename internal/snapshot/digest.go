@@ -76,7 +76,7 @@ func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context
 		}
 	}
 	fmt.Fprintf(&out, "end %x\n", sha256.Sum256(out.Bytes()))
-	if err := writeDigests(dir, out.Bytes()); errors.Is(err, fs.ErrNotExist) {
+	if err := s.writeDigests(tag, dir, out.Bytes()); errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s", ErrNotFound, tag) // deleted meanwhile
 	} else if err != nil {
 		return fmt.Errorf("write digests of snapshot %s: %w", tag, err)
@@ -84,7 +84,19 @@ func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context
 	return nil
 }
 
-func writeDigests(dir *os.Root, b []byte) (err error) {
+// writeDigests writes to the tag's folder, if that is still dir.
+func (s *Store) writeDigests(tag string, dir *os.Root, b []byte) (err error) {
+	s.naming.Lock()
+	defer s.naming.Unlock()
+	was, err := dir.Stat(".")
+	if err != nil {
+		return err
+	}
+	if is, err := os.Stat(s.Dir(tag)); err != nil {
+		return err
+	} else if !os.SameFile(was, is) {
+		return fs.ErrNotExist
+	}
 	const temp = "." + DigestFile
 	defer func() {
 		if err != nil {

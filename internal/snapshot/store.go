@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/forkd/forkd/internal/durable"
@@ -27,6 +28,9 @@ const (
 type Store struct {
 	dir    string
 	layers *store.Store
+	// naming is held while a snapshot's folder loses its name, or gets its digests:
+	// what is written into a folder that is being removed would stay.
+	naming sync.Mutex
 }
 
 // OpenStore makes the directory if needed and removes what an interrupted write
@@ -178,7 +182,10 @@ func (s *Store) Delete(tag string) error {
 	if err := failpoint("delete.rename"); err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
-	if err := os.Rename(s.Dir(tag), filepath.Join(gone, tag)); err != nil {
+	s.naming.Lock()
+	err = os.Rename(s.Dir(tag), filepath.Join(gone, tag))
+	s.naming.Unlock()
+	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("%w: %s", ErrNotFound, tag)
 		}

@@ -161,11 +161,33 @@ type state struct {
 	processes             int
 }
 
+// branched is what a branch changes in the names of its source's own: its disk
+// goes on in a file with a number, and it holds the layers below.
+var branched = regexp.MustCompile(`^(v[0-9]+-disk[0-9]+)-[0-9]+$`)
+
+// files are names in the store: snapshots, layers and who holds them, disks.
+func (d *daemon) files() []string {
+	files := names(d.store())
+	for _, name := range names(filepath.Join(d.Data, "layers", "layers")) {
+		if !strings.HasSuffix(name, ".digests") {
+			files = append(files, name)
+		}
+	}
+	for _, name := range names(filepath.Join(d.Data, "layers", "holds")) {
+		if !strings.HasPrefix(name, "vm.") {
+			files = append(files, name)
+		}
+	}
+	for _, name := range names(d.owns()) {
+		files = append(files, branched.ReplaceAllString(name, "$1"))
+	}
+	return files
+}
+
 func (d *daemon) state(t *testing.T) state {
 	t.Helper()
 	ctx := context.Background() // it is called when the test's own has ended
-	layers := slices.DeleteFunc(names(filepath.Join(d.Data, "layers", "layers")), func(name string) bool { return strings.HasSuffix(name, ".digests") })
-	s := state{files: slices.Concat(names(d.store()), names(d.owns()), layers, names(filepath.Join(d.Data, "layers", "holds"))), vms: d.vmDirs(), processes: len(d.processes())}
+	s := state{files: d.files(), vms: d.vmDirs(), processes: len(d.processes())}
 	list, err := d.c.ListSnapshots(ctx)
 	if err != nil {
 		t.Fatal(err)
