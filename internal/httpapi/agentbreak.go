@@ -46,9 +46,9 @@ func (s *Server) lostNow(v served) *failure {
 	info, err := s.engine.Get(v.id)
 	switch {
 	case err != nil:
-		return fail(api.CodeGuestGone, "", "sandbox %s was killed", v.id)
+		return fail(api.CodeGuestGone, "fork another", "sandbox %s was killed", v.id)
 	case info.Status == sandbox.StatusFailed:
-		return fail(api.CodeGuestGone, "", "sandbox %s has failed: %s", v.id, info.Reason)
+		return fail(api.CodeGuestGone, "kill it and fork another", "sandbox %s has failed: %s", v.id, info.Reason)
 	case info.PID != v.pid && info.RolledBackTo != "":
 		return fail(api.CodeGuestGone, "what ran in it has ended; run it again", "sandbox %s was rolled back to snapshot %s", v.id, info.RolledBackTo)
 	}

@@ -24,8 +24,11 @@ func (s *Store) room(bytes int64) error {
 		return err
 	}
 	if bytes > free-s.opt.Reserve {
-		return fmt.Errorf("%w: %d MiB are needed and %d MiB free, of which %d MiB stay in reserve; delete snapshots or images, or make the disk larger",
-			layer.ErrNoSpace, mib(bytes), free>>20, mib(s.opt.Reserve))
+		need := ""
+		if bytes > 0 { // else it is not known yet
+			need = fmt.Sprintf("%d MiB are needed, ", mib(bytes))
+		}
+		return fmt.Errorf("%w: %s%d MiB are free, of which %d MiB stay in reserve", layer.ErrNoSpace, need, free>>20, mib(s.opt.Reserve))
 	}
 	return nil
 }
