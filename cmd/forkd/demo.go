@@ -98,6 +98,15 @@ func (a *app) demoSnapshot(ctx context.Context, c *client.Client, img api.Image)
 	case err == nil && old.ImageDigest == img.Digest && old.Status == api.SnapshotReady:
 		a.Note("snapshot %s is there already", demoTag)
 		return old.SnapshotInfo, nil
+	case err == nil && old.Status == api.SnapshotFailed: // of an older version's format, or damaged: it is of no use to anybody
+		why := "it failed"
+		if old.Warning != nil {
+			why = *old.Warning
+		}
+		a.Note("snapshot %s is made anew: %s", demoTag, why)
+		if err := c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
+			return api.SnapshotInfo{}, err
+		}
 	case err == nil && old.Image != demoRecipe:
 		return api.SnapshotInfo{}, fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours", demoTag, demoRecipe, demoTag)
 	case err == nil:
