@@ -434,6 +434,11 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 			return
 		}
 		go func() {
+			if f.spoiled("reset") { // by a close with something unread (unix(7))
+				_, _ = c.Read(make([]byte, 1))
+				c.Close()
+				return
+			}
 			r := bufio.NewReader(c)
 			line, _ := r.ReadString('\n')
 			if f.mute() {

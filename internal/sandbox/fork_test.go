@@ -110,6 +110,8 @@ func TestAConnectionThatIsDroppedAfterTheRestoreIsTriedAgain(t *testing.T) {
 	h.snapshot(e, "a")
 	h.spoil("refuse", 2)
 	h.fork(e, "a", 2)
+	h.spoil("reset", 2)
+	h.fork(e, "a", 2)
 }
 
 func TestThoseForWhomThereIsMemoryLive(t *testing.T) {

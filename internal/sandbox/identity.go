@@ -123,7 +123,7 @@ func (e *Engine) sendIdentity(ctx context.Context, m *machine, who persona) (*ag
 			return nil, context.Cause(ctx)
 		case connect.CodeOf(err) == connect.CodeDeadlineExceeded: // the guest noticed first
 			return nil, late
-		case connect.CodeOf(err) != connect.CodeUnavailable, !alive(m):
+		case !dropped(err), !alive(m):
 			return nil, err
 		}
 		sleep(ctx, wait)
@@ -196,4 +196,11 @@ func hookError(h *agentv1.HookResult) error {
 		text += "; it said: " + said
 	}
 	return errors.New(text)
+}
+
+// dropped tells a connection that did not hold. The client calls one that was
+// reset (ECONNRESET) canceled; that it was not by us, the caller has seen.
+func dropped(err error) bool {
+	code := connect.CodeOf(err)
+	return code == connect.CodeUnavailable || code == connect.CodeCanceled
 }
