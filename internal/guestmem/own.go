@@ -1,9 +1,11 @@
 package guestmem
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -49,7 +51,16 @@ type Tracker struct {
 	m       *Map
 	pagemap *os.File
 	scan    scanner
+	armed   []span // long runs that were armed, rising and disjoint
 }
+
+// span is a part of the linear memory, in bytes.
+type span struct{ from, to int64 }
+
+// longRun is from how many bytes on a run that was armed is looked at by itself: the
+// kernel looks at the pages of such a run five times as fast, and a call more is
+// as much as 100 pages.
+const longRun = 128 * PageSize
 
 // Track makes a tracker. It arms nothing yet. An error that wraps
 // uffd.ErrUnsupported: this kernel cannot (before Linux 6.7).
@@ -73,16 +84,48 @@ func (t *Tracker) Arm(offset, length int64) error {
 	if err := t.scan.scan(t.m, offset, offset+length, func(int64, int64) error { return nil }); err != nil {
 		return fmt.Errorf("track guest memory: %w", err)
 	}
+	if length >= longRun {
+		t.note(span{offset, offset + length})
+	}
 	return nil
+}
+
+// note adds a run to the armed ones, unless it is among them.
+func (t *Tracker) note(s span) {
+	i, _ := slices.BinarySearchFunc(t.armed, s.from, func(a span, from int64) int { return cmp.Compare(a.to, from) })
+	switch {
+	case i == len(t.armed) || s.to < t.armed[i].from:
+		t.armed = slices.Insert(t.armed, i, s)
+	case t.armed[i].to == s.from && (i+1 == len(t.armed) || s.to <= t.armed[i+1].from):
+		t.armed[i].to = s.to
+	}
 }
 
 // Written calls fn for runs of own pages that are not armed: never armed, or
 // written since.
 func (t *Tracker) Written(fn func(offset, length int64) error) error {
-	t.scan.arg = pmScanArg{
+	anyOwn := pmScanArg{
 		flags: scanCheckAsync, inverted: notOwn, mask: notOwn | pageWritten, anyOf: pagePresent | pageSwapped, returned: pageWritten,
 	}
-	if err := t.scan.scan(t.m, 0, t.m.size, fn); err != nil {
+	// Where all pages were the memory's own, and armed, one bit of each tells all; asked for
+	// that alone, the kernel need not find out what sort of page each is.
+	armedOnce := pmScanArg{flags: scanCheckAsync, mask: pageWritten, returned: pageWritten}
+	at := int64(0)
+	for _, s := range t.armed {
+		if err := t.find(anyOwn, span{at, s.from}, fn); err != nil {
+			return err
+		}
+		if err := t.find(armedOnce, s, fn); err != nil {
+			return err
+		}
+		at = s.to
+	}
+	return t.find(anyOwn, span{at, t.m.size}, fn)
+}
+
+func (t *Tracker) find(what pmScanArg, in span, fn func(offset, length int64) error) error {
+	t.scan.arg = what
+	if err := t.scan.scan(t.m, in.from, in.to, fn); err != nil {
 		return fmt.Errorf("track guest memory: %w", err)
 	}
 	return nil

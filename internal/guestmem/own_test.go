@@ -1,6 +1,7 @@
 package guestmem
 
 import (
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,4 +105,60 @@ func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
 	if got := runs(t, m.Own); !slices.Equal(got, []run{{1, 2}, {9, 1}, {40, 1}, {60, 1}}) {
 		t.Errorf("own pages are %v", got)
 	}
+}
+
+// What is found with the short way through long runs is what is found without it.
+func TestTrackerFindsTheSameInLongRuns(t *testing.T) {
+	const pages = 4096
+	m := mapped(t, pages)
+	tr, err := m.Track()
+	if Untracked(err) {
+		t.Skip(err) // Linux before 6.7; the machine's kernel has it
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tr.Close()
+	random := rand.New(rand.NewPCG(1, 2))
+	for round := range 200 {
+		from := random.IntN(pages)
+		end, gap := min(pages, from+random.IntN(600)), 1+random.IntN(2)*random.IntN(3)
+		for p := from; p < end; p += gap {
+			touchPages(m, p)
+		}
+		long := tr.armed
+		got := pageSetOf(t, tr.Written)
+		tr.armed = nil
+		want := pageSetOf(t, tr.Written)
+		tr.armed = long
+		if !slices.Equal(got, want) {
+			t.Fatalf("round %d, with long runs %v: %v, want %v", round, long, got, want)
+		}
+		for i := 1; i < len(long); i++ {
+			if long[i-1].to > long[i].from {
+				t.Fatalf("long runs overlap: %v", long)
+			}
+		}
+		for _, r := range runs(t, tr.Written) {
+			if random.IntN(3) > 0 {
+				if err := tr.Arm(r.offset*PageSize, r.length*PageSize); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	if len(tr.armed) == 0 {
+		t.Error("there was no long run")
+	}
+}
+
+// pageSetOf are the pages of runs, however they are cut.
+func pageSetOf(t *testing.T, scan func(func(offset, length int64) error) error) (pages []int64) {
+	t.Helper()
+	for _, r := range runs(t, scan) {
+		for p := range r.length {
+			pages = append(pages, r.offset+p)
+		}
+	}
+	return pages
 }

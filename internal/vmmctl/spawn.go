@@ -182,8 +182,11 @@ func environment(s vmspec.Shape) []string {
 // timerSlack is how late timers of a VMM's threads may be. Guests' timers are
 // the kernel's and have none of it. What has it is the Go runtime's monitor: a
 // thread that, whenever a process begins to do something, looks at it every 20 µs
-// for a while. In a restore, that was half of the CPU time (with KVM emulated).
-const timerSlack = 10 * time.Millisecond
+// for a while. In a restore, that was half of the CPU time (with KVM emulated). And
+// what has it is the runtime's sleep of 3 µs before a thread takes over what
+// another one has just made ready: with 10 ms, two of three pauses of a capture were
+// longer by that.
+const timerSlack = time.Millisecond
 
 // withTimerSlack calls start in a thread whose slack a process that it starts inherits (prctl(2)).
 func withTimerSlack(start func() error) error {
