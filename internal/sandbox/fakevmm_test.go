@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"syscall"
+	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/cowdisk"
@@ -97,9 +99,21 @@ func (f *fake) spoiled(name string) bool {
 	return false
 }
 
+// Status spoils only the answer of a VM that runs: the server asks as well.
 func (f *fake) Status() vmmctl.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.st.State != vmmctl.StateRunning {
+		return f.st
+	}
+	switch {
+	case f.spoiled("status-exited"):
+		f.st.State = vmmctl.StateExited
+	case f.spoiled("status-die"):
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case f.spoiled("status-hang"):
+		time.Sleep(time.Hour)
+	}
 	return f.st
 }
 
