@@ -66,9 +66,10 @@ type ReceiptCapture struct {
 
 // ReceiptVM is how a snapshot became a VM.
 type ReceiptVM struct {
-	Pooled  bool    `json:"pooled" doc:"Whether its shell stood ready"`
-	MapMS   float64 `json:"map_ms" doc:"Mapping the memory, by the VMM's clock"`
-	StateMS float64 `json:"state_ms" doc:"Loading the state of CPUs and devices, by the VMM's clock"`
+	Pooled   bool    `json:"pooled" doc:"Whether its shell stood ready"`
+	Prepared bool    `json:"prepared,omitempty" doc:"Whether the shell was restored before the fork was asked for; the times are of then"`
+	MapMS    float64 `json:"map_ms" doc:"Mapping the memory, by the VMM's clock"`
+	StateMS  float64 `json:"state_ms" doc:"Loading the state of CPUs and devices, by the VMM's clock"`
 }
 
 // ReceiptIdentity is who the guest was told to be.

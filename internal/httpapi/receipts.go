@@ -100,7 +100,7 @@ func wireReceipt(r receipt.Receipt) api.Receipt {
 		}
 	}
 	if v := r.VM; v != nil {
-		out.VM = &api.ReceiptVM{Pooled: v.Pooled, MapMS: millis(v.MapUS), StateMS: millis(v.StateUS)}
+		out.VM = &api.ReceiptVM{Pooled: v.Pooled, Prepared: v.Prepared, MapMS: millis(v.MapUS), StateMS: millis(v.StateUS)}
 	}
 	if i := r.Identity; i != nil {
 		out.Identity = &api.ReceiptIdentity{

@@ -75,9 +75,10 @@ type Capture struct {
 
 // VM is how the snapshot became a VM.
 type VM struct {
-	Pooled  bool  `json:"pooled"`   // its shell stood ready
-	MapUS   int64 `json:"map_us"`   // mapping the memory, by the VMM's clock
-	StateUS int64 `json:"state_us"` // loading the state of CPUs and devices, by the VMM's clock
+	Pooled   bool  `json:"pooled"`             // its shell stood ready
+	Prepared bool  `json:"prepared,omitempty"` // and was restored already: the times are of then
+	MapUS    int64 `json:"map_us"`             // mapping the memory, by the VMM's clock
+	StateUS  int64 `json:"state_us"`           // loading the state of CPUs and devices, by the VMM's clock
 }
 
 // Identity is who the guest was told to be.

@@ -197,7 +197,7 @@ func (f *forking) leaveReceipts() {
 // fillVM tells how a VM was made and who its guest is, as far as it came.
 func fillVM(r *receipt.Receipt, m *machine, who persona, answer *agentv1.IdentityResponse) {
 	if m != nil {
-		r.VM = &receipt.VM{Pooled: m.pooled, MapUS: m.restored.MapNanos / 1000, StateUS: m.restored.StateNanos / 1000}
+		r.VM = &receipt.VM{Pooled: m.pooled, Prepared: m.prepared, MapUS: m.restored.MapNanos / 1000, StateUS: m.restored.StateNanos / 1000}
 	}
 	if who.ID != "" {
 		r.Identity = identityGiven(who, m)
