@@ -56,12 +56,13 @@ type ReceiptImage struct {
 
 // ReceiptCapture is how a running guest became a snapshot.
 type ReceiptCapture struct {
-	Mode        string  `json:"mode" doc:"live, diff or full"`
-	Mechanism   string  `json:"mechanism" doc:"How writes during the capture were found"`
-	PauseMS     float64 `json:"pause_ms" doc:"How long the guest stood still, by the VMM's clock"`
-	Rounds      int     `json:"rounds" doc:"Rounds of copying while the guest ran"`
-	Bytes       int64   `json:"bytes" doc:"Bytes of memory that were written"`
-	PausedBytes int64   `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
+	Mode        string        `json:"mode" doc:"live, diff or full"`
+	Mechanism   string        `json:"mechanism" doc:"How writes during the capture were found"`
+	PauseMS     float64       `json:"pause_ms" doc:"How long the guest stood still, by the VMM's clock"`
+	Rounds      int           `json:"rounds" doc:"Rounds of copying while the guest ran"`
+	Bytes       int64         `json:"bytes" doc:"Bytes of memory that were written"`
+	PausedBytes int64         `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
+	PauseSteps  []ReceiptStep `json:"pause_steps,omitempty" doc:"What the pause was spent on, in order"`
 }
 
 // ReceiptVM is how a snapshot became a VM.

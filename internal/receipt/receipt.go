@@ -69,8 +69,9 @@ type Capture struct {
 	Mechanism   string `json:"mechanism"`
 	PauseUS     int64  `json:"pause_us"` // by the VMM's clock
 	Rounds      int    `json:"rounds"`
-	Bytes       int64  `json:"bytes"`        // of memory that was written
-	PausedBytes int64  `json:"paused_bytes"` // of them during the pause
+	Bytes       int64  `json:"bytes"`                 // of memory that was written
+	PausedBytes int64  `json:"paused_bytes"`          // of them during the pause
+	PauseSteps  []Step `json:"pause_steps,omitempty"` // what the pause was spent on
 }
 
 // VM is how the snapshot became a VM.

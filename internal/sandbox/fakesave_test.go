@@ -72,7 +72,8 @@ func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err e
 		}
 	}
 	_, err = r.State.WriteString("the state")
-	return vmmctl.CaptureResult{PauseNanos: 2e6, Mechanism: "wp-async", Rounds: 1, Bytes: 4096, PausedBytes: 4096, RunningAt: startgate.Now()}, err
+	return vmmctl.CaptureResult{PauseNanos: 2e6, Mechanism: "wp-async", Rounds: 1, Bytes: 4096, PausedBytes: 4096, RunningAt: startgate.Now(),
+		Pause: []vmmctl.PauseStep{{Name: "copy", Nanos: 2e6}}}, err
 }
 
 func (f *fake) Captured() error {

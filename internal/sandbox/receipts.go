@@ -293,6 +293,9 @@ func (w *branching) leaveReceipt(err error) {
 		Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.PauseNanos / 1000,
 		Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes,
 	}
+	for _, s := range w.took.Pause {
+		r.Capture.PauseSteps = append(r.Capture.PauseSteps, receipt.Step{Name: s.Name, TookUS: s.Nanos / 1000})
+	}
 	if err == nil {
 		r.Made = w.e.madeSource(w.req.Tag)
 	}

@@ -130,6 +130,14 @@ type CaptureResult struct {
 	PausedBytes int64  `json:"paused_bytes"` // of them copied during the pause
 	// RunningAt is when the VM ran again, as in ResumeResult.
 	RunningAt int64 `json:"running_at_ns"`
+	// Pause is what the pause was spent on, in order.
+	Pause []PauseStep `json:"pause"`
+}
+
+// PauseStep is a part of a pause.
+type PauseStep struct {
+	Name  string `json:"name"`
+	Nanos int64  `json:"ns"`
 }
 
 type captureBody struct {

@@ -81,6 +81,9 @@ func (f *facts) capture(c *api.ReceiptCapture) {
 		return
 	}
 	f.add("pause", "%s", ui.Millis(c.PauseMS))
+	if len(c.PauseSteps) > 0 {
+		f.add("pause's steps", "%s", steps(c.PauseSteps))
+	}
 	f.add("capture", "%s, writes found by %s; %d rounds, %s, %s of them in the pause",
 		c.Mode, c.Mechanism, c.Rounds, ui.Bytes(c.Bytes), ui.Bytes(c.PausedBytes))
 }
