@@ -62,8 +62,8 @@ type capturing struct {
 	left    []pageRun         // written, and not copied since
 	tail    pauseBuffer
 	state   []byte
-	rotated int     // disks that went on in their new files
-	speed   float64 // of copying, bytes per second
+	rotated int       // disks that went on in their new files
+	speed   float64   // of copying, bytes per second
 	last    time.Time // end of the pause's last lap
 	res     vmmctl.CaptureResult
 }
