@@ -1,7 +1,7 @@
 // Package durable is what stores of files need of a file system, beyond package
-// os: whole small files that survive a power cut, folders whose names do, and
-// reading that is bounded. It knows no format and no layout; package snapshot and
-// package layer/store do. The trap: a file that is durable may still lose its
+// os: whole small files that survive a power cut, one or many at once, folders
+// whose names do, and reading that is bounded. It knows no format and no layout;
+// packages snapshot, layer/store and receipt do. The trap: a file that is durable may still lose its
 // name, until its folder is synced too.
 package durable
 
@@ -16,13 +16,15 @@ import (
 
 // WriteFile writes a whole file, for this user alone, and makes its content
 // durable before it returns. A file of that name is overwritten.
-func WriteFile(path string, b []byte) error {
+func WriteFile(path string, b []byte) error { return writeFile(path, b, true) }
+
+func writeFile(path string, b []byte, sync bool) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(b)
-	if err == nil {
+	if err == nil && sync {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -13,7 +12,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/forkd/forkd/internal/durable"
 )
 
 // Limits are how many receipts are kept, and for how long.
@@ -157,63 +156,35 @@ func (s *Store) Flush() error {
 	return errors.Join(append(errs, err)...)
 }
 
-// manyAtOnce is from how many files on one sync of the file system is cheaper than one of each.
-const manyAtOnce = 8
+// atOnce bounds how many receipts are in memory as text. One sync of the file system does for each lot.
+const atOnce = 1000
 
-// write puts entries into files: under a temporary name, durable, then under their own.
+// write puts entries into files, in their order.
 func (s *Store) write(batch []*entry) (written map[*entry]bool, err error) {
 	written = map[*entry]bool{}
-	if len(batch) == 0 {
-		return written, nil
-	}
-	dir, err := os.Open(s.dir)
-	if err != nil {
-		return written, fmt.Errorf("write receipts: %w", err)
-	}
-	defer dir.Close()
 	var errs []error
-	var ready []*entry
-	for _, e := range batch {
-		b, err := Encode(e.build())
-		if err != nil { // it will not get better
-			written[e] = true
-			errs = append(errs, err)
-			continue
+	for lot := range slices.Chunk(batch, atOnce) {
+		var ready []*entry
+		var files []durable.File
+		for _, e := range lot {
+			b, err := Encode(e.build())
+			if err != nil { // it will not get better
+				written[e] = true
+				errs = append(errs, err)
+				continue
+			}
+			ready, files = append(ready, e), append(files, durable.File{Name: e.name.file(), Content: b})
 		}
-		if err := writeFile(s.temp(e), b, len(batch) < manyAtOnce); err != nil {
-			os.Remove(s.temp(e))
-			errs = append(errs, err)
+		put, err := durable.PutFiles(s.dir, tempPrefix, files)
+		for _, e := range ready[:put] {
+			written[e] = true
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("write receipts: %w", err))
 			break
 		}
-		ready = append(ready, e)
 	}
-	if len(batch) >= manyAtOnce {
-		if err := unix.Syncfs(int(dir.Fd())); err != nil {
-			return written, errors.Join(append(errs, fmt.Errorf("write receipts: %w", err))...)
-		}
-	}
-	for _, e := range ready {
-		if err := os.Rename(s.temp(e), filepath.Join(s.dir, e.name.file())); err != nil {
-			errs = append(errs, fmt.Errorf("write receipts: %w", err))
-			continue
-		}
-		written[e] = true
-	}
-	return written, errors.Join(append(errs, dir.Sync())...)
-}
-
-func (s *Store) temp(e *entry) string { return filepath.Join(s.dir, tempPrefix+e.name.file()) }
-
-func writeFile(path string, b []byte, sync bool) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return fmt.Errorf("write receipt: %w", err)
-	}
-	_, err = f.Write(b)
-	if err == nil && sync {
-		err = f.Sync()
-	}
-	return errors.Join(err, f.Close())
+	return written, errors.Join(errs...)
 }
 
 // Filter chooses receipts. The zero value chooses all.
@@ -302,12 +273,7 @@ func (s *Store) read(n name, waiting *entry) (Receipt, error) {
 	if waiting != nil {
 		return waiting.build(), nil
 	}
-	f, err := os.Open(filepath.Join(s.dir, n.file()))
-	if err != nil {
-		return Receipt{}, fmt.Errorf("read receipt: %w", err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, MaxBytes+1))
+	b, err := durable.ReadFile(filepath.Join(s.dir, n.file()), MaxBytes)
 	if err != nil {
 		return Receipt{}, fmt.Errorf("read receipt %s: %w", n.file(), err)
 	}

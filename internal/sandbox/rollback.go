@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/vmmctl"
 )
 
 // rollback is one Rollback under way. The sandbox gets a new VM, restored from
@@ -127,16 +128,22 @@ func (r *rollback) restore(ctx context.Context) error {
 
 // identify tells the new VM who it is. On failure it goes.
 func (r *rollback) identify(ctx context.Context) error {
-	m := r.birth.m
 	err := r.f.introduce(ctx, &r.birth, r.b.who)
 	failpoint.Here(failpoint.RollbackConfirmed)
 	if err == nil {
 		return nil
 	}
-	if !alive(m) || ctx.Err() == nil && gone(err) && waitEnd(m, 50*time.Millisecond) {
-		err = endError(m)
-	}
+	err = r.reason(ctx, err)
 	r.drop()
+	return err
+}
+
+// reason is why the new VM did not do what it was asked: its end, if that was it.
+func (r *rollback) reason(ctx context.Context, err error) error {
+	m := r.birth.m
+	if !alive(m) || ctx.Err() == nil && gone(err) && waitEnd(m, 50*time.Millisecond) {
+		return endError(m)
+	}
 	return err
 }
 
@@ -167,11 +174,16 @@ func (r *rollback) exchange(ctx context.Context) (err error) {
 	if err := writeJSON(filepath.Join(r.birth.m.dir, boxJournal), rec); err != nil {
 		return fmt.Errorf("write journal: %w", err)
 	}
+	e.cfg.rolling("rename")
+	failpoint.Here(failpoint.RollbackRecorded)
+	if err := r.stands(ctx); err != nil {
+		return err
+	}
+	// If it ends from here on it ends as the sandbox's VM: fail waits for b.files,
+	// and then finds it in the box.
 	if !e.own(next, func() { e.fail(b, next) }) {
 		return endError(r.birth.m)
 	}
-	e.cfg.rolling("rename")
-	failpoint.Here(failpoint.RollbackRecorded)
 	if err := exchangeDirs(r.birth.m.dir, b.dir); err != nil {
 		return err
 	}
@@ -208,6 +220,23 @@ func (r *rollback) record() (boxRecord, error) {
 	rec.Info.Shape = r.birth.m.shape
 	rec.Info.RolledBackTo, rec.Info.RolledBackHash = r.tag, r.f.src.hash()
 	return rec, nil
+}
+
+// stands checks that the new VM still runs, by having it answer: of one that was
+// killed a moment ago alive knows nothing yet, since that waits for the kernel to
+// have taken the process apart.
+func (r *rollback) stands(ctx context.Context) error {
+	limit := r.e.cfg.RestoreTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "the new VM did not answer within %s", limit))
+	defer cancel()
+	st, err := r.birth.m.proc.Status(ctx)
+	if err == nil && st.State != vmmctl.StateRunning {
+		err = fmt.Errorf("the new VM is %s", st.State)
+	}
+	if err != nil {
+		return r.reason(ctx, err)
+	}
+	return nil
 }
 
 // successor is the new VM under the sandbox's directory.

@@ -197,6 +197,9 @@ func TestARollbackThatFails(t *testing.T) {
 		"identity-clone": "random state was not reseeded",
 		"identity-die":   "kernel panicked: out of luck",
 		"identity-hang":  "no answer to its identity within",
+		"status-exited":  "exchange: the new VM is exited",
+		"status-die":     "its VM has ended: ",
+		"status-hang":    "the new VM did not answer within",
 	} {
 		t.Run(spoil, func(t *testing.T) {
 			h := newHost(t)
@@ -221,6 +224,74 @@ func TestARollbackThatFails(t *testing.T) {
 				t.Errorf("after all that: %v", err)
 			}
 		})
+	}
+}
+
+// newVM is the process that is neither the sandbox's nor a shell's: the VM of a
+// rollback under way. A host without pools has no others.
+func (h *host) newVM(box Info) int {
+	h.t.Helper()
+	for _, pid := range h.journalled() {
+		if pid != box.PID {
+			return pid
+		}
+	}
+	h.t.Fatal("there is no other VM")
+	return 0
+}
+
+// A new VM that has confirmed and is killed before the exchange costs the sandbox nothing.
+func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
+	for _, step := range []string{"exchange", "rename"} {
+		t.Run(step, func(t *testing.T) {
+			h, e, box := rollbackHost(t)
+			dirs, own := h.runDirs(), h.ownFiles()
+			e.cfg.rolling = func(at string) {
+				if at == step {
+					unix.Kill(h.newVM(box), unix.SIGKILL)
+				}
+			}
+			_, err := e.Rollback(t.Context(), box.ID, "b")
+			wantError(t, err, ErrGuestGone, box.ID, "killed")
+			if now, err := e.Get(box.ID); err != nil || now != box {
+				t.Errorf("it is now %+v, %v; before it was %+v", now, err, box)
+			}
+			if got := h.eval(e, box.ID, "sandbox_id"); got != box.ID {
+				t.Errorf("it says that it is %q", got)
+			}
+			if d, o := h.runDirs(), h.ownFiles(); d != dirs || o != own {
+				t.Errorf("run directories %s, own files %s; before: %s, %s", d, o, dirs, own)
+			}
+		})
+	}
+}
+
+// One that is killed after it is the sandbox's VM, and ends as any does.
+func TestANewVMThatIsKilledAfterTheExchange(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	e.cfg.rolling = func(at string) {
+		if at == "end" {
+			unix.Kill(h.newVM(box), unix.SIGKILL)
+		}
+	}
+	if _, err := e.Rollback(t.Context(), box.ID, "b"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "failure", failed(e, box.ID))
+	now := mustGet(t, e, box.ID)
+	if !strings.Contains(now.Reason, "killed") || now.RolledBackTo != "b" {
+		t.Errorf("it is now %+v", now)
+	}
+	eventually(t, "end of the old VM", processGone(box.PID))
+	if d, o := strings.Fields(h.runDirs()), strings.Fields(h.ownFiles()); len(d) != 1 || len(o) != 1 {
+		t.Errorf("run directories %q, own files %q", d, o)
+	}
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.empty()
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("own files left: %s", left)
 	}
 }
 

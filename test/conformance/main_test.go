@@ -19,6 +19,10 @@ const (
 	snapshotVar = "FORKD_CONFORMANCE_SNAPSHOT" // of such an image: forked instead of one that is created
 )
 
+// hint tells where a runtime that refuses the first request was named.
+const hint = "the runtime, its token, and an image or a snapshot with Python and NumPy are named by " +
+	urlVar + ", " + tokenVar + ", " + imageVar + " and " + snapshotVar + " (docs/testing.md)"
+
 // runtime returns a client of the runtime to look at.
 func runtime(t *testing.T) *client.Client {
 	t.Helper()
@@ -69,6 +73,9 @@ func (s *suite) parent() {
 	s.t.Helper()
 	s.tag = s.newTag()
 	if from := os.Getenv(snapshotVar); from != "" {
+		if _, err := s.c.Snapshot(s.t.Context(), from); err != nil {
+			s.t.Fatalf("find the parent %s: %v; %s", from, err, hint)
+		}
 		id := s.fork(from, 1)[0]
 		s.eval(id, startCode())
 		s.branch(id, api.BranchRequest{Tag: s.tag, Mode: api.BranchFull})
@@ -76,7 +83,7 @@ func (s *suite) parent() {
 	}
 	req := api.CreateSnapshotRequest{Tag: s.tag, Image: image(), Warm: startCode()}
 	if _, err := s.c.CreateSnapshot(s.t.Context(), req, nil); err != nil {
-		s.t.Fatal(err)
+		s.t.Fatalf("create the parent from image %s: %v; %s", req.Image, err, hint)
 	}
 	s.snapshots = append(s.snapshots, s.tag)
 }

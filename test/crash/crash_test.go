@@ -66,7 +66,7 @@ func TestKills(t *testing.T) {
 			seen = append(seen, s)
 			name := op.name + " at " + string(s)
 			w.sub(name+" the daemon", func() { w.killDaemon(op, s) })
-			if !slices.Contains(op.noVMM, s) && !storing(s) {
+			if !slices.Contains(op.noVMM, s) {
 				w.sub(name+" the VMM", func() { w.killVMM(op, s) })
 			}
 		}
@@ -77,12 +77,6 @@ func TestKills(t *testing.T) {
 			t.Errorf("no operation passes %s", s)
 		}
 	}
-}
-
-// storing tells the steps of the stores, at which no VMM is asked anything: the
-// operation's own steps before and after them see its end as well.
-func storing(s failpoint.Step) bool {
-	return strings.HasPrefix(string(s), failpoint.LayerPrefix) || strings.HasPrefix(string(s), failpoint.SnapshotPrefix)
 }
 
 // watch does an operation without harm, and returns the steps that it passed.
@@ -173,14 +167,19 @@ func (w *world) killVMM(op operation, s failpoint.Step) {
 	err := <-ended
 	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
 	switch {
-	case op.back && err != nil:
+	case op.back && s != failpoint.RollbackExchanged: // what was killed was not the sandbox's yet
+		if err == nil {
+			w.t.Error("the caller was told of success")
+		}
 		w.lives(source, mark)
 	case op.source:
 		w.failed(source.ID)
 	case err == nil && killed > 0 && op.name == "fork": // listed, and then seen to be dead
 		w.failed("")
 	}
-	w.listedIsWhole(mark)
+	if made := w.listedIsWhole(mark); op.source && !op.back && made != (err == nil) {
+		w.t.Errorf("the snapshot is there: %v", made)
+	}
 	w.clean()
 	w.nothingLeft()
 }

@@ -1,0 +1,119 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/startgate"
+	"github.com/forkd/forkd/internal/vmmctl"
+)
+
+func (f *fake) Boot(r vmmctl.BootRequest) error {
+	text, err := io.ReadAll(r.Kernel)
+	if err != nil || string(text) != "a kernel" {
+		return errors.New("the kernel is no kernel")
+	}
+	fmt.Fprintln(f.console, "booting with", r.Cmdline)
+	if err := f.openDisks(r.Disks); err != nil {
+		return err
+	}
+	f.set(vmmctl.StateRunning, r.CID)
+	switch {
+	case f.spoiled("boot-panic"):
+		fmt.Fprintln(f.console, "[    0.5] Kernel panic - not syncing: no working init found\x1b[31m")
+		f.ended <- vmmctl.Exit{Kind: vmmctl.ExitReset, Reason: "the guest asked for a reset"}
+	case f.spoiled("boot-silent"):
+		fmt.Fprintln(f.console, "waiting for nothing")
+	default:
+		go f.sayReady()
+	}
+	return nil
+}
+
+func (f *fake) sayReady() {
+	if c, err := f.server.DialHost(context.Background(), 22); err == nil {
+		fmt.Fprintln(f.console, "host port 22 is open!")
+		c.Close()
+	}
+	c, err := f.server.DialHost(context.Background(), agentproto.ReadyPort)
+	if err != nil {
+		fmt.Fprintln(f.console, "dial host:", err)
+		return
+	}
+	defer c.Close()
+	io.WriteString(c, agentproto.ReadyMessage)
+}
+
+func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err error) {
+	state, err := io.ReadAll(io.NewSectionReader(r.State, 0, 1<<20)) // the offset is shared
+	switch {
+	case err != nil:
+		return res, err
+	case string(state) != "the state":
+		return res, errors.New("section cpu: its checksum is wrong")
+	case f.spoiled("restore-die"):
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case f.spoiled("restore-fail"):
+		return res, errors.New("KVM said no")
+	case f.spoiled("restore-hang"):
+		time.Sleep(time.Hour)
+	}
+	if err := f.openDisks(r.Disks); err != nil {
+		return res, err
+	}
+	seg := r.Memory[0]
+	if seg.File == nil {
+		return res, errors.New("it begins with zero pages")
+	}
+	last := r.Memory[len(r.Memory)-1]
+	f.size = last.Offset + last.Length
+	if f.mem, err = unix.Mmap(int(seg.File.Fd()), seg.FileOffset, int(seg.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
+		return res, err
+	}
+	f.branched = f.mem[0] == 1
+	for page := range min(5, len(f.mem)/4096) { // what a guest dirties
+		f.mem[page*4096] = 1
+	}
+	switch {
+	case r.Prepare:
+		f.set(vmmctl.StatePrepared, r.CID)
+	case r.Gate != nil:
+		f.gate, err = startgate.Load(r.Gate)
+		f.set(vmmctl.StateArmed, r.CID)
+	default:
+		f.set(vmmctl.StateRunning, r.CID)
+	}
+	return res, err
+}
+
+func (f *fake) Arm(gate *os.File) (err error) {
+	switch {
+	case f.Status().State != vmmctl.StatePrepared:
+		return vmmctl.ErrState
+	case f.spoiled("arm-die"):
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case f.spoiled("arm-fail"):
+		return errors.New("KVM said no")
+	}
+	f.gate, err = startgate.Load(gate)
+	f.set(vmmctl.StateArmed, f.Status().CID)
+	return err
+}
+
+func (f *fake) Pause() error { f.set(vmmctl.StatePaused, 0); return nil }
+
+func (f *fake) Resume() (vmmctl.ResumeResult, error) {
+	if f.gate != nil && !f.gate.Wait(func() bool { return false }) {
+		return vmmctl.ResumeResult{}, errors.New("it did not wait")
+	}
+	f.set(vmmctl.StateRunning, 0)
+	return vmmctl.ResumeResult{RunningAt: startgate.Now()}, nil
+}
