@@ -88,6 +88,9 @@ func (c Config) round(ctx context.Context) (r round, err error) {
 		return r, err
 	}
 	children := res.OK()
+	if failed := res.Failed(); len(failed) > 0 {
+		c.Say(fmt.Sprintf("%d of %d children could not be forked: %s", len(failed), c.N, failed[0].Error))
+	}
 	defer c.killAll(context.WithoutCancel(ctx), children)
 	r.pool, r.resumed = res.PoolReady, millis(res.ResumedWall)
 	r.ready = c.ping(ctx, children)
