@@ -107,12 +107,12 @@ func (l laps) row(depth int) Row {
 
 // race forks from each depth in turn, and before each from depth 0: what the
 // host does meanwhile then befalls both.
-func (c Config) race(ctx context.Context, ch chain) (map[int]laps, error) {
+func (c Config) race(ctx context.Context, ch chain) (_ map[int]laps, err error) {
 	restore, err := measure.Pool(ctx, c.Client, c.Tag, c.N)
 	if err != nil {
 		return nil, err
 	}
-	defer restore()
+	defer func() { err = errors.Join(err, restore()) }()
 	if err := c.fork(ctx, c.Tag, func(client.ForkResult) error { return nil }); err != nil { // fills the caches
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (l laps) add(r, base client.ForkResult) laps {
 }
 
 // fork makes children into shells that stand ready, and ends them.
-func (c Config) fork(ctx context.Context, tag string, look func(client.ForkResult) error) error {
+func (c Config) fork(ctx context.Context, tag string, look func(client.ForkResult) error) (err error) {
 	if err := measure.AwaitPool(ctx, c.Client, c.Tag, c.N); err != nil { // all depths are of one shape, and share shells
 		return err
 	}
@@ -152,7 +152,7 @@ func (c Config) fork(ctx context.Context, tag string, look func(client.ForkResul
 	if err != nil {
 		return err
 	}
-	defer measure.Kill(ctx, c.Client, r.OK())
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, r.OK())) }()
 	return look(r)
 }
 
@@ -172,7 +172,7 @@ func (c Config) sizes(ctx context.Context, ch chain, depth int) (layer, dirty in
 }
 
 // crowd forks many children of one depth and asks the kernel what each costs.
-func (c Config) crowd(ctx context.Context, ch chain, rows []Row) ([]Row, error) {
+func (c Config) crowd(ctx context.Context, ch chain, rows []Row) (_ []Row, err error) {
 	if c.Crowd == 0 {
 		return rows, nil
 	}
@@ -181,7 +181,7 @@ func (c Config) crowd(ctx context.Context, ch chain, rows []Row) ([]Row, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer measure.Kill(ctx, c.Client, r.OK())
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, r.OK())) }()
 	var sum api.MemoryUse
 	for _, sb := range r.OK() {
 		use, err := c.Client.Memory(ctx, sb.ID)
