@@ -7,10 +7,10 @@ type Pool struct {
 	VCPUs     int    `json:"vcpus" doc:"Virtual CPUs of the shells"`
 	Disks     int    `json:"disks" doc:"Disks of the shells"`
 	Size      int    `json:"size" doc:"Number of shells to keep ready"`
-	Ready     int    `json:"ready" doc:"Number ready now; tags of equal shape share theirs"`
+	Ready     int    `json:"ready" doc:"Number ready now that a fork from the snapshot can use"`
 }
 
 // SetPoolRequest is the body of PUT /v1/snapshots/{tag}/pool.
 type SetPoolRequest struct {
-	Size int `json:"size" doc:"Number of shells to keep ready for the snapshot's shape" minimum:"0" maximum:"1000"`
+	Size int `json:"size" doc:"Number of shells to keep ready, prepared with the snapshot" minimum:"0" maximum:"1000"`
 }

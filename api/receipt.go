@@ -56,19 +56,21 @@ type ReceiptImage struct {
 
 // ReceiptCapture is how a running guest became a snapshot.
 type ReceiptCapture struct {
-	Mode        string  `json:"mode" doc:"live, diff or full"`
-	Mechanism   string  `json:"mechanism" doc:"How writes during the capture were found"`
-	PauseMS     float64 `json:"pause_ms" doc:"How long the guest stood still, by the VMM's clock"`
-	Rounds      int     `json:"rounds" doc:"Rounds of copying while the guest ran"`
-	Bytes       int64   `json:"bytes" doc:"Bytes of memory that were written"`
-	PausedBytes int64   `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
+	Mode        string        `json:"mode" doc:"live, diff or full"`
+	Mechanism   string        `json:"mechanism" doc:"How writes during the capture were found"`
+	PauseMS     float64       `json:"pause_ms" doc:"How long the guest stood still, by the VMM's clock"`
+	Rounds      int           `json:"rounds" doc:"Rounds of copying while the guest ran"`
+	Bytes       int64         `json:"bytes" doc:"Bytes of memory that were written"`
+	PausedBytes int64         `json:"paused_bytes" doc:"Those of them that were copied during the pause"`
+	PauseSteps  []ReceiptStep `json:"pause_steps,omitempty" doc:"What the pause was spent on, in order"`
 }
 
 // ReceiptVM is how a snapshot became a VM.
 type ReceiptVM struct {
-	Pooled  bool    `json:"pooled" doc:"Whether its shell stood ready"`
-	MapMS   float64 `json:"map_ms" doc:"Mapping the memory, by the VMM's clock"`
-	StateMS float64 `json:"state_ms" doc:"Loading the state of CPUs and devices, by the VMM's clock"`
+	Pooled   bool    `json:"pooled" doc:"Whether its shell stood ready"`
+	Prepared bool    `json:"prepared,omitempty" doc:"Whether the shell was restored before the fork was asked for; the times are of then"`
+	MapMS    float64 `json:"map_ms" doc:"Mapping the memory, by the VMM's clock"`
+	StateMS  float64 `json:"state_ms" doc:"Loading the state of CPUs and devices, by the VMM's clock"`
 }
 
 // ReceiptIdentity is who the guest was told to be.

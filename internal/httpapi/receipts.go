@@ -82,14 +82,16 @@ func wires[A, B any](in []A, wire func(A) B) []B {
 // millis are milliseconds of whole microseconds.
 func millis(us int64) float64 { return float64(us) / 1000 }
 
+func wireReceiptStep(s receipt.Step) api.ReceiptStep {
+	return api.ReceiptStep{Name: s.Name, TookMS: millis(s.TookUS), Bytes: s.Bytes}
+}
+
 func wireReceipt(r receipt.Receipt) api.Receipt {
 	out := api.Receipt{
 		ID: r.ID, Op: api.ReceiptOp(r.Op), Sandbox: r.Sandbox, Snapshot: r.Snapshot, AtUnixMS: r.At.UnixMilli(), TookMS: millis(r.TookUS),
 		Error: r.Error, Recovered: r.Recovered, Parent: wireSource(r.Parent), Made: wireSource(r.Made), Before: r.Before,
 		Guest: wireGuest(r.Guest),
-		Steps: wires(r.Steps, func(s receipt.Step) api.ReceiptStep {
-			return api.ReceiptStep{Name: s.Name, TookMS: millis(s.TookUS), Bytes: s.Bytes}
-		}),
+		Steps: wires(r.Steps, wireReceiptStep),
 	}
 	if i := r.Image; i != nil {
 		out.Image = &api.ReceiptImage{Name: i.Name, Digest: i.Digest}
@@ -97,10 +99,11 @@ func wireReceipt(r receipt.Receipt) api.Receipt {
 	if c := r.Capture; c != nil {
 		out.Capture = &api.ReceiptCapture{
 			Mode: c.Mode, Mechanism: c.Mechanism, PauseMS: millis(c.PauseUS), Rounds: c.Rounds, Bytes: c.Bytes, PausedBytes: c.PausedBytes,
+			PauseSteps: wires(c.PauseSteps, wireReceiptStep),
 		}
 	}
 	if v := r.VM; v != nil {
-		out.VM = &api.ReceiptVM{Pooled: v.Pooled, MapMS: millis(v.MapUS), StateMS: millis(v.StateUS)}
+		out.VM = &api.ReceiptVM{Pooled: v.Pooled, Prepared: v.Prepared, MapMS: millis(v.MapUS), StateMS: millis(v.StateUS)}
 	}
 	if i := r.Identity; i != nil {
 		out.Identity = &api.ReceiptIdentity{

@@ -86,6 +86,9 @@ func (r *Receipt) check() error {
 
 func (r *Receipt) checkLists() error {
 	lists := []int{len(r.Steps)}
+	if r.Capture != nil {
+		lists = append(lists, len(r.Capture.PauseSteps))
+	}
 	if g := r.Guest; g != nil {
 		lists = append(lists, len(g.Steps), len(g.Hooks), len(g.Interpreters))
 		for _, i := range g.Interpreters {
@@ -115,6 +118,11 @@ func (r *Receipt) cut() {
 		}
 	}
 	r.Steps = first(r.Steps, maxList)
+	if r.Capture != nil {
+		c := *r.Capture
+		c.PauseSteps = first(c.PauseSteps, maxList)
+		r.Capture = &c
+	}
 	if r.Guest != nil {
 		g := *r.Guest
 		g.Steps, g.Hooks, g.Interpreters = first(g.Steps, maxList), first(g.Hooks, maxList), first(g.Interpreters, maxList)

@@ -69,15 +69,17 @@ type Capture struct {
 	Mechanism   string `json:"mechanism"`
 	PauseUS     int64  `json:"pause_us"` // by the VMM's clock
 	Rounds      int    `json:"rounds"`
-	Bytes       int64  `json:"bytes"`        // of memory that was written
-	PausedBytes int64  `json:"paused_bytes"` // of them during the pause
+	Bytes       int64  `json:"bytes"`                 // of memory that was written
+	PausedBytes int64  `json:"paused_bytes"`          // of them during the pause
+	PauseSteps  []Step `json:"pause_steps,omitempty"` // what the pause was spent on
 }
 
 // VM is how the snapshot became a VM.
 type VM struct {
-	Pooled  bool  `json:"pooled"`   // its shell stood ready
-	MapUS   int64 `json:"map_us"`   // mapping the memory, by the VMM's clock
-	StateUS int64 `json:"state_us"` // loading the state of CPUs and devices, by the VMM's clock
+	Pooled   bool  `json:"pooled"`             // its shell stood ready
+	Prepared bool  `json:"prepared,omitempty"` // and was restored already: the times are of then
+	MapUS    int64 `json:"map_us"`             // mapping the memory, by the VMM's clock
+	StateUS  int64 `json:"state_us"`           // loading the state of CPUs and devices, by the VMM's clock
 }
 
 // Identity is who the guest was told to be.

@@ -23,8 +23,8 @@ func full() Receipt {
 			{ID: "memory", Kind: "memory", Bytes: 6 << 20, Digest: "sha256:bb"}, {ID: "disk1", Kind: "disk", Bytes: 4 << 30},
 		}},
 		Made: &Source{Tag: "new"}, Image: &Image{Name: "python-numpy", Digest: "sha256:cc"}, Before: "pyagent",
-		Capture: &Capture{Mode: "live", Mechanism: "wp-async", PauseUS: 1500, Rounds: 2, Bytes: 3 << 20, PausedBytes: 64 << 10},
-		VM:      &VM{Pooled: true, MapUS: 210, StateUS: 340},
+		Capture: &Capture{Mode: "live", Mechanism: "wp-async", PauseUS: 1500, Rounds: 2, Bytes: 3 << 20, PausedBytes: 64 << 10, PauseSteps: []Step{{Name: "stop", TookUS: 700}, {Name: "copy", TookUS: 800}}},
+		VM:      &VM{Pooled: true, Prepared: true, MapUS: 210, StateUS: 340},
 		Identity: &Identity{
 			Index: 2, Parent: "pyagent", Hostname: "sb-5f3a9c01-0002", MachineID: strings.Repeat("0f", 16),
 			GenerationID: strings.Repeat("1e", 16), EntropyBytes: 64,

@@ -204,13 +204,30 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 	for page := range min(5, len(f.mem)/4096) { // what a guest dirties
 		f.mem[page*4096] = 1
 	}
-	if r.Gate != nil {
+	switch {
+	case r.Prepare:
+		f.set(vmmctl.StatePrepared, r.CID)
+	case r.Gate != nil:
 		f.gate, err = startgate.Load(r.Gate)
 		f.set(vmmctl.StateArmed, r.CID)
-		return res, err
+	default:
+		f.set(vmmctl.StateRunning, r.CID)
 	}
-	f.set(vmmctl.StateRunning, r.CID)
-	return res, nil
+	return res, err
+}
+
+func (f *fake) Arm(gate *os.File) (err error) {
+	switch {
+	case f.Status().State != vmmctl.StatePrepared:
+		return vmmctl.ErrState
+	case f.spoiled("arm-die"):
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case f.spoiled("arm-fail"):
+		return errors.New("KVM said no")
+	}
+	f.gate, err = startgate.Load(gate)
+	f.set(vmmctl.StateArmed, f.Status().CID)
+	return err
 }
 
 // Capture puts one page of its own into the files, as if the guest had written it.
@@ -272,7 +289,8 @@ func (f *fake) Capture(r vmmctl.CaptureRequest) (res vmmctl.CaptureResult, err e
 		}
 	}
 	_, err = r.State.WriteString("the state")
-	return vmmctl.CaptureResult{PauseNanos: 2e6, Mechanism: "wp-async", Rounds: 1, Bytes: 4096, PausedBytes: 4096, RunningAt: startgate.Now()}, err
+	return vmmctl.CaptureResult{PauseNanos: 2e6, Mechanism: "wp-async", Rounds: 1, Bytes: 4096, PausedBytes: 4096, RunningAt: startgate.Now(),
+		Pause: []vmmctl.PauseStep{{Name: "copy", Nanos: 2e6}}}, err
 }
 
 func (f *fake) Captured() error {

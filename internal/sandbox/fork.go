@@ -29,6 +29,7 @@ type forking struct {
 	idPrefix string
 	src      *forkSource
 	gate     *startgate.Gate // nil: children run as soon as they are restored
+	ahead    bool            // nobody has asked for a child yet: none is to run
 	births   []birth
 }
 
@@ -79,7 +80,7 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 		return ForkResult{}, err
 	}
 	f.idPrefix = hex.EncodeToString(prefix)
-	poolReady := e.pools.count(f.src.shape())
+	poolReady := e.pools.count(f.src.key())
 	e.pools.touch(req.Tag, f.src.shape())
 	// A restore computes and waits for nothing: more at once than there are CPUs only get into each other's way.
 	each(req.N, max(1, e.cfg.Concurrency/2), func(i int) { f.restore(ctx, &f.births[i], i+1) })
@@ -171,7 +172,7 @@ func (f *forking) begun(ctx context.Context, m *machine) (at int64, err error) {
 // restoreInto uses a shell from the pool; one that died there costs a try only.
 func (f *forking) restoreInto(ctx context.Context, b *birth) error {
 	for {
-		m := f.e.pools.take(f.src.shape())
+		m := f.e.pools.take(f.src.key())
 		pooled := m != nil
 		if pooled {
 			f.e.own(m, nil)
@@ -201,13 +202,16 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 	limit := f.e.cfg.RestoreTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "no answer to its restore within %s", limit))
 	defer cancel()
+	if m.prepared {
+		return f.release(ctx, m)
+	}
 	genID, err := f.e.random(16)
 	if err != nil {
 		return err
 	}
 	c := f.src.config
 	m.genID = [16]byte(genID)
-	c.CID, c.GenID = m.cid, m.genID
+	c.CID, c.GenID, c.Prepare = m.cid, m.genID, f.ahead
 	if f.gate != nil {
 		c.Gate = f.gate.File()
 	}
@@ -227,6 +231,15 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 	// The VMM read the snapshot and said no: another CPU, another format.
 	return problem(ErrNotRestorable, "make it again on this host with `forkd snapshot create`; `forkd snapshot verify` tells whether it is damaged",
 		"snapshot %s: %w", f.req.Tag, err)
+}
+
+// release lets a prepared machine go to the gate, or run if there is none.
+func (f *forking) release(ctx context.Context, m *machine) error {
+	if f.gate != nil {
+		return m.proc.Arm(ctx, f.gate.File())
+	}
+	_, err := m.proc.Resume(ctx)
+	return err
 }
 
 // takeBack ends the children of a fork that nobody waits for any more.
@@ -270,7 +283,7 @@ type forkSource struct {
 }
 
 // openForkSource opens a snapshot and counts the fork as a user of it until close.
-func (e *Engine) openForkSource(ctx context.Context, tag string) (_ *forkSource, err error) {
+func (e *Engine) openForkSource(ctx context.Context, tag string) (*forkSource, error) {
 	if err := e.awaitWritten(ctx, tag); err != nil {
 		return nil, err
 	}
@@ -278,15 +291,22 @@ func (e *Engine) openForkSource(ctx context.Context, tag string) (_ *forkSource,
 	if err != nil {
 		return nil, err
 	}
-	s := &forkSource{leave: leave}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	if s.files, err = e.store.Open(tag); err != nil {
+	s, err := e.openSource(tag)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	s.leave = leave
+	return s, nil
+}
+
+// openSource opens a snapshot for somebody whom a deletion need not mind.
+func (e *Engine) openSource(tag string) (*forkSource, error) {
+	files, err := e.store.Open(tag)
+	if err != nil {
 		return nil, storeError(err)
 	}
+	s := &forkSource{files: files, leave: func() {}}
 	s.config.Disks, s.bases = sourceDisks(s.files)
 	s.config.Memory = memorySegments(s.files.Memory.Image)
 	s.config.State = s.files.State()
@@ -352,3 +372,8 @@ func (s *forkSource) hash() string {
 }
 
 func (s *forkSource) shape() vmspec.Shape { return s.files.Manifest.Shape }
+
+// key names the shells that the snapshot's children can be made in.
+func (s *forkSource) key() poolKey {
+	return poolKey{s.shape(), s.files.Manifest.Tag, s.files.ContentHash}
+}

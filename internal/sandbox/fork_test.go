@@ -201,9 +201,17 @@ func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
 		return func() bool { return e.Pools()[0].Ready == n }
 	}
 	eventually(t, "full pool", ready(5))
-	r, err := e.Fork(t.Context(), ForkRequest{Tag: "b", N: 3}) // of equal shape
+	if r, err := e.Fork(t.Context(), ForkRequest{Tag: "b", N: 3}); err != nil || r.PoolReady != 0 {
+		t.Fatalf("the pool is of another tag: pool ready %d, %v", r.PoolReady, err)
+	}
+	r, err := e.Fork(t.Context(), ForkRequest{Tag: "a", N: 3})
 	if err != nil || r.PoolReady != 5 {
 		t.Fatalf("pool ready %d, %v", r.PoolReady, err)
+	}
+	for _, c := range r.Children {
+		if c.Err != nil {
+			t.Error(c.Err)
+		}
 	}
 	eventually(t, "refilled pool", ready(5))
 
@@ -218,7 +226,7 @@ func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
 	})
 
 	// One that dies on the way out costs a try only.
-	h.spoil("restore-die", 2)
+	h.spoil("arm-die", 2)
 	h.fork(e, "a", 3)
 	eventually(t, "refilled pool", ready(5))
 
@@ -244,4 +252,63 @@ func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.empty()
+}
+
+// Tags whose size nobody has set share plain shells, if there are to be any.
+func TestPlainShellsAreShared(t *testing.T) {
+	h := newHost(t)
+	h.cfg.PoolSize = 2
+	e := h.open()
+	h.snapshot(e, "a")
+	h.snapshot(e, "b")
+	eventually(t, "full pools", func() bool { p := e.Pools(); return p[0].Ready == 2 && p[1].Ready == 2 })
+	if n := len(e.shells()); n != 2 {
+		t.Errorf("there are %d shells", n)
+	}
+	if r, err := e.Fork(t.Context(), ForkRequest{Tag: "b", N: 1}); err != nil || r.PoolReady != 2 || r.Children[0].Err != nil {
+		t.Fatalf("fork into a plain shell: %+v, %v", r, err)
+	}
+}
+
+// A snapshot that no shell can be prepared with has plain ones, and its forks say why they fail.
+func TestAPoolOfASnapshotThatCannotBeRestored(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	h.spoil("restore-fail", 1)
+	if err := e.SetPool(t.Context(), "a", 2); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "pool of plain shells", func() bool { return e.Pools()[0].Ready == 2 })
+	for _, m := range e.shells() {
+		if m.prepared {
+			t.Error("a shell was prepared")
+		}
+	}
+	h.spoil("restore-fail", 1)
+	r, err := e.Fork(t.Context(), ForkRequest{Tag: "a", N: 1})
+	if err != nil || !errors.Is(r.Children[0].Err, ErrNotRestorable) {
+		t.Errorf("fork: %+v, %v", r, err)
+	}
+}
+
+// What stands ready for a snapshot must not be handed out for another one of its name.
+func TestShellsOfADeletedSnapshotAreGone(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	if err := e.SetPool(t.Context(), "a", 3); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "full pool", func() bool { return e.Pools()[0].Ready == 3 })
+	if err := e.DeleteSnapshot(t.Context(), "a", DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if left := e.shells(); len(left) > 0 {
+		t.Errorf("%d shells are left", len(left))
+	}
+	h.snapshot(e, "a")
+	if r, err := e.Fork(t.Context(), ForkRequest{Tag: "a", N: 1}); err != nil || r.PoolReady != 0 || r.Children[0].Err != nil {
+		t.Errorf("fork of the next one: %+v, %v", r, err)
+	}
 }

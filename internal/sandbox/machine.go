@@ -48,6 +48,8 @@ type machine struct {
 	genID    [16]byte
 	restored vmmctl.RestoreResult
 	pooled   bool                // it stood ready as a shell
+	shelf    poolKey             // of the pool that it was made for
+	prepared bool                // it is restored already, and waits to be told to begin
 	agent    *agentclient.Client // set by its owner when there is an agent to speak to
 	// replaced says, once the VM was put aside for another one of the same
 	// sandbox, how that came. It is set before the VM is ended.
@@ -64,11 +66,6 @@ func (e *Engine) vmsDir() string { return filepath.Join(e.cfg.RunDir, "vm") }
 // dial nil the guest can ask for forks once it is listed, and reaches nothing else.
 func (e *Engine) spawn(ctx context.Context, shape vmspec.Shape, dial vmmctl.HostDialer) (*machine, error) {
 	return e.spawnVMM(ctx, vmmctl.SpawnConfig{Shape: shape, Dial: dial})
-}
-
-// spawnForPool makes a shell that has time to rehearse.
-func (e *Engine) spawnForPool(ctx context.Context, shape vmspec.Shape) (*machine, error) {
-	return e.spawnVMM(ctx, vmmctl.SpawnConfig{Shape: shape, Rehearse: true})
 }
 
 func (e *Engine) spawnVMM(ctx context.Context, c vmmctl.SpawnConfig) (_ *machine, err error) {

@@ -8,22 +8,34 @@ import (
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
-// pools keeps shells: machines that hold a VM of a shape and wait for a
-// snapshot. Tags of equal shape share them. It does no I/O; the refillers do.
+// pools keeps shells: machines that hold a VM of a shape and wait to become a
+// child. Those of a tag whose size was set are prepared with its snapshot and
+// are its own; tags without a size share plain ones of their shape. It does no
+// I/O; the refillers do.
 type pools struct {
-	fallback int           // shells for a shape none of whose tags has a size of its own
+	fallback int           // plain shells for a shape that some tag without a size of its own has
 	kick     chan struct{} // wakes the refillers
 
 	mu     sync.Mutex // guards what follows; no other lock is taken under it
 	closed bool
 	tags   map[string]poolTag
-	shelf  map[vmspec.Shape]*shelf
+	shelf  map[poolKey]*shelf
 }
 
-type poolTag struct {
+// poolKey names shells that are as good as one another.
+type poolKey struct {
 	shape vmspec.Shape
+	tag   string // whose snapshot they are prepared with; empty: they are plain
+	hash  string // of the snapshot's content: another one may have got the tag
+}
+
+func (k poolKey) plain() poolKey { return poolKey{shape: k.shape} }
+
+type poolTag struct {
+	key   poolKey
 	size  int
 	set   bool // by SetPool
+	unfit bool // no shell can be prepared with it: its shells are plain
 }
 
 type shelf struct {
@@ -32,7 +44,7 @@ type shelf struct {
 }
 
 func newPools(fallback int) *pools {
-	return &pools{fallback: fallback, kick: make(chan struct{}, refillers), tags: map[string]poolTag{}, shelf: map[vmspec.Shape]*shelf{}}
+	return &pools{fallback: fallback, kick: make(chan struct{}, refillers), tags: map[string]poolTag{}, shelf: map[poolKey]*shelf{}}
 }
 
 func (p *pools) wake() {
@@ -45,27 +57,32 @@ func (p *pools) wake() {
 	}
 }
 
-// wantedLocked is the sum of the sizes that were set, and at least the fallback
-// when some tag of the shape has none set.
-func (p *pools) wantedLocked(shape vmspec.Shape) int {
+// wantedLocked is how many shells a shelf is to have.
+func (p *pools) wantedLocked(key poolKey) int {
+	if key.tag != "" {
+		if t := p.tags[key.tag]; t.key == key && t.set && !t.unfit {
+			return t.size
+		}
+		return 0
+	}
 	sum, least := 0, 0
 	for _, t := range p.tags {
 		switch {
-		case t.shape != shape:
-		case t.set:
-			sum += t.size
-		default:
+		case t.key.plain() != key:
+		case !t.set:
 			least = p.fallback
+		case t.unfit:
+			sum += t.size
 		}
 	}
 	return max(sum, least)
 }
 
-func (p *pools) shelfLocked(shape vmspec.Shape) *shelf {
-	s := p.shelf[shape]
+func (p *pools) shelfLocked(key poolKey) *shelf {
+	s := p.shelf[key]
 	if s == nil {
 		s = &shelf{}
-		p.shelf[shape] = s
+		p.shelf[key] = s
 	}
 	return s
 }
@@ -75,7 +92,7 @@ func (p *pools) touch(tag string, shape vmspec.Shape) {
 	p.mu.Lock()
 	_, known := p.tags[tag]
 	if !known {
-		p.tags[tag] = poolTag{shape: shape}
+		p.tags[tag] = poolTag{key: poolKey{shape: shape, tag: tag}}
 	}
 	p.mu.Unlock()
 	if !known {
@@ -84,69 +101,95 @@ func (p *pools) touch(tag string, shape vmspec.Shape) {
 }
 
 // set gives a tag's pool a size and returns the shells that are too many now.
-func (p *pools) set(tag string, shape vmspec.Shape, size int) []*machine {
+func (p *pools) set(key poolKey, size int) []*machine {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.tags[tag] = poolTag{shape: shape, size: size, set: true}
+	p.tags[key.tag] = poolTag{key: key, size: size, set: true}
 	p.wake()
-	return p.surplusLocked(shape)
+	return p.surplusLocked()
+}
+
+// spoil says that no shell can be prepared for the key.
+func (p *pools) spoil(key poolKey) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t, ok := p.tags[key.tag]; ok && t.key == key {
+		t.unfit = true
+		p.tags[key.tag] = t
+	}
 }
 
 // forget removes a deleted snapshot's pool and returns the shells to end.
 func (p *pools) forget(tag string) []*machine {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	t, ok := p.tags[tag]
-	if !ok {
-		return nil
-	}
 	delete(p.tags, tag)
-	return p.surplusLocked(t.shape)
+	return p.surplusLocked()
 }
 
-func (p *pools) surplusLocked(shape vmspec.Shape) []*machine {
-	s := p.shelfLocked(shape)
-	n := min(p.wantedLocked(shape), len(s.ready))
-	over := slices.Clone(s.ready[n:])
-	clear(s.ready[n:])
-	s.ready = s.ready[:n]
+func (p *pools) surplusLocked() (over []*machine) {
+	for key, s := range p.shelf {
+		n := min(p.wantedLocked(key), len(s.ready))
+		over = append(over, s.ready[n:]...)
+		clear(s.ready[n:])
+		s.ready = s.ready[:n]
+		if n == 0 && s.coming == 0 {
+			delete(p.shelf, key)
+		}
+	}
 	return over
 }
 
-// take hands out a shell, or nil. It is the caller's then, dead or alive.
-func (p *pools) take(shape vmspec.Shape) *machine {
+// take hands out a shell, a prepared one before a plain one, or nil. It is the
+// caller's then, dead or alive.
+func (p *pools) take(key poolKey) *machine {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.shelfLocked(shape)
-	if len(s.ready) == 0 {
-		return nil
-	}
-	last := len(s.ready) - 1
-	m := s.ready[last]
-	s.ready[last], s.ready = nil, s.ready[:last]
-	return m
-}
-
-// count is the number of shells that stand ready.
-func (p *pools) count(shape vmspec.Shape) int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.shelfLocked(shape).ready)
-}
-
-// lack names a shape that is short of a shell and reserves the place; put or
-// miss must follow.
-func (p *pools) lack() (vmspec.Shape, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, t := range p.tags {
-		s := p.shelfLocked(t.shape)
-		if !p.closed && len(s.ready)+s.coming < p.wantedLocked(t.shape) {
-			s.coming++
-			return t.shape, true
+	for _, k := range []poolKey{key, key.plain()} {
+		if s := p.shelf[k]; s != nil && len(s.ready) > 0 {
+			last := len(s.ready) - 1
+			m := s.ready[last]
+			s.ready[last], s.ready = nil, s.ready[:last]
+			return m
 		}
 	}
-	return vmspec.Shape{}, false
+	return nil
+}
+
+// count is the number of shells that stand ready for a snapshot.
+func (p *pools) count(key poolKey) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.countLocked(key)
+}
+
+func (p *pools) countLocked(key poolKey) (n int) {
+	for _, k := range []poolKey{key, key.plain()} {
+		if s := p.shelf[k]; s != nil {
+			n += len(s.ready)
+		}
+	}
+	return n
+}
+
+// lack names a shelf that is short of a shell and reserves the place; put or
+// miss must follow.
+func (p *pools) lack() (poolKey, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return poolKey{}, false
+	}
+	for _, t := range p.tags {
+		for _, key := range []poolKey{t.key, t.key.plain()} {
+			s := p.shelfLocked(key)
+			if len(s.ready)+s.coming < p.wantedLocked(key) {
+				s.coming++
+				return key, true
+			}
+		}
+	}
+	return poolKey{}, false
 }
 
 // put adds a shell that lack asked for. It reports false when nobody wants it
@@ -154,26 +197,26 @@ func (p *pools) lack() (vmspec.Shape, bool) {
 func (p *pools) put(m *machine) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.shelfLocked(m.shape)
+	s := p.shelfLocked(m.shelf)
 	s.coming--
-	if p.closed || !alive(m) || len(s.ready) >= p.wantedLocked(m.shape) {
+	if p.closed || !alive(m) || len(s.ready) >= p.wantedLocked(m.shelf) {
 		return false
 	}
 	s.ready = append(s.ready, m)
 	return true
 }
 
-func (p *pools) miss(shape vmspec.Shape) {
+func (p *pools) miss(key poolKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.shelfLocked(shape).coming--
+	p.shelfLocked(key).coming--
 }
 
 // remove takes a dead shell off its shelf; false when it is not on it (any more).
 func (p *pools) remove(m *machine) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s := p.shelfLocked(m.shape)
+	s := p.shelfLocked(m.shelf)
 	i := slices.Index(s.ready, m)
 	if i < 0 {
 		return false
@@ -218,7 +261,7 @@ func (p *pools) status() []PoolStatus {
 		if !t.set {
 			wanted = p.fallback
 		}
-		out = append(out, PoolStatus{Tag: tag, Shape: t.shape, Wanted: wanted, Ready: len(p.shelfLocked(t.shape).ready)})
+		out = append(out, PoolStatus{Tag: tag, Shape: t.key.shape, Wanted: wanted, Ready: p.countLocked(t.key)})
 	}
 	slices.SortFunc(out, func(a, b PoolStatus) int { return cmp.Compare(a.Tag, b.Tag) })
 	return out

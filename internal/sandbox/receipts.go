@@ -197,7 +197,7 @@ func (f *forking) leaveReceipts() {
 // fillVM tells how a VM was made and who its guest is, as far as it came.
 func fillVM(r *receipt.Receipt, m *machine, who persona, answer *agentv1.IdentityResponse) {
 	if m != nil {
-		r.VM = &receipt.VM{Pooled: m.pooled, MapUS: m.restored.MapNanos / 1000, StateUS: m.restored.StateNanos / 1000}
+		r.VM = &receipt.VM{Pooled: m.pooled, Prepared: m.prepared, MapUS: m.restored.MapNanos / 1000, StateUS: m.restored.StateNanos / 1000}
 	}
 	if who.ID != "" {
 		r.Identity = identityGiven(who, m)
@@ -292,6 +292,9 @@ func (w *branching) leaveReceipt(err error) {
 	r.Capture = &receipt.Capture{
 		Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.PauseNanos / 1000,
 		Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes,
+	}
+	for _, s := range w.took.Pause {
+		r.Capture.PauseSteps = append(r.Capture.PauseSteps, receipt.Step{Name: s.Name, TookUS: s.Nanos / 1000})
 	}
 	if err == nil {
 		r.Made = w.e.madeSource(w.req.Tag)

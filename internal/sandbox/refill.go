@@ -3,9 +3,12 @@ package sandbox
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path/filepath"
 	"time"
+
+	"github.com/forkd/forkd/internal/vmmctl"
 )
 
 // refillers is how many shells are spawned at once in the background.
@@ -29,7 +32,7 @@ func (e *Engine) SetPool(ctx context.Context, tag string, size int) error {
 	if err != nil {
 		return storeError(err)
 	}
-	e.discardAll(e.pools.set(tag, entry.Manifest.Shape, size))
+	e.discardAll(e.pools.set(poolKey{entry.Manifest.Shape, tag, entry.ContentHash}, size))
 	return e.savePools()
 }
 
@@ -51,7 +54,7 @@ func (e *Engine) loadPools() {
 	}
 	for tag, size := range sizes {
 		if entry, err := e.store.Get(tag); err == nil && size >= 0 && size <= MaxPool {
-			e.pools.set(tag, entry.Manifest.Shape, size)
+			e.pools.set(poolKey{entry.Manifest.Shape, tag, entry.ContentHash}, size)
 		}
 	}
 }
@@ -78,19 +81,13 @@ func (e *Engine) refill(ctx context.Context) {
 }
 
 func (e *Engine) refillOne(ctx context.Context) (ok bool, err error) {
-	shape, lacking := e.pools.lack()
+	key, lacking := e.pools.lack()
 	if !lacking {
 		return false, nil
 	}
-	release, err := e.memory.admit(e.cfg.ChildMemory)
+	m, err := e.makeShell(ctx, key)
 	if err != nil {
-		e.pools.miss(shape)
-		return false, err
-	}
-	defer release()
-	m, err := e.spawnForPool(ctx, shape)
-	if err != nil {
-		e.pools.miss(shape)
+		e.pools.miss(key)
 		return false, err
 	}
 	// Before put: from then on somebody else may own it.
@@ -99,6 +96,52 @@ func (e *Engine) refillOne(ctx context.Context) (ok bool, err error) {
 		e.discard(m)
 	}
 	return true, nil
+}
+
+// makeShell makes a shell that has time to get ready: one with a tag is restored
+// from the tag's snapshot as far as can be done before it is known which child it
+// will be, and a plain one rehearses that.
+func (e *Engine) makeShell(ctx context.Context, key poolKey) (*machine, error) {
+	release, err := e.memory.admit(e.cfg.ChildMemory)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	m, err := e.spawnVMM(ctx, vmmctl.SpawnConfig{Shape: key.shape, Rehearse: key.tag == ""})
+	if err != nil {
+		return nil, err
+	}
+	m.shelf = key
+	if key.tag == "" {
+		return m, nil
+	}
+	if err := e.prepare(ctx, m); err != nil {
+		e.discard(m)
+		if errors.Is(err, ErrNotRestorable) {
+			e.pools.spoil(key) // a fork will say so as well
+		}
+		return nil, fmt.Errorf("prepare a shell for %s: %w", key.tag, err)
+	}
+	return m, nil
+}
+
+// prepare does not count as a use of the snapshot: it may be deleted meanwhile,
+// and then nobody wants the shell.
+func (e *Engine) prepare(ctx context.Context, m *machine) error {
+	src, err := e.openSource(m.shelf.tag)
+	if err != nil {
+		return err
+	}
+	defer src.close()
+	if src.key() != m.shelf {
+		return problem(ErrConflict, "", "snapshot %s is another one by now", m.shelf.tag)
+	}
+	f := &forking{e: e, req: ForkRequest{Tag: m.shelf.tag, N: 1}, start: e.cfg.Now(), src: src, ahead: true}
+	if err := f.load(ctx, m); err != nil {
+		return err
+	}
+	m.prepared = true
+	return nil
 }
 
 // shellEnded clears away a shell that died in the pool. One that was taken is

@@ -91,5 +91,5 @@ type PoolStatus struct {
 	Tag    string
 	Shape  vmspec.Shape
 	Wanted int
-	Ready  int // tags of equal shape share their shells
+	Ready  int // that a fork can use: prepared with the snapshot, or plain
 }

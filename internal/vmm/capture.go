@@ -64,6 +64,7 @@ type capturing struct {
 	state   []byte
 	rotated int     // disks that went on in their new files
 	speed   float64 // of copying, bytes per second
+	last    time.Time // end of the pause's last lap
 	res     vmmctl.CaptureResult
 }
 
@@ -186,25 +187,36 @@ func (k *capturing) hold() error {
 		return err
 	}
 	start := time.Now()
+	k.last = start
 	if err := k.m.Pause(); err != nil {
 		return err
 	}
+	k.lap("stop")
 	failpoint.Here(failpoint.CapturePaused)
 	err := k.copyLeft(start)
 	failpoint.Here(failpoint.CaptureHeld)
 	at, resumeErr := k.m.Resume()
+	k.lap("resume")
 	k.res.RunningAt = at
-	k.res.PauseNanos = time.Since(start).Nanoseconds()
+	k.res.PauseNanos = k.last.Sub(start).Nanoseconds()
 	if err != nil {
 		return err
 	}
 	return resumeErr
 }
 
+// lap notes what the pause was spent on since the last lap.
+func (k *capturing) lap(name string) {
+	now := time.Now()
+	k.res.Pause = append(k.res.Pause, vmmctl.PauseStep{Name: name, Nanos: now.Sub(k.last).Nanoseconds()})
+	k.last = now
+}
+
 func (k *capturing) copyLeft(start time.Time) (err error) {
 	if k.state, err = k.m.SaveState(); err != nil {
 		return err
 	}
+	k.lap("state")
 	scan := k.m.mem.Own
 	if k.tracker != nil {
 		scan = k.tracker.Written
@@ -212,6 +224,7 @@ func (k *capturing) copyLeft(start time.Time) (err error) {
 	if err := k.find(scan); err != nil {
 		return err
 	}
+	k.lap("scan")
 	k.res.PausedBytes = size(k.left)
 	if k.MaxPause > 0 {
 		// The buffer is memory, several times as fast as the file that speed was measured with.
@@ -231,11 +244,13 @@ func (k *capturing) copyLeft(start time.Time) (err error) {
 		}
 		k.rotated++
 	}
+	k.lap("disks")
 	for _, r := range k.left {
 		k.tail.add(k.m.mem.Linear()[r.offset : r.offset+r.length])
 		k.taken.add(r)
 	}
 	k.res.Bytes = k.taken.bytes()
+	k.lap("copy")
 	return nil
 }
 

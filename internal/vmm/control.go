@@ -65,11 +65,11 @@ func (c *Controller) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult,
 		State:    io.NewSectionReader(r.State, 0, st.Size()),
 		Memory:   func(m *guestmem.Map) error { return mapMemory(m, r) },
 		GenID:    r.GenID,
-		Paused:   r.Paused,
+		Prepare:  r.Prepare,
 		Gate:     r.Gate,
 		Backends: c.backends(r.Disks, r.CID),
 	}, lap)
-	if !r.Paused && r.Gate == nil {
+	if !r.Prepare && r.Gate == nil {
 		yieldProcess()
 	}
 	return res, err
@@ -118,6 +118,9 @@ func extents(segments []vmmctl.Segment) []cowdisk.Extent {
 	}
 	return out
 }
+
+// Arm implements vmmctl.Handler.
+func (c *Controller) Arm(gate *os.File) error { return c.Machine.Arm(gate) }
 
 // Pause implements vmmctl.Handler.
 func (c *Controller) Pause() error { return c.Machine.Pause() }

@@ -56,10 +56,23 @@ func TestMachinesBehindAGateBeginTogetherOrNotAtAll(t *testing.T) {
 	parent.waitFor("count 1 ")
 	s, gate := parent.save(), shutGate(t)
 	var armed []*guestVM
-	for range 3 {
+	for i := range 3 {
 		g := newShell(t, parent.shape)
-		if err := g.Restore(Image{State: bytes.NewReader(s.state), Memory: s.mapInto, Gate: gate.File(), Backends: Backends{CID: 4}}, func(string) {}); err != nil {
+		img := Image{State: bytes.NewReader(s.state), Memory: s.mapInto, Gate: gate.File(), Backends: Backends{CID: 4}}
+		if i == 2 { // this one is prepared before anybody knows of the gate
+			img.Prepare, img.Gate = true, nil
+		}
+		if err := g.Restore(img, func(string) {}); err != nil {
 			t.Fatal(err)
+		}
+		if img.Prepare {
+			time.Sleep(100 * time.Millisecond)
+			if st := g.Status().State; st != vmmctl.StatePrepared {
+				t.Fatalf("it is %s after its preparation", st)
+			}
+			if err := g.Arm(gate.File()); err != nil {
+				t.Fatal(err)
+			}
 		}
 		if st := g.Status().State; st != vmmctl.StateArmed {
 			t.Fatalf("it is %s behind a shut gate", st)

@@ -123,10 +123,10 @@ func (m *Machine) Pause() error {
 	return nil
 }
 
-// Resume lets a paused machine run on, or waits until one behind a gate does. It
+// Resume lets a paused machine run on or a prepared one begin, or waits until one behind a gate does. It
 // returns when the last vCPU was about to enter the guest, in nanoseconds of CLOCK_MONOTONIC.
 func (m *Machine) Resume() (runningAt int64, err error) {
-	if err := m.lockIn(vmmctl.StatePaused, vmmctl.StateRunning, vmmctl.StateArmed); err != nil {
+	if err := m.lockIn(vmmctl.StatePaused, vmmctl.StatePrepared, vmmctl.StateRunning, vmmctl.StateArmed); err != nil {
 		return 0, err
 	}
 	defer m.mu.Unlock()

@@ -77,15 +77,15 @@ func (m *Machine) encodeShape() []byte {
 
 // Image is what a shell is restored from.
 type Image struct {
-	State  io.Reader
-	Memory func(*guestmem.Map) error // maps the guest's memory
-	GenID  [16]byte
-	Paused bool
-	Gate   *os.File // the vCPUs wait there; nil: nowhere
+	State   io.Reader
+	Memory  func(*guestmem.Map) error // maps the guest's memory
+	GenID   [16]byte
+	Prepare bool     // leave it to Arm or Resume
+	Gate    *os.File // the vCPUs wait there; nil: nowhere
 	Backends
 }
 
-// Restore loads a saved machine into a shell and, unless Paused or behind a Gate, lets it run.
+// Restore loads a saved machine into a shell and, unless it is to Prepare or behind a Gate, lets it run.
 // After an error the machine can only be closed.
 func (m *Machine) Restore(img Image, lap func(string)) error {
 	if err := m.lockIn(vmmctl.StateShell); err != nil {
@@ -120,9 +120,9 @@ func (m *Machine) Restore(img Image, lap func(string)) error {
 	lap("state")
 	m.cid = img.CID
 	m.clock, m.restored = clock, true
-	m.state = vmmctl.StatePaused
+	m.state = vmmctl.StatePrepared
 	switch {
-	case img.Paused:
+	case img.Prepare:
 		return nil
 	case img.Gate != nil:
 		err = m.armLocked(img.Gate)

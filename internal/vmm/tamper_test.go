@@ -81,11 +81,11 @@ func bareSaved(t *testing.T) (*bareVM, saved) {
 }
 
 // restoreBare loads a state, which may be anything, into a new shell.
-func restoreBare(t *testing.T, like *bareVM, state []byte, memory func(*guestmem.Map) error, paused bool) (*bareVM, error) {
+func restoreBare(t *testing.T, like *bareVM, state []byte, memory func(*guestmem.Map) error, prepare bool) (*bareVM, error) {
 	t.Helper()
 	v := newBare(t)
 	v.disks = like.disks
-	return v, v.Restore(Image{State: bytes.NewReader(state), Memory: memory, Paused: paused, Backends: v.backends(nil)}, func(string) {})
+	return v, v.Restore(Image{State: bytes.NewReader(state), Memory: memory, Prepare: prepare, Backends: v.backends(nil)}, func(string) {})
 }
 
 // withFeature sets a bit of a CPUID leaf in a state's table.

@@ -39,6 +39,12 @@ func saveVCPU(c *kvm.VCPU, indices []uint32) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Events next: for an exception that is not delivered yet KVM first puts its
+	// address into CR2, or DR6, which SREGS and debug registers hold
+	// (kvm_vcpu_ioctl_x86_get_vcpu_events in arch/x86/kvm/x86.c, without KVM_CAP_EXCEPTION_PAYLOAD).
+	if err := c.Events(&events); err != nil {
+		return nil, err
+	}
 	regs, err := c.Regs()
 	if err != nil {
 		return nil, err
@@ -57,9 +63,6 @@ func saveVCPU(c *kvm.VCPU, indices []uint32) ([]byte, error) {
 	}
 	msrs, err := readMSRs(c, indices)
 	if err != nil {
-		return nil, err
-	}
-	if err := c.Events(&events); err != nil {
 		return nil, err
 	}
 	khz, err := c.TSCKHz()

@@ -132,11 +132,29 @@ func (f *fakeVM) Restore(r RestoreRequest) (RestoreResult, error) {
 			return RestoreResult{}, err
 		}
 	}
-	f.call("restore %d segments cid %d paused %v disks %d", len(r.Memory), r.CID, r.Paused, len(r.Disks))
-	f.mu.Lock()
-	f.state = StateRunning
-	f.mu.Unlock()
+	f.call("restore %d segments cid %d prepare %v disks %d", len(r.Memory), r.CID, r.Prepare, len(r.Disks))
+	if r.Prepare {
+		f.set(StatePrepared)
+	} else {
+		f.set(StateRunning)
+	}
 	return RestoreResult{MapNanos: 1, StateNanos: 2, ResumeNanos: 3}, nil
+}
+
+func (f *fakeVM) Arm(gate *os.File) error {
+	st, err := gate.Stat()
+	if err != nil {
+		return err
+	}
+	f.call("arm with %d bytes", st.Size())
+	f.set(StateArmed)
+	return nil
+}
+
+func (f *fakeVM) set(s State) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state = s
 }
 
 func (f *fakeVM) Pause() error {

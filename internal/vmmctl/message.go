@@ -28,6 +28,7 @@ const Version = 2
 const (
 	opBoot     = "boot"
 	opRestore  = "restore"
+	opArm      = "arm"
 	opPause    = "pause"
 	opResume   = "resume"
 	opSave     = "save"
@@ -81,7 +82,7 @@ type restoreBody struct {
 	Disks       []diskSpec `json:"disks,omitempty"`
 	MemoryFiles int        `json:"memory_files"`
 	Memory      int        `json:"memory"` // how many segments of the table
-	Paused      bool       `json:"paused,omitempty"`
+	Prepare     bool       `json:"prepare,omitempty"`
 	Gate        bool       `json:"gate,omitempty"`
 	Watch       bool       `json:"watch,omitempty"`
 	tableRef
@@ -129,6 +130,14 @@ type CaptureResult struct {
 	PausedBytes int64  `json:"paused_bytes"` // of them copied during the pause
 	// RunningAt is when the VM ran again, as in ResumeResult.
 	RunningAt int64 `json:"running_at_ns"`
+	// Pause is what the pause was spent on, in order.
+	Pause []PauseStep `json:"pause"`
+}
+
+// PauseStep is a part of a pause.
+type PauseStep struct {
+	Name  string `json:"name"`
+	Nanos int64  `json:"ns"`
 }
 
 type captureBody struct {
@@ -140,11 +149,12 @@ type captureBody struct {
 type State string
 
 const (
-	StateShell   State = "shell"   // created, neither booted nor restored
-	StateArmed   State = "armed"   // restored; its vCPUs wait at a start gate
-	StateRunning State = "running" // its vCPUs run
-	StatePaused  State = "paused"
-	StateExited  State = "exited"
+	StateShell    State = "shell"    // created, neither booted nor restored
+	StatePrepared State = "prepared" // restored, and has not run; still a shell to who asks for one
+	StateArmed    State = "armed"    // restored; its vCPUs wait at a start gate
+	StateRunning  State = "running"  // its vCPUs run
+	StatePaused   State = "paused"
+	StateExited   State = "exited"
 )
 
 // Status is a VMM's account of itself.
@@ -156,6 +166,9 @@ type Status struct {
 	// Rotations is how often each disk with an own file went on in another one.
 	Rotations []int `json:"rotations,omitempty"`
 }
+
+// idle tells whether a VM in this state has nothing to lose: it ends with its daemon.
+func (s State) idle() bool { return s == StateShell || s == StatePrepared }
 
 // ExitKind says how a VM ended.
 type ExitKind string

@@ -46,9 +46,10 @@ type RestoreConfig struct {
 	Disks  []Disk
 	CID    uint32
 	GenID  [16]byte // new VM generation ID
-	Paused bool     // do not start the vCPUs yet
-	Gate   *os.File // start them when this gate opens (package startgate); nil: at once
-	Watch  bool     // so that WriteHot is exact; costs the guest some time
+	// Prepare loads everything and leaves the VM to Arm or Resume. Until then it ends with its daemon, as a shell does.
+	Prepare bool
+	Gate    *os.File // start the vCPUs when this gate opens (package startgate); nil: at once
+	Watch   bool     // so that WriteHot is exact; costs the guest some time
 }
 
 // HostDialer opens the host end of a connection that the guest makes to a host
@@ -142,9 +143,9 @@ func (p *Process) Boot(ctx context.Context, c BootConfig) error {
 	return p.call(ctx, opBoot, body, nil, files...)
 }
 
-// Restore loads a snapshot into a shell and, unless Paused or behind a Gate, runs it.
+// Restore loads a snapshot into a shell and, unless it is to Prepare or behind a Gate, runs it.
 func (p *Process) Restore(ctx context.Context, c RestoreConfig) (RestoreResult, error) {
-	body := restoreBody{CID: c.CID, GenID: c.GenID[:], Paused: c.Paused, Watch: c.Watch, Gate: c.Gate != nil}
+	body := restoreBody{CID: c.CID, GenID: c.GenID[:], Prepare: c.Prepare, Watch: c.Watch, Gate: c.Gate != nil}
 	files := []*os.File{c.State}
 	if c.Gate != nil {
 		files = append(files, c.Gate)
@@ -162,10 +163,15 @@ func (p *Process) Restore(ctx context.Context, c RestoreConfig) (RestoreResult, 
 	return r, p.call(ctx, opRestore, body, &r, files...)
 }
 
+// Arm lets a prepared VM's vCPUs wait at a gate (package startgate) and run when it opens.
+func (p *Process) Arm(ctx context.Context, gate *os.File) error {
+	return p.call(ctx, opArm, nil, nil, gate)
+}
+
 // Pause stops the vCPUs and quiesces the devices.
 func (p *Process) Pause(ctx context.Context) error { return p.call(ctx, opPause, nil, nil) }
 
-// Resume lets a paused VM run on. Of one behind a gate it waits until that has opened.
+// Resume lets a paused VM run on, or a prepared one begin. Of one behind a gate it waits until that has opened.
 func (p *Process) Resume(ctx context.Context) (ResumeResult, error) {
 	var r ResumeResult
 	return r, p.call(ctx, opResume, nil, &r)

@@ -60,7 +60,7 @@ func TestRestoreHandsDescriptorsOver(t *testing.T) {
 	p := mustSpawn(t, behaveWell, nil)
 	a, b := file(t, "a"), file(t, "b")
 	r, err := p.Restore(t.Context(), RestoreConfig{
-		State: file(t, "state"), CID: 9, Paused: true, Disks: []Disk{{File: a, ReadOnly: true}, {File: b}},
+		State: file(t, "state"), CID: 9, Prepare: true, Disks: []Disk{{File: a, ReadOnly: true}, {File: b}},
 		Memory: []Segment{{File: a, Length: 4096}, {Offset: 4096, Length: 4096}, {File: b, Offset: 8192, Length: 4096}, {File: a, FileOffset: 4096, Length: 4096}},
 	})
 	if err != nil || r != (RestoreResult{1, 2, 3}) {
@@ -310,4 +310,31 @@ func TestTooManyDescriptorsAreRefused(t *testing.T) {
 	if _, err := p.Status(t.Context()); err != nil {
 		t.Errorf("status afterwards: %v", err)
 	}
+}
+
+func TestAPreparedVMIsArmedLater(t *testing.T) {
+	p := mustSpawn(t, behaveWell, nil)
+	a := file(t, "a")
+	if _, err := p.Restore(t.Context(), RestoreConfig{State: a, CID: 9, Prepare: true, Memory: []Segment{{File: a, Length: 4096}}}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := p.Status(t.Context()); err != nil || s.State != StatePrepared {
+		t.Fatalf("status: %+v, %v", s, err)
+	}
+	if err := p.Arm(t.Context(), file(t, "gate")); err != nil {
+		t.Fatal(err)
+	}
+	if s, err := p.Status(t.Context()); err != nil || s.State != StateArmed {
+		t.Errorf("status: %+v, %v", s, err)
+	}
+}
+
+func TestAPreparedVMEndsWithItsDaemon(t *testing.T) {
+	p := mustSpawn(t, behaveWell, nil)
+	a := file(t, "a")
+	if _, err := p.Restore(t.Context(), RestoreConfig{State: a, CID: 9, Prepare: true, Memory: []Segment{{File: a, Length: 4096}}}); err != nil {
+		t.Fatal(err)
+	}
+	p.Release()
+	waitDone(t, p)
 }

@@ -24,14 +24,14 @@ type BootRequest struct {
 
 // RestoreRequest is Restore's config as it arrives in the VMM process.
 type RestoreRequest struct {
-	Memory []Segment
-	State  *os.File
-	Disks  []Disk
-	CID    uint32
-	GenID  [16]byte
-	Paused bool
-	Gate   *os.File // nil: none; the server closes it
-	Watch  bool
+	Memory  []Segment
+	State   *os.File
+	Disks   []Disk
+	CID     uint32
+	GenID   [16]byte
+	Prepare bool
+	Gate    *os.File // nil: none; the server closes it
+	Watch   bool
 }
 
 // CaptureRequest is Capture's config as it arrives in the VMM process, which owns the files.
@@ -51,6 +51,7 @@ type RebaseRequest struct {
 type Handler interface {
 	Boot(BootRequest) error
 	Restore(RestoreRequest) (RestoreResult, error)
+	Arm(gate *os.File) error
 	Pause() error
 	Resume() (ResumeResult, error)
 	Save(memory, state *os.File, disks []*os.File) (SaveResult, error)
@@ -85,7 +86,7 @@ func NewServer(l *net.UnixListener, h Handler) *Server {
 }
 
 // Serve answers daemons until one asks for a stop, or until a daemon goes
-// while the VM is no more than a shell.
+// while the VM is no more than a shell, prepared or not.
 func (s *Server) Serve() error {
 	for {
 		c, err := s.l.AcceptUnix()
@@ -97,7 +98,7 @@ func (s *Server) Serve() error {
 		stop := s.serveConn(cn)
 		s.setConn(nil)
 		c.Close()
-		if stop || s.h.Status().State == StateShell {
+		if stop || s.h.Status().State.idle() {
 			return nil
 		}
 	}
@@ -171,6 +172,11 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 	}
 	defer closeAll(files)
 	switch m.Op {
+	case opArm:
+		if len(files) != 1 {
+			return nil, errFiles
+		}
+		return nil, s.h.Arm(files[0])
 	case opPause:
 		return nil, s.h.Pause()
 	case opResume:
@@ -253,7 +259,7 @@ func (s *Server) restore(raw json.RawMessage, files []*os.File) (*RestoreResult,
 		closeDisks(disks)
 		return nil, errFiles
 	}
-	r := RestoreRequest{State: rest[0], Disks: disks, CID: b.CID, GenID: [16]byte(b.GenID), Paused: b.Paused, Watch: b.Watch}
+	r := RestoreRequest{State: rest[0], Disks: disks, CID: b.CID, GenID: [16]byte(b.GenID), Prepare: b.Prepare, Watch: b.Watch}
 	if b.Gate {
 		r.Gate = rest[1]
 	}

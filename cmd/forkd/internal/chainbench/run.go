@@ -108,23 +108,41 @@ func (l laps) row(depth int) Row {
 // race forks from each depth in turn, and before each from depth 0: what the
 // host does meanwhile then befalls both.
 func (c Config) race(ctx context.Context, ch chain) (_ map[int]laps, err error) {
-	restore, err := measure.Pool(ctx, c.Client, c.Tag, c.N)
-	if err != nil {
-		return nil, err
+	pooled := []string{c.Tag}
+	for _, depth := range c.Depths {
+		pooled = append(pooled, ch.tags[depth])
 	}
-	defer func() { err = errors.Join(err, restore()) }()
-	if err := c.fork(ctx, c.Tag, func(client.ForkResult) error { return nil }); err != nil { // fills the caches
-		return nil, err
+	for _, tag := range pooled {
+		restore, failed := measure.Pool(ctx, c.Client, tag, c.N)
+		if failed != nil {
+			return nil, failed
+		}
+		defer func() { err = errors.Join(err, restore()) }()
+	}
+	// Into shells that stand ready, while none is being made: all pools are full before each fork.
+	fork := func(tag string, into *client.ForkResult) error {
+		for _, t := range pooled {
+			if err := measure.AwaitPool(ctx, c.Client, t, c.N); err != nil {
+				return err
+			}
+		}
+		return c.fork(ctx, tag, into)
+	}
+	var first client.ForkResult
+	for _, tag := range pooled { // fills the caches
+		if err := fork(tag, &first); err != nil {
+			return nil, err
+		}
 	}
 	times := map[int]laps{}
 	for round := range c.Rounds {
 		c.Say(fmt.Sprintf("round %d of %d", round+1, c.Rounds))
 		for _, depth := range c.Depths {
 			var base, deep client.ForkResult
-			if err := c.fork(ctx, c.Tag, func(r client.ForkResult) error { base = r; return nil }); err != nil {
+			if err := fork(c.Tag, &base); err != nil {
 				return nil, err
 			}
-			if err := c.fork(ctx, ch.tags[depth], func(r client.ForkResult) error { deep = r; return nil }); err != nil {
+			if err := fork(ch.tags[depth], &deep); err != nil {
 				return nil, err
 			}
 			times[0] = times[0].add(base, base)
@@ -143,17 +161,12 @@ func (l laps) add(r, base client.ForkResult) laps {
 	return l
 }
 
-// fork makes children into shells that stand ready, and ends them.
-func (c Config) fork(ctx context.Context, tag string, look func(client.ForkResult) error) (err error) {
-	if err := measure.AwaitPool(ctx, c.Client, c.Tag, c.N); err != nil { // all depths are of one shape, and share shells
-		return err
+// fork makes children and ends them.
+func (c Config) fork(ctx context.Context, tag string, into *client.ForkResult) (err error) {
+	if *into, err = measure.Fork(ctx, c.Client, tag, c.N); err == nil {
+		err = measure.Kill(ctx, c.Client, into.OK())
 	}
-	r, err := measure.Fork(ctx, c.Client, tag, c.N)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, r.OK())) }()
-	return look(r)
+	return err
 }
 
 // sizes are of the layer that a depth adds: what it and all below take, less

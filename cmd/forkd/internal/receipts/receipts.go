@@ -38,12 +38,22 @@ func Facts(r api.Receipt) []string {
 	f.source("made", r.Made)
 	f.capture(r.Capture)
 	if v := r.VM; v != nil {
-		f.add("vm", "%s; memory mapped in %s, state loaded in %s", choose(v.Pooled, "shell from the pool", "shell started for it"), ui.Millis(v.MapMS), ui.Millis(v.StateMS))
+		f.add("vm", "%s; memory mapped in %s, state loaded in %s", shell(v), ui.Millis(v.MapMS), ui.Millis(v.StateMS))
 	}
 	f.identity(r.Identity)
 	f.guest(r.Guest)
 	f.add("steps", "%s", steps(r.Steps))
 	return f
+}
+
+func shell(v *api.ReceiptVM) string {
+	switch {
+	case v.Prepared:
+		return "prepared shell from the pool"
+	case v.Pooled:
+		return "shell from the pool"
+	}
+	return "shell started for it"
 }
 
 func subject(r api.Receipt) string {
@@ -71,6 +81,9 @@ func (f *facts) capture(c *api.ReceiptCapture) {
 		return
 	}
 	f.add("pause", "%s", ui.Millis(c.PauseMS))
+	if len(c.PauseSteps) > 0 {
+		f.add("pause's steps", "%s", steps(c.PauseSteps))
+	}
 	f.add("capture", "%s, writes found by %s; %d rounds, %s, %s of them in the pause",
 		c.Mode, c.Mechanism, c.Rounds, ui.Bytes(c.Bytes), ui.Bytes(c.PausedBytes))
 }
