@@ -107,13 +107,15 @@ type Damage struct {
 	Detail string `json:"detail" doc:"What is wrong with it"`
 }
 
-// Step is one line of the progress stream of POST /v1/snapshots with
-// "Accept: application/x-ndjson". The last line has Snapshot or Error set.
+// Step is one line of the progress stream of POST /v1/snapshots and of
+// POST /v1/snapshots/{tag}/compact with "Accept: application/x-ndjson". The last
+// line has Snapshot or Error set.
 type Step struct {
-	Step   string  `json:"step,omitempty" doc:"Name: boot, warm, quiesce, save; with from: fork, exec, warm, quiesce, capture"`
+	Step   string  `json:"step,omitempty" doc:"Name: boot, warm, quiesce, save; with from: fork, exec, warm, quiesce, capture; of compact: memory, and disk0, disk1 and so on for each disk of layers"`
 	Done   bool    `json:"done,omitempty" doc:"False when the step begins"`
 	TookMS float64 `json:"took_ms,omitempty" doc:"How long it took, when done"`
-	Bytes  int64   `json:"bytes,omitempty" doc:"Bytes written"`
+	Bytes  int64   `json:"bytes,omitempty" doc:"Bytes written, when done; with total those dealt with so far"`
+	Total  int64   `json:"total,omitempty" doc:"Bytes of the step in all, holes included. Such a line comes while the step is under way: it is neither a begin nor an end"`
 	Output string  `json:"output,omitempty" doc:"A piece of what exec's program prints; bytes that are no UTF-8 are replaced. Such a line is neither a begin nor an end"`
 
 	Snapshot *SnapshotInfo `json:"snapshot,omitempty" doc:"The result; only in the last line"`

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,8 +38,9 @@ func TestRoundTripOfEveryMethod(t *testing.T) {
 	check("info", err, len(info.Sandboxes) == 1 && info.MemoryLogicalBytes == 256<<20)
 	verified, err := c.VerifySnapshot(ctx, "py")
 	check("verify", err, verified.OK)
-	flat, err := c.CompactSnapshot(ctx, "py", "flat")
-	check("compact", err, flat.Tag == "flat")
+	steps = nil
+	flat, err := c.CompactSnapshot(ctx, "py", "flat", func(s api.Step) { steps = append(steps, s.Step) })
+	check("compact", err, flat.Tag == "flat" && slices.Equal(steps, []string{"memory", "memory", "memory", "disk1", "disk1", "disk1"}))
 	check("delete what was compacted", c.DeleteSnapshot(ctx, "flat", client.DeleteOptions{}), true)
 	would, err := c.CollectLayers(ctx, true)
 	check("collect, dry", err, would.DryRun && len(would.Layers) == 1)

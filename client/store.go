@@ -8,9 +8,9 @@ import (
 )
 
 // CompactSnapshot makes a new snapshot, to, of what tag holds. It shares nothing with others.
-func (c *Client) CompactSnapshot(ctx context.Context, tag, to string) (api.SnapshotInfo, error) {
-	var out api.SnapshotInfo
-	return out, c.call(ctx, http.MethodPost, snapshotPath(tag, "/compact"), api.CompactRequest{To: to}, &out)
+// progress is called with each step as it begins, goes on and ends; it may be nil.
+func (c *Client) CompactSnapshot(ctx context.Context, tag, to string, progress func(api.Step)) (api.SnapshotInfo, error) {
+	return c.makeSnapshot(ctx, snapshotPath(tag, "/compact"), api.CompactRequest{To: to}, progress)
 }
 
 // CollectLayers removes layers that nothing needs, or, with dryRun, says which it would.

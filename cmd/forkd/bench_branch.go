@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/branchbench"
 	"github.com/forkd/forkd/cmd/forkd/internal/ui"
 )
@@ -43,15 +42,7 @@ func newBenchBranchCommand(a *app) *cobra.Command {
 			}
 			defer c.Close()
 			cfg.Client, cfg.Tags, cfg.Say = c, args, func(s string) { a.Note("%s", s) }
-			if len(args) == 0 {
-				var remove func()
-				cfg.Tags, remove, err = a.benchSources(cmd.Context(), c, memory)
-				defer remove()
-				if err != nil {
-					return err
-				}
-			}
-			cases, err := branchbench.Run(cmd.Context(), cfg)
+			cases, err := a.benchBranch(cmd.Context(), cfg, memory)
 			if err != nil {
 				return err
 			}
@@ -78,28 +69,32 @@ func newBenchBranchCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// benchSources makes a snapshot of python-numpy for each size of memory. remove
-// deletes those that were made, also after an error.
-func (a *app) benchSources(ctx context.Context, c *client.Client, memory []int) (tags []string, remove func(), err error) {
-	remove = func() {
-		for _, tag := range tags {
-			if err := c.DeleteSnapshot(context.WithoutCancel(ctx), tag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
-				a.Note("snapshot %s is left behind: %v", tag, err)
-			}
-		}
-	}
-	img, err := a.benchImage(ctx, c)
+// benchBranch measures, on snapshots of its own if no tag is given. However it
+// ends, nothing of it is left.
+func (a *app) benchBranch(ctx context.Context, cfg branchbench.Config, memory []int) (_ []branchbench.Case, err error) {
+	unlock, err := lockBench("branch")
 	if err != nil {
-		return nil, remove, err
+		return nil, err
 	}
-	for _, mib := range memory {
-		tag := fmt.Sprintf("bench-branch-%d", mib)
-		if _, err := a.createSnapshot(ctx, c, api.CreateSnapshotRequest{Tag: tag, Image: img.Name, MemoryMiB: mib}); err != nil {
-			return tags, remove, err
-		}
-		tags = append(tags, tag)
+	defer unlock()
+	if err := branchbench.Sweep(ctx, cfg.Client, cfg.Tags, cfg.Say); err != nil {
+		return nil, err
 	}
-	return tags, remove, nil
+	if len(cfg.Tags) > 0 {
+		return branchbench.Run(ctx, cfg)
+	}
+	img, err := a.benchImage(ctx, cfg.Client)
+	if err != nil {
+		return nil, err
+	}
+	sources := branchbench.Sources{Client: cfg.Client, Image: img.Name, Create: func(ctx context.Context, req api.CreateSnapshotRequest) (api.SnapshotInfo, error) {
+		return a.createSnapshot(ctx, cfg.Client, req)
+	}}
+	defer func() { err = errors.Join(err, sources.Remove(ctx)) }()
+	if cfg.Tags, err = sources.Make(ctx, memory); err != nil {
+		return nil, err
+	}
+	return branchbench.Run(ctx, cfg)
 }
 
 func (a *app) printBranchBench(cases []branchbench.Case) error {

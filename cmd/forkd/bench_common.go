@@ -7,8 +7,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/forkd/internal/plot"
 )
 
@@ -33,6 +36,27 @@ func (a *app) benchImage(ctx context.Context, c *client.Client) (api.Image, erro
 		return api.Image{}, err
 	}
 	return a.pushImage(ctx, c, built)
+}
+
+// lockBench makes sure that no other run of a benchmark is under way, whose
+// snapshots would be taken for those of one that was killed.
+func lockBench(name string) (unlock func(), err error) {
+	paths, err := endpoint.DefaultPaths()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(paths.State, 0o700); err != nil {
+		return nil, fmt.Errorf("lock bench %s: %w", name, err)
+	}
+	f, err := os.OpenFile(filepath.Join(paths.State, "bench-"+name+".lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock bench %s: %w", name, err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, &client.Error{Code: api.CodeConflict, Message: "another forkd bench " + name + " is under way", Hint: "wait until it has ended: two at once would measure each other"}
+	}
+	return func() { f.Close() }, nil
 }
 
 // writePlot writes a figure, with the command and the machine below it. where

@@ -65,7 +65,7 @@ func (a *app) countForked(res client.ForkResult) error {
 	ok, failed := len(res.OK()), len(res.Failed())
 	a.Note("%d of %d forked in %s, %d from the pool", ok, ok+failed, ui.Duration(res.ReadyWall), min(res.PoolReady, ok))
 	if failed > 0 {
-		return &client.Error{Code: api.CodePartial, Message: fmt.Sprintf("%d of %d children could not be forked", failed, ok+failed)}
+		return &client.Error{Code: api.CodePartial, Message: fmt.Sprintf("%d of %d children could not be forked: %s", failed, ok+failed, res.Failed()[0].Error)}
 	}
 	return nil
 }

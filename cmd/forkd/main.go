@@ -18,10 +18,20 @@ import (
 var version = "dev"
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
 	code := run(ctx, os.Args[1:])
 	stop()
 	os.Exit(code)
+}
+
+// endings are the signals to end by, tidily: what was made for the time being is
+// taken down. A terminal that is closed is one, unless we were told (nohup) to go on.
+func endings() []os.Signal {
+	all := []os.Signal{os.Interrupt, unix.SIGTERM}
+	if !signal.Ignored(unix.SIGHUP) {
+		all = append(all, unix.SIGHUP)
+	}
+	return all
 }
 
 // run is the whole program; the result is the exit code.

@@ -1,8 +1,12 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/ui"
 )
 
@@ -22,7 +26,7 @@ func newSnapshotCompactCommand(a *app) *cobra.Command {
 				return err
 			}
 			defer c.Close()
-			s, err := c.CompactSnapshot(cmd.Context(), args[0], to)
+			s, err := a.compactSnapshot(cmd.Context(), c, args[0], to)
 			if err != nil {
 				return err
 			}
@@ -38,4 +42,11 @@ func newSnapshotCompactCommand(a *app) *cobra.Command {
 		panic("no flag --to: " + err.Error())
 	}
 	return cmd
+}
+
+// compactSnapshot shows the steps while they happen.
+func (a *app) compactSnapshot(ctx context.Context, c *client.Client, tag, to string) (api.SnapshotInfo, error) {
+	progress := a.Progress()
+	defer progress.End()
+	return c.CompactSnapshot(ctx, tag, to, showStep(progress))
 }

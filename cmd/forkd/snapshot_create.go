@@ -96,19 +96,22 @@ func completeCreate(req *api.CreateSnapshotRequest, warmFile string, wait time.D
 func (a *app) createSnapshot(ctx context.Context, c *client.Client, req api.CreateSnapshotRequest) (api.SnapshotInfo, error) {
 	progress := a.Progress()
 	defer progress.End()
-	return c.CreateSnapshot(ctx, req, func(s api.Step) {
-		if s.Output != "" {
-			progress.Output(s.Output)
-			return
+	return c.CreateSnapshot(ctx, req, showStep(progress))
+}
+
+func showStep(p *ui.Progress) func(api.Step) {
+	return func(s api.Step) {
+		switch {
+		case s.Output != "":
+			p.Output(s.Output)
+		case s.Done && s.Bytes > 0:
+			p.Done(s.Step, ui.Millis(s.TookMS)+", "+ui.Bytes(s.Bytes))
+		case s.Done:
+			p.Done(s.Step, ui.Millis(s.TookMS))
+		case s.Total > 0:
+			p.Step(s.Step, float64(s.Bytes)/float64(s.Total))
+		default:
+			p.Step(s.Step, -1)
 		}
-		if !s.Done {
-			progress.Step(s.Step, -1)
-			return
-		}
-		detail := ui.Millis(s.TookMS)
-		if s.Bytes > 0 {
-			detail += ", " + ui.Bytes(s.Bytes)
-		}
-		progress.Done(s.Step, detail)
-	})
+	}
 }

@@ -78,7 +78,7 @@ func wireVerify(r sandbox.VerifyReport) api.VerifyResult {
 }
 
 func wireStep(s sandbox.Step) api.Step {
-	return api.Step{Step: s.Name, Done: s.Done, TookMS: milliseconds(s.Took), Bytes: s.Bytes, Output: text(s.Output)}
+	return api.Step{Step: s.Name, Done: s.Done, TookMS: milliseconds(s.Took), Bytes: s.Bytes, Total: s.Total, Output: text(s.Output)}
 }
 
 func wireSandbox(i sandbox.Info) api.SandboxInfo {

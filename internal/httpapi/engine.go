@@ -29,7 +29,7 @@ type Snapshots interface {
 	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
 	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
-	CompactSnapshot(ctx context.Context, tag, to string) (sandbox.SnapshotInfo, error)
+	CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error)
 }
 

@@ -158,8 +158,8 @@ func TestEvalKeepsTheOriginalsNulls(t *testing.T) {
 
 func TestSnapshotProgressIsALinePerStep(t *testing.T) {
 	b := newBench(t)
-	send := func(body string) []api.Step {
-		r := httptest.NewRequest("POST", "/v1/snapshots", strings.NewReader(body))
+	send := func(path, body string) []api.Step {
+		r := httptest.NewRequest("POST", path, strings.NewReader(body))
 		r.Header.Set("Authorization", "Bearer "+token)
 		r.Header.Set("Accept", "application/x-ndjson")
 		w := httptest.NewRecorder()
@@ -177,13 +177,20 @@ func TestSnapshotProgressIsALinePerStep(t *testing.T) {
 		}
 		return steps
 	}
-	steps := send(`{"tag":"new","image":"python-numpy"}`)
+	steps := send("/v1/snapshots", `{"tag":"new","image":"python-numpy"}`)
 	if last := steps[len(steps)-1]; len(steps) != 9 || last.Snapshot == nil || last.Snapshot.Tag != "new" || !last.Snapshot.Bootable {
 		t.Errorf("got %d steps, the last %+v", len(steps), last)
 	}
-	steps = send(`{"tag":"other","image":"broken"}`)
+	steps = send("/v1/snapshots", `{"tag":"other","image":"broken"}`)
 	if last := steps[len(steps)-1]; last.Error == nil || last.Error.Code != api.CodeBootFailed {
 		t.Errorf("the last step of a failed boot is %+v", last)
+	}
+	steps = send("/v1/snapshots/new/compact", `{"to":"flat"}`)
+	if last := steps[len(steps)-1]; len(steps) != 7 || last.Snapshot == nil || last.Snapshot.Tag != "flat" {
+		t.Errorf("got %d steps of a compaction, the last %+v", len(steps), last)
+	}
+	if want := (api.Step{Step: "memory", Bytes: 64 << 20, Total: 256 << 20}); steps[1] != want {
+		t.Errorf("a step that is under way is %+v, want %+v", steps[1], want)
 	}
 }
 

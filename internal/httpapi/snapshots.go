@@ -37,12 +37,10 @@ type deleteSnapshotInput struct {
 
 func (s *Server) addSnapshots() {
 	tags := []string{"snapshots"}
-	created := s.jsonResponse("Created", api.SnapshotInfo{})
-	created.Content[ndjson] = &huma.MediaType{Schema: s.schemaOf(api.Step{})}
 	route(s, huma.Operation{
 		OperationID: "create-snapshot", Method: http.MethodPost, Path: "/v1/snapshots", Tags: tags,
 		Summary:       "Boot an image, warm it up, and keep it as a snapshot; or run a program in a child of one",
-		DefaultStatus: http.StatusCreated, Responses: map[string]*huma.Response{"201": created},
+		DefaultStatus: http.StatusCreated, Responses: s.createdResponses(),
 		Errors: []int{400, 401, 404, 409, 500, 504, 507},
 	}, s.createSnapshot)
 	route(s, huma.Operation{
@@ -63,14 +61,25 @@ func (s *Server) addSnapshots() {
 	}, s.verifySnapshot)
 }
 
-// createSnapshot writes its answer by hand, since it may be a stream.
+// createdResponses describes what answerCreated sends.
+func (s *Server) createdResponses() map[string]*huma.Response {
+	created := s.jsonResponse("Created", api.SnapshotInfo{})
+	created.Content[ndjson] = &huma.MediaType{Schema: s.schemaOf(api.Step{})}
+	return map[string]*huma.Response{"201": created}
+}
+
 func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotInput) (*huma.StreamResponse, error) {
 	note(ctx).snapshot, note(ctx).image = in.Body.Tag, in.Body.Image
 	create, err := s.creator(in.Body)
 	if err != nil {
 		return nil, err
 	}
-	if accepts(in.Accept, ndjson) {
+	return s.answerCreated(ctx, in.Accept, create)
+}
+
+// answerCreated makes a snapshot and writes the answer by hand, since it may be a stream.
+func (s *Server) answerCreated(ctx context.Context, accept string, create creator) (*huma.StreamResponse, error) {
+	if accepts(accept, ndjson) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { s.streamSnapshot(hc, create) }}, nil
 	}
 	info, err := create(ctx, func(sandbox.Step) {})
@@ -83,7 +92,7 @@ func (s *Server) createSnapshot(ctx context.Context, in *createSnapshotInput) (*
 	}}, nil
 }
 
-// creator makes a snapshot, telling its steps.
+// creator makes a snapshot, of whatever, telling its steps.
 type creator func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 
 // creator is what a request asks for: a snapshot of an image, or on top of another.

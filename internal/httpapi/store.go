@@ -7,11 +7,13 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 type compactInput struct {
 	TagPath
-	Body api.CompactRequest
+	Accept string `header:"Accept" doc:"application/x-ndjson streams the progress, a Step per line"`
+	Body   api.CompactRequest
 }
 
 // collectInput has a body that may be absent.
@@ -23,7 +25,7 @@ func (s *Server) addStore() {
 	route(s, huma.Operation{
 		OperationID: "compact-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/compact", Tags: []string{"snapshots"},
 		Summary:       "Make a new snapshot of the same content that shares nothing with others",
-		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 507},
+		DefaultStatus: http.StatusCreated, Responses: s.createdResponses(), Errors: []int{400, 401, 404, 409, 507},
 	}, s.compactSnapshot)
 	route(s, huma.Operation{
 		OperationID: "collect-layers", Method: http.MethodPost, Path: "/v1/store/gc", Tags: []string{"store"},
@@ -33,16 +35,14 @@ func (s *Server) addStore() {
 	}, s.collectLayers)
 }
 
-func (s *Server) compactSnapshot(ctx context.Context, in *compactInput) (*body[api.SnapshotInfo], error) {
+func (s *Server) compactSnapshot(ctx context.Context, in *compactInput) (*huma.StreamResponse, error) {
 	note(ctx).snapshot = in.Body.To
 	if in.Tag == in.Body.To {
 		return nil, fail(api.CodeInvalid, "choose another tag: the snapshot itself stays as it is", "snapshot %s cannot be compacted to itself", in.Tag)
 	}
-	info, err := s.engine.CompactSnapshot(ctx, in.Tag, in.Body.To)
-	if err != nil {
-		return nil, err
-	}
-	return &body[api.SnapshotInfo]{wireSnapshot(info)}, nil
+	return s.answerCreated(ctx, in.Accept, func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+		return s.engine.CompactSnapshot(ctx, in.Tag, in.Body.To, progress)
+	})
 }
 
 func (s *Server) collectLayers(ctx context.Context, in *collectInput) (*body[api.CollectResult], error) {

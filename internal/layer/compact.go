@@ -20,8 +20,12 @@ func CompactSpec(id ID, chain []*Layer, from, to int) (Spec, error) {
 }
 
 // CompactBytes is how much content Compact will store, holes in it included.
-func CompactBytes(chain []*Layer, from, to, runs int) (n int64) {
-	for _, r := range plan(chain, from, to, runs) {
+func CompactBytes(chain []*Layer, from, to, runs int) int64 {
+	return content(plan(chain, from, to, runs))
+}
+
+func content(runs []Run) (n int64) {
+	for _, r := range runs {
 		if !r.Zero {
 			n += r.Length
 		}
@@ -33,22 +37,37 @@ func CompactBytes(chain []*Layer, from, to, runs int) (n int64) {
 // in their place, it shows the same image to all that lies over them. The chain
 // below from is needed, as content to fill gaps with: it gets at most runs data
 // and zero runs (MaxRuns if that is 0). Holes of the layers' files stay holes.
-func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to, runs int) error {
+// progress hears of bytes of content, holes included; it may be nil.
+func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to, runs int, progress func(done, total int64)) error {
 	whole, err := Assemble(chain[:to])
 	if err != nil {
 		return fmt.Errorf("compact: %w", err)
 	}
-	for _, r := range plan(chain, from, to, runs) {
+	planned := plan(chain, from, to, runs)
+	m := meter{total: content(planned), tell: progress}
+	for _, r := range planned {
 		if r.Zero {
 			err = w.Zero(r.Offset, r.Length)
 		} else {
-			err = w.do(r.Offset, r.Length, func() error { return w.compactRun(ctx, whole, r) })
+			err = w.do(r.Offset, r.Length, func() error { return w.compactRun(ctx, whole, r, &m) })
 		}
 		if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// meter adds up what was done of a total.
+type meter struct {
+	done, total int64
+	tell        func(done, total int64) // may be nil
+}
+
+func (m *meter) add(n int64) {
+	if m.done += n; n > 0 && m.tell != nil {
+		m.tell(m.done, m.total)
+	}
 }
 
 // plan is the runs of the layer to be.
@@ -67,13 +86,13 @@ func plan(chain []*Layer, from, to, most int) []Run {
 }
 
 // compactRun stores one run, as the whole chain shows it.
-func (w *Writer) compactRun(ctx context.Context, m *Image, r Run) error {
+func (w *Writer) compactRun(ctx context.Context, whole *Image, r Run, m *meter) error {
 	if err := w.add(r.Offset, r.Length, false); err != nil {
 		return err
 	}
 	at := r.Offset
-	first := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].end() > at })
-	for _, s := range m.segments[first:] {
+	first := sort.Search(len(whole.segments), func(i int) bool { return whole.segments[i].end() > at })
+	for _, s := range whole.segments[first:] {
 		if s.Offset >= r.end() {
 			break
 		}
@@ -81,22 +100,26 @@ func (w *Writer) compactRun(ctx context.Context, m *Image, r Run) error {
 		if err := w.hole(part.Offset - at); err != nil {
 			return err
 		}
-		if err := w.appendSegment(ctx, m.chain[s.Layer].file, part); err != nil {
+		m.add(part.Offset - at)
+		if err := w.appendSegment(ctx, whole.chain[s.Layer].file, part, m); err != nil {
 			return err
 		}
 		at = part.end()
 	}
+	m.add(r.end() - at)
 	return w.hole(r.end() - at)
 }
 
-func (w *Writer) appendSegment(ctx context.Context, f *os.File, s Segment) error {
+func (w *Writer) appendSegment(ctx context.Context, f *os.File, s Segment, m *meter) error {
 	for done := int64(0); done < s.Length; done += pieceBytes {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if err := w.appendRange(f, s.FileOffset+done, min(s.Length-done, pieceBytes)); err != nil {
+		n := min(s.Length-done, pieceBytes)
+		if err := w.appendRange(f, s.FileOffset+done, n); err != nil {
 			return err
 		}
+		m.add(n)
 	}
 	return nil
 }

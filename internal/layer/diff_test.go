@@ -95,7 +95,7 @@ func TestDiffAgainstAModel(t *testing.T) {
 			s, err := CompactSpec(NewID(), chain, 1, len(chain))
 			must(t, err)
 			w := newWriter(t, s, Options{})
-			must(t, Compact(t.Context(), w, chain, 1, len(chain), 5))
+			must(t, Compact(t.Context(), w, chain, 1, len(chain), 5, nil))
 			l, _ := finish(t, w)
 			if len(l.Runs()) > 5 {
 				t.Errorf("%d runs, want at most 5", len(l.Runs()))
@@ -143,7 +143,7 @@ func TestHolesStayHoles(t *testing.T) {
 	s, err := CompactSpec(named(2), []*Layer{l}, 0, 1)
 	must(t, err)
 	c := newWriter(t, s, Options{Digest: true})
-	must(t, Compact(t.Context(), c, []*Layer{l}, 0, 1, 0))
+	must(t, Compact(t.Context(), c, []*Layer{l}, 0, 1, 0, nil))
 	copied, sums := finish(t, c)
 	if !bytes.Equal(sums.sums, d.sums) {
 		t.Error("the copy has other digests")

@@ -24,7 +24,7 @@ func TestRandomChains(t *testing.T) {
 			s, err := CompactSpec(NewID(), chain, from, to)
 			must(t, err)
 			w := newWriter(t, s, Options{Digest: r.IntN(2) == 0})
-			must(t, Compact(t.Context(), w, chain, from, to, 0))
+			must(t, Compact(t.Context(), w, chain, from, to, 0, nil))
 			l, _ := finish(t, w)
 			if want := CompactBytes(chain, from, to, 0); l.DataBytes != want {
 				t.Errorf("the compacted layer holds %d bytes, %d were foretold", l.DataBytes, want)
@@ -166,7 +166,16 @@ func TestCompactingJoinsRunsThatAreTooMany(t *testing.T) {
 	s, err := CompactSpec(named(9), chain, 1, 3)
 	must(t, err)
 	w := newWriter(t, s, Options{})
-	must(t, Compact(t.Context(), w, chain, 1, 3, 0))
+	var reached, all int64
+	must(t, Compact(t.Context(), w, chain, 1, 3, 0, func(done, total int64) {
+		if done <= reached {
+			t.Errorf("%d bytes are done after %d", done, reached)
+		}
+		reached, all = done, total
+	}))
+	if want := CompactBytes(chain, 1, 3, 0); reached != want || all != want {
+		t.Errorf("the progress ends with %d of %d bytes, want %d", reached, all, want)
+	}
 	l, _ := finish(t, w)
 	if l.RunCount > MaxRuns {
 		t.Errorf("%d runs", l.RunCount)
@@ -188,7 +197,7 @@ func TestCompactingEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	stop := errors.New("stop")
 	cancel(stop)
-	if err := Compact(ctx, newWriter(t, s, Options{}), chain, 0, 3, 0); !errors.Is(err, stop) {
+	if err := Compact(ctx, newWriter(t, s, Options{}), chain, 0, 3, 0, nil); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -95,6 +95,7 @@ func (e *Engine) failAdopted(b *box, ref vmmctl.Ref, cause error) {
 	if err := writeJSON(filepath.Join(b.dir, boxJournal), b.record()); err != nil {
 		e.cfg.Logger.Error("write journal", "sandbox", b.info.ID, "err", err)
 	}
+	e.logFailure(b.info, b.info.Reason, b.dir)
 }
 
 // clearAway ends a VM that is nobody's.

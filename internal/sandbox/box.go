@@ -137,7 +137,7 @@ func (e *Engine) fail(b *box, m *machine) {
 	b.info, b.m = rec.Info, nil
 	e.mu.Unlock()
 	e.kidEnded(rec.Info, forkwire.Died, rec.Info.Reason)
-	e.cfg.Logger.Warn("sandbox failed", "sandbox", rec.Info.ID, "reason", rec.Info.Reason)
+	e.logFailure(rec.Info, rec.Info.Reason, b.dir)
 }
 
 // killBox ends a sandbox and waits until nothing of it is left. Whoever comes
@@ -156,7 +156,7 @@ func (e *Engine) killBox(b *box) {
 	defer b.files.Unlock()
 	if m := b.m; m != nil { // no more writers: fail and rollback give up on a box that is being killed
 		m.agent.Close()
-		e.discard(m)
+		e.killVM(b.info, m)
 	} else {
 		removeVM(b.dir, b.disks.paths())
 	}
@@ -167,6 +167,22 @@ func (e *Engine) killBox(b *box) {
 	e.forgetFamily(b.info.ID)
 	e.kidEnded(b.info, forkwire.Killed, "")
 	close(b.gone)
+}
+
+// killVM discards a sandbox's VM. One that had ended by itself is told of: fail,
+// which learns of it at about the same time, leaves a sandbox that is being killed alone.
+func (e *Engine) killVM(info Info, m *machine) {
+	failed := !alive(m)
+	e.own(m, nil)
+	end(m)
+	switch m.proc.Exit().Kind { // the VMM's own word, if it had said it
+	case vmmctl.ExitPowerOff, vmmctl.ExitReset, vmmctl.ExitFault:
+		failed = true
+	}
+	if failed {
+		e.logFailure(info, endReason(m), m.dir)
+	}
+	removeVM(m.dir, m.disks.paths())
 }
 
 // find returns a listed sandbox.

@@ -201,7 +201,7 @@ func (w *branching) layDisk(ctx context.Context, l diskLine, size int64, flat bo
 		}
 	}
 	if flat {
-		err = k.Flatten(ctx)
+		err = k.Flatten(ctx, nil)
 	}
 	if err == nil {
 		err = k.Bound(ctx)

@@ -21,7 +21,7 @@ func (w *branching) layMemory(ctx context.Context) (snapshot.Chain, error) {
 	k := w.draft.Stack(layer.Memory, below.Size(), snapshot.MemoryLimits, below.Layers()...)
 	err = k.Diff(ctx, own, w.memory)
 	if err == nil && w.req.Mode == BranchFull {
-		err = k.Flatten(ctx)
+		err = k.Flatten(ctx, nil)
 	}
 	if err == nil {
 		err = k.Bound(ctx)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"time"
 
@@ -118,6 +119,34 @@ func printable(b []byte) string {
 	}, strings.ToValidUTF8(string(b), "?"))
 }
 
+// lastLines and lastBytes bound what the log keeps of a console.
+const (
+	lastLines = 30
+	lastBytes = 4 << 10
+)
+
+// logFailure keeps what it takes to understand a VM's end when its sandbox, and the
+// console with it, has been deleted. dir is the VM's, and still there.
+func (e *Engine) logFailure(info Info, reason, dir string) {
+	tag, _ := info.Base()
+	e.cfg.Logger.Warn("sandbox failed", "sandbox", info.ID, "snapshot", tag,
+		"age", e.cfg.Now().Sub(info.CreatedAt).Round(time.Millisecond), "reason", reason,
+		"console", lastWords(filepath.Join(dir, vmmctl.ConsoleLog)))
+}
+
+// lastWords is the console's end: whole lines, if one of them fits.
+func lastWords(console string) string {
+	said := tailLines(console, lastLines)
+	if len(said) <= lastBytes {
+		return said
+	}
+	said = said[len(said)-lastBytes:]
+	if _, whole, ok := strings.Cut(said, "\n"); ok {
+		return whole
+	}
+	return strings.ToValidUTF8(said, "") // cut within a character
+}
+
 // endError is the end of a VM as an error.
 func endError(m *machine) error {
 	return problem(ErrGuestGone, "", "%w: %s", errNoVM, endReason(m))
@@ -155,6 +184,11 @@ func waitEnd(m *machine, limit time.Duration) bool {
 	}
 }
 
+// oopsLine is how the kernel begins to tell of a fault, behind the time.
+var oopsLine = regexp.MustCompile(`(?m)^(?:\[[ .0-9]+\] )?((?:BUG: |kernel BUG at |Oops: [a-z]|general protection fault).*)$`)
+
+// panicLine is what the kernel panicked for; with the fault before it, if there was
+// one, since then it only says "Fatal exception" or that init was killed.
 func panicLine(console string) string {
 	const mark = "Kernel panic - not syncing: "
 	f, err := os.Open(console)
@@ -163,10 +197,16 @@ func panicLine(console string) string {
 	}
 	defer f.Close()
 	b, _ := io.ReadAll(io.LimitReader(f, 4<<20))
-	_, line, ok := bytes.Cut(b, []byte(mark))
+	before, line, ok := bytes.Cut(b, []byte(mark))
 	if !ok {
 		return ""
 	}
 	line, _, _ = bytes.Cut(line, []byte("\n"))
-	return strings.TrimSpace(printable(line[:min(len(line), 200)]))
+	said := oneLine(line)
+	if oops := oopsLine.FindAllSubmatch(before, -1); len(oops) > 0 {
+		said += ", after " + oneLine(oops[len(oops)-1][1])
+	}
+	return said
 }
+
+func oneLine(b []byte) string { return strings.TrimSpace(printable(b[:min(len(b), 200)])) }

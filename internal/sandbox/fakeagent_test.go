@@ -87,6 +87,11 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 	case "hang":
 		<-ctx.Done()
 		return nil, ctx.Err()
+	case "panic":
+		fmt.Fprint(a.f.console, "[    7.1] BUG: kernel NULL pointer dereference, address: 0\x1b[31m\n[    7.2] Kernel panic - not syncing: Fatal exception\n")
+		a.f.ended <- vmmctl.Exit{Kind: vmmctl.ExitReset, Reason: "reset"}
+		time.Sleep(time.Hour)
+		return nil, nil
 	case "poweroff":
 		a.f.ended <- vmmctl.Exit{Kind: vmmctl.ExitPowerOff, Reason: "power off"}
 		time.Sleep(time.Hour)

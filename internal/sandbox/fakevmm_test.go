@@ -71,6 +71,9 @@ func fakeVMM() error {
 	select {
 	case e := <-f.ended:
 		f.server.SendExit(e)
+		if f.spoiled("linger") {
+			time.Sleep(time.Hour) // its process outlives its word
+		}
 		return nil
 	case err := <-served:
 		return err

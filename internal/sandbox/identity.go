@@ -60,6 +60,7 @@ func (f *forking) identify(ctx context.Context, b *birth) {
 	}
 	if !alive(b.m) || gone(b.err) && waitEnd(b.m, 50*time.Millisecond) {
 		b.err = endError(b.m)
+		f.e.logFailure(Info{ID: f.childID(b.index), SnapshotTag: f.req.Tag, CreatedAt: f.start}, endReason(b.m), b.m.dir)
 	}
 	b.err = fmt.Errorf("identity of child %d: %w", b.index, b.err)
 	f.e.discard(b.m)

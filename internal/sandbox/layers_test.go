@@ -324,10 +324,12 @@ func TestCompact(t *testing.T) {
 	if err := h.branch(e, box.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
-	s, err := e.CompactSnapshot(t.Context(), "x", "flat")
+	var steps []Step
+	s, err := e.CompactSnapshot(t.Context(), "x", "flat", func(s Step) { steps = append(steps, s) })
 	if err != nil {
 		t.Fatal(err)
 	}
+	checkCompactSteps(t, steps)
 	if s.Status != SnapshotReady || s.ChainDepth() != 0 || s.ParentTag != "" || s.MemoryOwnBytes != s.MemoryPhysicalBytes || s.DiskOwnBytes != s.DiskPhysicalBytes {
 		t.Errorf("got %+v", s)
 	}
@@ -347,12 +349,38 @@ func TestCompact(t *testing.T) {
 		if c.to == "taken" {
 			h.snapshot(e, "taken")
 		}
-		if _, err := e.CompactSnapshot(t.Context(), c.tag, c.to); !errors.Is(err, c.kind) {
+		if _, err := e.CompactSnapshot(t.Context(), c.tag, c.to, nil); !errors.Is(err, c.kind) {
 			t.Errorf("compact %s to %s: %v", c.tag, c.to, err)
 		}
 	}
 	if names := h.stored(); names != "flat taken" {
 		t.Errorf("stored are %q", names)
+	}
+}
+
+// Each image is begun, gone through to its end and done, one after the other.
+func checkCompactSteps(t *testing.T, steps []Step) {
+	t.Helper()
+	var order []string
+	for i, s := range steps {
+		switch {
+		case s.Done && (s.Bytes == 0 || s.Total != 0 || steps[i-1].Bytes != steps[i-1].Total):
+			t.Errorf("step %+v is done after %+v", s, steps[i-1])
+		case s.Done:
+			order = append(order, s.Name+" done")
+		case s.Total > 0:
+			if s.Name != steps[i-1].Name || s.Bytes <= steps[i-1].Bytes || s.Bytes > s.Total {
+				t.Errorf("step %+v comes after %+v", s, steps[i-1])
+			}
+		default:
+			order = append(order, s.Name)
+		}
+	}
+	if got := strings.Join(order, ", "); got != "memory, memory done, disk1, disk1 done" {
+		t.Errorf("the steps are %s", got)
+	}
+	if len(steps) < 6 {
+		t.Errorf("no step says how far it is: %+v", steps)
 	}
 }
 

@@ -107,10 +107,12 @@ const DefaultBootWait = 120 * time.Second
 
 // Step is one finished or running step of a long operation, for progress displays.
 type Step struct {
-	Name  string        // boot, warm, quiesce, save; of a derivation fork, exec, warm, quiesce, capture
+	Name  string        // boot, warm, quiesce, save; of a derivation fork, exec, warm, quiesce, capture; of a compaction memory, disk0 and so on
 	Done  bool          // false when it begins
 	Took  time.Duration // when Done
-	Bytes int64         // written, for save and capture
+	Bytes int64         // written, for save, capture and a compaction's; with Total those that are dealt with so far
+	// Total is how many there are in all, of a step that is neither begun nor done but under way.
+	Total int64
 	// Output is a piece of what exec's program printed; such a step tells nothing else.
 	Output []byte
 }

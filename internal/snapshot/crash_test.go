@@ -161,7 +161,7 @@ func makeDiff(s *Store, from, tag string, flat bool) error {
 		return err
 	}
 	if flat {
-		if err := k.Flatten(context.Background()); err != nil {
+		if err := k.Flatten(context.Background(), nil); err != nil {
 			return err
 		}
 	}

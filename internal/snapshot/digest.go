@@ -50,7 +50,7 @@ func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context
 		return fmt.Errorf("digest snapshot %s: %w", tag, err)
 	}
 	defer dir.Close()
-	files, err := s.open(tag)
+	files, err := s.open(tag, nil)
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -23,12 +22,18 @@ type Files struct {
 	Memory      *store.Chain   // nil until it is opened
 	Disks       []*store.Chain // by disk; nil for those that are files
 	byName      map[string]*os.File
+	proofs      proofs // what Verify compares with
 }
 
 // Open opens every file and layer of a snapshot and checks their sizes, and the
 // state's content: it is small, and a bad one would fail every child on its own.
 func (s *Store) Open(tag string) (*Files, error) {
-	o, err := s.open(tag)
+	o, err := s.open(tag, func(o *Files) error {
+		if err := o.openChains(s.layers); err != nil {
+			return fmt.Errorf("snapshot %s: %w: %w", tag, ErrNotRestorable, err)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -36,30 +41,51 @@ func (s *Store) Open(tag string) (*Files, error) {
 		o.Close()
 		return nil, damaged(tag, o.Manifest.State.File, err)
 	}
-	if err := o.openChains(s.layers); err != nil {
-		o.Close()
-		return nil, fmt.Errorf("snapshot %s: %w: %w", tag, ErrNotRestorable, err)
+	return o, nil
+}
+
+// open is Open without a look at content and without the layers. more opens what
+// else is needed of the very same snapshot; it may be nil.
+func (s *Store) open(tag string, more func(*Files) error) (o *Files, err error) {
+	err = s.steady(tag, func() error {
+		o, err = s.openFiles(tag)
+		if err == nil && more != nil {
+			if err = more(o); err != nil {
+				o.Close()
+			}
+		}
+		return err
+	}, func() {
+		if err == nil {
+			o.Close()
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	return o, nil
 }
 
-// open is Open without a look at content.
-func (s *Store) open(tag string) (*Files, error) {
-	e, err := s.Get(tag)
+func (s *Store) openFiles(tag string) (*Files, error) {
+	e, err := s.get(tag)
 	if err != nil {
 		return nil, err
 	}
 	o := &Files{Manifest: e.Manifest, ContentHash: e.ContentHash, byName: make(map[string]*os.File, len(e.Manifest.Files))}
 	for _, want := range e.Manifest.Files {
+		s.tell(want.Name)
 		if err := o.open(filepath.Join(s.Dir(tag), want.Name), want); err != nil {
 			o.Close()
-			if _, gone := os.Stat(s.Dir(tag)); errors.Is(gone, fs.ErrNotExist) {
-				return nil, fmt.Errorf("%w: %s", ErrNotFound, tag) // deleted meanwhile
-			}
 			return nil, damaged(tag, want.Name, err)
 		}
 	}
 	return o, nil
+}
+
+func (s *Store) tell(name string) {
+	if s.opening != nil {
+		s.opening(name)
+	}
 }
 
 func (o *Files) checkState() error {
@@ -132,4 +158,5 @@ func (o *Files) Close() {
 			c.Close()
 		}
 	}
+	o.proofs.close()
 }

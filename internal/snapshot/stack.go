@@ -128,19 +128,20 @@ func (k *Stack) Bound(ctx context.Context) error {
 	if len(k.layers) <= k.limits.Layers && len(image.Segments()) <= k.limits.Segments {
 		return nil
 	}
-	return k.merge(ctx, 1, k.limits.Runs)
+	return k.merge(ctx, 1, k.limits.Runs, nil)
 }
 
-// Flatten makes a single base of the stack, which then shares nothing.
-func (k *Stack) Flatten(ctx context.Context) error {
+// Flatten makes a single base of the stack, which then shares nothing. progress
+// hears of bytes of content, holes included; it may be nil.
+func (k *Stack) Flatten(ctx context.Context, progress func(done, total int64)) error {
 	if len(k.layers) == 0 {
 		return nil
 	}
-	return k.merge(ctx, 0, flatRuns)
+	return k.merge(ctx, 0, flatRuns, progress)
 }
 
-func (k *Stack) merge(ctx context.Context, from, runs int) error {
-	h, err := k.d.store.layers.Compact(ctx, k.layers, from, len(k.layers), runs, false)
+func (k *Stack) merge(ctx context.Context, from, runs int, progress func(done, total int64)) error {
+	h, err := k.d.store.layers.Compact(ctx, k.layers, from, len(k.layers), runs, false, progress)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,9 @@ type Store struct {
 	// naming is held while a snapshot's folder loses its name, or gets its digests:
 	// what is written into a folder that is being removed would stay.
 	naming sync.Mutex
+	// opening is told of each file before it is opened, for tests to replace the
+	// snapshot there; else nil.
+	opening func(name string)
 }
 
 // OpenStore makes the directory if needed and removes what an interrupted write
@@ -95,14 +98,54 @@ func (s *Store) List() ([]Entry, error) {
 
 // Get reads a snapshot's manifest and checks that its files are there with the
 // sizes it names. The entry is filled as far as it could be read.
-func (s *Store) Get(tag string) (Entry, error) {
-	e := Entry{Tag: tag}
+func (s *Store) Get(tag string) (e Entry, err error) {
+	e.Tag = tag
+	err = s.steady(tag, func() error {
+		e, err = s.get(tag)
+		return err
+	}, func() {})
+	return e, err
+}
+
+// steady calls look, and again when the tag was another snapshot at its end than
+// at its beginning, after drop has undone what it did: what look opens by name is
+// then of one snapshot, and a file that it does not find is missing and not just
+// gone with the snapshot that was. No lock is held, so a replacement waits for nobody.
+func (s *Store) steady(tag string, look func() error, drop func()) error {
 	if err := CheckTag(tag); err != nil {
-		return e, err
+		return err
 	}
-	if _, err := os.Stat(s.Dir(tag)); errors.Is(err, fs.ErrNotExist) {
-		return e, fmt.Errorf("%w: %s", ErrNotFound, tag)
+	for {
+		was, err := os.Open(s.Dir(tag)) // kept open: else its inode could become another's
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %s", ErrNotFound, tag)
+		}
+		if err != nil {
+			return fmt.Errorf("open snapshot %s: %w", tag, err)
+		}
+		found := look()
+		same := s.named(was, tag)
+		was.Close()
+		if same {
+			return found
+		}
+		drop()
 	}
+}
+
+// named reports whether a folder is still the tag's.
+func (s *Store) named(folder *os.File, tag string) bool {
+	was, err := folder.Stat()
+	if err != nil {
+		return false
+	}
+	is, err := os.Stat(s.Dir(tag))
+	return err == nil && os.SameFile(was, is)
+}
+
+func (s *Store) get(tag string) (Entry, error) {
+	e := Entry{Tag: tag}
+	s.tell(ManifestFile)
 	b, err := durable.ReadFile(filepath.Join(s.Dir(tag), ManifestFile), MaxManifestBytes)
 	if err != nil {
 		return e, damaged(tag, ManifestFile, err)

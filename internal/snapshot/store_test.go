@@ -271,6 +271,80 @@ func TestDigestsAreOfTheSnapshotThatWasRead(t *testing.T) {
 	}
 }
 
+// A tag that is given to another snapshot while its files are opened, or after, is
+// verified as the one or the other: bytes of one beside digests of the other, or
+// layers that were collected, would be told to be damage.
+func TestASnapshotThatIsReplacedMeanwhileIsNotDamaged(t *testing.T) {
+	for _, at := range []string{ManifestFile, StateFile, DiskFile(0), DigestFile, layersOpened, contentRead} {
+		t.Run(at, func(t *testing.T) {
+			s := open(t)
+			write(t, s, "a", map[int64]string{0: "one"})
+			must(t, s.Seal(t.Context(), "a", nil))
+			times := 0
+			s.opening = func(name string) {
+				if name == at && times == 0 {
+					times++
+					replace(t, s, "a")
+				}
+			}
+			if r, err := s.Verify(t.Context(), "a"); err != nil || len(r.Damaged) > 0 || r.Files != 3 {
+				t.Errorf("verify says %+v, %v", r, err)
+			}
+			if times != 1 {
+				t.Error("it was not replaced")
+			}
+		})
+	}
+}
+
+// The same when it is only deleted: that it is not there is all there is to say.
+func TestASnapshotThatIsDeletedWhileItIsOpenedIsNotFound(t *testing.T) {
+	s := open(t)
+	for _, at := range []string{ManifestFile, StateFile, DiskFile(0), DigestFile, layersOpened} {
+		for what, look := range map[string]func() error{
+			"verify": func() error { return second(s.Verify(t.Context(), "a")) },
+			"open":   func() error { return second(s.Open("a")) },
+			"get":    func() error { return second(s.Get("a")) },
+		} {
+			write(t, s, "a", nil)
+			must(t, s.Seal(t.Context(), "a", nil))
+			gone := false
+			s.opening = func(name string) {
+				if name == at && !gone {
+					gone = true
+					must(t, s.Delete("a"))
+					_, err := s.layers.GC(false)
+					must(t, err)
+				}
+			}
+			if err := look(); gone && !errors.Is(err, ErrNotFound) {
+				t.Errorf("%s, deleted at %s: %v", what, at, err)
+			}
+			s.opening = nil
+			if !gone {
+				must(t, s.Delete("a"))
+			}
+		}
+	}
+}
+
+// replace gives a tag to another snapshot, with files of the same sizes.
+func replace(t *testing.T, s *Store, tag string) {
+	t.Helper()
+	must(t, s.Delete(tag))
+	_, err := s.layers.GC(false)
+	must(t, err)
+	d, err := s.Create(tag)
+	must(t, err)
+	defer d.Discard()
+	for name, text := range map[string]string{StateFile: "THE STATE", DiskFile(0): "A ROOT DISK"} {
+		_, err := file(t, d, name).WriteString(text)
+		must(t, err)
+	}
+	must(t, d.Commit(manifest(base(t, d, map[int64]string{0: "two"}))))
+	must(t, s.Seal(t.Context(), tag, nil))
+}
+
 func FuzzDecodeManifest(f *testing.F) {
 	golden, err := os.ReadFile("testdata/manifest-v2.json")
 	if err != nil {

@@ -184,7 +184,7 @@ func (m *tree) branch(c *child, full bool) {
 	k := d.Stack(layer.Memory, testMemory, limits, c.files.Memory.Layers()...)
 	must(m.t, k.Diff(m.t.Context(), own, scratch))
 	if full {
-		must(m.t, k.Flatten(m.t.Context()))
+		must(m.t, k.Flatten(m.t.Context(), nil))
 	}
 	must(m.t, k.Bound(m.t.Context()))
 	if image, err := layer.Assemble(k.Layers()); err != nil || len(k.Layers()) > limits.Layers || len(k.Layers()) > 2 && len(image.Segments()) > limits.Segments {
@@ -221,7 +221,7 @@ func (m *tree) compact(from string) {
 	d, tag := m.draft()
 	defer d.Discard()
 	k := d.Stack(layer.Memory, testMemory, limits, files.Memory.Layers()...)
-	must(m.t, k.Flatten(m.t.Context()))
+	must(m.t, k.Flatten(m.t.Context(), nil))
 	if c := k.Chain(); len(c.Layers) != 1 || c.Own != 1 {
 		m.t.Errorf("compacted to %+v", c)
 	}

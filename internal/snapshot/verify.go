@@ -10,6 +10,8 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+
+	"github.com/forkd/forkd/internal/layer/store"
 )
 
 // Damage is a range of a file whose content is not what was written.
@@ -31,34 +33,67 @@ type Report struct {
 // that the manifest or the digests themselves are damaged (ErrNotRestorable).
 func (s *Store) Verify(ctx context.Context, tag string) (Report, error) {
 	var r Report
-	files, err := s.open(tag)
+	files, err := s.open(tag, s.openProofs)
 	if err != nil {
 		return r, err
 	}
 	defer files.Close()
-	want, err := readDigests(filepath.Join(s.Dir(tag), DigestFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return r, fmt.Errorf("snapshot %s: %w", tag, ErrNoDigests)
-	}
-	if err != nil {
-		return r, damaged(tag, DigestFile, err)
-	}
+	s.tell(contentRead)
 	for _, f := range files.Manifest.Files {
 		r.Files++
 		if f.Name == files.Manifest.State.File {
 			r.state(files, f)
 		} else {
-			err = r.content(ctx, files.File(f.Name), f, want[f.Name])
+			err = r.content(ctx, files.File(f.Name), f, files.proofs.digests[f.Name])
 		}
 		if err != nil {
 			return r, fmt.Errorf("verify %s of snapshot %s: %w", f.Name, tag, err)
 		}
 	}
-	return r, r.layers(ctx, s, files.Manifest)
+	return r, r.layers(ctx, s, files)
 }
 
-func (r *Report) layers(ctx context.Context, s *Store, m *Manifest) error {
-	found, err := s.layers.Verify(ctx, nil, m.LayerIDs()...)
+// proofs are what a snapshot's content is compared with, and its layers, opened at
+// the same moment as its files: a tag that becomes another snapshot's meanwhile,
+// or layers that are collected then, would look like damage.
+type proofs struct {
+	digests digests
+	layers  *store.Verification
+}
+
+func (p *proofs) close() {
+	if p.layers != nil {
+		p.layers.Close()
+	}
+}
+
+func (s *Store) openProofs(o *Files) (err error) {
+	tag := o.Manifest.Tag
+	s.tell(DigestFile)
+	o.proofs.digests, err = readDigests(filepath.Join(s.Dir(tag), DigestFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("snapshot %s: %w", tag, ErrNoDigests)
+	}
+	if err != nil {
+		return damaged(tag, DigestFile, err)
+	}
+	s.tell(layersOpened)
+	if o.proofs.layers, err = s.layers.OpenVerification(o.Manifest.LayerIDs()...); err != nil {
+		return fmt.Errorf("verify snapshot %s: %w", tag, err)
+	}
+	return nil
+}
+
+// What Store.opening is told beside names of files: all layers are opened; all
+// is open, and its content is read.
+const (
+	layersOpened = "layers"
+	contentRead  = "content"
+)
+
+func (r *Report) layers(ctx context.Context, s *Store, files *Files) error {
+	m := files.Manifest
+	found, err := files.proofs.layers.Run(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("verify snapshot %s: %w", m.Tag, err)
 	}

@@ -100,7 +100,7 @@ var rules = []rule{
 }
 
 // testHelpers are packages for tests only; the last rule is not about them.
-var testHelpers = []string{"internal/kvmtest", "internal/virtio/virtiotest", "internal/httpapi/fakeengine"}
+var testHelpers = []string{"internal/kvmtest", "internal/virtio/virtiotest", "internal/httpapi/fakeengine", "cmd/forkd/internal/measure/measuretest"}
 
 func TestDependencies(t *testing.T) {
 	all := packages(t)

@@ -167,7 +167,7 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 // returns that layer's path.
 func (d *daemon) compacted(from, tag string) string {
 	d.t.Helper()
-	if _, err := d.c.CompactSnapshot(d.t.Context(), from, tag); err != nil {
+	if _, err := d.c.CompactSnapshot(d.t.Context(), from, tag, nil); err != nil {
 		d.t.Fatal(err)
 	}
 	d.t.Cleanup(func() {

@@ -112,6 +112,19 @@ func (e *Engine) Finish(tag string) {
 	delete(e.writing, tag)
 }
 
+// FinishAll is Finish of all that are being written.
+func (e *Engine) FinishAll() {
+	e.mu.Lock()
+	var tags []string
+	for tag := range e.writing {
+		tags = append(tags, tag)
+	}
+	e.mu.Unlock()
+	for _, tag := range tags {
+		e.Finish(tag)
+	}
+}
+
 // written waits until a snapshot is no longer being written.
 func (e *Engine) written(ctx context.Context, tag string) error {
 	e.mu.Lock()

@@ -56,8 +56,10 @@ func programs() map[string]func(*proc) int {
 		"env":    printEnv,
 		"whoami": func(p *proc) int { fmt.Fprintln(p.stdout, p.user); return 0 },
 		"pwd":    func(p *proc) int { fmt.Fprintln(p.stdout, p.cwd); return 0 },
-		"chmod":  func(*proc) int { return 0 },
-		"shell":  shell,
+		// The agent, which is asked to measure the disk.
+		"/proc/1/exe": func(p *proc) int { fmt.Fprintln(p.stdout, "{}"); return 0 },
+		"chmod":       func(*proc) int { return 0 },
+		"shell":       shell,
 	}
 }
 

@@ -3,12 +3,14 @@ package fakeengine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// CompactSnapshot makes a snapshot that has all it needs.
-func (e *Engine) CompactSnapshot(_ context.Context, tag, to string) (sandbox.SnapshotInfo, error) {
+// CompactSnapshot makes a snapshot that has all it needs. The memory of one whose
+// warning says "damaged" cannot be read to its end.
+func (e *Engine) CompactSnapshot(_ context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	info, err := e.snapshotLocked(tag)
@@ -17,6 +19,14 @@ func (e *Engine) CompactSnapshot(_ context.Context, tag, to string) (sandbox.Sna
 	}
 	if _, taken := e.snapshots[to]; taken {
 		return info, fmt.Errorf("snapshot %s: %w", to, sandbox.ErrConflict)
+	}
+	for i, name := range []string{sandbox.StepMemory, "disk1"} {
+		progress(sandbox.Step{Name: name})
+		progress(sandbox.Step{Name: name, Bytes: 64 << 20, Total: 256 << 20})
+		if info.Warning == "damaged" {
+			return sandbox.SnapshotInfo{}, fmt.Errorf("compact snapshot %s to %s: memory: %w: input/output error", tag, to, sandbox.ErrNotRestorable)
+		}
+		progress(sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 10 * time.Millisecond, Bytes: 90 << 20})
 	}
 	info.Tag, info.ParentTag, info.Ancestors, info.Dependents, info.BranchedFrom, info.Pause = to, "", nil, nil, "", 0
 	info.MemoryOwnBytes, info.DiskOwnBytes = info.MemoryPhysicalBytes, info.DiskPhysicalBytes

@@ -47,7 +47,7 @@ func scenario(s *Store) error {
 	if err := s.Release("parent"); err != nil {
 		return err
 	}
-	flat, err := s.Compact(context.Background(), []*layer.Layer{base.Layer, diff.Layer}, 0, 2, 0, true)
+	flat, err := s.Compact(context.Background(), []*layer.Layer{base.Layer, diff.Layer}, 0, 2, 0, true, nil)
 	if err != nil {
 		return err
 	}

@@ -170,7 +170,7 @@ func (d *Draft) File() *os.File { return d.file }
 // their place, in at most so many runs (layer.MaxRuns if that is 0); the chain
 // begins with its base. The layers themselves stay, for
 // as long as they are held or open.
-func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, runs int, digest bool) (*Handle, error) {
+func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, runs int, digest bool, progress func(done, total int64)) (*Handle, error) {
 	spec, err := layer.CompactSpec(layer.NewID(), chain, from, to)
 	if err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, run
 		return nil, err
 	}
 	defer d.Discard()
-	if err := layer.Compact(ctx, d.Writer, chain, from, to, runs); err != nil {
+	if err := layer.Compact(ctx, d.Writer, chain, from, to, runs, progress); err != nil {
 		return nil, err
 	}
 	return d.Commit()

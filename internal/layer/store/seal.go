@@ -102,56 +102,56 @@ type Verified struct {
 // them with their digests. Damage is a finding, not an error. progress hears of
 // bytes of all of them together; it may be nil.
 func (s *Store) Verify(ctx context.Context, progress func(done, total int64), ids ...layer.ID) (Verified, error) {
-	v := verification{s: s, progress: progress}
-	if v.all = len(ids) == 0; v.all {
-		all, err := s.List()
+	all := len(ids) == 0
+	if all {
+		list, err := s.List()
 		if err != nil {
 			return Verified{}, err
 		}
-		for _, e := range all {
+		for _, e := range list {
 			ids = append(ids, e.ID)
 		}
 	}
-	defer v.close()
-	if err := v.openAll(ids); err != nil {
-		return v.found, err
+	v, err := s.openVerification(all, ids)
+	if err != nil {
+		return Verified{}, err
 	}
-	err := v.run(ctx)
-	return v.found, err
+	defer v.Close()
+	return v.Run(ctx, progress)
 }
 
-type verification struct {
-	s           *Store
-	progress    func(done, total int64)
-	all         bool // nobody asked for these layers in particular
-	sealed      []*Handle
-	digests     []*layer.Digests // of each of sealed
-	done, total int64
-	found       Verified
+// Verification is layers opened with their digests, to be read whole: it finds
+// what was there at that moment, whatever is released and collected later.
+type Verification struct {
+	sealed  []*Handle
+	digests []*layer.Digests // of each of sealed
+	total   int64
+	found   Verified
 }
 
-func (v *verification) close() {
-	for _, h := range v.sealed {
-		h.Close()
-	}
+// OpenVerification opens layers as Verify does. The caller closes it.
+func (s *Store) OpenVerification(ids ...layer.ID) (*Verification, error) {
+	return s.openVerification(false, ids)
 }
 
-// openAll finds out what there is to compare, so that progress knows its total.
-func (v *verification) openAll(ids []layer.ID) error {
+// openVerification passes over layers that are gone if these are all that there were.
+func (s *Store) openVerification(all bool, ids []layer.ID) (*Verification, error) {
+	v := &Verification{}
 	for _, id := range ids {
-		h, err := v.s.Get(id)
+		h, err := s.Get(id)
 		if errors.Is(err, ErrNotFound) {
-			if v.all {
+			if all {
 				continue // removed since it was listed
 			}
-			return err
+			v.Close()
+			return nil, err
 		}
 		v.found.Layers++
 		if err != nil {
 			v.damaged(id, layer.Damage{Detail: err.Error()})
 			continue
 		}
-		d, err := v.s.digests(h.Info)
+		d, err := s.digests(h.Info)
 		switch {
 		case err == nil:
 			v.sealed, v.digests = append(v.sealed, h), append(v.digests, d)
@@ -164,28 +164,38 @@ func (v *verification) openAll(ids []layer.ID) error {
 		}
 		h.Close()
 	}
-	return nil
+	return v, nil
 }
 
-func (v *verification) run(ctx context.Context) error {
+// Run reads the layers and says what it found. It is called once.
+func (v *Verification) Run(ctx context.Context, progress func(done, total int64)) (Verified, error) {
+	var done int64
 	for i, h := range v.sealed {
-		found, err := h.Verify(ctx, v.digests[i], func(done, _ int64) {
-			if v.progress != nil {
-				v.progress(v.done+done, v.total)
+		found, err := h.Verify(ctx, v.digests[i], func(n, _ int64) {
+			if progress != nil {
+				progress(done+n, v.total)
 			}
 		})
 		for _, d := range found {
 			v.damaged(h.ID, d)
 		}
 		if err != nil {
-			return fmt.Errorf("verify layer %s: %w", h.ID, err)
+			return v.found, fmt.Errorf("verify layer %s: %w", h.ID, err)
 		}
-		v.done += h.FileBytes()
+		done += h.FileBytes()
 	}
-	v.found.Bytes = v.done
-	return nil
+	v.found.Bytes = done
+	return v.found, nil
 }
 
-func (v *verification) damaged(id layer.ID, d layer.Damage) {
+// Close closes the layers. A second call does nothing.
+func (v *Verification) Close() {
+	for _, h := range v.sealed {
+		h.Close()
+	}
+	v.sealed = nil
+}
+
+func (v *Verification) damaged(id layer.ID, d layer.Damage) {
 	v.found.Damaged = append(v.found.Damaged, Damage{id, d})
 }

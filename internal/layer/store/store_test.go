@@ -215,7 +215,7 @@ func TestACompactedChainShowsTheSame(t *testing.T) {
 	mid := mustWrite(t, s, base.View, 2, false)
 	top := mustWrite(t, s, mid.View, 3, true)
 	for _, digest := range []bool{true, false} {
-		h, err := s.Compact(t.Context(), []*layer.Layer{base.Layer, mid.Layer, top.Layer}, 0, 2, 0, digest)
+		h, err := s.Compact(t.Context(), []*layer.Layer{base.Layer, mid.Layer, top.Layer}, 0, 2, 0, digest, nil)
 		must(t, err)
 		defer h.Close()
 		if s.Sealed(h.ID) != digest {
@@ -232,7 +232,7 @@ func TestACompactedChainShowsTheSame(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	before := files(t, s)
-	if _, err := s.Compact(ctx, []*layer.Layer{base.Layer, mid.Layer}, 0, 2, 0, false); !errors.Is(err, context.Canceled) {
+	if _, err := s.Compact(ctx, []*layer.Layer{base.Layer, mid.Layer}, 0, 2, 0, false, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after its context: %v", err)
 	}
 	if after := files(t, s); !slices.Equal(before, after) {

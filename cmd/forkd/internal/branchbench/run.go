@@ -6,6 +6,7 @@ package branchbench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -87,12 +88,12 @@ func Run(ctx context.Context, c Config) ([]Case, error) {
 	return out, nil
 }
 
-func (c Config) run(ctx context.Context, of api.SnapshotDetail, mode api.BranchMode, runs int) (Case, error) {
+func (c Config) run(ctx context.Context, of api.SnapshotDetail, mode api.BranchMode, runs int) (_ Case, err error) {
 	f, err := measure.Fork(ctx, c.Client, of.Tag, 1)
 	if err != nil {
 		return Case{}, err
 	}
-	defer measure.Kill(ctx, c.Client, f.OK())
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, f.OK())) }()
 	id, dirty := f.OK()[0].ID, min(c.DirtyMiB, of.MemoryMiB/4)
 	if mode == api.BranchDiff && c.DiffRuns > 0 {
 		runs = c.DiffRuns
@@ -103,7 +104,7 @@ func (c Config) run(ctx context.Context, of api.SnapshotDetail, mode api.BranchM
 	}
 	for i := range runs {
 		c.Say(fmt.Sprintf("%s, %s: branch %d of %d", of.Tag, mode, i+1, runs))
-		if err := c.branch(ctx, id, mode, &s); err != nil {
+		if err := c.branch(ctx, id, mode, branchTag(id, i+1), &s); err != nil {
 			return Case{}, err
 		}
 	}
@@ -162,16 +163,17 @@ type samples struct {
 }
 
 // branch takes one branch and waits until its snapshot is whole.
-func (c Config) branch(ctx context.Context, id string, mode api.BranchMode, s *samples) error {
+func (c Config) branch(ctx context.Context, id string, mode api.BranchMode, tag string, s *samples) (err error) {
 	if _, err := c.gap(ctx, id); err != nil { // begins a stretch
 		return err
 	}
 	began, no := time.Now(), false
-	b, err := c.Client.Branch(ctx, id, api.BranchRequest{Mode: mode, Wait: &no})
+	// Before it is there: it may be made though its answer is lost.
+	defer func() { err = errors.Join(err, measure.Delete(ctx, c.Client, tag, client.DeleteOptions{Force: true})) }()
+	b, err := c.Client.Branch(ctx, id, api.BranchRequest{Tag: tag, Mode: mode, Wait: &no})
 	if err != nil {
 		return err
 	}
-	defer c.Client.DeleteSnapshot(context.WithoutCancel(ctx), b.Tag, client.DeleteOptions{Force: true})
 	s.returned, s.after = append(s.returned, measure.Millis(time.Since(began))), append(s.after, b.AfterResumeMS)
 	if err := measure.AwaitReady(ctx, c.Client, b.Tag); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/measure"
 )
 
 // step is what each snapshot of the chain does on top of the one before: so
@@ -40,10 +41,13 @@ func (c Config) build(ctx context.Context, deepest int) (ch chain, err error) {
 			req := api.CreateSnapshotRequest{
 				Tag: tag, From: below, Exec: []string{"sh", "-c", fmt.Sprintf(step, depth, c.StepMiB)}, ExecUser: "root",
 			}
-			if _, err := c.Client.CreateSnapshot(ctx, req, nil); err != nil {
+			_, err := c.Client.CreateSnapshot(ctx, req, nil)
+			if err == nil || client.CodeOf(err) != api.CodeConflict { // else it is somebody else's; interrupted, it may be there
+				ch.made = append(ch.made, tag)
+			}
+			if err != nil {
 				return ch, err
 			}
-			ch.made = append(ch.made, tag)
 		}
 		ch.tags = append(ch.tags, tag)
 	}
@@ -76,9 +80,7 @@ func (c Config) reusable(ctx context.Context, tag, below string) (bool, error) {
 func (c Config) remove(ctx context.Context, ch chain) error {
 	var errs []error
 	for i := len(ch.made) - 1; i >= 0; i-- {
-		if err := c.Client.DeleteSnapshot(context.WithoutCancel(ctx), ch.made[i], client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete %s: %w", ch.made[i], err))
-		}
+		errs = append(errs, measure.Delete(ctx, c.Client, ch.made[i], client.DeleteOptions{}))
 	}
 	return errors.Join(errs...)
 }

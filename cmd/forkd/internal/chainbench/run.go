@@ -107,17 +107,17 @@ func (l laps) row(depth int) Row {
 
 // race forks from each depth in turn, and before each from depth 0: what the
 // host does meanwhile then befalls both.
-func (c Config) race(ctx context.Context, ch chain) (map[int]laps, error) {
+func (c Config) race(ctx context.Context, ch chain) (_ map[int]laps, err error) {
 	pooled := []string{c.Tag}
 	for _, depth := range c.Depths {
 		pooled = append(pooled, ch.tags[depth])
 	}
 	for _, tag := range pooled {
-		restore, err := measure.Pool(ctx, c.Client, tag, c.N)
-		if err != nil {
-			return nil, err
+		restore, failed := measure.Pool(ctx, c.Client, tag, c.N)
+		if failed != nil {
+			return nil, failed
 		}
-		defer restore()
+		defer func() { err = errors.Join(err, restore()) }()
 	}
 	// Into shells that stand ready, while none is being made: all pools are full before each fork.
 	fork := func(tag string, into *client.ForkResult) error {
@@ -164,7 +164,7 @@ func (l laps) add(r, base client.ForkResult) laps {
 // fork makes children and ends them.
 func (c Config) fork(ctx context.Context, tag string, into *client.ForkResult) (err error) {
 	if *into, err = measure.Fork(ctx, c.Client, tag, c.N); err == nil {
-		measure.Kill(ctx, c.Client, into.OK())
+		err = measure.Kill(ctx, c.Client, into.OK())
 	}
 	return err
 }
@@ -185,7 +185,7 @@ func (c Config) sizes(ctx context.Context, ch chain, depth int) (layer, dirty in
 }
 
 // crowd forks many children of one depth and asks the kernel what each costs.
-func (c Config) crowd(ctx context.Context, ch chain, rows []Row) ([]Row, error) {
+func (c Config) crowd(ctx context.Context, ch chain, rows []Row) (_ []Row, err error) {
 	if c.Crowd == 0 {
 		return rows, nil
 	}
@@ -194,7 +194,7 @@ func (c Config) crowd(ctx context.Context, ch chain, rows []Row) ([]Row, error) 
 	if err != nil {
 		return nil, err
 	}
-	defer measure.Kill(ctx, c.Client, r.OK())
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, r.OK())) }()
 	var sum api.MemoryUse
 	for _, sb := range r.OK() {
 		use, err := c.Client.Memory(ctx, sb.ID)

@@ -7,6 +7,7 @@ package diskratio
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -52,16 +53,16 @@ type Ratio struct {
 const agent = "/proc/1/exe"
 
 // Run measures. No child is left.
-func Run(ctx context.Context, c Config) (Figures, error) {
+func Run(ctx context.Context, c Config) (f Figures, err error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
 	}
-	f := Figures{MiB: c.MiB, RandomOps: c.RandomOps, Rounds: c.Rounds}
+	f = Figures{MiB: c.MiB, RandomOps: c.RandomOps, Rounds: c.Rounds}
 	children, err := measure.Fork(ctx, c.Client, c.Tag, 1)
 	if err != nil {
 		return f, err
 	}
-	defer measure.Kill(ctx, c.Client, children.OK())
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, children.OK())) }()
 	var guest, host []api.DiskFigures
 	for i := range c.Rounds {
 		c.Say(fmt.Sprintf("round %d of %d", i+1, c.Rounds))

@@ -2,6 +2,7 @@ package forkbench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd/internal/measure"
 )
 
 // Config is what to measure.
@@ -34,19 +36,16 @@ type round struct {
 }
 
 // Run measures. The snapshot's pool is put back afterwards, and no child is left.
-func Run(ctx context.Context, c Config) (Figures, error) {
+func Run(ctx context.Context, c Config) (_ Figures, err error) {
 	if c.Say == nil {
 		c.Say = func(string) {}
 	}
-	before, err := poolOf(ctx, c)
-	if err != nil {
-		return Figures{}, err
-	}
 	if c.Pool >= 0 {
-		if err := c.Client.SetPool(ctx, c.Tag, c.Pool); err != nil {
-			return Figures{}, err
+		restore, failed := measure.Pool(ctx, c.Client, c.Tag, c.Pool)
+		if failed != nil {
+			return Figures{}, failed
 		}
-		defer c.Client.SetPool(context.WithoutCancel(ctx), c.Tag, before.Size)
+		defer func() { err = errors.Join(err, restore()) }()
 	}
 	var rounds []round
 	for i := range c.Rounds {
@@ -75,7 +74,7 @@ func (c Config) round(ctx context.Context) (r round, err error) {
 		return r, err
 	}
 	r.floor = floor.WallMS
-	if err := pause(ctx, time.Second); err != nil { // the floor's VMs are cleared away
+	if err := measure.Pause(ctx, time.Second); err != nil { // the floor's VMs are cleared away
 		return r, err
 	}
 	before, err := c.Client.Host(ctx)
@@ -83,15 +82,18 @@ func (c Config) round(ctx context.Context) (r round, err error) {
 		return r, err
 	}
 	began := time.Now()
-	res, err := c.Client.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: c.Tag, N: &c.N})
+	res, err := measure.ForkSome(ctx, c.Client, c.Tag, c.N)
 	if err != nil {
 		return r, err
 	}
 	children := res.OK()
-	defer c.killAll(context.WithoutCancel(ctx), children)
-	r.pool, r.resumed = res.PoolReady, millis(res.ResumedWall)
+	if failed := res.Failed(); len(failed) > 0 {
+		c.Say(fmt.Sprintf("%d of %d children could not be forked: %s", len(failed), c.N, failed[0].Error))
+	}
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, children)) }()
+	r.pool, r.resumed = res.PoolReady, measure.Millis(res.ResumedWall)
 	r.ready = c.ping(ctx, children)
-	r.readyWall = millis(time.Since(began))
+	r.readyWall = measure.Millis(time.Since(began))
 	r.ok = len(r.ready)
 	after, err := c.Client.Host(ctx)
 	if err != nil {
@@ -141,7 +143,7 @@ func (c Config) ping(ctx context.Context, children []api.SandboxInfo) []float64 
 		if _, err := c.Client.Ping(ctx, children[i].ID); err != nil {
 			return
 		}
-		times[i] = millis(time.Since(start))
+		times[i] = measure.Millis(time.Since(start))
 		if t := children[i].Timings; t != nil {
 			times[i] += t.ReadyMS
 		}
@@ -171,10 +173,6 @@ func (c Config) memory(ctx context.Context, children []api.SandboxInfo, r *round
 	return nil
 }
 
-func (c Config) killAll(ctx context.Context, children []api.SandboxInfo) {
-	each(len(children), func(i int) { _ = c.Client.Kill(ctx, children[i].ID) }) // gone already is as good
-}
-
 // awaitPool waits until the wanted shells stand ready, and until no kill of the
 // round before is still being cleared away.
 func (c Config) awaitPool(ctx context.Context) error {
@@ -187,20 +185,11 @@ func (c Config) awaitPool(ctx context.Context) error {
 			break
 		}
 		c.Say(fmt.Sprintf("waiting for %d shells, %d are ready", c.Pool, p.Ready))
-		if err := pause(ctx, 500*time.Millisecond); err != nil {
+		if err := measure.Pause(ctx, 500*time.Millisecond); err != nil {
 			return err
 		}
 	}
-	return pause(ctx, time.Second)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
+	return measure.Pause(ctx, time.Second)
 }
 
 func poolOf(ctx context.Context, c Config) (api.Pool, error) {
@@ -230,5 +219,3 @@ func each(n int, do func(i int)) {
 	}
 	wg.Wait()
 }
-
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/forkd/forkd/api"
@@ -13,44 +12,26 @@ import (
 
 // Fork makes n children of a snapshot, all of which must live.
 func Fork(ctx context.Context, c *client.Client, tag string, n int) (client.ForkResult, error) {
-	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
+	res, err := ForkSome(ctx, c, tag, n)
 	if err != nil {
 		return res, err
 	}
 	if failed := res.Failed(); len(failed) > 0 {
-		Kill(ctx, c, res.OK())
-		return res, fmt.Errorf("fork %s: %s", tag, failed[0].Error)
+		return res, errors.Join(fmt.Errorf("fork %s: %s", tag, failed[0].Error), Kill(ctx, c, res.OK()))
 	}
 	return res, nil
 }
 
-// Kill ends children, also when ctx has ended. One that is gone already is as good.
-func Kill(ctx context.Context, c *client.Client, children []api.SandboxInfo) {
-	const atOnce = 16
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+// ForkSome makes n children of a snapshot, some of which may have failed. When ctx
+// ends it waits for the answer all the same, and ends them: nobody else knows their names.
+func ForkSome(ctx context.Context, c *client.Client, tag string, n int) (client.ForkResult, error) {
+	late, cancel := patient(ctx, patience)
 	defer cancel()
-	var all sync.WaitGroup
-	turns := make(chan struct{}, atOnce)
-	for _, sb := range children {
-		turns <- struct{}{}
-		all.Go(func() {
-			defer func() { <-turns }()
-			_ = c.Kill(ctx, sb.ID)
-		})
+	res, err := c.Fork(late, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
+	if err == nil && ctx.Err() != nil {
+		return res, errors.Join(context.Cause(ctx), Kill(ctx, c, res.OK()))
 	}
-	all.Wait()
-}
-
-// Pool sets how many shells stand ready for a tag; restore puts back what was.
-func Pool(ctx context.Context, c *client.Client, tag string, n int) (restore func(), err error) {
-	before, err := poolOf(ctx, c, tag)
-	if err != nil {
-		return nil, err
-	}
-	if err := c.SetPool(ctx, tag, n); err != nil {
-		return nil, err
-	}
-	return func() { _ = c.SetPool(context.WithoutCancel(ctx), tag, before.Size) }, nil
+	return res, err
 }
 
 // AwaitPool waits until n shells stand ready for a tag.

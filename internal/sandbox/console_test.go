@@ -1,0 +1,238 @@
+package sandbox
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// records keeps what is logged at Warn level, by message.
+type records struct {
+	slog.Handler
+	mu   sync.Mutex // guards what follows
+	seen []slog.Record
+}
+
+func (r *records) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (r *records) Handle(_ context.Context, rec slog.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = append(r.seen, rec)
+	return nil
+}
+
+// failures are the attributes of what was logged of failed sandboxes.
+func (r *records) failures() (all []map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rec := range r.seen {
+		if rec.Message != "sandbox failed" {
+			continue
+		}
+		attrs := map[string]string{}
+		rec.Attrs(func(a slog.Attr) bool { attrs[a.Key] = a.Value.String(); return true })
+		all = append(all, attrs)
+	}
+	return all
+}
+
+func (h *host) log() *records {
+	r := &records{}
+	h.cfg.Logger = slog.New(r)
+	return r
+}
+
+const fakePanic = "the guest's kernel panicked: Fatal exception, after BUG: kernel NULL pointer dereference, address: 0"
+
+// wantOneFailure checks that a sandbox's end was told, once and with all that it takes.
+func wantOneFailure(t *testing.T, log *records, id, reason, console string) {
+	t.Helper()
+	all := log.failures()
+	if len(all) != 1 {
+		t.Fatalf("%d records of failures: %v", len(all), all)
+	}
+	got := all[0]
+	if age, err := time.ParseDuration(got["age"]); err != nil || age <= 0 {
+		t.Errorf("age %q", got["age"])
+	}
+	if got["sandbox"] != id || got["snapshot"] != "a" || !strings.Contains(got["reason"], reason) || !strings.Contains(got["console"], console) || strings.Contains(got["console"], "\x1b") {
+		t.Errorf("logged is %q", got)
+	}
+}
+
+// A panic can be understood from the log when the sandbox is gone.
+func TestTheLogTellsHowASandboxFailed(t *testing.T) {
+	h := newHost(t)
+	log := h.log()
+	e := h.open()
+	h.snapshot(e, "a")
+	boxes := h.fork(e, "a", 2)
+	_, err := e.Eval(t.Context(), boxes[0].ID, EvalRequest{Code: "panic"})
+	wantError(t, err, ErrGuestGone)
+	eventually(t, "failure", failed(e, boxes[0].ID))
+	for _, b := range boxes {
+		if err := e.Kill(t.Context(), b.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantOneFailure(t, log, boxes[0].ID, fakePanic, "Kernel panic - not syncing")
+}
+
+// Whoever kills a sandbox may do so because it just failed, and be sooner than
+// the daemon notices: that must not cost the record.
+func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil string
+		fail  func(e *Engine, b Info)
+		want  string
+	}{
+		"its process has ended":        {"", func(_ *Engine, b Info) { _ = unix.Kill(b.PID, unix.SIGKILL) }, "signal: killed"},
+		"its process has yet to end":   {"linger", panicked, fakePanic},
+		"its VM has panicked and gone": {"", panicked, fakePanic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			log := h.log()
+			e := h.open()
+			h.snapshot(e, "a")
+			box := h.fork(e, "a", 1)[0]
+			if c.spoil != "" {
+				h.spoil(c.spoil, 1)
+			}
+			b, m, err := e.running(box.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.files.Lock() // fail waits here, and finds that it is being killed
+			c.fail(e, box)
+			if c.spoil == "" {
+				<-m.proc.Done()
+			} else {
+				eventually(t, "its last word", h.usedUp(c.spoil))
+				time.Sleep(50 * time.Millisecond) // and that it is heard
+			}
+			killed := make(chan error, 1)
+			go func() { killed <- e.Kill(t.Context(), box.ID) }()
+			eventually(t, "beginning of the kill", func() bool { _, err := e.Get(box.ID); return err != nil })
+			b.files.Unlock()
+			if err := <-killed; err != nil {
+				t.Fatal(err)
+			}
+			wantOneFailure(t, log, box.ID, c.want, "")
+			h.close(e)
+			wantOneFailure(t, log, box.ID, c.want, "")
+		})
+	}
+}
+
+// panicked asks for a panic, which answers nobody until the VM is gone.
+func panicked(e *Engine, b Info) {
+	go func() { _, _ = e.Eval(context.Background(), b.ID, EvalRequest{Code: "panic"}) }()
+}
+
+// A sandbox that is killed as it runs has not failed.
+func TestAKillIsNoFailure(t *testing.T) {
+	h := newHost(t)
+	log := h.log()
+	e := h.open()
+	h.snapshot(e, "a")
+	for _, b := range h.fork(e, "a", 3) {
+		if err := e.Kill(t.Context(), b.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.close(e)
+	if all := log.failures(); len(all) != 0 {
+		t.Errorf("logged: %v", all)
+	}
+}
+
+// A sandbox that died while there was no daemon is told of by the next one.
+func TestTheNextDaemonLogsWhatDiedMeanwhile(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	box := h.fork(e, "a", 1)[0]
+	h.close(e)
+	if err := unix.Kill(box.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	log := h.log()
+	h.open()
+	wantOneFailure(t, log, box.ID, "did not outlive", "")
+}
+
+// A child that panics over its identity is in no list: the error and the log are all there is.
+func TestAChildThatPanicsOverItsIdentity(t *testing.T) {
+	h := newHost(t)
+	log := h.log()
+	e := h.open()
+	h.snapshot(e, "a")
+	h.spoil("identity-die", 1)
+	r, err := e.Fork(t.Context(), ForkRequest{Tag: "a", N: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, r.Children[0].Err, ErrGuestGone, "identity of child 1: ", "the guest's kernel panicked: out of luck")
+	wantOneFailure(t, log, log.failures()[0]["sandbox"], "panicked: out of luck", "Kernel panic - not syncing: out of luck")
+}
+
+func TestTheLastWordsAreBounded(t *testing.T) {
+	console := filepath.Join(t.TempDir(), "console.log")
+	for name, c := range map[string]struct{ said, first string }{
+		"few lines":      {"one\r\ntwo\x1b[0m\n", "one"},
+		"many lines":     {numbered(100, ""), "line 70"},
+		"wide lines":     {numbered(30, strings.Repeat("ä", 200)), "line 20"},
+		"one wide line":  {strings.Repeat("ä", 10000) + "x", "ä"},
+		"nothing at all": {"", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile(console, []byte(c.said), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			got := lastWords(console)
+			if len(got) > lastBytes || strings.Count(got, "\n") >= lastLines || !strings.HasPrefix(got, c.first) || strings.ContainsAny(got, "\x1b\r") || strings.ToValidUTF8(got, "?") != got {
+				t.Errorf("%d bytes, %d lines: %.300q, want it to begin with %q", len(got), strings.Count(got, "\n")+1, got, c.first)
+			}
+		})
+	}
+	if got := lastWords(filepath.Join(t.TempDir(), "none")); got != "" {
+		t.Errorf("of no console: %q", got)
+	}
+}
+
+func numbered(n int, more string) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, "line %d %s\n", i, more)
+	}
+	return b.String()
+}
+
+func TestWhatAPanicIsCalled(t *testing.T) {
+	console := filepath.Join(t.TempDir(), "console.log")
+	const end = "[    7.2] Kernel panic - not syncing: Fatal exception\r\n[    7.3] Rebooting\r\n"
+	for said, want := range map[string]string{
+		"[    7.1] BUG: it was well\r\n": "",
+		end:                              "Fatal exception",
+		"[    7.1] BUG: unable to handle page fault\r\n[    7.1] Oops: 0002 [#1] SMP\r\n" + end:                    "Fatal exception, after BUG: unable to handle page fault",
+		"[    7.1] BUG: soft lockup\n[    7.1] Oops: general protection fault, 0000 [#1]\n" + end + "BUG: later\n": "Fatal exception, after Oops: general protection fault, 0000 [#1]",
+		"a program says BUG: 1\n" + end:                          "Fatal exception",
+		"kernel BUG at " + strings.Repeat("x", 999) + "\n" + end: "Fatal exception, after kernel BUG at " + strings.Repeat("x", 186),
+	} {
+		if err := os.WriteFile(console, []byte(said), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := panicLine(console); got != want {
+			t.Errorf("%q is called %q, want %q", said, got, want)
+		}
+	}
+}
