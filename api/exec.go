@@ -45,6 +45,7 @@ type EvalRequest struct {
 	// Ours.
 	Language    string  `json:"language,omitempty" doc:"Interpreter; empty means python" maxLength:"64"`
 	TimeoutSecs float64 `json:"timeout_secs,omitempty" doc:"Limit; 0 means the daemon's default" minimum:"0" maximum:"86400"`
+	Measure     bool    `json:"measure,omitempty" doc:"Have guest_ms be the time from the guest's having the request to the VMM's having the answer, by the VMM's clock; for one request at a time"`
 }
 
 // EvalResponse is what the warmed interpreter answered. An exception in the

@@ -71,7 +71,7 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*body[api.ExecRespons
 func (s *Server) eval(ctx context.Context, in *evalInput) (*body[api.EvalResponse], error) {
 	began := time.Now()
 	res, err := s.engine.Eval(ctx, in.ID, sandbox.EvalRequest{
-		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs),
+		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
 	})
 	s.metrics.eval.Observe(time.Since(began).Seconds())
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ func findQEMU(ctx context.Context) (string, version, error) {
 type launch struct {
 	name      string
 	accel     string
+	x2apic    bool // see hasX2APIC
 	spec      Spec
 	apiPort   int
 	agentPort int
@@ -58,6 +60,9 @@ func (l launch) kernelCommandLine() string {
 	}
 	if l.accel == accelTCG {
 		args = append(args, "mitigations=off", "no_timer_check", "lpj=4000000", "nowatchdog", "rcupdate.rcu_expedited=1")
+	}
+	if l.x2apic {
+		args = append(args, "intel_iommu=off") // its interrupt remapping stays on
 	}
 	if l.sparesFirstCPU() {
 		args = append(args, "isolcpus=0", "cgroup_disable=cpuset", fmt.Sprintf("irqaffinity=1-%d", l.spec.CPUs))
@@ -100,7 +105,7 @@ func (l launch) args() []string {
 	if l.accel == accelKVM {
 		cpu = "host"
 	}
-	return []string{
+	args := []string{
 		"-name", l.name,
 		"-machine", "q35,vmport=off,smm=off",
 		"-accel", l.accel,
@@ -122,6 +127,11 @@ func (l launch) args() []string {
 		"-device", "virtio-blk-pci,drive=data",
 		"-device", "virtio-rng-pci",
 	}
+	if l.x2apic {
+		i := slices.Index(args, "-device") // an IOMMU comes before the devices
+		args = slices.Insert(args, i, "-device", "intel-iommu,intremap=on,eim=on")
+	}
+	return args
 }
 
 // forward is one port of the appliance on the host's loopback.

@@ -38,6 +38,26 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+func TestInterruptControllersByMSRs(t *testing.T) {
+	for _, c := range []struct {
+		qemu  version
+		accel string
+		want  bool
+	}{{version{10, 0}, accelTCG, true}, {version{9, 2}, accelTCG, false}, {version{10, 0}, accelKVM, false}} {
+		if got := hasX2APIC(c.qemu, c.accel); got != c.want {
+			t.Errorf("QEMU %s with %s: %v", c.qemu, c.accel, got)
+		}
+	}
+	l := launch{accel: accelTCG, x2apic: true, spec: Spec{CPUs: 2, MemoryMiB: 1024}}
+	args := l.args()
+	if i := slices.Index(args, "-device"); args[i+1] != "intel-iommu,intremap=on,eim=on" {
+		t.Errorf("the first device is %s", args[i+1])
+	}
+	if got := l.kernelCommandLine(); !strings.Contains(got, " intel_iommu=off ") {
+		t.Errorf("kernel command line is %q", got)
+	}
+}
+
 func TestHardwareKeepsMitigations(t *testing.T) {
 	l := launch{accel: accelKVM, spec: Spec{CPUs: 1, MemoryMiB: 1024}}
 	if got := l.kernelCommandLine(); strings.Contains(got, "mitigations=off") {

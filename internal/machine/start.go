@@ -92,6 +92,7 @@ type plan struct {
 	qemu     string
 	kernel   *kernel
 	programs map[string]string
+	x2apic   bool
 	state    state // without the process
 }
 
@@ -118,6 +119,7 @@ func (m *Machine) plan(ctx context.Context, opt StartOptions, earlier state) (pl
 	if p.state.Spec.CPUs, err = checkVersions(qv, kv, p.state.Accel, p.state.Spec.CPUs); err != nil {
 		return p, err
 	}
+	p.x2apic = hasX2APIC(qv, p.state.Accel)
 	p.state.QEMU, p.state.Kernel = qv.String(), p.kernel.release
 	if p.programs, err = findPrograms(); err != nil {
 		return p, err
@@ -207,7 +209,7 @@ func (m *Machine) spawn(ctx context.Context, p plan) (state, error) {
 		return s, err
 	}
 	defer log.Close()
-	l := launch{name: m.qemuName(), accel: s.Accel, spec: s.Spec, apiPort: s.APIPort, agentPort: s.AgentPort}
+	l := launch{name: m.qemuName(), accel: s.Accel, x2apic: p.x2apic, spec: s.Spec, apiPort: s.APIPort, agentPort: s.AgentPort}
 	cmd := exec.Command(p.qemu, l.args()...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = m.Dir, log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}

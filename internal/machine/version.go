@@ -42,6 +42,15 @@ var (
 	newKernel  = version{6, 2} // the first that old QEMU is not trusted with
 )
 
+// hasX2APIC tells whether the appliance's interrupt controllers are reached by
+// MSRs, for which its kernel wants interrupts to be remapped. Emulated, a register in
+// memory is a way out of the emulated code under QEMU's one lock, and timers, interrupts and
+// their ends are a fifth of what forks cost: by MSRs, everything takes some 13 % less time
+// (measured with QEMU 10.0, which emulates it without hardware acceleration).
+func hasX2APIC(qemu version, accel string) bool {
+	return accel == accelTCG && !qemu.less(goodQEMU)
+}
+
 const upgradeHint = "install QEMU 10.0 or newer and a 6.12 kernel (Debian 13, or bookworm-backports on Debian 12): make deps"
 
 // checkVersions decides how many CPUs an emulated machine may have with this

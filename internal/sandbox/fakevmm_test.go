@@ -117,6 +117,7 @@ func (f *fake) Status() vmmctl.Status {
 	case f.spoiled("status-hang"):
 		time.Sleep(time.Hour)
 	}
+	f.st.GuestNanos += 7 // between any two answers
 	return f.st
 }
 

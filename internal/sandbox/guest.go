@@ -104,6 +104,12 @@ func (e *Engine) Eval(ctx context.Context, id string, req EvalRequest) (r EvalRe
 		return r, err
 	}
 	defer done()
+	var before vmmctl.Status
+	if req.Measure {
+		if before, err = m.proc.Status(ctx); err != nil {
+			return r, guestError(ctx, m, id, err)
+		}
+	}
 	start := e.cfg.Now()
 	defer func() { e.cfg.Observer.Observe(OpEval, e.cfg.Now().Sub(start), err) }()
 	a, err := m.agent.Eval(ctx, &agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)})
@@ -119,6 +125,13 @@ func (e *Engine) Eval(ctx context.Context, id string, req EvalRequest) (r EvalRe
 	}
 	if r.Error == "" {
 		r.Error = a.GetError()
+	}
+	if req.Measure {
+		after, err := m.proc.Status(ctx)
+		if err != nil {
+			return r, guestError(ctx, m, id, err)
+		}
+		r.Guest = time.Duration(after.GuestNanos - before.GuestNanos)
 	}
 	return r, nil
 }

@@ -162,6 +162,9 @@ func TestCodeIsEvaluated(t *testing.T) {
 	if r, err := e.Eval(t.Context(), id, EvalRequest{Code: "raise"}); err != nil || r.Error != "Traceback: ValueError" {
 		t.Errorf("got %+v, %v", r, err)
 	}
+	if r, err := e.Eval(t.Context(), id, EvalRequest{Code: "index", Measure: true}); err != nil || r.Guest != 7 {
+		t.Errorf("measured: %+v, %v", r, err)
+	}
 	_, err := e.Eval(t.Context(), id, EvalRequest{Code: "slow", Timeout: time.Second})
 	wantError(t, err, ErrTimeout, "within 1s")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)

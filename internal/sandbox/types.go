@@ -148,6 +148,9 @@ type EvalRequest struct {
 	Language string // "" means python
 	Code     string
 	Timeout  time.Duration
+	// Measure has the VMM's clock say what part of the time was the guest's. It is for
+	// one request at a time: others to the same sandbox count as well.
+	Measure bool
 }
 
 // EvalResult is what the interpreter answered.
@@ -156,7 +159,8 @@ type EvalResult struct {
 	Stdout, Stderr string
 	Error          string // traceback; empty on success
 	// Took is the whole request's time here, Guest the part of it that the agent
-	// counted as its own. What is between them is ours: daemon, VMM and the way there and back.
+	// counted as its own. With Measure it is the time from the moment at which the guest had the
+	// request to the one at which the VMM had its answer; the rest is the daemon's and the VMM's.
 	Took, Guest time.Duration
 }
 

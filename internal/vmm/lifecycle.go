@@ -177,7 +177,11 @@ func (m *Machine) tellOfPause() error {
 func (m *Machine) Status() vmmctl.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return vmmctl.Status{Version: vmmctl.Version, State: m.state, Shape: m.shape, CID: m.cid, Rotations: m.rotations()}
+	s := vmmctl.Status{Version: vmmctl.Version, State: m.state, Shape: m.shape, CID: m.cid, Rotations: m.rotations()}
+	if m.vsock != nil {
+		s.GuestNanos = m.vsock.GuestTime().Nanoseconds()
+	}
+	return s
 }
 
 // end notes that the guest has ended by itself. It is called by vCPU threads

@@ -165,6 +165,9 @@ type Status struct {
 	CID     uint32       `json:"cid,omitempty"`
 	// Rotations is how often each disk with an own file went on in another one.
 	Rotations []int `json:"rotations,omitempty"`
+	// GuestNanos is for how long what the host sent over vsock has waited for the
+	// guest's answers, summed up, by the VMM's clock.
+	GuestNanos int64 `json:"guest_ns,omitempty"`
 }
 
 // idle tells whether a VM in this state has nothing to lose: it ends with its daemon.

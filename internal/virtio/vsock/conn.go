@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -83,6 +84,8 @@ type conn struct {
 	guestForward uint32
 	asked        bool // for credit, since it last ran out
 
+	handed time.Time // when the host's last data was put before the guest; zero: it has answered
+
 	next outcome // what fill found, for pump
 }
 
@@ -95,6 +98,26 @@ func (d *Device) newConn(k key, p phase) *conn {
 	d.live++
 	d.wg.Add(1)
 	return c
+}
+
+// GuestTime is for how long data that the host had sent waited for the guest's
+// next data on the same connection, summed over all connections. What goes out
+// and is never answered does not count.
+func (d *Device) GuestTime() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.guestTime
+}
+
+// handedOver notes that the guest has data to answer, from the last of it on.
+func (c *conn) handedOver() { c.handed = time.Now() }
+
+// answeredBack notes that it did.
+func (c *conn) answeredBack() {
+	if !c.handed.IsZero() {
+		c.d.guestTime += time.Since(c.handed)
+		c.handed = time.Time{}
+	}
 }
 
 // attach gives c its socket.

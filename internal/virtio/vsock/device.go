@@ -16,6 +16,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/forkd/forkd/internal/virtio"
 )
@@ -96,6 +97,7 @@ type Device struct {
 	txChain       virtio.Chain
 	rxChain       virtio.Chain
 	scratch       virtio.Buffers
+	guestTime     time.Duration // see GuestTime
 }
 
 var _ virtio.Device = (*Device)(nil)

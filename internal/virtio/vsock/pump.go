@@ -122,6 +122,7 @@ func (c *conn) fillOne() outcome {
 		h.len = uint32(n)
 		c.sent += uint32(n)
 		d.pushReceive(h)
+		c.handedOver()
 		return fillAgain
 	}
 	d.rx.PutBack()

@@ -118,6 +118,9 @@ func (c *conn) deliver(packet virtio.Buffers, n int) bool {
 	if uint64(c.received-c.forwarded)+uint64(n) > bufAlloc {
 		return false // the guest ignores credit
 	}
+	if n > 0 {
+		c.answeredBack()
+	}
 	c.received += uint32(n)
 	off := headerSize
 	if !c.flushing && n > 0 {

@@ -115,7 +115,7 @@ func (c Config) eval(ctx context.Context, children []api.SandboxInfo, r *round) 
 	for i := range min(sample, len(children)) {
 		id := children[i*len(children)/min(sample, len(children))].ID
 		for turn := range 1 + perChild {
-			res, err := c.Client.Eval(ctx, id, api.EvalRequest{Code: "1 + 1"})
+			res, err := c.Client.Eval(ctx, id, api.EvalRequest{Code: "1 + 1", Measure: true})
 			if client.CodeOf(err) == api.CodeInvalid {
 				return nil
 			}
