@@ -83,29 +83,16 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 		f.mem[page*4096] = 1
 	}
 	switch {
+	case r.Gate == nil:
+		f.set(vmmctl.StateRunning, r.CID)
 	case r.Prepare:
+		f.gate, err = startgate.Load(r.Gate)
 		f.set(vmmctl.StatePrepared, r.CID)
-	case r.Gate != nil:
+	default:
 		f.gate, err = startgate.Load(r.Gate)
 		f.set(vmmctl.StateArmed, r.CID)
-	default:
-		f.set(vmmctl.StateRunning, r.CID)
 	}
 	return res, err
-}
-
-func (f *fake) Arm(gate *os.File) (err error) {
-	switch {
-	case f.Status().State != vmmctl.StatePrepared:
-		return vmmctl.ErrState
-	case f.spoiled("arm-die"):
-		syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	case f.spoiled("arm-fail"):
-		return errors.New("KVM said no")
-	}
-	f.gate, err = startgate.Load(gate)
-	f.set(vmmctl.StateArmed, f.Status().CID)
-	return err
 }
 
 func (f *fake) Pause() error { f.set(vmmctl.StatePaused, 0); return nil }

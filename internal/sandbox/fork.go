@@ -86,7 +86,7 @@ func (e *Engine) Fork(ctx context.Context, req ForkRequest) (_ ForkResult, err e
 	each(req.N, max(1, e.cfg.Concurrency/2), func(i int) { f.restore(ctx, &f.births[i], i+1) })
 	restored := e.cfg.Now().Sub(start)
 	if ctx.Err() == nil {
-		if err := f.gate.Open(); err != nil {
+		if err := f.open(); err != nil {
 			f.fail(err)
 		}
 	}
@@ -129,6 +129,22 @@ func (f *forking) restore(ctx context.Context, b *birth, index int) {
 	}
 }
 
+// open lets all children begin: those that were restored for this fork by one gate,
+// the prepared ones each by its own.
+func (f *forking) open() error {
+	if err := f.gate.Open(); err != nil {
+		return err
+	}
+	for i := range f.births {
+		if b := &f.births[i]; b.err == nil {
+			if err := b.m.openGate(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // fail gives every child that was restored the same error.
 func (f *forking) fail(err error) {
 	for i := range f.births {
@@ -147,6 +163,7 @@ func (f *forking) resume(ctx context.Context, b *birth) {
 		return
 	}
 	at, err := f.begun(ctx, b.m)
+	b.m.closeGate() // not while gates are opened: unmapping it interrupts the other CPUs
 	b.trace.mark("start")
 	if err == nil {
 		b.resumed = time.Duration(at - f.began)
@@ -203,7 +220,7 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, problem(ErrTimeout, "", "no answer to its restore within %s", limit))
 	defer cancel()
 	if m.prepared {
-		return f.release(ctx, m)
+		return f.begin(ctx, m)
 	}
 	genID, err := f.e.random(16)
 	if err != nil {
@@ -233,10 +250,14 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 		"snapshot %s: %w", f.req.Tag, err)
 }
 
-// release lets a prepared machine go to the gate, or run if there is none.
-func (f *forking) release(ctx context.Context, m *machine) error {
+// begin has nothing to do for a prepared machine but to let it run, if nobody
+// opens gates later.
+func (f *forking) begin(ctx context.Context, m *machine) error {
 	if f.gate != nil {
-		return m.proc.Arm(ctx, f.gate.File())
+		return nil
+	}
+	if err := m.openGate(); err != nil {
+		return err
 	}
 	_, err := m.proc.Resume(ctx)
 	return err

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmmctl"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -49,7 +50,8 @@ type machine struct {
 	restored vmmctl.RestoreResult
 	pooled   bool                // it stood ready as a shell
 	shelf    poolKey             // of the pool that it was made for
-	prepared bool                // it is restored already, and waits to be told to begin
+	prepared bool                // it is restored already, behind a gate of its own
+	gate     *startgate.Gate     // of a prepared one, until it has begun
 	agent    *agentclient.Client // set by its owner when there is an agent to speak to
 	// replaced says, once the VM was put aside for another one of the same
 	// sandbox, how that came. It is set before the VM is ended.
@@ -163,10 +165,27 @@ func end(m *machine) {
 	m.proc.Release()
 }
 
+// openGate lets a prepared machine run; another one has no gate of its own.
+func (m *machine) openGate() error {
+	if m.gate == nil {
+		return nil
+	}
+	return m.gate.Open()
+}
+
+// closeGate frees the gate, open or shut.
+func (m *machine) closeGate() {
+	if m.gate != nil {
+		m.gate.Close()
+		m.gate = nil
+	}
+}
+
 // discard ends a machine and removes all it left.
 func (e *Engine) discard(m *machine) {
 	e.own(m, nil)
 	end(m)
+	m.closeGate()
 	removeVM(m.dir, m.disks.paths())
 }
 

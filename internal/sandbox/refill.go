@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmmctl"
 )
 
@@ -136,7 +137,10 @@ func (e *Engine) prepare(ctx context.Context, m *machine) error {
 	if src.key() != m.shelf {
 		return problem(ErrConflict, "", "snapshot %s is another one by now", m.shelf.tag)
 	}
-	f := &forking{e: e, req: ForkRequest{Tag: m.shelf.tag, N: 1}, start: e.cfg.Now(), src: src, ahead: true}
+	if m.gate, err = startgate.New(); err != nil {
+		return err
+	}
+	f := &forking{e: e, req: ForkRequest{Tag: m.shelf.tag, N: 1}, start: e.cfg.Now(), src: src, gate: m.gate, ahead: true}
 	if err := f.load(ctx, m); err != nil {
 		return err
 	}

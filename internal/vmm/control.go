@@ -119,9 +119,6 @@ func extents(segments []vmmctl.Segment) []cowdisk.Extent {
 	return out
 }
 
-// Arm implements vmmctl.Handler.
-func (c *Controller) Arm(gate *os.File) error { return c.Machine.Arm(gate) }
-
 // Pause implements vmmctl.Handler.
 func (c *Controller) Pause() error { return c.Machine.Pause() }
 

@@ -22,15 +22,6 @@ type gatedStart struct {
 	done chan struct{} // closed when the devices run too, or never will
 }
 
-// Arm lets the vCPUs of a prepared machine wait at a gate. After an error the machine can only be closed.
-func (m *Machine) Arm(gate *os.File) error {
-	if err := m.lockIn(vmmctl.StatePrepared); err != nil {
-		return err
-	}
-	defer m.mu.Unlock()
-	return m.armLocked(gate)
-}
-
 // armLocked does all of a restored machine's start that must be done before its
 // guest runs: the vCPUs wait at the gate, each in its own thread. The rest
 // follows when they are through: it is as much work, and would hold up those

@@ -130,10 +130,10 @@ func (m *Machine) Resume() (runningAt int64, err error) {
 		return 0, err
 	}
 	defer m.mu.Unlock()
-	switch m.state {
-	case vmmctl.StateRunning:
+	switch {
+	case m.state == vmmctl.StateRunning:
 		return startgate.Now(), nil
-	case vmmctl.StateArmed:
+	case m.gate != nil && m.state != vmmctl.StatePaused: // armed or prepared
 		m.state = vmmctl.StateRunning
 		return m.gate.wait(), nil
 	}

@@ -80,7 +80,7 @@ type Image struct {
 	State   io.Reader
 	Memory  func(*guestmem.Map) error // maps the guest's memory
 	GenID   [16]byte
-	Prepare bool     // leave it to Arm or Resume
+	Prepare bool     // nobody has asked for it yet; without a Gate, leave it to Resume
 	Gate    *os.File // the vCPUs wait there; nil: nowhere
 	Backends
 }
@@ -122,12 +122,13 @@ func (m *Machine) Restore(img Image, lap func(string)) error {
 	m.clock, m.restored = clock, true
 	m.state = vmmctl.StatePrepared
 	switch {
-	case img.Prepare:
-		return nil
 	case img.Gate != nil:
 		err = m.armLocked(img.Gate)
-	default:
+	case !img.Prepare:
 		_, err = m.resumeLocked()
+	}
+	if err == nil && img.Prepare {
+		m.state = vmmctl.StatePrepared
 	}
 	lap("resume")
 	return err

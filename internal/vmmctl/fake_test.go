@@ -141,16 +141,6 @@ func (f *fakeVM) Restore(r RestoreRequest) (RestoreResult, error) {
 	return RestoreResult{MapNanos: 1, StateNanos: 2, ResumeNanos: 3}, nil
 }
 
-func (f *fakeVM) Arm(gate *os.File) error {
-	st, err := gate.Stat()
-	if err != nil {
-		return err
-	}
-	f.call("arm with %d bytes", st.Size())
-	f.set(StateArmed)
-	return nil
-}
-
 func (f *fakeVM) set(s State) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

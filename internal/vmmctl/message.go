@@ -28,7 +28,6 @@ const Version = 2
 const (
 	opBoot     = "boot"
 	opRestore  = "restore"
-	opArm      = "arm"
 	opPause    = "pause"
 	opResume   = "resume"
 	opSave     = "save"
@@ -150,7 +149,7 @@ type State string
 
 const (
 	StateShell    State = "shell"    // created, neither booted nor restored
-	StatePrepared State = "prepared" // restored, and has not run; still a shell to who asks for one
+	StatePrepared State = "prepared" // restored ahead of time, and has not run: still a shell
 	StateArmed    State = "armed"    // restored; its vCPUs wait at a start gate
 	StateRunning  State = "running"  // its vCPUs run
 	StatePaused   State = "paused"

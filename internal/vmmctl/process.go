@@ -46,7 +46,8 @@ type RestoreConfig struct {
 	Disks  []Disk
 	CID    uint32
 	GenID  [16]byte // new VM generation ID
-	// Prepare loads everything and leaves the VM to Arm or Resume. Until then it ends with its daemon, as a shell does.
+	// Prepare: nobody has asked for this VM yet. Until Resume has returned it ends with its daemon, as a shell does.
+	// Without a Gate it is left to Resume.
 	Prepare bool
 	Gate    *os.File // start the vCPUs when this gate opens (package startgate); nil: at once
 	Watch   bool     // so that WriteHot is exact; costs the guest some time
@@ -161,11 +162,6 @@ func (p *Process) Restore(ctx context.Context, c RestoreConfig) (RestoreResult, 
 	defer closeTable()
 	var r RestoreResult
 	return r, p.call(ctx, opRestore, body, &r, files...)
-}
-
-// Arm lets a prepared VM's vCPUs wait at a gate (package startgate) and run when it opens.
-func (p *Process) Arm(ctx context.Context, gate *os.File) error {
-	return p.call(ctx, opArm, nil, nil, gate)
 }
 
 // Pause stops the vCPUs and quiesces the devices.

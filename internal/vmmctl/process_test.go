@@ -312,23 +312,6 @@ func TestTooManyDescriptorsAreRefused(t *testing.T) {
 	}
 }
 
-func TestAPreparedVMIsArmedLater(t *testing.T) {
-	p := mustSpawn(t, behaveWell, nil)
-	a := file(t, "a")
-	if _, err := p.Restore(t.Context(), RestoreConfig{State: a, CID: 9, Prepare: true, Memory: []Segment{{File: a, Length: 4096}}}); err != nil {
-		t.Fatal(err)
-	}
-	if s, err := p.Status(t.Context()); err != nil || s.State != StatePrepared {
-		t.Fatalf("status: %+v, %v", s, err)
-	}
-	if err := p.Arm(t.Context(), file(t, "gate")); err != nil {
-		t.Fatal(err)
-	}
-	if s, err := p.Status(t.Context()); err != nil || s.State != StateArmed {
-		t.Errorf("status: %+v, %v", s, err)
-	}
-}
-
 func TestAPreparedVMEndsWithItsDaemon(t *testing.T) {
 	p := mustSpawn(t, behaveWell, nil)
 	a := file(t, "a")

@@ -51,7 +51,6 @@ type RebaseRequest struct {
 type Handler interface {
 	Boot(BootRequest) error
 	Restore(RestoreRequest) (RestoreResult, error)
-	Arm(gate *os.File) error
 	Pause() error
 	Resume() (ResumeResult, error)
 	Save(memory, state *os.File, disks []*os.File) (SaveResult, error)
@@ -172,11 +171,6 @@ func (s *Server) serve(m message, files []*os.File) (result any, err error) {
 	}
 	defer closeAll(files)
 	switch m.Op {
-	case opArm:
-		if len(files) != 1 {
-			return nil, errFiles
-		}
-		return nil, s.h.Arm(files[0])
 	case opPause:
 		return nil, s.h.Pause()
 	case opResume:
