@@ -270,7 +270,7 @@ func TestAPoolOfASnapshotThatCannotBeRestored(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("restore-fail", 1)
+	h.spoil("restore-fail", refillers) // each may be at one
 	if err := e.SetPool(t.Context(), "a", 2); err != nil {
 		t.Fatal(err)
 	}
