@@ -188,6 +188,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.workers.Wait()
 	e.flushReceipts()
 	e.discardAll(e.pools.drain())
+	e.pools.sources.dropAll()
 	e.leaveBoxes()
 	close(e.released)
 	e.watchers.Wait()

@@ -300,7 +300,8 @@ type forkSource struct {
 	config vmmctl.RestoreConfig
 	bases  [][]layer.ID // of the disks that are written to
 	hot    *os.File     // nil: nothing is known of what children touch
-	leave  func()
+	free   func()       // of the files
+	leave  func()       // whom it counts as a user of; may be nil
 }
 
 // openForkSource opens a snapshot and counts the fork as a user of it until close.
@@ -323,11 +324,14 @@ func (e *Engine) openForkSource(ctx context.Context, tag string) (*forkSource, e
 
 // openSource opens a snapshot for somebody whom a deletion need not mind.
 func (e *Engine) openSource(tag string) (*forkSource, error) {
+	if s := e.pools.sources.take(tag); s != nil {
+		return s, nil
+	}
 	files, err := e.store.Open(tag)
 	if err != nil {
 		return nil, storeError(err)
 	}
-	s := &forkSource{files: files, leave: func() {}}
+	s := &forkSource{files: files, free: files.Close}
 	s.config.Disks, s.bases = sourceDisks(s.files)
 	s.config.Memory = memorySegments(s.files.Memory.Image)
 	s.config.State = s.files.State()
@@ -336,10 +340,10 @@ func (e *Engine) openSource(tag string) (*forkSource, error) {
 }
 
 func (s *forkSource) close() {
-	if s.files != nil {
-		s.files.Close()
+	s.free()
+	if s.leave != nil {
+		s.leave()
 	}
-	s.leave()
 }
 
 // childID is the name of a fork's child.

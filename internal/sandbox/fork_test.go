@@ -292,6 +292,7 @@ func TestShellsOfADeletedSnapshotAreGone(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
+	before := openFiles(t)
 	if err := e.SetPool(t.Context(), "a", 3); err != nil {
 		t.Fatal(err)
 	}
@@ -302,6 +303,7 @@ func TestShellsOfADeletedSnapshotAreGone(t *testing.T) {
 	if left := e.shells(); len(left) > 0 {
 		t.Errorf("%d shells are left", len(left))
 	}
+	eventually(t, "closing of what they were prepared with", func() bool { return openFiles(t) <= before })
 	h.snapshot(e, "a")
 	if r, err := e.Fork(t.Context(), ForkRequest{Tag: "a", N: 1}); err != nil || r.PoolReady != 0 || r.Children[0].Err != nil {
 		t.Errorf("fork of the next one: %+v, %v", r, err)

@@ -15,8 +15,9 @@ import (
 type pools struct {
 	fallback int           // plain shells for a shape that some tag without a size of its own has
 	kick     chan struct{} // wakes the refillers
+	sources  sources       // what shells are prepared with
 
-	mu     sync.Mutex // guards what follows; no other lock is taken under it
+	mu     sync.Mutex // guards what follows; but that of sources, no other lock is taken under it
 	closed bool
 	tags   map[string]poolTag
 	shelf  map[poolKey]*shelf
@@ -192,18 +193,18 @@ func (p *pools) lack() (poolKey, bool) {
 	return poolKey{}, false
 }
 
-// put adds a shell that lack asked for. It reports false when nobody wants it
-// any more: it stays the caller's. So does one that died.
-func (p *pools) put(m *machine) bool {
+// put adds a shell that lack asked for, and what it was prepared with, if anything.
+// Neither is taken when nobody wants the shell any more, or it died.
+func (p *pools) put(m *machine, src *forkSource) (taken, kept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.shelfLocked(m.shelf)
 	s.coming--
 	if p.closed || !alive(m) || len(s.ready) >= p.wantedLocked(m.shelf) {
-		return false
+		return false, false
 	}
 	s.ready = append(s.ready, m)
-	return true
+	return true, src != nil && p.sources.keep(m.shelf.tag, src)
 }
 
 func (p *pools) miss(key poolKey) {

@@ -34,6 +34,9 @@ func (e *Engine) SetPool(ctx context.Context, tag string, size int) error {
 		return storeError(err)
 	}
 	e.discardAll(e.pools.set(poolKey{entry.Manifest.Shape, tag, entry.ContentHash}, size))
+	if size == 0 {
+		e.pools.sources.drop(tag)
+	}
 	return e.savePools()
 }
 
@@ -86,15 +89,19 @@ func (e *Engine) refillOne(ctx context.Context) (ok bool, err error) {
 	if !lacking {
 		return false, nil
 	}
-	m, err := e.makeShell(ctx, key)
+	m, src, err := e.makeShell(ctx, key)
 	if err != nil {
 		e.pools.miss(key)
 		return false, err
 	}
 	// Before put: from then on somebody else may own it.
 	e.own(m, func() { e.shellEnded(m) })
-	if !e.pools.put(m) {
+	taken, kept := e.pools.put(m, src)
+	if !taken {
 		e.discard(m)
+	}
+	if src != nil && !kept {
+		src.close()
 	}
 	return true, nil
 }
@@ -102,50 +109,55 @@ func (e *Engine) refillOne(ctx context.Context) (ok bool, err error) {
 // makeShell makes a shell that has time to get ready: one with a tag is restored
 // from the tag's snapshot as far as can be done before it is known which child it
 // will be, and a plain one rehearses that.
-func (e *Engine) makeShell(ctx context.Context, key poolKey) (*machine, error) {
+func (e *Engine) makeShell(ctx context.Context, key poolKey) (*machine, *forkSource, error) {
 	release, err := e.memory.admit(e.cfg.ChildMemory)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer release()
 	m, err := e.spawnVMM(ctx, vmmctl.SpawnConfig{Shape: key.shape, Rehearse: key.tag == ""})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	m.shelf = key
 	if key.tag == "" {
-		return m, nil
+		return m, nil, nil
 	}
-	if err := e.prepare(ctx, m); err != nil {
+	src, err := e.prepare(ctx, m)
+	if err != nil {
 		e.discard(m)
 		if errors.Is(err, ErrNotRestorable) {
 			e.pools.spoil(key) // a fork will say so as well
 		}
-		return nil, fmt.Errorf("prepare a shell for %s: %w", key.tag, err)
+		return nil, nil, fmt.Errorf("prepare a shell for %s: %w", key.tag, err)
 	}
-	return m, nil
+	return m, src, nil
 }
 
 // prepare does not count as a use of the snapshot: it may be deleted meanwhile,
 // and then nobody wants the shell.
-func (e *Engine) prepare(ctx context.Context, m *machine) error {
+func (e *Engine) prepare(ctx context.Context, m *machine) (_ *forkSource, err error) {
 	src, err := e.openSource(m.shelf.tag)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer src.close()
+	defer func() {
+		if err != nil {
+			src.close()
+		}
+	}()
 	if src.key() != m.shelf {
-		return problem(ErrConflict, "", "snapshot %s is another one by now", m.shelf.tag)
+		return nil, problem(ErrConflict, "", "snapshot %s is another one by now", m.shelf.tag)
 	}
 	if m.gate, err = startgate.New(); err != nil {
-		return err
+		return nil, err
 	}
 	f := &forking{e: e, req: ForkRequest{Tag: m.shelf.tag, N: 1}, start: e.cfg.Now(), src: src, gate: m.gate, ahead: true}
 	if err := f.load(ctx, m); err != nil {
-		return err
+		return nil, err
 	}
 	m.prepared = true
-	return nil
+	return src, nil
 }
 
 // shellEnded clears away a shell that died in the pool. One that was taken is

@@ -200,6 +200,7 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, tag string, o DeleteOptions
 			return storeError(err)
 		}
 		e.discardAll(e.pools.forget(v))
+		e.pools.sources.drop(v)
 	}
 	if err := e.savePools(); err != nil {
 		e.cfg.Logger.Warn("save pool sizes", "err", err)
