@@ -48,8 +48,8 @@ func newBenchChainCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntSliceVar(&cfg.Depths, "depths", []int{1, 3, 5, 10}, "depths to fork from")
-	f.IntVarP(&cfg.N, "count", "n", 4, "children of each fork")
-	f.IntVar(&cfg.Rounds, "rounds", 5, "forks from each depth")
+	f.IntVarP(&cfg.N, "count", "n", 8, "children of each fork")
+	f.IntVar(&cfg.Rounds, "rounds", 9, "forks from each depth")
 	f.IntVar(&cfg.StepMiB, "step", 4, "MiB of memory, and of disk, that each step of the chain writes")
 	f.IntVar(&cfg.Crowd, "crowd", 20, "children of depth 3 whose memory is looked at; 0: none")
 	f.BoolVar(&cfg.Keep, "keep", false, "leave the chain for the next run")
