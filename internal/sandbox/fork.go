@@ -253,9 +253,13 @@ func (f *forking) load(ctx context.Context, m *machine) error {
 // begin has nothing to do for a prepared machine but to let it run, if nobody
 // opens gates later.
 func (f *forking) begin(ctx context.Context, m *machine) error {
+	if !alive(m) {
+		return vmmctl.ErrGone
+	}
 	if f.gate != nil {
 		return nil
 	}
+	defer m.closeGate()
 	if err := m.openGate(); err != nil {
 		return err
 	}
