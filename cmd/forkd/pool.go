@@ -13,8 +13,8 @@ func newPoolCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "pool [TAG SIZE]",
 		Short: "Show the pools of shells, or set how many to keep ready for a snapshot",
-		Long: "Show the pools of shells, or set how many to keep ready for a snapshot. A shell is a VM process that waits\n" +
-			"to become a child; a fork into one is several times faster. Pools refill in the background.",
+		Long: "Show the pools of shells, or set how many to keep ready for a snapshot. A shell is a VM process that is restored from\n" +
+			"it already and waits to become a child; a fork into one is several times faster. Pools refill in the background.",
 		Example:           "  forkd pool\n  forkd pool pyagent 100",
 		ValidArgsFunction: a.completeTags(),
 		Args: func(_ *cobra.Command, args []string) error {

@@ -66,7 +66,7 @@ func newServeCommand(a *app) *cobra.Command {
 	f.StringVar(&o.run, "run", "", "directory of sockets and running VMs (default: /run/forkd, or $XDG_RUNTIME_DIR/forkd)")
 	f.StringVar(&o.vmm, "vmm", "", "the forkd-vmm program (default: beside this one)")
 	f.StringVar(&o.kvm, "kvm", "/dev/kvm", "the KVM device")
-	f.IntVar(&o.pool, "pool", 0, "shells to keep ready for each snapshot in use")
+	f.IntVar(&o.pool, "pool", 0, "plain shells to keep ready for each size of VM in use (forkd pool: shells prepared with a snapshot)")
 	f.IntVar(&o.concurrency, "concurrency", 0, "children restored at once (default: twice the CPUs)")
 	f.DurationVar(&o.identity, "identity-timeout", time.Minute, "how long a child's guest may take to confirm its new identity")
 	f.IntVar(&o.reserveMiB, "memory-reserve", 256, "MiB of the host's memory that stay free: beyond it no child is made")

@@ -183,8 +183,11 @@ func (p *pools) lack() (poolKey, bool) {
 	}
 	for _, t := range p.tags {
 		for _, key := range []poolKey{t.key, t.key.plain()} {
-			s := p.shelfLocked(key)
-			if len(s.ready)+s.coming < p.wantedLocked(key) {
+			wanted := p.wantedLocked(key)
+			if wanted == 0 {
+				continue
+			}
+			if s := p.shelfLocked(key); len(s.ready)+s.coming < wanted {
 				s.coming++
 				return key, true
 			}

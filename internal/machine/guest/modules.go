@@ -22,7 +22,7 @@ func (a *appliance) loadDevices() error {
 		return err
 	}
 	devices, _ := split(names, cpuFlags())
-	return loadAll(devices)
+	return loadAll(devices, nil)
 }
 
 // loadRest loads KVM and what sandboxes use. KVM's own set-up takes a second
@@ -32,8 +32,9 @@ func (a *appliance) loadRest() error {
 	if err != nil {
 		return err
 	}
-	_, rest := split(names, cpuFlags())
-	return loadAll(rest)
+	flags := cpuFlags()
+	_, rest := split(names, flags)
+	return loadAll(rest, moduleOptions(flags))
 }
 
 func moduleOrder() ([]string, error) {
@@ -60,6 +61,15 @@ func split(names, flags []string) (devices, rest []string) {
 	return devices, rest
 }
 
+// moduleOptions are by file name. AMD's CPUs need no guard against huge pages that
+// are executed while their size changes; with it, every VM has a thread more.
+func moduleOptions(flags []string) map[string]string {
+	if slices.Contains(flags, "svm") {
+		return map[string]string{"kvm.ko": "nx_huge_pages=never"}
+	}
+	return nil
+}
+
 // cpuFlags are the first CPU's features.
 func cpuFlags() []string {
 	b, err := os.ReadFile("/proc/cpuinfo")
@@ -74,23 +84,23 @@ func cpuFlags() []string {
 	return nil
 }
 
-func loadAll(names []string) error {
+func loadAll(names []string, options map[string]string) error {
 	var errs []error
 	for _, name := range names {
-		if err := loadModule(filepath.Join(ModulesDir, filepath.Base(name))); err != nil {
+		if err := loadModule(filepath.Join(ModulesDir, filepath.Base(name)), options[name]); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func loadModule(path string) error {
+func loadModule(path, options string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	err = unix.FinitModule(int(f.Fd()), "", 0)
+	err = unix.FinitModule(int(f.Fd()), options, 0)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return fmt.Errorf("load %s: %w", filepath.Base(path), err)
 	}

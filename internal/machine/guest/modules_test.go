@@ -19,6 +19,15 @@ func TestSplitModules(t *testing.T) {
 	}
 }
 
+func TestOnlyAMDNeedsNoGuardOfHugePages(t *testing.T) {
+	if got := moduleOptions([]string{"fpu", "svm"})["kvm.ko"]; got != "nx_huge_pages=never" {
+		t.Errorf("AMD: %q", got)
+	}
+	if got := moduleOptions([]string{"fpu", "vmx"}); len(got) > 0 {
+		t.Errorf("Intel: %q", got)
+	}
+}
+
 func TestWithin(t *testing.T) {
 	for path, want := range map[string]bool{"/var/lib/forkd": true, "/var/lib/forkd/a": true, "/var/lib/forkd2": false, "/": false, "/var": false} {
 		if got := within(path, "/var/lib/forkd"); got != want {
