@@ -41,6 +41,8 @@ type branching struct {
 	length time.Duration // of the capture
 	// owns are the own files that this branch reads, by their path.
 	owns map[string]*os.File
+	// touched are the own files that this branch made or let go of, see removeOrphans.
+	touched []string
 }
 
 // Branch takes a snapshot of a running sandbox, which goes on whatever happens.
@@ -131,6 +133,7 @@ func (w *branching) prepare(ctx context.Context) error {
 	if w.b, w.m, err = w.e.running(w.req.SandboxID); err != nil { // as it is now that it is our turn
 		return err
 	}
+	w.undo.Push(w.removeOrphans)
 	base, hash := w.b.info.Base()
 	if w.src, err = w.e.openForkSource(ctx, base); err != nil {
 		return fmt.Errorf("branch %s: the snapshot that it was forked from: %w", w.req.SandboxID, err)

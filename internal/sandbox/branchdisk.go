@@ -39,15 +39,34 @@ func (w *branching) nextOwn() (next []*os.File, err error) {
 		f, err := os.CreateTemp(w.e.ownDir(), ownName(w.m.dir, lines[i].Disk)+"-*")
 		if err != nil {
 			closeFiles(next)
+			resolve(lines, nil)
 			return nil, ownError(err)
 		}
 		next, lines[i].Next = append(next, f), f.Name()
+		w.touched = append(w.touched, f.Name())
 	}
 	if err := w.keepLines(lines); err != nil {
 		closeFiles(next)
+		w.m.disks.set(resolve(lines, nil)) // the VMM does not know of them
 		return nil, err
 	}
 	return next, nil
+}
+
+// removeOrphans removes, at the end of a branch whose sandbox was killed
+// meanwhile, the own files that the kill could not know of: those that the branch
+// had made and not noted yet, or had dropped from its notes already.
+func (w *branching) removeOrphans() {
+	w.e.mu.Lock()
+	killed := w.b.killing
+	w.e.mu.Unlock()
+	if !killed {
+		return
+	}
+	<-w.b.gone
+	for _, path := range w.touched {
+		os.Remove(path)
+	}
 }
 
 // ownFile is an own file, open until the branch ends: what is captured does not
@@ -244,12 +263,28 @@ func (w *branching) takeOver(ctx context.Context) error {
 	if err := w.e.holdVM(w.b, w.m, ids); err != nil {
 		return err
 	}
+	before := w.m.disks.list()
 	for i, d := range w.disks {
+		w.touched = append(w.touched, d.spent...)
 		lines[i].Spent = lines[i].Spent[len(d.spent):]
 	}
 	if err := w.keepLines(lines); err != nil {
+		w.m.disks.set(before) // as the journal still says
 		return err
 	}
+	err := w.rebase(ctx)
+	for _, d := range w.disks {
+		for _, path := range d.spent {
+			if rm := os.Remove(path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
+				err = errors.Join(err, rm)
+			}
+		}
+	}
+	return err
+}
+
+// rebase puts the VM's disks on their new layers.
+func (w *branching) rebase(ctx context.Context) error {
 	bases := make([][]vmmctl.Segment, 0, len(w.disks))
 	for _, d := range w.disks {
 		chain, err := w.e.layers.Chain(d.Chain().Layers...)
@@ -259,15 +294,7 @@ func (w *branching) takeOver(ctx context.Context) error {
 		defer chain.Close()
 		bases = append(bases, diskBase(chain.Image, d.bytes))
 	}
-	err := w.m.proc.Rebase(ctx, bases)
-	for _, d := range w.disks {
-		for _, path := range d.spent {
-			if rm := os.Remove(path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
-				err = errors.Join(err, rm)
-			}
-		}
-	}
-	return err
+	return w.m.proc.Rebase(ctx, bases)
 }
 
 // describeDisks takes the parent's read-only disks over; the others have layers.

@@ -98,6 +98,9 @@ func (f *fake) Restore(r vmmctl.RestoreRequest) (res vmmctl.RestoreResult, err e
 func (f *fake) Pause() error { f.set(vmmctl.StatePaused, 0); return nil }
 
 func (f *fake) Resume() (vmmctl.ResumeResult, error) {
+	if f.Status().State == vmmctl.StatePrepared && f.spoiled("prepared-die") {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
 	if f.gate != nil && !f.gate.Wait(func() bool { return false }) {
 		return vmmctl.ResumeResult{}, errors.New("it did not wait")
 	}

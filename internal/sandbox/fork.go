@@ -162,20 +162,42 @@ func (f *forking) resume(ctx context.Context, b *birth) {
 	if b.err != nil || ctx.Err() != nil {
 		return
 	}
-	at, err := f.begun(ctx, b.m)
-	b.m.closeGate() // not while gates are opened: unmapping it interrupts the other CPUs
+	at, err := f.enter(ctx, b)
 	b.trace.mark("start")
 	if err == nil {
 		b.resumed = time.Duration(at - f.began)
 		failpoint.Here(failpoint.ForkResumed)
 		return
 	}
-	if !alive(b.m) || gone(err) && waitEnd(b.m, 50*time.Millisecond) {
-		err = endError(b.m)
-	}
 	b.err = fmt.Errorf("resume child %d: %w", b.index, err)
-	f.e.discard(b.m)
 	b.release()
+}
+
+// enter waits until a child's machine has begun. A prepared one that died may have
+// done so on the shelf, unseen: that costs a try only.
+func (f *forking) enter(ctx context.Context, b *birth) (int64, error) {
+	for {
+		at, err := f.begun(ctx, b.m)
+		b.m.closeGate() // not while gates are opened: unmapping it interrupts the other CPUs
+		if err == nil {
+			return at, nil
+		}
+		died := !alive(b.m) || gone(err) && waitEnd(b.m, 50*time.Millisecond)
+		if died {
+			err = endError(b.m)
+		}
+		f.e.discard(b.m)
+		if !died || !b.m.prepared || ctx.Err() != nil {
+			return 0, err
+		}
+		if err := f.restoreInto(ctx, b); err != nil {
+			return 0, err
+		}
+		if err := b.m.openGate(); err != nil {
+			f.e.discard(b.m)
+			return 0, err
+		}
+	}
 }
 
 func (f *forking) begun(ctx context.Context, m *machine) (at int64, err error) {

@@ -225,6 +225,11 @@ func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
 		return len(now) == 5 && !slices.Contains(now, old[0])
 	})
 
+	// One that dies on the way out costs a try only.
+	h.spoil("prepared-die", 2)
+	h.fork(e, "a", 3)
+	eventually(t, "refilled pool", ready(5))
+
 	wantError(t, e.SetPool(t.Context(), "nobody", 1), ErrNotFound)
 	wantError(t, e.SetPool(t.Context(), "a", -1), ErrInvalid)
 	if err := e.SetPool(t.Context(), "a", 2); err != nil {

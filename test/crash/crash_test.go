@@ -135,7 +135,7 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 	source := w.source(op)
 	mark, ended := w.stand(op, s, source)
 	w.d.End(syscall.SIGKILL)
-	if err := <-ended; err == nil {
+	if err := <-ended; err == nil && !inBackground(s) {
 		w.t.Errorf("the caller was told of success before the step")
 	}
 	w.disarm(s)
@@ -154,6 +154,10 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 	w.clean()
 	w.nothingLeft()
 }
+
+// inBackground tells whether a step is taken when the operation may have been
+// answered: digests are made later.
+func inBackground(s failpoint.Step) bool { return strings.Contains(string(s), ".seal.") }
 
 func (w *world) killVMM(op operation, s failpoint.Step) {
 	source := w.source(op)
