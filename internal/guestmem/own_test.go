@@ -69,9 +69,8 @@ func TestOwnPagesAreThoseThatWereWritten(t *testing.T) {
 	}
 }
 
-func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
-	m := mapped(t, 64)
-	touchPages(m, 1, 2, 40)
+func track(t *testing.T, m *Map) *Tracker {
+	t.Helper()
 	tr, err := m.Track()
 	if Untracked(err) {
 		t.Skip(err) // Linux before 6.7; the machine's kernel has it
@@ -79,7 +78,14 @@ func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer tr.Close()
+	t.Cleanup(tr.Close)
+	return tr
+}
+
+func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
+	m := mapped(t, 64)
+	touchPages(m, 1, 2, 40)
+	tr := track(t, m)
 	if got := runs(t, tr.Written); !slices.Equal(got, []run{{1, 2}, {40, 1}}) {
 		t.Errorf("before it was armed: %v", got)
 	}
@@ -111,14 +117,7 @@ func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
 func TestTrackerFindsTheSameInLongRuns(t *testing.T) {
 	const pages = 4096
 	m := mapped(t, pages)
-	tr, err := m.Track()
-	if Untracked(err) {
-		t.Skip(err) // Linux before 6.7; the machine's kernel has it
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tr.Close()
+	tr := track(t, m)
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {
 		from := random.IntN(pages)

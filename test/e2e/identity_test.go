@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strconv"
@@ -31,11 +32,60 @@ var own = []struct{ what, code string }{
 func TestChildrenAreThemselves(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	n := 10
+	d.themselves(d.forkRed(10))
+}
+
+// Shells that have waited for a while become children like any other: what is
+// different in each is, their clocks are right, and their uptime is not that of the shell.
+func TestChildrenOfPreparedShellsAreThemselves(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	const n, wait = 4, 10 * time.Second
+	uptime := func(sb api.SandboxInfo) time.Duration {
+		ns, err := strconv.ParseInt(d.eval(sb.ID, "time.clock_gettime_ns(time.CLOCK_BOOTTIME)"), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return time.Duration(ns)
+	}
+	since := time.Now()
+	saved := uptime(d.forkRed(1)[0]) - time.Since(since) // the snapshot's, or somewhat less
+	if err := d.c.SetPool(t.Context(), parentTag, n); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.c.SetPool(context.Background(), parentTag, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	eventually(t, "full pool", func() bool { return d.pool().Ready == n })
+	time.Sleep(wait)
+	since = time.Now()
+	boxes := d.forkRed(n)
+	for _, sb := range boxes {
+		if up, most := uptime(sb), saved+time.Since(since)+wait/2; up > most {
+			t.Errorf("%s is up %s, want at most %s: it was counted while it waited", sb.ID, up, most)
+		}
+		if r := d.sandboxReceipt(sb.ID); r.VM == nil || !r.VM.Prepared {
+			t.Errorf("%s was made from no prepared shell: %+v", sb.ID, r.VM)
+		}
+	}
+	d.themselves(boxes)
+}
+
+func (d *daemon) forkRed(n int) []api.SandboxInfo {
+	d.t.Helper()
 	boxes := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, Env: map[string]string{"COLOUR": "red"}}).OK()
 	if len(boxes) != n {
-		t.Fatalf("%d children", len(boxes))
+		d.t.Fatalf("%d children", len(boxes))
 	}
+	return boxes
+}
+
+// themselves checks children of one fork, all of them.
+func (d *daemon) themselves(boxes []api.SandboxInfo) {
+	d.t.Helper()
+	t := d.t
 	var codes []string
 	for _, o := range own {
 		codes = append(codes, o.code)
