@@ -161,3 +161,47 @@ func pageSetOf(t *testing.T, scan func(func(offset, length int64) error) error) 
 	}
 	return pages
 }
+
+// BenchmarkWritten is the scan that a capture's pause waits for: 256 MiB of own
+// pages, all armed, with and without what is known of long runs.
+func BenchmarkWritten(b *testing.B) {
+	const size = 256 << 20
+	f, err := os.Create(filepath.Join(b.TempDir(), "memory")) // of a file, as a child's: no huge pages
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.Close()
+	if err := f.Truncate(size); err != nil {
+		b.Fatal(err)
+	}
+	m, err := Reserve(size)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer m.Close()
+	if err := m.MapFile(0, size, int(f.Fd()), 0); err != nil {
+		b.Fatal(err)
+	}
+	for at := 0; at < size; at += PageSize {
+		m.Linear()[at] = 1
+	}
+	tr, err := m.Track()
+	if err != nil {
+		b.Skip(err) // Linux before 6.7; the machine's kernel has it
+	}
+	defer tr.Close()
+	if err := tr.Arm(0, size); err != nil {
+		b.Fatal(err)
+	}
+	long := tr.armed
+	for name, armed := range map[string][]span{"long": long, "page by page": nil} {
+		b.Run(name, func(b *testing.B) {
+			tr.armed = armed
+			for b.Loop() {
+				if err := tr.Written(func(int64, int64) error { return nil }); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
