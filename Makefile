@@ -4,13 +4,14 @@ GO      ?= go
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 N       ?= 100
+SOAK    ?= 1h
 LINTER  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 
 # No C library is linked: the programs run in any guest and in the machine.
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures test quick lint demo bench clean
+.PHONY: help deps build fixtures test soak quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -18,19 +19,25 @@ help: ## show this list
 deps: ## install the Debian packages that are missing (packaging/debian/packages.txt)
 	@scripts/deps.sh
 
-build: ## build bin/forkd, bin/forkd-agent and bin/forkd-vmm
+build: ## build bin/forkd, bin/forkd-agent, bin/forkd-vmm and bin/forkd-bench
 	@mkdir -p bin
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 fixtures: deps build ## build the kernels and images that KVM tests boot
 	$(GO) run ./test/fixtures
 
-test: deps build fixtures ## everything: vet, tests, KVM tests in the machine (or on this host), fuzz targets briefly
+test: deps build fixtures ## everything: vet, other platforms, tests, KVM tests in the machine (or on this host), fuzz targets briefly
 	$(GO) run ./test/runner
+
+soak: deps build fixtures ## random steps, kills and churn, each capture compared with its source (SOAK=1h)
+	$(GO) run ./test/runner -soak $(SOAK)
 
 quick: ## vet and the tests that need nothing
 	$(GO) vet ./...
 	$(GO) test ./...
+
+cross: ## compile for linux/arm64 (all), and CLI and client for macOS and Windows; make test does too
+	$(GO) run ./test/runner -cross
 
 lint: ## gofmt and staticcheck (the rules between packages are tests: test/arch)
 	@unformatted=$$(gofmt -l $$($(GO) list -f '{{.Dir}}' ./...)); \
@@ -41,7 +48,7 @@ demo: deps build ## from nothing to N warm forks, with a table of times (N=100)
 	@bin/forkd demo -n $(N)
 
 bench: deps build ## fork N children and measure against the bare ioctls (N=100)
-	bin/forkd bench fork pyagent -n $(N) --json
+	bin/forkd-bench fork pyagent -n $(N) --json
 
 clean: ## remove what was built here; machines and images stay (forkd machine rm)
 	rm -rf bin .cache

@@ -22,6 +22,7 @@ type BranchRequest struct {
 
 	// Ours.
 	MaxPauseMS float64 `json:"max_pause_ms,omitempty" doc:"Longest pause that the guest may see; 0: no limit. If it cannot be kept nothing is done" minimum:"0" maximum:"3600000"`
+	Force      bool    `json:"force,omitempty" doc:"Also if its disk has lost writes, which is a conflict otherwise: the snapshot may lack what the sandbox wrote"`
 	N          int     `json:"n,omitempty" doc:"Children to fork from the new snapshot at once; not with wait false" minimum:"0" maximum:"1000"`
 }
 

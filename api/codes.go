@@ -7,28 +7,35 @@ import "net/http"
 type Code string
 
 const (
-	CodeInternal      Code = "internal"
-	CodeInvalid       Code = "invalid_request"
-	CodeUnauthorized  Code = "unauthorized"
-	CodeForbidden     Code = "forbidden"
-	CodeNotFound      Code = "not_found"
-	CodeMethod        Code = "method_not_allowed"
-	CodeConflict      Code = "conflict"
-	CodeTooLarge      Code = "too_large"
-	CodeMediaType     Code = "unsupported_media_type"
-	CodeNotRestorable Code = "not_restorable"
-	CodeBootFailed    Code = "boot_failed"
-	CodeGuestGone     Code = "guest_gone"
-	CodeTimeout       Code = "timeout"
-	CodeNoSpace       Code = "no_space"
-	CodeNoMemory      Code = "no_memory"
-	CodeBusy          Code = "busy"
-	CodeClosing       Code = "closing"
-	CodeUnsupported   Code = "unsupported"
+	CodeInternal     Code = "internal"
+	CodeInvalid      Code = "invalid_request"
+	CodeUnauthorized Code = "unauthorized"
+	CodeForbidden    Code = "forbidden"
+	CodeNotFound     Code = "not_found"
+	CodeMethod       Code = "method_not_allowed"
+	CodeConflict     Code = "conflict"
+	CodeTooLarge     Code = "too_large"
+	// CodeRequestTimeout is about the request itself; CodeTimeout about a guest.
+	CodeRequestTimeout Code = "request_timeout"
+	CodeMediaType      Code = "unsupported_media_type"
+	CodeNotRestorable  Code = "not_restorable"
+	CodeBootFailed     Code = "boot_failed"
+	CodeGuestGone      Code = "guest_gone"
+	CodeTimeout        Code = "timeout"
+	CodeNoSpace        Code = "no_space"
+	CodeNoMemory       Code = "no_memory"
+	CodeBusy           Code = "busy"
+	CodeClosing        Code = "closing"
+	CodeUnsupported    Code = "unsupported"
 
 	// CodeUnreachable is the client's own: no daemon answered.
 	CodeUnreachable Code = "unreachable"
-	// CodePartial is the CLI's own: some children of a fork failed.
+	// CodeBroken is the client's own: the daemon's answer broke off, and what was asked
+	// for may or may not have been done.
+	CodeBroken Code = "connection_broken"
+	// CodeInterrupted is the CLI's own: somebody pressed Ctrl-C.
+	CodeInterrupted Code = "interrupted"
+	// CodePartial is the CLI's own: some children of a fork, or files of a copy, failed.
 	CodePartial Code = "partial"
 )
 
@@ -52,16 +59,19 @@ func Codes() []CodeRow {
 		{CodeBootFailed, http.StatusInternalServerError, 6, "the guest did not get ready; the text ends with its console's last lines"},
 		{CodeGuestGone, http.StatusBadGateway, 7, "the sandbox's VM has ended or does not answer"},
 		{CodeTimeout, http.StatusGatewayTimeout, 8, "the guest did not answer in time"},
-		{CodeNoSpace, http.StatusInsufficientStorage, 9, "the store's file system is full"},
+		{CodeNoSpace, http.StatusInsufficientStorage, 9, "the store's file system is full; of a sandbox: it is paused until there is room"},
 		{CodeNoMemory, http.StatusServiceUnavailable, 9, "the host lacks memory for another sandbox"},
 		{CodeUnauthorized, http.StatusUnauthorized, 10, "the token is missing or wrong"},
-		{CodeForbidden, http.StatusForbidden, 10, "the request came from a web page"},
+		{CodeForbidden, http.StatusForbidden, 10, "the daemon does not let this user in, or was not started with the flag that allows that"},
 		{CodeUnreachable, 0, 10, "no daemon answers"},
+		{CodeBroken, 0, 10, "the daemon's answer broke off; what was asked for may or may not have been done"},
 		{CodeClosing, http.StatusServiceUnavailable, 10, "the daemon is shutting down"},
 		{CodeBusy, http.StatusServiceUnavailable, 12, "too much of that is under way already; try again after Retry-After seconds"},
-		{CodePartial, 0, 11, "some of the children could not be forked"},
+		{CodeInterrupted, 0, 130, "interrupted"},
+		{CodePartial, 0, 11, "some of the children could not be forked, or some files not copied"},
 		{CodeMethod, http.StatusMethodNotAllowed, 1, "the path exists, the method does not"},
 		{CodeTooLarge, http.StatusRequestEntityTooLarge, 2, "the request's body is over the limit"},
+		{CodeRequestTimeout, http.StatusRequestTimeout, 10, "the request took too long to arrive"},
 		{CodeMediaType, http.StatusUnsupportedMediaType, 2, "the body is of a type the route does not read"},
 		{CodeUnsupported, http.StatusNotImplemented, 1, "this daemon or host cannot do that"},
 	}

@@ -54,11 +54,13 @@ type EvalResponse struct {
 	// Original.
 	Result   *string `json:"result" doc:"repr of the last expression, null for none"`
 	Error    *string `json:"error" doc:"Traceback, null on success"`
-	ExitCode int     `json:"exit_code" doc:"0, or 1 after an exception"`
+	ExitCode int     `json:"exit_code" doc:"0, 1 after an exception, the code's own after an exit, as of python -c"`
 
 	// Ours.
-	Stdout string `json:"stdout,omitempty" doc:"What the code printed"`
-	Stderr string `json:"stderr,omitempty" doc:"What the code printed to standard error"`
+	Stdout    string `json:"stdout,omitempty" doc:"What the code printed; bytes that are no UTF-8 are replaced"`
+	Stderr    string `json:"stderr,omitempty" doc:"What the code printed to standard error; bytes that are no UTF-8 are replaced"`
+	StdoutRaw []byte `json:"stdout_base64,omitempty" doc:"Standard output, if it is not UTF-8"`
+	StderrRaw []byte `json:"stderr_base64,omitempty" doc:"Standard error, if it is not UTF-8"`
 	// TookMS is the request's time in the daemon, GuestMS the part of it that the guest's agent counted.
 	TookMS  float64 `json:"took_ms,omitempty" doc:"Milliseconds from the request's arrival to the guest's answer"`
 	GuestMS float64 `json:"guest_ms,omitempty" doc:"Milliseconds of them that the agent counted in the guest; the rest is the daemon's, the VMM's and the way there and back"`

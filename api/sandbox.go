@@ -6,7 +6,7 @@ type CreateSandboxesRequest struct {
 	SnapshotTag    string `json:"snapshot_tag" doc:"Snapshot to fork" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 	N              *int   `json:"n,omitempty" doc:"Number of children" minimum:"1" maximum:"1000" default:"1"`
 	PerChildNetns  bool   `json:"per_child_netns,omitempty" doc:"Accepted: a sandbox has no network yet"`
-	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" doc:"Bound of the host memory of each child" minimum:"0"`
+	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" doc:"Bound of the host memory of each child; accepted, and not enforced yet" minimum:"0"`
 	LiveFork       bool   `json:"live_fork,omitempty" doc:"Accepted and not needed"`
 	Prewarm        bool   `json:"prewarm,omitempty" doc:"Accepted and not needed"`
 	Hugepages      bool   `json:"hugepages,omitempty" doc:"Accepted and not needed"`
@@ -22,6 +22,7 @@ type SandboxStatus string
 const (
 	SandboxRunning SandboxStatus = "running"
 	SandboxFailed  SandboxStatus = "failed"
+	SandboxPaused  SandboxStatus = "paused"
 )
 
 // SandboxInfo describes one sandbox. In the answer to a fork an entry may
@@ -35,11 +36,13 @@ type SandboxInfo struct {
 	GuestAddr      string  `json:"guest_addr" doc:"Address of the guest; empty: it has no network"`
 	CreatedAtUnix  int64   `json:"created_at_unix" doc:"When it was forked, in seconds since 1970"`
 	PID            *int    `json:"pid" doc:"Process of its VM on the daemon's host, null when it has ended"`
-	MemoryLimitMiB *int    `json:"memory_limit_mib" doc:"Bound of its host memory, null for none"`
+	MemoryLimitMiB *int    `json:"memory_limit_mib" doc:"Bound of its host memory that was asked for, null for none; not enforced yet"`
 
 	// Ours.
-	Status SandboxStatus `json:"status" doc:"running or failed" enum:"running,failed"`
-	Reason string        `json:"reason,omitempty" doc:"How its VM ended, if failed"`
+	Status SandboxStatus `json:"status" doc:"running, failed, or paused: it stands still until there is room on the host for its disk, and then goes on by itself" enum:"running,failed,paused"`
+	Reason string        `json:"reason,omitempty" doc:"How its VM ended, if failed; for what there is no room, if paused"`
+	// Warning is absent for one that is sound.
+	Warning string `json:"warning,omitempty" doc:"What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not enforced"`
 	// RolledBackTo is absent for one that never was.
 	RolledBackTo string          `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
 	Index        int             `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`

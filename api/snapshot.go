@@ -56,6 +56,9 @@ type SnapshotInfo struct {
 	SizeBytes   int64    `json:"size_bytes,omitempty" doc:"Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent"`
 	Languages   []string `json:"languages,omitempty" doc:"Interpreters that are warm in it"`
 	Timings     Timings  `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
+	// The scrub's.
+	VerifiedAtUnix *int64   `json:"verified_at_unix,omitempty" doc:"When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was"`
+	Damaged        []string `json:"damaged,omitempty" doc:"Its layers that have changed since they were written, and where; it cannot be forked then"`
 }
 
 // Timings are milliseconds by the name of a step.
@@ -83,9 +86,19 @@ type SnapshotDetail struct {
 
 	KernelVersion string   `json:"kernel_version,omitempty" doc:"Kernel of the guest"`
 	Cmdline       string   `json:"cmdline,omitempty" doc:"Kernel command line of the guest"`
+	CPU           *CPU     `json:"cpu,omitempty" doc:"Processor that the guest has seen: a host that it is restored on must be of the same vendor and have all its features"`
 	ContentHash   string   `json:"content_hash,omitempty" doc:"Digest of its manifest"`
 	DigestsReady  bool     `json:"digests_ready" doc:"Whether the digests of its contents are computed; they are made in the background"`
 	Sandboxes     []string `json:"sandboxes" doc:"Sandboxes that run from it now" nullable:"false"`
+}
+
+// CPU is a processor as a guest has seen it.
+type CPU struct {
+	Vendor   string   `json:"vendor" doc:"Its maker, such as GenuineIntel or AuthenticAMD"`
+	Family   int      `json:"family" doc:"Its family, as /proc/cpuinfo has it"`
+	Model    int      `json:"model" doc:"Its model"`
+	Stepping int      `json:"stepping" doc:"Its stepping"`
+	Features []string `json:"features" doc:"What the guest may rely on, by Linux's names, and by CPUID leaf, register and bit where there is none here" nullable:"false"`
 }
 
 // VerifyResult is the body of POST /v1/snapshots/{tag}/verify. Damage is a

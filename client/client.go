@@ -86,6 +86,14 @@ func New(opt Options) (*Client, error) {
 	if opt.Dial != nil {
 		tr.DialContext = opt.Dial
 	}
+	dial := tr.DialContext
+	tr.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, &dialError{err}
+		}
+		return conn, nil
+	}
 	c.http = &http.Client{
 		Transport: roundTripper{next: tr, client: c},
 		// The API has no redirects; one would be somebody else's.
@@ -118,11 +126,14 @@ func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	resp, err := t.next.RoundTrip(r)
 	if err != nil {
-		return nil, unreachable(t.client.url, r.Context(), err)
+		return nil, disconnected(t.client.url, r, err)
 	}
 	if resp.Header.Get(api.HeaderError) != "" {
 		defer resp.Body.Close()
 		return nil, responseError(resp)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = answerBody{resp.Body, t.client.url, r}
 	}
 	return resp, nil
 }
@@ -156,9 +167,25 @@ func (c *Client) callHeader(ctx context.Context, method, path string, in, out an
 		return resp.Header, err
 	}
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
+		if ended := endOf(err); ended != nil {
+			return nil, ended
+		}
 		return nil, fmt.Errorf("decode the daemon's answer to %s %s: %w", method, path, err)
 	}
 	return resp.Header, nil
+}
+
+// endOf is the end of a connection or of the caller's patience in an error of
+// reading an answer; nil if it is none.
+func endOf(err error) error {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return nil
 }
 
 // maxAnswer bounds an answer that is read whole: two streams of output as

@@ -1,219 +1,139 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/forkd/forkd/api"
 )
 
 // CopyOptions changes how files are copied.
 type CopyOptions struct {
-	// User is whose files they are in the guest; empty means the image's user.
+	// User is with whose rights files are read and written in the guest, and whose
+	// they are then; empty means the image's user.
 	User string
+	// FollowLinks copies what links in a directory lead to, and not the links.
+	FollowLinks bool
 	// Progress is told the bytes of each piece that went over; may be nil.
 	Progress func(n int)
+	// Skipped is told what was left out, and why; may be nil.
+	Skipped func(name, why string)
 }
 
-// CopyTo copies a file or a directory into a sandbox. As with cp -r, a target
-// that is a directory gets the source inside it; else the target is the copy.
-// Links are followed; what is neither file nor directory is an error.
-func (c *Client) CopyTo(ctx context.Context, id, source, target string, opt CopyOptions) error {
-	st, err := os.Stat(source)
-	if err != nil {
-		return err
+func (o CopyOptions) skip(name, why string) {
+	if o.Skipped != nil {
+		o.Skipped(name, why)
 	}
+}
+
+// CopyError says that a tree was copied in part.
+type CopyError struct {
+	Copied int     // files, links and directories
+	Failed []error // one for each that could not be copied, at most maxTold
+	More   int     // failures beyond those
+}
+
+// maxTold bounds how many failures are kept.
+const maxTold = 100
+
+func (e *CopyError) Error() string {
+	return fmt.Sprintf("%d could not be copied, %d were; first: %v", len(e.Failed)+e.More, e.Copied, e.Failed[0])
+}
+
+// Unwrap gives the failures.
+func (e *CopyError) Unwrap() []error { return e.Failed }
+
+// tally counts what becomes of the parts of a tree.
+type tally struct {
+	copied int
+	failed []error
+	more   int
+}
+
+// took notes how one part went. The error that it returns ends the copy.
+func (t *tally) took(err error) error {
+	switch {
+	case err == nil:
+		t.copied++
+		return nil
+	case endsCopy(err):
+		return err
+	case len(t.failed) < maxTold:
+		t.failed = append(t.failed, err)
+	default:
+		t.more++
+	}
+	return nil
+}
+
+// end is the result of the whole.
+func (t *tally) end(stopped error) error {
+	if stopped != nil && t.copied > 0 && !errors.Is(stopped, context.Canceled) {
+		return fmt.Errorf("stopped after %d files, links and directories, the rest was not copied: %w", t.copied, stopped)
+	}
+	if stopped == nil && len(t.failed) > 0 {
+		return &CopyError{Copied: t.copied, Failed: t.failed, More: t.more}
+	}
+	return stopped
+}
+
+// endsCopy says that what comes after will not go better.
+func endsCopy(err error) bool {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, syscall.ENOSPC) {
+		return true
+	}
+	var e *Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	switch e.Code {
+	case api.CodeUnreachable, api.CodeGuestGone, api.CodeTimeout, api.CodeNoSpace, api.CodeClosing:
+		return true
+	}
+	return e.fromDaemon
+}
+
+// CopyStream writes what it reads to a file in a sandbox, whose directory must
+// be there.
+func (c *Client) CopyStream(ctx context.Context, id, target string, content io.Reader, opt CopyOptions) error {
 	at, err := c.stat(ctx, id, target, opt.User)
 	if err != nil {
 		return err
 	}
-	if at.kind == kindDir || strings.HasSuffix(target, "/") && !st.IsDir() {
-		abs, err := filepath.Abs(source) // "." has a name too
-		if err != nil {
+	if at.kind == kindMissing {
+		if err := c.needParent(ctx, id, target, opt.User); err != nil {
 			return err
 		}
-		target = path.Join(target, filepath.Base(abs))
 	}
-	up := &uploader{c: c, id: id, opt: opt}
-	if err := up.add(ctx, source, target); err != nil {
-		return err
+	if err := c.Upload(ctx, id, target, opt.User, counting{content, opt.Progress}); err != nil {
+		return fmt.Errorf("copy to %s:%s: %w", id, target, err)
 	}
-	return up.markExecutable(ctx)
+	return nil
 }
 
-// uploader copies a tree into the guest.
-type uploader struct {
-	c          *Client
-	id         string
-	opt        CopyOptions
-	executable []string // uploads come out as 0644
-}
-
-func (u *uploader) add(ctx context.Context, source, target string) error {
-	st, err := os.Stat(source)
+// needParent checks that the directory for a new file is there: to make it, as
+// Upload does, would hide a mistyped name.
+func (c *Client) needParent(ctx context.Context, id, target, user string) error {
+	dir := path.Dir(strings.TrimRight(target, "/"))
+	if strings.HasSuffix(target, "/") {
+		dir = strings.TrimRight(target, "/")
+	}
+	at, err := c.stat(ctx, id, dir, user)
 	switch {
 	case err != nil:
 		return err
-	case st.IsDir():
-		return u.addDir(ctx, source, target)
-	case !st.Mode().IsRegular():
-		return fmt.Errorf("copy %s: it is neither a file nor a directory", source)
-	}
-	f, err := os.Open(source)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if st.Mode()&0o111 != 0 {
-		u.executable = append(u.executable, target)
-	}
-	if err := u.c.Upload(ctx, u.id, target, u.opt.User, counting{f, u.opt.Progress}); err != nil {
-		return fmt.Errorf("copy to %s:%s: %w", u.id, target, err)
-	}
-	return nil
-}
-
-func (u *uploader) addDir(ctx context.Context, source, target string) error {
-	if err := u.c.makeDir(ctx, u.id, target, u.opt.User); err != nil {
-		return err
-	}
-	entries, err := os.ReadDir(source)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if err := u.add(ctx, filepath.Join(source, e.Name()), path.Join(target, e.Name())); err != nil {
-			return err
+	case at.kind == kindMissing:
+		return &Error{
+			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: there is no directory %s in the sandbox", id, target, dir),
+			Hint: fmt.Sprintf("make it first: `forkd exec %s -- mkdir -p %s`", id, dir),
 		}
-	}
-	return nil
-}
-
-// markExecutable is done in few calls, each within what a command line holds.
-func (u *uploader) markExecutable(ctx context.Context) error {
-	const most = 500
-	for names := u.executable; len(names) > 0; {
-		n := min(most, len(names))
-		var complaint bytes.Buffer
-		st, err := u.c.ExecStream(ctx, u.id, ExecOptions{
-			Args: append([]string{"chmod", "0755", "--"}, names[:n]...), User: u.opt.User, Stderr: &complaint,
-		})
-		if err != nil {
-			return err
-		}
-		if st.ExitCode != 0 {
-			return &Error{Code: api.CodeInternal, Message: fmt.Sprintf("mark files in %s executable: %s", u.id, strings.TrimSpace(complaint.String()))}
-		}
-		names = names[n:]
-	}
-	return nil
-}
-
-// CopyFrom copies a file or a directory out of a sandbox. The target follows
-// the same rule as CopyTo's. Nothing the guest answers can make it write outside
-// the target: directories are written through os.Root.
-func (c *Client) CopyFrom(ctx context.Context, id, source, target string, opt CopyOptions) error {
-	from, err := c.stat(ctx, id, source, opt.User)
-	switch {
-	case err != nil:
-		return err
-	case from.kind == kindMissing:
-		return &Error{Code: api.CodeNotFound, Message: fmt.Sprintf("copy from %s:%s: no such file or directory", id, source)}
-	}
-	st, err := os.Stat(target)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err == nil && st.IsDir() {
-		name := path.Base(path.Clean("/" + source))
-		if name == "/" {
-			name = "root"
-		}
-		target = filepath.Join(target, name)
-	}
-	// The last part of the target is ours to make; the part above must exist.
-	root, err := os.OpenRoot(filepath.Dir(target))
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	d := &downloader{c: c, id: id, opt: opt, root: root}
-	if from.kind == kindDir {
-		return d.dir(ctx, source, filepath.Base(target), 0)
-	}
-	return d.file(ctx, source, filepath.Base(target), from.mode)
-}
-
-// downloader copies a tree out of the guest.
-type downloader struct {
-	c    *Client
-	id   string
-	opt  CopyOptions
-	root *os.Root
-}
-
-// maxDepth ends a directory tree that a hostile guest makes endless.
-const maxDepth = 128
-
-func (d *downloader) dir(ctx context.Context, source, target string, depth int) error {
-	if depth > maxDepth {
-		return fmt.Errorf("copy from %s:%s: directories are nested more than %d deep", d.id, source, maxDepth)
-	}
-	if err := d.root.Mkdir(target, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	entries, err := d.c.listDir(ctx, d.id, source, d.opt.User)
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		// Only the last part of what the guest says, and that only as a name.
-		name := path.Base(e.path)
-		if name == "." || name == ".." || name == "/" || !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
-			return fmt.Errorf("copy from %s:%s: entry has the impossible name %q", d.id, source, e.path)
-		}
-		if err := d.entry(ctx, e, path.Join(source, name), filepath.Join(target, name), depth); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (d *downloader) entry(ctx context.Context, e entry, source, target string, depth int) error {
-	switch e.kind {
-	case kindDir:
-		return d.dir(ctx, source, target, depth+1)
-	case kindLink:
-		// os.Root refuses to follow it out of the target later on.
-		if err := d.root.Symlink(e.target, target); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		return nil
-	}
-	return d.file(ctx, source, target, e.mode)
-}
-
-func (d *downloader) file(ctx context.Context, source, target string, mode uint32) (err error) {
-	in, err := d.c.Download(ctx, d.id, source, d.opt.User)
-	if err != nil {
-		return fmt.Errorf("copy from %s:%s: %w", d.id, source, err)
-	}
-	defer in.Close()
-	out, err := d.root.OpenFile(target, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o644|fs.FileMode(mode)&0o111)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, out.Close()) }()
-	if _, err := io.Copy(out, counting{in, d.opt.Progress}); err != nil {
-		return fmt.Errorf("copy from %s:%s: %w", d.id, source, err)
+	case at.kind != kindDir:
+		return &Error{Code: api.CodeInvalid, Message: fmt.Sprintf("copy to %s:%s: %s is not a directory", id, target, dir)}
 	}
 	return nil
 }

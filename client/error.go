@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/forkd/forkd/api"
@@ -22,6 +23,7 @@ type Error struct {
 	// RetryAfter is when the daemon says to try again; 0 if it does not.
 	RetryAfter time.Duration
 	cause      error
+	fromDaemon bool // and not the agent's in a guest, or a proxy's
 }
 
 func (e *Error) Error() string { return e.Message }
@@ -41,7 +43,11 @@ func CodeOf(err error) api.Code {
 // IsNotFound reports that the object asked for does not exist.
 func IsNotFound(err error) bool { return CodeOf(err) == api.CodeNotFound }
 
-// IsUnreachable reports that no daemon answered.
+// IsBroken reports that the daemon's answer broke off: what was asked for may or may
+// not have been done.
+func IsBroken(err error) bool { return CodeOf(err) == api.CodeBroken }
+
+// IsUnreachable reports that no daemon answered: nothing was done.
 func IsUnreachable(err error) bool { return CodeOf(err) == api.CodeUnreachable }
 
 // responseError reads the error of a response with a 4xx or 5xx status. Other
@@ -64,10 +70,20 @@ func responseError(resp *http.Response) error {
 			e.Message = body.Message
 		}
 	}
+	e.fromDaemon = resp.Header.Get(api.HeaderError) != ""
+	if !e.fromDaemon && agentAnswered(body.Code) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
+		e.Code = api.CodeInvalid // a user that the guest does not have, or who may not; no token is wrong
+	}
 	if e.Message == "" {
 		e.Message = fmt.Sprintf("%s %s answered %s", resp.Request.Method, resp.Request.URL.Path, resp.Status)
 	}
 	return e
+}
+
+// agentAnswered tells the agent's errors, whose code is a number.
+func agentAnswered(code json.RawMessage) bool {
+	var n int
+	return len(code) > 0 && json.Unmarshal(code, &n) == nil
 }
 
 // retryAfter reads the header's form in seconds; ours has no other.
@@ -79,14 +95,70 @@ func retryAfter(resp *http.Response) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// unreachable words a failure of the connection. The caller's own cancellation
-// stays what it is.
-func unreachable(url string, ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
+// disconnected words a failure of the connection: nobody answered, or somebody did
+// and broke off. The caller's own cancellation stays what it is.
+func disconnected(url string, r *http.Request, err error) error {
+	if r.Context().Err() != nil {
+		return context.Cause(r.Context())
+	}
+	var dial *dialError
+	if !errors.As(err, &dial) {
+		return brokenOff(url, r.Method, err)
 	}
 	return &Error{
 		Code: api.CodeUnreachable, Message: fmt.Sprintf("no daemon answers at %s: %v", url, err),
 		Hint: "start it with `forkd serve`, or point --url or FORKD_URL to one that runs", cause: err,
 	}
+}
+
+// dialError marks that there was no connection: the request was not sent.
+type dialError struct{ error }
+
+func (e *dialError) Unwrap() error { return e.error }
+
+// brokenOff is the error of a request whose connection ended before its answer did.
+// What it asked for may have been done, so it is not for the client to try again.
+func brokenOff(url, method string, cause error) error {
+	if ended := new(Error); errors.As(cause, &ended) {
+		return ended // told already
+	}
+	e := &Error{
+		Code: api.CodeBroken, Message: fmt.Sprintf("the connection to the daemon at %s broke off before its answer was there: %v", url, plainCause(cause)),
+		Hint: "try again; `forkd serve` starts the daemon if it has ended",
+	}
+	// The cause is not wrapped: what reads streams would take an EOF for their end.
+	if method != http.MethodGet && method != http.MethodHead {
+		e.Message = fmt.Sprintf("the connection to the daemon at %s broke off: what was asked for may or may not have been done: %v", url, plainCause(cause))
+		e.Hint = "`forkd ps` and `forkd snapshot ls` show what there is; `forkd serve` starts the daemon if it has ended"
+	}
+	return e
+}
+
+// plainCause says what the ends of connections are called in Go.
+func plainCause(err error) string {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "it was closed"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return "it was reset"
+	}
+	return err.Error()
+}
+
+// answerBody is an answer on its way, which may break off.
+type answerBody struct {
+	io.ReadCloser
+	url     string
+	request *http.Request
+}
+
+func (b answerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err == nil || errors.Is(err, io.EOF) || errors.Is(err, http.ErrBodyReadAfterClose) {
+		return n, err
+	}
+	if b.request.Context().Err() != nil {
+		return n, context.Cause(b.request.Context())
+	}
+	return n, brokenOff(b.url, b.request.Method, err)
 }

@@ -5,20 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
-	"sync"
 	"syscall"
 
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/process"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/execclient"
 )
 
 // Size is that of a terminal.
-type Size struct{ Cols, Rows uint16 }
+type Size = execclient.Size
 
 // ExecOptions is a program to run with streams.
 type ExecOptions struct {
@@ -64,28 +64,49 @@ func (c *Client) ExecStream(ctx context.Context, id string, opt ExecOptions) (Ex
 	if len(opt.Args) == 0 {
 		return ExecStatus{}, &Error{Code: api.CodeInvalid, Message: "no program to run"}
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	s := &execSession{opt: opt, client: c.processes(id)}
-	defer s.helpers.Wait()
-	defer cancel()
-	stream, err := s.client.Start(ctx, s.startRequest())
-	if err != nil {
-		return ExecStatus{}, execError(opt.Args[0], id, err)
+	end, err := opt.session(c.processes(id)).Run(ctx)
+	var broken writeError
+	switch {
+	case err == nil:
+		return ExecStatus{ExitCode: end.ShellCode(), Status: end.Status()}, nil
+	case errors.As(err, &broken):
+		return ExecStatus{}, broken
+	case errors.Is(err, execclient.ErrNoEnd):
+		return ExecStatus{}, &Error{Code: api.CodeGuestGone, Message: fmt.Sprintf("exec %s in %s: %v", opt.Args[0], id, err)}
 	}
-	defer stream.Close()
-	for stream.Receive() {
-		end, err := s.handle(ctx, stream.Msg().GetEvent())
-		if err != nil {
-			return ExecStatus{}, err
+	return ExecStatus{}, execError(opt.Args[0], id, err)
+}
+
+// session is the same for the agent.
+func (o ExecOptions) session(p processconnect.ProcessClient) *execclient.Session {
+	s := &execclient.Session{
+		Process: p, Header: http.Header{}, Args: o.Args, Env: o.Env, Cwd: o.Cwd,
+		Stdin: o.Stdin, Stdout: writeTo(o.Stdout), Stderr: writeTo(o.Stderr),
+		Terminal: o.Terminal, Resize: o.Resize, Signals: o.Signals,
+	}
+	if o.User != "" {
+		s.Header.Set(api.HeaderAgentUser, o.User)
+	}
+	return s
+}
+
+// writeError is a failure of the caller's own writer.
+type writeError struct{ error }
+
+func (e writeError) Error() string { return "write output: " + e.error.Error() }
+
+func (e writeError) Unwrap() error { return e.error }
+
+func writeTo(w io.Writer) func([]byte) error {
+	if w == nil {
+		return nil
+	}
+	return func(b []byte) error {
+		if _, err := w.Write(b); err != nil {
+			return writeError{err}
 		}
-		if end != nil {
-			return statusOf(end), nil
-		}
+		return nil
 	}
-	if err := stream.Err(); err != nil {
-		return ExecStatus{}, execError(opt.Args[0], id, err)
-	}
-	return ExecStatus{}, &Error{Code: api.CodeGuestGone, Message: fmt.Sprintf("exec %s in %s: the stream ended without an exit status", opt.Args[0], id)}
 }
 
 // processes is the process service of a sandbox's agent.
@@ -98,150 +119,6 @@ func agentOptions() []connect.ClientOption {
 		connect.WithAcceptCompression("gzip", nil, nil), // the guest's CPU is dearer than the wire
 		connect.WithReadMaxBytes(agentproto.MaxMessageBytes),
 	}
-}
-
-// execSession is one ExecStream.
-type execSession struct {
-	opt     ExecOptions
-	client  processconnect.ProcessClient
-	helpers sync.WaitGroup // everything but the reader of Stdin
-}
-
-func (s *execSession) startRequest() *connect.Request[process.StartRequest] {
-	input := s.opt.Stdin != nil
-	msg := &process.StartRequest{
-		Process: &process.ProcessConfig{Cmd: s.opt.Args[0], Args: s.opt.Args[1:], Envs: s.opt.Env},
-		Stdin:   &input,
-	}
-	if s.opt.Cwd != "" {
-		msg.Process.Cwd = &s.opt.Cwd
-	}
-	if s.opt.Terminal != nil {
-		msg.Pty = ptySize(*s.opt.Terminal)
-	}
-	r := connect.NewRequest(msg)
-	r.Header().Set(agentproto.HeaderKillOnDisconnect, "1")
-	if s.opt.User != "" {
-		r.Header().Set(api.HeaderAgentUser, s.opt.User)
-	}
-	return r
-}
-
-func ptySize(s Size) *process.PTY {
-	return &process.PTY{Size: &process.PTY_Size{Cols: uint32(s.Cols), Rows: uint32(s.Rows)}}
-}
-
-// handle takes one event; the last one is returned.
-func (s *execSession) handle(ctx context.Context, ev *process.ProcessEvent) (*process.ProcessEvent_EndEvent, error) {
-	if start := ev.GetStart(); start != nil {
-		s.started(ctx, &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: start.GetPid()}})
-	}
-	data := ev.GetData()
-	for _, out := range []struct {
-		to    io.Writer
-		bytes []byte
-	}{{s.opt.Stdout, data.GetStdout()}, {s.opt.Stderr, data.GetStderr()}, {s.opt.Stdout, data.GetPty()}} {
-		if len(out.bytes) == 0 || out.to == nil {
-			continue
-		}
-		if _, err := out.to.Write(out.bytes); err != nil {
-			return nil, fmt.Errorf("write output: %w", err)
-		}
-	}
-	return ev.GetEnd(), nil
-}
-
-// started begins what goes from here to the program.
-func (s *execSession) started(ctx context.Context, who *process.ProcessSelector) {
-	if s.opt.Stdin != nil {
-		go s.feed(ctx, who)
-	}
-	s.helpers.Go(func() { s.control(ctx, who) })
-}
-
-// control passes on sizes and signals until ctx ends. A failure means that the
-// program is gone, which the stream tells better.
-func (s *execSession) control(ctx context.Context, who *process.ProcessSelector) {
-	resize, signals := s.opt.Resize, s.opt.Signals
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case size, ok := <-resize:
-			if !ok {
-				resize = nil
-				continue
-			}
-			_, _ = s.client.Update(ctx, connect.NewRequest(&process.UpdateRequest{Process: who, Pty: ptySize(size)}))
-		case sig, ok := <-signals:
-			if !ok {
-				signals = nil
-				continue
-			}
-			send := process.Signal_SIGNAL_SIGTERM
-			if sig == syscall.SIGKILL {
-				send = process.Signal_SIGNAL_SIGKILL
-			}
-			_, _ = s.client.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: who, Signal: send}))
-		}
-	}
-}
-
-// feed streams Stdin to the program and closes its input. Errors mean that the
-// program no longer reads, which is its right.
-func (s *execSession) feed(ctx context.Context, who *process.ProcessSelector) {
-	in := s.client.StreamInput(ctx)
-	err := in.Send(&process.StreamInputRequest{Event: &process.StreamInputRequest_Start{
-		Start: &process.StreamInputRequest_StartEvent{Process: who},
-	}})
-	buf := make([]byte, 32<<10)
-	for err == nil {
-		var n int
-		n, err = s.opt.Stdin.Read(buf)
-		if n == 0 {
-			continue
-		}
-		if sendErr := in.Send(s.input(buf[:n])); sendErr != nil {
-			err = sendErr
-		}
-	}
-	if s.opt.Terminal != nil && errors.Is(err, io.EOF) {
-		_ = in.Send(s.input([]byte{4})) // Ctrl-D: a terminal's input cannot be closed
-	}
-	_, _ = in.CloseAndReceive()
-	if s.opt.Terminal == nil {
-		_, _ = s.client.CloseStdin(ctx, connect.NewRequest(&process.CloseStdinRequest{Process: who}))
-	}
-}
-
-func (s *execSession) input(b []byte) *process.StreamInputRequest {
-	in := &process.ProcessInput{Input: &process.ProcessInput_Stdin{Stdin: b}}
-	if s.opt.Terminal != nil {
-		in.Input = &process.ProcessInput_Pty{Pty: b}
-	}
-	return &process.StreamInputRequest{Event: &process.StreamInputRequest_Data{
-		Data: &process.StreamInputRequest_DataEvent{Input: in},
-	}}
-}
-
-func statusOf(end *process.ProcessEvent_EndEvent) ExecStatus {
-	st := ExecStatus{ExitCode: int(end.GetExitCode()), Status: end.GetStatus()}
-	if !end.GetExited() || st.ExitCode < 0 {
-		st.ExitCode = 128 + signalNumber(st.Status)
-	}
-	return st
-}
-
-// signalNumber finds the number in words such as "signal: killed (core
-// dumped)"; unknown ones count as SIGKILL.
-func signalNumber(status string) int {
-	name := strings.TrimPrefix(status, "signal: ")
-	for n := syscall.Signal(1); n < 32; n++ {
-		if strings.HasPrefix(name, n.String()) {
-			return int(n)
-		}
-	}
-	return int(syscall.SIGKILL)
 }
 
 // execError words a failure to run a program.
@@ -271,6 +148,9 @@ func agentError(doing string, err error) error {
 	return &Error{Code: connectCode(remote.Code()), Message: doing + ": " + remote.Message()}
 }
 
+// noSuchFile is ENOENT as the guest words it; this system may have other words.
+const noSuchFile = "no such file or directory"
+
 // startCause tells apart, as shells do, what is not there and what cannot run;
 // nil for a request that is wrong otherwise. The agent has one code for all,
 // and says which in its text: command 'X' not found, command 'X': REASON.
@@ -279,7 +159,7 @@ func startCause(message string) error {
 	switch {
 	case !about:
 		return nil
-	case strings.HasSuffix(message, "not found"), strings.Contains(message, syscall.ENOENT.Error()):
+	case strings.HasSuffix(message, "not found"), strings.Contains(message, noSuchFile):
 		return ErrNoProgram
 	}
 	return ErrNotExecutable
@@ -291,8 +171,8 @@ func connectCode(code connect.Code) api.Code {
 		return api.CodeInvalid
 	case connect.CodeNotFound:
 		return api.CodeNotFound
-	case connect.CodeUnauthenticated:
-		return api.CodeUnauthorized
+	case connect.CodeUnauthenticated: // a user that the guest does not have
+		return api.CodeInvalid
 	case connect.CodeDeadlineExceeded:
 		return api.CodeTimeout
 	case connect.CodeResourceExhausted:

@@ -198,7 +198,7 @@ func TestCopyThereAndBack(t *testing.T) {
 	if err := c.CopyTo(t.Context(), id, here+"/tree", "/tmp", opt); err != nil { // into an existing directory
 		t.Fatal(err)
 	}
-	if err := c.CopyTo(t.Context(), id, here+"/tree/a.txt", "/new/name.txt", opt); err != nil {
+	if err := c.CopyTo(t.Context(), id, here+"/tree/a.txt", "/tmp/name.txt", opt); err != nil {
 		t.Fatal(err)
 	}
 	if bytes != 5+4+5 {
@@ -208,7 +208,7 @@ func TestCopyThereAndBack(t *testing.T) {
 	if err := c.CopyFrom(t.Context(), id, "/tmp/tree", back, client.CopyOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.CopyFrom(t.Context(), id, "/new/name.txt", back+"/renamed", client.CopyOptions{}); err != nil {
+	if err := c.CopyFrom(t.Context(), id, "/tmp/name.txt", back+"/renamed", client.CopyOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{"tree/a.txt": "alpha", "tree/deep/er/b.sh": "beta", "renamed": "alpha"} {

@@ -3,9 +3,12 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/url"
+	"strings"
 
 	"connectrpc.com/connect"
 
@@ -23,9 +26,40 @@ func (c *Client) Download(ctx context.Context, id, path, user string) (io.ReadCl
 	return resp.Body, nil
 }
 
-// Upload writes a file in a sandbox, with the directories above it.
+// Upload writes a file in a sandbox, with the directories above it. A file that
+// is there stays as it is until all of content has arrived.
 func (c *Client) Upload(ctx context.Context, id, path, user string, content io.Reader) error {
-	resp, err := c.send(ctx, http.MethodPost, filesPath(id, path, user), content, http.Header{"Content-Type": {"application/octet-stream"}})
+	return c.upload(ctx, id, path, user, 0, content)
+}
+
+// upload is Upload with a mode; 0 is the default, or that of the file that is there.
+func (c *Client) upload(ctx context.Context, id, path, user string, mode fs.FileMode, content io.Reader) error {
+	to := filesPath(id, path, user)
+	if mode != 0 {
+		to += fmt.Sprintf("&mode=%o", mode.Perm())
+	}
+	return c.post(ctx, to, content)
+}
+
+// makeLink makes a link in a sandbox that says text.
+func (c *Client) makeLink(ctx context.Context, id, path, user, text string) error {
+	q := url.Values{"path": {path}, "target": {text}}
+	if user != "" {
+		q.Set("username", user)
+	}
+	err := c.post(ctx, sandboxPath(id, "/agent/files/link?")+q.Encode(), http.NoBody)
+	var e *Error
+	if errors.As(err, &e) && e.Status == http.StatusNotFound && !e.fromDaemon {
+		return &Error{
+			Code: api.CodeUnsupported, Message: "the agent in the sandbox is of an older forkd and makes no links", Status: e.Status,
+			Hint: "copy what links lead to with -L, or make the snapshot anew",
+		}
+	}
+	return err
+}
+
+func (c *Client) post(ctx context.Context, to string, content io.Reader) error {
+	resp, err := c.send(ctx, http.MethodPost, to, content, http.Header{"Content-Type": {"application/octet-stream"}})
 	if err != nil {
 		return err
 	}
@@ -42,37 +76,61 @@ func filesPath(id, path, user string) string {
 	return sandboxPath(id, "/agent/files?") + q.Encode()
 }
 
-// fileKind is what a path in the guest is.
+// fileKind is what a path in the guest is, or what it leads to if it is a link.
 type fileKind int
 
 const (
 	kindMissing fileKind = iota
 	kindFile
 	kindDir
-	kindLink
+	// kindOther is a socket, a FIFO, a device, or what a broken link leads to.
+	kindOther
 )
 
 // entry is a file, directory or link in the guest. Everything in it is the
 // guest's word.
 type entry struct {
-	path, target string
-	kind         fileKind
-	mode         uint32
-	size         int64
+	path   string
+	kind   fileKind
+	mode   fs.FileMode
+	link   bool
+	text   string // of a link
+	target string // what a link leads to in the end; its own path if that is missing
+	shown  string // as ls -l begins a line
 }
 
 func entryOf(e *filesystem.EntryInfo) entry {
-	out := entry{path: e.GetPath(), mode: e.GetMode(), size: e.GetSize(), target: e.GetSymlinkTarget(), kind: kindFile}
+	out := entry{
+		path: e.GetPath(), mode: fs.FileMode(e.GetMode()).Perm(), target: e.GetSymlinkTarget(), link: e.GetSymlinkTarget() != "",
+		text: string(e.GetLinkText()), shown: e.GetPermissions(), kind: kindOther,
+	}
 	switch e.GetType() {
+	case filesystem.FileType_FILE_TYPE_FILE:
+		out.kind = kindFile
 	case filesystem.FileType_FILE_TYPE_DIRECTORY:
 		out.kind = kindDir
 	case filesystem.FileType_FILE_TYPE_SYMLINK:
-		out.kind = kindLink
+		out.link = true
 	}
-	if out.target != "" {
-		out.kind = kindLink
+	if out.text == "" {
+		out.text = out.target // an agent that does not tell the text
 	}
 	return out
+}
+
+// what names what is neither file nor directory.
+func (e entry) what() string {
+	switch {
+	case e.link:
+		return "a link to what does not exist or is no file"
+	case strings.HasPrefix(e.shown, "p"):
+		return "a FIFO"
+	case strings.HasPrefix(e.shown, "S"):
+		return "a socket"
+	case strings.HasPrefix(e.shown, "D"):
+		return "a device"
+	}
+	return "neither a file nor a directory"
 }
 
 func (c *Client) files(id string) filesystemconnect.FilesystemClient {

@@ -269,8 +269,10 @@ func TestRealAgentCopiesTrees(t *testing.T) {
 	if st, err := os.Stat(back + "/tree/bin/run"); err != nil || st.Mode().Perm()&0o100 == 0 {
 		t.Errorf("executable file that came back: %v, %v", st, err)
 	}
-	if target, err := os.Readlink(back + "/tree/outside"); err != nil || target != "/etc/passwd" {
-		t.Errorf("link: %q, %v", target, err)
+	for name, want := range map[string]string{"outside": "/etc/passwd", "inside": "bin/run", "up": "../.."} {
+		if text, err := os.Readlink(filepath.Join(back, "tree", name)); err != nil || text != want {
+			t.Errorf("link %s: %q, %v", name, text, err)
+		}
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
-// Rollback puts a running sandbox back to a snapshot of its own line. What runs
+// Rollback puts a running sandbox back to a snapshot of its own ancestry. What runs
 // in it ends; after an error it runs on as it was.
 func (c *Client) Rollback(ctx context.Context, id, tag string) (api.SandboxInfo, error) {
 	var out api.SandboxInfo

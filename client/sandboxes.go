@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -102,7 +103,7 @@ func (c *Client) FollowConsole(ctx context.Context, id string, lines int, w io.W
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return &Error{Code: api.CodeUnreachable, Message: "the console of " + id + " breaks off", Hint: "the daemon may have been stopped: `forkd ps`", cause: err}
+		return fmt.Errorf("the console of %s: %w", id, err)
 	}
 	return nil
 }

@@ -31,17 +31,20 @@ func (c *Client) makeSnapshot(ctx context.Context, path string, req any, progres
 		return info, err
 	}
 	defer resp.Body.Close()
-	return lastStep(json.NewDecoder(resp.Body), progress)
+	return lastStep(c.url, json.NewDecoder(resp.Body), progress)
 }
 
 // lastStep follows a progress stream to its result.
-func lastStep(lines *json.Decoder, progress func(api.Step)) (api.SnapshotInfo, error) {
+func lastStep(url string, lines *json.Decoder, progress func(api.Step)) (api.SnapshotInfo, error) {
 	for {
 		var step api.Step
 		switch err := lines.Decode(&step); {
 		case errors.Is(err, io.EOF):
-			return api.SnapshotInfo{}, errors.New("the daemon broke off before the snapshot was made")
+			return api.SnapshotInfo{}, brokenOff(url, http.MethodPost, io.ErrUnexpectedEOF)
 		case err != nil:
+			if ended := endOf(err); ended != nil {
+				return api.SnapshotInfo{}, ended
+			}
 			return api.SnapshotInfo{}, fmt.Errorf("read the daemon's progress: %w", err)
 		case step.Error != nil:
 			e := step.Error

@@ -1,20 +1,23 @@
 // Command forkd-vmm is the process of one virtual machine. The daemon starts
-// it with its descriptors and speaks to it over the control socket (package
-// vmmctl). It is a binary of its own, apart from forkd, so that a VM's process
+// it with its descriptors and speaks to it over the control socket (packages
+// vmctl). It is a binary of its own, apart from forkd, so that a VM's process
 // carries no HTTP, no protocol buffers and none of their memory.
 package main
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 
 	"github.com/forkd/forkd/internal/kvm"
+	"github.com/forkd/forkd/internal/platform"
 	"github.com/forkd/forkd/internal/serial"
+	"github.com/forkd/forkd/internal/vmctl/server"
+	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
-	"github.com/forkd/forkd/internal/vmmctl"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/vmm/live"
 )
 
 // consoleMax bounds the console log, in bytes.
@@ -28,63 +31,63 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 2 && !vmmctl.Rehearsing(args) {
-		return fmt.Errorf("this is the process of a virtual machine; it is started by `forkd serve`, not by hand")
+	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
+		return err
 	}
-	var shape vmspec.Shape
-	if err := json.Unmarshal([]byte(args[1]), &shape); err != nil {
-		return fmt.Errorf("decode shape: %w", err)
-	}
-	if err := shape.Validate(); err != nil {
-		return fmt.Errorf("shape: %w", err)
-	}
-	control, err := listener(vmmctl.FDControl, "control")
+	shape, prewarm, err := wire.ParseArgs(args)
 	if err != nil {
 		return err
 	}
-	vsock, err := listener(vmmctl.FDVsock, "vsock")
+	control, err := listener(wire.FDControl, "control")
 	if err != nil {
 		return err
 	}
-	system, err := kvm.FromFile(os.NewFile(vmmctl.FDKVM, "kvm"))
+	vsock, err := listener(wire.FDVsock, "vsock")
 	if err != nil {
 		return err
 	}
-	console, err := serial.NewLog(os.NewFile(vmmctl.FDConsole, "console"), consoleMax)
+	system, err := kvm.FromFile(os.NewFile(wire.FDKVM, "kvm"))
 	if err != nil {
 		return err
 	}
-	ended := make(chan vmmctl.Exit, 1)
-	machine, err := vmm.New(vmm.Config{
+	console, err := serial.NewLog(os.NewFile(wire.FDConsole, "console"), consoleMax)
+	if err != nil {
+		return err
+	}
+	ended := make(chan vmm.Exit, 1)
+	var daemon *server.Server // made before the VM has a guest
+	machine, err := live.New(live.Config{
 		KVM: system, Shape: shape, Console: console,
-		OnExit: func(e vmmctl.Exit) { ended <- e },
+		Host: live.Host{Vsock: vsock, Dial: func(ctx context.Context, port uint32) (net.Conn, error) {
+			return daemon.DialHost(ctx, port)
+		}},
+		OnExit: func(e vmm.Exit) { ended <- e },
+		OnDisk: func(h vmm.DiskHealth) { daemon.SendDisks(h) },
 		Warn:   func(err error) { fmt.Fprintln(os.Stderr, "forkd-vmm:", err) },
 	})
 	if err != nil {
 		return err
 	}
 	system.Close()
-	if vmmctl.Rehearsing(args) {
-		if err := machine.Rehearse(); err != nil {
-			return fmt.Errorf("rehearse: %w", err)
+	if prewarm {
+		if err := machine.Prewarm(); err != nil {
+			return fmt.Errorf("prewarm: %w", err)
 		}
-		vmmctl.Rehearse()
+		wire.Prewarm()
 	}
-	c := &vmm.Controller{Machine: machine, Vsock: vsock}
-	server := vmmctl.NewServer(control, c)
-	c.Dial = server.DialHost
-	return serve(server, ended)
+	daemon = server.NewServer(control, &live.Controller{Machine: machine})
+	return serve(daemon, ended)
 }
 
 // serve runs until the guest or the daemon ends the VM. The kernel frees it
 // with the process, faster than any orderly teardown. Requests are served here,
-// on the stack that the rehearsal has made large enough.
-func serve(server *vmmctl.Server, ended <-chan vmmctl.Exit) error {
+// on the stack that the prewarming has made large enough.
+func serve(daemon *server.Server, ended <-chan vmm.Exit) error {
 	go func() { // ends with the process, or ends it
-		server.SendExit(<-ended)
+		daemon.SendExit(<-ended)
 		os.Exit(0)
 	}()
-	return server.Serve()
+	return daemon.Serve()
 }
 
 // listener takes over an inherited listening Unix socket.

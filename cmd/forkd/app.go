@@ -2,23 +2,23 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/endpoint"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 // app is what all commands share: the global flags and what follows from them.
 type app struct {
 	ui.Printer
-	url, token    string
-	host, machine bool
-	began         bool // a command's own work has begun
+	flags endpoint.Flags
+	began bool     // a command's own work has begun
+	args  []string // the command line
 }
 
 func (a *app) addFlags(cmd *cobra.Command) {
@@ -26,11 +26,7 @@ func (a *app) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&a.JSON, "json", false, "print results as JSON (docs/formats/json-output.md)")
 	f.BoolVarP(&a.Quiet, "quiet", "q", false, "print bare names, and no notes or progress")
 	f.BoolVar(&a.NoColor, "no-color", false, "print no colours, as with NO_COLOR")
-	f.StringVar(&a.url, "url", "", "daemon to use: http://HOST:PORT or unix:///PATH (default: $FORKD_URL, else found or started)")
-	f.StringVar(&a.token, "token", "", "token of that daemon (default: $FORKD_TOKEN)")
-	f.BoolVar(&a.host, "host", false, "run VMs on this host, without deciding by measurement")
-	f.BoolVar(&a.machine, "machine", false, "run VMs in the machine, without deciding by measurement")
-	cmd.MarkFlagsMutuallyExclusive("host", "machine", "url")
+	a.flags.Add(cmd)
 }
 
 // daemon finds or starts the daemon and returns a client for it.
@@ -39,39 +35,30 @@ func (a *app) daemon(ctx context.Context) (*client.Client, endpoint.Endpoint, er
 	return a.connect(ctx, endpoint.Options{Start: true, Progress: progress, Notice: func(line string) { a.Note("forkd: %s", line) }})
 }
 
-// client is daemon for commands that do not care where it is.
-func (a *app) client(ctx context.Context) (*client.Client, error) {
+// withClient does what needs the daemon, wherever that is.
+func (a *app) withClient(ctx context.Context, work func(context.Context, *client.Client) error) error {
 	c, _, err := a.daemon(ctx)
-	return c, err
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return work(ctx, c)
+}
+
+// onDaemon is the RunE of a command that does nothing else.
+func (a *app) onDaemon(work func(context.Context, *client.Client, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error { return work(ctx, c, args) })
+	}
 }
 
 func (a *app) connect(ctx context.Context, opt endpoint.Options) (*client.Client, endpoint.Endpoint, error) {
-	paths, err := endpoint.DefaultPaths()
-	if err != nil {
-		return nil, endpoint.Endpoint{}, err
+	c, e, err := a.flags.Connect(ctx, opt, "forkd-cli/"+version)
+	var flag endpoint.FlagError
+	if errors.As(err, &flag) {
+		err = usageError{err}
 	}
-	opt.URL, opt.Token = a.url, a.token
-	if opt.URL == "" {
-		opt.URL = os.Getenv("FORKD_URL")
-	}
-	if opt.Token == "" {
-		opt.Token = os.Getenv("FORKD_TOKEN")
-	}
-	switch {
-	case a.host:
-		opt.Force, opt.URL = endpoint.Host, ""
-	case a.machine:
-		opt.Force, opt.URL = endpoint.Machine, ""
-	}
-	e, err := endpoint.Resolve(ctx, paths, opt)
-	if err != nil {
-		return nil, e, err
-	}
-	c, err := client.New(client.Options{URL: e.URL, Token: e.Token, UserAgent: "forkd-cli/" + version})
-	if err != nil {
-		return nil, e, usageError{err}
-	}
-	return c, e, nil
+	return c, e, err
 }
 
 // complete lists words for the shell. It starts nothing, and says nothing when

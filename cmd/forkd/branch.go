@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -8,7 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newBranchCommand(a *app) *cobra.Command {
@@ -40,22 +41,21 @@ func newBranchCommand(a *app) *cobra.Command {
 			if noWait {
 				req.Wait = new(bool)
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			res, err := c.Branch(cmd.Context(), args[0], req)
-			if err != nil {
-				return err
-			}
-			return a.branched(res)
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				began := time.Now()
+				res, err := c.Branch(ctx, args[0], req)
+				if err != nil {
+					return unlessMade(ctx, err, madeBranch(c, args[0], req.Tag, began))
+				}
+				return a.branched(res)
+			})
 		},
 	}
 	f := cmd.Flags()
 	f.StringVarP(&req.Tag, "tag", "t", "", "name of the new snapshot (default: made of the sandbox's id)")
 	f.StringVar(&mode, "mode", "", "live, diff or full (default live)")
 	f.IntVarP(&req.N, "count", "n", 0, "number of children to fork from it, up to 1000")
+	f.BoolVar(&req.Force, "force", false, "branch it although its disk has lost writes; the snapshot may lack what it wrote")
 	f.BoolVar(&noWait, "no-wait", false, "return when the sandbox runs again, before the snapshot is written")
 	f.DurationVar(&maxPause, "max-pause", 0, "longest pause the sandbox may see; if it cannot be kept, do nothing (default: no limit)")
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")

@@ -3,14 +3,17 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"regexp"
+	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newCpCommand(a *app) *cobra.Command {
@@ -19,7 +22,11 @@ func newCpCommand(a *app) *cobra.Command {
 		Use:   "cp SOURCE TARGET",
 		Short: "Copy files and directories to or from a sandbox",
 		Long: "Copy files and directories to or from a sandbox. The side in the sandbox is ID:PATH. A target that is a directory\n" +
-			"gets the source inside it. - stands for standard input or output. A local path with a colon needs ./ before it.",
+			"gets the source inside it; else its own directory must be there. - stands for standard input or output. A local\n" +
+			"path with a colon needs ./ before it.\n\n" +
+			"Files in the sandbox are read and written with the rights of the user there. A SOURCE that is a link is\n" +
+			"followed; links in a directory are copied as links, unless -L is given. Sockets, FIFOs and devices in a\n" +
+			"directory are skipped. A file stays as it was until all of its copy has arrived.",
 		Example:           "  forkd cp script.py sb-5f3a-0001:/tmp/\n  forkd cp sb-5f3a-0001:/root/results .\n  forkd cp sb-5f3a-0001:/etc/hostname -",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.completeIDs(),
@@ -28,15 +35,13 @@ func newCpCommand(a *app) *cobra.Command {
 			if (from.id == "") == (to.id == "") {
 				return usageError{errors.New("one of SOURCE and TARGET must be ID:PATH")}
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return a.copy(cmd.Context(), c, from, to, opt)
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return a.copy(ctx, c, from, to, opt)
+			})
 		},
 	}
 	cmd.Flags().StringVarP(&opt.User, "user", "u", "", "user in the guest (default: the image's)")
+	cmd.Flags().BoolVarP(&opt.FollowLinks, "dereference", "L", false, "copy what links in a directory lead to")
 	return cmd
 }
 
@@ -55,10 +60,7 @@ func splitPlace(arg string) place {
 }
 
 func (a *app) copy(ctx context.Context, c *client.Client, from, to place, opt client.CopyOptions) error {
-	switch {
-	case to.id != "" && from.path == "-":
-		return c.Upload(ctx, to.id, to.path, opt.User, os.Stdin)
-	case from.id != "" && to.path == "-":
+	if from.id != "" && to.path == "-" {
 		in, err := c.Download(ctx, from.id, from.path, opt.User)
 		if err != nil {
 			return err
@@ -69,14 +71,42 @@ func (a *app) copy(ctx context.Context, c *client.Client, from, to place, opt cl
 	}
 	var total int64
 	opt.Progress = func(n int) { total += int64(n) }
+	opt.Skipped = func(name, why string) { a.Note("skipped %s: %s", ui.Clean(name), why) }
 	var err error
-	if to.id != "" {
+	switch {
+	case from.path == "-" && from.id == "":
+		return c.CopyStream(ctx, to.id, to.path, os.Stdin, opt)
+	case to.id != "":
 		err = c.CopyTo(ctx, to.id, from.path, to.path, opt)
-	} else {
+	default:
 		err = c.CopyFrom(ctx, from.id, from.path, to.path, opt)
+	}
+	var partly *client.CopyError
+	if errors.As(err, &partly) {
+		return a.copiedPartly(partly)
 	}
 	if err == nil {
 		a.Note("copied %s", ui.Bytes(total))
 	}
 	return err
+}
+
+// copiedPartly says what is missing, a line for each; also with --quiet.
+func (a *app) copiedPartly(e *client.CopyError) error {
+	failed := len(e.Failed) + e.More
+	message := fmt.Sprintf("%d of %d files, links and directories could not be copied", failed, failed+e.Copied)
+	if a.JSON { // one line of JSON has it all
+		var all []string
+		for _, err := range e.Failed {
+			all = append(all, err.Error())
+		}
+		return &client.Error{Code: api.CodePartial, Message: message + ": " + strings.Join(all, "; ")}
+	}
+	for _, err := range e.Failed {
+		a.Failure(err.Error(), "")
+	}
+	if e.More > 0 {
+		a.Failure(fmt.Sprintf("and %d more", e.More), "")
+	}
+	return &client.Error{Code: api.CodePartial, Message: message}
 }

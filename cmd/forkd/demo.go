@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -12,7 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/demo"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 // demoTag and demoRecipe are what the demo makes, and leaves for the user to go on with.
@@ -31,20 +33,20 @@ func newDemoCommand(a *app) *cobra.Command {
 			"one of them live, in mid-computation, into three that go different ways.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if n < 1 || n > 1000 {
-				return usageError{fmt.Errorf("--count is %d, want 1 to 1000", n)}
+			if n < 0 || n > 1000 {
+				return usageError{fmt.Errorf("--count is %d, want 0 to 1000", n)}
 			}
 			return a.demo(cmd.Context(), n)
 		},
 	}
-	cmd.Flags().IntVarP(&n, "count", "n", 100, "number of children, 1 to 1000")
+	cmd.Flags().IntVarP(&n, "count", "n", 100, "number of children, at most 1000; 0: make the image and the snapshot only")
 	return cmd
 }
 
 // demoReport is the result of `forkd demo --json`.
 type demoReport struct {
 	Where     string      `json:"where"`
-	CPUs      int         `json:"cpus"`
+	CPUs      int         `json:"cpus,omitempty"` // 0: not known
 	Snapshot  api.Timings `json:"snapshot_ms"`
 	TotalSecs float64     `json:"total_s"`
 	demo.Result
@@ -69,6 +71,9 @@ func (a *app) demo(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
+	if n == 0 {
+		return nil
+	}
 	if err := a.fillPool(ctx, c, n); err != nil {
 		return err
 	}
@@ -77,11 +82,7 @@ func (a *app) demo(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	host, err := c.Host(ctx)
-	if err != nil {
-		return err
-	}
-	report := demoReport{Where: string(where.Where), CPUs: host.CPUs, Snapshot: snap.Timings, TotalSecs: time.Since(began).Seconds(), Result: res}
+	report := demoReport{Where: string(where.Where), CPUs: where.CPUs, Snapshot: snap.Timings, TotalSecs: time.Since(began).Seconds(), Result: res}
 	if err := a.printDemo(report, n); err != nil {
 		return err
 	}
@@ -160,6 +161,10 @@ func (a *app) printDemo(r demoReport, n int) error {
 	if len(r.Failures) > 0 {
 		verdict = fmt.Sprintf("%d FAILURES", len(r.Failures))
 	}
+	place := r.Where
+	if r.CPUs > 0 {
+		place = fmt.Sprintf("%s, %d CPUs", r.Where, r.CPUs)
+	}
 	branched := "no"
 	if b := r.Branch; b != nil {
 		branched = fmt.Sprintf("into %d that went on and apart; paused for %s, %d of %d KiB copied in it", b.Ways, ui.Millis(b.PauseMS), b.PausedBytes>>10, b.Bytes>>10)
@@ -177,7 +182,7 @@ func (a *app) printDemo(r demoReport, n int) error {
 		"all ended in", ui.Millis(r.KillWallMS),
 		"branched live", branched,
 		"checked", verdict,
-		"where", fmt.Sprintf("%s, %d CPUs", r.Where, r.CPUs),
+		"where", place,
 		"in all", ui.Millis(r.TotalSecs*1000),
 	)
 }

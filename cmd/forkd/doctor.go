@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -8,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/hostcap"
-	"github.com/forkd/forkd/internal/machine"
 )
 
 // diagnosis is doctor's result. Its JSON form is part of the CLI's contract.
@@ -54,14 +56,14 @@ func newDoctorCommand() *cobra.Command {
 }
 
 func diagnose(cmd *cobra.Command) (diagnosis, error) {
-	m, err := machine.Open(machine.DefaultName)
+	m, err := appliance.Open(appliance.DefaultName)
 	if err != nil {
 		return diagnosis{}, err
 	}
 	kvm := hostcap.Measure(cmd.Context())
-	forMachine := machine.Checks(cmd.Context())
+	forMachine := appliance.Checks(cmd.Context())
 	d := diagnosis{Decision: kvm.Decide()}
-	d.Ready = d.Decision.Where == hostcap.Host || machine.Ready(forMachine)
+	d.Ready = d.Decision.Where == hostcap.Host || appliance.Ready(forMachine)
 	d.Checks = append(d.Checks, kvm.Checks()...)
 	d.Checks = append(d.Checks, hostcap.ProbeHost(m.Dir).Checks()...)
 	d.Checks = append(d.Checks, forMachine...)

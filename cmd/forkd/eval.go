@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
 )
 
 func newEvalCommand(a *app) *cobra.Command {
@@ -19,25 +21,25 @@ func newEvalCommand(a *app) *cobra.Command {
 		Short: "Run code in a sandbox's warmed interpreter",
 		Long: "Run code in a sandbox's warmed interpreter, which keeps its state between calls. The value of the last\n" +
 			"expression is printed after what the code itself printed. CODE is read from standard input if it is - or\n" +
-			"absent. Exit code 1 after an exception.",
+			"absent. The exit code is 1 after an exception, and after exit(n) it is n.",
 		Example:           "  forkd eval sb-5f3a-0001 'numpy.random.rand()'\n  forkd eval sb-5f3a-0001 < script.py",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("timeout") && timeout <= 0 {
+				return usageError{fmt.Errorf("--timeout is %s, want more than 0", timeout)}
+			}
 			code, err := codeFrom(cmd.InOrStdin(), args[1:])
 			if err != nil {
 				return err
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			res, err := c.Eval(cmd.Context(), args[0], api.EvalRequest{Code: code, Language: language, TimeoutSecs: timeout.Seconds()})
-			if err != nil {
-				return err
-			}
-			return a.evaluated(res)
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				res, err := c.Eval(ctx, args[0], api.EvalRequest{Code: code, Language: language, TimeoutSecs: timeout.Seconds()})
+				if err != nil {
+					return err
+				}
+				return a.evaluated(res)
+			})
 		},
 	}
 	cmd.Flags().StringVarP(&language, "language", "l", "", "interpreter (default: python)")
@@ -66,8 +68,8 @@ func (a *app) evaluated(res api.EvalResponse) error {
 			return err
 		}
 	} else {
-		io.WriteString(a.Out, res.Stdout)
-		io.WriteString(a.Err, res.Stderr)
+		a.Out.Write(outputOf(res.Stdout, res.StdoutRaw))
+		a.Err.Write(outputOf(res.Stderr, res.StderrRaw))
 		if res.Result != nil {
 			fmt.Fprintln(a.Out, *res.Result)
 		}
@@ -79,4 +81,12 @@ func (a *app) evaluated(res api.EvalResponse) error {
 		return exitCode(res.ExitCode)
 	}
 	return nil
+}
+
+// outputOf is a stream as the code wrote it.
+func outputOf(text string, raw []byte) []byte {
+	if len(raw) > 0 {
+		return raw
+	}
+	return []byte(text)
 }

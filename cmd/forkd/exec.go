@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
 	"github.com/forkd/forkd/client"
@@ -46,12 +44,9 @@ func newExecCommand(a *app) *cobra.Command {
 			if len(program) > 1 && program[0] == "--" {
 				program = program[1:]
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return a.runProgram(cmd.Context(), c, args[0], program, s)
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return a.runProgram(ctx, c, args[0], program, s)
+			})
 		},
 	}
 	s.addFlags(cmd)
@@ -97,13 +92,14 @@ func terminalOptions(ctx context.Context, opt *client.ExecOptions, interactive b
 	if err != nil {
 		return nil, err
 	}
-	*opt.Terminal = sizeOf(fd)
+	size := sizeOf(fd)
+	*opt.Terminal = size
 	ctx, stop := context.WithCancel(ctx)
 	resized, done := make(chan client.Size), make(chan struct{})
 	opt.Resize = resized
 	go func() {
 		defer close(done)
-		watchSize(ctx, fd, resized)
+		watchSize(ctx, fd, size, resized)
 	}()
 	return func() {
 		stop()
@@ -120,21 +116,24 @@ func sizeOf(fd int) client.Size {
 	return client.Size{Cols: uint16(cols), Rows: uint16(rows)}
 }
 
-// watchSize sends the terminal's size whenever it changes, until ctx ends.
-func watchSize(ctx context.Context, fd int, to chan<- client.Size) {
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, unix.SIGWINCH)
-	defer signal.Stop(changed)
+// watchSize sends the terminal's size whenever it is another than the last one,
+// until ctx ends.
+func watchSize(ctx context.Context, fd int, last client.Size, to chan<- client.Size) {
+	changed, stop := sizeChanges()
+	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
 		}
-		select {
-		case to <- sizeOf(fd):
-		case <-ctx.Done():
-			return
+		if now := sizeOf(fd); now != last {
+			last = now
+			select {
+			case to <- now:
+			case <-ctx.Done():
+				return
+			}
 		}
 	}
 }

@@ -5,13 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/endpoint"
-	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/internal/platform"
 )
 
 // Exit codes beside those of api.Codes. exec and run pass on the program's own
@@ -33,6 +34,14 @@ func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
+
+// codedError is an error of this host that has a code of the table.
+type codedError struct {
+	error
+	code api.Code
+}
+
+func (e codedError) Unwrap() error { return e.error }
 
 // runsPrograms marks commands whose exit code is that of a program in a guest.
 const runsPrograms = "forkd-runs-programs"
@@ -62,13 +71,18 @@ func codeOf(cmd *cobra.Command, err error) int {
 func kindOf(err error) api.Code {
 	var usage usageError
 	var own *client.Error
+	var coded codedError
 	switch {
+	case errors.Is(err, context.Canceled):
+		return api.CodeInterrupted
 	case errors.As(err, &own):
 		return own.Code
-	case errors.As(err, &usage), errors.Is(err, image.ErrRecipe), errors.Is(err, image.ErrName):
+	case errors.As(err, &coded):
+		return coded.code
+	case errors.As(err, &usage):
 		return api.CodeInvalid
-	case errors.Is(err, image.ErrNotFound):
-		return api.CodeNotFound
+	case errors.Is(err, platform.ErrUnsupported):
+		return api.CodeUnsupported
 	case errors.Is(err, endpoint.ErrNotRunning):
 		return api.CodeUnreachable
 	}
@@ -99,6 +113,8 @@ func hintOf(cmd *cobra.Command, err error) string {
 		return own.Hint
 	case errors.As(err, &usage) && cmd != nil:
 		return fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath())
+	case errors.Is(err, platform.ErrUnsupported):
+		return "run it on Linux on x86-64; other commands reach a daemon there with --url or FORKD_URL"
 	}
 	return ""
 }
@@ -106,13 +122,15 @@ func hintOf(cmd *cobra.Command, err error) string {
 // polish notes when a command's own work begins, for a failure before that is a
 // mistake on the command line; and makes unknown commands errors.
 func polish(a *app, cmd *cobra.Command) {
-	cmd.SuggestionsMinimumDistance = 2
 	if cmd.HasSubCommands() && cmd.RunE == nil && cmd.Run == nil {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = helpOrUnknown
 	}
 	if work := cmd.RunE; work != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
+			if emptyArgument(cmd, args) {
+				return errors.New("an argument is empty; a variable that is not set?")
+			}
 			a.began = true
 			return work(cmd, args)
 		}
@@ -122,13 +140,25 @@ func polish(a *app, cmd *cobra.Command) {
 	}
 }
 
+// emptyArgument finds a name that is none. What follows the first argument of a
+// command that runs something is that thing's own.
+func emptyArgument(cmd *cobra.Command, args []string) bool {
+	if len(args) > 1 && (cmd.Annotations[runsPrograms] != "" || cmd.Name() == "eval") {
+		args = args[:1]
+	}
+	return slices.Contains(args, "")
+}
+
 // helpOrUnknown is what a command does that only holds others.
 func helpOrUnknown(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
 	}
 	text := fmt.Sprintf("unknown command %q for %q", args[0], cmd.CommandPath())
-	for _, s := range cmd.SuggestionsFor(args[0]) {
+	if !cmd.HasParent() && args[0] == "bench" {
+		text += "; benchmarks are run by `forkd-bench`"
+	}
+	for _, s := range alike(cmd, args[0]) {
 		text += fmt.Sprintf("; did you mean %q?", s)
 	}
 	return usageError{errors.New(text)}

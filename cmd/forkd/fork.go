@@ -1,14 +1,16 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newForkCommand(a *app) *cobra.Command {
@@ -28,25 +30,23 @@ func newForkCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork}
-			if limit > 0 {
-				req.MemoryLimitMiB = &limit
-			}
-			res, err := c.Fork(cmd.Context(), req)
-			if err != nil {
-				return err
-			}
-			return a.forked(res)
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork}
+				if limit > 0 {
+					req.MemoryLimitMiB = &limit
+				}
+				began := time.Now()
+				res, err := c.Fork(ctx, req)
+				if err != nil {
+					return unlessMade(ctx, err, madeSandboxes(c, args[0], began))
+				}
+				return a.forked(res)
+			})
 		},
 	}
 	f := cmd.Flags()
 	f.IntVarP(&n, "count", "n", 1, "number of children, 1 to 1000")
-	f.IntVar(&limit, "memory-limit-mib", 0, "bound of each child's host memory (default: none)")
+	f.IntVar(&limit, "memory-limit-mib", 0, "bound of each child's host memory, not enforced yet (default: none)")
 	f.BoolVar(&guestFork, "guest-fork", false, "let programs in the children fork them, with forkd-fork or Python's forkd.fork()")
 	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
 	return cmd
@@ -63,6 +63,11 @@ func (a *app) forked(res client.ForkResult) error {
 // countForked says how many children there are; it is an error if some are not.
 func (a *app) countForked(res client.ForkResult) error {
 	ok, failed := len(res.OK()), len(res.Failed())
+	for _, sb := range res.OK()[:min(ok, 1)] { // it is the same for all
+		if sb.Warning != "" {
+			a.Note("warning: %s", sb.Warning)
+		}
+	}
 	a.Note("%d of %d forked in %s, %d from the pool", ok, ok+failed, ui.Duration(res.ReadyWall), min(res.PoolReady, ok))
 	if failed > 0 {
 		return &client.Error{Code: api.CodePartial, Message: fmt.Sprintf("%d of %d children could not be forked: %s", failed, ok+failed, res.Failed()[0].Error)}

@@ -1,19 +1,24 @@
+//go:build linux
+
 package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/endpoint"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/platform"
 )
 
 func newImageBuildCommand(a *app) *cobra.Command {
@@ -30,36 +35,47 @@ func newImageBuildCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			info, err := localInfo(img)
-			if err != nil {
-				return err
-			}
-			if !local {
-				c, err := a.client(cmd.Context())
+			if local {
+				info, err := localInfo(img)
 				if err != nil {
 					return err
 				}
-				defer c.Close()
-				if info, err = a.pushImage(cmd.Context(), c, img); err != nil {
+				return a.printImage(info)
+			}
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				info, err := a.pushImage(ctx, c, img)
+				if err != nil {
 					return err
 				}
-			}
-			if a.JSON {
-				return a.Value(info)
-			}
-			return a.Line("%s %s", info.Name, info.Digest)
+				return a.printImage(info)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&local, "local", false, "build only, without sending it to a daemon")
 	return cmd
 }
 
+func (a *app) printImage(info api.Image) error {
+	if a.JSON {
+		return a.Value(info)
+	}
+	return a.Line("%s %s", info.Name, info.Digest)
+}
+
 // buildImage builds a recipe into this user's own store.
 func (a *app) buildImage(ctx context.Context, name string) (image.Image, error) {
+	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
+		return image.Image{}, err
+	}
 	path, err := findRecipe(name)
 	if err != nil {
 		return image.Image{}, err
 	}
+	img, err := a.buildRecipe(ctx, path)
+	return img, buildError(err)
+}
+
+func (a *app) buildRecipe(ctx context.Context, path string) (image.Image, error) {
 	recipe, err := image.LoadRecipe(path)
 	if err != nil {
 		return image.Image{}, err
@@ -73,7 +89,7 @@ func (a *app) buildImage(ctx context.Context, name string) (image.Image, error) 
 	if err != nil {
 		return image.Image{}, err
 	}
-	agent, err := besideSelf("forkd-agent")
+	agent, err := endpoint.Program("forkd-agent")
 	if err != nil {
 		return image.Image{}, err
 	}
@@ -83,6 +99,17 @@ func (a *app) buildImage(ctx context.Context, name string) (image.Image, error) 
 		Recipe: recipe, Agent: agent, Store: store, Cache: filepath.Join(paths.Cache, "parts"),
 		Progress: showImageProgress(progress),
 	})
+}
+
+// buildError gives a failure to build the code that the API has for its kind.
+func buildError(err error) error {
+	switch {
+	case errors.Is(err, image.ErrRecipe), errors.Is(err, image.ErrName):
+		return codedError{err, api.CodeInvalid}
+	case errors.Is(err, image.ErrNotFound):
+		return codedError{err, api.CodeNotFound}
+	}
+	return err
 }
 
 func showImageProgress(p *ui.Progress) func(image.Progress) {
@@ -171,17 +198,4 @@ func findRecipe(name string) (string, error) {
 		Code: api.CodeNotFound, Message: fmt.Sprintf("no recipe %q", name),
 		Hint: "name a recipe's file, its folder, or a folder in recipes/",
 	}
-}
-
-// besideSelf finds another of forkd's programs, which are kept together.
-func besideSelf(name string) (string, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return "", fmt.Errorf("find own program: %w", err)
-	}
-	path := filepath.Join(filepath.Dir(self), name)
-	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("find %s beside forkd: %w", name, err)
-	}
-	return path, nil
 }

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newImageLsCommand(a *app) *cobra.Command {
@@ -14,13 +16,8 @@ func newImageLsCommand(a *app) *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List the images in the daemon's store",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			list, err := c.ListImages(cmd.Context())
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.ListImages(ctx)
 			if err != nil {
 				return err
 			}
@@ -35,6 +32,6 @@ func newImageLsCommand(a *app) *cobra.Command {
 				})
 			}
 			return a.Table([]string{"NAME", "DIGEST", "SIZE", "KERNEL", "AGE", "DESCRIPTION"}, rows)
-		},
+		}),
 	}
 }

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/client"
 )
 
 func newImageRmCommand(a *app) *cobra.Command {
@@ -10,14 +14,9 @@ func newImageRmCommand(a *app) *cobra.Command {
 		Short:             "Remove images from the daemon's store; snapshots made of them stay",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeImages(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			for _, name := range args {
-				if err := c.RemoveImage(cmd.Context(), name); err != nil {
+				if err := c.RemoveImage(ctx, name); err != nil {
 					return err
 				}
 				if !a.JSON {
@@ -30,6 +29,6 @@ func newImageRmCommand(a *app) *cobra.Command {
 				return a.Value(map[string][]string{"removed": args})
 			}
 			return nil
-		},
+		}),
 	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,36 +23,83 @@ func newInspectCommand(a *app) *cobra.Command {
 		Example:           "  forkd inspect sb-5f3a-0001\n  forkd inspect pyagent --json\n  forkd inspect sb-5f3a-0001 --all",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeIDsAndTags(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			list, err := receiptsOf(cmd.Context(), c, args[0], all)
-			switch {
-			case err != nil:
-				return err
-			case a.JSON && all:
-				return a.Value(list)
-			case a.JSON:
-				return a.Value(list[0])
-			}
-			for i, r := range list {
-				if i > 0 {
-					if err := a.Line(""); err != nil {
-						return err
-					}
-				}
-				if err := a.Facts(receipts.Facts(r)...); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			return a.inspect(ctx, c, args[0], all)
+		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "all receipts that there are of it, newest first")
 	return cmd
+}
+
+// inspect prints the receipts of a sandbox or a snapshot, and its state now.
+func (a *app) inspect(ctx context.Context, c *client.Client, name string, all bool) error {
+	list, err := receiptsOf(ctx, c, name, all)
+	switch {
+	case err != nil:
+		return err
+	case a.JSON && all:
+		return a.Value(list)
+	}
+	now, err := stateOf(ctx, c, name)
+	switch {
+	case err != nil:
+		return err
+	case a.JSON:
+		return a.Value(inspected{list[0], now})
+	}
+	if facts := now.facts(); len(facts) > 0 {
+		if err := errors.Join(a.Facts(facts...), a.Line("")); err != nil {
+			return err
+		}
+	}
+	return a.printReceipts(list)
+}
+
+func (a *app) printReceipts(list []api.Receipt) error {
+	for i, r := range list {
+		if i > 0 {
+			if err := a.Line(""); err != nil {
+				return err
+			}
+		}
+		if err := a.Facts(receipts.Facts(r)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// inspected is a receipt with what there is to know of a sandbox as it is now.
+type inspected struct {
+	api.Receipt
+	sandboxState
+}
+
+// sandboxState is empty for what is no sandbox, or is gone.
+type sandboxState struct {
+	Status  api.SandboxStatus `json:"status,omitempty"`
+	Reason  string            `json:"reason,omitempty"`
+	Warning string            `json:"warning,omitempty"`
+}
+
+func stateOf(ctx context.Context, c *client.Client, id string) (sandboxState, error) {
+	sb, err := c.Sandbox(ctx, id)
+	var e *client.Error
+	if errors.As(err, &e) && (e.Code == api.CodeNotFound || e.Code == api.CodeInvalid) {
+		return sandboxState{}, nil
+	}
+	return sandboxState{sb.Status, sb.Reason, sb.Warning}, err
+}
+
+// facts are for people: nothing of a sandbox that just runs.
+func (s sandboxState) facts() (f []string) {
+	if s.Status != "" && s.Status != api.SandboxRunning {
+		f = append(f, "status", strings.TrimPrefix(string(s.Status)+": "+s.Reason, "paused: "))
+	}
+	if s.Warning != "" {
+		f = append(f, "warning", s.Warning)
+	}
+	return f
 }
 
 // receiptsOf finds the newest receipt of a sandbox, or else of a snapshot, or all.

@@ -25,19 +25,15 @@ func newKillCommand(a *app) *cobra.Command {
 			}
 			return nil
 		},
-		RunE: func(cmd *cobra.Command, ids []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, ids []string) error {
 			if all {
-				if ids, err = everyID(cmd.Context(), c); err != nil {
+				var err error
+				if ids, err = everyID(ctx, c); err != nil {
 					return err
 				}
 			}
-			return a.killed(ids, killEach(cmd.Context(), c, ids, all))
-		},
+			return a.killed(ids, killEach(ctx, c, ids, all))
+		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "end all sandboxes")
 	return cmd
@@ -98,8 +94,20 @@ func (a *app) killed(ids []string, errs []error) error {
 	if len(failed) == 0 {
 		return nil
 	}
+	last := failed[len(failed)-1]
 	for _, err := range failed[:len(failed)-1] {
-		a.report(nil, err)
+		a.report(nil, hintedBy(last, err))
 	}
-	return failed[len(failed)-1]
+	return last
+}
+
+// hintedBy is an error without its hint if the one that is told last has the same.
+func hintedBy(last, err error) error {
+	var a, b *client.Error
+	if !errors.As(err, &a) || !errors.As(last, &b) || a.Hint != b.Hint {
+		return err
+	}
+	plain := *a
+	plain.Hint = ""
+	return &plain
 }

@@ -3,13 +3,14 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newLogsCommand(a *app) *cobra.Command {
@@ -22,42 +23,46 @@ func newLogsCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeIDs(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if follow && a.JSON {
+			switch {
+			case follow && a.JSON:
 				return usageError{errors.New("--follow prints text, not JSON")}
+			case !cmd.Flags().Changed("tail"):
+				tail = -1
+			case tail < 0:
+				return usageError{fmt.Errorf("%s is %d, want 0 or more lines", a.asTyped(cmd, "tail"), tail)}
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			if follow {
-				return a.followConsole(cmd.Context(), c, args[0], tail, raw)
-			}
-			text, err := c.Console(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if !raw {
-				text = ui.CleanLines(text)
-			}
-			text = lastLines(text, tail)
-			if a.JSON {
-				return a.Value(map[string]string{"id": args[0], "console": text})
-			}
-			_, err = io.WriteString(a.Out, text)
-			return err
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				if follow {
+					return a.followConsole(ctx, c, args[0], tail, raw)
+				}
+				return a.printConsole(ctx, c, args[0], tail, raw)
+			})
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
 	cmd.Flags().BoolVar(&raw, "raw", false, "print the bytes as they are")
-	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "print the last N lines only")
+	cmd.Flags().IntVarP(&tail, "tail", "n", 0, "print the last N lines only (default: all)")
 	return cmd
 }
 
-func (a *app) followConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool) error {
-	if tail <= 0 {
-		tail = -1
+// printConsole prints the last lines of a console; a negative tail is all.
+func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool) error {
+	text, err := c.Console(ctx, id)
+	if err != nil {
+		return err
 	}
+	if !raw {
+		text = ui.CleanLines(text)
+	}
+	text = lastLines(text, tail)
+	if a.JSON {
+		return a.Value(map[string]string{"id": id, "console": text})
+	}
+	_, err = io.WriteString(a.Out, text)
+	return err
+}
+
+func (a *app) followConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool) error {
 	if raw {
 		return c.FollowConsole(ctx, id, tail, a.Out)
 	}
@@ -66,9 +71,13 @@ func (a *app) followConsole(ctx context.Context, c *client.Client, id string, ta
 	return errors.Join(err, w.Flush())
 }
 
+// lastLines is all of a text for n < 0.
 func lastLines(text string, n int) string {
-	if n <= 0 {
+	switch {
+	case n < 0 || text == "":
 		return text
+	case n == 0:
+		return ""
 	}
 	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "") + "\n"

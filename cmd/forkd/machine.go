@@ -1,10 +1,12 @@
+//go:build linux
+
 package main
 
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/internal/machine"
-	"github.com/forkd/forkd/internal/machine/guest"
+	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/appliance/guest"
 )
 
 func newMachineCommand() *cobra.Command {
@@ -14,7 +16,7 @@ func newMachineCommand() *cobra.Command {
 		Long: "The machine is a small Linux under QEMU with forkd inside. It is used where the\n" +
 			"host's own KVM is missing or too slow; `forkd doctor` tells which it is.",
 	}
-	name := cmd.PersistentFlags().String("name", machine.DefaultName, "name of the machine")
+	name := cmd.PersistentFlags().String("name", appliance.DefaultName, "name of the machine")
 	cmd.AddCommand(newMachineStartCommand(name))
 	cmd.AddCommand(newMachineStopCommand(name))
 	cmd.AddCommand(newMachineStatusCommand(name))

@@ -1,7 +1,10 @@
+//go:build linux
+
 package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path"
 	"path/filepath"
@@ -9,9 +12,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/machine"
+	"github.com/forkd/forkd/internal/appliance"
 )
 
 func newMachineExecCommand(name *string) *cobra.Command {
@@ -21,11 +25,11 @@ func newMachineExecCommand(name *string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [flags] -- PROGRAM [ARG...]",
 		Short: "Run a program in the machine itself, as root",
-		Long: "Run a program in the machine itself (not in a sandbox), as root. Its exit code is\n" +
-			"this command's; when this command is interrupted, the program is killed.",
+		Long: "Run a program in the machine itself (not in a sandbox), as root, with this command's\n" +
+			"standard input. Its exit code is this command's; when this command is interrupted, the program is killed.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := machine.Open(*name)
+			m, err := appliance.Open(*name)
 			if err != nil {
 				return err
 			}
@@ -39,9 +43,9 @@ func newMachineExecCommand(name *string) *cobra.Command {
 					return err
 				}
 			}
-			res, err := machine.Run(cmd.Context(), client, machine.Command{
+			res, err := appliance.Run(cmd.Context(), client, appliance.Command{
 				Args: args, Env: splitEnv(env), Dir: dir, Timeout: timeout,
-				Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
+				Stdin: inputOf(cmd), Stdout: cmd.OutOrStdout(), Stderr: cmd.ErrOrStderr(),
 			})
 			if err != nil {
 				return err
@@ -64,6 +68,19 @@ func newMachineExecCommand(name *string) *cobra.Command {
 	return cmd
 }
 
+// inputOf is standard input, unless it is a terminal at which somebody else
+// types: a read in the background would stop this process.
+func inputOf(cmd *cobra.Command) io.Reader {
+	in := cmd.InOrStdin()
+	if f, ok := in.(*os.File); ok {
+		group, err := unix.IoctlGetInt(int(f.Fd()), unix.TIOCGPGRP)
+		if err == nil && group != unix.Getpgrp() {
+			return nil
+		}
+	}
+	return in
+}
+
 // uploadFile copies FILE or FILE:TARGET and keeps whether it may be executed.
 func uploadFile(cmd *cobra.Command, client *agentclient.Client, spec string) error {
 	from, to, ok := strings.Cut(spec, ":")
@@ -79,11 +96,11 @@ func uploadFile(cmd *cobra.Command, client *agentclient.Client, spec string) err
 	if err != nil {
 		return err
 	}
-	if err := machine.Upload(cmd.Context(), client, to, f, st.Size()); err != nil {
+	if err := appliance.Upload(cmd.Context(), client, to, f, st.Size()); err != nil {
 		return err
 	}
 	mode := fmt.Sprintf("%o", st.Mode().Perm())
-	_, err = machine.Run(cmd.Context(), client, machine.Command{Args: []string{"/bin/chmod", mode, to}, Dir: "/", Stderr: cmd.ErrOrStderr()})
+	_, err = appliance.Run(cmd.Context(), client, appliance.Command{Args: []string{"/bin/chmod", mode, to}, Dir: "/", Stderr: cmd.ErrOrStderr()})
 	return err
 }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -5,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/internal/machine"
+	"github.com/forkd/forkd/internal/appliance"
 )
 
 func newMachineShellCommand(name *string) *cobra.Command {
@@ -14,7 +16,7 @@ func newMachineShellCommand(name *string) *cobra.Command {
 		Short: "Open a shell in the machine itself, as root",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := machine.Open(*name)
+			m, err := appliance.Open(*name)
 			if err != nil {
 				return err
 			}
@@ -23,7 +25,7 @@ func newMachineShellCommand(name *string) *cobra.Command {
 				return err
 			}
 			defer client.Close()
-			code, err := machine.Shell(cmd.Context(), client, os.Stdin, os.Stdout)
+			code, err := appliance.Shell(cmd.Context(), client, os.Stdin, os.Stdout)
 			if err == nil && code != 0 {
 				return exitCode(code)
 			}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -6,17 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/internal/machine"
+	"github.com/forkd/forkd/internal/appliance"
 )
 
 func newMachineStartCommand(name *string) *cobra.Command {
-	var opt machine.StartOptions
+	var opt appliance.StartOptions
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Start the machine, or do nothing if it runs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := machine.Open(*name)
+			m, err := appliance.Open(*name)
 			if err != nil {
 				return err
 			}
@@ -34,11 +36,11 @@ func newMachineStartCommand(name *string) *cobra.Command {
 	f.IntVar(&opt.Spec.MemoryMiB, "memory", 0, "memory in MiB (default: half of the host's, up to 6144)")
 	f.IntVar(&opt.Spec.DiskGiB, "disk", 0, "size of the sparse data disk in GiB (default 20; it only grows)")
 	f.BoolVar(&opt.Restart, "restart", false, "restart a running machine whose programs or size differ")
-	f.DurationVar(&opt.Wait, "wait", machine.DefaultStartWait, "how long the machine may take to answer")
+	f.DurationVar(&opt.Wait, "wait", appliance.DefaultStartWait, "how long the machine may take to answer")
 	return cmd
 }
 
-func describeStart(name string, res machine.StartResult) string {
+func describeStart(name string, res appliance.StartResult) string {
 	switch {
 	case res.Stale:
 		return fmt.Sprintf("machine %s runs, with older programs or another size; `forkd machine start --restart` renews it", name)

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -9,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/internal/machine"
+	"github.com/forkd/forkd/internal/appliance"
 )
 
 func newMachineStatusCommand(name *string) *cobra.Command {
@@ -21,7 +23,7 @@ func newMachineStatusCommand(name *string) *cobra.Command {
 			"Exit code 0: it runs and answers; 3: it does not.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := machine.Open(*name)
+			m, err := appliance.Open(*name)
 			if err != nil {
 				return err
 			}
@@ -36,7 +38,7 @@ func newMachineStatusCommand(name *string) *cobra.Command {
 			} else {
 				err = printStatus(cmd.OutOrStdout(), st)
 			}
-			if err == nil && st.State != machine.StateRunning {
+			if err == nil && st.State != appliance.StateRunning {
 				return exitCode(3)
 			}
 			return err
@@ -46,7 +48,7 @@ func newMachineStatusCommand(name *string) *cobra.Command {
 	return cmd
 }
 
-func printStatus(out io.Writer, st machine.Status) error {
+func printStatus(out io.Writer, st appliance.Status) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	row := func(key, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{key}, args...)...)
@@ -63,7 +65,7 @@ func printStatus(out io.Writer, st machine.Status) error {
 	if st.CPUs != 0 {
 		row("size", "%d CPUs, %d MiB memory, %d GiB disk (%d MiB used)", st.CPUs, st.Memory, st.Disk, st.DiskUse)
 	}
-	if st.State != machine.StateAbsent {
+	if st.State != appliance.StateAbsent {
 		row("directory", "%s", st.Dir)
 	}
 	if st.Outdated {

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -6,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/internal/machine"
+	"github.com/forkd/forkd/internal/appliance"
 )
 
 func newMachineStopCommand(name *string) *cobra.Command {
@@ -15,12 +17,12 @@ func newMachineStopCommand(name *string) *cobra.Command {
 		Short: "Power the machine off; its data disk stays",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := machine.Open(*name)
+			m, err := appliance.Open(*name)
 			if err != nil {
 				return err
 			}
 			switch err := m.Stop(cmd.Context()); {
-			case errors.Is(err, machine.ErrNotRunning):
+			case errors.Is(err, appliance.ErrNotRunning):
 				fmt.Fprintf(cmd.OutOrStdout(), "machine %s does not run\n", m.Name)
 			case err != nil:
 				return err
@@ -39,7 +41,7 @@ func newMachineRmCommand(name *string) *cobra.Command {
 		Short: "Stop the machine and delete it with its data disk",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := machine.Open(*name)
+			m, err := appliance.Open(*name)
 			if err != nil {
 				return err
 			}

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -6,13 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/internal/machine"
-	"github.com/forkd/forkd/internal/machine/bench"
+	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/appliance/testbench"
 )
 
 // newMachineTestExecCommand is what `go test -exec` calls with a test binary.
 func newMachineTestExecCommand(name *string) *cobra.Command {
-	opt := bench.Options{Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
+	opt := testbench.Options{Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
 	cmd := &cobra.Command{
 		Use:   "test-exec [flags] BINARY [ARG...]",
 		Short: "Run a Go test binary in the machine (for go test -exec)",
@@ -21,11 +23,11 @@ func newMachineTestExecCommand(name *string) *cobra.Command {
 			"Exit code: the binary's; 124: killed at the limit; 125: the machine failed.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := machine.Open(*name)
+			m, err := appliance.Open(*name)
 			if err != nil {
 				return err
 			}
-			if code := bench.Run(cmd.Context(), m, opt, args[0], args[1:]); code != 0 {
+			if code := testbench.Run(cmd.Context(), m, opt, args[0], args[1:]); code != 0 {
 				return exitCode(code)
 			}
 			return nil

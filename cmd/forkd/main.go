@@ -7,11 +7,13 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"runtime"
+	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
+	"github.com/forkd/forkd/internal/platform"
 )
 
 // version is set by the linker.
@@ -27,16 +29,17 @@ func main() {
 // endings are the signals to end by, tidily: what was made for the time being is
 // taken down. A terminal that is closed is one, unless we were told (nohup) to go on.
 func endings() []os.Signal {
-	all := []os.Signal{os.Interrupt, unix.SIGTERM}
-	if !signal.Ignored(unix.SIGHUP) {
-		all = append(all, unix.SIGHUP)
+	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		all = append(all, syscall.SIGHUP)
 	}
 	return all
 }
 
 // run is the whole program; the result is the exit code.
 func run(ctx context.Context, args []string) int {
-	a := &app{Printer: ui.Printer{Out: os.Stdout, Err: os.Stderr}}
+	a := &app{Printer: ui.Printer{Program: "forkd", Out: os.Stdout, Err: os.Stderr}}
+	a.args = args
 	root := newRoot(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -46,6 +49,7 @@ func run(ctx context.Context, args []string) int {
 	if !a.began {
 		err = usageError{err}
 	}
+	err = a.inOwnWords(cmd, sayInterrupted(cmd, err))
 	a.report(cmd, err)
 	return codeOf(cmd, err)
 }
@@ -77,9 +81,12 @@ func newRoot(a *app) *cobra.Command {
 	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a), newRunCommand(a), newExecCommand(a), newEvalCommand(a), newCpCommand(a),
 		newPsCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
-	add(host, newServeCommand(a), newDoctorCommand(), newMachineCommand(), newBenchCommand(a), newDemoCommand(a))
+	add(host, hostCommands(a)...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand())
-	root.AddCommand(newMachineInitCommand())
+	root.SetFlagErrorFunc(a.flagError)
+	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
+		refuse(root, err)
+	}
 	polish(a, root)
 	return root
 }

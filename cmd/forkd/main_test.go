@@ -1,9 +1,12 @@
+//go:build linux
+
 package main
 
 import (
 	"context"
 	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -33,8 +36,9 @@ func TestScripts(t *testing.T) {
 		UpdateScripts:       *update,
 		Setup:               setUp,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code": expectCode,
-			"fake": changeEngine,
+			"code":      expectCode,
+			"fake":      changeEngine,
+			"interrupt": interruptCommand,
 		},
 	})
 }
@@ -46,7 +50,7 @@ type engineKey struct{}
 func setUp(env *testscript.Env) error {
 	images := fakeengine.NewImages("python-numpy", "broken")
 	engine := fakeengine.New(images)
-	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Lab: fakeengine.Lab{Engine: engine}, Version: api.VersionInfo{Version: "1.2.3"}})
+	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"}})
 	// Outside of the work directory, whose path may be too long for a socket.
 	dir, err := os.MkdirTemp("", "forkd-cli-")
 	if err != nil {
@@ -96,7 +100,7 @@ func expectCode(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // changeEngine makes things happen that no command can: fake limit N, fake fail
-// ID REASON, fake torn TAG, fake damaged TAG, fake parent TAG CHILD, fake
+// ID REASON, fake torn TAG, fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake
 // branches N, fake finish TAG.
 func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
@@ -113,9 +117,43 @@ func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 		engine.AddSnapshot(sandbox.SnapshotInfo{Tag: args[1], Status: sandbox.SnapshotFailed, Warning: "memory: file is missing", CreatedAt: engine.Now})
 	case "damaged":
 		engine.AddSnapshot(sandbox.SnapshotInfo{Tag: args[1], Status: sandbox.SnapshotReady, Warning: "damaged", CreatedAt: engine.Now})
+	case "changed":
+		engine.AddSnapshot(sandbox.SnapshotInfo{Tag: args[1], Status: sandbox.SnapshotReady, Warning: "changed", CreatedAt: engine.Now})
 	case "parent":
 		engine.AddSnapshot(sandbox.SnapshotInfo{Tag: args[1], Status: sandbox.SnapshotReady, Dependents: []string{args[2]}, CreatedAt: engine.Now})
 	default:
 		ts.Fatalf("unknown: fake %s", args[0])
+	}
+}
+
+// interruptCommand runs forkd until a fork of it waits, presses Ctrl-C, and checks
+// that the exit code is 130: interrupt forkd ARG... Its output is in the files out
+// and err.
+func interruptCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || args[0] != "forkd" {
+		ts.Fatalf("usage: interrupt forkd ARG...")
+	}
+	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
+	ts.Check(ts.Exec("sh", "-c", "command -v forkd"))
+	cmd := exec.Command(strings.TrimSpace(ts.ReadFile("stdout")), args[1:]...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"HOME", "FORKD_URL", "FORKD_TOKEN", "XDG_RUNTIME_DIR", "PATH"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	out, err := os.Create(ts.MkAbs("out"))
+	ts.Check(err)
+	defer out.Close()
+	errs, err := os.Create(ts.MkAbs("err"))
+	ts.Check(err)
+	defer errs.Close()
+	cmd.Stdout, cmd.Stderr = out, errs
+	ts.Check(cmd.Start())
+	for end := time.Now().Add(time.Minute); engine.Waiting.Load() == 0 && time.Now().Before(end); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	ts.Check(cmd.Process.Signal(os.Interrupt))
+	_ = cmd.Wait()
+	if code := cmd.ProcessState.ExitCode(); code != 130 {
+		ts.Fatalf("exit code is %d, want 130; %s", code, ts.ReadFile("err"))
 	}
 }

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
 )
 
 func newPoolCommand(a *app) *cobra.Command {
@@ -28,22 +30,19 @@ func newPoolCommand(a *app) *cobra.Command {
 			if len(args) == 2 {
 				var err error
 				if size, err = strconv.Atoi(args[1]); err != nil || size < 0 || size > api.MaxPool {
-					return usageError{fmt.Errorf("size %q: want 0 to %d", args[1], api.MaxPool)}
+					return usageError{fmt.Errorf("SIZE %q: want 0 to %d", args[1], api.MaxPool)}
 				}
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			if len(args) == 2 {
-				return c.SetPool(cmd.Context(), args[0], size)
-			}
-			pools, err := c.Pools(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return a.printPools(pools)
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				if len(args) == 2 {
+					return c.SetPool(ctx, args[0], size)
+				}
+				pools, err := c.Pools(ctx)
+				if err != nil {
+					return err
+				}
+				return a.printPools(pools)
+			})
 		},
 	}
 }

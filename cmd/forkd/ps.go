@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newPsCommand(a *app) *cobra.Command {
@@ -16,13 +19,8 @@ func newPsCommand(a *app) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List the sandboxes",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			list, err := c.ListSandboxes(cmd.Context())
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.ListSandboxes(ctx)
 			if err != nil {
 				return err
 			}
@@ -30,7 +28,7 @@ func newPsCommand(a *app) *cobra.Command {
 				return a.Value(list)
 			}
 			return a.Table([]string{"ID", "SNAPSHOT", "INDEX", "STATUS", "AGE", "PID", "REASON"}, sandboxRows(list))
-		},
+		}),
 	}
 }
 
@@ -42,7 +40,7 @@ func sandboxRows(list []api.SandboxInfo) [][]string {
 			pid = fmt.Sprint(*sb.PID)
 		}
 		age := ui.Age(time.Unix(sb.CreatedAtUnix, 0), time.Now())
-		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), age, pid, sb.Reason})
+		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), age, pid, cmp.Or(sb.Reason, sb.Warning)})
 	}
 	return rows
 }

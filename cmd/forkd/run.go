@@ -30,12 +30,9 @@ func newRunCommand(a *app) *cobra.Command {
 			if len(program) > 1 && program[0] == "--" {
 				program = program[1:]
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			return a.runInFresh(cmd.Context(), c, args[0], program, s, keep)
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				return a.runInFresh(ctx, c, args[0], program, s, keep)
+			})
 		},
 	}
 	s.addFlags(cmd)

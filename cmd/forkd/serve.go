@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -8,17 +10,16 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/cmd/forkd/internal/endpoint"
-	"github.com/forkd/forkd/internal/bench"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/rundir"
 	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/sandbox/forktree"
 	"github.com/forkd/forkd/internal/undo"
 )
 
@@ -31,11 +32,13 @@ type serveOptions struct {
 	listen              []string
 	tokenFile, auditLog string
 	data, run, vmm, kvm string
+	guestFiles          []string
 	pool, concurrency   int
 	reserveMiB          int
-	guestFork           forktree.Limits
+	guestFork           sandbox.TreeLimits
 	diskReserveMiB      int
 	identity            time.Duration
+	scrub               time.Duration
 	killOnStop          bool
 	logLevel, logFormat string
 }
@@ -45,9 +48,9 @@ func newServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the daemon in the foreground",
-		Long: "Run the daemon in the foreground. Without --listen it serves its Unix socket only, which this user alone may open.\n" +
-			"A TCP address other than loopback needs --token-file. On SIGTERM it stops accepting, lets requests end for 10 s, and\n" +
-			"leaves running sandboxes to the next daemon unless --kill-on-stop is given.",
+		Long: "Run the daemon in the foreground. Without --listen it serves its Unix socket only, which this user and root may use.\n" +
+			"On TCP clients must show a token: that of --token-file, or one that is made and written to RUN/token. On SIGTERM it\n" +
+			"stops accepting, lets requests end for 10 s, and leaves running sandboxes to the next daemon unless --kill-on-stop is given.",
 		Example: "  forkd serve\n  forkd serve --listen unix:///run/forkd/forkd.sock --listen tcp://127.0.0.1:8889\n" +
 			"  forkd serve --listen tcp://0.0.0.0:8889 --token-file /etc/forkd/token --data /var/lib/forkd",
 		Args: cobra.NoArgs,
@@ -60,20 +63,22 @@ func newServeCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.listen, "listen", nil, "address, tcp://HOST:PORT or unix:///PATH; may be given more than once (default: RUN/forkd.sock)")
-	f.StringVar(&o.tokenFile, "token-file", "", "file with the token that TCP clients must show")
+	f.StringVar(&o.tokenFile, "token-file", "", "file with the token that TCP clients must show (default: one is made, RUN/token)")
+	f.StringArrayVar(&o.guestFiles, "guest-files", nil, "folder below which requests may name kernel and rootfs by path; may be given more than once (default: none)")
 	f.StringVar(&o.auditLog, "audit-log", "", "file to append a JSON line per request to")
 	f.StringVar(&o.data, "data", "", "directory of images and snapshots (default: /var/lib/forkd, or in the home directory)")
-	f.StringVar(&o.run, "run", "", "directory of sockets and running VMs (default: /run/forkd, or $XDG_RUNTIME_DIR/forkd)")
+	f.StringVar(&o.run, "run", "", "directory of sockets and running VMs, empty or made by forkd (default: /run/forkd, or $XDG_RUNTIME_DIR/forkd)")
 	f.StringVar(&o.vmm, "vmm", "", "the forkd-vmm program (default: beside this one)")
 	f.StringVar(&o.kvm, "kvm", "/dev/kvm", "the KVM device")
 	f.IntVar(&o.pool, "pool", 0, "plain shells to keep ready for each size of VM in use (forkd pool: shells prepared with a snapshot)")
 	f.IntVar(&o.concurrency, "concurrency", 0, "children restored at once (default: twice the CPUs)")
 	f.DurationVar(&o.identity, "identity-timeout", time.Minute, "how long a child's guest may take to confirm its new identity")
 	f.IntVar(&o.reserveMiB, "memory-reserve", 256, "MiB of the host's memory that stay free: beyond it no child is made")
-	f.IntVar(&o.guestFork.Size, "guest-fork-max-tree", forktree.Default.Size, "sandboxes in a tree that guests fork, the first included; 1 forbids all of it")
-	f.IntVar(&o.guestFork.Depth, "guest-fork-max-depth", forktree.Default.Depth, "forks by guests from the first of a tree to the deepest")
-	f.IntVar(&o.guestFork.MemoryMiB, "guest-fork-max-memory", forktree.Default.MemoryMiB, "MiB of guest memory in such a tree, all sandboxes together")
-	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256, "MiB of the disk under --data that stay free: beyond it no snapshot is made")
+	f.IntVar(&o.guestFork.Size, "guest-fork-max-tree", sandbox.DefaultTree.Size, "sandboxes in a tree that guests fork, the first included; 1 forbids all of it")
+	f.IntVar(&o.guestFork.Depth, "guest-fork-max-depth", sandbox.DefaultTree.Depth, "forks by guests from the first of a tree to the deepest")
+	f.IntVar(&o.guestFork.MemoryMiB, "guest-fork-max-memory", sandbox.DefaultTree.MemoryMiB, "MiB of guest memory in such a tree, all sandboxes together")
+	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256, "MiB of the disk under --data that stay free: beyond it no snapshot is made, and sandboxes that write to their disks are paused")
+	f.DurationVar(&o.scrub, "scrub-interval", 24*time.Hour, "how often each layer is read whole in the background and compared with its digests; 0: never")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
@@ -101,7 +106,7 @@ func (o *serveOptions) complete() error {
 		o.listen = []string{"unix://" + filepath.Join(o.run, "forkd.sock")}
 	}
 	if o.vmm == "" {
-		if o.vmm, err = besideSelf("forkd-vmm"); err != nil {
+		if o.vmm, err = endpoint.Program("forkd-vmm"); err != nil {
 			return err
 		}
 	}
@@ -110,6 +115,9 @@ func (o *serveOptions) complete() error {
 	}
 	if o.identity <= 0 {
 		return usageError{fmt.Errorf("--identity-timeout is %s, want more than 0", o.identity)}
+	}
+	if o.scrub < 0 {
+		return usageError{fmt.Errorf("--scrub-interval is %s, want 0 or more", o.scrub)}
 	}
 	if o.reserveMiB < 1 {
 		return usageError{fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
@@ -133,12 +141,20 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	token, err := readToken(o.tokenFile)
+	token, made, err := o.token()
 	if err != nil {
 		return err
 	}
+	guestFiles, err := httpapi.OpenGuestFiles(o.guestFiles)
+	if err != nil {
+		return usageError{err}
+	}
+	opened.Push(guestFiles.Close)
 	audit, err := o.audit(&opened)
 	if err != nil {
+		return err
+	}
+	if err := claimDirs(o.run, o.data); err != nil { // before a socket is made in one of them
 		return err
 	}
 	// Before the engine: a taken address is the likeliest mistake, and the cheapest.
@@ -151,13 +167,18 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	timings := httpapi.NewTimings()
-	engine, err := sandbox.Open(ctx, o.engineConfig(images, timings, log))
+	engine, err := engine.Open(ctx, o.engineConfig(images, timings, log))
 	if err != nil {
 		return err
 	}
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
+	if made { // the engine holds the run directory now
+		if err := leaveToken(o.run, token, listeners, log, &opened); err != nil {
+			return err
+		}
+	}
 	server := httpapi.New(httpapi.Options{
-		Engine: engine, Images: imageStore{images}, Lab: bench.Lab{OpenKVM: o.openKVM, Snapshots: engine, StoreDir: o.data},
+		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: versionInfo(), Log: log, Audit: audit, Timings: timings,
 	})
 	notifySystemd(log, "READY=1")
@@ -167,22 +188,43 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	return err
 }
 
+// claimDirs looks whether the directories are the daemon's to use; the engine opens them.
+func claimDirs(run, data string) error {
+	d, err := rundir.Open(run)
+	if err == nil {
+		err = d.Close()
+	}
+	if err = dirFlag("--run", err); err != nil {
+		return err
+	}
+	return dirFlag("--data", rundir.CheckData(data))
+}
+
+func dirFlag(flag string, err error) error {
+	if errors.Is(err, rundir.ErrRefused) {
+		return usageError{fmt.Errorf("%s: %w", flag, err)}
+	}
+	return err
+}
+
 func (o serveOptions) openKVM() (*os.File, error) { return os.OpenFile(o.kvm, os.O_RDWR, 0) }
 
-func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observer, log *slog.Logger) sandbox.Config {
-	return sandbox.Config{
+func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observer, log *slog.Logger) engine.Config {
+	return engine.Config{
 		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm,
 		OpenKVM:         o.openKVM,
-		Images:          sandbox.StoredImages(images),
+		Images:          engine.StoredImages(images),
 		IdentityTimeout: o.identity,
+		ScrubInterval:   o.scrub,
 		GuestFork:       o.guestFork,
 		PoolSize:        o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, DiskReserve: int64(o.diskReserveMiB) << 20,
 		KillOnClose: o.killOnStop, Observer: observer, Logger: log,
+		Oracle: os.Getenv(sandbox.OracleVariable) == "1",
 	}
 }
 
 // closeEngine gives it time of its own: ctx has ended when this is called.
-func closeEngine(ctx context.Context, engine *sandbox.Engine) error {
+func closeEngine(ctx context.Context, engine *engine.Engine) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
 	return engine.Close(ctx)
@@ -199,21 +241,6 @@ func bind(ctx context.Context, addresses []string, token string, opened *undo.St
 		all = append(all, l)
 	}
 	return all, nil
-}
-
-func readToken(path string) (string, error) {
-	if path == "" {
-		return "", nil
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("read token: %w", err)
-	}
-	token := strings.TrimSpace(string(b))
-	if err := httpapi.CheckToken(token); err != nil {
-		return "", usageError{fmt.Errorf("token file %s: %w", path, err)}
-	}
-	return token, nil
 }
 
 func (o serveOptions) logger(a *app) (*slog.Logger, error) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newSnapshotCompactCommand(a *app) *cobra.Command {
@@ -20,13 +20,8 @@ func newSnapshotCompactCommand(a *app) *cobra.Command {
 		Example:           "  forkd snapshot compact tried-it --to keep && forkd snapshot rm --cascade pyagent",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeTags(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			s, err := a.compactSnapshot(cmd.Context(), c, args[0], to)
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			s, err := a.compactSnapshot(ctx, c, args[0], to)
 			if err != nil {
 				return err
 			}
@@ -35,7 +30,7 @@ func newSnapshotCompactCommand(a *app) *cobra.Command {
 			}
 			a.Note("%s: %s on disk, all its own, in %s", s.Tag, ui.Bytes(s.SizeBytes), ui.Millis(s.Timings["compact"]))
 			return a.Line("%s", s.Tag)
-		},
+		}),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "tag of the new snapshot")
 	if err := cmd.MarkFlagRequired("to"); err != nil {
@@ -48,5 +43,6 @@ func newSnapshotCompactCommand(a *app) *cobra.Command {
 func (a *app) compactSnapshot(ctx context.Context, c *client.Client, tag, to string) (api.SnapshotInfo, error) {
 	progress := a.Progress()
 	defer progress.End()
-	return c.CompactSnapshot(ctx, tag, to, showStep(progress))
+	s, err := c.CompactSnapshot(ctx, tag, to, showStep(progress))
+	return s, unlessMade(ctx, err, madeSnapshot(c, to))
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newSnapshotCreateCommand(a *app) *cobra.Command {
@@ -30,22 +30,22 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 			if err := completeCreate(&req, warmFile, wait); err != nil {
 				return err
 			}
+			if cmd.Flags().Changed("exec-timeout") && limit <= 0 {
+				return usageError{fmt.Errorf("--exec-timeout is %s, want more than 0", limit)}
+			}
 			if shell != "" {
 				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			info, err := a.createSnapshot(cmd.Context(), c, req)
-			if err != nil {
-				return err
-			}
-			if a.JSON {
-				return a.Value(info)
-			}
-			return a.Line("%s", info.Tag)
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				info, err := a.createSnapshot(ctx, c, req)
+				if err != nil {
+					return err
+				}
+				if a.JSON {
+					return a.Value(info)
+				}
+				return a.Line("%s", info.Tag)
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -96,7 +96,8 @@ func completeCreate(req *api.CreateSnapshotRequest, warmFile string, wait time.D
 func (a *app) createSnapshot(ctx context.Context, c *client.Client, req api.CreateSnapshotRequest) (api.SnapshotInfo, error) {
 	progress := a.Progress()
 	defer progress.End()
-	return c.CreateSnapshot(ctx, req, showStep(progress))
+	s, err := c.CreateSnapshot(ctx, req, showStep(progress))
+	return s, unlessMade(ctx, err, madeSnapshot(c, req.Tag))
 }
 
 func showStep(p *ui.Progress) func(api.Step) {

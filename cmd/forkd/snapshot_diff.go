@@ -1,13 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newSnapshotDiffCommand(a *app) *cobra.Command {
@@ -24,19 +26,16 @@ func newSnapshotDiffCommand(a *app) *cobra.Command {
 			if limit < 1 || limit > 10000 {
 				return usageError{fmt.Errorf("--limit is %d, want 1 to 10000", limit)}
 			}
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			d, err := c.DiffSnapshots(cmd.Context(), args[0], args[1], limit)
-			if err != nil {
-				return err
-			}
-			if a.JSON {
-				return a.Value(d)
-			}
-			return a.printDiff(d)
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				d, err := c.DiffSnapshots(ctx, args[0], args[1], limit)
+				if err != nil {
+					return err
+				}
+				if a.JSON {
+					return a.Value(d)
+				}
+				return a.printDiff(d)
+			})
 		},
 	}
 	cmd.Flags().IntVar(&limit, "limit", 1000, "how many entries of each kind to show")

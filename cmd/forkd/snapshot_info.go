@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newSnapshotInfoCommand(a *app) *cobra.Command {
@@ -20,13 +22,8 @@ func newSnapshotInfoCommand(a *app) *cobra.Command {
 		Short:             "Describe a snapshot",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeTags(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			s, err := c.Snapshot(cmd.Context(), args[0])
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			s, err := c.Snapshot(ctx, args[0])
 			if err != nil {
 				return err
 			}
@@ -34,7 +31,7 @@ func newSnapshotInfoCommand(a *app) *cobra.Command {
 				return a.Value(s)
 			}
 			return a.describeSnapshot(s)
-		},
+		}),
 	}
 }
 
@@ -43,6 +40,7 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"tag", s.Tag,
 		"status", string(s.Status),
 		"warning", text(s.Warning),
+		"verified", verified(s.SnapshotInfo),
 		"created", time.Unix(s.CreatedAtUnix, 0).UTC().Format(time.RFC3339),
 		"image", s.Image,
 		"image digest", s.ImageDigest,
@@ -50,6 +48,7 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"memory", onDisk(logicalSize(s), s.MemoryPhysicalBytes, s.MemoryOwnBytes),
 		"disk", diskSize(s),
 		"vcpus", fmt.Sprint(s.VCPUs),
+		"cpu", cpu(s.CPU),
 		"machine state", ui.Bytes(s.VMStateBytes),
 		"warm", strings.Join(s.Languages, ", "),
 		"timings", timings(s.Timings),
@@ -80,6 +79,14 @@ func diskSize(s api.SnapshotDetail) string {
 		return ""
 	}
 	return onDisk(ui.Bytes(s.DiskLogicalBytes), s.DiskPhysicalBytes, s.DiskOwnBytes)
+}
+
+// cpu is empty for a snapshot that does not say. The features are for --json.
+func cpu(c *api.CPU) string {
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf("%s family %d model %d stepping %d, %d features", c.Vendor, c.Family, c.Model, c.Stepping, len(c.Features))
 }
 
 // logicalSize is the memory of a child. One that cannot be read has no shape.

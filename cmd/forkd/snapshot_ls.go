@@ -1,13 +1,15 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newSnapshotLsCommand(a *app) *cobra.Command {
@@ -16,22 +18,28 @@ func newSnapshotLsCommand(a *app) *cobra.Command {
 		Aliases: []string{"list"},
 		Short:   "List the snapshots",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			list, err := c.ListSnapshots(cmd.Context())
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
+			list, err := c.ListSnapshots(ctx)
 			if err != nil {
 				return err
 			}
 			if a.JSON {
 				return a.Value(list)
 			}
-			return a.Table([]string{"TAG", "IMAGE", "MEMORY", "VCPUS", "SIZE", "STATUS", "AGE", "WARNING"}, snapshotRows(list))
-		},
+			return a.Table([]string{"TAG", "IMAGE", "MEMORY", "VCPUS", "SIZE", "STATUS", "AGE", "VERIFIED", "WARNING"}, snapshotRows(list))
+		}),
 	}
+}
+
+// verified is when a snapshot's layers were last found to be as they were written.
+func verified(s api.SnapshotInfo) string {
+	switch {
+	case len(s.Damaged) > 0:
+		return "damaged"
+	case s.VerifiedAtUnix == nil:
+		return "-"
+	}
+	return ui.Age(time.Unix(*s.VerifiedAtUnix, 0), time.Now()) + " ago"
 }
 
 func snapshotRows(list []api.SnapshotInfo) [][]string {
@@ -43,7 +51,7 @@ func snapshotRows(list []api.SnapshotInfo) [][]string {
 		}
 		rows = append(rows, []string{
 			s.Tag, s.Image, fmt.Sprintf("%d MiB", s.MemoryMiB), fmt.Sprint(s.VCPUs), ui.Bytes(s.SizeBytes),
-			string(s.Status), ui.Age(time.Unix(s.CreatedAtUnix, 0), time.Now()), warning,
+			string(s.Status), ui.Age(time.Unix(s.CreatedAtUnix, 0), time.Now()), verified(s), warning,
 		})
 	}
 	return rows

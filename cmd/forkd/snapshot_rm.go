@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/client"
@@ -13,14 +15,9 @@ func newSnapshotRmCommand(a *app) *cobra.Command {
 		Short:             "Delete snapshots",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.completeTags(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			for _, tag := range args {
-				if err := c.DeleteSnapshot(cmd.Context(), tag, opt); err != nil {
+				if err := c.DeleteSnapshot(ctx, tag, opt); err != nil {
 					return err
 				}
 				if !a.JSON {
@@ -33,7 +30,7 @@ func newSnapshotRmCommand(a *app) *cobra.Command {
 				return a.Value(map[string][]string{"deleted": args})
 			}
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&opt.Cascade, "cascade", false, "delete the snapshots built on them too")
 	cmd.Flags().BoolVarP(&opt.Force, "force", "f", false, "delete them although others, or running sandboxes, use them")

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/lineage"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 // treeSandboxes is how many sandboxes of one snapshot are drawn without --all.
@@ -26,13 +26,8 @@ func newSnapshotTreeCommand(a *app) *cobra.Command {
 		Example:           "  forkd snapshot tree\n  forkd snapshot tree pyagent --all",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTags(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			roots, err := treeOf(cmd.Context(), c, args)
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			roots, err := treeOf(ctx, c, args)
 			if err != nil {
 				return err
 			}
@@ -44,7 +39,7 @@ func newSnapshotTreeCommand(a *app) *cobra.Command {
 				most = math.MaxInt
 			}
 			return a.drawTree(lineage.Draw(roots, most))
-		},
+		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, fmt.Sprintf("draw every sandbox, not %d of each snapshot", treeSandboxes))
 	return cmd

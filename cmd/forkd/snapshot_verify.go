@@ -1,13 +1,14 @@
 package main
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newSnapshotVerifyCommand(a *app) *cobra.Command {
@@ -17,18 +18,13 @@ func newSnapshotVerifyCommand(a *app) *cobra.Command {
 		Long:              "Read all of a snapshot and compare it with its digests. Exit code 5 if it is damaged.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeTags(),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			res, err := c.VerifySnapshot(cmd.Context(), args[0])
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			res, err := c.VerifySnapshot(ctx, args[0])
 			if err != nil {
 				return err
 			}
 			return a.verified(res)
-		},
+		}),
 	}
 }
 
@@ -39,17 +35,33 @@ func (a *app) verified(res api.VerifyResult) error {
 		}
 	} else {
 		for _, d := range res.Damaged {
-			if err := a.Line("%s: bytes %d to %d: %s", ui.Clean(d.File), d.Offset, d.Offset+d.Length, ui.Clean(d.Detail)); err != nil {
+			if err := a.Line("%s", ui.Clean(damageLine(d))); err != nil {
 				return err
 			}
 		}
 	}
 	if !res.OK {
 		return &client.Error{
-			Code: api.CodeNotRestorable, Message: fmt.Sprintf("snapshot %s is damaged in %d places", res.Tag, len(res.Damaged)),
-			Hint: "delete it and make it again with `forkd snapshot create`",
+			Code: api.CodeNotRestorable, Message: fmt.Sprintf("snapshot %s is damaged in %s", res.Tag, places(len(res.Damaged))),
+			Hint: fmt.Sprintf("delete it with `forkd snapshot rm %s`, and make it again with `forkd snapshot create`", res.Tag),
 		}
 	}
 	a.Note("%s: %d files, %s read in %s, all as written", res.Tag, res.Files, ui.Bytes(res.Bytes), ui.Millis(res.TookMS))
 	return nil
+}
+
+// damageLine says where a snapshot is damaged. A file that is damaged as a whole,
+// or has changed since its digests were made, has no range.
+func damageLine(d api.Damage) string {
+	if d.Length == 0 {
+		return fmt.Sprintf("%s: %s", d.File, d.Detail)
+	}
+	return fmt.Sprintf("%s: bytes %d to %d: %s", d.File, d.Offset, d.Offset+d.Length, d.Detail)
+}
+
+func places(n int) string {
+	if n == 1 {
+		return "1 place"
+	}
+	return fmt.Sprintf("%d places", n)
 }

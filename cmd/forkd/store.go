@@ -1,9 +1,12 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 func newStoreCommand(a *app) *cobra.Command {
@@ -18,13 +21,8 @@ func newStoreGCCommand(a *app) *cobra.Command {
 		Long: "Remove the layers of memory and disks that no snapshot and no sandbox needs any more, and what interrupted writes left. The\n" +
 			"daemon does so by itself, at its start and when something is deleted.",
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := a.client(cmd.Context())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			r, err := c.CollectLayers(cmd.Context(), dryRun)
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
+			r, err := c.CollectLayers(ctx, dryRun)
 			if err != nil {
 				return err
 			}
@@ -42,7 +40,7 @@ func newStoreGCCommand(a *app) *cobra.Command {
 			}
 			a.Note("%d layers and %d leftovers %s, %s", len(r.Layers), r.Temporary, did, ui.Bytes(r.Bytes))
 			return nil
-		},
+		}),
 	}
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "remove nothing, only say what would be")
 	return cmd

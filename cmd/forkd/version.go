@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/cmd/forkd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
 )
 
 func newVersionCommand(a *app) *cobra.Command {

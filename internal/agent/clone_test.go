@@ -21,17 +21,27 @@ import (
 
 // address is a guest's socket address. A clone's differs before any connection
 // breaks, which is all that the agent can see of having been cloned.
-type address struct{ cid atomic.Uint32 }
+type address struct{ cid, asked atomic.Uint32 }
 
-func (a *address) ContextID() (uint32, error) { return a.cid.Load(), nil }
+func (a *address) ContextID() (uint32, error) { a.asked.Add(1); return a.cid.Load(), nil }
+
+// noticed does something and waits until the agent has asked for its address n
+// times since: it does when a request begins, and when a connection breaks.
+func (a *address) noticed(t *testing.T, n uint32, do func()) {
+	t.Helper()
+	before := a.asked.Load()
+	do()
+	for deadline := time.Now().Add(20 * time.Second); a.asked.Load()-before < n; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the agent asked for its address %d times, want %d", a.asked.Load()-before, n)
+		}
+	}
+}
 
 func startCloneable(t *testing.T) (*bench, *address) {
 	at := &address{}
 	return startAgent(t, func(c *agent.Config) { c.Address = at }), at
 }
-
-// settled is longer than the agent needs to notice a broken connection.
-const settled = 300 * time.Millisecond
 
 func (b *bench) listed(t *testing.T) []uint32 {
 	t.Helper()
@@ -46,8 +56,8 @@ func (b *bench) listed(t *testing.T) []uint32 {
 	return pids
 }
 
-// connectTo follows a process to its end.
-func (b *bench) connectTo(t *testing.T, pid uint32) (out, dropped string, end *process.ProcessEvent_EndEvent) {
+// connectTo follows a process to its end, and calls connected when it does.
+func (b *bench) connectTo(t *testing.T, pid uint32, connected func()) (out, dropped string, end *process.ProcessEvent_EndEvent) {
 	t.Helper()
 	sel := &process.ProcessSelector{Selector: &process.ProcessSelector_Pid{Pid: pid}}
 	s, err := b.Process().Connect(t.Context(), connect.NewRequest(&process.ConnectRequest{Process: sel}))
@@ -57,6 +67,7 @@ func (b *bench) connectTo(t *testing.T, pid uint32) (out, dropped string, end *p
 	if !s.Receive() || s.Msg().GetEvent().GetStart().GetPid() != pid {
 		t.Fatalf("first event: %v, %v", s.Msg(), s.Err())
 	}
+	connected()
 	dropped = s.ResponseHeader().Get(agentproto.HeaderOutputDropped)
 	var text strings.Builder
 	for s.Receive() {
@@ -126,14 +137,12 @@ func TestProcessGoesOnInAClone(t *testing.T) {
 			leave := how.start(t, b, "echo $$ > "+dir+"/pid; "+untilFile(dir+"/go")+"echo here; exit 7")
 			pid := uint32(pidsIn(t, dir+"/pid", 1)[0])
 			at.cid.Add(1)
-			leave()
-			time.Sleep(settled)
+			at.noticed(t, 1, leave)
 			b.become(t, nil)
 			if l := b.listed(t); len(l) != 1 || l[0] != pid {
 				t.Fatalf("listed: %v, want %d", l, pid)
 			}
-			time.AfterFunc(settled, func() { touch(t, dir+"/go") })
-			out, dropped, end := b.connectTo(t, pid)
+			out, dropped, end := b.connectTo(t, pid, func() { touch(t, dir+"/go") })
 			if strings.TrimSpace(out) != "here" || dropped != "" || end.GetExitCode() != 7 {
 				t.Errorf("got %q, %q, %v", out, dropped, end)
 			}
@@ -188,17 +197,13 @@ func TestOutputIsKeptForTheClonesCaller(t *testing.T) {
 				}
 				p := b.start(t, &process.StartRequest{Process: sh(script + "exit 3")})
 				at.cid.Add(1)
-				p.cancel()
-				time.Sleep(settled)
+				at.noticed(t, 1, p.cancel)
 				touch(t, dir+"/go")
 				awaitFile(t, dir+"/done")
-				if live {
-					time.AfterFunc(settled, func() { touch(t, dir+"/end") })
-				}
 				for !live && len(b.listed(t)) > 0 {
 					time.Sleep(5 * time.Millisecond)
 				}
-				out, dropped, end := b.connectTo(t, p.pid)
+				out, dropped, end := b.connectTo(t, p.pid, func() { touch(t, dir+"/end") })
 				if len(out) != tc.size || !strings.HasSuffix(out, "end\n") || dropped != tc.dropped || end.GetExitCode() != 3 {
 					t.Errorf("got %d bytes, %q dropped, %v", len(out), dropped, end)
 				}
@@ -258,12 +263,10 @@ func TestEvaluationGoesOnInAClone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "go")
 	b.eval(t, "x = 1\nimport forkd_guest\nwho = []\nforkd_guest.on_fork(lambda info: who.append((info['index'], x)))", 0)
 	leave := b.underWay(t, file, "print('lost'); x = 2", 0)
-	waiting := b.evalBeside(t, "x = 99", 0)
-	time.Sleep(settled) // it waits for its turn
+	var waiting context.CancelFunc // for its turn
+	at.noticed(t, 1, func() { waiting = b.evalBeside(t, "x = 99", 0) })
 	at.cid.Add(1)
-	leave()
-	waiting()
-	time.Sleep(settled)
+	at.noticed(t, 1, func() { waiting(); leave() })
 
 	// The identity does not wait for the evaluation, and is not lost either.
 	r := b.become(t, nil)
@@ -273,7 +276,7 @@ func TestEvaluationGoesOnInAClone(t *testing.T) {
 	if i := r.GetInterpreters(); len(i) != 1 || len(i[0].GetReseeded()) != 0 || i[0].GetError() != "" {
 		t.Errorf("got %v", i)
 	}
-	time.AfterFunc(settled, func() { touch(t, file) })
+	touch(t, file)
 	if r := b.eval(t, "x, who", 0); r.GetResult() != "(2, [(7, 2)])" || r.GetStdout() != "" || r.GetStateLost() {
 		t.Errorf("got %v", r)
 	}
@@ -296,8 +299,7 @@ func TestCloseEndsAnEvaluationWithoutACaller(t *testing.T) {
 	b, at := startCloneable(t)
 	leave := b.underWay(t, filepath.Join(t.TempDir(), "never"), "", time.Hour)
 	at.cid.Add(1)
-	leave()
-	time.Sleep(settled)
+	at.noticed(t, 1, leave)
 	if p, err := b.Ping(t.Context()); err != nil || len(p.GetInterpreters()) != 1 {
 		t.Errorf("got %v, %v", p, err)
 	}

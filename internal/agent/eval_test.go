@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"os/exec"
 	"strings"
 	"testing"
@@ -44,8 +45,21 @@ func TestEval(t *testing.T) {
 		{"and what is written to the descriptor", "_ = os.write(1, b'raw\\xff')", "", "raw\uFFFD", "", "", 0},
 		{"functions see globals", "def f(): return x\nf()", "41", "", "", "", 0},
 		{"exit sets the code and keeps the state", "raise SystemExit(7)", "", "", "", "", 7},
-		{"exit with a text", "import sys; sys.exit('bye')", "", "", "", "bye", 1},
+		{"exit with a text says it", "import sys; sys.exit('bye')", "", "", "bye\n", "", 1},
+		{"exit() is exit too", "print('before'); exit(3)", "", "before\n", "", "", 3},
+		{"exit without a code", "exit()", "", "", "", "", 0},
+		{"exit with more than a byte", "exit(256 + 5)", "", "", "", "", 5},
+		{"exit below zero", "exit(-1)", "", "", "", "", 255},
+		{"exit with what no C has", "exit(10**30)", "", "", "", "", 255},
+		{"exit with a truth", "exit(True)", "", "", "", "", 1},
+		{"exit with an object", "exit((1, 2))", "", "", "(1, 2)\n", "", 1},
+		{"exit with what cannot be shown", "class E:\n def __str__(self): raise ValueError\nexit(E())", "", "", "", "", 1},
+		{"exit in a function, through finally", "def g():\n try: exit(4)\n finally: print('f')\ng()", "", "f\n", "", "", 4},
+		{"exit of a subclass", "class X(SystemExit): pass\nraise X(6)", "", "", "", "", 6},
+		{"standard input survives exit()", "import sys; sys.stdin.read()", "''", "", "", "", 0},
+		{"and its descriptor", "import os; os.fstat(0).st_rdev == os.stat('/dev/null').st_rdev", "True", "", "", "", 0},
 		{"the state is still there", "x", "41", "", "", "", 0},
+		{"prints before an exception are its own", "print('p'); 1/0", "", "p\n", "", "ZeroDivisionError: division by zero", 1},
 		{"an empty program is fine", "", "", "", "", "", 0},
 		{"lone surrogates do no harm", "'\\ud800'", `'\ud800'`, "", "", "", 0},
 		{"a repr that raises is an error", "class C:\n def __repr__(self): raise ValueError('r')\nC()", "", "", "", "ValueError: r", 1},
@@ -187,5 +201,42 @@ func TestWarmAndPing(t *testing.T) {
 	}
 	if p, err = b.Ping(t.Context()); err != nil || len(p.GetInterpreters()) != 1 || p.GetInterpreters()[0].GetModules()["numpy"] != "9.9" {
 		t.Errorf("got %v, %v", p, err)
+	}
+}
+
+// TestEvalIsAsPython: an exit's code and what it says are those of python -c.
+func TestEvalIsAsPython(t *testing.T) {
+	needPython(t)
+	b := startAgent(t)
+	for _, code := range []string{"0", "3", "-3", "255", "256", "2**31", "2**63", "-2**63", "-2**63-1", "True", "None", "'text'", "1.5", "b'x'", ""} {
+		code = "raise SystemExit(" + code + ")"
+		cmd := exec.Command("python3", "-c", code)
+		var said strings.Builder
+		cmd.Stderr = &said
+		_ = cmd.Run()
+		if r := b.eval(t, code, 0); int(r.GetExitCode()) != cmd.ProcessState.ExitCode() || r.GetStderr() != said.String() || r.GetStateLost() {
+			t.Errorf("%s: got %v, python exits with %d and says %q", code, r, cmd.ProcessState.ExitCode(), said.String())
+		}
+	}
+}
+
+func TestEvalKeepsBytes(t *testing.T) {
+	needPython(t)
+	b := startAgent(t)
+	var all []byte
+	for i := range 256 {
+		all = append(all, byte(i))
+	}
+	r := b.eval(t, "import sys; _ = sys.stdout.buffer.write(bytes(range(256))); _ = sys.stderr.buffer.write(b'\\xfe')", 0)
+	if !bytes.Equal(r.GetStdoutRaw(), all) || string(r.GetStderrRaw()) != "\xfe" || r.GetStderr() != "\uFFFD" {
+		t.Errorf("got %v", r)
+	}
+	if r := b.eval(t, "print('caf\u00e9')", 0); r.GetStdoutRaw() != nil || r.GetStdout() != "caf\u00e9\n" {
+		t.Errorf("text: got %v", r)
+	}
+	// The most that there can be, of the kind that takes the most.
+	r = b.eval(t, "for f in (sys.stdout, sys.stderr): _ = f.buffer.write(b'\\xffa' * (2 << 20))", 0)
+	if len(r.GetStdoutRaw()) != 4<<20 || len(r.GetStderrRaw()) != 4<<20 {
+		t.Errorf("got %d and %d bytes", len(r.GetStdoutRaw()), len(r.GetStderrRaw()))
 	}
 }

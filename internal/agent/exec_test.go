@@ -218,7 +218,7 @@ func TestSlowReaderHoldsTheWriter(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("ended before any output: %v", err)
 	}
-	time.Sleep(300 * time.Millisecond) // time enough to write it all, were nobody holding it
+	time.Sleep(300 * time.Millisecond) // elapses: time enough to write it all, were nobody holding it
 	if _, err := os.Stat(file); err == nil {
 		t.Error("50 MB were written though nobody read them")
 	}

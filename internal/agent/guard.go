@@ -37,7 +37,7 @@ func (a *Agent) guard(next http.Handler) http.Handler {
 // admits checks the identity's token. /files checks for itself, since a signed
 // URL is another way in.
 func (a *Agent) admits(r *http.Request) bool {
-	if r.URL.Path == "/files" || hosts(r.URL.Path) {
+	if r.URL.Path == "/files" || r.URL.Path == "/files/link" || hosts(r.URL.Path) {
 		return true
 	}
 	token := a.rec.Token()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -267,5 +268,68 @@ func TestBadImageFileIsAnError(t *testing.T) {
 	write(t, file, "{", 0o644)
 	if _, err := agent.New(agent.Config{ImageFile: file}); err == nil || !strings.Contains(err.Error(), "parse image metadata") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestGlobalsAreReseededIfAsked: generators that code made for itself are the
+// same in all clones, unless they are looked for.
+func TestGlobalsAreReseededIfAsked(t *testing.T) {
+	needPython(t)
+	b := startAgent(t)
+	b.eval(t, `
+import forkd_guest, random, sys, types
+class Box:
+    pass
+class Slots:
+    __slots__ = ("g",)
+class Loop(random.Random):
+    pass
+def make():
+    global a, box, table, loop, slots
+    a, loop, box, slots = random.Random(1), Loop(1), Box(), Slots()
+    box.list = [random.Random(1)]
+    box.self = box
+    table = {"k": (random.Random(1), {"deep": random.Random(1)})}
+    table["table"] = table
+    sys.modules["lib"] = types.ModuleType("lib")
+    sys.modules["lib"].hidden = random.Random(1)
+def draw():
+    return [g.random() for g in (a, loop, box.list[0], table["k"][0], table["k"][1]["deep"], sys.modules["lib"].hidden)]
+make()
+first = draw()
+make()
+`, 0)
+	reseeded := func(name string) bool {
+		r := b.become(t, nil).GetInterpreters()
+		if len(r) != 1 || r[0].GetError() != "" {
+			t.Fatalf("got %v", r)
+		}
+		return slices.Contains(r[0].GetReseeded(), name)
+	}
+	if reseeded("globals") || b.eval(t, "draw() == first", 0).GetResult() != "True" {
+		t.Error("generators were reseeded that nobody asked to reseed")
+	}
+	b.eval(t, "make(); forkd_guest.reseed_globals()", 0)
+	for _, when := range []string{"after an evaluation", "after a quiesce", "after one of those made later"} {
+		if when != "after an evaluation" {
+			if _, err := b.Quiesce(t.Context(), &agentv1.QuiesceRequest{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if when == "after one of those made later" {
+			b.eval(t, "make()", 0)
+		}
+		if !reseeded("globals") {
+			t.Errorf("%s: not reseeded", when)
+		}
+		r := b.eval(t, "len(set(draw() + first[:1]))", 0)
+		if r.GetResult() != "7" { // six of their own, and the one that they all began with
+			t.Errorf("%s: %s different draws: %v", when, r.GetResult(), r)
+		}
+		b.eval(t, "make()", 0)
+	}
+	b.eval(t, "forkd_guest.reseed_globals(False)", 0)
+	if reseeded("globals") {
+		t.Error("it cannot be switched off")
 	}
 }

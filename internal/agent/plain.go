@@ -17,6 +17,7 @@ func (a *Agent) plainRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /metrics", a.metrics)
 	mux.HandleFunc("GET /files", a.files.Download)
 	mux.HandleFunc("POST /files", a.files.Upload)
+	mux.HandleFunc("POST /files/link", a.files.Link)
 }
 
 func writeJSON(w http.ResponseWriter, v any) {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -323,8 +326,9 @@ func TestKeepalive(t *testing.T) {
 // having nobody to write to.
 func TestBackgroundChildLivesOn(t *testing.T) {
 	b := startAgent(t)
+	ticks := filepath.Join(t.TempDir(), "ticks")
 	began := time.Now()
-	p := b.start(t, &process.StartRequest{Process: sh("(while :; do sleep 0.2; echo tick; done) & echo $!; sleep 0.1")})
+	p := b.start(t, &process.StartRequest{Process: sh("(i=0; while :; do sleep 0.05; echo tick; i=$((i+1)); echo $i > " + ticks + "; done) & echo $!")})
 	pid := strings.Fields(p.until("\n"))[0]
 	if _, end := p.end(); end.GetExitCode() != 0 {
 		t.Errorf("got %v", end)
@@ -332,7 +336,17 @@ func TestBackgroundChildLivesOn(t *testing.T) {
 	if time.Since(began) > 20*time.Second {
 		t.Error("the end waited for the background child")
 	}
-	time.Sleep(500 * time.Millisecond) // more than a tick: a broken pipe would end it
+	count := func() int {
+		s, _ := os.ReadFile(ticks)
+		n, _ := strconv.Atoi(strings.TrimSpace(string(s)))
+		return n
+	}
+	// It writes on, where a broken pipe would end it.
+	for from, deadline := count(), time.Now().Add(20*time.Second); count() < from+3; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the background child wrote %d times, then no more", count())
+		}
+	}
 	res, err := b.Exec(t.Context(), agentclient.ExecRequest{Args: []string{"kill", pid}})
 	if err != nil || res.ExitCode != 0 {
 		t.Errorf("the background child is gone: %+v, %v", res, err)

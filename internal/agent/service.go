@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"connectrpc.com/connect"
 	"golang.org/x/sys/unix"
@@ -150,7 +152,7 @@ func (s *service) warm(ctx context.Context, step *agentv1.WarmStep) *agentv1.War
 		out.Error, out.Traceback = text(res.Error), text(res.Traceback)
 		out.Stdout, out.Stderr = text(res.Stdout), text(res.Stderr)
 		if out.Error == "" && res.ExitCode != 0 {
-			out.Error = "the code exited with a status that is not 0"
+			out.Error = fmt.Sprintf("the code exited with status %d", res.ExitCode)
 		}
 	}
 	out.TookNs = time.Since(began).Nanoseconds()
@@ -168,12 +170,29 @@ func (s *service) Eval(ctx context.Context, req *connect.Request[agentv1.EvalReq
 	if err != nil {
 		return nil, evalError(err)
 	}
+	stdout, rawOut := output(res.Stdout)
+	stderr, rawErr := output(res.Stderr)
 	return connect.NewResponse(&agentv1.EvalResponse{
-		Result: text(res.Result), Stdout: text(res.Stdout), Stderr: text(res.Stderr),
+		Result: text(res.Result), Stdout: stdout, Stderr: stderr, StdoutRaw: rawOut, StderrRaw: rawErr,
 		Error: text(res.Error), Traceback: text(res.Traceback), ExitCode: int32(res.ExitCode),
 		StateLost: res.StateLost, TimedOut: res.TimedOut, Dropped: res.Dropped,
 		TookNs: time.Since(began).Nanoseconds(),
 	}), nil
+}
+
+// maxTwice bounds output that is sent as text and as bytes, so that both streams
+// fit a message.
+const maxTwice = 1 << 20
+
+// output is a stream's text, and the stream itself if it is not UTF-8.
+func output(s string) (string, []byte) {
+	switch {
+	case utf8.ValidString(s):
+		return s, nil
+	case len(s) > maxTwice:
+		return "", []byte(s)
+	}
+	return text(s), []byte(s)
 }
 
 func evalError(err error) error {

@@ -4,8 +4,8 @@
 // the calls by which a guest forks itself (forkwire). It owns no behaviour: agentclient is
 // the host's side of it, internal/agent the guest's. Both may import it; it
 // imports neither. The trap: process and filesystem are other people's wire
-// format, so a field there is never renamed or renumbered, and whatever is ours
-// goes into agentv1.
+// format, so a field there is never renamed or renumbered; whatever is ours
+// goes into agentv1, or has a number from 100 up if it belongs to their messages.
 package agentproto
 
 //go:generate go run ./protogen process/process.proto filesystem/filesystem.proto agentv1/agent.proto agentv1/inventory.proto
@@ -39,3 +39,9 @@ const HeaderKeepalive = "Keepalive-Ping-Interval"
 // HeaderOutputDropped answers process.Connect in a clone: so many bytes of what
 // the process wrote before this caller came are lost. Absent means none.
 const HeaderOutputDropped = "Forkd-Output-Dropped"
+
+// HeaderAsRoot on filesystem.Filesystem and /files makes the agent act as root
+// and give what it makes to the request's user, as E2B's envd does. Without it
+// files are read and written with the rights of that user. It is for the host's
+// own code: the daemon's route to the agent takes it off.
+const HeaderAsRoot = "Forkd-As-Root"

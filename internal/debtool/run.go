@@ -73,19 +73,16 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANG=C", "DEBIAN_FRONTEND=noninteractive")
 	cmd.Env = append(cmd.Env, c.Env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
+	g := &group{cmd: cmd}
+	cmd.Cancel = func() error { return g.signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 
 	lines := &lineWriter{onLine: c.OnLine}
 	out := &capWriter{max: MaxOutput}
 	cmd.Stdout = io.MultiWriter(out, lines.stream())
 	cmd.Stderr = lines.stream()
-	err = cmd.Run()
+	err = g.run(ctx)
 	lines.flush()
-	if cmd.Process != nil && ctx.Err() != nil {
-		// What ignored the SIGTERM or was left behind; the group may be gone already.
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	}
 	if err == nil {
 		return out.buf.Bytes(), nil
 	}

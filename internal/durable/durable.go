@@ -1,8 +1,9 @@
 // Package durable is what stores of files need of a file system, beyond package
 // os: whole small files that survive a power cut, one or many at once, folders
-// whose names do, and reading that is bounded. It knows no format and no layout;
-// packages snapshot, layer/store and receipt do. The trap: a file that is durable may still lose its
-// name, until its folder is synced too.
+// whose names do, small files that are replaced whole, and reading that is bounded.
+// It knows no format and no layout; packages snapshot, layer/store and receipt do.
+// The trap: a file that is durable may still lose its name, until its folder is
+// synced too; and what Replace writes is whole, but not durable.
 package durable
 
 import (
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
@@ -28,6 +30,24 @@ func writeFile(path string, b []byte, sync bool) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close())
+}
+
+// Replace writes a small file, for this user alone, so that whoever reads it sees
+// the old content or the new. It does not wait for the disk: after a power cut
+// the file may be empty or gone.
+func Replace(path string, b []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*.tmp") // mode 0600
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
 }
 
 // ReadFile reads a whole file of at most limit bytes. It follows no link and
@@ -50,7 +70,7 @@ func Open(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
-// SyncDir makes the names in a folder durable.
+// SyncDir makes the names in a folder durable; of a file, its content.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -1,62 +1,116 @@
-// Package failpoint marks the steps of operations that a crash could separate.
-// It owns the list of them and the way a test stops a process at one; what is
-// done to the process then is the test's. Any package may call Here. It does
-// nothing unless FORKD_TEST_FAILPOINTS names a directory, which only tests do. In
-// it a process that comes by a step
+// Package failpoint marks the steps of operations that a crash or an error could
+// separate. It owns the list of them and the one way in which tests stop a process
+// at a step, or make the step fail. Any package may call Here and At, which do
+// nothing outside tests:
 //
-//   - appends the step's name to the file passed, as a line;
-//   - if there is a file armed-<step>, makes the file reached-<step> and waits
-//     until the former is removed.
+//   - Set puts a function before every step of this process, for tests within one.
+//   - A process whose variable FORKD_TEST_FAILPOINTS names a socket says each step
+//     there and goes on when it is answered. Package failpointtest is the other end.
+//     A VMM opens nothing: it inherits its connection, and the variable names the
+//     descriptor.
 //
 // The trap: a step in a place where a lock is held holds up all that need it.
 package failpoint
 
 import (
+	"fmt"
+	"net"
 	"os"
-	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
-	"time"
+	"sync/atomic"
 )
 
-// Variable names the directory; the daemon hands it on to its VMMs.
-const Variable = "FORKD_TEST_FAILPOINTS"
-
-// Names in the directory.
+// Variable names the socket, or after inherited the descriptor.
 const (
-	PassedFile    = "passed"
-	ArmedPrefix   = "armed-"
-	ReachedPrefix = "reached-"
+	Variable  = "FORKD_TEST_FAILPOINTS"
+	inherited = "fd:"
 )
 
-var directory = sync.OnceValue(func() string { return os.Getenv(Variable) })
+var (
+	hook   atomic.Pointer[func(Step) error]
+	socket = sync.OnceValue(func() string { return os.Getenv(Variable) })
+	// connection is the inherited one; nil: there is none.
+	connection = sync.OnceValue(inherit)
+	// asking is held while a step waits for its answer on the inherited connection.
+	asking sync.Mutex
+)
 
 // Here is called between the step that s names and the next.
-func Here(s Step) {
-	if dir := directory(); dir != "" {
-		stop(dir, s)
-	}
-}
+func Here(s Step) { _ = At(s) }
 
-// Environ is what a process that is started with an environment of its own needs.
-func Environ() []string {
-	if dir := directory(); dir != "" {
-		return []string{Variable + "=" + dir}
+// At is Here where the step can fail, which a test may want.
+func At(s Step) error {
+	if h := hook.Load(); h != nil {
+		return (*h)(s)
+	}
+	if socket() != "" {
+		stop(s)
 	}
 	return nil
 }
 
-// stop ignores errors: a test that does not see its step reached fails by that.
-func stop(dir string, s Step) {
-	if f, err := os.OpenFile(filepath.Join(dir, PassedFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o600); err == nil {
-		_, _ = f.WriteString(string(s) + "\n")
-		f.Close()
+// Set has h called at every step of this process; what it returns is what At does.
+func Set(h func(Step) error) (unset func()) {
+	hook.Store(&h)
+	return func() { hook.Store(nil) }
+}
+
+// Connect is a connection for a process that is started with descriptors of its own; nil
+// outside tests. The caller closes it.
+func Connect() (*os.File, error) {
+	if socket() == "" {
+		return nil, nil
 	}
-	armed := filepath.Join(dir, ArmedPrefix+string(s))
-	if _, err := os.Stat(armed); err != nil {
+	c, err := dial()
+	if err != nil {
+		return nil, fmt.Errorf("connect to the test's failpoints: %w", err)
+	}
+	defer c.Close()
+	return c.File()
+}
+
+// Environ is the environment of a process that inherits a connection as descriptor fd.
+func Environ(fd int) []string { return []string{Variable + "=" + inherited + strconv.Itoa(fd)} }
+
+func dial() (*net.UnixConn, error) {
+	return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket(), Net: "unixpacket"})
+}
+
+// stop ignores errors: a test that does not see its step reached fails by that.
+func stop(s Step) {
+	if strings.HasPrefix(socket(), inherited) {
+		asking.Lock()
+		defer asking.Unlock()
+		if c := connection(); c != nil {
+			ask(c, s)
+		}
 		return
 	}
-	_ = os.WriteFile(filepath.Join(dir, ReachedPrefix+string(s)), nil, 0o600)
-	for err := error(nil); err == nil; _, err = os.Stat(armed) {
-		time.Sleep(time.Millisecond)
+	// One each: whatever else this process does is not to wait for it.
+	if c, err := dial(); err == nil {
+		ask(c, s)
+		c.Close()
 	}
+}
+
+func ask(c net.Conn, s Step) {
+	if _, err := c.Write([]byte(s)); err == nil {
+		_, _ = c.Read(make([]byte, 1))
+	}
+}
+
+func inherit() net.Conn {
+	fd, err := strconv.Atoi(strings.TrimPrefix(socket(), inherited))
+	if err != nil {
+		return nil
+	}
+	f := os.NewFile(uintptr(fd), "failpoints")
+	if f == nil {
+		return nil
+	}
+	defer f.Close()
+	c, _ := net.FileConn(f)
+	return c
 }

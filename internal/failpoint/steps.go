@@ -31,13 +31,14 @@ const (
 	ForkConfirmed Step = "fork.confirmed" // it is itself, and nobody knows of it
 	ForkRecorded  Step = "fork.recorded"  // the journal knows of it, the list does not
 
+	RollbackBegun     Step = "rollback.begun"     // the sandbox is reserved, nothing else has been done
 	RollbackRestored  Step = "rollback.restored"  // the new VM has its memory, and runs
 	RollbackConfirmed Step = "rollback.confirmed" // it is the sandbox, and nobody's
 	RollbackRecorded  Step = "rollback.recorded"  // its journal says so, where it does not hold
 	RollbackExchanged Step = "rollback.exchanged" // it holds, and the old VM is nobody's
 )
 
-// Prefixes of the names of the stores' steps.
+// Prefixes of the stores' steps, which are not listed: their own tests go through them.
 const (
 	LayerPrefix    = "layer."
 	SnapshotPrefix = "snapshot."
@@ -50,6 +51,6 @@ func Steps() []Step {
 		CaptureBegun, CaptureRound, CapturePaused, CaptureHeld, CaptureResumed, CaptureWritten,
 		CreateReserved, CreateBooted, CreateSaved, CreateDone,
 		ForkRestored, ForkResumed, ForkConfirmed, ForkRecorded,
-		RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,
+		RollbackBegun, RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,
 	}
 }

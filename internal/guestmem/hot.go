@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/linux"
 	"github.com/forkd/forkd/internal/uffd"
 )
 
@@ -18,7 +19,7 @@ const (
 
 // Watch makes Accessed exact: from now on the kernel maps each page at its own
 // first access. Call it after the memory is mapped and before anything touches
-// it. An error that wraps uffd.ErrUnsupported leaves Accessed with written pages only.
+// it. errors.ErrUnsupported leaves Accessed with written pages only.
 func (m *Map) Watch() error {
 	u, err := uffd.OpenAsyncWP()
 	if err != nil {
@@ -110,8 +111,8 @@ func (r *accessRun) flush() error {
 }
 
 // Populate maps the pages of a run at once, as if each had been read or, with
-// write, written without changing it. The memory may be in use. Linux before
-// 5.14 cannot: the error wraps EINVAL.
+// write, written without changing it. The memory may be in use.
+// errors.ErrUnsupported: this kernel cannot.
 func (m *Map) Populate(offset, length int64, write bool) error {
 	if offset < 0 || length <= 0 || offset > m.size-length || (offset|length)%PageSize != 0 {
 		return fmt.Errorf("populate %d bytes at %d of %d: %w", length, offset, m.size, ErrOutside)
@@ -122,8 +123,11 @@ func (m *Map) Populate(offset, length int64, write bool) error {
 	}
 	for {
 		err := unix.Madvise(m.Linear()[offset:offset+length], advice)
-		if err == unix.EINTR || err == unix.EAGAIN {
+		switch err {
+		case unix.EINTR, unix.EAGAIN:
 			continue
+		case unix.EINVAL:
+			err = &linux.Unsupported{Feature: "madvise(MADV_POPULATE_READ)", Since: "5.14", Err: err}
 		}
 		if err != nil {
 			return fmt.Errorf("populate %d bytes of guest memory at %d: %w", length, offset, err)

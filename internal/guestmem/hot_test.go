@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-
-	"github.com/forkd/forkd/internal/uffd"
 )
 
 // touched is a run that Accessed told.
@@ -67,7 +65,7 @@ var sink byte
 
 func TestWatchedMemoryTellsEachPageThatWasTouched(t *testing.T) {
 	m := fileMap(t)
-	if err := m.Watch(); errors.Is(err, uffd.ErrUnsupported) {
+	if err := m.Watch(); errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	} else if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/extent"
 	"github.com/forkd/forkd/internal/uffd"
 )
 
@@ -25,6 +26,8 @@ type Map struct {
 	regions []Region
 	filed   bool       // some of it is mapped from files
 	watch   *uffd.UFFD // nil unless it is watched
+	// protected are pages that some tracker has ever armed, and perhaps more; nil until then.
+	protected extent.PageSet
 }
 
 // Reserve takes size bytes (a multiple of PageSize) of address space without

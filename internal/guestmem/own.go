@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/uffd"
+	"github.com/forkd/forkd/internal/extent"
 )
 
 // Pages of a copy-on-write mapping that this process has written are its
@@ -45,25 +45,25 @@ func (m *Map) Own(fn func(offset, length int64) error) error {
 }
 
 // Tracker tells which pages were written from some moment on, by the guest or
-// by this process. Asynchronous write-protection costs a fault for the first
+// by this process. At first that is every page of the memory's own, whatever trackers
+// there were before; Arm takes pages out of it. Asynchronous write-protection costs a fault for the first
 // write to a page after it was armed, which the kernel resolves alone.
 type Tracker struct {
 	m       *Map
 	pagemap *os.File
 	scan    scanner
-	armed   []span // long runs that were armed, rising and disjoint
+	armed   []extent.Run // long runs that were armed, rising and disjoint
+	// stale are own pages that an earlier tracker armed and this one has not: their
+	// protection, where it still stands, tells nothing of this tracker's time.
+	stale extent.PageSet
 }
-
-// span is a part of the linear memory, in bytes.
-type span struct{ from, to int64 }
 
 // longRun is from how many bytes on a run that was armed is looked at by itself. The
 // kernel then looks at its pages ten times as fast (BenchmarkWritten: 7 for 72 ns each,
 // emulated); a short run would not win back the call that it costs.
 const longRun = 128 * PageSize
 
-// Track makes a tracker. It arms nothing yet. An error that wraps
-// uffd.ErrUnsupported: this kernel cannot (before Linux 6.7).
+// Track makes a tracker. It arms nothing yet. errors.ErrUnsupported: this kernel cannot.
 func (m *Map) Track() (*Tracker, error) {
 	if m.watch == nil {
 		if err := m.Watch(); err != nil {
@@ -74,36 +74,62 @@ func (m *Map) Track() (*Tracker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("track guest memory: %w", err)
 	}
-	return &Tracker{m: m, pagemap: f, scan: scanner{pagemap: f}}, nil
+	if m.protected == nil {
+		m.protected = extent.NewPageSet(m.size)
+	}
+	return &Tracker{m: m, pagemap: f, scan: scanner{pagemap: f}, stale: slices.Clone(m.protected)}, nil
 }
 
 // Arm protects a run: until the next write its pages are not reported.
 func (t *Tracker) Arm(offset, length int64) error {
+	t.m.protected.Add(offset, length) // also if it fails half-way
 	t.scan.arg = pmScanArg{flags: scanProtect | scanCheckAsync, mask: pageWritten, returned: pageWritten}
 	// In one range only: KVM forgets its mappings of all that is scanned this way.
 	if err := t.scan.scan(t.m, offset, offset+length, func(int64, int64) error { return nil }); err != nil {
 		return fmt.Errorf("track guest memory: %w", err)
 	}
+	t.stale.Remove(offset, length)
 	if length >= longRun {
-		t.note(span{offset, offset + length})
+		t.note(extent.Run{Offset: offset, Length: length})
 	}
 	return nil
 }
 
 // note adds a run to the armed ones, unless it is among them.
-func (t *Tracker) note(s span) {
-	i, _ := slices.BinarySearchFunc(t.armed, s.from, func(a span, from int64) int { return cmp.Compare(a.to, from) })
+func (t *Tracker) note(r extent.Run) {
+	i, _ := slices.BinarySearchFunc(t.armed, r.Offset, func(a extent.Run, at int64) int { return cmp.Compare(a.End(), at) })
 	switch {
-	case i == len(t.armed) || s.to < t.armed[i].from:
-		t.armed = slices.Insert(t.armed, i, s)
-	case t.armed[i].to == s.from && (i+1 == len(t.armed) || s.to <= t.armed[i+1].from):
-		t.armed[i].to = s.to
+	case i == len(t.armed) || r.End() < t.armed[i].Offset:
+		t.armed = slices.Insert(t.armed, i, r)
+	case t.armed[i].End() == r.Offset && (i+1 == len(t.armed) || r.End() <= t.armed[i+1].Offset):
+		t.armed[i].Length += r.Length
 	}
 }
 
-// Written calls fn for runs of own pages that are not armed: never armed, or
-// written since.
+// Written calls fn for runs of own pages that this tracker has not armed, or that were
+// written since, in rising order.
 func (t *Tracker) Written(fn func(offset, length int64) error) error {
+	if t.stale.Empty() { // as it is after a round over all own pages
+		return t.unprotected(fn)
+	}
+	all := slices.Clone(t.stale)
+	err := t.unprotected(func(offset, length int64) error {
+		all.Add(offset, length)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for r := range all.Runs() {
+		if err := fn(r.Offset, r.Length); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// unprotected calls fn for runs of own pages that are not write-protected.
+func (t *Tracker) unprotected(fn func(offset, length int64) error) error {
 	anyOwn := pmScanArg{
 		flags: scanCheckAsync, inverted: notOwn, mask: notOwn | pageWritten, anyOf: pagePresent | pageSwapped, returned: pageWritten,
 	}
@@ -111,21 +137,21 @@ func (t *Tracker) Written(fn func(offset, length int64) error) error {
 	// that alone, the kernel need not find out what sort of page each is.
 	armedOnce := pmScanArg{flags: scanCheckAsync, mask: pageWritten, returned: pageWritten}
 	at := int64(0)
-	for _, s := range t.armed {
-		if err := t.find(anyOwn, span{at, s.from}, fn); err != nil {
+	for _, r := range t.armed {
+		if err := t.find(anyOwn, at, r.Offset, fn); err != nil {
 			return err
 		}
-		if err := t.find(armedOnce, s, fn); err != nil {
+		if err := t.find(armedOnce, r.Offset, r.End(), fn); err != nil {
 			return err
 		}
-		at = s.to
+		at = r.End()
 	}
-	return t.find(anyOwn, span{at, t.m.size}, fn)
+	return t.find(anyOwn, at, t.m.size, fn)
 }
 
-func (t *Tracker) find(what pmScanArg, in span, fn func(offset, length int64) error) error {
+func (t *Tracker) find(what pmScanArg, from, to int64, fn func(offset, length int64) error) error {
 	t.scan.arg = what
-	if err := t.scan.scan(t.m, in.from, in.to, fn); err != nil {
+	if err := t.scan.scan(t.m, from, to, fn); err != nil {
 		return fmt.Errorf("track guest memory: %w", err)
 	}
 	return nil
@@ -133,6 +159,3 @@ func (t *Tracker) find(what pmScanArg, in span, fn func(offset, length int64) er
 
 // Close ends the tracking. The memory stays registered.
 func (t *Tracker) Close() { t.pagemap.Close() }
-
-// Untracked tells whether an error of Track means that the kernel cannot.
-func Untracked(err error) bool { return errors.Is(err, uffd.ErrUnsupported) }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
+
+	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/hostproc"
 )
 
 // cacheAge is how long a measurement is believed within one boot of the host.
@@ -22,7 +24,7 @@ type cached struct {
 // QuickKVM is ProbeKVM with the measurement of an earlier command, if there is
 // one of this boot. The quick probes are always made: access may have changed.
 func QuickKVM(ctx context.Context) KVMFacts {
-	path, boot := cachePath(), bootID()
+	path, boot := cachePath(), hostproc.BootID()
 	f := probeDevice()
 	if f.OpenErr != nil || len(f.Missing) > 0 {
 		return f
@@ -38,7 +40,7 @@ func QuickKVM(ctx context.Context) KVMFacts {
 func Measure(ctx context.Context) KVMFacts {
 	f := ProbeKVM(ctx)
 	if f.SpeedErr == nil && f.Speed > 0 {
-		writeCache(cachePath(), cached{bootID(), f.Speed, f.MeasuredAt})
+		writeCache(cachePath(), cached{hostproc.BootID(), f.Speed, f.MeasuredAt})
 	}
 	return f
 }
@@ -63,10 +65,7 @@ func writeCache(path string, c cached) {
 	if err != nil || path == "" || os.MkdirAll(filepath.Dir(path), 0o700) != nil {
 		return
 	}
-	tmp := path + ".new"
-	if os.WriteFile(tmp, b, 0o600) == nil {
-		_ = os.Rename(tmp, path)
-	}
+	_ = durable.Replace(path, b)
 }
 
 // cachePath is in the user's state directory; "" if there is none.
@@ -80,12 +79,4 @@ func cachePath() string {
 		dir = filepath.Join(home, ".local", "state")
 	}
 	return filepath.Join(dir, "forkd", "kvm-speed.json")
-}
-
-func bootID() string {
-	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forkd/forkd/internal/fsverity"
 )
 
 func TestDecision(t *testing.T) {
@@ -83,7 +85,7 @@ func TestCacheIsOfOneBootAndOneDay(t *testing.T) {
 }
 
 func TestHostChecksSayWhatToDo(t *testing.T) {
-	poor := HostFacts{Kernel: "6.1.0", AvailableMiB: 100, FreeMiB: 100, DataDir: "/x", KSM: true, Missing: []Tool{{"mmdebstrap", "mmdebstrap"}}}
+	poor := HostFacts{Kernel: "6.1.0", AvailableMiB: 100, FreeMiB: 100, DataDir: "/x", KSM: true, Verity: fsverity.ErrUnsupported, Missing: []Tool{{"mmdebstrap", "mmdebstrap"}}}
 	for _, c := range poor.Checks() {
 		if c.Level == OK || c.Do == "" {
 			t.Errorf("%+v", c)

@@ -29,7 +29,7 @@ func withServed(r *http.Request, info sandbox.Info) *http.Request {
 // lostGrace is how long after a broken connection the end of its VM may become known.
 const lostGrace = 500 * time.Millisecond
 
-// lost says why the VM that served a request is no more; nil if it is there.
+// lost says why the VM that served a request is no more, or stands still; nil if it runs.
 func (s *Server) lost(ctx context.Context) *failure {
 	v, ok := ctx.Value(servedKey{}).(served)
 	if !ok {
@@ -49,6 +49,8 @@ func (s *Server) lostNow(v served) *failure {
 		return fail(api.CodeGuestGone, "fork another", "sandbox %s was killed", v.id)
 	case info.Status == sandbox.StatusFailed:
 		return fail(api.CodeGuestGone, "kill it and fork another", "sandbox %s has failed: %s", v.id, info.Reason)
+	case info.Status == sandbox.StatusPaused:
+		return fail(api.CodeNoSpace, "make room on the file system of the daemon's data; it goes on by itself", "sandbox %s is %s", v.id, info.Reason)
 	case info.PID != v.pid && info.RolledBackTo != "":
 		return fail(api.CodeGuestGone, "what ran in it has ended; run it again", "sandbox %s was rolled back to snapshot %s", v.id, info.RolledBackTo)
 	}
@@ -120,7 +122,11 @@ func (s *stream) follow(b []byte) {
 // endOfStream is the Connect protocol's last message of a stream that failed.
 func endOfStream(f *failure) []byte {
 	const flagEnd = 2
-	payload, err := json.Marshal(map[string]any{"error": map[string]string{"code": "unavailable", "message": f.Message}})
+	code := "unavailable"
+	if f.Code == api.CodeNoSpace {
+		code = "resource_exhausted"
+	}
+	payload, err := json.Marshal(map[string]any{"error": map[string]string{"code": code, "message": f.Message}})
 	if err != nil {
 		return nil // text of ours always encodes
 	}

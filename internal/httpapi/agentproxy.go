@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/agentproto"
 )
 
 // addAgentProxy passes requests through to the agent's own HTTP server:
@@ -36,6 +37,7 @@ func (s *Server) addAgentProxy() {
 		// The agent may answer before it has read all of the request. Without this
 		// the server would then close the request's body under the proxy's reader.
 		_ = http.NewResponseController(w).EnableFullDuplex()
+		r.Body = release(r.Body)
 		proxy.ServeHTTP(w, withServed(r, info))
 		return nil
 	}))
@@ -87,6 +89,7 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 	p.Out.Host = "agent"
 	p.Out.Header.Del("Authorization")
 	p.Out.Header.Del(api.HeaderAgentUser)
+	p.Out.Header.Del(agentproto.HeaderAsRoot)
 	if user := p.In.Header.Get(api.HeaderAgentUser); user != "" {
 		p.Out.SetBasicAuth(user, "")
 	}

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/forkd/forkd/internal/ellipsis"
 )
 
 // Audit writes one JSON object per request, one per line.
@@ -69,7 +71,7 @@ func note(ctx context.Context) *notes {
 	return new(notes)
 }
 
-func noteError(ctx context.Context, f *failure) { note(ctx).err = clip(f.Message, 500) }
+func noteError(ctx context.Context, f *failure) { note(ctx).err = ellipsis.Clip(f.Message, 500) }
 
 // record writes a request's line, with what its path and its handler told.
 func (s *Server) record(r *http.Request, n *notes, status int, took time.Duration) {
@@ -81,11 +83,11 @@ func (s *Server) record(r *http.Request, n *notes, status int, took time.Duratio
 		if noted != "" {
 			return noted
 		}
-		return clip(r.PathValue(param), 64)
+		return ellipsis.Clip(r.PathValue(param), 64)
 	}
 	err := s.audit.write(entry{
-		Method: r.Method, Path: clip(r.URL.Path, 1000), Status: status, LatencyUS: took.Microseconds(),
-		UserAgent: clip(r.UserAgent(), 300), Principal: n.principal,
+		Method: r.Method, Path: ellipsis.Clip(r.URL.Path, 1000), Status: status, LatencyUS: took.Microseconds(),
+		UserAgent: ellipsis.Clip(r.UserAgent(), 300), Principal: n.principal,
 		Sandbox: pick(n.sandbox, "id"), Snapshot: pick(n.snapshot, "tag"), Image: pick(n.image, "name"),
 		Count: n.count, Error: n.err,
 	})

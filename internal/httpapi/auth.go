@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"fmt"
-	"net"
 	"net/http"
 	"strings"
 
@@ -28,66 +27,58 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// requireToken lets through what shows the token, and GET /healthz. Digests
-// are compared, so that neither content nor length shows in the time it takes.
-func (s *Server) requireToken(token string, next http.Handler) http.Handler {
+// authorize lets through whom the listener's access admits, and GET /healthz.
+func (s *Server) authorize(access Access, next http.Handler) http.Handler {
+	right := tokenCheck(access.Token)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		principal, refusal := access.admit(r, right)
+		if refusal != nil && r.URL.Path != "/healthz" {
+			if refusal.status == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="forkd"`)
+			}
+			s.writeFailure(w, s.failed(r.Context(), refusal))
+			return
+		}
+		note(r.Context()).principal = principal
+		next.ServeHTTP(w, r)
+	})
+}
+
+// admit says who a client is, or why it is refused. A token that is shown must be
+// right, also where none is asked for: whoever shows one believes to need it.
+func (a Access) admit(r *http.Request, right func(string) bool) (principal string, _ *failure) {
+	shown := r.Header.Get("Authorization")
+	token, isToken := bearer(shown)
+	switch {
+	case shown != "" && a.Token == "":
+		return "", fail(api.CodeUnauthorized, "leave out --token and FORKD_TOKEN, or start the daemon with --token-file",
+			"a token was shown, but this daemon has none")
+	case isToken && right(token):
+		return "token", nil
+	case isToken:
+		return "", fail(api.CodeUnauthorized, tokenHint, "the token is wrong")
+	case shown == "" && a.Local && trustedPeer(r):
+		return "local", nil
+	case a.Local && a.Token == "":
+		return "", fail(api.CodeForbidden, "use it as that user or as root, or start the daemon with --token-file and show that token",
+			"the daemon's socket is another user's, and it has no token that could let others in")
+	}
+	return "", fail(api.CodeUnauthorized, tokenHint, "the daemon wants a token (Authorization: Bearer)")
+}
+
+const tokenHint = "set FORKD_TOKEN, or pass --token, with the content of the daemon's token file: its --token-file, or the file token in its --run directory"
+
+// tokenCheck compares digests, so that neither content nor length of the token
+// shows in the time it takes.
+func tokenCheck(token string) func(string) bool {
 	want := sha256.Sum256([]byte(token))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		got, ok := bearer(r)
+	return func(got string) bool {
 		sum := sha256.Sum256([]byte(got))
-		switch {
-		case ok && subtle.ConstantTimeCompare(sum[:], want[:]) == 1:
-			note(r.Context()).principal = "token"
-		case r.URL.Path == "/healthz":
-		default:
-			w.Header().Set("WWW-Authenticate", `Bearer realm="forkd"`)
-			s.writeFailure(w, s.failed(r.Context(), unauthorized(ok)))
-			return
-		}
-		next.ServeHTTP(w, r)
-	})
+		return token != "" && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
+	}
 }
 
-func bearer(r *http.Request) (string, bool) {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+func bearer(header string) (string, bool) {
+	scheme, token, _ := strings.Cut(header, " ")
 	return strings.TrimSpace(token), strings.EqualFold(scheme, "Bearer") && token != ""
-}
-
-func unauthorized(shown bool) *failure {
-	hint := "set FORKD_TOKEN, or pass --token, with the content of the daemon's token file"
-	if shown {
-		return fail(api.CodeUnauthorized, hint, "the token is wrong")
-	}
-	return fail(api.CodeUnauthorized, hint, "the daemon wants a token (Authorization: Bearer)")
-}
-
-// refuseBrowsers stands in for the token on loopback TCP without one: there
-// every web page the user visits could reach the daemon. Browsers name the
-// page's origin, or the kind of request, or (after DNS rebinding) a foreign host.
-func (s *Server) refuseBrowsers(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		site := r.Header.Get("Sec-Fetch-Site")
-		if r.Header.Get("Origin") != "" || site != "" && site != "none" || !loopbackHost(r.Host) {
-			s.writeFailure(w, s.failed(r.Context(), fail(api.CodeForbidden,
-				"start the daemon with --token-file to use it from a web page or under another name",
-				"requests of web pages and for other hosts are refused on a listener without a token")))
-			return
-		}
-		note(r.Context()).principal = "loopback"
-		next.ServeHTTP(w, r)
-	})
-}
-
-// loopbackHost reports whether a Host header means this machine by a name that
-// no DNS server decides.
-func loopbackHost(host string) bool {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
-	host = strings.Trim(host, "[]")
-	if host == "" || strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }

@@ -68,7 +68,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 			"n children and wait false exclude each other: children need the whole snapshot")
 	}
 	return sandbox.BranchRequest{
-		SandboxID: id, Tag: b.Tag, Mode: sandbox.BranchMode(mode), N: b.N, NoWait: noWait,
+		SandboxID: id, Tag: b.Tag, Mode: sandbox.BranchMode(mode), N: b.N, NoWait: noWait, Force: b.Force,
 		MaxPause: time.Duration(b.MaxPauseMS * float64(time.Millisecond)),
 	}, nil
 }

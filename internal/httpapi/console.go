@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/ellipsis"
 )
 
 // console is plain text of unknown encoding; a browser must not guess.
@@ -58,13 +59,13 @@ func consoleQuery(r *http.Request) (follow bool, lines int, err error) {
 	q := r.URL.Query()
 	if v := q.Get("follow"); v != "" {
 		if follow, err = strconv.ParseBool(v); err != nil {
-			return false, 0, fail(api.CodeInvalid, "", "follow %q: want true or false", clip(v, 40))
+			return false, 0, fail(api.CodeInvalid, "", "follow %q: want true or false", ellipsis.Clip(v, 40))
 		}
 	}
 	lines = -1
 	if v := q.Get("tail"); v != "" {
 		if lines, err = strconv.Atoi(v); err != nil || lines < 0 {
-			return false, 0, fail(api.CodeInvalid, "", "tail %q: want a number of lines", clip(v, 40))
+			return false, 0, fail(api.CodeInvalid, "", "tail %q: want a number of lines", ellipsis.Clip(v, 40))
 		}
 		if !follow {
 			return false, 0, fail(api.CodeInvalid, "add follow=true", "tail goes with follow")

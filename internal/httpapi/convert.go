@@ -43,6 +43,10 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		MemoryMiB: s.Shape.MemoryMiB, VCPUs: s.Shape.VCPUs,
 		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
 	}
+	if out.Damaged = s.Damaged; !s.VerifiedAt.IsZero() {
+		at := s.VerifiedAt.Unix()
+		out.VerifiedAtUnix = &at
+	}
 	for _, step := range s.Steps {
 		if out.Timings == nil {
 			out.Timings = api.Timings{}
@@ -62,8 +66,15 @@ func wireSnapshotDetail(s sandbox.SnapshotInfo) api.SnapshotDetail {
 		ParentContentHash: optional(s.ParentContentHash),
 		ChainDepth:        s.ChainDepth(), Ancestors: list(s.Ancestors), Dependents: list(s.Dependents),
 		KernelVersion: s.Kernel, Cmdline: s.Cmdline, ContentHash: s.ContentHash,
-		DigestsReady: s.DigestsReady, Sandboxes: list(s.Sandboxes), CapturedBytes: s.CapturedBytes,
+		DigestsReady: s.DigestsReady, Sandboxes: list(s.Sandboxes), CapturedBytes: s.CapturedBytes, CPU: wireCPU(s.CPU),
 	}
+}
+
+func wireCPU(c *sandbox.CPU) *api.CPU {
+	if c == nil {
+		return nil
+	}
+	return &api.CPU{Vendor: c.Vendor, Family: c.Family, Model: c.Model, Stepping: c.Stepping, Features: list(c.Features)}
 }
 
 func wireVerify(r sandbox.VerifyReport) api.VerifyResult {
@@ -84,7 +95,7 @@ func wireStep(s sandbox.Step) api.Step {
 func wireSandbox(i sandbox.Info) api.SandboxInfo {
 	return api.SandboxInfo{
 		ID: i.ID, SnapshotTag: i.SnapshotTag, CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
-		Status: api.SandboxStatus(i.Status), Reason: i.Reason, RolledBackTo: i.RolledBackTo, Index: i.Index, Hostname: i.Hostname,
+		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo, Index: i.Index, Hostname: i.Hostname,
 		MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
 		Timings: &api.SandboxTimings{ResumedMS: milliseconds(i.Resumed), ReadyMS: milliseconds(i.Ready)},
@@ -103,20 +114,20 @@ func wireChild(c sandbox.Child, req sandbox.ForkRequest) api.SandboxInfo {
 		}
 	}
 	out.MemoryLimitMiB = optional(req.MemoryLimitMiB)
+	if c.Err == nil && req.MemoryLimitMiB > 0 {
+		out.Warning = limitWarning
+	}
 	return out
 }
 
-// timeoutExit is the exit code of a program that its limit ended, as the
-// timeout command of coreutils has it.
-const timeoutExit = 124
+// limitWarning is in the answer for each child that was to have a limit. Clients of
+// the original send one, so it is no error.
+const limitWarning = "memory_limit_mib is not enforced yet: the host memory of this sandbox has no bound of its own"
 
 func wireExec(r sandbox.ExecResult) api.ExecResponse {
 	out := api.ExecResponse{
 		Stdout: text(r.Stdout), Stderr: text(r.Stderr), ExitCode: r.ExitCode,
 		TimedOut: r.TimedOut, DroppedBytes: r.DroppedBytes,
-	}
-	if r.TimedOut {
-		out.ExitCode = timeoutExit
 	}
 	if !utf8.Valid(r.Stdout) {
 		out.StdoutRaw = r.Stdout
@@ -131,9 +142,18 @@ func wireExec(r sandbox.ExecResult) api.ExecResponse {
 func text(b []byte) string { return string(b) }
 
 func wireEval(r sandbox.EvalResult) api.EvalResponse {
-	out := api.EvalResponse{Result: optional(r.Result), Error: optional(r.Error), Stdout: r.Stdout, Stderr: r.Stderr, TookMS: milliseconds(r.Took), GuestMS: milliseconds(r.Guest)}
-	if r.Error != "" {
+	out := api.EvalResponse{
+		Result: optional(r.Result), Error: optional(r.Error), ExitCode: r.ExitCode & 0xff, Stdout: r.Stdout, Stderr: r.Stderr,
+		TookMS: milliseconds(r.Took), GuestMS: milliseconds(r.Guest),
+	}
+	if r.Error != "" && out.ExitCode == 0 {
 		out.ExitCode = 1
+	}
+	if !utf8.ValidString(r.Stdout) {
+		out.StdoutRaw = []byte(r.Stdout)
+	}
+	if !utf8.ValidString(r.Stderr) {
+		out.StderrRaw = []byte(r.Stderr)
 	}
 	return out
 }

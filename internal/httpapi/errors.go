@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -71,7 +72,7 @@ const retryAfter = "1"
 
 // GetHeaders are sent with the error.
 func (f *failure) GetHeaders() http.Header {
-	h := http.Header{}
+	h := http.Header{api.HeaderError: {string(f.Code)}}
 	if f.Code == api.CodeBusy {
 		h.Set("Retry-After", retryAfter)
 	}
@@ -132,7 +133,7 @@ func defaultHint(code api.Code) string {
 // answers, the first complaint first, and where it is.
 func validationFailure(status int, msg string, errs ...error) huma.StatusError {
 	switch {
-	case status == http.StatusUnprocessableEntity, status == http.StatusRequestTimeout:
+	case status == http.StatusUnprocessableEntity:
 		status = http.StatusBadRequest
 	case strings.HasPrefix(msg, "cannot read request body"):
 		// A broken transfer encoding is the sender's fault.
@@ -148,7 +149,7 @@ func validationFailure(status int, msg string, errs ...error) huma.StatusError {
 		msg = strings.Join(parts, "; ")
 	}
 	code := api.CodeOf(status)
-	return &failure{Message: clip(msg, 2000), Code: code, status: status}
+	return &failure{Message: ellipsis.Clip(msg, 2000), Code: code, status: status}
 }
 
 // complaint words one of huma's error details.
@@ -166,15 +167,24 @@ func complaint(err error) string {
 		return where + ": " + detail.Message
 	}
 	if s, ok := detail.Value.(string); ok {
-		return fmt.Sprintf("%s %q: %s", where, clip(s, 80), detail.Message)
+		return fmt.Sprintf("%s %q: %s", where, ellipsis.Clip(s, 80), plainMessage(detail.Message))
+	}
+	switch detail.Value.(type) {
+	case int, int64, float64, bool:
+		return fmt.Sprintf("%s is %v: %s", where, detail.Value, plainMessage(detail.Message))
 	}
 	return fmt.Sprintf("%s: %s", where, detail.Message)
 }
 
-// clip keeps what a client sent from filling the answer.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
+// plainMessage leaves out which library could not read a value.
+func plainMessage(m string) string {
+	switch {
+	case strings.Contains(m, "invalid integer"), strings.Contains(m, "strconv.ParseInt"), strings.Contains(m, "strconv.Atoi"):
+		return "want a whole number"
+	case strings.Contains(m, "invalid boolean"), strings.Contains(m, "strconv.ParseBool"):
+		return "want true or false"
+	case strings.Contains(m, "strconv.ParseFloat"), strings.Contains(m, "invalid float"):
+		return "want a number"
 	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
+	return m
 }

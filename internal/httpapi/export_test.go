@@ -1,6 +1,11 @@
 package httpapi
 
-import "github.com/forkd/forkd/api"
+import (
+	"context"
+	"time"
+
+	"github.com/forkd/forkd/api"
+)
 
 // Routes lists "METHOD /path" of everything that was added.
 func (s *Server) Routes() []string { return s.routes }
@@ -12,4 +17,22 @@ func SentinelCodes() []api.Code {
 		out = append(out, row.code)
 	}
 	return out
+}
+
+// Limits are those of a test, where what never comes must not take long.
+type Limits struct {
+	Header, Body, Swallow time.Duration
+	Waiting               int
+}
+
+// NewLimited is New with other limits.
+func NewLimited(opt Options, l Limits) *Server {
+	most := defaultLimits()
+	most.header, most.body, most.swallowTime, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
+	return newServer(opt, most)
+}
+
+// PeerContext is the context of a request that came over a Unix socket.
+func PeerContext(ctx context.Context, uid uint32) context.Context {
+	return context.WithValue(ctx, peerKey{}, uid)
 }

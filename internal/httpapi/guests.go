@@ -23,7 +23,7 @@ type evalInput struct {
 
 func (s *Server) addGuests() {
 	tags := []string{"guests"}
-	errors := []int{400, 401, 404, 502, 504}
+	errors := []int{400, 401, 404, 502, 504, 507}
 	route(s, huma.Operation{
 		OperationID: "ping", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/ping", Tags: tags,
 		Summary: "Ask the agent in the guest for a sign of life", Errors: errors,

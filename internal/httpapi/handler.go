@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"bytes"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"time"
 
 	"github.com/forkd/forkd/api"
@@ -10,38 +12,21 @@ import (
 
 // Access is how a listener's clients are told from others.
 type Access struct {
-	// Token is asked for if not empty.
+	// Token lets in whoever shows it; empty: nobody can show one.
 	Token string
-	// Local is for a Unix socket: its file mode decides who may connect, and no
-	// browser can.
+	// Local is for a Unix socket: root and the daemon's own user need no token.
 	Local bool
 }
 
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access Access) http.Handler {
-	var h http.Handler = http.HandlerFunc(s.dispatch)
-	switch {
-	case access.Local:
-		h = localPrincipal(h)
-	case access.Token != "":
-		h = s.requireToken(access.Token, h)
-	default:
-		h = s.refuseBrowsers(h)
-	}
-	return s.observe(s.survive(h))
-}
-
-func localPrincipal(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		note(r.Context()).principal = "local"
-		next.ServeHTTP(w, r)
-	})
+	return s.observe(s.swallow(s.survive(s.authorize(access, http.HandlerFunc(s.dispatch)))))
 }
 
 // dispatch answers what the mux would answer in its own words.
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
 	if !cleanPath(r.URL.Path) {
-		s.writeFailure(w, s.failed(r.Context(), fail(api.CodeInvalid, "", "the path is not in its shortest form")))
+		s.writeFailure(w, s.failed(r.Context(), unclean(r)))
 		return
 	}
 	h, pattern := s.mux.Handler(r)
@@ -91,27 +76,82 @@ func (s *Server) observe(next http.Handler) http.Handler {
 	})
 }
 
-// recorder remembers the status that was sent.
+// recorder remembers the status that was sent. An error to a client that has not
+// sent all of its request is held back until it is whole: it goes out with its
+// length, so that the client need not wait for the connection's end to have it.
 type recorder struct {
 	http.ResponseWriter
 	status int
+	body   *intake // the request's; nil if it has none
+	held   *bytes.Buffer
 }
 
 func (r *recorder) WriteHeader(status int) {
-	if r.status == 0 && status >= 200 || status == http.StatusSwitchingProtocols {
+	if r.status != 0 {
+		r.ResponseWriter.WriteHeader(status) // which complains
+		return
+	}
+	if status >= 200 || status == http.StatusSwitchingProtocols {
 		r.status = status
+	}
+	if status >= 400 && r.body != nil && !r.body.ended.Load() {
+		r.Header().Set("Connection", "close")
+		if r.Header().Get("Content-Type") == "application/json" && r.Header().Get("Content-Length") == "" {
+			r.held = new(bytes.Buffer)
+			return
+		}
 	}
 	r.ResponseWriter.WriteHeader(status)
 }
 
 func (r *recorder) Write(b []byte) (int, error) {
+	if r.held != nil {
+		if r.held.Len()+len(b) <= maxHeld {
+			return r.held.Write(b)
+		}
+		if err := r.FlushError(); err != nil {
+			return 0, err
+		}
+	}
 	if r.status == 0 {
 		r.status = http.StatusOK
 	}
 	return r.ResponseWriter.Write(b)
 }
 
-// Unwrap lets http.ResponseController flush.
+// maxHeld is more than an error of ours has; what a guest's agent answers may be longer.
+const maxHeld = 64 << 10
+
+// finish sends what is held, all of an answer.
+func (r *recorder) finish() {
+	if r.held == nil {
+		return
+	}
+	r.Header().Set("Content-Length", strconv.Itoa(r.held.Len()))
+	_ = r.letGo()
+}
+
+// letGo sends what is held, of an answer whose length is not known.
+func (r *recorder) letGo() error {
+	if r.held == nil {
+		return nil
+	}
+	held := r.held.Bytes()
+	r.held = nil
+	r.ResponseWriter.WriteHeader(r.status)
+	_, err := r.ResponseWriter.Write(held)
+	return err
+}
+
+// FlushError is what http.ResponseController calls.
+func (r *recorder) FlushError() error {
+	if err := r.letGo(); err != nil {
+		return err
+	}
+	return http.NewResponseController(r.ResponseWriter).Flush()
+}
+
+// Unwrap lets http.ResponseController reach the rest.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 func (r *recorder) sent() int {

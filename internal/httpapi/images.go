@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/ellipsis"
 )
 
 // maxImageBytes bounds an upload; the file system sets the bound that matters.
@@ -84,11 +85,11 @@ func (s *Server) getImage(ctx context.Context, in *NamePath) (*imageOutput, erro
 
 func (s *Server) importImage(w http.ResponseWriter, r *http.Request) error {
 	if ct := r.Header.Get("Content-Type"); ct != "" && !accepts(ct, "application/x-tar") {
-		return fail(api.CodeMediaType, "send application/x-tar", "an image cannot be read from %s", clip(ct, 80))
+		return fail(api.CodeMediaType, "send application/x-tar", "an image cannot be read from %s", ellipsis.Clip(ct, 80))
 	}
 	digest := r.Header.Get(api.HeaderDigest)
 	if digest != "" && !digestPattern().MatchString(digest) {
-		return fail(api.CodeInvalid, "", "digest %q: want sha256: and 64 hex digits", clip(digest, 80))
+		return fail(api.CodeInvalid, "", "digest %q: want sha256: and 64 hex digits", ellipsis.Clip(digest, 80))
 	}
 	img, err := s.images.ImportImage(r.Context(), r.PathValue("name"), digest, http.MaxBytesReader(w, r.Body, maxImageBytes))
 	if err != nil {

@@ -18,9 +18,23 @@ import (
 // Timeouts of the HTTP servers. Bodies and answers have none of their own:
 // uploads and streams may be long.
 const (
-	headerTimeout = 10 * time.Second
-	idleTimeout   = 2 * time.Minute
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
 )
+
+// limits are what clients can cost before they are known, or with what is refused.
+type limits struct {
+	header       time.Duration // for a request's header to arrive
+	body         time.Duration // for a JSON body to arrive
+	waiting      int           // connections of a listener that no handler works on
+	swallowTime  time.Duration // for the rest of a refused body
+	swallowBytes int64
+}
+
+func defaultLimits() limits {
+	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowTime: 10 * time.Second, swallowBytes: 256 << 20}
+}
 
 // Listener is a bound address and who may use it.
 type Listener struct {
@@ -29,8 +43,8 @@ type Listener struct {
 	Access Access
 }
 
-// Listen binds an address, tcp://HOST:PORT or unix:///PATH. TCP beyond loopback
-// is refused without a token.
+// Listen binds an address, tcp://HOST:PORT or unix:///PATH. TCP, loopback too, needs
+// a token: every user of the host can connect to it.
 func Listen(ctx context.Context, address, token string) (Listener, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -39,7 +53,7 @@ func Listen(ctx context.Context, address, token string) (Listener, error) {
 	switch {
 	case u.Scheme == "unix" && u.Path != "" && u.Host == "":
 		l, err := listenUnix(ctx, u.Path)
-		return Listener{l, address, Access{Local: true}}, err
+		return Listener{l, address, Access{Token: token, Local: true}}, err
 	case u.Scheme == "tcp" && u.Host != "" && u.Path == "":
 		return listenTCP(ctx, u.Host, token)
 	}
@@ -47,12 +61,11 @@ func Listen(ctx context.Context, address, token string) (Listener, error) {
 }
 
 func listenTCP(ctx context.Context, hostport, token string) (Listener, error) {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(hostport); err != nil {
 		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, err)
 	}
-	if token == "" && (host == "" || !loopbackHost(host)) {
-		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, as others could reach it; give --token-file, or listen on 127.0.0.1", hostport)
+	if token == "" {
+		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, as others could reach it", hostport)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", hostport)
 	if err != nil {
@@ -61,8 +74,9 @@ func listenTCP(ctx context.Context, hostport, token string) (Listener, error) {
 	return Listener{l, "tcp://" + l.Addr().String(), Access{Token: token}}, nil
 }
 
-// listenUnix binds a socket that only this user may connect to. A socket that
-// nobody serves any more is taken over; one that is served is not.
+// listenUnix binds a socket that only this user may connect to (and others only if
+// an administrator changes its mode; they need the token then). A socket that nobody
+// serves any more is taken over; one that is served is not.
 func listenUnix(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of socket: %w", err)
@@ -97,15 +111,18 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 	servers := make([]*http.Server, len(listeners))
 	ended := make(chan error, len(listeners))
 	for i, l := range listeners {
+		door := newCrowd(l, s.limits.waiting)
 		servers[i] = &http.Server{
 			Handler:           counted(&handlers, s.Handler(l.Access)),
-			ReadHeaderTimeout: headerTimeout,
+			ReadHeaderTimeout: s.limits.header,
 			IdleTimeout:       idleTimeout,
-			MaxHeaderBytes:    64 << 10,
+			MaxHeaderBytes:    maxHeaderBytes,
 			BaseContext:       func(net.Listener) context.Context { return base },
+			ConnContext:       withConn,
+			ConnState:         door.crowd.changed,
 			ErrorLog:          s.serverLog(),
 		}
-		go func() { ended <- servers[i].Serve(l) }()
+		go func() { ended <- servers[i].Serve(door) }()
 		s.log.Info("listening", "url", l.URL)
 	}
 	var first error

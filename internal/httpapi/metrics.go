@@ -81,10 +81,20 @@ func engineGauges(e Engine) []prometheus.Collector {
 			}
 			return float64(len(list))
 		}),
-		gauge("forkd_sandboxes_active", "Sandboxes that run.", func() float64 {
+		gauge("forkd_snapshots_damaged", "Snapshots with a layer that was found to have changed since it was written.", func() float64 {
+			list, _ := e.ListSnapshots(context.Background())
+			n := 0
+			for _, s := range list {
+				if len(s.Damaged) > 0 {
+					n++
+				}
+			}
+			return float64(n)
+		}),
+		gauge("forkd_sandboxes_active", "Sandboxes that run, or wait for room for their disks.", func() float64 {
 			n := 0
 			for _, sb := range e.List() {
-				if sb.Status == sandbox.StatusRunning {
+				if sb.Status != sandbox.StatusFailed {
 					n++
 				}
 			}

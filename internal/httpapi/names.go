@@ -1,10 +1,14 @@
 package httpapi
 
 import (
+	"net/http"
+	"net/url"
 	"path"
 	"regexp"
+	"strings"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/ellipsis"
 )
 
 // pathParam is a rule for a parameter in a route's path.
@@ -31,7 +35,7 @@ func pathParams() []pathParam {
 func checkParams(rules []pathParam, get func(string) string) error {
 	for _, p := range rules {
 		if v := get(p.name); v != "" && !p.must.MatchString(v) {
-			return fail(api.CodeInvalid, "", "%s %q: want %s", p.what, clip(v, 80), p.want)
+			return fail(api.CodeInvalid, "", "%s %q: want %s", p.what, ellipsis.Clip(v, 80), p.want)
 		}
 	}
 	return nil
@@ -45,4 +49,16 @@ func cleanPath(p string) bool {
 	}
 	c := path.Clean(p)
 	return c == p || c+"/" == p
+}
+
+// unclean says what is wrong with a path that is not: mostly a name that was never
+// one, and that the client has escaped as it must.
+func unclean(r *http.Request) *failure {
+	for segment := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+		name, err := url.PathUnescape(segment)
+		if err == nil && name != segment && (strings.Contains(name, "/") || !cleanPath("/"+name)) {
+			return fail(api.CodeInvalid, "", "name %q: want 1 to 64 letters, digits, - or _", ellipsis.Clip(name, 80))
+		}
+	}
+	return fail(api.CodeInvalid, "", "the path is not in its shortest form")
 }

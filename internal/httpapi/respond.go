@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/ellipsis"
 )
 
 // failed maps a handler's error and leaves a trace of those that are ours.
@@ -26,7 +27,6 @@ func (s *Server) failed(ctx context.Context, err error) *failure {
 }
 
 func (s *Server) writeFailure(w http.ResponseWriter, f *failure) {
-	w.Header().Set(api.HeaderError, string(f.Code))
 	maps.Copy(w.Header(), f.GetHeaders())
 	writeJSON(w, f.status, f)
 }
@@ -77,10 +77,11 @@ func (s *Server) notRouted(w http.ResponseWriter, r *http.Request, h http.Handle
 	if probe.status == http.StatusMethodNotAllowed {
 		allow := probe.header.Get("Allow")
 		w.Header().Set("Allow", allow)
-		s.writeFailure(w, fail(api.CodeMethod, "this path takes "+allow, "%s is not a method of %s", clip(r.Method, 20), clip(r.URL.Path, 200)))
+		s.writeFailure(w, fail(api.CodeMethod, "this path takes "+allow,
+			"%s is not a method of %s", ellipsis.Clip(r.Method, 20), ellipsis.Clip(r.URL.Path, 200)))
 		return
 	}
-	s.writeFailure(w, fail(api.CodeNotFound, "GET /openapi.json lists the routes", "no such path: %s", clip(r.URL.Path, 200)))
+	s.writeFailure(w, fail(api.CodeNotFound, "GET /openapi.json lists the routes", "no such path: %s", ellipsis.Clip(r.URL.Path, 200)))
 }
 
 // headerProbe keeps what a handler says about itself and drops its body.

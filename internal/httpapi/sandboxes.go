@@ -34,7 +34,7 @@ func (s *Server) addSandboxes() {
 		Summary: "Fork n sandboxes from a snapshot",
 		Description: "The answer has one entry per child asked for. A child that could not be made is an entry with status " +
 			"failed, error and code; only if none could be made is the answer an error.",
-		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 503},
+		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 503, 507},
 	}, s.fork)
 	route(s, huma.Operation{
 		OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/v1/sandboxes", Tags: tags,

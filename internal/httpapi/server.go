@@ -19,12 +19,13 @@ import (
 type Options struct {
 	Engine  Engine
 	Images  Images
-	Lab     Lab
 	Version api.VersionInfo
 	// Log gets the daemon's own messages; nil discards them.
 	Log *slog.Logger
 	// Audit gets one line per request; nil writes none.
 	Audit *Audit
+	// GuestFiles are where requests may name files by path; nil: nowhere.
+	GuestFiles *GuestFiles
 	// Timings are shown with the metrics; nil: there are none.
 	Timings *Timings
 }
@@ -33,7 +34,6 @@ type Options struct {
 type Server struct {
 	engine  Engine
 	images  Images
-	lab     Lab
 	version api.VersionInfo
 	log     *slog.Logger
 	audit   *Audit
@@ -41,7 +41,10 @@ type Server struct {
 	mux     *http.ServeMux
 	api     huma.API
 	params  []pathParam
-	routes  []string // "METHOD /path" of every route, for the conformance test
+	limits  limits
+
+	guestFiles *GuestFiles
+	routes     []string // "METHOD /path" of every route, for the conformance test
 }
 
 // humaErrors makes huma's own errors ours. The library has only a package
@@ -49,12 +52,15 @@ type Server struct {
 var humaErrors = sync.OnceFunc(func() { huma.NewError = validationFailure })
 
 // New makes a server. It starts nothing.
-func New(opt Options) *Server {
+func New(opt Options) *Server { return newServer(opt, defaultLimits()) }
+
+func newServer(opt Options, most limits) *Server {
 	humaErrors()
 	s := &Server{
-		engine: opt.Engine, images: opt.Images, lab: opt.Lab, version: opt.Version,
+		engine: opt.Engine, images: opt.Images, version: opt.Version,
 		log: opt.Log, audit: opt.Audit,
-		mux: http.NewServeMux(), params: pathParams(),
+		mux: http.NewServeMux(), params: pathParams(), limits: most,
+		guestFiles: opt.GuestFiles,
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -75,7 +81,6 @@ func New(opt Options) *Server {
 	s.addAgentProxy()
 	s.addPools()
 	s.addImages()
-	s.addLab()
 	return s
 }
 
@@ -90,7 +95,7 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 	cfg.Components = &huma.Components{
 		Schemas: schemas,
 		SecuritySchemes: map[string]*huma.SecurityScheme{
-			"bearer": {Type: "http", Scheme: "bearer", Description: "The token of the daemon's --token-file; not asked for on its Unix socket"},
+			"bearer": {Type: "http", Scheme: "bearer", Description: "The daemon's token; on its Unix socket root and its own user need none"},
 		},
 	}
 	cfg.Security = []map[string][]string{{"bearer": {}}}
@@ -104,7 +109,7 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 
 // route adds an operation whose body is JSON.
 func route[I, O any](s *Server, op huma.Operation, h func(context.Context, *I) (*O, error)) {
-	op.MaxBodyBytes = api.MaxBodyBytes
+	op.MaxBodyBytes, op.BodyReadTimeout = api.MaxBodyBytes, s.limits.body
 	s.routes = append(s.routes, op.Method+" "+op.Path)
 	s.documentErrors(&op)
 	huma.Register(s.api, op, func(ctx context.Context, in *I) (*O, error) {

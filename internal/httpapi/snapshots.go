@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -100,13 +101,28 @@ func (s *Server) creator(b api.CreateSnapshotRequest) (creator, error) {
 	if b.From == "" {
 		req, err := createRequest(b)
 		return func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-			return s.engine.CreateSnapshot(ctx, req, progress)
+			if req.Image != "" {
+				return s.engine.CreateSnapshot(ctx, req, progress)
+			}
+			return s.createFromPaths(ctx, req, progress)
 		}, err
 	}
 	req, err := deriveRequest(b)
 	return func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 		return s.engine.DeriveSnapshot(ctx, req, progress)
 	}, err
+}
+
+// createFromPaths boots a kernel and a root file system of the daemon's host.
+func (s *Server) createFromPaths(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	open, err := s.guestFiles.openPaths(req.Kernel, req.Rootfs)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer open.close()
+	req.Kernel, req.Rootfs = open.name(0), open.name(1)
+	info, err := s.engine.CreateSnapshot(ctx, req, progress)
+	return info, open.told(err)
 }
 
 func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
@@ -214,7 +230,11 @@ func (s *Server) snapshotInfo(ctx context.Context, in *TagPath) (*body[api.Snaps
 func (s *Server) verifySnapshot(ctx context.Context, in *TagPath) (*body[api.VerifyResult], error) {
 	report, err := s.engine.VerifySnapshot(ctx, in.Tag)
 	if err != nil {
-		return nil, err
+		f := *failureOf(err)
+		if f.Code == api.CodeNotRestorable { // verify is what they have just done
+			f.Hint = fmt.Sprintf("delete it with `forkd snapshot rm %s`, and make it again with `forkd snapshot create`", in.Tag)
+		}
+		return nil, &f
 	}
 	return &body[api.VerifyResult]{wireVerify(report)}, nil
 }

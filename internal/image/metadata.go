@@ -26,7 +26,10 @@ const (
 )
 
 // FormatVersion of image.json: docs/formats/image.md.
-const FormatVersion = 1
+const FormatVersion = 2
+
+// guestFormatVersion of guestMetadata, which the agent reads in the root.
+const guestFormatVersion = 1
 
 // maxMetadata and maxFile bound what is read from a store or an import.
 const (

@@ -81,7 +81,7 @@ func readSource(dir, name string) ([]byte, error) {
 
 // guest is the metadata that the agent reads in the root.
 func (r *Recipe) guest() guestMetadata {
-	return guestMetadata{FormatVersion: FormatVersion, Name: r.Name, Env: r.Env, User: r.User, Workdir: r.Workdir}
+	return guestMetadata{FormatVersion: guestFormatVersion, Name: r.Name, Env: r.Env, User: r.User, Workdir: r.Workdir}
 }
 
 // build writes RootFile into dir and returns the installed packages.

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/forkd/forkd/internal/durable"
 )
 
 // Store is a directory of images, one folder each. Several processes may use it at
@@ -200,7 +202,7 @@ func (s *Store) Remove(name string) error {
 	if err != nil {
 		return fmt.Errorf("remove image %s: %w", name, err)
 	}
-	return syncDir(s.dir)
+	return durable.SyncDir(s.dir)
 }
 
 // sumFile reads a file to its end. It stops when ctx ends.

@@ -91,7 +91,7 @@ func TestMetadataGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden := filepath.Join("testdata", "image-v1.json")
+	golden := filepath.Join("testdata", "image-v2.json")
 	if *update {
 		if err := os.WriteFile(golden, got, 0o644); err != nil {
 			t.Fatal(err)
@@ -171,8 +171,8 @@ func TestDamagedImages(t *testing.T) {
 		{"root cut short", "root.erofs has 4 bytes, not 9", func(t *testing.T, i Image) { replace(t, i.Path(RootFile), "root") }, false},
 		{"no kernel", "vmlinux", func(t *testing.T, i Image) { os.Remove(i.Path(KernelFile)) }, false},
 		{"no metadata", "image.json", func(t *testing.T, i Image) { os.Remove(i.Path(MetadataFile)) }, false},
-		{"metadata cut short", "image.json", func(t *testing.T, i Image) { replace(t, i.Path(MetadataFile), `{"format_version": 1,`) }, false},
-		{"another format", "format version 2", func(t *testing.T, i Image) { replace(t, i.Path(MetadataFile), `{"format_version": 2}`) }, false},
+		{"metadata cut short", "image.json", func(t *testing.T, i Image) { replace(t, i.Path(MetadataFile), `{"format_version": 2,`) }, false},
+		{"another format", "format version 1, this forkd reads 2: build the image again", func(t *testing.T, i Image) { replace(t, i.Path(MetadataFile), `{"format_version": 1}`) }, false},
 		{"a changed byte", "root.erofs is not what was built", func(t *testing.T, i Image) { replace(t, i.Path(RootFile), "roof of a") }, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -335,7 +335,7 @@ func TestOpenSweepsWhatWasLeft(t *testing.T) {
 
 func FuzzImport(f *testing.F) {
 	f.Add(export(f, putImage(f, openTestStore(f), "a")))
-	f.Add(tarOf(f, MetadataFile, `{"format_version":1}`))
+	f.Add(tarOf(f, MetadataFile, `{"format_version":2}`))
 	// Without Import's flush to the disk, which would be most of the time.
 	parent := f.TempDir()
 	f.Fuzz(func(t *testing.T, stream []byte) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/durable"
 )
 
 const tempPrefix = ".tmp-"
@@ -114,7 +116,7 @@ func publish(tmp *tempDir, parent, name string) error {
 	if err != nil {
 		return fmt.Errorf("rename to %s: %w", target, err)
 	}
-	return syncDir(parent) // what was there before has now the temporary name, and goes with it
+	return durable.SyncDir(parent) // what was there before has now the temporary name, and goes with it
 }
 
 // syncTree flushes the files of a folder and the folder.
@@ -130,24 +132,11 @@ func syncTree(dir string) error {
 			}
 			continue
 		}
-		if err := syncDir(filepath.Join(dir, e.Name())); err != nil {
+		if err := durable.SyncDir(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
-	return syncDir(dir)
-}
-
-// syncDir flushes one file or folder.
-func syncDir(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	defer f.Close()
-	if err := f.Sync(); err != nil {
-		return fmt.Errorf("flush %s: %w", path, err)
-	}
-	return nil
+	return durable.SyncDir(dir)
 }
 
 // linkOrCopy makes dst the same file as src, or a copy where links cannot be made.

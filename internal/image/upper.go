@@ -8,9 +8,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/forkd/forkd/internal/debtool"
-	"github.com/forkd/forkd/internal/packdisk"
+	"github.com/forkd/forkd/internal/layer"
 )
 
 // Sizes of the writable disk in MiB.
@@ -55,6 +56,7 @@ func (r *Recipe) checkDisk() (err error) {
 // no checksums over metadata, which would make more of it change.
 var upperFeatures = []string{
 	"-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "16384", "-m", "0", "-L", "forkd-upper",
+	"-e", "remount-ro", // should the guest mount it another way than the agent does
 	"-O", "none,extent,filetype,sparse_super2,flex_bg,large_file,huge_file,dir_index,ext_attr,extra_isize,dir_nlink,uninit_bg,64bit",
 }
 
@@ -62,7 +64,7 @@ const upperOptions = "lazy_itable_init=1,assume_storage_prezeroed=1,nodiscard,nu
 
 // upperPart makes the empty file system of the disk that takes the guest's writes.
 func (b *build) upperPart(ctx context.Context) (entry, error) {
-	k, err := key([]any{builderVersion, upperFeatures, upperOptions, b.recipe.diskMiB, packdisk.Version})
+	k, err := key([]any{builderVersion, upperFeatures, upperOptions, b.recipe.diskMiB, layer.Version})
 	if err != nil {
 		return entry{}, err
 	}
@@ -80,8 +82,11 @@ func (b *build) upperPart(ctx context.Context) (entry, error) {
 	return e, nil
 }
 
-// makeUpper writes the packed form of an empty ext4 of size bytes. The same
-// arguments give the same bytes.
+// maxUpperRuns bounds the runs of the empty disk: each becomes an extent of every parent's disk.
+const maxUpperRuns = 1024
+
+// makeUpper writes an empty ext4 of size bytes as a base layer. The same arguments
+// give the same bytes.
 func makeUpper(ctx context.Context, run debtool.Runner, path string, size int64, id string) (err error) {
 	plain := path + ".plain"
 	f, err := os.OpenFile(plain, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
@@ -106,5 +111,27 @@ func makeUpper(ctx context.Context, run debtool.Runner, path string, size int64,
 	if err != nil {
 		return err
 	}
-	return errors.Join(packdisk.Pack(out, f), out.Close())
+	return errors.Join(storeUpper(ctx, out, f, size, id), out.Close())
+}
+
+// storeUpper makes a layer of the disk in the sparse file plain. Its ID is the file
+// system's, so that it is no other at the next build.
+func storeUpper(ctx context.Context, out, plain *os.File, size int64, id string) error {
+	name, err := layer.ParseID(strings.ReplaceAll(id, "-", ""))
+	if err != nil {
+		return err
+	}
+	w, err := layer.NewWriter(out, layer.Spec{ID: name, Kind: layer.Disk, Size: size}, layer.Options{})
+	if err != nil {
+		return err
+	}
+	data, err := layer.DataOf(plain, size)
+	if err != nil {
+		return err
+	}
+	if err := w.Diff(ctx, data, nil, maxUpperRuns); err != nil {
+		return err
+	}
+	_, err = w.Finish()
+	return err
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/debtool"
-	"github.com/forkd/forkd/internal/packdisk"
+	"github.com/forkd/forkd/internal/layer"
 )
 
 func TestDiskSizes(t *testing.T) {
@@ -65,7 +65,7 @@ func TestUpperIsReproducible(t *testing.T) {
 	checkUpper(t, filepath.Join(dir, "a"), size)
 }
 
-// checkUpper unpacks a file system and has e2fsck look at it.
+// checkUpper reads a file system through its layer and has e2fsck look at it.
 func checkUpper(t *testing.T, path string, want int64) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -73,19 +73,19 @@ func checkUpper(t *testing.T, path string, want int64) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	size, runs, err := packdisk.Read(f)
-	if err != nil || size != want {
-		t.Fatalf("got %d bytes, %v", size, err)
+	l, err := layer.Open(f)
+	if err != nil || l.Size != want || l.Kind != layer.Disk || l.RunCount > maxUpperRuns {
+		t.Fatalf("got %+v, %v", l, err)
 	}
 	plain, err := os.Create(filepath.Join(t.TempDir(), "plain"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer plain.Close()
-	if err := plain.Truncate(size); err != nil {
+	if err := plain.Truncate(want); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range runs {
+	for _, r := range l.Extents() {
 		b := make([]byte, r.Length)
 		if _, err := f.ReadAt(b, r.FileOffset); err != nil {
 			t.Fatal(err)
@@ -93,6 +93,11 @@ func checkUpper(t *testing.T, path string, want int64) {
 		if _, err := plain.WriteAt(b, r.Offset); err != nil {
 			t.Fatal(err)
 		}
+	}
+	// s_errors of the superblock: 2 is EXT4_ERRORS_RO.
+	onError := make([]byte, 1)
+	if _, err := plain.ReadAt(onError, 1024+0x3c); err != nil || onError[0] != 2 {
+		t.Errorf("at an error the file system does %d, want to become read-only (%v)", onError[0], err)
 	}
 	if _, err := debtool.Run(context.Background(), debtool.Command{Args: []string{"e2fsck", "-f", "-n", plain.Name()}, Package: "e2fsprogs"}); err != nil {
 		t.Error(err)

@@ -13,6 +13,7 @@ const (
 	nrSetTSSAddr       = 0x47
 	nrSetIdentityMap   = 0x48
 	nrCreateIRQChip    = 0x60
+	nrIRQLine          = 0x61
 	nrGetIRQChip       = 0x62
 	nrSetIRQChip       = 0x63
 	nrIRQFD            = 0x76
@@ -44,6 +45,9 @@ const (
 	nrSetXCRs          = 0xa7
 	nrKVMClockCtrl     = 0xad
 	nrPreFaultMemory   = 0xd5
+	nrSetDeviceAttr    = 0xe1
+	nrGetDeviceAttr    = 0xe2
+	nrHasDeviceAttr    = 0xe3
 )
 
 // Cap is a KVM capability number, for System.Check.
@@ -173,6 +177,16 @@ type userMemoryRegion struct {
 	GPA         uint64
 	Size        uint64
 	UserAddr    uint64
+}
+
+// irqLevel is struct kvm_irq_level.
+type irqLevel struct{ IRQ, Level uint32 }
+
+// deviceAttr is struct kvm_device_attr.
+type deviceAttr struct {
+	Flags, Group uint32
+	Attr         uint64
+	Addr         uint64
 }
 
 type irqfd struct {

@@ -17,6 +17,8 @@ func TestLayoutsMatchTheKernels(t *testing.T) {
 		"kvm_userspace_memory_region": {unsafe.Sizeof(userMemoryRegion{}), 32},
 		"kvm_irqfd":                   {unsafe.Sizeof(irqfd{}), 32},
 		"kvm_ioeventfd":               {unsafe.Sizeof(ioeventfd{}), 64},
+		"kvm_irq_level":               {unsafe.Sizeof(irqLevel{}), 8},
+		"kvm_device_attr":             {unsafe.Sizeof(deviceAttr{}), 24},
 		"kvm_pre_fault_memory":        {unsafe.Sizeof(preFaultMemory{}), 64},
 	} {
 		if c[0] != c[1] {
@@ -33,6 +35,9 @@ func TestRequestNumbers(t *testing.T) {
 		"KVM_IOEVENTFD":        {ioc(iocWrite, nrIOEventFD, 64), 0x4040AE79},
 		"KVM_SET_IRQCHIP":      {ioc(iocRead, nrSetIRQChip, 520), 0x8208AE63},
 		"KVM_PRE_FAULT_MEMORY": {ioc(iocRead|iocWrite, nrPreFaultMemory, 64), 0xC040AED5},
+		"KVM_IRQ_LINE":         {ioc(iocWrite, nrIRQLine, 8), 0x4008AE61},
+		"KVM_SET_DEVICE_ATTR":  {ioc(iocWrite, nrSetDeviceAttr, 24), 0x4018AEE1},
+		"KVM_HAS_DEVICE_ATTR":  {ioc(iocWrite, nrHasDeviceAttr, 24), 0x4018AEE3},
 		"KVM_GET_CLOCK":        {ioc(iocRead, nrGetClock, 48), 0x8030AE7C},
 	} {
 		if c[0] != c[1] {

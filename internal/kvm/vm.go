@@ -54,6 +54,19 @@ func (v *VM) IRQFD(eventfd int, gsi uint32) error {
 	return nil
 }
 
+// PulseIRQ raises the interrupt line gsi and lets it fall: one interrupt of an
+// edge-triggered line, which is delivered to the local APICs when it returns. That of an irqfd comes later.
+func (v *VM) PulseIRQ(gsi uint32) error {
+	for level := uint32(1); ; level-- {
+		if err := ioctlPtr(v.fd, iocWrite, nrIRQLine, &irqLevel{IRQ: gsi, Level: level}); err != nil {
+			return fmt.Errorf("raise interrupt %d: %w", gsi, err)
+		}
+		if level == 0 {
+			return nil
+		}
+	}
+}
+
 // IOEventFD makes a 4-byte guest write of value to gpa signal the eventfd
 // instead of leaving Run.
 func (v *VM) IOEventFD(eventfd int, gpa uint64, value uint32) error {

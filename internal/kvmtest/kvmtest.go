@@ -12,11 +12,24 @@ import (
 )
 
 // A mark begins the reason of every skip made here: SkipMark of tests that run
-// where KVM is, MachineMark of tests that drive a machine from outside.
+// where KVM is, MachineMark of tests that drive a machine from outside, SoakMark of
+// tests of a soak.
 const (
 	SkipMark    = "kvmtest:"
 	MachineMark = "machinetest:"
+	SoakMark    = "soaktest:"
 )
+
+// SoakVariable is set in a soak, to how long tests go on that could go on for ever.
+const SoakVariable = "FORKD_TEST_SOAK"
+
+// Soak skips a test that is only worth its minutes in a soak (make soak).
+func Soak(t testing.TB) {
+	t.Helper()
+	if os.Getenv(SoakVariable) == "" {
+		t.Skip(SoakMark, "takes minutes; `make soak` runs it")
+	}
+}
 
 // Require skips the test unless FORKD_TEST_KVM=1 says that KVM is to be used;
 // then a missing one is a failure.

@@ -3,8 +3,8 @@ package layer
 import (
 	"context"
 	"fmt"
-	"os"
-	"sort"
+
+	"github.com/forkd/forkd/internal/extent"
 )
 
 // CompactSpec is the spec of a layer that can stand for chain[from:to].
@@ -24,7 +24,7 @@ func CompactBytes(chain []*Layer, from, to, runs int) int64 {
 	return content(plan(chain, from, to, runs))
 }
 
-func content(runs []Run) (n int64) {
+func content(runs []run) (n int64) {
 	for _, r := range runs {
 		if !r.Zero {
 			n += r.Length
@@ -71,52 +71,44 @@ func (m *meter) add(n int64) {
 }
 
 // plan is the runs of the layer to be.
-func plan(chain []*Layer, from, to, most int) []Run {
+func plan(chain []*Layer, from, to, most int) []run {
 	if most <= 0 || most > MaxRuns {
 		most = MaxRuns
 	}
 	base := chain[from].Parent.IsZero()
-	var runs []Run
-	for _, s := range flatten(chain[from:to]) {
-		if !s.zero || !base {
-			runs = append(runs, Run{Offset: s.Offset, Length: s.Length, Zero: s.zero})
+	var runs []run
+	for _, e := range flatten(chain[from:to]) {
+		if !e.Zero() || !base {
+			runs = append(runs, run{Offset: e.Offset, Length: e.Length, Zero: e.Zero()})
 		}
 	}
-	return Join(runs, most)
+	return join(runs, most)
 }
 
 // compactRun stores one run, as the whole chain shows it.
-func (w *Writer) compactRun(ctx context.Context, whole *Image, r Run, m *meter) error {
+func (w *Writer) compactRun(ctx context.Context, whole *Image, r run, m *meter) error {
 	if err := w.add(r.Offset, r.Length, false); err != nil {
 		return err
 	}
-	at := r.Offset
-	first := sort.Search(len(whole.segments), func(i int) bool { return whole.segments[i].end() > at })
-	for _, s := range whole.segments[first:] {
-		if s.Offset >= r.end() {
-			break
-		}
-		part := s.cut(max(s.Offset, at), min(s.end(), r.end()))
-		if err := w.hole(part.Offset - at); err != nil {
+	for e := range extent.Filled(whole.extents, r.Offset, r.end()) {
+		if err := w.appendExtent(ctx, e, m); err != nil {
 			return err
 		}
-		m.add(part.Offset - at)
-		if err := w.appendSegment(ctx, whole.chain[s.Layer].file, part, m); err != nil {
-			return err
-		}
-		at = part.end()
 	}
-	m.add(r.end() - at)
-	return w.hole(r.end() - at)
+	return nil
 }
 
-func (w *Writer) appendSegment(ctx context.Context, f *os.File, s Segment, m *meter) error {
-	for done := int64(0); done < s.Length; done += pieceBytes {
+func (w *Writer) appendExtent(ctx context.Context, e extent.Extent, m *meter) error {
+	if e.Zero() {
+		m.add(e.Length)
+		return w.hole(e.Length)
+	}
+	for done := int64(0); done < e.Length; done += pieceBytes {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		n := min(s.Length-done, pieceBytes)
-		if err := w.appendRange(f, s.FileOffset+done, n); err != nil {
+		n := min(e.Length-done, pieceBytes)
+		if err := w.appendRange(e.File, e.FileOffset+done, n); err != nil {
 			return err
 		}
 		m.add(n)

@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+
+	"github.com/forkd/forkd/internal/extent"
 )
 
 // Layer is an open layer: its checked index, and the file that it is in. It is
@@ -15,7 +17,7 @@ import (
 type Layer struct {
 	Info
 	file *os.File
-	runs []Run
+	runs []run
 }
 
 // Open reads and checks a layer's header and index, not its content. The file
@@ -28,7 +30,7 @@ func Open(f *os.File) (*Layer, error) {
 	if !st.Mode().IsRegular() {
 		return nil, fmt.Errorf("open layer %s: %w: not a regular file", f.Name(), ErrFormat)
 	}
-	info, runs, err := Decode(f, st.Size())
+	info, runs, err := decode(f, st.Size())
 	if err != nil {
 		return nil, fmt.Errorf("open layer %s: %w", f.Name(), err)
 	}
@@ -39,8 +41,17 @@ func Open(f *os.File) (*Layer, error) {
 // by offset: its position is everybody's.
 func (l *Layer) File() *os.File { return l.file }
 
-// Runs are the layer's runs in rising order. They must not be changed.
-func (l *Layer) Runs() []Run { return l.runs }
+// Extents are what the layer has to say, in rising order, with its file.
+func (l *Layer) Extents() []extent.Extent {
+	out := make([]extent.Extent, len(l.runs))
+	for i, r := range l.runs {
+		out[i] = extent.Extent{Offset: r.Offset, Length: r.Length}
+		if !r.Zero {
+			out[i].File, out[i].FileOffset = l.file, r.FileOffset
+		}
+	}
+	return out
+}
 
 // Probe reads and checks the header of a layer of size bytes, and whether it has
 // the size that the header says.
@@ -63,9 +74,9 @@ func probe(r io.ReaderAt, size int64) (info Info, indexSum uint32, err error) {
 	return info, indexSum, nil
 }
 
-// Decode reads and checks the header and index of a layer of size bytes. It
+// decode reads and checks the header and index of a layer of size bytes. It
 // reads at most 516 KiB, whatever the header says.
-func Decode(r io.ReaderAt, size int64) (Info, []Run, error) {
+func decode(r io.ReaderAt, size int64) (Info, []run, error) {
 	info, sum, err := probe(r, size)
 	if err != nil {
 		return Info{}, nil, err
@@ -74,7 +85,7 @@ func Decode(r io.ReaderAt, size int64) (Info, []Run, error) {
 	if err := readFull(r, index, info.indexOffset()); err != nil {
 		return Info{}, nil, err
 	}
-	if crc32.Checksum(index, castagnoli) != sum {
+	if crc32.ChecksumIEEE(index) != sum {
 		return Info{}, nil, damaged("the checksum of its index is wrong")
 	}
 	runs, err := decodeIndex(info, index)
@@ -89,7 +100,7 @@ func decodeHeader(b []byte) (info Info, indexSum uint32, err error) {
 	if v := u32(b[8:]); v != Version {
 		return info, 0, fmt.Errorf("%w: it has version %d, this forkd reads version %d; use the forkd that wrote it", ErrFormat, v, Version)
 	}
-	if crc32.Checksum(b[:headerSize-4], castagnoli) != u32(b[headerSize-4:]) {
+	if crc32.ChecksumIEEE(b[:headerSize-4]) != u32(b[headerSize-4:]) {
 		return info, 0, damaged("the checksum of its header is wrong")
 	}
 	info.Kind = Kind(u32(b[12:]))
@@ -115,9 +126,9 @@ func decodeHeader(b []byte) (info Info, indexSum uint32, err error) {
 
 // decodeIndex admits one spelling only: runs rise, stay within the image, touch no
 // run of their kind, and their content lies in the file without gaps.
-func decodeIndex(info Info, b []byte) ([]Run, error) {
-	runs := make([]Run, 0, info.RunCount)
-	prev, content := Run{}, int64(headerSize)
+func decodeIndex(info Info, b []byte) ([]run, error) {
+	runs := make([]run, 0, info.RunCount)
+	prev, content := run{}, int64(headerSize)
 	for ; len(b) > 0; b = b[runSize:] {
 		r, err := decodeRun(b)
 		if err != nil {
@@ -146,17 +157,17 @@ func decodeIndex(info Info, b []byte) ([]Run, error) {
 	return runs, nil
 }
 
-func decodeRun(b []byte) (Run, error) {
+func decodeRun(b []byte) (run, error) {
 	offset, length, at := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
 	kind, rest := binary.LittleEndian.Uint32(b[24:]), binary.LittleEndian.Uint32(b[28:])
 	// Bounded first, so that no sum of them overflows.
 	if offset > MaxSize || length == 0 || length > MaxSize || at > headerSize+MaxSize || (offset|length|at)%BlockSize != 0 {
-		return Run{}, damaged("a run of %d bytes at %d, content at %d", length, offset, at)
+		return run{}, damaged("a run of %d bytes at %d, content at %d", length, offset, at)
 	}
 	if (kind != runData && kind != runZero) || rest != 0 {
-		return Run{}, damaged("the run at %d is of an unknown type", offset)
+		return run{}, damaged("the run at %d is of an unknown type", offset)
 	}
-	return Run{Offset: int64(offset), Length: int64(length), FileOffset: int64(at), Zero: kind == runZero}, nil
+	return run{Offset: int64(offset), Length: int64(length), FileOffset: int64(at), Zero: kind == runZero}, nil
 }
 
 // readFull tells a file that is cut short from one that cannot be read.

@@ -2,9 +2,9 @@ package layer
 
 import (
 	"context"
-	"io"
 	"slices"
-	"sort"
+
+	"github.com/forkd/forkd/internal/extent"
 )
 
 // Bounds of what a diff stores beside what was written.
@@ -19,20 +19,19 @@ const (
 	fillPart = 16
 )
 
-// Diff writes the layer of what was written over an image: own runs, rising,
-// whose content is in src at the offset that it has in the image, unless a run
-// says that it is zero. Zeros are found. Runs that lie close together become one,
+// Diff writes the layer of what was written over an image: rising extents of whole
+// blocks, with their content. Zeros are found. Runs that lie close together become one,
 // with content from below between them, within a sixteenth of what was written; if
 // there are more than max even so, the cheapest gaps are filled until there are
 // not. below is nil for a base.
-func (w *Writer) Diff(ctx context.Context, own []Run, src io.ReaderAt, below *Image, max int) error {
-	d := differ{w: w, src: src, below: below}
-	for _, r := range own {
-		if err := d.take(ctx, r); err != nil {
+func (w *Writer) Diff(ctx context.Context, written []extent.Extent, below *Image, max int) error {
+	d := differ{w: w, below: below}
+	for _, e := range written {
+		if err := d.take(ctx, e); err != nil {
 			return w.fail(err)
 		}
 	}
-	for _, r := range Join(d.join(d.visible()), min(max, MaxRuns)) {
+	for _, r := range join(d.join(d.visible()), min(max, MaxRuns)) {
 		if ctx.Err() != nil {
 			return w.fail(context.Cause(ctx))
 		}
@@ -50,58 +49,49 @@ func (w *Writer) Diff(ctx context.Context, own []Run, src io.ReaderAt, below *Im
 }
 
 type differ struct {
-	w     *Writer
-	src   io.ReaderAt
-	below *Image
-	own   []Run // by their content, data and zeros apart
+	w       *Writer
+	below   *Image
+	written []extent.Extent // data and zeros apart
 }
 
-// take splits an own run into data and zeros.
-func (d *differ) take(ctx context.Context, r Run) error {
-	if r.Zero {
-		d.add(r)
+// take splits an extent by its content into data and zeros.
+func (d *differ) take(ctx context.Context, e extent.Extent) error {
+	if e.Zero() {
+		d.written = extent.Append(d.written, e)
 		return nil
 	}
-	return d.w.pieces(r.Length, d.src, r.Offset, func(done int64, p []byte) error {
+	return d.w.pieces(e.Length, e.File, e.FileOffset, func(done int64, p []byte) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		for len(p) > 0 {
 			n, zero := stretch(p)
-			d.add(Run{Offset: r.Offset + done, Length: int64(n), Zero: zero})
+			part := e.Clip(e.Offset+done, e.Offset+done+int64(n))
+			if zero {
+				part.File, part.FileOffset = nil, 0
+			}
+			d.written = extent.Append(d.written, part)
 			done, p = done+int64(n), p[n:]
 		}
 		return nil
 	})
 }
 
-func (d *differ) add(r Run) {
-	r.FileOffset = 0
-	if last := len(d.own) - 1; last >= 0 && d.own[last].touches(r) {
-		d.own[last].Length += r.Length
-		return
-	}
-	d.own = append(d.own, r)
-}
-
 // visible are the runs that the layer needs: no zeros over nothing, and short
 // zeros as part of the data.
-func (d *differ) visible() []Run {
-	var out []Run
-	for _, r := range d.own {
-		switch {
-		case r.Zero && !d.below.has(r.Offset, r.Length):
+func (d *differ) visible() []run {
+	var out []run
+	for _, e := range d.written {
+		if e.Zero() && !d.below.has(e.Offset, e.Length) {
 			continue
-		case r.Length < zeroRun:
-			r.Zero = false
 		}
-		out = append(out, r)
+		out = append(out, run{Offset: e.Offset, Length: e.Length, Zero: e.Zero() && e.Length >= zeroRun})
 	}
 	return coalesce(out)
 }
 
 // join fills the cheapest gaps between neighbouring data runs.
-func (d *differ) join(runs []Run) []Run {
+func (d *differ) join(runs []run) []run {
 	type gap struct {
 		before int // the run behind the gap
 		cost   int64
@@ -141,34 +131,29 @@ func (d *differ) join(runs []Run) []Run {
 	return out
 }
 
-// write stores one data run: what is own, and between it what is below.
-func (d *differ) write(r Run) error {
+// write stores one data run: what was written, and between it what is below.
+func (d *differ) write(r run) error {
 	if err := d.w.add(r.Offset, r.Length, false); err != nil {
 		return err
 	}
 	at := r.Offset
-	first := sort.Search(len(d.own), func(i int) bool { return d.own[i].end() > at })
-	for _, o := range d.own[first:] {
-		if o.Offset >= r.end() {
-			break
-		}
-		if err := d.fill(at, o.Offset-at); err != nil {
+	for e := range extent.Within(d.written, r.Offset, r.end()) {
+		if err := d.fill(at, e.Offset-at); err != nil {
 			return err
 		}
-		from, to := max(o.Offset, at), min(o.end(), r.end())
-		if err := d.content(o, from, to-from); err != nil {
+		if err := d.content(e); err != nil {
 			return err
 		}
-		at = to
+		at = e.End()
 	}
 	return d.fill(at, r.end()-at)
 }
 
-func (d *differ) content(o Run, at, n int64) error {
-	if o.Zero {
-		return d.w.hole(n)
+func (d *differ) content(e extent.Extent) error {
+	if e.Zero() {
+		return d.w.hole(e.Length)
 	}
-	return d.w.pieces(n, d.src, at, func(_ int64, p []byte) error { return d.w.appendSparse(p) })
+	return d.w.pieces(e.Length, e.File, e.FileOffset, func(_ int64, p []byte) error { return d.w.appendSparse(p) })
 }
 
 // fill stores what is seen below.
@@ -187,8 +172,8 @@ func (m *Image) has(off, n int64) bool {
 	if m == nil {
 		return false
 	}
-	i := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].end() > off })
-	return i < len(m.segments) && m.segments[i].Offset < off+n
+	seen := extent.From(m.extents, off)
+	return len(seen) > 0 && seen[0].Offset < off+n
 }
 
 // stored is how many bytes of a short range are in files: all that a layer covers
@@ -197,15 +182,9 @@ func (m *Image) stored(off, n int64) (total int64) {
 	if m == nil {
 		return 0
 	}
-	end := off + n
-	first := sort.Search(len(m.segments), func(i int) bool { return m.segments[i].end() > off })
-	for _, s := range m.segments[first:] {
-		if s.Offset >= end {
-			break
-		}
-		s = s.cut(max(s.Offset, off), min(s.end(), end))
-		if !isHole(m.chain[s.Layer].file, s.FileOffset, s.Length) {
-			total += s.Length
+	for e := range extent.Within(m.extents, off, off+n) {
+		if !isHole(e.File, e.FileOffset, e.Length) {
+			total += e.Length
 		}
 	}
 	return total

@@ -7,7 +7,7 @@ import (
 )
 
 // Version is the format that this package writes, and the only one it reads.
-const Version = 1
+const Version = 2
 
 const (
 	// BlockSize is the unit of everything: a page of memory, a block of a disk.
@@ -27,8 +27,6 @@ const (
 	runData    = 1
 	runZero    = 2
 )
-
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Kind is what a layer is a part of.
 type Kind uint32
@@ -93,17 +91,18 @@ func (i Info) indexOffset() int64 { return headerSize + i.DataBytes }
 // FileBytes is the file's size.
 func (i Info) FileBytes() int64 { return i.indexOffset() + int64(i.RunCount)*runSize }
 
-// Run is a stretch of the image that the layer has something to say about.
-type Run struct {
+// run is a record of the index: a part of the image that the layer has something to
+// say about.
+type run struct {
 	Offset, Length int64 // in the image, bytes
 	FileOffset     int64 // where its content is; 0 for a zero run
 	Zero           bool  // all zeros, nothing is stored
 }
 
-func (r Run) end() int64 { return r.Offset + r.Length }
+func (r run) end() int64 { return r.Offset + r.Length }
 
 // touches reports whether next goes on where r ends, as one run.
-func (r Run) touches(next Run) bool { return r.end() == next.Offset && r.Zero == next.Zero }
+func (r run) touches(next run) bool { return r.end() == next.Offset && r.Zero == next.Zero }
 
 func encodeHeader(i Info, index []byte) []byte {
 	b := make([]byte, 0, headerSize)
@@ -117,13 +116,13 @@ func encodeHeader(i Info, index []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, BlockSize)
 	b = binary.LittleEndian.AppendUint32(b, uint32(i.RunCount))
 	b = binary.LittleEndian.AppendUint64(b, uint64(i.DataBytes))
-	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(index, castagnoli))
+	b = binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(index))
 	b = b[:headerSize]
-	binary.LittleEndian.PutUint32(b[headerSize-4:], crc32.Checksum(b[:headerSize-4], castagnoli))
+	binary.LittleEndian.PutUint32(b[headerSize-4:], crc32.ChecksumIEEE(b[:headerSize-4]))
 	return b
 }
 
-func encodeIndex(runs []Run) []byte {
+func encodeIndex(runs []run) []byte {
 	b := make([]byte, 0, len(runs)*runSize)
 	for _, r := range runs {
 		b = binary.LittleEndian.AppendUint64(b, uint64(r.Offset))

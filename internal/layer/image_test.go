@@ -7,12 +7,15 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
+
+	"github.com/forkd/forkd/internal/extent"
 )
 
 // Random chains against a model of blocks: what is seen, that nothing can be
-// said with fewer segments, and that any range can be compacted.
+// said with fewer extents, and that any range can be compacted.
 func TestRandomChains(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -23,9 +26,9 @@ func TestRandomChains(t *testing.T) {
 			to := from + 1 + r.IntN(len(chain)-from)
 			s, err := CompactSpec(NewID(), chain, from, to)
 			must(t, err)
-			w := newWriter(t, s, Options{Digest: r.IntN(2) == 0})
+			w := newWriter(t, s, Options{})
 			must(t, Compact(t.Context(), w, chain, from, to, 0, nil))
-			l, _ := finish(t, w)
+			l := finish(t, w)
 			if want := CompactBytes(chain, from, to, 0); l.DataBytes != want {
 				t.Errorf("the compacted layer holds %d bytes, %d were foretold", l.DataBytes, want)
 			}
@@ -39,7 +42,7 @@ func randomChain(t *testing.T, r *rand.Rand, depth int, blocks int64) ([]*Layer,
 	var chain []*Layer
 	parent := ID{}
 	for range depth {
-		l, _ := randomLayer(t, r, spec(NewID(), parent, blocks), model, Options{})
+		l := randomLayer(t, r, spec(NewID(), parent, blocks), model)
 		chain, parent = append(chain, l), l.View
 	}
 	return chain, model
@@ -56,21 +59,21 @@ func checkImage(t *testing.T, chain []*Layer, model []byte) {
 	if !bytes.Equal(got, model) {
 		t.Fatal("the image is another than the model")
 	}
-	var prev Segment
+	var prev extent.Extent
 	seen := make([]byte, len(model)) // what a VM would map
-	for i, s := range m.Segments() {
-		if s.Offset < prev.end() || s.Length <= 0 || (s.Offset|s.Length|s.FileOffset)%BlockSize != 0 {
-			t.Fatalf("segment %+v behind %+v", s, prev)
+	for i, e := range m.Extents() {
+		if e.Offset < prev.End() || e.Length <= 0 || (e.Offset|e.Length|e.FileOffset)%BlockSize != 0 {
+			t.Fatalf("extent %+v behind %+v", e, prev)
 		}
-		if i > 0 && s.Offset == prev.end() && s.Layer == prev.Layer && s.FileOffset == prev.FileOffset+prev.Length {
-			t.Fatalf("segment %+v goes on where %+v ends", s, prev)
+		if i > 0 && e.Offset == prev.End() && e.File == prev.File && e.FileOffset == prev.FileOffset+prev.Length {
+			t.Fatalf("extent %+v goes on where %+v ends", e, prev)
 		}
-		_, err := chain[s.Layer].File().ReadAt(seen[s.Offset:s.end()], s.FileOffset)
+		_, err := e.File.ReadAt(seen[e.Offset:e.End()], e.FileOffset)
 		must(t, err)
-		prev = s
+		prev = e
 	}
 	if !bytes.Equal(seen, model) {
-		t.Fatal("the segments show another image than the model")
+		t.Fatal("the extents show another image than the model")
 	}
 }
 
@@ -103,7 +106,7 @@ func TestReadAtTakesAnyRange(t *testing.T) {
 }
 
 func TestLayersThatAreNoChain(t *testing.T) {
-	empty := func(s Spec) *Layer { l, _ := finish(t, newWriter(t, s, Options{})); return l }
+	empty := func(s Spec) *Layer { l := finish(t, newWriter(t, s, Options{})); return l }
 	base, diff := empty(spec(named(1), ID{}, 4)), empty(spec(named(2), named(1), 4))
 	disk := spec(named(3), named(1), 4)
 	disk.Kind = Disk
@@ -131,7 +134,7 @@ func TestLayersThatAreNoChain(t *testing.T) {
 		}
 	}
 	m, err := Assemble([]*Layer{base, diff})
-	if err != nil || m.View() != diff.ID || m.Kind() != Memory || len(m.Segments()) != 0 || len(m.Layers()) != 2 {
+	if err != nil || m.View() != diff.ID || m.Kind() != Memory || len(m.Extents()) != 0 || len(m.Layers()) != 2 {
 		t.Errorf("a chain of empty layers: %+v, %v", m, err)
 	}
 }
@@ -144,7 +147,7 @@ func TestCompactingJoinsRunsThatAreTooMany(t *testing.T) {
 	for i := range int64(200) {
 		must(t, base.Data(16*i*BlockSize, bytes.Repeat(block(byte(i+1)), 12)))
 	}
-	lower, _ := finish(t, base)
+	lower := finish(t, base)
 	chain := []*Layer{lower}
 	for i, runs := range []int64{MaxRuns - 500, 600} {
 		w := newWriter(t, spec(named(byte(i+2)), chain[i].View, blocks), Options{})
@@ -155,7 +158,7 @@ func TestCompactingJoinsRunsThatAreTooMany(t *testing.T) {
 				must(t, w.Zero((8*j+int64(2*i))*BlockSize, BlockSize))
 			}
 		}
-		l, _ := finish(t, w)
+		l := finish(t, w)
 		chain = append(chain, l)
 	}
 	m, err := Assemble(chain)
@@ -176,7 +179,7 @@ func TestCompactingJoinsRunsThatAreTooMany(t *testing.T) {
 	if want := CompactBytes(chain, 1, 3, 0); reached != want || all != want {
 		t.Errorf("the progress ends with %d of %d bytes, want %d", reached, all, want)
 	}
-	l, _ := finish(t, w)
+	l := finish(t, w)
 	if l.RunCount > MaxRuns {
 		t.Errorf("%d runs", l.RunCount)
 	}
@@ -204,16 +207,16 @@ func TestCompactingEndsWithItsContext(t *testing.T) {
 
 func TestJoinFillsTheCheapestGaps(t *testing.T) {
 	const b = BlockSize
-	run := func(at, n int64, zero bool) Run { return Run{Offset: at * b, Length: n * b, Zero: zero} }
-	in := []Run{run(0, 1, false), run(3, 1, false), run(4, 2, false), run(7, 1, false), run(20, 9, true), run(30, 1, false)}
-	for max, want := range map[int][]Run{
-		9: {run(0, 1, false), run(3, 3, false), run(7, 1, false), run(20, 9, true), run(30, 1, false)},
-		4: {run(0, 1, false), run(3, 5, false), run(20, 9, true), run(30, 1, false)},
-		3: {run(0, 8, false), run(20, 9, true), run(30, 1, false)},
-		2: {run(0, 8, false), run(20, 11, false)},
-		1: {run(0, 31, false)},
+	at := func(first, n int64, zero bool) run { return run{Offset: first * b, Length: n * b, Zero: zero} }
+	in := []run{at(0, 1, false), at(3, 1, false), at(4, 2, false), at(7, 1, false), at(20, 9, true), at(30, 1, false)}
+	for max, want := range map[int][]run{
+		9: {at(0, 1, false), at(3, 3, false), at(7, 1, false), at(20, 9, true), at(30, 1, false)},
+		4: {at(0, 1, false), at(3, 5, false), at(20, 9, true), at(30, 1, false)},
+		3: {at(0, 8, false), at(20, 9, true), at(30, 1, false)},
+		2: {at(0, 8, false), at(20, 11, false)},
+		1: {at(0, 31, false)},
 	} {
-		if got := Join(slices.Clone(in), max); !slices.Equal(got, want) {
+		if got := join(slices.Clone(in), max); !slices.Equal(got, want) {
 			t.Errorf("at most %d: %v, want %v", max, got, want)
 		}
 	}
@@ -225,17 +228,17 @@ func BenchmarkAssemble(b *testing.B) {
 	var chain []*Layer
 	for i := range 5 {
 		s := spec(named(byte(i+1)), named(byte(i)), 1<<17)
-		l := &Layer{Info: Info{Spec: s}}
+		l := &Layer{Info: Info{Spec: s}, file: new(os.File)}
 		l.View = l.ID
 		for j := range int64(4000) {
-			l.runs = append(l.runs, Run{Offset: (31*j + int64(i)) * BlockSize, Length: 5 * BlockSize, FileOffset: headerSize + 5*j*BlockSize})
+			l.runs = append(l.runs, run{Offset: (31*j + int64(i)) * BlockSize, Length: 5 * BlockSize, FileOffset: headerSize + 5*j*BlockSize})
 		}
 		chain = append(chain, l)
 	}
 	for b.Loop() {
 		m, err := Assemble(chain)
-		if err != nil || len(m.Segments()) != 20000 {
-			b.Fatalf("%d segments: %v", len(m.Segments()), err)
+		if err != nil || len(m.Extents()) != 20000 {
+			b.Fatalf("%d extents: %v", len(m.Extents()), err)
 		}
 	}
 }

@@ -2,12 +2,12 @@ package layer
 
 import "slices"
 
-// Join makes at most max runs out of rising runs by filling the cheapest gaps
+// join makes at most max runs out of rising runs by filling the cheapest gaps
 // between them with content: what a run more costs each child outweighs some
 // stored pages. Filled gaps and zero runs beside them become data, whose content
 // is to be taken from the image. FileOffset has no meaning in the result.
-func Join(runs []Run, max int) []Run {
-	out := make([]Run, 0, len(runs))
+func join(runs []run, max int) []run {
+	out := make([]run, 0, len(runs))
 	for _, r := range runs {
 		r.FileOffset = 0
 		if last := len(out) - 1; last >= 0 && out[last].touches(r) {
@@ -38,7 +38,7 @@ func Join(runs []Run, max int) []Run {
 
 // cheapest orders the runs but the first by what joining each with the one
 // before it would store.
-func cheapest(runs []Run) []int {
+func cheapest(runs []run) []int {
 	cost := func(i int) int64 {
 		c := runs[i].Offset - runs[i-1].end()
 		for _, r := range runs[i-1 : i+1] {
@@ -57,7 +57,7 @@ func cheapest(runs []Run) []int {
 }
 
 // coalesce makes one run of those that touch, in place.
-func coalesce(runs []Run) []Run {
+func coalesce(runs []run) []run {
 	out := runs[:0]
 	for _, r := range runs {
 		if last := len(out) - 1; last >= 0 && out[last].touches(r) {

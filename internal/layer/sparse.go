@@ -6,6 +6,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/extent"
 )
 
 // ContentOffset is where a layer's content begins in its file. The n-th byte of a
@@ -14,13 +16,12 @@ const ContentOffset = headerSize
 
 // Placed says that the whole image stands in the file already, from ContentOffset
 // on: whoever has a large base writes it there himself and saves a copy of it.
-// It may have holes, and it may end early. Only an empty base can be placed, and
-// one that is not hashed while it is written.
+// It may have holes, and it may end early. Only an empty base can be placed.
 func (w *Writer) Placed() error {
 	return w.do(0, w.spec.Size, func() error {
 		switch {
-		case !w.spec.Parent.IsZero() || len(w.runs) > 0 || w.sum != nil:
-			return errors.New("only the content of an empty base without digests can be placed")
+		case !w.spec.Parent.IsZero() || len(w.runs) > 0:
+			return errors.New("only the content of an empty base can be placed")
 		case w.end != ContentOffset:
 			return errors.New("it has content already")
 		}
@@ -32,7 +33,7 @@ func (w *Writer) Placed() error {
 			return err
 		}
 		w.next = w.spec.Size
-		w.runs = append(w.runs, Run{Length: w.spec.Size, FileOffset: ContentOffset})
+		w.runs = append(w.runs, run{Length: w.spec.Size, FileOffset: ContentOffset})
 		return nil
 	})
 }
@@ -41,9 +42,6 @@ func (w *Writer) Placed() error {
 func (w *Writer) hole(n int64) error {
 	if err := w.flush(); err != nil {
 		return err
-	}
-	if w.sum != nil {
-		w.sum.zeros(n)
 	}
 	w.end += n
 	return nil
@@ -85,6 +83,22 @@ func (w *Writer) appendRange(f *os.File, at, n int64) error {
 		at, n = at+length, n-length
 	}
 	return nil
+}
+
+// DataOf are the parts of a sparse file's first size bytes that may hold data, in
+// whole blocks and rising, as an image's content: what Diff is to read of it.
+func DataOf(f *os.File, size int64) (data []extent.Extent, err error) {
+	for at := int64(0); at < size; {
+		n, hole, err := stretchOf(f, at, size-at)
+		if err != nil {
+			return nil, err
+		}
+		if !hole {
+			data = append(data, extent.Extent{File: f, FileOffset: at, Offset: at, Length: n})
+		}
+		at += n
+	}
+	return data, nil
 }
 
 // isHole reports whether a range of a file is sure to be a hole. Only the way to the

@@ -20,9 +20,6 @@ const (
 
 // Options are how a layer is written.
 type Options struct {
-	// Digest hashes the content on its way. Without it the layer is finished
-	// sooner, and has to be digested later.
-	Digest bool
 	// Before is called before each step with the bytes that it will add to the
 	// file; its error ends the writing. May be nil.
 	Before func(step Step, bytes int64) error
@@ -45,8 +42,7 @@ type Writer struct {
 	dst  *os.File
 	spec Spec
 	opt  Options
-	sum  *hasher // nil without Options.Digest
-	runs []Run
+	runs []run
 	next int64  // no run may begin before it
 	end  int64  // in the file, behind all content so far
 	buf  []byte // the content's end, not in the file yet
@@ -69,11 +65,7 @@ func NewWriter(dst *os.File, spec Spec, opt Options) (*Writer, error) {
 	if st.Size() != 0 {
 		return nil, fmt.Errorf("write layer %s: %s is not empty", spec.ID, dst.Name())
 	}
-	w := &Writer{dst: dst, spec: spec, opt: opt, end: headerSize, buf: make([]byte, 0, bufferBytes)}
-	if opt.Digest {
-		w.sum = newHasher()
-	}
-	return w, nil
+	return &Writer{dst: dst, spec: spec, opt: opt, end: headerSize, buf: make([]byte, 0, bufferBytes)}, nil
 }
 
 // Spec is what is written.
@@ -148,7 +140,7 @@ func (w *Writer) add(off, n int64, zero bool) error {
 	if zero && w.spec.Parent.IsZero() {
 		return nil
 	}
-	r := Run{Offset: off, Length: n, Zero: zero}
+	r := run{Offset: off, Length: n, Zero: zero}
 	if last := len(w.runs) - 1; last >= 0 && w.runs[last].touches(r) {
 		w.runs[last].Length += n
 		return nil
@@ -165,9 +157,6 @@ func (w *Writer) add(off, n int64, zero bool) error {
 
 // append adds content behind all that there is.
 func (w *Writer) append(p []byte) error {
-	if w.sum != nil {
-		w.sum.write(p)
-	}
 	for len(p) > 0 {
 		if len(w.buf) == 0 && len(p) >= bufferBytes {
 			n := min(len(p), pieceBytes)
@@ -213,23 +202,20 @@ func (w *Writer) before(step Step, n int64) error {
 	return w.opt.Before(step, n)
 }
 
-// Finish writes the index and the header and makes the file durable. The
-// digests are nil without Options.Digest.
-func (w *Writer) Finish() (Info, *Digests, error) {
+// Finish writes the index and the header and makes the file durable. Nothing is
+// hashed on the way: Layer.Digest does that later.
+func (w *Writer) Finish() (Info, error) {
 	if w.err != nil {
-		return Info{}, nil, w.err
+		return Info{}, w.err
 	}
 	info := Info{Spec: w.spec, DataBytes: w.end - headerSize, RunCount: len(w.runs)}
 	index := encodeIndex(w.runs)
 	header := encodeHeader(info, index)
 	if err := w.fail(w.finish(header, index)); err != nil {
-		return Info{}, nil, err
+		return Info{}, err
 	}
 	w.err = errFinished
-	if w.sum == nil {
-		return info, nil, nil
-	}
-	return info, w.sum.finish(info, header, index), nil
+	return info, nil
 }
 
 func (w *Writer) finish(header, index []byte) error {

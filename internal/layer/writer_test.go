@@ -3,15 +3,16 @@ package layer
 import (
 	"bytes"
 	"errors"
-	"io"
 	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/internal/extent"
 )
 
 func TestRunsBecomeTheFewestThatSayTheSame(t *testing.T) {
-	write := func(parent ID) []Run {
+	write := func(parent ID) []run {
 		w := newWriter(t, spec(named(1), parent, 16), Options{})
 		must(t, w.Zero(0, BlockSize))
 		must(t, w.Data(BlockSize, slices.Concat(block(0), block(7), block(8), block(0))))
@@ -19,18 +20,28 @@ func TestRunsBecomeTheFewestThatSayTheSame(t *testing.T) {
 		must(t, w.Data(6*BlockSize, block(9)))
 		must(t, w.Data(7*BlockSize, block(9)))
 		must(t, w.Data(9*BlockSize, block(9)))
-		l, _ := finish(t, w)
-		return l.Runs()
+		l := finish(t, w)
+		return l.runs
 	}
 	const b = BlockSize
-	data := []Run{{2 * b, 2 * b, 1 * b, false}, {6 * b, 2 * b, 3 * b, false}, {9 * b, b, 5 * b, false}}
+	data := []run{{2 * b, 2 * b, 1 * b, false}, {6 * b, 2 * b, 3 * b, false}, {9 * b, b, 5 * b, false}}
 	if got := write(ID{}); !slices.Equal(got, data) {
 		t.Errorf("a base has the runs %v, want %v", got, data)
 	}
-	diff := []Run{{0, 2 * b, 0, true}, data[0], {4 * b, 2 * b, 0, true}, data[1], data[2]}
+	diff := []run{{0, 2 * b, 0, true}, data[0], {4 * b, 2 * b, 0, true}, data[1], data[2]}
 	if got := write(named(9)); !slices.Equal(got, diff) {
 		t.Errorf("a diff has the runs %v, want %v", got, diff)
 	}
+}
+
+// fromFile stores the first n bytes of a file, as a compaction does.
+func fromFile(w *Writer, off, n int64, f *os.File) error {
+	return w.do(off, n, func() error {
+		if err := w.add(off, n, false); err != nil {
+			return err
+		}
+		return w.appendFile(f, 0, n)
+	})
 }
 
 func TestWhatCannotBeInALayerIsRefused(t *testing.T) {
@@ -44,9 +55,9 @@ func TestWhatCannotBeInALayerIsRefused(t *testing.T) {
 		"before the last run":   func(w *Writer) error { return w.Zero(b, b) },
 		"negative":              func(w *Writer) error { return w.Zero(4*b, -b) },
 		"as long as can be":     func(w *Writer) error { return w.Zero(4*b, 1<<62) },
-		"from a file too short": func(w *Writer) error { return w.DataFrom(4*b, b, newFile(t), 0) },
-		"from a reader too short": func(w *Writer) error {
-			return w.DataFrom(4*b, b, strings.NewReader("short"), 0)
+		"from a file too short": func(w *Writer) error { return fromFile(w, 4*b, b, newFile(t)) },
+		"written to a file too short": func(w *Writer) error {
+			return w.Diff(t.Context(), []extent.Extent{{File: newFile(t), Offset: 4 * b, Length: b}}, nil, MaxRuns)
 		},
 	} {
 		w := newWriter(t, spec(named(1), named(9), 16), Options{})
@@ -58,7 +69,7 @@ func TestWhatCannotBeInALayerIsRefused(t *testing.T) {
 		if again := w.Data(8*b, block(1)); again != err {
 			t.Errorf("%s: the next call says %v, want %v", name, again, err)
 		}
-		if _, _, end := w.Finish(); end != err {
+		if _, end := w.Finish(); end != err {
 			t.Errorf("%s: Finish says %v, want %v", name, end, err)
 		}
 	}
@@ -105,44 +116,12 @@ func TestAScatteredLayerIsRefusedAndAJoinedOneIsNot(t *testing.T) {
 	for i := range int64(MaxRuns / 2) {
 		must(t, w.Data(8*i*BlockSize, p))
 	}
-	l, _ := finish(t, w)
-	m := &Image{chain: []*Layer{l}, segments: slices.DeleteFunc(flatten([]*Layer{l}), func(s Segment) bool { return s.zero })}
+	l := finish(t, w)
+	m := &Image{chain: []*Layer{l}, extents: slices.DeleteFunc(flatten([]*Layer{l}), extent.Extent.Zero)}
 	got := make([]byte, len(p))
 	for _, i := range []int64{0, MaxRuns / 4, MaxRuns/2 - 1} {
 		if _, err := m.ReadAt(got, 8*i*BlockSize); err != nil || !bytes.Equal(got, p) {
 			t.Errorf("stretch %d: %v", i, err)
-		}
-	}
-}
-
-func TestHolesOfAFileBecomeZeroRuns(t *testing.T) {
-	const b = BlockSize
-	f := newFile(t)
-	must(t, f.Truncate(64*b))
-	_, err := f.WriteAt([]byte("x"), 9*b+17)
-	must(t, err)
-	_, err = f.WriteAt(block(3), 20*b)
-	must(t, err)
-	for name, c := range map[string]struct {
-		from io.ReaderAt
-		opt  Options
-	}{
-		"copied by the kernel": {f, Options{}},
-		"read to be digested":  {f, Options{Digest: true}},
-		"from a reader":        {io.NewSectionReader(f, 0, 64*b), Options{}},
-	} {
-		w := newWriter(t, spec(named(1), named(9), 64), c.opt)
-		must(t, w.DataFrom(b, 62*b, c.from, 2*b))
-		l, _ := finish(t, w)
-		want := []Run{{b, 7 * b, 0, true}, {8 * b, b, b, false}, {9 * b, 10 * b, 0, true}, {19 * b, b, 2 * b, false}, {20 * b, 43 * b, 0, true}}
-		if !slices.Equal(l.Runs(), want) {
-			t.Errorf("%s: runs %v, want %v", name, l.Runs(), want)
-		}
-		got := make([]byte, 2*b)
-		_, err := l.File().ReadAt(got, b)
-		must(t, err)
-		if got[17] != 'x' || !bytes.Equal(got[b:], block(3)) {
-			t.Errorf("%s: other content", name)
 		}
 	}
 }
@@ -155,22 +134,21 @@ func TestLargeContentGoesThroughUnchanged(t *testing.T) {
 	src := newFile(t)
 	_, err := src.Write(p)
 	must(t, err)
-	w := newWriter(t, spec(named(1), ID{}, 3*20<<20/BlockSize), Options{})
+	w := newWriter(t, spec(named(1), ID{}, 2*20<<20/BlockSize), Options{})
 	must(t, w.Data(0, p[:BlockSize]))
 	must(t, w.Data(BlockSize, p[BlockSize:]))
-	must(t, w.DataFrom(20<<20, 20<<20, src, 0))
-	must(t, w.DataFrom(40<<20, 20<<20, bytes.NewReader(p), 0))
-	l, _ := finish(t, w)
+	must(t, fromFile(w, 20<<20, 20<<20, src))
+	l := finish(t, w)
 	m, err := Assemble([]*Layer{l})
 	must(t, err)
 	got := make([]byte, len(p))
-	for i := range int64(3) {
+	for i := range int64(2) {
 		if _, err := m.ReadAt(got, i*20<<20); err != nil || !bytes.Equal(got, p) {
 			t.Errorf("part %d is another: %v", i, err)
 		}
 	}
-	if len(m.Segments()) != 1 {
-		t.Errorf("segments %v, want one", m.Segments())
+	if len(m.Extents()) != 1 {
+		t.Errorf("extents %v, want one", m.Extents())
 	}
 }
 
@@ -183,8 +161,8 @@ func TestAFullDiskHasItsOwnError(t *testing.T) {
 	must(t, err)
 	for name, write := range map[string]func(w *Writer) error{
 		"data":   func(w *Writer) error { return w.Data(0, bytes.Repeat(block(1), 128)) },
-		"a file": func(w *Writer) error { return w.DataFrom(0, 128*BlockSize, src, 0) },
-		"finish": func(w *Writer) error { must(t, w.Data(0, block(1))); _, _, err := w.Finish(); return err },
+		"a file": func(w *Writer) error { return fromFile(w, 0, 128*BlockSize, src) },
+		"finish": func(w *Writer) error { must(t, w.Data(0, block(1))); _, err := w.Finish(); return err },
 	} {
 		w, err := NewWriter(full, spec(named(1), ID{}, 128), Options{})
 		must(t, err)
@@ -212,13 +190,13 @@ func TestEachStepCanBeRefused(t *testing.T) {
 		must(t, err)
 		err = w.Data(0, bytes.Repeat(block(1), 128))
 		if err == nil {
-			err = w.DataFrom(128*BlockSize, 128*BlockSize, src, 0)
+			err = fromFile(w, 128*BlockSize, 128*BlockSize, src)
 		}
 		if err == nil {
 			err = w.Data(300*BlockSize, block(1))
 		}
 		if err == nil {
-			_, _, err = w.Finish()
+			_, err = w.Finish()
 		}
 		return err
 	}

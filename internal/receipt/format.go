@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"unicode/utf8"
+
+	"github.com/forkd/forkd/internal/ellipsis"
 )
 
 // Format is the version of the files that this package writes, and the only one that it reads.
@@ -132,24 +133,12 @@ func (r *Receipt) cut() {
 		r.Guest = &g
 	}
 	for _, s := range r.texts() {
-		*s = clip(*s)
+		*s = ellipsis.Clip(strings.ToValidUTF8(*s, "?"), maxText-len(ellipsis.Mark))
 	}
 }
 
 // first is a copy of at most n of a list.
 func first[T any](s []T, n int) []T { return append([]T(nil), s[:min(n, len(s))]...) }
-
-func clip(s string) string {
-	s = strings.ToValidUTF8(s, "?")
-	if len(s) <= maxText {
-		return s
-	}
-	s = s[:maxText-len("…")]
-	for len(s) > 0 && !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s + "…"
-}
 
 // texts are those that others than the daemon had a hand in.
 func (r *Receipt) texts() []*string {

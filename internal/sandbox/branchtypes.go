@@ -27,14 +27,16 @@ type BranchRequest struct {
 	MaxPause time.Duration
 	// N children are forked from the new snapshot by the same call; 0: none.
 	N int
+	// Force branches it even if its disk has lost writes.
+	Force bool
 	// NoWait returns when the sandbox runs again. The snapshot is listed as
 	// writing until it is ready, or failed with the reason until it is deleted. A
 	// fork from it waits. Not with N.
 	NoWait bool
 
-	// transient marks a snapshot that nobody asked for by its tag: it goes when
+	// Transient marks a snapshot that nobody asked for by its tag: it goes when
 	// nothing is built on it and nothing runs from it any more.
-	transient bool
+	Transient bool
 }
 
 // BranchResult is what a branch did.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/snapshot"
 )
@@ -53,48 +54,53 @@ func (e *Error) Hint() string { return e.hint }
 
 func (e *Error) Unwrap() []error { return []error{e.kind, e.cause} }
 
-// problem makes an Error of a kind.
-func problem(kind error, hint, format string, args ...any) error {
+// Errorf makes an Error of a kind.
+func Errorf(kind error, hint, format string, args ...any) error {
 	return &Error{kind: kind, hint: hint, cause: fmt.Errorf(format, args...)}
 }
 
-// storeError translates what the store says.
-func storeError(err error) error {
+// StoreError translates what the store says.
+func StoreError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, snapshot.ErrNotFound):
-		return problem(ErrNotFound, "`forkd snapshot ls` shows the snapshots there are", "%w", err)
+		return Errorf(ErrNotFound, "`forkd snapshot ls` shows the snapshots there are", "%w", err)
 	case errors.Is(err, snapshot.ErrExists):
-		return problem(ErrConflict, "choose another tag, or delete that snapshot first", "%w", err)
+		return Errorf(ErrConflict, "choose another tag, or delete that snapshot first", "%w", err)
 	case errors.Is(err, snapshot.ErrTag):
-		return problem(ErrInvalid, "", "%w", err)
+		return Errorf(ErrInvalid, "", "%w", err)
 	case errors.Is(err, snapshot.ErrNoDigests):
-		return problem(ErrConflict, "try again in a moment", "%w", err)
-	case isNoSpace(err):
-		return noSpace(err)
+		return Errorf(ErrConflict, "try again in a moment", "%w", err)
+	case IsNoSpace(err):
+		return NoSpace(err)
 	}
 	return err
 }
 
-func isNoSpace(err error) bool {
+// IsNoSpace reports whether a file system was full.
+func IsNoSpace(err error) bool {
 	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, layer.ErrNoSpace)
 }
 
-func noSpace(err error) error {
-	return problem(ErrNoSpace, "free some space in the store (delete snapshots or images) and try again; nothing half-written remains", "%w", err)
+// NoSpace tells the caller that the store is full.
+func NoSpace(err error) error {
+	return Errorf(ErrNoSpace, "free some space in the store (delete snapshots or images) and try again; nothing half-written remains", "%w", err)
 }
 
-// ended turns the end of a context into what it means to the caller.
-func ended(ctx context.Context, err error) error {
+// Ended turns the end of a context into what it means to the caller.
+func Ended(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case cause == nil:
 		return err
 	case errors.Is(cause, context.DeadlineExceeded):
-		return problem(ErrTimeout, "", "%w", err)
+		return Errorf(ErrTimeout, "", "%w", err)
 	case errors.Is(err, cause):
 		return err
 	}
 	return fmt.Errorf("%w (%w)", cause, err)
 }
+
+// Clip shortens what came from outside for an error's text.
+func Clip(s string) string { return ellipsis.Clip(s, 80) }

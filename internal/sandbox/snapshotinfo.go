@@ -28,6 +28,7 @@ type SnapshotInfo struct {
 	Kernel      string // version, when the image names it
 	Cmdline     string
 	Shape       vmspec.Shape
+	CPU         *CPU     // that its guest has seen; nil for one from before it was noted
 	Languages   []string // interpreters that are warm in it
 	Steps       []Step   // how long its making took, step by step
 
@@ -44,6 +45,11 @@ type SnapshotInfo struct {
 	// digests are computed in the background.
 	DigestsReady bool
 
+	// Damaged says which of its layers were found to have changed, and where. It is not forked then.
+	Damaged []string
+	// VerifiedAt is when the last of its layers to be checked was; zero if one never was.
+	VerifiedAt time.Time
+
 	ParentTag         string // the snapshot it was branched from
 	ParentContentHash string
 	ContentHash       string   // sha256 of the manifest
@@ -55,6 +61,13 @@ type SnapshotInfo struct {
 	Transient     bool
 	Pause         time.Duration
 	CapturedBytes int64 // of memory that its branch took; 0 for one made from an image
+}
+
+// CPU is a processor as a guest has seen it.
+type CPU struct {
+	Vendor                  string // such as GenuineIntel
+	Family, Model, Stepping int
+	Features                []string // by Linux's names
 }
 
 // ChainDepth is the number of ancestors.

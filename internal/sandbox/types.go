@@ -3,7 +3,7 @@ package sandbox
 import (
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox/forktree"
+	"github.com/forkd/forkd/internal/guestdiff"
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
@@ -13,6 +13,9 @@ type Status string
 const (
 	StatusRunning Status = "running"
 	StatusFailed  Status = "failed" // its VM ended by itself; Reason says how
+	// StatusPaused is in what List and Get give, and nowhere else: it runs, but stands still
+	// until there is room on the host for its disk; Reason says for what.
+	StatusPaused Status = "paused"
 )
 
 // Info describes one sandbox. It is a copy: changing it changes nothing.
@@ -27,12 +30,14 @@ type Info struct {
 	RolledBackHash string
 	Index          int // 1 to N within its fork call, as fork() tells children apart
 	Status         Status
-	Reason         string // why it failed; empty while running
-	PID            int    // of its VMM process, on the daemon's host; 0 when it has ended
-	CreatedAt      time.Time
-	Shape          vmspec.Shape
-	Hostname       string
-	Kin            forktree.Kin // its place in a tree of forks that guests made
+	Reason         string // why it failed or is paused; empty while running
+	// Warning says what is wrong with it all the same: in what List and Get give.
+	Warning   string `json:"-"`
+	PID       int    // of its VMM process, on the daemon's host; 0 when it has ended
+	CreatedAt time.Time
+	Shape     vmspec.Shape
+	Hostname  string
+	Kin       Kin // its place in a tree of forks that guests made
 	// Timings of the fork, from the request's arrival.
 	Resumed time.Duration // its vCPUs run
 	Ready   time.Duration // its agent confirmed the new identity
@@ -47,13 +52,15 @@ func (i Info) Base() (tag, hash string) {
 	return i.SnapshotTag, i.SnapshotHash
 }
 
-// needs reports whether a running sandbox came from a snapshot, or lies over it.
-func (i Info) needs(tag string) bool {
-	return i.Status == StatusRunning && (i.SnapshotTag == tag || i.RolledBackTo == tag)
+// Needs reports whether a running sandbox came from a snapshot, or lies over it. The
+// tag may be another snapshot's by now; without a hash any of that tag will do.
+func (i Info) Needs(tag, hash string) bool {
+	is := func(t, h string) bool { return t == tag && (hash == "" || h == "" || h == hash) }
+	return i.Status != StatusFailed && (is(i.SnapshotTag, i.SnapshotHash) || is(i.RolledBackTo, i.RolledBackHash))
 }
 
-// failed notes that the VM has ended; its process id may soon be another's.
-func (i *Info) failed(reason string) { i.Status, i.Reason, i.PID = StatusFailed, reason, 0 }
+// Fail notes that the VM has ended; its process id may soon be another's.
+func (i *Info) Fail(reason string) { i.Status, i.Reason, i.PID = StatusFailed, reason, 0 }
 
 // Child is the result for one child of a fork: a sandbox, or the reason why not.
 type Child struct {
@@ -73,7 +80,8 @@ type ForkRequest struct {
 	// GuestFork lets the children's guests fork them, and those in turn.
 	GuestFork bool
 
-	kin forktree.Kin // of children that a guest makes
+	// Kin is of children that a guest makes; only the engine sets it.
+	Kin Kin
 }
 
 // MaxFork is the largest N of one ForkRequest.
@@ -139,7 +147,7 @@ type ExecResult struct {
 	Stdout, Stderr []byte
 	// DroppedBytes counts output beyond MaxOutput.
 	DroppedBytes int64
-	ExitCode     int // 128+n when killed by signal n
+	ExitCode     int // 128+n when killed by signal n, 124 when its timeout ended it
 	TimedOut     bool
 }
 
@@ -156,8 +164,9 @@ type EvalRequest struct {
 // EvalResult is what the interpreter answered.
 type EvalResult struct {
 	Result         string // repr of the last expression; empty for none
-	Stdout, Stderr string
+	Stdout, Stderr string // bytes as they came
 	Error          string // traceback; empty on success
+	ExitCode       int    // 1 after an exception, the code's own after an exit
 	// Took is the whole request's time here, Guest the part of it that the agent
 	// counted as its own. With Measure it is the time from the moment at which the guest had the
 	// request to the one at which the VMM had its answer; the rest is the daemon's and the VMM's.
@@ -180,3 +189,46 @@ type MemoryUse struct {
 	// same pages of the host's memory.
 	GuestSharedKiB int64
 }
+
+// SnapshotDiff is what differs in the second snapshot from the first.
+type SnapshotDiff struct {
+	Before, After string // tags
+	guestdiff.Diff
+	Took time.Duration
+}
+
+// MaxDiffList is the largest limit of a DiffSnapshots.
+const MaxDiffList = 10_000
+
+// Identity is who a sandbox is to its guest. It stays the same for as long as
+// the sandbox lives; entropy and clock are new with every identity.
+type Identity struct {
+	ID        string            `json:"id"` // its hostname, too
+	Index     int               `json:"index"`
+	Parent    string            `json:"parent"` // tag of the snapshot that it was forked from
+	MachineID string            `json:"machine_id"`
+	Env       map[string]string `json:"env,omitempty"`
+	// ForkToken is of the guest's call that it is a child of. Rolled back to that
+	// very moment, it is that child again.
+	ForkToken string `json:"fork_token,omitempty"`
+}
+
+// CollectReport is what a collection of layers removed, or would remove.
+type CollectReport struct {
+	DryRun    bool
+	Layers    []string // ids
+	Temporary int      // leftovers of writers that are dead
+	Bytes     int64
+}
+
+// OracleVariable set to 1 switches the oracle of a daemon on.
+const OracleVariable = "FORKD_TEST_ORACLE"
+
+// What the log says of each snapshot that was compared. Tests count these words.
+const (
+	OracleChecked  = "oracle checked"
+	OracleMismatch = "oracle mismatch"
+)
+
+// MaxPool is the largest pool of one tag.
+const MaxPool = 2000

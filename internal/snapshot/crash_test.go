@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/layer/store"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -39,15 +41,13 @@ func crashChild(dir string) int {
 		return 2
 	}
 	n := 0
-	hook := func(string) error {
+	failpoint.Set(func(failpoint.Step) error {
 		if n++; n == stop {
 			unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {}
 		}
 		return nil
-	}
-	failpoint = hook
-	store.SetFailpoint(hook)
+	})
 	s, err := openBoth(dir)
 	if err == nil {
 		err = scenario(s)
@@ -79,7 +79,7 @@ func scenario(s *Store) error {
 	if err := makeDiff(s, "a", "b", false); err != nil {
 		return err
 	}
-	if err := s.Seal(context.Background(), "b", nil); err != nil {
+	if err := s.Hash(context.Background(), "b", nil); err != nil {
 		return err
 	}
 	if err := s.Delete("a"); err != nil {
@@ -157,7 +157,7 @@ func makeDiff(s *Store, from, tag string, flat bool) error {
 		return err
 	}
 	k := d.Stack(layer.Memory, testMemory, MemoryLimits, files.Memory.Layers()...)
-	if err := k.Diff(context.Background(), []layer.Run{{Offset: at, Length: layer.BlockSize}}, scratch); err != nil {
+	if err := k.Diff(context.Background(), []extent.Extent{{File: scratch, FileOffset: at, Offset: at, Length: layer.BlockSize}}); err != nil {
 		return err
 	}
 	if flat {
@@ -216,13 +216,11 @@ func TestTheStoresSurviveAnErrorAtEachStep(t *testing.T) {
 	}
 }
 
+// hookAll puts a hook before the steps of both stores, without their prefixes.
 func hookAll(t *testing.T, hook func(step string) error) {
-	failpoint = hook
-	store.SetFailpoint(hook)
-	t.Cleanup(func() {
-		failpoint = func(string) error { return nil }
-		store.SetFailpoint(func(string) error { return nil })
-	})
+	t.Cleanup(failpoint.Set(func(s failpoint.Step) error {
+		return hook(strings.TrimPrefix(strings.TrimPrefix(string(s), failpoint.SnapshotPrefix), failpoint.LayerPrefix))
+	}))
 }
 
 // checkWhole opens the stores as a daemon does after a crash: what is listed is
@@ -243,7 +241,11 @@ func checkWhole(t *testing.T, dir string) {
 			needed[id] = true
 		}
 		checkPage(t, s, e.Tag)
-		must(t, s.Seal(t.Context(), e.Tag, nil))
+		r, err := s.Verify(t.Context(), e.Tag)
+		if ready := s.HasDigests(e); ready && (err != nil || len(r.Damaged) > 0) || !ready && !errors.Is(err, ErrNoDigests) {
+			t.Errorf("before %s is hashed again (digests are there: %v): %+v, %v", e.Tag, ready, r, err)
+		}
+		must(t, s.Hash(t.Context(), e.Tag, nil))
 		if r, err := s.Verify(t.Context(), e.Tag); err != nil || len(r.Damaged) > 0 {
 			t.Errorf("verify %s: %+v, %v", e.Tag, r, err)
 		}
@@ -251,7 +253,7 @@ func checkWhole(t *testing.T, dir string) {
 	if ids := layersOf(t, s); len(ids) != len(needed) {
 		t.Errorf("%d layers, needed are %d", len(ids), len(needed))
 	}
-	held, err := s.layers.Holds()
+	held, err := s.layers.Pins()
 	must(t, err)
 	for name := range held {
 		if !slices.Contains(holds, name) {

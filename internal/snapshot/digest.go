@@ -17,6 +17,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/failpoint"
 )
 
 // ChunkBytes is how much content one digest covers. A chunk of zeros has none.
@@ -32,11 +34,11 @@ var zeros = make([]byte, ChunkBytes)
 // digests maps a file's name and chunk number to the chunk's digest.
 type digests map[string]map[int64][sha256.Size]byte
 
-// Seal computes the content digests of a committed snapshot and writes them: those
+// Hash computes the content digests of a committed snapshot and writes them: those
 // of its layers that have none yet, and then those of its files.
 // pause is called before every chunk and may block, so that the caller can let
 // more urgent work go first; it may be nil.
-func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context) error) error {
+func (s *Store) Hash(ctx context.Context, tag string, pause func(context.Context) error) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
@@ -56,7 +58,7 @@ func (s *Store) Seal(ctx context.Context, tag string, pause func(context.Context
 	}
 	defer files.Close()
 	for _, id := range files.Manifest.LayerIDs() {
-		if err := s.layers.Seal(ctx, id, pause); err != nil {
+		if err := s.layers.Hash(ctx, id, pause); err != nil {
 			return fmt.Errorf("digest snapshot %s: %w", tag, err)
 		}
 	}
@@ -114,7 +116,13 @@ func (s *Store) writeDigests(tag string, dir *os.Root, b []byte) (err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
+	if err := failpoint.At(failpoint.SnapshotPrefix + "hash.rename"); err != nil {
+		return err
+	}
 	if err := dir.Rename(temp, DigestFile); err != nil {
+		return err
+	}
+	if err := failpoint.At(failpoint.SnapshotPrefix + "hash.sync"); err != nil {
 		return err
 	}
 	folder, err := dir.Open(".")
@@ -201,11 +209,11 @@ func parseDigests(b []byte) (digests, error) {
 			i, err := strconv.ParseInt(f[0], 10, 64)
 			sum, err2 := hex.DecodeString(f[1])
 			if err != nil || err2 != nil || i < 0 || len(sum) != sha256.Size {
-				return nil, fmt.Errorf("has a bad line %q", clip(sc.Text(), 100))
+				return nil, fmt.Errorf("has a bad line %q", ellipsis.Clip(sc.Text(), 100))
 			}
 			file[i] = [sha256.Size]byte(sum)
 		default:
-			return nil, fmt.Errorf("has a bad line %q", clip(sc.Text(), 100))
+			return nil, fmt.Errorf("has a bad line %q", ellipsis.Clip(sc.Text(), 100))
 		}
 	}
 	return d, sc.Err()

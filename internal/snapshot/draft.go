@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -11,7 +12,10 @@ import (
 	"path/filepath"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer/store"
 )
 
@@ -61,7 +65,7 @@ func (d *Draft) File(name string) (*os.File, error) {
 	return f, nil
 }
 
-// Opened is a file that File made or Adopt took, or nil. The draft closes it.
+// Opened is a file that File made, or Adopt or Copy took, or nil. The draft closes it.
 func (d *Draft) Opened(name string) *os.File {
 	for _, f := range d.files {
 		if filepath.Base(f.Name()) == name {
@@ -78,33 +82,35 @@ func (d *Draft) Drop(f *os.File) {
 	os.Remove(f.Name())
 }
 
-// Adopt takes a file that is never written again into the snapshot, by a link
-// where the file system can and else by a copy: the snapshot then needs nothing
-// outside its directory.
-func (d *Draft) Adopt(name, path string) error {
+// Adopt takes an open file of a store, which is never written again, into the
+// snapshot, by another name for it where the file system can and else by a copy: the
+// snapshot then needs nothing outside its directory. What is not a store's is for Copy.
+func (d *Draft) Adopt(ctx context.Context, name string, from *os.File) error {
 	if !plainName(name) {
 		return fmt.Errorf("create snapshot %s: %q is not a plain name", d.tag, name)
 	}
 	to := filepath.Join(d.dir, name)
-	if err := os.Link(path, to); err == nil {
-		f, err := os.Open(to)
-		if err != nil {
-			return fmt.Errorf("create snapshot %s: %w", d.tag, err)
-		}
-		d.files = append(d.files, f)
-		return nil
+	// By the descriptor: its name may be gone, or another file's by now.
+	if unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", from.Fd()), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW) != nil {
+		return d.Copy(ctx, name, from)
 	}
-	from, err := os.Open(path)
+	f, err := os.Open(to)
 	if err != nil {
 		return fmt.Errorf("create snapshot %s: %w", d.tag, err)
 	}
-	defer from.Close()
+	d.files = append(d.files, f)
+	return nil
+}
+
+// Copy takes a copy of an open file into the snapshot: whoever has the original may
+// write to it from then on.
+func (d *Draft) Copy(ctx context.Context, name string, from *os.File) error {
 	f, err := d.File(name)
 	if err != nil {
 		return err
 	}
-	if _, err := f.ReadFrom(from); err != nil { // a reflink or copy_file_range where there is one
-		return fmt.Errorf("create snapshot %s: copy %s: %w", d.tag, path, err)
+	if err := durable.CopyFile(ctx, f, from); err != nil {
+		return fmt.Errorf("create snapshot %s: %w", d.tag, err)
 	}
 	return nil
 }
@@ -129,7 +135,7 @@ func (d *Draft) commit(m *Manifest) error {
 			return err
 		}
 		m.Files = append(m.Files, File{Name: filepath.Base(f.Name()), Bytes: st.Size()})
-		if err := failpoint("file.sync"); err != nil {
+		if err := failpoint.At(failpoint.SnapshotPrefix + "file.sync"); err != nil {
 			return err
 		}
 		if err := f.Sync(); err != nil {
@@ -153,19 +159,19 @@ func (d *Draft) commit(m *Manifest) error {
 	if err := d.store.hold(d.tag, m); err != nil {
 		return err
 	}
-	if err := failpoint("manifest.write"); err != nil {
+	if err := failpoint.At(failpoint.SnapshotPrefix + "manifest.write"); err != nil {
 		return err
 	}
 	if err := durable.WriteFile(filepath.Join(d.dir, ManifestFile), b); err != nil {
 		return err
 	}
-	if err := failpoint("folder.sync"); err != nil {
+	if err := failpoint.At(failpoint.SnapshotPrefix + "folder.sync"); err != nil {
 		return err
 	}
 	if err := durable.SyncDir(d.dir); err != nil {
 		return err
 	}
-	if err := failpoint("folder.rename"); err != nil {
+	if err := failpoint.At(failpoint.SnapshotPrefix + "folder.rename"); err != nil {
 		return err
 	}
 	// An empty directory of that name would be replaced silently, a snapshot is not.
@@ -177,7 +183,7 @@ func (d *Draft) commit(m *Manifest) error {
 	}
 	// It exists. That its name is durable is not the draft's to take back.
 	d.ended = true
-	if err := failpoint("store.sync"); err != nil {
+	if err := failpoint.At(failpoint.SnapshotPrefix + "store.sync"); err != nil {
 		return err
 	}
 	return durable.SyncDir(d.store.dir)
@@ -213,7 +219,7 @@ func (d *Draft) Discard() {
 	}
 	d.ended = true
 	if d.held {
-		_ = d.store.layers.Release(holdPrefix + d.tag) // else the next OpenStore does
+		_ = d.store.layers.Unpin(holdPrefix + d.tag) // else the next OpenStore does
 	}
 	os.RemoveAll(d.dir)
 }
@@ -231,3 +237,6 @@ func (d *Draft) Layers() *store.Store { return d.store.layers }
 // Keep takes over the handle of a layer that was made for the snapshot: it is
 // closed when the snapshot holds the layer, or is given up.
 func (d *Draft) Keep(h *store.Handle) { d.layers = append(d.layers, h) }
+
+// DraftDir is the directory of a snapshot that is being written.
+func (s *Store) DraftDir(tag string) string { return filepath.Join(s.dir, draftPrefix+tag) }

@@ -28,20 +28,18 @@ type Files struct {
 // Open opens every file and layer of a snapshot and checks their sizes, and the
 // state's content: it is small, and a bad one would fail every child on its own.
 func (s *Store) Open(tag string) (*Files, error) {
-	o, err := s.open(tag, func(o *Files) error {
-		if err := o.openChains(s.layers); err != nil {
-			return fmt.Errorf("snapshot %s: %w: %w", tag, ErrNotRestorable, err)
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
+	return s.open(tag, func(o *Files) error { return o.whole(s.layers, tag) })
+}
+
+// whole opens the layers and checks the state.
+func (o *Files) whole(layers *store.Store, tag string) error {
+	if err := o.openChains(layers); err != nil {
+		return fmt.Errorf("snapshot %s: %w: %w", tag, ErrNotRestorable, err)
 	}
 	if err := o.checkState(); err != nil {
-		o.Close()
-		return nil, damaged(tag, o.Manifest.State.File, err)
+		return damaged(tag, o.Manifest.State.File, err)
 	}
-	return o, nil
+	return nil
 }
 
 // open is Open without a look at content and without the layers. more opens what
@@ -71,12 +69,16 @@ func (s *Store) openFiles(tag string) (*Files, error) {
 	if err != nil {
 		return nil, err
 	}
+	return s.openEntry(s.Dir(tag), e)
+}
+
+func (s *Store) openEntry(dir string, e Entry) (*Files, error) {
 	o := &Files{Manifest: e.Manifest, ContentHash: e.ContentHash, byName: make(map[string]*os.File, len(e.Manifest.Files))}
 	for _, want := range e.Manifest.Files {
 		s.tell(want.Name)
-		if err := o.open(filepath.Join(s.Dir(tag), want.Name), want); err != nil {
+		if err := o.open(filepath.Join(dir, want.Name), want); err != nil {
 			o.Close()
-			return nil, damaged(tag, want.Name, err)
+			return nil, damaged(e.Tag, want.Name, err)
 		}
 	}
 	return o, nil

@@ -65,7 +65,10 @@ func rest(t testing.TB, d *Draft) {
 	must(t, err)
 	disk := filepath.Join(t.TempDir(), "root")
 	must(t, os.WriteFile(disk, []byte("a root disk"), 0o600))
-	must(t, d.Adopt(DiskFile(0), disk))
+	f, err := os.Open(disk)
+	must(t, err)
+	defer f.Close()
+	must(t, d.Adopt(t.Context(), DiskFile(0), f))
 }
 
 // write makes a snapshot of 64 MiB with data at the given offsets of its memory.

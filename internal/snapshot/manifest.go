@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/vmspec"
 )
@@ -24,9 +26,13 @@ const (
 	MaxManifestBytes = 4 << 20
 	// MaxChain is how many layers an image of a snapshot may have. Each is an open
 	// file in every child's VMM, and a message to it carries only so many.
-	MaxChain      = 64
+	MaxChain = 64
+	// MaxAncestors is how many snapshots a manifest names that its parent came from.
+	MaxAncestors  = 256
 	maxFiles      = 64
 	maxStateBytes = 64 << 20
+	maxFeatures   = 1024 // of a CPU
+	maxCPUText    = 64   // bytes of a feature's or a vendor's name
 )
 
 // Names of the files that every snapshot has.
@@ -37,7 +43,7 @@ const (
 )
 
 // HotFile is the name of the set of pages that every child touches (package
-// hotset). A snapshot need not have it.
+// workingset). A snapshot need not have it.
 const HotFile = "hot"
 
 // DiskFile is the name of the i-th disk's file, if it has one: it is read only.
@@ -58,14 +64,18 @@ type Manifest struct {
 	State   State        `json:"state"`
 	Disks   []Disk       `json:"disks,omitempty"`
 
-	// CPUFeatures that the guest relies on, when the VMM reports them; the VM's
-	// state holds the authoritative set and restoring checks that.
+	// CPU and CPUFeatures are what the guest has seen, for people: the VM's state
+	// holds the table that restoring checks. A snapshot from before they were written has none.
+	CPU         *CPU     `json:"cpu,omitempty"`
 	CPUFeatures []string `json:"cpu_features,omitempty"`
 	Languages   []string `json:"languages,omitempty"`
 	Agent       Agent    `json:"agent"`
 	Parent      *Parent  `json:"parent,omitempty"` // nil: it depends on none
-	Branch      *Branch  `json:"branch,omitempty"` // nil: it was made from an image
-	Steps       []Step   `json:"steps,omitempty"`
+	// Ancestors are the snapshots that Parent was branched from in turn, root first:
+	// they are found even when one in between is gone. At most MaxAncestors, the nearest.
+	Ancestors []Parent `json:"ancestors,omitempty"`
+	Branch    *Branch  `json:"branch,omitempty"` // nil: it was made from an image
+	Steps     []Step   `json:"steps,omitempty"`
 }
 
 // Image is what the parent was booted from.
@@ -73,6 +83,14 @@ type Image struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
 	Kernel string `json:"kernel,omitempty"` // version
+}
+
+// CPU is a processor as it tells itself from others.
+type CPU struct {
+	Vendor   string `json:"vendor"` // as CPUID spells it: GenuineIntel, AuthenticAMD
+	Family   int    `json:"family"`
+	Model    int    `json:"model"`
+	Stepping int    `json:"stepping"`
 }
 
 // File is one file of the snapshot.
@@ -153,6 +171,16 @@ type Parent struct {
 	ContentHash string `json:"content_hash"`
 }
 
+// Descend makes the manifest that of a snapshot which was branched from one with another.
+func (m *Manifest) Descend(from *Manifest, contentHash string) {
+	m.Parent = &Parent{Tag: from.Tag, ContentHash: contentHash}
+	m.Ancestors = slices.Clone(from.Ancestors)
+	if from.Parent != nil {
+		m.Ancestors = append(m.Ancestors, *from.Parent)
+	}
+	m.Ancestors = m.Ancestors[max(0, len(m.Ancestors)-MaxAncestors):]
+}
+
 // Branch is how a running sandbox became this snapshot.
 type Branch struct {
 	Sandbox     string `json:"sandbox"`
@@ -179,7 +207,7 @@ func (m *Manifest) Created() time.Time { return time.UnixMilli(m.CreatedUnixMS) 
 // Encode validates the manifest and gives its bytes.
 func (m *Manifest) Encode() ([]byte, error) {
 	if err := m.validate(); err != nil {
-		return nil, fmt.Errorf("encode manifest of %s: %w", clip(m.Tag, 80), err)
+		return nil, fmt.Errorf("encode manifest of %s: %w", ellipsis.Clip(m.Tag, 80), err)
 	}
 	b, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
@@ -249,10 +277,34 @@ func (m *Manifest) validate() error {
 	if err := m.Memory.validate(); err != nil {
 		return fmt.Errorf("memory: %w", err)
 	}
+	if len(m.Ancestors) > MaxAncestors {
+		return fmt.Errorf("%d ancestors, want at most %d", len(m.Ancestors), MaxAncestors)
+	}
 	if err := m.validateState(sizes); err != nil {
 		return err
 	}
+	if err := m.validateCPU(); err != nil {
+		return fmt.Errorf("CPU: %w", err)
+	}
 	return m.validateDisks(sizes)
+}
+
+// validateCPU bounds what is shown to people.
+func (m *Manifest) validateCPU() error {
+	if n := len(m.CPUFeatures); n > maxFeatures {
+		return fmt.Errorf("%d features, want at most %d", n, maxFeatures)
+	}
+	names := m.CPUFeatures
+	if m.CPU != nil {
+		names = append(slices.Clip(names), m.CPU.Vendor)
+	}
+	for _, name := range names {
+		odd := func(r rune) bool { return r < ' ' || r > '~' }
+		if len(name) > maxCPUText || strings.ContainsFunc(name, odd) {
+			return fmt.Errorf("the name %q is not %d printable characters at most", ellipsis.Clip(name, maxCPUText), maxCPUText)
+		}
+	}
+	return nil
 }
 
 func (m *Manifest) fileSizes() (map[string]int64, error) {
@@ -263,7 +315,7 @@ func (m *Manifest) fileSizes() (map[string]int64, error) {
 	for _, f := range m.Files {
 		switch _, dup := sizes[f.Name]; {
 		case !plainName(f.Name):
-			return nil, fmt.Errorf("file name %q is not a plain name", clip(f.Name, 80))
+			return nil, fmt.Errorf("file name %q is not a plain name", ellipsis.Clip(f.Name, 80))
 		case dup:
 			return nil, fmt.Errorf("file %s is listed twice", f.Name)
 		case f.Bytes < 0:
@@ -293,11 +345,11 @@ func (m *Manifest) validateState(sizes map[string]int64) error {
 	size, ok := sizes[m.State.File]
 	switch sum, err := hex.DecodeString(m.State.SHA256); {
 	case !ok:
-		return fmt.Errorf("state file %q is not listed", clip(m.State.File, 80))
+		return fmt.Errorf("state file %q is not listed", ellipsis.Clip(m.State.File, 80))
 	case size > maxStateBytes:
 		return fmt.Errorf("state file has %d bytes, want at most %d", size, maxStateBytes)
 	case err != nil || len(sum) != sha256.Size:
-		return fmt.Errorf("state's sha256 is %q", clip(m.State.SHA256, 80))
+		return fmt.Errorf("state's sha256 is %q", ellipsis.Clip(m.State.SHA256, 80))
 	}
 	return nil
 }
@@ -317,7 +369,7 @@ func (m *Manifest) validateDisks(sizes map[string]int64) error {
 func (d Disk) validate(sizes map[string]int64) error {
 	if len(d.Layers) == 0 {
 		if _, listed := sizes[d.File]; !listed {
-			return fmt.Errorf("file %q is not listed", clip(d.File, 80))
+			return fmt.Errorf("file %q is not listed", ellipsis.Clip(d.File, 80))
 		}
 		if !d.ReadOnly || d.Bytes != 0 || d.Own != 0 {
 			return errors.New("it is a file and can only be read")

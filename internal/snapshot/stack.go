@@ -5,23 +5,24 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/forkd/forkd/internal/extent"
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/layer/store"
 )
 
 // Limits bound a chain, for its children's sake: each layer is an open file and
-// each segment a mapping (or an extent of a disk) in every one of them.
+// each extent a mapping (or a part of a disk) in every one of them.
 type Limits struct {
-	Layers   int // of the chain
-	Segments int // of the flattened chain
-	Runs     int // of the layer that takes the diffs' place when a chain is over the limits
+	Layers  int // of the chain
+	Extents int // of the flattened chain
+	Runs    int // of the layer that takes the diffs' place when a chain is over the limits
 }
 
 // The limits of what this package writes. A merged layer leaves room for some more
 // diffs over it, so that not every branch has to merge again.
 var (
-	MemoryLimits = Limits{Layers: 32, Segments: 512, Runs: 128}
-	DiskLimits   = Limits{Layers: 32, Segments: 1024, Runs: 256}
+	MemoryLimits = Limits{Layers: 32, Extents: 512, Runs: 128}
+	DiskLimits   = Limits{Layers: 32, Extents: 1024, Runs: 256}
 )
 
 // flatRuns is how many runs a base has at most: it is mapped by every child, and
@@ -76,8 +77,8 @@ func (d *Draft) Stack(kind layer.Kind, size int64, limits Limits, below ...*laye
 
 // Diff puts a layer of what was written over the stack (layer.Writer.Diff), which
 // makes at most one durable file. Nothing written makes no layer.
-func (k *Stack) Diff(ctx context.Context, own []layer.Run, src io.ReaderAt) error {
-	if len(own) == 0 && len(k.layers) > 0 {
+func (k *Stack) Diff(ctx context.Context, written []extent.Extent) error {
+	if len(written) == 0 && len(k.layers) > 0 {
 		return nil
 	}
 	var below *layer.Image
@@ -89,12 +90,12 @@ func (k *Stack) Diff(ctx context.Context, own []layer.Run, src io.ReaderAt) erro
 		}
 		spec.Parent = below.View()
 	}
-	d, err := k.d.store.layers.Create(spec, store.DraftOptions{Bytes: dataBytes(own)})
+	d, err := k.d.store.layers.Create(spec, store.DraftOptions{Bytes: dataBytes(written)})
 	if err != nil {
 		return err
 	}
 	defer d.Discard()
-	if err := d.Diff(ctx, own, src, below, layer.MaxRuns/2); err != nil {
+	if err := d.Diff(ctx, written, below, layer.MaxRuns/2); err != nil {
 		return err
 	}
 	h, err := d.Commit()
@@ -106,10 +107,10 @@ func (k *Stack) Diff(ctx context.Context, own []layer.Run, src io.ReaderAt) erro
 	return nil
 }
 
-func dataBytes(runs []layer.Run) (n int64) {
-	for _, r := range runs {
-		if !r.Zero {
-			n += r.Length
+func dataBytes(written []extent.Extent) (n int64) {
+	for _, e := range written {
+		if !e.Zero() {
+			n += e.Length
 		}
 	}
 	return n
@@ -125,7 +126,7 @@ func (k *Stack) Bound(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(k.layers) <= k.limits.Layers && len(image.Segments()) <= k.limits.Segments {
+	if len(k.layers) <= k.limits.Layers && len(image.Extents()) <= k.limits.Extents {
 		return nil
 	}
 	return k.merge(ctx, 1, k.limits.Runs, nil)
@@ -141,7 +142,7 @@ func (k *Stack) Flatten(ctx context.Context, progress func(done, total int64)) e
 }
 
 func (k *Stack) merge(ctx context.Context, from, runs int, progress func(done, total int64)) error {
-	h, err := k.d.store.layers.Compact(ctx, k.layers, from, len(k.layers), runs, false, progress)
+	h, err := k.d.store.layers.Compact(ctx, k.layers, from, len(k.layers), runs, progress)
 	if err != nil {
 		return err
 	}

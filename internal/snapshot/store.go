@@ -6,11 +6,13 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/layer/store"
 )
@@ -143,10 +145,13 @@ func (s *Store) named(folder *os.File, tag string) bool {
 	return err == nil && os.SameFile(was, is)
 }
 
-func (s *Store) get(tag string) (Entry, error) {
+func (s *Store) get(tag string) (Entry, error) { return s.read(s.Dir(tag), tag) }
+
+// read reads the snapshot in a folder. Without a tag it is that of the manifest.
+func (s *Store) read(dir, tag string) (Entry, error) {
 	e := Entry{Tag: tag}
 	s.tell(ManifestFile)
-	b, err := durable.ReadFile(filepath.Join(s.Dir(tag), ManifestFile), MaxManifestBytes)
+	b, err := durable.ReadFile(filepath.Join(dir, ManifestFile), MaxManifestBytes)
 	if err != nil {
 		return e, damaged(tag, ManifestFile, err)
 	}
@@ -155,11 +160,14 @@ func (s *Store) get(tag string) (Entry, error) {
 		return e, fmt.Errorf("snapshot %s: %w", tag, err)
 	}
 	e.Manifest, e.ContentHash = m, contentHash(b)
+	if tag == "" {
+		tag, e.Tag = m.Tag, m.Tag
+	}
 	if m.Tag != tag {
 		return e, fmt.Errorf("snapshot %s: %w: %s is of snapshot %s", tag, ErrNotRestorable, ManifestFile, m.Tag)
 	}
 	for _, f := range m.Files {
-		st, err := os.Lstat(filepath.Join(s.Dir(tag), f.Name))
+		st, err := os.Lstat(filepath.Join(dir, f.Name))
 		if err == nil {
 			err = checkFile(st, f)
 		}
@@ -197,10 +205,13 @@ func damaged(tag, file string, err error) error {
 	return fmt.Errorf("snapshot %s: %w: file %s %w", tag, ErrNotRestorable, file, err)
 }
 
-// HasDigests reports whether the content digests are written, those of the layers too.
-func (s *Store) HasDigests(tag string) bool {
-	_, err := os.Stat(filepath.Join(s.Dir(tag), DigestFile))
-	return err == nil // they are written behind the layers'
+// HasDigests reports whether the content digests are written, those of the layers too. They are
+// written before the snapshot's, but a store may have been copied without them.
+func (s *Store) HasDigests(e Entry) bool {
+	if _, err := os.Stat(filepath.Join(s.Dir(e.Tag), DigestFile)); err != nil || e.Manifest == nil {
+		return false
+	}
+	return !slices.ContainsFunc(e.Manifest.LayerIDs(), func(id layer.ID) bool { return !s.layers.Hashed(id) })
 }
 
 // Delete removes a snapshot. Descriptors and mappings of its files stay good, and
@@ -210,34 +221,41 @@ func (s *Store) Delete(tag string) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
+	// The rename is what deletes; what the removal leaves is swept at the next open.
+	var gone string
+	defer func() { os.RemoveAll(gone) }() // of nothing it does nothing
+	return s.delete(tag, func() (err error) {
+		if gone, err = os.MkdirTemp(s.dir, deletedPrefix); err != nil {
+			return err
+		}
+		if err := failpoint.At(failpoint.SnapshotPrefix + "delete.rename"); err != nil {
+			return err
+		}
+		s.naming.Lock()
+		defer s.naming.Unlock()
+		return os.Rename(s.Dir(tag), filepath.Join(gone, tag))
+	})
+}
+
+// delete has away take the tag from its folder, and then releases its hold.
+func (s *Store) delete(tag string, away func() error) error {
 	// Until the hold is gone too: it is named after the tag, which another snapshot could take.
 	unreserve, err := s.reserve(tag)
 	if err != nil {
 		return err
 	}
 	defer unreserve()
-	// The rename is what deletes; what the removal leaves is swept at the next open.
-	gone, err := os.MkdirTemp(s.dir, deletedPrefix)
+	err = away()
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", ErrNotFound, tag)
+	}
+	if err == nil {
+		err = failpoint.At(failpoint.SnapshotPrefix + "delete.sync")
+	}
+	if err == nil {
+		err = durable.SyncDir(s.dir)
+	}
 	if err != nil {
-		return fmt.Errorf("delete snapshot %s: %w", tag, err)
-	}
-	defer os.RemoveAll(gone)
-	if err := failpoint("delete.rename"); err != nil {
-		return fmt.Errorf("delete snapshot %s: %w", tag, err)
-	}
-	s.naming.Lock()
-	err = os.Rename(s.Dir(tag), filepath.Join(gone, tag))
-	s.naming.Unlock()
-	if err != nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %s", ErrNotFound, tag)
-		}
-		return fmt.Errorf("delete snapshot %s: %w", tag, err)
-	}
-	if err := failpoint("delete.sync"); err != nil {
-		return fmt.Errorf("delete snapshot %s: %w", tag, err)
-	}
-	if err := durable.SyncDir(s.dir); err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
 	return s.release(tag)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -119,6 +120,9 @@ func TestADamagedSnapshotIsRefusedWithTheFilesName(t *testing.T) {
 		"manifest is no JSON":     {edit(`"format"`, `format`), "manifest.json"},
 		"another format version":  {edit(`"format": 2`, `"format": 7`), "has format 7, this forkd reads format 2; use"},
 		"the format before":       {edit(`"format": 2`, `"format": 1`), "create it anew from its image"},
+		"a CPU's escape codes":    {edit(`"format": 2`, `"cpu": {"vendor": "\u001b[31m"}, "format": 2`), "printable"},
+		"a feature of a page":     {edit(`"format": 2`, `"cpu_features": ["`+strings.Repeat("x", 4096)+`"], "format": 2`), "printable"},
+		"too many features":       {edit(`"format": 2`, `"cpu_features": [`+strings.Repeat(`"x",`, 2000)+`"x"], "format": 2`), "2001 features"},
 		"a path instead of names": {edit(`"name": "vmstate"`, `"name": "../x"`), "not a plain name"},
 		"another tag":             {edit(`"tag": "a"`, `"tag": "b"`), "is of snapshot b"},
 		"memory of another size":  {edit(`"memory_mib": 64`, `"memory_mib": 128`), "layers are 67108864 bytes of memory, want 134217728"},
@@ -177,7 +181,7 @@ func TestVerifyFindsTheFlippedByte(t *testing.T) {
 			if _, err := s.Verify(t.Context(), "a"); !errors.Is(err, ErrNoDigests) {
 				t.Fatalf("before they are written: %v", err)
 			}
-			must(t, s.Seal(t.Context(), "a", nil))
+			must(t, s.Hash(t.Context(), "a", nil))
 			if r, err := s.Verify(t.Context(), "a"); err != nil || len(r.Damaged) != 0 || r.Files != 3 {
 				t.Fatalf("before the damage: %+v, %v", r, err)
 			}
@@ -219,7 +223,7 @@ func flip(t *testing.T, path string, at int64) {
 func TestDamagedDigestsAreTold(t *testing.T) {
 	s := open(t)
 	write(t, s, "a", map[int64]string{0: "hello"})
-	if err := s.Seal(t.Context(), "a", nil); err != nil {
+	if err := s.Hash(t.Context(), "a", nil); err != nil {
 		t.Fatal(err)
 	}
 	flip(t, filepath.Join(s.Dir("a"), DigestFile), 60)
@@ -228,17 +232,44 @@ func TestDamagedDigestsAreTold(t *testing.T) {
 	}
 }
 
-func TestSealEndsWithItsContext(t *testing.T) {
+func TestHashEndsWithItsContext(t *testing.T) {
 	s := open(t)
 	write(t, s, "a", map[int64]string{0: "hello"})
 	stop := errors.New("stop")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(stop)
-	if err := s.Seal(ctx, "a", nil); !errors.Is(err, stop) {
+	if err := s.Hash(ctx, "a", nil); !errors.Is(err, stop) {
 		t.Errorf("got %v", err)
 	}
-	if s.HasDigests("a") {
+	if hasDigests(s, "a") {
 		t.Error("there are digests")
+	}
+}
+
+func hasDigests(s *Store, tag string) bool {
+	e, err := s.Get(tag)
+	return err == nil && s.HasDigests(e)
+}
+
+// A store that was copied without the layers' digests gets them again.
+func TestDigestsOfLayersAreMissed(t *testing.T) {
+	s := open(t)
+	write(t, s, "a", map[int64]string{0: "hello"})
+	must(t, s.Hash(t.Context(), "a", nil))
+	if !hasDigests(s, "a") {
+		t.Error("the digests are not there")
+	}
+	files, err := filepath.Glob(filepath.Join(s.root(), "layers", "layers", "*digest*"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("digests of layers are %q, %v", files, err)
+	}
+	must(t, os.Remove(files[0]))
+	if _, err := s.Verify(t.Context(), "a"); hasDigests(s, "a") || !errors.Is(err, ErrNoDigests) {
+		t.Errorf("without the layer's they are said to be there: %v", err)
+	}
+	must(t, s.Hash(t.Context(), "a", nil))
+	if r, err := s.Verify(t.Context(), "a"); err != nil || len(r.Damaged) > 0 {
+		t.Errorf("made again: %+v, %v", r, err)
 	}
 }
 
@@ -248,7 +279,7 @@ func TestDigestsAreOfTheSnapshotThatWasRead(t *testing.T) {
 	s := open(t)
 	write(t, s, "a", map[int64]string{0: "one", 8 << 20: "more"})
 	chunk := 0
-	err := s.Seal(t.Context(), "a", func(context.Context) error {
+	err := s.Hash(t.Context(), "a", func(context.Context) error {
 		if chunk++; chunk == 2 {
 			if err := s.Delete("a"); err != nil {
 				t.Fatal(err)
@@ -260,10 +291,10 @@ func TestDigestsAreOfTheSnapshotThatWasRead(t *testing.T) {
 	if !errors.Is(err, ErrNotFound) {
 		t.Errorf("got %v, want %v", err, ErrNotFound)
 	}
-	if s.HasDigests("a") {
+	if hasDigests(s, "a") {
 		t.Error("the new snapshot has the digests of the old one")
 	}
-	if err := s.Seal(t.Context(), "a", nil); err != nil {
+	if err := s.Hash(t.Context(), "a", nil); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := s.Verify(t.Context(), "a"); err != nil || len(r.Damaged) > 0 {
@@ -279,7 +310,7 @@ func TestASnapshotThatIsReplacedMeanwhileIsNotDamaged(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			s := open(t)
 			write(t, s, "a", map[int64]string{0: "one"})
-			must(t, s.Seal(t.Context(), "a", nil))
+			must(t, s.Hash(t.Context(), "a", nil))
 			times := 0
 			s.opening = func(name string) {
 				if name == at && times == 0 {
@@ -307,7 +338,7 @@ func TestASnapshotThatIsDeletedWhileItIsOpenedIsNotFound(t *testing.T) {
 			"get":    func() error { return second(s.Get("a")) },
 		} {
 			write(t, s, "a", nil)
-			must(t, s.Seal(t.Context(), "a", nil))
+			must(t, s.Hash(t.Context(), "a", nil))
 			gone := false
 			s.opening = func(name string) {
 				if name == at && !gone {
@@ -342,7 +373,7 @@ func replace(t *testing.T, s *Store, tag string) {
 		must(t, err)
 	}
 	must(t, d.Commit(manifest(base(t, d, map[int64]string{0: "two"}))))
-	must(t, s.Seal(t.Context(), tag, nil))
+	must(t, s.Hash(t.Context(), tag, nil))
 }
 
 func FuzzDecodeManifest(f *testing.F) {
@@ -385,7 +416,7 @@ func TestGoldenManifest(t *testing.T) {
 	m.Disks = append(m.Disks, Disk{Bytes: 4 << 30, Chain: Chain{Layers: []layer.ID{{0: 0xd2, 15: 3}}, Own: 1}})
 	m.Format, m.Tag, m.State.SHA256 = Format, "pyagent", strings.Repeat("ab", 32)
 	m.Files = []File{{StateFile, 20480}, {DiskFile(0), 1 << 20}}
-	m.CPUFeatures = []string{"avx2"}
+	m.CPU, m.CPUFeatures = &CPU{Vendor: "AuthenticAMD", Family: 25, Model: 33}, []string{"avx2"}
 	m.Parent = &Parent{Tag: "base", ContentHash: "sha256:cd"}
 	m.Branch = &Branch{Sandbox: "sb-1-0001", Mode: "live", Mechanism: "wp-async", PauseUS: 4100, Rounds: 3, Bytes: 8192, PausedBytes: 4096}
 	b, err := m.Encode()
@@ -412,5 +443,66 @@ func TestGoldenManifest(t *testing.T) {
 	y, _ := json.Marshal(m)
 	if !bytes.Equal(x, y) {
 		t.Errorf("read back: %s", x)
+	}
+}
+
+// A snapshot that is retired has no tag, and is found by its content until it is dropped.
+func TestARetiredSnapshot(t *testing.T) {
+	s := open(t)
+	write(t, s, "a", map[int64]string{0: "memory"})
+	e, err := s.Get("a")
+	must(t, err)
+	if err := s.Retire("a", "sha256:"+strings.Repeat("0", 64)); !errors.Is(err, ErrNotFound) {
+		t.Errorf("retire another: %v", err)
+	}
+	if err := s.Retire("a", "../../a"); err == nil {
+		t.Error("a path is a content hash")
+	}
+	unset := failpoint.Set(func(step failpoint.Step) error {
+		if step == failpoint.SnapshotPrefix+"retire.rename" {
+			return errors.New("no more")
+		}
+		return nil
+	})
+	defer unset()
+	if err := s.Retire("a", e.ContentHash); err == nil {
+		t.Error("it was retired in spite of an error")
+	}
+	unset()
+	s, err = OpenStore(s.dir, s.layers)
+	must(t, err)
+	if holds, err := s.layers.Pins(); err != nil || len(holds) != 1 {
+		t.Errorf("after half of it the next one finds holds %v, %v", holds, err)
+	}
+	must(t, s.Retire("a", e.ContentHash))
+	write(t, s, "a", map[int64]string{0: "other"})
+	s, err = OpenStore(s.dir, s.layers)
+	must(t, err)
+	if _, err := s.layers.GC(false); err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.List()
+	if err != nil || len(list) != 1 || list[0].ContentHash == e.ContentHash {
+		t.Errorf("listed are %+v, %v", list, err)
+	}
+	f, err := s.OpenKept(e.ContentHash)
+	must(t, err)
+	b := make([]byte, 6)
+	if _, err := f.Memory.ReadAt(b, 0); err != nil || string(b) != "memory" || f.Manifest.Tag != "a" {
+		t.Errorf("got %q of %s, %v", b, f.Manifest.Tag, err)
+	}
+	f.Close()
+	kept, err := s.ListKept()
+	if err != nil || len(kept) != 1 || kept[0].ContentHash != e.ContentHash || kept[0].Err != nil {
+		t.Errorf("kept are %+v, %v", kept, err)
+	}
+	must(t, s.Drop(e.ContentHash))
+	must(t, s.Drop(e.ContentHash))
+	if _, err := s.OpenKept(e.ContentHash); !errors.Is(err, ErrNotFound) {
+		t.Errorf("after the drop: %v", err)
+	}
+	must(t, s.Delete("a"))
+	if _, err := s.layers.GC(false); err != nil || len(layersOf(t, s)) != 0 {
+		t.Errorf("layers are left: %v", err)
 	}
 }

@@ -3,6 +3,8 @@ package snapshot
 import (
 	"fmt"
 	"regexp"
+
+	"github.com/forkd/forkd/internal/ellipsis"
 )
 
 var tagPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
@@ -11,14 +13,7 @@ var tagPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // calls it before a path is built.
 func CheckTag(tag string) error {
 	if !tagPattern.MatchString(tag) {
-		return fmt.Errorf("%w: %q, want 1 to 64 of A-Z a-z 0-9 _ -", ErrTag, clip(tag, 80))
+		return fmt.Errorf("%w: %q, want 1 to 64 of A-Z a-z 0-9 _ -", ErrTag, ellipsis.Clip(tag, 80))
 	}
 	return nil
-}
-
-func clip(s string, n int) string {
-	if len(s) > n {
-		return s[:n] + "…"
-	}
-	return s
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/forkd/forkd/internal/extent"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -40,7 +41,7 @@ type tree struct {
 }
 
 // limits are narrow, so that chains are merged often.
-var limits = Limits{Layers: 5, Segments: 60, Runs: 12}
+var limits = Limits{Layers: 5, Extents: 60, Runs: 12}
 
 func TestRandomTreesAgainstAModel(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4}
@@ -69,7 +70,7 @@ func TestRandomTreesAgainstAModel(t *testing.T) {
 			}
 			for _, tag := range slices.Sorted(maps.Keys(m.models)) {
 				m.check(tag)
-				must(t, m.s.Seal(t.Context(), tag, nil))
+				must(t, m.s.Hash(t.Context(), tag, nil))
 				if r, err := m.s.Verify(t.Context(), tag); err != nil || len(r.Damaged) > 0 {
 					t.Errorf("verify %s: %+v, %v", tag, r, err)
 				}
@@ -169,26 +170,23 @@ func (m *tree) branch(c *child, full bool) {
 	must(m.t, err)
 	defer scratch.Close()
 	must(m.t, scratch.Truncate(testMemory))
-	var own []layer.Run
+	var own []extent.Extent
 	for _, p := range slices.Sorted(maps.Keys(c.own)) {
 		_, err := scratch.WriteAt(bytes.Repeat([]byte{c.own[p]}, layer.BlockSize), p*layer.BlockSize)
 		must(m.t, err)
-		if last := len(own) - 1; last >= 0 && own[last].Offset+own[last].Length == p*layer.BlockSize {
-			own[last].Length += layer.BlockSize
-			continue
-		}
-		own = append(own, layer.Run{Offset: p * layer.BlockSize, Length: layer.BlockSize})
+		at := p * layer.BlockSize
+		own = extent.Append(own, extent.Extent{File: scratch, FileOffset: at, Offset: at, Length: layer.BlockSize})
 	}
 	d, tag := m.draft()
 	defer d.Discard()
 	k := d.Stack(layer.Memory, testMemory, limits, c.files.Memory.Layers()...)
-	must(m.t, k.Diff(m.t.Context(), own, scratch))
+	must(m.t, k.Diff(m.t.Context(), own))
 	if full {
 		must(m.t, k.Flatten(m.t.Context(), nil))
 	}
 	must(m.t, k.Bound(m.t.Context()))
-	if image, err := layer.Assemble(k.Layers()); err != nil || len(k.Layers()) > limits.Layers || len(k.Layers()) > 2 && len(image.Segments()) > limits.Segments {
-		m.t.Errorf("%d layers in %d segments, %v", len(k.Layers()), len(image.Segments()), err)
+	if image, err := layer.Assemble(k.Layers()); err != nil || len(k.Layers()) > limits.Layers || len(k.Layers()) > 2 && len(image.Extents()) > limits.Extents {
+		m.t.Errorf("%d layers in %d extents, %v", len(k.Layers()), len(image.Extents()), err)
 	}
 	chain := k.Chain()
 	chain.Own = chain.OwnSince(c.files.Manifest.Memory)

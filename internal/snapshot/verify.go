@@ -97,7 +97,7 @@ func (r *Report) layers(ctx context.Context, s *Store, files *Files) error {
 	if err != nil {
 		return fmt.Errorf("verify snapshot %s: %w", m.Tag, err)
 	}
-	if len(found.Unsealed) > 0 {
+	if len(found.Unhashed) > 0 {
 		return fmt.Errorf("snapshot %s: %w", m.Tag, ErrNoDigests)
 	}
 	r.Files += found.Layers

@@ -35,7 +35,7 @@ func TestAllPassAtOnceWhenItOpens(t *testing.T) {
 	for range 20 {
 		go func() { ok := e.Wait(never); passed.Add(1); done <- ok }()
 	}
-	time.Sleep(3 * e.lookUp) // longer than a waiter sleeps at a stretch
+	time.Sleep(3 * e.lookUp) // elapses: longer than a waiter sleeps at a stretch
 	if n := passed.Load(); n != 0 {
 		t.Fatalf("%d passed a shut gate", n)
 	}

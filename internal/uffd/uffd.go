@@ -5,32 +5,34 @@
 package uffd
 
 import (
-	"errors"
 	"fmt"
 
 	"golang.org/x/sys/unix"
-)
 
-// ErrUnsupported: this kernel has no asynchronous write-protection (Linux 6.7),
-// or does not let this process use userfaultfd for faults of the kernel.
-var ErrUnsupported = errors.New("userfaultfd with asynchronous write-protection (Linux 6.7) is not available")
+	"github.com/forkd/forkd/internal/linux"
+)
 
 // UFFD is an open userfaultfd.
 type UFFD struct{ fd int }
 
 // OpenAsyncWP opens a userfaultfd for asynchronous write-protection. It also
-// covers faults that happen in the kernel: KVM's are.
+// covers faults that happen in the kernel: KVM's are. errors.ErrUnsupported: this kernel
+// cannot, or does not let this process use userfaultfd for faults of the kernel.
 func OpenAsyncWP() (*UFFD, error) {
 	fd, err := open()
 	if err != nil {
-		return nil, fmt.Errorf("open userfaultfd: %w (%w)", ErrUnsupported, err)
+		return nil, unsupported(err)
 	}
 	u := &UFFD{fd: fd}
 	if err := u.api(featureWPAsync); err != nil {
 		u.Close()
-		return nil, fmt.Errorf("open userfaultfd: %w (%w)", ErrUnsupported, err)
+		return nil, unsupported(err)
 	}
 	return u, nil
+}
+
+func unsupported(err error) error {
+	return &linux.Unsupported{Feature: "asynchronous write-protection with userfaultfd", Since: "6.7", Err: err}
 }
 
 // RegisterWP registers length bytes at addr, both multiples of the page size,

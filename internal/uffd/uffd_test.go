@@ -9,7 +9,7 @@ import (
 
 func TestRegister(t *testing.T) {
 	u, err := OpenAsyncWP()
-	if errors.Is(err, ErrUnsupported) {
+	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}
 	if err != nil {

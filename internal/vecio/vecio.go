@@ -1,6 +1,6 @@
 // Package vecio moves a guest's scattered buffers from and to a file, and takes
-// room from a file or makes zeros of it, until the whole of it is done. Devices and
-// disks call it; it knows neither. The trap: the slices of buffers are used up on
+// room from a file, until the whole of it is done. Devices and disks call it; it
+// knows neither. The trap: the slices of buffers are used up on
 // the way, the caller's content of them is gone.
 package vecio
 
@@ -52,21 +52,9 @@ func skip(bufs [][]byte, n int) [][]byte {
 }
 
 // Punch makes a hole: n bytes that read as zeros and take no room.
-func Punch(f *os.File, off, n int64) error { return allocate(f, unix.FALLOC_FL_PUNCH_HOLE, off, n) }
-
-// Zero makes n bytes read as zeros. It keeps their room where the file system can
-// do so; tmpfs cannot, and gets a hole.
-func Zero(f *os.File, off, n int64) error {
-	err := allocate(f, unix.FALLOC_FL_ZERO_RANGE, off, n)
-	if errors.Is(err, errors.ErrUnsupported) {
-		return Punch(f, off, n)
-	}
-	return err
-}
-
-func allocate(f *os.File, mode uint32, off, n int64) error {
+func Punch(f *os.File, off, n int64) error {
 	for n > 0 {
-		err := unix.Fallocate(int(f.Fd()), mode|unix.FALLOC_FL_KEEP_SIZE, off, n)
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, off, n)
 		if !errors.Is(err, unix.EINTR) {
 			return err
 		}

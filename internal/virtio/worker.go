@@ -1,9 +1,15 @@
 package virtio
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 )
+
+// ErrLater is a handler's answer to a request that cannot be done now. The request stays
+// in its queue as if it had not been taken, so that a save has it, and the next Kick tries
+// it again from its beginning.
+var ErrLater = errors.New("the request cannot be done now")
 
 // Worker is the loop of a device whose only queue carries requests that are
 // answered at once. It has no goroutine of its own: Kick works in its caller's.
@@ -20,7 +26,7 @@ type Worker struct {
 	handle func(*Chain) (written uint32, err error)
 }
 
-// Init sets what to do with a request. An error breaks the device.
+// Init sets what to do with a request. An error other than ErrLater breaks the device.
 func (w *Worker) Init(handle func(*Chain) (written uint32, err error)) { w.handle = handle }
 
 // Start makes q the queue to serve. Requests that wait there already are
@@ -62,9 +68,15 @@ func (w *Worker) Kick() {
 	}
 	for more := true; more; more = w.leaving.Load() == 0 && q.EnableKicks() {
 		q.DisableKicks()
-		w.drain(q)
+		if !w.drain(q) {
+			return
+		}
 	}
 }
+
+// Leaving reports whether somebody waits for the request in work to end. A handler whose
+// request is long looks now and then, and gives ErrLater.
+func (w *Worker) Leaving() bool { return w.leaving.Load() != 0 }
 
 func (w *Worker) lockToStop() {
 	w.leaving.Add(1)
@@ -72,14 +84,20 @@ func (w *Worker) lockToStop() {
 	w.leaving.Add(-1)
 }
 
-func (w *Worker) drain(q *Queue) {
+// drain serves what is in the queue; false: as far as it could.
+func (w *Worker) drain(q *Queue) bool {
 	for w.leaving.Load() == 0 && q.Pop(&w.chain) {
 		n, err := w.handle(&w.chain)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrLater):
+			q.PutBack()
+			return false
+		case err != nil:
 			q.Fail(err)
-			return
+			return true
 		}
 		q.Push(w.chain.Head, n)
 		q.Notify()
 	}
+	return true
 }

@@ -1,7 +1,7 @@
-// Package vmm is one live virtual machine: it assembles memory, vCPUs and
-// devices on KVM, runs them, pauses, saves and restores. It is used by the
-// process that package vmmctl spawns and opens nothing by itself: every file
-// comes in from outside. A Machine begins as a shell (a VM without content) and
-// becomes a guest by Boot or Restore, once. The trap: the state of a vCPU may be
-// touched only while its thread is parked.
+// Package vmm has the nouns of one virtual machine that the daemon and a VMM
+// process share: its states, how it ends, its errors, what it is booted, restored
+// and captured with, and what comes back. All of it is plain data; the live
+// machine is package live, the way between the two processes package vmctl. Both
+// ends may import it, and it imports neither. The trap: the files in a blueprint
+// are open and have one owner, which every type states.
 package vmm

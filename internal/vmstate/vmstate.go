@@ -4,13 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
-
-	"github.com/forkd/forkd/internal/crc32c"
 )
 
 // Format version of the container. A reader accepts only its own.
-const Format = 1
+const Format = 2
 
 // Limits on decode: a VM's state is some 20 KiB per vCPU.
 const (
@@ -62,7 +61,7 @@ func (w *Writer) Bytes() []byte {
 }
 
 func checksum(head, data []byte) uint32 {
-	return crc32c.Update(crc32c.Checksum(head), data)
+	return crc32.Update(crc32.ChecksumIEEE(head), crc32.IEEETable, data)
 }
 
 type section struct {

@@ -57,8 +57,8 @@ func TestEveryFlippedByteIsFound(t *testing.T) {
 	}
 }
 
-func TestGoldenFormat1(t *testing.T) {
-	const path = "testdata/format-1.bin"
+func TestGoldenFormat2(t *testing.T) {
+	const path = "testdata/format-2.bin"
 	if *update {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
 			t.Fatal(err)

@@ -65,8 +65,8 @@ type rule struct {
 }
 
 var hostSide = []string{
-	"internal/vmm", "internal/vmmctl", "internal/kvm", "internal/guestmem", "internal/boot", "internal/sandbox", "internal/snapshot",
-	"internal/image", "internal/layer", "internal/httpapi", "internal/machine", "internal/hostcap", "internal/virtio", "api", "client",
+	"internal/vmm", "internal/vmctl", "internal/kvm", "internal/guestmem", "internal/boot", "internal/engine", "internal/sandbox", "internal/snapshot",
+	"internal/image", "internal/layer", "internal/httpapi", "internal/appliance", "internal/hostcap", "internal/virtio", "api", "client",
 }
 
 var rules = []rule{
@@ -75,32 +75,59 @@ var rules = []rule{
 	{who: []string{"cmd/forkd-vmm", "internal/vmm"}, not: []string{"net/http", "google.golang.org/protobuf", "connectrpc.com/connect", "github.com/spf13/cobra"},
 		reason: "there is one VMM process per sandbox: each library it links is paid for a thousand times"},
 	{who: []string{"internal/vmm", "internal/virtio", "internal/boot", "internal/guestmem", "internal/kvm"},
-		not:    []string{"internal/sandbox", "internal/httpapi", "internal/snapshot", "internal/image", "internal/machine", "internal/agentproto"},
+		not:    []string{"internal/engine", "internal/sandbox", "internal/httpapi", "internal/snapshot", "internal/image", "internal/appliance", "internal/agentproto"},
 		reason: "dependencies point downwards: the VMM knows no sandboxes, stores or transports"},
+	{who: []string{"cmd/forkd-vmm", "cmd/forkd-agent"}, not: []string{"internal/hostproc", "internal/execclient", "github.com/prometheus"},
+		reason: "reading the host's /proc and running programs in guests is the daemon's: its libraries cost memory in each VM"},
+	{who: []string{"internal/execclient"}, not: []string{"api", "client", "internal/sandbox", "internal/httpapi", "internal/appliance"},
+		reason: "it is one program in a guest, for whoever can reach the agent"},
 	{who: []string{"internal/virtio"}, not: []string{"internal/kvm", "internal/vmm"},
 		reason: "memory and interrupts come in as functions, so that devices are tested and fuzzed without a VM"},
-	{who: []string{"internal/kvm", "internal/vmspec", "internal/undo", "internal/guestmem"}, not: []string{"internal/vmm", "internal/virtio", "internal/boot", "internal/vmmctl"},
+	{who: []string{"internal/vmm"}, not: []string{"internal/vmctl"},
+		reason: "a VM has states and errors whoever asks for them: the machine knows no protocol"},
+	{who: []string{"internal/vmctl"}, not: []string{"internal/vmm/live", "internal/kvm", "internal/guestmem", "internal/virtio", "internal/boot"},
+		reason: "both ends of the control socket know a VM by its nouns only: the daemon's holds no machine, the VMM's is handed one"},
+	{who: []string{"internal/vmctl/wire"}, not: []string{"internal/vmctl/client", "internal/vmctl/server"},
+		reason: "the two ends are built on what goes between them"},
+	{who: []string{"internal/vmctl/client"}, not: []string{"internal/vmctl/server"},
+		reason: "the ends meet on the wire only"},
+	{who: []string{"internal/vmctl/server"}, not: []string{"internal/vmctl/client"},
+		reason: "the ends meet on the wire only"},
+	{who: []string{"internal/kvm", "internal/vmspec", "internal/undo", "internal/guestmem"}, not: []string{"internal/vmm", "internal/virtio", "internal/boot", "internal/vmctl"},
 		reason: "they are the ground the VMM stands on"},
-	{who: []string{"internal/layer"}, not: []string{"internal/vmm", "internal/virtio", "internal/kvm", "internal/guestmem", "internal/snapshot", "internal/image", "internal/sandbox", "internal/httpapi", "api", "client"},
+	{who: []string{"internal/extent"}, not: []string{"internal/layer", "internal/guestmem", "internal/vmm", "internal/vmctl", "internal/overlay"}, direct: true,
+		reason: "extents are arithmetic that all of them share: what they are written to and mapped by is not their business"},
+	{who: []string{"internal/layer"}, not: []string{"internal/vmm", "internal/virtio", "internal/kvm", "internal/guestmem", "internal/snapshot", "internal/image", "internal/engine", "internal/sandbox", "internal/httpapi", "api", "client"},
 		reason: "layers serve memory and disks alike: they know blocks, and neither whose they are nor what maps them"},
-	{who: []string{"internal/sandbox"}, not: []string{"internal/httpapi", "api", "client", "github.com/danielgtaylor/huma", "github.com/spf13/cobra"},
+	{who: []string{"internal/engine", "internal/sandbox"}, not: []string{"internal/httpapi", "api", "client", "github.com/danielgtaylor/huma", "github.com/spf13/cobra"},
 		reason: "the domain names no transport; httpapi puts HTTP over it"},
-	{who: []string{"internal/sandbox", "internal/httpapi", "internal/image", "internal/snapshot", "internal/machine/bench", "api", "client"}, not: []string{"internal/kvm"}, direct: true,
+	{who: []string{"internal/engine", "internal/sandbox", "internal/httpapi", "internal/image", "internal/snapshot", "internal/appliance/testbench", "api", "client"}, not: []string{"internal/kvm"}, direct: true,
 		reason: "KVM is reached through the VMM; only hostcap, which measures it, and the appliance's init, which holds it, open it themselves"},
-	{who: []string{"internal/httpapi"}, not: []string{"internal/vmm", "internal/virtio", "internal/machine", "client", "github.com/spf13/cobra"},
+	{who: []string{"internal/httpapi"}, not: []string{"internal/engine"},
+		reason: "the API names the domain's words, which are in internal/sandbox; the daemon hands it the engine"},
+	{who: []string{"internal/sandbox"}, not: []string{"internal/engine", "internal/vmm", "internal/vmctl"},
+		reason: "the domain's words do nothing: every room may know them, and they know no room"},
+	{who: []string{"internal/httpapi"}, not: []string{"internal/vmm", "internal/vmctl", "internal/virtio", "internal/appliance", "client", "github.com/spf13/cobra"},
 		reason: "the API speaks to the domain, not to what lies below it"},
+	{who: []string{"cmd/forkd", "internal/httpapi", "internal/engine", "internal/sandbox"}, not: []string{"cmd/forkd-bench", "internal/diskbench"},
+		reason: "the product measures nothing for its own sake: benches and floors are forkd-bench's"},
+	{who: []string{"cmd/forkd-bench"}, not: []string{"internal/engine", "internal/sandbox", "internal/httpapi", "internal/vmm", "internal/vmctl", "internal/snapshot", "internal/image", "internal/layer"},
+		reason: "a benchmark is a user of the API, of any build: what it measures beyond that is the kernel's alone"},
 	{who: []string{"api"}, not: append([]string{"internal"}, "github.com", "google.golang.org", "golang.org/x", "connectrpc.com"),
 		reason: "the wire types are the contract: anybody may import them at no cost"},
-	{who: []string{"client"}, not: []string{"internal/sandbox", "internal/httpapi", "internal/vmm", "internal/image", "internal/snapshot", "internal/machine"},
+	{who: []string{"client"}, not: []string{"internal/engine", "internal/sandbox", "internal/httpapi", "internal/vmm", "internal/image", "internal/snapshot", "internal/appliance"},
 		reason: "a client knows the contract, not the server"},
-	{who: []string{"internal/machine/guest"}, not: []string{"internal/hostcap", "internal/kernelpkg", "internal/debtool"},
+	{who: []string{"internal/appliance/guest"}, not: []string{"internal/hostcap", "internal/kernelpkg", "internal/debtool"},
 		reason: "the appliance's init runs in the appliance, where there is neither QEMU nor apt"},
 	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/kvmtest"},
 		reason: "test code does not go into programs"},
 }
 
 // testHelpers are packages for tests only; the last rule is not about them.
-var testHelpers = []string{"internal/kvmtest", "internal/virtio/virtiotest", "internal/httpapi/fakeengine", "cmd/forkd/internal/measure/measuretest"}
+var testHelpers = []string{
+	"internal/engine/enginetest", "internal/kvmtest", "internal/failpoint/failpointtest", "internal/vmctl/vmctltest",
+	"internal/virtio/virtiotest", "internal/httpapi/fakeengine", "cmd/forkd-bench/internal/measure/measuretest",
+}
 
 func TestDependencies(t *testing.T) {
 	all := packages(t)

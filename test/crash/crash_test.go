@@ -10,6 +10,8 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/test/harness"
 )
 
 // operation is what is cut short.
@@ -35,7 +37,7 @@ var operations = []operation{
 		_, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
 		return err
 	}},
-	{name: "rollback", source: true, back: true, do: func(ctx context.Context, c *client.Client, source string) error {
+	{name: "rollback", source: true, back: true, noVMM: []failpoint.Step{failpoint.RollbackBegun}, do: func(ctx context.Context, c *client.Client, source string) error {
 		_, err := c.Rollback(ctx, source, parentTag)
 		return err
 	}},
@@ -52,8 +54,10 @@ func branching(mode api.BranchMode) func(context.Context, *client.Client, string
 	}
 }
 
-// Kills at every step that the operations pass, of the daemon and of the VMMs.
+// Kills at every step that the operations pass, of the daemon or of the VMM, as the seed
+// picks; in a soak of both.
 func TestKills(t *testing.T) {
+	random := kvmtest.Random(kvmtest.Seed(t), 0)
 	w := newWorld(t)
 	var seen []failpoint.Step
 	for _, op := range operations {
@@ -65,8 +69,12 @@ func TestKills(t *testing.T) {
 			}
 			seen = append(seen, s)
 			name := op.name + " at " + string(s)
-			w.sub(name+" the daemon", func() { w.killDaemon(op, s) })
-			if !slices.Contains(op.noVMM, s) {
+			both, daemon := harness.Soaking(), random.IntN(2) == 0
+			noVMM := slices.Contains(op.noVMM, s)
+			if both || daemon || noVMM {
+				w.sub(name+" the daemon", func() { w.killDaemon(op, s) })
+			}
+			if !noVMM && (both || !daemon) {
 				w.sub(name+" the VMM", func() { w.killVMM(op, s) })
 			}
 		}

@@ -10,13 +10,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/failpoint/failpointtest"
 	"github.com/forkd/forkd/internal/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
@@ -25,20 +25,21 @@ const (
 	imageName = "box"
 	parentTag = "parent"
 	newTag    = "made" // by the operation
-	patience  = time.Minute
 )
+
+var patience = harness.Patience()
 
 // world is a daemon whose steps can be stopped at, with a snapshot to fork from.
 type world struct {
 	t      *testing.T
 	d      *harness.Daemon
-	points string // failpoint's directory
+	points *failpointtest.Conductor
 	marks  int
 
 	names []string // what is there when nothing runs
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, change ...func(*harness.Daemon)) *world {
 	t.Helper()
 	kvmtest.Require(t)
 	dir, err := harness.TempDir("cr")
@@ -46,13 +47,17 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	w := &world{t: t, points: filepath.Join(dir, "points")}
+	w := &world{t: t}
+	if w.points, err = failpointtest.Listen(filepath.Join(dir, "points")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(w.points.Close)
 	if w.d, err = harness.New(t, dir); err != nil {
 		t.Fatal(err)
 	}
-	w.d.Env = []string{failpoint.Variable + "=" + w.points}
-	if err := os.Mkdir(w.points, 0o700); err != nil {
-		t.Fatal(err)
+	w.d.Env, w.d.NoOracle = w.points.Environ(), true
+	for _, c := range change {
+		c(w.d)
 	}
 	box := harness.BoxFiles{Upper: kvmtest.Fixture(t, "py.upper.disk")}
 	if err := harness.BoxImage(t, w.d.Images(), imageName, box); err != nil {
@@ -62,6 +67,7 @@ func newWorld(t *testing.T) *world {
 		if err := w.d.Finish(); err != nil {
 			t.Error(err)
 		}
+		t.Log(w.d.Account())
 		if t.Failed() {
 			t.Logf("the daemon's log:\n%s", w.d.Log())
 		}
@@ -177,15 +183,7 @@ func (w *world) verified(tag string) {
 // fork makes a child.
 func (w *world) fork(tag string) api.SandboxInfo {
 	w.t.Helper()
-	n := 1
-	res, err := w.d.Client.Fork(w.t.Context(), api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
-	if err != nil {
-		w.t.Fatalf("fork %s: %v", tag, err)
-	}
-	for _, sb := range res.Failed() {
-		w.t.Fatalf("fork %s: %s", tag, sb.Error)
-	}
-	return res.Sandboxes[0]
+	return w.d.Fork(w.t, tag, 1)[0]
 }
 
 // mark leaves a new text in a sandbox's memory and on its disk, and returns it.
@@ -207,11 +205,7 @@ func (w *world) marked(id, text string) {
 
 func (w *world) sh(id, script string) string {
 	w.t.Helper()
-	r, err := w.d.Client.Exec(w.t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", script}, TimeoutSecs: patience.Seconds()})
-	if err != nil || r.ExitCode != 0 {
-		w.t.Fatalf("%s: %q: %+v, %v", id, script, r, err)
-	}
-	return r.Stdout
+	return w.d.Shell(w.t, id, script)
 }
 
 // clean kills all sandboxes, and deletes what the
@@ -224,7 +218,7 @@ func (w *world) clean() {
 		w.t.Fatal(err)
 	}
 	for _, sb := range list {
-		if err := w.d.Client.Kill(ctx, sb.ID); err != nil {
+		if err := w.d.Kill(sb.ID); err != nil {
 			w.t.Error(err)
 		}
 	}
@@ -234,55 +228,22 @@ func (w *world) clean() {
 }
 
 // passed are the steps that were passed since the last call, in order.
-func (w *world) passed() []failpoint.Step {
-	w.t.Helper()
-	path := filepath.Join(w.points, failpoint.PassedFile)
-	b, _ := os.ReadFile(path)
-	_ = os.Remove(path)
-	var out []failpoint.Step
-	for _, name := range strings.Fields(string(b)) {
-		if s := failpoint.Step(name); !slices.Contains(out, s) {
-			out = append(out, s)
-		}
-	}
-	return out
-}
+func (w *world) passed() []failpoint.Step { return w.points.Passed() }
 
-func (w *world) arm(s failpoint.Step) {
-	w.t.Helper()
-	_ = os.Remove(w.reachedFile(s))
-	if err := os.WriteFile(w.armedFile(s), nil, 0o600); err != nil {
-		w.t.Fatal(err)
-	}
-}
-
-func (w *world) disarm(s failpoint.Step) {
-	_ = os.Remove(w.armedFile(s))
-	_ = os.Remove(w.reachedFile(s))
-}
-
-func (w *world) armedFile(s failpoint.Step) string {
-	return filepath.Join(w.points, failpoint.ArmedPrefix+string(s))
-}
-
-func (w *world) reachedFile(s failpoint.Step) string {
-	return filepath.Join(w.points, failpoint.ReachedPrefix+string(s))
-}
+func (w *world) arm(s failpoint.Step)    { w.points.Arm(s) }
+func (w *world) disarm(s failpoint.Step) { w.points.Disarm(s) }
 
 // reached waits until a process stands at the step.
 func (w *world) reached(s failpoint.Step) {
 	w.t.Helper()
-	w.eventually("process at step "+string(s), func() bool {
-		_, err := os.Stat(w.reachedFile(s))
-		return err == nil
-	})
+	w.eventually("process at step "+string(s), func() bool { return w.points.Reached(s) })
 }
 
 // killVMMs ends the VMMs, but for one if that is not nil, and tells how many there were.
 func (w *world) killVMMs(but *int) int {
 	n := 0
 	for _, pid := range w.d.Processes() {
-		if (but == nil || pid != *but) && syscall.Kill(pid, syscall.SIGKILL) == nil {
+		if (but == nil || pid != *but) && w.d.KillProcess(pid) {
 			n++
 		}
 	}

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -30,7 +31,12 @@ func TestAKernelThatIsNone(t *testing.T) {
 		wantError(t, d.create(api.CreateSnapshotRequest{Image: "no-kernel"}), api.CodeBootFailed, "create snapshot bad", "kernel", "ELF")
 	})
 	d.sub("given by path", func(t *testing.T) {
-		err := d.create(api.CreateSnapshotRequest{Kernel: text, Rootfs: kvmtest.Fixture(t, "root.erofs")})
+		below := filepath.Join(d.Dir, "no-kernel") // of --guest-files
+		if err := link(text, below); err != nil {
+			t.Fatal(err)
+		}
+		defer os.Remove(below)
+		err := d.create(api.CreateSnapshotRequest{Kernel: below, Rootfs: kvmtest.Fixture(t, "root.erofs")})
 		wantError(t, err, api.CodeBootFailed, "create snapshot bad", "kernel", "ELF")
 	})
 }

@@ -13,12 +13,12 @@ import (
 // as it can, so that a live branch has rounds to do.
 const startStamping = `
 import struct, threading
-stamps, noise = bytearray(2048 * 4096), bytearray(8 << 20)
+stamps, noise = bytearray(1024 * 4096), bytearray(4 << 20)
 def stamping():
     sweep = 0
     while True:
         sweep += 1
-        for page in range(2048):
+        for page in range(1024):
             struct.pack_into('q', stamps, page * 4096, sweep)
             if page % 4 == 3:
                 time.sleep(0.01)
@@ -26,8 +26,8 @@ def making_noise():
     n = 0
     while True:
         n = (n + 1) & 255
-        noise[::4096] = bytes([n]) * 2048
-        time.sleep(0.005)
+        noise[::4096] = bytes([n]) * 1024
+        time.sleep(0.01)
 for f in stamping, making_noise:
     threading.Thread(target=f, daemon=True).start()
 `
@@ -36,7 +36,7 @@ for f in stamping, making_noise:
 // The copy is one step for the interpreter: no stamp comes in between.
 const readStamps = `
 copy = bytes(stamps)
-seen = [struct.unpack_from('q', copy, page * 4096)[0] for page in range(2048)]
+seen = [struct.unpack_from('q', copy, page * 4096)[0] for page in range(1024)]
 drops = sum(a != b for a, b in zip(seen, seen[1:]))
 `
 
@@ -64,17 +64,18 @@ func TestBranchesUnderWriteLoad(t *testing.T) {
 	source := d.fork(1)[0].ID
 	d.eval(source, startStamping)
 	d.eval(source, "time.sleep(2)")
-	for i, mode := range []api.BranchMode{api.BranchLive, api.BranchLive, api.BranchDiff, api.BranchLive, api.BranchFull} {
-		res := d.branch(source, api.BranchRequest{Mode: mode, N: 1})
-		d.stamped("child "+strconv.Itoa(i)+", "+string(mode), res.Children[0].ID)
+	for i, mode := range []api.BranchMode{api.BranchLive, api.BranchDiff, api.BranchLive, api.BranchFull} {
+		child := d.branch(source, api.BranchRequest{Mode: mode, N: 1}).Children[0].ID
+		d.stamped("child "+strconv.Itoa(i)+", "+string(mode), child)
 		d.stamped("the source", source)
 		if i == 0 { // a branch of a branch, and of that
-			child := res.Children[0].ID
 			for range 2 {
-				res = d.branch(child, api.BranchRequest{N: 1})
-				child = res.Children[0].ID
-				d.stamped("grandchild", child)
+				grandchild := d.branch(child, api.BranchRequest{N: 1}).Children[0].ID
+				d.stamped("grandchild", grandchild)
+				d.kill(child)
+				child = grandchild
 			}
 		}
+		d.kill(child) // it writes as its source does: the CPUs are for the next
 	}
 }

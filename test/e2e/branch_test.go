@@ -62,7 +62,7 @@ ticks = [0]
 def counting(ticks=ticks, sleep=time.sleep):
     while True:
         ticks[0] += 1
-        sleep(0.001)
+        sleep(0.01)
 threading.Thread(target=counting, daemon=True).start()
 `
 
@@ -285,8 +285,8 @@ func TestBranchesThatCannotBe(t *testing.T) {
 		{"bad tag", source, api.BranchRequest{Tag: "../x"}, api.CodeInvalid, []string{"tag", "1 to 64 letters, digits, - or _"}},
 		{"unknown mode", source, api.BranchRequest{Tag: "no", Mode: "quick"}, api.CodeInvalid, []string{"mode"}},
 		{"children without waiting", source, api.BranchRequest{Tag: "no", N: 1, Wait: new(bool)}, api.CodeInvalid, []string{"exclude each other"}},
-		{"too many children", source, api.BranchRequest{Tag: "no", N: api.MaxFork + 1}, api.CodeInvalid, []string{"n: "}},
-		{"fewer than no children", source, api.BranchRequest{Tag: "no", N: -1}, api.CodeInvalid, []string{"n: "}},
+		{"too many children", source, api.BranchRequest{Tag: "no", N: api.MaxFork + 1}, api.CodeInvalid, []string{"n is 1001: expected number <= 1000"}},
+		{"fewer than no children", source, api.BranchRequest{Tag: "no", N: -1}, api.CodeInvalid, []string{"n is -1: expected number >= 0"}},
 		{"a pause that cannot be kept", source, api.BranchRequest{Tag: "no", Mode: api.BranchDiff, MaxPauseMS: 0.001}, api.CodeConflict, []string{"pause"}},
 		{"a pause that live cannot keep", source, api.BranchRequest{Tag: "no", MaxPauseMS: 0.001}, api.CodeConflict, []string{"pause"}},
 	} {

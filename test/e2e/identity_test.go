@@ -23,6 +23,10 @@ var own = []struct{ what, code string }{
 	{"random.SystemRandom", "random.SystemRandom().random()"},
 	{"numpy.random", "numpy.random.rand(2).tolist()"},
 	{"numpy.random.default_rng", "numpy.random.default_rng().random(2).tolist()"},
+	{"a random.Random of the parent", "warm_random.random()"},
+	{"a numpy Generator of the parent", "warm_rng.random(2).tolist()"},
+	{"a numpy RandomState of the parent", "warm_state[0].rand(2).tolist()"},
+	{"one of another kind", "warm_philox.rand(2).tolist()"},
 	{"OpenSSL", "ssl.RAND_bytes(16).hex()"},
 	{"uuid4", "str(uuid.uuid4())"},
 	{"tempfile", "tempfile.mktemp()"},
@@ -59,7 +63,7 @@ func TestChildrenOfPreparedShellsAreThemselves(t *testing.T) {
 		}
 	})
 	eventually(t, "full pool", func() bool { return d.pool().Ready == n })
-	time.Sleep(wait)
+	time.Sleep(wait) // elapses: the children's uptime must not count it
 	since = time.Now()
 	boxes := d.forkRed(n)
 	for _, sb := range boxes {

@@ -21,7 +21,7 @@ func smallDisk(t *testing.T, dir string, mib int) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm", mib)); err != nil {
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=0700", mib)); err != nil {
 		t.Fatalf("mount a small file system (it needs root): %v", err)
 	}
 	t.Cleanup(func() {

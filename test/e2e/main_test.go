@@ -32,6 +32,9 @@ const parentWarm = `
 import os, random, socket, ssl, subprocess, tempfile, time, uuid
 colour = "none"
 numpy.random.seed(1); random.seed(1); ssl.RAND_bytes(1)
+import forkd_guest; forkd_guest.reseed_globals()
+warm_random, warm_rng, warm_state = random.Random(1), numpy.random.default_rng(1), [numpy.random.RandomState(1)]
+warm_philox = numpy.random.RandomState(numpy.random.Philox(1))
 subprocess.run(["sudo", "sh", "-c", """mkdir -p /etc/forkd/fork.d && cat > /etc/forkd/fork.d/50-e2e && chmod 755 /etc/forkd/fork.d/50-e2e"""], input=b"""#!/bin/sh
 case " $E2E_FAIL " in *" $FORKD_INDEX "*) echo told to fail; exit 3;; esac
 case " $E2E_DIE " in *" $FORKD_INDEX "*) echo o > /proc/sysrq-trigger; sleep 30;; esac

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"net/url"
 	"path/filepath"
 	"strings"
@@ -84,7 +85,7 @@ func TestRequestsThatAskForNonsense(t *testing.T) {
 		{"kernel alone", "kernel and rootfs", api.CreateSnapshotRequest{Tag: "a", Kernel: "/k"}},
 		{"no such file", "nope is not a file", api.CreateSnapshotRequest{Tag: "a", Kernel: filepath.Join(d.Dir, "nope"), Rootfs: filepath.Join(d.Dir, "nope")}},
 		{"too little memory", "memory_mib is 1, want 64 to", api.CreateSnapshotRequest{Tag: "a", Image: "box", MemoryMiB: 1}},
-		{"too many CPUs", "vcpus: expected number <= 8", api.CreateSnapshotRequest{Tag: "a", Image: "box", VCPUs: 9}},
+		{"too many CPUs", "vcpus is 9: expected number <= 8", api.CreateSnapshotRequest{Tag: "a", Image: "box", VCPUs: 9}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			_, err := d.c.CreateSnapshot(t.Context(), c.req, nil)
@@ -93,7 +94,7 @@ func TestRequestsThatAskForNonsense(t *testing.T) {
 	}
 	for _, n := range []int{-1, 0, api.MaxFork + 1} {
 		_, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
-		wantError(t, err, api.CodeInvalid, "n: ")
+		wantError(t, err, api.CodeInvalid, fmt.Sprintf("n is %d: expected number", n))
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -25,10 +26,19 @@ type Daemon struct {
 	Data, Run string
 	Flags     []string // more flags for serve
 	Env       []string // more variables for it
-	Client    *client.Client
+	// NoOracle leaves its snapshots uncompared, as FORKD_TEST_ORACLE=0 does: where branches are many
+	// and large, that takes most of a suite's time. In a soak all are compared.
+	NoOracle bool
+	// Mismatches is how many snapshots a test has made the oracle find that differ from their sources.
+	Mismatches int
+	Client     *client.Client
 
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process is reaped
+	fixtures string // the folder that the images' kernels and roots are in
+
+	cmd    *exec.Cmd
+	ended  chan struct{} // closed when the process is reaped
+	starts int
+	kills  atomic.Int64 // by Kill, KillProcess and End with SIGKILL
 }
 
 // New prepares a daemon in dir. forkd and its VMM are there side by side, under
@@ -40,7 +50,9 @@ func New(t testing.TB, dir string) (*Daemon, error) {
 		return nil, err
 	}
 	for _, name := range []string{"forkd", "forkd-vmm"} {
-		if err := Link(kvmtest.Fixture(t, name), filepath.Join(d.Bin, name)); err != nil {
+		from := kvmtest.Fixture(t, name)
+		d.fixtures = filepath.Dir(from)
+		if err := Link(from, filepath.Join(d.Bin, name)); err != nil {
 			return nil, err
 		}
 	}
@@ -75,13 +87,16 @@ func (d *Daemon) Start() error {
 		return err
 	}
 	defer log.Close()
-	args := append([]string{"serve", "--listen", d.URL(), "--data", d.Data, "--run", d.Run}, d.Flags...)
+	args := append([]string{"serve", "--listen", d.URL(), "--data", d.Data, "--run", d.Run,
+		"--guest-files", d.Dir, "--guest-files", d.fixtures,
+		"--identity-timeout", (5 * patience).String()}, d.Flags...) // a slow machine is not wrong
 	cmd := exec.Command(d.Forkd(), args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.Env = append(os.Environ(), d.Env...)
+	cmd.Env = append(append(os.Environ(), d.oracleEnv()), d.Env...)
 	if err := cmd.Start(); err != nil {
 		return err
 	}
+	d.starts++
 	d.cmd, d.ended = cmd, make(chan struct{})
 	go func() {
 		defer close(d.ended)
@@ -103,6 +118,9 @@ func (d *Daemon) Start() error {
 
 // End sends a signal and waits for the process.
 func (d *Daemon) End(sig syscall.Signal) *os.ProcessState {
+	if sig == syscall.SIGKILL {
+		d.kills.Add(1)
+	}
 	_ = d.cmd.Process.Signal(sig)
 	<-d.ended
 	state := d.cmd.ProcessState
@@ -111,11 +129,23 @@ func (d *Daemon) End(sig syscall.Signal) *os.ProcessState {
 	return state
 }
 
+// Kill ends a sandbox.
+func (d *Daemon) Kill(id string) error {
+	d.kills.Add(1)
+	return d.Client.Kill(context.Background(), id)
+}
+
+// KillProcess ends a VMM by kill -9; false: there is none.
+func (d *Daemon) KillProcess(pid int) bool {
+	d.kills.Add(1)
+	return syscall.Kill(pid, syscall.SIGKILL) == nil
+}
+
 // Finish stops the daemon for good and tells what it leaves behind that it
 // should not.
 func (d *Daemon) Finish() error {
 	if !d.Running() {
-		return nil
+		return d.checkOracle(d.Account())
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -125,7 +155,7 @@ func (d *Daemon) Finish() error {
 	}
 	var errs []error
 	for _, sb := range list {
-		if err := d.Client.Kill(ctx, sb.ID); err != nil && !client.IsNotFound(err) {
+		if err := d.Kill(sb.ID); err != nil && !client.IsNotFound(err) {
 			errs = append(errs, err)
 		}
 	}
@@ -138,11 +168,13 @@ func (d *Daemon) Finish() error {
 	if pids := d.Processes(); len(pids) > 0 {
 		errs = append(errs, fmt.Errorf("VMM processes %v still run", pids))
 	}
+	log := d.wholeLog()
 	for _, word := range []string{"panic:", "DATA RACE"} {
-		if log := d.Log(); strings.Contains(log, word) {
-			errs = append(errs, fmt.Errorf("the daemon's log has %q:\n%s", word, log))
+		if strings.Contains(log, word) {
+			errs = append(errs, fmt.Errorf("the daemon's log has %q:\n%s", word, d.Log()))
 		}
 	}
+	errs = append(errs, d.checkOracle(accountOf(log)))
 	return errors.Join(errs...)
 }
 
@@ -150,8 +182,13 @@ func (d *Daemon) logFile() string { return filepath.Join(d.Dir, "daemon.log") }
 
 // Log is the end of what the daemon logged.
 func (d *Daemon) Log() string {
+	log := d.wholeLog()
+	return log[max(0, len(log)-16<<10):]
+}
+
+func (d *Daemon) wholeLog() string {
 	b, _ := os.ReadFile(d.logFile())
-	return string(b[max(0, len(b)-16<<10):])
+	return string(b)
 }
 
 // VMDirs are the folders of VMs in the run directory.

@@ -55,6 +55,10 @@ func pipeTo(cmd *exec.Cmd, read func(io.Reader) error) error {
 // of a flood are enough to find its cause.
 const maxKept = 64 << 10
 
+// slowTest is how many seconds a test may take that is not worth a line: a suite has to pay
+// for its minutes, so they are shown.
+const slowTest = 10
+
 // collector turns events into results and shows what failed.
 type collector struct {
 	results
@@ -65,7 +69,7 @@ type collector struct {
 }
 
 func newCollector(out io.Writer) *collector {
-	return &collector{out: out, output: map[test][]byte{}, dropped: map[test]int{}, failing: map[string]int{}}
+	return &collector{results: results{tally: tally{}}, out: out, output: map[test][]byte{}, dropped: map[test]int{}, failing: map[string]int{}}
 }
 
 func (c *collector) read(r io.Reader) error {
@@ -97,6 +101,7 @@ func (c *collector) event(e event) {
 	t := test{e.Package, e.Test}
 	switch e.Action {
 	case "output":
+		c.tally.read(e.Output)
 		c.keep(t, e.Output)
 	case "build-output":
 		fmt.Fprint(c.out, e.Output)
@@ -117,6 +122,9 @@ func (c *collector) pass(t test, e event) {
 		fmt.Fprintf(c.out, "ok    %s  %.1fs\n", t.pkg, e.Elapsed)
 	} else {
 		c.passed++
+		if e.Elapsed >= slowTest && t.name == t.top() {
+			fmt.Fprintf(c.out, "slow  %s  %.1fs\n", t, e.Elapsed)
+		}
 	}
 	c.forget(t)
 }

@@ -1,9 +1,11 @@
 // Command runner is `make test`: it runs every test of the module and judges
-// the skips. First plain `go test ./...`; then every test that skipped once
+// the skips. First vet, and the builds for other platforms; then plain
+// `go test ./...`; then every test that skipped once
 // more, where KVM is real (the host, or the machine); then those
 // that drive a machine from outside; a skip there is a failure; then each fuzz target briefly. It owns the order and the
 // summary; the tests are go test's. Only the Makefile calls it. The trap: the
-// last line is read by programs, so it is "N passed, N failed".
+// last line is read by programs, so it is "N passed, N failed". With -soak it is
+// `make soak` instead: the suites that draw their steps, for as long as one likes.
 package main
 
 import (
@@ -22,14 +24,24 @@ func main() {
 	flag.StringVar(&o.machine, "machine", "test", "name of the machine to test in")
 	flag.StringVar(&o.fixtures, "fixtures", ".cache/fixtures", "directory of the fixtures")
 	flag.IntVar(&o.fuzzInputs, "fuzz", 8000, "inputs that each fuzz target is given; 0 for no fuzzing")
+	flag.IntVar(&o.lanes, "lanes", 1, "packages whose KVM tests run at once")
 	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "limit for the tests of one package")
+	flag.DurationVar(&o.soak, "soak", 0, "instead of all tests, run those that draw their steps and those that kill for this long")
+	onlyCross := flag.Bool("cross", false, "instead of all tests, compile for the other platforms")
 	flag.Parse()
 	o.packages = flag.Args()
 	if len(o.packages) == 0 {
 		o.packages = []string{"./..."}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	err := run(ctx, o)
+	do := run
+	switch {
+	case *onlyCross:
+		do = cross
+	case o.soak > 0:
+		do = soak
+	}
+	err := do(ctx, o)
 	stop()
 	if err != nil {
 		if !errors.Is(err, errFailed) {
@@ -41,8 +53,8 @@ func main() {
 
 type options struct {
 	forkd, machine, fixtures string
-	fuzzInputs               int
-	limit                    time.Duration
+	fuzzInputs, lanes        int
+	limit, soak              time.Duration
 	packages                 []string
 }
 
@@ -55,6 +67,7 @@ func run(ctx context.Context, o options) error {
 	began := time.Now()
 	var sum summary
 	sum.add("vet", vet(ctx, o))
+	sum.add("cross", crossPhase(ctx))
 	plain := plainPhase(ctx, o)
 	sum.add("plain", plain)
 	kvm, where := kvmPhase(ctx, o, plain.waiting(false))

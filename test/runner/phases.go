@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,7 +14,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 func phase(format string, args ...any) {
@@ -42,8 +46,8 @@ func plainPhase(ctx context.Context, o options) results {
 	return goTest(ctx, env, append([]string{"-timeout", "10m"}, o.packages...)...)
 }
 
-// kvmPhase runs the tests that skipped where KVM is real, one
-// package after the other: they share the machine's CPUs.
+// kvmPhase runs the tests that skipped where KVM is real, as many packages at a time
+// as -lanes says: much of each is waiting, and one keeps one CPU of the machine busy.
 func kvmPhase(ctx context.Context, o options, again map[string][]string) (results, string) {
 	if len(again) == 0 {
 		return results{}, "none"
@@ -58,7 +62,7 @@ func kvmPhase(ctx context.Context, o options, again map[string][]string) (result
 		where = "host"
 	}
 	phase("tests that need KVM (%s)", where)
-	total := again1by1(ctx, bench.env, bench.args, again)
+	total := rerun(ctx, o.lanes, bench.env, bench.args, again)
 	total.took = time.Since(began)
 	return total, where
 }
@@ -76,25 +80,49 @@ func machinePhase(ctx context.Context, o options, again map[string][]string) res
 		return results{failed: []string{"start the machine: " + err.Error()}}
 	}
 	env := []string{"FORKD_TEST_MACHINE=" + o.machine, "CGO_ENABLED=0"}
-	total := again1by1(ctx, env, []string{"-count=1"}, again)
+	total := rerun(ctx, 1, env, []string{"-count=1"}, again)
 	total.took = time.Since(began)
 	return total
 }
 
-// again1by1 runs the named tests of each package; a skip is a failure now.
-func again1by1(ctx context.Context, env, args []string, again map[string][]string) results {
+// rerun runs the named tests of each package, so many packages at a time; a
+// skip is a failure now. Those with the most tests begin, as a long one that
+// begins last keeps all waiting.
+func rerun(ctx context.Context, lanes int, env, args []string, again map[string][]string) results {
 	var total results
-	for _, pkg := range slices.Sorted(maps.Keys(again)) {
-		names := "^(" + strings.Join(again[pkg], "|") + ")$"
-		run := append(slices.Clone(args), "-run", names, pkg)
-		r := goTest(ctx, env, run...)
-		total.passed += r.passed
-		total.failed = append(total.failed, r.failed...)
-		for _, s := range r.skipped {
-			total.failed = append(total.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
-		}
+	var mu sync.Mutex // guards total
+	var running errgroup.Group
+	running.SetLimit(max(1, lanes))
+	for _, pkg := range longestFirst(again) {
+		running.Go(func() error {
+			names := "^(" + strings.Join(again[pkg], "|") + ")$"
+			r := goTest(ctx, env, append(slices.Clone(args), "-run", names, pkg)...)
+			mu.Lock()
+			defer mu.Unlock()
+			total.passed += r.passed
+			total.failed = append(total.failed, r.failed...)
+			for _, s := range r.skipped {
+				total.failed = append(total.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
+			}
+			return nil
+		})
 	}
+	_ = running.Wait()
 	return total
+}
+
+// longestFirst orders packages: the black-box suites, which are few tests that take minutes
+// each, and then by the number of tests.
+func longestFirst(again map[string][]string) []string {
+	suite := func(pkg string) int {
+		if strings.Contains(pkg, "/test/") {
+			return 1000
+		}
+		return 0
+	}
+	return slices.SortedFunc(maps.Keys(again), func(a, b string) int {
+		return cmp.Or(suite(b)+len(again[b])-suite(a)-len(again[a]), strings.Compare(a, b))
+	})
 }
 
 // bench is how go test is called where KVM is real.

@@ -39,6 +39,7 @@ type results struct {
 	failed  []string // one line each; details were printed as they came
 	skipped []skip
 	took    time.Duration
+	tally   tally
 }
 
 // waiting returns the test functions to run again, by package: those that drive
@@ -46,6 +47,9 @@ type results struct {
 func (r results) waiting(forMachine bool) map[string][]string {
 	again := map[string][]string{}
 	for _, s := range r.skipped {
+		if strings.HasPrefix(s.reason, kvmtest.SoakMark) {
+			continue
+		}
 		if s.forMachine() == forMachine && !slices.Contains(again[s.pkg], s.top()) {
 			again[s.pkg] = append(again[s.pkg], s.top())
 		}

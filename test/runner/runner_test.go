@@ -35,6 +35,16 @@ func TestCollectorCountsAndShowsFailures(t *testing.T) {
 	}
 }
 
+func TestSlowTestsAreNamed(t *testing.T) {
+	_, out := feed(t,
+		`{"Action":"pass","Package":"p","Test":"TestQuick","Elapsed":9.9}`,
+		`{"Action":"pass","Package":"p","Test":"TestSlow/part","Elapsed":11}`,
+		`{"Action":"pass","Package":"p","Test":"TestSlow","Elapsed":12.3}`)
+	if out != "slow  p TestSlow  12.3s\n" {
+		t.Errorf("shows %q", out)
+	}
+}
+
 func TestAPackageThatCrashesFailsByItself(t *testing.T) {
 	c, out := feed(t,
 		`{"Action":"output","Package":"p","Test":"TestA","Output":"panic: here\n"}`,
@@ -56,7 +66,9 @@ func TestSkipsAreSortedByWhoRunsThemLater(t *testing.T) {
 		`{"Action":"output","Package":"p","Test":"TestX","Output":"    a_test.go:9: cpio is not installed\n"}`,
 		`{"Action":"skip","Package":"p","Test":"TestX"}`,
 		`{"Action":"output","Package":"p","Test":"TestM","Output":"    a_test.go:9: machinetest: needs QEMU\n"}`,
-		`{"Action":"skip","Package":"p","Test":"TestM"}`)
+		`{"Action":"skip","Package":"p","Test":"TestM"}`,
+		`{"Action":"output","Package":"p","Test":"TestL","Output":"    a_test.go:9: soaktest: takes minutes\n"}`,
+		`{"Action":"skip","Package":"p","Test":"TestL"}`)
 	got := c.waiting(false)["p"]
 	if want := []string{"TestK", "TestS", "TestX"}; !slices.Equal(got, want) {
 		t.Errorf("run where KVM is: %q", got)
@@ -75,6 +87,37 @@ func TestTheLastLineIsForPrograms(t *testing.T) {
 	}
 	if !strings.HasSuffix(out.String(), "FAIL  plain: p TestA\n3 passed, 1 failed\n") {
 		t.Errorf("summary is %q", out.String())
+	}
+}
+
+func TestASoakAddsUpWhatSuitesSay(t *testing.T) {
+	c, _ := feed(t,
+		`{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:1: soak: captures_compared=3 kills=1\n"}`,
+		`{"Action":"output","Package":"q","Output":"soak: captures_compared=40\n"}`,
+		`{"Action":"output","Package":"q","Output":"kills=9, but no soak said so\n"}`)
+	sum := tally{"kills": 2}
+	sum.add(c.tally)
+	var out bytes.Buffer
+	if err := (results{passed: 2, tally: sum}).printSoak(&out, 1); err != nil {
+		t.Error(err)
+	}
+	for _, line := range []string{"captures compared  43", "kills   3", "failures   0", "2 passed, 0 failed\n"} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("no %q in %s", line, out.String())
+		}
+	}
+}
+
+// A soak fails for a test, and for one in which nothing was compared.
+func TestASoakThatFails(t *testing.T) {
+	for says, r := range map[string]results{
+		"FAIL  p TestA":                 {failed: []string{"p TestA"}, tally: tally{"captures_compared": 1}},
+		"FAIL  no capture was compared": {passed: 1, tally: tally{}},
+	} {
+		var out bytes.Buffer
+		if err := r.printSoak(&out, 1); !errors.Is(err, errFailed) || !strings.Contains(out.String(), says) {
+			t.Errorf("%v: %s, want %q", err, out.String(), says)
+		}
 	}
 }
 

@@ -1,88 +1,282 @@
 package files
 
 import (
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/forkd/forkd/internal/agent/account"
 )
 
-// makeDirs makes path and what is missing above it, and gives what it made to u.
-func makeDirs(path string, u account.User) error {
-	var missing []string
-	for p := path; ; p = filepath.Dir(p) {
-		st, err := os.Stat(p)
-		if err == nil {
-			if !st.IsDir() {
-				return fmt.Errorf("make folder '%s': %w", p, unix.ENOTDIR)
-			}
-			break
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
+// PartPrefix begins the names of files that are being written. One that stays
+// is what a crash left of an upload.
+const PartPrefix = ".forkd-part-"
+
+// danglingError says that a file would be made where a link leads to nothing.
+type danglingError struct{ path string }
+
+func (e *danglingError) Error() string {
+	return fmt.Sprintf("path '%s' is a link to what does not exist", e.path)
+}
+
+// content is what is written to a file.
+type content struct {
+	body     io.Reader
+	mode     fs.FileMode // 0 keeps that of the file that is there, or takes the default
+	metadata map[string]string
+}
+
+// replace writes a file so that its name never stands for half of it: beside
+// it, and then over it. A file that only root could put back as it was, since
+// others own it or it has more names, is written where it is.
+func (a Actor) replace(path string, c content) error {
+	old, err := openOld(path)
+	if err != nil {
+		return err
+	}
+	if old == nil {
+		dir, err := a.makeDirs(filepath.Dir(path))
+		if err != nil {
 			return err
 		}
-		missing = append(missing, p)
+		defer dir.Close()
+		return a.writePart(dir, filepath.Base(path), nil, c)
 	}
-	for i := len(missing) - 1; i >= 0; i-- {
-		if err := os.Mkdir(missing[i], 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return err
-		}
-		if err := give(missing[i], u); err != nil {
-			return err
-		}
+	defer old.close()
+	if !old.replaceable(a) {
+		return old.overwrite(c)
 	}
-	return nil
+	dir, err := Open(filepath.Dir(old.path), unix.O_PATH|unix.O_DIRECTORY)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return a.writePart(dir, filepath.Base(old.path), old, c)
 }
 
-// give makes u the owner, where the agent may do so.
-func give(path string, u account.User) error {
-	if os.Getuid() != 0 {
-		return nil
-	}
-	return os.Lchown(path, u.UID, u.GID)
+// oldFile is the file that an upload replaces.
+type oldFile struct {
+	path string // without links
+	at   *os.File
+	st   fs.FileInfo
+	sys  *syscall.Stat_t
 }
 
-// notRegularError says what is at a path where a file was wanted.
-type notRegularError struct {
-	path string
-	dir  bool
-}
-
-func (e *notRegularError) Error() string {
-	if e.dir {
-		return fmt.Sprintf("path '%s' is a directory", e.path)
-	}
-	return fmt.Sprintf("path '%s' is not a regular file", e.path)
-}
-
-// create opens path for writing from its beginning, for u.
-func create(path string, u account.User) (*os.File, error) {
-	if st, err := os.Stat(path); err == nil && !st.Mode().IsRegular() {
-		return nil, &notRegularError{path, st.IsDir()}
-	}
-	if err := makeDirs(filepath.Dir(path), u); err != nil {
-		return nil, err
-	}
-	// Not blocking: between the look and the open it may have become a pipe.
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_TRUNC | unix.O_NONBLOCK
-	f, err := os.OpenFile(path, flags, 0o666)
-	if errors.Is(err, unix.ETXTBSY) {
-		// A program that runs keeps its old file; the name gets a new one.
-		if err = os.Remove(path); err == nil {
-			f, err = os.OpenFile(path, flags, 0o666)
-		}
+// openOld looks at what is at path; nil if there is nothing. The actor must be
+// allowed to write to it, also where writing to its folder would do.
+func openOld(path string) (_ *oldFile, err error) {
+	at, err := Open(path, unix.O_PATH)
+	if err == unix.ENOENT {
+		return nil, refuseDangling(path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	if err := give(path, u); err != nil {
-		_ = f.Close()
+	o := &oldFile{at: at}
+	defer func() {
+		if err != nil {
+			o.close()
+		}
+	}()
+	if o.st, err = at.Stat(); err != nil {
 		return nil, err
 	}
-	return f, nil
+	if !o.st.Mode().IsRegular() {
+		return nil, &notRegularError{path, o.st.IsDir()}
+	}
+	o.sys, _ = o.st.Sys().(*syscall.Stat_t)
+	if o.path, err = realPath(at); err != nil {
+		return nil, err
+	}
+	// Not by opening it: that would copy up a file of the image.
+	err = unix.Faccessat2(int(at.Fd()), "", unix.W_OK, unix.AT_EACCESS|unix.AT_EMPTY_PATH)
+	return o, err
+}
+
+// refuseDangling does as cp(1): to make what a link leads to may make a file
+// anywhere.
+func refuseDangling(path string) error {
+	link, err := Open(path, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil // nothing is there, or its folder is missing
+	}
+	_ = link.Close()
+	return &danglingError{path}
+}
+
+func (o *oldFile) close() { _ = o.at.Close() }
+
+func (o *oldFile) replaceable(a Actor) bool {
+	return o.sys != nil && o.sys.Nlink == 1 && (a.isRoot() || int(o.sys.Uid) == a.user.UID)
+}
+
+// overwrite writes into the file itself.
+func (o *oldFile) overwrite(c content) error {
+	f, err := reopen(o.at, unix.O_WRONLY|unix.O_TRUNC)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := io.Copy(f, c.body); err != nil {
+		return err
+	}
+	if c.mode != 0 { // its owner's alone to change
+		if err := f.Chmod(c.mode); err != nil && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	return finish(f, c)
+}
+
+// writePart writes beside name and renames. Where the folder does not allow
+// that, the old file is written itself.
+func (a Actor) writePart(dir *os.File, name string, old *oldFile, c content) (err error) {
+	part := PartPrefix + randomName()
+	f, err := openAt(dir, part, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, 0o666)
+	if err != nil {
+		if old != nil && inPlace(err) {
+			return old.overwrite(c)
+		}
+		return err
+	}
+	defer f.Close()
+	renamed := false
+	defer func() {
+		if !renamed {
+			_ = unix.Unlinkat(int(dir.Fd()), part, 0)
+		}
+	}()
+	if err := old.dress(f, &c, a); err != nil {
+		return err
+	}
+	if _, err := io.Copy(f, c.body); err != nil {
+		return err
+	}
+	if err := finish(f, c); err != nil {
+		return err
+	}
+	err = unix.Renameat(int(dir.Fd()), part, int(dir.Fd()), name)
+	if err != nil && old != nil && inPlace(err) {
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return err
+		}
+		return old.overwrite(content{f, c.mode, c.metadata})
+	}
+	renamed = err == nil
+	return err
+}
+
+// dress gives a new file the owner and mode of the one that it replaces.
+func (o *oldFile) dress(f *os.File, c *content, a Actor) error {
+	mode := c.mode
+	if o != nil {
+		if o.sys != nil && a.isRoot() {
+			if err := f.Chown(int(o.sys.Uid), int(o.sys.Gid)); err != nil {
+				return err
+			}
+		} else if o.sys != nil {
+			_ = f.Chown(-1, int(o.sys.Gid)) // if it is a group of the user's
+		}
+		if mode == 0 {
+			mode = o.st.Mode().Perm()
+		}
+	}
+	if mode == 0 {
+		return nil
+	}
+	return f.Chmod(mode)
+}
+
+// inPlace says that a folder does not let its file be replaced: it may not be
+// written, is sticky, or the file is a mount point.
+func inPlace(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || err == unix.EBUSY || err == unix.EROFS || err == unix.EXDEV
+}
+
+func finish(f *os.File, c content) error {
+	if err := writeMetadata(self(f), c.metadata); err != nil && len(c.metadata) > 0 {
+		return fmt.Errorf("write metadata: %w", err)
+	}
+	return nil
+}
+
+func randomName() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// rewrite writes a file where it is, as root, and gives it to the user, all as
+// E2B's envd does.
+func (a Actor) rewrite(path string, c content) (err error) {
+	f, err := a.create(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := a.give(f); err != nil {
+		return err
+	}
+	if c.mode != 0 {
+		if err := f.Chmod(c.mode); err != nil {
+			return err
+		}
+	}
+	if _, err := io.Copy(f, c.body); err != nil {
+		return err
+	}
+	return finish(f, c)
+}
+
+// create opens path for writing from its beginning.
+func (a Actor) create(path string) (*os.File, error) {
+	const flags = unix.O_WRONLY | unix.O_TRUNC
+	f, _, err := openFile(path, flags)
+	if err == nil || (err != unix.ENOENT && err != unix.ETXTBSY) {
+		return f, err
+	}
+	dir, err2 := a.makeDirs(filepath.Dir(path))
+	if err2 != nil {
+		return nil, err2
+	}
+	defer dir.Close()
+	name := filepath.Base(path)
+	if err == unix.ETXTBSY {
+		// A program that runs keeps its old file; the name gets a new one.
+		if err := unix.Unlinkat(int(dir.Fd()), name, 0); err != nil {
+			return nil, err
+		}
+	}
+	// Not blocking: between the look and the open it may have become a pipe.
+	return openAt(dir, name, flags|unix.O_CREAT|unix.O_NONBLOCK, 0o666)
+}
+
+// link makes a link in place of whatever is there but a folder.
+func (a Actor) link(path, text string) error {
+	dir, err := a.makeDirs(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	fd := int(dir.Fd())
+	part := PartPrefix + randomName()
+	if err := unix.Symlinkat(text, fd, part); err != nil {
+		return err
+	}
+	if a.root && os.Getuid() == 0 {
+		err = unix.Fchownat(fd, part, a.user.UID, a.user.GID, unix.AT_SYMLINK_NOFOLLOW)
+	}
+	if err == nil {
+		err = unix.Renameat(fd, part, fd, filepath.Base(path))
+	}
+	if err != nil {
+		_ = unix.Unlinkat(fd, part, 0)
+	}
+	return err
 }

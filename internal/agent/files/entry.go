@@ -17,9 +17,15 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/filesystem"
 )
 
-// Entry describes the file at path, shown under the name shown.
+// Entry describes the file at path, shown under the name shown, as far as the
+// calling thread may look.
 func Entry(path, shown string) (*filesystem.EntryInfo, error) {
-	st, err := os.Lstat(path)
+	at, err := Open(path, unix.O_PATH|unix.O_NOFOLLOW)
+	if err != nil {
+		return nil, err
+	}
+	defer at.Close()
+	st, err := at.Stat()
 	if err != nil {
 		return nil, err
 	}
@@ -36,20 +42,36 @@ func Entry(path, shown string) (*filesystem.EntryInfo, error) {
 		e.Owner, e.Group = userName(sys.Uid), groupName(sys.Gid)
 	}
 	if st.Mode()&fs.ModeSymlink != 0 {
+		e.LinkText = linkText(at)
 		describeTarget(e, path)
 	} else {
-		e.Metadata = readMetadata(path)
+		e.Metadata = readMetadata(self(at))
 	}
 	return e, nil
 }
 
+// linkText is what an open link says; nil if that cannot be read.
+func linkText(at *os.File) []byte {
+	buf := make([]byte, unix.PathMax)
+	n, err := unix.Readlinkat(int(at.Fd()), "", buf)
+	if err != nil {
+		return nil
+	}
+	return buf[:n]
+}
+
 // describeTarget gives a link the kind and mode of what it leads to in the end.
 func describeTarget(e *filesystem.EntryInfo, path string) {
-	target, err := filepath.EvalSymlinks(path)
-	st, err2 := os.Stat(path)
+	e.Type = filesystem.FileType_FILE_TYPE_UNSPECIFIED
+	e.SymlinkTarget = proto.String(e.GetPath())
+	at, err := Open(path, unix.O_PATH)
+	if err != nil {
+		return
+	}
+	defer at.Close()
+	st, err := at.Stat()
+	target, err2 := realPath(at)
 	if err != nil || err2 != nil {
-		e.Type = filesystem.FileType_FILE_TYPE_UNSPECIFIED
-		e.SymlinkTarget = proto.String(e.GetPath())
 		return
 	}
 	e.Type, e.Mode = kind(st.Mode()), permissions(st.Mode())
@@ -108,7 +130,7 @@ func readMetadata(path string) map[string]string {
 			continue
 		}
 		buf := make([]byte, maxMetadata)
-		n, err := unix.Lgetxattr(path, name, buf)
+		n, err := unix.Getxattr(path, name, buf)
 		if err != nil {
 			continue
 		}
@@ -121,12 +143,12 @@ func readMetadata(path string) map[string]string {
 }
 
 func attributes(path string) ([]string, error) {
-	n, err := unix.Llistxattr(path, nil)
+	n, err := unix.Listxattr(path, nil)
 	if err != nil || n == 0 {
 		return nil, err
 	}
 	buf := make([]byte, n)
-	if n, err = unix.Llistxattr(path, buf); err != nil {
+	if n, err = unix.Listxattr(path, buf); err != nil {
 		return nil, err
 	}
 	return strings.Split(strings.TrimSuffix(string(buf[:n]), "\x00"), "\x00"), nil
@@ -140,13 +162,13 @@ func writeMetadata(path string, md map[string]string) error {
 	}
 	for _, name := range names {
 		if strings.HasPrefix(name, metadataPrefix) {
-			if err := unix.Lremovexattr(path, name); err != nil {
+			if err := unix.Removexattr(path, name); err != nil {
 				return err
 			}
 		}
 	}
 	for k, v := range md {
-		if err := unix.Lsetxattr(path, metadataPrefix+k, []byte(v), 0); err != nil {
+		if err := unix.Setxattr(path, metadataPrefix+k, []byte(v), 0); err != nil {
 			return err
 		}
 	}

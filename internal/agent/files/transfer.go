@@ -39,18 +39,17 @@ func (s *Server) Download(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) download(w http.ResponseWriter, r *http.Request) error {
-	_, path, err := s.enter(r, "read", r.URL.Query().Get("path"))
+	a, path, err := s.enter(r, "read", r.URL.Query().Get("path"))
 	if err != nil {
 		return err
 	}
-	st, err := os.Stat(path)
-	if err == nil && !st.Mode().IsRegular() {
-		err = &notRegularError{path, st.IsDir()}
-	}
-	if err != nil {
-		return pathError(path, err)
-	}
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	// The whole of it with the user's rights: some files of /proc look at who
+	// reads, and not at who opened.
+	return a.Do(func() error { return serveFile(w, r, path) })
+}
+
+func serveFile(w http.ResponseWriter, r *http.Request, path string) error {
+	f, st, err := openFile(path, unix.O_RDONLY)
 	if err != nil {
 		return pathError(path, err)
 	}
@@ -82,10 +81,10 @@ func copyUnsized(w http.ResponseWriter, f *os.File) error {
 	return nil
 }
 
-// enter authorizes, finds the user and resolves the path.
-func (s *Server) enter(r *http.Request, op, path string) (account.User, string, error) {
+// enter authorizes, finds the actor and resolves the path.
+func (s *Server) enter(r *http.Request, op, path string) (Actor, string, error) {
 	if err := authorize(r, op, s.rec.Token(), time.Now()); err != nil {
-		return account.User{}, "", &httpError{http.StatusUnauthorized, err}
+		return Actor{}, "", &httpError{http.StatusUnauthorized, err}
 	}
 	name := r.URL.Query().Get("username")
 	if name == "" {
@@ -93,13 +92,13 @@ func (s *Server) enter(r *http.Request, op, path string) (account.User, string, 
 	}
 	u, err := account.Lookup(name)
 	if err != nil {
-		return u, "", &httpError{http.StatusUnauthorized, fmt.Errorf("error looking up user '%s': %w", name, err)}
+		return Actor{}, "", &httpError{http.StatusUnauthorized, fmt.Errorf("error looking up user '%s': %w", name, err)}
 	}
 	abs, err := guestpath.Resolve(path, u.Home, s.rec.Workdir())
 	if err != nil {
-		return u, "", badRequest(err)
+		return Actor{}, "", badRequest(err)
 	}
-	return u, abs, nil
+	return actorFor(r.Header, u), abs, nil
 }
 
 // written is one file in the answer to an upload.
@@ -146,7 +145,7 @@ func (s *Server) upload(r *http.Request) ([]written, error) {
 // upload is one request's state.
 type upload struct {
 	s        *Server
-	user     account.User
+	actor    Actor
 	body     io.Reader
 	metadata map[string]string
 	mode     fs.FileMode // 0 leaves the default
@@ -154,11 +153,11 @@ type upload struct {
 }
 
 func (s *Server) prepare(r *http.Request) (*upload, error) {
-	u, _, err := s.enter(r, "write", r.URL.Query().Get("path"))
+	a, _, err := s.enter(r, "write", r.URL.Query().Get("path"))
 	if err != nil {
 		return nil, err
 	}
-	up := &upload{s: s, user: u, body: r.Body, seen: map[string]bool{}}
+	up := &upload{s: s, actor: a, body: r.Body, seen: map[string]bool{}}
 	switch enc := r.Header.Get("Content-Encoding"); enc {
 	case "", "identity":
 	case "gzip":
@@ -248,7 +247,7 @@ func (up *upload) multipart(r *http.Request) ([]written, error) {
 }
 
 func (up *upload) file(path string, body io.Reader) (written, error) {
-	abs, err := guestpath.Resolve(path, up.user.Home, up.s.rec.Workdir())
+	abs, err := guestpath.Resolve(path, up.actor.user.Home, up.s.rec.Workdir())
 	if err != nil {
 		return written{}, badRequest(err)
 	}
@@ -262,22 +261,37 @@ func (up *upload) file(path string, body io.Reader) (written, error) {
 	return written{Path: abs, Name: filepath.Base(abs), Type: "file", Metadata: up.metadata}, nil
 }
 
-func (up *upload) write(path string, body io.Reader) (err error) {
-	f, err := create(path, up.user)
+func (up *upload) write(path string, body io.Reader) error {
+	c := content{body, up.mode, up.metadata}
+	return up.actor.Do(func() error {
+		if up.actor.root {
+			return up.actor.rewrite(path, c)
+		}
+		return up.actor.replace(path, c)
+	})
+}
+
+// Link serves POST /files/link: it makes a link at path with the text target,
+// in place of a file or link that is there. It is ours, for cp.
+func (s *Server) Link(w http.ResponseWriter, r *http.Request) {
+	if err := s.link(r); err != nil {
+		writeError(w, err)
+		return
+	}
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (s *Server) link(r *http.Request) error {
+	a, path, err := s.enter(r, "write", r.URL.Query().Get("path"))
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	if up.mode != 0 {
-		if err := f.Chmod(up.mode); err != nil {
-			return err
-		}
+	target := r.URL.Query().Get("target")
+	if target == "" || len(target) >= unix.PathMax || strings.IndexByte(target, 0) >= 0 {
+		return badRequest(fmt.Errorf("target %.100q is no text for a link", target))
 	}
-	if _, err := io.Copy(f, body); err != nil {
-		return err
-	}
-	if err := writeMetadata(path, up.metadata); err != nil && len(up.metadata) > 0 {
-		return fmt.Errorf("write metadata: %w", err)
+	if err := a.Do(func() error { return a.link(path, target) }); err != nil {
+		return pathError(path, err)
 	}
 	return nil
 }
@@ -285,21 +299,35 @@ func (up *upload) write(path string, body io.Reader) (err error) {
 // pathError gives an error of the file system its status.
 func pathError(path string, err error) error {
 	var notRegular *notRegularError
+	var dangling *danglingError
 	var he *httpError
 	switch {
 	case errors.As(err, &he):
 		return err
+	case errors.As(err, &dangling):
+		return badRequest(dangling)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS), errors.Is(err, unix.EBUSY):
+		return &httpError{http.StatusForbidden, fmt.Errorf("path '%s': %w", path, bare(err))}
 	case errors.Is(err, fs.ErrNotExist):
 		return &httpError{http.StatusNotFound, fmt.Errorf("path '%s' does not exist", path)}
 	case errors.As(err, &notRegular):
 		return badRequest(notRegular)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return &httpError{http.StatusInsufficientStorage, fmt.Errorf("not enough disk space for '%s'", path)}
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP),
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ETXTBSY),
 		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
 		return badRequest(fmt.Errorf("path '%s': %w", path, err))
 	}
-	return &httpError{http.StatusInternalServerError, fmt.Errorf("path '%s': %w", path, err)}
+	return &httpError{http.StatusInternalServerError, fmt.Errorf("path '%s': %w", path, bare(err))}
+}
+
+// bare is the cause alone where the path is told already.
+func bare(err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return at.Err
+	}
+	return err
 }
 
 func writeError(w http.ResponseWriter, err error) {

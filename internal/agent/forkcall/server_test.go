@@ -22,19 +22,20 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // address is the guest's own, which a clone sees change.
-type address struct{ cid atomic.Uint32 }
+type address struct{ cid, asked atomic.Uint32 }
 
-func (a *address) ContextID() (uint32, error) { return a.cid.Load(), nil }
+func (a *address) ContextID() (uint32, error) { a.asked.Add(1); return a.cid.Load(), nil }
 
 // bench is a server, with a host that a test plays by answering its connections.
 type bench struct {
-	t      *testing.T
-	s      *Server
-	at     *address
-	socket string
-	conns  chan *hostConn
-	mu     sync.Mutex
-	refuse error // what dialling the host fails with
+	t       *testing.T
+	s       *Server
+	at      *address
+	socket  string
+	conns   chan *hostConn
+	mu      sync.Mutex
+	refuse  error // what dialling the host fails with
+	refused int   // how often it has
 }
 
 // hostConn is the host's end of one call, with what came over it.
@@ -76,6 +77,7 @@ func (b *bench) dial(context.Context) (net.Conn, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.refuse != nil {
+		b.refused++
 		return nil, b.refuse
 	}
 	ours, theirs := net.Pipe()
@@ -143,11 +145,22 @@ func TestTheOriginalIsAnsweredByTheHost(t *testing.T) {
 // become is what a clone sees: another address, broken connections, an identity.
 func (b *bench) become(id Identity, broken ...*hostConn) {
 	b.at.cid.Add(1)
+	before := b.at.asked.Load()
 	for _, h := range broken {
 		h.Close()
 	}
-	time.Sleep(50 * time.Millisecond)
+	// A call whose connection breaks asks whether it is in a clone.
+	b.eventually("calls to notice that their connections broke", func() bool { return int(b.at.asked.Load()-before) >= len(broken) })
 	b.s.Became(id)
+}
+
+func (b *bench) eventually(what string, ok func() bool) {
+	b.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			b.t.Fatalf("timed out waiting for %s", what)
+		}
+	}
 }
 
 func TestInAClone(t *testing.T) {
@@ -193,7 +206,11 @@ func TestTheClonesOwnCalls(t *testing.T) {
 	b.at.cid.Add(1)
 	b.fails(errors.New("not listed yet"))
 	_, got := b.call(fork3, "")
-	time.Sleep(20 * time.Millisecond)
+	b.eventually("the host to refuse the call", func() bool {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return b.refused > 0
+	})
 	b.s.Became(Identity{Index: 1, ID: "sb-1"})
 	b.fails(nil)
 	h := <-b.conns

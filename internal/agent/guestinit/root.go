@@ -66,13 +66,17 @@ func mountWritable(device, dir string) error {
 	if err := awaitDevice(device); err != nil {
 		return err
 	}
-	// discard: what the guest deletes is room on the host again. noatime: reading
-	// a file must not write to the disk of a child that only reads.
-	if err := unix.Mount(device, dir, "ext4", unix.MS_NODEV|unix.MS_NOATIME, "discard"); err != nil {
+	if err := unix.Mount(device, dir, "ext4", unix.MS_NODEV|unix.MS_NOATIME, upperMount); err != nil {
 		return fmt.Errorf("mount writable layer %s (ext4): %w", device, err)
 	}
 	return nil
 }
+
+// upperMount are the options of the writable disk's file system. discard: what the guest deletes
+// is room on the host again. errors: what it knows of its own structure would soon be wrong,
+// without a word to anybody, after a write that the host has lost. MS_NOATIME beside them:
+// reading a file must not write to the disk of a child that only reads.
+const upperMount = "discard,errors=remount-ro"
 
 func awaitDevice(device string) error {
 	deadline := time.Now().Add(deviceWait)

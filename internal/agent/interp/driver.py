@@ -37,7 +37,22 @@ def _driver():
         hooks.append(func)
         return func
 
+    found = None  # generators, as long as nothing ran since they were looked for
+    walk = False
+
+    def reseed_globals(on=True):
+        """Reseed, in every clone, the generators that modules' globals lead to.
+
+        These are random.Random and numpy's Generator, RandomState and
+        BitGenerator, as globals of any module, or in lists, tuples, sets, dicts
+        and attributes of instances that globals name. A generator that was given
+        a seed on purpose gets another as well.
+        """
+        nonlocal walk, found
+        walk, found = bool(on), None
+
     guest.on_fork = on_fork
+    guest.reseed_globals = reseed_globals
     sys.modules["forkd_guest"] = guest
 
     running = False
@@ -94,11 +109,38 @@ def _driver():
         except BaseException:
             return type(e).__name__
 
+    def exited(e):
+        """What `python -c` would exit with, having said what it would say."""
+        renew_stdin()
+        try:
+            c = e.code
+            if c is None:
+                return 0
+            if isinstance(c, int):
+                # As the C code has it: an int that is no long counts as -1.
+                return int.__and__(c, 255) if -1 << 63 <= c < 1 << 63 else 255
+            print(clip(str(c), 1 << 14), file=sys.stderr)
+        except BaseException:
+            pass
+        flush()
+        return 1
+
+    def renew_stdin():
+        """exit() closes sys.stdin, which the next evaluation may want; its descriptor stays."""
+        try:
+            if sys.stdin is None or sys.stdin.closed:
+                sys.stdin = open(0, closefd=False)
+        except Exception:
+            pass
+
+    sys.stdin = open(0, closefd=False)
+
     count = 0
 
     def evaluate(req):
-        nonlocal count, running
+        nonlocal count, running, found
         count += 1
+        found = None
         name = "<eval %d>" % count
         code = req["code"]
         answer = {"result": "", "error": "", "traceback": "", "exit_code": 0}
@@ -119,14 +161,13 @@ def _driver():
                 if value is not None:
                     ns["_"] = value
                     answer["result"] = clip(repr(value), req["max_result"])
-                flush()
             finally:
-                running = False
+                try:
+                    flush()  # also what was printed before an exception or an exit
+                finally:
+                    running = False
         except SystemExit as e:
-            c = e.code
-            answer["exit_code"] = c if isinstance(c, int) else 0 if c is None else 1
-            if not isinstance(c, int) and c is not None:
-                answer["error"] = clip(str(c), 1 << 14)
+            answer["exit_code"] = exited(e)
         except BaseException as e:
             answer["exit_code"] = 1
             answer["error"] = summary(e)
@@ -142,6 +183,68 @@ def _driver():
             if isinstance(v, str):
                 out[name] = clip(v, 100)
         return out
+
+    def generators():
+        """What reseed_globals finds. It may take long and touches what it looks at:
+        the last thing before a snapshot looks, so that clones need not."""
+        random, np = sys.modules.get("random"), sys.modules.get("numpy.random")
+        kinds = (random.Random,) if random else ()
+        if np is not None:
+            kinds += (np.Generator, np.RandomState, np.BitGenerator)
+        if not kinds:
+            return []
+        out, seen, todo = [], set(), []
+        skip = getattr(random, "_inst", None)
+
+        def look(v, depth):
+            t = type(v)  # not isinstance, which may run code of the object's own
+            if id(v) in seen or depth >= 4 or len(seen) > 1 << 20:
+                return
+            if issubclass(t, kinds):
+                seen.add(id(v))
+                if v is not skip:
+                    out.append(v)
+            elif t in (list, tuple, set, frozenset, dict):
+                seen.add(id(v))
+                todo.append((v.values() if t is dict else v, depth + 1))
+            elif t.__dictoffset__ != 0 and not issubclass(t, (type, types.ModuleType, types.FunctionType)):
+                seen.add(id(v))
+                todo.append((object.__getattribute__(v, "__dict__").values(), depth + 1))
+
+        spaces = [ns] + [m.__dict__ for m in list(sys.modules.values()) if type(m) is types.ModuleType]
+        for space in spaces:
+            todo.append((space.values(), 0))
+            while todo:
+                values, depth = todo.pop()
+                try:
+                    values = list(values)
+                except Exception:  # another thread changes it
+                    continue
+                for v in values:
+                    try:
+                        look(v, depth)
+                    except Exception:  # no attributes after all
+                        pass
+        return out
+
+    def reseed_one(g, seed):
+        if isinstance(g, sys.modules["random"].Random):
+            g.seed(seed)
+            return
+        np = sys.modules["numpy.random"]
+        words = list(struct.unpack(">%dI" % (len(seed) // 4), seed))
+        if isinstance(g, np.RandomState):
+            try:
+                g.seed(words)  # also drops a kept half of a pair
+                return
+            except TypeError:
+                g = g._bit_generator
+        bits = g.bit_generator if isinstance(g, np.Generator) else g
+        fresh = type(bits)(np.SeedSequence(words))
+        try:
+            bits.__setstate__(fresh.__getstate__())  # with what spawn() goes by, in newer ones
+        except Exception:
+            bits.state = fresh.state
 
     def reseed(req):
         os.environ.update(req["env"])
@@ -190,14 +293,26 @@ def _driver():
         attempt("numpy.random", seed_numpy)
         attempt("openssl", seed_openssl)
         attempt("torch", seed_torch)
+        def seed_globals():
+            if not walk or not ("random" in sys.modules or "numpy.random" in sys.modules):
+                return False
+            import hashlib
+            all = generators() if found is None else found
+            for i, g in enumerate(all):
+                reseed_one(g, hashlib.sha256(seed + b"global" + struct.pack(">I", i)).digest())
+            return len(all) > 0
+
         attempt("tempfile", renew_tempfile)
+        attempt("globals", seed_globals)
         for i, hook in enumerate(hooks):
             attempt("hook %d" % i, lambda: hook(dict(req["info"])) and None)
         flush()
         return {"reseeded": done, "error": "; ".join(errors)}
 
     def quiesce(req):
+        nonlocal found
         flush()
+        found = generators() if walk else None
         gc.collect()
         gc.freeze()  # what is warm is not looked at, hence not written, by later collections
         return {}

@@ -79,10 +79,12 @@ func (e *UnknownLanguageError) Error() string {
 
 // Result is what an evaluation brought.
 type Result struct {
-	Result, Stdout, Stderr, Error, Traceback string
-	ExitCode                                 int
-	StateLost, TimedOut                      bool
-	Dropped                                  int64
+	Result, Error, Traceback string
+	// Stdout and Stderr are bytes as they came.
+	Stdout, Stderr      string
+	ExitCode            int
+	StateLost, TimedOut bool
+	Dropped             int64
 }
 
 // Info describes a live interpreter.

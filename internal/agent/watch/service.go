@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/agent/defaults"
 	"github.com/forkd/forkd/internal/agent/files"
@@ -93,11 +95,37 @@ func (s *Server) WatchDir(ctx context.Context, req *connect.Request[filesystem.W
 }
 
 func (s *Server) open(h http.Header, path string, o options) (*tree, error) {
-	_, abs, err := files.Resolve(s.rec, h, path)
+	actor, abs, err := files.Resolve(s.rec, h, path)
 	if err != nil {
 		return nil, err
 	}
-	return open(abs, o)
+	var t *tree
+	err = actor.Do(func() (err error) {
+		t, err = open(abs, o)
+		return err
+	})
+	if err != nil {
+		return nil, watchError(abs, err)
+	}
+	t.actor = actor
+	return t, nil
+}
+
+// watchError gives an error of the file system its code; others have theirs.
+func watchError(path string, err error) error {
+	var said *connect.Error
+	code := connect.CodeInternal
+	switch {
+	case errors.As(err, &said):
+		return said
+	case errors.Is(err, fs.ErrNotExist):
+		return connect.NewError(connect.CodeNotFound, fmt.Errorf("path '%s' does not exist", path))
+	case errors.Is(err, fs.ErrPermission):
+		code = connect.CodePermissionDenied
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
+		code = connect.CodeInvalidArgument
+	}
+	return connect.NewError(code, fmt.Errorf("watch '%s': %w", path, err))
 }
 
 func endError(err error) error {

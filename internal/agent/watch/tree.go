@@ -19,6 +19,7 @@ import (
 
 // tree is a watched directory with, if recursive, everything below it.
 type tree struct {
+	actor     files.Actor // who watches
 	root      string
 	recursive bool
 	entries   bool
@@ -32,23 +33,14 @@ type options struct {
 // errLost says that the kernel dropped events.
 var errLost = errors.New("too many changes at once: some events were lost")
 
-// open watches path, which must be a directory.
+// open watches path, which must be a directory that the calling thread may read.
 func open(path string, o options) (*tree, error) {
-	st, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, connect.NewError(connect.CodeNotFound, fmt.Errorf("path '%s' does not exist", path))
-	case err != nil:
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("look at '%s': %w", path, err))
-	case !st.IsDir():
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' is not a directory", path))
+	path, err := resolve(path)
+	if err != nil {
+		return nil, err
 	}
 	if !o.network && onNetwork(path) {
 		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' is on a network mount, where changes made elsewhere are not seen", path))
-	}
-	// Events carry the name under which a directory was added.
-	if path, err = filepath.EvalSymlinks(path); err != nil {
-		return nil, connect.NewError(connect.CodeInternal, fmt.Errorf("resolve path: %w", err))
 	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -57,9 +49,30 @@ func open(path string, o options) (*tree, error) {
 	t := &tree{root: path, recursive: o.recursive, entries: o.entries, w: w}
 	if _, err := t.add(path); err != nil {
 		_ = w.Close()
+		if errors.Is(err, fs.ErrPermission) {
+			return nil, err
+		}
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("watch '%s': %w", path, err))
 	}
 	return t, nil
+}
+
+// resolve is where a directory lies without links: events carry the name under
+// which it was added.
+func resolve(path string) (string, error) {
+	at, err := files.Open(path, unix.O_PATH)
+	if err != nil {
+		return "", err
+	}
+	defer at.Close()
+	st, err := at.Stat()
+	if err != nil {
+		return "", err
+	}
+	if !st.IsDir() {
+		return "", connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' is not a directory", path))
+	}
+	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", at.Fd()))
 }
 
 func (t *tree) close() { _ = t.w.Close() }
@@ -109,11 +122,24 @@ func (t *tree) next(ctx context.Context) ([]*filesystem.FilesystemEvent, error) 
 			if !ok {
 				return nil, fsnotify.ErrClosed
 			}
-			if out := t.translate(ev); len(out) > 0 {
-				return out, nil
+			if out, err := t.translated(ev); err != nil || len(out) > 0 {
+				return out, err
 			}
 		}
 	}
+}
+
+// translated is translate with the rights of who watches, where it looks at
+// files.
+func (t *tree) translated(ev fsnotify.Event) (out []*filesystem.FilesystemEvent, err error) {
+	if !t.entries && !t.recursive {
+		return t.translate(ev), nil
+	}
+	err = t.actor.Do(func() error {
+		out = t.translate(ev)
+		return nil
+	})
+	return out, err
 }
 
 func (t *tree) translate(ev fsnotify.Event) []*filesystem.FilesystemEvent {

@@ -1092,14 +1092,18 @@ type EvalResponse struct {
 	// Empty on success.
 	Error     string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	Traceback string `protobuf:"bytes,5,opt,name=traceback,proto3" json:"traceback,omitempty"`
-	// 0 on success, 1 after an exception, the status after an exit.
+	// 0 on success, 1 after an exception, the program's own after an exit, 0 to 255.
 	ExitCode int32 `protobuf:"varint,6,opt,name=exit_code,json=exitCode,proto3" json:"exit_code,omitempty"`
 	// The interpreter was replaced: what was defined before is gone.
 	StateLost bool `protobuf:"varint,7,opt,name=state_lost,json=stateLost,proto3" json:"state_lost,omitempty"`
 	TimedOut  bool `protobuf:"varint,8,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
 	// Bytes of output beyond the cap.
-	Dropped       int64 `protobuf:"varint,9,opt,name=dropped,proto3" json:"dropped,omitempty"`
-	TookNs        int64 `protobuf:"varint,10,opt,name=took_ns,json=tookNs,proto3" json:"took_ns,omitempty"`
+	Dropped int64 `protobuf:"varint,9,opt,name=dropped,proto3" json:"dropped,omitempty"`
+	TookNs  int64 `protobuf:"varint,10,opt,name=took_ns,json=tookNs,proto3" json:"took_ns,omitempty"`
+	// stdout and stderr byte by byte, set where they are not UTF-8. The text
+	// beside it then has stray bytes replaced, and is empty above 1 MiB.
+	StdoutRaw     []byte `protobuf:"bytes,11,opt,name=stdout_raw,json=stdoutRaw,proto3" json:"stdout_raw,omitempty"`
+	StderrRaw     []byte `protobuf:"bytes,12,opt,name=stderr_raw,json=stderrRaw,proto3" json:"stderr_raw,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1202,6 +1206,20 @@ func (x *EvalResponse) GetTookNs() int64 {
 		return x.TookNs
 	}
 	return 0
+}
+
+func (x *EvalResponse) GetStdoutRaw() []byte {
+	if x != nil {
+		return x.StdoutRaw
+	}
+	return nil
+}
+
+func (x *EvalResponse) GetStderrRaw() []byte {
+	if x != nil {
+		return x.StderrRaw
+	}
+	return nil
 }
 
 type QuiesceRequest struct {
@@ -1411,7 +1429,7 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x12\n" +
 	"\x04code\x18\x02 \x01(\tR\x04code\x12\x1d\n" +
 	"\n" +
-	"timeout_ns\x18\x03 \x01(\x03R\ttimeoutNs\"\x96\x02\n" +
+	"timeout_ns\x18\x03 \x01(\x03R\ttimeoutNs\"\xd4\x02\n" +
 	"\fEvalResponse\x12\x16\n" +
 	"\x06result\x18\x01 \x01(\tR\x06result\x12\x16\n" +
 	"\x06stdout\x18\x02 \x01(\tR\x06stdout\x12\x16\n" +
@@ -1424,7 +1442,11 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\ttimed_out\x18\b \x01(\bR\btimedOut\x12\x18\n" +
 	"\adropped\x18\t \x01(\x03R\adropped\x12\x17\n" +
 	"\atook_ns\x18\n" +
-	" \x01(\x03R\x06tookNs\"=\n" +
+	" \x01(\x03R\x06tookNs\x12\x1d\n" +
+	"\n" +
+	"stdout_raw\x18\v \x01(\fR\tstdoutRaw\x12\x1d\n" +
+	"\n" +
+	"stderr_raw\x18\f \x01(\fR\tstderrRaw\"=\n" +
 	"\x0eQuiesceRequest\x12+\n" +
 	"\x11stop_interpreters\x18\x01 \x01(\bR\x10stopInterpreters\"|\n" +
 	"\x0fQuiesceResponse\x122\n" +

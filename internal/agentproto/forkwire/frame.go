@@ -23,13 +23,27 @@ func WriteRequest(w io.Writer, r Request, result []byte) error {
 
 // ReadRequest reads what WriteRequest sent. It checks its size and form only.
 func ReadRequest(r *bufio.Reader) (req Request, result []byte, err error) {
+	if req, err = ReadHead(r); err == nil {
+		result, err = ReadResult(r, req)
+	}
+	return req, result, err
+}
+
+// ReadHead reads a request but for its result, for who may not want that one.
+func ReadHead(r *bufio.Reader) (req Request, err error) {
 	if err := readLine(r, maxRequestLine, &req); err != nil {
-		return req, nil, fmt.Errorf("read request: %w", err)
+		return req, fmt.Errorf("read request: %w", err)
 	}
-	if result, err = readResult(r, req.Bytes); err != nil {
-		return req, nil, fmt.Errorf("read request: %w", err)
+	return req, nil
+}
+
+// ReadResult reads what follows a request's head.
+func ReadResult(r *bufio.Reader, req Request) ([]byte, error) {
+	result, err := readResult(r, req.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("read request: %w", err)
 	}
-	return req, result, nil
+	return result, nil
 }
 
 // WriteAnswer sends an answer and the result that belongs to it.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"regexp"
 	"time"
+
+	"github.com/forkd/forkd/internal/ellipsis"
 )
 
 // Limits on what is read; docs/formats/fork-call.md names them.
@@ -113,20 +115,10 @@ func Errorf(code Code, format string, args ...any) *Error {
 }
 
 // ClipChild shortens the reason of one of many children.
-func ClipChild(s string) string {
-	if len(s) > maxChildText {
-		return s[:maxChildText] + "…"
-	}
-	return s
-}
+func ClipChild(s string) string { return ellipsis.Clip(s, maxChildText) }
 
 // Clip shortens a text to what a message may hold.
-func Clip(s string) string {
-	if len(s) > maxText {
-		return s[:maxText] + "…"
-	}
-	return s
-}
+func Clip(s string) string { return ellipsis.Clip(s, maxText) }
 
 var (
 	tokenPattern = regexp.MustCompile(fmt.Sprintf("^[0-9a-f]{%d}$", tokenDigits))

@@ -3,9 +3,11 @@ package fakeengine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
 )
 
 // Pauses of the fake, by mode; what is written is 3 MiB, or for full all of it.
@@ -20,6 +22,12 @@ const (
 // until Finish; BranchLimit of those may be under way.
 func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	res, err := e.capture(req)
+	if err == nil && ctx.Err() != nil {
+		e.mu.Lock()
+		delete(e.snapshots, res.Tag)
+		e.mu.Unlock()
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return sandbox.BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, err)
 	}
@@ -36,6 +44,9 @@ func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox
 }
 
 func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	if err := checkBranch(req); err != nil {
+		return sandbox.BranchResult{}, err
+	}
 	b, err := e.live(req.SandboxID)
 	if err != nil {
 		return sandbox.BranchResult{}, err
@@ -57,7 +68,8 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 		return sandbox.BranchResult{}, fmt.Errorf("tag %s exists: %w", res.Tag, sandbox.ErrConflict)
 	}
 	e.snapshots[res.Tag] = e.branchedLocked(b, req, res)
-	e.recordLocked(branchReceipt(req, res, b.info.SnapshotTag))
+	base, _ := b.info.Base()
+	e.recordLocked(branchReceipt(req, res, base))
 	if req.NoWait {
 		e.writing[res.Tag] = make(chan struct{})
 	}
@@ -65,17 +77,28 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 	return res, err
 }
 
+// checkBranch refuses what the engine refuses before it looks at the sandbox.
+func checkBranch(req sandbox.BranchRequest) error {
+	if req.N < 0 || req.N > sandbox.MaxFork || req.N > 0 && req.NoWait || req.MaxPause < 0 {
+		return fmt.Errorf("%d children, a pause of %s: %w", req.N, req.MaxPause, sandbox.ErrInvalid)
+	}
+	if !slices.Contains([]sandbox.BranchMode{"", sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull}, req.Mode) {
+		return fmt.Errorf("mode %q: %w", req.Mode, sandbox.ErrInvalid)
+	}
+	if req.Tag == "" {
+		return nil
+	}
+	return sandbox.StoreError(snapshot.CheckTag(req.Tag))
+}
+
 // figures is what a branch of a mode takes.
 func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes, PausedBytes: lastBytes, Total: 40 * time.Millisecond, AfterResume: 3 * time.Millisecond}
 	switch req.Mode {
-	case "", sandbox.BranchLive:
 	case sandbox.BranchDiff:
 		res.Mechanism, res.Rounds, res.Pause, res.PausedBytes = "none", 0, diffPause, diffBytes
 	case sandbox.BranchFull:
 		res.Bytes = 90 << 20
-	default:
-		return res, fmt.Errorf("mode %q: %w", req.Mode, sandbox.ErrInvalid)
 	}
 	if req.MaxPause > 0 && res.Pause > req.MaxPause {
 		return res, fmt.Errorf("the pause would take %s, the limit is %s: %w", res.Pause, req.MaxPause, sandbox.ErrConflict)
@@ -85,15 +108,16 @@ func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 
 // branchedLocked is the snapshot that a branch makes.
 func (e *Engine) branchedLocked(b *box, req sandbox.BranchRequest, res sandbox.BranchResult) sandbox.SnapshotInfo {
-	source := e.snapshots[b.info.SnapshotTag] // empty if it was deleted
+	base, hash := b.info.Base()
+	source := e.snapshots[base] // empty if it was deleted
 	info := sandbox.SnapshotInfo{
 		Tag: res.Tag, Dir: "/var/lib/forkd/snapshots/" + res.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: source.Image, ImageDigest: source.ImageDigest, Kernel: source.Kernel, Languages: source.Languages,
 		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90<<20 + res.Bytes, MemoryOwnBytes: res.Bytes, VMStateBytes: 20 << 10,
-		DigestsReady: true, ContentHash: "sha256:b0a7", BranchedFrom: req.SandboxID, Pause: res.Pause, CapturedBytes: res.Bytes,
+		DigestsReady: true, ContentHash: e.hashLocked("b0a7"), BranchedFrom: req.SandboxID, Pause: res.Pause, CapturedBytes: res.Bytes,
 	}
 	if req.Mode != sandbox.BranchFull {
-		info.ParentTag, info.ParentContentHash = b.info.SnapshotTag, source.ContentHash
+		info.ParentTag, info.ParentContentHash = base, hash
 	}
 	if req.NoWait {
 		info.Status = sandbox.SnapshotWriting
@@ -133,6 +157,8 @@ func (e *Engine) written(ctx context.Context, tag string) error {
 	if ready == nil {
 		return nil
 	}
+	e.Waiting.Add(1)
+	defer e.Waiting.Add(-1)
 	select {
 	case <-ready:
 		return nil

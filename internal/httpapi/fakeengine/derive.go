@@ -11,18 +11,21 @@ import (
 // DeriveSnapshot puts a snapshot on top of another. Its program prints its own
 // arguments; one named "false" fails.
 func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if progress == nil {
+		progress = func(sandbox.Step) {}
+	}
+	busy := e.free(req.Tag)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	wrong := func(format string, args ...any) (sandbox.SnapshotInfo, error) {
 		return sandbox.SnapshotInfo{}, fmt.Errorf("create snapshot %s from %s: %w", req.Tag, req.From, fmt.Errorf(format, args...))
 	}
 	from, err := e.snapshotLocked(req.From)
-	_, taken := e.snapshots[req.Tag]
 	switch {
 	case len(req.Exec) == 0 && req.Warm == "":
 		return wrong("nothing to do: %w", sandbox.ErrInvalid)
-	case taken:
-		return wrong("tag exists: %w", sandbox.ErrConflict)
+	case busy != nil:
+		return wrong("%w", busy)
 	case err != nil:
 		return wrong("%w", err)
 	}
@@ -36,7 +39,7 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest, pr
 		}
 		progress(sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 10 * time.Millisecond})
 	}
-	e.snapshots[req.Tag] = e.branchedLocked(&box{info: sandbox.Info{SnapshotTag: req.From, Shape: from.Shape}},
+	e.snapshots[req.Tag] = e.branchedLocked(&box{info: sandbox.Info{SnapshotTag: req.From, SnapshotHash: from.ContentHash, Shape: from.Shape}},
 		sandbox.BranchRequest{SandboxID: "sb-derived-0001", Mode: sandbox.BranchDiff},
 		sandbox.BranchResult{Tag: req.Tag, Bytes: diffBytes, Pause: diffPause})
 	return e.snapshotLocked(req.Tag)

@@ -11,6 +11,9 @@ import (
 
 // DiffSnapshots finds nothing between a snapshot and itself, and else always the same.
 func (e *Engine) DiffSnapshots(_ context.Context, before, after string, limit int) (sandbox.SnapshotDiff, error) {
+	if limit < 0 {
+		return sandbox.SnapshotDiff{}, fmt.Errorf("limit is %d: %w", limit, sandbox.ErrInvalid)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	d := sandbox.SnapshotDiff{Before: before, After: after, Took: 1200 * time.Millisecond}

@@ -32,7 +32,7 @@ type node struct {
 }
 
 func newDisk() *disk {
-	return &disk{files: map[string]*node{"/": {dir: true}, "/etc": {dir: true}, "/tmp": {dir: true}, "/etc/hostname": {data: []byte("fake\n")}}}
+	return &disk{files: map[string]*node{"/": {dir: true}, "/etc": {dir: true}, "/tmp": {dir: true}, "/srv": {dir: true}, "/etc/hostname": {data: []byte("fake\n")}}}
 }
 
 func basicAuth(header string) (user, password string, ok bool) {
@@ -76,6 +76,13 @@ func (d *disk) upload(w http.ResponseWriter, r *http.Request) {
 	d.makeDirsLocked(path.Dir(name))
 	d.files[name] = &node{data: data}
 	json.NewEncoder(w).Encode([]map[string]string{{"path": name, "name": path.Base(name), "type": "file"}})
+}
+
+func (d *disk) makeLink(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files[path.Clean(r.URL.Query().Get("path"))] = &node{link: r.URL.Query().Get("target")}
+	w.WriteHeader(http.StatusNoContent)
 }
 
 func (d *disk) makeDirsLocked(name string) {

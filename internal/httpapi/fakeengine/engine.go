@@ -1,19 +1,25 @@
 // Package fakeengine behaves like the domain without any VM: snapshots and
 // sandboxes are entries in maps, and guests are goroutines. It owns nothing
 // outside its memory; tests of httpapi, of the client and of the CLI use it
-// behind the real HTTP server. The trap: what it does is what the tests believe
-// the engine does, so a change of the engine's behaviour belongs here too.
+// behind the real HTTP server. That it behaves like the engine package enginetest holds:
+// a change of the engine's behaviour belongs there, and then here. The trap: figures
+// (times, sizes, hashes) are made up, so that output can be compared.
 package fakeengine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
@@ -31,6 +37,9 @@ type Engine struct {
 	// BranchLimit is how many branches may be written at once.
 	BranchLimit int
 
+	// Waiting is how many forks wait for a snapshot that is being written.
+	Waiting atomic.Int32
+
 	images *Images
 
 	mu        sync.Mutex // guards what follows
@@ -42,6 +51,7 @@ type Engine struct {
 	receipts  []receipt.Receipt        // oldest first
 	writing   map[string]chan struct{} // closed when the snapshot of that tag is written
 	collected bool                     // the garbage is gone
+	hashes    map[string]int           // content hashes that were given out, by their first part
 }
 
 type box struct {
@@ -55,7 +65,7 @@ func New(images *Images) *Engine {
 	return &Engine{
 		Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 1000, BranchLimit: 4, images: images,
 		snapshots: map[string]sandbox.SnapshotInfo{}, boxes: map[string]*box{}, pools: map[string]int{},
-		writing: map[string]chan struct{}{},
+		writing: map[string]chan struct{}{}, hashes: map[string]int{},
 	}
 }
 
@@ -72,22 +82,29 @@ func (e *Engine) Close() {
 // CreateSnapshot makes one of a known image. An image named "broken" fails to
 // boot, after the first step was reported.
 func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-	e.mu.Lock()
-	_, taken := e.snapshots[req.Tag]
-	e.mu.Unlock()
-	if taken {
-		return sandbox.SnapshotInfo{}, fmt.Errorf("create snapshot %s: tag exists: %w", req.Tag, sandbox.ErrConflict)
+	if progress == nil {
+		progress = func(sandbox.Step) {}
 	}
 	img, err := e.parent(ctx, req)
+	if err == nil {
+		err = e.free(req.Tag)
+	}
+	if err == nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return sandbox.SnapshotInfo{}, fmt.Errorf("create snapshot %s: %w", req.Tag, err)
 	}
 	info := sandbox.SnapshotInfo{
 		Tag: req.Tag, Dir: "/var/lib/forkd/snapshots/" + req.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: img.Name, ImageDigest: img.Digest, Kernel: img.Kernel, Languages: []string{"python"},
-		Shape:              vmspec.Shape{MemoryMiB: or(req.MemoryMiB, img.MemoryMiB), VCPUs: or(req.VCPUs, img.VCPUs), Disks: 1},
+		Shape:              vmspec.Shape{MemoryMiB: cmp.Or(req.MemoryMiB, img.MemoryMiB), VCPUs: cmp.Or(req.VCPUs, img.VCPUs), Disks: 1},
 		MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90 << 20, MemoryOwnBytes: 90 << 20, VMStateBytes: 20 << 10,
-		DigestsReady: true, ContentHash: "sha256:feed",
+		DigestsReady: true,
+		CPU:          &sandbox.CPU{Vendor: "AuthenticAMD", Family: 25, Model: 33, Features: []string{"avx2", "xsaves"}},
+	}
+	if err := info.Shape.Validate(); err != nil {
+		return sandbox.SnapshotInfo{}, sandbox.Errorf(sandbox.ErrInvalid, "", "create snapshot %s: %w", req.Tag, err)
 	}
 	for i, name := range []string{"boot", "warm", "quiesce", "save"} {
 		progress(sandbox.Step{Name: name})
@@ -100,22 +117,41 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, 
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	info.ContentHash = e.hashLocked("feed")
 	e.snapshots[req.Tag] = info
 	return info, nil
 }
 
+// hashLocked is a content hash that no other snapshot has.
+func (e *Engine) hashLocked(first string) string {
+	if e.hashes[first]++; e.hashes[first] > 1 {
+		return fmt.Sprintf("sha256:%s%02x", first, e.hashes[first])
+	}
+	return "sha256:" + first
+}
+
+// free is an error if no snapshot can be made under a tag.
+func (e *Engine) free(tag string) error {
+	if err := snapshot.CheckTag(tag); err != nil {
+		return sandbox.StoreError(err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, taken := e.snapshots[tag]; taken {
+		return fmt.Errorf("tag exists: %w", sandbox.ErrConflict)
+	}
+	return nil
+}
+
 func (e *Engine) parent(ctx context.Context, req sandbox.CreateRequest) (httpapi.Image, error) {
-	if req.Image == "" {
+	bare := req.Kernel != "" || req.Rootfs != ""
+	switch {
+	case bare == (req.Image != ""), bare && (req.Kernel == "" || req.Rootfs == ""):
+		return httpapi.Image{}, fmt.Errorf("an image, or a kernel and a root file system: %w", sandbox.ErrInvalid)
+	case bare:
 		return httpapi.Image{MemoryMiB: 256, VCPUs: 1}, nil
 	}
 	return e.images.GetImage(ctx, req.Image)
-}
-
-func or(v, otherwise int) int {
-	if v != 0 {
-		return v
-	}
-	return otherwise
 }
 
 // AddSnapshot puts one there as it is.
@@ -132,6 +168,7 @@ func (e *Engine) ListSnapshots(context.Context) ([]sandbox.SnapshotInfo, error) 
 	for _, s := range e.snapshots {
 		out = append(out, e.relateLocked(s))
 	}
+	slices.SortFunc(out, func(a, b sandbox.SnapshotInfo) int { return cmp.Compare(a.Tag, b.Tag) })
 	return out, nil
 }
 
@@ -142,6 +179,9 @@ func (e *Engine) SnapshotInfo(_ context.Context, tag string) (sandbox.SnapshotIn
 }
 
 func (e *Engine) snapshotLocked(tag string) (sandbox.SnapshotInfo, error) {
+	if err := snapshot.CheckTag(tag); err != nil {
+		return sandbox.SnapshotInfo{}, sandbox.StoreError(err)
+	}
 	info, ok := e.snapshots[tag]
 	if !ok {
 		return info, fmt.Errorf("snapshot %s: %w", tag, sandbox.ErrNotFound)
@@ -152,14 +192,31 @@ func (e *Engine) snapshotLocked(tag string) (sandbox.SnapshotInfo, error) {
 func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.DeleteOptions) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if opt.Cascade && opt.Force {
+		return fmt.Errorf("cascade and force exclude each other: %w", sandbox.ErrInvalid)
+	}
 	info, err := e.snapshotLocked(tag)
 	if err != nil {
 		return err
 	}
 	if len(info.Dependents) > 0 && !opt.Cascade && !opt.Force {
-		return fmt.Errorf("delete snapshot %s: %v are built on it: %w", tag, info.Dependents, sandbox.ErrConflict)
+		const hint = "delete them first, or use --cascade to delete them too, or --force to leave them"
+		return sandbox.Errorf(sandbox.ErrConflict, hint, "delete snapshot %s: %v are built on it", tag, info.Dependents)
 	}
-	e.deleteLocked(tag, opt.Cascade)
+	victims := []string{tag}
+	if opt.Cascade {
+		victims = e.descendantsLocked(tag)
+	}
+	for _, v := range victims {
+		s := e.relateLocked(e.snapshots[v])
+		if s.Status == sandbox.SnapshotWriting || len(s.Sandboxes) > 0 && !opt.Force {
+			return fmt.Errorf("snapshot %s is being written, or in use by %s: %w", v, strings.Join(s.Sandboxes, ", "), sandbox.ErrConflict)
+		}
+	}
+	for _, v := range victims {
+		delete(e.snapshots, v)
+		delete(e.pools, v)
+	}
 	return nil
 }
 
@@ -172,6 +229,12 @@ func (e *Engine) VerifySnapshot(_ context.Context, tag string) (sandbox.VerifyRe
 		return sandbox.VerifyReport{}, err
 	}
 	report := sandbox.VerifyReport{Tag: tag, Files: 3, Bytes: info.MemoryPhysicalBytes, Took: 1500 * time.Millisecond}
+	if info.Status == sandbox.SnapshotFailed {
+		return sandbox.VerifyReport{}, fmt.Errorf("verify snapshot %s: %s: %w", tag, info.Warning, sandbox.ErrNotRestorable)
+	}
+	if info.Warning == "changed" {
+		report.Damaged = []sandbox.Damage{{File: "layers/6b1d0f8e", Detail: "its digests have changed"}}
+	}
 	if info.Warning == "damaged" {
 		report.Damaged = []sandbox.Damage{{File: "memory", Offset: 4096, Length: 1 << 20, Detail: "digest differs"}}
 	}
@@ -181,6 +244,9 @@ func (e *Engine) VerifySnapshot(_ context.Context, tag string) (sandbox.VerifyRe
 func (e *Engine) SetPool(_ context.Context, tag string, size int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if size < 0 || size > sandbox.MaxPool {
+		return fmt.Errorf("pool size is %d: %w", size, sandbox.ErrInvalid)
+	}
 	if _, err := e.snapshotLocked(tag); err != nil {
 		return err
 	}
@@ -195,5 +261,6 @@ func (e *Engine) Pools() []sandbox.PoolStatus {
 	for tag, size := range e.pools {
 		out = append(out, sandbox.PoolStatus{Tag: tag, Shape: e.snapshots[tag].Shape, Wanted: size, Ready: size})
 	}
+	slices.SortFunc(out, func(a, b sandbox.PoolStatus) int { return cmp.Compare(a.Tag, b.Tag) })
 	return out
 }

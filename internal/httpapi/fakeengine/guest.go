@@ -29,6 +29,7 @@ func newGuest(env map[string]string) *guest {
 	mux.Handle(filesystemconnect.NewFilesystemHandler(disk))
 	mux.HandleFunc("GET /files", disk.download)
 	mux.HandleFunc("POST /files", disk.upload)
+	mux.HandleFunc("POST /files/link", disk.makeLink)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	g.server = &http.Server{Handler: mux}
 	go func() {

@@ -8,10 +8,14 @@ import (
 
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
 )
 
 // Rollback gives a sandbox a guest without memory of what was.
 func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, error) {
+	if err := snapshot.CheckTag(tag); err != nil {
+		return sandbox.Info{}, sandbox.StoreError(err)
+	}
 	b, err := e.live(id)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -26,9 +30,10 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 		return sandbox.Info{}, fmt.Errorf("sandbox %s did not come from snapshot %s; these would do: %s: %w", id, tag, strings.Join(line, ", "), sandbox.ErrConflict)
 	}
 	r := forkReceipt(b.info, e.snapshots[tag])
-	r.Op, r.Before = receipt.Rollback, b.info.SnapshotTag
+	r.Op = receipt.Rollback
+	r.Before, _ = b.info.Base()
 	e.recordLocked(r)
-	b.info.RolledBackTo, b.info.PID = tag, b.info.PID+1000
+	b.info.RolledBackTo, b.info.RolledBackHash, b.info.PID = tag, e.snapshots[tag].ContentHash, b.info.PID+1000
 	b.guest.close()
 	b.guest = newGuest(b.env)
 	return b.info, nil
@@ -36,14 +41,14 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 
 func (e *Engine) lineLocked(b *box) []string {
 	var line []string
-	for tag := b.info.SnapshotTag; tag != ""; tag = e.snapshots[tag].ParentTag {
-		line = append(line, tag)
-	}
 	for tag, s := range e.snapshots {
-		if s.BranchedFrom == b.info.ID {
+		if s.BranchedFrom == b.info.ID || b.info.Needs(tag, s.ContentHash) {
 			line = append(line, tag)
+		}
+		if b.info.Needs(tag, s.ContentHash) {
+			line = append(line, e.relateLocked(s).Ancestors...)
 		}
 	}
 	slices.Sort(line)
-	return line
+	return slices.Compact(line)
 }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/sandbox/forktree"
 )
 
 // Fork makes children until Limit sandboxes run. It waits for a branch that is
@@ -19,9 +19,15 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	if err := e.written(ctx, req.Tag); err != nil {
 		return sandbox.ForkResult{}, err
 	}
+	if req.N < 1 || req.N > sandbox.MaxFork {
+		return sandbox.ForkResult{}, fmt.Errorf("n is %d, want 1 to %d: %w", req.N, sandbox.MaxFork, sandbox.ErrInvalid)
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	snap, err := e.snapshotLocked(req.Tag)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
 	if err != nil {
 		return sandbox.ForkResult{}, fmt.Errorf("fork: %w", err)
 	}
@@ -45,8 +51,8 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	}
 	id := fmt.Sprintf("sb-%08x-%04d", e.forks, i)
 	b := &box{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
-		ID: id, SnapshotTag: req.Tag, Index: i, Status: sandbox.StatusRunning, PID: 1000 + i, CreatedAt: e.Now,
-		Shape: snap.Shape, Hostname: id, Kin: forktree.Kin{MayFork: req.GuestFork},
+		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning, PID: 1000 + i, CreatedAt: e.Now,
+		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork},
 		Resumed: time.Duration(i) * time.Millisecond, Ready: time.Duration(2*i) * time.Millisecond,
 	}}
 	e.boxes[id] = b
@@ -61,6 +67,7 @@ func (e *Engine) List() []sandbox.Info {
 	for _, b := range e.boxes {
 		out = append(out, b.info)
 	}
+	slices.SortFunc(out, func(a, b sandbox.Info) int { return strings.Compare(a.ID, b.ID) })
 	return out
 }
 
@@ -140,11 +147,11 @@ func (e *Engine) FollowConsole(ctx context.Context, id string, lines int, write 
 	if lines >= 0 {
 		all = all[max(0, len(all)-lines):]
 	}
+	box, gone := e.live(id) // before anybody has read something and kills it
 	if err := write([]byte(strings.Join(all, "") + "\n")); err != nil {
 		return err
 	}
-	box, err := e.live(id)
-	if err != nil {
+	if gone != nil {
 		return nil
 	}
 	select {
@@ -175,12 +182,15 @@ func (e *Engine) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (
 	if err != nil {
 		return sandbox.ExecResult{}, err
 	}
+	if len(req.Args) == 0 {
+		return sandbox.ExecResult{}, fmt.Errorf("no program to run: %w", sandbox.ErrInvalid)
+	}
 	run, ok := programs()[req.Args[0]]
 	if !ok {
 		return sandbox.ExecResult{}, fmt.Errorf("exec in %s: %s: no such program: %w", id, req.Args[0], sandbox.ErrInvalid)
 	}
 	if req.Args[0] == "sleep" { // nobody waits for the fake's limit
-		return sandbox.ExecResult{TimedOut: true, ExitCode: -1}, nil
+		return sandbox.ExecResult{TimedOut: true, ExitCode: 124}, nil
 	}
 	var out, errOut bytes.Buffer
 	code := run(&proc{
@@ -199,6 +209,10 @@ func (e *Engine) Eval(_ context.Context, id string, req sandbox.EvalRequest) (sa
 	switch req.Code {
 	case "raise":
 		return sandbox.EvalResult{Error: "Traceback (most recent call last):\nRuntimeError: raised"}, nil
+	case "exit(3)":
+		return sandbox.EvalResult{Stderr: "leaving\n", ExitCode: 3}, nil
+	case "bytes":
+		return sandbox.EvalResult{Stdout: "\x00\xff\n", Stderr: "\xfe"}, nil
 	case "print('hi')":
 		return sandbox.EvalResult{Stdout: "hi\n"}, nil
 	case "index":

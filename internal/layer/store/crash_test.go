@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -30,7 +31,7 @@ func scenario(s *Store) error {
 		return err
 	}
 	defer base.Close()
-	if err := s.Hold("parent", base.ID); err != nil {
+	if err := s.Pin("parent", base.ID); err != nil {
 		return err
 	}
 	diff, err := write(s, base.View, 2, false)
@@ -38,21 +39,21 @@ func scenario(s *Store) error {
 		return err
 	}
 	defer diff.Close()
-	if err := s.Hold("child", base.ID, diff.ID); err != nil {
+	if err := s.Pin("child", base.ID, diff.ID); err != nil {
 		return err
 	}
-	if err := s.Seal(context.Background(), diff.ID, nil); err != nil {
+	if err := s.Hash(context.Background(), diff.ID, nil); err != nil {
 		return err
 	}
-	if err := s.Release("parent"); err != nil {
+	if err := s.Unpin("parent"); err != nil {
 		return err
 	}
-	flat, err := s.Compact(context.Background(), []*layer.Layer{base.Layer, diff.Layer}, 0, 2, 0, true, nil)
+	flat, err := s.Compact(context.Background(), []*layer.Layer{base.Layer, diff.Layer}, 0, 2, 0, nil)
 	if err != nil {
 		return err
 	}
 	defer flat.Close()
-	if err := s.Hold("child", flat.ID); err != nil {
+	if err := s.Pin("child", flat.ID); err != nil {
 		return err
 	}
 	if err := errors.Join(base.Close(), diff.Close()); err != nil {
@@ -72,13 +73,13 @@ func crashChild(dir string) int {
 		return 2
 	}
 	n := 0
-	failpoint = func(string) error {
+	failpoint.Set(func(failpoint.Step) error {
 		if n++; n == stop {
 			unix.Kill(os.Getpid(), unix.SIGKILL)
 			select {}
 		}
 		return nil
-	}
+	})
 	s, err := Open(dir, Options{})
 	if err == nil {
 		err = scenario(s)
@@ -121,7 +122,7 @@ func checkWhole(t *testing.T, s *Store) {
 		t.Errorf("verify: %+v, %v", v, err)
 	}
 	collect(t, s)
-	holds, err := s.Holds()
+	holds, err := s.Pins()
 	must(t, err)
 	var held []layer.ID
 	for _, ids := range holds {
@@ -184,13 +185,13 @@ func TestTheOrderOfSteps(t *testing.T) {
 	hook(t, func(step string) error { steps = append(steps, step); return nil })
 	s := open(t, t.TempDir())
 	h := mustWrite(t, s, layer.ID{}, 1, true)
-	must(t, s.Hold("a", h.ID))
-	must(t, s.Release("a"))
+	must(t, s.Pin("a", h.ID))
+	must(t, s.Unpin("a"))
 	must(t, h.Close())
 	_, err := s.GC(false)
 	must(t, err)
 	want := []string{
-		"create", "write.data", "write.index", "write.header", "write.sync", "temp.write", "temp.sync", "commit.digests", "commit.rename", "commit.sync",
+		"create", "write.data", "write.index", "write.header", "write.sync", "commit.rename", "commit.sync", "temp.write", "temp.sync", "hash.rename", "hash.sync",
 		"temp.write", "temp.sync", "hold.rename", "hold.sync", "release.remove", "release.sync",
 		"gc.rename", "gc.rename", "gc.remove", "gc.remove",
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -24,8 +25,6 @@ type DraftOptions struct {
 	// Bytes of content that are coming, if known: a disk without room for them
 	// is refused now and not half way.
 	Bytes int64
-	// Digest hashes while writing; else Seal does, some time later.
-	Digest bool
 }
 
 // Create begins a layer. A spec without an ID gets one.
@@ -53,9 +52,9 @@ func (s *Store) create(spec layer.Spec, opt DraftOptions) (*Draft, error) {
 	if err != nil {
 		return nil, err
 	}
-	w, err := layer.NewWriter(f, spec, layer.Options{Digest: opt.Digest, Before: s.before})
+	w, err := layer.NewWriter(f, spec, layer.Options{Before: s.before})
 	if err == nil {
-		err = failpoint("create")
+		err = failpoint.At(failpoint.LayerPrefix + "create")
 	}
 	if err != nil {
 		discard(f)
@@ -66,14 +65,14 @@ func (s *Store) create(spec layer.Spec, opt DraftOptions) (*Draft, error) {
 
 // before looks at the disk's room while a layer grows.
 func (s *Store) before(step layer.Step, bytes int64) error {
-	if err := failpoint("write." + string(step)); err != nil {
+	if err := failpoint.At(failpoint.LayerPrefix + "write." + failpoint.Step(step)); err != nil {
 		return err
 	}
 	return s.room(bytes)
 }
 
 // Commit makes the layer exist: content durable, then the name. Until the
-// handle is closed or a hold names it, nothing else keeps it. After an error the
+// handle is closed or a pin names it, nothing else keeps it. After an error the
 // draft is gone.
 func (d *Draft) Commit() (*Handle, error) {
 	if d.ended {
@@ -89,43 +88,27 @@ func (d *Draft) Commit() (*Handle, error) {
 
 func (d *Draft) commit() (*Handle, error) {
 	s := d.s
-	info, digests, err := d.Finish()
+	info, err := d.Finish()
 	if err != nil {
 		return nil, err
-	}
-	var sums *os.File
-	if digests != nil {
-		if sums, err = s.writeTemp(digests.Encode()); err != nil {
-			return nil, err
-		}
-		defer discard(sums) // of what was renamed it only closes the file
 	}
 	unlock, err := s.lock()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return d.publishLocked(info.ID, sums)
+	return d.publishLocked(info.ID)
 }
 
-// publishLocked gives the layer its name. Its digests come first: without a
-// layer they are rubbish that GC knows, but a layer without is not sealed.
-func (d *Draft) publishLocked(id layer.ID, sums *os.File) (*Handle, error) {
+// publishLocked gives the layer its name.
+func (d *Draft) publishLocked(id layer.ID) (*Handle, error) {
 	s := d.s
-	if sums != nil {
-		if err := rename("commit.digests", sums.Name(), s.digestsPath(id)); err != nil {
-			return nil, err
-		}
-	}
 	if err := rename("commit.rename", d.file.Name(), s.layerPath(id)); err != nil {
-		if sums != nil {
-			os.Remove(s.digestsPath(id))
-		}
 		return nil, err
 	}
 	d.ended = true
 	d.file.Close() // and with it its lock; the store's keeps GC off until the handle has one
-	err := failpoint("commit.sync")
+	err := failpoint.At(failpoint.LayerPrefix + "commit.sync")
 	if err == nil {
 		err = durable.SyncDir(s.path(layersDir))
 	}
@@ -142,13 +125,12 @@ func (d *Draft) publishLocked(id layer.ID, sums *os.File) (*Handle, error) {
 // takeBack removes a layer that has its name and cannot be vouched for.
 func (s *Store) takeBack(id layer.ID, err error) error {
 	os.Remove(s.layerPath(id))
-	os.Remove(s.digestsPath(id))
 	return err
 }
 
 // rename is the step that makes a file exist. It replaces nothing.
 func rename(step, from, to string) error {
-	if err := failpoint(step); err != nil {
+	if err := failpoint.At(failpoint.LayerPrefix + failpoint.Step(step)); err != nil {
 		return err
 	}
 	return durable.RenameNew(from, to)
@@ -170,12 +152,12 @@ func (d *Draft) File() *os.File { return d.file }
 // their place, in at most so many runs (layer.MaxRuns if that is 0); the chain
 // begins with its base. The layers themselves stay, for
 // as long as they are held or open.
-func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, runs int, digest bool, progress func(done, total int64)) (*Handle, error) {
+func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, runs int, progress func(done, total int64)) (*Handle, error) {
 	spec, err := layer.CompactSpec(layer.NewID(), chain, from, to)
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.Create(spec, DraftOptions{Bytes: compactBytes(chain, from, to, runs), Digest: digest})
+	d, err := s.Create(spec, DraftOptions{Bytes: compactBytes(chain, from, to, runs)})
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -18,11 +19,11 @@ import (
 type Report struct {
 	Layers []layer.ID // in the order of their names
 	Temps  int        // leftovers: of dead writers, and digests without a layer
-	Busy   int        // layers that no hold names, and that somebody still has open
+	Busy   int        // layers that no pin names, and that somebody still has open
 	Bytes  int64      // of disk space, all together
 }
 
-// GC removes the layers that no hold names and nobody has open, and what dead
+// GC removes the layers that no pin names and nobody has open, and what dead
 // writers left. With dryRun it removes nothing and only reports.
 func (s *Store) GC(dryRun bool) (Report, error) {
 	g := gc{s: s, dryRun: dryRun}
@@ -52,7 +53,7 @@ func (g *gc) collect() error {
 		return err
 	}
 	defer unlock()
-	held, err := g.heldLocked()
+	held, err := g.pinnedLocked()
 	if err != nil {
 		return err
 	}
@@ -62,18 +63,18 @@ func (g *gc) collect() error {
 	return g.layersLocked(held)
 }
 
-// heldLocked are the layers that holds name. The holds are made durable first:
+// pinnedLocked are the layers that pins name. The pins are made durable first:
 // a release that a power cut takes back must not find its layers gone.
-func (g *gc) heldLocked() (map[layer.ID]bool, error) {
+func (g *gc) pinnedLocked() (map[layer.ID]bool, error) {
 	if err := durable.SyncDir(g.s.path(holdsDir)); err != nil {
 		return nil, err
 	}
-	holds, err := g.s.Holds()
+	pins, err := g.s.Pins()
 	if err != nil {
 		return nil, err
 	}
 	held := map[layer.ID]bool{}
-	for _, ids := range holds {
+	for _, ids := range pins {
 		for _, id := range ids {
 			held[id] = true
 		}
@@ -118,7 +119,7 @@ func (g *gc) layersLocked(held map[layer.ID]bool) error {
 		if held[id] || id == kept {
 			continue
 		}
-		taken, err := g.take(e.Name())
+		taken, err := g.takeUnused(e.Name(), id, isDigests)
 		switch {
 		case err != nil:
 			return err
@@ -137,6 +138,19 @@ func (g *gc) layersLocked(held map[layer.ID]bool) error {
 	return nil
 }
 
+// takeUnused takes a layer, or its digests, unless somebody uses the layer.
+func (g *gc) takeUnused(name string, id layer.ID, isDigests bool) (bool, error) {
+	if isDigests { // of a layer that is gone, or goes
+		return g.take(name)
+	}
+	use, err := g.s.claimUse(id)
+	if use == nil || err != nil {
+		return false, err
+	}
+	defer use.Close()
+	return g.take(name)
+}
+
 // take moves a file that nobody has open out of layers, to be removed.
 func (g *gc) take(name string) (bool, error) {
 	path, to := g.s.path(layersDir, name), g.s.path(tempDir, layer.NewID().String())
@@ -146,7 +160,7 @@ func (g *gc) take(name string) (bool, error) {
 	}
 	defer f.Close() // after the rename: who waits for the lock then looks at the name
 	if !g.dryRun {
-		if err := failpoint("gc.rename"); err != nil {
+		if err := failpoint.At(failpoint.LayerPrefix + "gc.rename"); err != nil {
 			return false, err
 		}
 		if err := os.Rename(path, to); err != nil {
@@ -163,7 +177,7 @@ func (g *gc) remove() error {
 		return nil
 	}
 	for _, path := range g.doomed {
-		if err := failpoint("gc.remove"); err != nil {
+		if err := failpoint.At(failpoint.LayerPrefix + "gc.remove"); err != nil {
 			return err
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) { // another GC was here

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -45,14 +46,14 @@ func TestALayerGoesWhenNobodyNeedsIt(t *testing.T) {
 	must(t, h.Close())
 	must(t, h.Close())
 	stays("one handle")
-	must(t, s.Hold("a", h.ID))
-	must(t, s.Hold("b", h.ID, h.ID))
+	must(t, s.Pin("a", h.ID))
+	must(t, s.Pin("b", h.ID, h.ID))
 	must(t, second.Close())
 	stays("two holds")
-	must(t, s.Release("a"))
+	must(t, s.Unpin("a"))
 	stays("one hold")
-	must(t, s.Hold("b"))
-	if holds, err := s.Holds(); err != nil || len(holds) != 1 || len(holds["b"]) != 0 {
+	must(t, s.Pin("b"))
+	if holds, err := s.Pins(); err != nil || len(holds) != 1 || len(holds["b"]) != 0 {
 		t.Errorf("holds %v, %v", holds, err)
 	}
 	r := collect(t, s)
@@ -64,35 +65,57 @@ func TestALayerGoesWhenNobodyNeedsIt(t *testing.T) {
 	}
 }
 
-// A VM that outlives the daemon keeps its layers, by its descriptor and by its
-// mapping after that.
-func TestAMappedLayerIsInUse(t *testing.T) {
+// What a VM has of a layer's file takes nothing away from who uses the layer: it can
+// neither end nor forge the use, nor keep others out. When nobody uses it any more the
+// name goes, and the VM goes on seeing the content.
+func TestAVMsDescriptorHasNoSayInALayersUse(t *testing.T) {
 	s := open(t, t.TempDir())
 	h := mustWrite(t, s, layer.ID{}, 7, false)
-	fd, err := unix.Dup(int(h.File().Fd()))
+	own, err := os.Open(s.layerPath(h.ID)) // as a VM has it
 	must(t, err)
-	must(t, h.Close())
-	if r := collect(t, s); len(r.Layers) != 0 {
-		t.Errorf("with a copy of the descriptor: collected %+v", r)
+	for _, fd := range []int{int(h.File().Fd()), int(own.Fd())} { // the first is what a VM had once
+		for _, how := range []int{unix.LOCK_UN, unix.LOCK_EX | unix.LOCK_NB, unix.LOCK_UN} {
+			must(t, unix.Flock(fd, how))
+		}
+		unlock := unix.Flock_t{Type: unix.F_UNLCK}
+		must(t, unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &unlock))
+		if r := collect(t, s); len(r.Layers) != 0 || r.Busy != 1 {
+			t.Errorf("collected %+v", r)
+		}
 	}
-	m, err := unix.Mmap(fd, block, block, unix.PROT_READ, unix.MAP_PRIVATE)
+	m, err := unix.Mmap(int(own.Fd()), block, block, unix.PROT_READ, unix.MAP_PRIVATE)
 	must(t, err)
-	must(t, unix.Close(fd))
-	if r := collect(t, s); len(r.Layers) != 0 {
-		t.Errorf("while mapped: collected %+v", r)
+	defer unix.Munmap(m)
+	must(t, unix.Flock(int(own.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	other := open(t, s.dir)
+	again := make(chan error, 1)
+	go func() {
+		g, err := other.Get(h.ID)
+		if err == nil {
+			err = g.Close()
+		}
+		again <- err
+	}()
+	select {
+	case err := <-again:
+		must(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("a VM's lock keeps others out of the layer")
+	}
+	must(t, unix.Flock(int(own.Fd()), unix.LOCK_UN))
+	must(t, own.Close())
+	must(t, h.Close())
+	if r := collect(t, s); len(r.Layers) != 1 {
+		t.Errorf("afterwards: collected %+v", r)
 	}
 	if m[0] != 7 {
 		t.Errorf("mapped %d", m[0])
-	}
-	must(t, unix.Munmap(m))
-	if r := collect(t, s); len(r.Layers) != 1 {
-		t.Errorf("afterwards: collected %+v", r)
 	}
 }
 
 func TestLeftoversGoAndLiveDraftsStay(t *testing.T) {
 	s := open(t, t.TempDir())
-	d, err := draft(s, layer.ID{}, 1, false)
+	d, err := draft(s, layer.ID{}, 1)
 	must(t, err)
 	id := layer.NewID()
 	must(t, os.WriteFile(s.path(tempDir, id.String()), make([]byte, block), 0o600))
@@ -126,19 +149,19 @@ func TestWhatIsOpenIsCountedAndKept(t *testing.T) {
 func TestADamagedHoldStopsTheCollection(t *testing.T) {
 	for name, record := range map[string]string{
 		"empty": "", "no JSON": "layers", "another format": `{"format":2,"layers":[]}`,
-		"no IDs": `{"format":1,"layers":["../x"]}`, "huge": strings.Repeat(" ", maxHoldBytes+1),
+		"no IDs": `{"format":1,"layers":["../x"]}`, "huge": strings.Repeat(" ", maxPinBytes+1),
 	} {
 		s := open(t, t.TempDir())
 		h := mustWrite(t, s, layer.ID{}, 1, false)
 		must(t, h.Close())
 		must(t, os.WriteFile(s.path(holdsDir, "bad"), []byte(record), 0o600))
-		if _, err := s.GC(false); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "hold bad") {
+		if _, err := s.GC(false); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "pin bad") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if got := listed(t, s); len(got) != 1 {
 			t.Errorf("%s: layers %v", name, got)
 		}
-		must(t, s.Release("bad"))
+		must(t, s.Unpin("bad"))
 		if r, err := s.GC(false); err != nil || len(r.Layers) != 1 {
 			t.Errorf("%s: after the release: %+v, %v", name, r, err)
 		}
@@ -148,24 +171,24 @@ func TestADamagedHoldStopsTheCollection(t *testing.T) {
 func TestNamesOfHolds(t *testing.T) {
 	s := open(t, t.TempDir())
 	for _, name := range []string{"", ".", "..", ".a", "a/b", "../a", "a b", "ä", "a\n", strings.Repeat("x", 129)} {
-		if err := s.Hold(name); !errors.Is(err, ErrName) {
+		if err := s.Pin(name); !errors.Is(err, ErrName) {
 			t.Errorf("hold %q: %v", name, err)
 		}
-		if err := s.Release(name); !errors.Is(err, ErrName) {
+		if err := s.Unpin(name); !errors.Is(err, ErrName) {
 			t.Errorf("release %q: %v", name, err)
 		}
 	}
-	if err := s.Hold("a", make([]layer.ID, 1)...); err == nil {
+	if err := s.Pin("a", make([]layer.ID, 1)...); err == nil {
 		t.Error("the zero ID is held")
 	}
-	many := make([]layer.ID, MaxHeld+1)
+	many := make([]layer.ID, MaxPinned+1)
 	for i := range many {
 		many[i] = layer.NewID()
 	}
-	if err := s.Hold("a", many...); err == nil {
+	if err := s.Pin("a", many...); err == nil {
 		t.Error("too many layers are held")
 	}
-	if b, err := encodeRecord(many[:MaxHeld]); err != nil || len(b) > maxHoldBytes {
+	if b, err := encodeRecord(many[:MaxPinned]); err != nil || len(b) > maxPinBytes {
 		t.Errorf("the largest record has %d bytes: %v", len(b), err)
 	}
 }
@@ -185,7 +208,7 @@ func TestTwoStoresOnOneDirectory(t *testing.T) {
 				return
 			}
 			id := h.ID
-			err = errors.Join(s.Hold(name, id), h.Close())
+			err = errors.Join(s.Pin(name, id), h.Close())
 			if h, err2 := s.Get(id); err2 == nil {
 				h.Close()
 			} else {

@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"os"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/layer"
 )
 
-// Handle is an open use of a layer, which reads through it until it is closed.
-// The layer is kept longer than that: as long as any process has the handle's
-// file open or mapped, by having been given its descriptor. That keeps what a VM
-// sees; what a branch of it needs, whole chains, is for a hold to keep.
+// Handle is an open use of a layer, which reads through it until it is closed. It
+// keeps the layer for this process only. A VM that has the file open or mapped goes on
+// seeing its content, whatever becomes of the name; that the layer stays for more, a
+// branch or the next daemon, is for a pin to see to.
 type Handle struct {
 	*layer.Layer
 	s      *Store
@@ -25,8 +23,11 @@ type Handle struct {
 type shared struct {
 	layer *layer.Layer
 	file  *os.File
-	users int // guarded by Store.mu
+	use   *os.File // keeps GC off the layer
+	users int      // guarded by Store.mu
 }
+
+func (sh *shared) close() error { return errors.Join(sh.file.Close(), sh.use.Close()) }
 
 // Get opens a layer and checks its header and index.
 func (s *Store) Get(id layer.ID) (*Handle, error) {
@@ -39,7 +40,7 @@ func (s *Store) Get(id layer.ID) (*Handle, error) {
 	}
 	sh := s.use(id, mine)
 	if sh != mine {
-		mine.file.Close() // somebody else was sooner
+		mine.close() // somebody else was sooner
 	}
 	return &Handle{Layer: sh.layer, s: s, shared: sh}, nil
 }
@@ -72,49 +73,29 @@ func (h *Handle) Close() error {
 		return nil
 	}
 	delete(h.s.open, sh.layer.ID)
-	return sh.file.Close()
+	return sh.close()
 }
 
 func (s *Store) openShared(id layer.ID) (_ *shared, err error) {
-	path := s.layerPath(id)
-	f, err := durable.Open(path)
+	// Before it is opened: GC looks at this lock, so that the name stays good.
+	use, err := s.beginUse(id)
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-		}
-	}()
-	// The lock is what GC looks at. It belongs to the open file and not to the
-	// process, so it goes wherever the descriptor goes, into mappings too.
-	if err := flock(f, unix.LOCK_SH); err != nil {
-		return nil, err
-	}
-	if err := stillNamed(f, path); err != nil {
-		return nil, err
-	}
-	l, err := layer.Open(f)
+	f, err := durable.Open(s.layerPath(id))
 	if err != nil {
+		use.Close()
 		return nil, err
 	}
-	if l.ID != id {
-		return nil, fmt.Errorf("%w: file %s holds layer %s", layer.ErrDamaged, id, l.ID)
+	sh := &shared{file: f, use: use}
+	if sh.layer, err = layer.Open(f); err == nil && sh.layer.ID != id {
+		err = fmt.Errorf("%w: file %s holds layer %s", layer.ErrDamaged, id, sh.layer.ID)
 	}
-	return &shared{layer: l, file: f}, nil
-}
-
-// stillNamed finds out whether GC took the name away before the lock was ours.
-func stillNamed(f *os.File, path string) error {
-	now, err := os.Lstat(path)
 	if err != nil {
-		return err
+		sh.close()
+		return nil, err
 	}
-	mine, err := f.Stat()
-	if err == nil && !os.SameFile(now, mine) {
-		err = errors.New("it was replaced while it was opened; layers must not be")
-	}
-	return err
+	return sh, nil
 }
 
 // Chain is an image and the handles of its layers.

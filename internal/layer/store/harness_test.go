@@ -2,12 +2,15 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer"
 )
 
@@ -62,8 +65,8 @@ func spec(parent layer.ID) layer.Spec {
 }
 
 // draft has the byte b in blocks 10 to 99.
-func draft(s *Store, parent layer.ID, b byte, digest bool) (*Draft, error) {
-	d, err := s.Create(spec(parent), DraftOptions{Digest: digest, Bytes: 90 * block})
+func draft(s *Store, parent layer.ID, b byte) (*Draft, error) {
+	d, err := s.Create(spec(parent), DraftOptions{Bytes: 90 * block})
 	if err != nil {
 		return nil, err
 	}
@@ -74,17 +77,26 @@ func draft(s *Store, parent layer.ID, b byte, digest bool) (*Draft, error) {
 	return d, nil
 }
 
-func write(s *Store, parent layer.ID, b byte, digest bool) (*Handle, error) {
-	d, err := draft(s, parent, b, digest)
+// write makes a layer, and its digests if it is to be hashed.
+func write(s *Store, parent layer.ID, b byte, hashed bool) (*Handle, error) {
+	d, err := draft(s, parent, b)
 	if err != nil {
 		return nil, err
 	}
-	return d.Commit()
+	h, err := d.Commit()
+	if err != nil || !hashed {
+		return h, err
+	}
+	if err := s.Hash(context.Background(), h.ID, nil); err != nil {
+		h.Close()
+		return nil, err
+	}
+	return h, nil
 }
 
-func mustWrite(t testing.TB, s *Store, parent layer.ID, b byte, digest bool) *Handle {
+func mustWrite(t testing.TB, s *Store, parent layer.ID, b byte, hashed bool) *Handle {
 	t.Helper()
-	h, err := write(s, parent, b, digest)
+	h, err := write(s, parent, b, hashed)
 	must(t, err)
 	t.Cleanup(func() { h.Close() })
 	return h
@@ -121,8 +133,9 @@ func sorted(ids ...layer.ID) []layer.ID {
 	return ids
 }
 
-// hook puts a failpoint in for one test.
+// hook puts a failpoint in for one test, of this package's steps.
 func hook(t testing.TB, f func(step string) error) {
-	failpoint = f
-	t.Cleanup(func() { failpoint = func(string) error { return nil } })
+	t.Cleanup(failpoint.Set(func(s failpoint.Step) error {
+		return f(strings.TrimPrefix(string(s), failpoint.LayerPrefix))
+	}))
 }

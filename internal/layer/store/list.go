@@ -14,7 +14,7 @@ import (
 type Entry struct {
 	ID     layer.ID
 	Info   layer.Info // empty if Err is not nil
-	Sealed bool       // it has digests
+	Hashed bool       // it has digests
 	Err    error      // why it cannot be used
 }
 
@@ -30,7 +30,7 @@ func (s *Store) List() ([]Entry, error) {
 		if err != nil {
 			continue // digests, or nothing of ours
 		}
-		en := Entry{ID: id, Sealed: s.Sealed(id)}
+		en := Entry{ID: id, Hashed: s.Hashed(id)}
 		h, err := s.Get(id)
 		switch {
 		case errors.Is(err, ErrNotFound):
@@ -98,8 +98,23 @@ func (s *Store) Scratch() (*os.File, error) {
 	return f, nil
 }
 
-// Sealed reports whether a layer has digests.
-func (s *Store) Sealed(id layer.ID) bool {
+// Hashed reports whether a layer has digests.
+func (s *Store) Hashed(id layer.ID) bool {
 	_, err := os.Lstat(s.digestsPath(id))
 	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// IDs are the layers' in the store. Nothing is opened.
+func (s *Store) IDs() ([]layer.ID, error) {
+	entries, err := os.ReadDir(s.path(layersDir))
+	if err != nil {
+		return nil, fmt.Errorf("list layers: %w", err)
+	}
+	var ids []layer.ID
+	for _, e := range entries {
+		if id, err := layer.ParseID(e.Name()); err == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
 }

@@ -11,15 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer"
 )
 
 // Sentinels that callers branch on; package layer has more.
 var (
-	// ErrNotFound: there is no layer of that ID, or no hold of that name.
+	// ErrNotFound: there is no layer of that ID, or no pin of that name.
 	ErrNotFound = errors.New("not found in the layer store")
-	// ErrName: a hold cannot have that name.
-	ErrName = errors.New("bad name of a hold")
+	// ErrName: a pin cannot have that name.
+	ErrName = errors.New("bad name of a pin")
 	// ErrDamaged: a record of the store itself cannot be trusted.
 	ErrDamaged = errors.New("layer store is damaged")
 )
@@ -49,6 +50,8 @@ type Store struct {
 
 	mu   sync.Mutex
 	open map[layer.ID]*shared // by handles of this process
+
+	checks checks
 }
 
 // Open opens the store in dir, and makes it if there is none. It removes
@@ -62,7 +65,9 @@ func Open(dir string, opt Options) (*Store, error) {
 	if err := durable.SyncDir(dir); err != nil {
 		return nil, fmt.Errorf("open layer store: %w", err)
 	}
-	return &Store{dir: dir, opt: opt, free: freeBytes, open: map[layer.ID]*shared{}}, nil
+	s := &Store{dir: dir, opt: opt, free: freeBytes, open: map[layer.ID]*shared{}}
+	s.loadChecked()
+	return s, nil
 }
 
 func (s *Store) path(elem ...string) string {
@@ -129,11 +134,11 @@ func (s *Store) writeTemp(b []byte) (*os.File, error) {
 	if err != nil {
 		return nil, layer.NoSpace(err)
 	}
-	if err = failpoint("temp.write"); err == nil {
+	if err = failpoint.At(failpoint.LayerPrefix + "temp.write"); err == nil {
 		_, err = f.Write(b)
 	}
 	if err == nil {
-		err = failpoint("temp.sync")
+		err = failpoint.At(failpoint.LayerPrefix + "temp.sync")
 	}
 	if err == nil {
 		err = f.Sync()

@@ -28,7 +28,7 @@ func TestACommittedLayerIsFoundAgain(t *testing.T) {
 	all, err := again.List()
 	must(t, err)
 	for _, e := range all {
-		if e.Sealed != (e.ID == diff.ID) || e.Err != nil || e.Info.DataBytes != 90*block {
+		if e.Hashed != (e.ID == diff.ID) || e.Err != nil || e.Info.DataBytes != 90*block {
 			t.Errorf("listed as %+v", e)
 		}
 	}
@@ -42,7 +42,7 @@ func TestACommittedLayerIsFoundAgain(t *testing.T) {
 
 func TestADiscardedDraftLeavesNothing(t *testing.T) {
 	s := open(t, t.TempDir())
-	d, err := draft(s, layer.ID{}, 1, false)
+	d, err := draft(s, layer.ID{}, 1)
 	must(t, err)
 	d.Discard()
 	d.Discard()
@@ -60,14 +60,12 @@ func TestADiscardedDraftLeavesNothing(t *testing.T) {
 func TestALayerReplacesNone(t *testing.T) {
 	s := open(t, t.TempDir())
 	h := mustWrite(t, s, layer.ID{}, 1, false)
-	for _, digest := range []bool{true, false} {
-		twin := spec(layer.ID{})
-		twin.ID = h.ID
-		d, err := s.Create(twin, DraftOptions{Digest: digest})
-		must(t, err)
-		if _, err := d.Commit(); !errors.Is(err, os.ErrExist) {
-			t.Errorf("a second layer of an ID: %v", err)
-		}
+	twin := spec(layer.ID{})
+	twin.ID = h.ID
+	d, err := s.Create(twin, DraftOptions{})
+	must(t, err)
+	if _, err := d.Commit(); !errors.Is(err, os.ErrExist) {
+		t.Errorf("a second layer of an ID: %v", err)
 	}
 	if got := files(t, s); len(got) != 1 {
 		t.Errorf("there are %v, want the first layer", got)
@@ -82,8 +80,8 @@ func TestWhatIsNotThereOrNotRight(t *testing.T) {
 	_, getErr := s.Get(none)
 	_, verifyErr := s.Verify(t.Context(), nil, none)
 	for name, err := range map[string]error{
-		"get": getErr, "chain": chainErr, "verify": verifyErr, "release": s.Release("nobody"),
-		"seal": s.Seal(t.Context(), none, nil), "hold": s.Hold("a", h.ID, none),
+		"get": getErr, "chain": chainErr, "verify": verifyErr, "release": s.Unpin("nobody"),
+		"hash": s.Hash(t.Context(), none, nil), "hold": s.Pin("a", h.ID, none),
 	} {
 		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: got %v", name, err)
@@ -106,7 +104,7 @@ func TestAStoreThatWasMovedOrCopiedWorks(t *testing.T) {
 	s := open(t, filepath.Join(t.TempDir(), "here"))
 	base := mustWrite(t, s, layer.ID{}, 1, true)
 	diff := mustWrite(t, s, base.View, 2, true)
-	must(t, s.Hold("snap", base.ID, diff.ID))
+	must(t, s.Pin("snap", base.ID, diff.ID))
 	there := filepath.Join(t.TempDir(), "there")
 	must(t, os.CopyFS(there, os.DirFS(s.dir)))
 	moved := filepath.Join(t.TempDir(), "moved")
@@ -117,13 +115,13 @@ func TestAStoreThatWasMovedOrCopiedWorks(t *testing.T) {
 			t.Errorf("GC: %+v, %v", r, err)
 		}
 		v, err := s.Verify(t.Context(), nil)
-		if err != nil || v.Layers != 2 || len(v.Damaged) != 0 || len(v.Unsealed) != 0 || v.Bytes != base.FileBytes()+diff.FileBytes() {
+		if err != nil || v.Layers != 2 || len(v.Damaged) != 0 || len(v.Unhashed) != 0 || v.Bytes != base.FileBytes()+diff.FileBytes() {
 			t.Errorf("verify: %+v, %v", v, err)
 		}
 	}
 }
 
-func TestVerifyTellsDamagedFromUnsealed(t *testing.T) {
+func TestVerifyTellsDamagedFromUnhashed(t *testing.T) {
 	s := open(t, t.TempDir())
 	good, plain := mustWrite(t, s, layer.ID{}, 1, true), mustWrite(t, s, layer.ID{}, 2, false)
 	content, header, sums := mustWrite(t, s, layer.ID{}, 3, true), mustWrite(t, s, layer.ID{}, 4, true), mustWrite(t, s, layer.ID{}, 5, true)
@@ -140,7 +138,7 @@ func TestVerifyTellsDamagedFromUnsealed(t *testing.T) {
 	var last, total int64
 	v, err := open(t, s.dir).Verify(t.Context(), func(d, n int64) { last, total = d, n })
 	must(t, err)
-	if v.Layers != 5 || !slices.Equal(v.Unsealed, []layer.ID{plain.ID}) || last != total || v.Bytes != good.FileBytes()+content.FileBytes() {
+	if v.Layers != 5 || !slices.Equal(v.Unhashed, []layer.ID{plain.ID}) || last != total || v.Bytes != good.FileBytes()+content.FileBytes() {
 		t.Errorf("found %+v, progress %d of %d", v, last, total)
 	}
 	for id, want := range map[layer.ID]string{content.ID: "changed since", header.ID: "checksum of its header", sums.ID: "digests have changed"} {
@@ -163,17 +161,17 @@ func TestVerifyTellsDamagedFromUnsealed(t *testing.T) {
 	}
 }
 
-func TestSealMakesTheDigestsOnce(t *testing.T) {
+func TestHashMakesTheDigestsOnce(t *testing.T) {
 	s := open(t, t.TempDir())
 	h := mustWrite(t, s, layer.ID{}, 1, false)
 	pauses := 0
 	pause := func(context.Context) error { pauses++; return nil }
-	must(t, s.Seal(t.Context(), h.ID, pause))
-	must(t, s.Seal(t.Context(), h.ID, pause))
-	if pauses != 2 || !s.Sealed(h.ID) { // 90 blocks are two chunks
-		t.Errorf("%d pauses, sealed %v", pauses, s.Sealed(h.ID))
+	must(t, s.Hash(t.Context(), h.ID, pause))
+	must(t, s.Hash(t.Context(), h.ID, pause))
+	if pauses != 2 || !s.Hashed(h.ID) { // 90 blocks are two chunks
+		t.Errorf("%d pauses, hashed %v", pauses, s.Hashed(h.ID))
 	}
-	if v, err := s.Verify(t.Context(), nil, h.ID); err != nil || len(v.Damaged)+len(v.Unsealed) != 0 || v.Bytes != h.FileBytes() {
+	if v, err := s.Verify(t.Context(), nil, h.ID); err != nil || len(v.Damaged)+len(v.Unhashed) != 0 || v.Bytes != h.FileBytes() {
 		t.Errorf("verify: %+v, %v", v, err)
 	}
 }
@@ -184,7 +182,7 @@ func TestTheReserveIsKept(t *testing.T) {
 	free := int64(0)
 	s.free = func(string) (int64, error) { return free, nil }
 	free = 1<<20 + 90*block - 1
-	if _, err := draft(s, layer.ID{}, 1, false); !errors.Is(err, layer.ErrNoSpace) || !strings.Contains(err.Error(), "stay in reserve") {
+	if _, err := draft(s, layer.ID{}, 1); !errors.Is(err, layer.ErrNoSpace) || !strings.Contains(err.Error(), "stay in reserve") {
 		t.Errorf("before: %v", err)
 	}
 	free = 1 << 30
@@ -198,7 +196,7 @@ func TestTheReserveIsKept(t *testing.T) {
 	if _, err := d.Commit(); !errors.Is(err, layer.ErrNoSpace) {
 		t.Errorf("commit: %v", err)
 	}
-	if err := s.Hold("a"); !errors.Is(err, layer.ErrNoSpace) {
+	if err := s.Pin("a"); !errors.Is(err, layer.ErrNoSpace) {
 		t.Errorf("hold: %v", err)
 	}
 	if got := files(t, s); len(got) != 0 {
@@ -214,25 +212,23 @@ func TestACompactedChainShowsTheSame(t *testing.T) {
 	base := mustWrite(t, s, layer.ID{}, 1, false)
 	mid := mustWrite(t, s, base.View, 2, false)
 	top := mustWrite(t, s, mid.View, 3, true)
-	for _, digest := range []bool{true, false} {
-		h, err := s.Compact(t.Context(), []*layer.Layer{base.Layer, mid.Layer, top.Layer}, 0, 2, 0, digest, nil)
-		must(t, err)
-		defer h.Close()
-		if s.Sealed(h.ID) != digest {
-			t.Errorf("sealed %v, want %v", !digest, digest)
-		}
-		c, err := s.Chain(h.ID, top.ID)
-		must(t, err)
-		defer c.Close()
-		b := make([]byte, 1)
-		if _, err := c.ReadAt(b, 20*block); err != nil || b[0] != 3 {
-			t.Errorf("read %d, %v", b[0], err)
-		}
+	h, err := s.Compact(t.Context(), []*layer.Layer{base.Layer, mid.Layer, top.Layer}, 0, 2, 0, nil)
+	must(t, err)
+	defer h.Close()
+	if s.Hashed(h.ID) {
+		t.Error("it was hashed on the way")
+	}
+	c, err := s.Chain(h.ID, top.ID)
+	must(t, err)
+	defer c.Close()
+	b := make([]byte, 1)
+	if _, err := c.ReadAt(b, 20*block); err != nil || b[0] != 3 {
+		t.Errorf("read %d, %v", b[0], err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	before := files(t, s)
-	if _, err := s.Compact(ctx, []*layer.Layer{base.Layer, mid.Layer}, 0, 2, 0, false, nil); !errors.Is(err, context.Canceled) {
+	if _, err := s.Compact(ctx, []*layer.Layer{base.Layer, mid.Layer}, 0, 2, 0, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("after its context: %v", err)
 	}
 	if after := files(t, s); !slices.Equal(before, after) {

@@ -77,10 +77,6 @@ func (f *File) WriteVecAt(bufs [][]byte, off int64) error {
 // Discard implements Discarder.
 func (f *File) Discard(off, n int64) error { return vecio.Punch(f.File, off, n) }
 
-// WriteZeroes implements Discarder.
-func (f *File) WriteZeroes(off, n int64, unmap bool) error {
-	if unmap {
-		return vecio.Punch(f.File, off, n)
-	}
-	return vecio.Zero(f.File, off, n)
-}
+// WriteZeroes implements Discarder. It makes a hole, whether or not the guest allows that: one
+// that filled a range with zeros could otherwise take the host's room with a single request.
+func (f *File) WriteZeroes(off, n int64) error { return vecio.Punch(f.File, off, n) }

@@ -40,7 +40,8 @@ const (
 )
 
 // Backend holds the disk's bytes. It is used by one goroutine at a time. A
-// read that ends before its buffer is full is an I/O error for the guest.
+// read that ends before its buffer is full is an I/O error for the guest. One
+// that answers virtio.ErrLater gets the request again, whole, at the next Kick.
 type Backend interface {
 	io.ReaderAt
 	io.WriterAt
@@ -55,8 +56,8 @@ type Backend interface {
 type Discarder interface {
 	// Discard says that the range's content does not matter any more.
 	Discard(off, n int64) error
-	// WriteZeroes makes the range read as zeroes; unmap allows to free it.
-	WriteZeroes(off, n int64, unmap bool) error
+	// WriteZeroes makes the range read as zeroes. It must not take room for them.
+	WriteZeroes(off, n int64) error
 }
 
 // vectored is a Backend that moves several buffers in one call. It either

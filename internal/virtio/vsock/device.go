@@ -30,6 +30,9 @@ const (
 	// MaxConns caps the connections of a device, those that are being opened
 	// or flushed included. One more is refused with a reset.
 	MaxConns = 1024
+	// MaxDials caps those of them whose host end is being opened: a guest that
+	// dials without end leaves room for connections to it.
+	MaxDials = 128
 	// bufAlloc is the credit a guest gets per connection: so much may wait
 	// here for a slow host reader.
 	bufAlloc = 256 << 10
@@ -87,6 +90,7 @@ type Device struct {
 	closed        bool
 	conns         map[key]*conn
 	live          int    // connections with a goroutine, at most MaxConns
+	dialing       int    // of them, at most MaxDials
 	nextPort      uint32 // host port to try for the next host connection
 	backlog       int    // bytes waiting in all connections
 	control       []*conn

@@ -14,12 +14,12 @@ func TestGuestTimeIsWhatTheGuestTakesToAnswer(t *testing.T) {
 	p := make([]byte, 5)
 	start := time.Now()
 	for range 2 {
-		time.Sleep(wait) // the host's own time
+		time.Sleep(wait) // elapses: the host's own time, which must not count
 		_, _ = host.Write([]byte("hello"))
 		if _, err := io.ReadFull(c, p); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(wait)
+		time.Sleep(wait) // elapses: the guest's time, which must
 		_, _ = c.Write(p)
 		if _, err := io.ReadFull(host, p); err != nil {
 			t.Fatal(err)

@@ -59,10 +59,11 @@ func (c *conn) handle(h header, packet virtio.Buffers) bool {
 
 // request is the guest's wish to connect to a host port.
 func (d *Device) request(k key, h header) {
-	if d.dialer == nil || d.closed || d.live >= MaxConns {
+	if d.dialer == nil || d.closed || d.live >= MaxConns || d.dialing >= MaxDials {
 		d.sayReset(k)
 		return
 	}
+	d.dialing++
 	c := d.newConn(k, phaseDialing)
 	c.guestBuf, c.guestForward = h.bufAlloc, h.fwdBack
 	go c.dial()
@@ -75,6 +76,7 @@ func (c *conn) dial() {
 		err = errRefused
 	}
 	c.d.mu.Lock()
+	c.d.dialing--
 	switch {
 	case err != nil:
 		c.d.kill(c, true)

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/cmd/forkd/internal/ui"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 // facts collects pairs of name and value.

@@ -1,0 +1,208 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/forkd/forkd/api"
+)
+
+// CopyFrom copies a file or a directory out of a sandbox. Target and links
+// follow the same rules as with CopyTo. Nothing that the guest answers can make
+// it write outside of the target: each directory is an os.Root of its own.
+func (c *Client) CopyFrom(ctx context.Context, id, source, target string, opt CopyOptions) error {
+	from, err := c.stat(ctx, id, source, opt.User)
+	d := &downloader{c: c, id: id, opt: opt}
+	switch {
+	case err != nil:
+		return err
+	case from.kind == kindMissing:
+		return &Error{Code: api.CodeNotFound, Message: fmt.Sprintf("copy from %s:%s: no such file or directory", id, source)}
+	case from.kind == kindOther:
+		return &Error{Code: api.CodeInvalid, Message: fmt.Sprintf("copy from %s:%s: it is %s", id, source, from.what())}
+	}
+	target, existing, err := placeHere(id, source, target, from.kind == kindDir)
+	if err != nil {
+		return err
+	}
+	if existing != nil && !existing.Mode().IsRegular() && from.kind == kindFile {
+		return d.into(ctx, source, target)
+	}
+	root, err := os.OpenRoot(filepath.Dir(target))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if from.kind == kindDir {
+		return d.tally.end(d.dir(ctx, source, from, place{root, filepath.Base(target), target}))
+	}
+	return d.file(ctx, source, place{root, filepath.Base(target), target}, from.mode)
+}
+
+// placeHere is where the copy of source goes, and what is there if it is named
+// by the user. Only links that the user names are followed.
+func placeHere(id, source, target string, dir bool) (string, fs.FileInfo, error) {
+	st, err := os.Stat(target)
+	switch {
+	case err == nil && st.IsDir():
+		name := path.Base(path.Clean("/" + source))
+		if name == "/" {
+			name = "root"
+		}
+		return filepath.Join(target, name), nil, nil
+	case err == nil:
+		real, err := filepath.EvalSymlinks(target)
+		return real, st, err
+	case !errors.Is(err, fs.ErrNotExist):
+		return "", nil, err
+	}
+	if _, err := os.Lstat(target); err == nil {
+		return "", nil, fmt.Errorf("copy from %s:%s: %s is a link to what does not exist", id, source, target)
+	}
+	parent := filepath.Dir(strings.TrimRight(target, "/"))
+	if strings.HasSuffix(target, "/") && !dir {
+		parent = filepath.Clean(target)
+	}
+	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
+		return "", nil, &Error{
+			Code: api.CodeNotFound, Message: fmt.Sprintf("copy from %s:%s: there is no directory %s", id, source, parent),
+			Hint: fmt.Sprintf("make it first: `mkdir -p %s`", parent), cause: err,
+		}
+	}
+	return filepath.Clean(target), nil, nil
+}
+
+// downloader copies a tree out of the guest.
+type downloader struct {
+	c     *Client
+	id    string
+	opt   CopyOptions
+	tally tally
+	above []string // real paths in the guest of the directories that the current one is in
+}
+
+// place is a name in a directory of this host, and the path that people know it by.
+type place struct {
+	root  *os.Root
+	name  string
+	shown string
+}
+
+// maxDepth ends a directory tree that a hostile guest makes endless.
+const maxDepth = 128
+
+// dir copies a directory; its own failure counts as one.
+func (d *downloader) dir(ctx context.Context, source string, from entry, to place) error {
+	top := len(d.above) == 0
+	sub, entries, err := d.open(ctx, source, from, to)
+	if err != nil && top {
+		return err // nothing was copied at all
+	}
+	if stop := d.tally.took(err); stop != nil || err != nil {
+		return stop
+	}
+	defer sub.Close()
+	d.above = append(d.above, realOf(from))
+	defer func() { d.above = d.above[:len(d.above)-1] }()
+	for _, e := range entries {
+		// Only the last part of what the guest says, and that only as a name.
+		name := path.Base(e.path)
+		if name == "." || name == ".." || name == "/" || !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
+			return fmt.Errorf("copy from %s:%s: entry has the impossible name %q", d.id, source, e.path)
+		}
+		if err := d.entry(ctx, e, path.Join(source, name), place{sub, name, filepath.Join(to.shown, name)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func realOf(e entry) string {
+	if e.link {
+		return e.target
+	}
+	return e.path
+}
+
+// open lists a directory in the guest and makes or opens its copy.
+func (d *downloader) open(ctx context.Context, source string, from entry, to place) (*os.Root, []entry, error) {
+	switch {
+	case len(d.above) > maxDepth:
+		return nil, nil, fmt.Errorf("copy from %s:%s: directories are nested more than %d deep", d.id, source, maxDepth)
+	case from.link && slices.ContainsFunc(d.above, func(a string) bool { return a == from.target || strings.HasPrefix(a, from.target+"/") }):
+		return nil, nil, fmt.Errorf("copy from %s:%s: it is a link to a directory that it is in", d.id, source)
+	}
+	entries, err := d.c.listDir(ctx, d.id, source, d.opt.User)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := to.root.Mkdir(to.name, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, nil, to.failed(err)
+	}
+	if st, err := to.root.Lstat(to.name); err != nil || !st.IsDir() {
+		return nil, nil, errors.Join(to.inTheWay("a directory", st), err)
+	}
+	sub, err := to.root.OpenRoot(to.name)
+	return sub, entries, err
+}
+
+func (d *downloader) entry(ctx context.Context, e entry, source string, to place) error {
+	switch {
+	case e.link && !d.opt.FollowLinks:
+		return d.tally.took(to.link(e.text))
+	case e.kind == kindDir:
+		return d.dir(ctx, source, e, to)
+	case e.kind == kindFile:
+		return d.tally.took(d.file(ctx, source, to, e.mode))
+	case e.link:
+		return d.tally.took(fmt.Errorf("copy from %s:%s: it is %s", d.id, source, e.what()))
+	}
+	d.opt.skip(d.id+":"+source, "it is "+e.what())
+	return nil
+}
+
+func (d *downloader) file(ctx context.Context, source string, to place, mode fs.FileMode) error {
+	old, err := to.root.Lstat(to.name)
+	if err == nil && !old.Mode().IsRegular() {
+		return to.inTheWay("a file", old)
+	}
+	in, err := d.c.Download(ctx, d.id, source, d.opt.User)
+	if err != nil {
+		return d.failed(source, err)
+	}
+	defer in.Close()
+	if err := to.write(counting{in, d.opt.Progress}, mode, old); err != nil {
+		return d.failed(source, err)
+	}
+	return nil
+}
+
+// into writes to what the user names and what is no file, such as a terminal.
+func (d *downloader) into(ctx context.Context, source, target string) (err error) {
+	in, err := d.c.Download(ctx, d.id, source, d.opt.User)
+	if err != nil {
+		return d.failed(source, err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(target, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, out.Close()) }()
+	if _, err := io.Copy(out, counting{in, d.opt.Progress}); err != nil {
+		return d.failed(source, err)
+	}
+	return nil
+}
+
+func (d *downloader) failed(source string, err error) error {
+	return fmt.Errorf("copy from %s:%s: %w", d.id, source, err)
+}

@@ -1,0 +1,158 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// CopyTo copies a file or a directory into a sandbox. As with cp, a target that
+// is a directory gets the source inside it, else the target is the copy, and its
+// directory must be there. If source itself is a link it is followed; links in a
+// directory are copied as links. A tree of which parts could not be copied is a
+// *CopyError.
+func (c *Client) CopyTo(ctx context.Context, id, source, target string, opt CopyOptions) error {
+	st, err := os.Stat(source)
+	if err != nil {
+		return err
+	}
+	if target, err = c.placeIn(ctx, id, source, target, st.IsDir(), opt.User); err != nil {
+		return err
+	}
+	up := &uploader{c: c, id: id, opt: opt}
+	if st.IsDir() {
+		return up.tally.end(up.dir(ctx, source, target, st))
+	}
+	return up.file(ctx, source, target, st)
+}
+
+// placeIn is where the copy of source goes.
+func (c *Client) placeIn(ctx context.Context, id, source, target string, dir bool, user string) (string, error) {
+	at, err := c.stat(ctx, id, target, user)
+	if err != nil {
+		return "", err
+	}
+	if at.kind == kindDir {
+		abs, err := filepath.Abs(source) // "." has a name too
+		return path.Join(target, filepath.Base(abs)), err
+	}
+	if at.kind == kindMissing {
+		if dir {
+			target = strings.TrimRight(target, "/")
+		}
+		return target, c.needParent(ctx, id, target, user)
+	}
+	return target, nil
+}
+
+// uploader copies a tree into the guest.
+type uploader struct {
+	c     *Client
+	id    string
+	opt   CopyOptions
+	tally tally
+	above []fs.FileInfo // the directories that the current one is in
+}
+
+// add copies what is in a directory of the tree, whatever it is.
+func (u *uploader) add(ctx context.Context, source, target string) error {
+	look := os.Lstat
+	if u.opt.FollowLinks {
+		look = os.Stat
+	}
+	st, err := look(source)
+	switch {
+	case err != nil:
+		return u.tally.took(err)
+	case st.IsDir():
+		return u.dir(ctx, source, target, st)
+	case st.Mode()&fs.ModeSymlink != 0:
+		return u.tally.took(u.link(ctx, source, target))
+	case !st.Mode().IsRegular():
+		u.opt.skip(source, "it is "+special(st.Mode()))
+		return nil
+	}
+	return u.tally.took(u.file(ctx, source, target, st))
+}
+
+// special names what is not copied.
+func special(m fs.FileMode) string {
+	switch {
+	case m&fs.ModeNamedPipe != 0:
+		return "a FIFO"
+	case m&fs.ModeSocket != 0:
+		return "a socket"
+	case m&fs.ModeDevice != 0:
+		return "a device"
+	}
+	return "neither a file nor a directory"
+}
+
+func (u *uploader) file(ctx context.Context, source, target string, st fs.FileInfo) error {
+	flags := os.O_RDONLY
+	if st.Mode().IsRegular() {
+		flags |= syscall.O_NONBLOCK // it may have become a FIFO
+	}
+	f, err := os.OpenFile(source, flags, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if now, err := f.Stat(); err != nil || st.Mode().IsRegular() && !os.SameFile(st, now) {
+		return errors.Join(fmt.Errorf("copy %s: it was replaced meanwhile", source), err)
+	}
+	mode := fs.FileMode(0)
+	if st.Mode().IsRegular() {
+		mode = st.Mode().Perm()
+	}
+	if err := u.c.upload(ctx, u.id, target, u.opt.User, mode, counting{f, u.opt.Progress}); err != nil {
+		return u.failed(target, err)
+	}
+	return nil
+}
+
+func (u *uploader) link(ctx context.Context, source, target string) error {
+	text, err := os.Readlink(source)
+	if err != nil {
+		return err
+	}
+	if err := u.c.makeLink(ctx, u.id, target, u.opt.User, text); err != nil {
+		return u.failed(target, err)
+	}
+	return nil
+}
+
+func (u *uploader) failed(target string, err error) error {
+	return fmt.Errorf("copy to %s:%s: %w", u.id, target, err)
+}
+
+func (u *uploader) dir(ctx context.Context, source, target string, st fs.FileInfo) error {
+	if slices.ContainsFunc(u.above, func(a fs.FileInfo) bool { return os.SameFile(a, st) }) {
+		return u.tally.took(fmt.Errorf("copy %s: it is a link to a directory that it is in", source))
+	}
+	u.above = append(u.above, st)
+	defer func() { u.above = u.above[:len(u.above)-1] }()
+	entries, err := os.ReadDir(source)
+	if err == nil {
+		err = u.c.makeDir(ctx, u.id, target, u.opt.User)
+	}
+	if err != nil && len(u.above) == 1 {
+		return err // nothing was copied at all
+	}
+	if stop := u.tally.took(err); stop != nil || err != nil {
+		return stop
+	}
+	for _, e := range entries {
+		if err := u.add(ctx, filepath.Join(source, e.Name()), path.Join(target, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

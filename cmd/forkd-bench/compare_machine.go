@@ -1,0 +1,267 @@
+package main
+
+import (
+	"archive/tar"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/appliance"
+)
+
+// complete fills in what a side's flags left out.
+func (s side) complete(children int) error {
+	if s.Pool < 0 {
+		s.Pool = children
+	}
+	if s.Dir == "" {
+		self, err := endpoint.Program("forkd")
+		if err != nil {
+			return err
+		}
+		s.Dir = filepath.Dir(self)
+	}
+	var err error
+	if s.Dir, err = filepath.Abs(s.Dir); err != nil {
+		return err
+	}
+	for _, name := range []string{"forkd", "forkd-vmm"} {
+		if _, err := os.Stat(filepath.Join(s.Dir, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// images makes the sides' images, each by its own build, with that build's agent.
+func (a *app) images(ctx context.Context, o *compareOptions) (remove func(), err error) {
+	dir, err := os.MkdirTemp("", "forkd-compare-")
+	if err != nil {
+		return func() {}, err
+	}
+	remove = func() { _ = os.RemoveAll(dir) }
+	made := map[string]string{} // by the build's directory
+	for _, s := range o.sides() {
+		if s.Image == "" && made[s.Dir] == "" {
+			tar := filepath.Join(dir, s.name+".tar")
+			a.Note("building image %s with %s", o.recipe, s.Dir)
+			if err := a.buildImage(ctx, s.Dir, o.recipe, tar); err != nil {
+				return remove, err
+			}
+			made[s.Dir] = tar
+		}
+		if s.Image == "" {
+			s.Image = made[s.Dir]
+		}
+	}
+	return remove, nil
+}
+
+// buildImage has a build make an image in the user's own store, and writes that to a tar file.
+func (a *app) buildImage(ctx context.Context, build, recipe, to string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(build, "forkd"), "image", "build", "--local", findRecipe(recipe))
+	cmd.Stderr = a.Err
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build image %s with %s: %w", recipe, build, err)
+	}
+	paths, err := endpoint.DefaultPaths()
+	if err != nil {
+		return err
+	}
+	f, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	return errors.Join(packImage(f, filepath.Join(paths.Cache, "built", filepath.Base(recipe))), f.Close())
+}
+
+// imageMetadata is the file that a stream of an image begins with.
+const imageMetadata = "image.json"
+
+// packImage writes an image's folder as the API takes it. It looks at no file, for
+// another build's format may be another one.
+func packImage(w io.Writer, dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	names := []string{imageMetadata}
+	for _, e := range entries {
+		if e.Name() != imageMetadata {
+			names = append(names, e.Name())
+		}
+	}
+	t := tar.NewWriter(w)
+	for _, name := range names {
+		if err := packFile(t, dir, name); err != nil {
+			return fmt.Errorf("pack image: %w", err)
+		}
+	}
+	return t.Close()
+}
+
+func packFile(t *tar.Writer, dir, name string) error {
+	f, err := os.Open(filepath.Join(dir, name))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if err := t.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: st.Size(), Format: tar.FormatPAX}); err != nil {
+		return err
+	}
+	_, err = io.Copy(t, f)
+	return err
+}
+
+// findRecipe is a recipe's path where this program can see it: a build elsewhere may not.
+func findRecipe(name string) string {
+	places := []string{name, filepath.Join("recipes", name)}
+	if self, err := os.Executable(); err == nil {
+		places = append(places, filepath.Join(filepath.Dir(self), "..", "recipes", name))
+	}
+	for _, p := range places {
+		if abs, err := filepath.Abs(p); err == nil {
+			if _, err := os.Stat(abs); err == nil {
+				return abs
+			}
+		}
+	}
+	return name
+}
+
+// compareInMachine takes both builds into the machine, and compares there.
+func (a *app) compareInMachine(ctx context.Context, o *compareOptions) (err error) {
+	m, err := appliance.Open(appliance.DefaultName)
+	if err != nil {
+		return err
+	}
+	if _, err := m.Start(ctx, appliance.StartOptions{Progress: func(line string) { a.Note("%s ...", line) }}); err != nil {
+		return fmt.Errorf("start the machine: %w", err)
+	}
+	agent, err := m.Agent()
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	v := visit{agent: agent, dir: fmt.Sprintf("/var/lib/forkd/.compare-%d", os.Getpid()), there: map[string]string{}}
+	defer func() { err = errors.Join(err, v.leave(ctx)) }()
+	args, err := v.arguments(ctx, a, o)
+	if err != nil {
+		return err
+	}
+	res, err := appliance.Run(ctx, agent, appliance.Command{Args: args, Dir: "/", Stdout: a.Out, Stderr: a.Err})
+	if err == nil && res.ExitCode != 0 {
+		return exitCode(res.ExitCode)
+	}
+	return err
+}
+
+// visit is a directory in the machine, for one comparison.
+type visit struct {
+	agent *agentclient.Client
+	dir   string
+	there map[string]string // what was uploaded, by its path here
+}
+
+// arguments uploads what the comparison needs and words it for this program there.
+func (v visit) arguments(ctx context.Context, a *app, o *compareOptions) ([]string, error) {
+	args := []string{
+		path.Join("/usr/bin", "forkd-bench"), "compare", "--host", "--where", string(endpoint.Machine), "--work", v.dir,
+		"--bench", string(o.Bench), "--count", strconv.Itoa(o.N), "--rounds", strconv.Itoa(o.Rounds), "--memory-mib", strconv.Itoa(o.MemoryMiB), "--recipe", o.Image,
+	}
+	for _, s := range o.sides() {
+		a.Note("sending side %s to the machine", s.name)
+		dir, err := v.programs(ctx, s.Dir)
+		if err != nil {
+			return nil, err
+		}
+		tar, err := v.put(ctx, s.Image, path.Join(v.dir, s.name+".tar"), 0o600)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--"+s.name, dir, "--"+s.name+"-image", tar, "--"+s.name+"-pool", strconv.Itoa(s.Pool))
+		for flag, values := range map[string][]string{"-serve": s.Serve, "-env": s.Env} {
+			for _, value := range values {
+				args = append(args, "--"+s.name+flag, value)
+			}
+		}
+	}
+	for flag, set := range map[string]bool{"--json": a.JSON, "--quiet": a.Quiet} {
+		if set {
+			args = append(args, flag)
+		}
+	}
+	return args, nil
+}
+
+// programs uploads what a daemon needs of a build.
+func (v visit) programs(ctx context.Context, build string) (dir string, err error) {
+	dir = path.Join(v.dir, fmt.Sprintf("bin%d", len(v.there)))
+	for _, name := range []string{"forkd", "forkd-vmm"} {
+		to, err := v.put(ctx, filepath.Join(build, name), path.Join(dir, name), 0o700)
+		if err != nil {
+			return "", err
+		}
+		dir = path.Dir(to)
+	}
+	return dir, nil
+}
+
+// put uploads a file, once.
+func (v visit) put(ctx context.Context, from, to string, mode os.FileMode) (string, error) {
+	if at := v.there[from]; at != "" {
+		return at, nil
+	}
+	f, err := os.Open(from)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	if err := appliance.Upload(ctx, v.agent, to, f, st.Size()); err != nil {
+		return "", err
+	}
+	v.there[from] = to
+	return to, v.shell(ctx, `chmod "$1" "$2"`, strconv.FormatUint(uint64(mode), 8), to)
+}
+
+// leave ends what still runs of the comparison, which may have been interrupted, and removes it.
+func (v visit) leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	const script = `for p in /proc/[0-9]*; do
+case "$(readlink $p/exe 2>/dev/null)" in "$1"/*) kill -9 "${p#/proc/}" 2>/dev/null;; esac
+done
+for m in $(grep -o "$1/[^ ]*/debug" /proc/mounts); do umount -l "$m"; done
+rm -rf "$1"`
+	if err := v.shell(ctx, script, v.dir); err != nil {
+		return fmt.Errorf("%s is left in the machine: %w", v.dir, err)
+	}
+	return nil
+}
+
+func (v visit) shell(ctx context.Context, script string, args ...string) error {
+	res, err := appliance.Run(ctx, v.agent, appliance.Command{
+		Args: append([]string{"/bin/sh", "-c", script, "sh"}, args...), Dir: "/", Stdout: io.Discard, Stderr: io.Discard,
+	})
+	if err == nil && res.ExitCode != 0 {
+		err = errors.New(res.Status)
+	}
+	return err
+}

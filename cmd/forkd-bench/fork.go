@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/forkbench"
+	"github.com/forkd/forkd/cmd/internal/ui"
+)
+
+func newForkCommand(a *app) *cobra.Command {
+	cfg := forkbench.Config{}
+	cmd := &cobra.Command{
+		Use:   "fork TAG",
+		Short: "Fork children, ask each for a sign of life, end them; beside it, the floor",
+		Long: "Fork children of a snapshot, ask each for a sign of life, and end them; alternating with the floor, which is the same\n" +
+			"number of VMs of the same size made by nothing but the ioctls that the kernel demands, each run to its first exit.\n" +
+			"The figures are medians over the rounds.",
+		Example:           "  forkd-bench fork pyagent -n 100 --json\n  forkd-bench fork pyagent -n 100 --pool 0",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.completeTags,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cfg.N < 1 || cfg.Rounds < 1 {
+				return usageError{errors.New("--count and --rounds are at least 1")}
+			}
+			b, err := a.open(cmd.Context())
+			if err != nil {
+				return err
+			}
+			defer b.Close()
+			cfg.Client, cfg.Floors, cfg.Tag, cfg.Say = b.Client, b.floors, args[0], a.say
+			if !cmd.Flags().Changed("pool") {
+				cfg.Pool = cfg.N
+			}
+			f, err := forkbench.Run(cmd.Context(), cfg)
+			if err != nil {
+				return err
+			}
+			f.Where, f.CPUs = b.where, b.cpus
+			if a.JSON {
+				return a.Value(f)
+			}
+			return a.printFork(f)
+		},
+	}
+	cmd.Flags().IntVarP(&cfg.N, "count", "n", 100, "number of children, 1 to 1000")
+	cmd.Flags().IntVar(&cfg.Pool, "pool", 0, "shells to have ready before each fork, -1 to leave the pool as it is (default: as many as children)")
+	cmd.Flags().IntVar(&cfg.Rounds, "rounds", 3, "number of forks and floors")
+	return cmd
+}
+
+func (a *app) printFork(f forkbench.Figures) error {
+	perChild := func(kib int64) string { return fmt.Sprintf("%d KiB per child", kib) }
+	return a.Facts(
+		"children", fmt.Sprintf("%d of %d, %d rounds", f.OK, f.N, f.Rounds),
+		"resumed, wall", ui.Millis(f.ResumedWallMS),
+		"floor, wall", known(f.FloorWallMS, ui.Millis),
+		"ratio", known(f.Ratio, ratio),
+		"ready, wall", ui.Millis(f.ReadyWallMS),
+		"ready, p50", ui.Millis(f.ReadyP50MS),
+		"ready, p99", ui.Millis(f.ReadyP99MS),
+		"eval, p50", ui.Millis(f.EvalP50MS),
+		"eval, p50 beside the guest", ui.Millis(f.EvalDaemonP50MS),
+		"VMM memory", perChild(f.VMMAnonKiB),
+		"guest memory", perChild(f.GuestDirtyKiB),
+		"PSS", perChild(f.PSSKiB),
+		"host memory", known(float64(f.MemAvailableDeltaKiB), func(kib float64) string { return perChild(int64(kib)) }),
+		"from the pool", fmt.Sprint(f.Pool),
+		"where", place(f.Where, f.CPUs),
+	)
+}

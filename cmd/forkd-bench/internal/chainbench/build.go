@@ -1,0 +1,98 @@
+package chainbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+)
+
+// step is what each snapshot of the chain does on top of the one before: so
+// many MiB of memory, in a file of its own in the guest's /dev/shm, and on the disk.
+const step = `set -e
+dd if=/dev/urandom of=/dev/shm/bench-%[1]d bs=1M count=%[2]d 2>/dev/null
+dd if=/dev/urandom of=/var/tmp/bench-%[1]d bs=1M count=%[2]d conv=fsync 2>/dev/null`
+
+// chain is the tags by depth; the first is the one that was there.
+type chain struct {
+	tags []string
+	made []string // by this run
+}
+
+// build makes the snapshots that are not there yet. Those of a run that was told to keep
+// them are used again, if they are still built on one another.
+func (c Config) build(ctx context.Context, deepest int) (ch chain, err error) {
+	ch.tags = []string{c.Tag}
+	for depth := 1; depth <= deepest; depth++ {
+		below := ch.tags[depth-1]
+		tag := fmt.Sprintf("%s-chain%d", c.Tag, depth)
+		if len(tag) > maxTag {
+			return ch, fmt.Errorf("tag %s is too long for the chain's own, %s", c.Tag, tag)
+		}
+		there, err := c.reusable(ctx, tag, below)
+		if err != nil {
+			return ch, err
+		}
+		if !there {
+			c.Say(fmt.Sprintf("making depth %d of %d", depth, deepest))
+			req := api.CreateSnapshotRequest{
+				Tag: tag, From: below, Exec: []string{"sh", "-c", fmt.Sprintf(step, depth, c.StepMiB)}, ExecUser: "root",
+			}
+			_, err := c.Client.CreateSnapshot(ctx, req, nil)
+			if err == nil || client.CodeOf(err) != api.CodeConflict { // else it is somebody else's; interrupted, it may be there
+				ch.made = append(ch.made, tag)
+			}
+			if err != nil {
+				return ch, err
+			}
+		}
+		ch.tags = append(ch.tags, tag)
+	}
+	return ch, nil
+}
+
+// Build builds a chain on a snapshot and returns the tag of its deepest. The steps are those of a bench by default.
+func Build(ctx context.Context, c *client.Client, tag string, depth int) (deepest string, err error) {
+	ch, err := Config{Client: c, Tag: tag, StepMiB: DefaultStepMiB, Say: func(string) {}}.build(ctx, depth)
+	if err != nil {
+		return "", err
+	}
+	return ch.tags[depth], nil
+}
+
+// DefaultStepMiB is what a step of a chain writes.
+const DefaultStepMiB = 4
+
+// maxTag is how long a tag may be.
+const maxTag = 64
+
+func (c Config) reusable(ctx context.Context, tag, below string) (bool, error) {
+	info, err := c.Client.Snapshot(ctx, tag)
+	if client.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	parent, err := c.Client.Snapshot(ctx, below)
+	if err != nil {
+		return false, err
+	}
+	same := info.ParentTag != nil && *info.ParentTag == below && info.ParentContentHash != nil && *info.ParentContentHash == parent.ContentHash
+	if !same || info.Status != api.SnapshotReady {
+		return false, fmt.Errorf("snapshot %s is there and not what this bench makes: delete it (forkd snapshot rm --cascade %s)", tag, tag)
+	}
+	return true, nil
+}
+
+// remove deletes what this run made, the deepest first.
+func (c Config) remove(ctx context.Context, ch chain) error {
+	var errs []error
+	for i := len(ch.made) - 1; i >= 0; i-- {
+		errs = append(errs, measure.Delete(ctx, c.Client, ch.made[i], client.DeleteOptions{}))
+	}
+	return errors.Join(errs...)
+}

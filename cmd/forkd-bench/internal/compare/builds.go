@@ -1,0 +1,80 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// Bench is what is measured.
+type Bench string
+
+// The benches. Chain forks from a snapshot that lies three deep in a chain.
+const (
+	Fork   Bench = "fork"
+	Branch Bench = "branch"
+	Chain  Bench = "chain"
+)
+
+const chainDepth = 3
+
+// Config is what to compare, on this host.
+type Config struct {
+	A, B      Build
+	Image     string // name of both sides' images
+	Bench     Bench
+	N         int // children of a fork
+	Rounds    int
+	MemoryMiB int    // of the snapshots; 0: what the image says
+	Dir       string // where both have their stores while it runs; its paths must be short, for sockets
+	Say       func(string)
+}
+
+// Builds compares two builds. Nothing is left of them.
+func Builds(ctx context.Context, c Config) (_ []Figure, err error) {
+	dir, err := os.MkdirTemp(c.Dir, "compare-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	m, closeMeter, err := openMeter(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer closeMeter()
+	if m.stats == "" {
+		c.Say("KVM's counters cannot be read (debugfs, by root): there are no figures of VM exits and guests' faults")
+	}
+	var sides [2]Side
+	for i, b := range []Build{c.A, c.B} {
+		name := string('A' + rune(i))
+		c.Say(fmt.Sprintf("side %s: starting %s, making its snapshot", name, b.Dir))
+		d, err := start(ctx, b, filepath.Join(dir, name))
+		if err != nil {
+			return nil, fmt.Errorf("side %s: %w", name, err)
+		}
+		defer func() { err = errors.Join(err, d.stop()) }()
+		if sides[i], err = c.side(ctx, d, m); err != nil {
+			return nil, fmt.Errorf("side %s: %w", name, err)
+		}
+	}
+	return Run(ctx, sides[0], sides[1], c.Rounds, c.Say)
+}
+
+// side makes the snapshot that is measured, and the side.
+func (c Config) side(ctx context.Context, d *daemon, m meter) (Side, error) {
+	if err := d.prepare(ctx, c.Image, c.MemoryMiB); err != nil {
+		return nil, err
+	}
+	switch c.Bench {
+	case Fork:
+		return newForking(ctx, d, m, c.N, 0)
+	case Chain:
+		return newForking(ctx, d, m, c.N, chainDepth)
+	case Branch:
+		return newBranching(ctx, d, m)
+	}
+	return nil, fmt.Errorf("bench %q, want %s, %s or %s", c.Bench, Fork, Branch, Chain)
+}

@@ -1,0 +1,108 @@
+package compare
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/branchbench"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/chainbench"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+)
+
+// quiet is how long both sides rest before a lap, after what they did for the last.
+const quiet = 500 * time.Millisecond
+
+// forking forks from a snapshot: the benches fork and chain.
+type forking struct {
+	*daemon
+	meter meter
+	tag   string
+	n     int
+}
+
+// Settle waits until the shells stand ready.
+func (f *forking) Settle(ctx context.Context) error {
+	if err := measure.AwaitPool(ctx, f.client, f.tag, f.Pool); err != nil {
+		return err
+	}
+	return measure.Pause(ctx, quiet)
+}
+
+// Lap is one fork. What it used is read while its children live.
+func (f *forking) Lap(ctx context.Context) (_ []Value, err error) {
+	before, err := f.meter.read(f.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	res, err := measure.Fork(ctx, f.client, f.tag, f.n)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, measure.Kill(ctx, f.client, res.OK())) }()
+	after, err := f.meter.read(f.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	return append([]Value{
+		{"resumed_wall_ms", measure.Millis(res.ResumedWall)}, {"ready_wall_ms", measure.Millis(res.ReadyWall)},
+	}, after.since(before)...), nil
+}
+
+// newForking forks from the snapshot itself, or from one that lies so deep in a chain on it.
+func newForking(ctx context.Context, d *daemon, m meter, n, depth int) (*forking, error) {
+	f := &forking{daemon: d, meter: m, tag: tag, n: n}
+	if depth > 0 {
+		var err error
+		if f.tag, err = chainbench.Build(ctx, d.client, tag, depth); err != nil {
+			return nil, err
+		}
+	}
+	return f, d.client.SetPool(ctx, f.tag, d.Pool)
+}
+
+// branching branches one sandbox that writes, again and again.
+type branching struct {
+	*daemon
+	meter  meter
+	source *branchbench.Source
+}
+
+func newBranching(ctx context.Context, d *daemon, m meter) (*branching, error) {
+	source, err := branchbench.Start(ctx, branchbench.Config{Client: d.client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Say: func(string) {}}, tag)
+	return &branching{daemon: d, meter: m, source: source}, err
+}
+
+// What the guest writes, as `forkd-bench branch` has it: at most a quarter of its memory.
+const (
+	dirtyMiB = 256
+	rateMiB  = 50
+)
+
+// Settle lets what the last branch began come to its end.
+func (b *branching) Settle(ctx context.Context) error { return measure.Pause(ctx, quiet) }
+
+// Lap is one live branch, to the end of its writing.
+func (b *branching) Lap(ctx context.Context) ([]Value, error) {
+	before, err := b.meter.read(b.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	c, err := b.source.Branch(ctx, api.BranchLive)
+	if err != nil {
+		return nil, err
+	}
+	after, err := b.meter.read(b.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	return append([]Value{
+		{"pause_ms", c.PauseP50MS}, {"guest_gap_ms", c.GuestGapP50MS}, {"return_ms", c.ReturnP50MS}, {"total_ms", c.TotalMS},
+	}, after.since(before)...), nil
+}
+
+var (
+	_ Side = (*forking)(nil)
+	_ Side = (*branching)(nil)
+)

@@ -1,0 +1,135 @@
+// Package diskratio is the benchmark of a sandbox's disk beside the file system
+// that it lies in: the same program (package diskbench) runs in a child and on the
+// host of the VMs, in turn. It owns the order and the ratios; it prints nothing. The trap: an
+// image without a writable disk has its files in memory, and is no measure of a disk.
+package diskratio
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/internal/diskbench"
+)
+
+// Config is what to measure.
+type Config struct {
+	Client    *client.Client
+	Floors    floor.Floors
+	Tag       string // of the snapshot whose child writes
+	Dir       string // in the child
+	MiB       int
+	RandomOps int
+	Rounds    int
+	// Say is told what is going on; nil: nobody is.
+	Say func(string)
+}
+
+// Figures are the result (docs/formats/json-output.md): medians over the rounds.
+type Figures struct {
+	MiB       int               `json:"mib"`
+	RandomOps int               `json:"random_ops"`
+	Rounds    int               `json:"rounds"`
+	Guest     diskbench.Figures `json:"guest"`
+	Host      diskbench.Figures `json:"host"`
+	// Ratio is the guest's rate to the host's: 1 is as fast.
+	Ratio Ratio  `json:"ratio"`
+	Where string `json:"where"`
+	CPUs  int    `json:"cpus,omitempty"`
+}
+
+// Ratio is of the rates of that name.
+type Ratio struct {
+	SequentialWrite float64 `json:"sequential_write"`
+	SequentialRead  float64 `json:"sequential_read"`
+	RandomWrite     float64 `json:"random_write"`
+	RandomRead      float64 `json:"random_read"`
+}
+
+// agent is the guest's agent, which has the program in it.
+const agent = "/proc/1/exe"
+
+// Run measures. No child is left.
+func Run(ctx context.Context, c Config) (f Figures, err error) {
+	if c.Say == nil {
+		c.Say = func(string) {}
+	}
+	f = Figures{MiB: c.MiB, RandomOps: c.RandomOps, Rounds: c.Rounds}
+	if !c.Floors.Known() {
+		return f, fmt.Errorf("measure the disk below: %w", floor.ErrNoHost)
+	}
+	of, err := c.Client.Snapshot(ctx, c.Tag)
+	if err != nil {
+		return f, err
+	}
+	below := diskbench.Config{Dir: floor.StoreDir(of.Dir), MiB: c.MiB, RandomOps: c.RandomOps}
+	children, err := measure.Fork(ctx, c.Client, c.Tag, 1)
+	if err != nil {
+		return f, err
+	}
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, children.OK())) }()
+	var guest, host []diskbench.Figures
+	for i := range c.Rounds {
+		c.Say(fmt.Sprintf("round %d of %d", i+1, c.Rounds))
+		h, err := c.Floors.Disk(ctx, below)
+		if err != nil {
+			return f, err
+		}
+		g, err := c.inGuest(ctx, children.OK()[0].ID)
+		if err != nil {
+			return f, err
+		}
+		guest, host = append(guest, g), append(host, h)
+	}
+	f.Guest, f.Host = median(guest), median(host)
+	f.Ratio = ratio(f.Guest, f.Host)
+	return f, nil
+}
+
+func (c Config) inGuest(ctx context.Context, id string) (f diskbench.Figures, err error) {
+	r, err := c.Client.Exec(ctx, id, api.ExecRequest{
+		Args: []string{agent, "--disk-bench", c.Dir, "--disk-mib", strconv.Itoa(c.MiB), "--disk-ops", strconv.Itoa(c.RandomOps)},
+		User: "root", TimeoutSecs: 600,
+	})
+	if err != nil {
+		return f, err
+	}
+	if r.ExitCode != 0 {
+		return f, fmt.Errorf("measure in the guest: exit code %d: %.300s (an agent of an older version cannot: make the snapshot again)", r.ExitCode, r.Stderr)
+	}
+	if err := json.Unmarshal([]byte(r.Stdout), &f); err != nil {
+		return f, fmt.Errorf("read the guest's figures: %w", err)
+	}
+	return f, nil
+}
+
+// rates are the figures of one kind, in order.
+func rates(f *diskbench.Figures) []*float64 {
+	return []*float64{&f.SequentialWriteMiBPerS, &f.SequentialReadMiBPerS, &f.RandomWritesPerS, &f.RandomReadsPerS}
+}
+
+func median(all []diskbench.Figures) (f diskbench.Figures) {
+	for i, to := range rates(&f) {
+		var v []float64
+		for _, one := range all {
+			v = append(v, *rates(&one)[i])
+		}
+		*to = measure.Median(v)
+	}
+	return f
+}
+
+func ratio(guest, host diskbench.Figures) (r Ratio) {
+	for i, to := range []*float64{&r.SequentialWrite, &r.SequentialRead, &r.RandomWrite, &r.RandomRead} {
+		if h := *rates(&host)[i]; h > 0 {
+			*to = *rates(&guest)[i] / h
+		}
+	}
+	return r
+}

@@ -1,0 +1,131 @@
+package floor
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/diskbench"
+)
+
+// Floors has floors measured on the host of the VMs. The zero value cannot: it is
+// for a daemon whose host is not known.
+type Floors struct {
+	// Run runs `forkd-bench floor ARG...` there and returns what it printed; nil: nowhere.
+	Run func(ctx context.Context, args ...string) ([]byte, error)
+}
+
+// ErrNoHost is returned by Floors that nothing can be measured with.
+var ErrNoHost = errors.New("the daemon was named by its URL, and may be on another host")
+
+// Known tells whether floors can be measured.
+func (f Floors) Known() bool { return f.Run != nil }
+
+// VMs is OverFile, in milliseconds.
+func (f Floors) VMs(ctx context.Context, dir string, n, memoryMiB int) (float64, error) {
+	var out Took
+	err := f.ask(ctx, &out, "vms", "--dir", dir, "--count", strconv.Itoa(n), "--memory-mib", strconv.Itoa(memoryMiB))
+	return out.WallMS, err
+}
+
+// Copy is Copy, in milliseconds.
+func (f Floors) Copy(ctx context.Context, bytes int64) (float64, error) {
+	var out Took
+	err := f.ask(ctx, &out, "copy", "--bytes", strconv.FormatInt(bytes, 10))
+	return out.WallMS, err
+}
+
+// Disk measures the file system of a directory.
+func (f Floors) Disk(ctx context.Context, c diskbench.Config) (out diskbench.Figures, err error) {
+	err = f.ask(ctx, &out, "disk", "--dir", c.Dir, "--mib", strconv.Itoa(c.MiB), "--ops", strconv.Itoa(c.RandomOps))
+	return out, err
+}
+
+// Host is ReadHost.
+func (f Floors) Host(ctx context.Context) (out Host, err error) {
+	err = f.ask(ctx, &out, "host")
+	return out, err
+}
+
+// Took is what `forkd-bench floor` prints of vms and copy.
+type Took struct {
+	WallMS float64 `json:"wall_ms"`
+}
+
+func (f Floors) ask(ctx context.Context, into any, args ...string) error {
+	if f.Run == nil {
+		return ErrNoHost
+	}
+	said, err := f.Run(ctx, append(args, "--json")...)
+	if err == nil {
+		err = json.Unmarshal(said, into)
+	}
+	if err != nil {
+		return fmt.Errorf("measure the floor (%s): %w", args[0], err)
+	}
+	return nil
+}
+
+// Here measures on this host, in a process of its own.
+func Here() Floors {
+	return Floors{Run: func(ctx context.Context, args ...string) ([]byte, error) {
+		self, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find own program: %w", err)
+		}
+		var out, errs bytes.Buffer
+		cmd := exec.CommandContext(ctx, self)
+		cmd.Args = append([]string{os.Args[0], "floor"}, args...) // a test binary goes by its name
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); err != nil {
+			return nil, errors.New(cmp.Or(complaint(errs.String()), err.Error()))
+		}
+		return out.Bytes(), nil
+	}}
+}
+
+// program is this one in the machine, which carries it.
+const program = "/usr/bin/forkd-bench"
+
+// noProgram is a shell's exit code for a program that is not there.
+const noProgram = 127
+
+// InMachine measures in the machine, by way of its agent.
+func InMachine(c *agentclient.Client) Floors {
+	return Floors{Run: func(ctx context.Context, args ...string) ([]byte, error) {
+		var out, errs bytes.Buffer
+		res, err := appliance.Run(ctx, c, appliance.Command{
+			Args: append([]string{"/bin/sh", "-c", `exec "$0" floor "$@"`, program}, args...), Dir: "/", Stdout: &out, Stderr: &errs,
+		})
+		switch {
+		case err != nil:
+			return nil, err
+		case res.ExitCode == noProgram:
+			return nil, errors.New("the machine has no forkd-bench: `forkd machine start --restart` gives it this version's programs")
+		case res.ExitCode != 0:
+			return nil, errors.New(cmp.Or(complaint(errs.String()), res.Status))
+		}
+		return out.Bytes(), nil
+	}}
+}
+
+// complaint is the error in what `forkd-bench floor --json` wrote on standard error.
+func complaint(said string) string {
+	var e struct {
+		Error string `json:"error"`
+	}
+	said = strings.TrimSpace(said)
+	if json.Unmarshal([]byte(said), &e) == nil && e.Error != "" {
+		return e.Error
+	}
+	return said
+}

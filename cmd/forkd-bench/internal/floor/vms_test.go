@@ -1,0 +1,22 @@
+package floor
+
+import (
+	"testing"
+
+	"github.com/forkd/forkd/internal/kvm"
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+func TestFloorMakesVMs(t *testing.T) {
+	kvmtest.Require(t)
+	sys, err := kvm.Open("/dev/kvm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sys.Close()
+	took, err := VMs(VMsConfig{KVM: sys, N: 100, MemoryBytes: 512 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("100 VMs in %v", took)
+}

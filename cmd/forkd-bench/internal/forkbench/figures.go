@@ -1,0 +1,68 @@
+// Package forkbench is the benchmark of a fork as a user of the API sees it,
+// alternating in one run with the floor of the host that the VMs run on. It
+// owns the order of the measurement and the figures; it prints nothing. The
+// trap: a figure of one run says nothing about another run's.
+package forkbench
+
+import "slices"
+
+// Figures are the result: medians over the rounds (docs/formats/json-output.md).
+type Figures struct {
+	N                    int     `json:"n"`
+	OK                   int     `json:"ok"` // of the worst round
+	Rounds               int     `json:"rounds"`
+	ResumedWallMS        float64 `json:"resumed_wall_ms"`
+	ReadyWallMS          float64 `json:"ready_wall_ms"`
+	ReadyP50MS           float64 `json:"ready_ms_p50"`
+	ReadyP99MS           float64 `json:"ready_ms_p99"`
+	FloorWallMS          float64 `json:"floor_wall_ms,omitempty"` // absent, as what follows from it, if the VMs' host is not known
+	Ratio                float64 `json:"ratio,omitempty"`         // resumed to floor
+	EvalP50MS            float64 `json:"eval_ms_p50"`             // in the daemon, from request to answer
+	EvalDaemonP50MS      float64 `json:"eval_daemon_ms_p50"`      // of it, what the guest did not count as its own
+	VMMAnonKiB           int64   `json:"vmm_anon_kib"`
+	GuestDirtyKiB        int64   `json:"guest_dirty_kib"`
+	PSSKiB               int64   `json:"pss_kib"`
+	MemAvailableDeltaKiB int64   `json:"mem_available_delta_kib,omitempty"` // per child
+	Pool                 int     `json:"pool"`
+	Where                string  `json:"where"`
+	CPUs                 int     `json:"cpus,omitempty"`
+}
+
+// summarise takes the median of each figure over the rounds, and the ratio's own median.
+func summarise(rounds []round) Figures {
+	f := Figures{N: rounds[0].n, OK: rounds[0].ok, Rounds: len(rounds), Pool: rounds[0].pool}
+	for _, r := range rounds {
+		f.OK, f.Pool = min(f.OK, r.ok), min(f.Pool, r.pool)
+	}
+	of := func(get func(round) float64) float64 {
+		var v []float64
+		for _, r := range rounds {
+			v = append(v, get(r))
+		}
+		slices.Sort(v)
+		return quantile(v, 0.5)
+	}
+	f.ResumedWallMS = of(func(r round) float64 { return r.resumed })
+	f.ReadyWallMS = of(func(r round) float64 { return r.readyWall })
+	f.ReadyP50MS = of(func(r round) float64 { return quantile(r.ready, 0.5) })
+	f.ReadyP99MS = of(func(r round) float64 { return quantile(r.ready, 0.99) })
+	f.FloorWallMS = of(func(r round) float64 { return r.floor })
+	if f.FloorWallMS > 0 {
+		f.Ratio = of(func(r round) float64 { return r.resumed / r.floor })
+	}
+	f.EvalP50MS = of(func(r round) float64 { return quantile(r.eval, 0.5) })
+	f.EvalDaemonP50MS = of(func(r round) float64 { return quantile(r.evalDaemon, 0.5) })
+	f.VMMAnonKiB = int64(of(func(r round) float64 { return r.vmmAnon }))
+	f.GuestDirtyKiB = int64(of(func(r round) float64 { return r.guestDirty }))
+	f.PSSKiB = int64(of(func(r round) float64 { return r.pss }))
+	f.MemAvailableDeltaKiB = int64(of(func(r round) float64 { return r.memDelta }))
+	return f
+}
+
+// quantile is the nearest rank in a sorted list; 0 for none.
+func quantile(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return 0
+	}
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}

@@ -1,0 +1,232 @@
+package forkbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+)
+
+// Config is what to measure.
+type Config struct {
+	Client *client.Client
+	Floors floor.Floors // unknown: the figures are without
+	Tag    string
+	N      int // children
+	Pool   int // shells to have ready before each fork; -1: as they are
+	Rounds int
+	// Say is told what is going on; nil: nobody is.
+	Say func(string)
+}
+
+// round is one floor and one fork.
+type round struct {
+	n, ok, pool              int
+	floor, resumed           float64 // milliseconds
+	readyWall                float64
+	ready                    []float64 // sorted, one per child that answered
+	eval, evalDaemon         []float64 // sorted; evalDaemon is without the guest
+	vmmAnon, guestDirty, pss float64   // KiB, means per child
+	memDelta                 float64
+}
+
+// Run measures. The snapshot's pool is put back afterwards, and no child is left.
+func Run(ctx context.Context, c Config) (_ Figures, err error) {
+	if c.Say == nil {
+		c.Say = func(string) {}
+	}
+	of, err := c.Client.Snapshot(ctx, c.Tag)
+	if err != nil {
+		return Figures{}, err
+	}
+	if c.Pool >= 0 {
+		restore, failed := measure.Pool(ctx, c.Client, c.Tag, c.Pool)
+		if failed != nil {
+			return Figures{}, failed
+		}
+		defer func() { err = errors.Join(err, restore()) }()
+	}
+	var rounds []round
+	for i := range c.Rounds {
+		c.Say(fmt.Sprintf("round %d of %d", i+1, c.Rounds))
+		r, err := c.round(ctx, of)
+		if err != nil {
+			return Figures{}, fmt.Errorf("round %d: %w", i+1, err)
+		}
+		rounds = append(rounds, r)
+	}
+	return summarise(rounds), nil
+}
+
+func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err error) {
+	r.n = c.N
+	// Both are measured with the pool full: shells that are being made in the
+	// background would slow either.
+	if err := c.awaitPool(ctx); err != nil {
+		return r, err
+	}
+	before, err := c.floor(ctx, of, &r)
+	if err != nil {
+		return r, err
+	}
+	began := time.Now()
+	res, err := measure.ForkSome(ctx, c.Client, c.Tag, c.N)
+	if err != nil {
+		return r, err
+	}
+	children := res.OK()
+	if failed := res.Failed(); len(failed) > 0 {
+		c.Say(fmt.Sprintf("%d of %d children could not be forked: %s", len(failed), c.N, failed[0].Error))
+	}
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, children)) }()
+	r.pool, r.resumed = res.PoolReady, measure.Millis(res.ResumedWall)
+	r.ready = c.ping(ctx, children)
+	r.readyWall = measure.Millis(time.Since(began))
+	r.ok = len(r.ready)
+	if c.Floors.Known() {
+		after, err := c.Floors.Host(ctx)
+		if err != nil {
+			return r, err
+		}
+		r.memDelta = float64(before.MemAvailableKiB-after.MemAvailableKiB) / float64(max(1, len(children)))
+	}
+	if err := c.memory(ctx, children, &r); err != nil {
+		return r, err
+	}
+	return r, c.eval(ctx, children, &r)
+}
+
+// floor measures the floor, and the host as it is before the fork.
+func (c Config) floor(ctx context.Context, of api.SnapshotDetail, r *round) (before floor.Host, err error) {
+	if !c.Floors.Known() {
+		return before, nil
+	}
+	if r.floor, err = c.Floors.VMs(ctx, floor.StoreDir(of.Dir), c.N, of.MemoryMiB); err != nil {
+		return before, err
+	}
+	if err := measure.Pause(ctx, time.Second); err != nil { // the floor's VMs are cleared away
+		return before, err
+	}
+	return c.Floors.Host(ctx)
+}
+
+// eval asks some of the children to compute something, one after another: what
+// is looked for is what an eval costs, not how many a host does at once. The
+// first of each is left out, in which the guest touches what it shares with its
+// siblings until then. A snapshot without an interpreter has no figures.
+func (c Config) eval(ctx context.Context, children []api.SandboxInfo, r *round) error {
+	const perChild = 5
+	for i := range min(sample, len(children)) {
+		id := children[i*len(children)/min(sample, len(children))].ID
+		for turn := range 1 + perChild {
+			res, err := c.Client.Eval(ctx, id, api.EvalRequest{Code: "1 + 1", Measure: true})
+			if client.CodeOf(err) == api.CodeInvalid {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+			if turn > 0 {
+				r.eval = append(r.eval, res.TookMS)
+				r.evalDaemon = append(r.evalDaemon, res.TookMS-res.GuestMS)
+			}
+		}
+	}
+	slices.Sort(r.eval)
+	slices.Sort(r.evalDaemon)
+	return nil
+}
+
+// ping asks every child for a sign of life and returns, sorted, how long after
+// the request each had given it: its own fork's time, which ends with the
+// agent's first answer, and the ping's round trip.
+func (c Config) ping(ctx context.Context, children []api.SandboxInfo) []float64 {
+	times := make([]float64, len(children))
+	each(len(children), func(i int) {
+		start := time.Now()
+		if _, err := c.Client.Ping(ctx, children[i].ID); err != nil {
+			return
+		}
+		times[i] = measure.Millis(time.Since(start))
+		if t := children[i].Timings; t != nil {
+			times[i] += t.ReadyMS
+		}
+	})
+	times = slices.DeleteFunc(times, func(t float64) bool { return t == 0 })
+	slices.Sort(times)
+	return times
+}
+
+// sample is how many children's memory is read: the kernel walks page tables for each.
+const sample = 20
+
+func (c Config) memory(ctx context.Context, children []api.SandboxInfo, r *round) error {
+	if len(children) == 0 {
+		return nil
+	}
+	n := min(sample, len(children))
+	for i := range n {
+		use, err := c.Client.Memory(ctx, children[i*len(children)/n].ID)
+		if err != nil {
+			return err
+		}
+		r.vmmAnon += float64(use.VMMAnonKiB) / float64(n)
+		r.guestDirty += float64(use.GuestDirtyKiB) / float64(n)
+		r.pss += float64(use.PSSKiB) / float64(n)
+	}
+	return nil
+}
+
+// awaitPool waits until the wanted shells stand ready, and until no kill of the
+// round before is still being cleared away.
+func (c Config) awaitPool(ctx context.Context) error {
+	for {
+		p, err := poolOf(ctx, c)
+		if err != nil {
+			return err
+		}
+		if c.Pool < 0 || p.Ready >= c.Pool {
+			break
+		}
+		c.Say(fmt.Sprintf("waiting for %d shells, %d are ready", c.Pool, p.Ready))
+		if err := measure.Pause(ctx, 500*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return measure.Pause(ctx, time.Second)
+}
+
+func poolOf(ctx context.Context, c Config) (api.Pool, error) {
+	pools, err := c.Client.Pools(ctx)
+	if err != nil {
+		return api.Pool{}, err
+	}
+	for _, p := range pools {
+		if p.Tag == c.Tag {
+			return p, nil
+		}
+	}
+	return api.Pool{}, nil
+}
+
+// each calls do for 0 to n-1, some at a time.
+func each(n int, do func(i int)) {
+	const atOnce = 16
+	var wg sync.WaitGroup
+	turns := make(chan struct{}, atOnce)
+	for i := range n {
+		turns <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-turns }()
+			do(i)
+		})
+	}
+	wg.Wait()
+}

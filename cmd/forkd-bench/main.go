@@ -1,0 +1,71 @@
+// Command forkd-bench measures what an installation of forkd reaches, beside the
+// floor that the host itself sets, and one build of forkd beside another. It
+// parses flags and prints; the packages below measure, as users of the daemon's
+// API. The trap: what needs the host of the VMs (floor, compare) may have to
+// run in the machine, which carries this program for that.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/cmd/internal/ui"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
+	code := run(ctx, os.Args[1:])
+	stop()
+	os.Exit(code)
+}
+
+// endings are the signals that interrupt a measurement, which then cleans up. A
+// terminal that is closed is one, unless nohup says otherwise.
+func endings() []os.Signal {
+	all := []os.Signal{os.Interrupt, unix.SIGTERM}
+	if !signal.Ignored(unix.SIGHUP) {
+		all = append(all, unix.SIGHUP)
+	}
+	return all
+}
+
+// run is the whole program; the result is the exit code.
+func run(ctx context.Context, args []string) int {
+	a := &app{Printer: ui.Printer{Program: "forkd-bench", Out: os.Stdout, Err: os.Stderr}}
+	root := newRoot(a)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return 0
+	}
+	if !a.began {
+		err = usageError{err}
+	}
+	return a.report(cmd, err)
+}
+
+func newRoot(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "forkd-bench",
+		Short: "Measure what an installation of forkd reaches",
+		Long: "forkd-bench measures forks, branches, chains of snapshots and disks, beside the floor that the host sets.\n" +
+			"It is a user of the daemon's API; the daemon is found, or started, as by forkd.\n\n" +
+			"Compare figures of one run only: on emulated or shared CPUs the floor itself moves tenfold within minutes.\n" +
+			"`forkd-bench compare` puts one build of forkd beside another, in turn.\n\n" + exitCodes,
+		Version:           version,
+		SilenceUsage:      true,
+		SilenceErrors:     true,
+		PersistentPreRunE: func(*cobra.Command, []string) error { a.began = true; return nil },
+	}
+	root.SetVersionTemplate("forkd-bench {{.Version}}\n")
+	a.addFlags(root)
+	root.AddCommand(newForkCommand(a), newBranchCommand(a), newChainCommand(a), newDiskCommand(a), newCompareCommand(a), newFloorCommand(a))
+	return root
+}

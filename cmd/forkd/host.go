@@ -1,0 +1,12 @@
+//go:build linux
+
+package main
+
+import "github.com/spf13/cobra"
+
+// hostCommands run VMs on this host, or the daemon that does.
+func hostCommands(a *app) []*cobra.Command {
+	return []*cobra.Command{
+		newServeCommand(a), newDoctorCommand(), newMachineCommand(), newMachineInitCommand(), newDemoCommand(a),
+	}
+}

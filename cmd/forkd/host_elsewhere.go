@@ -1,0 +1,32 @@
+//go:build !linux
+
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// hostCommands are the names of those that need Linux: they refuse.
+func hostCommands(*app) []*cobra.Command {
+	return []*cobra.Command{
+		{Use: "serve", Short: "Run the daemon (on Linux)"},
+		{Use: "doctor", Short: "Check what a host can do (on Linux)"},
+		{Use: "machine", Short: "Run the appliance for hosts without a usable KVM (on Linux)"},
+		{Use: "demo", Short: "From nothing to N warm forks (on Linux)"},
+	}
+}
+
+func newImageBuildCommand(*app) *cobra.Command {
+	return &cobra.Command{Use: "build", Short: "Build an image from a recipe (on Linux)"}
+}
+
+// ensureImage returns the daemon's image of that name. Recipes are built on
+// Linux only, with Debian's tools.
+func (a *app) ensureImage(ctx context.Context, c *client.Client, name string) (api.Image, error) {
+	return c.Image(ctx, name)
+}

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// interruption is the end of a command that was interrupted, with what is left of it.
+type interruption struct{ left string }
+
+func (i interruption) Error() string { return "interrupted; " + i.left }
+
+// Is makes it what it stands for.
+func (i interruption) Is(target error) bool { return target == context.Canceled }
+
+const nothingMade = "nothing was made"
+
+// sayInterrupted words an interruption that its command did not look into.
+func sayInterrupted(cmd *cobra.Command, err error) error {
+	var told interruption
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	if errors.As(err, &told) {
+		return told
+	}
+	left := ""
+	if cmd != nil {
+		left = leftBy(strings.TrimPrefix(cmd.CommandPath(), "forkd "))
+	}
+	if left == "" {
+		return errInterrupted
+	}
+	return interruption{left}
+}
+
+// errInterrupted is for commands that change nothing.
+var errInterrupted = fmt.Errorf("interrupted%w", silent{context.Canceled})
+
+// silent is an error without a text of its own.
+type silent struct{ error }
+
+func (silent) Error() string   { return "" }
+func (s silent) Unwrap() error { return s.error }
+
+// leftBy is what may be left by a command, where that is the same each time.
+func leftBy(command string) string {
+	switch command {
+	case "exec":
+		return "the program and all it started are killed"
+	case "eval":
+		return "the code may still run in the sandbox"
+	case "kill":
+		return "`forkd ps` shows the sandboxes that are left"
+	case "snapshot rm", "snapshot compact", "snapshot create":
+		return "`forkd snapshot ls` shows the snapshots there are"
+	case "image rm", "image build":
+		return "`forkd image ls` shows the images there are"
+	case "fork", "branch":
+		return "`forkd ps` and `forkd snapshot ls` show what there is"
+	case "rollback":
+		return "`forkd inspect ID` shows whether it was done"
+	case "pool":
+		return "`forkd pool` shows the pools"
+	}
+	return ""
+}
+
+// lookTime is how long the daemon may take to tell what became of a request that
+// was broken off, which it takes back.
+const lookTime = 5 * time.Second
+
+// unlessMade turns the interruption of a request into what is left of it: look
+// names what was made all the same, or nothing. The daemon takes back what it had
+// begun, so it is asked again while there is something.
+func unlessMade(ctx context.Context, err error, look func(context.Context) (made string, _ error)) error {
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+	defer cancel()
+	made := ""
+	for {
+		now, lookErr := look(ctx)
+		switch {
+		case lookErr != nil && made == "":
+			return err // nobody tells; the command says where to look
+		case lookErr != nil:
+			return interruption{made + ": it was made all the same"}
+		case now == "":
+			return interruption{nothingMade}
+		}
+		made = now
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// madeSnapshot looks for a snapshot by its tag.
+func madeSnapshot(c *client.Client, tag string) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		_, err := c.Snapshot(ctx, tag)
+		if client.IsNotFound(err) {
+			return "", nil
+		}
+		return "snapshot " + tag, err
+	}
+}
+
+// madeBranch looks for a snapshot of a sandbox, younger than the request.
+func madeBranch(c *client.Client, id, tag string, began time.Time) func(context.Context) (string, error) {
+	if tag != "" {
+		return madeSnapshot(c, tag)
+	}
+	return func(ctx context.Context) (string, error) {
+		list, err := c.ListSnapshots(ctx)
+		var names []string
+		for _, s := range list {
+			if s.BranchedFrom != nil && *s.BranchedFrom == id && s.CreatedAtUnix >= began.Unix() {
+				names = append(names, s.Tag)
+			}
+		}
+		return named("snapshot", names), err
+	}
+}
+
+// madeSandboxes looks for children of a snapshot, younger than the request.
+func madeSandboxes(c *client.Client, tag string, began time.Time) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		list, err := c.ListSandboxes(ctx)
+		var names []string
+		for _, sb := range list {
+			if sb.SnapshotTag == tag && sb.Status == api.SandboxRunning && sb.CreatedAtUnix >= began.Unix() {
+				names = append(names, sb.ID)
+			}
+		}
+		return named("sandbox", names), err
+	}
+}
+
+func named(what string, names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return what + " " + strings.Join(names, ", ")
+}

@@ -1,0 +1,25 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// needVMs are the commands that run VMs on this host, or build what VMs boot.
+// All others speak to a daemon, which may be elsewhere.
+func needVMs() []string { return []string{"serve", "doctor", "machine", "demo", "image build"} }
+
+// refuse makes those commands, and what is below them, say why they cannot work.
+func refuse(root *cobra.Command, why error) {
+	for _, cmd := range root.Commands() {
+		if name := strings.TrimPrefix(cmd.CommandPath(), "forkd "); slices.Contains(needVMs(), name) {
+			cmd.RemoveCommand(cmd.Commands()...)
+			cmd.Args, cmd.DisableFlagParsing = cobra.ArbitraryArgs, true
+			cmd.RunE = func(*cobra.Command, []string) error { return why }
+			continue
+		}
+		refuse(cmd, why)
+	}
+}

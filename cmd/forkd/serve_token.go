@@ -1,0 +1,58 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// token is what clients must show: that of --token-file; or, if there are TCP
+// addresses, which every user of the host can reach, one that is made now.
+func (o serveOptions) token() (token string, made bool, err error) {
+	if o.tokenFile != "" {
+		token, err = readToken(o.tokenFile)
+		return token, false, err
+	}
+	if !slices.ContainsFunc(o.listen, func(address string) bool { return strings.HasPrefix(address, "tcp:") }) {
+		return "", false, nil
+	}
+	token, err = endpoint.NewToken()
+	return token, true, err
+}
+
+// leaveToken writes down a token that was made, for as long as the daemon runs.
+func leaveToken(run, token string, listeners []httpapi.Listener, log *slog.Logger, opened *undo.Stack) error {
+	var addresses []string
+	for _, l := range listeners {
+		if strings.HasPrefix(l.URL, "tcp:") {
+			addresses = append(addresses, l.URL)
+		}
+	}
+	remove, err := endpoint.WriteToken(run, token, addresses)
+	if err != nil {
+		return err
+	}
+	opened.Push(remove)
+	log.Info("TCP clients must show a token", "file", endpoint.TokenFile(run))
+	return nil
+}
+
+func readToken(path string) (string, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if err := httpapi.CheckToken(token); err != nil {
+		return "", usageError{fmt.Errorf("--token-file %s: %w", path, err)}
+	}
+	return token, nil
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// fieldWords are what the fields of a command's request are called on its command
+// line: a flag's long name, or an argument in capitals.
+func fieldWords(cmd *cobra.Command) map[string]string {
+	switch strings.TrimPrefix(cmd.CommandPath(), "forkd ") {
+	case "fork":
+		return map[string]string{"n": "count", "snapshot_tag": "TAG", "tag": "TAG", "memory_limit_mib": "memory-limit-mib", "env": "env"}
+	case "branch":
+		return map[string]string{"n": "count", "tag": "tag", "mode": "mode", "max_pause_ms": "max-pause", "sandbox id": "ID"}
+	case "rollback":
+		return map[string]string{"snapshot_tag": "TAG", "sandbox id": "ID"}
+	case "eval":
+		return map[string]string{"timeout_secs": "timeout", "language": "language", "code": "CODE", "sandbox id": "ID"}
+	case "pool":
+		return map[string]string{"size": "SIZE", "tag": "TAG"}
+	case "snapshot create":
+		return map[string]string{
+			"tag": "tag", "image": "image", "from": "from", "kernel": "kernel", "rootfs": "rootfs", "memory_mib": "memory-mib", "vcpus": "vcpus",
+			"warm": "warm", "exec": "exec", "exec_user": "user", "exec_timeout_secs": "exec-timeout", "boot_wait_secs": "boot-wait",
+		}
+	case "snapshot compact":
+		return map[string]string{"to": "to", "tag": "TAG"}
+	case "snapshot diff":
+		return map[string]string{"limit": "limit", "tag": "BEFORE or AFTER"}
+	case "snapshot rm", "snapshot info", "snapshot verify":
+		return map[string]string{"tag": "TAG"}
+	}
+	return map[string]string{"sandbox id": "ID", "image name": "NAME", "tag": "TAG"}
+}
+
+// inOwnWords says an error of a request as whoever typed the command knows it: the
+// daemon complains of fields, "n is 0: ...", one after another.
+func (a *app) inOwnWords(cmd *cobra.Command, err error) error {
+	var e *client.Error
+	if cmd == nil || !errors.As(err, &e) || e.Code != api.CodeInvalid {
+		return err
+	}
+	words := fieldWords(cmd)
+	parts := strings.Split(e.Message, "; ")
+	for i, part := range parts {
+		for field, word := range words {
+			if rest, ok := strings.CutPrefix(part, field); ok && startsComplaint(rest) {
+				parts[i] = a.asTyped(cmd, word) + rest
+				break
+			}
+		}
+	}
+	own := *e
+	own.Message = strings.Join(parts, "; ")
+	return &own
+}
+
+// startsComplaint tells "tag is ..." and the like from other texts with the word.
+func startsComplaint(rest string) bool {
+	return strings.HasPrefix(rest, ": ") || strings.HasPrefix(rest, " is ") || strings.HasPrefix(rest, ` "`)
+}
+
+// asTyped spells a flag as it stands on the command line; arguments, in capitals,
+// stay as they are.
+func (a *app) asTyped(cmd *cobra.Command, name string) string {
+	f := cmd.Flag(name)
+	switch {
+	case f == nil:
+		return name
+	case f.Shorthand == "":
+		return "--" + name
+	}
+	short := func(arg string) bool { return strings.HasPrefix(arg, "-"+f.Shorthand) }
+	if slices.ContainsFunc(a.args, short) {
+		return "-" + f.Shorthand
+	}
+	return "--" + name
+}
+
+// flagError says what is wrong with a flag's value without the words of the
+// libraries that could not read it.
+func (a *app) flagError(cmd *cobra.Command, err error) error {
+	var bad *pflag.InvalidValueError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	f := bad.GetFlag()
+	cause := bad.Unwrap()
+	if !errors.Is(cause, strconv.ErrSyntax) && !errors.Is(cause, strconv.ErrRange) && f.Value.Type() != "duration" {
+		return fmt.Errorf("%s %q: %w", a.asTyped(cmd, f.Name), bad.GetValue(), cause)
+	}
+	return fmt.Errorf("%s %q: want %s", a.asTyped(cmd, f.Name), bad.GetValue(), wanted(f.Value.Type()))
+}
+
+// wanted words what a flag of a type takes.
+func wanted(kind string) string {
+	switch kind {
+	case "int", "int64":
+		return "a whole number"
+	case "intSlice":
+		return "whole numbers, with commas between them"
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a time, such as 500ms, 10s or 2m"
+	}
+	return "a " + kind
+}
+
+// alike are the commands that a word may have been meant for: one slip away, or
+// two in a long word, or the begin of one.
+func alike(cmd *cobra.Command, word string) []string {
+	var out []string
+	for _, child := range cmd.Commands() {
+		if child.IsAvailableCommand() && slices.ContainsFunc(append(child.Aliases, child.Name()), func(name string) bool { return near(word, name) }) {
+			out = append(out, child.Name())
+		}
+	}
+	return out
+}
+
+func near(word, name string) bool {
+	if len(word) >= 3 && strings.HasPrefix(name, word) {
+		return true
+	}
+	slips := 1
+	if min(len(word), len(name)) > 5 {
+		slips = 2
+	}
+	return max(len(word), len(name)) > 2 && distance(word, name) <= slips
+}
+
+// distance counts the letters that are wrong, missing, too many or exchanged with
+// their neighbour, between two words of which at least one is a command's.
+func distance(a, b string) int {
+	if d := len(a) - len(b); d > 3 || d < -3 {
+		return 4 // far enough
+	}
+	d := make([][]int, len(a)+1)
+	for i := range d {
+		d[i] = make([]int, len(b)+1)
+		d[i][0] = i
+	}
+	for j := range d[0] {
+		d[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			wrong := 1
+			if a[i-1] == b[j-1] {
+				wrong = 0
+			}
+			d[i][j] = min(d[i-1][j]+1, d[i][j-1]+1, d[i-1][j-1]+wrong)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				d[i][j] = min(d[i][j], d[i-2][j-2]+1)
+			}
+		}
+	}
+	return d[len(a)][len(b)]
+}

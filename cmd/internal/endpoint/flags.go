@@ -1,0 +1,63 @@
+package endpoint
+
+import (
+	"context"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/client"
+)
+
+// Flags are the global flags that say which daemon a command talks to.
+type Flags struct {
+	URL, Token    string
+	Host, Machine bool // skip the decision where VMs run
+}
+
+// Add adds the flags to a program's root command.
+func (f *Flags) Add(root *cobra.Command) {
+	flags := root.PersistentFlags()
+	flags.StringVar(&f.URL, "url", "", "daemon to use: http://HOST:PORT or unix:///PATH (default: $FORKD_URL, else found or started)")
+	flags.StringVar(&f.Token, "token", "", "token to show to the daemon (default: $FORKD_TOKEN for one that is named; else found)")
+	flags.BoolVar(&f.Host, "host", false, "run VMs on this host, without deciding by measurement")
+	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without deciding by measurement")
+	root.MarkFlagsMutuallyExclusive("host", "machine", "url")
+}
+
+// FlagError is a flag's value that no daemon can be reached with.
+type FlagError struct{ Err error }
+
+func (e FlagError) Error() string { return e.Err.Error() }
+func (e FlagError) Unwrap() error { return e.Err }
+
+// Connect finds the daemon, starts it if opt allows that, and returns a client for it.
+func (f Flags) Connect(ctx context.Context, opt Options, userAgent string) (*client.Client, Endpoint, error) {
+	e, err := Find(ctx, f.complete(opt))
+	if err != nil {
+		return nil, e, err
+	}
+	c, err := client.New(client.Options{URL: e.URL, Token: e.Token, UserAgent: userAgent})
+	if err != nil {
+		return nil, e, FlagError{err}
+	}
+	return c, e, nil
+}
+
+// complete fills in what the flags and the environment say.
+func (f Flags) complete(opt Options) Options {
+	opt.URL, opt.Token = f.URL, f.Token
+	if opt.URL == "" {
+		opt.URL = os.Getenv("FORKD_URL")
+	}
+	switch {
+	case f.Host:
+		opt.Force, opt.URL = Host, ""
+	case f.Machine:
+		opt.Force, opt.URL = Machine, ""
+	}
+	if opt.Token == "" && opt.URL != "" {
+		opt.Token = os.Getenv("FORKD_TOKEN") // of a daemon that is named; one that is found has its own
+	}
+	return opt
+}

@@ -1,0 +1,100 @@
+//go:build linux
+
+package endpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+// startWait is how long a daemon may take to answer.
+const startWait = 20 * time.Second
+
+// onHost reaches the daemon of this host.
+func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
+	e := Endpoint{URL: p.SocketURL(), Token: opt.Token, Where: Host, CPUs: runtime.NumCPU()}
+	if answers(ctx, e.URL) {
+		return e, nil
+	}
+	if !opt.Start {
+		return e, ErrNotRunning
+	}
+	if opt.Forkd == "" {
+		var err error
+		if opt.Forkd, err = Program("forkd"); err != nil {
+			return e, err
+		}
+	}
+	opt.Progress("starting the daemon")
+	if err := startDaemon(ctx, p, opt.Forkd); err != nil {
+		return e, &client.Error{
+			Code: api.CodeUnreachable, Message: fmt.Sprintf("start the daemon on this host: %v", err),
+			Hint: "run `forkd serve` to see it fail, `forkd doctor` to see what this host lacks, or use --machine",
+		}
+	}
+	return e, nil
+}
+
+// startDaemon runs `forkd serve` in a session of its own, as it is to outlive
+// this command, and waits until it answers.
+func startDaemon(ctx context.Context, p Paths, forkd string) error {
+	if err := os.MkdirAll(p.State, 0o700); err != nil {
+		return err
+	}
+	logPath := filepath.Join(p.State, "serve.log")
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	// It serves its Unix socket only, to this user.
+	cmd := exec.Command(forkd, "serve", "--data", p.Data, "--run", p.Run)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	// Waited for as long as this command lives; then init does.
+	go func() { ended <- cmd.Wait() }()
+	return waitForDaemon(ctx, p.SocketURL(), logPath, ended)
+}
+
+func waitForDaemon(ctx context.Context, url, logPath string, ended <-chan error) error {
+	ctx, cancel := context.WithTimeout(ctx, startWait)
+	defer cancel()
+	for !answers(ctx, url) {
+		select {
+		case err := <-ended:
+			// Another command may have started one at the same time.
+			if answers(ctx, url) {
+				return nil
+			}
+			return fmt.Errorf("it ended with %v; its last lines:\n%s", err, lastLines(logPath))
+		case <-ctx.Done():
+			return errors.New("it does not answer; its last lines:\n" + lastLines(logPath))
+		case <-time.After(30 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func lastLines(path string) string {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(all[max(0, len(all)-8):], "\n")
+}

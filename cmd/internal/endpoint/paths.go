@@ -1,0 +1,80 @@
+//go:build linux
+
+package endpoint
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Paths are the directories of a daemon and of this user's CLI.
+type Paths struct {
+	Data  string // of the daemon: images and snapshots
+	Run   string // of the daemon, volatile: its socket, its VMs
+	Cache string // of the CLI: parts of image builds
+	State string // of the CLI: what it remembers, and the log of a daemon it started
+}
+
+// DefaultPaths follows the file hierarchy for root and XDG for others.
+func DefaultPaths() (Paths, error) {
+	home, err := os.UserHomeDir()
+	if err != nil && os.Geteuid() != 0 {
+		return Paths{}, fmt.Errorf("find home directory: %w", err)
+	}
+	data := xdg("XDG_DATA_HOME", filepath.Join(home, ".local", "share"))
+	p := Paths{
+		Data:  data,
+		Cache: filepath.Join(xdg("XDG_CACHE_HOME", filepath.Join(home, ".cache")), "images"),
+		State: xdg("XDG_STATE_HOME", filepath.Join(home, ".local", "state")),
+	}
+	p.Run = runDir(p.State)
+	if os.Geteuid() == 0 {
+		p.Data, p.Run = "/var/lib/forkd", "/run/forkd"
+	}
+	return p, nil
+}
+
+// runDir is where a user's daemon has its sockets. It is never in the temporary
+// directory: there anybody could make a folder of that name first.
+func runDir(state string) string {
+	if dir := os.Getenv("XDG_RUNTIME_DIR"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "forkd")
+	}
+	// A session without the variable, as by su(1), may still have what pam_systemd(8) made.
+	dir := fmt.Sprintf("/run/user/%d", os.Geteuid())
+	if st, err := os.Lstat(dir); err == nil && st.IsDir() {
+		if sys, ok := st.Sys().(*syscall.Stat_t); ok && sys.Uid == uint32(os.Geteuid()) {
+			return filepath.Join(dir, "forkd")
+		}
+	}
+	return filepath.Join(state, "run")
+}
+
+// xdg is forkd's folder in one of the XDG directories.
+func xdg(variable, otherwise string) string {
+	if dir := os.Getenv(variable); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "forkd")
+	}
+	return filepath.Join(otherwise, "forkd")
+}
+
+// Socket is the daemon's Unix socket.
+func (p Paths) Socket() string { return filepath.Join(p.Run, "forkd.sock") }
+
+// SocketURL is the same as a URL.
+func (p Paths) SocketURL() string { return "unix://" + p.Socket() }
+
+// Program finds another of forkd's programs: they are kept in one directory.
+func Program(name string) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find own program: %w", err)
+	}
+	path := filepath.Join(filepath.Dir(self), name)
+	if _, err := os.Stat(path); err != nil {
+		return "", fmt.Errorf("find %s beside %s: %w", name, filepath.Base(self), err)
+	}
+	return path, nil
+}

@@ -1,0 +1,152 @@
+//go:build linux
+
+package endpoint
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/hostcap"
+	"github.com/forkd/forkd/internal/platform"
+)
+
+// Find finds the daemon, and starts it if that is allowed.
+func Find(ctx context.Context, opt Options) (Endpoint, error) {
+	p, err := DefaultPaths()
+	if err != nil {
+		return Endpoint{}, err
+	}
+	return Resolve(ctx, p, opt)
+}
+
+// Resolve is Find with other paths than the usual ones.
+func Resolve(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
+	if opt.URL != "" {
+		e := Endpoint{URL: opt.URL, Token: opt.Token, Where: Named}
+		if e.Token == "" {
+			e.Token = tokenFor(p.Run, opt.URL)
+		}
+		if e.Local() {
+			e.CPUs = runtime.NumCPU()
+		}
+		return e, nil
+	}
+	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
+		return Endpoint{}, err
+	}
+	where, reason := opt.Force, "asked for"
+	if where == "" {
+		where, reason = decide(ctx, p)
+	}
+	tellOnce(p, where, reason, opt.Notice)
+	if where == Machine {
+		return inMachine(ctx, opt)
+	}
+	return onHost(ctx, p, opt)
+}
+
+// decide prefers a daemon of this host that already answers: whoever started
+// it knew that it works.
+func decide(ctx context.Context, p Paths) (Where, string) {
+	if answers(ctx, p.SocketURL()) {
+		return Host, "its daemon answers"
+	}
+	d := hostcap.QuickKVM(ctx).Decide()
+	return placeOf(d), d.Reason
+}
+
+// Place is where VMs run if no daemon is asked: as the flags say, else by measurement.
+func (f Flags) Place(ctx context.Context) Where {
+	switch {
+	case f.Host:
+		return Host
+	case f.Machine:
+		return Machine
+	}
+	return placeOf(hostcap.QuickKVM(ctx).Decide())
+}
+
+func placeOf(d hostcap.Decision) Where {
+	if d.Where == hostcap.Machine {
+		return Machine
+	}
+	return Host
+}
+
+func answers(ctx context.Context, url string) bool {
+	c, err := client.New(client.Options{URL: url})
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	return c.Health(ctx) == nil
+}
+
+// tellOnce says where VMs run when that is another place than last time. The
+// memory is a convenience: without it, it is said every time.
+func tellOnce(p Paths, where Where, reason string, notice func(string)) {
+	file := filepath.Join(p.State, "where")
+	last, _ := os.ReadFile(file)
+	if strings.TrimSpace(string(last)) == string(where) {
+		return
+	}
+	place := "on this host"
+	if where == Machine {
+		place = "in the machine"
+	}
+	notice(fmt.Sprintf("VMs run %s: %s", place, reason))
+	if os.MkdirAll(p.State, 0o700) == nil {
+		_ = os.WriteFile(file, []byte(where+"\n"), 0o600)
+	}
+}
+
+func inMachine(ctx context.Context, opt Options) (Endpoint, error) {
+	m, err := appliance.Open(appliance.DefaultName)
+	if err != nil {
+		return Endpoint{}, err
+	}
+	api, err := m.API()
+	if errors.Is(err, appliance.ErrNotRunning) {
+		if !opt.Start {
+			return Endpoint{}, ErrNotRunning
+		}
+		opt.Progress("starting the machine")
+		if _, err = m.Start(ctx, appliance.StartOptions{Progress: opt.Progress}); err == nil {
+			api, err = m.API()
+		}
+	}
+	if err != nil {
+		return Endpoint{}, fmt.Errorf("start the machine: %w", err)
+	}
+	e := Endpoint{URL: "http://" + api.Addr, Token: cmp.Or(opt.Token, api.Token), Where: Machine}
+	if st, err := m.Status(ctx); err == nil {
+		e.CPUs = st.CPUs
+	}
+	return e, waitForMachine(ctx, e)
+}
+
+// waitForMachine waits for the daemon inside, which starts after the agent that
+// the machine's own readiness is about.
+func waitForMachine(ctx context.Context, e Endpoint) error {
+	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
+	defer cancel()
+	for !answers(ctx, e.URL) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the machine runs, but the daemon in it does not answer at %s; `forkd machine logs` shows why", e.URL)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+	return nil
+}

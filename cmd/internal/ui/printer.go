@@ -1,0 +1,130 @@
+package ui
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"golang.org/x/term"
+)
+
+// Printer writes a command's results and notes.
+type Printer struct {
+	Program  string // its name stands before errors
+	Out, Err io.Writer
+	JSON     bool // results as JSON
+	Quiet    bool // no notes, no progress; lists as bare names
+	NoColor  bool
+}
+
+// Terminal reports whether w is a terminal.
+func Terminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// colors reports whether w may get colours.
+func (p *Printer) colors(w io.Writer) bool {
+	return !p.NoColor && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && Terminal(w)
+}
+
+// Value prints one result as indented JSON.
+func (p *Printer) Value(v any) error {
+	enc := json.NewEncoder(p.Out)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// Note tells a person something in passing.
+func (p *Printer) Note(format string, args ...any) {
+	if !p.Quiet {
+		fmt.Fprintf(p.Err, format+"\n", args...)
+	}
+}
+
+// Line prints one line of a result.
+func (p *Printer) Line(format string, args ...any) error {
+	_, err := fmt.Fprintf(p.Out, format+"\n", args...)
+	return err
+}
+
+// Table prints rows under a header. With Quiet it prints the first column only.
+// The cells may come from a guest or a file and are cleaned.
+func (p *Printer) Table(header []string, rows [][]string) error {
+	if p.Quiet {
+		for _, row := range rows {
+			if err := p.Line("%s", Clean(row[0])); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	w := tabwriter.NewWriter(p.Out, 0, 8, 2, ' ', 0)
+	fmt.Fprintln(w, strings.Join(header, "\t"))
+	for _, row := range rows {
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = Clean(cell)
+			if cell == "" {
+				cells[i] = "-"
+			}
+		}
+		fmt.Fprintln(w, strings.Join(cells, "\t"))
+	}
+	return w.Flush()
+}
+
+// Facts prints names and values, one pair a line; empty values are left out.
+func (p *Printer) Facts(pairs ...string) error {
+	w := tabwriter.NewWriter(p.Out, 0, 8, 2, ' ', 0)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i+1] != "" {
+			fmt.Fprintf(w, "%s\t%s\n", pairs[i], Clean(pairs[i+1]))
+		}
+	}
+	return w.Flush()
+}
+
+// Failure prints an error: what happened, and what to do about it.
+func (p *Printer) Failure(message, hint string) {
+	head, tail := p.Program+": ", ""
+	if p.colors(p.Err) {
+		head, tail = "\x1b[31m"+p.Program+": ", "\x1b[0m"
+	}
+	fmt.Fprintf(p.Err, "%s%s%s\n", head, CleanLines(message), tail)
+	if hint != "" {
+		fmt.Fprintf(p.Err, "  hint: %s\n", Clean(hint))
+	}
+}
+
+// Clean makes a string safe for a terminal and for one cell of a table.
+func Clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return ' '
+		}
+		return keep(r)
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+// CleanLines is Clean for text of several lines.
+func CleanLines(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		return keep(r)
+	}, strings.ToValidUTF8(s, "?"))
+}
+
+// keep drops what a terminal would take as a command.
+func keep(r rune) rune {
+	if r < ' ' || r >= 0x7f && r < 0xa0 {
+		return -1
+	}
+	return r
+}

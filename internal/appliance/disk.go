@@ -1,0 +1,100 @@
+package appliance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// ensureDisk creates and formats the data disk, once, or makes it larger. The
+// file is sparse: it takes what the appliance has written.
+func (a *Appliance) ensureDisk(ctx context.Context, gib int) error {
+	size := int64(gib) << 30
+	st, err := os.Stat(a.path(diskFile))
+	switch {
+	case err == nil && st.Size() >= size:
+		return nil // never made smaller
+	case err == nil:
+		return a.growDisk(ctx, size)
+	case !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	return a.createDisk(ctx, size)
+}
+
+// createDisk formats under a temporary name, so that a half formatted disk is
+// never taken for one that has data.
+func (a *Appliance) createDisk(ctx context.Context, size int64) error {
+	tmp := a.path(diskFile + ".new")
+	if err := makeSparse(tmp, size); err != nil {
+		return fmt.Errorf("create data disk: %w", err)
+	}
+	defer os.Remove(tmp)
+	// verity: layers may be sealed by the kernel. lazy_*: a sparse file needs no
+	// zeroes written. 1 % is kept for root, who is the only user anyway.
+	err := runTool(ctx, "mkfs.ext4", "-q", "-F", "-m", "1", "-O", "verity",
+		"-E", "lazy_itable_init=1,lazy_journal_init=1,nodiscard,assume_storage_prezeroed=1", "-L", "forkd-data", tmp)
+	if err != nil {
+		return fmt.Errorf("format data disk: %w", err)
+	}
+	return os.Rename(tmp, a.path(diskFile))
+}
+
+func (a *Appliance) growDisk(ctx context.Context, size int64) error {
+	disk := a.path(diskFile)
+	if err := makeSparse(disk, size); err != nil {
+		return fmt.Errorf("grow data disk: %w", err)
+	}
+	// resize2fs refuses a file system that was not checked; status 1 means repaired.
+	var exit *exec.ExitError
+	if err := runTool(ctx, "e2fsck", "-f", "-p", disk); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
+		return fmt.Errorf("check data disk: %w", err)
+	}
+	if err := runTool(ctx, "resize2fs", disk); err != nil {
+		return fmt.Errorf("grow data disk: %w", err)
+	}
+	return nil
+}
+
+func makeSparse(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := f.Truncate(size); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+// runTool runs a program of e2fsprogs, which often lies outside a user's PATH.
+func runTool(ctx context.Context, name string, args ...string) error {
+	path, err := lookTool(name)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+func lookTool(name string) (string, error) {
+	if path, err := exec.LookPath(name); err == nil {
+		return path, nil
+	}
+	for _, dir := range []string{"/usr/sbin/", "/sbin/"} {
+		if _, err := os.Stat(dir + name); err == nil {
+			return dir + name, nil
+		}
+	}
+	return "", fmt.Errorf("%s is not installed: install e2fsprogs (make deps)", name)
+}

@@ -1,0 +1,126 @@
+package appliance
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+
+	"github.com/forkd/forkd/internal/appliance/guest"
+	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/initramfs"
+)
+
+// dataMount is where the appliance has its data disk.
+const dataMount = "/var/lib/forkd"
+
+// The daemon's name among the appliance's services, and its log there.
+const (
+	daemonService = "daemon"
+	daemonLog     = dataMount + "/log/daemon.log"
+)
+
+// guestToken is where the appliance's services read their bearer token.
+const guestToken = "/etc/forkd/token"
+
+// moduleNames are the modules the appliance needs beyond what Debian's cloud
+// kernel has built in; their dependencies are added.
+var moduleNames = []string{
+	"virtio_net", "virtio_blk", "virtio-rng", "virtio_balloon",
+	"kvm-amd", "kvm-intel", "tun",
+}
+
+// applets are the busybox tools that get a name of their own.
+var applets = []string{
+	"sh", "ash", "ls", "cat", "cp", "mv", "rm", "mkdir", "rmdir", "ln", "ps", "top", "free", "df", "du", "dmesg",
+	"mount", "umount", "grep", "sed", "awk", "find", "head", "tail", "less", "vi", "wc", "sort", "uniq", "cut", "tr",
+	"kill", "sleep", "date", "env", "id", "hostname", "ip", "ping", "wget", "nc", "lsmod", "stat", "touch", "chmod",
+	"chown", "dd", "hexdump", "sha256sum", "md5sum", "tar", "gzip", "xargs", "true", "false", "echo", "printf", "test",
+	"seq", "uname", "uptime", "nproc", "sync", "clear", "reset", "tee", "yes", "time", "timeout", "basename", "dirname",
+}
+
+// writeInitrd builds the appliance's initramfs. It is private (mode 0600): it
+// holds the token.
+func (a *Appliance) writeInitrd(k *kernel, programs map[string]string, token string) error {
+	entries, err := a.initrdEntries(k, programs, token)
+	if err != nil {
+		return err
+	}
+	var buf bytes.Buffer
+	if err := initramfs.Write(&buf, entries); err != nil {
+		return err
+	}
+	return durable.Replace(a.path(initrdFile), buf.Bytes())
+}
+
+func (a *Appliance) initrdEntries(k *kernel, programs map[string]string, token string) ([]initramfs.Entry, error) {
+	entries, err := initramfs.Modules(k.modules)
+	if err != nil {
+		return nil, err
+	}
+	config, err := json.Marshal(a.guestConfig())
+	if err != nil {
+		return nil, err
+	}
+	entries = append(entries,
+		initramfs.Dir("root", 0o700), initramfs.Dir("proc", 0o555), initramfs.Dir("sys", 0o555),
+		initramfs.Dir("dev", 0o755), initramfs.Dir("run", 0o755), initramfs.Dir("tmp", 0o1777),
+		initramfs.Dir("mnt", 0o755), initramfs.Dir("var/log", 0o755),
+		initramfs.Char("dev/console", 0o600, 5, 1), // before devtmpfs is there
+		initramfs.Symlink("sbin", "usr/bin"), initramfs.Symlink("bin", "usr/bin"), initramfs.Symlink("usr/sbin", "bin"),
+		initramfs.File(guest.ConfigPath[1:], 0o644, config),
+		initramfs.File(guestToken[1:], 0o600, []byte(token)),
+		initramfs.File("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n")),
+		initramfs.File("etc/group", 0o644, []byte("root:x:0:\nkvm:x:104:\nnogroup:x:65534:\n")),
+		initramfs.File("etc/hosts", 0o644, []byte("127.0.0.1 localhost\n::1 localhost\n")),
+	)
+	more, err := programEntries(programs)
+	return append(entries, more...), err
+}
+
+func programEntries(programs map[string]string) ([]initramfs.Entry, error) {
+	var entries []initramfs.Entry
+	for _, target := range sortedKeys(programs) {
+		b, err := os.ReadFile(programs[target])
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, initramfs.File(target, 0o755, b))
+	}
+	for _, name := range applets {
+		entries = append(entries, initramfs.Symlink("usr/bin/"+name, "busybox"))
+	}
+	return entries, nil
+}
+
+// guestConfig names the services of the appliance. The agent is kept longest
+// when memory is short: without it nobody could find out why.
+func (a *Appliance) guestConfig() guest.Config {
+	return guest.Config{
+		Hostname:  a.qemuName(),
+		DataMount: dataMount,
+		Services: []guest.Service{
+			{Name: "agent", OOMScore: -900, Log: "/run/forkd-agent.log", Args: []string{
+				"/usr/bin/forkd-agent", "--listen", "tcp:0.0.0.0:" + strconv.Itoa(guestAgentPort), "--token-file", guestToken}},
+			{Name: daemonService, OOMScore: -500, Log: daemonLog, Args: []string{
+				"/usr/bin/forkd", "serve", "--listen", "unix:///run/forkd/forkd.sock",
+				"--listen", "tcp://0.0.0.0:" + strconv.Itoa(guestAPIPort),
+				"--token-file", guestToken, "--data", dataMount}},
+		},
+	}
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// busyboxPath is the static busybox of the Debian package busybox-static.
+func busyboxPath() (string, error) {
+	for _, path := range []string{"/bin/busybox", "/usr/bin/busybox"} {
+		if _, err := os.Stat(path); err == nil {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("busybox is not installed: install busybox-static (make deps)")
+}

@@ -1,0 +1,276 @@
+package appliance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/hostproc"
+)
+
+// StartOptions is how a machine is to be.
+type StartOptions struct {
+	Spec Spec // 0 fields keep what they were, or get the default
+	// Restart replaces a running machine whose programs or size differ from
+	// what is asked; without it such a machine is left running.
+	Restart bool
+	// AgentOnly does not wait for the daemon: tests bring programs of their own.
+	AgentOnly bool
+	// Wait bounds the time to the first answer; 0 means DefaultStartWait.
+	Wait time.Duration
+	// Progress is told what happens, one short line each; nil is allowed.
+	Progress func(string)
+}
+
+// DefaultStartWait is generous: a loaded host emulates slowly.
+const DefaultStartWait = 120 * time.Second
+
+// StartResult tells what Start did.
+type StartResult struct {
+	Already bool // it ran before
+	Stale   bool // it ran before and differs from what is asked
+	Took    time.Duration
+}
+
+// Start makes sure that the machine runs and answers.
+func (a *Appliance) Start(ctx context.Context, opt StartOptions) (StartResult, error) {
+	if opt.Progress == nil {
+		opt.Progress = func(string) {}
+	}
+	if opt.Wait == 0 {
+		opt.Wait = DefaultStartWait
+	}
+	began := time.Now()
+	unlock, err := a.lock(ctx)
+	if err != nil {
+		return StartResult{}, err
+	}
+	defer unlock()
+	if err := a.prepare(); err != nil {
+		return StartResult{}, fmt.Errorf("prepare %s: %w", a.Dir, err)
+	}
+	res, err := a.startLocked(ctx, opt)
+	res.Took = time.Since(began)
+	return res, err
+}
+
+func (a *Appliance) startLocked(ctx context.Context, opt StartOptions) (StartResult, error) {
+	earlier, err := a.running()
+	if err != nil && !errors.Is(err, ErrNotRunning) {
+		return StartResult{}, err
+	}
+	plan, perr := a.plan(ctx, opt, earlier)
+	if err == nil { // it runs
+		stale := perr == nil && (plan.state.Digest != earlier.Digest || plan.state.Spec != earlier.Spec)
+		if !stale || !opt.Restart {
+			return StartResult{Already: true, Stale: stale}, a.waitReady(ctx, earlier, opt.Wait, opt.AgentOnly)
+		}
+		opt.Progress("stopping the machine to renew its programs")
+		if err := a.stopLocked(ctx, earlier); err != nil {
+			return StartResult{}, err
+		}
+	}
+	if perr != nil {
+		return StartResult{}, perr
+	}
+	if pid := a.orphan(); pid != 0 {
+		opt.Progress("ending a machine whose start was interrupted")
+		if err := kill(pid, a.isOrphan(pid), 10*time.Second); err != nil {
+			return StartResult{}, err
+		}
+	}
+	return StartResult{}, a.launch(ctx, plan, opt)
+}
+
+// plan is everything that is decided before QEMU starts.
+type plan struct {
+	qemu     string
+	kernel   *kernel
+	programs map[string]string
+	x2apic   bool
+	state    state // without the process
+}
+
+// plan decides and checks; it changes nothing.
+func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (plan, error) {
+	p := plan{state: earlier}
+	p.state.Spec = opt.Spec.withDefaults(earlier.Spec)
+	if err := p.state.Spec.validate(); err != nil {
+		return p, err
+	}
+	var qv version
+	var err error
+	if p.qemu, qv, err = findQEMU(ctx); err != nil {
+		return p, err
+	}
+	if p.kernel, err = findKernel(ctx, opt.Progress); err != nil {
+		return p, err
+	}
+	kv, err := parseVersion(p.kernel.release)
+	if err != nil {
+		return p, err
+	}
+	p.state.Accel = chooseAccel()
+	if p.state.Spec.CPUs, err = checkVersions(qv, kv, p.state.Accel, p.state.Spec.CPUs); err != nil {
+		return p, err
+	}
+	p.x2apic = hasX2APIC(qv, p.state.Accel)
+	p.state.QEMU, p.state.Kernel = qv.String(), p.kernel.release
+	if p.programs, err = findPrograms(); err != nil {
+		return p, err
+	}
+	if p.state.Digest, err = digestPrograms(p.programs); err != nil {
+		return p, err
+	}
+	box, err := busyboxPath()
+	p.programs["usr/bin/busybox"] = box
+	return p, err
+}
+
+// launch starts QEMU and waits for the appliance's answer.
+func (a *Appliance) launch(ctx context.Context, p plan, opt StartOptions) error {
+	if err := a.writeInputs(ctx, p); err != nil {
+		return err
+	}
+	opt.Progress(fmt.Sprintf("booting (QEMU %s, %s, kernel %s)", p.state.QEMU, p.state.Accel, p.state.Kernel))
+	s, err := a.spawn(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := a.writeState(s); err != nil {
+		return errors.Join(fmt.Errorf("write state: %w", err), kill(s.PID, s.alive, 10*time.Second))
+	}
+	if err := a.waitReady(ctx, s, opt.Wait, opt.AgentOnly); err != nil {
+		if ctx.Err() != nil { // the user gave up: leave nothing half started
+			return errors.Join(err, kill(s.PID, s.alive, 10*time.Second))
+		}
+		return err
+	}
+	return nil
+}
+
+// writeInputs makes the files that QEMU is started with.
+func (a *Appliance) writeInputs(ctx context.Context, p plan) error {
+	token, err := a.Token()
+	if err != nil {
+		return err
+	}
+	if err := a.ensureDisk(ctx, p.state.Spec.DiskGiB); err != nil {
+		return err
+	}
+	if err := a.writeInitrd(p.kernel, p.programs, token); err != nil {
+		return fmt.Errorf("write initramfs: %w", err)
+	}
+	if err := linkOrCopy(p.kernel.image, a.path(kernelFile)); err != nil {
+		return fmt.Errorf("place kernel: %w", err)
+	}
+	for _, name := range []string{consoleFile, qemuLogFile} { // one older log says how the last run ended
+		if err := rotateLog(a.path(name), 0); err != nil {
+			return fmt.Errorf("rotate %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// linkOrCopy gives a file another name, on the same file system without a copy.
+func linkOrCopy(from, to string) error {
+	if err := os.Remove(to); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	return durable.Replace(to, b)
+}
+
+// spawn starts QEMU in a session of its own: it outlives this process.
+func (a *Appliance) spawn(ctx context.Context, p plan) (state, error) {
+	s := p.state
+	var err error
+	if s.APIPort, s.AgentPort, err = pickPorts(s.APIPort, s.AgentPort); err != nil {
+		return s, fmt.Errorf("find a free port: %w", err)
+	}
+	for _, name := range []string{qmpSocket, ctlSocket, pidFile} {
+		if err := os.Remove(a.path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return s, err
+		}
+	}
+	log, err := os.OpenFile(a.path(qemuLogFile), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return s, err
+	}
+	defer log.Close()
+	l := launch{name: a.qemuName(), accel: s.Accel, x2apic: p.x2apic, spec: s.Spec, apiPort: s.APIPort, agentPort: s.AgentPort}
+	cmd := exec.Command(p.qemu, l.args()...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = a.Dir, log, log
+	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return s, fmt.Errorf("start QEMU: %w", err)
+	}
+	s.PID, s.BootID, s.StartedAt = cmd.Process.Pid, hostproc.BootID(), time.Now().UTC().Truncate(time.Millisecond)
+	s.StartTime, err = hostproc.StartTime(s.PID)
+	_ = cmd.Process.Release()
+	if err != nil || !s.alive() {
+		return s, a.deathReport(errDied)
+	}
+	return s, ctx.Err()
+}
+
+// pickPorts returns two free ports, the earlier ones if they still are.
+func pickPorts(earlier ...int) (api, agent int, err error) {
+	var got [2]int
+	for i := range got {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", earlier[i]))
+		if err != nil {
+			if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+				return 0, 0, err
+			}
+		}
+		defer l.Close()
+		got[i] = l.Addr().(*net.TCPAddr).Port
+	}
+	return got[0], got[1], nil
+}
+
+// rotateLog keeps one older log. QEMU appends, so a log in use is copied and cut.
+func rotateLog(path string, above int64) error {
+	st, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() <= above {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	b, err := tailFile(path, maxConsole)
+	if err != nil {
+		return err
+	}
+	if err := durable.Replace(path+".1", b); err != nil {
+		return err
+	}
+	return os.Truncate(path, 0)
+}
+
+// dialSocket keeps socket paths short enough for the kernel: the directory is
+// opened and the socket named through the descriptor.
+func (a *Appliance) dialSocket(ctx context.Context, name string) (net.Conn, error) {
+	dir, err := os.Open(a.Dir)
+	if err != nil {
+		return nil, err
+	}
+	defer dir.Close()
+	var d net.Dialer
+	return d.DialContext(ctx, "unix", filepath.Join(fmt.Sprintf("/proc/self/fd/%d", dir.Fd()), name))
+}

@@ -1,0 +1,71 @@
+package appliance
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// version is a major and minor number; that is all the rules look at.
+type version struct{ major, minor int }
+
+func (v version) String() string { return fmt.Sprintf("%d.%d", v.major, v.minor) }
+
+func (v version) less(w version) bool {
+	return v.major < w.major || v.major == w.major && v.minor < w.minor
+}
+
+var versionNumber = regexp.MustCompile(`(\d{1,4})\.(\d{1,4})`)
+
+// parseVersion finds the first version number in a text.
+func parseVersion(text string) (version, error) {
+	m := versionNumber.FindStringSubmatch(text)
+	if m == nil {
+		first, _, _ := strings.Cut(text, "\n")
+		return version{}, fmt.Errorf("no version number in %.80q", first)
+	}
+	major, _ := strconv.Atoi(m[1]) // at most four digits
+	minor, _ := strconv.Atoi(m[2])
+	return version{major, minor}, nil
+}
+
+// ErrUnsupported marks a QEMU and kernel that are known not to work together.
+var ErrUnsupported = errors.New("unsupported versions")
+
+// Versions that were measured. QEMU's emulation of nested paging was reworked
+// in between; what lies between is treated like the older one.
+var (
+	goodQEMU   = version{10, 0}
+	oldestQEMU = version{7, 2}
+	newKernel  = version{6, 2} // the first that old QEMU is not trusted with
+)
+
+// hasX2APIC tells whether the appliance's interrupt controllers are reached by
+// MSRs, for which its kernel wants interrupts to be remapped. Emulated, a register in
+// memory is a way out of the emulated code under QEMU's one lock, and timers, interrupts and
+// their ends are a fifth of what forks cost: by MSRs, a fork of 100 without shells took
+// 3.6 s instead of 4.1 (QEMU 10.0, which emulates it without hardware acceleration).
+func hasX2APIC(qemu version, accel string) bool {
+	return accel == accelTCG && !qemu.less(goodQEMU)
+}
+
+const upgradeHint = "install QEMU 10.0 or newer and a 6.12 kernel (Debian 13, or bookworm-backports on Debian 12): make deps"
+
+// checkVersions decides how many CPUs an emulated machine may have with this
+// QEMU and kernel. With hardware acceleration QEMU's emulation of SVM is not
+// used and any version from oldestQEMU on will do.
+func checkVersions(qemu, kernel version, accel string, cpus int) (int, error) {
+	switch {
+	case qemu.less(oldestQEMU):
+		return 0, fmt.Errorf("QEMU %s is too old: %w; %s", qemu, ErrUnsupported, upgradeHint)
+	case accel == accelKVM, !qemu.less(goodQEMU):
+		return cpus, nil
+	case !kernel.less(newKernel):
+		// The appliance's kernel panics at the first nested guest.
+		return 0, fmt.Errorf("QEMU %s cannot emulate KVM for kernel %s: %w; %s", qemu, kernel, ErrUnsupported, upgradeHint)
+	}
+	// With two CPUs its SVM emulation loses timer interrupts.
+	return 1, nil
+}

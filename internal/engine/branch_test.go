@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// forked is an engine with one running child of the snapshot "a".
+func forked(t *testing.T) (*host, *Engine, sandbox.Info) {
+	t.Helper()
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	return h, e, h.fork(e, "a", 1)[0]
+}
+
+func TestBranchOfABranchOfABranch(t *testing.T) {
+	h, e, box := forked(t)
+	for i, tag := range []string{"b", "c", "d"} {
+		r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: tag, N: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Tag != tag || r.Pause != 2*time.Millisecond || r.Mechanism != "wp-async" || r.Bytes != 4096 || r.Fork == nil || len(r.Fork.Children) != 2 {
+			t.Errorf("%+v", r)
+		}
+		s := r.Snapshot
+		if s.Status != sandbox.SnapshotReady || s.ChainDepth() != i+1 || s.BranchedFrom != box.ID || s.Pause != 2*time.Millisecond {
+			t.Errorf("snapshot: %+v", s)
+		}
+		box = r.Fork.Children[0].Info
+	}
+	// Each stands alone on disk.
+	for _, tag := range []string{"a", "b", "c"} {
+		if err := e.DeleteSnapshot(t.Context(), tag, sandbox.DeleteOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.fork(e, "d", 3)
+	h.killAll()
+}
+
+func TestAFullBranchDependsOnNothing(t *testing.T) {
+	_, e, box := forked(t)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b", Mode: sandbox.BranchFull}); err != nil {
+		t.Fatal(err)
+	}
+	en, err := e.store.Get("b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m := en.Manifest; len(m.Memory.Layers) != 1 || m.Memory.Own != 1 || m.Parent != nil {
+		t.Errorf("memory is %+v over %+v, want one layer over nothing", m.Memory, m.Parent)
+	}
+}
+
+func TestABranchWithoutWaiting(t *testing.T) {
+	h, e, box := forked(t)
+	h.spoil("captured-slow", 1)
+	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b", NoWait: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.AfterResume <= 0 || r.AfterResume > time.Minute {
+		t.Errorf("it returned %s after the resume", r.AfterResume)
+	}
+	if r.Snapshot.Status != sandbox.SnapshotWriting {
+		t.Errorf("it is %s already", r.Snapshot.Status)
+	}
+	h.fork(e, "b", 2) // waits
+	h.spoil("captured-fail", 1)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "c", NoWait: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "c", N: 1}) // waits
+	wantError(t, err, sandbox.ErrConflict, "snapshot c could not be written", "no space left on device")
+	listed := func() (found sandbox.SnapshotInfo) {
+		t.Helper()
+		list, err := e.ListSnapshots(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		for _, s := range list {
+			if s.Tag == "c" {
+				found = s
+			}
+		}
+		return found
+	}
+	info, err := e.SnapshotInfo(t.Context(), "c")
+	if s := listed(); err != nil || s.Status != sandbox.SnapshotFailed || !strings.Contains(s.Warning, "no space left") || s.BranchedFrom != box.ID || info.Warning != s.Warning {
+		t.Errorf("listed as %+v, described as %+v, %v", s, info, err)
+	}
+	// Another try takes the place.
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "c"}); err != nil || listed().Status != sandbox.SnapshotReady {
+		t.Errorf("the second try is %s, %v", listed().Status, err)
+	}
+	// A deletion clears it.
+	h.spoil("captured-fail", 1)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "x", NoWait: true}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "failed snapshot", func() bool {
+		s, err := e.SnapshotInfo(t.Context(), "x")
+		return err == nil && s.Status == sandbox.SnapshotFailed
+	})
+	if err := e.DeleteSnapshot(t.Context(), "x", sandbox.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	wantError(t, e.DeleteSnapshot(t.Context(), "x", sandbox.DeleteOptions{}), sandbox.ErrNotFound)
+	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "x", N: 1})
+	wantError(t, err, sandbox.ErrNotFound, "x")
+}
+
+// Whatever goes wrong, the sandbox runs on and no half snapshot remains.
+func TestABranchThatFails(t *testing.T) {
+	h, e, box := forked(t)
+	before := h.stored()
+	branch := func(r sandbox.BranchRequest) error {
+		r.SandboxID, r.Tag = box.ID, "b"
+		_, err := e.Branch(t.Context(), r)
+		return err
+	}
+	wantError(t, branch(sandbox.BranchRequest{MaxPause: time.Nanosecond}), sandbox.ErrConflict, "pause would be too long")
+	h.spoil("capture-fail", 1)
+	if err := branch(sandbox.BranchRequest{}); err == nil {
+		t.Error("a failed capture was taken for a good one")
+	}
+	h.spoil("captured-fail", 1)
+	wantError(t, branch(sandbox.BranchRequest{}), sandbox.ErrNoSpace, "no space left")
+	if now := h.stored(); now != before {
+		t.Errorf("stored are now %s, before it was %s", now, before)
+	}
+	own, err := os.ReadDir(filepath.Join(h.cfg.StoreDir, "own"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("own files: %d", len(own))
+	h.eval(e, box.ID, "entropy")
+	if err := branch(sandbox.BranchRequest{}); err != nil {
+		t.Errorf("after all that: %v", err)
+	}
+}
+
+func TestBranchRequestsThatAreRefused(t *testing.T) {
+	_, e, box := forked(t)
+	for _, c := range []struct {
+		req  sandbox.BranchRequest
+		kind error
+		text string
+	}{
+		{sandbox.BranchRequest{SandboxID: "sb-none"}, sandbox.ErrNotFound, "sb-none"},
+		{sandbox.BranchRequest{SandboxID: box.ID, Mode: "half"}, sandbox.ErrInvalid, "live, diff or full"},
+		{sandbox.BranchRequest{SandboxID: box.ID, N: sandbox.MaxFork + 1}, sandbox.ErrInvalid, "1001"},
+		{sandbox.BranchRequest{SandboxID: box.ID, N: 1, NoWait: true}, sandbox.ErrInvalid, "without waiting"},
+		{sandbox.BranchRequest{SandboxID: box.ID, MaxPause: -1}, sandbox.ErrInvalid, "limit"},
+		{sandbox.BranchRequest{SandboxID: box.ID, Tag: "../x"}, sandbox.ErrInvalid, "x"},
+		{sandbox.BranchRequest{SandboxID: box.ID, Tag: "a"}, sandbox.ErrConflict, "a"},
+	} {
+		_, err := e.Branch(t.Context(), c.req)
+		wantError(t, err, c.kind, c.text)
+	}
+	for range cap(e.branches) {
+		e.branches <- struct{}{}
+	}
+	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID})
+	wantError(t, err, sandbox.ErrBusy, "under way")
+}
+
+func TestTwoBranchesOfOneSandboxTakeTurns(t *testing.T) {
+	_, e, box := forked(t)
+	errs := make(chan error, 3)
+	for range 3 {
+		go func() {
+			_, err := e.Branch(context.Background(), sandbox.BranchRequest{SandboxID: box.ID})
+			errs <- err
+		}()
+	}
+	for range 3 {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	list, err := e.ListSnapshots(t.Context())
+	if err != nil || len(list) != 4 {
+		t.Errorf("%d snapshots, %v", len(list), err)
+	}
+}
+
+// The tag of a deleted parent may be given to another snapshot, whose memory is not below the sandbox's.
+func TestBranchKnowsItsOwnParent(t *testing.T) {
+	h, e, box := forked(t)
+	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond) // elapses: the new one is of another moment
+	h.snapshot(e, "a")
+	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Snapshot.ParentContentHash != box.SnapshotHash || r.Snapshot.ParentTag != "" || r.Snapshot.ChainDepth() != 0 {
+		t.Errorf("its parent is %q %s, ancestors %q; the sandbox came from %s", r.Snapshot.ParentTag, r.Snapshot.ParentContentHash, r.Snapshot.Ancestors, box.SnapshotHash)
+	}
+}

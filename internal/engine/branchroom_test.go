@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// A branch takes memory for what it copies in the pause: without it none begins, and
+// one that ended has given it back.
+func TestABranchNeedsMemoryForItsPause(t *testing.T) {
+	h, e, box := forked(t)
+	before, plenty := h.stored(), h.available
+	need := box.Shape.MemoryBytes() // less than the bound in these tests
+	give := func(n int64) {
+		h.available = n
+		e.memory.Refresh()
+	}
+	give(e.cfg.HostReserve + need - 1)
+	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b"})
+	wantError(t, err, sandbox.ErrNoMemory, "while it is paused", "are needed", "MiB are left")
+	if now := h.stored(); now != before {
+		t.Errorf("stored are now %s, before it was %s", now, before)
+	}
+	h.eval(e, box.ID, "entropy")
+	give(e.cfg.HostReserve + need)
+	h.spoil("capture-fail", 1)
+	for range 2 { // one that fails, and one that does not
+		_, err = e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b"})
+	}
+	if err != nil {
+		t.Errorf("with just enough: %v", err)
+	}
+	if e.memory.Pending() != 0 {
+		t.Errorf("%d bytes are still taken", e.memory.Pending())
+	}
+	give(plenty)
+	h.fork(e, "b", 1)
+}

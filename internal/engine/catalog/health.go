@@ -1,0 +1,45 @@
+package catalog
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// Health is what is known of the layers of a snapshot: which are damaged, and when all
+// of them had last been checked; zero if one never was.
+func (c *Catalog) Health(m *snapshot.Manifest) (damaged []string, checked time.Time) {
+	all := true
+	for _, id := range m.LayerIDs() {
+		found, ok := c.layers.Checked(id)
+		if !ok {
+			all = false
+			continue
+		}
+		if found.Damage != "" {
+			damaged = append(damaged, fmt.Sprintf("%s: %s", snapshot.LayerFile(id), found.Damage))
+		}
+		if checked.IsZero() || found.At.Before(checked) {
+			checked = found.At
+		}
+	}
+	if !all {
+		checked = time.Time{}
+	}
+	return damaged, checked
+}
+
+// RefuseDamaged keeps altered bytes out of children, and out of what would be made of them.
+func (c *Catalog) RefuseDamaged(m *snapshot.Manifest) error {
+	damaged, _ := c.Health(m)
+	if len(damaged) == 0 {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.ErrNotRestorable,
+		"make it again with `forkd snapshot create`; "+
+			"if its file was put right, `forkd snapshot verify "+m.Tag+"` reads it again and lets it be forked",
+		"snapshot %s is damaged: %s", m.Tag, strings.Join(damaged, "; "))
+}

@@ -1,0 +1,132 @@
+package catalog
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// List returns all snapshots by tag: those that are being written, those that are damaged
+// and branches that failed, too.
+func (c *Catalog) List(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
+	entries, err := c.snapshots.List()
+	if err != nil {
+		return nil, sandbox.StoreError(err)
+	}
+	tree := newLineage(entries)
+	out := make([]sandbox.SnapshotInfo, 0, len(entries))
+	for _, en := range entries {
+		out = append(out, c.describe(en, tree))
+	}
+	for _, info := range c.listed() {
+		if !slices.ContainsFunc(out, func(s sandbox.SnapshotInfo) bool { return s.Tag == info.Tag }) {
+			out = append(out, info)
+		}
+	}
+	slices.SortFunc(out, func(a, b sandbox.SnapshotInfo) int { return cmp.Compare(a.Tag, b.Tag) })
+	return out, ctx.Err()
+}
+
+// listed are the snapshots that are in memory only: being written, or failed.
+func (c *Catalog) listed() []sandbox.SnapshotInfo {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []sandbox.SnapshotInfo
+	for _, e := range c.tags {
+		if e.state == writing || e.state == failed {
+			out = append(out, e.info)
+		}
+	}
+	return out
+}
+
+// Get describes one snapshot.
+func (c *Catalog) Get(tag string) (sandbox.SnapshotInfo, error) {
+	if err := snapshot.CheckTag(tag); err != nil {
+		return sandbox.SnapshotInfo{}, sandbox.StoreError(err)
+	}
+	c.mu.Lock()
+	e := c.entryLocked(tag)
+	c.mu.Unlock()
+	if e.state == writing || e.state == failed {
+		return e.info, nil
+	}
+	entries, err := c.snapshots.List()
+	if err != nil {
+		return sandbox.SnapshotInfo{}, sandbox.StoreError(err)
+	}
+	for _, en := range entries {
+		if en.Tag == tag {
+			return c.describe(en, newLineage(entries)), nil
+		}
+	}
+	return sandbox.SnapshotInfo{}, notFound("snapshot %s not found", tag)
+}
+
+func notFound(format string, args ...any) error {
+	return sandbox.Errorf(sandbox.ErrNotFound, "`forkd snapshot ls` shows the snapshots there are", format, args...)
+}
+
+func (c *Catalog) describe(en snapshot.Entry, tree lineage) sandbox.SnapshotInfo {
+	s := sandbox.SnapshotInfo{
+		Tag: en.Tag, Dir: c.snapshots.Dir(en.Tag), Status: sandbox.SnapshotReady, ContentHash: en.ContentHash,
+		Ancestors: tree.ancestors(en), Dependents: tree.children[en.Tag],
+		Sandboxes: c.cfg.Sandboxes.Using(en.Tag, en.ContentHash), DigestsReady: c.snapshots.HasDigests(en),
+	}
+	if en.Err != nil {
+		s.Status, s.Warning = sandbox.SnapshotFailed, en.Err.Error()
+	}
+	if en.Manifest != nil {
+		fill(&s, en.Manifest)
+		c.measure(&s, en.Manifest)
+		if tree.reused(en.Manifest.Parent) {
+			s.ParentTag = ""
+		}
+	}
+	return s
+}
+
+// measure adds what is known of the snapshot's layers.
+func (c *Catalog) measure(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
+	if s.Damaged, s.VerifiedAt = c.Health(m); len(s.Damaged) > 0 && s.Status == sandbox.SnapshotReady {
+		s.Status, s.Warning = sandbox.SnapshotFailed, "damaged: "+strings.Join(s.Damaged, "; ")
+	}
+	memory, disks := c.snapshots.Sizes(m)
+	s.MemoryLogicalBytes, s.MemoryPhysicalBytes, s.MemoryOwnBytes = memory.Logical, memory.Physical, memory.Own
+	s.DiskLogicalBytes, s.DiskPhysicalBytes, s.DiskOwnBytes = disks.Logical, disks.Physical, disks.Own
+	s.MemoryFile = c.layers.Path(m.Memory.Layers[0])
+}
+
+// fill adds what the manifest says.
+func fill(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
+	s.CreatedAt, s.Shape, s.Cmdline, s.Languages = m.Created(), m.Shape, m.Cmdline, m.Languages
+	if m.Image != nil {
+		s.Image, s.ImageDigest, s.Kernel = m.Image.Name, m.Image.Digest, m.Image.Kernel
+	}
+	if c := m.CPU; c != nil {
+		s.CPU = &sandbox.CPU{Vendor: c.Vendor, Family: c.Family, Model: c.Model, Stepping: c.Stepping}
+		s.CPU.Features = m.CPUFeatures
+	}
+	if p := m.Parent; p != nil { // describe takes the tag back if it is another's by now
+		s.ParentTag, s.ParentContentHash = p.Tag, p.ContentHash
+	}
+	if b := m.Branch; b != nil {
+		s.Transient = b.Transient
+		s.CapturedBytes = b.Bytes
+		s.BranchedFrom, s.Pause = b.Sandbox, time.Duration(b.PauseUS)*time.Microsecond
+	}
+	for _, f := range m.Files {
+		if f.Name == m.State.File {
+			s.VMStateBytes = f.Bytes
+		}
+	}
+	for _, st := range m.Steps {
+		took := time.Duration(st.TookMS) * time.Millisecond
+		s.Steps = append(s.Steps, sandbox.Step{Name: st.Name, Done: true, Took: took, Bytes: st.Bytes})
+	}
+}

@@ -1,0 +1,34 @@
+package catalog
+
+import (
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// Transient returns how many snapshots there are that nobody asked for by their tags, and
+// the tags of those among them that nothing is built on, nothing runs from and no fork uses.
+// What begins to use one meanwhile Delete sees.
+func (c *Catalog) Transient() (total int, unneeded []string, err error) {
+	entries, err := c.snapshots.List()
+	if err != nil {
+		return 0, nil, sandbox.StoreError(err)
+	}
+	tree := newLineage(entries)
+	for _, en := range entries {
+		if en.Manifest == nil || en.Manifest.Branch == nil || !en.Manifest.Branch.Transient {
+			continue
+		}
+		total++
+		if len(tree.children[en.Tag]) == 0 && c.unused(en) {
+			unneeded = append(unneeded, en.Tag)
+		}
+	}
+	return total, unneeded, nil
+}
+
+func (c *Catalog) unused(en snapshot.Entry) bool {
+	c.mu.Lock()
+	e := c.entryLocked(en.Tag)
+	c.mu.Unlock()
+	return e.state != writing && c.usersOf(en, e) == ""
+}

@@ -1,0 +1,56 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/layer/store"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// Verify reads a snapshot whole and compares it with its digests. Damage is told in the
+// report; it is not an error.
+func (c *Catalog) Verify(ctx context.Context, tag string) (sandbox.VerifyReport, error) {
+	if err := snapshot.CheckTag(tag); err != nil {
+		return sandbox.VerifyReport{}, sandbox.StoreError(err)
+	}
+	if err := c.refuse(tag); err != nil {
+		return sandbox.VerifyReport{}, err
+	}
+	start := c.cfg.Now()
+	r, err := c.snapshots.Verify(ctx, tag)
+	if errors.Is(err, snapshot.ErrNoDigests) {
+		c.HashLater(tag)
+	}
+	if err != nil {
+		return sandbox.VerifyReport{}, sandbox.StoreError(err)
+	}
+	c.noteVerified(tag, r)
+	out := sandbox.VerifyReport{Tag: tag, Files: r.Files, Bytes: r.Bytes, Took: c.cfg.Now().Sub(start)}
+	for _, d := range r.Damaged {
+		out.Damaged = append(out.Damaged, sandbox.Damage(d))
+	}
+	return out, nil
+}
+
+// noteVerified has a verification count as a check of each layer, good or bad.
+func (c *Catalog) noteVerified(tag string, r snapshot.Report) {
+	entry, err := c.snapshots.Get(tag)
+	if entry.Manifest == nil || err != nil && !errors.Is(err, snapshot.ErrNotRestorable) {
+		return
+	}
+	for _, id := range entry.Manifest.LayerIDs() {
+		found := store.Checked{At: c.cfg.Now()}
+		of := func(d snapshot.Damage) bool { return d.File == snapshot.LayerFile(id) }
+		if i := slices.IndexFunc(r.Damaged, of); i >= 0 {
+			d := r.Damaged[i]
+			found.Damage = store.DamageText(layer.Damage{Offset: d.Offset, Length: d.Length, Detail: d.Detail})
+		}
+		if err := c.layers.SetChecked(id, found); err != nil {
+			c.cfg.Logger.Warn("note a verification", "tag", tag, "err", err)
+		}
+	}
+}

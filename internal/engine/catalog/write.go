@@ -1,0 +1,112 @@
+package catalog
+
+import (
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// Draft is a snapshot that is being written. Its tag is taken until End, which its owner
+// must call once it has committed the draft or given it up.
+type Draft struct {
+	*snapshot.Draft
+	catalog *Catalog
+	tag     string
+	ended   bool
+}
+
+// Begin takes a tag for a snapshot that is going to be written, and lists it as info says.
+// Forks from the tag are refused until End; with forksWait they wait for it.
+func (c *Catalog) Begin(info sandbox.SnapshotInfo, forksWait bool) (*Draft, error) {
+	// The folder first: it is what keeps two writers apart, and refuses a tag that is there.
+	draft, err := c.snapshots.Create(info.Tag)
+	if err != nil {
+		return nil, sandbox.StoreError(err)
+	}
+	info.Dir, info.Status = c.snapshots.Dir(info.Tag), sandbox.SnapshotWriting
+	c.mu.Lock()
+	e, err := c.moveLocked(info.Tag, begin)
+	if err == nil {
+		e.info, e.forksWait = info, forksWait
+	}
+	c.mu.Unlock()
+	if err != nil {
+		draft.Discard()
+		return nil, err
+	}
+	return &Draft{Draft: draft, catalog: c, tag: info.Tag}, nil
+}
+
+// Tag is the snapshot's.
+func (d *Draft) Tag() string { return d.tag }
+
+// Dir is where the draft's files are until it is committed.
+func (d *Draft) Dir() string { return d.catalog.snapshots.DraftDir(d.tag) }
+
+// End frees the tag, and discards a draft that was not committed. Only the first call
+// does something, and none after Fail has freed the tag.
+func (d *Draft) End() {
+	d.free(end, nil)
+	d.Discard()
+}
+
+// Fail is for a draft that was given up when nobody waited for it any more: the tag stays
+// listed, with the reason, until it is deleted or written again. Nothing of that is on
+// disk, so the list ends with the daemon. End must follow.
+func (d *Draft) Fail(reason error) { d.free(fail, reason) }
+
+func (d *Draft) free(ev event, reason error) {
+	if d.ended {
+		return
+	}
+	d.ended = true
+	c := d.catalog
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e, err := c.moveLocked(d.tag, ev)
+	if err != nil {
+		panic(err) // only this draft moves the tag from writing
+	}
+	if ev == fail {
+		e.info.Status, e.info.Warning = sandbox.SnapshotFailed, reason.Error()
+		c.boundFailedLocked()
+	}
+}
+
+// Withdraw deletes the draft's snapshot after it was committed and before End: nobody can
+// have forked from it.
+func (d *Draft) Withdraw() error {
+	err := d.catalog.snapshots.Delete(d.tag)
+	d.catalog.CollectLater()
+	return err
+}
+
+// maxFailed bounds the failed branches on the list; the oldest go first.
+const maxFailed = 100
+
+func (c *Catalog) boundFailedLocked() {
+	var oldest *entry
+	n := 0
+	for _, e := range c.tags {
+		if e.state != failed {
+			continue
+		}
+		if n++; oldest == nil || e.info.CreatedAt.Before(oldest.info.CreatedAt) {
+			oldest = e
+		}
+	}
+	if n > maxFailed {
+		c.forgetLocked(oldest.info.Tag)
+	}
+}
+
+// forgetLocked takes a failed branch off the list; false when it is not on it.
+func (c *Catalog) forgetLocked(tag string) bool {
+	_, err := c.moveLocked(tag, forget)
+	return err == nil
+}
+
+func (c *Catalog) forgetFailed(tag string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.forgetLocked(tag)
+}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Config is what an Engine is made of. What has a default may stay zero.
+type Config struct {
+	StoreDir  string // persistent: snapshots, layers
+	RunDir    string // volatile (tmpfs), short: sockets have to fit in 107 bytes
+	VMMBinary string // the forkd-vmm executable
+	OpenKVM   func() (*os.File, error)
+	Images    sandbox.Images
+
+	// PoolSize is the number of shells kept ready for the shape of every
+	// snapshot that was made or forked in this run; SetPool overrides it by tag.
+	PoolSize int
+	// Concurrency is how many restores or identities are under way at once; default twice the CPUs.
+	Concurrency int
+	// Branches is how many branches may be under way at once; default 4.
+	Branches int
+
+	// GuestFork bounds the trees that guests make; default sandbox.DefaultTree.
+	GuestFork sandbox.TreeLimits
+
+	BootWait        time.Duration // default DefaultBootWait
+	RestoreTimeout  time.Duration // for one child; default 60 s
+	IdentityTimeout time.Duration // for one child; default 60 s
+	BranchTimeout   time.Duration // for a capture, and for writing it; default 2 min
+	FailedKeep      time.Duration // how long a failed sandbox stays listed; default 1 h
+
+	ChildMemory int64 // bytes that one child is reckoned to need; default 8 MiB
+	DiskReserve int64 // bytes of the store's disk that layers and sandboxes' disks leave free
+	HostReserve int64 // bytes of memory that stay free on the host; default 256 MiB
+
+	// NoRehearsal leaves out the rehearsal of a child when a snapshot is made:
+	// that takes about as long as a fork, and makes later children ready sooner.
+	NoRehearsal bool
+
+	// ScrubInterval is how often each layer is read whole in the background; 0: never.
+	ScrubInterval time.Duration
+
+	// KillOnClose ends the VMs when the engine closes; otherwise they run on and
+	// the next engine over the same RunDir adopts them.
+	KillOnClose bool
+
+	Observer sandbox.Observer // may be nil
+	Logger   *slog.Logger
+	Now      func() time.Time
+	Rand     io.Reader // of cryptographic quality: it is the children's entropy
+	// MemAvailable is the host's available memory in bytes; default /proc/meminfo.
+	MemAvailable func() (int64, error)
+
+	// Oracle has every snapshot of a running sandbox compared, page by page, with
+	// what its source was at that instant. It takes long, and is for tests.
+	Oracle bool
+}
+
+type nobody struct{}
+
+func (nobody) Observe(sandbox.Op, time.Duration, error) {}
+
+// longestSocket is the room that a socket's path needs below RunDir.
+const longestSocket = len("/vm/v00000000/control.sock")
+
+func (c *Config) complete() error {
+	switch {
+	case !filepath.IsAbs(c.StoreDir) || !filepath.IsAbs(c.RunDir):
+		return fmt.Errorf("store directory %q and run directory %q must be absolute", c.StoreDir, c.RunDir)
+	case len(c.RunDir)+longestSocket > 107: // unix(7): sun_path with its final zero
+		return fmt.Errorf("run directory %q is too long for sockets in it, want at most %d bytes", c.RunDir, 107-longestSocket)
+	case c.VMMBinary == "":
+		return errors.New("no VMM binary")
+	case c.OpenKVM == nil:
+		return errors.New("no way to open KVM")
+	case c.Images == nil:
+		return errors.New("no image store")
+	}
+	setDefault(&c.Concurrency, 2*runtime.NumCPU())
+	setDefault(&c.BootWait, sandbox.DefaultBootWait)
+	setDefault(&c.RestoreTimeout, time.Minute)
+	setDefault(&c.IdentityTimeout, time.Minute)
+	setDefault(&c.Branches, 4)
+	setDefault(&c.GuestFork, sandbox.DefaultTree)
+	setDefault(&c.BranchTimeout, 2*time.Minute)
+	setDefault(&c.FailedKeep, time.Hour)
+	setDefault(&c.ChildMemory, 8<<20)
+	setDefault(&c.HostReserve, 256<<20)
+	if c.Observer == nil {
+		c.Observer = nobody{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Reader
+	}
+	if c.MemAvailable == nil {
+		c.MemAvailable = hostproc.MemAvailable
+	}
+	return nil
+}
+
+func setDefault[T comparable](v *T, to T) {
+	var zero T
+	if *v == zero {
+		*v = to
+	}
+}

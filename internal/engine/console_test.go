@@ -1,0 +1,186 @@
+package engine
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// records keeps what is logged at Warn level, by message.
+type records struct {
+	slog.Handler
+	mu   sync.Mutex // guards what follows
+	seen []slog.Record
+}
+
+func (r *records) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (r *records) Handle(_ context.Context, rec slog.Record) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen = append(r.seen, rec)
+	return nil
+}
+
+// failures are the attributes of what was logged of failed sandboxes.
+func (r *records) failures() (all []map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, rec := range r.seen {
+		if rec.Message != "sandbox failed" {
+			continue
+		}
+		attrs := map[string]string{}
+		rec.Attrs(func(a slog.Attr) bool { attrs[a.Key] = a.Value.String(); return true })
+		all = append(all, attrs)
+	}
+	return all
+}
+
+func (h *host) log() *records {
+	r := &records{}
+	h.cfg.Logger = slog.New(r)
+	return r
+}
+
+const fakePanic = "the guest's kernel panicked: Fatal exception, after BUG: kernel NULL pointer dereference, address: 0"
+
+// wantOneFailure checks that a sandbox's end was told, once and with all that it takes.
+func wantOneFailure(t *testing.T, log *records, id, reason, console string) {
+	t.Helper()
+	all := log.failures()
+	if len(all) != 1 {
+		t.Fatalf("%d records of failures: %v", len(all), all)
+	}
+	got := all[0]
+	if age, err := time.ParseDuration(got["age"]); err != nil || age <= 0 {
+		t.Errorf("age %q", got["age"])
+	}
+	if got["sandbox"] != id || got["snapshot"] != "a" || !strings.Contains(got["reason"], reason) || !strings.Contains(got["console"], console) || strings.Contains(got["console"], "\x1b") {
+		t.Errorf("logged is %q", got)
+	}
+}
+
+// A panic can be understood from the log when the sandbox is gone.
+func TestTheLogTellsHowASandboxFailed(t *testing.T) {
+	h := newHost(t)
+	log := h.log()
+	e := h.open()
+	h.snapshot(e, "a")
+	boxes := h.fork(e, "a", 2)
+	_, err := e.Eval(t.Context(), boxes[0].ID, sandbox.EvalRequest{Code: "panic"})
+	wantError(t, err, sandbox.ErrGuestGone)
+	eventually(t, "failure", failed(e, boxes[0].ID))
+	for _, b := range boxes {
+		if err := e.Kill(t.Context(), b.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wantOneFailure(t, log, boxes[0].ID, fakePanic, "Kernel panic - not syncing")
+}
+
+// Whoever kills a sandbox may do so because it just failed, and be sooner than
+// the daemon notices: that must not cost the record.
+func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
+	for name, c := range map[string]struct {
+		spoil string
+		fail  func(e *Engine, b sandbox.Info)
+		want  string
+	}{
+		"its process has ended":        {"", func(_ *Engine, b sandbox.Info) { _ = unix.Kill(b.PID, unix.SIGKILL) }, "signal: killed"},
+		"its process has yet to end":   {"linger", panicked, fakePanic},
+		"its VM has panicked and gone": {"", panicked, fakePanic},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			log := h.log()
+			e := h.open()
+			h.snapshot(e, "a")
+			box := h.fork(e, "a", 1)[0]
+			if c.spoil != "" {
+				h.spoil(c.spoil, 1)
+			}
+			b, m, err := e.sandboxes.Running(box.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			release := b.HoldFiles() // its failure waits here, and finds that it is being killed
+			c.fail(e, box)
+			if c.spoil == "" {
+				<-m.Proc.Done()
+			} else {
+				eventually(t, "its last word", h.usedUp(c.spoil))
+				eventually(t, "the daemon to hear it", func() bool { return m.Proc.Exit().Kind != vmm.ExitKilled })
+			}
+			killed := make(chan error, 1)
+			go func() { killed <- e.Kill(t.Context(), box.ID) }()
+			eventually(t, "beginning of the kill", func() bool { _, err := e.Get(box.ID); return err != nil })
+			release()
+			if err := <-killed; err != nil {
+				t.Fatal(err)
+			}
+			wantOneFailure(t, log, box.ID, c.want, "")
+			h.close(e)
+			wantOneFailure(t, log, box.ID, c.want, "")
+		})
+	}
+}
+
+// panicked asks for a panic, which answers nobody until the VM is gone.
+func panicked(e *Engine, b sandbox.Info) {
+	go func() { _, _ = e.Eval(context.Background(), b.ID, sandbox.EvalRequest{Code: "panic"}) }()
+}
+
+// A sandbox that is killed as it runs has not failed.
+func TestAKillIsNoFailure(t *testing.T) {
+	h := newHost(t)
+	log := h.log()
+	e := h.open()
+	h.snapshot(e, "a")
+	for _, b := range h.fork(e, "a", 3) {
+		if err := e.Kill(t.Context(), b.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.close(e)
+	if all := log.failures(); len(all) != 0 {
+		t.Errorf("logged: %v", all)
+	}
+}
+
+// A sandbox that died while there was no daemon is told of by the next one.
+func TestTheNextDaemonLogsWhatDiedMeanwhile(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	box := h.fork(e, "a", 1)[0]
+	h.close(e)
+	if err := unix.Kill(box.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	log := h.log()
+	h.open()
+	wantOneFailure(t, log, box.ID, "did not outlive", "")
+}
+
+// A child that panics over its identity is in no list: the error and the log are all there is.
+func TestAChildThatPanicsOverItsIdentity(t *testing.T) {
+	h := newHost(t)
+	log := h.log()
+	e := h.open()
+	h.snapshot(e, "a")
+	h.spoil("identity-die", 1)
+	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, r.Children[0].Err, sandbox.ErrGuestGone, "identity of child 1: ", "the guest's kernel panicked: out of luck")
+	wantOneFailure(t, log, log.failures()[0]["sandbox"], "panicked: out of luck", "Kernel panic - not syncing: out of luck")
+}

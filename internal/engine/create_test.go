@@ -1,0 +1,299 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+func TestASnapshotIsCreatedStepByStep(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	var steps []string
+	s, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny", Warm: "x = 1"}, func(s sandbox.Step) {
+		if s.Done {
+			steps = append(steps, s.Name)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(steps, []string{sandbox.StepBoot, sandbox.StepWarm, sandbox.StepQuiesce, sandbox.StepSave}) {
+		t.Errorf("steps are %v", steps)
+	}
+	if s.Status != sandbox.SnapshotReady || s.Image != "tiny" || s.Shape != fakeShape || s.MemoryLogicalBytes != 64<<20 || s.VMStateBytes != int64(len(fakeState())) ||
+		!slices.Equal(s.Languages, []string{"python"}) || len(s.Steps) != 4 {
+		t.Errorf("got %+v", s)
+	}
+	if s.MemoryPhysicalBytes >= 1<<20 {
+		t.Errorf("the memory takes %d bytes, want a sparse file", s.MemoryPhysicalBytes)
+	}
+	h.empty()
+	eventually(t, "digests", func() bool {
+		r, err := e.VerifySnapshot(t.Context(), "a")
+		return err == nil && r.OK() && r.Files == 4
+	})
+	// The image may go: the snapshot has all it needs.
+	if err := os.RemoveAll(h.cfg.Images.(images).dir); err != nil {
+		t.Fatal(err)
+	}
+	h.fork(e, "a", 1)
+}
+
+func TestAParentMayBeAKernelAndARootFileSystem(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	dir := h.cfg.Images.(images).dir
+	s, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Kernel: dir + "/vmlinux", Rootfs: dir + "/root", MemoryMiB: 64}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Image != "" || !strings.Contains(s.Cmdline, "root=/dev/vda") || len(s.Languages) != 0 {
+		t.Errorf("got %+v", s)
+	}
+	h.fork(e, "a", 1)
+}
+
+func TestWhatCannotBeASnapshotIsRefused(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "taken")
+	dir := h.cfg.Images.(images).dir
+	for name, c := range map[string]struct {
+		req  sandbox.CreateRequest
+		kind error
+		text string
+	}{
+		"bad tag":             {sandbox.CreateRequest{Tag: "../x", Image: "tiny"}, sandbox.ErrInvalid, "bad snapshot tag"},
+		"tag exists":          {sandbox.CreateRequest{Tag: "taken", Image: "tiny"}, sandbox.ErrConflict, "taken"},
+		"no such image":       {sandbox.CreateRequest{Tag: "b", Image: "huge"}, sandbox.ErrNotFound, "huge"},
+		"nothing named":       {sandbox.CreateRequest{Tag: "b"}, sandbox.ErrInvalid, "no image"},
+		"both named":          {sandbox.CreateRequest{Tag: "b", Image: "tiny", Kernel: "k", Rootfs: "r"}, sandbox.ErrInvalid, "not both"},
+		"kernel alone":        {sandbox.CreateRequest{Tag: "b", Kernel: "/k"}, sandbox.ErrInvalid, "go together"},
+		"kernel not there":    {sandbox.CreateRequest{Tag: "b", Kernel: "/nowhere", Rootfs: dir + "/root"}, sandbox.ErrInvalid, "/nowhere is not a file"},
+		"kernel is no kernel": {sandbox.CreateRequest{Tag: "b", Kernel: dir + "/root", Rootfs: dir + "/root"}, sandbox.ErrBootFailed, "no kernel"},
+		"too much memory":     {sandbox.CreateRequest{Tag: "b", Image: "tiny", MemoryMiB: 1 << 30}, sandbox.ErrInvalid, "memory_mib"},
+		"too many vCPUs":      {sandbox.CreateRequest{Tag: "b", Image: "tiny", VCPUs: 9}, sandbox.ErrInvalid, "vcpus"},
+		"warm-up raises":      {sandbox.CreateRequest{Tag: "b", Image: "tiny", Warm: "raise"}, sandbox.ErrInvalid, "Traceback: line 1"},
+		"more than the host":  {sandbox.CreateRequest{Tag: "b", Image: "tiny", MemoryMiB: 128 << 10}, sandbox.ErrNoMemory, "131072 MiB are needed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := e.CreateSnapshot(t.Context(), c.req, nil)
+			wantError(t, err, c.kind, c.text)
+			if s := h.stored(); s != "taken" {
+				t.Errorf("the store holds %s", s)
+			}
+		})
+	}
+	h.empty()
+}
+
+func TestAFailureAtAStepLeavesNothing(t *testing.T) {
+	for _, c := range []struct {
+		spoil string
+		kind  error
+		texts []string
+	}{
+		{"spawn", errAny, []string{"no KVM today"}},
+		{"boot-panic", sandbox.ErrBootFailed, []string{"boot: ", "kernel panicked: no working init found", "the console's last lines:\nbooting with console=ttyS0"}},
+		{"boot-silent", sandbox.ErrBootFailed, []string{"no ready signal within 500ms", "waiting for nothing"}},
+		{"warm-hang", sandbox.ErrBootFailed, []string{"warm: not warm within"}},
+		{"quiesce-fail", sandbox.ErrBootFailed, []string{"quiesce: guest: sync: the disk hums"}},
+		{"save-full", sandbox.ErrNoSpace, []string{"save: ", "no space left on device"}},
+	} {
+		t.Run(c.spoil, func(t *testing.T) {
+			h := newHost(t)
+			switch c.spoil {
+			case "boot-silent":
+				h.cfg.BootWait = 500 * time.Millisecond
+			case "warm-hang":
+				h.cfg.BootWait = 3 * time.Second // the boot has to be quicker
+			}
+			e := h.open()
+			h.spoil(c.spoil, 1)
+			before := openFiles(t)
+			_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
+			wantError(t, err, c.kind, c.texts...)
+			if err != nil && bytes.ContainsRune([]byte(err.Error()), 0x1b) {
+				t.Error("the guest's escape codes reach the terminal")
+			}
+			if s := h.stored(); s != "" {
+				t.Errorf("the store holds %s", s)
+			}
+			if l, _ := e.ListSnapshots(t.Context()); len(l) != 0 {
+				t.Errorf("listed: %v", l)
+			}
+			h.empty()
+			eventually(t, "return of all descriptors", func() bool { return openFiles(t) <= before })
+		})
+	}
+}
+
+// errAny is any error.
+var errAny = anyError{}
+
+type anyError struct{}
+
+func (anyError) Error() string { return "any error" }
+
+func TestACancelledCreationLeavesNothing(t *testing.T) {
+	for step, spoil := range map[string]string{sandbox.StepBoot: "boot-silent", sandbox.StepWarm: "warm-hang", sandbox.StepQuiesce: "", sandbox.StepSave: "save-hang"} {
+		t.Run(step, func(t *testing.T) {
+			h := newHost(t)
+			e := h.open()
+			if spoil != "" {
+				h.spoil(spoil, 1)
+			}
+			wish := errors.New("changed my mind")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			_, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "a", Image: "tiny"}, func(s sandbox.Step) {
+				if s.Name == step && !s.Done {
+					cancel(wish)
+				}
+			})
+			if !errors.Is(err, wish) {
+				t.Errorf("got %v", err)
+			}
+			if s := h.stored(); s != "" {
+				t.Errorf("the store holds %s", s)
+			}
+			h.empty()
+		})
+	}
+}
+
+func TestATagIsTakenWhileItIsWritten(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	again := func(s sandbox.Step) {
+		if s.Name != sandbox.StepWarm || s.Done {
+			return
+		}
+		_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
+		wantError(t, err, sandbox.ErrConflict, "being written")
+		_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
+		wantError(t, err, sandbox.ErrConflict, "being written")
+		wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, "being written")
+		if i, err := e.SnapshotInfo(t.Context(), "a"); err != nil || i.Status != sandbox.SnapshotWriting {
+			t.Errorf("while written: %+v, %v", i, err)
+		}
+	}
+	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, again); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDamageIsFound(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	s := h.snapshot(e, "a")
+	eventually(t, "digests", func() bool { i, _ := e.SnapshotInfo(t.Context(), "a"); return i.DigestsReady })
+	write := func(path string, at int64, b string) {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteAt([]byte(b), at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(s.MemoryFile, layer.ContentOffset+1<<20+3, "M")
+	r, err := e.VerifySnapshot(t.Context(), "a")
+	if err != nil || r.OK() || r.Damaged[0].File != "layers/"+filepath.Base(s.MemoryFile) || r.Damaged[0].Offset != layer.ContentOffset+1<<20 {
+		t.Errorf("got %+v, %v", r, err)
+	}
+	write(filepath.Join(s.Dir, "vmstate"), 0, "T")
+	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
+	wantError(t, err, sandbox.ErrNotRestorable, "file vmstate changed since it was written")
+	if err := os.Truncate(s.MemoryFile, 5000); err != nil {
+		t.Fatal(err)
+	}
+	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
+	wantError(t, err, sandbox.ErrNotRestorable, "file layers/", "it has 5000 bytes, want")
+	if i, err := e.SnapshotInfo(t.Context(), "a"); err != nil || i.Status != sandbox.SnapshotFailed || !strings.Contains(i.Warning, "layers/") {
+		t.Errorf("got %+v, %v", i, err)
+	}
+	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}); err != nil {
+		t.Errorf("delete a damaged snapshot: %v", err)
+	}
+	h.empty()
+}
+
+func TestASnapshotInUseIsNotDeleted(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	box := h.fork(e, "a", 1)[0]
+	wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, box.ID)
+	wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true, Cascade: true}), sandbox.ErrInvalid)
+	wantError(t, e.DeleteSnapshot(t.Context(), "b", sandbox.DeleteOptions{}), sandbox.ErrNotFound)
+	wantError(t, e.DeleteSnapshot(t.Context(), "../b", sandbox.DeleteOptions{}), sandbox.ErrInvalid)
+	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.eval(e, box.ID, "sandbox_id"); got != box.ID {
+		t.Errorf("after the deletion it says %q", got)
+	}
+	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
+	wantError(t, err, sandbox.ErrNotFound, "a")
+}
+
+// Who rewrites a root file system in place that was given by path changes neither the
+// snapshot nor its children, nor what is branched from those.
+func TestTheRootByPathIsTheSnapshotsOwn(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	dir := t.TempDir()
+	kernel, root := filepath.Join(dir, "vmlinux"), filepath.Join(dir, "root.img")
+	for path, text := range map[string]string{kernel: "a kernel", root: "a root"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Kernel: kernel, Rootfs: root, MemoryMiB: fakeShape.MemoryMiB}, nil); err != nil {
+		t.Fatal(err)
+	}
+	box := h.fork(e, "a", 1)[0]
+	f, err := os.OpenFile(root, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteAt([]byte("SPOILT"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.branch(e, box.ID, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.CompactSnapshot(t.Context(), "b", "c", nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, tag := range []string{"a", "b", "c"} {
+		got, err := os.ReadFile(filepath.Join(e.store.Dir(tag), snapshot.DiskFile(0)))
+		if err != nil || string(got) != "a root" {
+			t.Errorf("snapshot %s has %q, %v", tag, got, err)
+		}
+	}
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", box.PID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fd := range open {
+		if to, _ := os.Readlink(fd); to == root {
+			t.Errorf("the child has %s open", to)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+func TestASnapshotOnTopOfAnother(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	var steps []string
+	var said string
+	s, err := e.DeriveSnapshot(t.Context(), sandbox.DeriveRequest{Tag: "b", From: "a", Exec: []string{"echo", "hello", "you"}, Warm: "x = 1"}, func(st sandbox.Step) {
+		if said += string(st.Output); st.Done {
+			steps = append(steps, st.Name)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Tag != "b" || s.Status != sandbox.SnapshotReady || s.ParentTag != "a" || !slices.Equal(s.Ancestors, []string{"a"}) {
+		t.Errorf("%+v", s)
+	}
+	if want := []string{"fork", "exec", "warm", "quiesce", "capture"}; !slices.Equal(steps, want) || said != "hello you" {
+		t.Errorf("steps %q, output %q", steps, said)
+	}
+	if left := e.List(); len(left) != 0 {
+		t.Errorf("the child is left: %+v", left)
+	}
+	h.fork(e, "b", 2)
+	h.killAll()
+}
+
+// Nothing of a derivation that failed or was cancelled remains, at whatever step.
+func TestADerivationThatFails(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	before := h.stored()
+	echo := []string{"echo", "x"}
+	for _, c := range []struct {
+		name, spoil string
+		req         sandbox.DeriveRequest
+		kind        error
+		says        string
+	}{
+		{name: "nothing to do", req: sandbox.DeriveRequest{}, kind: sandbox.ErrInvalid, says: "nothing to do"},
+		{name: "no such parent", req: sandbox.DeriveRequest{From: "none", Exec: echo}, kind: sandbox.ErrNotFound, says: "none"},
+		{name: "the tag is taken", req: sandbox.DeriveRequest{Tag: "a", Exec: echo}, kind: sandbox.ErrConflict, says: "a"},
+		{name: "the tag is no tag", req: sandbox.DeriveRequest{Tag: "../b", Exec: echo}, kind: sandbox.ErrInvalid, says: "../b"},
+		{name: "no such program", req: sandbox.DeriveRequest{Exec: []string{"nothing"}}, kind: sandbox.ErrInvalid, says: "no such program"},
+		{name: "a program that dies", req: sandbox.DeriveRequest{Exec: []string{"segv"}}, kind: sandbox.ErrInvalid, says: "segmentation fault"},
+		{name: "a program that does not end", req: sandbox.DeriveRequest{Exec: []string{"hang"}, ExecTimeout: 50 * time.Millisecond}, kind: sandbox.ErrTimeout, says: "hang did not end within 50ms"},
+		{name: "warm-up that raises", req: sandbox.DeriveRequest{Warm: "raise"}, kind: sandbox.ErrInvalid, says: "ValueError"},
+		{name: "a child that cannot be made", spoil: "restore-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: sandbox.ErrNotRestorable, says: "KVM said no"},
+		{name: "a guest that is not quiet", spoil: "quiesce-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: errAny, says: "the disk hums"},
+		{name: "a capture that fails", spoil: "capture-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: errAny, says: "KVM said no"},
+		{name: "a capture that is not written", spoil: "captured-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: sandbox.ErrNoSpace, says: "no space left"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.spoil != "" {
+				h.spoil(c.spoil, 1)
+			}
+			if c.req.Tag == "" {
+				c.req.Tag = "b"
+			}
+			if c.req.From == "" {
+				c.req.From = "a"
+			}
+			_, err := e.DeriveSnapshot(t.Context(), c.req, nil)
+			wantError(t, err, c.kind, c.says)
+			if after := h.stored(); after != before || len(e.List()) != 0 {
+				t.Errorf("left behind: %q, before %q; sandboxes %+v", after, before, e.List())
+			}
+		})
+	}
+}
+
+func TestADerivationIsCancelled(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	before := h.stored()
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := e.DeriveSnapshot(ctx, sandbox.DeriveRequest{Tag: "b", From: "a", Exec: []string{"hang"}}, func(s sandbox.Step) {
+		if s.Name == sandbox.StepExec {
+			time.AfterFunc(50*time.Millisecond, cancel)
+		}
+	})
+	wantError(t, err, context.Canceled)
+	if after := h.stored(); after != before || len(e.List()) != 0 {
+		t.Errorf("left behind: %q, before %q; sandboxes %+v", after, before, e.List())
+	}
+}

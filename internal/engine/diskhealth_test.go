@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// fill has a sandbox's disk find no room, in a call that ends with that.
+func (h *host) fill(e *Engine, id string) {
+	h.t.Helper()
+	_, err := e.Eval(h.t.Context(), id, sandbox.EvalRequest{Code: "fill"})
+	wantError(h.t, err, sandbox.ErrNoSpace, id, "paused: no room on the host for its disk", "disk 1")
+}
+
+// room ends a lack of room.
+func (h *host) room(e *Engine, id string) {
+	h.t.Helper()
+	b, _, err := e.sandboxes.Find(id)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(b.Dir(), roomFile), nil, 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	eventually(h.t, "sandbox that goes on", func() bool { i, err := e.Get(id); return err == nil && i.Status == sandbox.StatusRunning })
+}
+
+// A sandbox whose disk finds no room is listed as paused with the reason, and all that needs it
+// is refused with no_space, whoever asks, until it goes on by itself; also with the next daemon.
+func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		h := newHost(t)
+		e := h.open()
+		boxes := h.disky(e, 2)
+		id := boxes[0].ID
+		h.fill(e, id)
+		if restart {
+			h.close(e)
+			e = h.open()
+		}
+		for _, i := range e.List() {
+			if paused := i.ID == id; (i.Status == sandbox.StatusPaused) != paused || strings.HasPrefix(i.Reason, "paused: no room") != paused || i.PID == 0 {
+				t.Errorf("listed is %+v", i)
+			}
+		}
+		ctx := t.Context()
+		_, errExec := e.Exec(ctx, id, sandbox.ExecRequest{Args: []string{"true"}})
+		_, errEval := e.Eval(ctx, id, sandbox.EvalRequest{Code: "index"})
+		_, errPing := e.Ping(ctx, id)
+		_, errDial := e.DialAgent(ctx, id)
+		for what, err := range map[string]error{
+			"exec": errExec, "eval": errEval, "ping": errPing, "dial": errDial, "branch": h.branch(e, id, "x"),
+		} {
+			var p *sandbox.Error
+			if !errors.Is(err, sandbox.ErrNoSpace) || !errors.As(err, &p) || !strings.Contains(p.Hint(), "make room") || !strings.Contains(err.Error(), "paused") {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		if got := h.stored(); got != "d" {
+			t.Errorf("stored are %q", got)
+		}
+		h.eval(e, boxes[1].ID, "index") // its sibling does not notice
+		if err := e.DeleteSnapshot(ctx, "d", sandbox.DeleteOptions{}); err == nil {
+			t.Error("the snapshot that it came from is gone")
+		}
+		h.room(e, id)
+		h.eval(e, id, "index")
+		if err := h.branch(e, id, "y"); err != nil {
+			t.Error(err)
+		}
+		h.fill(e, id)
+		if err := e.Kill(ctx, id); err != nil { // that always works
+			t.Error(err)
+		}
+		h.close(e)
+	}
+}
+
+// A lack of room that is short ends nothing; one that lasts ends what is under way, and a stream
+// into the guest breaks.
+func TestCallsUnderWayForWantOfRoom(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	id := h.disky(e, 1)[0].ID
+	conn, err := e.DialAgent(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	hanging := make(chan error, 1)
+	go func() {
+		_, err := e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "hang"})
+		hanging <- err
+	}()
+	_, m, err := e.sandboxes.Running(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "call", func() bool { return m.Calls() == 2 })
+	seq := 0
+	say := func(full string) {
+		seq++
+		m.NoteHealth(vmm.DiskHealth{Seq: seq, Full: full})
+	}
+	say("a short lack")
+	say("")
+	select {
+	case err := <-hanging:
+		t.Fatalf("the call has ended: %v", err)
+	case <-time.After(vmproc.StallGrace + 200*time.Millisecond):
+	}
+	say("a long lack")
+	wantError(t, <-hanging, sandbox.ErrNoSpace, "paused: no room", "a long lack")
+	if _, err := io.ReadAll(conn); err == nil {
+		t.Error("the stream ended well")
+	}
+	say("")
+	if i, err := e.Get(id); err != nil || i.Status != sandbox.StatusRunning {
+		t.Errorf("it does not run again: %+v, %v", i, err)
+	}
+	if _, err := e.Ping(t.Context(), id); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is being made says at once that there is no room, and does not wait for its time to be over.
+func TestNoRoomForWhatIsBeingMade(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	id := h.disky(e, 1)[0].ID
+	h.spoil("identity-full", 1)
+	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 1})
+	if err == nil {
+		err = r.Children[0].Err
+	}
+	wantError(t, err, sandbox.ErrNoSpace, "paused: no room")
+	h.spoil("warm-full", 1)
+	_, err = e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "n", Image: "disky"}, nil)
+	wantError(t, err, sandbox.ErrNoSpace, "create snapshot n", "no room")
+	h.spoil("capture-full", 1) // between the look at it and the capture
+	wantError(t, h.branch(e, id, "x"), sandbox.ErrNoSpace, "waits for room")
+	if got := h.stored(); got != "d" {
+		t.Errorf("stored are %q", got)
+	}
+}
+
+// A disk that has lost writes is told of wherever the sandbox is, and a branch is made
+// of it only by force.
+func TestADiskThatHasLostWrites(t *testing.T) {
+	h := newHost(t)
+	var log lockedBuffer
+	h.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	e := h.open()
+	id := h.disky(e, 1)[0].ID
+	h.eval(e, id, "lose")
+	warned := func() bool {
+		i, err := e.Get(id)
+		return err == nil && i.Status == sandbox.StatusRunning && strings.Contains(i.Warning, "lost writes") && strings.Contains(i.Warning, "input/output error")
+	}
+	eventually(t, "warning", warned)
+	eventually(t, "line in the log", func() bool { return strings.Contains(log.String(), "has lost writes") })
+	h.close(e)
+	e = h.open()
+	if !warned() {
+		t.Errorf("the next daemon says nothing: %+v", e.List())
+	}
+	err := h.branch(e, id, "x")
+	wantError(t, err, sandbox.ErrConflict, "cannot be branched", "lost writes")
+	var p *sandbox.Error
+	if !errors.As(err, &p) || !strings.Contains(p.Hint(), "--force") {
+		t.Errorf("there is no hint: %v", err)
+	}
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "x", Force: true}); err != nil {
+		t.Error(err)
+	}
+	h.spoil("capture-lost", 1)
+	child := h.fork(e, "x", 1)[0]
+	wantError(t, h.branch(e, child.ID, "y"), sandbox.ErrConflict, "lost writes") // between the look at it and the capture
+	h.eval(e, id, "index")
+}
+
+// lockedBuffer is a log that is read while it is written.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+type fakeAgent struct {
+	agentv1connect.UnimplementedAgentHandler
+	f *fake
+}
+
+func (a *fakeAgent) Ping(context.Context, *connect.Request[agentv1.PingRequest]) (*connect.Response[agentv1.PingResponse], error) {
+	return connect.NewResponse(&agentv1.PingResponse{
+		Pid: 1, Version: "fake", UptimeNs: int64(time.Second),
+		Interpreters: []*agentv1.Interpreter{{Language: "python", Modules: map[string]string{"numpy": "2.0"}}},
+	}), nil
+}
+
+func (a *fakeAgent) Identity(ctx context.Context, r *connect.Request[agentv1.IdentityRequest]) (*connect.Response[agentv1.IdentityResponse], error) {
+	switch {
+	case a.f.spoiled("identity-full"):
+		a.f.fill()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case a.f.spoiled("identity-hang"):
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case a.f.spoiled("identity-die"):
+		fmt.Fprintln(a.f.console, "Kernel panic - not syncing: out of luck")
+		a.f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "reset"}
+		time.Sleep(time.Hour)
+	case a.f.spoiled("identity-clone"):
+		return connect.NewResponse(&agentv1.IdentityResponse{}), nil
+	case len(r.Msg.GetEntropy()) < 32:
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("too little entropy"))
+	}
+	sum := sha256.Sum256(r.Msg.GetEntropy())
+	a.f.mu.Lock()
+	a.f.agent.SandboxId, a.f.agent.Index, a.f.agent.Parent = r.Msg.GetSandboxId(), r.Msg.GetIndex(), r.Msg.GetParent()
+	a.f.agent.MachineId, a.f.agent.Env, a.f.agent.Entropy = r.Msg.GetMachineId(), r.Msg.GetEnv(), sum[:]
+	a.f.agent.ForkToken = r.Msg.GetForkToken()
+	a.f.mu.Unlock()
+	return connect.NewResponse(&agentv1.IdentityResponse{KernelReseeded: true, RandomDigest: sum[:]}), nil
+}
+
+func (a *fakeAgent) Warm(ctx context.Context, r *connect.Request[agentv1.WarmRequest]) (*connect.Response[agentv1.WarmResponse], error) {
+	if a.f.spoiled("warm-full") {
+		a.f.fill()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	if a.f.spoiled("warm-hang") {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	var out agentv1.WarmResponse
+	for _, s := range r.Msg.GetSteps() {
+		res := &agentv1.WarmResult{Language: s.GetLanguage()}
+		if strings.Contains(s.GetCode(), "raise") {
+			res.Error, res.Traceback = "ValueError", "Traceback: line 1"
+		}
+		out.Results = append(out.Results, res)
+	}
+	return connect.NewResponse(&out), nil
+}
+
+// Eval answers what it was told: the identity's fields by name, and a few acts.
+func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalRequest]) (*connect.Response[agentv1.EvalResponse], error) {
+	a.f.mu.Lock()
+	id := &a.f.agent
+	answers := map[string]string{
+		"entropy": fmt.Sprintf("%x", id.GetEntropy()), "machine_id": id.GetMachineId(), "sandbox_id": id.GetSandboxId(),
+		"index": fmt.Sprint(id.GetIndex()), "token": id.GetForkToken(), "env": fmt.Sprint(id.GetEnv()),
+	}
+	a.f.mu.Unlock()
+	code := r.Msg.GetCode()
+	if request, is := strings.CutPrefix(code, "call "); is {
+		return a.f.callHost(ctx, []byte(request))
+	}
+	if n, is := strings.CutPrefix(code, "hammer "); is {
+		return connect.NewResponse(&agentv1.EvalResponse{Result: a.f.hammer(ctx, n)}), nil
+	}
+	switch code {
+	case "scribble":
+		return connect.NewResponse(&agentv1.EvalResponse{Result: a.f.scribble()}), nil
+	case "raise":
+		return connect.NewResponse(&agentv1.EvalResponse{Error: "ValueError", Traceback: "Traceback: ValueError", ExitCode: 1}), nil
+	case "exit":
+		return connect.NewResponse(&agentv1.EvalResponse{ExitCode: 3, Stdout: "\uFFFD", StdoutRaw: []byte("\xff"), Stderr: "text"}), nil
+	case "slow":
+		return connect.NewResponse(&agentv1.EvalResponse{TimedOut: true}), nil
+	case "hang":
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case "fill":
+		a.f.fill()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case "lose":
+		a.f.setDisks(func(h *vmm.DiskHealth) { h.Lost = "disk 1: flush: input/output error" })
+		return connect.NewResponse(&agentv1.EvalResponse{}), nil
+	case "panic":
+		fmt.Fprint(a.f.console, "[    7.1] BUG: kernel NULL pointer dereference, address: 0\x1b[31m\n[    7.2] Kernel panic - not syncing: Fatal exception\n")
+		a.f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "reset"}
+		time.Sleep(time.Hour)
+		return nil, nil
+	case "poweroff":
+		a.f.ended <- vmm.Exit{Kind: vmm.ExitPowerOff, Reason: "power off"}
+		time.Sleep(time.Hour)
+		return nil, nil
+	default:
+		return connect.NewResponse(&agentv1.EvalResponse{Result: answers[code], Stdout: "out"}), nil
+	}
+}
+
+func (a *fakeAgent) Quiesce(context.Context, *connect.Request[agentv1.QuiesceRequest]) (*connect.Response[agentv1.QuiesceResponse], error) {
+	var out agentv1.QuiesceResponse
+	if a.f.spoiled("quiesce-fail") {
+		out.Steps = []*agentv1.IdentityStep{{Name: "sync", Error: "the disk hums"}}
+	}
+	return connect.NewResponse(&out), nil
+}

@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/engine/op"
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/pagedigest"
+)
+
+// own is the memory that the guest has written.
+func (f *fake) own() []byte { return f.mem[:min(5*4096, len(f.mem))] }
+
+// What a guest that was booted has in its memory.
+const (
+	warmMemory = "warm memory"
+	warmAt     = 1 << 20
+)
+
+// ReadAt reads the guest's memory.
+func (f *fake) ReadAt(p []byte, off int64) (int, error) {
+	n, err := f.maps.ReadAt(p, off)
+	if f.maps == nil && off <= warmAt && warmAt < off+int64(len(p)) {
+		copy(p[warmAt-off:], warmMemory)
+	}
+	if own := f.own(); off < int64(len(own)) {
+		copy(p, own[off:])
+	}
+	return n, err
+}
+
+// dupExtents are extents with files of their own, which are the process's for its life.
+func dupExtents(from []extent.Extent) (out op.ExtentImage, err error) {
+	for _, s := range from {
+		if s.File != nil {
+			fd, err := unix.FcntlInt(s.File.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+			if err != nil {
+				return nil, err
+			}
+			s.File = os.NewFile(uintptr(fd), "memory")
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// digest writes the digests of memory and disks as they are now, if it is asked to.
+func (f *fake) digest(to *os.File) error {
+	if to == nil {
+		return nil
+	}
+	w := pagedigest.NewWriter(to)
+	if err := w.Image(f, f.st.Shape.MemoryBytes(), nil); err != nil {
+		return err
+	}
+	for _, d := range f.disks {
+		if err := w.Image(d, d.Size(), nil); err != nil {
+			return err
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/overlay"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// openDisks has the guest add a line to each disk that it can write: its own name,
+// before those of its ancestors.
+func (f *fake) openDisks(disks []vmm.Disk) error {
+	if len(disks) != f.st.Shape.Disks {
+		return fmt.Errorf("%d disks, want %d", len(disks), f.st.Shape.Disks)
+	}
+	for _, d := range disks {
+		if d.Own == nil {
+			continue
+		}
+		disk, err := overlay.Open(d.Own, d.Size, d.Base)
+		if err != nil {
+			return err
+		}
+		b := make([]byte, 4096)
+		if _, err := disk.ReadAt(b, 0); err != nil {
+			return err
+		}
+		line := fmt.Sprintf("%s\n%s", filepath.Base(f.dir), bytes.TrimRight(b, "\x00"))
+		if _, err := disk.WriteAt([]byte(line), 0); err != nil {
+			return err
+		}
+		if err := disk.Flush(); err != nil {
+			return err
+		}
+		f.disks, f.bases, f.owns = append(f.disks, disk), append(f.bases, d.Base), append(f.owns, []*os.File{d.Own})
+	}
+	return nil
+}
+
+func (f *fake) Rebase(bases [][]extent.Extent) error {
+	if f.spoiled("rebase-fail") {
+		return errors.New("no rebase today")
+	}
+	for i, base := range bases {
+		if err := f.disks[i].Rebase(base); err != nil {
+			return err
+		}
+		last := len(f.owns[i]) - 1
+		for _, spent := range f.owns[i][:last] {
+			spent.Close()
+		}
+		for _, e := range f.bases[i] { // some more than once
+			e.File.Close()
+		}
+		f.bases[i], f.owns[i] = base, f.owns[i][last:]
+	}
+	return nil
+}

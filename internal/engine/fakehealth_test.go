@@ -1,0 +1,36 @@
+package engine
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// roomFile is the file in a VM's run directory that ends a lack of room.
+const roomFile = "room"
+
+// setDisks tells of the disks as a VMM does.
+func (f *fake) setDisks(change func(*vmm.DiskHealth)) {
+	f.mu.Lock()
+	change(&f.st.Disks)
+	f.st.Disks.Seq++
+	h := f.st.Disks
+	f.mu.Unlock()
+	f.server.SendDisks(h)
+}
+
+// fill lets the VM stand still until there is room.
+func (f *fake) fill() {
+	f.setDisks(func(h *vmm.DiskHealth) { h.Full = "disk 1: write 4096 bytes at 0: no space left on device" })
+	go func() {
+		for {
+			if os.Remove(filepath.Join(f.dir, roomFile)) == nil {
+				f.setDisks(func(h *vmm.DiskHealth) { h.Full = "" })
+				return
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}()
+}

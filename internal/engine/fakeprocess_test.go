@@ -1,0 +1,41 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agentproto/process"
+	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+)
+
+type fakeProcess struct {
+	processconnect.UnimplementedProcessHandler
+	f *fake
+}
+
+func (p *fakeProcess) Start(ctx context.Context, r *connect.Request[process.StartRequest], s *connect.ServerStream[process.StartResponse]) error {
+	send := func(e *process.ProcessEvent) error { return s.Send(&process.StartResponse{Event: e}) }
+	end := &process.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}
+	switch r.Msg.GetProcess().GetCmd() {
+	case "echo":
+		data := &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte(strings.Join(r.Msg.GetProcess().GetArgs(), " "))}}
+		if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: data}}); err != nil {
+			return err
+		}
+	case "segv":
+		end = &process.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: segmentation fault (core dumped)"}
+	case "hang":
+		if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 7}}}); err != nil {
+			return err
+		}
+		p.f.spoiled("exec-hangs") // so that a test knows
+		<-ctx.Done()
+		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
+	default:
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("no such program: %s", r.Msg.GetProcess().GetCmd()))
+	}
+	return send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}})
+}

@@ -1,0 +1,156 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/startgate"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// Capture puts the pages into the files that the guest has written.
+func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
+	if f.spoiled("keep-files") {
+		if err := f.keep(r.Memory, r.State, r.Index); err != nil {
+			return res, err
+		}
+	}
+	defer func() {
+		for _, file := range []*os.File{r.Memory, r.State, r.Index, r.Digest} {
+			file.Close()
+		}
+	}()
+	disks := f.Status().Disks
+	switch {
+	case f.spoiled("capture-hang"):
+		time.Sleep(time.Hour)
+	case disks.Full != "" || f.spoiled("capture-full"):
+		return res, fmt.Errorf("%w: disk 1: write: no space left on device", vmm.ErrNoRoom)
+	case (disks.Lost != "" || f.spoiled("capture-lost")) && !r.Force:
+		return res, fmt.Errorf("capture disk: %w: disk 1: flush: input/output error", vmm.ErrLost)
+	case f.spoiled("capture-fail"):
+		return res, errors.New("KVM said no")
+	case r.Max == time.Nanosecond:
+		return res, fmt.Errorf("%w: 4096 bytes are left, about 1ms", vmm.ErrPause)
+	}
+	size := f.size
+	if err := r.Memory.Truncate(size); err != nil {
+		return res, err
+	}
+	if err := f.digest(r.Digest); err != nil {
+		return res, err
+	}
+	own := f.own()
+	switch {
+	case f.spoiled("capture-forgets"):
+		own = own[:len(own)-4096]
+	case f.spoiled("capture-alters"):
+		own = slices.Clone(own)
+		own[4096]++
+	}
+	if _, err := r.Memory.WriteAt(own, 0); err != nil {
+		return res, err
+	}
+	taken := extent.NewPageSet(size)
+	taken.Add(0, int64(len(own)))
+	if _, err := r.Index.Write(taken.Encode()); err != nil {
+		return res, err
+	}
+	if f.spoiled("capture-disk") {
+		if _, err := f.disks[0].WriteAt([]byte("too late"), 0); err != nil {
+			return res, err
+		}
+	}
+	for i, own := range r.Disks {
+		f.owns[i] = append(f.owns[i], own)
+		frozen, err := f.disks[i].SwitchOverlay(own)
+		if err != nil {
+			return res, err
+		}
+		f.mu.Lock()
+		if f.st.OverlayGeneration == nil {
+			f.st.OverlayGeneration = make([]int, len(f.disks))
+		}
+		f.st.OverlayGeneration[i]++
+		f.mu.Unlock()
+		if err := frozen.SaveMap(); err != nil {
+			return res, err
+		}
+		if f.spoiled("capture-late") {
+			return res, errors.New("the vCPU does not run")
+		}
+		// The guest goes on: what it writes now is in no snapshot.
+		line := make([]byte, 4096)
+		if _, err := f.disks[i].ReadAt(line, 4096); err != nil {
+			return res, err
+		}
+		line = fmt.Appendf(bytes.TrimRight(line, "\x00"), "branch %d\n", f.st.OverlayGeneration[i])
+		if _, err := f.disks[i].WriteAt(line, 4096); err != nil {
+			return res, err
+		}
+		if err := f.disks[i].Flush(); err != nil {
+			return res, err
+		}
+	}
+	_, err = r.State.WriteString(fakeState())
+	return vmm.CaptureResult{Pause: 2 * time.Millisecond, Mechanism: "wp-async", Rounds: 1, Bytes: 4096, PausedBytes: 4096, RunningAt: startgate.Now(),
+		Steps: []vmm.PauseStep{{Name: "copy", Took: 2 * time.Millisecond}}}, err
+}
+
+func (f *fake) Captured() error {
+	switch {
+	case f.spoiled("captured-fail"):
+		return fmt.Errorf("write memory at 0: %w", unix.ENOSPC)
+	case f.spoiled("captured-slow"):
+		time.Sleep(300 * time.Millisecond) // elapses: a slow disk
+	}
+	return nil
+}
+
+func (f *fake) Save(r vmm.SaveConfig) (vmm.SaveResult, error) {
+	if f.spoiled("save-hang") {
+		time.Sleep(time.Hour)
+	}
+	if f.spoiled("save-full") {
+		r.Memory.WriteAt([]byte("half"), 0)
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			return vmm.SaveResult{}, err
+		}
+		defer full.Close()
+		_, err = full.WriteString("x")
+		return vmm.SaveResult{}, fmt.Errorf("write memory: %w", err)
+	}
+	start, err := r.Memory.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return vmm.SaveResult{}, err
+	}
+	if err := f.digest(r.Digest); err != nil {
+		return vmm.SaveResult{}, err
+	}
+	text := warmMemory
+	if f.spoiled("save-alters") {
+		text = "cold" + text[4:]
+	}
+	if _, err := r.Memory.WriteAt([]byte(text), start+warmAt); err != nil {
+		return vmm.SaveResult{}, err
+	}
+	if len(r.Disks) != len(f.disks) {
+		return vmm.SaveResult{}, fmt.Errorf("%d files for %d disks", len(r.Disks), len(f.disks))
+	}
+	for i, d := range f.disks {
+		if _, err := d.CopyTo(r.Disks[i]); err != nil {
+			return vmm.SaveResult{}, err
+		}
+	}
+	_, err = r.State.WriteString(fakeState())
+	return vmm.SaveResult{MemoryBytes: 11, StateBytes: int64(len(fakeState()))}, err
+}

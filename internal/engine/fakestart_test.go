@@ -1,0 +1,112 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/startgate"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+func (f *fake) Boot(r vmm.BootConfig) error {
+	text, err := io.ReadAll(r.Kernel)
+	if err != nil || string(text) != "a kernel" {
+		return errors.New("the kernel is no kernel")
+	}
+	fmt.Fprintln(f.console, "booting with", r.Cmdline)
+	if err := f.openDisks(r.Disks); err != nil {
+		return err
+	}
+	f.set(vmm.StateRunning, r.CID)
+	switch {
+	case f.spoiled("boot-panic"):
+		fmt.Fprintln(f.console, "[    0.5] Kernel panic - not syncing: no working init found\x1b[31m")
+		f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "the guest asked for a reset"}
+	case f.spoiled("boot-silent"):
+		fmt.Fprintln(f.console, "waiting for nothing")
+	default:
+		go f.sayReady()
+	}
+	return nil
+}
+
+func (f *fake) sayReady() {
+	if c, err := f.server.DialHost(context.Background(), 22); err == nil {
+		fmt.Fprintln(f.console, "host port 22 is open!")
+		c.Close()
+	}
+	c, err := f.server.DialHost(context.Background(), agentproto.ReadyPort)
+	if err != nil {
+		fmt.Fprintln(f.console, "dial host:", err)
+		return
+	}
+	defer c.Close()
+	io.WriteString(c, agentproto.ReadyMessage)
+}
+
+func (f *fake) Restore(r vmm.RestoreConfig) (res vmm.RestoreResult, err error) {
+	state, err := io.ReadAll(io.NewSectionReader(r.State, 0, 1<<20)) // the offset is shared
+	switch {
+	case err != nil:
+		return res, err
+	case string(state) != fakeState():
+		return res, errors.New("section cpu: its checksum is wrong")
+	case f.spoiled("restore-die"):
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case f.spoiled("restore-fail"):
+		return res, errors.New("KVM said no")
+	case f.spoiled("restore-hang"):
+		time.Sleep(time.Hour)
+	}
+	if err := f.openDisks(r.Disks); err != nil {
+		return res, err
+	}
+	seg := r.Memory[0]
+	if seg.File == nil {
+		return res, errors.New("it begins with zero pages")
+	}
+	if f.maps, err = dupExtents(r.Memory); err != nil {
+		return res, err
+	}
+	last := r.Memory[len(r.Memory)-1]
+	f.size = last.Offset + last.Length
+	if f.mem, err = unix.Mmap(int(seg.File.Fd()), seg.FileOffset, int(seg.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
+		return res, err
+	}
+	f.branched = f.mem[0] == 1
+	for at := 0; at < len(f.own()); at += 4096 { // what a guest dirties
+		f.mem[at] = 1
+	}
+	switch {
+	case r.Gate == nil:
+		f.set(vmm.StateRunning, r.CID)
+	case r.Prepare:
+		f.gate, err = startgate.Load(r.Gate)
+		f.set(vmm.StatePrepared, r.CID)
+	default:
+		f.gate, err = startgate.Load(r.Gate)
+		f.set(vmm.StateArmed, r.CID)
+	}
+	return res, err
+}
+
+func (f *fake) Pause() error { f.set(vmm.StatePaused, 0); return nil }
+
+func (f *fake) Resume() (vmm.ResumeResult, error) {
+	if f.Status().State == vmm.StatePrepared && f.spoiled("prepared-die") {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	if f.gate != nil && !f.gate.Wait(func() bool { return false }) {
+		return vmm.ResumeResult{}, errors.New("it did not wait")
+	}
+	f.set(vmm.StateRunning, 0)
+	return vmm.ResumeResult{RunningAt: startgate.Now()}, nil
+}

@@ -1,0 +1,143 @@
+package engine
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/op"
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/overlay"
+	"github.com/forkd/forkd/internal/startgate"
+	"github.com/forkd/forkd/internal/vmctl/server"
+	"github.com/forkd/forkd/internal/vmctl/wire"
+	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// fake is a VMM whose guest is an HTTP server in the same process. Tests make it
+// misbehave with tokens: files in RunDir/fake, each of which spoils one VM.
+type fake struct {
+	tokens  string
+	dir     string // run directory
+	console *os.File
+	server  *server.Server
+	ended   chan vmm.Exit
+
+	mu    sync.Mutex
+	st    vmm.Status
+	agent agentv1.IdentityRequest
+	mem   []byte
+	size  int64
+	gate  *startgate.Entrance // of the restore; nil: none
+	disks []*overlay.Disk     // those with an own file
+	bases [][]extent.Extent   // of each of them
+	owns  [][]*os.File        // of each: those of before, and the present one
+	maps  op.ExtentImage      // of the restore
+
+	kept []*os.File // of captures, for scribble
+
+	branched bool // its memory was captured from a running guest
+	silent   bool
+}
+
+func fakeVMM() error {
+	console := os.NewFile(wire.FDConsole, "console")
+	path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", wire.FDConsole))
+	if err != nil {
+		return err
+	}
+	dir := filepath.Dir(path)
+	f := &fake{dir: dir, tokens: filepath.Join(dir, "..", "..", "fake"), console: console, ended: make(chan vmm.Exit, 4)}
+	f.st = vmm.Status{State: vmm.StateShell}
+	if err := json.Unmarshal([]byte(os.Args[1]), &f.st.Shape); err != nil {
+		return err
+	}
+	if f.spoiled("spawn") {
+		return errors.New("no KVM today")
+	}
+	control, err := fakeListener(wire.FDControl)
+	if err != nil {
+		return err
+	}
+	vsock, err := fakeListener(wire.FDVsock)
+	if err != nil {
+		return err
+	}
+	f.server = server.NewServer(control, f)
+	go f.serveAgent(vsock)
+	served := make(chan error, 1)
+	go func() { served <- f.server.Serve() }()
+	select {
+	case e := <-f.ended:
+		f.server.SendExit(e)
+		if f.spoiled("linger") {
+			time.Sleep(time.Hour) // its process outlives its word
+		}
+		return nil
+	case err := <-served:
+		return err
+	}
+}
+
+func fakeListener(fd uintptr) (*net.UnixListener, error) {
+	f := os.NewFile(fd, "listener")
+	defer f.Close()
+	l, err := net.FileListener(f)
+	if err != nil {
+		return nil, err
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	return l.(*net.UnixListener), nil
+}
+
+// spoiled uses up a token of that name if there is one.
+func (f *fake) spoiled(name string) bool {
+	found, _ := filepath.Glob(filepath.Join(f.tokens, name+".*"))
+	for _, t := range found {
+		if os.Remove(t) == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Status spoils only the answer of a VM that runs: the server asks as well.
+func (f *fake) Status() vmm.Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.st.State != vmm.StateRunning {
+		return f.st
+	}
+	switch {
+	case f.spoiled("status-exited"):
+		f.st.State = vmm.StateExited
+	case f.spoiled("status-die"):
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	case f.spoiled("status-hang"):
+		time.Sleep(time.Hour)
+	}
+	f.st.Guest += 7 // between any two answers
+	return f.st
+}
+
+func (f *fake) set(s vmm.State, cid uint32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.st.State = s
+	if cid != 0 {
+		f.st.CID = cid
+	}
+}
+
+var _ server.Handler = (*fake)(nil)
+
+// fakeShape is what the tests' image asks for: the least there can be.
+var fakeShape = vmspec.Shape{MemoryMiB: vmspec.MinMemoryMiB, VCPUs: 1, Disks: 1}

@@ -1,0 +1,193 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// Limits on the agent's answers. answerGrace is how much longer than the guest's
+// own limit the host waits, so that the guest's account of a timeout arrives.
+const (
+	pingTimeout = 10 * time.Second
+	AnswerGrace = 10 * time.Second
+)
+
+// Ping asks the sandbox's agent for a sign of life.
+func (c *Calls) Ping(ctx context.Context, id string) (sandbox.Pong, error) {
+	ctx, done, m, err := c.enter(ctx, id, pingTimeout)
+	if err != nil {
+		return sandbox.Pong{}, err
+	}
+	defer done()
+	a, err := m.Agent.Ping(ctx)
+	if err != nil {
+		return sandbox.Pong{}, Error(ctx, m, id, err)
+	}
+	p := sandbox.Pong{PID: int(a.GetPid()), Uptime: time.Duration(a.GetUptimeNs())}
+	for _, i := range a.GetInterpreters() {
+		if v := i.GetModules()["numpy"]; v != "" {
+			p.NumpyVersion = v
+		}
+	}
+	return p, nil
+}
+
+// Exec runs a program in the sandbox and waits for its end.
+func (c *Calls) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (r sandbox.ExecResult, err error) {
+	if len(req.Args) == 0 {
+		return r, sandbox.Errorf(sandbox.ErrInvalid, "", "no program to run")
+	}
+	if req.Timeout <= 0 {
+		req.Timeout = sandbox.DefaultExecTimeout
+	}
+	ctx, done, m, err := c.enter(ctx, id, req.Timeout+AnswerGrace)
+	if err != nil {
+		return r, err
+	}
+	defer done()
+	start := c.cfg.Now()
+	defer func() { c.cfg.Observer.Observe(sandbox.OpExec, c.cfg.Now().Sub(start), err) }()
+	a, err := m.Agent.Exec(ctx, agentclient.ExecRequest{
+		Args: req.Args, Env: req.Env, Cwd: req.Cwd, User: req.User, Stdin: req.Stdin,
+		Timeout: req.Timeout, MaxOutput: sandbox.MaxOutput,
+	})
+	if err != nil {
+		return r, Error(ctx, m, id, err)
+	}
+	return sandbox.ExecResult{
+		Stdout: a.Stdout, Stderr: a.Stderr, DroppedBytes: a.DroppedStdout + a.DroppedStderr,
+		ExitCode: a.ShellCode, TimedOut: a.TimedOut,
+	}, nil
+}
+
+// Eval runs code in the sandbox's warmed interpreter. What the code raises is a
+// result; running out of time is an error.
+func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r sandbox.EvalResult, err error) {
+	if req.Timeout <= 0 {
+		req.Timeout = sandbox.DefaultExecTimeout
+	}
+	if req.Language == "" {
+		req.Language = "python"
+	}
+	ctx, done, m, err := c.enter(ctx, id, req.Timeout+AnswerGrace)
+	if err != nil {
+		return r, err
+	}
+	defer done()
+	var before vmm.Status
+	if req.Measure {
+		if before, err = m.Proc.Status(ctx); err != nil {
+			return r, Error(ctx, m, id, err)
+		}
+	}
+	start := c.cfg.Now()
+	defer func() { c.cfg.Observer.Observe(sandbox.OpEval, c.cfg.Now().Sub(start), err) }()
+	a, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)})
+	switch {
+	case err != nil:
+		return r, Error(ctx, m, id, err)
+	case a.GetTimedOut():
+		return r, sandbox.Errorf(sandbox.ErrTimeout, "what was defined before may be lost; raise the timeout", "eval in sandbox %s did not end within %s", id, req.Timeout)
+	}
+	r = sandbox.EvalResult{
+		Result: a.GetResult(), Stdout: output(a.GetStdout(), a.GetStdoutRaw()), Stderr: output(a.GetStderr(), a.GetStderrRaw()),
+		Error: a.GetTraceback(), ExitCode: int(a.GetExitCode()),
+		Took: c.cfg.Now().Sub(start), Guest: time.Duration(a.GetTookNs()),
+	}
+	if r.Error == "" {
+		r.Error = a.GetError()
+	}
+	if req.Measure {
+		after, err := m.Proc.Status(ctx)
+		if err != nil {
+			return r, Error(ctx, m, id, err)
+		}
+		r.Guest = after.Guest - before.Guest
+	}
+	return r, nil
+}
+
+// output is what a stream brought: its bytes if it is not text.
+func output(text string, raw []byte) string {
+	if len(raw) > 0 {
+		return string(raw)
+	}
+	return text
+}
+
+// DialAgent opens a raw stream to the agent's HTTP port, for proxying. The
+// caller closes it. It breaks if the sandbox stands still for want of room, as well as with its VM.
+func (c *Calls) DialAgent(ctx context.Context, id string) (net.Conn, error) {
+	ctx, done, m, err := c.enter(ctx, id, pingTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	conn, err := client.DialVsock(ctx, m.Proc.VsockPath(), agentproto.AgentPort)
+	if err != nil {
+		return nil, Error(ctx, m, id, err)
+	}
+	return m.WhileRoomConn(conn), nil
+}
+
+// enter admits a request to a running sandbox and bounds its time.
+func (c *Calls) enter(ctx context.Context, id string, limit time.Duration) (_ context.Context, done func(), _ *vmproc.VM, _ error) {
+	_, m, err := c.cfg.Sandboxes.Running(id)
+	if err == nil {
+		err = m.HasRoom("sandbox " + id)
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, leave, err := c.cfg.Begin(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "sandbox %s did not answer within %s", id, limit))
+	ctx, calm := m.WhileRoom(ctx, "sandbox "+id)
+	return ctx, func() { calm(); cancel(); leave() }, m, nil
+}
+
+// Error says what an agent's error means: the VM is gone or was replaced,
+// time is up, the request was wrong, or the guest misbehaves.
+func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
+	if cause := context.Cause(ctx); cause != nil {
+		return sandbox.Ended(ctx, cause)
+	}
+	if how := m.Replaced.Load(); how != nil {
+		return sandbox.Errorf(sandbox.ErrGuestGone, "what ran in it has ended; run it again", "sandbox %s %s", id, *how)
+	}
+	switch connect.CodeOf(err) {
+	case connect.CodeDeadlineExceeded:
+		return sandbox.Errorf(sandbox.ErrTimeout, "", "sandbox %s: %w", id, err)
+	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodePermissionDenied,
+		connect.CodeUnauthenticated, connect.CodeUnimplemented, connect.CodeOutOfRange: // unauthenticated: there is no such user
+		return sandbox.Errorf(sandbox.ErrInvalid, "", "sandbox %s: %s", id, message(err))
+	}
+	// The connection breaks a moment before the process is seen to be gone.
+	if m.WaitEnd(200 * time.Millisecond) {
+		return sandbox.Errorf(sandbox.ErrGuestGone, "fork another", "sandbox %s: %w: %s", id, vmproc.ErrNoVM, m.EndReason())
+	}
+	return sandbox.Errorf(sandbox.ErrGuestGone, "look at its console", "sandbox %s: %w", id, err)
+}
+
+func message(err error) string {
+	var ce *connect.Error
+	if errors.As(err, &ce) {
+		return ce.Message()
+	}
+	return fmt.Sprint(err)
+}

@@ -1,0 +1,86 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/serial"
+	"github.com/forkd/forkd/internal/vmctl/client"
+)
+
+// Console reads what the sandbox's serial console holds now. The caller closes
+// it. A failed sandbox still has its console.
+func (c *Calls) Console(id string) (io.ReadCloser, error) {
+	b, _, err := c.cfg.Sandboxes.Find(id)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.Open(filepath.Join(b.Dir(), client.ConsoleLog))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.ErrNotFound, "", "console of sandbox %s: %w", id, err)
+	}
+	return f, nil
+}
+
+// consolePoll is how often a console that is followed is looked at.
+const consolePoll = 100 * time.Millisecond
+
+// FollowConsole hands out what the console holds, from its last lines on, and
+// then what comes, until the VM has ended or ctx does. lines < 0 means all that there is.
+// An error of write ends it.
+func (c *Calls) FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error {
+	b, _, err := c.cfg.Sandboxes.Find(id)
+	if err != nil {
+		return err
+	}
+	file, err := os.Open(filepath.Join(b.Dir(), client.ConsoleLog))
+	if err != nil {
+		return sandbox.Errorf(sandbox.ErrNotFound, "", "console of sandbox %s: %w", id, err)
+	}
+	defer file.Close()
+	log := serial.NewFollower(file)
+	if lines >= 0 {
+		if err := log.Skip(lines); err != nil {
+			return err
+		}
+	}
+	if _, m, err := c.cfg.Sandboxes.Running(id); err == nil {
+		return c.follow(ctx, log, m.Proc.Done(), write)
+	}
+	ended := make(chan struct{})
+	close(ended)
+	return c.follow(ctx, log, ended, write)
+}
+
+// follow reads once more after the end, for what was written just before.
+func (c *Calls) follow(ctx context.Context, log *serial.Follower, ended <-chan struct{}, write func([]byte) error) error {
+	buf := make([]byte, 32<<10)
+	for last := false; ; {
+		n, err := log.Read(buf)
+		switch {
+		case n > 0:
+			if err := write(buf[:n]); err != nil {
+				return err
+			}
+			continue
+		case err != nil && !errors.Is(err, io.EOF):
+			return err
+		case last:
+			return nil
+		}
+		select {
+		case <-ended:
+			last = true
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-c.cfg.Closing.Done():
+			return sandbox.ErrClosing
+		case <-time.After(consolePoll):
+		}
+	}
+}

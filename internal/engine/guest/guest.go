@@ -1,0 +1,28 @@
+package guest
+
+import (
+	"context"
+
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Config is what Calls are made of.
+type Config struct {
+	Sandboxes *sandboxes.Table
+	// Begin admits a request; done must be called.
+	Begin func(context.Context) (_ context.Context, done func(), _ error)
+	// Closing ends when the daemon begins to close: nobody follows a console then.
+	Closing  context.Context
+	Layers   string // directory of the layers
+	Observer sandbox.Observer
+	Now      func() time.Time
+}
+
+// Calls are requests to running sandboxes. Their methods are safe for concurrent use.
+type Calls struct{ cfg Config }
+
+// New makes Calls.
+func New(c Config) *Calls { return &Calls{c} }

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// hammer is a guest that calls the daemon so many times, one after the other, with
+// garbage. It tells how many calls were let in.
+func (f *fake) hammer(ctx context.Context, times string) string {
+	n, _ := strconv.Atoi(times)
+	in := 0
+	for range n {
+		c, err := f.server.DialHost(ctx, agentproto.ForkPort)
+		if err == nil {
+			in++
+			fmt.Fprint(c, "\x00garbage\n")
+			c.Close()
+		}
+	}
+	return fmt.Sprint(in)
+}
+
+// What a guest can cost the daemon by calling is bounded, and others do not notice.
+func TestAGuestThatHammersThePort(t *testing.T) {
+	g := newGuestBench(t)
+	began := time.Now()
+	hammered := make(chan int, 1)
+	go func() {
+		r, err := g.e.Eval(context.Background(), g.root.ID, sandbox.EvalRequest{Code: "hammer 1000"})
+		if err != nil {
+			t.Error(err)
+		}
+		n, _ := strconv.Atoi(r.Result)
+		hammered <- n
+	}()
+	for done := false; !done; {
+		asked := time.Now()
+		if len(g.e.List()) != 1 {
+			t.Fatal("the sandbox is gone")
+		}
+		if took := time.Since(asked); took > 5*time.Second {
+			t.Errorf("a list took %s", took)
+		}
+		select {
+		case n := <-hammered:
+			most := guestCallBurst + int(time.Since(began).Seconds()*guestCallRate) + 1
+			if n < guestCallBurst/2 || n > most {
+				t.Errorf("%d of 1000 calls were let in, want at most %d", n, most)
+			}
+			done = true
+		default:
+		}
+	}
+	// Its own calls are let in again.
+	eventually(t, "room for a call", func() bool {
+		_, err := g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpWait, TimeoutMS: 1}})
+		return err == nil
+	})
+}
+
+// Forks are dearer: of those a guest may ask for fewer.
+func TestAGuestThatAsksForForksWithoutEnd(t *testing.T) {
+	g := newGuestBench(t)
+	limited, busy := 0, 0
+	began := time.Now()
+	for range 3 * guestForkBurst {
+		a, err := g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpFork, N: forkwire.MaxChildren, Token: g.token()}})
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case a.Error != nil && a.Error.Code == forkwire.Limit:
+			limited++
+		case a.Error != nil && a.Error.Code == forkwire.Busy && strings.Contains(a.Error.Message, "forks a second"):
+			busy++
+		default:
+			t.Fatalf("got %+v", a)
+		}
+	}
+	if most := guestForkBurst + int(time.Since(began).Seconds()*guestForkRate) + 1; limited > most || busy == 0 {
+		t.Errorf("%d forks were looked at and %d refused at once, want at most %d", limited, busy, most)
+	}
+}
+
+// Only a child can leave something behind: nothing is read from others.
+func TestResultsAreReadOnlyFromChildren(t *testing.T) {
+	g := newGuestBench(t)
+	raw := fmt.Sprintf(`{"op":"exit","bytes":%d}`+"\n", forkwire.MaxResult) // and nothing of it
+	g.refused(g.call(g.root.ID, fakeCall{Raw: []byte(raw)}), forkwire.NotAChild, "")
+	// Of a child so many at once, which here announce one and do not send it.
+	kid := g.forked(g.root.ID, 1)[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	call, err := json.Marshal(fakeCall{Raw: []byte(raw)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan string, maxGuestResults+1)
+	for range maxGuestResults + 1 {
+		go func() {
+			r, err := g.e.Eval(ctx, kid, sandbox.EvalRequest{Code: "call " + string(call)})
+			refused <- fmt.Sprint(r.Result, err)
+		}()
+	}
+	select {
+	case got := <-refused:
+		if !strings.Contains(got, "exits of this sandbox are under way") {
+			t.Errorf("got %s", got)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("all are read at once")
+	}
+}
+
+func TestARequestThatDrips(t *testing.T) {
+	g := newGuestBench(t)
+	line := newGuestLine()
+	line.patience = 100 * time.Millisecond
+	_, vm, err := g.e.sandboxes.Running(g.root.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	line.proc.Store(vm.Proc)
+	theirs, err := g.e.guestPort(line)(agentproto.ForkPort)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer theirs.Close()
+	began := time.Now()
+	for { // until the daemon has ended it
+		if _, err := theirs.Write([]byte(" ")); err != nil {
+			break
+		}
+		if time.Since(began) > 20*time.Second {
+			t.Fatal("a request may take as long as it likes")
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// guestCall is one call of a guest.
+type guestCall struct {
+	e      *Engine
+	b      *sandboxes.Sandbox
+	line   *guestLine
+	conn   net.Conn
+	req    forkwire.Request
+	result []byte
+	leave  func() // gives the result's room back
+	// collected is closed when the guest says that it has a child's end; ctx ends
+	// when it hangs up, or when the engine closes.
+	collected chan struct{}
+	ctx       context.Context
+}
+
+// serveCall reads a request and answers it. All that comes in is hostile.
+func (e *Engine) serveCall(b *sandboxes.Sandbox, line *guestLine, conn net.Conn) {
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(e.background)
+	defer cancel()
+	defer context.AfterFunc(e.background, func() { conn.Close() })()
+	c := &guestCall{e: e, b: b, line: line, conn: conn, leave: func() {}, collected: make(chan struct{}), ctx: ctx}
+	defer func() { c.leave() }()
+	r := forkwire.NewReader(conn)
+	_ = conn.SetReadDeadline(time.Now().Add(line.patience)) // for all of it, however slowly it comes
+	if err := c.read(r); err != nil {
+		c.refuse(err)
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	listening := make(chan struct{})
+	go func() {
+		defer close(listening)
+		defer cancel()
+		c.listen(r)
+	}()
+	switch c.req.Op {
+	case forkwire.OpFork:
+		c.fork()
+	case forkwire.OpWait:
+		c.wait()
+	case forkwire.OpExit:
+		c.exit()
+	}
+	conn.Close() // ends the listening
+	<-listening
+}
+
+// read reads the request; a result only from who may leave one.
+func (c *guestCall) read(r *bufio.Reader) *forkwire.Error {
+	var err error
+	if c.req, err = forkwire.ReadHead(r); err == nil {
+		err = c.req.CheckFromAgent()
+	}
+	if err != nil {
+		return forkwire.Errorf(forkwire.Invalid, "%v", err)
+	}
+	if c.req.Op == forkwire.OpExit && c.b.Info().Kin.Parent == "" {
+		return forkwire.Errorf(forkwire.NotAChild, "this sandbox was not made by a fork in a guest: nobody waits for it, and it is not ended")
+	}
+	leave, told := c.line.holdResult(c.req)
+	if told != nil {
+		return told
+	}
+	c.leave = leave
+	if c.result, err = forkwire.ReadResult(r, c.req); err != nil {
+		return forkwire.Errorf(forkwire.Invalid, "%v", err)
+	}
+	return nil
+}
+
+// listen hears the guest's one word, and its leaving.
+func (c *guestCall) listen(r *bufio.Reader) {
+	if b, err := r.ReadByte(); err != nil || b != forkwire.Collected {
+		return
+	}
+	close(c.collected)
+	_, _ = r.ReadByte()
+}
+
+// answer may come to nobody, which the error tells.
+func (c *guestCall) answer(a forkwire.Answer, result []byte) error {
+	_ = c.conn.SetWriteDeadline(time.Now().Add(guestTimeout))
+	return forkwire.WriteAnswer(c.conn, a, result)
+}
+
+func (c *guestCall) refuse(err *forkwire.Error) {
+	sched.Sleep(c.ctx, refusalPause)
+	_ = c.answer(forkwire.Answer{Error: err}, nil)
+}
+
+// wait hands out the end of one child.
+func (c *guestCall) wait() {
+	ctx := c.ctx
+	if ms := c.req.TimeoutMS; ms > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
+		defer cancel()
+	}
+	end, err := c.e.familyOf(c.b.ID()).Wait(ctx, c.req.IDs)
+	var told *forkwire.Error
+	switch {
+	case errors.As(err, &told):
+		c.refuse(told)
+		return
+	case errors.Is(err, context.DeadlineExceeded):
+		_ = c.answer(forkwire.Answer{Error: forkwire.Errorf(forkwire.TimedOut, "no child ended within %d ms", c.req.TimeoutMS)}, nil)
+		return
+	case err != nil: // the caller has left, or the daemon ends: it will be asked again
+		return
+	}
+	if c.answer(forkwire.Answer{Ended: &end.Ended}, end.Result) == nil && c.confirmed() {
+		end.Collected()
+		return
+	}
+	end.Back()
+}
+
+func (c *guestCall) confirmed() bool {
+	timer := time.NewTimer(guestTimeout)
+	defer timer.Stop()
+	select {
+	case <-c.collected:
+		return true
+	case <-timer.C:
+	case <-c.ctx.Done():
+		select { // the word and the end of the connection may come together
+		case <-c.collected:
+			return true
+		default:
+		}
+	}
+	return false
+}
+
+// exit keeps what a child leaves behind, and then ends it.
+func (c *guestCall) exit() {
+	info := c.b.Info()
+	if f := c.e.parentFamily(info); f != nil { // else its parent is gone, as it may be
+		if err := f.Ended(info.ID, forkwire.Exited, c.req.Code, "", c.result); err != nil {
+			c.refuse(asGuestError(err))
+			return
+		}
+	}
+	_ = c.answer(forkwire.Answer{}, nil)
+	c.e.cfg.Logger.Info("guest fork: a child has exited", "sandbox", info.ID, "parent", info.Kin.Parent, "code", c.req.Code, "result", len(c.result))
+	c.e.sandboxes.End(c.b)
+}
+
+// asGuestError is what a guest is told of an error.
+func asGuestError(err error) *forkwire.Error {
+	var told *forkwire.Error
+	switch {
+	case errors.As(err, &told):
+		return told
+	case errors.Is(err, sandbox.ErrBusy):
+		return forkwire.Errorf(forkwire.Busy, "%v", err)
+	case errors.Is(err, sandbox.ErrClosing):
+		return forkwire.Errorf(forkwire.Unavailable, "%v", err)
+	}
+	return forkwire.Errorf(forkwire.Failed, "%v", err)
+}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// populated is how many running VMs had their memory populated.
+func (h *host) populated() int {
+	found, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "populated-*"))
+	return len(found)
+}
+
+func (h *host) hasHot(tag string) bool {
+	_, err := os.Stat(filepath.Join(h.cfg.StoreDir, "snapshots", tag, snapshot.HotFile))
+	return err == nil
+}
+
+func TestARehearsalHelpsTheChildren(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	if !h.hasHot("a") {
+		t.Error("no working set was kept")
+	}
+	h.empty() // of the rehearsal's child
+	if boxes := e.List(); len(boxes) != 0 {
+		t.Errorf("the rehearsal left %v", boxes)
+	}
+	h.fork(e, "a", 3)
+	if n := h.populated(); n != 3 {
+		t.Errorf("%d of 3 children were populated", n)
+	}
+}
+
+func TestASnapshotIsAsGoodWithoutARehearsal(t *testing.T) {
+	for name, prepare := range map[string]func(h *host){
+		"not wanted":            func(h *host) { h.cfg.NoRehearsal = true },
+		"its restore fails":     func(h *host) { h.spoil("restore-fail", 1) },
+		"it dies":               func(h *host) { h.spoil("restore-die", 1) },
+		"it stays a clone":      func(h *host) { h.spoil("identity-clone", 1) },
+		"its guest dies":        func(h *host) { h.spoil("identity-die", 1) },
+		"its pages are unknown": func(h *host) { h.spoil("hot-fail", 1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			prepare(h)
+			e := h.open()
+			h.snapshot(e, "a")
+			if h.hasHot("a") {
+				t.Error("a working set was kept")
+			}
+			h.empty()
+			h.fork(e, "a", 2)
+			if n := h.populated(); n != 0 {
+				t.Errorf("%d children were populated with nothing", n)
+			}
+		})
+	}
+}
+
+func TestAChildThatIsNotPopulatedLives(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	h.spoil("populate-fail", 1)
+	h.fork(e, "a", 3)
+	if n := h.populated(); n != 2 {
+		t.Errorf("%d children were populated, want 2", n)
+	}
+}
+
+func TestAChildThatDiesWhenPopulatedFailsAlone(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	h.spoil("populate-die", 1)
+	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := 0
+	for _, c := range r.Children {
+		if c.Err != nil {
+			failed++
+			wantError(t, c.Err, errAny, "signal: killed")
+		}
+	}
+	if failed != 1 {
+		t.Errorf("%d children failed, want 1", failed)
+	}
+}
+
+func TestACreationThatIsCancelledInItsRehearsalLeavesNothing(t *testing.T) {
+	h := newHost(t)
+	h.spoil("restore-hang", 1)
+	e := h.open()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	gone := errors.New("the caller has gone")
+	created := make(chan error, 1)
+	go func() {
+		_, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
+		created <- err
+	}()
+	eventually(t, "rehearsal", func() bool {
+		left, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "restore-hang.*"))
+		return len(left) == 0
+	})
+	cancel(gone)
+	if err := <-created; !errors.Is(err, gone) && !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	h.empty()
+	if s := h.stored(); s != "" {
+		t.Errorf("the store holds %s", s)
+	}
+}

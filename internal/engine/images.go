@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// StoredImages lets an engine boot the images of a store.
+func StoredImages(s *image.Store) sandbox.Images { return storedImages{s} }
+
+type storedImages struct{ store *image.Store }
+
+func (s storedImages) Image(_ context.Context, name string) (sandbox.Image, error) {
+	img, err := s.store.Get(name)
+	switch {
+	case errors.Is(err, image.ErrNotFound):
+		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrNotFound, "`forkd image ls` shows the images there are, `forkd image build` makes one", "%w", err)
+	case errors.Is(err, image.ErrName):
+		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrInvalid, "", "%w", err)
+	case errors.Is(err, image.ErrDamaged):
+		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrConflict, "remove the image and build it again", "%w", err)
+	case err != nil:
+		return sandbox.Image{}, err
+	}
+	id, err := img.ID()
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	out := sandbox.Image{
+		Name: img.Name, Digest: "sha256:" + id, KernelVersion: img.Metadata.Kernel.Release,
+		Kernel: img.Path(image.KernelFile), Initrd: img.Path(image.InitrdFile), Root: img.Path(image.RootFile),
+		MemoryMiB: img.Defaults.MemoryMiB, VCPUs: img.Defaults.VCPUs,
+	}
+	if img.Defaults.DiskMiB > 0 {
+		out.Upper = img.Path(image.UpperFile)
+	}
+	for _, w := range img.Defaults.Warm {
+		out.Warm = append(out.Warm, sandbox.WarmStep{Language: w.Language, Code: w.Code})
+	}
+	return out, nil
+}

@@ -1,0 +1,283 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// realImages is the fixtures' kernel, agent and root as an image.
+type realImages struct{ kernel, initrd, root, upper string }
+
+func (i realImages) Image(context.Context, string) (sandbox.Image, error) {
+	return sandbox.Image{
+		Name: "fixture", Digest: "sha256:0", Kernel: i.kernel, Initrd: i.initrd, Root: i.root, Upper: i.upper,
+		MemoryMiB: 128, VCPUs: 1,
+	}, nil
+}
+
+// newRealHost is a host with the real VMM, kernel and agent.
+func newRealHost(t *testing.T) *host {
+	t.Helper()
+	kvmtest.Require(t)
+	h := newHost(t)
+	h.cfg.VMMBinary = kvmtest.Fixture(t, "forkd-vmm")
+	h.cfg.OpenKVM = func() (*os.File, error) { return os.OpenFile("/dev/kvm", os.O_RDWR, 0) }
+	h.cfg.Images = realImages{kvmtest.Fixture(t, "vmlinux"), kvmtest.Fixture(t, "agent.cpio"), kvmtest.Fixture(t, "root.erofs"), ""}
+	return h
+}
+
+// sh runs a command in a sandbox as root and returns what it printed.
+func (h *host) sh(e *Engine, id, script string) string {
+	h.t.Helper()
+	r, err := e.Exec(h.t.Context(), id, sandbox.ExecRequest{Args: []string{"sh", "-c", script}, User: "root"})
+	if err != nil {
+		h.t.Fatalf("%s: %q: %v", id, script, err)
+	}
+	if r.ExitCode != 0 {
+		h.t.Errorf("%s: %q: exit code %d: %s", id, script, r.ExitCode, r.Stderr)
+	}
+	return strings.TrimSpace(string(r.Stdout))
+}
+
+func TestRealGuestsFork(t *testing.T) {
+	h := newRealHost(t)
+	e := h.open()
+	s, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "fixture"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("snapshot: %+v", s)
+	if !h.hasHot("a") {
+		t.Error("the rehearsal has recorded nothing")
+	}
+	if err := e.SetPool(t.Context(), "a", 4); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "full pool", func() bool { return e.Pools()[0].Ready == 4 })
+	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 10, Env: map[string]string{"COLOUR": "red"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("resumed %s, ready %s, pool %d", r.ResumedWall, r.ReadyWall, r.PoolReady)
+	var boxes []sandbox.Info
+	for _, c := range r.Children {
+		if c.Err != nil {
+			t.Fatal(c.Err)
+		}
+		boxes = append(boxes, c.Info)
+	}
+	t.Run("each is itself", func(t *testing.T) { areThemselves(t, h, e, boxes, "a") })
+	t.Run("memory", func(t *testing.T) {
+		m, err := e.Memory(boxes[0].ID)
+		if err != nil || m.GuestDirtyKiB == 0 || m.VMMAnonKiB == 0 || m.GuestDirtyKiB > 64<<10 {
+			t.Errorf("got %+v, %v", m, err)
+		}
+		t.Logf("memory: %+v", m)
+	})
+	t.Run("what one writes no other sees", func(t *testing.T) {
+		h.sh(e, boxes[0].ID, "echo mine > /tmp/x; echo root > /etc/x")
+		if got := h.sh(e, boxes[1].ID, "ls /tmp/x /etc/x 2>/dev/null; true"); got != "" {
+			t.Errorf("another sees %s", got)
+		}
+	})
+	t.Run("ends", func(t *testing.T) { endsAreTold(t, h, e, boxes[:3]) })
+	h.close(e)
+	t.Run("adoption", func(t *testing.T) {
+		e := h.open()
+		for _, b := range boxes[3:] {
+			if got := h.sh(e, b.ID, "hostname"); got != b.ID {
+				t.Errorf("%s says it is %s", b.ID, got)
+			}
+		}
+		for _, b := range e.List() {
+			if err := e.Kill(t.Context(), b.ID); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		h.empty()
+	})
+}
+
+// A guest of the oldest kernel has no VM generation ID: what makes its clones differ is the agent alone.
+func TestOldKernelsGuestsFork(t *testing.T) {
+	h := newRealHost(t)
+	h.cfg.Images = realImages{kvmtest.Fixture(t, "old-vmlinux"), kvmtest.Fixture(t, "old-agent.cpio"), kvmtest.Fixture(t, "root.erofs"), ""}
+	e := h.open()
+	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "old", Image: "fixture"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "old", N: 3, Env: map[string]string{"COLOUR": "red"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var boxes []sandbox.Info
+	for _, c := range r.Children {
+		if c.Err != nil {
+			t.Fatal(c.Err)
+		}
+		boxes = append(boxes, c.Info)
+	}
+	t.Logf("guests run %s", h.sh(e, boxes[0].ID, "uname -r"))
+	areThemselves(t, h, e, boxes, "old")
+	h.sh(e, boxes[0].ID, "echo branched > /tmp/x")
+	b, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: boxes[0].ID, Tag: "later", N: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	child := b.Fork.Children[0]
+	if child.Err != nil {
+		t.Fatal(child.Err)
+	}
+	if got := h.sh(e, child.Info.ID, "cat /tmp/x"); got != "branched" {
+		t.Errorf("the branch's child has %q", got)
+	}
+}
+
+func areThemselves(t *testing.T, h *host, e *Engine, boxes []sandbox.Info, parent string) {
+	seen := map[string]string{}
+	for i, b := range boxes {
+		out := h.sh(e, b.ID, `hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $FORKD_INDEX $FORKD_PARENT $COLOUR; date +%s`)
+		lines := strings.Split(out, "\n")
+		if len(lines) != 5 {
+			t.Fatalf("%s says %q", b.ID, out)
+		}
+		if lines[0] != b.ID || lines[3] != fmt.Sprintf("%d %s red", i+1, parent) {
+			t.Errorf("%s says %q", b.ID, lines)
+		}
+		for _, l := range lines[1:3] {
+			if other := seen[l]; other != "" || len(l) < 32 {
+				t.Errorf("%s and %s share %q", b.ID, other, l)
+			}
+			seen[l] = b.ID
+		}
+		var sec int64
+		fmt.Sscan(lines[4], &sec)
+		if off := time.Since(time.Unix(sec, 0)); off < -time.Minute || off > time.Minute {
+			t.Errorf("%s: its clock is %s behind", b.ID, off)
+		}
+	}
+}
+
+// endsAreTold ends three guests in three ways.
+func endsAreTold(t *testing.T, h *host, e *Engine, boxes []sandbox.Info) {
+	if err := unix.Kill(boxes[0].PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for i, script := range []string{1: "echo c > /proc/sysrq-trigger", 2: "echo o > /proc/sysrq-trigger"} {
+		if script != "" {
+			_, _ = e.Exec(t.Context(), boxes[i].ID, sandbox.ExecRequest{Args: []string{"sh", "-c", script + "; sleep 30"}, User: "root", Timeout: 20 * time.Second})
+		}
+	}
+	for i, want := range []string{"signal: killed", "kernel panicked: sysrq triggered crash", "powered off"} {
+		eventually(t, "end of "+boxes[i].ID, failed(e, boxes[i].ID))
+		if info, _ := e.Get(boxes[i].ID); !strings.Contains(info.Reason, want) {
+			t.Errorf("%s: the reason is %q, want %q", boxes[i].ID, info.Reason, want)
+		}
+	}
+}
+
+func TestARealGuestThatPanicsAtBoot(t *testing.T) {
+	h := newRealHost(t)
+	real := h.cfg.Images.(realImages)
+	h.cfg.Images = realImages{real.kernel, "", real.root, ""} // no initrd, so no root file system
+	e := h.open()
+	_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "fixture"}, nil)
+	wantError(t, err, sandbox.ErrBootFailed, "kernel panicked: VFS: Unable to mount root fs", "the console's last lines:")
+	if s := h.stored(); s != "" {
+		t.Errorf("the store holds %s", s)
+	}
+	h.empty()
+}
+
+func TestFilesThatAreNoKernelAndNoRoot(t *testing.T) {
+	h := newRealHost(t)
+	h.cfg.BootWait = 60 * time.Second
+	real := h.cfg.Images.(realImages)
+	e := h.open()
+	h.cfg.Images = real
+	t.Run("kernel", func(t *testing.T) {
+		_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Kernel: real.root, Rootfs: real.root}, nil)
+		wantError(t, err, sandbox.ErrBootFailed, "boot VM:")
+	})
+	t.Run("root", func(t *testing.T) {
+		cut := t.TempDir() + "/root"
+		b, err := os.ReadFile(real.root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(cut, b[:4096], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e.ops.Images = realImages{real.kernel, real.initrd, cut, ""}
+		_, err = e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "fixture"}, nil)
+		wantError(t, err, sandbox.ErrBootFailed, "the console's last lines:")
+	})
+	h.empty()
+}
+
+// diskBlocks is the room on the host that a sandbox's own disk takes, in bytes.
+func (h *host) diskBlocks(e *Engine, id string) int64 {
+	h.t.Helper()
+	b, _, err := e.sandboxes.Find(id)
+	if err != nil || len(b.Disks().List()) != 1 {
+		h.t.Fatalf("sandbox %s has own files %v, %v", id, b, err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(b.Disks().List()[0].Overlay, &st); err != nil {
+		h.t.Fatal(err)
+	}
+	return st.Blocks * 512
+}
+
+func TestRealGuestsWriteToADiskOfTheirOwn(t *testing.T) {
+	h := newRealHost(t)
+	images := h.cfg.Images.(realImages)
+	images.upper = kvmtest.Fixture(t, "py."+image.UpperFile)
+	h.cfg.Images = images
+	e := h.open()
+	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "fixture"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	boxes := h.fork(e, "a", 2)
+	writer, sibling := boxes[0].ID, boxes[1].ID
+	const size = 20 << 20
+	before := h.diskBlocks(e, writer)
+	h.sh(e, writer, "dd if=/dev/urandom of=/root/big bs=1M count=20 2>/dev/null && sync")
+	sum := h.sh(e, writer, "sha256sum < /root/big")
+	full := h.diskBlocks(e, writer)
+	if full-before < size {
+		t.Errorf("%d bytes were written and flushed, the own file has grown by %d", size, full-before)
+	}
+	h.sh(e, writer, "echo 3 > /proc/sys/vm/drop_caches")
+	if got := h.sh(e, writer, "sha256sum < /root/big"); got != sum {
+		t.Errorf("it read back %s, want %s", got, sum)
+	}
+	if got := h.sh(e, sibling, "ls /root; true"); got != "" {
+		t.Errorf("its sibling sees %s", got)
+	}
+	h.sh(e, writer, "rm /root/big && sync")
+	if now := h.diskBlocks(e, writer); full-now < size*9/10 {
+		t.Errorf("removing %d bytes freed %d", size, full-now)
+	}
+	for _, b := range boxes {
+		if err := e.Kill(t.Context(), b.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("left %q", left)
+	}
+}

@@ -1,0 +1,135 @@
+package launch
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// EntropyBytes is the fresh entropy each child gets; the kernel's pool holds 32.
+const EntropyBytes = 64
+
+// NewIdentity gives a child its name and a machine id.
+func (l *Launcher) NewIdentity(id string, index int, parent string, env map[string]string) (sandbox.Identity, error) {
+	random, err := l.cfg.Random(16)
+	if err != nil {
+		return sandbox.Identity{}, err
+	}
+	return sandbox.Identity{ID: id, Index: index, Parent: parent, MachineID: hex.EncodeToString(random), Env: env}, nil
+}
+
+// Identify gives a restored guest its identity, and returns what it says it did. It tries until the guest's time is over: just after a restore it
+// may still be resetting its vsock transport and drop a connection.
+func (l *Launcher) Identify(ctx context.Context, m *vmproc.VM, who sandbox.Identity) (*agentv1.IdentityResponse, error) {
+	limit := l.cfg.IdentityTimeout
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no answer to its identity within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	ctx, calm := m.WhileRoom(ctx, "sandbox "+who.ID)
+	defer calm()
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
+		req, err := l.identity(who) // anew: entropy is never sent twice
+		if err != nil {
+			return nil, err
+		}
+		answer, err := m.Agent.Identity(ctx, req)
+		switch {
+		case err == nil:
+			l.cfg.Log.Debug("identity confirmed", "sandbox", who.ID, "steps", stepTimes(answer))
+			return answer, checkIdentity(answer)
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case connect.CodeOf(err) == connect.CodeDeadlineExceeded: // the guest noticed first
+			return nil, late
+		case !dropped(err), !m.Alive():
+			return nil, err
+		}
+		sched.Sleep(ctx, wait)
+	}
+}
+
+func (l *Launcher) identity(who sandbox.Identity) (*agentv1.IdentityRequest, error) {
+	entropy, err := l.cfg.Random(EntropyBytes)
+	if err != nil {
+		return nil, err
+	}
+	env := maps.Clone(who.Env)
+	if env == nil {
+		env = make(map[string]string, 3)
+	}
+	env["FORKD_INDEX"] = strconv.Itoa(who.Index)
+	env["FORKD_PARENT"] = who.Parent
+	env["FORKD_SANDBOX_ID"] = who.ID
+	return &agentv1.IdentityRequest{
+		SandboxId: who.ID, Index: uint32(who.Index), Parent: who.Parent, Hostname: who.ID,
+		MachineId: who.MachineID, Entropy: entropy,
+		WallUnixNs: time.Now().UnixNano(), // the guest's clock, not the engine's
+		Env:        env,
+		ForkToken:  who.ForkToken,
+	}, nil
+}
+
+// stepTimes says where the guest's time went, for the log.
+func stepTimes(a *agentv1.IdentityResponse) string {
+	var b strings.Builder
+	for _, s := range a.GetSteps() {
+		fmt.Fprintf(&b, "%s=%v ", s.GetName(), time.Duration(s.GetTookNs()))
+	}
+	return b.String()
+}
+
+// checkIdentity refuses a child that still shares anything with its siblings.
+func checkIdentity(a *agentv1.IdentityResponse) error {
+	var errs []error
+	if !a.GetKernelReseeded() {
+		errs = append(errs, errors.New("the kernel's random state was not reseeded"))
+	}
+	for _, s := range a.GetSteps() {
+		if s.GetError() != "" && !(s.GetName() == hooksStep && len(a.GetHooks()) > 0) { // the hooks below say more
+			errs = append(errs, fmt.Errorf("%s: %s", s.GetName(), s.GetError()))
+		}
+	}
+	for _, i := range a.GetInterpreters() {
+		if i.GetError() != "" {
+			errs = append(errs, fmt.Errorf("reseed %s: %s", i.GetLanguage(), i.GetError()))
+		}
+	}
+	for _, h := range a.GetHooks() {
+		if h.GetError() != "" || h.GetExitCode() != 0 {
+			errs = append(errs, hookError(h))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hooksStep is the agent's name of the step that runs the hooks.
+const hooksStep = "hooks"
+
+func hookError(h *agentv1.HookResult) error {
+	text := fmt.Sprintf("hook %s: exit code %d", h.GetName(), h.GetExitCode())
+	if h.GetExitCode() == 0 || h.GetExitCode() == -1 { // not what ended it
+		text = fmt.Sprintf("hook %s: %s", h.GetName(), h.GetError())
+	}
+	if said := sandbox.Clip(strings.TrimSpace(vmproc.Printable([]byte(h.GetOutput())))); said != "" {
+		text += "; it said: " + said
+	}
+	return errors.New(text)
+}
+
+// dropped tells a connection that did not hold. The client calls one that was
+// reset (ECONNRESET) canceled; that it was not by us, the caller has seen.
+func dropped(err error) bool {
+	code := connect.CodeOf(err)
+	return code == connect.CodeUnavailable || code == connect.CodeCanceled
+}

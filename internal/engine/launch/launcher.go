@@ -1,0 +1,164 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/startgate"
+	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// Config is what a Launcher is made of.
+type Config struct {
+	Procs           *vmproc.Supervisor
+	RestoreTimeout  time.Duration // for one VM
+	IdentityTimeout time.Duration // for one VM
+	// Random returns bytes of cryptographic quality: they are the guests' entropy.
+	Random func(n int) ([]byte, error)
+	Log    *slog.Logger
+}
+
+// Launcher makes VMs from snapshots. Its methods are safe for concurrent use.
+type Launcher struct{ cfg Config }
+
+// New makes a Launcher.
+func New(c Config) *Launcher { return &Launcher{c} }
+
+// Spawn starts a process for a VM of that shape. With prewarm it does once, on itself,
+// what a restore will do (package vmm): for one that has time.
+func (l *Launcher) Spawn(ctx context.Context, shape vmspec.Shape, prewarm bool) (*VM, error) {
+	m, err := l.cfg.Procs.Spawn(ctx, shape, vmproc.SpawnOptions{Prewarm: prewarm})
+	if err != nil {
+		return nil, err
+	}
+	return &VM{VM: m}, nil
+}
+
+// Launch restores a snapshot into a VM that take has, or into a new one. Of those that take
+// has, one that died in the pool costs a try only. With a gate the VM waits there; without
+// it runs.
+func (l *Launcher) Launch(ctx context.Context, src *Source, gate *startgate.Gate, take func() *VM) (*VM, error) {
+	for {
+		m := take()
+		pooled := m != nil
+		if !pooled {
+			var err error
+			if m, err = l.Spawn(ctx, src.Shape(), false); err != nil {
+				return nil, err
+			}
+		}
+		err := l.Restore(ctx, src, m, gate)
+		if err == nil {
+			m.Pooled = pooled
+			return m, nil
+		}
+		died := errors.Is(err, vmm.ErrGone)
+		if died && !pooled {
+			err = m.EndError()
+		}
+		m.Discard()
+		if !died || !pooled || ctx.Err() != nil {
+			return nil, err
+		}
+	}
+}
+
+// Restore restores a snapshot into a VM, which waits at the gate then, or runs without
+// one. A prepared VM is restored already: it waits at its own gate, or is let run.
+func (l *Launcher) Restore(ctx context.Context, src *Source, m *VM, gate *startgate.Gate) error {
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	if m.Prepared {
+		return l.letRun(ctx, m, gate)
+	}
+	return l.restore(ctx, src, m, gate, false)
+}
+
+// Prepare restores a snapshot into a VM as far as that can be done before it is known
+// which child it will be.
+func (l *Launcher) Prepare(ctx context.Context, src *Source, m *VM) (err error) {
+	if m.gate, err = startgate.New(); err != nil {
+		return err
+	}
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	if err := l.restore(ctx, src, m, m.gate, true); err != nil {
+		return err
+	}
+	m.Prepared = true
+	return nil
+}
+
+func (l *Launcher) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := l.cfg.RestoreTimeout
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no answer to its restore within %s", limit)
+	return context.WithTimeoutCause(ctx, limit, late)
+}
+
+func (l *Launcher) restore(ctx context.Context, src *Source, m *VM, gate *startgate.Gate, prepare bool) error {
+	genID, err := l.cfg.Random(16)
+	if err != nil {
+		return err
+	}
+	c := src.Restore
+	m.GenID = [16]byte(genID)
+	c.CID, c.GenID, c.Prepare = m.CID, m.GenID, prepare
+	if gate != nil {
+		c.Gate = gate.File()
+	}
+	disks, closeOverlays, err := m.OpenOverlays(c.Disks, src.Backing)
+	if err != nil {
+		return err
+	}
+	defer closeOverlays()
+	c.Disks = disks
+	m.Restored, err = m.Proc.Restore(ctx, c)
+	return restoreError(ctx, src.Tag, err)
+}
+
+// restoreError says what a VMM's answer to a restore means.
+func restoreError(ctx context.Context, tag string, err error) error {
+	switch {
+	case err == nil, errors.Is(err, vmm.ErrGone), ctx.Err() != nil:
+		return err
+	case errors.Is(err, unix.ENOMEM):
+		return sandbox.Errorf(sandbox.ErrNoMemory, "kill sandboxes or ask for fewer", "%w", err)
+	}
+	// The VMM read the snapshot and said no: another CPU, another format.
+	return sandbox.Errorf(sandbox.ErrNotRestorable,
+		"make it again on this host with `forkd snapshot create`; `forkd snapshot verify` tells whether it is damaged",
+		"snapshot %s: %w", tag, err)
+}
+
+// letRun has nothing to do for a prepared VM but to let it run, if nobody opens gates later.
+func (l *Launcher) letRun(ctx context.Context, m *VM, gate *startgate.Gate) error {
+	if !m.Alive() {
+		return vmm.ErrGone
+	}
+	if gate != nil {
+		return nil
+	}
+	defer m.CloseGate()
+	if err := m.OpenGate(); err != nil {
+		return err
+	}
+	_, err := m.Proc.Resume(ctx)
+	return err
+}
+
+// Await waits until a VM whose gate was opened has begun to run. at is of startgate.Now.
+func (l *Launcher) Await(ctx context.Context, m *VM) (at int64, err error) {
+	limit := l.cfg.RestoreTimeout
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "its vCPUs did not run within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	r, err := m.Proc.Resume(ctx)
+	return r.RunningAt, err
+}

@@ -1,0 +1,63 @@
+package launch
+
+import (
+	"os"
+
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// Source is an open snapshot, shared by the children of one fork.
+type Source struct {
+	Tag        string // the snapshot's
+	Files      *snapshot.Files
+	Restore    vmm.RestoreConfig // memory, state and disks
+	Backing    [][]layer.ID      // of the disks that are written to
+	WorkingSet *os.File          // nil: nothing is known of what children touch
+	free       func()            // of the files
+	// Leave is called by Close: who has counted itself as a user of the snapshot. It may be nil.
+	Leave func()
+}
+
+// NewSource takes the files over; Close closes them.
+func NewSource(files *snapshot.Files) *Source {
+	s := &Source{Tag: files.Manifest.Tag, Files: files, free: files.Close}
+	s.Restore.Disks, s.Backing = sourceDisks(s.Files)
+	s.Restore.Memory = MemoryExtents(s.Files.Memory.Image)
+	s.Restore.State = s.Files.State()
+	s.WorkingSet = s.Files.File(snapshot.HotFile)
+	return s
+}
+
+// Close closes the files and calls Leave.
+func (s *Source) Close() {
+	s.free()
+	if s.Leave != nil {
+		s.Leave()
+	}
+}
+
+// Hash names the content; a draft has none yet.
+func (s *Source) Hash() string {
+	if s.Files == nil {
+		return ""
+	}
+	return s.Files.ContentHash
+}
+
+// Shape is that of the VM.
+func (s *Source) Shape() vmspec.Shape { return s.Files.Manifest.Shape }
+
+// Shared is the source once more, for another user; free is called when that one closes it.
+func (s *Source) Shared(free func()) *Source {
+	out := *s
+	out.free = free
+	return &out
+}
+
+// NewDraftSource is a source of files that are no snapshot yet. Who opened them closes them.
+func NewDraftSource(tag string, c vmm.RestoreConfig) *Source {
+	return &Source{Tag: tag, Restore: c, free: func() {}}
+}

@@ -1,0 +1,398 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// diskOf is what a snapshot's writable disk begins with.
+func diskOf(t *testing.T, e *Engine, tag string) string {
+	t.Helper()
+	files, err := e.store.Open(tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer files.Close()
+	text := make([]byte, 8192)
+	if _, err := files.Disks[1].ReadAt(text, 0); err != nil {
+		t.Fatal(err)
+	}
+	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00"), "\x00", "")
+}
+
+func (h *host) branch(e *Engine, id, tag string) error {
+	_, err := e.Branch(h.t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: tag})
+	return err
+}
+
+// layerIDs are the layers in the store.
+func layerIDs(t *testing.T, e *Engine) []layer.ID {
+	t.Helper()
+	all, err := e.layers.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ids []layer.ID
+	for _, l := range all {
+		ids = append(ids, l.ID)
+	}
+	return ids
+}
+
+func holdNames(t *testing.T, e *Engine) (names []string) {
+	t.Helper()
+	holds, err := e.layers.Pins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range holds {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Each branch of one source has the disk of its moment, and the source has one own
+// file as before, however often it is branched.
+func TestBranchesOfOneDisk(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	before := h.readOwn(e, box.ID)
+	for i, tag := range []string{"x", "y", "z"} {
+		if err := h.branch(e, box.ID, tag); err != nil {
+			t.Fatal(err)
+		}
+		if got := diskOf(t, e, tag); got != before {
+			t.Errorf("branch %d has %q, the source had %q", i, got, before)
+		}
+		before += fmt.Sprintf("branch %d\n", i+1) // written by the source behind it
+		if got := h.readOwn(e, box.ID); got != before {
+			t.Errorf("after branch %d the source has %q, want %q", i, got, before)
+		}
+		if own := strings.Fields(h.ownFiles()); len(own) != 1 {
+			t.Errorf("after branch %d there are own files %q", i, own)
+		}
+	}
+	b, _, err := e.sandboxes.Find(box.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if base := b.Disks().List()[0].Backing; len(base) != 4 {
+		t.Errorf("the source's disk lies over %d layers, want the snapshot's and one for each branch", len(base))
+	}
+	info, err := e.SnapshotInfo(t.Context(), "z")
+	if err != nil || info.DiskLogicalBytes != upperSize || info.DiskOwnBytes == 0 || info.DiskPhysicalBytes <= info.DiskOwnBytes || info.MemoryOwnBytes >= info.MemoryPhysicalBytes {
+		t.Errorf("sizes: %+v, %v", info, err)
+	}
+	child := h.fork(e, "z", 1)[0]
+	if lines := strings.Split(h.readOwn(e, child.ID), "\n"); len(lines) < 3 || !strings.Contains(strings.Join(lines, " "), "branch 2") {
+		t.Errorf("the child sees %q", lines)
+	}
+}
+
+// However often a source is branched, its disk lies over a bounded number of
+// layers, and its VMM has as many files open.
+func TestASourceBranchedVeryOften(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	b, m, err := e.sandboxes.Running(box.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range snapshot.DiskLimits.Layers + 6 {
+		tag := fmt.Sprint("x", i)
+		if err := h.branch(e, box.ID, tag); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.DeleteSnapshot(t.Context(), tag, sandbox.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	base := b.Disks().List()[0].Backing
+	if len(base) > snapshot.DiskLimits.Layers {
+		t.Errorf("its disk lies over %d layers", len(base))
+	}
+	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", m.Proc.PID()))
+	if err != nil || len(fds) > len(base)+20 {
+		t.Errorf("its VMM has %d files open over %d layers, %v", len(fds), len(base), err)
+	}
+	if got := h.readOwn(e, box.ID); !strings.Contains(got, fmt.Sprint("branch ", snapshot.DiskLimits.Layers+6)) || !strings.Contains(got, "branch 1\n") {
+		t.Errorf("it sees %q", got)
+	}
+	eventually(t, "collection of what the deleted branches held", func() bool { return len(layerIDs(t, e)) <= len(base)+1 })
+}
+
+// A branch that fails after the disk went on leaves the disk as it was, and the
+// next one has all of it. A daemon that dies in between does not matter.
+func TestADiskThatWentOnInVain(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		for _, spoil := range []string{"capture-late", "captured-fail", "rebase-fail"} {
+			t.Run(fmt.Sprint(spoil, " restart ", restart), func(t *testing.T) {
+				h := newHost(t)
+				e := h.open()
+				box := h.disky(e, 1)[0]
+				h.spoil(spoil, 1)
+				if err := h.branch(e, box.ID, "x"); (err == nil) != (spoil == "rebase-fail") {
+					t.Fatalf("the first branch: %v", err)
+				}
+				if restart {
+					h.close(e)
+					e = h.open()
+				}
+				if err := h.branch(e, box.ID, "y"); err != nil {
+					t.Fatal(err)
+				}
+				got := diskOf(t, e, "y")
+				if !strings.Contains(got, "empty") || spoil != "capture-late" && !strings.Contains(got, "branch 1") || strings.Contains(got, "branch 2") {
+					t.Errorf("the second branch has %q", got)
+				}
+				if own := strings.Fields(h.ownFiles()); len(own) != 1 {
+					t.Errorf("there are own files %q", own)
+				}
+			})
+		}
+	}
+}
+
+// What a daemon did not learn it asks the VMM: its record may name a file in which
+// the disk went on, or did not.
+func TestAnOpenRecordIsResolved(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	b, m, err := e.sandboxes.Running(box.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next := filepath.Join(h.cfg.StoreDir, "own", filepath.Base(m.Dir)+"-disk1-7")
+	if err := os.WriteFile(next, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lines := b.Disks().List()
+	lines[0].Next = next
+	b.Disks().Set(lines)
+	if err := b.SaveDisks(); err != nil {
+		t.Fatal(err)
+	}
+	h.close(e)
+	e = h.open()
+	if err := h.branch(e, box.ID, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(next); err == nil {
+		t.Error("the file that the disk did not go on in is still there")
+	}
+	if got := diskOf(t, e, "x"); !strings.Contains(got, "empty") {
+		t.Errorf("the branch has %q", got)
+	}
+}
+
+// Layers go when the last one that needs them does, and not before.
+func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	if err := h.branch(e, box.ID, "x"); err != nil {
+		t.Fatal(err)
+	}
+	hold := "vm." + box.ID
+	if got := holdNames(t, e); !slices.Equal(got, []string{"snapshot.d", "snapshot.x", hold}) {
+		t.Errorf("holds %q", got)
+	}
+	gone := func(want int) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("store of %d layers", want), func() bool { return len(layerIDs(t, e)) == want })
+	}
+	gone(4) // memory and disk of each
+	for _, tag := range []string{"x", "d"} {
+		if err := e.DeleteSnapshot(t.Context(), tag, sandbox.DeleteOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone(3) // the branch's memory is nobody's any more; its disk is the sandbox's own
+	h.close(e)
+	e = h.open()
+	if _, err := e.CollectLayers(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(layerIDs(t, e)); got != 3 {
+		t.Errorf("the next daemon has %d layers", got)
+	}
+	if got := h.readOwn(e, box.ID); !strings.Contains(got, "branch 1") {
+		t.Errorf("the sandbox sees %q", got)
+	}
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	gone(0)
+	if got := holdNames(t, e); len(got) != 0 {
+		t.Errorf("holds %q", got)
+	}
+}
+
+// What is open at a deletion, as by a VM that ends slowly, goes a little later without anybody asking.
+func TestALayerThatIsOpenAtADeletionIsCollectedLater(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	open, err := e.layers.Get(layerIDs(t, e)[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "store of one layer", func() bool { return len(layerIDs(t, e)) == 1 })
+	open.Close()
+	eventually(t, "empty store", func() bool { return len(layerIDs(t, e)) == 0 })
+}
+
+// A forced deletion of a parent leaves its branches whole.
+func TestABranchOutlivesItsParentsDeletion(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	if err := h.branch(e, box.ID, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.CollectLayers(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	h.fork(e, "x", 2)
+	eventually(t, "digests", func() bool { i, err := e.SnapshotInfo(t.Context(), "x"); return err == nil && i.DigestsReady })
+	if r, err := e.VerifySnapshot(t.Context(), "x"); err != nil || !r.OK() {
+		t.Errorf("verify: %+v, %v", r, err)
+	}
+}
+
+// A store that is copied elsewhere is as good as the one that it was copied from.
+func TestACopiedStoreWorks(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	if err := h.branch(e, box.ID, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	want := diskOf(t, e, "x")
+	h.close(e)
+	h2 := newHost(t)
+	if out, err := exec.Command("cp", "-a", "--sparse=always", h.cfg.StoreDir+"/.", h2.cfg.StoreDir).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if err := os.Rename(h.cfg.StoreDir, h.cfg.StoreDir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	e2 := h2.open()
+	for _, tag := range []string{"d", "x"} {
+		h2.fork(e2, tag, 2)
+	}
+	if got := diskOf(t, e2, "x"); got != want {
+		t.Errorf("the disk is %q, was %q", got, want)
+	}
+	if got := holdNames(t, e2); !slices.Contains(got, "snapshot.x") {
+		t.Errorf("holds %q", got)
+	}
+}
+
+func TestCompact(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	if err := h.branch(e, box.ID, "x"); err != nil {
+		t.Fatal(err)
+	}
+	var steps []sandbox.Step
+	s, err := e.CompactSnapshot(t.Context(), "x", "flat", func(s sandbox.Step) { steps = append(steps, s) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkCompactSteps(t, steps)
+	if s.Status != sandbox.SnapshotReady || s.ChainDepth() != 0 || s.ParentTag != "" || s.MemoryOwnBytes != s.MemoryPhysicalBytes || s.DiskOwnBytes != s.DiskPhysicalBytes {
+		t.Errorf("got %+v", s)
+	}
+	if got, want := diskOf(t, e, "flat"), diskOf(t, e, "x"); got != want {
+		t.Errorf("the disk is %q, want %q", got, want)
+	}
+	for _, tag := range []string{"x", "d"} {
+		if err := e.DeleteSnapshot(t.Context(), tag, sandbox.DeleteOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.fork(e, "flat", 2)
+	for _, c := range []struct {
+		tag, to string
+		kind    error
+	}{{"flat", "flat", sandbox.ErrInvalid}, {"flat", "../x", sandbox.ErrInvalid}, {"none", "y", sandbox.ErrNotFound}, {"flat", "taken", sandbox.ErrConflict}} {
+		if c.to == "taken" {
+			h.snapshot(e, "taken")
+		}
+		if _, err := e.CompactSnapshot(t.Context(), c.tag, c.to, nil); !errors.Is(err, c.kind) {
+			t.Errorf("compact %s to %s: %v", c.tag, c.to, err)
+		}
+	}
+	if names := h.stored(); !strings.HasSuffix(names, "flat taken") || strings.Count(names, " ") != 2 || h.keptFolders() != 1 { // d is kept for the sandbox
+		t.Errorf("stored are %q", names)
+	}
+}
+
+// Each image is begun, gone through to its end and done, one after the other.
+func checkCompactSteps(t *testing.T, steps []sandbox.Step) {
+	t.Helper()
+	var order []string
+	for i, s := range steps {
+		switch {
+		case s.Done && (s.Bytes == 0 || s.Total != 0 || steps[i-1].Bytes != steps[i-1].Total):
+			t.Errorf("step %+v is done after %+v", s, steps[i-1])
+		case s.Done:
+			order = append(order, s.Name+" done")
+		case s.Total > 0:
+			if s.Name != steps[i-1].Name || s.Bytes <= steps[i-1].Bytes || s.Bytes > s.Total {
+				t.Errorf("step %+v comes after %+v", s, steps[i-1])
+			}
+		default:
+			order = append(order, s.Name)
+		}
+	}
+	if got := strings.Join(order, ", "); got != "memory, memory done, disk1, disk1 done" {
+		t.Errorf("the steps are %s", got)
+	}
+	if len(steps) < 6 {
+		t.Errorf("no step says how far it is: %+v", steps)
+	}
+}
+
+// A snapshot that would leave less than the reserve is not made.
+func TestTheReserveOfTheDiskIsKept(t *testing.T) {
+	h := newHost(t)
+	h.cfg.DiskReserve = 1 << 60
+	e := h.open()
+	_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
+	wantError(t, err, sandbox.ErrNoSpace, "stay in reserve")
+	if got := h.stored(); got != "" {
+		t.Errorf("stored are %q", got)
+	}
+}

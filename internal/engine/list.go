@@ -1,0 +1,27 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// List returns all sandboxes, oldest first, failed ones included.
+func (e *Engine) List() []sandbox.Info { return e.sandboxes.List() }
+
+// Get returns one sandbox.
+func (e *Engine) Get(id string) (sandbox.Info, error) {
+	_, info, err := e.sandboxes.Find(id)
+	return info, err
+}
+
+// Kill ends a sandbox, running or failed, and waits until nothing of it is left.
+// Of two callers at once both succeed; later ones get ErrNotFound.
+func (e *Engine) Kill(ctx context.Context, id string) error {
+	_, done, err := e.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return e.sandboxes.Kill(id)
+}

@@ -1,0 +1,361 @@
+package op
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/catalog"
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/startgate"
+	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// branchOp is one Branch under way. Its snapshot is the sandbox's own pages and
+// blocks, a layer each, over the layers of the snapshot that it was forked from.
+type branchOp struct {
+	e   *Ops
+	req sandbox.BranchRequest
+	b   *sandboxes.Sandbox
+	m   *vmproc.VM
+	src *launch.Source // what the sandbox was forked from, or rolled back to
+	// base is the tag of src.
+	base  string
+	trace trace
+
+	draft  *catalog.Draft
+	memory *os.File    // what the VMM wrote of it, at its offsets; a file without a name
+	index  *os.File    // which of it
+	state  *os.File    // the VMM's, likewise without a name
+	disks  []diskStack // in the order of the sandbox's writable disks
+	digest *os.File    // of all that the snapshot has to show; nil without an oracle
+	took   vmm.CaptureResult
+	start  time.Time
+	undo   undo.Stack
+	length time.Duration // of the capture
+	// owns are the own files that this branch reads, by their path.
+	owns map[string]*os.File
+	// touched are the own files that this branch made or let go of, see removeOrphans.
+	touched []string
+}
+
+// Branch takes a snapshot of a running sandbox, which goes on whatever happens.
+// Nothing remains of one that failed.
+func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (_ sandbox.BranchResult, err error) {
+	caller := ctx
+	ctx, done, err := o.begin(ctx)
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	w := &branchOp{e: o, req: req, start: o.cfg.Now()}
+	w.trace = o.newTrace(w.start)
+	w.undo.Push(done)
+	defer func() {
+		if w != nil {
+			w.undo.Run()
+		}
+	}()
+	if err := w.prepare(ctx); err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	w.trace.mark("turn")
+	err = w.capture(ctx)
+	w.trace.mark("capture")
+	if err != nil {
+		err = fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+		w.leaveReceipt(err)
+		return sandbox.BranchResult{}, err
+	}
+	if req.NoWait {
+		r := w.result()
+		r.Snapshot, _ = o.catalog.Get(w.req.Tag)
+		r.AfterResume = w.sinceResume()
+		later := w
+		w = nil // the undo stack is the goroutine's now
+		go later.finishAlone()
+		return r, nil
+	}
+	if err := w.finish(ctx); err != nil {
+		err = fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
+		w.leaveReceipt(err)
+		return sandbox.BranchResult{}, err
+	}
+	w.leaveReceipt(nil)
+	r := w.result()
+	w.undo.Run() // the tag can be forked from now on
+	if req.N > 0 {
+		r.Fork = o.forkBranch(caller, w.req)
+	}
+	r.Snapshot, err = o.catalog.Get(w.req.Tag)
+	r.AfterResume = w.sinceResume()
+	return r, err
+}
+
+// forkBranch forks the children that a branch was asked for. The snapshot is
+// there whatever becomes of them, so that an error is theirs.
+func (o *Ops) forkBranch(ctx context.Context, req sandbox.BranchRequest) *sandbox.ForkResult {
+	r, err := o.Fork(ctx, sandbox.ForkRequest{Tag: req.Tag, N: req.N})
+	if err != nil {
+		for i := range req.N {
+			r.Children = append(r.Children, sandbox.Child{Index: i + 1, Err: err})
+		}
+	}
+	return &r
+}
+
+// prepare checks the request and takes what the branch needs: its turn, the
+// sandbox, the snapshot below and the new tag.
+func (w *branchOp) prepare(ctx context.Context) error {
+	if err := w.check(); err != nil {
+		return err
+	}
+	limit := w.e.cfg.BranchTimeout // a VMM that never answers must not keep the slot
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "the sandbox could not be branched within %s", limit))
+	defer cancel()
+	select {
+	case w.e.branches <- struct{}{}:
+		w.undo.Push(func() { <-w.e.branches })
+	default:
+		return sandbox.Errorf(sandbox.ErrBusy, "try again when one of them has ended", "%d branches are under way already", cap(w.e.branches))
+	}
+	b, _, err := w.e.sandboxes.Running(w.req.SandboxID)
+	if err != nil {
+		return err
+	}
+	leave, err := b.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	w.undo.Push(leave)
+	if w.b, w.m, err = w.e.sandboxes.Running(w.req.SandboxID); err != nil { // as it is now that it is our turn
+		return err
+	}
+	if err := w.fit(); err != nil {
+		return err
+	}
+	w.undo.Push(w.removeOrphans)
+	if w.src, err = w.e.openBase(ctx, w.b.Info()); err != nil {
+		return fmt.Errorf("branch %s: the snapshot that it was forked from: %w", w.req.SandboxID, err)
+	}
+	w.undo.Push(w.src.Close)
+	if err := w.admitBuffer(); err != nil {
+		return err
+	}
+	w.base = w.src.Files.Manifest.Tag
+	if err := w.reserve(); err != nil {
+		return err
+	}
+	return w.settle(ctx)
+}
+
+// fit refuses a sandbox whose disk does not allow a branch.
+func (w *branchOp) fit() error {
+	who := "sandbox " + w.req.SandboxID
+	if err := w.m.HasRoom(who); err != nil || w.req.Force {
+		return err
+	}
+	return w.m.Intact(who)
+}
+
+func (w *branchOp) check() error {
+	r := &w.req
+	switch r.Mode {
+	case "":
+		r.Mode = sandbox.BranchLive
+	case sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull:
+	default:
+		return sandbox.Errorf(sandbox.ErrInvalid, "", "mode is %q, want live, diff or full", sandbox.Clip(string(r.Mode)))
+	}
+	switch {
+	case r.N < 0 || r.N > sandbox.MaxFork:
+		return sandbox.Errorf(sandbox.ErrInvalid, "", "n is %d, want 0 to %d", r.N, sandbox.MaxFork)
+	case r.N > 0 && r.NoWait:
+		return sandbox.Errorf(sandbox.ErrInvalid, "fork from the tag in a call of its own: it waits until the snapshot is ready", "children were asked for without waiting")
+	case r.MaxPause < 0:
+		return sandbox.Errorf(sandbox.ErrInvalid, "", "the pause's limit is %s", r.MaxPause)
+	}
+	if r.Tag == "" {
+		random, err := w.e.random(3)
+		if err != nil {
+			return err
+		}
+		r.Tag = fmt.Sprintf("branch-%s-%d-%s", r.SandboxID, w.start.Unix(), hex.EncodeToString(random))
+	}
+	return sandbox.StoreError(snapshot.CheckTag(r.Tag))
+}
+
+// reserve takes the tag; forks from it wait from now on.
+func (w *branchOp) reserve() (err error) {
+	m := w.src.Files.Manifest
+	info := sandbox.SnapshotInfo{Tag: w.req.Tag, CreatedAt: w.start, Shape: m.Shape, ParentTag: w.base, BranchedFrom: w.req.SandboxID}
+	if m.Image != nil {
+		info.Image, info.ImageDigest = m.Image.Name, m.Image.Digest
+	}
+	if w.draft, err = w.e.catalog.Begin(info, true); err != nil {
+		return err
+	}
+	w.undo.Push(w.draft.End)
+	failpoint.Here(failpoint.BranchReserved)
+	return nil
+}
+
+// capture returns when the sandbox runs again.
+func (w *branchOp) capture(ctx context.Context) (err error) {
+	c := vmm.CaptureConfig{Live: w.req.Mode != sandbox.BranchDiff, Force: w.req.Force, Max: w.req.MaxPause}
+	for _, to := range []**os.File{&w.memory, &w.index, &w.state} {
+		f, err := w.draft.Layers().Scratch()
+		if err != nil {
+			return err
+		}
+		w.undo.Push(func() { f.Close() })
+		*to = f
+	}
+	c.Memory, c.Index, c.State = w.memory, w.index, w.state
+	if w.digest, err = w.e.oracleFile(w.draft.Draft, &w.undo); err != nil {
+		return err
+	}
+	c.Digest = w.digest
+	next, err := w.newOverlays()
+	if err != nil {
+		return err
+	}
+	defer closeFiles(next)
+	c.Disks = next
+	limit := w.e.cfg.BranchTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "no end of the capture within %s", limit))
+	defer cancel()
+	failpoint.Here(failpoint.BranchFiles)
+	began := w.e.cfg.Now()
+	w.took, err = w.m.Proc.Capture(ctx, c)
+	w.length = w.e.cfg.Now().Sub(began)
+	failpoint.Here(failpoint.BranchCaptured)
+	w.afterCapture(err)
+	if err != nil {
+		return err
+	}
+	failpoint.Here(failpoint.BranchRunning)
+	w.e.cfg.Observer.Observe(sandbox.OpBranch, w.took.Pause, nil)
+	return nil
+}
+
+// finish makes the snapshot whole.
+func (w *branchOp) finish(ctx context.Context) error {
+	limit := w.e.cfg.BranchTimeout
+	wctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "the capture was not written within %s", limit))
+	defer cancel()
+	if err := w.m.Proc.Captured(wctx); err != nil {
+		return err
+	}
+	if err := w.keepState(); err != nil {
+		return err
+	}
+	w.trace.mark("write")
+	failpoint.Here(failpoint.BranchWritten)
+	m, err := w.manifest(wctx)
+	if err != nil {
+		return err
+	}
+	if err := w.draft.Commit(m); err != nil {
+		return err
+	}
+	if err := w.takeOver(wctx); err != nil { // the snapshot is whole all the same
+		w.e.cfg.Logger.Warn("put a branched disk on its layers", "sandbox", w.req.SandboxID, "err", err)
+	}
+	if err := w.e.checkCaptured(w.draft, w.digest); err != nil {
+		return err
+	}
+	w.trace.mark("commit")
+	failpoint.Here(failpoint.BranchDone)
+	if !w.req.Transient { // it will be gone before it is ever verified
+		w.e.catalog.HashLater(w.req.Tag)
+	}
+	w.e.pools.Touch(w.req.Tag, m.Shape)
+	w.e.cfg.Logger.Info("branched", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "mode", w.req.Mode, "pause", w.took.Pause,
+		"rounds", w.took.Rounds, "bytes", w.took.Bytes, "paused_bytes", w.took.PausedBytes, "capture", w.length)
+	return nil
+}
+
+// finishAlone ends a branch that nobody waits for. One that fails stays listed.
+func (w *branchOp) finishAlone() {
+	defer w.undo.Run()
+	err := w.finish(w.e.root)
+	if err != nil {
+		err = w.explain(w.e.root, err)
+		w.e.cfg.Logger.Error("branch failed after the sandbox ran again", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "err", err)
+		w.draft.Fail(err)
+	}
+	w.leaveReceipt(err)
+}
+
+// manifest describes the new snapshot: the parent's image with what was captured over it.
+func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
+	from := w.src.Files.Manifest
+	m := &snapshot.Manifest{
+		CreatedUnixMS: w.start.UnixMilli(), Image: from.Image, Shape: from.Shape, Cmdline: from.Cmdline,
+		State: snapshot.State{File: snapshot.StateFile}, Languages: from.Languages, Agent: from.Agent,
+		Branch: &snapshot.Branch{
+			Sandbox: w.req.SandboxID, Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.Pause.Microseconds(),
+			Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes, Transient: w.req.Transient,
+		},
+		Steps: []snapshot.Step{{Name: sandbox.StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
+	}
+	describeCPU(m, w.draft.Draft)
+	if w.req.Mode != sandbox.BranchFull {
+		m.Descend(from, w.src.Files.ContentHash)
+	}
+	memory, err := w.layMemory(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("write memory: %w", err)
+	}
+	m.Memory = memory
+	if err := w.layDisks(ctx, w.req.Mode == sandbox.BranchFull); err != nil {
+		return nil, err
+	}
+	if err := w.adoptHot(ctx); err != nil {
+		return nil, err
+	}
+	return m, w.describeDisks(ctx, m)
+}
+
+func (w *branchOp) result() sandbox.BranchResult {
+	return sandbox.BranchResult{
+		Tag: w.req.Tag, Pause: w.took.Pause, Mechanism: w.took.Mechanism, Rounds: w.took.Rounds,
+		Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes, Total: w.e.cfg.Now().Sub(w.start),
+	}
+}
+
+// sinceResume is how long the sandbox has been running again: its VMM's clock is
+// this process's.
+func (w *branchOp) sinceResume() time.Duration {
+	return time.Duration(startgate.Now() - w.took.RunningAt)
+}
+
+// explain turns an error into what the caller should know.
+func (w *branchOp) explain(ctx context.Context, err error) error {
+	switch {
+	case context.Cause(ctx) != nil:
+		return sandbox.Ended(ctx, err)
+	case errors.Is(err, vmm.ErrNoRoom): // it began to stand still meanwhile
+		return sandbox.Errorf(sandbox.ErrNoSpace, vmproc.RoomHint, "%w", err)
+	case errors.Is(err, vmm.ErrLost):
+		return vmproc.LostWrites("%w", err)
+	case sandbox.IsNoSpace(err):
+		return sandbox.NoSpace(err)
+	case errors.Is(err, vmm.ErrPause):
+		return sandbox.Errorf(sandbox.ErrConflict, "allow a longer pause, or branch when the sandbox writes less", "%w", err)
+	case errors.Is(err, vmm.ErrGone), errors.Is(err, vmproc.ErrNoVM):
+		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
+	case w.m != nil && !w.m.Alive(): // its files went with it
+		return sandbox.Errorf(sandbox.ErrGuestGone, "", "the sandbox has ended meanwhile: %w", err)
+	}
+	return sandbox.StoreError(err)
+}

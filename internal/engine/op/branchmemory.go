@@ -1,0 +1,53 @@
+package op
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// layMemory makes a layer of what the VMM has captured, over the layers that the
+// sandbox's memory maps.
+func (w *branchOp) layMemory(ctx context.Context) (snapshot.Chain, error) {
+	own, err := w.ownPages()
+	if err != nil {
+		return snapshot.Chain{}, err
+	}
+	below := w.src.Files.Memory
+	k := w.draft.Stack(layer.Memory, below.Size(), snapshot.MemoryLimits, below.Layers()...)
+	err = k.Diff(ctx, own)
+	if err == nil && w.req.Mode == sandbox.BranchFull {
+		err = k.Flatten(ctx, nil)
+	}
+	if err == nil {
+		err = k.Bound(ctx)
+	}
+	c := k.Chain()
+	c.Own = c.OwnSince(w.src.Files.Manifest.Memory)
+	return c, err
+}
+
+// ownPages reads the VMM's account of what it wrote.
+func (w *branchOp) ownPages() ([]extent.Extent, error) {
+	set, err := extent.DecodePageSet(w.index, w.src.Shape().MemoryBytes())
+	if err != nil {
+		return nil, fmt.Errorf("read the capture's index: %w", err)
+	}
+	var out []extent.Extent
+	for r := range set.Runs() {
+		out = append(out, extent.Extent{File: w.memory, FileOffset: r.Offset, Offset: r.Offset, Length: r.Length})
+	}
+	return out, nil
+}
+
+// adoptHot takes the parent's working set: what children touch first is the same.
+func (w *branchOp) adoptHot(ctx context.Context) error {
+	if w.src.WorkingSet == nil {
+		return nil
+	}
+	return w.draft.Adopt(ctx, snapshot.HotFile, w.src.WorkingSet)
+}

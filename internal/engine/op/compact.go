@@ -1,0 +1,121 @@
+package op
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/layer/store"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// CompactSnapshot makes a new snapshot that shows what another one shows and shares
+// no layer with any: its memory and disks are a layer each. Nothing remains of one
+// that failed. progress is told of each of them as it is begun, read and done; it may be nil.
+func (o *Ops) CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
+	ctx, done, err := o.begin(ctx)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer done()
+	if progress == nil {
+		progress = func(sandbox.Step) {}
+	}
+	for _, t := range []string{tag, to} {
+		if err := snapshot.CheckTag(t); err != nil {
+			return sandbox.SnapshotInfo{}, sandbox.StoreError(err)
+		}
+	}
+	if tag == to {
+		return sandbox.SnapshotInfo{}, sandbox.Errorf(sandbox.ErrInvalid, "choose another tag: the snapshot itself stays as it is", "snapshot %s cannot be compacted to itself", tag)
+	}
+	var u undo.Stack
+	defer u.Run()
+	src, err := o.openForkSource(ctx, tag)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	u.Push(src.Close)
+	if err := o.compact(ctx, src, to, &u, progress); err != nil {
+		return sandbox.SnapshotInfo{}, fmt.Errorf("compact snapshot %s to %s: %w", tag, to, sandbox.Ended(ctx, sandbox.StoreError(err)))
+	}
+	u.Run()
+	o.catalog.HashLater(to)
+	o.cfg.Logger.Info("snapshot compacted", "tag", tag, "to", to)
+	return o.catalog.Get(to)
+}
+
+func (o *Ops) compact(ctx context.Context, src *launch.Source, to string, u *undo.Stack, progress func(sandbox.Step)) error {
+	start := o.cfg.Now()
+	from := src.Files.Manifest
+	draft, err := o.catalog.Begin(sandbox.SnapshotInfo{Tag: to, CreatedAt: start, Shape: from.Shape}, false)
+	if err != nil {
+		return err
+	}
+	u.Push(draft.End)
+	m := *from
+	m.CreatedUnixMS, m.Parent, m.Ancestors, m.Branch, m.Disks = start.UnixMilli(), nil, nil, nil, nil
+	for _, f := range from.Files {
+		if err := draft.Adopt(ctx, f.Name, src.Files.File(f.Name)); err != nil {
+			return err
+		}
+	}
+	f := flattening{e: o, draft: draft.Draft, progress: progress}
+	if m.Memory, err = f.flatten(ctx, sandbox.StepMemory, layer.Memory, src.Files.Memory); err != nil {
+		return err
+	}
+	for i, d := range from.Disks {
+		if !d.ReadOnly {
+			if d.Chain, err = f.flatten(ctx, snapshot.DiskFile(i), layer.Disk, src.Files.Disks[i]); err != nil {
+				return err
+			}
+		}
+		m.Disks = append(m.Disks, d)
+	}
+	took := o.cfg.Now().Sub(start)
+	m.Steps = []snapshot.Step{{Name: sandbox.StepCompact, TookMS: int64(took / time.Millisecond)}}
+	if err := draft.Commit(&m); err != nil {
+		return err
+	}
+	return o.checkCompacted(draft, src)
+}
+
+// flattening makes the layers of one compaction.
+type flattening struct {
+	e        *Ops
+	draft    *snapshot.Draft
+	progress func(sandbox.Step)
+}
+
+// progressEvery is how often a step that is under way is told of.
+const progressEvery = 200 * time.Millisecond
+
+func (f flattening) flatten(ctx context.Context, step string, kind layer.Kind, chain *store.Chain) (snapshot.Chain, error) {
+	start := f.e.cfg.Now()
+	last := start
+	f.progress(sandbox.Step{Name: step})
+	k := f.draft.Stack(kind, chain.Size(), snapshot.Limits{}, chain.Layers()...)
+	err := k.Flatten(ctx, func(done, total int64) {
+		if now := f.e.cfg.Now(); done == total || now.Sub(last) >= progressEvery {
+			last = now
+			f.progress(sandbox.Step{Name: step, Bytes: done, Total: total})
+		}
+	})
+	if err != nil {
+		return snapshot.Chain{}, fmt.Errorf("%s: %w", step, err)
+	}
+	made := sandbox.Step{Name: step, Done: true, Took: f.e.cfg.Now().Sub(start)}
+	for _, id := range k.Chain().Layers {
+		n, err := f.e.layers.Bytes(id)
+		if err != nil {
+			return snapshot.Chain{}, fmt.Errorf("%s: %w", step, err)
+		}
+		made.Bytes += n
+	}
+	f.progress(made)
+	return k.Chain(), nil
+}

@@ -1,0 +1,493 @@
+package op
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/catalog"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/layer/store"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// createOp is one CreateSnapshot under way.
+type createOp struct {
+	e        *Ops
+	req      sandbox.CreateRequest
+	src      parentSource
+	progress func(sandbox.Step)
+	steps    []sandbox.Step
+
+	draft   *catalog.Draft
+	memory  snapshot.Chain
+	upper   snapshot.Chain // of the disk that is written to, if there is one
+	opened  []*store.Chain // both
+	m       *vmproc.VM
+	agent   *agentclient.Client
+	version string   // of the agent
+	digest  *os.File // of all that the snapshot has to show; nil without an oracle
+}
+
+// CreateSnapshot boots an image, waits for its ready signal, warms it, and saves
+// it under a tag. Nothing remains of one that failed or was cancelled. progress
+// is called in order from one goroutine, and may be nil.
+func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
+	ctx, done, err := o.begin(ctx)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer done()
+	if progress == nil {
+		progress = func(sandbox.Step) {}
+	}
+	if err := snapshot.CheckTag(req.Tag); err != nil {
+		return sandbox.SnapshotInfo{}, sandbox.StoreError(err)
+	}
+	c := &createOp{e: o, req: req, progress: progress}
+	start := o.cfg.Now()
+	var u undo.Stack
+	defer u.Run() // on success too: the parent has done its work
+	if c.src, err = o.parentSource(ctx, req); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	if err := o.reserve(c, &u); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	if err := c.run(ctx, &u); err != nil {
+		err = fmt.Errorf("create snapshot %s: %w", req.Tag, c.explain(ctx, err))
+		c.leaveReceipt(start, err)
+		return sandbox.SnapshotInfo{}, err
+	}
+	c.leaveReceipt(start, nil)
+	u.Run()
+	o.pools.Touch(req.Tag, c.src.shape)
+	o.catalog.HashLater(req.Tag)
+	o.cfg.Logger.Info("snapshot created", "tag", req.Tag, "image", req.Image)
+	return o.catalog.Get(req.Tag)
+}
+
+// reserve takes the tag.
+func (o *Ops) reserve(c *createOp, u *undo.Stack) (err error) {
+	c.draft, err = o.catalog.Begin(sandbox.SnapshotInfo{
+		Tag: c.req.Tag, CreatedAt: o.cfg.Now(), Image: c.src.image.Name, ImageDigest: c.src.image.Digest, Shape: c.src.shape,
+	}, false)
+	if err != nil {
+		return err
+	}
+	u.Push(c.draft.End)
+	failpoint.Here(failpoint.CreateReserved)
+	return nil
+}
+
+func (c *createOp) run(ctx context.Context, u *undo.Stack) error {
+	// The parent may touch all its memory; better to refuse than to be killed later.
+	release, err := c.e.memory.Admit(c.src.shape.MemoryBytes())
+	if err != nil {
+		return err
+	}
+	u.Push(release)
+	if err := c.takeRoot(ctx); err != nil {
+		return err
+	}
+	for _, s := range []struct {
+		name string
+		do   func(context.Context, *undo.Stack) (bytes int64, err error)
+	}{
+		{sandbox.StepBoot, c.boot}, {sandbox.StepWarm, c.warm}, {sandbox.StepQuiesce, c.quiesce}, {sandbox.StepSave, c.save},
+	} {
+		c.progress(sandbox.Step{Name: s.name})
+		start := c.e.cfg.Now()
+		n, err := s.do(ctx, u)
+		step := sandbox.Step{Name: s.name, Done: true, Took: c.e.cfg.Now().Sub(start), Bytes: n}
+		c.observe(step, err)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		c.steps = append(c.steps, step)
+		if s.name != sandbox.StepSave { // that one is done when the manifest is there
+			c.progress(step)
+		}
+	}
+	if err := c.rehearse(ctx); err != nil {
+		return err
+	}
+	if err := c.commit(); err != nil {
+		return err
+	}
+	if err := c.e.checkCaptured(c.draft, c.digest); err != nil {
+		return err
+	}
+	failpoint.Here(failpoint.CreateDone)
+	c.progress(c.steps[len(c.steps)-1])
+	return nil
+}
+
+func (c *createOp) observe(s sandbox.Step, err error) {
+	switch s.Name {
+	case sandbox.StepBoot:
+		c.e.cfg.Observer.Observe(sandbox.OpBoot, s.Took, err)
+	case sandbox.StepSave:
+		c.e.cfg.Observer.Observe(sandbox.OpSave, s.Took, err)
+	}
+}
+
+// boot brings the parent up to its ready signal.
+func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
+	limit := c.req.BootWait
+	if limit <= 0 {
+		limit = c.e.cfg.BootWait
+	}
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no ready signal within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	ready := newReadySignal()
+	u.Push(ready.close)
+	m, err := c.e.procs.Spawn(ctx, c.src.shape, vmproc.SpawnOptions{Dial: ready.dial})
+	if err != nil {
+		return 0, err
+	}
+	c.m = m
+	u.Push(func() { m.Discard() })
+	ctx, calm := m.WhileRoom(ctx, "the parent")
+	defer calm()
+	if err := c.src.boot(ctx, c.e, m); err != nil {
+		if m.Alive() && ctx.Err() == nil { // the VMM looked at the files and said no
+			err = sandbox.Errorf(sandbox.ErrBootFailed, "name a kernel for x86-64 as an ELF file, or an image: `forkd image build` makes one", "%w", err)
+		}
+		return 0, err
+	}
+	select {
+	case <-ready.done:
+	case <-m.Proc.Done():
+		return 0, vmproc.ErrNoVM
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	failpoint.Here(failpoint.CreateBooted)
+	c.agent = m.NewAgent()
+	u.Push(func() { c.agent.Close() })
+	return 0, nil
+}
+
+// warm runs the recipe's warm-up and then the request's.
+func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
+	limit := max(c.req.BootWait, c.e.cfg.BootWait)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "not warm within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	ctx, calm := c.m.WhileRoom(ctx, "the guest")
+	defer calm()
+	pong, err := c.agent.Ping(ctx)
+	if err != nil {
+		return 0, endedOrLate(ctx, err, late)
+	}
+	c.version = pong.GetVersion()
+	req := &agentv1.WarmRequest{}
+	for _, s := range c.src.warm {
+		req.Steps = append(req.Steps, &agentv1.WarmStep{Language: s.Language, Code: s.Code, TimeoutNs: int64(limit)})
+	}
+	if len(req.Steps) == 0 {
+		return 0, nil
+	}
+	answer, err := c.agent.Warm(ctx, req)
+	if err != nil {
+		return 0, endedOrLate(ctx, err, late)
+	}
+	for i, r := range answer.GetResults() {
+		if r.GetError() != "" {
+			return 0, sandbox.Errorf(sandbox.ErrInvalid, "correct the warm-up code", "%s code of step %d: %s\n%s", r.GetLanguage(), i+1, r.GetError(), r.GetTraceback())
+		}
+	}
+	return 0, nil
+}
+
+// endedOrLate is ended for calls that carry their deadline to the guest, which
+// may notice it before we do.
+func endedOrLate(ctx context.Context, err, late error) error {
+	if ctx.Err() == nil && connect.CodeOf(err) == connect.CodeDeadlineExceeded {
+		return late
+	}
+	return sandbox.Ended(ctx, err)
+}
+
+// quiesce makes the guest hold still and leaves no connection into it.
+func (c *createOp) quiesce(ctx context.Context, _ *undo.Stack) (int64, error) {
+	const limit = time.Minute
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the guest is not quiet within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
+	defer cancel()
+	ctx, calm := c.m.WhileRoom(ctx, "the guest")
+	defer calm()
+	answer, err := c.agent.Quiesce(ctx, &agentv1.QuiesceRequest{})
+	if err != nil {
+		return 0, endedOrLate(ctx, err, late)
+	}
+	for _, s := range answer.GetSteps() {
+		if s.GetError() != "" {
+			return 0, fmt.Errorf("guest: %s: %s", s.GetName(), s.GetError())
+		}
+	}
+	return 0, c.agent.Close()
+}
+
+// save writes the VM into the draft.
+func (c *createOp) save(ctx context.Context, u *undo.Stack) (int64, error) {
+	memory, err := c.draft.Base(layer.Memory, c.src.shape.MemoryBytes())
+	if err != nil {
+		return 0, err
+	}
+	defer memory.Discard()
+	state, err := c.draft.File(snapshot.StateFile)
+	if err != nil {
+		return 0, err
+	}
+	var upper *store.Draft
+	var disks []*os.File
+	if c.src.image.Upper != "" {
+		if upper, err = c.draft.Base(layer.Disk, snapshot.Disk{Bytes: c.src.upper}.LayerBytes()); err != nil {
+			return 0, err
+		}
+		defer upper.Discard()
+		disks = append(disks, upper.File())
+	}
+	if c.digest, err = c.e.oracleFile(c.draft.Draft, u); err != nil {
+		return 0, err
+	}
+	if err := c.m.Proc.Pause(ctx); err != nil {
+		return 0, err
+	}
+	saved, err := c.m.Proc.Save(ctx, vmm.SaveConfig{Memory: memory.File(), State: state, Disks: disks, Digest: c.digest})
+	if err != nil {
+		return 0, err
+	}
+	// Before the slow fsync: the parent's memory is free while the layers are made durable.
+	c.m.Discard()
+	if c.memory, err = c.place(memory, u); err != nil {
+		return 0, err
+	}
+	if upper != nil {
+		if c.upper, err = c.place(upper, u); err != nil {
+			return 0, err
+		}
+	}
+	failpoint.Here(failpoint.CreateSaved)
+	return saved.MemoryBytes + saved.StateBytes + saved.DiskBytes, nil
+}
+
+// place makes a layer of what the VMM has written, and opens it.
+func (c *createOp) place(base *store.Draft, u *undo.Stack) (snapshot.Chain, error) {
+	chain, err := c.draft.Place(base)
+	if err != nil {
+		return chain, err
+	}
+	opened, err := c.e.layers.Chain(chain.Layers...)
+	if err != nil {
+		return chain, err
+	}
+	u.Push(func() { opened.Close() })
+	c.opened = append(c.opened, opened)
+	return chain, nil
+}
+
+func (c *createOp) commit() error {
+	m := &snapshot.Manifest{
+		CreatedUnixMS: c.e.cfg.Now().UnixMilli(),
+		Shape:         c.src.shape,
+		Cmdline:       c.src.cmdline,
+		Memory:        c.memory,
+		State:         snapshot.State{File: snapshot.StateFile},
+		Disks:         []snapshot.Disk{{File: snapshot.DiskFile(0), ReadOnly: true}},
+		Languages:     languages(c.src.warm),
+		Agent:         snapshot.Agent{Version: c.version},
+	}
+	if c.src.image.Upper != "" {
+		m.Disks = append(m.Disks, snapshot.Disk{Bytes: c.src.upper, Chain: c.upper})
+	}
+	if img := c.src.image; img.Digest != "" {
+		m.Image = &snapshot.Image{Name: img.Name, Digest: img.Digest, Kernel: img.KernelVersion}
+	}
+	describeCPU(m, c.draft.Draft)
+	for _, s := range c.steps {
+		m.Steps = append(m.Steps, snapshot.Step{Name: s.Name, TookMS: s.Took.Milliseconds(), Bytes: s.Bytes})
+	}
+	return c.draft.Commit(m)
+}
+
+func languages(steps []sandbox.WarmStep) []string {
+	var out []string
+	for _, s := range steps {
+		if !slices.Contains(out, s.Language) {
+			out = append(out, s.Language)
+		}
+	}
+	return out
+}
+
+// explain turns a step's error into what the caller should know: how the VM
+// ended if it did, and the console's last lines.
+func (c *createOp) explain(ctx context.Context, err error) error {
+	switch {
+	case context.Cause(ctx) != nil: // the caller's wish, not the guest's failure
+		return sandbox.Ended(ctx, err)
+	case errors.Is(err, sandbox.ErrNoSpace), sandbox.IsNoSpace(err), errors.Is(err, vmm.ErrNoRoom):
+		return sandbox.NoSpace(err)
+	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrBootFailed), errors.Is(err, snapshot.ErrExists):
+		return sandbox.StoreError(err)
+	case c.m == nil:
+		return err
+	}
+	if gone(err) && c.m.WaitEnd(time.Second) {
+		err = fmt.Errorf("%w: %s", err, c.m.EndReason())
+	}
+	text := "the console is empty"
+	if tail := vmproc.TailLines(filepath.Join(c.m.Dir, client.ConsoleLog), vmproc.ConsoleTail); tail != "" {
+		text = "the console's last lines:\n" + tail
+	}
+	return sandbox.Errorf(sandbox.ErrBootFailed, "look at the console's lines; a larger memory_mib or boot_wait_secs may help", "%w; %s", err, text)
+}
+
+// gone reports that an error may come from the VM's end.
+func gone(err error) bool {
+	return !errors.Is(err, sandbox.ErrTimeout)
+}
+
+// parentSource is what a parent boots from.
+type parentSource struct {
+	image   sandbox.Image // Digest is empty for a bare kernel and root file system
+	shape   vmspec.Shape
+	upper   int64 // bytes of the disk that takes what the guest writes; 0: none
+	cmdline string
+	warm    []sandbox.WarmStep
+}
+
+// What is added to vmspec.KernelArgs: an image's initrd switches to its root
+// itself, a bare kernel mounts it.
+const (
+	imageArgs = "forkd.root=/dev/vda"
+	upperArgs = "forkd.upper=/dev/vdb"
+	bareArgs  = "root=/dev/vda ro init=/sbin/init"
+)
+
+func (o *Ops) parentSource(ctx context.Context, req sandbox.CreateRequest) (s parentSource, err error) {
+	bare := req.Kernel != "" || req.Rootfs != ""
+	switch {
+	case bare && req.Image != "":
+		return s, sandbox.Errorf(sandbox.ErrInvalid, "", "name an image, or a kernel and a root file system, not both")
+	case !bare && req.Image == "":
+		return s, sandbox.Errorf(sandbox.ErrInvalid, "`forkd image ls` shows the images there are", "no image named")
+	case bare && (req.Kernel == "" || req.Rootfs == ""):
+		return s, sandbox.Errorf(sandbox.ErrInvalid, "", "kernel and rootfs go together")
+	case bare:
+		s, err = bareSource(req)
+	default:
+		s, err = o.imageSource(ctx, req)
+	}
+	if err != nil {
+		return s, err
+	}
+	if req.MemoryMiB != 0 {
+		s.shape.MemoryMiB = req.MemoryMiB
+	}
+	if req.VCPUs != 0 {
+		s.shape.VCPUs = req.VCPUs
+	}
+	if err := s.shape.Validate(); err != nil {
+		return s, sandbox.Errorf(sandbox.ErrInvalid, "", "%w", err)
+	}
+	if req.Warm != "" {
+		s.warm = append(slices.Clone(s.warm), sandbox.WarmStep{Language: "python", Code: req.Warm})
+	}
+	return s, nil
+}
+
+func (o *Ops) imageSource(ctx context.Context, req sandbox.CreateRequest) (s parentSource, err error) {
+	if s.image, err = o.cfg.Images.Image(ctx, req.Image); err != nil {
+		return s, err
+	}
+	img := s.image
+	s.shape = vmspec.Shape{MemoryMiB: img.MemoryMiB, VCPUs: img.VCPUs, Disks: 1}
+	s.warm = img.Warm
+	args := []string{vmspec.KernelArgs, imageArgs}
+	if img.Upper != "" {
+		if s.upper, err = imageDiskSize(img.Upper); err != nil { // before a VM is started for it
+			return s, err
+		}
+		s.shape.Disks++
+		args = append(args, upperArgs)
+	}
+	s.cmdline = strings.TrimSpace(strings.Join(append(args, img.Cmdline), " "))
+	return s, nil
+}
+
+// bareSource takes the original API's way to name a parent.
+func bareSource(req sandbox.CreateRequest) (s parentSource, err error) {
+	for _, path := range []string{req.Kernel, req.Rootfs} {
+		if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
+			return s, sandbox.Errorf(sandbox.ErrInvalid, "give the path of a file on the daemon's host", "%s is not a file", sandbox.Clip(path))
+		}
+	}
+	s.image = sandbox.Image{Kernel: req.Kernel, Root: req.Rootfs}
+	s.shape = vmspec.Shape{MemoryMiB: 512, VCPUs: 1, Disks: 1}
+	s.cmdline = vmspec.KernelArgs + " " + bareArgs
+	return s, nil
+}
+
+// boot hands the kernel, the initrd and the root disk to a shell.
+func (s *parentSource) boot(ctx context.Context, e *Ops, m *vmproc.VM) error {
+	genID, err := e.random(16)
+	if err != nil {
+		return err
+	}
+	c := vmm.BootConfig{Cmdline: s.cmdline, CID: m.CID, GenID: [16]byte(genID)}
+	root, err := os.Open(s.image.Root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	disks := []vmm.Disk{{File: root, ReadOnly: true}}
+	if s.image.Upper != "" {
+		upper, err := os.Open(s.image.Upper)
+		if err != nil {
+			return err
+		}
+		defer upper.Close()
+		d, err := imageDisk(upper)
+		if err != nil {
+			return err
+		}
+		disks = append(disks, d)
+	}
+	var closeOwn func()
+	if c.Disks, closeOwn, err = m.OpenOverlays(disks, nil); err != nil {
+		return err
+	}
+	defer closeOwn()
+	if c.Kernel, err = e.openKernel(s.image.Kernel); err != nil {
+		return err
+	}
+	defer c.Kernel.Close()
+	if s.image.Initrd != "" {
+		if c.Initrd, err = os.Open(s.image.Initrd); err != nil {
+			return err
+		}
+		defer c.Initrd.Close()
+	}
+	return m.Proc.Boot(ctx, c)
+}

@@ -1,0 +1,179 @@
+package op
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/engine/guest"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// deriveOp is one DeriveSnapshot under way.
+type deriveOp struct {
+	e        *Ops
+	req      sandbox.DeriveRequest
+	progress func(sandbox.Step)
+	undo     undo.Stack
+
+	id      string // of the child
+	m       *vmproc.VM
+	guest   *createOp // the steps that a parent from an image goes through too
+	created sandbox.SnapshotInfo
+}
+
+// DeriveSnapshot forks a child, runs a program in it, keeps what became of it as
+// a snapshot on top of the one that it was forked from, and ends the child.
+// Nothing remains of one that failed or was cancelled; a program that fails is
+// an error. progress is called from one goroutine, with the program's output
+// as it comes, and may be nil.
+func (o *Ops) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	ctx, done, err := o.begin(ctx)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer done()
+	if progress == nil {
+		progress = func(sandbox.Step) {}
+	}
+	d := &deriveOp{e: o, req: req, progress: progress}
+	defer d.undo.Run() // on success too: the child has done its work
+	if err := d.check(ctx); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	if err := d.run(ctx); err != nil {
+		return sandbox.SnapshotInfo{}, fmt.Errorf("create snapshot %s from %s: %w", req.Tag, req.From, sandbox.Ended(ctx, err))
+	}
+	o.cfg.Logger.Info("snapshot derived", "tag", req.Tag, "from", req.From)
+	return d.created, nil
+}
+
+// check refuses what is bound to fail before a child is forked for it.
+func (d *deriveOp) check(ctx context.Context) error {
+	if len(d.req.Exec) == 0 && d.req.Warm == "" {
+		return sandbox.Errorf(sandbox.ErrInvalid, "", "nothing to do on top of %s: name a program or warm-up code", sandbox.Clip(d.req.From))
+	}
+	if d.req.ExecTimeout <= 0 {
+		d.req.ExecTimeout = sandbox.DefaultDeriveTimeout
+	}
+	if _, err := d.e.catalog.Get(d.req.Tag); err == nil {
+		return sandbox.StoreError(fmt.Errorf("create snapshot %s: %w", d.req.Tag, snapshot.ErrExists))
+	} else if snapshot.CheckTag(d.req.Tag) != nil {
+		return err
+	}
+	return nil
+}
+
+func (d *deriveOp) run(ctx context.Context) error {
+	for _, s := range d.steps() {
+		d.progress(sandbox.Step{Name: s.name})
+		start := d.e.cfg.Now()
+		n, err := s.do(ctx)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		d.progress(sandbox.Step{Name: s.name, Done: true, Took: d.e.cfg.Now().Sub(start), Bytes: n})
+	}
+	return nil
+}
+
+type deriveStep struct {
+	name string
+	do   func(context.Context) (bytes int64, err error)
+}
+
+func (d *deriveOp) steps() []deriveStep {
+	steps := []deriveStep{{sandbox.StepFork, d.fork}}
+	if len(d.req.Exec) > 0 {
+		steps = append(steps, deriveStep{sandbox.StepExec, d.exec})
+	}
+	if d.req.Warm != "" {
+		steps = append(steps, deriveStep{sandbox.StepWarm, func(ctx context.Context) (int64, error) { return d.guest.warm(ctx, nil) }})
+	}
+	return append(steps,
+		deriveStep{sandbox.StepQuiesce, func(ctx context.Context) (int64, error) { return d.guest.quiesce(ctx, nil) }},
+		deriveStep{sandbox.StepCapture, d.capture})
+}
+
+// fork makes the child. It is listed like any other while it lives.
+func (d *deriveOp) fork(ctx context.Context) (int64, error) {
+	r, err := d.e.Fork(ctx, sandbox.ForkRequest{Tag: d.req.From, N: 1})
+	if err != nil {
+		return 0, err
+	}
+	child := r.Children[0]
+	if child.Err != nil {
+		return 0, child.Err
+	}
+	if listed := d.e.sandboxes.Lookup(child.Info.ID); listed != nil { // else it was killed already
+		d.undo.Push(func() { d.e.sandboxes.End(listed) })
+	}
+	d.id = child.Info.ID
+	if _, d.m, err = d.e.sandboxes.Running(d.id); err != nil {
+		return 0, err
+	}
+	d.guest = &createOp{e: d.e, m: d.m, agent: d.m.Agent, src: parentSource{warm: []sandbox.WarmStep{{Language: "python", Code: d.req.Warm}}}}
+	return 0, nil
+}
+
+// exec runs the program; what it prints goes to progress.
+func (d *deriveOp) exec(ctx context.Context) (int64, error) {
+	limit := d.req.ExecTimeout
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no end of the program within %s", limit)
+	ctx, cancel := context.WithTimeoutCause(ctx, limit+guest.AnswerGrace, late)
+	defer cancel()
+	ctx, calm := d.m.WhileRoom(ctx, "sandbox "+d.id)
+	defer calm()
+	var said tail
+	start := d.e.cfg.Now()
+	r, err := d.m.Agent.Exec(ctx, agentclient.ExecRequest{
+		Args: d.req.Exec, User: d.req.User, Timeout: limit, MaxOutput: 1,
+		OnOutput: func(_ bool, chunk []byte) {
+			said.add(chunk)
+			d.progress(sandbox.Step{Name: sandbox.StepExec, Output: chunk})
+		},
+	})
+	d.e.cfg.Observer.Observe(sandbox.OpExec, d.e.cfg.Now().Sub(start), err)
+	switch {
+	case err != nil:
+		return 0, guest.Error(ctx, d.m, d.id, err)
+	case r.TimedOut:
+		return 0, sandbox.Errorf(sandbox.ErrTimeout, "allow it more time; nothing was kept", "%s did not end within %s%s", sandbox.Clip(d.req.Exec[0]), limit, said.text())
+	case r.ExitCode != 0:
+		return 0, sandbox.Errorf(sandbox.ErrInvalid, "correct the command; nothing was kept", "%s: %s%s", sandbox.Clip(d.req.Exec[0]), r.Status, said.text())
+	}
+	return 0, nil
+}
+
+// capture takes a diff: the child has nothing else to do, so a pause is no harm.
+func (d *deriveOp) capture(ctx context.Context) (int64, error) {
+	r, err := d.e.Branch(ctx, sandbox.BranchRequest{SandboxID: d.id, Tag: d.req.Tag, Mode: sandbox.BranchDiff})
+	d.created = r.Snapshot
+	return r.Bytes, err
+}
+
+// tail keeps the end of what a program prints, for its error.
+type tail struct{ b []byte }
+
+// tailBytes is how much of the output an error is made from.
+const tailBytes = 4 << 10
+
+func (t *tail) add(chunk []byte) {
+	t.b = append(t.b, chunk...)
+	if over := len(t.b) - tailBytes; over > 0 {
+		t.b = append(t.b[:0], t.b[over:]...)
+	}
+}
+
+// text is the last lines, as the end of an error's text.
+func (t *tail) text() string {
+	lines := strings.Split(strings.TrimSpace(vmproc.Printable(t.b)), "\n")
+	if lines[len(lines)-1] == "" {
+		return "; it printed nothing"
+	}
+	return "; the output's last lines:\n" + strings.Join(lines[max(0, len(lines)-vmproc.ConsoleTail):], "\n")
+}

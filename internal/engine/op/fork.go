@@ -1,0 +1,291 @@
+package op
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/startgate"
+)
+
+// forkOp is one Fork under way.
+type forkOp struct {
+	e        *Ops
+	req      sandbox.ForkRequest
+	start    time.Time
+	began    int64 // the same, of startgate.Now
+	idPrefix string
+	src      *launch.Source
+	gate     *startgate.Gate // nil: children run as soon as they are restored
+	children []child
+}
+
+// child is one child that is not listed yet.
+type child struct {
+	index   int // 1 to N
+	m       *launch.VM
+	trace   trace
+	who     sandbox.Identity          // empty: it did not come so far
+	answer  *agentv1.IdentityResponse // nil: its guest gave none
+	release func()                    // of its admitted memory
+	resumed time.Duration
+	ready   time.Duration
+	err     error
+	info    sandbox.Info
+}
+
+// Fork makes N children of a snapshot. Each succeeds or fails on its own; an
+// error means that none was tried, or that ctx ended and all are gone again.
+//
+// All children are restored before the first runs, and then begin together at a
+// gate: on a host with few CPUs the guests' own work would else delay the
+// restores behind it, and a message to each VMM the start of the later ones.
+func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.ForkResult, err error) {
+	start := o.cfg.Now()
+	ctx, done, err := o.begin(ctx)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	defer done()
+	if req.N < 1 || req.N > sandbox.MaxFork {
+		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrInvalid, "", "n is %d, want 1 to %d", req.N, sandbox.MaxFork)
+	}
+	o.traffic.Enter()
+	defer o.traffic.Leave()
+	f := &forkOp{e: o, req: req, start: start, began: startgate.Now(), children: make([]child, req.N)}
+	if f.src, err = o.openForkSource(ctx, req.Tag); err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	defer f.src.Close()
+	if f.gate, err = startgate.New(); err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	defer f.gate.Close()
+	f.req.Kin.MayFork = f.req.Kin.MayFork || req.GuestFork
+	prefix, err := o.random(4)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	f.idPrefix = hex.EncodeToString(prefix)
+	poolReady := o.pools.Count(f.src)
+	o.pools.Touch(req.Tag, f.src.Shape())
+	// A restore computes and waits for nothing: more at once than there are CPUs only get into each other's way.
+	sched.Each(req.N, max(1, o.cfg.Concurrency/2), func(i int) { f.restore(ctx, &f.children[i], i+1) })
+	restored := o.cfg.Now().Sub(start)
+	if ctx.Err() == nil {
+		if err := f.open(); err != nil {
+			f.fail(err)
+		}
+	}
+	sched.Each(req.N, o.cfg.Concurrency, func(i int) {
+		f.resume(ctx, &f.children[i])
+		f.identify(ctx, &f.children[i])
+	})
+	o.pools.Wake()
+	if ctx.Err() != nil {
+		f.takeBack()
+		err := sandbox.Ended(ctx, fmt.Errorf("fork %s: %w", req.Tag, context.Cause(ctx)))
+		o.cfg.Observer.Observe(sandbox.OpFork, o.cfg.Now().Sub(start), err)
+		return sandbox.ForkResult{}, err
+	}
+	o.cfg.Observer.Observe(sandbox.OpFork, o.cfg.Now().Sub(start), nil)
+	r := f.result(poolReady)
+	f.leaveReceipts()
+	o.cfg.Logger.Info("forked", "tag", req.Tag, "n", req.N, "shells", poolReady, "restored", restored, "resumed", r.ResumedWall, "ready", r.ReadyWall)
+	return r, nil
+}
+
+// restore loads one child, whose vCPUs then wait at the gate.
+func (f *forkOp) restore(ctx context.Context, b *child, index int) {
+	begin := f.e.cfg.Now()
+	b.index, b.trace = index, f.e.newTrace(f.start)
+	b.trace.mark("turn")
+	if b.err = context.Cause(ctx); b.err != nil {
+		return
+	}
+	if b.release, b.err = f.e.memory.Admit(f.e.cfg.ChildMemory); b.err != nil {
+		return
+	}
+	b.err = f.restoreInto(ctx, b)
+	b.trace.mark("restore")
+	failpoint.Here(failpoint.ForkRestored)
+	f.e.cfg.Observer.Observe(sandbox.OpRestore, f.e.cfg.Now().Sub(begin), b.err)
+	if b.err != nil {
+		b.err = fmt.Errorf("restore child %d: %w", index, b.err)
+		b.release()
+	}
+}
+
+// open lets all children begin: those that were restored for this fork by one gate,
+// the prepared ones each by its own.
+func (f *forkOp) open() error {
+	if err := f.gate.Open(); err != nil {
+		return err
+	}
+	for i := range f.children {
+		if b := &f.children[i]; b.err == nil {
+			if err := b.m.OpenGate(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fail gives every child that was restored the same error.
+func (f *forkOp) fail(err error) {
+	for i := range f.children {
+		if b := &f.children[i]; b.err == nil {
+			b.err = err
+			b.m.Discard()
+			b.release()
+		}
+	}
+}
+
+// resume waits until one child has begun. A fork that nobody waits for any more
+// is ended by identify.
+func (f *forkOp) resume(ctx context.Context, b *child) {
+	if b.err != nil || ctx.Err() != nil {
+		return
+	}
+	at, err := f.enter(ctx, b)
+	b.trace.mark("start")
+	if err == nil {
+		b.resumed = time.Duration(at - f.began)
+		failpoint.Here(failpoint.ForkResumed)
+		return
+	}
+	b.err = fmt.Errorf("resume child %d: %w", b.index, err)
+	b.release()
+}
+
+// enter waits until a child's machine has begun. A prepared one that died may have
+// done so on the shelf, unseen: that costs a try only.
+func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
+	for {
+		at, err := f.e.launcher.Await(ctx, b.m)
+		b.m.CloseGate() // not while gates are opened: unmapping it interrupts the other CPUs
+		if err == nil {
+			return at, nil
+		}
+		died := !b.m.Alive() || gone(err) && b.m.WaitEnd(50*time.Millisecond)
+		if died {
+			err = b.m.EndError()
+		}
+		b.m.Discard()
+		if !died || !b.m.Prepared || ctx.Err() != nil {
+			return 0, err
+		}
+		if err := f.restoreInto(ctx, b); err != nil {
+			return 0, err
+		}
+		if err := b.m.OpenGate(); err != nil {
+			b.m.Discard()
+			return 0, err
+		}
+	}
+}
+
+// take is a shell of the pool.
+func (f *forkOp) take() *launch.VM { return f.e.pools.Take(f.src) }
+
+// restoreInto restores a child, in a shell from the pool if there is one.
+func (f *forkOp) restoreInto(ctx context.Context, b *child) (err error) {
+	b.m, err = f.e.launcher.Launch(ctx, f.src, f.gate, f.take)
+	return err
+}
+
+// takeBack ends the children of a fork that nobody waits for any more.
+func (f *forkOp) takeBack() {
+	sched.Each(len(f.children), 4*f.e.cfg.Concurrency, func(i int) {
+		b := &f.children[i]
+		if b.err != nil || b.m == nil {
+			return
+		}
+		if listed := f.e.sandboxes.Lookup(b.info.ID); listed != nil {
+			f.e.sandboxes.End(listed)
+		}
+	})
+}
+
+func (f *forkOp) result(poolReady int) sandbox.ForkResult {
+	r := sandbox.ForkResult{PoolReady: poolReady, Children: make([]sandbox.Child, 0, len(f.children))}
+	for i := range f.children {
+		b := &f.children[i]
+		r.Children = append(r.Children, sandbox.Child{Index: b.index, Info: b.info, Err: b.err})
+		if b.err != nil {
+			f.e.cfg.Logger.Warn("fork: a child failed", "tag", f.req.Tag, "index", b.index, "err", b.err)
+			continue
+		}
+		r.ResumedWall = max(r.ResumedWall, b.resumed)
+		r.ReadyWall = max(r.ReadyWall, b.ready)
+	}
+	return r
+}
+
+// openForkSource opens a snapshot and counts the fork as a user of it until close.
+func (o *Ops) openForkSource(ctx context.Context, tag string) (*launch.Source, error) {
+	leave, err := o.catalog.Use(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	s, err := o.OpenSource(tag)
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	s.Leave = leave
+	if err := o.catalog.RefuseDamaged(s.Files.Manifest); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// OpenSource opens a snapshot for somebody whom a deletion need not mind.
+func (o *Ops) OpenSource(tag string) (*launch.Source, error) {
+	if s := o.pools.Source(tag); s != nil {
+		return s, nil
+	}
+	files, err := o.store.Open(tag)
+	if err != nil {
+		return nil, sandbox.StoreError(err)
+	}
+	return launch.NewSource(files), nil
+}
+
+// childID is the name of a fork's child.
+func (f *forkOp) childID(index int) string { return fmt.Sprintf("sb-%s-%04d", f.idPrefix, index) }
+
+// openBase opens what a sandbox lies over: what was retired of it, or by its tag.
+func (o *Ops) openBase(ctx context.Context, info sandbox.Info) (*launch.Source, error) {
+	tag, hash := info.Base()
+	for {
+		files, err := o.catalog.OpenRetired(hash)
+		if err == nil {
+			return launch.NewSource(files), nil
+		}
+		if errors.Is(err, sandbox.ErrNotRestorable) {
+			return nil, err
+		}
+		src, err := o.openForkSource(ctx, tag)
+		if err == nil && src.Hash() == hash {
+			return src, nil
+		}
+		if err == nil {
+			src.Close()
+			err = sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s is another one by now, and nothing of the one that was is left", tag)
+		}
+		if !o.catalog.AwaitRetired(ctx, tag, hash) {
+			return nil, err
+		}
+	}
+}

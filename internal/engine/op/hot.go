@@ -1,0 +1,99 @@
+package op
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// rehearse forks one child from the snapshot in the making, brings it as far as
+// any child, and keeps what memory it touched on the way in the snapshot: every
+// later child will touch the same. A snapshot is as good without that, so only
+// the caller's going away is an error.
+func (c *createOp) rehearse(ctx context.Context) error {
+	if c.e.cfg.NoRehearsal {
+		return nil
+	}
+	start := c.e.cfg.Now()
+	hot, err := c.draft.File(snapshot.HotFile)
+	if err != nil {
+		return err
+	}
+	r, err := c.rehearsal(ctx, hot)
+	if err == nil {
+		c.e.cfg.Logger.Info("snapshot rehearsed", "tag", c.req.Tag, "took", c.e.cfg.Now().Sub(start),
+			"read_pages", r.ReadPages, "written_pages", r.WrittenPages, "runs", r.Runs)
+		return nil
+	}
+	c.draft.Drop(hot)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	c.e.cfg.Logger.Warn("rehearse a child; the snapshot's children will be ready somewhat later", "tag", c.req.Tag, "err", err)
+	return nil
+}
+
+func (c *createOp) rehearsal(ctx context.Context, hot *os.File) (r vmm.HotResult, err error) {
+	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "the rehearsal did not end within %s", limit))
+	defer cancel()
+	var u undo.Stack
+	defer u.Run()
+	release, err := c.e.memory.Admit(c.e.cfg.ChildMemory)
+	if err != nil {
+		return r, err
+	}
+	u.Push(release)
+	m, err := c.e.launcher.Spawn(ctx, c.src.shape, false)
+	if err != nil {
+		return r, err
+	}
+	u.Push(m.Discard)
+	if err := c.e.launcher.Restore(ctx, c.draftSource(), m, nil); err != nil {
+		return r, fmt.Errorf("restore: %w", err)
+	}
+	if err := c.act(ctx, m); err != nil {
+		return r, err
+	}
+	if err := m.Proc.Pause(ctx); err != nil {
+		return r, err
+	}
+	return m.Proc.WriteHot(ctx, hot)
+}
+
+// draftSource are the files that the snapshot will have.
+func (c *createOp) draftSource() *launch.Source {
+	r := vmm.RestoreConfig{
+		State:  c.draft.Opened(snapshot.StateFile),
+		Memory: launch.MemoryExtents(c.opened[0].Image),
+		Disks:  []vmm.Disk{{File: c.draft.Opened(snapshot.DiskFile(0)), ReadOnly: true}},
+		Watch:  true,
+	}
+	if c.src.image.Upper != "" {
+		r.Disks = append(r.Disks, launch.LayeredDisk(c.opened[1].Image, c.src.upper))
+	}
+	return launch.NewDraftSource(c.req.Tag, r)
+}
+
+// act is a child's way to ready: its identity and a sign of life.
+func (c *createOp) act(ctx context.Context, m *launch.VM) error {
+	who, err := c.e.launcher.NewIdentity("rehearsal", 1, c.req.Tag, nil)
+	if err != nil {
+		return err
+	}
+	m.Agent = m.NewAgent()
+	defer m.Agent.Close()
+	if _, err := c.e.launcher.Identify(ctx, m.VM, who); err != nil {
+		return fmt.Errorf("identity: %w", err)
+	}
+	if _, err := m.Agent.Ping(ctx); err != nil {
+		return fmt.Errorf("ping: %w", err)
+	}
+	return nil
+}

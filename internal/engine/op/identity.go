@@ -1,0 +1,72 @@
+package op
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// identify makes a restored child a guest of its own and then lists it. A child
+// that cannot be made unique does not live.
+func (f *forkOp) identify(ctx context.Context, b *child) {
+	if b.err != nil {
+		return
+	}
+	defer b.release()
+	begin := f.e.cfg.Now()
+	b.err = f.settle(ctx, b)
+	now := f.e.cfg.Now()
+	f.e.cfg.Observer.Observe(sandbox.OpIdentity, now.Sub(begin), b.err)
+	if b.err == nil {
+		return
+	}
+	if b.m.Agent != nil {
+		b.m.Agent.Close()
+	}
+	if !b.m.Alive() || gone(b.err) && b.m.WaitEnd(50*time.Millisecond) {
+		b.err = b.m.EndError()
+		f.e.sandboxes.LogFailure(sandbox.Info{ID: f.childID(b.index), SnapshotTag: f.req.Tag, CreatedAt: f.start}, b.m.EndReason(), b.m.Dir)
+	}
+	b.err = fmt.Errorf("identity of child %d: %w", b.index, b.err)
+	b.m.Discard()
+}
+
+func (f *forkOp) settle(ctx context.Context, b *child) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	id := f.childID(b.index)
+	who, err := f.e.launcher.NewIdentity(id, b.index, f.req.Tag, f.req.Env)
+	if err != nil {
+		return err
+	}
+	who.ForkToken = f.req.Kin.Token
+	if err := f.introduce(ctx, b, who); err != nil {
+		return err
+	}
+	failpoint.Here(failpoint.ForkConfirmed)
+	now := f.e.cfg.Now()
+	b.ready = now.Sub(f.start)
+	b.info = sandbox.Info{
+		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Status: sandbox.StatusRunning, PID: b.m.Proc.PID(), CreatedAt: now,
+		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Resumed: b.resumed, Ready: b.ready,
+	}
+	err = f.e.sandboxes.Add(who, b.info, b.m.VM)
+	b.trace.mark("journal")
+	return err
+}
+
+// introduce tells a restored guest who it is, and waits until it has confirmed.
+func (f *forkOp) introduce(ctx context.Context, b *child, who sandbox.Identity) (err error) {
+	b.m.Agent = b.m.NewAgent()
+	b.trace.mark("turn")
+	f.e.launcher.Populate(ctx, f.src, b.m, b.index)
+	b.trace.mark("populate")
+	b.who = who
+	b.answer, err = f.e.launcher.Identify(ctx, b.m.VM, who)
+	b.trace.mark("identity")
+	return err
+}

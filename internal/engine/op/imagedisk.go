@@ -1,0 +1,34 @@
+package op
+
+import (
+	"os"
+
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// imageDisk is a disk over the base layer that holds an image's empty one.
+func imageDisk(base *os.File) (vmm.Disk, error) {
+	l, err := layer.Open(base)
+	var image *layer.Image
+	if err == nil {
+		image, err = layer.Assemble([]*layer.Layer{l})
+	}
+	if err != nil {
+		return vmm.Disk{}, sandbox.Errorf(sandbox.ErrConflict, "remove the image and build it again", "the image's empty disk: %w", err)
+	}
+	return launch.LayeredDisk(image, image.Size()), nil
+}
+
+// imageDiskSize is the size of the disk in an image's file.
+func imageDiskSize(path string) (int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	d, err := imageDisk(f)
+	return d.Size, err
+}

@@ -1,0 +1,63 @@
+package op
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/agentproto"
+)
+
+// readySignal waits for the guest to dial agentproto.ReadyPort and say that it
+// is ready. Its owner closes it.
+type readySignal struct {
+	done chan struct{} // closed by the signal
+
+	mu      sync.Mutex // guards what follows
+	ours    *os.File   // our end of the connection, once the guest dialled
+	closed  bool
+	reading sync.WaitGroup
+}
+
+func newReadySignal() *readySignal { return &readySignal{done: make(chan struct{})} }
+
+// dial is the VM's HostDialer. It is called from the control socket's loop and
+// must not block.
+func (r *readySignal) dial(port uint32) (*os.File, error) {
+	if port != agentproto.ReadyPort {
+		return nil, fmt.Errorf("host port %d is closed", port)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed || r.ours != nil {
+		return nil, errors.New("host port is in use")
+	}
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	r.ours = os.NewFile(uintptr(pair[0]), "ready")
+	r.reading.Go(func() { r.read(r.ours) })
+	return os.NewFile(uintptr(pair[1]), "ready"), nil
+}
+
+func (r *readySignal) read(f *os.File) {
+	b := make([]byte, len(agentproto.ReadyMessage))
+	if _, err := io.ReadFull(f, b); err == nil && string(b) == agentproto.ReadyMessage {
+		close(r.done)
+	}
+}
+
+func (r *readySignal) close() {
+	r.mu.Lock()
+	r.closed = true
+	if r.ours != nil {
+		r.ours.Close() // ends the read: the descriptor is non-blocking, so the runtime polls it
+	}
+	r.mu.Unlock()
+	r.reading.Wait()
+}

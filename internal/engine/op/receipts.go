@@ -1,0 +1,334 @@
+package op
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// Receipts are put when an operation is over and written behind it, while no fork
+// is under way: they can be found at once, and cost a fork nothing but a list.
+
+// trace is what is noted of an operation on its way. One goroutine at a time has it.
+type trace struct {
+	now   func() time.Time
+	start time.Time
+	last  time.Time
+	steps []receipt.Step
+}
+
+func (o *Ops) newTrace(start time.Time) trace {
+	return trace{now: o.cfg.Now, start: start, last: start}
+}
+
+// mark ends a step, which began when the one before it ended.
+func (t *trace) mark(step string) {
+	now := t.now()
+	t.steps = append(t.steps, receipt.Step{Name: step, TookUS: now.Sub(t.last).Microseconds()})
+	t.last = now
+}
+
+// receipt begins a receipt that ends now.
+func (t *trace) receipt(op receipt.Op, err error) receipt.Receipt {
+	now := t.now()
+	r := receipt.Receipt{Op: op, At: now.UTC(), TookUS: now.Sub(t.start).Microseconds(), Steps: t.steps}
+	if err != nil {
+		r.Error = err.Error()
+	}
+	return r
+}
+
+// putReceipt keeps a receipt; fill adds to it what takes time to gather.
+func (o *Ops) putReceipt(r receipt.Receipt, fill func(*receipt.Receipt)) {
+	kind, of := r.Subject()
+	o.receipts.Put(kind, of, func() receipt.Receipt {
+		fill(&r)
+		return r
+	})
+}
+
+// Receipts returns receipts, newest first. Those that are damaged are left out.
+func (o *Ops) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
+	list, err := o.receipts.List(f)
+	if err != nil {
+		o.cfg.Logger.Warn("receipts that cannot be read", "err", err)
+	}
+	if list == nil && err != nil {
+		return nil, fmt.Errorf("list receipts: %w", err)
+	}
+	return list, nil
+}
+
+// Receipt returns the newest receipt of a sandbox or of a snapshot, which may be gone.
+func (o *Ops) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) {
+	list, err := o.Receipts(receipt.Filter{Kind: kind, Of: of, Limit: 1})
+	switch {
+	case err != nil:
+		return receipt.Receipt{}, err
+	case len(list) == 0:
+		return receipt.Receipt{}, sandbox.Errorf(sandbox.ErrNotFound, "receipts are kept for a month and while what they tell of exists; `forkd ps` and `forkd snapshot ls` show what there is",
+			"%s %s has no receipt", kind, sandbox.Clip(of))
+	}
+	return list[0], nil
+}
+
+// WriteReceipts writes what was put until ctx ends. It waits a moment, since
+// children are put to work when their fork is over, and stands back while forks run.
+func (o *Ops) WriteReceipts(ctx context.Context) {
+	const pause, retry = 500 * time.Millisecond, 10 * time.Second
+	sched.StandBack(o.cfg.Logger, "receipts")
+	for {
+		select {
+		case <-o.receipts.Wake():
+		case <-ctx.Done():
+			return
+		}
+		sched.Sleep(ctx, pause)
+		if o.traffic.Wait(ctx) != nil {
+			return
+		}
+		if err := o.receipts.Flush(); err != nil {
+			o.cfg.Logger.Error("write receipts", "err", err)
+			sched.Sleep(ctx, retry)
+		}
+		if now := o.cfg.Now(); o.receipts.Crowded(now) {
+			if err := o.receipts.Prune(now, o.existing()); err != nil {
+				o.cfg.Logger.Warn("remove old receipts", "err", err)
+			}
+		}
+	}
+}
+
+// FlushReceipts writes what is left when the engine closes.
+func (o *Ops) FlushReceipts() {
+	if err := o.receipts.Flush(); err != nil {
+		o.cfg.Logger.Error("write receipts", "err", err)
+	}
+}
+
+// existing tells whether a receipt's subject is there.
+func (o *Ops) existing() func(receipt.Kind, string) bool {
+	tags := sync.OnceValue(func() map[string]bool {
+		out := map[string]bool{}
+		entries, err := o.store.List()
+		if err != nil {
+			o.cfg.Logger.Warn("list snapshots for receipts", "err", err)
+		}
+		for _, en := range entries {
+			out[en.Tag] = true
+		}
+		return out
+	})
+	return func(kind receipt.Kind, of string) bool {
+		if kind == receipt.OfSnapshot {
+			return tags()[of]
+		}
+		return o.sandboxes.Lookup(of) != nil
+	}
+}
+
+// RecoverReceipts makes receipts for adopted sandboxes whose last daemon did not
+// get to write them. A sandbox is in the journal only once its guest has confirmed.
+func (o *Ops) RecoverReceipts() {
+	have, err := o.receipts.Subjects(receipt.OfSandbox)
+	if err != nil {
+		o.cfg.Logger.Warn("list receipts", "err", err)
+		return
+	}
+	for _, b := range o.sandboxes.All() {
+		info, op := b.Info(), receipt.Fork
+		if info.RolledBackTo != "" {
+			op = receipt.Rollback
+		}
+		if have[info.ID] && (op == receipt.Fork || o.toldOf(info)) {
+			continue
+		}
+		o.putReceipt(recovered(op, info, b.Who()), func(*receipt.Receipt) {})
+	}
+}
+
+// toldOf reports whether the last of a sandbox's rollbacks that did not fail is the one that it lies over.
+func (o *Ops) toldOf(i sandbox.Info) bool {
+	all, _ := o.receipts.List(receipt.Filter{Kind: receipt.OfSandbox, Of: i.ID, Op: receipt.Rollback})
+	for _, r := range all {
+		if r.Error == "" {
+			return r.Parent != nil && r.Parent.ContentHash == i.RolledBackHash
+		}
+	}
+	return false
+}
+
+func recovered(op receipt.Op, info sandbox.Info, who sandbox.Identity) receipt.Receipt {
+	tag, hash := info.Base()
+	return receipt.Receipt{
+		Op: op, Sandbox: info.ID, At: info.CreatedAt.UTC(), TookUS: info.Ready.Microseconds(), Recovered: true,
+		Parent: &receipt.Source{Tag: tag, ContentHash: hash}, Identity: identityGiven(who, nil),
+	}
+}
+
+// childReceipt tells of a child, whether it came to be or not.
+func (f *forkOp) childReceipt(b *child, layers func() []receipt.Layer) {
+	r := b.trace.receipt(receipt.Fork, b.err)
+	r.Sandbox = f.childID(b.index)
+	r.Parent = &receipt.Source{Tag: f.req.Tag, ContentHash: f.src.Hash()}
+	m, who, answer := b.m, b.who, b.answer
+	f.e.putReceipt(r, func(r *receipt.Receipt) {
+		r.Parent.Layers = layers()
+		fillVM(r, m, who, answer)
+	})
+}
+
+// leaveReceipts puts those of all children.
+func (f *forkOp) leaveReceipts() {
+	layers := sync.OnceValue(func() []receipt.Layer { return f.e.layersOf(f.src.Files.Manifest) })
+	for i := range f.children {
+		f.childReceipt(&f.children[i], layers)
+	}
+}
+
+// fillVM tells how a VM was made and who its guest is, as far as it came.
+func fillVM(r *receipt.Receipt, m *launch.VM, who sandbox.Identity, answer *agentv1.IdentityResponse) {
+	if m != nil {
+		r.VM = &receipt.VM{Pooled: m.Pooled, Prepared: m.Prepared, MapUS: m.Restored.Map.Microseconds(), StateUS: m.Restored.State.Microseconds()}
+	}
+	if who.ID != "" {
+		r.Identity = identityGiven(who, m)
+	}
+	if answer != nil {
+		r.Guest = guestAnswer(answer)
+	}
+}
+
+func identityGiven(who sandbox.Identity, m *launch.VM) *receipt.Identity {
+	i := &receipt.Identity{Index: who.Index, Parent: who.Parent, Hostname: who.ID, MachineID: who.MachineID}
+	if m != nil {
+		i.GenerationID, i.EntropyBytes = hex.EncodeToString(m.GenID[:]), launch.EntropyBytes
+	}
+	return i
+}
+
+// guestAnswer is the agent's proof. What hooks printed may be secret and is left out.
+func guestAnswer(a *agentv1.IdentityResponse) *receipt.Guest {
+	g := &receipt.Guest{
+		KernelReseeded: a.GetKernelReseeded(), RandomDigest: hex.EncodeToString(a.GetRandomDigest()), BootID: a.GetBootId(),
+		ClockStepUS: a.GetClockStepNs() / 1000, TookUS: a.GetTookNs() / 1000,
+	}
+	for _, s := range a.GetSteps() {
+		g.Steps = append(g.Steps, receipt.GuestStep{Name: s.GetName(), Done: s.GetDone(), Error: s.GetError(), TookUS: s.GetTookNs() / 1000})
+	}
+	for _, i := range a.GetInterpreters() {
+		g.Interpreters = append(g.Interpreters, receipt.Interpreter{
+			Language: i.GetLanguage(), Reseeded: i.GetReseeded(), Error: i.GetError(), TookUS: i.GetTookNs() / 1000,
+		})
+	}
+	for _, h := range a.GetHooks() {
+		g.Hooks = append(g.Hooks, receipt.Hook{Name: h.GetName(), ExitCode: int(h.GetExitCode()), Error: h.GetError(), TookUS: h.GetTookNs() / 1000})
+	}
+	return g
+}
+
+// layersOf lists what a snapshot's content lies in: layers, with the bytes that they
+// take on the disk, base first, and files. Digests of layers are computed in the
+// background and may not be known yet.
+func (o *Ops) layersOf(m *snapshot.Manifest) []receipt.Layer {
+	out := o.chainOf("memory", m.Memory)
+	disks := map[string]bool{}
+	for _, d := range m.Disks {
+		disks[d.File] = true
+		out = append(out, o.chainOf("disk", d.Chain)...)
+	}
+	for _, f := range m.Files {
+		l := receipt.Layer{ID: f.Name, Kind: "other", Bytes: f.Bytes}
+		switch {
+		case f.Name == m.State.File:
+			l.Kind, l.Digest = "state", "sha256:"+m.State.SHA256
+		case f.Name == snapshot.HotFile:
+			l.Kind = "hot"
+		case disks[f.Name]:
+			l.Kind = "disk"
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+func (o *Ops) chainOf(kind string, c snapshot.Chain) []receipt.Layer {
+	out := make([]receipt.Layer, 0, len(c.Layers))
+	for _, id := range c.Layers {
+		l := receipt.Layer{ID: id.String(), Kind: kind}
+		if n, err := o.layers.Bytes(id); err == nil { // one that is gone since is listed all the same
+			l.Bytes = n
+		}
+		if sum, err := o.layers.Digest(id); err == nil {
+			l.Digest = "sha256:" + sum
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// madeSource describes a snapshot that was just made.
+func (o *Ops) madeSource(tag string) *receipt.Source {
+	en, err := o.store.Get(tag)
+	if err != nil {
+		return &receipt.Source{Tag: tag}
+	}
+	return &receipt.Source{Tag: tag, ContentHash: en.ContentHash, Layers: o.layersOf(en.Manifest)}
+}
+
+// leaveReceipt tells of a branch that came as far as its capture.
+func (w *branchOp) leaveReceipt(err error) {
+	r := w.trace.receipt(receipt.Branch, err)
+	r.Sandbox, r.Snapshot = w.req.SandboxID, w.req.Tag
+	r.Parent = &receipt.Source{Tag: w.base, ContentHash: w.src.Hash()}
+	r.Capture = &receipt.Capture{
+		Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.Pause.Microseconds(),
+		Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes,
+	}
+	for _, s := range w.took.Steps {
+		r.Capture.PauseSteps = append(r.Capture.PauseSteps, receipt.Step{Name: s.Name, TookUS: s.Took.Microseconds()})
+	}
+	if err == nil {
+		r.Made = w.e.madeSource(w.req.Tag)
+	}
+	below := w.src.Files.Manifest
+	w.e.putReceipt(r, func(r *receipt.Receipt) { r.Parent.Layers = w.e.layersOf(below) })
+}
+
+// leaveReceipt tells of a snapshot of a freshly booted parent.
+func (c *createOp) leaveReceipt(start time.Time, err error) {
+	t := c.e.newTrace(start)
+	r := t.receipt(receipt.Snapshot, err)
+	r.Snapshot = c.req.Tag
+	if img := c.src.image; img.Digest != "" {
+		r.Image = &receipt.Image{Name: img.Name, Digest: img.Digest}
+	}
+	for _, s := range c.steps {
+		r.Steps = append(r.Steps, receipt.Step{Name: s.Name, TookUS: s.Took.Microseconds(), Bytes: s.Bytes})
+	}
+	if err == nil {
+		r.Made = c.e.madeSource(c.req.Tag)
+	}
+	c.e.putReceipt(r, func(*receipt.Receipt) {})
+}
+
+// leaveReceipt tells of a rollback that came as far as a new VM.
+func (r *rollbackOp) leaveReceipt(err error) {
+	rec := r.next.trace.receipt(receipt.Rollback, err)
+	rec.Sandbox, rec.Before = r.b.ID(), r.before
+	rec.Parent = &receipt.Source{Tag: r.tag, ContentHash: r.f.src.Hash()}
+	m, who, answer, below := r.next.m, r.next.who, r.next.answer, r.f.src.Files.Manifest
+	r.e.putReceipt(rec, func(rec *receipt.Receipt) {
+		rec.Parent.Layers = r.e.layersOf(below)
+		fillVM(rec, m, who, answer)
+	})
+}

@@ -1,0 +1,208 @@
+package op
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/catalog"
+	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// rollbackOp is one Rollback under way. The sandbox gets a new VM, restored from
+// the snapshot and told that it is this sandbox, while the old one runs on. Then
+// the two VMs' run directories are exchanged, and that is the moment: until then
+// a failure, or the end of the daemon, costs the new VM only; from then on the
+// old one is nobody's.
+type rollbackOp struct {
+	e    *Ops
+	tag  string
+	b    *sandboxes.Sandbox
+	old  *vmproc.VM
+	f    *forkOp
+	next child // the new VM
+	// before is the tag that the sandbox lies over until now.
+	before string
+	undo   undo.Stack
+}
+
+// Rollback puts a running sandbox back to a snapshot of its own line: one that
+// it came from, or that was branched from it. It keeps its name, its addresses
+// and its identity; entropy and clock are new. What ran in it has ended. If
+// anything fails it runs on as it was.
+func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err error) {
+	start := o.cfg.Now()
+	ctx, done, err := o.begin(ctx)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	defer done()
+	if err := snapshot.CheckTag(tag); err != nil {
+		return sandbox.Info{}, sandbox.StoreError(err)
+	}
+	r := &rollbackOp{e: o, tag: tag}
+	defer r.undo.Run()
+	if err := r.prepare(ctx, id, start); err != nil {
+		return sandbox.Info{}, err
+	}
+	err = r.run(ctx)
+	o.cfg.Observer.Observe(sandbox.OpRollback, o.cfg.Now().Sub(start), err)
+	r.leaveReceipt(err)
+	if err != nil {
+		return sandbox.Info{}, fmt.Errorf("roll sandbox %s back to %s: %w", id, tag, err)
+	}
+	o.cfg.Logger.Info("rolled back", "sandbox", id, "tag", tag, "took", o.cfg.Now().Sub(start))
+	_, info, err := o.sandboxes.Find(id)
+	return info, err
+}
+
+// prepare takes what the rollback needs: its turn, the sandbox, the snapshot.
+func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) error {
+	b, _, err := r.e.sandboxes.Running(id)
+	if err != nil {
+		return err
+	}
+	leave, err := b.Turn(ctx)
+	if err != nil {
+		return err
+	}
+	r.undo.Push(leave)
+	if r.b, r.old, err = r.e.sandboxes.Running(id); err != nil { // as it is now that it is our turn
+		return err
+	}
+	_, info, err := r.e.sandboxes.Find(id)
+	if err != nil {
+		return err
+	}
+	if err := r.e.catalog.CheckRollback(originOf(info), r.tag); err != nil {
+		return err
+	}
+	r.before, _ = info.Base()
+	src, err := r.e.openForkSource(ctx, r.tag)
+	if err != nil {
+		return err
+	}
+	r.undo.Push(src.Close)
+	r.next.trace = r.e.newTrace(start)
+	r.next.trace.mark("turn")
+	r.f = &forkOp{e: r.e, req: sandbox.ForkRequest{Tag: r.tag, N: 1}, start: start, src: src}
+	return nil
+}
+
+func (r *rollbackOp) run(ctx context.Context) error {
+	r.e.traffic.Enter()
+	defer r.e.traffic.Leave()
+	defer r.e.pools.Wake()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(r.b.Life(), func() { cancel(context.Cause(r.b.Life())) })()
+	failpoint.Here(failpoint.RollbackBegun)
+	for _, s := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"restore", r.restore}, {"identity", r.identify}, {"exchange", r.exchange}, {"end", r.endOld}} {
+		if err := s.do(ctx); err != nil {
+			return sandbox.Ended(ctx, fmt.Errorf("%s: %w", s.name, err))
+		}
+	}
+	return nil
+}
+
+// restore brings the new VM up. It belongs to nobody in the journal.
+func (r *rollbackOp) restore(ctx context.Context) error {
+	release, err := r.e.memory.Admit(r.e.cfg.ChildMemory)
+	if err != nil {
+		return err
+	}
+	r.undo.Push(release)
+	err = r.f.restoreInto(ctx, &r.next)
+	r.next.trace.mark("restore")
+	failpoint.Here(failpoint.RollbackRestored)
+	return err
+}
+
+// identify tells the new VM who it is. On failure it goes.
+func (r *rollbackOp) identify(ctx context.Context) error {
+	err := r.f.introduce(ctx, &r.next, r.b.Who())
+	failpoint.Here(failpoint.RollbackConfirmed)
+	if err == nil {
+		return nil
+	}
+	err = r.reason(ctx, err)
+	r.drop()
+	return err
+}
+
+// reason is why the new VM did not do what it was asked: its end, if that was it.
+func (r *rollbackOp) reason(ctx context.Context, err error) error {
+	m := r.next.m
+	if !m.Alive() || ctx.Err() == nil && gone(err) && m.WaitEnd(50*time.Millisecond) {
+		return m.EndError()
+	}
+	return err
+}
+
+// drop ends a new VM that is not to be.
+func (r *rollbackOp) drop() {
+	r.next.m.Agent.Close()
+	r.next.m.Discard()
+}
+
+// exchange makes the new VM the sandbox's, at one moment.
+func (r *rollbackOp) exchange(ctx context.Context) error {
+	err := r.b.Exchange(ctx, sandboxes.Exchange{
+		Old: r.old, New: r.next.m.VM, How: "was rolled back to snapshot " + r.tag,
+		Change: func(i *sandbox.Info) { i.RolledBackTo, i.RolledBackHash = r.tag, r.f.src.Hash() },
+		Check:  func() error { return r.stands(ctx) },
+	})
+	if err != nil {
+		r.drop()
+		return err
+	}
+	r.next.trace.mark("exchange")
+	return nil
+}
+
+// originOf is where a sandbox comes from.
+func originOf(i sandbox.Info) catalog.Origin {
+	return catalog.Origin{Sandbox: i.ID, From: []snapshot.Parent{
+		{Tag: i.SnapshotTag, ContentHash: i.SnapshotHash}, {Tag: i.RolledBackTo, ContentHash: i.RolledBackHash},
+	}}
+}
+
+// stands checks that the new VM still runs, by having it answer: of one that was
+// killed a moment ago alive knows nothing yet, since that waits for the kernel to
+// have taken the process apart.
+func (r *rollbackOp) stands(ctx context.Context) error {
+	limit := r.e.cfg.RestoreTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "the new VM did not answer within %s", limit))
+	defer cancel()
+	st, err := r.next.m.Proc.Status(ctx)
+	if err == nil && st.State == vmm.StateStalled {
+		err = vmproc.NoRoom("the new VM", st.Disks.Full)
+	}
+	if err == nil && st.State != vmm.StateRunning {
+		err = fmt.Errorf("the new VM is %s", st.State)
+	}
+	if err != nil {
+		return r.reason(ctx, err)
+	}
+	return nil
+}
+
+// endOld ends the VM that was, whose files lie in the new one's directory now.
+func (r *rollbackOp) endOld(context.Context) error {
+	r.old.Own(nil)
+	r.old.Agent.Close()
+	r.old.End()
+	r.e.procs.Remove(r.next.m.Dir, r.old.Disks.Paths())
+	r.e.catalog.CollectLater() // what it lay over may be needed no more
+	r.next.trace.mark("end")
+	return nil
+}

@@ -1,0 +1,176 @@
+package op
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/guestdiff"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// diffTimeout bounds a comparison: guests with very many files take long.
+const diffTimeout = 5 * time.Minute
+
+// DiffSnapshots compares what is in two snapshots. A child of each is restored
+// and tells what is in it. It gets no identity, so that it is as it was in the
+// snapshot but for the moment that telling takes; it is listed nowhere, and ended.
+// limit is how long each list may be; 0 means guestdiff.DefaultLimit.
+func (o *Ops) DiffSnapshots(ctx context.Context, before, after string, limit int) (sandbox.SnapshotDiff, error) {
+	start := o.cfg.Now()
+	ctx, done, err := o.begin(ctx)
+	if err != nil {
+		return sandbox.SnapshotDiff{}, err
+	}
+	defer done()
+	if limit < 0 || limit > sandbox.MaxDiffList {
+		return sandbox.SnapshotDiff{}, sandbox.Errorf(sandbox.ErrInvalid, "", "limit is %d, want at most %d", limit, sandbox.MaxDiffList)
+	}
+	if limit == 0 {
+		limit = guestdiff.DefaultLimit
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, diffTimeout, sandbox.Errorf(sandbox.ErrTimeout, "", "not compared within %s", diffTimeout))
+	defer cancel()
+	alike, err := o.sameImage(ctx, before, after)
+	if err != nil {
+		return sandbox.SnapshotDiff{}, fmt.Errorf("compare %s with %s: %w", before, after, err)
+	}
+	probes := []*probe{{e: o, tag: before, changesOnly: alike}, {e: o, tag: after, changesOnly: alike}}
+	for _, w := range probes {
+		defer w.undo.Run()
+	}
+	o.traffic.Enter()
+	defer o.traffic.Leave()
+	var both sync.WaitGroup
+	for _, w := range probes {
+		both.Go(func() { w.err = w.open(ctx) })
+	}
+	both.Wait()
+	for _, w := range probes {
+		if w.err != nil {
+			return sandbox.SnapshotDiff{}, fmt.Errorf("compare %s with %s: %w", before, after, w.explain(ctx, w.err))
+		}
+	}
+	d, err := guestdiff.Compare(ctx, probes[0], probes[1], limit)
+	if err != nil {
+		return sandbox.SnapshotDiff{}, fmt.Errorf("compare %s with %s: %w", before, after, probes[1].explain(ctx, err))
+	}
+	return sandbox.SnapshotDiff{Before: before, After: after, Diff: d, Took: o.cfg.Now().Sub(start)}, nil
+}
+
+// sameImage tells whether two snapshots come of one image, whose files need no comparison.
+func (o *Ops) sameImage(ctx context.Context, tags ...string) (bool, error) {
+	var digests []string
+	for _, tag := range tags {
+		info, err := o.catalog.Get(tag)
+		if err != nil {
+			return false, err
+		}
+		digests = append(digests, info.ImageDigest)
+	}
+	return digests[0] != "" && digests[0] == digests[1], nil
+}
+
+// probe is a child that tells what is in its snapshot.
+type probe struct {
+	e   *Ops
+	tag string
+	m   *launch.VM
+	// changesOnly asks for files that are not as in the image.
+	changesOnly bool
+	stream      *connect.ServerStreamForClient[agentv1.InventoryPart]
+	first       bool // the stream stands at its first part
+	undo        undo.Stack
+	err         error
+}
+
+// open restores the child and waits for the first part of its account.
+func (w *probe) open(ctx context.Context) error {
+	src, err := w.e.openForkSource(ctx, w.tag)
+	if err != nil {
+		return err
+	}
+	w.undo.Push(src.Close)
+	release, err := w.e.memory.Admit(w.e.cfg.ChildMemory)
+	if err != nil {
+		return err
+	}
+	w.undo.Push(release)
+	take := func() *launch.VM { return w.e.pools.Take(src) }
+	if w.m, err = w.e.launcher.Launch(ctx, src, nil, take); err != nil {
+		return err
+	}
+	w.undo.Push(func() { w.m.Discard() })
+	w.e.launcher.Populate(ctx, src, w.m, 1)
+	agent := w.m.NewAgent()
+	w.undo.Push(func() { agent.Close() })
+	return w.ask(ctx, agent)
+}
+
+// ask tries until there is an answer: just after a restore the guest may still
+// be resetting its vsock transport and drop a connection.
+func (w *probe) ask(ctx context.Context, agent *agentclient.Client) error {
+	limit := w.e.cfg.IdentityTimeout
+	late := time.Now().Add(limit)
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
+		s, err := agent.Inventory(ctx, w.changesOnly)
+		if err == nil {
+			if s.Receive() {
+				w.stream, w.first = s, true
+				w.undo.Push(func() { s.Close() })
+				return nil
+			}
+			err = s.Err()
+			s.Close()
+		}
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err == nil:
+			return fmt.Errorf("%w: it is empty", guestdiff.ErrGuest)
+		case connect.CodeOf(err) != connect.CodeUnavailable, !w.m.Alive():
+			return err
+		case time.Now().After(late):
+			return sandbox.Errorf(sandbox.ErrTimeout, "", "no answer of a child of %s within %s", w.tag, limit)
+		}
+		sched.Sleep(ctx, wait)
+	}
+}
+
+// Next implements guestdiff.Source.
+func (w *probe) Next() (*agentv1.InventoryPart, error) {
+	if w.first || w.stream.Receive() {
+		w.first = false
+		return w.stream.Msg(), nil
+	}
+	if err := w.stream.Err(); err != nil {
+		return nil, sandbox.Errorf(sandbox.ErrGuestGone, "try again; `forkd logs` of a child shows its console", "a child of %s broke off: %w", w.tag, err)
+	}
+	return nil, io.EOF
+}
+
+// explain turns an error into what the caller should know.
+func (w *probe) explain(ctx context.Context, err error) error {
+	var remote *connect.Error
+	switch {
+	case context.Cause(ctx) != nil:
+		return sandbox.Ended(ctx, err)
+	case errors.Is(err, guestdiff.ErrGuest):
+		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
+	case errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented:
+		return sandbox.Errorf(sandbox.ErrConflict, "make it again from an image that this version of forkd built", "the agent in snapshot %s is older and cannot tell what is in it", w.tag)
+	case errors.As(err, &remote) && !errors.Is(err, sandbox.ErrGuestGone):
+		return sandbox.Errorf(sandbox.ErrGuestGone, "", "a child of %s: %w", w.tag, err)
+	}
+	return err
+}

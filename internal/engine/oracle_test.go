@@ -1,0 +1,213 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/forkd/forkd/internal/engine/op"
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// oracleHost is a host with the oracle on, and what its engines log.
+func oracleHost(t *testing.T) (*host, *safeBuffer) {
+	t.Helper()
+	h, log := newHost(t), &safeBuffer{}
+	h.cfg.Oracle, h.cfg.Logger = true, slog.New(slog.NewTextHandler(log, nil))
+	return h, log
+}
+
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) count(words string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return strings.Count(s.b.String(), words)
+}
+
+// A creation, each mode, a branch of a branch, one that nobody waits for, with a disk, and a
+// compaction: all are compared, and are what their sources were.
+func TestTheOracleSeesEveryCapture(t *testing.T) {
+	h, log := oracleHost(t)
+	e := h.open()
+	n := 0
+	checked := func(what string) {
+		t.Helper()
+		if n++; log.count(sandbox.OracleChecked) != n || log.count(sandbox.OracleMismatch) != 0 {
+			t.Fatalf("after %s the log has %d comparisons, want %d: %s", what, log.count(sandbox.OracleChecked), n, log.b.String())
+		}
+	}
+	h.disky(e, 0)
+	checked("a creation")
+	box := h.fork(e, "d", 1)[0]
+	for _, mode := range []sandbox.BranchMode{sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull} {
+		r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: string(mode), Mode: mode, N: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checked(string(mode))
+		box = r.Fork.Children[0].Info
+	}
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "later", NoWait: true}); err != nil {
+		t.Fatal(err)
+	}
+	h.fork(e, "later", 1)
+	checked("a branch that nobody waited for")
+	if _, err := e.CompactSnapshot(t.Context(), "later", "flat", nil); err != nil {
+		t.Fatal(err)
+	}
+	checked("a compaction")
+}
+
+// What is not what the source was is told, and is not there.
+func TestTheOracleTellsWhatDiffers(t *testing.T) {
+	h, log := oracleHost(t)
+	e := h.open()
+	box := h.disky(e, 1)[0]
+	before := h.stored()
+	branch := func() error { return h.branch(e, box.ID, "wrong") }
+	for i, c := range []struct {
+		token, says string
+		do          func() error
+	}{
+		{"save-alters", "memory: 1 of 16384 pages differ: 256", func() error {
+			_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "wrong", Image: "tiny"}, nil)
+			return err
+		}},
+		{"capture-forgets", "memory: 1 of 16384 pages differ: 4", branch},
+		{"capture-alters", "memory: 1 of 16384 pages differ: 1", branch},
+		{"capture-disk", "disk 0: 1 of 256 pages differ: 0", branch},
+	} {
+		h.spoil(c.token, 1)
+		err := c.do()
+		wantError(t, err, errAny, sandbox.OracleMismatch, "wrong", c.says)
+		if n := log.count("level=ERROR msg=\"" + sandbox.OracleMismatch); n != i+1 {
+			t.Errorf("%s: the log has %d mismatches, want %d", c.token, n, i+1)
+		}
+		if now := h.stored(); now != before {
+			t.Errorf("%s: stored are now %s, before it was %s", c.token, now, before)
+		}
+	}
+	h.spoil("capture-forgets", 1)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "wrong", NoWait: true}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "wrong", N: 1}) // waits
+	wantError(t, err, sandbox.ErrConflict, sandbox.OracleMismatch)
+	if s, err := e.SnapshotInfo(t.Context(), "wrong"); err != nil || s.Status != sandbox.SnapshotFailed || !strings.Contains(s.Warning, "pages differ: 4") {
+		t.Errorf("it is listed as %+v, %v", s, err)
+	}
+	if log.count(sandbox.OracleChecked) != 1 { // the creation
+		t.Error("one that differs was counted as compared")
+	}
+	if err := h.branch(e, box.ID, "wrong"); err != nil {
+		t.Errorf("branch again: %v", err)
+	}
+}
+
+// Without the oracle a VMM is asked for no digests.
+func TestTheOracleIsOffByDefault(t *testing.T) {
+	h, log := oracleHost(t)
+	h.cfg.Oracle = false
+	e := h.open()
+	h.snapshot(e, "a")
+	h.spoil("capture-forgets", 1)
+	if err := h.branch(e, h.fork(e, "a", 1)[0].ID, "b"); err != nil || log.count("oracle") != 0 {
+		t.Errorf("%v; the log has %d words of the oracle", err, log.count("oracle"))
+	}
+}
+
+// An ExtentImage shows what a VMM shows that maps the extents, and its next
+// leaves out nothing but zeros.
+func TestAnExtentImage(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	for range 50 {
+		list, size, content := randomExtents(t, random)
+		got, err := op.ExtentDigests(list, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := extent.Extent{File: tempFile(t, content), Length: size}
+		want, err := op.ExtentDigests([]extent.Extent{file}, size)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("%d extents of %d bytes show %x, want %x", len(list), size, got, want)
+		}
+	}
+	short := extent.Extent{File: tempFile(t, make([]byte, 4096)), Length: 8192}
+	if _, err := op.ExtentDigests([]extent.Extent{short}, 8192); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("a file that is cut short: %v", err)
+	}
+}
+
+// randomExtents are pages of a sparse file, in pieces, with gaps and zero pages.
+func randomExtents(t *testing.T, random *rand.Rand) (out []extent.Extent, size int64, content []byte) {
+	t.Helper()
+	const page = 4096
+	f := tempFile(t, nil)
+	if err := f.Truncate(64 * page); err != nil {
+		t.Fatal(err)
+	}
+	for range random.IntN(20) {
+		if _, err := f.WriteAt([]byte{byte(random.Uint32())}, random.Int64N(64*page)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for at := int64(0); at < 64; {
+		n := 1 + random.Int64N(8)
+		s := extent.Extent{Offset: at * page, Length: n * page}
+		if random.IntN(4) > 0 {
+			s.File, s.FileOffset = f, random.Int64N(64-n)*page
+		}
+		if random.IntN(4) > 0 {
+			out = append(out, s)
+		}
+		at += n
+		size = at * page
+	}
+	content = make([]byte, size)
+	for _, s := range out {
+		if s.File == nil {
+			continue
+		}
+		if _, err := f.ReadAt(content[s.Offset:s.Offset+s.Length], s.FileOffset); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out, size, content
+}
+
+func tempFile(t *testing.T, content []byte) *os.File {
+	t.Helper()
+	f, err := os.CreateTemp(t.TempDir(), filepath.Base(t.Name()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	if _, err := f.Write(content); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}

@@ -1,0 +1,296 @@
+package pool
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// buckets keep shells: VMs of a shape that wait to become a child. Those of a tag whose size was set are prepared with its snapshot and
+// are its own; tags without a size share plain ones of their shape. It does no
+// I/O; the refillers do.
+type buckets struct {
+	fallback int           // plain shells for a shape that some tag without a size of its own has
+	kick     chan struct{} // wakes the refillers
+	sources  sources       // what shells are prepared with
+
+	mu     sync.Mutex // guards what follows; but that of sources, no other lock is taken under it
+	closed bool
+	tags   map[string]poolTag
+	byKey  map[Key]*bucket
+}
+
+// shell is a VM in a bucket.
+type shell struct {
+	*launch.VM
+	key Key
+}
+
+// Key names shells that are as good as one another.
+type Key struct {
+	Shape vmspec.Shape
+	Tag   string // whose snapshot they are prepared with; empty: they are plain
+	Hash  string // of the snapshot's content: another one may have got the tag
+}
+
+// KeyOf names the shells that a snapshot's children can be made in.
+func KeyOf(src *launch.Source) Key {
+	return Key{src.Shape(), src.Tag, src.Hash()}
+}
+
+func (k Key) plain() Key { return Key{Shape: k.Shape} }
+
+type poolTag struct {
+	key   Key
+	size  int
+	set   bool // by SetPool
+	unfit bool // no shell can be prepared with it: its shells are plain
+}
+
+type bucket struct {
+	ready  []*shell
+	coming int // being spawned
+}
+
+func newBuckets(fallback int) *buckets {
+	return &buckets{fallback: fallback, kick: make(chan struct{}, Refillers), tags: map[string]poolTag{}, byKey: map[Key]*bucket{}}
+}
+
+func (p *buckets) wake() {
+	for range Refillers {
+		select {
+		case p.kick <- struct{}{}:
+		default:
+			return
+		}
+	}
+}
+
+// wantedLocked is how many shells a bucket is to have.
+func (p *buckets) wantedLocked(key Key) int {
+	if key.Tag != "" {
+		if t := p.tags[key.Tag]; t.key == key && t.set && !t.unfit {
+			return t.size
+		}
+		return 0
+	}
+	sum, least := 0, 0
+	for _, t := range p.tags {
+		switch {
+		case t.key.plain() != key:
+		case !t.set:
+			least = p.fallback
+		case t.unfit:
+			sum += t.size
+		}
+	}
+	return max(sum, least)
+}
+
+func (p *buckets) bucketLocked(key Key) *bucket {
+	s := p.byKey[key]
+	if s == nil {
+		s = &bucket{}
+		p.byKey[key] = s
+	}
+	return s
+}
+
+// touch makes the pool of a tag exist with the default size.
+func (p *buckets) touch(tag string, shape vmspec.Shape) {
+	p.mu.Lock()
+	_, known := p.tags[tag]
+	if !known {
+		p.tags[tag] = poolTag{key: Key{Shape: shape, Tag: tag}}
+	}
+	p.mu.Unlock()
+	if !known {
+		p.wake()
+	}
+}
+
+// set gives a tag's pool a size and returns the shells that are too many now.
+func (p *buckets) set(key Key, size int) []*shell {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tags[key.Tag] = poolTag{key: key, size: size, set: true}
+	p.wake()
+	return p.surplusLocked()
+}
+
+// markUnusable says that no shell can be prepared for the key.
+func (p *buckets) markUnusable(key Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t, ok := p.tags[key.Tag]; ok && t.key == key {
+		t.unfit = true
+		p.tags[key.Tag] = t
+	}
+}
+
+// forget removes a deleted snapshot's pool and returns the shells to end.
+func (p *buckets) forget(tag string) []*shell {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.tags, tag)
+	return p.surplusLocked()
+}
+
+func (p *buckets) surplusLocked() (over []*shell) {
+	for key, s := range p.byKey {
+		n := min(p.wantedLocked(key), len(s.ready))
+		over = append(over, s.ready[n:]...)
+		clear(s.ready[n:])
+		s.ready = s.ready[:n]
+		if n == 0 && s.coming == 0 {
+			delete(p.byKey, key)
+		}
+	}
+	return over
+}
+
+// take hands out a shell, a prepared one before a plain one, or nil. It is the
+// caller's then, dead or alive.
+func (p *buckets) take(key Key) *shell {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range []Key{key, key.plain()} {
+		if s := p.byKey[k]; s != nil && len(s.ready) > 0 {
+			last := len(s.ready) - 1
+			m := s.ready[last]
+			s.ready[last], s.ready = nil, s.ready[:last]
+			return m
+		}
+	}
+	return nil
+}
+
+// count is the number of shells that stand ready for a snapshot.
+func (p *buckets) count(key Key) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.countLocked(key)
+}
+
+func (p *buckets) countLocked(key Key) (n int) {
+	for _, k := range []Key{key, key.plain()} {
+		if s := p.byKey[k]; s != nil {
+			n += len(s.ready)
+		}
+	}
+	return n
+}
+
+// reserveSlot names a bucket that is short of a shell and reserves the place; put or
+// releaseSlot must follow.
+func (p *buckets) reserveSlot() (Key, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return Key{}, false
+	}
+	for _, t := range p.tags {
+		for _, key := range []Key{t.key, t.key.plain()} {
+			wanted := p.wantedLocked(key)
+			if wanted == 0 {
+				continue
+			}
+			if s := p.bucketLocked(key); len(s.ready)+s.coming < wanted {
+				s.coming++
+				return key, true
+			}
+		}
+	}
+	return Key{}, false
+}
+
+// put adds a shell that reserveSlot asked for, and what it was prepared with, if anything.
+// Neither is taken when nobody wants the shell any more, or it died.
+func (p *buckets) put(m *shell, src *launch.Source) (taken, kept bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.bucketLocked(m.key)
+	s.coming--
+	if p.closed || !m.Alive() || len(s.ready) >= p.wantedLocked(m.key) {
+		return false, false
+	}
+	s.ready = append(s.ready, m)
+	return true, src != nil && p.sources.keep(m.key.Tag, src)
+}
+
+func (p *buckets) releaseSlot(key Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bucketLocked(key).coming--
+}
+
+// remove takes a dead shell out of its bucket; false when it is not in it (any more).
+func (p *buckets) remove(m *shell) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.bucketLocked(m.key)
+	i := slices.Index(s.ready, m)
+	if i < 0 {
+		return false
+	}
+	s.ready = slices.Delete(s.ready, i, i+1)
+	p.wake()
+	return true
+}
+
+// drain closes the pools and hands out all shells.
+func (p *buckets) drain() []*shell {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	var all []*shell
+	for _, s := range p.byKey {
+		all = append(all, s.ready...)
+		s.ready = nil
+	}
+	return all
+}
+
+// sizes are the sizes that were set, by tag.
+func (p *buckets) sizes() map[string]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]int{}
+	for tag, t := range p.tags {
+		if t.set {
+			out[tag] = t.size
+		}
+	}
+	return out
+}
+
+func (p *buckets) status() []sandbox.PoolStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []sandbox.PoolStatus
+	for tag, t := range p.tags {
+		wanted := t.size
+		if !t.set {
+			wanted = p.fallback
+		}
+		out = append(out, sandbox.PoolStatus{Tag: tag, Shape: t.key.Shape, Wanted: wanted, Ready: p.countLocked(t.key)})
+	}
+	slices.SortFunc(out, func(a, b sandbox.PoolStatus) int { return cmp.Compare(a.Tag, b.Tag) })
+	return out
+}
+
+func (p *buckets) all() []*launch.VM {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []*launch.VM
+	for _, b := range p.byKey {
+		for _, s := range b.ready {
+			all = append(all, s.VM)
+		}
+	}
+	return all
+}

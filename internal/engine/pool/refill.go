@@ -1,0 +1,114 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Refillers is how many shells are spawned at once in the background.
+const Refillers = 2
+
+// refill keeps the pools full until ctx ends, standing back while forks run.
+func (p *Pools) refill(ctx context.Context) {
+	const least, most = 100 * time.Millisecond, 30 * time.Second
+	wait := least
+	for p.cfg.AwaitForks(ctx) == nil {
+		switch ok, err := p.refillOne(ctx); {
+		case err != nil && ctx.Err() == nil:
+			p.cfg.Log.Warn("pool: no shell", "err", err, "retry_in", wait)
+			sched.Sleep(ctx, wait)
+			wait = min(2*wait, most)
+		case !ok:
+			select {
+			case <-p.buckets.kick:
+			case <-ctx.Done():
+			}
+		default:
+			wait = least
+		}
+	}
+}
+
+func (p *Pools) refillOne(ctx context.Context) (ok bool, err error) {
+	key, lacking := p.buckets.reserveSlot()
+	if !lacking {
+		return false, nil
+	}
+	s, src, err := p.makeShell(ctx, key)
+	if err != nil {
+		p.buckets.releaseSlot(key)
+		return false, err
+	}
+	// Before put: from then on another may own it.
+	s.Own(func() { p.shellEnded(s) })
+	taken, kept := p.buckets.put(s, src)
+	if !taken {
+		s.Discard()
+	}
+	if src != nil && !kept {
+		src.Close()
+	}
+	return true, nil
+}
+
+// makeShell makes a shell that has time to get ready: one with a tag is restored
+// from the tag's snapshot as far as can be done before it is known which child it
+// will be, and a plain one rehearses that.
+func (p *Pools) makeShell(ctx context.Context, key Key) (*shell, *launch.Source, error) {
+	release, err := p.cfg.Memory.Admit(p.cfg.ShellMemory)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer release()
+	m, err := p.cfg.Launcher.Spawn(ctx, key.Shape, key.Tag == "")
+	if err != nil {
+		return nil, nil, err
+	}
+	s := &shell{m, key}
+	if key.Tag == "" {
+		return s, nil, nil
+	}
+	src, err := p.prepare(ctx, s)
+	if err != nil {
+		s.Discard()
+		if errors.Is(err, sandbox.ErrNotRestorable) {
+			p.buckets.markUnusable(key) // a fork will say so as well
+		}
+		return nil, nil, fmt.Errorf("prepare a shell for %s: %w", key.Tag, err)
+	}
+	return s, src, nil
+}
+
+// prepare does not count as a use of the snapshot: it may be deleted meanwhile,
+// and then nobody wants the shell.
+func (p *Pools) prepare(ctx context.Context, s *shell) (_ *launch.Source, err error) {
+	src, err := p.cfg.Open(s.key.Tag)
+	if err != nil {
+		return nil, err
+	}
+	if KeyOf(src) != s.key {
+		err = sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s is another one by now", s.key.Tag)
+	} else {
+		err = p.cfg.Launcher.Prepare(ctx, src, s.VM)
+	}
+	if err != nil {
+		src.Close()
+		return nil, err
+	}
+	return src, nil
+}
+
+// shellEnded clears away a shell that died in the pool. One that was taken is
+// the taker's, who notices by itself.
+func (p *Pools) shellEnded(s *shell) {
+	if p.buckets.remove(s) {
+		p.cfg.Log.Warn("pool: a shell died", "reason", s.Proc.Exit().Reason)
+		s.Discard()
+	}
+}

@@ -1,0 +1,535 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// runDirs are the names in the run directory: one VM each.
+func (h *host) runDirs() string {
+	h.t.Helper()
+	entries, err := os.ReadDir(filepath.Join(h.cfg.RunDir, "vm"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var names []string
+	for _, en := range entries {
+		names = append(names, en.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// identityOf is what a sandbox's guest was told; its entropy comes last.
+func (h *host) identityOf(e *Engine, id string) (same, entropy string) {
+	h.t.Helper()
+	for _, what := range []string{"sandbox_id", "machine_id", "index", "env"} {
+		same += h.eval(e, id, what) + "\n"
+	}
+	return same, h.eval(e, id, "entropy")
+}
+
+func processGone(pid int) func() bool { return func() bool { return unix.Kill(pid, 0) != nil } }
+
+// rollbackHost is an engine with a snapshot "d", a sandbox of it with a disk, and
+// a snapshot "b" that was branched from the sandbox.
+func rollbackHost(t *testing.T) (*host, *Engine, sandbox.Info) {
+	t.Helper()
+	h := newHost(t)
+	e := h.open()
+	h.disky(e, 0)
+	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 2, Env: map[string]string{"COLOUR": "red"}})
+	if err != nil || r.Children[1].Err != nil {
+		t.Fatal(err, r)
+	}
+	if err := e.Kill(t.Context(), r.Children[0].Info.ID); err != nil {
+		t.Fatal(err)
+	}
+	box := r.Children[1].Info
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	return h, e, box
+}
+
+func TestASandboxGoesBackInPlace(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	dirs, same, entropy := h.runDirs(), "", ""
+	same, entropy = h.identityOf(e, box.ID)
+	seen := map[string]bool{entropy: true}
+	for _, tag := range []string{"b", "d", "b", "b"} {
+		before, err := e.Get(box.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := e.Rollback(t.Context(), box.ID, tag)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := before
+		want.PID, want.RolledBackTo, want.RolledBackHash = after.PID, tag, after.RolledBackHash
+		if after != want || after.PID == before.PID || after.RolledBackHash == "" {
+			t.Errorf("it is now\n%+v, before it was\n%+v", after, before)
+		}
+		now, entropy := h.identityOf(e, box.ID)
+		if now != same || seen[entropy] {
+			t.Errorf("identity %q, entropy %s; before it was %q", now, entropy, same)
+		}
+		seen[entropy] = true
+		eventually(t, "end of the old VM", processGone(before.PID))
+		if got := h.runDirs(); got != dirs {
+			t.Errorf("run directories are %s, before they were %s", got, dirs)
+		}
+		if own := strings.Fields(h.ownFiles()); len(own) != 1 {
+			t.Errorf("own files: %q", own)
+		}
+		if c, err := e.Console(box.ID); err != nil {
+			t.Error(err)
+		} else {
+			c.Close()
+		}
+	}
+	if !strings.Contains(same, "COLOUR:red") || !strings.Contains(same, "FORKD_PARENT:d") {
+		t.Errorf("identity %q", same)
+	}
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.empty()
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
+
+// What is branched after a rollback lies over the snapshot that it went back to.
+func TestABranchAfterARollback(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	if _, err := e.Rollback(t.Context(), box.ID, "b"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "c", N: 1})
+	if err != nil || r.Snapshot.ParentTag != "b" || r.Snapshot.ChainDepth() != 2 {
+		t.Fatalf("%+v, %v", r.Snapshot, err)
+	}
+	if _, err := e.Rollback(t.Context(), box.ID, "d"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Rollback(t.Context(), box.ID, "c"); err != nil {
+		t.Fatal(err)
+	}
+	// A child of the branch came from all three; a snapshot of it is not the source's.
+	child := r.Fork.Children[0].Info.ID
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: child, Tag: "of-child"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, tag := range []string{"d", "b", "c", "of-child"} {
+		if _, err := e.Rollback(t.Context(), child, tag); err != nil {
+			t.Errorf("child to %s: %v", tag, err)
+		}
+	}
+	_, err = e.Rollback(t.Context(), box.ID, "of-child")
+	wantError(t, err, sandbox.ErrConflict, "of-child", "b, c, d")
+	wantError(t, e.DeleteSnapshot(t.Context(), "of-child", sandbox.DeleteOptions{}), sandbox.ErrConflict, child)
+	// Each needs what it came from, and what it lies over.
+	if err := e.Kill(t.Context(), child); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.DeleteSnapshot(t.Context(), "of-child", sandbox.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	wantError(t, e.DeleteSnapshot(t.Context(), "c", sandbox.DeleteOptions{}), sandbox.ErrConflict, box.ID)
+	wantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Cascade: true}), sandbox.ErrConflict, box.ID)
+	h.killAll()
+}
+
+func TestRollbacksThatAreRefused(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	h.snapshot(e, "other")
+	other := h.fork(e, "other", 1)[0]
+	for _, c := range []struct {
+		id, tag string
+		kind    error
+		text    string
+	}{
+		{"sb-none", "d", sandbox.ErrNotFound, "sb-none"},
+		{box.ID, "../x", sandbox.ErrInvalid, "x"},
+		{box.ID, "nothing", sandbox.ErrNotFound, "these would do: b, d"},
+		{box.ID, "other", sandbox.ErrConflict, "these would do: b, d"},
+		{other.ID, "b", sandbox.ErrConflict, "these would do: other"},
+	} {
+		_, err := e.Rollback(t.Context(), c.id, c.tag)
+		wantError(t, err, c.kind, c.text)
+	}
+	// The tag of what it came from may be another snapshot's by now.
+	if err := e.DeleteSnapshot(t.Context(), "other", sandbox.DeleteOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(2 * time.Millisecond) // elapses: the new one is of another moment
+	h.snapshot(e, "other")
+	_, err := e.Rollback(t.Context(), other.ID, "other")
+	wantError(t, err, sandbox.ErrConflict, "no snapshot of its ancestry is left")
+	if err := unix.Kill(other.PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "failure", failed(e, other.ID))
+	_, err = e.Rollback(t.Context(), other.ID, "other")
+	wantError(t, err, sandbox.ErrGuestGone, other.ID)
+}
+
+// Whatever goes wrong, the sandbox runs on as it was and nothing else remains.
+func TestARollbackThatFails(t *testing.T) {
+	for spoil, text := range map[string]string{
+		"spawn":          "no KVM today",
+		"restore-fail":   "KVM said no",
+		"restore-die":    "its VM has ended: ",
+		"restore-hang":   "no answer to its restore within",
+		"identity-clone": "random state was not reseeded",
+		"identity-die":   "kernel panicked: out of luck",
+		"identity-hang":  "no answer to its identity within",
+		"status-exited":  "exchange: the new VM is exited",
+		"status-die":     "its VM has ended: ",
+		"status-hang":    "the new VM did not answer within",
+	} {
+		t.Run(spoil, func(t *testing.T) {
+			h := newHost(t)
+			h.cfg.IdentityTimeout, h.cfg.RestoreTimeout = time.Second, time.Second
+			e := h.open()
+			box := h.disky(e, 1)[0]
+			dirs, own := h.runDirs(), h.ownFiles()
+			h.spoil(spoil, 1)
+			_, err := e.Rollback(t.Context(), box.ID, "d")
+			wantError(t, err, errAny, text, box.ID)
+			now, err := e.Get(box.ID)
+			if err != nil || now != box {
+				t.Errorf("it is now %+v, %v; before it was %+v", now, err, box)
+			}
+			if got := h.eval(e, box.ID, "sandbox_id"); got != box.ID {
+				t.Errorf("it says that it is %q", got)
+			}
+			if d, o := h.runDirs(), h.ownFiles(); d != dirs || o != own {
+				t.Errorf("run directories %s, own files %s; before: %s, %s", d, o, dirs, own)
+			}
+			if _, err := e.Rollback(t.Context(), box.ID, "d"); err != nil {
+				t.Errorf("after all that: %v", err)
+			}
+		})
+	}
+}
+
+// newVM is the process that is neither the sandbox's nor a shell's: the VM of a
+// rollback under way. A host without pools has no others.
+func (h *host) newVM(box sandbox.Info) int {
+	h.t.Helper()
+	for _, pid := range h.journalled() {
+		if pid != box.PID {
+			return pid
+		}
+	}
+	h.t.Fatal("there is no other VM")
+	return 0
+}
+
+// at does something when this process passes a step.
+func at(t *testing.T, step failpoint.Step, do func()) {
+	t.Helper()
+	t.Cleanup(failpoint.Set(func(s failpoint.Step) error {
+		if s == step {
+			do()
+		}
+		return nil
+	}))
+}
+
+// A new VM that has confirmed and is killed before the exchange costs the sandbox nothing.
+func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
+	for _, step := range []failpoint.Step{failpoint.RollbackConfirmed, failpoint.RollbackRecorded} {
+		t.Run(string(step), func(t *testing.T) {
+			h, e, box := rollbackHost(t)
+			dirs, own := h.runDirs(), h.ownFiles()
+			at(t, step, func() { unix.Kill(h.newVM(box), unix.SIGKILL) })
+			_, err := e.Rollback(t.Context(), box.ID, "b")
+			wantError(t, err, sandbox.ErrGuestGone, box.ID, "killed")
+			if now, err := e.Get(box.ID); err != nil || now != box {
+				t.Errorf("it is now %+v, %v; before it was %+v", now, err, box)
+			}
+			if got := h.eval(e, box.ID, "sandbox_id"); got != box.ID {
+				t.Errorf("it says that it is %q", got)
+			}
+			if d, o := h.runDirs(), h.ownFiles(); d != dirs || o != own {
+				t.Errorf("run directories %s, own files %s; before: %s, %s", d, o, dirs, own)
+			}
+		})
+	}
+}
+
+// One that is killed after it is the sandbox's VM, and ends as any does.
+func TestANewVMThatIsKilledAfterTheExchange(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	at(t, failpoint.RollbackExchanged, func() { unix.Kill(h.newVM(box), unix.SIGKILL) })
+	if _, err := e.Rollback(t.Context(), box.ID, "b"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "failure", failed(e, box.ID))
+	now := mustGet(t, e, box.ID)
+	if !strings.Contains(now.Reason, "killed") || now.RolledBackTo != "b" {
+		t.Errorf("it is now %+v", now)
+	}
+	eventually(t, "end of the old VM", processGone(box.PID))
+	if d, o := strings.Fields(h.runDirs()), strings.Fields(h.ownFiles()); len(d) != 1 || len(o) != 1 {
+		t.Errorf("run directories %q, own files %q", d, o)
+	}
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	h.empty()
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("own files left: %s", left)
+	}
+}
+
+func TestACancelledRollbackChangesNothing(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	dirs := h.runDirs()
+	wish := errors.New("changed my mind")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	at(t, failpoint.RollbackConfirmed, func() { cancel(wish) })
+	_, err := e.Rollback(ctx, box.ID, "b")
+	wantError(t, err, wish)
+	if now, _ := e.Get(box.ID); now != box || h.runDirs() != dirs {
+		t.Errorf("it is now %+v in %s", now, h.runDirs())
+	}
+}
+
+func TestWhatRunsInARolledBackSandboxEndsWithAnError(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	h.spoil("exec-hangs", 1)
+	got := make(chan error, 1)
+	go func() {
+		_, err := e.Exec(t.Context(), box.ID, sandbox.ExecRequest{Args: []string{"hang"}})
+		got <- err
+	}()
+	eventually(t, "the program to run", h.usedUp("exec-hangs"))
+	if _, err := e.Rollback(t.Context(), box.ID, "b"); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, <-got, sandbox.ErrGuestGone, box.ID, "rolled back to snapshot b")
+}
+
+// Nobody waits for a new VM of a sandbox that is no more.
+func TestAKillEndsARollback(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	h.spoil("identity-hang", 1)
+	used := h.usedUp("identity-hang")
+	got := make(chan error, 1)
+	began := time.Now()
+	go func() {
+		_, err := e.Rollback(t.Context(), box.ID, "b")
+		got <- err
+	}()
+	eventually(t, "new VM that hangs", used)
+	if err := e.Kill(t.Context(), box.ID); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, <-got, sandbox.ErrConflict, box.ID, "killed meanwhile")
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	h.empty()
+	if left := h.ownFiles(); left != "" {
+		t.Errorf("own files left: %s", left)
+	}
+}
+
+// Branch, rollback and kill of one sandbox take turns; whatever wins, nothing is left over.
+func TestARollbackAmongOthers(t *testing.T) {
+	for round := range 6 {
+		h, e, box := rollbackHost(t)
+		var wg sync.WaitGroup
+		for i := range 2 {
+			wg.Go(func() {
+				_, err := e.Rollback(t.Context(), box.ID, "b")
+				allow(t, err)
+			})
+			wg.Go(func() {
+				_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: fmt.Sprint("x", i)})
+				allow(t, err)
+			})
+		}
+		wg.Go(func() {
+			time.Sleep(time.Duration(round) * 20 * time.Millisecond) // elapses: the kill comes at another moment in each round
+			if err := e.Kill(t.Context(), box.ID); err != nil {
+				t.Error(err)
+			}
+		})
+		wg.Wait()
+		if l := e.List(); len(l) != 0 {
+			t.Errorf("listed: %+v", l)
+		}
+		h.empty()
+		if left := h.ownFiles(); left != "" {
+			t.Errorf("own files left: %s", left)
+		}
+	}
+}
+
+// allow accepts what may become of an operation on a sandbox that somebody kills.
+func allow(t *testing.T, err error) {
+	t.Helper()
+	if err == nil || errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrConflict) || errors.Is(err, sandbox.ErrGuestGone) {
+		return
+	}
+	t.Error(err)
+}
+
+func TestARolledBackSandboxOutlivesTheDaemon(t *testing.T) {
+	h, e, box := rollbackHost(t)
+	info, err := e.Rollback(t.Context(), box.ID, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, _ := h.identityOf(e, box.ID)
+	own := h.ownFiles()
+	h.close(e)
+	e = h.open()
+	if now, err := e.Get(box.ID); err != nil || now.PID != info.PID || now.RolledBackTo != "b" || now.Status != sandbox.StatusRunning {
+		t.Fatalf("it is now %+v, %v", now, err)
+	}
+	if got, _ := h.identityOf(e, box.ID); got != same || h.ownFiles() != own {
+		t.Errorf("identity %q, own files %s; before %q, %s", got, h.ownFiles(), same, own)
+	}
+	h.fork(e, "d", 4) // none of them gets its disk's name
+	if _, err := e.Rollback(t.Context(), box.ID, "d"); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Kill(mustGet(t, e, box.ID).PID, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "failure", failed(e, box.ID))
+}
+
+func mustGet(t *testing.T, e *Engine, id string) sandbox.Info {
+	t.Helper()
+	i, err := e.Get(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+// doomedDaemon is a process of its own that is killed at a step of a rollback.
+func doomedDaemon(store, run, images, step string) error {
+	cfg := config(store, run, imagesIn(images))
+	failpoint.Set(func(at failpoint.Step) error {
+		if string(at) == step {
+			fmt.Println("at", step)
+			select {}
+		}
+		return nil
+	})
+	ctx := context.Background()
+	e, err := Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if step == stepSealing {
+		return e.doomedToSeal(ctx)
+	}
+	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
+		return err
+	}
+	r, err := e.Fork(ctx, sandbox.ForkRequest{Tag: "d", N: 1})
+	if err != nil {
+		return err
+	}
+	id := r.Children[0].Info.ID
+	if _, err := e.Branch(ctx, sandbox.BranchRequest{SandboxID: id, Tag: "b"}); err != nil {
+		return err
+	}
+	_, err = e.Rollback(ctx, id, "b")
+	return err
+}
+
+// killDaemonAt has a daemon of its own on the host, until it is killed at the step.
+func (h *host) killDaemonAt(step string) {
+	h.t.Helper()
+	cmd := exec.Command("/proc/self/exe", h.cfg.StoreDir, h.cfg.RunDir, h.cfg.Images.(images).dir, step)
+	cmd.Args[0], cmd.Stderr = "forkd-daemon", os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		h.t.Fatal(err)
+	}
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	cmd.Process.Kill()
+	io.Copy(io.Discard, out)
+	cmd.Wait()
+	if line != "at "+step+"\n" {
+		h.t.Fatalf("the daemon said %q", line)
+	}
+}
+
+// A daemon that is killed at any step comes back with one of the two VMs, and with nothing else.
+func TestADaemonThatIsKilledDuringARollback(t *testing.T) {
+	for _, c := range []struct {
+		step failpoint.Step
+		base string
+	}{
+		{failpoint.RollbackBegun, ""}, {failpoint.RollbackRestored, ""}, {failpoint.RollbackConfirmed, ""}, {failpoint.RollbackRecorded, ""},
+		{failpoint.RollbackExchanged, "b"},
+	} {
+		t.Run(string(c.step), func(t *testing.T) {
+			h := newHost(t)
+			h.makeUpper()
+			h.killDaemonAt(string(c.step))
+			pids := h.journalled()
+			e := h.open()
+			l := e.List()
+			if len(l) != 1 || l[0].Status != sandbox.StatusRunning || l[0].RolledBackTo != c.base {
+				t.Fatalf("listed: %+v", l)
+			}
+			if got := h.eval(e, l[0].ID, "sandbox_id"); got != l[0].ID {
+				t.Errorf("it says that it is %q", got)
+			}
+			for _, pid := range pids {
+				if pid != l[0].PID {
+					eventually(t, "end of the other VM", processGone(pid))
+				}
+			}
+			if d, o := strings.Fields(h.runDirs()), strings.Fields(h.ownFiles()); len(d) != 1 || len(o) != 1 {
+				t.Errorf("run directories %q, own files %q", d, o)
+			}
+			if _, err := e.Rollback(t.Context(), l[0].ID, "d"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// journalled are the pids in the run directory.
+func (h *host) journalled() (pids []int) {
+	dirs, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "vm", "*"))
+	for _, d := range dirs {
+		var rec vmproc.Record
+		if vmproc.ReadJSON(filepath.Join(d, vmproc.Journal), &rec) == nil {
+			pids = append(pids, rec.Ref.PID)
+		}
+	}
+	return pids
+}

@@ -1,0 +1,86 @@
+package sandboxes
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Adopt goes through what the last daemon left in the run directory: it takes
+// over sandboxes that still run, keeps failed ones listed, and ends and removes
+// everything that belongs to nobody, such as shells and half-made children.
+func (t *Table) Adopt(ctx context.Context) error {
+	dirs, err := t.cfg.Procs.Left()
+	if err != nil {
+		return err
+	}
+	sched.Each(len(dirs), t.cfg.AtOnce, func(i int) { t.adoptDir(ctx, dirs[i]) })
+	return ctx.Err()
+}
+
+// SweepOverlays removes the overlay files that no sandbox names.
+func (t *Table) SweepOverlays() error {
+	used := map[string]bool{}
+	for _, s := range t.All() {
+		for _, path := range s.Disks().Paths() {
+			used[path] = true
+		}
+	}
+	return t.cfg.Procs.SweepOverlays(used)
+}
+
+// adoptDir lists the sandbox that a directory's journal names, if it names one.
+func (t *Table) adoptDir(ctx context.Context, dir string) {
+	left, ok := t.cfg.Procs.Look(dir)
+	if !ok {
+		return
+	}
+	var rec Record
+	err := vmproc.ReadJSON(filepath.Join(dir, vmproc.SandboxJournal), &rec)
+	if err != nil || !rec.validIn(dir) || !t.cfg.Procs.ValidDisks(rec.Disks) {
+		t.cfg.Procs.ClearAway(left)
+		return
+	}
+	s := t.newSandbox(dir, rec.Who, rec.Info)
+	s.disks = vmproc.NewDisks(rec.Disks)
+	if rec.Info.Status == sandbox.StatusRunning {
+		if err := t.adoptVM(ctx, s, left); err != nil {
+			t.failAdopted(s, left, err)
+		}
+	}
+	t.mu.Lock()
+	t.all[s.id] = s
+	info := s.info
+	t.mu.Unlock()
+	t.cfg.Log.Info("sandbox found", "sandbox", s.id, "status", info.Status, "reason", info.Reason)
+}
+
+func (t *Table) adoptVM(ctx context.Context, s *Sandbox, left vmproc.Left) error {
+	vm, err := t.cfg.Procs.Adopt(ctx, left, s.disks)
+	if err != nil {
+		return err
+	}
+	s.vm, vm.Agent = vm, vm.NewAgent()
+	if !vm.Own(func() { t.fail(s, vm) }) {
+		t.fail(s, vm)
+	}
+	return nil
+}
+
+// failAdopted records a sandbox whose VM did not live to see this daemon, or
+// does not answer it.
+func (t *Table) failAdopted(s *Sandbox, left vmproc.Left, cause error) {
+	if err := left.Kill(); err != nil {
+		t.cfg.Log.Warn("end a VM that was not adopted", "sandbox", s.id, "err", err)
+	}
+	s.diedUnseen, s.state = true, failed
+	s.info.Fail(fmt.Sprintf("its VM did not outlive the daemon's restart: %v", cause))
+	if err := s.recordLocked().write(s.dir); err != nil {
+		t.cfg.Log.Error("write journal", "sandbox", s.id, "err", err)
+	}
+	t.LogFailure(s.info, s.info.Reason, s.dir)
+}

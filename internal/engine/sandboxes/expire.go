@@ -1,0 +1,44 @@
+package sandboxes
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// maxFailed is how many failed sandboxes stay listed.
+const maxFailed = 1000
+
+func (t *Table) expired() (out []*Sandbox) {
+	var all []sandbox.Info
+	for _, i := range t.List() {
+		if i.Status == sandbox.StatusFailed {
+			all = append(all, i)
+		}
+	}
+	for n, i := range all { // oldest first
+		if t.cfg.Now().Sub(t.failedAt(i)) < t.cfg.FailedKeep && len(all)-n <= maxFailed {
+			continue
+		}
+		if s := t.Lookup(i.ID); s != nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// failedAt is when the journal last changed, which is when it failed.
+func (t *Table) failedAt(i sandbox.Info) time.Time {
+	s := t.Lookup(i.ID)
+	if s == nil {
+		return t.cfg.Now()
+	}
+	st, err := os.Stat(filepath.Join(s.dir, vmproc.SandboxJournal))
+	if err != nil {
+		return i.CreatedAt
+	}
+	return st.ModTime()
+}

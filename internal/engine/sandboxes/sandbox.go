@@ -1,0 +1,117 @@
+package sandboxes
+
+import (
+	"context"
+	"sync"
+
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Sandbox is one listed sandbox.
+type Sandbox struct {
+	table *Table
+	id    string
+	dir   string
+	who   sandbox.Identity
+	turn  chan struct{} // holds a value while a branch or a rollback is under way
+	gone  chan struct{} // closed when killed and removed
+	// life ends when the sandbox begins to be killed; what is being made for it need not go on.
+	life context.Context
+	die  context.CancelCauseFunc
+	// diedUnseen is set of a sandbox whose VM ended between two daemons.
+	diedUnseen bool
+
+	// files serialises the writers of dir: the failure's record, the removal and
+	// a rollback's exchange. Lock order: files, then Table.mu.
+	files sync.Mutex
+
+	// Guarded by Table.mu:
+	state state
+	info  sandbox.Info
+	vm    *vmproc.VM    // nil when failed
+	disks *vmproc.Disks // as those of the VM
+}
+
+// newSandbox is one that is not listed yet.
+func (t *Table) newSandbox(dir string, who sandbox.Identity, info sandbox.Info) *Sandbox {
+	s := &Sandbox{
+		table: t, id: info.ID, dir: dir, who: who, info: info, disks: &vmproc.Disks{},
+		turn: make(chan struct{}, 1), gone: make(chan struct{}),
+	}
+	if info.Status == sandbox.StatusFailed {
+		s.state = failed
+	}
+	s.life, s.die = context.WithCancelCause(context.Background())
+	return s
+}
+
+// ID is its name.
+func (s *Sandbox) ID() string { return s.id }
+
+// Who is what its guest was told of itself.
+func (s *Sandbox) Who() sandbox.Identity { return s.who }
+
+// Life ends, with ErrKilled, when the sandbox begins to be killed.
+func (s *Sandbox) Life() context.Context { return s.life }
+
+// DiedUnseen reports whether its VM ended between two daemons.
+func (s *Sandbox) DiedUnseen() bool { return s.diedUnseen }
+
+// Dir is its VM's run directory, which a rollback does not change.
+func (s *Sandbox) Dir() string { return s.dir }
+
+// Info is what the journal says of it: without what its disks suffer at this moment.
+func (s *Sandbox) Info() sandbox.Info {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	return s.info
+}
+
+// Disks are those that it writes to.
+func (s *Sandbox) Disks() *vmproc.Disks {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	return s.disks
+}
+
+// Turn waits until no branch or rollback of the sandbox is under way.
+func (s *Sandbox) Turn(ctx context.Context) (leave func(), err error) {
+	select {
+	case s.turn <- struct{}{}:
+		return func() { <-s.turn }, nil
+	case <-ctx.Done():
+		return nil, sandbox.Ended(ctx, context.Cause(ctx))
+	}
+}
+
+// AwaitKilled waits until nothing of a sandbox that is being killed is left, and reports
+// whether it is one.
+func (s *Sandbox) AwaitKilled() bool {
+	if !s.isEnding() {
+		return false
+	}
+	<-s.gone
+	return true
+}
+
+func (s *Sandbox) isEnding() bool {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	return s.state == ending
+}
+
+// seenLocked is what is listed of it. Table.mu is held.
+func (s *Sandbox) seenLocked() sandbox.Info {
+	if s.vm == nil {
+		return s.info
+	}
+	return s.vm.Describe(s.info)
+}
+
+// HoldFiles keeps everybody from its directory until release: its failure is not recorded
+// and it is not removed meanwhile.
+func (s *Sandbox) HoldFiles() (release func()) {
+	s.files.Lock()
+	return s.files.Unlock
+}

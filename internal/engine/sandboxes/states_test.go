@@ -1,0 +1,22 @@
+package sandboxes
+
+import "testing"
+
+// The table, once more: what is not in it must be refused and change nothing.
+func TestStates(t *testing.T) {
+	for _, c := range []struct {
+		from state
+		ev   event
+		to   state
+		ok   bool
+	}{
+		{running, vmEnded, failed, true}, {running, exchange, running, true}, {running, kill, ending, true},
+		{failed, vmEnded, failed, false}, {failed, exchange, failed, false}, {failed, kill, ending, true},
+		{ending, vmEnded, ending, false}, {ending, exchange, ending, false}, {ending, kill, ending, false},
+	} {
+		s := &Sandbox{state: c.from}
+		if ok := s.moveLocked(c.ev); ok != c.ok || s.state != c.to {
+			t.Errorf("event %d in state %d: %v, state %d; want %v, %d", c.ev, c.from, ok, s.state, c.ok, c.to)
+		}
+	}
+}

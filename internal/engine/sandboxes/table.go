@@ -1,0 +1,309 @@
+package sandboxes
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// Config is what a Table is made of.
+type Config struct {
+	Procs  *vmproc.Supervisor
+	Events Events
+	// Pin keeps layers for a sandbox until Unpin.
+	Pin   func(id string, layers []layer.ID) error
+	Unpin func(id string)
+	// FailedKeep is how long a failed sandbox stays listed.
+	FailedKeep time.Duration
+	AtOnce     int // how many VMs are adopted at once
+	Now        func() time.Time
+	Log        *slog.Logger
+}
+
+// Events are what others do when a sandbox comes or goes. They are called without Table.mu.
+type Events struct {
+	Adding  func(sandbox.Info) // it is going to be listed: before that its end cannot come
+	Dropped func(sandbox.Info) // it was not listed after all
+	// Ended is called when its VM has ended; killed: and nothing of it is left.
+	Ended func(i sandbox.Info, killed bool)
+}
+
+// Table is the list of sandboxes. Its methods are safe for concurrent use.
+type Table struct {
+	cfg Config
+
+	mu  sync.Mutex // guards what follows, and parts of each Sandbox; never held across I/O
+	all map[string]*Sandbox
+}
+
+// New makes a table that is empty.
+func New(c Config) *Table { return &Table{cfg: c, all: map[string]*Sandbox{}} }
+
+// ErrKilled ends what was under way for a sandbox.
+var ErrKilled = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox was killed meanwhile")
+
+// Add lists a sandbox whose VM runs. The journal knows it first.
+func (t *Table) Add(who sandbox.Identity, info sandbox.Info, vm *vmproc.VM) error {
+	s := t.newSandbox(vm.Dir, who, info)
+	s.vm, s.disks = vm, vm.Disks
+	if err := s.recordLocked().write(s.dir); err != nil {
+		return err
+	}
+	t.cfg.Events.Adding(info)
+	failpoint.Here(failpoint.ForkRecorded)
+	if !t.list(s) {
+		t.cfg.Events.Dropped(info)
+		return fmt.Errorf("id %s is taken: %w", info.ID, sandbox.ErrConflict)
+	}
+	if !vm.Own(func() { t.fail(s, vm) }) {
+		t.unlist(s)
+		t.cfg.Events.Dropped(info)
+		return vm.EndError()
+	}
+	return nil
+}
+
+func (t *Table) list(s *Sandbox) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.all[s.id] != nil {
+		return false
+	}
+	t.all[s.id] = s
+	return true
+}
+
+func (t *Table) unlist(s *Sandbox) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.all, s.id)
+}
+
+// fail records that a sandbox's VM ended by itself, if it has not another one by now.
+func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
+	s.files.Lock()
+	defer s.files.Unlock()
+	t.mu.Lock()
+	if s.state != running || s.vm != vm {
+		t.mu.Unlock()
+		return
+	}
+	rec := s.recordLocked()
+	t.mu.Unlock()
+	rec.Info.Fail(vm.EndReason())
+	if err := rec.write(s.dir); err != nil {
+		t.cfg.Log.Error("write journal", "sandbox", s.id, "err", err)
+	}
+	vm.Proc.Release()
+	vm.Agent.Close()
+	t.mu.Lock()
+	s.info, s.vm = rec.Info, nil
+	s.moveLocked(vmEnded) // refused of one that is being killed since: that waits for files
+	t.mu.Unlock()
+	t.cfg.Events.Ended(rec.Info, false)
+	t.LogFailure(rec.Info, rec.Info.Reason, s.dir)
+}
+
+// End kills a sandbox and waits until nothing of it is left. Whoever comes
+// second waits for the first.
+func (t *Table) End(s *Sandbox) {
+	t.mu.Lock()
+	first := s.moveLocked(kill)
+	t.mu.Unlock()
+	if !first {
+		<-s.gone
+		return
+	}
+	s.die(ErrKilled)
+	s.files.Lock()
+	defer s.files.Unlock()
+	// No more writers: fail and a rollback give up on one that is being killed.
+	if vm := s.vm; vm != nil {
+		vm.Agent.Close()
+		t.endVM(s.info, vm)
+	} else {
+		t.cfg.Procs.Remove(s.dir, s.disks.Paths())
+	}
+	if s.disks.Pinned() {
+		t.cfg.Unpin(s.id)
+	}
+	t.unlist(s)
+	t.cfg.Events.Ended(s.info, true)
+	close(s.gone)
+}
+
+// endVM discards a sandbox's VM. One that had ended by itself is logged: fail,
+// which learns of it at about the same time, leaves a sandbox that is being killed alone.
+func (t *Table) endVM(info sandbox.Info, vm *vmproc.VM) {
+	died := !vm.Alive()
+	vm.Own(nil)
+	vm.End()
+	switch vm.Proc.Exit().Kind { // the VMM's own word, if it had said it
+	case vmm.ExitPowerOff, vmm.ExitReset, vmm.ExitFault:
+		died = true
+	}
+	if died {
+		t.LogFailure(info, vm.EndReason(), vm.Dir)
+	}
+	t.cfg.Procs.Remove(vm.Dir, vm.Disks.Paths())
+}
+
+// LogFailure keeps what it takes to understand a VM's end when its sandbox, and the
+// console with it, has been deleted. dir is the VM's, and still there.
+func (t *Table) LogFailure(info sandbox.Info, reason, dir string) {
+	tag, _ := info.Base()
+	t.cfg.Log.Warn("sandbox failed", "sandbox", info.ID, "snapshot", tag,
+		"age", t.cfg.Now().Sub(info.CreatedAt).Round(time.Millisecond), "reason", reason,
+		"console", vmproc.LastWords(filepath.Join(dir, client.ConsoleLog)))
+}
+
+// Kill ends a sandbox, running or failed, and waits until nothing of it is left.
+// Of two callers at once both succeed; later ones get ErrNotFound.
+func (t *Table) Kill(id string) error {
+	s := t.Lookup(id)
+	if s == nil {
+		return notFound(id)
+	}
+	t.End(s)
+	return nil
+}
+
+func notFound(id string) error {
+	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %q not found", sandbox.Clip(id))
+}
+
+// Lookup finds a sandbox even while it is being killed; nil: there is none.
+func (t *Table) Lookup(id string) *Sandbox {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.all[id]
+}
+
+// Find returns a listed sandbox.
+func (t *Table) Find(id string) (*Sandbox, sandbox.Info, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.all[id]
+	if s == nil || s.state == ending {
+		return nil, sandbox.Info{}, notFound(id)
+	}
+	return s, s.seenLocked(), nil
+}
+
+// Running returns a sandbox and its VM, or why it has none.
+func (t *Table) Running(id string) (*Sandbox, *vmproc.VM, error) {
+	s, info, err := t.Find(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	t.mu.Lock()
+	vm := s.vm
+	t.mu.Unlock()
+	if vm == nil {
+		return nil, nil, sandbox.Errorf(sandbox.ErrGuestGone, "kill it and fork another", "sandbox %s has failed: %s", id, info.Reason)
+	}
+	return s, vm, nil
+}
+
+// ByProcess is the sandbox whose VM is that process; nil: there is none.
+func (t *Table) ByProcess(proc *client.Process) *Sandbox {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.all {
+		if s.isLocked(proc) {
+			return s
+		}
+	}
+	return nil
+}
+
+func (s *Sandbox) isLocked(proc *client.Process) bool {
+	return proc != nil && s.vm != nil && s.vm.Proc == proc && s.state != ending
+}
+
+// Is reports whether the sandbox's VM is that process.
+func (s *Sandbox) Is(proc *client.Process) bool {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	return s.isLocked(proc)
+}
+
+// List returns all sandboxes, oldest first, failed ones included.
+func (t *Table) List() []sandbox.Info {
+	t.mu.Lock()
+	out := make([]sandbox.Info, 0, len(t.all))
+	for _, s := range t.all {
+		if s.state != ending {
+			out = append(out, s.seenLocked())
+		}
+	}
+	t.mu.Unlock()
+	slices.SortFunc(out, func(a, b sandbox.Info) int {
+		if c := a.CreatedAt.Compare(b.CreatedAt); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return out
+}
+
+// All are all sandboxes, in no order, those that are being killed included.
+func (t *Table) All() []*Sandbox {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make([]*Sandbox, 0, len(t.all))
+	for _, s := range t.all {
+		all = append(all, s)
+	}
+	return all
+}
+
+// Release lets go of running VMs, or ends them.
+func (t *Table) Release(kill bool) {
+	all := t.All()
+	sched.Each(len(all), 2*t.cfg.AtOnce, func(i int) {
+		if kill {
+			t.End(all[i])
+			return
+		}
+		t.mu.Lock()
+		vm := all[i].vm
+		t.mu.Unlock()
+		if vm != nil {
+			vm.Agent.Close()
+			vm.Proc.Release()
+		}
+	})
+}
+
+// expireEvery bounds how often failed sandboxes are looked at.
+const expireEvery = time.Minute
+
+// Expire removes failed sandboxes that were not killed, until ctx ends.
+func (t *Table) Expire(ctx context.Context) {
+	tick := time.NewTicker(min(expireEvery, t.cfg.FailedKeep))
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			for _, s := range t.expired() {
+				t.End(s)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}

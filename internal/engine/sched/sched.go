@@ -1,0 +1,62 @@
+// Package sched decides who goes first on a host with few CPUs: forks before the work
+// behind them (Traffic, StandBack), the daemon and waiting shells before guests
+// (RaisePriority), and so many at once and not more (Each). It is a leaf that every room
+// of the engine may import. The trap: a thread that stands back does so for good.
+package sched
+
+import (
+	"context"
+	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Each runs f(0) to f(n-1), at most limit at once, and waits for all.
+func Each(n, limit int, f func(i int)) {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(n, max(1, limit)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// RaiseFileLimit makes room for three descriptors a sandbox and more. Without
+// the right to raise it, the limit that there is has to do.
+func RaiseFileLimit() {
+	const want = 1 << 17
+	var l unix.Rlimit
+	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) != nil || l.Cur >= want {
+		return
+	}
+	if unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: want, Max: max(want, l.Max)}) != nil {
+		_ = unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: l.Max, Max: l.Max})
+	}
+}
+
+// Sleep waits for d, or until ctx ends.
+func Sleep(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// StandBack gives the calling goroutine, for good, a thread of the lowest priority. what
+// is for the log.
+func StandBack(log *slog.Logger, what string) {
+	runtime.LockOSThread() // never unlocked: the thread ends with its priority
+	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19); err != nil {
+		log.Warn("lower the priority of "+what, "err", err)
+	}
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// flipBit changes one bit of a layer's content.
+func flipBit(t *testing.T, path string) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	at, err := unix.Seek(int(f.Fd()), layer.ContentOffset, unix.SEEK_DATA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 1)
+	if _, err := f.ReadAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 4
+	if _, err := f.WriteAt(b, at); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (e *Engine) damageOf(t *testing.T, tag string) string {
+	t.Helper()
+	s, err := e.SnapshotInfo(t.Context(), tag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(s.Damaged, " ")
+}
+
+// One bit flipped in a layer of memory or of a disk is found, marks every snapshot that
+// needs it, and keeps all of them from being forked, branched from, copied and rolled back
+// to; by the next daemon too. Others are as before.
+func TestTheScrubFindsAFlippedBit(t *testing.T) {
+	for _, disk := range []bool{false, true} {
+		h := newHost(t)
+		h.cfg.ScrubInterval = 50 * time.Millisecond
+		e := h.open()
+		box := h.disky(e, 1)[0]
+		if err := h.branch(e, box.ID, "x"); err != nil {
+			t.Fatal(err)
+		}
+		h.snapshot(e, "other")
+		eventually(t, "first check", func() bool {
+			for _, tag := range []string{"d", "x", "other"} {
+				if s, err := e.SnapshotInfo(t.Context(), tag); err != nil || s.VerifiedAt.IsZero() || len(s.Damaged) > 0 {
+					return false
+				}
+			}
+			return true
+		})
+		entry, err := e.store.Get("d")
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := entry.Manifest.Memory.Layers[0]
+		if disk {
+			id = entry.Manifest.Disks[1].Layers[0]
+		}
+		flipBit(t, e.layers.Path(id))
+		eventually(t, "damage", func() bool { return e.damageOf(t, "d") != "" && e.damageOf(t, "x") != "" })
+		for range 2 {
+			for _, tag := range []string{"d", "x"} {
+				_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: tag, N: 1})
+				wantError(t, err, sandbox.ErrNotRestorable, snapshot.LayerFile(id), "changed since it was written", "snapshot "+tag)
+				_, err = e.CompactSnapshot(t.Context(), tag, "laundered", nil)
+				wantError(t, err, sandbox.ErrNotRestorable)
+				if s, err := e.SnapshotInfo(t.Context(), tag); err != nil || s.Status != sandbox.SnapshotFailed || !strings.Contains(s.Warning, "damaged") {
+					t.Errorf("%s: %+v, %v", tag, s, err)
+				}
+			}
+			wantError(t, h.branch(e, box.ID, "y"), sandbox.ErrNotRestorable)
+			_, err = e.Rollback(t.Context(), box.ID, "d")
+			wantError(t, err, sandbox.ErrNotRestorable)
+			h.fork(e, "other", 1)
+			h.close(e)
+			h.cfg.ScrubInterval = 0
+			e = h.open()
+		}
+		flipBit(t, e.layers.Path(id)) // right again
+		for _, tag := range []string{"d", "x"} {
+			if r, err := e.VerifySnapshot(t.Context(), tag); err != nil || !r.OK() {
+				t.Errorf("verify: %+v, %v", r, err)
+			}
+			h.fork(e, tag, 1)
+		}
+		flipBit(t, e.layers.Path(id))
+		if r, err := e.VerifySnapshot(t.Context(), "d"); err != nil || r.OK() {
+			t.Errorf("verify: %+v, %v", r, err)
+		}
+		if e.damageOf(t, "d") == "" || e.damageOf(t, "x") == "" {
+			t.Error("what a verification finds is not noted")
+		}
+	}
+}

@@ -1,0 +1,86 @@
+package engine
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// compared is an engine with the snapshot "a", and "b" on top of it.
+func compared(t *testing.T) (*host, *Engine) {
+	t.Helper()
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	if _, err := e.DeriveSnapshot(t.Context(), sandbox.DeriveRequest{Tag: "b", From: "a", Exec: []string{"echo"}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	return h, e
+}
+
+func TestDiffOfSnapshots(t *testing.T) {
+	h, e := compared(t)
+	for _, c := range []struct {
+		before, after  string
+		added, removed int
+	}{{"a", "b", 1, 0}, {"b", "a", 0, 1}, {"a", "a", 0, 0}} {
+		d, err := e.DiffSnapshots(t.Context(), c.before, c.after, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := d.Files
+		if d.Before != c.before || d.After != c.after || f.Counts.Added != c.added || f.Counts.Removed != c.removed || f.Counts.Changed != 0 || !f.Complete {
+			t.Errorf("%s, %s: %+v", c.before, c.after, d)
+		}
+		if len(f.Added) > 0 && (f.Added[0].Path != "/b" || f.Added[0].Size != 3) {
+			t.Errorf("%+v", f.Added)
+		}
+	}
+	if left := e.List(); len(left) > 0 {
+		t.Errorf("left behind: %+v", left)
+	}
+	h.empty()
+}
+
+// Whatever goes wrong, the children are gone again.
+func TestADiffThatFails(t *testing.T) {
+	h, e := compared(t)
+	for _, c := range []struct {
+		name, spoil, after string
+		limit              int
+		kind               error
+		says               string
+	}{
+		{name: "no such snapshot", after: "none", kind: sandbox.ErrNotFound, says: "none"},
+		{name: "no tag", after: "../b", kind: sandbox.ErrInvalid, says: "../b"},
+		{name: "a limit that is too high", limit: sandbox.MaxDiffList + 1, kind: sandbox.ErrInvalid, says: "limit is 10001"},
+		{name: "a child that cannot be made", spoil: "restore-fail", kind: sandbox.ErrNotRestorable, says: "KVM said no"},
+		{name: "a child that dies", spoil: "inventory-die", kind: sandbox.ErrGuestGone},
+		{name: "an agent of an older version", spoil: "inventory-none", kind: sandbox.ErrConflict, says: "older"},
+		{name: "an account that breaks off", spoil: "inventory-break", kind: sandbox.ErrGuestGone, says: "breaks off"},
+		{name: "an account that lies", spoil: "inventory-lie", kind: sandbox.ErrGuestGone, says: "comes after"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.spoil != "" {
+				h.spoil(c.spoil, 1)
+			}
+			if c.after == "" {
+				c.after = "b"
+			}
+			_, err := e.DiffSnapshots(t.Context(), "a", c.after, c.limit)
+			wantError(t, err, c.kind, c.says)
+			h.empty()
+		})
+	}
+	h.spoil("inventory-hang", 1)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := e.DiffSnapshots(ctx, "a", "b", 0)
+	wantError(t, err, sandbox.ErrTimeout)
+	h.empty()
+	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Cascade: true}); err != nil {
+		t.Errorf("the snapshots are still in use: %v", err)
+	}
+}

@@ -1,0 +1,78 @@
+package vmproc
+
+import (
+	"context"
+	"path/filepath"
+	"time"
+
+	"github.com/forkd/forkd/internal/vmctl/client"
+)
+
+// adoptTimeout bounds how long one VMM may take to answer its new daemon.
+const adoptTimeout = 10 * time.Second
+
+// Left is a VM that an earlier daemon left in the run directory. It runs still, or
+// what its owner's journal says of it is all there is.
+type Left struct {
+	Dir string
+	rec Record
+}
+
+// Left lists the VMs' directories. No new VM gets the name of one of them.
+func (s *Supervisor) Left() ([]string, error) {
+	names, err := s.names()
+	if err != nil {
+		return nil, err
+	}
+	dirs := make([]string, len(names))
+	for i, name := range names {
+		s.noteVM(name)
+		dirs[i] = filepath.Join(s.dir(), name)
+	}
+	return dirs, nil
+}
+
+// Look reads a directory's journal. It believes it only as far as that can be checked: a
+// process that is not that directory's VMM is left alone. It reports false when
+// there is no VM in it.
+func (s *Supervisor) Look(dir string) (_ Left, ok bool) {
+	l := Left{Dir: dir}
+	if ReadJSON(filepath.Join(dir, Journal), &l.rec) != nil || l.rec.Version != JournalVersion {
+		s.removeDir(dir) // died before it had a VM
+		return l, false
+	}
+	l.rec.Ref.Dir = dir
+	if err := l.rec.Ref.Check(s.cfg.Binary); err != nil {
+		s.cfg.Log.Warn("left alone: its journal names a process that is not its VMM", "dir", dir, "err", err)
+		return l, false
+	}
+	s.noteCID(l.rec.CID)
+	return l, true
+}
+
+// Adopt takes over a VM that still runs. Its owner is who calls Own.
+func (s *Supervisor) Adopt(ctx context.Context, l Left, disks *Disks) (*VM, error) {
+	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
+	defer cancel()
+	dial, started := s.cfg.Dialer()
+	proc, err := client.Adopt(ctx, l.rec.Ref, dial)
+	if err != nil {
+		return nil, err
+	}
+	started(proc)
+	m := &VM{sup: s, Proc: proc, Dir: l.Dir, Shape: l.rec.Shape, CID: l.rec.CID, Disks: disks}
+	m.watch()
+	return m, nil
+}
+
+// Kill ends it, if it still runs.
+func (l Left) Kill() error { return l.rec.Ref.Kill() }
+
+// ClearAway ends a VM that is nobody's.
+func (s *Supervisor) ClearAway(l Left) {
+	if err := l.Kill(); err != nil {
+		s.cfg.Log.Warn("end a VM that is left over", "dir", l.Dir, "err", err)
+		return // its directory is kept: the next daemon tries again
+	}
+	s.removeDir(l.Dir)
+}

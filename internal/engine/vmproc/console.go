@@ -1,0 +1,136 @@
+package vmproc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// ConsoleTail is how many lines of the console an error text carries.
+const ConsoleTail = 12
+
+// TailLines returns the last n lines of a log, without what a terminal would
+// take as a command: it came from a guest and goes to a person.
+func TailLines(path string, n int) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	const most = 16 << 10
+	st, err := f.Stat()
+	if err != nil {
+		return ""
+	}
+	b := make([]byte, min(most, st.Size()))
+	k, _ := f.ReadAt(b, st.Size()-int64(len(b)))
+	lines := strings.Split(strings.TrimSpace(Printable(b[:k])), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// Printable drops what a terminal would take as a command.
+func Printable(b []byte) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && (r < 0x80 || r >= 0xa0) {
+			return r
+		}
+		return -1
+	}, strings.ToValidUTF8(string(b), "?"))
+}
+
+// lastLines and lastBytes bound what the log keeps of a console.
+const (
+	lastLines = 30
+	lastBytes = 4 << 10
+)
+
+// LastWords is the console's end: whole lines, if one of them fits.
+func LastWords(console string) string {
+	said := TailLines(console, lastLines)
+	if len(said) <= lastBytes {
+		return said
+	}
+	said = said[len(said)-lastBytes:]
+	if _, whole, ok := strings.Cut(said, "\n"); ok {
+		return whole
+	}
+	return strings.ToValidUTF8(said, "") // cut within a character
+}
+
+// EndError is the end of a VM as an error.
+func (m *VM) EndError() error {
+	return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w: %s", ErrNoVM, m.EndReason())
+}
+
+// EndReason says in words how a VM ended. Precondition: proc.Done is closed, or
+// will be soon: a VMM closes its socket a moment before it is reaped.
+func (m *VM) EndReason() string {
+	m.WaitEnd(time.Second)
+	exit := m.Proc.Exit()
+	switch exit.Kind {
+	case vmm.ExitPowerOff:
+		return "the guest powered off"
+	case vmm.ExitReset:
+		if line := panicLine(filepath.Join(m.Dir, client.ConsoleLog)); line != "" {
+			return "the guest's kernel panicked: " + line
+		}
+		return "the guest rebooted"
+	case vmm.ExitKilled:
+		if said := TailLines(filepath.Join(m.Dir, vmmLog), 3); said != "" {
+			return fmt.Sprintf("%s; it said: %s", exit.Reason, said)
+		}
+	}
+	return exit.Reason
+}
+
+// WaitEnd waits for the process to end; false: it has not within the limit.
+func (m *VM) WaitEnd(limit time.Duration) bool {
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-m.Proc.Done():
+		return true
+	case <-t.C:
+		return false
+	}
+}
+
+// oopsLine is how the kernel begins to tell of a fault, behind the time.
+var oopsLine = regexp.MustCompile(`(?m)^(?:\[[ .0-9]+\] )?((?:BUG: |kernel BUG at |Oops: [a-z]|general protection fault).*)$`)
+
+// panicLine is what the kernel panicked for; with the fault before it, if there was
+// one, since then it only says "Fatal exception" or that init was killed.
+func panicLine(console string) string {
+	const mark = "Kernel panic - not syncing: "
+	f, err := os.Open(console)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	b, _ := io.ReadAll(io.LimitReader(f, 4<<20))
+	before, line, ok := bytes.Cut(b, []byte(mark))
+	if !ok {
+		return ""
+	}
+	line, _, _ = bytes.Cut(line, []byte("\n"))
+	said := oneLine(line)
+	if oops := oopsLine.FindAllSubmatch(before, -1); len(oops) > 0 {
+		said += ", after " + oneLine(oops[len(oops)-1][1])
+	}
+	return said
+}
+
+func oneLine(b []byte) string { return strings.TrimSpace(Printable(b[:min(len(b), 200)])) }
+
+// ErrNoVM is the error of what needs a VM that has ended.
+var ErrNoVM = errors.New("its VM has ended")

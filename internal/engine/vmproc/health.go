@@ -1,0 +1,197 @@
+package vmproc
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// StallGrace is how long a lack of room may last before calls end for it. A VM whose disk finds no room on the host pauses itself, and goes on when there is some.
+// Its sandbox is listed as paused meanwhile. Calls that come then are refused; those under way
+// end when it has lasted, since a short lack should not kill what runs.
+const StallGrace = 2 * time.Second
+
+// maxDiskLog bounds what the log has of one VM's disks: its VMM can say it as often as it likes.
+const maxDiskLog = 100
+
+// diskHealth is what a VM's VMM tells of its disks.
+type diskHealth struct {
+	mu      sync.Mutex // taken last
+	health  vmm.DiskHealth
+	lasting *time.Timer // runs out when a lack of room has lasted; nil while there is room
+	over    bool        // it has run out
+	calls   map[*stallable]struct{}
+}
+
+// stallable is a call under way, which a lack of room that lasts ends.
+type stallable struct{ end func(full string) }
+
+// watchDisks has the VMM's word on its disks noted.
+func (m *VM) watchDisks() {
+	var changes atomic.Int32
+	m.Proc.OnDisks(func(h vmm.DiskHealth) {
+		before := m.NoteHealth(h)
+		if h == before || changes.Add(1) > maxDiskLog {
+			return
+		}
+		switch log, pid := m.sup.cfg.Log, m.Proc.PID(); {
+		case h.Lost != before.Lost:
+			log.Error("a sandbox's disk has lost writes", "pid", pid, "err", h.Lost)
+		case h.Full != "" && before.Full == "":
+			log.Warn("a sandbox is paused: no room on the host for its disk", "pid", pid, "err", h.Full)
+		case h.Full == "" && before.Full != "":
+			log.Info("a sandbox goes on: there is room for its disk again", "pid", pid)
+		}
+	})
+}
+
+// NoteHealth notes what the VMM says of its disks, unless it has said something later already.
+func (m *VM) NoteHealth(h vmm.DiskHealth) (before vmm.DiskHealth) { return m.health.set(h) }
+
+// Calls is how many calls into the guest are under way that a lack of room would end.
+func (m *VM) Calls() int {
+	m.health.mu.Lock()
+	defer m.health.mu.Unlock()
+	return len(m.health.calls)
+}
+
+func (d *diskHealth) set(h vmm.DiskHealth) (before vmm.DiskHealth) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if h.Seq < d.health.Seq { // overtaken
+		return h
+	}
+	before, d.health = d.health, h
+	switch {
+	case h.Full != "" && d.lasting == nil:
+		d.lasting = time.AfterFunc(StallGrace, func() { d.lasted(h.Seq) })
+	case h.Full == "" && d.lasting != nil:
+		d.lasting.Stop()
+		d.lasting, d.over = nil, false
+	}
+	return before
+}
+
+// lasted ends the calls under way, unless there has been room since.
+func (d *diskHealth) lasted(seq int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lasting == nil || d.health.Full == "" || d.health.Seq < seq {
+		return
+	}
+	d.over = true
+	for c := range d.calls {
+		c.end(d.health.Full)
+	}
+	d.calls = nil
+}
+
+func (d *diskHealth) get() vmm.DiskHealth {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.health
+}
+
+// during has end called, at most once, if a lack of room lasts before done is called. end must
+// not block.
+func (d *diskHealth) during(end func(full string)) (done func()) {
+	c := &stallable{end}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.over {
+		end(d.health.Full)
+		return func() {}
+	}
+	if d.calls == nil {
+		d.calls = map[*stallable]struct{}{}
+	}
+	d.calls[c] = struct{}{}
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.calls, c)
+	}
+}
+
+// WhileRoom bounds what waits for a guest: it ends, with the reason, if the guest stands still
+// for want of room. who is how the caller knows it.
+func (m *VM) WhileRoom(ctx context.Context, who string) (context.Context, func()) {
+	if m == nil {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := m.health.during(func(full string) { cancel(NoRoom(who, full)) })
+	return ctx, func() { done(); cancel(nil) }
+}
+
+// HasRoom refuses what needs a guest that runs.
+func (m *VM) HasRoom(who string) error {
+	if full := m.health.get().Full; full != "" {
+		return NoRoom(who, full)
+	}
+	return nil
+}
+
+// RoomHint is what to do about a disk without room.
+const RoomHint = "make room on the file system of the daemon's data (kill sandboxes, delete snapshots or images); it goes on by itself"
+
+// NoRoom refuses what needs a guest that runs; full is what its VMM says.
+func NoRoom(who, full string) error {
+	return sandbox.Errorf(sandbox.ErrNoSpace, RoomHint, "%s is %s", who, pausedReason(full))
+}
+
+func pausedReason(full string) string {
+	return fmt.Sprintf("paused: no room on the host for its disk (%s)", full)
+}
+
+// Intact refuses to build on a disk that has lost writes.
+func (m *VM) Intact(who string) error {
+	if lost := m.health.get().Lost; lost != "" {
+		return LostWrites("%s cannot be branched: %s", who, lostWarning(lost))
+	}
+	return nil
+}
+
+// LostWrites refuses to build on a disk that has lost writes.
+func LostWrites(format string, args ...any) error {
+	return sandbox.Errorf(sandbox.ErrConflict, "fork another, or branch with --force (force in the API) to save what there is", format, args...)
+}
+
+func lostWarning(lost string) string {
+	return fmt.Sprintf("its disk has lost writes (%s), and takes no more", lost)
+}
+
+// Describe adds to what is listed of a VM's sandbox how its disks are doing.
+func (m *VM) Describe(i sandbox.Info) sandbox.Info {
+	h := m.health.get()
+	if h.Full != "" && i.Status == sandbox.StatusRunning {
+		i.Status, i.Reason = sandbox.StatusPaused, pausedReason(h.Full)
+	}
+	if h.Lost != "" {
+		i.Warning = lostWarning(h.Lost)
+	}
+	return i
+}
+
+// roomyConn is a stream into a guest that breaks when the guest stands still for want of room.
+type roomyConn struct {
+	net.Conn
+	done func()
+}
+
+// WhileRoomConn breaks a stream into the guest when the guest stands still for want of room.
+func (m *VM) WhileRoomConn(c net.Conn) net.Conn {
+	return &roomyConn{c, m.health.during(func(string) { c.Close() })}
+}
+
+// Close implements net.Conn.
+func (c *roomyConn) Close() error {
+	c.done()
+	return c.Conn.Close()
+}

@@ -1,0 +1,86 @@
+package vmproc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// spawnTimeout bounds the start of a VMM process.
+const spawnTimeout = 30 * time.Second
+
+// SpawnOptions are what a VM may have beside its shape.
+type SpawnOptions struct {
+	Prewarm bool              // see client.SpawnConfig
+	Dial    client.HostDialer // nil: that of Config.Dialer
+}
+
+// Spawn starts a process that has a VM of that shape, and no guest in it yet. Its
+// journal is written when Spawn returns, so that the next daemon can end it; before
+// that it ends by itself with this one.
+func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptions) (_ *VM, err error) {
+	var u undo.Stack
+	defer u.OnError(&err)
+	dir, err := s.newDir()
+	if err != nil {
+		return nil, fmt.Errorf("make run directory: %w", err)
+	}
+	u.Push(func() { s.removeDir(dir) })
+	proc, err := s.start(ctx, dir, shape, o)
+	if err != nil {
+		return nil, err
+	}
+	m := &VM{sup: s, Proc: proc, Dir: dir, Shape: shape, CID: s.nextCID.Add(1) - 1, Disks: &Disks{}}
+	u.Push(m.End)
+	rec := Record{Version: JournalVersion, Ref: proc.Ref(), Shape: shape, CID: m.CID}
+	if err := WriteJSON(filepath.Join(dir, Journal), rec); err != nil {
+		return nil, fmt.Errorf("write journal: %w", err)
+	}
+	m.watch()
+	return m, nil
+}
+
+// start starts the process itself.
+func (s *Supervisor) start(ctx context.Context, dir string, shape vmspec.Shape, o SpawnOptions) (*client.Process, error) {
+	c := client.SpawnConfig{Shape: shape, Dial: o.Dial, Prewarm: o.Prewarm}
+	started := func(*client.Process) {}
+	if c.Dial == nil {
+		c.Dial, started = s.cfg.Dialer()
+	}
+	stderr, err := os.OpenFile(filepath.Join(dir, vmmLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("make run directory: %w", err)
+	}
+	defer stderr.Close()
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the VMM process was not ready within %s", spawnTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, spawnTimeout, late)
+	defer cancel()
+	c.Binary, c.Dir, c.KVM, c.Log = s.cfg.Binary, dir, s.cfg.KVM, stderr
+	proc, err := client.Spawn(ctx, c)
+	if err != nil {
+		if tail := TailLines(filepath.Join(dir, vmmLog), 5); tail != "" {
+			err = fmt.Errorf("%w; it said: %s", err, tail)
+		}
+		return nil, err
+	}
+	started(proc)
+	return proc, nil
+}
+
+func (s *Supervisor) newDir() (string, error) {
+	for {
+		dir := filepath.Join(s.dir(), fmt.Sprintf("v%08d", s.nextVM.Add(1)))
+		if err := os.Mkdir(dir, 0o700); !errors.Is(err, fs.ErrExist) {
+			return dir, err
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package vmproc
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// VM is a VMM process with its run directory. Exactly one party owns it at a
+// time: whoever makes it, then the pool, a fork under way, or a sandbox. The owner
+// ends it with Discard.
+type VM struct {
+	sup    *Supervisor
+	Proc   *client.Process
+	Dir    string
+	Shape  vmspec.Shape
+	CID    uint32
+	Disks  *Disks              // what it writes to, see overlay.go
+	Agent  *agentclient.Client // set by its owner when there is an agent to speak to
+	health diskHealth
+	// Replaced says, once the VM was put aside for another one of the same
+	// sandbox, how that came. It is set before the VM is ended.
+	Replaced atomic.Pointer[string]
+
+	mu    sync.Mutex // guards what follows; taken last
+	onEnd func()     // called once if the process ends while it is set
+}
+
+// watch has the owner called when the process ends, and logs how its disks are doing.
+func (m *VM) watch() {
+	m.watchDisks()
+	m.sup.watchers.Go(func() {
+		select {
+		case <-m.Proc.Done():
+		case <-m.sup.released:
+			return
+		}
+		m.mu.Lock()
+		ended := m.onEnd
+		m.onEnd = nil
+		m.mu.Unlock()
+		if ended != nil {
+			ended()
+		}
+	})
+}
+
+// Own sets what is called when the process ends. It reports false, and nothing is
+// called, when the process has ended already.
+func (m *VM) Own(ended func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.Alive() {
+		m.onEnd = nil
+		return false
+	}
+	m.onEnd = ended
+	return true
+}
+
+// Alive reports whether the process has not ended yet.
+func (m *VM) Alive() bool {
+	select {
+	case <-m.Proc.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// End kills the process and waits until the kernel has taken it away.
+func (m *VM) End() {
+	m.Proc.Kill()
+	<-m.Proc.Done()
+	m.Proc.Release()
+}
+
+// Discard ends a VM and removes all it left.
+func (m *VM) Discard() {
+	m.Own(nil)
+	m.End()
+	m.sup.Remove(m.Dir, m.Disks.Paths())
+}
+
+// MovedTo is the VM under another run directory, which was exchanged with its own. The
+// caller sets the agent, whose connections began at the other address.
+func (m *VM) MovedTo(dir string) *VM {
+	next := &VM{sup: m.sup, Proc: m.Proc, Dir: dir, Shape: m.Shape, CID: m.CID, Disks: m.Disks}
+	next.watch()
+	return next
+}
+
+// NewAgent is a client of the guest's agent.
+func (m *VM) NewAgent() *agentclient.Client {
+	path := m.Proc.VsockPath()
+	return agentclient.New(func(ctx context.Context) (net.Conn, error) {
+		return client.DialVsock(ctx, path, agentproto.AgentPort)
+	})
+}

@@ -1,0 +1,147 @@
+package extent
+
+import (
+	"fmt"
+	"iter"
+	"os"
+	"sort"
+)
+
+// Run is a part of an image, in bytes.
+type Run struct {
+	Offset, Length int64
+}
+
+// End is the first byte behind the run.
+func (r Run) End() int64 { return r.Offset + r.Length }
+
+// Clip is the part of the run from one offset to another. Without one, its length
+// is zero or negative.
+func (r Run) Clip(from, to int64) Run {
+	at := max(r.Offset, from)
+	return Run{Offset: at, Length: min(r.End(), to) - at}
+}
+
+// Bytes is the length of all runs together.
+func Bytes(runs []Run) (n int64) {
+	for _, r := range runs {
+		n += r.Length
+	}
+	return n
+}
+
+// Extent is a part of an image whose content is in a range of a file. In bytes.
+type Extent struct {
+	File           *os.File // nil: all zeros
+	FileOffset     int64    // where the content begins in File; 0 without one
+	Offset, Length int64    // in the image
+}
+
+// Run is the part of the image.
+func (e Extent) Run() Run { return Run{Offset: e.Offset, Length: e.Length} }
+
+// End is the first byte of the image behind the extent.
+func (e Extent) End() int64 { return e.Offset + e.Length }
+
+// Zero reports whether the extent is all zeros.
+func (e Extent) Zero() bool { return e.File == nil }
+
+// Clip is the part of the extent from one offset of the image to another. Without
+// one, its length is zero or negative.
+func (e Extent) Clip(from, to int64) Extent {
+	r := e.Run().Clip(from, to)
+	if !e.Zero() {
+		e.FileOffset += r.Offset - e.Offset
+	}
+	e.Offset, e.Length = r.Offset, r.Length
+	return e
+}
+
+// continues reports whether e and the extent before it are one, in the image and in the file.
+func (e Extent) continues(before Extent) bool {
+	return before.End() == e.Offset && before.File == e.File && (e.Zero() || before.FileOffset+before.Length == e.FileOffset)
+}
+
+// Append adds an extent to a rising list, or lengthens the last one by it.
+func Append(list []Extent, e Extent) []Extent {
+	if last := len(list) - 1; last >= 0 && e.continues(list[last]) {
+		list[last].Length += e.Length
+		return list
+	}
+	return append(list, e)
+}
+
+// Over puts the upper of two rising lists over the lower one: what is seen from
+// above, in as few extents as possible. It uses up lower.
+func Over(lower, upper []Extent) []Extent {
+	out := make([]Extent, 0, len(lower)+2*len(upper))
+	for _, e := range upper {
+		for len(lower) > 0 && lower[0].End() <= e.Offset {
+			out, lower = Append(out, lower[0]), lower[1:]
+		}
+		if len(lower) > 0 && lower[0].Offset < e.Offset {
+			out = Append(out, lower[0].Clip(0, e.Offset))
+		}
+		out = Append(out, e)
+		for len(lower) > 0 && lower[0].End() <= e.End() {
+			lower = lower[1:]
+		}
+		if len(lower) > 0 && lower[0].Offset < e.End() {
+			lower[0] = lower[0].Clip(e.End(), lower[0].End())
+		}
+	}
+	for _, e := range lower {
+		out = Append(out, e)
+	}
+	return out
+}
+
+// From is the rest of a rising list: the extents that end behind an offset.
+func From(list []Extent, off int64) []Extent {
+	return list[sort.Search(len(list), func(i int) bool { return list[i].End() > off }):]
+}
+
+// Within are the parts of a rising list from one offset of the image to another.
+func Within(list []Extent, from, to int64) iter.Seq[Extent] {
+	return func(yield func(Extent) bool) {
+		for _, e := range From(list, from) {
+			if from >= to || e.Offset >= to || !yield(e.Clip(from, to)) {
+				return
+			}
+		}
+	}
+}
+
+// Filled is Within with zeros in the gaps: it covers all that is asked for.
+func Filled(list []Extent, from, to int64) iter.Seq[Extent] {
+	return func(yield func(Extent) bool) {
+		at := from
+		for e := range Within(list, from, to) {
+			if at < e.Offset && !yield(Extent{Offset: at, Length: e.Offset - at}) || !yield(e) {
+				return
+			}
+			at = e.End()
+		}
+		if at < to {
+			yield(Extent{Offset: at, Length: to - at})
+		}
+	}
+}
+
+// Check says why a list is none for an image of size bytes: extents rise, do not
+// overlap, are not empty and lie within the image.
+func Check(list []Extent, size int64) error {
+	end := int64(0)
+	for i, e := range list {
+		switch {
+		case e.Length <= 0 || e.FileOffset < 0:
+			return fmt.Errorf("extent %d: %d bytes at %d of its file", i, e.Length, e.FileOffset)
+		case e.Offset < end:
+			return fmt.Errorf("extent %d begins at %d, before the end of the one before it", i, e.Offset)
+		case e.Length > size || e.Offset > size-e.Length: // written so that nothing overflows
+			return fmt.Errorf("extent %d ends beyond the image's %d bytes", i, size)
+		}
+		end = e.End()
+	}
+	return nil
+}

@@ -1,0 +1,117 @@
+package extent
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"iter"
+	"math/bits"
+)
+
+// PageSize is the size of a page in bytes.
+const PageSize = 4096
+
+// PageSet is a set of pages of guest memory: those that a tracker has protected,
+// those that a capture has copied. Unlike a working set, which is advice and bounded in
+// its runs, it holds any set of a memory's pages. Offsets and lengths are in bytes,
+// multiples of PageSize. A set does not know how much memory there is beyond the next
+// multiple of 64 pages; who decodes one says how much.
+type PageSet []uint64
+
+// NewPageSet is an empty set for so many bytes of memory.
+func NewPageSet(memory int64) PageSet { return make(PageSet, (memory/PageSize+63)/64) }
+
+// Add puts a run of pages in.
+func (s PageSet) Add(offset, length int64) {
+	s.each(offset, length, func(w *uint64, mask uint64) { *w |= mask })
+}
+
+// Remove takes a run of pages out.
+func (s PageSet) Remove(offset, length int64) {
+	s.each(offset, length, func(w *uint64, mask uint64) { *w &^= mask })
+}
+
+// each calls fn for the words that a run lies in, with its bits in them.
+func (s PageSet) each(offset, length int64, fn func(w *uint64, mask uint64)) {
+	for p, end := offset/PageSize, (offset+length)/PageSize; p < end; {
+		next := min(end, (p/64+1)*64)
+		mask := ^uint64(0) << (p % 64)
+		if rest := next % 64; rest != 0 {
+			mask &= 1<<rest - 1
+		}
+		fn(&s[p/64], mask)
+		p = next
+	}
+}
+
+// Bytes is how much memory the set's pages are.
+func (s PageSet) Bytes() (n int64) {
+	for _, w := range s {
+		n += int64(bits.OnesCount64(w))
+	}
+	return n * PageSize
+}
+
+// Empty tells whether there is no page in it.
+func (s PageSet) Empty() bool {
+	for _, w := range s {
+		if w != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Runs are the set's pages in runs as long as they can be, in rising order.
+func (s PageSet) Runs() iter.Seq[Run] {
+	return func(yield func(Run) bool) {
+		total := int64(len(s)) * 64
+		for p := s.next(0, true); p < total; {
+			end := s.next(p, false)
+			if !yield(Run{Offset: p * PageSize, Length: (end - p) * PageSize}) {
+				return
+			}
+			p = s.next(end, true)
+		}
+	}
+}
+
+// next is the first page from p on that is in the set, or not in it.
+func (s PageSet) next(p int64, in bool) int64 {
+	for ; p < int64(len(s))*64; p = (p/64 + 1) * 64 {
+		w := s[p/64]
+		if !in {
+			w = ^w
+		}
+		if w >>= p % 64; w != 0 {
+			return p + int64(bits.TrailingZeros64(w))
+		}
+	}
+	return int64(len(s)) * 64
+}
+
+// Encode is the set as a file: its words, little-endian, and nothing else.
+func (s PageSet) Encode() []byte {
+	b := make([]byte, 0, 8*len(s))
+	for _, w := range s {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	return b
+}
+
+// DecodePageSet reads the file of a set of pages of so many bytes of memory, from its beginning.
+func DecodePageSet(r io.ReaderAt, memory int64) (PageSet, error) {
+	s := NewPageSet(memory)
+	b := make([]byte, 8*len(s)+1)
+	n, err := r.ReadAt(b, 0)
+	if n != len(b)-1 || err != io.EOF {
+		return nil, fmt.Errorf("read page set: %d bytes or more, want %d (%v)", n, len(b)-1, err)
+	}
+	for i := range s {
+		s[i] = binary.LittleEndian.Uint64(b[8*i:])
+	}
+	if pages := memory / PageSize; pages%64 != 0 && s[len(s)-1]>>(pages%64) != 0 {
+		return nil, fmt.Errorf("read page set: it has pages beyond the %d of the memory", pages)
+	}
+	return s, nil
+}

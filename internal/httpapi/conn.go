@@ -1,0 +1,134 @@
+package httpapi
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/ellipsis"
+)
+
+// conn is a client's connection. What net/http itself answers, before any handler
+// has the request, it puts into the API's words: nothing else could.
+type conn struct {
+	net.Conn
+	crowd *crowd
+	does  standing  // guarded by the crowd's mu
+	since time.Time // the same
+
+	handled atomic.Bool  // a handler has the request: what is written is its answer
+	got     atomic.Int64 // bytes that came since the last request
+	refused atomic.Bool  // we answered without a handler
+	closed  atomic.Bool
+}
+
+func (c *conn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.got.Add(int64(n))
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.handled.Load() && c.got.Load() > 0 {
+		c.refuse(http.StatusRequestTimeout, "")
+	}
+	return n, err
+}
+
+func (c *conn) Write(p []byte) (int, error) {
+	if c.handled.Load() {
+		return c.Conn.Write(p)
+	}
+	status, text := ownAnswer(p)
+	if status < 400 {
+		return c.Conn.Write(p)
+	}
+	c.refuse(status, text)
+	return len(p), nil // whoever does not take it is closed next
+}
+
+// CloseWrite is what net/http does before a connection that it has refused is closed.
+func (c *conn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return nil
+	}
+	return half.CloseWrite()
+}
+
+// Close waits, for a refused client, until it has sent what it wanted to: the kernel
+// would otherwise answer that with a reset, and the client not see why.
+func (c *conn) Close() error {
+	if c.closed.Swap(true) {
+		return net.ErrClosed
+	}
+	if c.refused.Load() {
+		c.now(draining)
+		_ = c.Conn.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.CopyN(io.Discard, c.Conn, lingerBytes)
+	}
+	c.crowd.remove(c)
+	return c.Conn.Close()
+}
+
+// What is read of a client that has its answer already.
+const (
+	lingerTime  = 2 * time.Second
+	lingerBytes = 16 << 20
+)
+
+// ownAnswer reads the status, and what it adds to that, from an answer that net/http
+// makes by itself.
+func ownAnswer(p []byte) (status int, text string) {
+	rest, ok := bytes.CutPrefix(p, []byte("HTTP/1.1 "))
+	if !ok || len(rest) < 3 {
+		return 0, ""
+	}
+	status, _ = strconv.Atoi(string(rest[:3]))
+	line, _, _ := strings.Cut(string(rest), "\r\n")
+	_, text, _ = strings.Cut(line, ": ")
+	return status, text
+}
+
+// refuse answers in the API's form, and lets the connection end.
+func (c *conn) refuse(status int, text string) {
+	if c.refused.Swap(true) {
+		return
+	}
+	f := refusal(status, text)
+	body, err := json.Marshal(f)
+	if err != nil {
+		return // a failure is plain strings
+	}
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(lingerTime))
+	fmt.Fprintf(c.Conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
+		f.status, http.StatusText(f.status), api.HeaderError, f.Code, len(body)+1, body)
+}
+
+// refusal words what net/http did not like.
+func refusal(status int, text string) *failure {
+	f := fail(api.CodeInvalid, "", "the request is not valid HTTP/1.1")
+	switch status {
+	case http.StatusRequestTimeout:
+		return fail(api.CodeRequestTimeout, "", "the request's header did not arrive within %s", headerTimeout)
+	case http.StatusRequestHeaderFieldsTooLarge:
+		f = fail(api.CodeTooLarge, "", "the request's header is over the limit of %d KiB", maxHeaderBytes>>10)
+	case http.StatusExpectationFailed:
+		f = fail(api.CodeInvalid, "", "the request expects what this server does not do; it knows Expect: 100-continue")
+	case http.StatusNotImplemented:
+		f = fail(api.CodeUnsupported, "send the body with Content-Length, or chunked", "the request's transfer encoding is not supported")
+	case http.StatusHTTPVersionNotSupported:
+		f = fail(api.CodeInvalid, "use HTTP/1.1", "the request's version of HTTP is not supported")
+	}
+	f.status = status
+	if text != "" {
+		f.Message += ": " + ellipsis.Clip(text, 200)
+	}
+	return f
+}

@@ -1,0 +1,132 @@
+package rundir
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// CheckData looks at a directory that keeps data: it must be this user's, and
+// nobody else's to write to or to replace. Unlike a run directory it may be a link,
+// be read by others, and hold what forkd did not make. One that is not there is made.
+func CheckData(path string) error {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("make data directory: %w", err)
+	}
+	err := trusted(path)
+	if err == nil {
+		var st unix.Stat_t
+		if err = unix.Stat(path, &st); err == nil {
+			err = mine(&st, unix.S_IFDIR)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("data directory %s: %w", path, err)
+	}
+	return nil
+}
+
+// maxLinks bounds a path's links, as the kernel does (path_resolution(7)).
+const maxLinks = 40
+
+// trusted refuses an absolute path that somebody else could let lead elsewhere: every
+// folder above, and every link on the way, is root's or this user's, and no folder
+// above is others' to write to, unless nobody can rename what is not his there.
+func trusted(path string) error {
+	at, rest := "/", split(path)
+	for links := 0; len(rest) > 0; {
+		if err := trustedFolder(at); err != nil {
+			return err
+		}
+		name := rest[0]
+		rest = rest[1:]
+		if name == ".." { // of a link: at has none
+			at = filepath.Dir(at)
+			continue
+		}
+		next := filepath.Join(at, name)
+		var st unix.Stat_t
+		if err := unix.Lstat(next, &st); err != nil {
+			return fmt.Errorf("look at %s: %w", next, err)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return fmt.Errorf("%w: too many links at %s", ErrRefused, next)
+		}
+		if !trustedOwner(st.Uid) {
+			return fmt.Errorf("%w: %s is a link of user %d; name another directory", ErrRefused, next, st.Uid)
+		}
+		to, err := os.Readlink(next)
+		if err != nil {
+			return err
+		}
+		if filepath.IsAbs(to) {
+			at = "/"
+		}
+		rest = append(split(to), rest...)
+	}
+	return nil
+}
+
+// split leaves out what means nothing; ".." stays, which a link before it gives another meaning.
+func split(path string) (names []string) {
+	for _, n := range strings.Split(path, "/") {
+		if n != "" && n != "." {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+func trustedFolder(path string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", path, err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return fmt.Errorf("%s is no directory", path)
+	case !trustedOwner(st.Uid):
+		return fmt.Errorf("%w: %s above it belongs to user %d, who could put another directory in its place; name one below a directory of this user or root",
+			ErrRefused, path, st.Uid)
+	case writableByOthers(&st) && st.Mode&unix.S_ISVTX == 0:
+		return fmt.Errorf("%w: others may write to %s above it (mode %04o), and could put another directory in its place; `chmod go-w` that, or name another directory",
+			ErrRefused, path, st.Mode&0o7777)
+	}
+	return nil
+}
+
+func trustedOwner(uid uint32) bool {
+	return uid == 0 || uid == uint32(os.Geteuid()) || uid == outside()
+}
+
+// nobody is never a file's owner.
+const nobody = ^uint32(0)
+
+// outside is the owner of everything that is not of this user namespace, as in a
+// container without root: its host's root, who made the root directory.
+func outside() uint32 {
+	var st unix.Stat_t
+	b, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil || strings.Join(strings.Fields(string(b)), " ") == "0 0 4294967295" || unix.Stat("/", &st) != nil {
+		return nobody
+	}
+	return st.Uid
+}
+
+// LockData takes the lock file of a data directory that CheckData found good; see Dir.Lock.
+func LockData(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	d := &Dir{os.NewFile(uintptr(fd), path), path}
+	defer d.Close()
+	return d.Lock()
+}

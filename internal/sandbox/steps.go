@@ -1,0 +1,46 @@
+package sandbox
+
+import "time"
+
+// StepCompact is the step in the account of a compacted snapshot. While it is made
+// there are steps of its own, StepMemory and one for each disk of layers
+// (snapshot.DiskFile).
+const (
+	StepCompact = "compact"
+	StepMemory  = "memory"
+)
+
+// Names of a derivation's steps, in order; StepWarm and StepQuiesce are as of a
+// creation, StepCapture as of a branch.
+const (
+	StepFork = "fork"
+	StepExec = "exec"
+)
+
+// DefaultDeriveTimeout is the limit of a derivation's program: installing
+// packages takes longer than what DefaultExecTimeout is for.
+const DefaultDeriveTimeout = 10 * time.Minute
+
+// DeriveRequest asks for a snapshot on top of another: of a child in which a
+// program has run. At least one of Exec and Warm is given.
+type DeriveRequest struct {
+	Tag  string // of the new snapshot
+	From string // the snapshot below it
+	Exec []string
+	User string // that Exec runs as; empty: the image's
+	// ExecTimeout bounds Exec; 0 means DefaultDeriveTimeout.
+	ExecTimeout time.Duration
+	// Warm is Python code that is run in the warmed interpreter after Exec.
+	Warm string
+}
+
+// StepCapture is a branch's step in its snapshot's account: all until the sandbox runs again.
+const StepCapture = "capture"
+
+// Names of a creation's steps, in order.
+const (
+	StepBoot    = "boot"
+	StepWarm    = "warm"
+	StepQuiesce = "quiesce"
+	StepSave    = "save"
+)

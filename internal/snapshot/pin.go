@@ -1,0 +1,71 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/forkd/forkd/internal/layer/store"
+)
+
+// holdPrefix begins the name of a snapshot's hold on its layers; its tag follows.
+const holdPrefix = "snapshot."
+
+// hold keeps what a manifest names.
+func (s *Store) hold(tag string, m *Manifest) error {
+	return s.layers.Pin(holdPrefix+tag, m.LayerIDs()...)
+}
+
+// release lets go of a snapshot's layers. A copy that was made by hand may have held none.
+func (s *Store) release(tag string) error {
+	if err := s.layers.Unpin(holdPrefix + tag); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("delete snapshot %s: %w", tag, err)
+	}
+	return nil
+}
+
+// settleHolds brings holds and snapshots together: one of a snapshot that was
+// never whole, or is gone, is released, and a snapshot that was copied here by
+// hand gets one. What a manifest that cannot be read needs is left as it is.
+func (s *Store) settleHolds() error {
+	holds, err := s.layers.Pins()
+	if err != nil {
+		return err
+	}
+	for name := range holds {
+		tag, ours := strings.CutPrefix(name, holdPrefix)
+		if !ours {
+			continue
+		}
+		if _, err := os.Lstat(s.Dir(tag)); os.IsNotExist(err) {
+			if err := s.release(tag); err != nil {
+				return err
+			}
+		}
+	}
+	if err := s.settleKept(slices.Collect(maps.Keys(holds))); err != nil {
+		return err
+	}
+	entries, err := s.List()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Err != nil {
+			continue
+		}
+		held := holds[holdPrefix+e.Tag]
+		for _, id := range e.Manifest.LayerIDs() {
+			if !slices.Contains(held, id) {
+				if err := s.hold(e.Tag, e.Manifest); err != nil {
+					return err
+				}
+				break
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/forkd/forkd/internal/vmctl/server"
+	"github.com/forkd/forkd/internal/vmctl/vmctltest"
+	"github.com/forkd/forkd/internal/vmctl/wire"
+	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// limit is for what should be done at once; it is long for loaded machines.
+const limit = vmctltest.Limit
+
+// TestMain is also the VMM process of the tests: Spawn starts this binary under
+// its name, with a shape that says how it behaves.
+func TestMain(m *testing.M) {
+	if os.Args[0] == wire.Program {
+		os.Exit(fakeMain())
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// How a fake VMM process behaves, as the number of its vCPUs.
+const (
+	behaveWell = 1 + iota
+	exitAtOnce
+	neverReady
+	talkGarbage
+	otherVersion
+	hangInPause
+	beHostile // as the shape's memory says
+)
+
+func fakeMain() int {
+	shape, _, err := wire.ParseArgs(os.Args)
+	if err != nil {
+		return 2
+	}
+	l, err := net.FileListener(os.NewFile(wire.FDControl, "control"))
+	if err != nil {
+		return 2
+	}
+	control := l.(*net.UnixListener)
+	switch shape.VCPUs {
+	case exitAtOnce:
+		fmt.Fprintln(os.Stderr, "fake: nothing works here")
+		return 3
+	case neverReady:
+		time.Sleep(time.Hour) // not select{}: without cgo the runtime would call that a deadlock
+	case beHostile:
+		return hostileMain(control, shape.MemoryMiB-64)
+	case talkGarbage:
+		c, err := l.Accept()
+		if err != nil {
+			return 2
+		}
+		c.Write([]byte("{this is not JSON"))
+		time.Sleep(time.Hour) // not select{}: without cgo the runtime would call that a deadlock
+	case otherVersion:
+		return otherVersionMain(control)
+	}
+	vm := vmctltest.New(vmm.StateShell)
+	vm.Shape, vm.HangInPause = shape, shape.VCPUs == hangInPause
+	s := server.NewServer(control, vm)
+	served := make(chan error, 1)
+	go func() { served <- s.Serve() }()
+	select {
+	case e := <-vm.Exit:
+		s.SendExit(e)
+	case <-served:
+	}
+	return 0
+}
+
+// otherVersionMain is a VMM that says yes to everything, and that it speaks another version of the protocol.
+func otherVersionMain(l *net.UnixListener) int {
+	for first := true; ; first = false {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return 2
+		}
+		conn, err := wire.NewConn(c)
+		if err != nil {
+			return 2
+		}
+		body, err := json.Marshal(wire.Status{Version: wire.Version + 1, Status: vmm.Status{State: vmm.StateRunning}})
+		if err != nil {
+			return 2
+		}
+		if first {
+			err = conn.Send(context.Background(), wire.Message{Event: wire.EventReady})
+		}
+		for buf := make([]byte, wire.MaxMessage); err == nil; {
+			var m wire.Message
+			var files []*os.File
+			if m, files, err = conn.Receive(buf, wire.MaxFiles); err == nil {
+				wire.CloseAll(files)
+				err = conn.Send(context.Background(), wire.Message{ID: m.ID, Body: body})
+			}
+		}
+		conn.Close()
+	}
+}
+
+// spawn starts a fake VMM process that is gone when the test ends.
+func spawn(t *testing.T, behaviour int, dial HostDialer) (*Process, error) {
+	t.Helper()
+	return spawnShape(t, vmspec.Shape{MemoryMiB: 64, VCPUs: behaviour}, dial)
+}
+
+func spawnShape(t *testing.T, shape vmspec.Shape, dial HostDialer) (*Process, error) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kvm := vmctltest.Open(t, os.DevNull)
+	dir, err := os.MkdirTemp("", "vmm") // t.TempDir is too long a path for a socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	log, err := os.Create(filepath.Join(t.TempDir(), "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	p, err := Spawn(context.Background(), SpawnConfig{
+		Binary: exe, Shape: shape, Dir: dir, KVM: kvm, Dial: dial, Log: log,
+	})
+	if err == nil {
+		t.Cleanup(func() {
+			p.Kill()
+			waitDone(t, p)
+		})
+	}
+	return p, err
+}
+
+func mustSpawn(t *testing.T, behaviour int, dial HostDialer) *Process {
+	t.Helper()
+	p, err := spawn(t, behaviour, dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func waitDone(t *testing.T, p *Process) {
+	t.Helper()
+	select {
+	case <-p.Done():
+	case <-time.After(limit):
+		t.Fatal("the VMM process does not end")
+	}
+}
+
+var errTest = errors.New("the daemon does not want it")

@@ -1,0 +1,25 @@
+package client
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/vmctl/vmctltest"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+func TestHotSetsAreWrittenAndPopulated(t *testing.T) {
+	p := mustSpawn(t, behaveWell, nil)
+	ctx := context.Background()
+	hot := vmctltest.File(t, "")
+	if r, err := p.WriteHot(ctx, hot); err != nil || r != (vmm.HotResult{Runs: 2, ReadPages: 3, WrittenPages: 4}) {
+		t.Fatalf("write: got %+v, %v", r, err)
+	}
+	if r, err := p.Populate(ctx, hot); err != nil || r != (vmm.HotResult{Runs: 2, KVM: 5}) {
+		t.Fatalf("populate: got %+v, %v", r, err)
+	}
+	if _, err := p.Populate(ctx, vmctltest.File(t, "cold")); err == nil || !strings.Contains(err.Error(), `no working set but "cold"`) {
+		t.Fatalf("populate of another file: got %v", err)
+	}
+}

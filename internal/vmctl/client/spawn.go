@@ -1,0 +1,332 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/vmctl/wire"
+	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// SpawnConfig is how a VMM process starts.
+type SpawnConfig struct {
+	Binary string // the forkd-vmm executable
+	Shape  vmspec.Shape
+	Dir    string // run directory: exists, is empty, short enough for a socket path
+	KVM    *os.File
+	Dial   HostDialer // may be nil: the guest cannot reach the host
+	Log    *os.File   // the process's standard error; may be nil
+	// Prewarm makes the process go through a restore with nothing in it before
+	// it is ready: that takes as long as what the real one saves, so it is for those that wait.
+	Prewarm bool
+}
+
+// Spawn starts a VMM process and waits until its VM exists. On error nothing
+// remains but the (empty) run directory.
+func Spawn(ctx context.Context, c SpawnConfig) (_ *Process, err error) {
+	if err := c.Shape.Validate(); err != nil {
+		return nil, fmt.Errorf("spawn VMM: %w", err)
+	}
+	var u undo.Stack
+	defer u.OnError(&err)
+	files, err := openFiles(c, &u)
+	if err != nil {
+		return nil, err
+	}
+	defer wire.CloseAll(files)
+	proc, err := startProcess(c, files)
+	if err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Binary, err)
+	}
+	cn, err := connect(c.Dir)
+	if err != nil {
+		proc.Kill()
+		proc.Wait()
+		return nil, err
+	}
+	start, err := hostproc.StartTime(proc.Pid)
+	if err != nil {
+		cn.Close()
+		proc.Kill()
+		proc.Wait()
+		return nil, err
+	}
+	p := newProcess(c.Dir, proc.Pid, start, cn, c.Dial)
+	p.kill = proc.Kill // by its handle, a pidfd
+	go p.reap(proc)
+	ready := make(chan error, 1)
+	go p.readLoop(ready)
+	// Until the process is ready we hold our copies of its listeners open, so the connect above cannot fail.
+	// For the same reason its end is not seen on the socket, only by reap.
+	select {
+	case err = <-ready:
+	case <-p.done:
+		err = vmm.ErrGone
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		p.Kill()
+		<-p.done
+		if errors.Is(err, vmm.ErrGone) {
+			err = errors.New(p.Exit().Reason)
+		}
+		return nil, fmt.Errorf("spawn VMM: %w", err)
+	}
+	return p, nil
+}
+
+func newProcess(dir string, pid int, start uint64, c *wire.Conn, dial HostDialer) *Process {
+	return &Process{
+		dir: dir, pid: pid, startTime: start, conn: c, dial: dial, dialPace: newDialPace(),
+		lonely: lonelyLimit, done: make(chan struct{}), drained: make(chan struct{}), hungUp: make(chan struct{}), pending: map[uint64]chan wire.Message{},
+	}
+}
+
+// openFiles makes the descriptors of the child, from wire.FDControl on; they are
+// closed here after the start, and the sockets' names removed if it fails.
+func openFiles(c SpawnConfig, u *undo.Stack) (files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			wire.CloseAll(files)
+			files = nil
+		}
+	}()
+	for _, s := range []struct{ name, net string }{{ControlSocket, "unixpacket"}, {VsockSocket, "unix"}} {
+		path := filepath.Join(c.Dir, s.name)
+		l, err := net.ListenUnix(s.net, &net.UnixAddr{Name: path, Net: s.net})
+		if err != nil {
+			return files, fmt.Errorf("listen on %s: %w", path, err)
+		}
+		l.SetUnlinkOnClose(false)
+		u.Push(func() { os.Remove(path) })
+		f, err := l.File()
+		l.Close()
+		if err != nil {
+			return files, fmt.Errorf("listen on %s: %w", path, err)
+		}
+		files = append(files, f)
+	}
+	path := filepath.Join(c.Dir, ConsoleLog)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return files, fmt.Errorf("create console log: %w", err)
+	}
+	u.Push(func() { os.Remove(path) })
+	return append(files, f), nil
+}
+
+func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
+	args, err := wire.Args(c.Shape, c.Prewarm)
+	if err != nil {
+		return nil, err
+	}
+	env := environment(c.Shape)
+	points, err := failpoint.Connect()
+	if err != nil {
+		return nil, err
+	}
+	if points != nil {
+		defer points.Close()
+		files, env = append(slices.Clone(files), points), append(env, failpoint.Environ(wire.FDFailpoints)...)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer null.Close()
+	stderr := null
+	if c.Log != nil {
+		stderr = c.Log
+	}
+	var proc *os.Process
+	err = withTimerSlack(func() (err error) {
+		proc, err = os.StartProcess(c.Binary, args, &os.ProcAttr{
+			Dir:   "/",
+			Env:   env,
+			Files: append([]*os.File{null, null, stderr, c.KVM}, files...),
+			// A session of its own: a Ctrl-C at the daemon's terminal must not end the VMs.
+			Sys: &syscall.SysProcAttr{Setsid: true},
+		})
+		return err
+	})
+	return proc, err
+}
+
+// environment is what tunes a VMM's Go runtime. A vCPU in the guest keeps a
+// processor of it for up to two times timerSlack; one is always left to the devices.
+// disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
+func environment(s vmspec.Shape) []string {
+	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single", "GODEBUG=asyncpreemptoff=1,disablethp=1"}
+}
+
+// timerSlack is how late timers of a VMM's threads may be. Guests' timers are
+// the kernel's and have none of it. What has it is the Go runtime's monitor: a
+// thread that, whenever a process begins to do something, looks at it every 20 µs
+// for a while. In a restore, that was half of the CPU time (with KVM emulated). And
+// what has it is the runtime's sleep of 3 µs before a thread takes over what
+// another one has just made ready: with 10 ms, two of three pauses of a capture were
+// longer by that.
+const timerSlack = time.Millisecond
+
+// withTimerSlack calls start in a thread whose slack a process that it starts inherits (prctl(2)).
+func withTimerSlack(start func() error) error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	// Without it a VMM is only slower. 0 sets the thread's default again.
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
+	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
+	return start()
+}
+
+// reap waits for a child of ours and closes done.
+func (p *Process) reap(proc *os.Process) {
+	st, err := proc.Wait()
+	p.drain()
+	switch {
+	case err != nil:
+		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: err.Error()})
+	default:
+		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: "the VMM process ended: " + st.String()})
+	}
+	close(p.done)
+}
+
+// drain waits until all that a process said before it ended has been read: its
+// own last word, if it said one, goes before ours. A process that never accepted
+// the connection leaves it open, so reading ends behind what is queued.
+func (p *Process) drain() {
+	p.conn.CloseRead()
+	<-p.drained
+}
+
+// Ref names a VMM process across a daemon's restart: its run directory, and the
+// pid together with the start time that tells it from a later owner of the pid.
+type Ref struct {
+	Dir       string `json:"dir"`
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"start_time"` // clock ticks since boot, field 22 of /proc/PID/stat
+}
+
+// Ref names this process for a later Adopt.
+func (p *Process) Ref() Ref { return Ref{Dir: p.Dir(), PID: p.pid, StartTime: p.startTime} }
+
+// Adopt takes over a VMM process that another daemon spawned. It must have a VM
+// that was booted or restored; shells end with their daemon. A process that is
+// no more, or another one under its pid, is vmm.ErrGone.
+func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
+	pidfd, err := unix.PidfdOpen(ref.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("adopt VMM %d: %w (%w)", ref.PID, vmm.ErrGone, err)
+	}
+	// The pidfd pins the process; only then does comparing the start time prove anything.
+	start, err := hostproc.StartTime(ref.PID)
+	if err != nil || start != ref.StartTime {
+		unix.Close(pidfd)
+		return nil, fmt.Errorf("adopt VMM %d: %w (its pid has another owner)", ref.PID, vmm.ErrGone)
+	}
+	cn, err := connect(ref.Dir)
+	if err != nil {
+		unix.Close(pidfd)
+		return nil, err
+	}
+	p := newProcess(ref.Dir, ref.PID, start, cn, dial)
+	pinned := os.NewFile(uintptr(pidfd), "pidfd")
+	p.kill = func() error { return killPinned(pinned) }
+	go p.watch(pinned)
+	go p.readLoop(nil)
+	st, err := p.status(ctx)
+	if err == nil && st.Version != wire.Version {
+		err = fmt.Errorf("it speaks control protocol %d, this daemon %d", st.Version, wire.Version)
+	}
+	if err != nil {
+		p.Release()
+		return nil, fmt.Errorf("adopt VMM %d in %s: %w", ref.PID, ref.Dir, err)
+	}
+	return p, nil
+}
+
+// watch waits for an adopted process, which is nobody's child here. The
+// descriptor is non-blocking, so the runtime polls it: no thread waits per VM.
+func (p *Process) watch(f *os.File) {
+	defer f.Close()
+	ended := func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	}
+	if c, err := f.SyscallConn(); err == nil {
+		c.Read(ended)
+	}
+	p.drain()
+	p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: "the VMM process was killed"})
+	close(p.done)
+}
+
+// killPinned kills the process behind a pidfd that watch may close.
+func killPinned(f *os.File) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := c.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }); err != nil {
+		return err
+	}
+	return sent
+}
+
+// DialVsock connects to a guest port through the VM's vsock socket.
+func DialVsock(ctx context.Context, path string, port uint32) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("dial guest port %d: %w", port, err)
+	}
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	if err := vsockHandshake(c, port); err != nil {
+		c.Close()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("dial guest port %d: %w", port, err)
+	}
+	return c, nil
+}
+
+// vsockHandshake reads byte by byte: what follows the line belongs to the caller.
+func vsockHandshake(c net.Conn, port uint32) error {
+	if _, err := fmt.Fprintf(c, "CONNECT %d\n", port); err != nil {
+		return err
+	}
+	var line strings.Builder
+	one := make([]byte, 1)
+	for line.Len() < 32 {
+		if _, err := c.Read(one); err != nil {
+			return fmt.Errorf("guest refused: %w", err)
+		}
+		if one[0] == '\n' {
+			if !strings.HasPrefix(line.String(), "OK ") {
+				return fmt.Errorf("guest refused: %q", line.String())
+			}
+			return nil
+		}
+		line.WriteByte(one[0])
+	}
+	return errors.New("guest refused: no answer line")
+}

@@ -1,0 +1,222 @@
+package wire
+
+import (
+	"os"
+	"time"
+
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// Each request has a body, a function that puts it together and one that takes it
+// apart again. What comes out owns the files; with an error they are closed.
+
+type diskBody struct {
+	File     fileRef `json:"file,omitempty"`
+	ReadOnly bool    `json:"read_only,omitempty"`
+	Own      fileRef `json:"own,omitempty"`
+	Size     int64   `json:"size,omitempty"`
+	Base     int     `json:"base,omitempty"` // extents
+	Reserve  int64   `json:"reserve,omitempty"`
+}
+
+func (r *Request) disks(disks []vmm.Disk) (out []diskBody) {
+	for _, d := range disks {
+		b := diskBody{ReadOnly: d.ReadOnly, Size: d.Size, Reserve: d.Reserve}
+		switch {
+		case d.Own != nil:
+			b.Own, b.Base = r.file(d.Own, AsIs), r.base(d.Base)
+		case d.ReadOnly:
+			b.File = r.file(d.File, Read)
+		default:
+			b.File = r.file(d.File, AsIs)
+		}
+		out = append(out, b)
+	}
+	return out
+}
+
+func (a *arrival) disks(bodies []diskBody) (out []vmm.Disk) {
+	for _, b := range bodies {
+		d := vmm.Disk{ReadOnly: b.ReadOnly, Size: b.Size, Reserve: b.Reserve}
+		if b.Own != 0 {
+			d.Own, d.Base = a.file(b.Own), a.base(b.Base)
+		} else {
+			d.File = a.file(b.File)
+		}
+		out = append(out, d)
+	}
+	return out
+}
+
+type bootBody struct {
+	Kernel  fileRef    `json:"kernel"`
+	Initrd  fileRef    `json:"initrd,omitempty"`
+	Cmdline string     `json:"cmdline"`
+	Disks   []diskBody `json:"disks,omitempty"`
+	CID     uint32     `json:"cid"`
+	GenID   []byte     `json:"gen_id"`
+}
+
+// Boot asks for OpBoot.
+func Boot(c vmm.BootConfig) *Request {
+	r := Ask(OpBoot)
+	r.body = bootBody{
+		Kernel: r.file(c.Kernel, Read), Initrd: r.file(c.Initrd, Read), Cmdline: c.Cmdline,
+		Disks: r.disks(c.Disks), CID: c.CID, GenID: c.GenID[:],
+	}
+	return r
+}
+
+// ReadBoot reads OpBoot.
+func ReadBoot(m Message, files []*os.File) (c vmm.BootConfig, err error) {
+	var b bootBody
+	a := arrive(m, files, &b)
+	c = vmm.BootConfig{
+		Kernel: a.file(b.Kernel), Initrd: a.optional(b.Initrd), Cmdline: b.Cmdline,
+		Disks: a.disks(b.Disks), CID: b.CID, GenID: a.genID(b.GenID),
+	}
+	return c, a.end()
+}
+
+type restoreBody struct {
+	Memory  int        `json:"memory"` // extents
+	State   fileRef    `json:"state"`
+	Disks   []diskBody `json:"disks,omitempty"`
+	CID     uint32     `json:"cid"`
+	GenID   []byte     `json:"gen_id"`
+	Prepare bool       `json:"prepare,omitempty"`
+	Gate    fileRef    `json:"gate,omitempty"`
+	Watch   bool       `json:"watch,omitempty"`
+}
+
+// Restore asks for OpRestore.
+func Restore(c vmm.RestoreConfig) *Request {
+	r := Ask(OpRestore)
+	r.body = restoreBody{
+		Memory: r.extents(c.Memory), State: r.file(c.State, Read), Disks: r.disks(c.Disks), CID: c.CID, GenID: c.GenID[:],
+		Prepare: c.Prepare, Gate: r.file(c.Gate, AsIs), Watch: c.Watch,
+	}
+	return r
+}
+
+// ReadRestore reads OpRestore.
+func ReadRestore(m Message, files []*os.File) (c vmm.RestoreConfig, err error) {
+	var b restoreBody
+	a := arrive(m, files, &b)
+	c = vmm.RestoreConfig{
+		Memory: a.extents(b.Memory), State: a.file(b.State), Disks: a.disks(b.Disks), CID: b.CID, GenID: a.genID(b.GenID),
+		Prepare: b.Prepare, Gate: a.optional(b.Gate), Watch: b.Watch,
+	}
+	return c, a.end()
+}
+
+type captureBody struct {
+	Memory fileRef       `json:"memory"`
+	State  fileRef       `json:"state"`
+	Index  fileRef       `json:"index"`
+	Disks  []fileRef     `json:"disks,omitempty"`
+	Digest fileRef       `json:"digest,omitempty"`
+	Force  bool          `json:"force,omitempty"`
+	Live   bool          `json:"live,omitempty"`
+	Max    time.Duration `json:"max_pause_ns,omitempty"`
+}
+
+// Capture asks for OpCapture.
+func Capture(c vmm.CaptureConfig) *Request {
+	r := Ask(OpCapture)
+	r.body = captureBody{
+		Memory: r.file(c.Memory, Write), State: r.file(c.State, Write), Index: r.file(c.Index, Write),
+		Disks: r.fileList(c.Disks, Write), Digest: r.file(c.Digest, Write), Force: c.Force, Live: c.Live, Max: c.Max,
+	}
+	return r
+}
+
+// ReadCapture reads OpCapture.
+func ReadCapture(m Message, files []*os.File) (c vmm.CaptureConfig, err error) {
+	var b captureBody
+	a := arrive(m, files, &b)
+	c = vmm.CaptureConfig{
+		Memory: a.file(b.Memory), State: a.file(b.State), Index: a.file(b.Index),
+		Disks: a.fileList(b.Disks), Digest: a.optional(b.Digest), Force: b.Force, Live: b.Live, Max: b.Max,
+	}
+	return c, a.end()
+}
+
+type saveBody struct {
+	Memory fileRef   `json:"memory"`
+	State  fileRef   `json:"state"`
+	Disks  []fileRef `json:"disks,omitempty"`
+	Digest fileRef   `json:"digest,omitempty"`
+}
+
+// Save asks for OpSave.
+func Save(c vmm.SaveConfig) *Request {
+	r := Ask(OpSave)
+	r.body = saveBody{
+		Memory: r.file(c.Memory, Write), State: r.file(c.State, Write),
+		Disks: r.fileList(c.Disks, Write), Digest: r.file(c.Digest, Write),
+	}
+	return r
+}
+
+// ReadSave reads OpSave.
+func ReadSave(m Message, files []*os.File) (c vmm.SaveConfig, err error) {
+	var b saveBody
+	a := arrive(m, files, &b)
+	c = vmm.SaveConfig{
+		Memory: a.file(b.Memory), State: a.file(b.State), Disks: a.fileList(b.Disks), Digest: a.optional(b.Digest),
+	}
+	return c, a.end()
+}
+
+// rebaseBody has an entry per disk with an overlay file: how many extents its base has.
+type rebaseBody struct {
+	Bases []int `json:"bases"`
+}
+
+// Rebase asks for OpRebase.
+func Rebase(bases [][]extent.Extent) *Request {
+	r := Ask(OpRebase)
+	var b rebaseBody
+	for _, list := range bases {
+		b.Bases = append(b.Bases, r.base(list))
+	}
+	r.body = b
+	return r
+}
+
+// ReadRebase reads OpRebase.
+func ReadRebase(m Message, files []*os.File) (bases [][]extent.Extent, err error) {
+	var b rebaseBody
+	a := arrive(m, files, &b)
+	for _, n := range b.Bases {
+		bases = append(bases, a.base(n))
+	}
+	return bases, a.end()
+}
+
+// hotBody is that of OpWriteHot and OpPopulate.
+type hotBody struct {
+	File fileRef `json:"file"`
+}
+
+// WriteHot asks for OpWriteHot.
+func WriteHot(f *os.File) *Request { return hot(OpWriteHot, f, Write) }
+
+// Populate asks for OpPopulate.
+func Populate(f *os.File) *Request { return hot(OpPopulate, f, Read) }
+
+func hot(op string, f *os.File, a Access) *Request {
+	r := Ask(op)
+	r.body = hotBody{r.file(f, a)}
+	return r
+}
+
+// ReadHot reads OpWriteHot or OpPopulate.
+func ReadHot(m Message, files []*os.File) (*os.File, error) {
+	var b hotBody
+	a := arrive(m, files, &b)
+	f := a.file(b.File)
+	return f, a.end()
+}

@@ -1,0 +1,17 @@
+package vmm
+
+// ExitKind says how a VM ended.
+type ExitKind string
+
+const (
+	ExitPowerOff ExitKind = "poweroff" // the guest switched itself off
+	ExitReset    ExitKind = "reset"    // the guest rebooted or panicked (panic=-1)
+	ExitFault    ExitKind = "fault"    // triple fault or a KVM error
+	ExitKilled   ExitKind = "killed"   // the VMM process was killed or crashed
+)
+
+// Exit is how and why a VM ended.
+type Exit struct {
+	Kind   ExitKind `json:"kind"`
+	Reason string   `json:"reason"`
+}

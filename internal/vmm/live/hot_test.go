@@ -1,0 +1,147 @@
+package live
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/workingset"
+)
+
+// restoreWatched is a rehearsal: its touches are told.
+func (s saved) restoreWatched(t *testing.T, like *guestVM) *guestVM {
+	t.Helper()
+	g := newShell(t, like.shape)
+	c := s.blueprint(t, g.Machine, 4)
+	c.Watch = true
+	if _, err := g.Restore(c); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// goesOn waits until a restored counter has counted on.
+func (g *guestVM) goesOn(by int) {
+	g.t.Helper()
+	for deadline := time.Now().Add(bootLimit); ; time.Sleep(5 * time.Millisecond) {
+		if n, _ := g.counts(); len(n) > by {
+			return
+		}
+		if time.Now().After(deadline) {
+			g.t.Fatalf("the guest did not count to %d within %v", by, bootLimit)
+		}
+	}
+}
+
+func TestPopulatedGuestsGoOn(t *testing.T) {
+	for _, cpus := range []int{1, 2} {
+		t.Run(fmt.Sprint(cpus, " vCPUs"), func(t *testing.T) {
+			parent := bootRole(t, "count", shape(256, cpus))
+			parent.waitFor("count 5 ")
+			s := parent.save()
+			rehearsal := s.restoreWatched(t, parent)
+			rehearsal.goesOn(5)
+			if err := rehearsal.Pause(); err != nil {
+				t.Fatal(err)
+			}
+			b, found, err := rehearsal.HotSet()
+			if err != nil || found.ReadPages < 10 || found.WrittenPages < 10 {
+				t.Fatalf("the rehearsal touched %+v, %v", found, err)
+			}
+			t.Logf("touched: %+v", found)
+			for range 3 {
+				child, err := s.restore(t, parent)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := child.Populate(bytes.NewReader(b))
+				if err != nil || got.ReadPages != found.ReadPages || got.WrittenPages != found.WrittenPages {
+					t.Fatalf("populated %+v, want %+v, %v", got, found, err)
+				}
+				child.goesOn(5)
+				if _, err := child.Populate(bytes.NewReader(b)); err != nil { // of no use, and no harm
+					t.Fatal(err)
+				}
+				child.goesOn(10)
+				if n, _ := child.counts(); n[len(n)-1]-n[0] != len(n)-1 {
+					t.Errorf("it counted %v", n)
+				}
+			}
+		})
+	}
+}
+
+func TestPopulateRefusesWhatItCannotUse(t *testing.T) {
+	g := bootRole(t, "count", shape(128, 1))
+	g.waitFor("count 1 ")
+	const memory = 128 << 20
+	good := hotFile(t, memory, workingset.Run{Run: extent.Run{Offset: 1 << 20, Length: 8192}, Written: true}, workingset.Run{Run: extent.Run{Offset: memory - 4096, Length: 4096}})
+	flipped := bytes.Clone(good)
+	flipped[30] ^= 1
+	for name, b := range map[string][]byte{
+		"nothing": nil, "a flipped bit": flipped, "cut short": good[:len(good)-2],
+		"of a larger guest": hotFile(t, 2*memory, workingset.Run{Run: extent.Run{Offset: memory, Length: 4096}}),
+		"outside memory":    hotFile(t, memory, workingset.Run{Run: extent.Run{Offset: memory, Length: 4096}}),
+	} {
+		if r, err := g.Populate(bytes.NewReader(b)); !errors.Is(err, workingset.ErrDamaged) || r.Runs != 0 {
+			t.Errorf("%s: got %+v, %v", name, r, err)
+		}
+	}
+	if _, _, err := g.HotSet(); !errors.Is(err, vmm.ErrState) {
+		t.Errorf("working set of a running machine: %v", err)
+	}
+	large := hotFile(t, memory, workingset.Run{Run: extent.Run{Offset: 0, Length: 4096}}, workingset.Run{Run: extent.Run{Offset: 1 << 20, Length: memory - 1<<20}, Written: true})
+	if r, err := g.Populate(bytes.NewReader(large)); err != nil || r.WrittenPages != 0 || r.ReadPages != 1 {
+		t.Errorf("more than half of the memory: got %+v, %v", r, err)
+	}
+	if r, err := g.Populate(bytes.NewReader(good)); err != nil || r.Runs != 2 {
+		t.Errorf("a good set: got %+v, %v", r, err)
+	}
+	if err := g.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Populate(bytes.NewReader(good)); !errors.Is(err, vmm.ErrState) {
+		t.Errorf("paused: got %v", err)
+	}
+	if _, err := g.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	g.goesOn(3)
+	g.Close()
+	if _, err := g.Populate(bytes.NewReader(good)); !errors.Is(err, vmm.ErrState) {
+		t.Errorf("ended: got %v", err)
+	}
+}
+
+func TestPopulateOfAGuestThatEnds(t *testing.T) {
+	g := bootRole(t, "hello", shape(128, 1))
+	good := hotFile(t, 128<<20, workingset.Run{Run: extent.Run{Offset: 1 << 20, Length: 1 << 20}})
+	for {
+		_, err := g.Populate(bytes.NewReader(good))
+		if errors.Is(err, vmm.ErrState) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Millisecond) // the guest has to get on
+	}
+	if e := g.waitEnd(); e.Kind != vmm.ExitPowerOff {
+		t.Errorf("ended with %+v, want poweroff", e)
+	}
+}
+
+func hotFile(t *testing.T, memory int64, runs ...workingset.Run) []byte {
+	t.Helper()
+	var w workingset.Writer
+	for _, r := range runs {
+		if err := w.Add(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w.Bytes(memory)
+}

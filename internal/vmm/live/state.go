@@ -1,0 +1,275 @@
+package live
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/forkd/forkd/internal/boot"
+	"github.com/forkd/forkd/internal/cpuid"
+	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/guestmem"
+	"github.com/forkd/forkd/internal/kvm"
+	"github.com/forkd/forkd/internal/serial"
+	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vmstate"
+)
+
+// Sections of a saved machine (docs/formats/vmstate.md).
+const (
+	secShape  = "shape"
+	secCPUID  = cpuid.Section
+	secClock  = "clock"
+	secTSC    = "tsc"
+	secIOAPIC = "ioapic"
+	secSerial = "serial"
+
+	shapeVersion  = 1
+	clockVersion  = 1
+	ioapicVersion = 1
+	virtioVersion = 1
+)
+
+func secVCPU(i int) string   { return "vcpu." + strconv.Itoa(i) }
+func secVirtio(i int) string { return "virtio." + strconv.Itoa(i) }
+
+// SaveState writes everything but memory of a paused machine.
+func (m *Machine) SaveState() ([]byte, error) {
+	if err := m.lockIn(vmm.StatePaused); err != nil {
+		return nil, err
+	}
+	defer m.mu.Unlock()
+	var w vmstate.Writer
+	w.Add(secShape, shapeVersion, m.encodeShape())
+	w.Add(secCPUID, cpuid.Version, cpuid.Encode(m.cpuid))
+	w.Add(secClock, clockVersion, binary.LittleEndian.AppendUint64(nil, m.clock))
+	w.Add(secTSC, tscVersion, encodeTSC(m.tsc))
+	ioapic, err := m.vm.IRQChip(kvm.ChipIOAPIC)
+	if err != nil {
+		return nil, err
+	}
+	w.Add(secIOAPIC, ioapicVersion, kvm.Bytes(&ioapic))
+	w.Add(secSerial, serial.StateVersion, m.uart.SaveState())
+	for i, s := range m.slots {
+		b, err := s.transport.Save()
+		if err != nil {
+			return nil, fmt.Errorf("save device %d: %w", i, err)
+		}
+		w.Add(secVirtio(i), virtioVersion, b)
+	}
+	for i, v := range m.vcpus {
+		b, err := saveVCPU(v.cpu, m.msrs)
+		if err != nil {
+			return nil, err
+		}
+		w.Add(secVCPU(i), vcpuVersion, b)
+	}
+	return w.Bytes(), nil
+}
+
+func (m *Machine) encodeShape() []byte {
+	var b []byte
+	for _, v := range []int{m.shape.MemoryMiB, m.shape.VCPUs, m.shape.Disks} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	}
+	return b
+}
+
+// Restore follows a blueprint in a shell and, unless it is to Prepare or behind a Gate, lets it run.
+// The disks are the machine's, whatever comes of it; the other files stay the caller's.
+// After an error the machine can only be closed.
+func (m *Machine) Restore(c vmm.RestoreConfig) (r vmm.RestoreResult, err error) {
+	if err := m.begin(c.Disks); err != nil {
+		return r, err
+	}
+	defer m.mu.Unlock()
+	start := time.Now()
+	if err := mapMemory(m.mem, c); err != nil {
+		return r, err
+	}
+	mapped := time.Now()
+	r.Map = mapped.Sub(start)
+	if err := m.loadLocked(c); err != nil {
+		return r, err
+	}
+	r.State = time.Since(mapped)
+	m.state = vmm.StatePrepared
+	switch {
+	case c.Gate != nil:
+		err = m.armLocked(c.Gate)
+	case !c.Prepare:
+		_, err = m.resumeLocked()
+	}
+	if err == nil && c.Prepare {
+		m.state = vmm.StatePrepared
+	}
+	return r, err
+}
+
+// loadLocked makes the machine, whose memory is mapped, what the state says.
+func (m *Machine) loadLocked(c vmm.RestoreConfig) error {
+	size, err := c.State.Stat()
+	if err != nil {
+		return err
+	}
+	st, err := vmstate.Read(io.NewSectionReader(c.State, 0, size.Size())) // by position, which is not ours alone
+	if err != nil {
+		return err
+	}
+	if err := m.checkShape(st); err != nil {
+		return err
+	}
+	if err := m.attachDevices(c.CID); err != nil {
+		return err
+	}
+	clock, err := m.loadState(st)
+	if err != nil {
+		return err
+	}
+	m.vsock.SetCID(uint64(c.CID)) // the saved state holds the source's
+	if err := m.mem.WriteAt(c.GenID[:], boot.GenIDAddr); err != nil {
+		return err
+	}
+	m.cid, m.clock, m.restored = c.CID, clock, true
+	// The guest finds it pending at its first instruction: an irqfd's would come some time after.
+	return m.vm.PulseIRQ(boot.GenIDIRQ)
+}
+
+func mapMemory(m *guestmem.Map, c vmm.RestoreConfig) error {
+	if err := mapExtents(m, c.Memory); err != nil || !c.Watch {
+		return err
+	}
+	// Before the first touch, which may be the state's restore. Without it a working set has less.
+	if err := m.Watch(); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return err
+	}
+	return nil
+}
+
+func mapExtents(m *guestmem.Map, list []extent.Extent) error {
+	for _, e := range list {
+		var err error
+		if e.Zero() {
+			err = m.MapZero(e.Offset, e.Length)
+		} else {
+			err = m.MapFile(e.Offset, e.Length, int(e.File.Fd()), e.FileOffset)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Machine) checkShape(st *vmstate.State) error {
+	b, err := st.Section(secShape, shapeVersion)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(b, m.encodeShape()) {
+		return fmt.Errorf("the saved machine has another shape than this shell (%d MiB, %d vCPUs, %d disks)",
+			m.shape.MemoryMiB, m.shape.VCPUs, m.shape.Disks)
+	}
+	return nil
+}
+
+// loadState puts every section where it belongs and returns the clock.
+func (m *Machine) loadState(st *vmstate.State) (clock uint64, err error) {
+	if err := m.loadVCPUs(st); err != nil {
+		return 0, err
+	}
+	b, err := st.Section(secIOAPIC, ioapicVersion)
+	if err != nil {
+		return 0, err
+	}
+	var ioapic kvm.IRQChipState
+	if len(b) != len(kvm.Bytes(&ioapic)) {
+		return 0, errors.New("interrupt controller state has the wrong size")
+	}
+	copy(kvm.Bytes(&ioapic), b)
+	ioapic.ID = kvm.ChipIOAPIC
+	if err := m.vm.SetIRQChip(&ioapic); err != nil {
+		return 0, err
+	}
+	if b, err = st.Section(secSerial, serial.StateVersion); err != nil {
+		return 0, err
+	}
+	if err := m.uart.RestoreState(b); err != nil {
+		return 0, fmt.Errorf("restore serial console: %w", err)
+	}
+	for i, s := range m.slots {
+		if b, err = st.Section(secVirtio(i), virtioVersion); err != nil {
+			return 0, err
+		}
+		if err := s.transport.Restore(b); err != nil {
+			return 0, fmt.Errorf("restore device %d: %w", i, err)
+		}
+	}
+	if b, err = st.Section(secTSC, tscVersion); err != nil {
+		return 0, err
+	}
+	if m.tsc, err = decodeTSC(b, len(m.vcpus)); err != nil {
+		return 0, err
+	}
+	if b, err = st.Section(secClock, clockVersion); err != nil {
+		return 0, err
+	}
+	if len(b) != 8 {
+		return 0, errors.New("clock state has the wrong size")
+	}
+	return binary.LittleEndian.Uint64(b), nil
+}
+
+func (m *Machine) loadVCPUs(st *vmstate.State) error {
+	same, err := m.loadCPUID(st)
+	if err != nil {
+		return err
+	}
+	m.deadlines = make([]uint64, len(m.vcpus))
+	var s vcpuState
+	for i, v := range m.vcpus {
+		b, err := st.Section(secVCPU(i), vcpuVersion)
+		if err != nil {
+			return err
+		}
+		if err := s.decode(b); err != nil {
+			return fmt.Errorf("vCPU %d: %w", i, err)
+		}
+		if !same {
+			if err := v.cpu.SetCPUID(forVCPU(m.cpuid, i)); err != nil {
+				return err
+			}
+		}
+		if err := s.load(v.cpu, m.fresh); err != nil {
+			return err
+		}
+		m.deadlines[i] = s.deadline()
+	}
+	return nil
+}
+
+// loadCPUID makes the saved table the machine's, if this host's CPU can stand in
+// for the one that the guest has seen. same: the vCPUs have it already.
+func (m *Machine) loadCPUID(st *vmstate.State) (same bool, err error) {
+	b, err := st.Section(secCPUID, cpuid.Version)
+	if err != nil {
+		return false, err
+	}
+	table, err := cpuid.Decode(b)
+	if err != nil {
+		return false, err
+	}
+	table = forVCPU(table, 0)
+	if slices.Equal(table, m.cpuid) {
+		return true, nil
+	}
+	if err := checkCPU(table, m.cpuid); err != nil {
+		return false, err
+	}
+	m.cpuid = table
+	return false, nil
+}

@@ -1,0 +1,67 @@
+package arch
+
+import (
+	"strings"
+	"testing"
+)
+
+const engine = "internal/engine"
+
+// rooms are the engine's, by the floor that they are on. A room imports those on lower floors
+// only: not its neighbours, and nothing above it. The engine itself is the roof.
+var rooms = map[string]int{
+	"op": 4, "pool": 4, "guestfork": 4,
+	"guest":  3, // requests to a running guest; operations use them
+	"launch": 2, "catalog": 2, "sandboxes": 2,
+	"vmproc":     1,
+	"sched":      0, // who goes first: a leaf that every room may import
+	"enginetest": 0, // the suite that the engine and its fakes pass
+}
+
+const roof = 5
+
+// floor is that of the room that a package is, or is in.
+func floor(t *testing.T, name string) (room string, floor int) {
+	t.Helper()
+	if name == engine {
+		return "", roof
+	}
+	room, _, _ = strings.Cut(strings.TrimPrefix(name, engine+"/"), "/")
+	floor, known := rooms[room]
+	if !known {
+		t.Errorf("%s is in no room of the engine: name its floor here, and draw it in docs/architecture.md", name)
+	}
+	return room, floor
+}
+
+func TestRoomsOfTheEngineImportDownwardsOnly(t *testing.T) {
+	for _, p := range packages(t) {
+		if !isOneOf(p.name(), []string{engine}) {
+			continue
+		}
+		room, at := floor(t, p.name())
+		for _, imp := range p.Imports {
+			if !isOneOf(short(imp), []string{engine}) {
+				continue
+			}
+			if other, below := floor(t, short(imp)); other != room && below >= at {
+				t.Errorf("%s imports %s, which is not below it", p.name(), short(imp))
+			}
+		}
+	}
+}
+
+// The catalog asks for what it must know of sandboxes; it does not look.
+func TestTheCatalogKnowsNoVMs(t *testing.T) {
+	not := []string{"internal/vmm", "internal/vmctl", "internal/agentproto", "internal/rundir", "net/http"}
+	for _, p := range packages(t) {
+		if p.name() != engine+"/catalog" {
+			continue
+		}
+		for _, d := range p.Imports {
+			if isOneOf(short(d), not) {
+				t.Errorf("%s imports %s", p.name(), d)
+			}
+		}
+	}
+}

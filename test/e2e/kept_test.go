@@ -1,0 +1,112 @@
+package e2e
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+// A sandbox whose snapshot was deleted by force is branched in every mode, its branches
+// are forked, its guest forks it, and it is rolled back; by the next daemon too.
+func TestASandboxOutlivesItsSnapshot(t *testing.T) {
+	d := shared(t)
+	d.small() // is there before it
+	d.unchanged()
+	d.damaged(d.small(), "doomed", func(string) {})
+	n := 1
+	box := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "doomed", N: &n, GuestFork: true}).OK()[0]
+	d.sh(box.ID, "echo kept > /root/note")
+	if err := d.c.DeleteSnapshot(t.Context(), "doomed", client.DeleteOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	branch := func(tag string, mode api.BranchMode) {
+		t.Helper()
+		if _, err := d.c.Branch(t.Context(), box.ID, api.BranchRequest{Tag: tag, Mode: mode}); err != nil {
+			t.Fatalf("branch %s: %v", tag, err)
+		}
+		t.Cleanup(func() {
+			if err := d.c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+		for _, child := range d.forkSome(api.CreateSandboxesRequest{SnapshotTag: tag, N: &n}).OK() {
+			if got := d.sh(child.ID, "cat /root/note"); got != "kept" {
+				t.Errorf("the child of %s says %q", tag, got)
+			}
+			if err := d.c.Kill(t.Context(), child.ID); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	branch("kept-live", api.BranchLive)
+	d.end(syscall.SIGTERM)
+	d.start()
+	branch("kept-diff", api.BranchDiff)
+	branch("kept-full", api.BranchFull)
+	if out := strings.Fields(d.sh(box.ID, "forkd-fork 1")); len(out) != 2 || out[0] != "0" {
+		t.Errorf("forkd-fork printed %q", out)
+	}
+	for _, sb := range d.tree(t, box.ID) {
+		if sb.ID == box.ID {
+			continue
+		}
+		if err := d.c.Kill(t.Context(), sb.ID); err != nil {
+			t.Error(err)
+		}
+	}
+	d.sh(box.ID, "echo later > /root/note")
+	if _, err := d.c.Rollback(t.Context(), box.ID, "kept-live"); err != nil {
+		t.Fatal(err)
+	}
+	if got := d.sh(box.ID, "cat /root/note"); got != "kept" {
+		t.Errorf("after the rollback it says %q", got)
+	}
+	eventually(t, "removal of what was kept", func() bool {
+		kept, _ := filepath.Glob(filepath.Join(d.store(), ".kept-*"))
+		return len(kept) == 0
+	})
+	if err := d.c.Kill(t.Context(), box.ID); err != nil { // it needs kept-live now
+		t.Error(err)
+	}
+}
+
+// A bit that flips in a layer is found by the scrub, and the snapshot is not forked.
+func TestTheScrubFindsDamage(t *testing.T) {
+	t.Parallel()
+	kvmtest.Require(t)
+	d := secondDaemon(t) // it has few layers, which are all read again and again
+	d.Flags = []string{"--scrub-interval", "200ms", "--pool", "0"}
+	if err := linkedImage(t, d.images(), "box"); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
+	if _, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "parent", Image: "box"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	layer := d.compacted("parent", "rotten")
+	d.sealed("rotten")
+	row := func() string {
+		_, out, _ := d.cli("snapshot", "ls")
+		for line := range strings.Lines(out) {
+			if strings.HasPrefix(line, "rotten ") {
+				return line
+			}
+		}
+		return ""
+	}
+	eventually(t, "first check", func() bool { return strings.Contains(row(), " ago") })
+	spoilLayer(t, layer)
+	eventually(t, "damage in `snapshot ls`", func() bool { return strings.Contains(row(), "damaged") })
+	d.refused("rotten", "layers/"+filepath.Base(layer), "changed since it was written")
+	info, err := d.c.Snapshot(t.Context(), "rotten")
+	if err != nil || info.Bootable || len(info.Damaged) != 1 || info.VerifiedAtUnix == nil || time.Since(time.Unix(*info.VerifiedAtUnix, 0)) > time.Hour {
+		t.Errorf("got %+v, %v", info, err)
+	}
+}

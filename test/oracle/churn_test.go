@@ -1,0 +1,248 @@
+package oracle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/test/harness"
+)
+
+// Bounds of the churn.
+const (
+	churners    = 4
+	churnTime   = 25 * time.Second
+	mostBoxes   = 8
+	mostBetween = 12 // things that are done between two restarts
+	cutOff      = 1  // the exit code of a daemon whose requests were not over 10 s after SIGTERM
+)
+
+// Forks, branches, programs, rollbacks and kills, all at once, while the daemon is stopped or killed and
+// started again and again. Nothing is refused for a reason that is not there, the oracle is
+// content, all that is listed at the end works, and nothing is left when it is deleted.
+func TestChurn(t *testing.T) {
+	kvmtest.Soak(t)
+	d := daemon(t)
+	seed := kvmtest.Seed(t)
+	c := &churn{t: t, d: d, did: map[string]int{}, killed: map[string]bool{}}
+	t.Cleanup(func() { clean(t, d) })
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Span(t, churnTime))
+	defer cancel()
+	var all sync.WaitGroup
+	for i := range churners {
+		random := kvmtest.Random(seed, uint64(100+i))
+		all.Go(func() {
+			for n := 0; ctx.Err() == nil && !t.Failed(); n++ {
+				c.act(ctx, random, fmt.Sprintf("x%d-%d", i, n))
+			}
+		})
+	}
+	restarts := c.restart(ctx, kvmtest.Random(seed, 99))
+	all.Wait()
+	c.whole()
+	t.Logf("%d restarts of the daemon; done: %v; refused as they may be: %d", restarts, c.did, c.refused.Load())
+	if restarts == 0 || c.did["branch"]+c.did["fork"] == 0 {
+		t.Errorf("too little was done")
+	}
+}
+
+// churn is what the workers share.
+type churn struct {
+	t       *testing.T
+	d       *harness.Daemon
+	epoch   atomic.Int64 // odd while the daemon is down
+	refused atomic.Int64
+
+	mu  sync.Mutex // guards what follows
+	did map[string]int
+	// killed are the sandboxes that a worker has tried to kill. If the daemon ends in the midst of
+	// that, the next one finds a sandbox whose VM is gone, and lists it as failed.
+	killed map[string]bool
+}
+
+// restart ends and starts the daemon until ctx does, and leaves it running.
+func (c *churn) restart(ctx context.Context, random *rand.Rand) (n int) {
+	for {
+		if !c.progress(ctx, 1+random.IntN(mostBetween)) {
+			return n
+		}
+		sig := []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL}[n%2]
+		c.epoch.Add(1)
+		state := c.d.End(sig)
+		if code := state.ExitCode(); sig == syscall.SIGTERM && code != 0 && code != cutOff {
+			c.t.Errorf("the daemon ended with %s:\n%s", state, c.d.Log())
+		}
+		if err := c.d.Start(); err != nil {
+			c.t.Error(err)
+			return n
+		}
+		c.epoch.Add(1)
+		n++
+	}
+}
+
+// progress waits until so many more things are done: on a slow machine a daemon that is ended
+// every few seconds does none. It is false when ctx has ended.
+func (c *churn) progress(ctx context.Context, more int) bool {
+	for wanted := c.done() + more; c.done() < wanted; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return true
+}
+
+func (c *churn) done() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, k := range c.did {
+		n += k
+	}
+	return n
+}
+
+// act does one thing to what there is.
+func (c *churn) act(ctx context.Context, random *rand.Rand, tag string) {
+	before := c.epoch.Load()
+	what, err := c.try(ctx, random, tag)
+	switch {
+	case err == nil:
+		c.mu.Lock()
+		c.did[what]++
+		c.mu.Unlock()
+	case ctx.Err() != nil: // the end came in between
+	case c.mayBe(err, before):
+		c.refused.Add(1)
+		time.Sleep(10 * time.Millisecond) // elapses: there may be no daemon to ask
+	default:
+		c.t.Errorf("%s: %v", what, err)
+	}
+}
+
+// mayBe tells whether an error is no wonder: another worker was faster, or the daemon was not there.
+func (c *churn) mayBe(err error, before int64) bool {
+	if down := before%2 == 1 || c.epoch.Load() != before; down {
+		return !strings.Contains(err.Error(), "oracle")
+	}
+	return slices.Contains([]api.Code{api.CodeNotFound, api.CodeConflict, api.CodeBusy, api.CodeGuestGone}, client.CodeOf(err))
+}
+
+// try draws what to do, and does it.
+func (c *churn) try(ctx context.Context, random *rand.Rand, tag string) (string, error) {
+	boxes, err := c.d.Client.ListSandboxes(ctx)
+	if err != nil {
+		return "list", err
+	}
+	n := random.IntN(100)
+	if len(boxes) == 0 || n < 20 && len(boxes) < mostBoxes {
+		return "fork", c.fork(ctx, random)
+	}
+	box := boxes[random.IntN(len(boxes))]
+	switch {
+	case n < 50:
+		return "branch", c.branch(ctx, random, box.ID, tag)
+	case n < 70:
+		r, err := c.d.Client.Exec(ctx, box.ID, api.ExecRequest{Args: []string{"sh", "-c", "dd if=/dev/urandom of=/dev/shm/churn bs=64k count=8 2>/dev/null; echo done > /root/churn"}})
+		if err == nil && (r.ExitCode != 0 || r.TimedOut) {
+			err = fmt.Errorf("a program in %s: %+v", box.ID, r)
+		}
+		return "exec", err
+	case n < 80:
+		_, err := c.d.Client.Rollback(ctx, box.ID, box.SnapshotTag)
+		return "rollback", err
+	case n < 90 || len(boxes) >= mostBoxes:
+		c.mu.Lock()
+		c.killed[box.ID] = true
+		c.mu.Unlock()
+		return "kill", c.d.Kill(box.ID)
+	}
+	return "delete", c.delete(ctx, random)
+}
+
+func (c *churn) fork(ctx context.Context, random *rand.Rand) error {
+	tags, err := c.d.Client.ListSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	n := 1 + random.IntN(2)
+	res, err := c.d.Client.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tags[random.IntN(len(tags))].Tag, N: &n})
+	if err != nil {
+		return err
+	}
+	for _, sb := range res.Failed() {
+		err = errors.Join(err, fmt.Errorf("child %d: %s", sb.Index, sb.Error))
+	}
+	return err
+}
+
+func (c *churn) branch(ctx context.Context, random *rand.Rand, id, tag string) error {
+	req := api.BranchRequest{
+		Tag: tag, Mode: []api.BranchMode{api.BranchLive, api.BranchDiff, api.BranchFull}[random.IntN(3)], MaxPauseMS: limits[random.IntN(len(limits))],
+	}
+	if random.IntN(2) == 0 {
+		req.Wait = new(bool)
+	}
+	_, err := c.d.Client.Branch(ctx, id, req)
+	return err
+}
+
+// delete deletes a snapshot, if nothing needs it.
+func (c *churn) delete(ctx context.Context, random *rand.Rand) error {
+	tags, err := c.d.Client.ListSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	s := tags[random.IntN(len(tags))]
+	if s.Tag == parentTag {
+		return nil
+	}
+	return c.d.Client.DeleteSnapshot(ctx, s.Tag, client.DeleteOptions{})
+}
+
+// whole checks all that is listed when the dust has settled.
+func (c *churn) whole() {
+	c.t.Helper()
+	sound(c.t, c.d, c.killed)
+	boxes, err := c.d.Client.ListSandboxes(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, sb := range boxes {
+		if sb.Status == api.SandboxRunning {
+			c.d.Shell(c.t, sb.ID, "true")
+		}
+	}
+	tags, err := c.d.Client.ListSnapshots(c.t.Context())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, s := range tags {
+		if s.Status == api.SnapshotReady {
+			continue
+		}
+		if s.Status != api.SnapshotWriting || strings.Contains(fmt.Sprint(s.Warning), "oracle") {
+			c.t.Errorf("snapshot %s is %s: %v", s.Tag, s.Status, s.Warning)
+		}
+	}
+	for range min(3, len(tags)) { // some of those that were made in the turmoil
+		s := tags[rand.IntN(len(tags))]
+		sb := c.d.Fork(c.t, s.Tag, 1)[0]
+		c.d.Shell(c.t, sb.ID, "true")
+		if err := c.d.Kill(sb.ID); err != nil {
+			c.t.Error(err)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// platform is another system that packages must compile for. Nothing runs there:
+// the README says what that leaves untested.
+type platform struct {
+	goos, goarch string
+	packages     []string
+}
+
+// platforms: on Linux all is compiled; elsewhere what speaks to a daemon.
+func platforms() []platform {
+	toDaemon := []string{"./cmd/forkd", "./client/...", "./api/..."}
+	return []platform{
+		{"linux", "arm64", []string{"./..."}},
+		{"darwin", "arm64", toDaemon},
+		{"windows", "amd64", toDaemon},
+	}
+}
+
+// crossPhase compiles for each platform; each counts as one test.
+func crossPhase(ctx context.Context) results {
+	phase("go build for other platforms")
+	began := time.Now()
+	var r results
+	for _, p := range platforms() {
+		one := time.Now()
+		if err := p.build(ctx); err != nil {
+			r.failed = append(r.failed, fmt.Sprintf("go build for %s/%s: %v", p.goos, p.goarch, err))
+			continue
+		}
+		fmt.Printf("ok    %s/%s  %.1fs\n", p.goos, p.goarch, time.Since(one).Seconds())
+		r.passed++
+	}
+	r.took = time.Since(began)
+	return r
+}
+
+func (p platform) build(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", os.DevNull}, p.packages...)...)
+	cmd.Env = append(os.Environ(), "GOOS="+p.goos, "GOARCH="+p.goarch, "CGO_ENABLED=0")
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	return cmd.Run()
+}
+
+// cross is that phase alone: `make cross`.
+func cross(ctx context.Context, _ options) error {
+	began := time.Now()
+	var sum summary
+	sum.add("cross", crossPhase(ctx))
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return sum.print(os.Stdout, time.Since(began))
+}

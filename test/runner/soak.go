@@ -1,0 +1,147 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+// suite is a part of a soak: tests that draw what they do, and those that kill at
+// every step. They are the same as in `make test`.
+type suite struct{ pkg, run string }
+
+var soakSuites = []suite{
+	{"./test/oracle", "."},
+	{"./test/crash", "."},
+	{"./test/conformance", "."},
+	{"./internal/vmm/live", "Captures"},
+	{"./test/e2e", "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged"},
+}
+
+// Variables of the tests.
+const (
+	seedVariable = "FORKD_TEST_SEED"
+	spanVariable = kvmtest.SoakVariable // of each test that could go on for ever
+)
+
+// Bounds of that time, as a part of the soak: there are several such tests, one after the other.
+const (
+	spanPart = 4
+	minSpan  = 20 * time.Second
+	maxSpan  = 5 * time.Minute
+)
+
+// soak runs the suites side by side in the machine, round after round with
+// new seeds, until the time is over. A round is not cut short.
+func soak(ctx context.Context, o options) error {
+	began := time.Now()
+	bench, err := o.bench(ctx)
+	if err != nil {
+		return err
+	}
+	// The machine is started and filled by one alone.
+	first := goTest(ctx, bench.env, append(slices.Clone(bench.args), "-run", "^$", soakSuites[0].pkg)...)
+	if len(first.failed) > 0 {
+		return errFailed
+	}
+	span := min(max(o.soak/spanPart, minSpan), maxSpan)
+	total := results{tally: tally{}}
+	rounds, last := 0, time.Duration(0)
+	for ctx.Err() == nil && (rounds == 0 || o.soak-time.Since(began) > last/2) {
+		rounds++
+		start := time.Now()
+		seed := rand.Uint64() >> 1
+		phase("round %d, %s=%d, %s after the start", rounds, seedVariable, seed, start.Sub(began).Round(time.Second))
+		env := append(slices.Clone(bench.env), fmt.Sprintf("%s=%d", seedVariable, seed), spanVariable+"="+span.String())
+		for _, r := range soakRound(ctx, env, bench.args) {
+			total.passed += r.passed
+			total.failed = append(total.failed, r.failed...)
+			for _, s := range r.skipped {
+				total.failed = append(total.failed, s.test.String()+" skipped although all it needs is there: "+s.reason)
+			}
+			total.tally.add(r.tally)
+		}
+		last = time.Since(start)
+	}
+	total.took = time.Since(began) // of one that was interrupted as well: its table is what there is
+	return errors.Join(total.printSoak(os.Stdout, rounds), context.Cause(ctx))
+}
+
+// soakRound runs each suite once, all at the same time.
+func soakRound(ctx context.Context, env, args []string) []results {
+	out := make([]results, len(soakSuites))
+	var all sync.WaitGroup
+	for i, s := range soakSuites {
+		all.Go(func() { out[i] = goTest(ctx, env, append(slices.Clone(args), "-run", s.run, s.pkg)...) })
+	}
+	all.Wait()
+	return out
+}
+
+// printSoak writes the table of what was done, and the closing line.
+func (r results) printSoak(out io.Writer, rounds int) error {
+	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "\nsoak\t%s\t\nrounds\t%d\t\n", r.took.Round(time.Second), rounds)
+	for _, name := range r.tally.names() {
+		fmt.Fprintf(w, "%s\t%d\t\n", strings.ReplaceAll(name, "_", " "), r.tally[name])
+	}
+	fmt.Fprintf(w, "failures\t%d\t\n", len(r.failed))
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	failed := slices.Clone(r.failed)
+	if r.tally["captures_compared"] == 0 {
+		failed = append(failed, "no capture was compared with its source")
+	}
+	for _, f := range failed {
+		fmt.Fprintf(out, "FAIL  %s\n", f)
+	}
+	fmt.Fprintf(out, "%d passed, %d failed\n", r.passed, len(failed))
+	if len(failed) > 0 {
+		return errFailed
+	}
+	return nil
+}
+
+// tally adds up what suites say that they did: lines "soak: NAME=NUMBER ...".
+type tally map[string]int
+
+var tallied = regexp.MustCompile(`([a-z_]+)=(\d+)`)
+
+func (t tally) read(line string) {
+	_, said, ok := strings.Cut(line, "soak: ")
+	if !ok {
+		return
+	}
+	for _, m := range tallied.FindAllStringSubmatch(said, -1) {
+		n, _ := strconv.Atoi(m[2])
+		t[m[1]] += n
+	}
+}
+
+func (t tally) add(other tally) {
+	for name, n := range other {
+		t[name] += n
+	}
+}
+
+func (t tally) names() []string {
+	var out []string
+	for name := range t {
+		out = append(out, name)
+	}
+	slices.Sort(out)
+	return out
+}
