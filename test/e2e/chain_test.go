@@ -46,8 +46,8 @@ func TestAChainOfSnapshots(t *testing.T) {
 	if code != 0 || out != "c1\n" || !strings.Contains(errs, "said\n") || !strings.Contains(errs, "capture: ") {
 		t.Fatalf("exit code %d, stdout %q, stderr %q", code, out, errs)
 	}
-	// What is still in the program's group when it ends is ended with it: it waits until sleep has left.
-	sleeper := "setsid sleep 4711 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.1; done"
+	// What runs in the background when the program ends is in the snapshot.
+	const sleeper = "sleep 4711 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.1; done"
 	info, said := d.derive(api.CreateSnapshotRequest{
 		Tag: "c2", From: "c1", Exec: []string{"sh", "-c", "cat /home/user/one; id -un; " + sleeper}, ExecUser: "root", Warm: "colour = 'red'",
 	})

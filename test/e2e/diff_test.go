@@ -13,7 +13,7 @@ const changes = makePackage + `
 chmod 600 /etc/motd; echo more >> /etc/motd
 rm /etc/debian_version
 rm -r /etc/skel; mkdir /etc/skel
-setsid sleep 4712 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.1; done`
+sleep 4712 >/dev/null 2>&1 & until grep -q sleep /proc/$!/comm; do sleep 0.1; done`
 
 func TestDiffOfTwoSnapshots(t *testing.T) {
 	d := shared(t)

@@ -57,7 +57,7 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 	}
 	send := func(ev *process.ProcessEvent) error { return stream.Send(&process.StartResponse{Event: ev}) }
 	err = follow(ctx, p, sub, keepalive(req.Header()), send)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		p.killTree() // follow has let go of it: what it still writes is nobody's
 		waitBriefly(p)
 	}
@@ -65,9 +65,11 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 }
 
 // killWithCaller is for a process that is tied to its caller. In a clone the
-// caller did not leave, it is the source's: the process goes on.
+// caller did not leave, it is the source's: the process goes on. A caller that
+// has the end of the process hangs up too: what the process left in the
+// background stays, as it does on any machine.
 func (p *Process) killWithCaller(ctx context.Context) {
-	if !generation.Changed(ctx) {
+	if !generation.Changed(ctx) && !p.child.HasEnded() {
 		p.killTree()
 	}
 }

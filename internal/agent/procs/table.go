@@ -87,14 +87,20 @@ func (t *Table) list() []*process.ProcessInfo {
 	return out
 }
 
-// find returns a process that lives or has ended lately.
+// find returns a process that lives or has ended lately, a live one first.
 func (t *Table) find(sel *process.ProcessSelector) (*Process, error) {
-	if p, err := t.findLive(sel); err == nil {
-		return p, nil
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	match := selects(sel)
+	var found *Process // one that has ended is in all until it is in past
+	for p := range t.all {
+		if match(p.info) && (found == nil || !p.hasEnded()) {
+			found = p
+		}
+	}
+	if found != nil {
+		return found, nil
+	}
 	t.forgetLocked()
 	for _, e := range slices.Backward(t.past) {
 		if match(e.p.info) {
@@ -156,7 +162,9 @@ func (t *Table) add(ctx context.Context, p *Process, outs []output) error {
 	if at, ok := ctx.Deadline(); ok {
 		limit = time.AfterFunc(time.Until(at), p.killTree)
 	}
+	buried := make(chan struct{})
 	t.running.Go(func() {
+		defer close(buried)
 		<-p.ended
 		if limit != nil {
 			limit.Stop()
@@ -165,6 +173,7 @@ func (t *Table) add(ctx context.Context, p *Process, outs []output) error {
 	})
 	t.running.Go(func() {
 		p.run(outs)
+		<-buried // so that find sees it in one of both
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		delete(t.all, p)

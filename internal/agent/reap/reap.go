@@ -82,6 +82,16 @@ func (r *Reaper) Start(cmd *exec.Cmd) (*Child, error) {
 // Done is closed when the child has ended and was reaped.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
+// HasEnded tells whether Done is closed.
+func (c *Child) HasEnded() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Status tells how it ended. Preconditions: Done is closed.
 func (c *Child) Status() unix.WaitStatus { return c.status }
 
