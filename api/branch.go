@@ -40,8 +40,8 @@ type BranchResult struct {
 	TotalMS       float64 `json:"total_ms" doc:"How long the request took, without the forking of children"`
 
 	// Of the children; absent when none were asked for.
-	Children      []SandboxInfo `json:"children,omitempty" doc:"One entry per child asked for, as in the answer to a fork"`
-	PoolReady     int           `json:"pool_ready,omitempty" doc:"Shells that stood ready for the children"`
-	ResumedWallMS float64       `json:"resumed_wall_ms,omitempty" doc:"From the begin of the fork to the last child's virtual CPUs running"`
-	ReadyWallMS   float64       `json:"ready_wall_ms,omitempty" doc:"From the begin of the fork to the last child's confirmed identity"`
+	Children    []SandboxInfo `json:"children,omitempty" doc:"One entry per child asked for, as in the answer to a fork"`
+	PoolReady   int           `json:"pool_ready,omitempty" doc:"Shells that stood ready for the children"`
+	ArmedWallMS float64       `json:"armed_wall_ms,omitempty" doc:"From the begin of the fork to the last child restored at its gate"`
+	ReadyWallMS float64       `json:"ready_wall_ms,omitempty" doc:"From the begin of the fork to the last child's confirmed identity"`
 }

@@ -59,6 +59,7 @@ type SandboxInfo struct {
 
 // SandboxTimings are measured from the arrival of the fork's request.
 type SandboxTimings struct {
+	ArmedMS   float64 `json:"armed_ms" doc:"Until it was restored and stood at its gate"`
 	ResumedMS float64 `json:"resumed_ms" doc:"Until its virtual CPUs ran"`
 	ReadyMS   float64 `json:"ready_ms" doc:"Until its agent confirmed the new identity"`
 }
@@ -66,9 +67,9 @@ type SandboxTimings struct {
 // Headers of the answer to a fork. They tell about the whole, since the body
 // is a plain list for the sake of the original's clients.
 const (
-	HeaderPoolReady   = "Forkd-Pool-Ready"      // shells that stood ready when the request arrived
-	HeaderResumedWall = "Forkd-Resumed-Wall-Us" // request to the last child's vCPUs running, in microseconds
-	HeaderReadyWall   = "Forkd-Ready-Wall-Us"   // request to the last child's confirmed identity
+	HeaderPoolReady = "Forkd-Pool-Ready"    // shells that stood ready when the request arrived
+	HeaderArmedWall = "Forkd-Armed-Wall-Us" // request to the last child restored at its gate, in microseconds
+	HeaderReadyWall = "Forkd-Ready-Wall-Us" // request to the last child's confirmed identity
 )
 
 // MemoryUse is the body of GET /v1/sandboxes/{id}/memory, as the kernel

@@ -52,7 +52,7 @@ func TestRoundTripOfEveryMethod(t *testing.T) {
 	d.engine.Limit = 3
 	n := 3
 	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: "py", N: &n})
-	check("fork", err, len(res.OK()) == 2 && len(res.Failed()) == 1 && res.PoolReady == 3 && res.ReadyWall > res.ResumedWall)
+	check("fork", err, len(res.OK()) == 2 && len(res.Failed()) == 1 && res.PoolReady == 3 && res.ReadyWall > res.ArmedWall)
 	boxes, err := c.ListSandboxes(ctx)
 	check("ps", err, len(boxes) == 3)
 	box, err := c.Sandbox(ctx, id)

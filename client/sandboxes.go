@@ -19,9 +19,9 @@ type ForkResult struct {
 	Sandboxes []api.SandboxInfo
 	// PoolReady is the number of shells that stood ready when the request arrived.
 	PoolReady int
-	// ResumedWall is from the request to the last child's virtual CPUs running,
+	// ArmedWall is from the request to the last child restored at its gate,
 	// ReadyWall to its confirmed identity, both as the daemon measured them.
-	ResumedWall, ReadyWall time.Duration
+	ArmedWall, ReadyWall time.Duration
 }
 
 // OK returns the children that were made.
@@ -49,7 +49,7 @@ func (c *Client) Fork(ctx context.Context, req api.CreateSandboxesRequest) (Fork
 	}
 	// A daemon of the original has none of these; zero then.
 	res.PoolReady, _ = strconv.Atoi(h.Get(api.HeaderPoolReady))
-	res.ResumedWall = micros(h.Get(api.HeaderResumedWall))
+	res.ArmedWall = micros(h.Get(api.HeaderArmedWall))
 	res.ReadyWall = micros(h.Get(api.HeaderReadyWall))
 	return res, nil
 }

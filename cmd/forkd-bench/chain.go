@@ -65,9 +65,9 @@ func (a *app) printChain(rows []chainbench.Row) error {
 			memory = fmt.Sprintf("%d KiB of %d children, %d KiB written, %d KiB shared", r.PSSKiBPerChild, r.Crowd, r.OwnKiBPerChild, r.SharedKiBPerChild)
 		}
 		table = append(table, []string{
-			fmt.Sprint(r.Depth), ui.Millis(r.ResumedWallMS), fmt.Sprintf("%.2f", r.RatioToBase), ui.Millis(r.ReadyWallMS),
+			fmt.Sprint(r.Depth), ui.Millis(r.ReadyWallMS), fmt.Sprintf("%.2f", r.RatioToBase), ui.Millis(r.ArmedWallMS),
 			ui.Bytes(r.LayerBytes), ui.Bytes(r.DirtyBytes), memory,
 		})
 	}
-	return a.Table([]string{"DEPTH", "RESUMED", "RATIO", "READY", "LAYER", "DIRTY", "PSS PER CHILD"}, table)
+	return a.Table([]string{"DEPTH", "READY", "RATIO", "ARMED", "LAYER", "DIRTY", "PSS PER CHILD"}, table)
 }

@@ -55,7 +55,7 @@ func (a *app) printFork(f forkbench.Figures) error {
 	perChild := func(kib int64) string { return fmt.Sprintf("%d KiB per child", kib) }
 	return a.Facts(
 		"children", fmt.Sprintf("%d of %d, %d rounds", f.OK, f.N, f.Rounds),
-		"resumed, wall", ui.Millis(f.ResumedWallMS),
+		"armed, wall", ui.Millis(f.ArmedWallMS),
 		"floor, wall", known(f.FloorWallMS, ui.Millis),
 		"ratio", known(f.Ratio, ratio),
 		"ready, wall", ui.Millis(f.ReadyWallMS),

@@ -110,7 +110,7 @@ func childrenOf(res api.BranchResult) client.ForkResult {
 	wall := func(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 	return client.ForkResult{
 		Sandboxes: res.Children, PoolReady: res.PoolReady,
-		ResumedWall: wall(res.ResumedWallMS), ReadyWall: wall(res.ReadyWallMS),
+		ArmedWall: wall(res.ArmedWallMS), ReadyWall: wall(res.ReadyWallMS),
 	}
 }
 

@@ -174,7 +174,7 @@ func (a *app) printDemo(r demoReport, n int) error {
 		"parent: warm-up", ui.Millis(r.Snapshot["warm"]),
 		"parent: snapshot", ui.Millis(r.Snapshot["quiesce"]+r.Snapshot["save"]),
 		"children", fmt.Sprintf("%d of %d, from %d shells", r.Children, n, r.Pool),
-		"all running after", ui.Millis(r.ResumedWallMS),
+		"all armed after", ui.Millis(r.ArmedWallMS),
 		"all ready after", ui.Millis(r.ForkWallMS),
 		"first answer, p50", ui.Millis(r.AnswerP50MS),
 		"first answer, p99", ui.Millis(r.AnswerP99MS),

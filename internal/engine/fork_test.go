@@ -45,8 +45,8 @@ func TestChildrenAreDifferentFromEachOther(t *testing.T) {
 			t.Errorf("child %d: resumed after %s, ready after %s", i, c.Info.Resumed, c.Info.Ready)
 		}
 	}
-	if r.ResumedWall <= 0 || r.ReadyWall < r.ResumedWall {
-		t.Errorf("resumed %s, ready %s", r.ResumedWall, r.ReadyWall)
+	if r.ArmedWall <= 0 || r.ReadyWall < r.ArmedWall {
+		t.Errorf("resumed %s, ready %s", r.ArmedWall, r.ReadyWall)
 	}
 	if got := e.List(); len(got) != 8 {
 		t.Errorf("%d are listed", len(got))

@@ -68,7 +68,7 @@ func TestRealGuestsFork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("resumed %s, ready %s, pool %d", r.ResumedWall, r.ReadyWall, r.PoolReady)
+	t.Logf("resumed %s, ready %s, pool %d", r.ArmedWall, r.ReadyWall, r.PoolReady)
 	var boxes []sandbox.Info
 	for _, c := range r.Children {
 		if c.Err != nil {

@@ -90,6 +90,6 @@ func wireBranch(r sandbox.BranchResult) api.BranchResult {
 	}
 	slices.SortFunc(out.Children, func(a, b api.SandboxInfo) int { return cmp.Compare(a.Index, b.Index) })
 	out.PoolReady = r.Fork.PoolReady
-	out.ResumedWallMS, out.ReadyWallMS = milliseconds(r.Fork.ResumedWall), milliseconds(r.Fork.ReadyWall)
+	out.ArmedWallMS, out.ReadyWallMS = milliseconds(r.Fork.ArmedWall), milliseconds(r.Fork.ReadyWall)
 	return out
 }

@@ -69,7 +69,7 @@ func TestBranchForksChildren(t *testing.T) {
 	id := b.fork("1")[0].ID
 	b.engine.Limit = 3
 	got := b.branch(id, `{"tag":"mid","n":3}`)
-	if len(got.Children) != 3 || got.ReadyWallMS != 6 || got.ResumedWallMS != 3 {
+	if len(got.Children) != 3 || got.ReadyWallMS != 6 || got.ArmedWallMS != 3 {
 		t.Fatalf("got %+v", got)
 	}
 	for i, sb := range got.Children {

@@ -66,7 +66,7 @@ func TestForkReportsEveryChild(t *testing.T) {
 			t.Errorf("entry %d has index %d", i, sb.Index)
 		}
 	}
-	for _, h := range []string{api.HeaderPoolReady, api.HeaderResumedWall, api.HeaderReadyWall} {
+	for _, h := range []string{api.HeaderPoolReady, api.HeaderArmedWall, api.HeaderReadyWall} {
 		if w.Header().Get(h) == "" {
 			t.Errorf("header %s is not there", h)
 		}

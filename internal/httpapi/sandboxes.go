@@ -21,10 +21,10 @@ type forkInput struct{ Body api.CreateSandboxesRequest }
 
 // forkOutput has the names of package api's headers; a test compares them.
 type forkOutput struct {
-	PoolReady   int   `header:"Forkd-Pool-Ready" doc:"Shells that stood ready when the request arrived"`
-	ResumedWall int64 `header:"Forkd-Resumed-Wall-Us" doc:"Microseconds to the last child's virtual CPUs running"`
-	ReadyWall   int64 `header:"Forkd-Ready-Wall-Us" doc:"Microseconds to the last child's confirmed identity"`
-	Body        []api.SandboxInfo
+	PoolReady int   `header:"Forkd-Pool-Ready" doc:"Shells that stood ready when the request arrived"`
+	ArmedWall int64 `header:"Forkd-Armed-Wall-Us" doc:"Microseconds to the last child restored at its gate"`
+	ReadyWall int64 `header:"Forkd-Ready-Wall-Us" doc:"Microseconds to the last child's confirmed identity"`
+	Body      []api.SandboxInfo
 }
 
 func (s *Server) addSandboxes() {
@@ -81,8 +81,8 @@ func (s *Server) fork(ctx context.Context, in *forkInput) (*forkOutput, error) {
 		return nil, err
 	}
 	out := &forkOutput{
-		PoolReady:   res.PoolReady,
-		ResumedWall: res.ResumedWall.Microseconds(), ReadyWall: res.ReadyWall.Microseconds(),
+		PoolReady: res.PoolReady,
+		ArmedWall: res.ArmedWall.Microseconds(), ReadyWall: res.ReadyWall.Microseconds(),
 		Body: make([]api.SandboxInfo, 0, len(res.Children)),
 	}
 	for _, child := range res.Children {

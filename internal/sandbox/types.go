@@ -39,6 +39,7 @@ type Info struct {
 	Hostname  string
 	Kin       Kin // its place in a tree of forks that guests made
 	// Timings of the fork, from the request's arrival.
+	Armed   time.Duration // it is restored and waits at its gate
 	Resumed time.Duration // its vCPUs run
 	Ready   time.Duration // its agent confirmed the new identity
 }
@@ -82,6 +83,10 @@ type ForkRequest struct {
 
 	// Kin is of children that a guest makes; only the engine sets it.
 	Kin Kin
+
+	// Each, if set, is called with each child as soon as it is ready or has failed,
+	// from several goroutines.
+	Each func(Child)
 }
 
 // MaxFork is the largest N of one ForkRequest.
@@ -92,8 +97,9 @@ type ForkResult struct {
 	Children []Child
 	// PoolReady is the number of shells that stood ready when the request arrived.
 	PoolReady int
-	// ResumedWall is from the request to the last child's vCPUs running; ReadyWall to its confirmed identity.
-	ResumedWall, ReadyWall time.Duration
+	// ArmedWall is from the request to the last child standing restored at its gate;
+	// ReadyWall to its confirmed identity.
+	ArmedWall, ReadyWall time.Duration
 }
 
 // CreateRequest asks for a snapshot of a freshly booted and warmed image.

@@ -41,10 +41,20 @@ func (l *Launcher) Spawn(ctx context.Context, shape vmspec.Shape, prewarm bool) 
 	return &VM{VM: m}, nil
 }
 
-// Launch restores a snapshot into a VM that take has, or into a new one. Of those that take
-// has, one that died in the pool costs a try only. With a gate the VM waits there; without
-// it runs.
-func (l *Launcher) Launch(ctx context.Context, src *Source, gate *startgate.Gate, take func() *VM) (*VM, error) {
+// Launch restores a snapshot into a VM that take has, or into a new one, and lets it run.
+// Of those that take has, one that died in the pool costs a try only.
+func (l *Launcher) Launch(ctx context.Context, src *Source, take func() *VM) (*VM, error) {
+	return l.launch(ctx, src, take, l.Restore)
+}
+
+// LaunchArmed is Launch, but for the start: the VM waits at its gate until Enter.
+func (l *Launcher) LaunchArmed(ctx context.Context, src *Source, take func() *VM) (*VM, error) {
+	return l.launch(ctx, src, take, l.arm)
+}
+
+type restoreFunc func(ctx context.Context, src *Source, m *VM) error
+
+func (l *Launcher) launch(ctx context.Context, src *Source, take func() *VM, restore restoreFunc) (*VM, error) {
 	for {
 		m := take()
 		pooled := m != nil
@@ -54,7 +64,7 @@ func (l *Launcher) Launch(ctx context.Context, src *Source, gate *startgate.Gate
 				return nil, err
 			}
 		}
-		err := l.Restore(ctx, src, m, gate)
+		err := restore(ctx, src, m)
 		if err == nil {
 			m.Pooled = pooled
 			return m, nil
@@ -70,15 +80,35 @@ func (l *Launcher) Launch(ctx context.Context, src *Source, gate *startgate.Gate
 	}
 }
 
-// Restore restores a snapshot into a VM, which waits at the gate then, or runs without
-// one. A prepared VM is restored already: it waits at its own gate, or is let run.
-func (l *Launcher) Restore(ctx context.Context, src *Source, m *VM, gate *startgate.Gate) error {
+// Restore restores a snapshot into a VM, which runs then. A prepared VM is restored
+// already: it is let run.
+func (l *Launcher) Restore(ctx context.Context, src *Source, m *VM) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	if m.Prepared {
-		return l.letRun(ctx, m, gate)
+	if !m.Prepared {
+		return l.restore(ctx, src, m, false)
 	}
-	return l.restore(ctx, src, m, gate, false)
+	if !m.Alive() {
+		return vmm.ErrGone
+	}
+	_, err := l.Enter(ctx, m)
+	return err
+}
+
+// arm restores a snapshot into a VM, which waits at its gate then.
+func (l *Launcher) arm(ctx context.Context, src *Source, m *VM) (err error) {
+	if m.Prepared && !m.Alive() {
+		return vmm.ErrGone
+	}
+	if m.Prepared {
+		return nil
+	}
+	if m.gate, err = startgate.New(); err != nil {
+		return err
+	}
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
+	return l.restore(ctx, src, m, false)
 }
 
 // Prepare restores a snapshot into a VM as far as that can be done before it is known
@@ -89,7 +119,7 @@ func (l *Launcher) Prepare(ctx context.Context, src *Source, m *VM) (err error) 
 	}
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	if err := l.restore(ctx, src, m, m.gate, true); err != nil {
+	if err := l.restore(ctx, src, m, true); err != nil {
 		return err
 	}
 	m.Prepared = true
@@ -102,7 +132,8 @@ func (l *Launcher) bound(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeoutCause(ctx, limit, late)
 }
 
-func (l *Launcher) restore(ctx context.Context, src *Source, m *VM, gate *startgate.Gate, prepare bool) error {
+// restore restores a snapshot into a VM. One that has a gate waits there then.
+func (l *Launcher) restore(ctx context.Context, src *Source, m *VM, prepare bool) error {
 	genID, err := l.cfg.Random(16)
 	if err != nil {
 		return err
@@ -110,8 +141,8 @@ func (l *Launcher) restore(ctx context.Context, src *Source, m *VM, gate *startg
 	c := src.Restore
 	m.GenID = [16]byte(genID)
 	c.CID, c.GenID, c.Prepare = m.CID, m.GenID, prepare
-	if gate != nil {
-		c.Gate = gate.File()
+	if m.gate != nil {
+		c.Gate = m.gate.File()
 	}
 	disks, closeOverlays, err := m.OpenOverlays(c.Disks, src.Backing)
 	if err != nil {
@@ -137,24 +168,12 @@ func restoreError(ctx context.Context, tag string, err error) error {
 		"snapshot %s: %w", tag, err)
 }
 
-// letRun has nothing to do for a prepared VM but to let it run, if nobody opens gates later.
-func (l *Launcher) letRun(ctx context.Context, m *VM, gate *startgate.Gate) error {
-	if !m.Alive() {
-		return vmm.ErrGone
+// Enter opens an armed VM's gate and waits until its vCPUs run. at is of startgate.Now.
+func (l *Launcher) Enter(ctx context.Context, m *VM) (at int64, err error) {
+	defer m.closeGate()
+	if err := m.gate.Open(); err != nil {
+		return 0, err
 	}
-	if gate != nil {
-		return nil
-	}
-	defer m.CloseGate()
-	if err := m.OpenGate(); err != nil {
-		return err
-	}
-	_, err := m.Proc.Resume(ctx)
-	return err
-}
-
-// Await waits until a VM whose gate was opened has begun to run. at is of startgate.Now.
-func (l *Launcher) Await(ctx context.Context, m *VM) (at int64, err error) {
 	limit := l.cfg.RestoreTimeout
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "its vCPUs did not run within %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)

@@ -13,19 +13,11 @@ type VM struct {
 	Restored vmm.RestoreResult
 	Pooled   bool            // it stood ready as a shell
 	Prepared bool            // it is restored already, behind a gate of its own
-	gate     *startgate.Gate // of a prepared one, until it has begun
+	gate     *startgate.Gate // where it waits, until it has begun; nil: it does not
 }
 
-// OpenGate lets a prepared machine run; another one has no gate of its own.
-func (m *VM) OpenGate() error {
-	if m.gate == nil {
-		return nil
-	}
-	return m.gate.Open()
-}
-
-// CloseGate frees the gate, open or shut.
-func (m *VM) CloseGate() {
+// closeGate frees the gate, open or shut.
+func (m *VM) closeGate() {
 	if m.gate != nil {
 		m.gate.Close()
 		m.gate = nil
@@ -35,5 +27,5 @@ func (m *VM) CloseGate() {
 // Discard ends a machine and removes all it left.
 func (m *VM) Discard() {
 	m.VM.Discard()
-	m.CloseGate()
+	m.closeGate()
 }

@@ -23,7 +23,6 @@ type forkOp struct {
 	began    int64 // the same, of startgate.Now
 	idPrefix string
 	src      *launch.Source
-	gate     *startgate.Gate // nil: children run as soon as they are restored
 	children []child
 }
 
@@ -35,6 +34,7 @@ type child struct {
 	who     sandbox.Identity          // empty: it did not come so far
 	answer  *agentv1.IdentityResponse // nil: its guest gave none
 	release func()                    // of its admitted memory
+	armed   time.Duration             // restored, at its gate
 	resumed time.Duration
 	ready   time.Duration
 	err     error
@@ -44,9 +44,10 @@ type child struct {
 // Fork makes N children of a snapshot. Each succeeds or fails on its own; an
 // error means that none was tried, or that ctx ended and all are gone again.
 //
-// All children are restored before the first runs, and then begin together at a
-// gate: on a host with few CPUs the guests' own work would else delay the
-// restores behind it, and a message to each VMM the start of the later ones.
+// All children are restored before the first runs, since on a host with few CPUs
+// the guests' own work would delay the restores behind it. Then each begins when
+// its identity can follow at once: the first is ready long before the last, and
+// none runs for long on a random state that it shares with its siblings.
 func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.ForkResult, err error) {
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)
@@ -64,10 +65,6 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 		return sandbox.ForkResult{}, err
 	}
 	defer f.src.Close()
-	if f.gate, err = startgate.New(); err != nil {
-		return sandbox.ForkResult{}, err
-	}
-	defer f.gate.Close()
 	f.req.Kin.MayFork = f.req.Kin.MayFork || req.GuestFork
 	prefix, err := o.random(4)
 	if err != nil {
@@ -78,15 +75,10 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	o.pools.Touch(req.Tag, f.src.Shape())
 	// A restore computes and waits for nothing: more at once than there are CPUs only get into each other's way.
 	sched.Each(req.N, max(1, o.cfg.Concurrency/2), func(i int) { f.restore(ctx, &f.children[i], i+1) })
-	restored := o.cfg.Now().Sub(start)
-	if ctx.Err() == nil {
-		if err := f.open(); err != nil {
-			f.fail(err)
-		}
-	}
 	sched.Each(req.N, o.cfg.Concurrency, func(i int) {
 		f.resume(ctx, &f.children[i])
 		f.identify(ctx, &f.children[i])
+		f.tell(&f.children[i])
 	})
 	o.pools.Wake()
 	if ctx.Err() != nil {
@@ -98,7 +90,7 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	o.cfg.Observer.Observe(sandbox.OpFork, o.cfg.Now().Sub(start), nil)
 	r := f.result(poolReady)
 	f.leaveReceipts()
-	o.cfg.Logger.Info("forked", "tag", req.Tag, "n", req.N, "shells", poolReady, "restored", restored, "resumed", r.ResumedWall, "ready", r.ReadyWall)
+	o.cfg.Logger.Info("forked", "tag", req.Tag, "n", req.N, "shells", poolReady, "armed", r.ArmedWall, "ready", r.ReadyWall)
 	return r, nil
 }
 
@@ -114,6 +106,7 @@ func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 		return
 	}
 	b.err = f.restoreInto(ctx, b)
+	b.armed = f.e.cfg.Now().Sub(f.start)
 	b.trace.mark("restore")
 	failpoint.Here(failpoint.ForkRestored)
 	f.e.cfg.Observer.Observe(sandbox.OpRestore, f.e.cfg.Now().Sub(begin), b.err)
@@ -123,39 +116,13 @@ func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 	}
 }
 
-// open lets all children begin: those that were restored for this fork by one gate,
-// the prepared ones each by its own.
-func (f *forkOp) open() error {
-	if err := f.gate.Open(); err != nil {
-		return err
-	}
-	for i := range f.children {
-		if b := &f.children[i]; b.err == nil {
-			if err := b.m.OpenGate(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// fail gives every child that was restored the same error.
-func (f *forkOp) fail(err error) {
-	for i := range f.children {
-		if b := &f.children[i]; b.err == nil {
-			b.err = err
-			b.m.Discard()
-			b.release()
-		}
-	}
-}
-
-// resume waits until one child has begun. A fork that nobody waits for any more
-// is ended by identify.
+// resume lets one child begin. A fork that nobody waits for any more is ended by
+// identify.
 func (f *forkOp) resume(ctx context.Context, b *child) {
 	if b.err != nil || ctx.Err() != nil {
 		return
 	}
+	b.trace.mark("turn")
 	at, err := f.enter(ctx, b)
 	b.trace.mark("start")
 	if err == nil {
@@ -167,12 +134,13 @@ func (f *forkOp) resume(ctx context.Context, b *child) {
 	b.release()
 }
 
-// enter waits until a child's machine has begun. A prepared one that died may have
-// done so on the shelf, unseen: that costs a try only.
+// enter maps what a child will touch, opens its gate, and waits until its vCPUs run.
+// A prepared one that died may have done so in the pool, unseen: that costs a try only.
 func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 	for {
-		at, err := f.e.launcher.Await(ctx, b.m)
-		b.m.CloseGate() // not while gates are opened: unmapping it interrupts the other CPUs
+		f.e.launcher.Populate(ctx, f.src, b.m, b.index)
+		b.trace.mark("populate")
+		at, err := f.e.launcher.Enter(ctx, b.m)
 		if err == nil {
 			return at, nil
 		}
@@ -187,10 +155,6 @@ func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 		if err := f.restoreInto(ctx, b); err != nil {
 			return 0, err
 		}
-		if err := b.m.OpenGate(); err != nil {
-			b.m.Discard()
-			return 0, err
-		}
 	}
 }
 
@@ -199,8 +163,15 @@ func (f *forkOp) take() *launch.VM { return f.e.pools.Take(f.src) }
 
 // restoreInto restores a child, in a shell from the pool if there is one.
 func (f *forkOp) restoreInto(ctx context.Context, b *child) (err error) {
-	b.m, err = f.e.launcher.Launch(ctx, f.src, f.gate, f.take)
+	b.m, err = f.e.launcher.LaunchArmed(ctx, f.src, f.take)
 	return err
+}
+
+// tell says what became of a child, if the caller wants to know before the last is ready.
+func (f *forkOp) tell(b *child) {
+	if f.req.Each != nil {
+		f.req.Each(sandbox.Child{Index: b.index, Info: b.info, Err: b.err})
+	}
 }
 
 // takeBack ends the children of a fork that nobody waits for any more.
@@ -225,7 +196,7 @@ func (f *forkOp) result(poolReady int) sandbox.ForkResult {
 			f.e.cfg.Logger.Warn("fork: a child failed", "tag", f.req.Tag, "index", b.index, "err", b.err)
 			continue
 		}
-		r.ResumedWall = max(r.ResumedWall, b.resumed)
+		r.ArmedWall = max(r.ArmedWall, b.armed)
 		r.ReadyWall = max(r.ReadyWall, b.ready)
 	}
 	return r

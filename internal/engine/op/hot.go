@@ -55,7 +55,7 @@ func (c *createOp) rehearsal(ctx context.Context, hot *os.File) (r vmm.HotResult
 		return r, err
 	}
 	u.Push(m.Discard)
-	if err := c.e.launcher.Restore(ctx, c.draftSource(), m, nil); err != nil {
+	if err := c.e.launcher.Restore(ctx, c.draftSource(), m); err != nil {
 		return r, fmt.Errorf("restore: %w", err)
 	}
 	if err := c.act(ctx, m); err != nil {

@@ -52,7 +52,7 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 	b.ready = now.Sub(f.start)
 	b.info = sandbox.Info{
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Status: sandbox.StatusRunning, PID: b.m.Proc.PID(), CreatedAt: now,
-		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Resumed: b.resumed, Ready: b.ready,
+		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
 	err = f.e.sandboxes.Add(who, b.info, b.m.VM)
 	b.trace.mark("journal")
@@ -62,9 +62,6 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 // introduce tells a restored guest who it is, and waits until it has confirmed.
 func (f *forkOp) introduce(ctx context.Context, b *child, who sandbox.Identity) (err error) {
 	b.m.Agent = b.m.NewAgent()
-	b.trace.mark("turn")
-	f.e.launcher.Populate(ctx, f.src, b.m, b.index)
-	b.trace.mark("populate")
 	b.who = who
 	b.answer, err = f.e.launcher.Identify(ctx, b.m.VM, who)
 	b.trace.mark("identity")

@@ -107,7 +107,7 @@ func (w *probe) open(ctx context.Context) error {
 	}
 	w.undo.Push(release)
 	take := func() *launch.VM { return w.e.pools.Take(src) }
-	if w.m, err = w.e.launcher.Launch(ctx, src, nil, take); err != nil {
+	if w.m, err = w.e.launcher.Launch(ctx, src, take); err != nil {
 		return err
 	}
 	w.undo.Push(func() { w.m.Discard() })

@@ -36,8 +36,8 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	}
 	e.forks++
 	res := sandbox.ForkResult{
-		PoolReady:   min(e.pools[req.Tag], req.N),
-		ResumedWall: time.Duration(req.N) * time.Millisecond, ReadyWall: time.Duration(2*req.N) * time.Millisecond,
+		PoolReady: min(e.pools[req.Tag], req.N),
+		ArmedWall: time.Duration(req.N) * time.Millisecond, ReadyWall: time.Duration(2*req.N) * time.Millisecond,
 	}
 	for i := 1; i <= req.N; i++ {
 		res.Children = append(res.Children, e.forkOneLocked(req, snap, i))
@@ -53,7 +53,7 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	b := &box{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning, PID: 1000 + i, CreatedAt: e.Now,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork},
-		Resumed: time.Duration(i) * time.Millisecond, Ready: time.Duration(2*i) * time.Millisecond,
+		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond, Ready: time.Duration(2*i) * time.Millisecond,
 	}}
 	e.boxes[id] = b
 	e.recordLocked(forkReceipt(b.info, snap))

@@ -39,10 +39,11 @@ func (m *Machine) HotSet() (b []byte, r vmm.HotResult, err error) {
 	return w.Bytes(m.mem.Size()), r, nil
 }
 
-// Populate maps a working set's pages, while the guest stands still. A damaged set
-// changes nothing; a kernel that can do only part of it does that part.
+// Populate maps a working set's pages, while the guest stands still: best before it
+// begins, at its gate. A damaged set changes nothing; a kernel that can do only part of
+// it does that part.
 func (m *Machine) Populate(f io.ReaderAt) (r vmm.HotResult, err error) {
-	if err := m.lockIn(vmm.StateRunning); err != nil {
+	if err := m.lockIn(vmm.StateArmed, vmm.StatePrepared, vmm.StateRunning); err != nil {
 		return r, err
 	}
 	defer m.mu.Unlock()
@@ -52,11 +53,13 @@ func (m *Machine) Populate(f io.ReaderAt) (r vmm.HotResult, err error) {
 	}
 	// From now on each page that the guest touches by itself is one that is not mapped in bulk;
 	// and KVM wants a vCPU that does not run.
-	m.parkLocked()
-	if m.ending.Load() {
-		return r, fmt.Errorf("%w: it has ended", vmm.ErrState)
+	if m.state == vmm.StateRunning {
+		m.parkLocked()
+		if m.ending.Load() {
+			return r, fmt.Errorf("%w: it has ended", vmm.ErrState)
+		}
+		defer m.runLocked()
 	}
-	defer m.runLocked()
 	start := time.Now()
 	if err := m.populateHost(set, true, &r); err != nil {
 		return r, err

@@ -13,12 +13,12 @@ const aim = 1.1
 func Plot(rows []Row) figure.Figure {
 	const mib = 1 << 20
 	var depths []string
-	var resumed, ratio, layer, dirty []float64
+	var ready, ratio, layer, dirty []float64
 	f := figure.Figure{Title: "Forks from snapshots that lie deep in a chain"}
 	memory := figure.Panel{Title: "Memory of a child", X: "", Y: "MiB", Bars: true, Ticks: []string{"PSS", "written", "shared"}}
 	for _, r := range rows {
 		depths = append(depths, fmt.Sprint(r.Depth))
-		resumed, ratio = append(resumed, r.ResumedWallMS), append(ratio, r.RatioToBase)
+		ready, ratio = append(ready, r.ReadyWallMS), append(ratio, r.RatioToBase)
 		if r.Depth > 0 {
 			layer, dirty = append(layer, float64(r.LayerBytes)/mib), append(dirty, float64(r.DirtyBytes)/mib)
 		}
@@ -31,7 +31,7 @@ func Plot(rows []Row) figure.Figure {
 		f.Notes = []string{fmt.Sprintf("%d forks of %d children from each depth, medians; ratios are to a fork from depth 0 just before", r.Rounds, r.N)}
 	}
 	f.Panels = []figure.Panel{
-		{Title: "Until all children run", X: "depth", Y: "ms", Ticks: depths, Series: []figure.Series{{Name: "resumed", Values: resumed}}},
+		{Title: "Until all children are ready", X: "depth", Y: "ms", Ticks: depths, Series: []figure.Series{{Name: "ready", Values: ready}}},
 		{Title: "Ratio to depth 0 (dashed: 1.1)", X: "depth", Y: "ratio", Bars: true, Aim: aim, Ticks: depths, Series: []figure.Series{{Name: "ratio", Values: ratio}}},
 	}
 	if len(layer) > 0 {

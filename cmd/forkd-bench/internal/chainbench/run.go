@@ -28,14 +28,14 @@ type Config struct {
 
 // Row is one depth (docs/formats/json-output.md).
 type Row struct {
-	Depth         int     `json:"depth"`
-	N             int     `json:"n"`
-	Rounds        int     `json:"rounds"`
-	ResumedWallMS float64 `json:"resumed_wall_ms"` // median
-	ReadyWallMS   float64 `json:"ready_wall_ms"`   // median
-	RatioToBase   float64 `json:"ratio_to_base"`   // median of the ratios to the fork from depth 0 just before
-	LayerBytes    int64   `json:"layer_bytes"`     // on the disk, of the memory's layer of this depth
-	DirtyBytes    int64   `json:"dirty_bytes"`     // that were captured
+	Depth       int     `json:"depth"`
+	N           int     `json:"n"`
+	Rounds      int     `json:"rounds"`
+	ArmedWallMS float64 `json:"armed_wall_ms"` // median
+	ReadyWallMS float64 `json:"ready_wall_ms"` // median
+	RatioToBase float64 `json:"ratio_to_base"` // median of the ratios to the fork from depth 0 just before
+	LayerBytes  int64   `json:"layer_bytes"`   // on the disk, of the memory's layer of this depth
+	DirtyBytes  int64   `json:"dirty_bytes"`   // that were captured
 	// Of the crowd; absent at other depths.
 	Crowd             int    `json:"crowd,omitempty"`
 	PSSKiBPerChild    int64  `json:"pss_kib_per_child,omitempty"`
@@ -92,10 +92,10 @@ func (c *Config) check() error {
 }
 
 // laps are the forks of one depth.
-type laps struct{ resumed, ready, ratio []float64 }
+type laps struct{ armed, ready, ratio []float64 }
 
 func (l laps) row(depth int) Row {
-	return Row{Depth: depth, ResumedWallMS: measure.Median(l.resumed), ReadyWallMS: measure.Median(l.ready), RatioToBase: measure.Median(l.ratio)}
+	return Row{Depth: depth, ArmedWallMS: measure.Median(l.armed), ReadyWallMS: measure.Median(l.ready), RatioToBase: measure.Median(l.ratio)}
 }
 
 // race forks from each depth in turn, and before each from depth 0: what the
@@ -146,10 +146,10 @@ func (c Config) race(ctx context.Context, ch chain) (_ map[int]laps, err error) 
 }
 
 func (l laps) add(r, base client.ForkResult) laps {
-	l.resumed = append(l.resumed, measure.Millis(r.ResumedWall))
+	l.armed = append(l.armed, measure.Millis(r.ArmedWall))
 	l.ready = append(l.ready, measure.Millis(r.ReadyWall))
-	if base.ResumedWall > 0 {
-		l.ratio = append(l.ratio, float64(r.ResumedWall)/float64(base.ResumedWall))
+	if base.ReadyWall > 0 {
+		l.ratio = append(l.ratio, float64(r.ReadyWall)/float64(base.ReadyWall))
 	}
 	return l
 }

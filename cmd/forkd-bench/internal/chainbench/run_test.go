@@ -53,7 +53,7 @@ func TestAChainIsMeasuredAndTakenDown(t *testing.T) {
 	if len(rows) != 3 || rows[0].Depth != 0 || rows[1].Depth != 1 || rows[2].Depth != 3 {
 		t.Fatalf("%+v", rows)
 	}
-	if r := rows[2]; r.ResumedWallMS != 2 || r.RatioToBase != 1 || r.Crowd != 4 || r.PSSKiBPerChild != 4000 || r.SharedKiBPerChild != 21000 || r.DirtyBytes != 3<<20 {
+	if r := rows[2]; r.ArmedWallMS != 2 || r.RatioToBase != 1 || r.Crowd != 4 || r.PSSKiBPerChild != 4000 || r.SharedKiBPerChild != 21000 || r.DirtyBytes != 3<<20 {
 		t.Errorf("%+v", r)
 	}
 	if rows[1].Crowd != 0 {

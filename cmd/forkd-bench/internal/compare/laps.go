@@ -46,7 +46,7 @@ func (f *forking) Lap(ctx context.Context) (_ []Value, err error) {
 		return nil, err
 	}
 	return append([]Value{
-		{"resumed_wall_ms", measure.Millis(res.ResumedWall)}, {"ready_wall_ms", measure.Millis(res.ReadyWall)},
+		{"armed_wall_ms", measure.Millis(res.ArmedWall)}, {"ready_wall_ms", measure.Millis(res.ReadyWall)},
 	}, after.since(before)...), nil
 }
 

@@ -25,7 +25,7 @@ func (f *fakeSide) Lap(context.Context) ([]Value, error) {
 		return nil, errors.New("no lap left")
 	}
 	f.n++
-	return []Value{{"resumed_wall_ms", f.values[f.n-1]}, {"exits", 100}}, nil
+	return []Value{{"armed_wall_ms", f.values[f.n-1]}, {"exits", 100}}, nil
 }
 
 func TestSidesTakeTurnsAndTheFirstLapDoesNotCount(t *testing.T) {
@@ -40,7 +40,7 @@ func TestSidesTakeTurnsAndTheFirstLapDoesNotCount(t *testing.T) {
 	if order := strings.Join(log, ""); order != "ab"+"ab"+"ba"+"ab" {
 		t.Errorf("the order of the laps is %s", order)
 	}
-	if len(got) != 2 || got[0].Name != "resumed_wall_ms" || got[1].Name != "exits" || said != 3 {
+	if len(got) != 2 || got[0].Name != "armed_wall_ms" || got[1].Name != "exits" || said != 3 {
 		t.Fatalf("%+v, said %d", got, said)
 	}
 	if f := got[0]; f.A != 20 || f.B != 10 || !near(f.Ratio, 0.5, 1e-12) || !near(f.Low, 0.5, 1e-12) || !near(f.High, 0.5, 1e-12) || f.Pairs != 3 {

@@ -11,12 +11,12 @@ type Figures struct {
 	N                    int     `json:"n"`
 	OK                   int     `json:"ok"` // of the worst round
 	Rounds               int     `json:"rounds"`
-	ResumedWallMS        float64 `json:"resumed_wall_ms"`
+	ArmedWallMS          float64 `json:"armed_wall_ms"`
 	ReadyWallMS          float64 `json:"ready_wall_ms"`
 	ReadyP50MS           float64 `json:"ready_ms_p50"`
 	ReadyP99MS           float64 `json:"ready_ms_p99"`
 	FloorWallMS          float64 `json:"floor_wall_ms,omitempty"` // absent, as what follows from it, if the VMs' host is not known
-	Ratio                float64 `json:"ratio,omitempty"`         // resumed to floor
+	Ratio                float64 `json:"ratio,omitempty"`         // armed to floor
 	EvalP50MS            float64 `json:"eval_ms_p50"`             // in the daemon, from request to answer
 	EvalDaemonP50MS      float64 `json:"eval_daemon_ms_p50"`      // of it, what the guest did not count as its own
 	VMMAnonKiB           int64   `json:"vmm_anon_kib"`
@@ -42,13 +42,13 @@ func summarise(rounds []round) Figures {
 		slices.Sort(v)
 		return quantile(v, 0.5)
 	}
-	f.ResumedWallMS = of(func(r round) float64 { return r.resumed })
+	f.ArmedWallMS = of(func(r round) float64 { return r.armed })
 	f.ReadyWallMS = of(func(r round) float64 { return r.readyWall })
 	f.ReadyP50MS = of(func(r round) float64 { return quantile(r.ready, 0.5) })
 	f.ReadyP99MS = of(func(r round) float64 { return quantile(r.ready, 0.99) })
 	f.FloorWallMS = of(func(r round) float64 { return r.floor })
 	if f.FloorWallMS > 0 {
-		f.Ratio = of(func(r round) float64 { return r.resumed / r.floor })
+		f.Ratio = of(func(r round) float64 { return r.armed / r.floor })
 	}
 	f.EvalP50MS = of(func(r round) float64 { return quantile(r.eval, 0.5) })
 	f.EvalDaemonP50MS = of(func(r round) float64 { return quantile(r.evalDaemon, 0.5) })

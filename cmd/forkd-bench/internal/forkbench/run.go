@@ -29,7 +29,7 @@ type Config struct {
 // round is one floor and one fork.
 type round struct {
 	n, ok, pool              int
-	floor, resumed           float64 // milliseconds
+	floor, armed             float64 // milliseconds
 	readyWall                float64
 	ready                    []float64 // sorted, one per child that answered
 	eval, evalDaemon         []float64 // sorted; evalDaemon is without the guest
@@ -86,7 +86,7 @@ func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err 
 		c.Say(fmt.Sprintf("%d of %d children could not be forked: %s", len(failed), c.N, failed[0].Error))
 	}
 	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, children)) }()
-	r.pool, r.resumed = res.PoolReady, measure.Millis(res.ResumedWall)
+	r.pool, r.armed = res.PoolReady, measure.Millis(res.ArmedWall)
 	r.ready = c.ping(ctx, children)
 	r.readyWall = measure.Millis(time.Since(began))
 	r.ok = len(r.ready)

@@ -36,7 +36,7 @@ mine = int(os.environ['FORKD_INDEX'])
 // Result is what the demo saw. Times are milliseconds from the fork's request.
 type Result struct {
 	Children      int       `json:"children"`
-	ResumedWallMS float64   `json:"resumed_wall_ms"`
+	ArmedWallMS   float64   `json:"armed_wall_ms"`
 	ForkWallMS    float64   `json:"fork_wall_ms"`
 	AnswerP50MS   float64   `json:"first_answer_ms_p50"`
 	AnswerP99MS   float64   `json:"first_answer_ms_p99"`
@@ -64,7 +64,7 @@ func Run(ctx context.Context, c *client.Client, tag string, n int, say func(stri
 	if err != nil {
 		return Result{}, err
 	}
-	res := Result{Pool: fork.PoolReady, ForkWallMS: millis(time.Since(began)), ResumedWallMS: millis(fork.ResumedWall), Failures: []string{}}
+	res := Result{Pool: fork.PoolReady, ForkWallMS: millis(time.Since(began)), ArmedWallMS: millis(fork.ArmedWall), Failures: []string{}}
 	for _, f := range fork.Failed() {
 		res.fail("child %d: %s", f.Index, f.Error)
 	}
