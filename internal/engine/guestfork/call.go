@@ -71,7 +71,8 @@ func (c *call) read(r *bufio.Reader) *forkwire.Error {
 		return forkwire.Errorf(forkwire.Invalid, "%v", err)
 	}
 	if c.req.Op == forkwire.OpExit && c.b.Info().Kin.Parent == "" {
-		return forkwire.Errorf(forkwire.NotAChild, "this sandbox was not made by a fork in a guest: nobody waits for it, and it is not ended")
+		return forkwire.Errorf(forkwire.NotAChild,
+			"this sandbox was not made by a fork in a guest: nobody waits for it, and it is not ended")
 	}
 	leave, told := c.line.holdResult(c.req)
 	if told != nil {
@@ -119,7 +120,8 @@ func (c *call) wait() {
 		c.refuse(told)
 		return
 	case errors.Is(err, context.DeadlineExceeded):
-		_ = c.answer(forkwire.Answer{Error: forkwire.Errorf(forkwire.TimedOut, "no child ended within %d ms", c.req.TimeoutMS)}, nil)
+		late := forkwire.Errorf(forkwire.TimedOut, "no child ended within %d ms", c.req.TimeoutMS)
+		_ = c.answer(forkwire.Answer{Error: late}, nil)
 		return
 	case err != nil: // the caller has left, or the daemon ends: it will be asked again
 		return

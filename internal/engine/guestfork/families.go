@@ -78,7 +78,8 @@ func New(c Config) *Families {
 	}
 	return &Families{
 		cfg: c, turns: make(chan struct{}, max(1, c.Branches/2)), sweep: make(chan struct{}, 1),
-		held: map[string]bool{}, room: map[string]reservation{}, families: map[string]*forktree.Family{}, calls: map[string]int{},
+		held: map[string]bool{}, room: map[string]reservation{},
+		families: map[string]*forktree.Family{}, calls: map[string]int{},
 	}
 }
 
