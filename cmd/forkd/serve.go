@@ -16,6 +16,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/bootable"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/image"
 	"github.com/forkd/forkd/internal/rundir"
@@ -213,7 +214,7 @@ func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observe
 	return engine.Config{
 		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm,
 		OpenKVM:         o.openKVM,
-		Images:          engine.StoredImages(images),
+		Images:          bootable.Images(images),
 		IdentityTimeout: o.identity,
 		ScrubInterval:   o.scrub,
 		GuestFork:       o.guestFork,

@@ -51,7 +51,7 @@ func TestAFullBranchDependsOnNothing(t *testing.T) {
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b", Mode: sandbox.BranchFull}); err != nil {
 		t.Fatal(err)
 	}
-	en, err := e.store.Get("b")
+	en, err := e.home.Snapshots.Get("b")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -282,7 +282,7 @@ func TestTheRootByPathIsTheSnapshotsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, tag := range []string{"a", "b", "c"} {
-		got, err := os.ReadFile(filepath.Join(e.store.Dir(tag), snapshot.DiskFile(0)))
+		got, err := os.ReadFile(filepath.Join(e.home.Snapshots.Dir(tag), snapshot.DiskFile(0)))
 		if err != nil || string(got) != "a root" {
 			t.Errorf("snapshot %s has %q, %v", tag, got, err)
 		}

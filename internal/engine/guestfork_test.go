@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -357,7 +358,7 @@ func TestSnapshotsInBetween(t *testing.T) {
 	if err := g.e.Kill(t.Context(), grand); err != nil {
 		t.Fatal(err)
 	}
-	g.e.sweepOnce(t.Context())
+	g.e.families.Sweep(t.Context())
 	if now := g.transient(); len(now) != 2 || !slices.Contains(now, tag) {
 		t.Errorf("what a snapshot is built on: %q", now)
 	}
@@ -440,18 +441,14 @@ func TestWhatAGuestMayDoToThePort(t *testing.T) {
 func TestWaitersAreBoundedAndLetGo(t *testing.T) {
 	g := newGuestBench(t)
 	g.forked(g.root.ID, 1)
-	done := make(chan struct{}, maxGuestCalls)
-	for range maxGuestCalls {
+	done := make(chan struct{}, guestfork.MaxCalls)
+	for range guestfork.MaxCalls {
 		go func() {
 			defer func() { done <- struct{}{} }()
 			g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpWait}})
 		}()
 	}
-	eventually(t, "full house", func() bool {
-		g.e.mu.Lock()
-		defer g.e.mu.Unlock()
-		return g.e.guests.calls[g.root.ID] == maxGuestCalls
-	})
+	eventually(t, "full house", func() bool { return g.e.families.Calls(g.root.ID) == guestfork.MaxCalls })
 	if _, err := g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpWait}}); err == nil {
 		t.Error("one more was let in")
 	}
@@ -460,7 +457,7 @@ func TestWaitersAreBoundedAndLetGo(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	for range maxGuestCalls {
+	for range guestfork.MaxCalls {
 		<-done
 	}
 }

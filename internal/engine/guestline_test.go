@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -53,8 +54,8 @@ func TestAGuestThatHammersThePort(t *testing.T) {
 		}
 		select {
 		case n := <-hammered:
-			most := guestCallBurst + int(time.Since(began).Seconds()*guestCallRate) + 1
-			if n < guestCallBurst/2 || n > most {
+			most := guestfork.CallBurst + int(time.Since(began).Seconds()*guestfork.CallRate) + 1
+			if n < guestfork.CallBurst/2 || n > most {
 				t.Errorf("%d of 1000 calls were let in, want at most %d", n, most)
 			}
 			done = true
@@ -73,7 +74,7 @@ func TestAGuestThatAsksForForksWithoutEnd(t *testing.T) {
 	g := newGuestBench(t)
 	limited, busy := 0, 0
 	began := time.Now()
-	for range 3 * guestForkBurst {
+	for range 3 * guestfork.ForkBurst {
 		a, err := g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpFork, N: forkwire.MaxChildren, Token: g.token()}})
 		switch {
 		case err != nil:
@@ -86,7 +87,7 @@ func TestAGuestThatAsksForForksWithoutEnd(t *testing.T) {
 			t.Fatalf("got %+v", a)
 		}
 	}
-	if most := guestForkBurst + int(time.Since(began).Seconds()*guestForkRate) + 1; limited > most || busy == 0 {
+	if most := guestfork.ForkBurst + int(time.Since(began).Seconds()*guestfork.ForkRate) + 1; limited > most || busy == 0 {
 		t.Errorf("%d forks were looked at and %d refused at once, want at most %d", limited, busy, most)
 	}
 }
@@ -104,8 +105,8 @@ func TestResultsAreReadOnlyFromChildren(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused := make(chan string, maxGuestResults+1)
-	for range maxGuestResults + 1 {
+	refused := make(chan string, guestfork.MaxResults+1)
+	for range guestfork.MaxResults + 1 {
 		go func() {
 			r, err := g.e.Eval(ctx, kid, sandbox.EvalRequest{Code: "call " + string(call)})
 			refused <- fmt.Sprint(r.Result, err)
@@ -123,14 +124,17 @@ func TestResultsAreReadOnlyFromChildren(t *testing.T) {
 
 func TestARequestThatDrips(t *testing.T) {
 	g := newGuestBench(t)
-	line := newGuestLine()
-	line.patience = 100 * time.Millisecond
+	hasty := guestfork.New(guestfork.Config{
+		Sandboxes: g.e.sandboxes, Begin: g.e.begin, BeginCall: g.e.beginCall, Closing: g.e.background, Log: g.e.cfg.Logger,
+		Patience: 100 * time.Millisecond,
+	})
 	_, vm, err := g.e.sandboxes.Running(g.root.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	line.proc.Store(vm.Proc)
-	theirs, err := g.e.guestPort(line)(agentproto.ForkPort)
+	dial, started := hasty.Dialer()
+	started(vm.Proc)
+	theirs, err := dial(agentproto.ForkPort)
 	if err != nil {
 		t.Fatal(err)
 	}

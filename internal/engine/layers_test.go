@@ -18,7 +18,7 @@ import (
 // diskOf is what a snapshot's writable disk begins with.
 func diskOf(t *testing.T, e *Engine, tag string) string {
 	t.Helper()
-	files, err := e.store.Open(tag)
+	files, err := e.home.Snapshots.Open(tag)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func (h *host) branch(e *Engine, id, tag string) error {
 // layerIDs are the layers in the store.
 func layerIDs(t *testing.T, e *Engine) []layer.ID {
 	t.Helper()
-	all, err := e.layers.List()
+	all, err := e.home.Layers.List()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func layerIDs(t *testing.T, e *Engine) []layer.ID {
 
 func holdNames(t *testing.T, e *Engine) (names []string) {
 	t.Helper()
-	holds, err := e.layers.Pins()
+	holds, err := e.home.Layers.Pins()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestALayerThatIsOpenAtADeletionIsCollectedLater(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	box := h.disky(e, 1)[0]
-	open, err := e.layers.Get(layerIDs(t, e)[0])
+	open, err := e.home.Layers.Get(layerIDs(t, e)[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,7 +84,7 @@ func (h *host) readOwn(e *Engine, id string) string {
 		h.t.Fatal(err)
 	}
 	defer own.Close()
-	base, err := e.layers.Chain(lines[0].Backing...)
+	base, err := e.home.Layers.Chain(lines[0].Backing...)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -65,7 +65,7 @@ func TestTheScrubFindsAFlippedBit(t *testing.T) {
 			}
 			return true
 		})
-		entry, err := e.store.Get("d")
+		entry, err := e.home.Snapshots.Get("d")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestTheScrubFindsAFlippedBit(t *testing.T) {
 		if disk {
 			id = entry.Manifest.Disks[1].Layers[0]
 		}
-		flipBit(t, e.layers.Path(id))
+		flipBit(t, e.home.Layers.Path(id))
 		eventually(t, "damage", func() bool { return e.damageOf(t, "d") != "" && e.damageOf(t, "x") != "" })
 		for range 2 {
 			for _, tag := range []string{"d", "x"} {
@@ -93,14 +93,14 @@ func TestTheScrubFindsAFlippedBit(t *testing.T) {
 			h.cfg.ScrubInterval = 0
 			e = h.open()
 		}
-		flipBit(t, e.layers.Path(id)) // right again
+		flipBit(t, e.home.Layers.Path(id)) // right again
 		for _, tag := range []string{"d", "x"} {
 			if r, err := e.VerifySnapshot(t.Context(), tag); err != nil || !r.OK() {
 				t.Errorf("verify: %+v, %v", r, err)
 			}
 			h.fork(e, tag, 1)
 		}
-		flipBit(t, e.layers.Path(id))
+		flipBit(t, e.home.Layers.Path(id))
 		if r, err := e.VerifySnapshot(t.Context(), "d"); err != nil || r.OK() {
 			t.Errorf("verify: %+v, %v", r, err)
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// mostMethods is how many methods a type of the engine's rooms may offer to others: beyond it
-// it is several rooms in one.
+// mostMethods is how many methods a type of the engine, or of its rooms, may offer to others: beyond
+// it, it is several rooms in one. Those of embedded types are the embedded types'.
 const mostMethods = 40
 
 func TestNoRoomOffersTooMuch(t *testing.T) {

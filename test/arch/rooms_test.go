@@ -10,11 +10,15 @@ const engine = "internal/engine"
 // rooms are the engine's, by the floor that they are on. A room imports those on lower floors
 // only: not its neighbours, and nothing above it. The engine itself is the roof.
 var rooms = map[string]int{
-	"op": 4, "pool": 4, "guestfork": 4,
-	"guest":  3, // requests to a running guest; operations use them
-	"launch": 2, "catalog": 2, "sandboxes": 2,
+	"op": 4, "pool": 4,
+	"guestfork": 4, // operations make guests' forks: it is handed them, as an interface
+	"guest":     3, // requests to a running guest; operations use them
+	"launch":    2, "catalog": 2, "sandboxes": 2,
+	"home":       2, // directories, locks and stores
 	"vmproc":     1,
 	"sched":      0, // who goes first: a leaf that every room may import
+	"settings":   0, // what an engine is told
+	"bootable":   0, // images of a store, for `forkd serve`
 	"enginetest": 0, // the suite that the engine and its fakes pass
 }
 
@@ -32,6 +36,22 @@ func floor(t *testing.T, name string) (room string, floor int) {
 		t.Errorf("%s is in no room of the engine: name its floor here, and draw it in docs/architecture.md", name)
 	}
 	return room, floor
+}
+
+// longestFacade is how many lines the facade's files have together, tests apart: it admits, wires
+// and runs workers. What is more belongs to a room.
+const longestFacade = 400
+
+func TestTheFacadeIsThin(t *testing.T) {
+	lines := 0
+	for _, s := range sources(t) {
+		if s.pkg.name() == engine {
+			lines += s.fset.File(s.file.Pos()).LineCount()
+		}
+	}
+	if lines == 0 || lines > longestFacade {
+		t.Errorf("%s has %d lines, want 1 to %d: which room does what was added belong to?", engine, lines, longestFacade)
+	}
 }
 
 func TestRoomsOfTheEngineImportDownwardsOnly(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
-// Config is how operations are carried out; package engine's Config says what each is for.
+// Config is how operations are carried out; settings.Config says what each is for.
 type Config struct {
 	RunDir          string
 	Images          sandbox.Images

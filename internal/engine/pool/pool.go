@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
@@ -22,6 +23,8 @@ type Config struct {
 	ShellMemory int64
 	// Fallback is the number of plain shells for each shape that a tag without a size of its own has.
 	Fallback int
+	// Find finds a tag's snapshot.
+	Find func(tag string) (snapshot.Entry, error)
 	// Open opens a tag's snapshot for somebody whom a deletion need not mind.
 	Open func(tag string) (*launch.Source, error)
 	// AwaitForks returns when no fork is under way.
@@ -55,14 +58,30 @@ func (p *Pools) Close() {
 	p.buckets.sources.dropAll()
 }
 
-// Set sets how many shells are kept ready for a snapshot, which key names. The size is
+// Set sets how many shells are kept ready for a tag's snapshot. Run fills the pool. The size is
 // remembered with the store.
-func (p *Pools) Set(key Key, size int) error {
+func (p *Pools) Set(tag string, size int) error {
+	if size < 0 || size > sandbox.MaxPool {
+		return sandbox.Errorf(sandbox.ErrInvalid, "", "pool size is %d, want 0 to %d", size, sandbox.MaxPool)
+	}
+	key, err := p.keyOf(tag)
+	if err != nil {
+		return err
+	}
 	p.discard(p.buckets.set(key, size))
 	if size == 0 {
 		p.buckets.sources.drop(key.Tag)
 	}
 	return p.save()
+}
+
+// keyOf names the pool of a tag's snapshot, if that is there.
+func (p *Pools) keyOf(tag string) (Key, error) {
+	entry, err := p.cfg.Find(tag)
+	if err != nil {
+		return Key{}, sandbox.StoreError(err)
+	}
+	return Key{Shape: entry.Manifest.Shape, Tag: tag, Hash: entry.ContentHash}, nil
 }
 
 // Forget drops the pool of a snapshot that was deleted.
@@ -108,7 +127,7 @@ func (p *Pools) discard(shells []*shell) {
 func (p *Pools) save() error { return vmproc.WriteJSON(p.cfg.File, p.buckets.sizes()) }
 
 // Load brings back the sizes that were set before, of the snapshots that still are there.
-func (p *Pools) Load(find func(tag string) (Key, bool)) {
+func (p *Pools) Load() {
 	var sizes map[string]int
 	if err := vmproc.ReadJSON(p.cfg.File, &sizes); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -117,7 +136,7 @@ func (p *Pools) Load(find func(tag string) (Key, bool)) {
 		return
 	}
 	for tag, size := range sizes {
-		if key, ok := find(tag); ok && size >= 0 && size <= sandbox.MaxPool {
+		if key, err := p.keyOf(tag); err == nil && size >= 0 && size <= sandbox.MaxPool {
 			p.buckets.set(key, size)
 		}
 	}

@@ -1,4 +1,4 @@
-package engine
+package bootable
 
 import (
 	"context"
@@ -8,16 +8,17 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// StoredImages lets an engine boot the images of a store.
-func StoredImages(s *image.Store) sandbox.Images { return storedImages{s} }
+// Images are those of a store.
+func Images(s *image.Store) sandbox.Images { return images{s} }
 
-type storedImages struct{ store *image.Store }
+type images struct{ store *image.Store }
 
-func (s storedImages) Image(_ context.Context, name string) (sandbox.Image, error) {
+func (s images) Image(_ context.Context, name string) (sandbox.Image, error) {
 	img, err := s.store.Get(name)
 	switch {
 	case errors.Is(err, image.ErrNotFound):
-		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrNotFound, "`forkd image ls` shows the images there are, `forkd image build` makes one", "%w", err)
+		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrNotFound,
+			"`forkd image ls` shows the images there are, `forkd image build` makes one", "%w", err)
 	case errors.Is(err, image.ErrName):
 		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrInvalid, "", "%w", err)
 	case errors.Is(err, image.ErrDamaged):

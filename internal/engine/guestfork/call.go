@@ -1,4 +1,4 @@
-package engine
+package guestfork
 
 import (
 	"bufio"
@@ -13,31 +13,31 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// guestCall is one call of a guest.
-type guestCall struct {
-	e      *Engine
+// call is one call of a guest.
+type call struct {
+	f      *Families
 	b      *sandboxes.Sandbox
-	line   *guestLine
+	line   *line
 	conn   net.Conn
 	req    forkwire.Request
 	result []byte
 	leave  func() // gives the result's room back
 	// collected is closed when the guest says that it has a child's end; ctx ends
-	// when it hangs up, or when the engine closes.
+	// when it hangs up, or when the daemon closes.
 	collected chan struct{}
 	ctx       context.Context
 }
 
-// serveCall reads a request and answers it. All that comes in is hostile.
-func (e *Engine) serveCall(b *sandboxes.Sandbox, line *guestLine, conn net.Conn) {
+// serve reads a request and answers it. All that comes in is hostile.
+func (f *Families) serve(b *sandboxes.Sandbox, l *line, conn net.Conn) {
 	defer conn.Close()
-	ctx, cancel := context.WithCancel(e.background)
+	ctx, cancel := context.WithCancel(f.cfg.Closing)
 	defer cancel()
-	defer context.AfterFunc(e.background, func() { conn.Close() })()
-	c := &guestCall{e: e, b: b, line: line, conn: conn, leave: func() {}, collected: make(chan struct{}), ctx: ctx}
+	defer context.AfterFunc(f.cfg.Closing, func() { conn.Close() })()
+	c := &call{f: f, b: b, line: l, conn: conn, leave: func() {}, collected: make(chan struct{}), ctx: ctx}
 	defer func() { c.leave() }()
 	r := forkwire.NewReader(conn)
-	_ = conn.SetReadDeadline(time.Now().Add(line.patience)) // for all of it, however slowly it comes
+	_ = conn.SetReadDeadline(time.Now().Add(f.cfg.Patience)) // for all of it, however slowly it comes
 	if err := c.read(r); err != nil {
 		c.refuse(err)
 		return
@@ -62,7 +62,7 @@ func (e *Engine) serveCall(b *sandboxes.Sandbox, line *guestLine, conn net.Conn)
 }
 
 // read reads the request; a result only from who may leave one.
-func (c *guestCall) read(r *bufio.Reader) *forkwire.Error {
+func (c *call) read(r *bufio.Reader) *forkwire.Error {
 	var err error
 	if c.req, err = forkwire.ReadHead(r); err == nil {
 		err = c.req.CheckFromAgent()
@@ -71,7 +71,8 @@ func (c *guestCall) read(r *bufio.Reader) *forkwire.Error {
 		return forkwire.Errorf(forkwire.Invalid, "%v", err)
 	}
 	if c.req.Op == forkwire.OpExit && c.b.Info().Kin.Parent == "" {
-		return forkwire.Errorf(forkwire.NotAChild, "this sandbox was not made by a fork in a guest: nobody waits for it, and it is not ended")
+		return forkwire.Errorf(forkwire.NotAChild,
+			"this sandbox was not made by a fork in a guest: nobody waits for it, and it is not ended")
 	}
 	leave, told := c.line.holdResult(c.req)
 	if told != nil {
@@ -85,7 +86,7 @@ func (c *guestCall) read(r *bufio.Reader) *forkwire.Error {
 }
 
 // listen hears the guest's one word, and its leaving.
-func (c *guestCall) listen(r *bufio.Reader) {
+func (c *call) listen(r *bufio.Reader) {
 	if b, err := r.ReadByte(); err != nil || b != forkwire.Collected {
 		return
 	}
@@ -94,32 +95,33 @@ func (c *guestCall) listen(r *bufio.Reader) {
 }
 
 // answer may come to nobody, which the error tells.
-func (c *guestCall) answer(a forkwire.Answer, result []byte) error {
-	_ = c.conn.SetWriteDeadline(time.Now().Add(guestTimeout))
+func (c *call) answer(a forkwire.Answer, result []byte) error {
+	_ = c.conn.SetWriteDeadline(time.Now().Add(callTimeout))
 	return forkwire.WriteAnswer(c.conn, a, result)
 }
 
-func (c *guestCall) refuse(err *forkwire.Error) {
+func (c *call) refuse(err *forkwire.Error) {
 	sched.Sleep(c.ctx, refusalPause)
 	_ = c.answer(forkwire.Answer{Error: err}, nil)
 }
 
 // wait hands out the end of one child.
-func (c *guestCall) wait() {
+func (c *call) wait() {
 	ctx := c.ctx
 	if ms := c.req.TimeoutMS; ms > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
 		defer cancel()
 	}
-	end, err := c.e.familyOf(c.b.ID()).Wait(ctx, c.req.IDs)
+	end, err := c.f.familyOf(c.b.ID()).Wait(ctx, c.req.IDs)
 	var told *forkwire.Error
 	switch {
 	case errors.As(err, &told):
 		c.refuse(told)
 		return
 	case errors.Is(err, context.DeadlineExceeded):
-		_ = c.answer(forkwire.Answer{Error: forkwire.Errorf(forkwire.TimedOut, "no child ended within %d ms", c.req.TimeoutMS)}, nil)
+		late := forkwire.Errorf(forkwire.TimedOut, "no child ended within %d ms", c.req.TimeoutMS)
+		_ = c.answer(forkwire.Answer{Error: late}, nil)
 		return
 	case err != nil: // the caller has left, or the daemon ends: it will be asked again
 		return
@@ -131,8 +133,8 @@ func (c *guestCall) wait() {
 	end.Back()
 }
 
-func (c *guestCall) confirmed() bool {
-	timer := time.NewTimer(guestTimeout)
+func (c *call) confirmed() bool {
+	timer := time.NewTimer(callTimeout)
 	defer timer.Stop()
 	select {
 	case <-c.collected:
@@ -149,21 +151,22 @@ func (c *guestCall) confirmed() bool {
 }
 
 // exit keeps what a child leaves behind, and then ends it.
-func (c *guestCall) exit() {
+func (c *call) exit() {
 	info := c.b.Info()
-	if f := c.e.parentFamily(info); f != nil { // else its parent is gone, as it may be
-		if err := f.Ended(info.ID, forkwire.Exited, c.req.Code, "", c.result); err != nil {
-			c.refuse(asGuestError(err))
+	if fam := c.f.parentFamily(info); fam != nil { // else its parent is gone, as it may be
+		if err := fam.Ended(info.ID, forkwire.Exited, c.req.Code, "", c.result); err != nil {
+			c.refuse(asTold(err))
 			return
 		}
 	}
 	_ = c.answer(forkwire.Answer{}, nil)
-	c.e.cfg.Logger.Info("guest fork: a child has exited", "sandbox", info.ID, "parent", info.Kin.Parent, "code", c.req.Code, "result", len(c.result))
-	c.e.sandboxes.End(c.b)
+	c.f.cfg.Log.Info("guest fork: a child has exited", "sandbox", info.ID, "parent", info.Kin.Parent,
+		"code", c.req.Code, "result", len(c.result))
+	c.f.cfg.Sandboxes.End(c.b)
 }
 
-// asGuestError is what a guest is told of an error.
-func asGuestError(err error) *forkwire.Error {
+// asTold is what a guest is told of an error.
+func asTold(err error) *forkwire.Error {
 	var told *forkwire.Error
 	switch {
 	case errors.As(err, &told):

@@ -1,4 +1,4 @@
-package engine
+package settings
 
 import (
 	"crypto/rand"
@@ -9,13 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// Config is what an Engine is made of. What has a default may stay zero.
+// Config is what an engine is made of. What has a default may stay zero.
 type Config struct {
 	StoreDir  string // persistent: snapshots, layers
 	RunDir    string // volatile (tmpfs), short: sockets have to fit in 107 bytes
@@ -74,12 +75,14 @@ func (nobody) Observe(sandbox.Op, time.Duration, error) {}
 // longestSocket is the room that a socket's path needs below RunDir.
 const longestSocket = len("/vm/v00000000/control.sock")
 
-func (c *Config) complete() error {
+// Complete checks the configuration and sets what has a default and is zero.
+func (c *Config) Complete() error {
 	switch {
 	case !filepath.IsAbs(c.StoreDir) || !filepath.IsAbs(c.RunDir):
 		return fmt.Errorf("store directory %q and run directory %q must be absolute", c.StoreDir, c.RunDir)
 	case len(c.RunDir)+longestSocket > 107: // unix(7): sun_path with its final zero
-		return fmt.Errorf("run directory %q is too long for sockets in it, want at most %d bytes", c.RunDir, 107-longestSocket)
+		return fmt.Errorf("run directory %q is too long for sockets in it, want at most %d bytes",
+			c.RunDir, 107-longestSocket)
 	case c.VMMBinary == "":
 		return errors.New("no VMM binary")
 	case c.OpenKVM == nil:
@@ -113,6 +116,20 @@ func (c *Config) complete() error {
 		c.MemAvailable = hostproc.MemAvailable
 	}
 	return nil
+}
+
+// Random returns a source of fresh random bytes that is safe for concurrent use, as Rand need not be.
+func (c *Config) Random() func(n int) ([]byte, error) {
+	var mu sync.Mutex
+	return func(n int) ([]byte, error) {
+		b := make([]byte, n)
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := io.ReadFull(c.Rand, b); err != nil {
+			return nil, fmt.Errorf("read random bytes: %w", err)
+		}
+		return b, nil
+	}
 }
 
 func setDefault[T comparable](v *T, to T) {

@@ -1,0 +1,82 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// begin admits a request. The context it returns ends with the caller's, or
+// with the engine; done must be called.
+func (e *Engine) begin(ctx context.Context) (_ context.Context, done func(), _ error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return nil, nil, sandbox.ErrClosing
+	}
+	e.inflight.Add(1)
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(e.root, func() { cancel(context.Cause(e.root)) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+		e.inflight.Done()
+	}, nil
+}
+
+// beginCall admits what may go on until background ends: Close does not wait for it before that.
+func (e *Engine) beginCall() (done func(), _ error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closing {
+		return nil, sandbox.ErrClosing
+	}
+	e.workers.Add(1) // not after closing is set, under mu: Close waits later
+	return e.workers.Done, nil
+}
+
+// Close stops the engine: new requests get ErrClosing, those under way may
+// finish until ctx ends and are cancelled then, shells are ended. Running VMs
+// are left for the next engine, or ended if Config.KillOnClose. A second Close
+// waits for the first.
+func (e *Engine) Close(ctx context.Context) error {
+	e.mu.Lock()
+	if e.closing {
+		e.mu.Unlock()
+		<-e.closed
+		return nil
+	}
+	e.closing = true
+	e.mu.Unlock()
+	defer close(e.closed)
+	err := e.finishRequests(ctx)
+	e.stopBackground()
+	e.workers.Wait()
+	e.FlushReceipts()
+	e.pools.Close()
+	e.sandboxes.Release(e.cfg.KillOnClose)
+	e.procs.Release()
+	e.abandon(sandbox.ErrClosing)
+	e.kvm.Close()
+	e.home.Close()
+	return err
+}
+
+// finishRequests waits for requests under way; when ctx ends it cancels them
+// and waits for their clean-up.
+func (e *Engine) finishRequests(ctx context.Context) error {
+	idle := make(chan struct{})
+	go func() {
+		e.inflight.Wait()
+		close(idle)
+	}()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+		e.abandon(sandbox.ErrClosing)
+		<-idle
+		return fmt.Errorf("close engine: requests were cut off: %w", context.Cause(ctx))
+	}
+}

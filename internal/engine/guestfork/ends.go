@@ -1,0 +1,63 @@
+package guestfork
+
+import (
+	"fmt"
+	"path/filepath"
+	"regexp"
+
+	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/rundir"
+)
+
+// Names that this package makes in the run directory and below it. Only those are removed;
+// what is not ours is left and told.
+const familyName = "family" // of a folder for each sandbox with children that have ended
+
+var endedName = regexp.MustCompile(`^ended-sb-[0-9a-f]{8}-[0-9]{4,}(\.tmp)?$`)
+
+// endsDir is where children of a sandbox that ended wait to be collected. It is not in the
+// VM's run directory: a sandbox can get another VM.
+func (f *Families) endsDir(id string) string { return filepath.Join(f.cfg.RunDir, familyName, id) }
+
+// forget removes what a sandbox that is gone knew of its children. They live on.
+func (f *Families) forget(id string) {
+	f.mu.Lock()
+	delete(f.families, id)
+	f.mu.Unlock()
+	all, err := f.cfg.Run.Sub(familyName)
+	if err != nil {
+		f.cfg.Log.Warn("remove ends of children", "sandbox", id, "err", err)
+		return
+	}
+	defer all.Close()
+	f.removeEnds(all, id)
+}
+
+func (f *Families) removeEnds(all *rundir.Dir, id string) {
+	left, err := all.Remove(id, endedName.MatchString)
+	if err != nil || len(left) > 0 {
+		f.cfg.Log.Warn("remove a directory: something is left in it", "path", f.endsDir(id), "left", left, "err", err)
+	}
+}
+
+// sweepEnds removes those of sandboxes that are gone.
+func (f *Families) sweepEnds() error {
+	all, err := f.cfg.Run.Sub(familyName)
+	if err != nil {
+		return err
+	}
+	defer all.Close()
+	names, err := all.Names()
+	if err != nil {
+		return fmt.Errorf("list ends of children: %w", err)
+	}
+	for _, id := range names {
+		switch {
+		case !sandboxes.ValidID(id):
+			f.cfg.Log.Warn("left alone: not the ends of a sandbox's children", "path", f.endsDir(id))
+		case f.cfg.Sandboxes.Lookup(id) == nil:
+			f.removeEnds(all, id)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+package guestfork
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/engine/guestfork/forktree"
+	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// fork answers with what came of the call of this token, which may have been
+// asked for before.
+func (c *call) fork() {
+	if !c.line.forks.Try(time.Now()) {
+		c.refuse(forkwire.Errorf(forkwire.Busy, "more than %d forks a second", ForkRate))
+		return
+	}
+	fam, token := c.f.familyOf(c.b.ID()), c.req.Token
+	call, first, err := fam.Begin(token, c.req.Again)
+	if err != nil {
+		c.refuse(asTold(err))
+		return
+	}
+	if first {
+		c.f.start(c.b, fam, c.req)
+	}
+	select {
+	case <-call.Done():
+	case <-c.ctx.Done(): // the call goes on: it may be asked for again
+		return
+	}
+	if a := call.Answer(); a.Error != nil {
+		c.refuse(a.Error)
+	} else {
+		_ = c.answer(a, nil)
+	}
+}
+
+// start carries out a call, whoever still waits for it.
+func (f *Families) start(b *sandboxes.Sandbox, fam *forktree.Family, req forkwire.Request) {
+	ctx, done, err := f.cfg.Begin(context.Background())
+	if err != nil {
+		fam.Finish(req.Token, forkwire.Answer{Error: asTold(err)})
+		return
+	}
+	go func() { // counted by Begin
+		defer done()
+		g := &forking{f: f, info: b.Info(), family: fam, req: req}
+		f.cfg.Log.Info("guest fork: asked for", "sandbox", g.info.ID, "n", req.N)
+		a, err := g.run(ctx)
+		if err != nil {
+			f.cfg.Log.Warn("guest fork failed", "sandbox", g.info.ID, "n", req.N, "err", err)
+			a = forkwire.Answer{Error: asTold(err)}
+		}
+		fam.Finish(req.Token, a)
+	}()
+}
+
+// transientPrefix begins the tags of the snapshots in between. What makes one
+// transient is its manifest.
+const transientPrefix = "gf-"
+
+// forking is one fork by a guest under way.
+type forking struct {
+	f      *Families
+	info   sandbox.Info
+	family *forktree.Family
+	req    forkwire.Request
+	tag    string // of the snapshot in between
+}
+
+// run branches the sandbox and forks its children. An error means that nothing
+// has happened: a snapshot that was made goes again.
+func (g *forking) run(ctx context.Context) (forkwire.Answer, error) {
+	if err := g.check(); err != nil { // before it waits for a turn
+		return forkwire.Answer{}, err
+	}
+	leave, err := g.turn(ctx)
+	if err != nil {
+		return forkwire.Answer{}, err
+	}
+	defer leave()
+	release, err := g.reserve()
+	if err != nil {
+		return forkwire.Answer{}, err
+	}
+	defer release()
+	g.tag = fmt.Sprintf("%s%s-%s", transientPrefix, g.info.ID, g.req.Token[:8])
+	defer g.hold()()
+	if err := g.branch(ctx); err != nil {
+		return forkwire.Answer{}, err
+	}
+	res, err := g.f.cfg.Operations.Fork(ctx, sandbox.ForkRequest{
+		Tag: g.tag, N: g.req.N, Kin: g.info.Kin.Child(g.info.ID, g.req.Token),
+	})
+	if err == nil {
+		err = noneMade(res)
+	}
+	if err != nil {
+		g.family.Drop(g.req.Token)
+		return forkwire.Answer{}, err
+	}
+	return forkwire.Answer{Children: childrenOf(res)}, nil
+}
+
+// noneMade is the first child's error if no child was made.
+func noneMade(res sandbox.ForkResult) error {
+	for _, c := range res.Children {
+		if c.Err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("none of %d children could be made: %w", len(res.Children), res.Children[0].Err)
+}
+
+func childrenOf(res sandbox.ForkResult) []forkwire.Child {
+	var out []forkwire.Child
+	for _, c := range res.Children {
+		child := forkwire.Child{Index: c.Index, ID: c.Info.ID}
+		if c.Err != nil {
+			child = forkwire.Child{Index: c.Index, Error: forkwire.ClipChild(vmproc.Printable([]byte(c.Err.Error())))}
+		}
+		out = append(out, child)
+	}
+	slices.SortFunc(out, func(a, b forkwire.Child) int { return cmp.Compare(a.Index, b.Index) })
+	return out
+}
+
+// turn waits until this sandbox, and then the daemon, has no other fork to make.
+func (g *forking) turn(ctx context.Context) (leave func(), err error) {
+	free, err := g.family.Turn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case g.f.turns <- struct{}{}:
+		return func() { <-g.f.turns; free() }, nil
+	case <-ctx.Done():
+		free()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// hold keeps the snapshot until its children can, and then has it looked at.
+func (g *forking) hold() (release func()) {
+	g.f.mu.Lock()
+	g.f.any.Store(true)
+	g.f.held[g.tag] = true
+	g.f.mu.Unlock()
+	return func() {
+		g.f.mu.Lock()
+		delete(g.f.held, g.tag)
+		g.f.mu.Unlock()
+		g.f.SweepLater()
+	}
+}
+
+// busyPatience is how long a guest's branch waits for those of the API.
+const busyPatience = 15 * time.Second
+
+func (g *forking) branch(ctx context.Context) error {
+	for end := time.Now().Add(busyPatience); ; {
+		_, err := g.f.cfg.Operations.Branch(ctx, sandbox.BranchRequest{SandboxID: g.info.ID, Tag: g.tag, Transient: true})
+		if !errors.Is(err, sandbox.ErrBusy) || time.Now().After(end) || ctx.Err() != nil {
+			return err
+		}
+		sched.Sleep(ctx, 100*time.Millisecond)
+	}
+}

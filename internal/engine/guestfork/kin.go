@@ -1,0 +1,91 @@
+package guestfork
+
+import (
+	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/engine/guestfork/forktree"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// familyOf is what is known of the children that a sandbox's guest made.
+func (f *Families) familyOf(id string) *forktree.Family {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	fam := f.families[id]
+	if fam == nil {
+		fam = forktree.NewFamily(f.endsDir(id))
+		if f.cfg.Sandboxes.Lookup(id) != nil { // of one that is gone nothing is kept
+			f.families[id] = fam
+		}
+	}
+	return fam
+}
+
+// parentFamily is the family that a sandbox is a child in; nil if it is nobody's,
+// or its parent is gone. A parent that failed keeps its family: it is listed.
+func (f *Families) parentFamily(i sandbox.Info) *forktree.Family {
+	if i.Kin.Parent == "" || f.cfg.Sandboxes.Lookup(i.Kin.Parent) == nil {
+		return nil
+	}
+	return f.familyOf(i.Kin.Parent)
+}
+
+// Adding is called before a sandbox is listed, so that its end cannot come first.
+func (f *Families) Adding(i sandbox.Info) {
+	if fam := f.parentFamily(i); fam != nil {
+		fam.Born(i.ID, i.Index, i.Kin.Token)
+	}
+}
+
+// Dropped is called when a sandbox was not listed after all.
+func (f *Families) Dropped(i sandbox.Info) {
+	if fam := f.parentFamily(i); fam != nil {
+		fam.Unborn(i.ID)
+	}
+}
+
+// Ended is called when a sandbox's VM has ended, whoever's child it was; killed: and nothing of it is left.
+func (f *Families) Ended(i sandbox.Info, killed bool) {
+	if !killed {
+		f.childEnded(i, forkwire.Died, i.Reason)
+		return
+	}
+	f.forget(i.ID)
+	f.childEnded(i, forkwire.Killed, "")
+}
+
+func (f *Families) childEnded(i sandbox.Info, how forkwire.Status, reason string) {
+	if fam := f.parentFamily(i); fam != nil {
+		// Without a result nothing can go wrong but the file's being kept.
+		_ = fam.Ended(i.ID, how, -1, reason, nil)
+	}
+	f.SweepLater() // what it ran from may be needed no more
+}
+
+// Adopt brings back who is whose child after all sandboxes are found, and before another
+// goroutine uses the families.
+func (f *Families) Adopt() error {
+	if err := f.sweepEnds(); err != nil {
+		return err
+	}
+	all := f.cfg.Sandboxes.All()
+	for _, b := range all {
+		if err := f.familyOf(b.ID()).Load(); err != nil {
+			f.cfg.Log.Warn("children that had ended are lost", "sandbox", b.ID(), "err", err)
+		}
+	}
+	for _, b := range all {
+		info := b.Info()
+		fam := f.parentFamily(info)
+		switch {
+		case fam == nil:
+		case info.Status == sandbox.StatusRunning:
+			if fam.Born(info.ID, info.Index, info.Kin.Token) { // the last daemon kept its end and did not come to this
+				defer f.cfg.Sandboxes.End(b)
+			}
+		case b.DiedUnseen(): // of others that failed, the end was kept, and may be collected
+			fam.Born(info.ID, info.Index, info.Kin.Token)
+			f.childEnded(info, forkwire.Died, info.Reason)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,111 @@
+package home
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/layer/store"
+	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/rundir"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// Home is an engine's directories, open and locked, and the stores in them.
+type Home struct {
+	Run *rundir.Dir // the run directory
+	VMs *rundir.Dir // the VMs' directory in it
+
+	Layers    *store.Store // of the snapshots' memory and disks
+	Snapshots *snapshot.Store
+	Receipts  *receipt.Store
+
+	store string
+	locks []*os.File // on both directories, held until Close
+}
+
+// Open opens the store directory and the run directory: only one engine works on each.
+// reserve is how many bytes of the store's disk layers leave free.
+func Open(storeDir, runDir string, reserve int64) (_ *Home, err error) {
+	h := &Home{store: storeDir}
+	defer func() {
+		if err != nil {
+			h.Close()
+		}
+	}()
+	if err := h.openDirs(runDir); err != nil {
+		return nil, Refusal(err)
+	}
+	if h.Layers, err = store.Open(h.LayersDir(), store.Options{Reserve: reserve}); err != nil {
+		return nil, err
+	}
+	if h.Snapshots, err = snapshot.OpenStore(filepath.Join(storeDir, "snapshots"), h.Layers); err != nil {
+		return nil, err
+	}
+	if h.Receipts, err = receipt.Open(filepath.Join(storeDir, "receipts"), receipt.Limits{}); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+func (h *Home) openDirs(runDir string) (err error) {
+	if err := rundir.CheckData(h.store); err != nil {
+		return err
+	}
+	if h.Run, err = rundir.Open(runDir); err != nil {
+		return err
+	}
+	if h.VMs, err = h.Run.Sub(vmproc.VMsName); err != nil {
+		return err
+	}
+	if err := h.lock(h.store, func() (*os.File, error) { return rundir.LockData(h.store) }); err != nil {
+		return err
+	}
+	return h.lock(runDir, h.Run.Lock)
+}
+
+// Refusal makes an error that says that a directory must not be used a conflict; others stay as they are.
+func Refusal(err error) error {
+	if errors.Is(err, rundir.ErrRefused) {
+		return sandbox.Errorf(sandbox.ErrConflict, "name a directory of the daemon's own", "%w", err)
+	}
+	return err
+}
+
+// lock makes sure that no other engine works on the directory.
+func (h *Home) lock(dir string, take func() (*os.File, error)) error {
+	f, err := take()
+	if errors.Is(err, os.ErrExist) {
+		return sandbox.Errorf(sandbox.ErrConflict, "stop the other daemon, or give this one directories of its own",
+			"another daemon uses %s", dir)
+	}
+	if err != nil {
+		return err
+	}
+	h.locks = append(h.locks, f)
+	return nil
+}
+
+// LayersDir is the directory of the layers.
+func (h *Home) LayersDir() string { return filepath.Join(h.store, "layers") }
+
+// OverlaysDir is the directory of the running sandboxes' disks.
+func (h *Home) OverlaysDir() string { return filepath.Join(h.store, "own") }
+
+// PoolsFile is the file that remembers the pools' sizes.
+func (h *Home) PoolsFile() string { return filepath.Join(h.store, "pools.json") }
+
+// Close lets another engine have the directories. What is in them stays.
+func (h *Home) Close() {
+	for _, d := range []*rundir.Dir{h.VMs, h.Run} {
+		if d != nil {
+			d.Close()
+		}
+	}
+	for _, f := range h.locks {
+		f.Close()
+	}
+	h.locks = nil
+}

@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// List returns all sandboxes, oldest first, failed ones included.
+func (e *Engine) List() []sandbox.Info { return e.sandboxes.List() }
+
+// Get returns one sandbox.
+func (e *Engine) Get(id string) (sandbox.Info, error) {
+	_, info, err := e.sandboxes.Find(id)
+	return info, err
+}
+
+// Kill ends a sandbox, running or failed, and waits until nothing of it is left.
+// Of two callers at once both succeed; later ones get ErrNotFound.
+func (e *Engine) Kill(ctx context.Context, id string) error {
+	_, done, err := e.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return e.sandboxes.Kill(id)
+}
+
+// DeleteSnapshot deletes a snapshot that nothing depends on; see DeleteOptions
+// for the others. Sandboxes that run from a deleted one live on.
+func (e *Engine) DeleteSnapshot(ctx context.Context, tag string, o sandbox.DeleteOptions) error {
+	_, done, err := e.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	if err := e.catalog.Delete(tag, o); err != nil {
+		return err
+	}
+	e.families.SweepLater() // what it was built on may be needed no more
+	return nil
+}
+
+// SetPool sets how many shells are kept ready for a snapshot. Filling goes on in
+// the background. The size is remembered with the store.
+func (e *Engine) SetPool(ctx context.Context, tag string, size int) error {
+	_, done, err := e.begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return e.pools.Set(tag, size)
+}
+
+// Pools returns the pools by tag.
+func (e *Engine) Pools() []sandbox.PoolStatus { return e.pools.Status() }

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/forkd/forkd/internal/engine/catalog"
+	"github.com/forkd/forkd/internal/engine/guest"
+	"github.com/forkd/forkd/internal/engine/guestfork"
+	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/op"
+	"github.com/forkd/forkd/internal/engine/pool"
+	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmctl/client"
+)
+
+// makeRooms makes the rooms, from the lowest floor up. Where a room calls one that is made
+// after it, it does so through a function that finds that room when it is called.
+func (e *Engine) makeRooms() error {
+	if err := e.makeSandboxes(); err != nil {
+		return err
+	}
+	if err := e.makeCatalog(); err != nil {
+		return err
+	}
+	e.makePools()
+	e.Calls = guest.New(guest.Config{
+		Sandboxes: e.sandboxes, Begin: e.begin, Closing: e.background, Layers: e.home.LayersDir(),
+		Observer: e.cfg.Observer, Now: e.cfg.Now,
+	})
+	e.makeOps()
+	e.families = guestfork.New(guestfork.Config{
+		Limits: e.cfg.GuestFork, Branches: e.cfg.Branches, RunDir: e.cfg.RunDir, Run: e.home.Run,
+		Sandboxes: e.sandboxes, Snapshots: e.catalog, Operations: e.Ops,
+		Begin: e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
+	})
+	return nil
+}
+
+// makeSandboxes makes the VM processes and the list of sandboxes over them.
+func (e *Engine) makeSandboxes() (err error) {
+	e.procs, err = vmproc.New(vmproc.Config{
+		Binary: e.cfg.VMMBinary, KVM: e.kvm, RunDir: e.cfg.RunDir, VMs: e.home.VMs,
+		Overlays: e.home.OverlaysDir(), DiskReserve: e.cfg.DiskReserve, Random: e.random, Log: e.cfg.Logger,
+		Dialer: func() (client.HostDialer, func(*client.Process)) { return e.families.Dialer() },
+	})
+	if err != nil {
+		return err
+	}
+	e.sandboxes = sandboxes.New(sandboxes.Config{
+		Procs: e.procs,
+		Events: sandboxes.Events{
+			Adding:  func(i sandbox.Info) { e.families.Adding(i) },
+			Dropped: func(i sandbox.Info) { e.families.Dropped(i) },
+			Ended:   e.sandboxEnded,
+		},
+		Pin:        func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
+		Unpin:      func(id string) { e.catalog.Unpin(id) },
+		FailedKeep: e.cfg.FailedKeep, AtOnce: e.cfg.Concurrency, Now: e.cfg.Now, Log: e.cfg.Logger,
+	})
+	return nil
+}
+
+// sandboxEnded is called when a sandbox's VM has ended; killed: and nothing of it is left.
+func (e *Engine) sandboxEnded(i sandbox.Info, killed bool) {
+	_, hash := i.Base()
+	e.catalog.Left(hash)
+	e.families.Ended(i, killed)
+}
+
+func (e *Engine) makeCatalog() (err error) {
+	e.catalog, err = catalog.Open(catalog.Config{
+		Snapshots: e.home.Snapshots, Layers: e.home.Layers, Sandboxes: e.sandboxes,
+		Deleted:    func(tag string) { e.pools.Forget(tag) },
+		AwaitForks: e.traffic.Wait, AwaitBranches: func(ctx context.Context) error { return e.AwaitBranches(ctx) },
+		Now: e.cfg.Now, Logger: e.cfg.Logger, ScrubInterval: e.cfg.ScrubInterval,
+	})
+	return err
+}
+
+func (e *Engine) makePools() {
+	e.memory = &launch.Memory{Available: e.cfg.MemAvailable, Reserve: e.cfg.HostReserve, Now: e.cfg.Now}
+	e.launcher = launch.New(launch.Config{
+		Procs: e.procs, RestoreTimeout: e.cfg.RestoreTimeout, IdentityTimeout: e.cfg.IdentityTimeout,
+		Random: e.random, Log: e.cfg.Logger,
+	})
+	e.pools = pool.New(pool.Config{
+		Launcher: e.launcher, Memory: e.memory, ShellMemory: e.cfg.ChildMemory, Fallback: e.cfg.PoolSize,
+		Find: e.home.Snapshots.Get, Open: func(tag string) (*launch.Source, error) { return e.OpenSource(tag) },
+		AwaitForks: e.traffic.Wait, File: e.home.PoolsFile(), AtOnce: 4 * e.cfg.Concurrency, Log: e.cfg.Logger,
+	})
+}
+
+func (e *Engine) makeOps() {
+	c := e.cfg
+	e.ops = &op.Config{
+		RunDir: c.RunDir, Images: c.Images, Concurrency: c.Concurrency, BootWait: c.BootWait,
+		RestoreTimeout: c.RestoreTimeout, IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout,
+		ChildMemory: c.ChildMemory, NoRehearsal: c.NoRehearsal, Oracle: c.Oracle,
+		Observer: c.Observer, Logger: c.Logger, Now: c.Now,
+	}
+	e.Ops = op.New(e.ops, op.Rooms{
+		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,
+		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Pools: e.pools, Memory: e.memory,
+		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
+	})
+}
