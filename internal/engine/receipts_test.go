@@ -74,7 +74,7 @@ func TestEveryForkLeavesAReceipt(t *testing.T) {
 			}
 			seen[v] = true
 		}
-		if got := stepNames(r.Steps); got != "turn restore start turn populate identity journal" || stepSum(r.Steps) > r.TookUS || r.TookUS < b.Ready.Microseconds() {
+		if got := stepNames(r.Steps); got != "turn restore turn populate start identity journal" || stepSum(r.Steps) > r.TookUS || r.TookUS < b.Ready.Microseconds() {
 			t.Errorf("%s: %d of %d us, ready after %s", got, stepSum(r.Steps), r.TookUS, b.Ready)
 		}
 	}
@@ -164,7 +164,7 @@ func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
 	if r.Op != receipt.Rollback || r.Before != "d" || r.Parent.Tag != "b" || r.Parent.ContentHash != branched || r.Identity.Index != 2 || r.Identity.Parent != "d" || !r.Guest.KernelReseeded {
 		t.Errorf("rollback: %+v", r)
 	}
-	if got := stepNames(r.Steps); got != "turn restore turn populate identity exchange end" {
+	if got := stepNames(r.Steps); got != "turn restore populate start identity exchange end" {
 		t.Errorf("steps: %s", got)
 	}
 	h.spoil("restore-fail", 1)

@@ -124,7 +124,6 @@ func (f *forkOp) resume(ctx context.Context, b *child) {
 	}
 	b.trace.mark("turn")
 	at, err := f.enter(ctx, b)
-	b.trace.mark("start")
 	if err == nil {
 		b.resumed = time.Duration(at - f.began)
 		failpoint.Here(failpoint.ForkResumed)
@@ -141,6 +140,7 @@ func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 		f.e.launcher.Populate(ctx, f.src, b.m, b.index)
 		b.trace.mark("populate")
 		at, err := f.e.launcher.Enter(ctx, b.m)
+		b.trace.mark("start")
 		if err == nil {
 			return at, nil
 		}

@@ -124,6 +124,10 @@ func (r *rollbackOp) restore(ctx context.Context) error {
 	err = r.f.restoreInto(ctx, &r.next)
 	r.next.trace.mark("restore")
 	failpoint.Here(failpoint.RollbackRestored)
+	if err != nil {
+		return err
+	}
+	_, err = r.f.enter(ctx, &r.next)
 	return err
 }
 
