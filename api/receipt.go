@@ -107,6 +107,7 @@ type ReceiptGuestStep struct {
 type ReceiptInterpreter struct {
 	Language string   `json:"language" doc:"Its language"`
 	Reseeded []string `json:"reseeded" doc:"Generators that were reseeded" nullable:"false"`
+	Later    bool     `json:"later,omitempty" doc:"They are reseeded before anything else runs in it: it evaluated, or waited for a request"`
 	Error    string   `json:"error,omitempty" doc:"Why it failed"`
 	TookMS   float64  `json:"took_ms" doc:"How long it took"`
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -202,6 +201,55 @@ func TestInterpretersReseed(t *testing.T) {
 	}
 }
 
+// An interpreter that holds still is woken by the next request, and has the clone's
+// seed before that runs; one in which code may run by itself has it at once.
+func TestInterpretersThatHoldStillReseedLater(t *testing.T) {
+	needPython(t)
+	b := startAgent(t)
+	b.eval(t, "import random, os, signal, threading, time\nstate = random.getstate()", 0)
+	was := b.eval(t, "random.setstate(state); random.random()", 0).GetResult()
+	for _, c := range []struct {
+		what, code, undo string
+		later            bool
+	}{
+		{"it waits", "pass", "pass", true},
+		{"a thread", "end = threading.Event(); th = threading.Thread(target=end.wait); th.start()", "end.set(); th.join()", false},
+		{"a timer", "signal.setitimer(signal.ITIMER_VIRTUAL, 1000)", "signal.setitimer(signal.ITIMER_VIRTUAL, 0)", false},
+		{"a signal's handler", "signal.signal(signal.SIGUSR1, lambda *a: None)", "signal.signal(signal.SIGUSR1, signal.SIG_DFL)", false},
+		{"it waits again", "pass", "pass", true},
+	} {
+		b.eval(t, c.code+"\nrandom.setstate(state)", 0)
+		r := b.become(t, nil).GetInterpreters()
+		if len(r) != 1 || r[0].GetError() != "" || r[0].GetLater() != c.later || (len(r[0].GetReseeded()) == 0) != c.later {
+			t.Errorf("%s: got %v", c.what, r)
+		}
+		if got := b.eval(t, "random.random()", 0).GetResult(); got == was {
+			t.Errorf("%s: not reseeded", c.what)
+		}
+		if got := b.eval(t, "os.environ['FORKD_INDEX']", 0).GetResult(); got != "'7'" {
+			t.Errorf("%s: its index is %s", c.what, got)
+		}
+		b.eval(t, c.undo, 0)
+	}
+}
+
+// One that cannot be reseeded when its turn comes does not go on with its siblings' state.
+func TestAnInterpreterThatCannotBeReseededLaterEnds(t *testing.T) {
+	needPython(t)
+	b := startAgent(t)
+	b.eval(t, "import random\ndef broken(*a): raise ValueError('no')\nrandom.seed = broken; x = 1", 0)
+	if r := b.become(t, nil).GetInterpreters(); len(r) != 1 || !r[0].GetLater() {
+		t.Fatalf("got %v", r)
+	}
+	_, err := b.Eval(t.Context(), &agentv1.EvalRequest{Language: "python", Code: "x"})
+	if err == nil || !strings.Contains(err.Error(), "ValueError: no") || !strings.Contains(err.Error(), "its state is lost") {
+		t.Errorf("got %v", err)
+	}
+	if got := b.eval(t, "'x' in globals()", 0).GetResult(); got != "False" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestReseedHookThatFailsIsTold(t *testing.T) {
 	needPython(t)
 	b := startAgent(t)
@@ -299,14 +347,14 @@ make()
 first = draw()
 make()
 `, 0)
-	reseeded := func(name string) bool {
+	becomes := func() {
 		r := b.become(t, nil).GetInterpreters()
 		if len(r) != 1 || r[0].GetError() != "" {
 			t.Fatalf("got %v", r)
 		}
-		return slices.Contains(r[0].GetReseeded(), name)
 	}
-	if reseeded("globals") || b.eval(t, "draw() == first", 0).GetResult() != "True" {
+	becomes()
+	if b.eval(t, "draw() == first", 0).GetResult() != "True" {
 		t.Error("generators were reseeded that nobody asked to reseed")
 	}
 	b.eval(t, "make(); forkd_guest.reseed_globals()", 0)
@@ -319,9 +367,7 @@ make()
 		if when == "after one of those made later" {
 			b.eval(t, "make()", 0)
 		}
-		if !reseeded("globals") {
-			t.Errorf("%s: not reseeded", when)
-		}
+		becomes()
 		r := b.eval(t, "len(set(draw() + first[:1]))", 0)
 		if r.GetResult() != "7" { // six of their own, and the one that they all began with
 			t.Errorf("%s: %s different draws: %v", when, r.GetResult(), r)
@@ -329,7 +375,8 @@ make()
 		b.eval(t, "make()", 0)
 	}
 	b.eval(t, "forkd_guest.reseed_globals(False)", 0)
-	if reseeded("globals") {
+	becomes()
+	if b.eval(t, "draw() == first", 0).GetResult() != "True" {
 		t.Error("it cannot be switched off")
 	}
 }

@@ -114,7 +114,7 @@ func identityResponse(rep identity.Report) *agentv1.IdentityResponse {
 	}
 	for _, i := range rep.Interpreters {
 		out.Interpreters = append(out.Interpreters, &agentv1.InterpreterReseed{
-			Language: i.Language, Reseeded: i.What, Error: errText(i.Err), TookNs: i.Took.Nanoseconds(),
+			Language: i.Language, Reseeded: i.What, Later: i.Later, Error: errText(i.Err), TookNs: i.Took.Nanoseconds(),
 		})
 	}
 	return out

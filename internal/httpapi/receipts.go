@@ -132,7 +132,7 @@ func wireGuest(g *receipt.Guest) *api.ReceiptGuest {
 			return api.ReceiptGuestStep{Name: s.Name, Done: s.Done, Error: s.Error, TookMS: millis(s.TookUS)}
 		}),
 		Interpreters: wires(g.Interpreters, func(i receipt.Interpreter) api.ReceiptInterpreter {
-			return api.ReceiptInterpreter{Language: i.Language, Reseeded: list(i.Reseeded), Error: i.Error, TookMS: millis(i.TookUS)}
+			return api.ReceiptInterpreter{Language: i.Language, Reseeded: list(i.Reseeded), Later: i.Later, Error: i.Error, TookMS: millis(i.TookUS)}
 		}),
 		Hooks: wires(g.Hooks, func(h receipt.Hook) api.ReceiptHook {
 			return api.ReceiptHook{Name: h.Name, ExitCode: h.ExitCode, Error: h.Error, TookMS: millis(h.TookUS)}

@@ -112,10 +112,11 @@ type GuestStep struct {
 	TookUS int64  `json:"took_us"`
 }
 
-// Interpreter is a warmed interpreter that was reseeded.
+// Interpreter is a warmed interpreter that was reseeded, or is to be.
 type Interpreter struct {
 	Language string   `json:"language"`
 	Reseeded []string `json:"reseeded,omitempty"` // generators, such as random, numpy.random, openssl
+	Later    bool     `json:"later,omitempty"` // it is to be, before anything else runs in it
 	Error    string   `json:"error,omitempty"`
 	TookUS   int64    `json:"took_us"`
 }

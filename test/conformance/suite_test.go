@@ -109,7 +109,7 @@ func (s *suite) kill(ids ...string) {
 // eval runs Python in a sandbox and returns what it printed.
 func (s *suite) eval(id, code string) string {
 	s.t.Helper()
-	r, err := s.c.Eval(s.t.Context(), id, api.EvalRequest{Code: code})
+	r, err := s.c.Eval(s.t.Context(), id, api.EvalRequest{Code: code, TimeoutSecs: 300})
 	switch {
 	case err != nil:
 		s.t.Fatalf("%s: %v", id, err)

@@ -137,6 +137,16 @@ def _driver():
 
     count = 0
 
+    def acts_alone():
+        """Whether code may run here without a request: of a clone's hook, a signal or a timer."""
+        if hooks:
+            return True
+        if any(signal.getitimer(t)[0] for t in (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)):
+            return True
+        return any(callable(signal.getsignal(s)) for s in signals)
+
+    signals = [s for s in signal.valid_signals() if s != signal.SIGINT]
+
     def evaluate(req):
         nonlocal count, running, found
         count += 1
@@ -328,7 +338,7 @@ def _driver():
         req = receive()
         answer = ops[req["op"]](req)
         if req["op"] != "reseed":
-            answer["modules"] = notable()
+            answer["modules"], answer["acts_alone"] = notable(), acts_alone()
         send(answer)
 
 

@@ -44,6 +44,7 @@ type answer struct {
 	Traceback string            `json:"traceback"`
 	ExitCode  int64             `json:"exit_code"`
 	Reseeded  []string          `json:"reseeded"`
+	ActsAlone *bool             `json:"acts_alone"` // nil: it does not say
 }
 
 // proc is one interpreter process. One request is in flight at a time.
@@ -59,7 +60,10 @@ type proc struct {
 	quit    chan struct{}
 	readEnd chan struct{}
 
-	aboutMu sync.Mutex // About does not wait for a running evaluation
+	// actsAlone says that its last answer was: code may run in it that nobody asks for.
+	actsAlone bool
+
+	aboutMu sync.Mutex // guards what follows: About does not wait for a running evaluation
 	version string
 	modules map[string]string
 }
@@ -222,6 +226,9 @@ func (p *proc) wait(ctx context.Context, limit time.Duration) (answer, error) {
 }
 
 func (p *proc) learn(a answer) {
+	if a.ActsAlone != nil {
+		p.actsAlone = *a.ActsAlone
+	}
 	p.aboutMu.Lock()
 	defer p.aboutMu.Unlock()
 	if a.Version != "" {
@@ -272,6 +279,16 @@ func (p *proc) alive() bool {
 	default:
 		return true
 	}
+}
+
+// holdsStill tells that nothing runs in the process before the next request: its one
+// thread waits for that. Code that was interrupted may have left anything behind.
+func (p *proc) holdsStill() bool {
+	if p.actsAlone {
+		return false
+	}
+	threads, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", p.child.Pid))
+	return err == nil && len(threads) == 1
 }
 
 func (p *proc) interrupt() { _ = p.child.Signal(unix.SIGINT) }

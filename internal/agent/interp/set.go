@@ -1,6 +1,7 @@
 package interp
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -51,8 +52,10 @@ type slot struct {
 
 	mu   sync.Mutex // guards proc against readers that do not hold busy
 	proc *proc
-	// owed is the seed of a clone that came while the interpreter was busy.
+	// owed is a clone's seed that the interpreter gets before anything else runs in it.
 	owed *Seed
+	// lost is why the interpreter was ended when it got its seed; the next who asks is told.
+	lost error
 }
 
 // NewSet makes a set in which no interpreter is started yet.
@@ -163,7 +166,9 @@ func (sl *slot) tryAcquire() bool {
 // caller holds the slot.
 func (s *Set) release(sl *slot) {
 	for {
-		s.settle(sl)
+		if err := s.settle(sl); err != nil {
+			sl.lost = err
+		}
 		<-sl.busy
 		// A seed may have come in between. Whoever else has the turn settles it.
 		if !sl.owes() || !sl.tryAcquire() {
@@ -184,20 +189,35 @@ func (sl *slot) owe(seed *Seed) {
 	sl.owed = seed
 }
 
-// settle reseeds if that is owed. If it fails the interpreter is ended, as
-// everywhere. Preconditions: the caller holds the slot.
-func (s *Set) settle(sl *slot) {
+// settle reseeds if that is owed. If it fails the interpreter is ended: better no
+// state than a shared random state. Preconditions: the caller holds the slot.
+func (s *Set) settle(sl *slot) error {
 	sl.mu.Lock()
 	seed := sl.owed
 	sl.owed = nil
 	sl.mu.Unlock()
-	if seed != nil && sl.proc != nil {
-		_, _ = sl.reseed(s.root, *seed)
+	if seed == nil || sl.proc == nil {
+		return nil
 	}
+	_, err := sl.reseed(s.root, *seed)
+	if err != nil && sl.proc != nil {
+		sl.drop()
+		err = fmt.Errorf("reseed %s (ended, its state is lost): %w", sl.lang.Name, err)
+	}
+	return err
+}
+
+// takeLost returns why an interpreter was ended unseen, once.
+func (sl *slot) takeLost() error {
+	err := sl.lost
+	sl.lost = nil
+	return err
 }
 
 func (s *Set) ensure(ctx context.Context, sl *slot) error {
-	s.settle(sl)
+	if err := cmp.Or(s.settle(sl), sl.takeLost()); err != nil {
+		return err
+	}
 	if sl.proc != nil && sl.proc.alive() {
 		return nil
 	}
@@ -269,14 +289,16 @@ type Seed struct {
 type Reseeded struct {
 	Language string
 	What     []string
+	Later    bool // it is to be, before anything else runs in it
 	Err      error
 	Took     time.Duration
 }
 
-// Reseed reseeds every live interpreter. One that does not answer is ended:
-// better no state than a shared random state. One that evaluates, as it may in
-// the clone of a running guest, is reseeded when that has ended and before
-// anything else, and meanwhile reported with nothing done.
+// Reseed reseeds every live interpreter that may run before it is asked something: at
+// once. One that does not answer is ended. One that holds still gets its seed just before
+// the next request, so that a clone which needs no interpreter wakes none: that would
+// cost it a third of its start, and a page of its own for each that Python writes. One
+// that evaluates, as it may in the clone of a running guest, gets it when that has ended.
 func (s *Set) Reseed(ctx context.Context, seed Seed) []Reseeded {
 	ctx, stop := s.outlive(ctx)
 	defer stop()
@@ -287,13 +309,18 @@ func (s *Set) Reseed(ctx context.Context, seed Seed) []Reseeded {
 		sl.owe(&seed)
 		if !sl.tryAcquire() {
 			// Whoever has the turn looks for the seed once it has given it up.
-			out = append(out, Reseeded{Language: name, Took: time.Since(began)})
+			out = append(out, Reseeded{Language: name, Later: true, Took: time.Since(began)})
+			continue
+		}
+		if sl.proc != nil && sl.proc.alive() && sl.proc.holdsStill() {
+			<-sl.busy // what is owed stays so
+			out = append(out, Reseeded{Language: name, Later: true, Took: time.Since(began)})
 			continue
 		}
 		sl.owe(nil)
 		if sl.proc != nil {
 			what, err := sl.reseed(ctx, seed)
-			out = append(out, Reseeded{name, what, err, time.Since(began)})
+			out = append(out, Reseeded{Language: name, What: what, Err: err, Took: time.Since(began)})
 		}
 		s.release(sl)
 	}

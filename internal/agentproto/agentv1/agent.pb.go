@@ -721,9 +721,11 @@ type InterpreterReseed struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Language string                 `protobuf:"bytes,1,opt,name=language,proto3" json:"language,omitempty"`
 	// Generators reseeded, such as random, numpy.random, openssl.
-	Reseeded      []string `protobuf:"bytes,2,rep,name=reseeded,proto3" json:"reseeded,omitempty"`
-	Error         string   `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
-	TookNs        int64    `protobuf:"varint,4,opt,name=took_ns,json=tookNs,proto3" json:"took_ns,omitempty"`
+	Reseeded []string `protobuf:"bytes,2,rep,name=reseeded,proto3" json:"reseeded,omitempty"`
+	Error    string   `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"`
+	TookNs   int64    `protobuf:"varint,4,opt,name=took_ns,json=tookNs,proto3" json:"took_ns,omitempty"`
+	// It will be, before anything else runs in it: it evaluates, or waits for a request.
+	Later         bool `protobuf:"varint,5,opt,name=later,proto3" json:"later,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -784,6 +786,13 @@ func (x *InterpreterReseed) GetTookNs() int64 {
 		return x.TookNs
 	}
 	return 0
+}
+
+func (x *InterpreterReseed) GetLater() bool {
+	if x != nil {
+		return x.Later
+	}
+	return false
 }
 
 type WarmRequest struct {
@@ -1402,12 +1411,13 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\texit_code\x18\x02 \x01(\x05R\bexitCode\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x16\n" +
 	"\x06output\x18\x04 \x01(\tR\x06output\x12\x17\n" +
-	"\atook_ns\x18\x05 \x01(\x03R\x06tookNs\"z\n" +
+	"\atook_ns\x18\x05 \x01(\x03R\x06tookNs\"\x90\x01\n" +
 	"\x11InterpreterReseed\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x1a\n" +
 	"\breseeded\x18\x02 \x03(\tR\breseeded\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x17\n" +
-	"\atook_ns\x18\x04 \x01(\x03R\x06tookNs\"=\n" +
+	"\atook_ns\x18\x04 \x01(\x03R\x06tookNs\x12\x14\n" +
+	"\x05later\x18\x05 \x01(\bR\x05later\"=\n" +
 	"\vWarmRequest\x12.\n" +
 	"\x05steps\x18\x01 \x03(\v2\x18.forkd.agent.v1.WarmStepR\x05steps\"Y\n" +
 	"\bWarmStep\x12\x1a\n" +

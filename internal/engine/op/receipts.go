@@ -227,7 +227,7 @@ func guestAnswer(a *agentv1.IdentityResponse) *receipt.Guest {
 	}
 	for _, i := range a.GetInterpreters() {
 		g.Interpreters = append(g.Interpreters, receipt.Interpreter{
-			Language: i.GetLanguage(), Reseeded: i.GetReseeded(), Error: i.GetError(), TookUS: i.GetTookNs() / 1000,
+			Language: i.GetLanguage(), Reseeded: i.GetReseeded(), Later: i.GetLater(), Error: i.GetError(), TookUS: i.GetTookNs() / 1000,
 		})
 	}
 	for _, h := range a.GetHooks() {

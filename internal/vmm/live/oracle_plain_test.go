@@ -155,6 +155,7 @@ func TestCapturesAreWhatTheGuestHad(t *testing.T) {
 		o := newOracle(t, random, plainWorld{t, random}, i%2 == 0)
 		if i < 2 {
 			o.s.guest.(*goroutineGuest).window.Store(oracleMemory / guestmem.PageSize / 4)
+			o.save()
 			o.firstCaptures()
 		}
 		for range 25 {

@@ -253,6 +253,7 @@ func duplicate(t *testing.T, f *os.File) *os.File {
 func (o *oracle) noteSwitch(next string) {
 	if n := o.s.generations(); len(n) > 0 && n[0] > o.s.switched {
 		o.s.switched = n[0]
+		o.stats["switches of the disk"]++
 		o.s.spent, o.s.own = append(o.s.spent, o.s.own), next
 	}
 }

@@ -111,6 +111,10 @@ func (f *facts) guest(g *api.ReceiptGuest) {
 	f.add("random digest", "%s", g.RandomDigest)
 	f.add("clock moved", "%s", clock(g.ClockStepMS))
 	for _, i := range g.Interpreters {
+		if i.Later {
+			f.add(i.Language, "reseeded before its next request%s", because(i.Error))
+			continue
+		}
 		f.add(i.Language, "reseeded %s%s", strings.Join(i.Reseeded, ", "), because(i.Error))
 	}
 	for _, h := range g.Hooks {
