@@ -242,7 +242,7 @@ func (o *oracle) checkAlive(disk bool) {
 			o.t.Fatal("the guest stands still")
 		}
 	}
-	for i, s := range o.s.slots {
+	for i, s := range o.s.devices.slots {
 		if s.transport.NeedsReset() {
 			o.t.Errorf("device %d is broken", i)
 		}
@@ -250,7 +250,7 @@ func (o *oracle) checkAlive(disk bool) {
 	if !disk {
 		return
 	}
-	if w := o.s.overlays[0]; w.generation == 0 {
+	if w := o.s.Machine.disks.overlays[0]; w.generation == 0 {
 		o.t.Error("its disk never went on in another file")
 	}
 }
