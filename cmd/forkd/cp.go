@@ -29,7 +29,7 @@ func newCpCommand(a *app) *cobra.Command {
 			"directory are skipped. A file stays as it was until all of its copy has arrived.",
 		Example:           "  forkd cp script.py sb-5f3a-0001:/tmp/\n  forkd cp sb-5f3a-0001:/root/results .\n  forkd cp sb-5f3a-0001:/etc/hostname -",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeIDs(),
+		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, to := splitPlace(args[0]), splitPlace(args[1])
 			if (from.id == "") == (to.id == "") {

@@ -24,7 +24,7 @@ func newEvalCommand(a *app) *cobra.Command {
 			"absent. The exit code is 1 after an exception, and after exit(n) it is n.",
 		Example:           "  forkd eval sb-5f3a-0001 'numpy.random.rand()'\n  forkd eval sb-5f3a-0001 < script.py",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeIDs(),
+		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("timeout") && timeout <= 0 {
 				return usageError{fmt.Errorf("--timeout is %s, want more than 0", timeout)}

@@ -38,7 +38,7 @@ func newExecCommand(a *app) *cobra.Command {
 			"interrupted, the program and all it started are killed.",
 		Example:           "  forkd exec sb-5f3a-0001 -- python3 -c 'print(1)'\n  forkd exec -it sb-5f3a-0001 bash",
 		Args:              cobra.MinimumNArgs(2),
-		ValidArgsFunction: a.completeIDs(),
+		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			program := args[1:]
 			if len(program) > 1 && program[0] == "--" {

@@ -24,7 +24,7 @@ func newForkCommand(a *app) *cobra.Command {
 			"reason. Exit code 11 if some could not, that of the first reason if none could.",
 		Example:           "  forkd fork pyagent\n  forkd fork pyagent -n 100 -e ROLE=worker",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			vars, err := environment(env)
 			if err != nil {

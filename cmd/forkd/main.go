@@ -39,7 +39,7 @@ func endings() []os.Signal {
 // run is the whole program; the result is the exit code.
 func run(ctx context.Context, args []string) int {
 	a := &app{Printer: ui.Printer{Program: "forkd", Out: os.Stdout, Err: os.Stderr}}
-	a.args = args
+	a.line = args
 	root := newRoot(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -49,7 +49,7 @@ func run(ctx context.Context, args []string) int {
 	if !a.began {
 		err = usageError{err}
 	}
-	err = a.inOwnWords(cmd, sayInterrupted(cmd, err))
+	err = a.line.inOwnWords(cmd, sayInterrupted(cmd, err))
 	a.report(cmd, err)
 	return codeOf(cmd, err)
 }
@@ -83,7 +83,7 @@ func newRoot(a *app) *cobra.Command {
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
 	add(host, hostCommands(a)...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand())
-	root.SetFlagErrorFunc(a.flagError)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.line.flagError(cmd, err) })
 	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
 		refuse(root, err)
 	}

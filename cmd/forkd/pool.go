@@ -18,7 +18,7 @@ func newPoolCommand(a *app) *cobra.Command {
 		Long: "Show the pools of shells, or set how many to keep ready for a snapshot. A shell is a VM process that is restored from\n" +
 			"it already and waits to become a child; a fork into one is several times faster. Pools refill in the background.",
 		Example:           "  forkd pool\n  forkd pool pyagent 100",
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 0 && len(args) != 2 {
 				return fmt.Errorf("want TAG and SIZE, or nothing")

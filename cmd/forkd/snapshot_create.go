@@ -70,8 +70,8 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive(booted, "exec")
 	}
 	cmd.MarkFlagsMutuallyExclusive("warm", "warm-file")
-	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages())
-	_ = cmd.RegisterFlagCompletionFunc("from", a.completeTags())
+	_ = cmd.RegisterFlagCompletionFunc("image", a.complete().images())
+	_ = cmd.RegisterFlagCompletionFunc("from", a.complete().tags())
 	return cmd
 }
 

@@ -21,7 +21,7 @@ func newSnapshotDiffCommand(a *app) *cobra.Command {
 			"memory, packages. A child of each is restored, tells what is in it, and is ended.",
 		Example:           "  forkd snapshot diff pyagent with-jq",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 1 || limit > 10000 {
 				return usageError{fmt.Errorf("--limit is %d, want 1 to 10000", limit)}
