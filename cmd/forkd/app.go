@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -54,7 +55,7 @@ func (a *app) connect(ctx context.Context, opt endpoint.Options) (*client.Client
 	c, e, err := a.flags.Connect(ctx, opt, "forkd-cli/"+version)
 	var flag endpoint.FlagError
 	if errors.As(err, &flag) {
-		err = usageError{err}
+		err = exit.UsageError{Err: err}
 	}
 	return c, e, err
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -33,7 +34,7 @@ func newCpCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, to := splitPlace(args[0]), splitPlace(args[1])
 			if (from.id == "") == (to.id == "") {
-				return usageError{errors.New("one of SOURCE and TARGET must be ID:PATH")}
+				return exit.UsageError{Err: errors.New("one of SOURCE and TARGET must be ID:PATH")}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return a.copy(ctx, c, from, to, opt)

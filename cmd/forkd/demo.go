@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/demo"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -34,7 +35,7 @@ func newDemoCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if n < 0 || n > 1000 {
-				return usageError{fmt.Errorf("--count is %d, want 0 to 1000", n)}
+				return exit.UsageError{Err: fmt.Errorf("--count is %d, want 0 to 1000", n)}
 			}
 			return (&demonstration{app: a, n: n}).run(cmd.Context())
 		},

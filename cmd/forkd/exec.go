@@ -8,6 +8,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
 // streams are the flags of commands that run a program in a sandbox.
@@ -72,7 +73,7 @@ func (a *app) runProgram(ctx context.Context, c *client.Client, id string, progr
 	}
 	st, err := c.ExecStream(ctx, id, opt)
 	if err == nil && st.ExitCode != 0 {
-		return exitCode(st.ExitCode)
+		return exit.Code(st.ExitCode)
 	}
 	return err
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -104,7 +105,7 @@ func environment(settings []string) (map[string]string, error) {
 	for _, s := range settings {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
-			return nil, usageError{fmt.Errorf("environment setting %q: want NAME=VALUE", s)}
+			return nil, exit.UsageError{Err: fmt.Errorf("environment setting %q: want NAME=VALUE", s)}
 		}
 		vars[name] = value
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -25,11 +26,11 @@ func newLogsCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case follow && a.JSON:
-				return usageError{errors.New("--follow prints text, not JSON")}
+				return exit.UsageError{Err: errors.New("--follow prints text, not JSON")}
 			case !cmd.Flags().Changed("tail"):
 				tail = -1
 			case tail < 0:
-				return usageError{fmt.Errorf("%s is %d, want 0 or more lines", a.line.asTyped(cmd, "tail"), tail)}
+				return exit.UsageError{Err: fmt.Errorf("%s is %d, want 0 or more lines", a.line.asTyped(cmd, "tail"), tail)}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				if follow {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
 func newPoolCommand(a *app) *cobra.Command {
@@ -30,7 +31,7 @@ func newPoolCommand(a *app) *cobra.Command {
 			if len(args) == 2 {
 				var err error
 				if size, err = strconv.Atoi(args[1]); err != nil || size < 0 || size > api.MaxPool {
-					return usageError{fmt.Errorf("SIZE %q: want 0 to %d", args[1], api.MaxPool)}
+					return exit.UsageError{Err: fmt.Errorf("SIZE %q: want 0 to %d", args[1], api.MaxPool)}
 				}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
