@@ -1,12 +1,8 @@
 package client
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -35,13 +31,7 @@ type Options struct {
 }
 
 // Client talks to one daemon. It is safe for concurrent use.
-type Client struct {
-	url   string // as given
-	base  string // with http scheme, no slash at its end
-	http  *http.Client
-	token string
-	agent string
-}
+type Client struct{ connection }
 
 // New makes a client; it connects on first use.
 func New(opt Options) (*Client, error) {
@@ -61,7 +51,7 @@ func New(opt Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse daemon's URL: %w", err)
 	}
-	c := &Client{url: opt.URL, token: opt.Token, agent: opt.UserAgent}
+	c := &Client{connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent}}
 	tr := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		Proxy:                  http.ProxyFromEnvironment,
@@ -95,125 +85,11 @@ func New(opt Options) (*Client, error) {
 		return conn, nil
 	}
 	c.http = &http.Client{
-		Transport: roundTripper{next: tr, client: c},
+		Transport: roundTripper{next: tr, conn: &c.connection},
 		// The API has no redirects; one would be somebody else's.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil
-}
-
-// URL is the daemon's URL as it was given.
-func (c *Client) URL() string { return c.url }
-
-// Close drops idle connections.
-func (c *Client) Close() error {
-	c.http.CloseIdleConnections()
-	return nil
-}
-
-// roundTripper adds what every request carries, and turns the daemon's own
-// errors into *Error below libraries that would not know their shape.
-type roundTripper struct {
-	next   *http.Transport
-	client *Client
-}
-
-func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
-	r = r.Clone(r.Context())
-	r.Header.Set("User-Agent", t.client.agent)
-	if t.client.token != "" {
-		r.Header.Set("Authorization", "Bearer "+t.client.token)
-	}
-	resp, err := t.next.RoundTrip(r)
-	if err != nil {
-		return nil, disconnected(t.client.url, r, err)
-	}
-	if resp.Header.Get(api.HeaderError) != "" {
-		defer resp.Body.Close()
-		return nil, responseError(resp)
-	}
-	if resp.StatusCode != http.StatusSwitchingProtocols {
-		resp.Body = answerBody{resp.Body, t.client.url, r}
-	}
-	return resp, nil
-}
-
-// CloseIdleConnections is what http.Client.CloseIdleConnections looks for.
-func (t roundTripper) CloseIdleConnections() { t.next.CloseIdleConnections() }
-
-// call is one JSON request. in and out may be nil.
-func (c *Client) call(ctx context.Context, method, path string, in, out any) error {
-	_, err := c.callHeader(ctx, method, path, in, out)
-	return err
-}
-
-// callHeader is call for answers whose headers matter.
-func (c *Client) callHeader(ctx context.Context, method, path string, in, out any) (http.Header, error) {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return nil, fmt.Errorf("encode request: %w", err)
-		}
-		body = bytes.NewReader(b)
-	}
-	resp, err := c.send(ctx, method, path, body, http.Header{"Content-Type": {"application/json"}})
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	if out == nil {
-		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
-		return resp.Header, err
-	}
-	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
-		if ended := endOf(err); ended != nil {
-			return nil, ended
-		}
-		return nil, fmt.Errorf("decode the daemon's answer to %s %s: %w", method, path, err)
-	}
-	return resp.Header, nil
-}
-
-// endOf is the end of a connection or of the caller's patience in an error of
-// reading an answer; nil if it is none.
-func endOf(err error) error {
-	var e *Error
-	switch {
-	case errors.As(err, &e):
-		return e
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
-		return err
-	}
-	return nil
-}
-
-// maxAnswer bounds an answer that is read whole: two streams of output as
-// JSON escapes and base64, the largest there is, are below.
-const maxAnswer = 256 << 20
-
-// send makes a request and checks the status; the caller closes the body.
-func (c *Client) send(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
-	if err != nil {
-		return nil, fmt.Errorf("make request: %w", err)
-	}
-	for k, v := range header {
-		r.Header[k] = v
-	}
-	resp, err := c.http.Do(r)
-	if err != nil {
-		var e *Error
-		if errors.As(err, &e) {
-			return nil, e // without net/http's "Post ..." around it
-		}
-		return nil, err
-	}
-	if resp.StatusCode >= 300 {
-		defer resp.Body.Close()
-		return nil, responseError(resp)
-	}
-	return resp, nil
 }
 
 // Health asks the daemon for a sign of life; it needs no token.
@@ -230,14 +106,4 @@ func (c *Client) Version(ctx context.Context) (api.VersionInfo, error) {
 // Metrics returns the daemon's metrics in the Prometheus text format.
 func (c *Client) Metrics(ctx context.Context) (string, error) {
 	return c.text(ctx, "/metrics")
-}
-
-func (c *Client) text(ctx context.Context, path string) (string, error) {
-	resp, err := c.send(ctx, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return "", err
-	}
-	defer resp.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	return string(b), err
 }

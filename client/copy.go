@@ -101,16 +101,17 @@ func endsCopy(err error) bool {
 // CopyStream writes what it reads to a file in a sandbox, whose directory must
 // be there.
 func (c *Client) CopyStream(ctx context.Context, id, target string, content io.Reader, opt CopyOptions) error {
-	at, err := c.stat(ctx, id, target, opt.User)
+	tree := c.tree(id, opt.User)
+	at, err := tree.stat(ctx, target)
 	if err != nil {
 		return err
 	}
 	if at.kind == kindMissing {
-		if err := c.needParent(ctx, id, target, opt.User); err != nil {
+		if err := tree.needParent(ctx, target); err != nil {
 			return err
 		}
 	}
-	if err := c.Upload(ctx, id, target, opt.User, counting{content, opt.Progress}); err != nil {
+	if err := tree.upload(ctx, target, 0, counting{content, opt.Progress}); err != nil {
 		return fmt.Errorf("copy to %s:%s: %w", id, target, err)
 	}
 	return nil
@@ -118,22 +119,22 @@ func (c *Client) CopyStream(ctx context.Context, id, target string, content io.R
 
 // needParent checks that the directory for a new file is there: to make it, as
 // Upload does, would hide a mistyped name.
-func (c *Client) needParent(ctx context.Context, id, target, user string) error {
+func (t guestTree) needParent(ctx context.Context, target string) error {
 	dir := path.Dir(strings.TrimRight(target, "/"))
 	if strings.HasSuffix(target, "/") {
 		dir = strings.TrimRight(target, "/")
 	}
-	at, err := c.stat(ctx, id, dir, user)
+	at, err := t.stat(ctx, dir)
 	switch {
 	case err != nil:
 		return err
 	case at.kind == kindMissing:
 		return &Error{
-			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: there is no directory %s in the sandbox", id, target, dir),
-			Hint: fmt.Sprintf("make it first: `forkd exec %s -- mkdir -p %s`", id, dir),
+			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: there is no directory %s in the sandbox", t.id, target, dir),
+			Hint: fmt.Sprintf("make it first: `forkd exec %s -- mkdir -p %s`", t.id, dir),
 		}
 	case at.kind != kindDir:
-		return &Error{Code: api.CodeInvalid, Message: fmt.Sprintf("copy to %s:%s: %s is not a directory", id, target, dir)}
+		return &Error{Code: api.CodeInvalid, Message: fmt.Sprintf("copy to %s:%s: %s is not a directory", t.id, target, dir)}
 	}
 	return nil
 }

@@ -19,8 +19,8 @@ import (
 // follow the same rules as with CopyTo. Nothing that the guest answers can make
 // it write outside of the target: each directory is an os.Root of its own.
 func (c *Client) CopyFrom(ctx context.Context, id, source, target string, opt CopyOptions) error {
-	from, err := c.stat(ctx, id, source, opt.User)
-	d := &downloader{c: c, id: id, opt: opt}
+	d := &downloader{of: c.tree(id, opt.User), opt: opt}
+	from, err := d.of.stat(ctx, source)
 	switch {
 	case err != nil:
 		return err
@@ -82,8 +82,7 @@ func placeHere(id, source, target string, dir bool) (string, fs.FileInfo, error)
 
 // downloader copies a tree out of the guest.
 type downloader struct {
-	c     *Client
-	id    string
+	of    guestTree
 	opt   CopyOptions
 	tally tally
 	above []string // real paths in the guest of the directories that the current one is in
@@ -116,7 +115,7 @@ func (d *downloader) dir(ctx context.Context, source string, from entry, to plac
 		// Only the last part of what the guest says, and that only as a name.
 		name := path.Base(e.path)
 		if name == "." || name == ".." || name == "/" || !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
-			return fmt.Errorf("copy from %s:%s: entry has the impossible name %q", d.id, source, e.path)
+			return fmt.Errorf("copy from %s:%s: entry has the impossible name %q", d.of.id, source, e.path)
 		}
 		if err := d.entry(ctx, e, path.Join(source, name), place{sub, name, filepath.Join(to.shown, name)}); err != nil {
 			return err
@@ -136,11 +135,11 @@ func realOf(e entry) string {
 func (d *downloader) open(ctx context.Context, source string, from entry, to place) (*os.Root, []entry, error) {
 	switch {
 	case len(d.above) > maxDepth:
-		return nil, nil, fmt.Errorf("copy from %s:%s: directories are nested more than %d deep", d.id, source, maxDepth)
+		return nil, nil, fmt.Errorf("copy from %s:%s: directories are nested more than %d deep", d.of.id, source, maxDepth)
 	case from.link && slices.ContainsFunc(d.above, func(a string) bool { return a == from.target || strings.HasPrefix(a, from.target+"/") }):
-		return nil, nil, fmt.Errorf("copy from %s:%s: it is a link to a directory that it is in", d.id, source)
+		return nil, nil, fmt.Errorf("copy from %s:%s: it is a link to a directory that it is in", d.of.id, source)
 	}
-	entries, err := d.c.listDir(ctx, d.id, source, d.opt.User)
+	entries, err := d.of.listDir(ctx, source)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -163,9 +162,9 @@ func (d *downloader) entry(ctx context.Context, e entry, source string, to place
 	case e.kind == kindFile:
 		return d.tally.took(d.file(ctx, source, to, e.mode))
 	case e.link:
-		return d.tally.took(fmt.Errorf("copy from %s:%s: it is %s", d.id, source, e.what()))
+		return d.tally.took(fmt.Errorf("copy from %s:%s: it is %s", d.of.id, source, e.what()))
 	}
-	d.opt.skip(d.id+":"+source, "it is "+e.what())
+	d.opt.skip(d.of.id+":"+source, "it is "+e.what())
 	return nil
 }
 
@@ -174,7 +173,7 @@ func (d *downloader) file(ctx context.Context, source string, to place, mode fs.
 	if err == nil && !old.Mode().IsRegular() {
 		return to.inTheWay("a file", old)
 	}
-	in, err := d.c.Download(ctx, d.id, source, d.opt.User)
+	in, err := d.of.download(ctx, source)
 	if err != nil {
 		return d.failed(source, err)
 	}
@@ -187,7 +186,7 @@ func (d *downloader) file(ctx context.Context, source string, to place, mode fs.
 
 // into writes to what the user names and what is no file, such as a terminal.
 func (d *downloader) into(ctx context.Context, source, target string) (err error) {
-	in, err := d.c.Download(ctx, d.id, source, d.opt.User)
+	in, err := d.of.download(ctx, source)
 	if err != nil {
 		return d.failed(source, err)
 	}
@@ -204,5 +203,5 @@ func (d *downloader) into(ctx context.Context, source, target string) (err error
 }
 
 func (d *downloader) failed(source string, err error) error {
-	return fmt.Errorf("copy from %s:%s: %w", d.id, source, err)
+	return fmt.Errorf("copy from %s:%s: %w", d.of.id, source, err)
 }

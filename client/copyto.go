@@ -23,10 +23,11 @@ func (c *Client) CopyTo(ctx context.Context, id, source, target string, opt Copy
 	if err != nil {
 		return err
 	}
-	if target, err = c.placeIn(ctx, id, source, target, st.IsDir(), opt.User); err != nil {
+	to := c.tree(id, opt.User)
+	if target, err = to.placeIn(ctx, source, target, st.IsDir()); err != nil {
 		return err
 	}
-	up := &uploader{c: c, id: id, opt: opt}
+	up := &uploader{to: to, opt: opt}
 	if st.IsDir() {
 		return up.tally.end(up.dir(ctx, source, target, st))
 	}
@@ -34,8 +35,8 @@ func (c *Client) CopyTo(ctx context.Context, id, source, target string, opt Copy
 }
 
 // placeIn is where the copy of source goes.
-func (c *Client) placeIn(ctx context.Context, id, source, target string, dir bool, user string) (string, error) {
-	at, err := c.stat(ctx, id, target, user)
+func (t guestTree) placeIn(ctx context.Context, source, target string, dir bool) (string, error) {
+	at, err := t.stat(ctx, target)
 	if err != nil {
 		return "", err
 	}
@@ -47,15 +48,14 @@ func (c *Client) placeIn(ctx context.Context, id, source, target string, dir boo
 		if dir {
 			target = strings.TrimRight(target, "/")
 		}
-		return target, c.needParent(ctx, id, target, user)
+		return target, t.needParent(ctx, target)
 	}
 	return target, nil
 }
 
 // uploader copies a tree into the guest.
 type uploader struct {
-	c     *Client
-	id    string
+	to    guestTree
 	opt   CopyOptions
 	tally tally
 	above []fs.FileInfo // the directories that the current one is in
@@ -112,7 +112,7 @@ func (u *uploader) file(ctx context.Context, source, target string, st fs.FileIn
 	if st.Mode().IsRegular() {
 		mode = st.Mode().Perm()
 	}
-	if err := u.c.upload(ctx, u.id, target, u.opt.User, mode, counting{f, u.opt.Progress}); err != nil {
+	if err := u.to.upload(ctx, target, mode, counting{f, u.opt.Progress}); err != nil {
 		return u.failed(target, err)
 	}
 	return nil
@@ -123,14 +123,14 @@ func (u *uploader) link(ctx context.Context, source, target string) error {
 	if err != nil {
 		return err
 	}
-	if err := u.c.makeLink(ctx, u.id, target, u.opt.User, text); err != nil {
+	if err := u.to.makeLink(ctx, target, text); err != nil {
 		return u.failed(target, err)
 	}
 	return nil
 }
 
 func (u *uploader) failed(target string, err error) error {
-	return fmt.Errorf("copy to %s:%s: %w", u.id, target, err)
+	return fmt.Errorf("copy to %s:%s: %w", u.to.id, target, err)
 }
 
 func (u *uploader) dir(ctx context.Context, source, target string, st fs.FileInfo) error {
@@ -141,7 +141,7 @@ func (u *uploader) dir(ctx context.Context, source, target string, st fs.FileInf
 	defer func() { u.above = u.above[:len(u.above)-1] }()
 	entries, err := os.ReadDir(source)
 	if err == nil {
-		err = u.c.makeDir(ctx, u.id, target, u.opt.User)
+		err = u.to.makeDir(ctx, target)
 	}
 	if err != nil && len(u.above) == 1 {
 		return err // nothing was copied at all

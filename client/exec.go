@@ -110,7 +110,7 @@ func writeTo(w io.Writer) func([]byte) error {
 }
 
 // processes is the process service of a sandbox's agent.
-func (c *Client) processes(id string) processconnect.ProcessClient {
+func (c *connection) processes(id string) processconnect.ProcessClient {
 	return processconnect.NewProcessClient(c.http, c.base+sandboxPath(id, "/agent"), agentOptions()...)
 }
 

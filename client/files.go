@@ -19,35 +19,47 @@ import (
 
 // Download opens a file in a sandbox; the caller closes it.
 func (c *Client) Download(ctx context.Context, id, path, user string) (io.ReadCloser, error) {
-	resp, err := c.send(ctx, http.MethodGet, filesPath(id, path, user), nil, http.Header{"Accept-Encoding": {"identity"}})
+	return c.tree(id, user).download(ctx, path)
+}
+
+// Upload writes a file in a sandbox, with the directories above it. A file that
+// is there stays as it is until all of content has arrived.
+func (c *Client) Upload(ctx context.Context, id, path, user string, content io.Reader) error {
+	return c.tree(id, user).upload(ctx, path, 0, content)
+}
+
+// guestTree is the files of a sandbox, as one of its users may use them.
+type guestTree struct {
+	conn     *connection
+	id, user string
+}
+
+func (c *connection) tree(id, user string) guestTree { return guestTree{c, id, user} }
+
+func (t guestTree) download(ctx context.Context, path string) (io.ReadCloser, error) {
+	resp, err := t.conn.send(ctx, http.MethodGet, t.url(path), nil, http.Header{"Accept-Encoding": {"identity"}})
 	if err != nil {
 		return nil, err
 	}
 	return resp.Body, nil
 }
 
-// Upload writes a file in a sandbox, with the directories above it. A file that
-// is there stays as it is until all of content has arrived.
-func (c *Client) Upload(ctx context.Context, id, path, user string, content io.Reader) error {
-	return c.upload(ctx, id, path, user, 0, content)
-}
-
-// upload is Upload with a mode; 0 is the default, or that of the file that is there.
-func (c *Client) upload(ctx context.Context, id, path, user string, mode fs.FileMode, content io.Reader) error {
-	to := filesPath(id, path, user)
+// upload writes a file with a mode; 0 is the default, or that of the file that is there.
+func (t guestTree) upload(ctx context.Context, path string, mode fs.FileMode, content io.Reader) error {
+	to := t.url(path)
 	if mode != 0 {
 		to += fmt.Sprintf("&mode=%o", mode.Perm())
 	}
-	return c.post(ctx, to, content)
+	return t.conn.post(ctx, to, content)
 }
 
-// makeLink makes a link in a sandbox that says text.
-func (c *Client) makeLink(ctx context.Context, id, path, user, text string) error {
+// makeLink makes a link that says text.
+func (t guestTree) makeLink(ctx context.Context, path, text string) error {
 	q := url.Values{"path": {path}, "target": {text}}
-	if user != "" {
-		q.Set("username", user)
+	if t.user != "" {
+		q.Set("username", t.user)
 	}
-	err := c.post(ctx, sandboxPath(id, "/agent/files/link?")+q.Encode(), http.NoBody)
+	err := t.conn.post(ctx, sandboxPath(t.id, "/agent/files/link?")+q.Encode(), http.NoBody)
 	var e *Error
 	if errors.As(err, &e) && e.Status == http.StatusNotFound && !e.fromDaemon {
 		return &Error{
@@ -58,22 +70,13 @@ func (c *Client) makeLink(ctx context.Context, id, path, user, text string) erro
 	return err
 }
 
-func (c *Client) post(ctx context.Context, to string, content io.Reader) error {
-	resp, err := c.send(ctx, http.MethodPost, to, content, http.Header{"Content-Type": {"application/octet-stream"}})
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
-	return err
-}
-
-func filesPath(id, path, user string) string {
+// url is where a file is read and written.
+func (t guestTree) url(path string) string {
 	q := url.Values{"path": {path}}
-	if user != "" {
-		q.Set("username", user)
+	if t.user != "" {
+		q.Set("username", t.user)
 	}
-	return sandboxPath(id, "/agent/files?") + q.Encode()
+	return sandboxPath(t.id, "/agent/files?") + q.Encode()
 }
 
 // fileKind is what a path in the guest is, or what it leads to if it is a link.
@@ -133,26 +136,26 @@ func (e entry) what() string {
 	return "neither a file nor a directory"
 }
 
-func (c *Client) files(id string) filesystemconnect.FilesystemClient {
-	return filesystemconnect.NewFilesystemClient(c.http, c.base+sandboxPath(id, "/agent"), agentOptions()...)
+func (t guestTree) service() filesystemconnect.FilesystemClient {
+	return filesystemconnect.NewFilesystemClient(t.conn.http, t.conn.base+sandboxPath(t.id, "/agent"), agentOptions()...)
 }
 
 // stat looks at a path in the guest; a missing one is no error.
-func (c *Client) stat(ctx context.Context, id, path, user string) (entry, error) {
-	resp, err := c.files(id).Stat(ctx, asUser(connect.NewRequest(&filesystem.StatRequest{Path: path}), user))
+func (t guestTree) stat(ctx context.Context, path string) (entry, error) {
+	resp, err := t.service().Stat(ctx, asUser(connect.NewRequest(&filesystem.StatRequest{Path: path}), t.user))
 	switch {
 	case isConnectNotFound(err):
 		return entry{path: path}, nil
 	case err != nil:
-		return entry{}, filesError("stat", path, id, err)
+		return entry{}, filesError("stat", path, t.id, err)
 	}
 	return entryOf(resp.Msg.GetEntry()), nil
 }
 
-func (c *Client) listDir(ctx context.Context, id, path, user string) ([]entry, error) {
-	resp, err := c.files(id).ListDir(ctx, asUser(connect.NewRequest(&filesystem.ListDirRequest{Path: path, Depth: 1}), user))
+func (t guestTree) listDir(ctx context.Context, path string) ([]entry, error) {
+	resp, err := t.service().ListDir(ctx, asUser(connect.NewRequest(&filesystem.ListDirRequest{Path: path, Depth: 1}), t.user))
 	if err != nil {
-		return nil, filesError("list", path, id, err)
+		return nil, filesError("list", path, t.id, err)
 	}
 	var out []entry
 	for _, e := range resp.Msg.GetEntries() {
@@ -161,10 +164,10 @@ func (c *Client) listDir(ctx context.Context, id, path, user string) ([]entry, e
 	return out, nil
 }
 
-func (c *Client) makeDir(ctx context.Context, id, path, user string) error {
-	_, err := c.files(id).MakeDir(ctx, asUser(connect.NewRequest(&filesystem.MakeDirRequest{Path: path}), user))
+func (t guestTree) makeDir(ctx context.Context, path string) error {
+	_, err := t.service().MakeDir(ctx, asUser(connect.NewRequest(&filesystem.MakeDirRequest{Path: path}), t.user))
 	if err != nil && connect.CodeOf(err) != connect.CodeAlreadyExists {
-		return filesError("make directory", path, id, err)
+		return filesError("make directory", path, t.id, err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,11 +16,11 @@ import (
 // CreateSnapshot boots, warms and keeps a parent. progress is called with each
 // step as it begins and ends; it may be nil.
 func (c *Client) CreateSnapshot(ctx context.Context, req api.CreateSnapshotRequest, progress func(api.Step)) (api.SnapshotInfo, error) {
-	return c.makeSnapshot(ctx, "/v1/snapshots", req, progress)
+	return makeSnapshot(ctx, &c.connection, "/v1/snapshots", req, progress)
 }
 
 // makeSnapshot asks for a stream if somebody wants to hear of the progress.
-func (c *Client) makeSnapshot(ctx context.Context, path string, req any, progress func(api.Step)) (api.SnapshotInfo, error) {
+func makeSnapshot(ctx context.Context, c *connection, path string, req any, progress func(api.Step)) (api.SnapshotInfo, error) {
 	var info api.SnapshotInfo
 	if progress == nil {
 		return info, c.call(ctx, http.MethodPost, path, req, &info)
@@ -107,14 +106,3 @@ func (c *Client) SetPool(ctx context.Context, tag string, size int) error {
 }
 
 func snapshotPath(tag, rest string) string { return "/v1/snapshots/" + url.PathEscape(tag) + rest }
-
-// stream is a request whose answer is JSON lines; the caller closes the body.
-func (c *Client) stream(ctx context.Context, path string, in any) (*http.Response, error) {
-	b, err := json.Marshal(in)
-	if err != nil {
-		return nil, fmt.Errorf("encode request: %w", err)
-	}
-	return c.send(ctx, http.MethodPost, path, bytes.NewReader(b), http.Header{
-		"Content-Type": {"application/json"}, "Accept": {"application/x-ndjson"},
-	})
-}

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/appliance"
 )
@@ -115,7 +116,7 @@ func (a *app) forkd(ctx context.Context, args ...string) error {
 		}
 		var ended *exec.ExitError
 		if errors.As(err, &ended) && ended.ExitCode() > 0 {
-			return exitCode(ended.ExitCode())
+			return exit.Code(ended.ExitCode())
 		}
 		return fmt.Errorf("run forkd %s: %w", strings.Join(args, " "), err)
 	}

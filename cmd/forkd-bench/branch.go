@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/branchbench"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -28,10 +29,10 @@ func newBranchCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeTags,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(cfg.Runs) == 0 || slices.Min(cfg.Runs) < 1 || cfg.DirtyMiB < 0 || cfg.RateMiB < 0 || cfg.DiffRuns < 0 {
-				return usageError{errors.New("--runs is at least 1, --diff-runs, --dirty and --rate at least 0")}
+				return exit.UsageError{Err: errors.New("--runs is at least 1, --diff-runs, --dirty and --rate at least 0")}
 			}
 			if len(modes) == 0 || len(args) == 0 && len(memory) == 0 {
-				return usageError{errors.New("there is nothing to measure: name modes, and tags or --memory")}
+				return exit.UsageError{Err: errors.New("there is nothing to measure: name modes, and tags or --memory")}
 			}
 			for _, m := range modes {
 				cfg.Modes = append(cfg.Modes, api.BranchMode(m))

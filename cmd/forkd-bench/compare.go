@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/compare"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
 // comparison is the result of `forkd-bench compare --json` (docs/formats/json-output.md).
@@ -86,15 +87,15 @@ func (o *compareOptions) sides() []side { return []side{{&o.A, "a"}, {&o.B, "b"}
 // complete fills in what the flags left out.
 func (o *compareOptions) complete() error {
 	if o.Rounds < 2 || o.N < 1 {
-		return usageError{errors.New("--rounds is at least 2, --count at least 1")}
+		return exit.UsageError{Err: errors.New("--rounds is at least 2, --count at least 1")}
 	}
 	if b := o.Bench; b != compare.Fork && b != compare.Branch && b != compare.Chain {
-		return usageError{fmt.Errorf("--bench %q: want fork, branch or chain", b)}
+		return exit.UsageError{Err: fmt.Errorf("--bench %q: want fork, branch or chain", b)}
 	}
 	o.Image = filepath.Base(o.recipe)
 	for _, s := range o.sides() {
 		if err := s.complete(o.N); err != nil {
-			return usageError{fmt.Errorf("--%s: %w", s.name, err)}
+			return exit.UsageError{Err: fmt.Errorf("--%s: %w", s.name, err)}
 		}
 	}
 	return nil
@@ -102,7 +103,7 @@ func (o *compareOptions) complete() error {
 
 func (a *app) compare(ctx context.Context, o *compareOptions) error {
 	if a.flags.URL != "" {
-		return usageError{errors.New("compare starts daemons of its own: --url is not for it")}
+		return exit.UsageError{Err: errors.New("compare starts daemons of its own: --url is not for it")}
 	}
 	if err := o.complete(); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/appliance"
 )
@@ -164,7 +165,7 @@ func (a *app) compareInMachine(ctx context.Context, o *compareOptions) (err erro
 	}
 	res, err := appliance.Run(ctx, agent, appliance.Command{Args: args, Dir: "/", Stdout: a.Out, Stderr: a.Err})
 	if err == nil && res.ExitCode != 0 {
-		return exitCode(res.ExitCode)
+		return exit.Code(res.ExitCode)
 	}
 	return err
 }

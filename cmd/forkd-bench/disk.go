@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/diskratio"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/diskbench"
 )
 
@@ -22,7 +23,7 @@ func newDiskCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeTags,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Rounds < 1 || cfg.MiB < 1 || cfg.RandomOps < 1 {
-				return usageError{errors.New("--rounds, --mib and --ops are at least 1")}
+				return exit.UsageError{Err: errors.New("--rounds, --mib and --ops are at least 1")}
 			}
 			b, err := a.open(cmd.Context())
 			if err != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/forkbench"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -23,7 +24,7 @@ func newForkCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.completeTags,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.N < 1 || cfg.Rounds < 1 {
-				return usageError{errors.New("--count and --rounds are at least 1")}
+				return exit.UsageError{Err: errors.New("--count and --rounds are at least 1")}
 			}
 			b, err := a.open(cmd.Context())
 			if err != nil {

@@ -8,33 +8,17 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 // version is set by the linker.
 var version = "dev"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
-	code := run(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
-}
-
-// endings are the signals that interrupt a measurement, which then cleans up. A
-// terminal that is closed is one, unless nohup says otherwise.
-func endings() []os.Signal {
-	all := []os.Signal{os.Interrupt, unix.SIGTERM}
-	if !signal.Ignored(unix.SIGHUP) {
-		all = append(all, unix.SIGHUP)
-	}
-	return all
-}
+func main() { exit.Main(run) }
 
 // run is the whole program; the result is the exit code.
 func run(ctx context.Context, args []string) int {
@@ -46,7 +30,7 @@ func run(ctx context.Context, args []string) int {
 		return 0
 	}
 	if !a.began {
-		err = usageError{err}
+		err = exit.UsageError{Err: err}
 	}
 	return a.report(cmd, err)
 }

@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -17,8 +16,8 @@ import (
 type app struct {
 	ui.Printer
 	flags endpoint.Flags
-	began bool     // a command's own work has begun
-	args  []string // the command line
+	began bool // a command's own work has begun
+	line  commandLine
 }
 
 func (a *app) addFlags(cmd *cobra.Command) {
@@ -56,83 +55,9 @@ func (a *app) connect(ctx context.Context, opt endpoint.Options) (*client.Client
 	c, e, err := a.flags.Connect(ctx, opt, "forkd-cli/"+version)
 	var flag endpoint.FlagError
 	if errors.As(err, &flag) {
-		err = usageError{err}
+		err = exit.UsageError{Err: err}
 	}
 	return c, e, err
-}
-
-// complete lists words for the shell. It starts nothing, and says nothing when
-// that means that there are none.
-func (a *app) complete(list func(context.Context, *client.Client) ([]string, error)) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-		ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
-		defer cancel()
-		silent := func(string) {}
-		c, _, err := a.connect(ctx, endpoint.Options{Progress: silent, Notice: silent})
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		defer c.Close()
-		words, err := list(ctx, c)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		return words, cobra.ShellCompDirectiveNoFileComp
-	}
-}
-
-func (a *app) completeTags() cobra.CompletionFunc {
-	return a.complete(func(ctx context.Context, c *client.Client) ([]string, error) {
-		list, err := c.ListSnapshots(ctx)
-		var words []string
-		for _, s := range list {
-			words = append(words, s.Tag)
-		}
-		return words, err
-	})
-}
-
-func (a *app) completeIDs() cobra.CompletionFunc {
-	return a.complete(func(ctx context.Context, c *client.Client) ([]string, error) {
-		list, err := c.ListSandboxes(ctx)
-		var words []string
-		for _, sb := range list {
-			words = append(words, fmt.Sprintf("%s\tof %s", sb.ID, sb.SnapshotTag))
-		}
-		return words, err
-	})
-}
-
-// completeIDsAndTags is for commands that take either.
-func (a *app) completeIDsAndTags() cobra.CompletionFunc {
-	ids, tags := a.completeIDs(), a.completeTags()
-	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-		words, _ := ids(cmd, args, word)
-		more, directive := tags(cmd, args, word)
-		return append(words, more...), directive
-	}
-}
-
-// completeIDThenTag is for commands that take a sandbox and then a snapshot.
-func (a *app) completeIDThenTag() cobra.CompletionFunc {
-	ids, tags := a.completeIDs(), a.completeTags()
-	return func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
-		if len(args) == 0 {
-			return ids(cmd, args, word)
-		}
-		return tags(cmd, args, word)
-	}
-}
-
-func (a *app) completeImages() cobra.CompletionFunc {
-	return a.complete(func(ctx context.Context, c *client.Client) ([]string, error) {
-		list, err := c.ListImages(ctx)
-		var words []string
-		for _, i := range list {
-			words = append(words, i.Name)
-		}
-		return words, err
-	})
 }
 
 // group is a command that only holds others.

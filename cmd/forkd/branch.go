@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -32,10 +33,10 @@ func newBranchCommand(a *app) *cobra.Command {
 			"  forkd branch sb-5f3a-0001 --mode diff --max-pause 5ms\n" +
 			"  forkd branch sb-5f3a-0001 --tag later --no-wait && forkd fork later",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeIDs(),
+		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if maxPause < 0 {
-				return usageError{fmt.Errorf("--max-pause is %s, want 0 (no limit) or more", maxPause)}
+				return exit.UsageError{Err: fmt.Errorf("--max-pause is %s, want 0 (no limit) or more", maxPause)}
 			}
 			req.Mode, req.MaxPauseMS = api.BranchMode(mode), float64(maxPause)/float64(time.Millisecond)
 			if noWait {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -29,11 +30,11 @@ func newCpCommand(a *app) *cobra.Command {
 			"directory are skipped. A file stays as it was until all of its copy has arrived.",
 		Example:           "  forkd cp script.py sb-5f3a-0001:/tmp/\n  forkd cp sb-5f3a-0001:/root/results .\n  forkd cp sb-5f3a-0001:/etc/hostname -",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeIDs(),
+		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			from, to := splitPlace(args[0]), splitPlace(args[1])
 			if (from.id == "") == (to.id == "") {
-				return usageError{errors.New("one of SOURCE and TARGET must be ID:PATH")}
+				return exit.UsageError{Err: errors.New("one of SOURCE and TARGET must be ID:PATH")}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				return a.copy(ctx, c, from, to, opt)

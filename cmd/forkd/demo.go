@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/demo"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -34,9 +35,9 @@ func newDemoCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if n < 0 || n > 1000 {
-				return usageError{fmt.Errorf("--count is %d, want 0 to 1000", n)}
+				return exit.UsageError{Err: fmt.Errorf("--count is %d, want 0 to 1000", n)}
 			}
-			return a.demo(cmd.Context(), n)
+			return (&demonstration{app: a, n: n}).run(cmd.Context())
 		},
 	}
 	cmd.Flags().IntVarP(&n, "count", "n", 100, "number of children, at most 1000; 0: make the image and the snapshot only")
@@ -52,85 +53,93 @@ type demoReport struct {
 	demo.Result
 }
 
-func (a *app) demo(ctx context.Context, n int) error {
+// demonstration is one run of the demo.
+type demonstration struct {
+	*app
+	c *client.Client
+	n int // children
+}
+
+func (d *demonstration) run(ctx context.Context) error {
 	began := time.Now()
-	c, where, err := a.daemon(ctx)
+	c, where, err := d.daemon(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	built, err := a.buildImage(ctx, demoRecipe)
+	d.c = c
+	built, err := d.buildImage(ctx, demoRecipe)
 	if err != nil {
 		return err
 	}
-	img, err := a.pushImage(ctx, c, built)
+	img, err := d.pushImage(ctx, c, built)
 	if err != nil {
 		return err
 	}
-	snap, err := a.demoSnapshot(ctx, c, img)
+	snap, err := d.snapshot(ctx, img)
 	if err != nil {
 		return err
 	}
-	if n == 0 {
+	if d.n == 0 {
 		return nil
 	}
-	if err := a.fillPool(ctx, c, n); err != nil {
+	if err := d.fillPool(ctx); err != nil {
 		return err
 	}
 	defer c.SetPool(context.WithoutCancel(ctx), demoTag, 0)
-	res, err := demo.Run(ctx, c, demoTag, n, func(s string) { a.Note("%s ...", s) })
+	res, err := demo.Run(ctx, c, demoTag, d.n, func(s string) { d.Note("%s ...", s) })
 	if err != nil {
 		return err
 	}
 	report := demoReport{Where: string(where.Where), CPUs: where.CPUs, Snapshot: snap.Timings, TotalSecs: time.Since(began).Seconds(), Result: res}
-	if err := a.printDemo(report, n); err != nil {
+	if err := d.print(report); err != nil {
 		return err
 	}
-	if len(res.Failures) > 0 || res.Children < n {
+	if len(res.Failures) > 0 || res.Children < d.n {
 		return errors.New("the demo failed: " + strings.Join(res.Failures, "; "))
 	}
 	return nil
 }
 
-// demoSnapshot makes the snapshot, or takes the one that the same image made.
-func (a *app) demoSnapshot(ctx context.Context, c *client.Client, img api.Image) (api.SnapshotInfo, error) {
-	old, err := c.Snapshot(ctx, demoTag)
+// snapshot makes the snapshot, or takes the one that the same image made.
+func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.SnapshotInfo, error) {
+	old, err := d.c.Snapshot(ctx, demoTag)
 	switch {
 	case err == nil && old.ImageDigest == img.Digest && old.Status == api.SnapshotReady:
-		a.Note("snapshot %s is there already", demoTag)
+		d.Note("snapshot %s is there already", demoTag)
 		return old.SnapshotInfo, nil
 	case err == nil && old.Status == api.SnapshotFailed: // of an older version's format, or damaged: it is of no use to anybody
 		why := "it failed"
 		if old.Warning != nil {
 			why = *old.Warning
 		}
-		a.Note("snapshot %s is made anew: %s", demoTag, why)
-		if err := c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
+		d.Note("snapshot %s is made anew: %s", demoTag, why)
+		if err := d.c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
 			return api.SnapshotInfo{}, err
 		}
 	case err == nil && old.Image != demoRecipe:
 		return api.SnapshotInfo{}, fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours", demoTag, demoRecipe, demoTag)
 	case err == nil:
-		a.Note("snapshot %s is of an older image, and made anew", demoTag)
-		if err := c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
+		d.Note("snapshot %s is of an older image, and made anew", demoTag)
+		if err := d.c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
 			return api.SnapshotInfo{}, err
 		}
 	case !client.IsNotFound(err):
 		return api.SnapshotInfo{}, err
 	}
-	return a.createSnapshot(ctx, c, api.CreateSnapshotRequest{Tag: demoTag, Image: img.Name, Warm: demo.Warm})
+	return d.createSnapshot(ctx, d.c, api.CreateSnapshotRequest{Tag: demoTag, Image: img.Name, Warm: demo.Warm})
 }
 
-// fillPool waits until n shells stand ready.
-func (a *app) fillPool(ctx context.Context, c *client.Client, n int) error {
-	if err := c.SetPool(ctx, demoTag, n); err != nil {
+// fillPool waits until a shell for each child stands ready.
+func (d *demonstration) fillPool(ctx context.Context) error {
+	if err := d.c.SetPool(ctx, demoTag, d.n); err != nil {
 		return err
 	}
-	p := a.Progress()
+	p := d.Progress()
 	defer p.End()
 	const step = "shells"
 	for {
-		pools, err := c.Pools(ctx)
+		pools, err := d.c.Pools(ctx)
 		if err != nil {
 			return err
 		}
@@ -140,11 +149,11 @@ func (a *app) fillPool(ctx context.Context, c *client.Client, n int) error {
 				ready = pool.Ready
 			}
 		}
-		if ready >= n {
+		if ready >= d.n {
 			p.Done(step, fmt.Sprint(ready))
 			return nil
 		}
-		p.Step(step, float64(ready)/float64(n))
+		p.Step(step, float64(ready)/float64(d.n))
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -153,9 +162,9 @@ func (a *app) fillPool(ctx context.Context, c *client.Client, n int) error {
 	}
 }
 
-func (a *app) printDemo(r demoReport, n int) error {
-	if a.JSON {
-		return a.Value(r)
+func (d *demonstration) print(r demoReport) error {
+	if d.JSON {
+		return d.Value(r)
 	}
 	verdict := "each has the parent's heap, randomness and variables of its own"
 	if len(r.Failures) > 0 {
@@ -169,11 +178,11 @@ func (a *app) printDemo(r demoReport, n int) error {
 	if b := r.Branch; b != nil {
 		branched = fmt.Sprintf("into %d that went on and apart; paused for %s, %d of %d KiB copied in it", b.Ways, ui.Millis(b.PauseMS), b.PausedBytes>>10, b.Bytes>>10)
 	}
-	return a.Facts(
+	return d.Facts(
 		"parent: boot", ui.Millis(r.Snapshot["boot"]),
 		"parent: warm-up", ui.Millis(r.Snapshot["warm"]),
 		"parent: snapshot", ui.Millis(r.Snapshot["quiesce"]+r.Snapshot["save"]),
-		"children", fmt.Sprintf("%d of %d, from %d shells", r.Children, n, r.Pool),
+		"children", fmt.Sprintf("%d of %d, from %d shells", r.Children, d.n, r.Pool),
 		"all armed after", ui.Millis(r.ArmedWallMS),
 		"all ready after", ui.Millis(r.ForkWallMS),
 		"first answer, p50", ui.Millis(r.AnswerP50MS),

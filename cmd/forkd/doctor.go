@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/hostcap"
 )
@@ -46,7 +47,7 @@ func newDoctorCommand() *cobra.Command {
 				err = printDiagnosis(cmd.OutOrStdout(), d)
 			}
 			if err == nil && !d.Ready {
-				return exitCode(exitNotReady)
+				return exit.Code(exitNotReady)
 			}
 			return err
 		},

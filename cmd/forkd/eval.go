@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
 func newEvalCommand(a *app) *cobra.Command {
@@ -24,10 +25,10 @@ func newEvalCommand(a *app) *cobra.Command {
 			"absent. The exit code is 1 after an exception, and after exit(n) it is n.",
 		Example:           "  forkd eval sb-5f3a-0001 'numpy.random.rand()'\n  forkd eval sb-5f3a-0001 < script.py",
 		Args:              cobra.RangeArgs(1, 2),
-		ValidArgsFunction: a.completeIDs(),
+		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("timeout") && timeout <= 0 {
-				return usageError{fmt.Errorf("--timeout is %s, want more than 0", timeout)}
+				return exit.UsageError{Err: fmt.Errorf("--timeout is %s, want more than 0", timeout)}
 			}
 			code, err := codeFrom(cmd.InOrStdin(), args[1:])
 			if err != nil {
@@ -78,7 +79,7 @@ func (a *app) evaluated(res api.EvalResponse) error {
 		}
 	}
 	if res.ExitCode != 0 {
-		return exitCode(res.ExitCode)
+		return exit.Code(res.ExitCode)
 	}
 	return nil
 }

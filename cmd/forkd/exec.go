@@ -8,6 +8,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
 // streams are the flags of commands that run a program in a sandbox.
@@ -38,7 +39,7 @@ func newExecCommand(a *app) *cobra.Command {
 			"interrupted, the program and all it started are killed.",
 		Example:           "  forkd exec sb-5f3a-0001 -- python3 -c 'print(1)'\n  forkd exec -it sb-5f3a-0001 bash",
 		Args:              cobra.MinimumNArgs(2),
-		ValidArgsFunction: a.completeIDs(),
+		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			program := args[1:]
 			if len(program) > 1 && program[0] == "--" {
@@ -72,7 +73,7 @@ func (a *app) runProgram(ctx context.Context, c *client.Client, id string, progr
 	}
 	st, err := c.ExecStream(ctx, id, opt)
 	if err == nil && st.ExitCode != 0 {
-		return exitCode(st.ExitCode)
+		return exit.Code(st.ExitCode)
 	}
 	return err
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,28 +11,17 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/platform"
 )
 
 // Exit codes beside those of api.Codes. exec and run pass on the program's own
 // code, so their own failures are where shells have such things.
 const (
-	exitUsage         = 2
 	exitOwnFailure    = 125
 	exitNotExecutable = 126
 	exitNoProgram     = 127
-	exitInterrupted   = 130
 )
-
-// exitCode is an error that carries the exit code of a program that ran.
-type exitCode int
-
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
-// usageError is a mistake on the command line.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
 
 // codedError is an error of this host that has a code of the table.
 type codedError struct {
@@ -48,12 +36,12 @@ const runsPrograms = "forkd-runs-programs"
 
 // codeOf is the exit code for an error of cmd.
 func codeOf(cmd *cobra.Command, err error) int {
-	var code exitCode
+	var code exit.Code
 	if errors.As(err, &code) {
 		return int(code)
 	}
 	if errors.Is(err, context.Canceled) {
-		return exitInterrupted
+		return exit.Interrupted
 	}
 	if cmd != nil && cmd.Annotations[runsPrograms] != "" {
 		switch {
@@ -69,7 +57,7 @@ func codeOf(cmd *cobra.Command, err error) int {
 
 // kindOf finds the code of an error, be it the daemon's or from here.
 func kindOf(err error) api.Code {
-	var usage usageError
+	var usage exit.UsageError
 	var own *client.Error
 	var coded codedError
 	switch {
@@ -91,32 +79,18 @@ func kindOf(err error) api.Code {
 
 // report prints an error for people, or with --json for programs.
 func (a *app) report(cmd *cobra.Command, err error) {
-	var code exitCode
+	var code exit.Code
 	if errors.As(err, &code) {
 		return // whoever returned it said what there was to say
 	}
-	hint := hintOf(cmd, err)
-	if !a.JSON {
-		a.Failure(err.Error(), hint)
-		return
-	}
-	enc := json.NewEncoder(a.Err)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(api.Error{Message: err.Error(), Code: kindOf(err), Hint: hint})
+	exit.Tell(&a.Printer, api.Error{Message: err.Error(), Code: kindOf(err), Hint: hintOf(cmd, err)})
 }
 
 func hintOf(cmd *cobra.Command, err error) string {
-	var own *client.Error
-	var usage usageError
-	switch {
-	case errors.As(err, &own):
-		return own.Hint
-	case errors.As(err, &usage) && cmd != nil:
-		return fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath())
-	case errors.Is(err, platform.ErrUnsupported):
-		return "run it on Linux on x86-64; other commands reach a daemon there with --url or FORKD_URL"
+	if hint := exit.Hint(cmd, err); hint != "" || !errors.Is(err, platform.ErrUnsupported) {
+		return hint
 	}
-	return ""
+	return "run it on Linux on x86-64; other commands reach a daemon there with --url or FORKD_URL"
 }
 
 // polish notes when a command's own work begins, for a failure before that is a
@@ -161,5 +135,5 @@ func helpOrUnknown(cmd *cobra.Command, args []string) error {
 	for _, s := range alike(cmd, args[0]) {
 		text += fmt.Sprintf("; did you mean %q?", s)
 	}
-	return usageError{errors.New(text)}
+	return exit.UsageError{Err: errors.New(text)}
 }

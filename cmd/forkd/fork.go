@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -24,7 +25,7 @@ func newForkCommand(a *app) *cobra.Command {
 			"reason. Exit code 11 if some could not, that of the first reason if none could.",
 		Example:           "  forkd fork pyagent\n  forkd fork pyagent -n 100 -e ROLE=worker",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			vars, err := environment(env)
 			if err != nil {
@@ -104,7 +105,7 @@ func environment(settings []string) (map[string]string, error) {
 	for _, s := range settings {
 		name, value, ok := strings.Cut(s, "=")
 		if !ok || name == "" {
-			return nil, usageError{fmt.Errorf("environment setting %q: want NAME=VALUE", s)}
+			return nil, exit.UsageError{Err: fmt.Errorf("environment setting %q: want NAME=VALUE", s)}
 		}
 		vars[name] = value
 	}

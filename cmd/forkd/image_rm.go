@@ -13,7 +13,7 @@ func newImageRmCommand(a *app) *cobra.Command {
 		Use:               "rm NAME...",
 		Short:             "Remove images from the daemon's store; snapshots made of them stay",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeImages(),
+		ValidArgsFunction: a.complete().images(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			for _, name := range args {
 				if err := c.RemoveImage(ctx, name); err != nil {

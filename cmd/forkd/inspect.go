@@ -22,7 +22,7 @@ func newInspectCommand(a *app) *cobra.Command {
 			"new randomness, and how long each step took. Receipts stay when what they tell of is gone.",
 		Example:           "  forkd inspect sb-5f3a-0001\n  forkd inspect pyagent --json\n  forkd inspect sb-5f3a-0001 --all",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeIDsAndTags(),
+		ValidArgsFunction: a.complete().idsAndTags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			return a.inspect(ctx, c, args[0], all)
 		}),

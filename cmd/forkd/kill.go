@@ -18,7 +18,7 @@ func newKillCommand(a *app) *cobra.Command {
 		Short:             "End sandboxes",
 		Long:              "End sandboxes. All that are named are tried; exit code 3 if one of them does not exist.",
 		Example:           "  forkd kill sb-5f3a-0001\n  forkd kill --all",
-		ValidArgsFunction: a.completeIDs(),
+		ValidArgsFunction: a.complete().ids(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
 				return errors.New("name sandboxes, or give --all")

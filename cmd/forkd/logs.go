@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -21,15 +22,15 @@ func newLogsCommand(a *app) *cobra.Command {
 		Short:             "Print a sandbox's console",
 		Long:              "Print the last part of what the guest wrote to its serial console. What a terminal would take as\na command is left out, unless --raw is given.\nWith --follow go on with what comes, until the sandbox has ended.",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeIDs(),
+		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case follow && a.JSON:
-				return usageError{errors.New("--follow prints text, not JSON")}
+				return exit.UsageError{Err: errors.New("--follow prints text, not JSON")}
 			case !cmd.Flags().Changed("tail"):
 				tail = -1
 			case tail < 0:
-				return usageError{fmt.Errorf("%s is %d, want 0 or more lines", a.asTyped(cmd, "tail"), tail)}
+				return exit.UsageError{Err: fmt.Errorf("%s is %d, want 0 or more lines", a.line.asTyped(cmd, "tail"), tail)}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				if follow {

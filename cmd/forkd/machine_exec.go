@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/appliance"
 )
@@ -54,7 +55,7 @@ func newMachineExecCommand(name *string) *cobra.Command {
 				fmt.Fprintf(cmd.ErrOrStderr(), "forkd: killed after %s\n", timeout)
 			}
 			if res.ExitCode != 0 {
-				return exitCode(res.ExitCode)
+				return exit.Code(res.ExitCode)
 			}
 			return nil
 		},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/appliance"
 )
 
@@ -27,7 +28,7 @@ func newMachineShellCommand(name *string) *cobra.Command {
 			defer client.Close()
 			code, err := appliance.Shell(cmd.Context(), client, os.Stdin, os.Stdout)
 			if err == nil && code != 0 {
-				return exitCode(code)
+				return exit.Code(code)
 			}
 			return err
 		},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/appliance"
 )
 
@@ -39,7 +40,7 @@ func newMachineStatusCommand(name *string) *cobra.Command {
 				err = printStatus(cmd.OutOrStdout(), st)
 			}
 			if err == nil && st.State != appliance.StateRunning {
-				return exitCode(3)
+				return exit.Code(3)
 			}
 			return err
 		},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/appliance/testbench"
 )
@@ -28,7 +29,7 @@ func newMachineTestExecCommand(name *string) *cobra.Command {
 				return err
 			}
 			if code := testbench.Run(cmd.Context(), m, opt, args[0], args[1:]); code != 0 {
-				return exitCode(code)
+				return exit.Code(code)
 			}
 			return nil
 		},

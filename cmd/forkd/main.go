@@ -6,12 +6,11 @@ package main
 import (
 	"context"
 	"os"
-	"os/signal"
 	"runtime"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/platform"
 )
@@ -19,27 +18,12 @@ import (
 // version is set by the linker.
 var version = "dev"
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
-	code := run(ctx, os.Args[1:])
-	stop()
-	os.Exit(code)
-}
-
-// endings are the signals to end by, tidily: what was made for the time being is
-// taken down. A terminal that is closed is one, unless we were told (nohup) to go on.
-func endings() []os.Signal {
-	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
-		all = append(all, syscall.SIGHUP)
-	}
-	return all
-}
+func main() { exit.Main(run) }
 
 // run is the whole program; the result is the exit code.
 func run(ctx context.Context, args []string) int {
 	a := &app{Printer: ui.Printer{Program: "forkd", Out: os.Stdout, Err: os.Stderr}}
-	a.args = args
+	a.line = args
 	root := newRoot(a)
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
@@ -47,9 +31,9 @@ func run(ctx context.Context, args []string) int {
 		return 0
 	}
 	if !a.began {
-		err = usageError{err}
+		err = exit.UsageError{Err: err}
 	}
-	err = a.inOwnWords(cmd, sayInterrupted(cmd, err))
+	err = a.line.inOwnWords(cmd, sayInterrupted(cmd, err))
 	a.report(cmd, err)
 	return codeOf(cmd, err)
 }
@@ -83,7 +67,7 @@ func newRoot(a *app) *cobra.Command {
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
 	add(host, hostCommands(a)...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand())
-	root.SetFlagErrorFunc(a.flagError)
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.line.flagError(cmd, err) })
 	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
 		refuse(root, err)
 	}

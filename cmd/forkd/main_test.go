@@ -3,19 +3,16 @@
 package main
 
 import (
-	"context"
 	"flag"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/cmd/internal/clitest"
 	"github.com/forkd/forkd/internal/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -26,77 +23,22 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"forkd": main})
 }
 
-// TestScripts runs the real CLI against the real HTTP server; behind it is the
-// fake engine. Each script has a daemon of its own.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
-		RequireExplicitExec: true,
-		RequireUniqueNames:  true,
-		UpdateScripts:       *update,
-		Setup:               setUp,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"code":      expectCode,
-			"fake":      changeEngine,
-			"interrupt": interruptCommand,
-		},
-	})
+	clitest.Program{
+		Name: "forkd", Images: []string{"python-numpy", "broken"}, SetUp: setUp, Update: *update,
+		Commands: map[string]func(*testscript.TestScript, bool, []string){"fake": changeEngine, "interrupt": interruptCommand},
+	}.Run(t)
 }
-
-const testToken = "0123456789abcdef0123456789abcdef"
 
 type engineKey struct{}
 
-func setUp(env *testscript.Env) error {
-	images := fakeengine.NewImages("python-numpy", "broken")
-	engine := fakeengine.New(images)
-	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"}})
-	// Outside of the work directory, whose path may be too long for a socket.
-	dir, err := os.MkdirTemp("", "forkd-cli-")
-	if err != nil {
-		return err
-	}
-	var listeners []httpapi.Listener
-	for _, address := range []string{"unix://" + filepath.Join(dir, "s"), "tcp://127.0.0.1:0"} {
-		l, err := httpapi.Listen(context.Background(), address, testToken)
-		if err != nil {
-			return err
-		}
-		listeners = append(listeners, l)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = server.Run(ctx, listeners, 100*time.Millisecond)
-	}()
-	env.Defer(func() {
-		stop()
-		<-ended
-		engine.Close()
-		os.RemoveAll(dir)
-	})
-	env.Values[engineKey{}] = engine
-	env.Setenv("HOME", env.WorkDir)
-	env.Setenv("XDG_RUNTIME_DIR", env.WorkDir)
-	env.Setenv("FORKD_URL", listeners[0].URL)
-	env.Setenv("TCP", listeners[1].URL)
-	env.Setenv("TOKEN", testToken)
+func setUp(env *testscript.Env, d clitest.Daemon) error {
+	env.Values[engineKey{}] = d.Engine
+	env.Setenv("FORKD_URL", d.Unix)
+	env.Setenv("TCP", d.TCP)
+	env.Setenv("TOKEN", clitest.Token)
 	env.Setenv("FORKD_TOKEN", "")
 	return nil
-}
-
-// expectCode runs forkd and compares its exit code: code 3 forkd kill sb-none.
-func expectCode(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 2 || args[1] != "forkd" {
-		ts.Fatalf("usage: code N forkd ARG...")
-	}
-	// The script's own sh -c would hide nothing here; testscript has no access to
-	// exit codes, so a shell turns them into text.
-	err := ts.Exec("sh", append([]string{"-c", `want=$1; shift; "$@"; got=$?; [ "$got" = "$want" ] || { echo "exit code is $got, want $want" >&2; exit 1; }`, "sh"}, args...)...)
-	if err != nil {
-		ts.Fatalf("%s: %v", strings.Join(args, " "), err)
-	}
 }
 
 // changeEngine makes things happen that no command can: fake limit N, fake fail

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
 func newPoolCommand(a *app) *cobra.Command {
@@ -18,7 +19,7 @@ func newPoolCommand(a *app) *cobra.Command {
 		Long: "Show the pools of shells, or set how many to keep ready for a snapshot. A shell is a VM process that is restored from\n" +
 			"it already and waits to become a child; a fork into one is several times faster. Pools refill in the background.",
 		Example:           "  forkd pool\n  forkd pool pyagent 100",
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 0 && len(args) != 2 {
 				return fmt.Errorf("want TAG and SIZE, or nothing")
@@ -30,7 +31,7 @@ func newPoolCommand(a *app) *cobra.Command {
 			if len(args) == 2 {
 				var err error
 				if size, err = strconv.Atoi(args[1]); err != nil || size < 0 || size > api.MaxPool {
-					return usageError{fmt.Errorf("SIZE %q: want 0 to %d", args[1], api.MaxPool)}
+					return exit.UsageError{Err: fmt.Errorf("SIZE %q: want 0 to %d", args[1], api.MaxPool)}
 				}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {

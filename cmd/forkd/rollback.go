@@ -17,7 +17,7 @@ func newRollbackCommand(a *app) *cobra.Command {
 			"runs in it ends. If that fails, it runs on as it was.",
 		Example:           "  forkd branch sb-5f3a-0001 --tag before\n  forkd rollback sb-5f3a-0001 before",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeIDThenTag(),
+		ValidArgsFunction: a.complete().idThenTag(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			info, err := c.Rollback(ctx, args[0], args[1])
 			switch {

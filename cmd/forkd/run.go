@@ -24,7 +24,7 @@ func newRunCommand(a *app) *cobra.Command {
 			"forked from then on. Exit codes are those of exec.",
 		Example:           "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n  forkd run -it base bash",
 		Args:              cobra.MinimumNArgs(2),
-		ValidArgsFunction: a.completeImages(),
+		ValidArgsFunction: a.complete().images(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			program := args[1:]
 			if len(program) > 1 && program[0] == "--" {

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/bootable"
 	"github.com/forkd/forkd/internal/httpapi"
@@ -112,24 +113,24 @@ func (o *serveOptions) complete() error {
 		}
 	}
 	if o.pool < 0 || o.concurrency < 0 {
-		return usageError{errors.New("--pool and --concurrency cannot be negative")}
+		return exit.UsageError{Err: errors.New("--pool and --concurrency cannot be negative")}
 	}
 	if o.identity <= 0 {
-		return usageError{fmt.Errorf("--identity-timeout is %s, want more than 0", o.identity)}
+		return exit.UsageError{Err: fmt.Errorf("--identity-timeout is %s, want more than 0", o.identity)}
 	}
 	if o.scrub < 0 {
-		return usageError{fmt.Errorf("--scrub-interval is %s, want 0 or more", o.scrub)}
+		return exit.UsageError{Err: fmt.Errorf("--scrub-interval is %s, want 0 or more", o.scrub)}
 	}
 	if o.reserveMiB < 1 {
-		return usageError{fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
+		return exit.UsageError{Err: fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
 	}
 	for flag, v := range map[string]int{"tree": o.guestFork.Size, "depth": o.guestFork.Depth, "memory": o.guestFork.MemoryMiB} {
 		if v < 1 {
-			return usageError{fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
+			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
 	if o.diskReserveMiB < 0 {
-		return usageError{fmt.Errorf("--disk-reserve is %d, want at least 0", o.diskReserveMiB)}
+		return exit.UsageError{Err: fmt.Errorf("--disk-reserve is %d, want at least 0", o.diskReserveMiB)}
 	}
 	return nil
 }
@@ -148,7 +149,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	guestFiles, err := httpapi.OpenGuestFiles(o.guestFiles)
 	if err != nil {
-		return usageError{err}
+		return exit.UsageError{Err: err}
 	}
 	opened.Push(guestFiles.Close)
 	audit, err := o.audit(&opened)
@@ -203,7 +204,7 @@ func claimDirs(run, data string) error {
 
 func dirFlag(flag string, err error) error {
 	if errors.Is(err, rundir.ErrRefused) {
-		return usageError{fmt.Errorf("%s: %w", flag, err)}
+		return exit.UsageError{Err: fmt.Errorf("%s: %w", flag, err)}
 	}
 	return err
 }
@@ -236,7 +237,7 @@ func bind(ctx context.Context, addresses []string, token string, opened *undo.St
 	for _, address := range addresses {
 		l, err := httpapi.Listen(ctx, address, token)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, exit.UsageError{Err: err}
 		}
 		opened.Push(func() { l.Close() }) // a second time after the server's own is harmless
 		all = append(all, l)
@@ -247,7 +248,7 @@ func bind(ctx context.Context, addresses []string, token string, opened *undo.St
 func (o serveOptions) logger(a *app) (*slog.Logger, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(o.logLevel)); err != nil {
-		return nil, usageError{fmt.Errorf("--log-level %q: want debug, info, warn or error", o.logLevel)}
+		return nil, exit.UsageError{Err: fmt.Errorf("--log-level %q: want debug, info, warn or error", o.logLevel)}
 	}
 	opt := &slog.HandlerOptions{Level: level}
 	switch o.logFormat {
@@ -256,7 +257,7 @@ func (o serveOptions) logger(a *app) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(a.Err, opt)), nil
 	}
-	return nil, usageError{fmt.Errorf("--log-format %q: want text or json", o.logFormat)}
+	return nil, exit.UsageError{Err: fmt.Errorf("--log-format %q: want text or json", o.logFormat)}
 }
 
 func (o serveOptions) audit(opened *undo.Stack) (*httpapi.Audit, error) {

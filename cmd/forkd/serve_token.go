@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/undo"
 )
@@ -52,7 +53,7 @@ func readToken(path string) (string, error) {
 	}
 	token := strings.TrimSpace(string(b))
 	if err := httpapi.CheckToken(token); err != nil {
-		return "", usageError{fmt.Errorf("--token-file %s: %w", path, err)}
+		return "", exit.UsageError{Err: fmt.Errorf("--token-file %s: %w", path, err)}
 	}
 	return token, nil
 }

@@ -19,7 +19,7 @@ func newSnapshotCompactCommand(a *app) *cobra.Command {
 			"room of all of them, and what it was built on can then be deleted. The snapshot itself stays as it is.",
 		Example:           "  forkd snapshot compact tried-it --to keep && forkd snapshot rm --cascade pyagent",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			s, err := a.compactSnapshot(ctx, c, args[0], to)
 			if err != nil {

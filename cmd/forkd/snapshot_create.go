@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -31,7 +32,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 				return err
 			}
 			if cmd.Flags().Changed("exec-timeout") && limit <= 0 {
-				return usageError{fmt.Errorf("--exec-timeout is %s, want more than 0", limit)}
+				return exit.UsageError{Err: fmt.Errorf("--exec-timeout is %s, want more than 0", limit)}
 			}
 			if shell != "" {
 				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
@@ -70,15 +71,15 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 		cmd.MarkFlagsMutuallyExclusive(booted, "exec")
 	}
 	cmd.MarkFlagsMutuallyExclusive("warm", "warm-file")
-	_ = cmd.RegisterFlagCompletionFunc("image", a.completeImages())
-	_ = cmd.RegisterFlagCompletionFunc("from", a.completeTags())
+	_ = cmd.RegisterFlagCompletionFunc("image", a.complete().images())
+	_ = cmd.RegisterFlagCompletionFunc("from", a.complete().tags())
 	return cmd
 }
 
 // completeCreate fills in what flags say indirectly.
 func completeCreate(req *api.CreateSnapshotRequest, warmFile string, wait time.Duration) error {
 	if wait < 0 || wait > api.MaxBootWaitSecs*time.Second {
-		return usageError{fmt.Errorf("--boot-wait is %s, want at most %d s", wait, api.MaxBootWaitSecs)}
+		return exit.UsageError{Err: fmt.Errorf("--boot-wait is %s, want at most %d s", wait, api.MaxBootWaitSecs)}
 	}
 	req.BootWaitSecs = int(math.Ceil(wait.Seconds()))
 	if warmFile == "" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -21,10 +22,10 @@ func newSnapshotDiffCommand(a *app) *cobra.Command {
 			"memory, packages. A child of each is restored, tells what is in it, and is ended.",
 		Example:           "  forkd snapshot diff pyagent with-jq",
 		Args:              cobra.ExactArgs(2),
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if limit < 1 || limit > 10000 {
-				return usageError{fmt.Errorf("--limit is %d, want 1 to 10000", limit)}
+				return exit.UsageError{Err: fmt.Errorf("--limit is %d, want 1 to 10000", limit)}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				d, err := c.DiffSnapshots(ctx, args[0], args[1], limit)

@@ -21,7 +21,7 @@ func newSnapshotInfoCommand(a *app) *cobra.Command {
 		Aliases:           []string{"inspect"},
 		Short:             "Describe a snapshot",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			s, err := c.Snapshot(ctx, args[0])
 			if err != nil {

@@ -14,7 +14,7 @@ func newSnapshotRmCommand(a *app) *cobra.Command {
 		Use:               "rm TAG...",
 		Short:             "Delete snapshots",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			for _, tag := range args {
 				if err := c.DeleteSnapshot(ctx, tag, opt); err != nil {

@@ -25,7 +25,7 @@ func newSnapshotTreeCommand(a *app) *cobra.Command {
 			"Below a snapshot are the sandboxes forked from it, and the snapshots branched from those.",
 		Example:           "  forkd snapshot tree\n  forkd snapshot tree pyagent --all",
 		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			roots, err := treeOf(ctx, c, args)
 			if err != nil {

@@ -17,7 +17,7 @@ func newSnapshotVerifyCommand(a *app) *cobra.Command {
 		Short:             "Read all of a snapshot and compare it with its digests",
 		Long:              "Read all of a snapshot and compare it with its digests. Exit code 5 if it is damaged.",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: a.completeTags(),
+		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			res, err := c.VerifySnapshot(ctx, args[0])
 			if err != nil {

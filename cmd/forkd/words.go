@@ -43,9 +43,12 @@ func fieldWords(cmd *cobra.Command) map[string]string {
 	return map[string]string{"sandbox id": "ID", "image name": "NAME", "tag": "TAG"}
 }
 
+// commandLine is what was typed: errors are worded by it.
+type commandLine []string
+
 // inOwnWords says an error of a request as whoever typed the command knows it: the
 // daemon complains of fields, "n is 0: ...", one after another.
-func (a *app) inOwnWords(cmd *cobra.Command, err error) error {
+func (l commandLine) inOwnWords(cmd *cobra.Command, err error) error {
 	var e *client.Error
 	if cmd == nil || !errors.As(err, &e) || e.Code != api.CodeInvalid {
 		return err
@@ -55,7 +58,7 @@ func (a *app) inOwnWords(cmd *cobra.Command, err error) error {
 	for i, part := range parts {
 		for field, word := range words {
 			if rest, ok := strings.CutPrefix(part, field); ok && startsComplaint(rest) {
-				parts[i] = a.asTyped(cmd, word) + rest
+				parts[i] = l.asTyped(cmd, word) + rest
 				break
 			}
 		}
@@ -72,7 +75,7 @@ func startsComplaint(rest string) bool {
 
 // asTyped spells a flag as it stands on the command line; arguments, in capitals,
 // stay as they are.
-func (a *app) asTyped(cmd *cobra.Command, name string) string {
+func (l commandLine) asTyped(cmd *cobra.Command, name string) string {
 	f := cmd.Flag(name)
 	switch {
 	case f == nil:
@@ -81,7 +84,7 @@ func (a *app) asTyped(cmd *cobra.Command, name string) string {
 		return "--" + name
 	}
 	short := func(arg string) bool { return strings.HasPrefix(arg, "-"+f.Shorthand) }
-	if slices.ContainsFunc(a.args, short) {
+	if slices.ContainsFunc(l, short) {
 		return "-" + f.Shorthand
 	}
 	return "--" + name
@@ -89,7 +92,7 @@ func (a *app) asTyped(cmd *cobra.Command, name string) string {
 
 // flagError says what is wrong with a flag's value without the words of the
 // libraries that could not read it.
-func (a *app) flagError(cmd *cobra.Command, err error) error {
+func (l commandLine) flagError(cmd *cobra.Command, err error) error {
 	var bad *pflag.InvalidValueError
 	if !errors.As(err, &bad) {
 		return err
@@ -97,9 +100,9 @@ func (a *app) flagError(cmd *cobra.Command, err error) error {
 	f := bad.GetFlag()
 	cause := bad.Unwrap()
 	if !errors.Is(cause, strconv.ErrSyntax) && !errors.Is(cause, strconv.ErrRange) && f.Value.Type() != "duration" {
-		return fmt.Errorf("%s %q: %w", a.asTyped(cmd, f.Name), bad.GetValue(), cause)
+		return fmt.Errorf("%s %q: %w", l.asTyped(cmd, f.Name), bad.GetValue(), cause)
 	}
-	return fmt.Errorf("%s %q: want %s", a.asTyped(cmd, f.Name), bad.GetValue(), wanted(f.Value.Type()))
+	return fmt.Errorf("%s %q: want %s", l.asTyped(cmd, f.Name), bad.GetValue(), wanted(f.Value.Type()))
 }
 
 // wanted words what a flag of a type takes.

@@ -10,26 +10,29 @@ import (
 	"time"
 )
 
-// ensureDisk creates and formats the data disk, once, or makes it larger. The
-// file is sparse: it takes what the appliance has written.
-func (a *Appliance) ensureDisk(ctx context.Context, gib int) error {
+// dataDisk is the file of the appliance's data disk. It is sparse: it takes what the
+// appliance has written.
+type dataDisk struct{ path string }
+
+// ensure creates and formats the disk, once, or makes it larger.
+func (d dataDisk) ensure(ctx context.Context, gib int) error {
 	size := int64(gib) << 30
-	st, err := os.Stat(a.path(diskFile))
+	st, err := os.Stat(d.path)
 	switch {
 	case err == nil && st.Size() >= size:
 		return nil // never made smaller
 	case err == nil:
-		return a.growDisk(ctx, size)
+		return d.grow(ctx, size)
 	case !errors.Is(err, os.ErrNotExist):
 		return err
 	}
-	return a.createDisk(ctx, size)
+	return d.create(ctx, size)
 }
 
-// createDisk formats under a temporary name, so that a half formatted disk is
+// create formats under a temporary name, so that a half formatted disk is
 // never taken for one that has data.
-func (a *Appliance) createDisk(ctx context.Context, size int64) error {
-	tmp := a.path(diskFile + ".new")
+func (d dataDisk) create(ctx context.Context, size int64) error {
+	tmp := d.path + ".new"
 	if err := makeSparse(tmp, size); err != nil {
 		return fmt.Errorf("create data disk: %w", err)
 	}
@@ -41,20 +44,19 @@ func (a *Appliance) createDisk(ctx context.Context, size int64) error {
 	if err != nil {
 		return fmt.Errorf("format data disk: %w", err)
 	}
-	return os.Rename(tmp, a.path(diskFile))
+	return os.Rename(tmp, d.path)
 }
 
-func (a *Appliance) growDisk(ctx context.Context, size int64) error {
-	disk := a.path(diskFile)
-	if err := makeSparse(disk, size); err != nil {
+func (d dataDisk) grow(ctx context.Context, size int64) error {
+	if err := makeSparse(d.path, size); err != nil {
 		return fmt.Errorf("grow data disk: %w", err)
 	}
 	// resize2fs refuses a file system that was not checked; status 1 means repaired.
 	var exit *exec.ExitError
-	if err := runTool(ctx, "e2fsck", "-f", "-p", disk); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
+	if err := runTool(ctx, "e2fsck", "-f", "-p", d.path); err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
 		return fmt.Errorf("check data disk: %w", err)
 	}
-	if err := runTool(ctx, "resize2fs", disk); err != nil {
+	if err := runTool(ctx, "resize2fs", d.path); err != nil {
 		return fmt.Errorf("grow data disk: %w", err)
 	}
 	return nil

@@ -163,7 +163,7 @@ func (a *Appliance) writeInputs(ctx context.Context, p plan) error {
 	if err != nil {
 		return err
 	}
-	if err := a.ensureDisk(ctx, p.state.Spec.DiskGiB); err != nil {
+	if err := (dataDisk{a.path(diskFile)}).ensure(ctx, p.state.Spec.DiskGiB); err != nil {
 		return err
 	}
 	if err := a.writeInitrd(p.kernel, p.programs, token); err != nil {

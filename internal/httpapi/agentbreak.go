@@ -30,20 +30,20 @@ func withServed(r *http.Request, info sandbox.Info) *http.Request {
 const lostGrace = 500 * time.Millisecond
 
 // lost says why the VM that served a request is no more, or stands still; nil if it runs.
-func (s *Server) lost(ctx context.Context) *failure {
+func (p *agentProxy) lost(ctx context.Context) *failure {
 	v, ok := ctx.Value(servedKey{}).(served)
 	if !ok {
 		return nil
 	}
 	for deadline := time.Now().Add(lostGrace); ; time.Sleep(10 * time.Millisecond) {
-		if f := s.lostNow(v); f != nil || ctx.Err() != nil || time.Now().After(deadline) {
+		if f := p.lostNow(v); f != nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return f
 		}
 	}
 }
 
-func (s *Server) lostNow(v served) *failure {
-	info, err := s.engine.Get(v.id)
+func (p *agentProxy) lostNow(v served) *failure {
+	info, err := p.sandboxes.Get(v.id)
 	switch {
 	case err != nil:
 		return fail(api.CodeGuestGone, "fork another", "sandbox %s was killed", v.id)
@@ -59,10 +59,10 @@ func (s *Server) lostNow(v served) *failure {
 
 // explainBreaks lets a stream of the agent's services that breaks off with its
 // VM end with the reason, in the protocol's own way.
-func (s *Server) explainBreaks(resp *http.Response) {
+func (p *agentProxy) explainBreaks(resp *http.Response) {
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/connect+") {
 		ctx := resp.Request.Context()
-		resp.Body = &stream{ReadCloser: resp.Body, why: func() *failure { return s.lost(ctx) }}
+		resp.Body = &stream{ReadCloser: resp.Body, why: func() *failure { return p.lost(ctx) }}
 	}
 }
 

@@ -13,24 +13,36 @@ import (
 	"github.com/forkd/forkd/internal/agentproto"
 )
 
-// addAgentProxy passes requests through to the agent's own HTTP server:
+// agentProxy passes requests through to the agent's own HTTP server:
 // process and file services as Connect RPC, and /files. Streams flow both ways,
 // and a client that leaves takes its request to the agent with it.
-func (s *Server) addAgentProxy() {
+type agentProxy struct {
+	answers
+	sandboxes Sandboxes
+	guests    Guests
+	proxy     *httputil.ReverseProxy
+}
+
+func newAgentProxy(a answers, sandboxes Sandboxes, guests Guests) *agentProxy {
+	p := &agentProxy{answers: a, sandboxes: sandboxes, guests: guests}
+	p.proxy = p.reverseProxy()
+	return p
+}
+
+func (p *agentProxy) add(rt *router) {
 	const path = "/v1/sandboxes/{id}/agent/{path...}"
-	proxy := s.newAgentProxy()
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
-		s.describe(huma.Operation{
+		rt.describe(huma.Operation{
 			OperationID: "agent-" + map[string]string{http.MethodGet: "get", http.MethodPost: "post"}[method],
 			Method:      method, Path: "/v1/sandboxes/{id}/agent/{path}", Tags: []string{"guests"},
 			Summary:   "Pass a request through to the agent in the guest, any method, streaming",
 			Responses: map[string]*huma.Response{"200": {Description: "Whatever the agent answers"}},
 		})
-		s.routes = append(s.routes, method+" /v1/sandboxes/{id}/agent/{path}")
+		rt.added = append(rt.added, method+" /v1/sandboxes/{id}/agent/{path}")
 	}
-	s.mux.HandleFunc(path, s.rawHandler(func(w http.ResponseWriter, r *http.Request) error {
+	rt.mux.HandleFunc(path, rt.rawHandler(func(w http.ResponseWriter, r *http.Request) error {
 		// A clear error beats a failed dial.
-		info, err := s.engine.Get(r.PathValue("id"))
+		info, err := p.sandboxes.Get(r.PathValue("id"))
 		if err != nil {
 			return err
 		}
@@ -38,44 +50,44 @@ func (s *Server) addAgentProxy() {
 		// the server would then close the request's body under the proxy's reader.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 		r.Body = release(r.Body)
-		proxy.ServeHTTP(w, withServed(r, info))
+		p.proxy.ServeHTTP(w, withServed(r, info))
 		return nil
 	}))
 }
 
-func (s *Server) newAgentProxy() *httputil.ReverseProxy {
+func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       rewriteForAgent,
-		Transport:     s.agentTransport(),
+		Transport:     p.transport(),
 		FlushInterval: -1,
 		ModifyResponse: func(resp *http.Response) error {
-			s.explainBreaks(resp)
+			p.explainBreaks(resp)
 			return distrustAgent(resp)
 		},
-		ErrorLog: s.serverLog(),
+		ErrorLog: p.serverLog(),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				panic(http.ErrAbortHandler) // nobody is there to read an answer
 			}
 			err = proxyFailure(r.PathValue("id"), err)
-			if f := s.lost(r.Context()); f != nil {
+			if f := p.lost(r.Context()); f != nil {
 				err = f
 			}
-			s.writeFailure(w, s.failed(r.Context(), err))
+			writeFailure(w, p.failed(r.Context(), err))
 		},
 	}
 }
 
-// agentTransport dials sandboxes by their id, which stands in the URL's host.
+// transport dials sandboxes by their id, which stands in the URL's host.
 // Connections are not kept: one that lay idle would end up in a snapshot.
-func (s *Server) agentTransport() *http.Transport {
+func (p *agentProxy) transport() *http.Transport {
 	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			id, _, err := net.SplitHostPort(addr)
 			if err != nil {
 				return nil, err
 			}
-			return s.engine.DialAgent(ctx, id)
+			return p.guests.DialAgent(ctx, id)
 		},
 		DisableKeepAlives:      true,
 		DisableCompression:     true,

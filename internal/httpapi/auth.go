@@ -36,7 +36,7 @@ func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 			if refusal.status == http.StatusUnauthorized {
 				w.Header().Set("WWW-Authenticate", `Bearer realm="forkd"`)
 			}
-			s.writeFailure(w, s.failed(r.Context(), refusal))
+			writeFailure(w, s.failed(r.Context(), refusal))
 			return
 		}
 		note(r.Context()).principal = principal

@@ -20,7 +20,13 @@ type branchInput struct {
 	Body *api.BranchRequest
 }
 
-func (s *Server) addBranches() {
+// branchRoutes are ways between a running sandbox and its snapshots.
+type branchRoutes struct {
+	engine  Branches
+	metrics *metrics
+}
+
+func (s *branchRoutes) add(rt *router) {
 	op := huma.Operation{
 		OperationID: "branch", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/branch", Tags: []string{"sandboxes"},
 		Summary: "Make a snapshot of a running sandbox, which goes on; and fork children of it",
@@ -29,13 +35,14 @@ func (s *Server) addBranches() {
 			"409: the tag exists, or max_pause_ms cannot be kept.",
 		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 502, 503, 507},
 	}
-	route(s, op, s.branch)
-	s.api.OpenAPI().Paths[op.Path].Post.Responses["503"].Headers = map[string]*huma.Param{
+	route(rt, op, s.branch)
+	rt.api.OpenAPI().Paths[op.Path].Post.Responses["503"].Headers = map[string]*huma.Param{
 		"Retry-After": {Description: "Seconds after which to try again; with code busy", Schema: &huma.Schema{Type: "integer"}},
 	}
+	s.addRollback(rt)
 }
 
-func (s *Server) branch(ctx context.Context, in *branchInput) (*body[api.BranchResult], error) {
+func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.BranchResult], error) {
 	req := sandbox.BranchRequest{SandboxID: in.ID}
 	if in.Body != nil {
 		note(ctx).snapshot, note(ctx).count = in.Body.Tag, in.Body.N

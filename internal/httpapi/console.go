@@ -10,7 +10,7 @@ import (
 )
 
 // console is plain text of unknown encoding; a browser must not guess.
-func (s *Server) console(w http.ResponseWriter, r *http.Request) error {
+func (s *sandboxRoutes) console(w http.ResponseWriter, r *http.Request) error {
 	follow, lines, err := consoleQuery(r)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func plainText(w http.ResponseWriter) {
 }
 
 // followConsole streams until the sandbox has ended or the client leaves.
-func (s *Server) followConsole(w http.ResponseWriter, r *http.Request, lines int) error {
+func (s *sandboxRoutes) followConsole(w http.ResponseWriter, r *http.Request, lines int) error {
 	if _, err := s.engine.Get(r.PathValue("id")); err != nil {
 		return err
 	}

@@ -22,8 +22,10 @@ type diffInput struct {
 	Limit int    `query:"limit" doc:"How long each list may be; 0 means 1000" minimum:"0" maximum:"10000"`
 }
 
-func (s *Server) addDiffs() {
-	route(s, huma.Operation{
+type diffRoutes struct{ engine Diffs }
+
+func (s *diffRoutes) add(rt *router) {
+	route(rt, huma.Operation{
 		OperationID: "diff-snapshots", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/diff/{other}", Tags: []string{"snapshots"},
 		Summary:     "What differs in another snapshot: files, processes and their memory, packages",
 		Description: "A child of each is restored, tells what is in it, and is ended.",
@@ -31,7 +33,7 @@ func (s *Server) addDiffs() {
 	}, s.diffSnapshots)
 }
 
-func (s *Server) diffSnapshots(ctx context.Context, in *diffInput) (*body[api.SnapshotDiff], error) {
+func (s *diffRoutes) diffSnapshots(ctx context.Context, in *diffInput) (*body[api.SnapshotDiff], error) {
 	note(ctx).snapshot = in.Tag
 	d, err := s.engine.DiffSnapshots(ctx, in.Tag, in.Other, in.Limit)
 	if err != nil {

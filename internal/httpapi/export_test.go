@@ -8,7 +8,7 @@ import (
 )
 
 // Routes lists "METHOD /path" of everything that was added.
-func (s *Server) Routes() []string { return s.routes }
+func (s *Server) Routes() []string { return s.router.added }
 
 // SentinelCodes are the codes that the domain's errors map to.
 func SentinelCodes() []api.Code {

@@ -21,24 +21,30 @@ type evalInput struct {
 	Body api.EvalRequest
 }
 
-func (s *Server) addGuests() {
+// guestRoutes are requests to a sandbox's agent that the daemon answers itself.
+type guestRoutes struct {
+	engine  Guests
+	metrics *metrics
+}
+
+func (s *guestRoutes) add(rt *router) {
 	tags := []string{"guests"}
 	errors := []int{400, 401, 404, 502, 504, 507}
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "ping", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/ping", Tags: tags,
 		Summary: "Ask the agent in the guest for a sign of life", Errors: errors,
 	}, s.ping)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tags: tags,
 		Summary: "Run a program to its end and collect its output", Errors: errors,
 	}, s.exec)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "eval", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/eval", Tags: tags,
 		Summary: "Run code in the warmed interpreter, which keeps its state", Errors: errors,
 	}, s.eval)
 }
 
-func (s *Server) ping(ctx context.Context, in *IDPath) (*body[api.PingResponse], error) {
+func (s *guestRoutes) ping(ctx context.Context, in *IDPath) (*body[api.PingResponse], error) {
 	pong, err := s.engine.Ping(ctx, in.ID)
 	if err != nil {
 		return nil, err
@@ -48,7 +54,7 @@ func (s *Server) ping(ctx context.Context, in *IDPath) (*body[api.PingResponse],
 	}}, nil
 }
 
-func (s *Server) exec(ctx context.Context, in *execInput) (*body[api.ExecResponse], error) {
+func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*body[api.ExecResponse], error) {
 	if len(in.Body.Args) == 0 || in.Body.Args[0] == "" { // null passes the schema
 		return nil, fail(api.CodeInvalid, "", "args: want the program and its arguments, got no program")
 	}
@@ -68,7 +74,7 @@ func (s *Server) exec(ctx context.Context, in *execInput) (*body[api.ExecRespons
 	return &body[api.ExecResponse]{wireExec(res)}, nil
 }
 
-func (s *Server) eval(ctx context.Context, in *evalInput) (*body[api.EvalResponse], error) {
+func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*body[api.EvalResponse], error) {
 	began := time.Now()
 	res, err := s.engine.Eval(ctx, in.ID, sandbox.EvalRequest{
 		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,

@@ -20,21 +20,7 @@ type Access struct {
 
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access Access) http.Handler {
-	return s.observe(s.swallow(s.survive(s.authorize(access, http.HandlerFunc(s.dispatch)))))
-}
-
-// dispatch answers what the mux would answer in its own words.
-func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) {
-	if !cleanPath(r.URL.Path) {
-		s.writeFailure(w, s.failed(r.Context(), unclean(r)))
-		return
-	}
-	h, pattern := s.mux.Handler(r)
-	if pattern == "" {
-		s.notRouted(w, r, h)
-		return
-	}
-	s.mux.ServeHTTP(w, r)
+	return s.observe(s.swallow(s.survive(s.authorize(access, http.HandlerFunc(s.router.dispatch)))))
 }
 
 // survive turns a panic of a handler into a 500, if nothing was sent yet.
@@ -50,7 +36,7 @@ func (s *Server) survive(next http.Handler) http.Handler {
 			}
 			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			if rec, ok := w.(*recorder); ok && rec.status == 0 {
-				s.writeFailure(w, fail(api.CodeInternal, defaultHint(api.CodeInternal), "the daemon hit a bug while serving the request"))
+				writeFailure(w, fail(api.CodeInternal, defaultHint(api.CodeInternal), "the daemon hit a bug while serving the request"))
 				return
 			}
 			panic(http.ErrAbortHandler)

@@ -29,40 +29,42 @@ type headOutput struct {
 	Digest string `header:"Forkd-Digest" doc:"Digest of the image"`
 }
 
-func (s *Server) addImages() {
+type imageRoutes struct{ images Images }
+
+func (s *imageRoutes) add(rt *router) {
 	tags := []string{"images"}
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "list-images", Method: http.MethodGet, Path: "/v1/images", Tags: tags,
 		Summary: "List the images in the daemon's store",
 	}, s.listImages)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "get-image", Method: http.MethodGet, Path: "/v1/images/{name}", Tags: tags,
 		Summary: "Describe an image", Errors: []int{400, 401, 404},
 	}, s.getImage)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "head-image", Method: http.MethodHead, Path: "/v1/images/{name}", Tags: tags,
 		Summary: "The digest of an image, to tell whether it must be uploaded", Errors: []int{400, 401, 404},
 	}, func(ctx context.Context, in *NamePath) (*headOutput, error) {
 		img, err := s.images.GetImage(ctx, in.Name)
 		return &headOutput{Digest: img.Digest}, err
 	})
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "delete-image", Method: http.MethodDelete, Path: "/v1/images/{name}", Tags: tags,
 		Summary: "Remove an image; snapshots made of it stay", DefaultStatus: http.StatusNoContent, Errors: []int{400, 401, 404, 409},
 	}, func(ctx context.Context, in *NamePath) (*struct{}, error) {
 		return nil, s.images.RemoveImage(ctx, in.Name)
 	})
-	s.rawRoute(huma.Operation{
+	rt.rawRoute(huma.Operation{
 		OperationID: "import-image", Method: http.MethodPut, Path: "/v1/images/{name}", Tags: tags,
 		Summary: "Store an image, a tar stream of its directory, replacing one of that name",
 		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"application/x-tar": {Schema: &huma.Schema{Type: "string", Format: "binary"}},
 		}},
-		Responses: map[string]*huma.Response{"201": s.jsonResponse("Created", api.Image{})},
+		Responses: map[string]*huma.Response{"201": rt.jsonResponse("Created", api.Image{})},
 	}, s.importImage)
 }
 
-func (s *Server) listImages(ctx context.Context, _ *none) (*body[[]api.Image], error) {
+func (s *imageRoutes) listImages(ctx context.Context, _ *none) (*body[[]api.Image], error) {
 	images, err := s.images.ListImages(ctx)
 	if err != nil {
 		return nil, err
@@ -75,7 +77,7 @@ func (s *Server) listImages(ctx context.Context, _ *none) (*body[[]api.Image], e
 	return &body[[]api.Image]{out}, nil
 }
 
-func (s *Server) getImage(ctx context.Context, in *NamePath) (*imageOutput, error) {
+func (s *imageRoutes) getImage(ctx context.Context, in *NamePath) (*imageOutput, error) {
 	img, err := s.images.GetImage(ctx, in.Name)
 	if err != nil {
 		return nil, err
@@ -83,7 +85,7 @@ func (s *Server) getImage(ctx context.Context, in *NamePath) (*imageOutput, erro
 	return &imageOutput{Digest: img.Digest, Body: wireImage(img)}, nil
 }
 
-func (s *Server) importImage(w http.ResponseWriter, r *http.Request) error {
+func (s *imageRoutes) importImage(w http.ResponseWriter, r *http.Request) error {
 	if ct := r.Header.Get("Content-Type"); ct != "" && !accepts(ct, "application/x-tar") {
 		return fail(api.CodeMediaType, "send application/x-tar", "an image cannot be read from %s", ellipsis.Clip(ct, 80))
 	}

@@ -15,21 +15,27 @@ type body[T any] struct{ Body T }
 // none is the input of an operation that takes nothing.
 type none struct{}
 
-func (s *Server) addMeta() {
-	route(s, huma.Operation{
+// daemonRoutes are about the daemon itself.
+type daemonRoutes struct {
+	version api.VersionInfo
+	metrics *metrics
+}
+
+func (s *daemonRoutes) add(rt *router) {
+	route(rt, huma.Operation{
 		OperationID: "health", Method: http.MethodGet, Path: "/healthz", Tags: []string{"daemon"},
 		Summary: "Whether the daemon serves; needs no token", Security: []map[string][]string{},
 	}, func(context.Context, *none) (*body[api.Health], error) {
 		return &body[api.Health]{api.Health{OK: true}}, nil
 	})
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "version", Method: http.MethodGet, Path: "/version", Tags: []string{"daemon"},
 		Summary: "Version of the daemon and of its API",
 	}, func(context.Context, *none) (*body[api.VersionInfo], error) {
 		return &body[api.VersionInfo]{s.version}, nil
 	})
 	metrics := s.metrics.handler()
-	s.rawRoute(huma.Operation{
+	rt.rawRoute(huma.Operation{
 		OperationID: "metrics", Method: http.MethodGet, Path: "/metrics", Tags: []string{"daemon"},
 		Summary:   "Metrics in the Prometheus text format",
 		Responses: map[string]*huma.Response{"200": textResponse("Metrics", "text/plain")},

@@ -14,15 +14,17 @@ type setPoolInput struct {
 	Body api.SetPoolRequest
 }
 
-func (s *Server) addPools() {
+type poolRoutes struct{ engine Pools }
+
+func (s *poolRoutes) add(rt *router) {
 	tags := []string{"pools"}
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "list-pools", Method: http.MethodGet, Path: "/v1/pools", Tags: tags,
 		Summary: "List the pools of shells",
 	}, func(context.Context, *none) (*body[[]api.Pool], error) {
 		return &body[[]api.Pool]{wirePools(s.engine.Pools())}, nil
 	})
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "set-pool", Method: http.MethodPut, Path: "/v1/snapshots/{tag}/pool", Tags: tags,
 		Summary:       "Set how many shells to keep ready for a snapshot; they are made in the background",
 		DefaultStatus: http.StatusNoContent, Errors: []int{400, 401, 404},

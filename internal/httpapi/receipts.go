@@ -17,35 +17,37 @@ type receiptsInput struct {
 	Limit    int    `query:"limit" doc:"At most so many" minimum:"1" maximum:"1000" default:"100"`
 }
 
-func (s *Server) addReceipts() {
+type receiptRoutes struct{ engine Receipts }
+
+func (s *receiptRoutes) add(rt *router) {
 	tags := []string{"receipts"}
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "sandbox-receipt", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/receipt", Tags: tags,
 		Summary:     "How a sandbox came to be what it is: the receipt of its fork, or of its last rollback",
 		Description: "Receipts stay when the sandbox is gone.",
 		Errors:      []int{400, 401, 404},
 	}, s.sandboxReceipt)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "snapshot-receipt", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/receipt", Tags: tags,
 		Summary:     "How a snapshot came to be: the newest receipt of that tag",
 		Description: "Receipts stay when the snapshot is gone.",
 		Errors:      []int{400, 401, 404},
 	}, s.snapshotReceipt)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "list-receipts", Method: http.MethodGet, Path: "/v1/receipts", Tags: tags,
 		Summary: "List receipts, newest first", Errors: []int{400, 401},
 	}, s.listReceipts)
 }
 
-func (s *Server) sandboxReceipt(_ context.Context, in *IDPath) (*body[api.Receipt], error) {
+func (s *receiptRoutes) sandboxReceipt(_ context.Context, in *IDPath) (*body[api.Receipt], error) {
 	return s.receipt(receipt.OfSandbox, in.ID)
 }
 
-func (s *Server) snapshotReceipt(_ context.Context, in *TagPath) (*body[api.Receipt], error) {
+func (s *receiptRoutes) snapshotReceipt(_ context.Context, in *TagPath) (*body[api.Receipt], error) {
 	return s.receipt(receipt.OfSnapshot, in.Tag)
 }
 
-func (s *Server) receipt(kind receipt.Kind, of string) (*body[api.Receipt], error) {
+func (s *receiptRoutes) receipt(kind receipt.Kind, of string) (*body[api.Receipt], error) {
 	r, err := s.engine.Receipt(kind, of)
 	if err != nil {
 		return nil, err
@@ -53,7 +55,7 @@ func (s *Server) receipt(kind receipt.Kind, of string) (*body[api.Receipt], erro
 	return &body[api.Receipt]{wireReceipt(r)}, nil
 }
 
-func (s *Server) listReceipts(_ context.Context, in *receiptsInput) (*body[[]api.Receipt], error) {
+func (s *receiptRoutes) listReceipts(_ context.Context, in *receiptsInput) (*body[[]api.Receipt], error) {
 	f := receipt.Filter{Op: receipt.Op(in.Op), Limit: in.Limit}
 	switch {
 	case in.Sandbox != "" && in.Snapshot != "":

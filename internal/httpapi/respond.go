@@ -7,26 +7,25 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
-	"reflect"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
-
-	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/ellipsis"
 )
 
+// answers turn errors into answers; what the daemon itself should know of them is logged.
+type answers struct{ log *slog.Logger }
+
 // failed maps a handler's error and leaves a trace of those that are ours.
-func (s *Server) failed(ctx context.Context, err error) *failure {
+func (a answers) failed(ctx context.Context, err error) *failure {
 	f := failureOf(err)
 	if f.status >= http.StatusInternalServerError && ctx.Err() == nil {
-		s.log.Error("request failed", "code", f.Code, "error", f.Message)
+		a.log.Error("request failed", "code", f.Code, "error", f.Message)
 	}
 	noteError(ctx, f)
 	return f
 }
 
-func (s *Server) writeFailure(w http.ResponseWriter, f *failure) {
+func writeFailure(w http.ResponseWriter, f *failure) {
 	maps.Copy(w.Header(), f.GetHeaders())
 	writeJSON(w, f.status, f)
 }
@@ -38,18 +37,6 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	enc := json.NewEncoder(w)
 	enc.SetEscapeHTML(false)
 	_ = enc.Encode(v)
-}
-
-func (s *Server) schemaOf(v any) *huma.Schema {
-	return s.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
-}
-
-// jsonResponse documents an answer that is written by hand.
-func (s *Server) jsonResponse(description string, v any) *huma.Response {
-	return &huma.Response{
-		Description: description,
-		Content:     map[string]*huma.MediaType{"application/json": {Schema: s.schemaOf(v)}},
-	}
 }
 
 func textResponse(description, contentType string) *huma.Response {
@@ -70,32 +57,8 @@ func accepts(header, contentType string) bool {
 	return false
 }
 
-// notRouted answers requests that match no route, in our error shape.
-func (s *Server) notRouted(w http.ResponseWriter, r *http.Request, h http.Handler) {
-	probe := &headerProbe{header: http.Header{}}
-	h.ServeHTTP(probe, r)
-	if probe.status == http.StatusMethodNotAllowed {
-		allow := probe.header.Get("Allow")
-		w.Header().Set("Allow", allow)
-		s.writeFailure(w, fail(api.CodeMethod, "this path takes "+allow,
-			"%s is not a method of %s", ellipsis.Clip(r.Method, 20), ellipsis.Clip(r.URL.Path, 200)))
-		return
-	}
-	s.writeFailure(w, fail(api.CodeNotFound, "GET /openapi.json lists the routes", "no such path: %s", ellipsis.Clip(r.URL.Path, 200)))
-}
-
-// headerProbe keeps what a handler says about itself and drops its body.
-type headerProbe struct {
-	header http.Header
-	status int
-}
-
-func (p *headerProbe) Header() http.Header         { return p.header }
-func (p *headerProbe) Write(b []byte) (int, error) { return len(b), nil }
-func (p *headerProbe) WriteHeader(status int)      { p.status = status }
-
 // serverLog passes on what net/http has to say about connections, which is
 // mostly about clients.
-func (s *Server) serverLog() *log.Logger {
-	return slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+func (a answers) serverLog() *log.Logger {
+	return slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)
 }

@@ -14,8 +14,8 @@ type rollbackInput struct {
 	Body api.RollbackRequest
 }
 
-func (s *Server) addRollbacks() {
-	route(s, huma.Operation{
+func (s *branchRoutes) addRollback(rt *router) {
+	route(rt, huma.Operation{
 		OperationID: "rollback", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/rollback", Tags: []string{"sandboxes"},
 		Summary: "Put a running sandbox back to a snapshot of its own ancestry",
 		Description: "The sandbox keeps its id, its addresses and its identity; what runs in it ends. After an error it runs on as it was. " +
@@ -24,7 +24,7 @@ func (s *Server) addRollbacks() {
 	}, s.rollback)
 }
 
-func (s *Server) rollback(ctx context.Context, in *rollbackInput) (*body[api.SandboxInfo], error) {
+func (s *branchRoutes) rollback(ctx context.Context, in *rollbackInput) (*body[api.SandboxInfo], error) {
 	note(ctx).snapshot = in.Body.SnapshotTag
 	info, err := s.engine.Rollback(ctx, in.ID, in.Body.SnapshotTag)
 	if err != nil {

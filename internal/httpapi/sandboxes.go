@@ -27,32 +27,38 @@ type forkOutput struct {
 	Body      []api.SandboxInfo
 }
 
-func (s *Server) addSandboxes() {
+// sandboxRoutes fork, list and end sandboxes.
+type sandboxRoutes struct {
+	engine  Sandboxes
+	metrics *metrics
+}
+
+func (s *sandboxRoutes) add(rt *router) {
 	tags := []string{"sandboxes"}
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "fork", Method: http.MethodPost, Path: "/v1/sandboxes", Tags: tags,
 		Summary: "Fork n sandboxes from a snapshot",
 		Description: "The answer has one entry per child asked for. A child that could not be made is an entry with status " +
 			"failed, error and code; only if none could be made is the answer an error.",
 		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 503, 507},
 	}, s.fork)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "list-sandboxes", Method: http.MethodGet, Path: "/v1/sandboxes", Tags: tags,
 		Summary: "List the sandboxes",
 	}, s.listSandboxes)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "get-sandbox", Method: http.MethodGet, Path: "/v1/sandboxes/{id}", Tags: tags,
 		Summary: "Describe a sandbox", Errors: []int{400, 401, 404},
 	}, s.getSandbox)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "kill-sandbox", Method: http.MethodDelete, Path: "/v1/sandboxes/{id}", Tags: tags,
 		Summary: "End a sandbox", DefaultStatus: http.StatusNoContent, Errors: []int{400, 401, 404},
 	}, s.killSandbox)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "sandbox-memory", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/memory", Tags: tags,
 		Summary: "What a sandbox costs in host memory", Errors: []int{400, 401, 404, 502},
 	}, s.sandboxMemory)
-	s.rawRoute(huma.Operation{
+	rt.rawRoute(huma.Operation{
 		OperationID: "sandbox-console", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/console", Tags: tags,
 		Summary: "The last part of what the guest wrote to its serial console",
 		Parameters: []*huma.Param{
@@ -63,7 +69,7 @@ func (s *Server) addSandboxes() {
 	}, s.console)
 }
 
-func (s *Server) fork(ctx context.Context, in *forkInput) (*forkOutput, error) {
+func (s *sandboxRoutes) fork(ctx context.Context, in *forkInput) (*forkOutput, error) {
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork}
 	if in.Body.N != nil {
 		req.N = *in.Body.N
@@ -106,7 +112,7 @@ func allFailed(res sandbox.ForkResult) error {
 	return first
 }
 
-func (s *Server) listSandboxes(context.Context, *none) (*body[[]api.SandboxInfo], error) {
+func (s *sandboxRoutes) listSandboxes(context.Context, *none) (*body[[]api.SandboxInfo], error) {
 	out := []api.SandboxInfo{}
 	for _, info := range s.engine.List() {
 		out = append(out, wireSandbox(info))
@@ -117,7 +123,7 @@ func (s *Server) listSandboxes(context.Context, *none) (*body[[]api.SandboxInfo]
 	return &body[[]api.SandboxInfo]{out}, nil
 }
 
-func (s *Server) getSandbox(_ context.Context, in *IDPath) (*body[api.SandboxInfo], error) {
+func (s *sandboxRoutes) getSandbox(_ context.Context, in *IDPath) (*body[api.SandboxInfo], error) {
 	info, err := s.engine.Get(in.ID)
 	if err != nil {
 		return nil, err
@@ -125,11 +131,11 @@ func (s *Server) getSandbox(_ context.Context, in *IDPath) (*body[api.SandboxInf
 	return &body[api.SandboxInfo]{wireSandbox(info)}, nil
 }
 
-func (s *Server) killSandbox(ctx context.Context, in *IDPath) (*struct{}, error) {
+func (s *sandboxRoutes) killSandbox(ctx context.Context, in *IDPath) (*struct{}, error) {
 	return nil, s.engine.Kill(ctx, in.ID)
 }
 
-func (s *Server) sandboxMemory(_ context.Context, in *IDPath) (*body[api.MemoryUse], error) {
+func (s *sandboxRoutes) sandboxMemory(_ context.Context, in *IDPath) (*body[api.MemoryUse], error) {
 	use, err := s.engine.Memory(in.ID)
 	if err != nil {
 		return nil, err

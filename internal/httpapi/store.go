@@ -21,13 +21,19 @@ type collectInput struct {
 	Body *api.CollectRequest
 }
 
-func (s *Server) addStore() {
-	route(s, huma.Operation{
+// storeRoutes are about the layers that snapshots are made of.
+type storeRoutes struct {
+	engine  Snapshots
+	created *creations
+}
+
+func (s *storeRoutes) add(rt *router) {
+	route(rt, huma.Operation{
 		OperationID: "compact-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/compact", Tags: []string{"snapshots"},
 		Summary:       "Make a new snapshot of the same content that shares nothing with others",
-		DefaultStatus: http.StatusCreated, Responses: s.createdResponses(), Errors: []int{400, 401, 404, 409, 507},
+		DefaultStatus: http.StatusCreated, Responses: s.created.responses(), Errors: []int{400, 401, 404, 409, 507},
 	}, s.compactSnapshot)
-	route(s, huma.Operation{
+	route(rt, huma.Operation{
 		OperationID: "collect-layers", Method: http.MethodPost, Path: "/v1/store/gc", Tags: []string{"store"},
 		Summary:     "Remove the layers of memory and disks that nothing needs any more",
 		Description: "The daemon does so by itself, at its start and when a snapshot is deleted.",
@@ -35,17 +41,17 @@ func (s *Server) addStore() {
 	}, s.collectLayers)
 }
 
-func (s *Server) compactSnapshot(ctx context.Context, in *compactInput) (*huma.StreamResponse, error) {
+func (s *storeRoutes) compactSnapshot(ctx context.Context, in *compactInput) (*huma.StreamResponse, error) {
 	note(ctx).snapshot = in.Body.To
 	if in.Tag == in.Body.To {
 		return nil, fail(api.CodeInvalid, "choose another tag: the snapshot itself stays as it is", "snapshot %s cannot be compacted to itself", in.Tag)
 	}
-	return s.answerCreated(ctx, in.Accept, func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	return s.created.answer(ctx, in.Accept, func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 		return s.engine.CompactSnapshot(ctx, in.Tag, in.Body.To, progress)
 	})
 }
 
-func (s *Server) collectLayers(ctx context.Context, in *collectInput) (*body[api.CollectResult], error) {
+func (s *storeRoutes) collectLayers(ctx context.Context, in *collectInput) (*body[api.CollectResult], error) {
 	report, err := s.engine.CollectLayers(ctx, in.Body != nil && in.Body.DryRun)
 	if err != nil {
 		return nil, err

@@ -116,7 +116,7 @@ type GuestStep struct {
 type Interpreter struct {
 	Language string   `json:"language"`
 	Reseeded []string `json:"reseeded,omitempty"` // generators, such as random, numpy.random, openssl
-	Later    bool     `json:"later,omitempty"` // it is to be, before anything else runs in it
+	Later    bool     `json:"later,omitempty"`    // it is to be, before anything else runs in it
 	Error    string   `json:"error,omitempty"`
 	TookUS   int64    `json:"took_us"`
 }

@@ -126,7 +126,7 @@ var rules = []rule{
 // testHelpers are packages for tests only; the last rule is not about them.
 var testHelpers = []string{
 	"internal/engine/enginetest", "internal/kvmtest", "internal/failpoint/failpointtest", "internal/vmctl/vmctltest",
-	"internal/virtio/virtiotest", "internal/httpapi/fakeengine", "cmd/forkd-bench/internal/measure/measuretest",
+	"internal/virtio/virtiotest", "internal/httpapi/fakeengine", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
 }
 
 func TestDependencies(t *testing.T) {

@@ -55,11 +55,11 @@ func (b *bench) verifies(tag string) (waited int) {
 func TestDigestsThatWereLeftOutAreMade(t *testing.T) {
 	b := newBench(t)
 	forks := make(gate)
-	b.Catalog.cfg.AwaitForks = forks.wait
+	b.hasher.awaitForks = forks.wait
 	b.make("many", "")
 	b.run()
-	eventually(t, "empty queue", func() bool { return len(b.hashing) == 0 }) // the worker has taken it, and waits
-	for len(b.hashing) < cap(b.hashing) {
+	eventually(t, "empty queue", func() bool { return len(b.hasher.tags) == 0 }) // the worker has taken it, and waits
+	for len(b.hasher.tags) < cap(b.hasher.tags) {
 		b.HashLater("none")
 	}
 	b.make("late", "")
@@ -93,44 +93,45 @@ func TestTheScrubGoesOnWhereItWas(t *testing.T) {
 	b := newBench(t)
 	now := time.Now()
 	b.cfg.Now = func() time.Time { return now }
+	b.cfg.ScrubInterval = time.Hour
 	b.reopen()
 	for _, tag := range []string{"a", "b"} {
 		b.make(tag, "")
-		b.hash(t.Context(), tag)
+		b.hasher.hash(t.Context(), tag)
 	}
 	now = now.Add(2 * time.Hour)
-	first, due := b.scrubNext(time.Hour)
+	first, due := b.scrubber.next()
 	if !due {
 		t.Fatal("nothing is due")
 	}
 	check := func(id layer.ID) {
 		t.Helper()
-		_, err := b.layers.Check(t.Context(), id, b.cfg.Now, b.scrubPause)
+		_, err := b.layers.Check(t.Context(), id, b.cfg.Now, b.scrubber.pause)
 		b.must(err)
 	}
 	check(first)
 	b.must(b.layers.SaveChecked())
 	b.reopen()
-	second, due := b.scrubNext(time.Hour)
+	second, due := b.scrubber.next()
 	if !due || second == first {
 		t.Errorf("next is %s, %v, after %s", second, due, first)
 	}
 	check(second)
-	if id, due := b.scrubNext(time.Hour); due {
+	if id, due := b.scrubber.next(); due {
 		t.Errorf("%s is due again", id)
 	}
 }
 
 // A check waits as long as a fork or a branch is under way.
 func TestTheScrubLetsForksGoFirst(t *testing.T) {
-	for name, busy := range map[string]func(c *Config, g gate){
-		"a fork":   func(c *Config, g gate) { c.AwaitForks = g.wait },
-		"a branch": func(c *Config, g gate) { c.AwaitBranches = g.wait },
+	for name, busy := range map[string]func(s *scrubber, g gate){
+		"a fork":   func(s *scrubber, g gate) { s.awaitForks = g.wait },
+		"a branch": func(s *scrubber, g gate) { s.awaitBranches = g.wait },
 	} {
 		b, g := newBench(t), make(gate)
-		busy(&b.Catalog.cfg, g)
+		busy(b.scrubber, g)
 		done := make(chan error, 1)
-		go func() { done <- b.scrubPause(t.Context(), 0) }()
+		go func() { done <- b.scrubber.pause(t.Context(), 0) }()
 		select {
 		case err := <-done:
 			t.Errorf("%s: it did not wait, %v", name, err)

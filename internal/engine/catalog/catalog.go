@@ -41,39 +41,43 @@ type Config struct {
 
 // Catalog is the engine's snapshots. Its methods are safe for concurrent use.
 type Catalog struct {
-	cfg        Config
-	snapshots  *snapshot.Store
-	layers     *store.Store
-	hashing    chan string   // tags of snapshots without digests
-	collecting chan struct{} // has a value when there may be something to collect
+	cfg       Config
+	snapshots *snapshot.Store
+	layers    *store.Store
 
-	// mu guards what follows. No other lock is taken under it, and the disk is not read.
-	mu sync.Mutex
-	// tags has the tags for which something is under way.
-	tags map[string]*entry
-	// uses counts the calls of Use that succeeded, see claim.
-	uses uint64
-	// retired are the snapshots that were deleted while in use: their former tags, by content hash.
-	retired map[string]string
+	tags      *tagTable // what of it all is in memory
+	hasher    *hasher
+	scrubber  *scrubber
+	collector *collector
 }
 
 // Open returns the catalog of two stores. Run does its background work.
 func Open(c Config) (*Catalog, error) {
-	k := &Catalog{
-		cfg: c, snapshots: c.Snapshots, layers: c.Layers,
-		hashing: make(chan string, maxHashing), collecting: make(chan struct{}, 1),
-		tags: map[string]*entry{},
+	retired, err := loadRetired(c.Snapshots)
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	k.retired, err = k.loadRetired()
-	return k, err
+	k := &Catalog{cfg: c, snapshots: c.Snapshots, layers: c.Layers, tags: newTagTable(retired)}
+	k.collector = &collector{
+		snapshots: c.Snapshots, layers: c.Layers, tags: k.tags, sandboxes: c.Sandboxes, log: c.Logger,
+		wake: make(chan struct{}, 1),
+	}
+	k.hasher = &hasher{
+		snapshots: c.Snapshots, awaitForks: c.AwaitForks, collectLater: k.collector.later, log: c.Logger,
+		tags: make(chan string, maxHashing),
+	}
+	k.scrubber = &scrubber{
+		layers: c.Layers, every: c.ScrubInterval, awaitForks: c.AwaitForks, awaitBranches: c.AwaitBranches,
+		now: c.Now, log: c.Logger,
+	}
+	return k, nil
 }
 
 // Run hashes, scrubs and collects in the background until ctx ends.
 func (c *Catalog) Run(ctx context.Context) {
 	var workers sync.WaitGroup
-	workers.Go(func() { c.hashAll(ctx) })
-	workers.Go(func() { c.scrubAll(ctx) })
-	workers.Go(func() { c.collectAll(ctx) })
+	workers.Go(func() { c.hasher.run(ctx) })
+	workers.Go(func() { c.scrubber.run(ctx) })
+	workers.Go(func() { c.collector.run(ctx) })
 	workers.Wait()
 }

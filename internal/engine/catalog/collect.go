@@ -4,34 +4,48 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/forkd/forkd/internal/layer/store"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
 )
 
 // CollectLater has layers that nobody needs any more removed in the background.
-func (c *Catalog) CollectLater() {
+func (c *Catalog) CollectLater() { c.collector.later() }
+
+// collector removes what nobody needs any more: layers, and retired snapshots.
+type collector struct {
+	snapshots *snapshot.Store
+	layers    *store.Store
+	tags      *tagTable
+	sandboxes Sandboxes
+	log       *slog.Logger
+	wake      chan struct{} // has a value when there may be something to collect
+}
+
+func (c *collector) later() {
 	select {
-	case c.collecting <- struct{}{}:
+	case c.wake <- struct{}{}:
 	default:
 	}
 }
 
-// collectAll removes layers that nobody needs: at first what the last engine left.
+// run removes layers that nobody needs: at first what the last engine left.
 // One that somebody still has open, such as a VM that is ending, is looked at
 // again after a while.
-func (c *Catalog) collectAll(ctx context.Context) {
+func (c *collector) run(ctx context.Context) {
 	const first, last = time.Second, time.Minute
-	c.CollectLater()
+	c.later()
 	for wait := first; ; {
 		select {
-		case <-c.collecting:
+		case <-c.wake:
 			wait = min(2*wait, last)
 			if c.collect() == 0 {
 				wait = first
 			} else {
-				time.AfterFunc(wait, c.CollectLater)
+				time.AfterFunc(wait, c.later)
 			}
 		case <-ctx.Done():
 			return
@@ -40,15 +54,34 @@ func (c *Catalog) collectAll(ctx context.Context) {
 }
 
 // collect returns how many layers nobody needs and somebody has open.
-func (c *Catalog) collect() (busy int) {
+func (c *collector) collect() (busy int) {
 	c.dropRetired()
 	r, err := c.layers.GC(false)
 	if err != nil {
-		c.cfg.Logger.Warn("collect layers", "err", err)
+		c.log.Warn("collect layers", "err", err)
 	} else if len(r.Layers)+r.Temps > 0 {
-		c.cfg.Logger.Info("layers collected", "layers", len(r.Layers), "temporary", r.Temps, "bytes", r.Bytes)
+		c.log.Info("layers collected", "layers", len(r.Layers), "temporary", r.Temps, "bytes", r.Bytes)
 	}
 	return r.Busy
+}
+
+// dropRetired removes what no sandbox lies over any more.
+func (c *collector) dropRetired() {
+	unused := c.tags.retiredWithoutForks()
+	if len(unused) == 0 {
+		return
+	}
+	bases := c.sandboxes.Bases() // after the forks, see Catalog.needed
+	for _, hash := range unused {
+		if bases[hash] {
+			continue
+		}
+		if err := c.snapshots.Drop(hash); err != nil {
+			c.log.Warn("remove a snapshot that was deleted while in use", "content", hash, "err", err)
+			continue // the next collection tries again
+		}
+		c.tags.forgetRetired(hash)
+	}
 }
 
 // Collect removes layers that nothing needs; with dryRun it only says which.

@@ -13,7 +13,7 @@ func (c *Catalog) Delete(tag string, o sandbox.DeleteOptions) error {
 	if o.Cascade && o.Force {
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "cascade and force exclude each other")
 	}
-	if c.forgetFailed(tag) {
+	if c.tags.forgetFailed(tag) {
 		return nil
 	}
 	if _, err := c.Get(tag); err != nil {
@@ -33,7 +33,7 @@ func (c *Catalog) Delete(tag string, o sandbox.DeleteOptions) error {
 	defer c.CollectLater() // after the last has left its state: what is being deleted is not looked at
 	for i, v := range victims {
 		if err := c.deleteClaimed(v.Tag); err != nil {
-			c.unclaim(victims[i:])
+			c.tags.unclaim(victims[i:])
 			return err
 		}
 	}
@@ -74,10 +74,7 @@ func (c *Catalog) deleteClaimed(tag string) error {
 		return sandbox.StoreError(err)
 	}
 	c.cfg.Deleted(tag)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, err := c.moveLocked(tag, removed)
-	return err
+	return c.tags.move(tag, removed)
 }
 
 // claim marks snapshots as being deleted if nobody uses them, or in spite of it.
@@ -90,7 +87,7 @@ func (c *Catalog) claim(victims []snapshot.Entry, force bool) error {
 		if err != nil {
 			return err
 		}
-		if claimed, err := c.claimSince(uses, victims, force); claimed || err != nil {
+		if claimed, err := c.tags.claimSince(uses, victims, force); claimed || err != nil {
 			return err
 		}
 	}
@@ -98,13 +95,7 @@ func (c *Catalog) claim(victims []snapshot.Entry, force bool) error {
 
 // claimable is an error if a snapshot is in a state that forbids its deletion, or in use.
 func (c *Catalog) claimable(victims []snapshot.Entry, force bool) (uses uint64, err error) {
-	c.mu.Lock()
-	uses = c.uses
-	entries := make([]entry, len(victims))
-	for i, v := range victims {
-		entries[i] = c.entryLocked(v.Tag)
-	}
-	c.mu.Unlock()
+	uses, entries := c.tags.of(victims)
 	for i, v := range victims {
 		if _, legal := moves[entries[i].state][remove]; !legal {
 			return 0, sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s is %s", v.Tag, entries[i].state)
@@ -131,32 +122,4 @@ func (c *Catalog) usersOf(v snapshot.Entry, e entry) string {
 		users = append(slices.Clone(users), "a fork under way")
 	}
 	return atMost(len(users), users)
-}
-
-// claimSince claims all snapshots, or none if a fork from any has begun since that many uses.
-func (c *Catalog) claimSince(uses uint64, victims []snapshot.Entry, force bool) (claimed bool, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if uses != c.uses && !force {
-		return false, nil
-	}
-	for i, v := range victims {
-		if _, err := c.moveLocked(v.Tag, remove); err != nil {
-			c.unclaimLocked(victims[:i])
-			return false, err
-		}
-	}
-	return true, nil
-}
-
-func (c *Catalog) unclaim(victims []snapshot.Entry) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.unclaimLocked(victims)
-}
-
-func (c *Catalog) unclaimLocked(victims []snapshot.Entry) {
-	for _, v := range victims {
-		_, _ = c.moveLocked(v.Tag, removed) // legal: this deletion has claimed it
-	}
 }

@@ -3,5 +3,5 @@
 // no sandboxes, VMs or transports; who runs from a snapshot it asks through Sandboxes.
 // It never boots or forks: an operation takes a tag with Begin and writes the draft.
 // The trap: what is on disk is read there each time and may be gone at the next call.
-// Only what is under way for a tag is in memory, see state.go.
+// Only what is under way for a tag is in memory, see tags.go.
 package catalog

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/snapshot"
@@ -13,46 +14,57 @@ const maxHashing = 1024
 
 // HashLater has a snapshot's content digests computed in the background. When
 // too many wait, or it fails, Verify asks again, or the next Open does.
-func (c *Catalog) HashLater(tag string) {
+func (c *Catalog) HashLater(tag string) { c.hasher.later(tag) }
+
+// hasher computes the digests that snapshots lack, in the background.
+type hasher struct {
+	snapshots    *snapshot.Store
+	awaitForks   func(context.Context) error
+	collectLater func()
+	log          *slog.Logger
+	tags         chan string // of snapshots without digests
+}
+
+func (h *hasher) later(tag string) {
 	select {
-	case c.hashing <- tag:
+	case h.tags <- tag:
 	default:
 	}
 }
 
-// hashAll computes digests, one snapshot at a time. It stands back while forks
+// run computes digests, one snapshot at a time. It stands back while forks
 // are under way, and for everything else it runs on a thread of the lowest priority.
-func (c *Catalog) hashAll(ctx context.Context) {
-	sched.StandBack(c.cfg.Logger, "digests")
-	entries, err := c.snapshots.List()
+func (h *hasher) run(ctx context.Context) {
+	sched.StandBack(h.log, "digests")
+	entries, err := h.snapshots.List()
 	if err != nil {
-		c.cfg.Logger.Warn("list snapshots for digests", "err", err)
+		h.log.Warn("list snapshots for digests", "err", err)
 	}
 	for _, en := range entries {
-		if en.Err == nil && !c.snapshots.HasDigests(en) {
-			c.HashLater(en.Tag)
+		if en.Err == nil && !h.snapshots.HasDigests(en) {
+			h.later(en.Tag)
 		}
 	}
 	for {
 		select {
-		case tag := <-c.hashing:
-			c.hash(ctx, tag)
+		case tag := <-h.tags:
+			h.hash(ctx, tag)
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-func (c *Catalog) hash(ctx context.Context, tag string) {
-	if en, err := c.snapshots.Get(tag); err == nil && c.snapshots.HasDigests(en) {
+func (h *hasher) hash(ctx context.Context, tag string) {
+	if en, err := h.snapshots.Get(tag); err == nil && h.snapshots.HasDigests(en) {
 		return // it was asked for more than once
 	}
-	err := c.snapshots.Hash(ctx, tag, c.cfg.AwaitForks)
+	err := h.snapshots.Hash(ctx, tag, h.awaitForks)
 	if err == nil {
 		return
 	}
-	c.CollectLater() // if it was deleted meanwhile, its layers were in use by this until now
+	h.collectLater() // if it was deleted meanwhile, its layers were in use by this until now
 	if ctx.Err() == nil && !errors.Is(err, snapshot.ErrNotFound) {
-		c.cfg.Logger.Warn("digest snapshot", "tag", tag, "err", err)
+		h.log.Warn("digest snapshot", "tag", tag, "err", err)
 	}
 }

@@ -23,7 +23,7 @@ func (c *Catalog) List(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
 	for _, en := range entries {
 		out = append(out, c.describe(en, tree))
 	}
-	for _, info := range c.listed() {
+	for _, info := range c.tags.listed() {
 		if !slices.ContainsFunc(out, func(s sandbox.SnapshotInfo) bool { return s.Tag == info.Tag }) {
 			out = append(out, info)
 		}
@@ -32,27 +32,12 @@ func (c *Catalog) List(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
 	return out, ctx.Err()
 }
 
-// listed are the snapshots that are in memory only: being written, or failed.
-func (c *Catalog) listed() []sandbox.SnapshotInfo {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	var out []sandbox.SnapshotInfo
-	for _, e := range c.tags {
-		if e.state == writing || e.state == failed {
-			out = append(out, e.info)
-		}
-	}
-	return out
-}
-
 // Get describes one snapshot.
 func (c *Catalog) Get(tag string) (sandbox.SnapshotInfo, error) {
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.SnapshotInfo{}, sandbox.StoreError(err)
 	}
-	c.mu.Lock()
-	e := c.entryLocked(tag)
-	c.mu.Unlock()
+	e := c.tags.get(tag)
 	if e.state == writing || e.state == failed {
 		return e.info, nil
 	}

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"time"
 
 	"github.com/forkd/forkd/internal/engine/sched"
@@ -18,55 +19,64 @@ import (
 // gives without others noticing.
 const scrubRate = 64 << 20
 
-// scrubAll checks each layer once in an interval, the one that waited longest first. The
+// scrubber reads layers in the background. What it finds the store notes.
+type scrubber struct {
+	layers *store.Store
+	every  time.Duration // how often each layer is read; 0: never
+	// awaitForks and awaitBranches return when none is under way.
+	awaitForks, awaitBranches func(context.Context) error
+	now                       func() time.Time
+	log                       *slog.Logger
+}
+
+// run checks each layer once in an interval, the one that waited longest first. The
 // store notes which, so that the next daemon goes on where this one ended.
-func (c *Catalog) scrubAll(ctx context.Context) {
-	every := c.cfg.ScrubInterval
-	if every <= 0 {
+func (s *scrubber) run(ctx context.Context) {
+	if s.every <= 0 {
 		return
 	}
-	sched.StandBack(c.cfg.Logger, "scrub")
+	sched.StandBack(s.log, "scrub")
 	defer func() {
-		if err := c.layers.SaveChecked(); err != nil {
-			c.cfg.Logger.Warn("scrub", "err", err)
+		if err := s.layers.SaveChecked(); err != nil {
+			s.log.Warn("scrub", "err", err)
 		}
 	}()
 	for ctx.Err() == nil {
-		id, due := c.scrubNext(every)
+		id, due := s.next()
 		if !due {
-			sched.Sleep(ctx, max(100*time.Millisecond, min(time.Minute, every/8)))
+			sched.Sleep(ctx, max(100*time.Millisecond, min(time.Minute, s.every/8)))
 			continue
 		}
-		c.scrub(ctx, id)
+		s.scrub(ctx, id)
 	}
 }
 
-func (c *Catalog) scrub(ctx context.Context, id layer.ID) {
-	found, err := c.layers.Check(ctx, id, c.cfg.Now, c.scrubPause)
+func (s *scrubber) scrub(ctx context.Context, id layer.ID) {
+	found, err := s.layers.Check(ctx, id, s.now, s.pause)
 	switch {
 	case ctx.Err() != nil:
 	case errors.Is(err, store.ErrNotFound): // collected meanwhile
 	case err != nil:
-		c.cfg.Logger.Warn("scrub a layer", "layer", id, "err", err)
+		s.log.Warn("scrub a layer", "layer", id, "err", err)
 		sched.Sleep(ctx, time.Second)
 	case found.Damage != "":
-		c.cfg.Logger.Error("a layer is damaged; snapshots that need it are not forked any more",
+		s.log.Error("a layer is damaged; snapshots that need it are not forked any more",
 			"layer", id, "damage", found.Damage)
 	}
 }
 
-// scrubNext is the layer whose last check is longest ago, if that is long enough. One
+// next is the layer whose last check is longest ago, if that is long enough. One
 // without digests comes when it has them.
-func (c *Catalog) scrubNext(every time.Duration) (next layer.ID, due bool) {
-	ids, err := c.layers.IDs()
+func (s *scrubber) next() (next layer.ID, due bool) {
+	ids, err := s.layers.IDs()
 	if err != nil {
-		c.cfg.Logger.Warn("list layers to scrub", "err", err)
+		s.log.Warn("list layers to scrub", "err", err)
 		return next, false
 	}
-	latest := c.cfg.Now().Add(-every)
+	latest := s.now().Add(-s.every)
 	for _, id := range ids {
-		found, _ := c.layers.Checked(id) // of none the time is zero
-		if found.At.After(latest) || due && !found.At.Before(c.checkedAt(next)) || !c.layers.Hashed(id) {
+		found, _ := s.layers.Checked(id) // of none the time is zero
+		if found.At.After(latest) || due && !found.At.Before(s.checkedAt(next)) || !s.layers.Hashed(id) {
 			continue
 		}
 		next, due = id, true
@@ -74,17 +84,17 @@ func (c *Catalog) scrubNext(every time.Duration) (next layer.ID, due bool) {
 	return next, due
 }
 
-func (c *Catalog) checkedAt(id layer.ID) time.Time {
-	found, _ := c.layers.Checked(id)
+func (s *scrubber) checkedAt(id layer.ID) time.Time {
+	found, _ := s.layers.Checked(id)
 	return found.At
 }
 
-// scrubPause lets forks and branches go first, and keeps to the rate.
-func (c *Catalog) scrubPause(ctx context.Context, bytes int64) error {
-	if err := c.cfg.AwaitBranches(ctx); err != nil {
+// pause lets forks and branches go first, and keeps to the rate.
+func (s *scrubber) pause(ctx context.Context, bytes int64) error {
+	if err := s.awaitBranches(ctx); err != nil {
 		return err
 	}
-	if err := c.cfg.AwaitForks(ctx); err != nil {
+	if err := s.awaitForks(ctx); err != nil {
 		return err
 	}
 	sched.Sleep(ctx, time.Duration(bytes)*time.Second/scrubRate)

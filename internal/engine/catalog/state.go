@@ -53,47 +53,6 @@ type entry struct {
 	settled chan struct{}
 }
 
-// moveLocked brings a tag to the state that an event leads to.
-func (c *Catalog) moveLocked(tag string, ev event) (*entry, error) {
-	e := c.tags[tag]
-	if e == nil {
-		e = &entry{}
-	}
-	to, legal := moves[e.state][ev]
-	if !legal {
-		return nil, sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s is %s", tag, e.state)
-	}
-	if e.settled != nil {
-		close(e.settled)
-	}
-	next := entry{state: to, users: e.users}
-	switch to {
-	case writing, deleting:
-		next.settled = make(chan struct{})
-	case failed:
-		next.info = e.info
-	}
-	*e = next
-	c.tags[tag] = e
-	c.pruneLocked(tag)
-	return e, nil
-}
-
-// pruneLocked forgets a tag for which nothing is under way.
-func (c *Catalog) pruneLocked(tag string) {
-	if e := c.tags[tag]; e != nil && e.state == idle && e.users == 0 {
-		delete(c.tags, tag)
-	}
-}
-
-// entryLocked is what there is of a tag; of an idle one the zero value. It is a copy.
-func (c *Catalog) entryLocked(tag string) entry {
-	if e := c.tags[tag]; e != nil {
-		return *e
-	}
-	return entry{}
-}
-
 // refusal says why the snapshot cannot be used as long as the tag is in its state; nil
 // when it is idle.
 func (e entry) refusal(tag string) error {

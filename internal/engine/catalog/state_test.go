@@ -30,9 +30,10 @@ func TestMovesOfATag(t *testing.T) {
 	}
 	for _, from := range states {
 		for name, ev := range events {
-			c := &Catalog{tags: map[string]*entry{"x": {state: from, users: 1}}}
+			c := newTagTable(nil)
+			c.entries["x"] = &entry{state: from, users: 1}
 			_, err := c.moveLocked("x", ev)
-			is := c.tags["x"].state
+			is := c.entries["x"].state
 			if to, ok := legal[fmt.Sprint(from, " ", name)]; ok {
 				if err != nil || is != to {
 					t.Errorf("%s when %s: %s, %v, want %s", name, from, is, err, to)
@@ -50,7 +51,7 @@ func TestMovesOfATag(t *testing.T) {
 // A tag without users is forgotten when it is idle, whoever waits goes on, and a count of
 // users outlives every move.
 func TestAnEntryLivesAsLongAsItSaysSomething(t *testing.T) {
-	c := &Catalog{tags: map[string]*entry{}}
+	c := newTagTable(nil)
 	e, err := c.moveLocked("x", begin)
 	if err != nil {
 		t.Fatal(err)
@@ -70,9 +71,9 @@ func TestAnEntryLivesAsLongAsItSaysSomething(t *testing.T) {
 			t.Errorf("%+v, %v", e, err)
 		}
 	}
-	c.tags["x"].users = 0
-	if c.pruneLocked("x"); len(c.tags) != 0 {
-		t.Errorf("left: %v", c.tags)
+	c.entries["x"].users = 0
+	if c.pruneLocked("x"); len(c.entries) != 0 {
+		t.Errorf("left: %v", c.entries)
 	}
 }
 
@@ -144,7 +145,7 @@ func (w *walk) step(tag string, m *model) {
 			w.bench.stop(id)
 			break
 		}
-		w.collect()
+		w.collector.collect()
 	}
 }
 
@@ -213,7 +214,7 @@ func (w *walk) stepDelete(tag string, m *model, force bool) {
 // check holds what is listed and what is in memory against the model.
 func (w *walk) check(tag string, m *model) {
 	w.t.Helper()
-	want, e := sandbox.SnapshotStatus(""), w.entryLocked(tag)
+	want, e := sandbox.SnapshotStatus(""), w.Catalog.tags.get(tag)
 	state := idle
 	switch {
 	case m.draft != nil:
@@ -262,14 +263,14 @@ func (w *walk) finish() {
 
 func (b *bench) nothingLeft() {
 	b.t.Helper()
-	b.collect()
+	b.collector.collect()
 	pins, err := b.layers.Pins()
 	b.must(err)
 	ids, err := b.layers.IDs()
 	b.must(err)
-	if len(b.tags)+len(b.retired)+b.retiredFolders()+len(pins)+len(ids) > 0 {
+	if len(b.tags.entries)+len(b.tags.retired)+b.retiredFolders()+len(pins)+len(ids) > 0 {
 		b.t.Errorf("left: tags %v, retired %v (%d folders), pins %v, layers %v",
-			b.tags, b.retired, b.retiredFolders(), pins, ids)
+			b.tags.entries, b.tags.retired, b.retiredFolders(), pins, ids)
 	}
 }
 
@@ -289,9 +290,9 @@ func TestManyAtOnce(t *testing.T) {
 		}
 	}
 	eventually(t, "empty store", func() bool {
-		b.Catalog.mu.Lock()
-		left := len(b.tags) + len(b.retired)
-		b.Catalog.mu.Unlock()
+		b.tags.mu.Lock()
+		left := len(b.tags.entries) + len(b.tags.retired)
+		b.tags.mu.Unlock()
 		ids, err := b.layers.IDs()
 		return err == nil && left+len(ids) == 0
 	})

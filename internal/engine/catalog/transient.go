@@ -27,8 +27,6 @@ func (c *Catalog) Transient() (total int, unneeded []string, err error) {
 }
 
 func (c *Catalog) unused(en snapshot.Entry) bool {
-	c.mu.Lock()
-	e := c.entryLocked(en.Tag)
-	c.mu.Unlock()
+	e := c.tags.get(en.Tag)
 	return e.state != writing && c.usersOf(en, e) == ""
 }

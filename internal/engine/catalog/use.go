@@ -13,42 +13,19 @@ func (c *Catalog) Use(ctx context.Context, tag string) (leave func(), err error)
 	if err := c.awaitBranch(ctx, tag); err != nil {
 		return nil, err
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.tags[tag]
-	if e == nil {
-		e = &entry{}
-		c.tags[tag] = e
-	}
-	if err := e.refusal(tag); err != nil {
+	if err := c.tags.use(tag); err != nil {
 		return nil, err
 	}
-	e.users++
-	c.uses++
-	return func() { c.leave(tag) }, nil
-}
-
-func (c *Catalog) leave(tag string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e := c.tags[tag]
-	if e.users--; e.users > 0 {
-		return
-	}
-	c.pruneLocked(tag)
-	for _, former := range c.retired {
-		if former == tag { // it was the last that needed it, perhaps
+	return func() {
+		if lostTag := c.tags.leave(tag); lostTag { // it was the last that needed it, perhaps
 			c.CollectLater()
-			return
 		}
-	}
+	}, nil
 }
 
 // awaitBranch waits for the end of a branch that is being written under a tag.
 func (c *Catalog) awaitBranch(ctx context.Context, tag string) error {
-	c.mu.Lock()
-	e := c.entryLocked(tag)
-	c.mu.Unlock()
+	e := c.tags.get(tag)
 	if e.state != writing || !e.forksWait {
 		return nil
 	}
@@ -58,11 +35,4 @@ func (c *Catalog) awaitBranch(ctx context.Context, tag string) error {
 	case <-ctx.Done():
 		return sandbox.Ended(ctx, context.Cause(ctx))
 	}
-}
-
-// refuse is an error that says so while nothing can be done with a tag's snapshot.
-func (c *Catalog) refuse(tag string) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.entryLocked(tag).refusal(tag)
 }

@@ -17,7 +17,7 @@ func (c *Catalog) Verify(ctx context.Context, tag string) (sandbox.VerifyReport,
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.VerifyReport{}, sandbox.StoreError(err)
 	}
-	if err := c.refuse(tag); err != nil {
+	if err := c.tags.get(tag).refusal(tag); err != nil {
 		return sandbox.VerifyReport{}, err
 	}
 	start := c.cfg.Now()

@@ -23,13 +23,7 @@ func (c *Catalog) Begin(info sandbox.SnapshotInfo, forksWait bool) (*Draft, erro
 		return nil, sandbox.StoreError(err)
 	}
 	info.Dir, info.Status = c.snapshots.Dir(info.Tag), sandbox.SnapshotWriting
-	c.mu.Lock()
-	e, err := c.moveLocked(info.Tag, begin)
-	if err == nil {
-		e.info, e.forksWait = info, forksWait
-	}
-	c.mu.Unlock()
-	if err != nil {
+	if err := c.tags.begin(info, forksWait); err != nil {
 		draft.Discard()
 		return nil, err
 	}
@@ -59,17 +53,7 @@ func (d *Draft) free(ev event, reason error) {
 		return
 	}
 	d.ended = true
-	c := d.catalog
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	e, err := c.moveLocked(d.tag, ev)
-	if err != nil {
-		panic(err) // only this draft moves the tag from writing
-	}
-	if ev == fail {
-		e.info.Status, e.info.Warning = sandbox.SnapshotFailed, reason.Error()
-		c.boundFailedLocked()
-	}
+	d.catalog.tags.free(d.tag, ev, reason)
 }
 
 // Withdraw deletes the draft's snapshot after it was committed and before End: nobody can
@@ -78,35 +62,4 @@ func (d *Draft) Withdraw() error {
 	err := d.catalog.snapshots.Delete(d.tag)
 	d.catalog.CollectLater()
 	return err
-}
-
-// maxFailed bounds the failed branches on the list; the oldest go first.
-const maxFailed = 100
-
-func (c *Catalog) boundFailedLocked() {
-	var oldest *entry
-	n := 0
-	for _, e := range c.tags {
-		if e.state != failed {
-			continue
-		}
-		if n++; oldest == nil || e.info.CreatedAt.Before(oldest.info.CreatedAt) {
-			oldest = e
-		}
-	}
-	if n > maxFailed {
-		c.forgetLocked(oldest.info.Tag)
-	}
-}
-
-// forgetLocked takes a failed branch off the list; false when it is not on it.
-func (c *Catalog) forgetLocked(tag string) bool {
-	_, err := c.moveLocked(tag, forget)
-	return err == nil
-}
-
-func (c *Catalog) forgetFailed(tag string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.forgetLocked(tag)
 }

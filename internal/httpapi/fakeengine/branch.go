@@ -69,7 +69,7 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 	}
 	e.snapshots[res.Tag] = e.branchedLocked(b, req, res)
 	base, _ := b.info.Base()
-	e.recordLocked(branchReceipt(req, res, base))
+	e.recordLocked(branchReceipt(req, res, base), e.Now)
 	if req.NoWait {
 		e.writing[res.Tag] = make(chan struct{})
 	}

@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -42,16 +41,14 @@ type Engine struct {
 
 	images *Images
 
-	mu        sync.Mutex // guards what follows
-	snapshots map[string]sandbox.SnapshotInfo
-	boxes     map[string]*box
+	mu sync.Mutex // guards what follows
+	lines
+	journal
 	pools     map[string]int
 	forks     int
 	branches  int                      // that were not given a tag
-	receipts  []receipt.Receipt        // oldest first
 	writing   map[string]chan struct{} // closed when the snapshot of that tag is written
 	collected bool                     // the garbage is gone
-	hashes    map[string]int           // content hashes that were given out, by their first part
 }
 
 type box struct {
@@ -64,8 +61,8 @@ type box struct {
 func New(images *Images) *Engine {
 	return &Engine{
 		Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 1000, BranchLimit: 4, images: images,
-		snapshots: map[string]sandbox.SnapshotInfo{}, boxes: map[string]*box{}, pools: map[string]int{},
-		writing: map[string]chan struct{}{}, hashes: map[string]int{},
+		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, boxes: map[string]*box{}, hashes: map[string]int{}},
+		pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
 }
 
@@ -122,14 +119,6 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, 
 	return info, nil
 }
 
-// hashLocked is a content hash that no other snapshot has.
-func (e *Engine) hashLocked(first string) string {
-	if e.hashes[first]++; e.hashes[first] > 1 {
-		return fmt.Sprintf("sha256:%s%02x", first, e.hashes[first])
-	}
-	return "sha256:" + first
-}
-
 // free is an error if no snapshot can be made under a tag.
 func (e *Engine) free(tag string) error {
 	if err := snapshot.CheckTag(tag); err != nil {
@@ -176,17 +165,6 @@ func (e *Engine) SnapshotInfo(_ context.Context, tag string) (sandbox.SnapshotIn
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.snapshotLocked(tag)
-}
-
-func (e *Engine) snapshotLocked(tag string) (sandbox.SnapshotInfo, error) {
-	if err := snapshot.CheckTag(tag); err != nil {
-		return sandbox.SnapshotInfo{}, sandbox.StoreError(err)
-	}
-	info, ok := e.snapshots[tag]
-	if !ok {
-		return info, fmt.Errorf("snapshot %s: %w", tag, sandbox.ErrNotFound)
-	}
-	return e.relateLocked(info), nil
 }
 
 func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.DeleteOptions) error {

@@ -4,14 +4,20 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-func (e *Engine) recordLocked(r receipt.Receipt) {
-	r.Format, r.ID, r.At = receipt.Format, fmt.Sprintf("r%018x", len(e.receipts)+1), e.Now
-	e.receipts = append(e.receipts, r)
+// journal is the receipts. The engine's mu guards it.
+type journal struct {
+	receipts []receipt.Receipt // oldest first
+}
+
+func (j *journal) recordLocked(r receipt.Receipt, at time.Time) {
+	r.Format, r.ID, r.At = receipt.Format, fmt.Sprintf("r%018x", len(j.receipts)+1), at
+	j.receipts = append(j.receipts, r)
 }
 
 // Receipts returns receipts, newest first.

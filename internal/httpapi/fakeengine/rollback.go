@@ -32,23 +32,9 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 	r := forkReceipt(b.info, e.snapshots[tag])
 	r.Op = receipt.Rollback
 	r.Before, _ = b.info.Base()
-	e.recordLocked(r)
+	e.recordLocked(r, e.Now)
 	b.info.RolledBackTo, b.info.RolledBackHash, b.info.PID = tag, e.snapshots[tag].ContentHash, b.info.PID+1000
 	b.guest.close()
 	b.guest = newGuest(b.env)
 	return b.info, nil
-}
-
-func (e *Engine) lineLocked(b *box) []string {
-	var line []string
-	for tag, s := range e.snapshots {
-		if s.BranchedFrom == b.info.ID || b.info.Needs(tag, s.ContentHash) {
-			line = append(line, tag)
-		}
-		if b.info.Needs(tag, s.ContentHash) {
-			line = append(line, e.relateLocked(s).Ancestors...)
-		}
-	}
-	slices.Sort(line)
-	return slices.Compact(line)
 }

@@ -56,7 +56,7 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond, Ready: time.Duration(2*i) * time.Millisecond,
 	}}
 	e.boxes[id] = b
-	e.recordLocked(forkReceipt(b.info, snap))
+	e.recordLocked(forkReceipt(b.info, snap), e.Now)
 	return sandbox.Child{Index: i, Info: b.info}
 }
 

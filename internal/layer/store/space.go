@@ -18,17 +18,17 @@ func freeBytes(dir string) (int64, error) {
 }
 
 // room refuses what would leave less than the reserve.
-func (s *Store) room(bytes int64) error {
-	free, err := s.free(s.dir)
+func (d *folder) room(bytes int64) error {
+	free, err := d.free(d.dir)
 	if err != nil {
 		return err
 	}
-	if bytes > free-s.opt.Reserve {
+	if bytes > free-d.reserve {
 		need := ""
 		if bytes > 0 { // else it is not known yet
 			need = fmt.Sprintf("%d MiB are needed, ", mib(bytes))
 		}
-		return fmt.Errorf("%w: %s%d MiB are free, of which %d MiB stay in reserve", layer.ErrNoSpace, need, free>>20, mib(s.opt.Reserve))
+		return fmt.Errorf("%w: %s%d MiB are free, of which %d MiB stay in reserve", layer.ErrNoSpace, need, free>>20, mib(d.reserve))
 	}
 	return nil
 }

@@ -20,8 +20,8 @@ const usesFile = "uses"
 
 // beginUse keeps GC from taking a layer until the file is closed. It waits for a GC
 // that is taking it.
-func (s *Store) beginUse(id layer.ID) (*os.File, error) {
-	f, err := s.lockUse(id, unix.F_OFD_SETLKW, unix.F_RDLCK)
+func (d *folder) beginUse(id layer.ID) (*os.File, error) {
+	f, err := d.lockUse(id, unix.F_OFD_SETLKW, unix.F_RDLCK)
 	if err != nil {
 		return nil, fmt.Errorf("use layer: %w", err)
 	}
@@ -30,16 +30,16 @@ func (s *Store) beginUse(id layer.ID) (*os.File, error) {
 
 // claimUse keeps others from beginning to use a layer until the file is closed. It is nil
 // if somebody uses it.
-func (s *Store) claimUse(id layer.ID) (*os.File, error) {
-	f, err := s.lockUse(id, unix.F_OFD_SETLK, unix.F_WRLCK)
+func (d *folder) claimUse(id layer.ID) (*os.File, error) {
+	f, err := d.lockUse(id, unix.F_OFD_SETLK, unix.F_WRLCK)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) { // fcntl(2) knows both
 		return nil, nil
 	}
 	return f, err
 }
 
-func (s *Store) lockUse(id layer.ID, how int, kind int16) (*os.File, error) {
-	f, err := os.OpenFile(s.path(usesFile), os.O_RDWR|os.O_CREATE, 0o600)
+func (d *folder) lockUse(id layer.ID, how int, kind int16) (*os.File, error) {
+	f, err := os.OpenFile(d.path(usesFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
 	}

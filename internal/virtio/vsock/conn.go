@@ -2,7 +2,6 @@ package vsock
 
 import (
 	"errors"
-	"slices"
 	"syscall"
 	"time"
 
@@ -62,8 +61,8 @@ type conn struct {
 
 	phase   phase
 	dead    bool
-	queued  bool // in Device.control
-	waiting bool // in Device.waiters
+	queued  bool // in outbox.control
+	waiting bool // in outbox.waiters
 	greet   bool // tell the host's client once the guest accepts
 	need    needs
 
@@ -152,7 +151,7 @@ func (d *Device) kill(c *conn, tellGuest bool) {
 	if d.conns[c.key] == c {
 		delete(d.conns, c.key)
 		if tellGuest {
-			d.sayReset(c.key)
+			d.out.addReset(c.key)
 		}
 	}
 	if c.sock != nil {
@@ -161,21 +160,8 @@ func (d *Device) kill(c *conn, tellGuest bool) {
 	if c.phase == phaseRequested {
 		close(c.answered)
 	}
-	d.forget(c)
+	d.out.forget(c)
 	c.poke()
-}
-
-// forget takes a dead connection off the lists: they must not grow while the
-// guest gives no receive buffers.
-func (d *Device) forget(c *conn) {
-	same := func(o *conn) bool { return o == c }
-	if c.queued {
-		d.control = slices.DeleteFunc(d.control, same)
-	}
-	if c.waiting {
-		d.waiters = slices.DeleteFunc(d.waiters, same)
-	}
-	c.queued, c.waiting = false, false
 }
 
 func (d *Device) killAll(tellGuest bool) {
@@ -201,7 +187,7 @@ func (c *conn) takeNeed() header {
 
 // header is a packet of this connection. It tells the guest its credit.
 func (c *conn) header(op uint16) header {
-	h := c.d.header(c.key, op)
+	h := headerOf(c.d.cid, c.key, op)
 	h.bufAlloc, h.fwdBack = bufAlloc, c.forwarded
 	c.told = c.forwarded
 	return h

@@ -93,11 +93,8 @@ type Device struct {
 	dialing       int    // of them, at most MaxDials
 	nextPort      uint32 // host port to try for the next host connection
 	backlog       int    // bytes waiting in all connections
-	control       []*conn
-	resets        []key
-	waiters       []*conn // want a receive buffer
-	reset         resetPhase
-	published     uint16 // event queue, when the reset event was sent
+	out           outbox
+	reset         transportReset
 	txChain       virtio.Chain
 	rxChain       virtio.Chain
 	scratch       virtio.Buffers
@@ -182,8 +179,8 @@ func (d *Device) Reset() {
 	d.killAll(false)
 	d.rx, d.tx, d.event = nil, nil, nil
 	d.txChain, d.rxChain, d.scratch = virtio.Chain{}, virtio.Chain{}, nil
-	d.control, d.resets, d.waiters = nil, nil, nil
-	d.reset = resetDone
+	d.out = outbox{}
+	d.reset.phase = resetDone
 }
 
 // Close implements virtio.Device. It does not end Serve; its context does.

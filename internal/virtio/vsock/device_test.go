@@ -219,8 +219,8 @@ func expectIdle(t *testing.T, dev *Device, g *guest) {
 	}
 	dev.mu.Lock()
 	defer dev.mu.Unlock()
-	if len(dev.conns) != 0 || dev.backlog != 0 || len(dev.resets) != 0 {
-		t.Errorf("%d connections, %d bytes, %d resets are left", len(dev.conns), dev.backlog, len(dev.resets))
+	if len(dev.conns) != 0 || dev.backlog != 0 || len(dev.out.resets) != 0 {
+		t.Errorf("%d connections, %d bytes, %d resets are left", len(dev.conns), dev.backlog, len(dev.out.resets))
 	}
 }
 
@@ -835,8 +835,8 @@ func TestResetEventWaitsForABuffer(t *testing.T) {
 		r.d.MMIO.Resume()
 		if round == eventQueueSize {
 			dev2.mu.Lock()
-			if dev2.reset != resetWanted {
-				t.Errorf("phase %d without a buffer", dev2.reset)
+			if dev2.reset.phase != resetWanted {
+				t.Errorf("phase %d without a buffer", dev2.reset.phase)
 			}
 			dev2.mu.Unlock()
 			r.keepEvents = false

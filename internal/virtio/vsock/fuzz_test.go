@@ -63,8 +63,8 @@ func FuzzPackets(f *testing.F) {
 			}
 		}
 		dev.mu.Lock()
-		if len(dev.conns) > MaxConns || dev.backlog < 0 || dev.backlog > maxBacklog || len(dev.resets) > maxResets {
-			t.Errorf("%d connections, %d bytes, %d resets", len(dev.conns), dev.backlog, len(dev.resets))
+		if len(dev.conns) > MaxConns || dev.backlog < 0 || dev.backlog > maxBacklog || len(dev.out.resets) > maxResets {
+			t.Errorf("%d connections, %d bytes, %d resets", len(dev.conns), dev.backlog, len(dev.out.resets))
 		}
 		dev.mu.Unlock()
 	})

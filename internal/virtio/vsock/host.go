@@ -137,7 +137,7 @@ func (d *Device) open(sock Conn, port uint32, greet bool) (*conn, error) {
 	c := d.newConn(key{guest: port, host: d.freePort(port)}, phaseRequested)
 	c.sock, c.raw, c.fd, c.greet = probe.sock, probe.raw, probe.fd, greet
 	c.answered = make(chan struct{})
-	if d.reset == resetDone {
+	if d.reset.phase == resetDone {
 		d.say(c, needRequest)
 		d.flushControl()
 	}
@@ -170,7 +170,7 @@ func (c *conn) settle(err error) error {
 	if err == nil {
 		err = errRefused
 	}
-	d.kill(c, c.need&needRequest == 0 && d.reset == resetDone)
+	d.kill(c, c.need&needRequest == 0 && d.reset.phase == resetDone)
 	d.flushControl()
 	d.live--
 	d.wg.Done()

@@ -88,7 +88,7 @@ func TestWaiterHearsOfTheNextBuffer(t *testing.T) {
 	if _, err := (<-host).Write([]byte("data")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(dev, func() bool { return len(dev.waiters) == 1 })
+	eventually(dev, func() bool { return len(dev.out.waiters) == 1 })
 	send(10, opData) // for no connection: its reset waits too
 	addBuffer()
 	if _, n := rx.Wait(); n != headerSize {

@@ -92,8 +92,8 @@ func (c *conn) mayFill() (outcome, bool) {
 		return fillWaitGuest, false
 	default:
 		d.flushControl()
-		if c.need&needResponse != 0 || d.hasControl() {
-			d.wait(c) // there was no buffer for it
+		if c.need&needResponse != 0 || d.out.any() {
+			d.out.wait(c) // there was no buffer for it
 			return fillWaitGuest, false
 		}
 		return fillAgain, true
@@ -112,7 +112,7 @@ func (c *conn) fillOne() outcome {
 		return fillWaitGuest
 	}
 	if !d.popReceive() {
-		d.wait(c)
+		d.out.wait(c)
 		return fillWaitGuest
 	}
 	d.scratch = d.rxChain.Writable.Range(d.scratch[:0], headerSize, credit)

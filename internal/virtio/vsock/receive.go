@@ -20,11 +20,11 @@ func (d *Device) receive(h header, packet virtio.Buffers) {
 			d.kill(c, false)
 		}
 	case h.kind != typeStream:
-		d.sayReset(k)
+		d.out.addReset(k)
 	case c == nil && h.op == opRequest:
 		d.request(k, h)
 	case c == nil:
-		d.sayReset(k)
+		d.out.addReset(k)
 	default:
 		c.guestBuf, c.guestForward = h.bufAlloc, h.fwdBack
 		if !c.handle(h, packet) {
@@ -60,7 +60,7 @@ func (c *conn) handle(h header, packet virtio.Buffers) bool {
 // request is the guest's wish to connect to a host port.
 func (d *Device) request(k key, h header) {
 	if d.dialer == nil || d.closed || d.live >= MaxConns || d.dialing >= MaxDials {
-		d.sayReset(k)
+		d.out.addReset(k)
 		return
 	}
 	d.dialing++
@@ -208,7 +208,7 @@ func (c *conn) applyShutdown() {
 		// virtio 1.2 §5.10.6.6: a reset confirms a full close. The guest need
 		// not wait for a slow host; the rest is flushed on its own.
 		delete(c.d.conns, c.key)
-		c.d.sayReset(c.key)
+		c.d.out.addReset(c.key)
 		c.need = 0
 	}
 	switch {

@@ -37,6 +37,6 @@ func (d *Device) RestoreState(b []byte) error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.cid, d.nextPort, d.reset = cid, port, resetWanted
+	d.cid, d.nextPort, d.reset.phase = cid, port, resetWanted
 	return nil
 }

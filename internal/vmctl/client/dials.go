@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/forkd/forkd/internal/pace"
@@ -27,50 +28,70 @@ type dialEvent struct {
 	port uint32
 }
 
-// queueDial never waits. A VMM that asks more than wire.MaxDials at once is none of ours.
-func (p *Process) queueDial(m wire.Message) error {
+// dialQueue is the dials of one guest, and answers them.
+type dialQueue struct {
+	dial   HostDialer
+	pace   *pace.Bucket // of the answers
+	hungUp <-chan struct{}
+	send   func(answer wire.Message, files []*os.File)
+
+	mu        sync.Mutex  // guards what follows; no other lock is taken under it
+	waiting   []dialEvent // for an answer
+	answering bool        // a goroutine answers them
+	over      bool        // the control socket is closed
+}
+
+// add never waits. A VMM that asks more than wire.MaxDials at once is none of ours.
+func (q *dialQueue) add(m wire.Message) error {
 	var d wire.Dial
 	if err := json.Unmarshal(m.Body, &d); err != nil {
 		return fmt.Errorf("%w: %w", errBroken, err)
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.dials) >= wire.MaxDials {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) >= wire.MaxDials {
 		return fmt.Errorf("%w: more than %d dials wait", errBroken, wire.MaxDials)
 	}
-	p.dials = append(p.dials, dialEvent{m.ID, d.Port})
-	if !p.dialing {
-		p.dialing = true
-		go p.answerDials() // until there are none
+	q.waiting = append(q.waiting, dialEvent{m.ID, d.Port})
+	if !q.answering {
+		q.answering = true
+		go q.answerAll() // until there are none
 	}
 	return nil
 }
 
-func (p *Process) answerDials() {
+// end drops what waits: nobody can be answered any more.
+func (q *dialQueue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting, q.over = nil, true
+}
+
+func (q *dialQueue) answerAll() {
 	for {
-		d, more := p.nextDial()
+		d, more := q.next()
 		if !more {
 			return
 		}
-		p.await(p.dialPace.Take(time.Now()))
-		p.answerDial(d)
+		q.await(q.pace.Take(time.Now()))
+		q.answer(d)
 	}
 }
 
-// nextDial takes a dial off the queue before it is answered: the VMM may then send another.
-func (p *Process) nextDial() (d dialEvent, more bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.dials) == 0 || p.gone {
-		p.dials, p.dialing = nil, false
+// next takes a dial off the queue before it is answered: the VMM may then send another.
+func (q *dialQueue) next() (d dialEvent, more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 || q.over {
+		q.waiting, q.answering = nil, false
 		return d, false
 	}
-	d, p.dials = p.dials[0], p.dials[1:]
+	d, q.waiting = q.waiting[0], q.waiting[1:]
 	return d, true
 }
 
 // await returns early when the control socket is closed.
-func (p *Process) await(d time.Duration) {
+func (q *dialQueue) await(d time.Duration) {
 	if d <= 0 {
 		return
 	}
@@ -78,15 +99,15 @@ func (p *Process) await(d time.Duration) {
 	defer t.Stop()
 	select {
 	case <-t.C:
-	case <-p.hungUp:
+	case <-q.hungUp:
 	}
 }
 
-func (p *Process) answerDial(d dialEvent) {
+func (q *dialQueue) answer(d dialEvent) {
 	answer := wire.Message{ID: d.id, Op: wire.OpDialed}
 	var files []*os.File
-	if p.dial != nil {
-		f, err := p.dial(d.port)
+	if q.dial != nil {
+		f, err := q.dial(d.port)
 		if err != nil {
 			answer.Error = wire.EncodeError(err)
 		} else {
@@ -94,6 +115,11 @@ func (p *Process) answerDial(d dialEvent) {
 			files = []*os.File{f}
 		}
 	}
+	q.send(answer, files)
+}
+
+// sendDialed sends the answer to a dial.
+func (p *Process) sendDialed(answer wire.Message, files []*os.File) {
 	if err := p.conn.Send(context.Background(), answer, files...); err != nil {
 		p.sendError(context.Background(), err)
 	}

@@ -336,9 +336,9 @@ func TestASlowDialerHoldsUpNoCall(t *testing.T) {
 		dialed <- n
 	}()
 	vmctltest.Soon(t, "the dials to wait", func() bool {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.dials) == wire.MaxDials-1
+		p.dials.mu.Lock()
+		defer p.dials.mu.Unlock()
+		return len(p.dials.waiting) == wire.MaxDials-1
 	})
 	for range 10 {
 		if _, err := p.Status(t.Context()); err != nil {
@@ -404,14 +404,15 @@ func FuzzRead(f *testing.F) {
 		if json.Unmarshal(raw, &m) != nil {
 			return
 		}
-		p := &Process{pending: map[uint64]chan wire.Message{1: make(chan wire.Message, 1)}, dialing: true}
+		p := &Process{pending: map[uint64]chan wire.Message{1: make(chan wire.Message, 1)}}
+		p.dials.answering = true // nobody takes one off the queue
 		for range 2 * wire.MaxDials {
 			var err error
 			switch m.Event {
 			case "":
 				err = p.deliver(m)
 			case wire.EventDial:
-				err = p.queueDial(m)
+				err = p.dials.add(m)
 			case wire.EventExit:
 				err = p.heardExit(m)
 			default:

@@ -85,7 +85,7 @@ func (p *Process) Status(ctx context.Context) (vmm.Status, error) {
 
 func (p *Process) status(ctx context.Context) (s wire.Status, err error) {
 	if err = p.ask(ctx, wire.Ask(wire.OpStatus), &s); err == nil {
-		p.noteDisks(s.Disks)
+		p.disks.note(s.Disks)
 	}
 	return s, err
 }

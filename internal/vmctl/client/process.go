@@ -9,7 +9,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/pace"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -32,12 +31,13 @@ type Process struct {
 	pid       int
 	startTime uint64
 	conn      *wire.Conn
-	dial      HostDialer
-	dialPace  *pace.Bucket // of their answers
 
 	// kill sends SIGKILL to this very process, by a descriptor that pins it: after its
 	// end its pid may be another's. os.ErrProcessDone or os.ErrClosed: it has ended.
 	kill func() error
+
+	disks diskWatch
+	dials dialQueue
 
 	done    chan struct{}
 	drained chan struct{} // closed when nothing more can be read from the control socket
@@ -51,10 +51,7 @@ type Process struct {
 	gone     bool // the control socket is closed
 	released bool // by Release
 	exit     *vmm.Exit
-	disks    diskWatch
 	lonely   time.Duration // lonelyLimit but in tests
-	dials    []dialEvent   // that wait for an answer
-	dialing  bool          // a goroutine answers them
 }
 
 // PID is the process's id on this host.

@@ -32,9 +32,9 @@ func (p *Process) readLoop(ready chan<- error) {
 		close(ch)
 		delete(p.pending, id)
 	}
-	p.dials = nil
 	released := p.released
 	p.mu.Unlock()
+	p.dials.end()
 	close(p.hungUp)
 	switch {
 	case released:
@@ -72,9 +72,9 @@ func (p *Process) read(ready chan<- error) error {
 		case wire.EventExit:
 			err = p.heardExit(m)
 		case wire.EventDisks:
-			err = p.heardDisks(m)
+			err = p.disks.heard(m)
 		case wire.EventDial:
-			err = p.queueDial(m)
+			err = p.dials.add(m)
 		default:
 			err = fmt.Errorf("%w: event %q", errBroken, wire.Printable(m.Event))
 		}

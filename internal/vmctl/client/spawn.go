@@ -92,10 +92,12 @@ func Spawn(ctx context.Context, c SpawnConfig) (_ *Process, err error) {
 }
 
 func newProcess(dir string, pid int, start uint64, c *wire.Conn, dial HostDialer) *Process {
-	return &Process{
-		dir: dir, pid: pid, startTime: start, conn: c, dial: dial, dialPace: newDialPace(),
+	p := &Process{
+		dir: dir, pid: pid, startTime: start, conn: c,
 		lonely: lonelyLimit, done: make(chan struct{}), drained: make(chan struct{}), hungUp: make(chan struct{}), pending: map[uint64]chan wire.Message{},
 	}
+	p.dials.dial, p.dials.pace, p.dials.hungUp, p.dials.send = dial, newDialPace(), p.hungUp, p.sendDialed
+	return p
 }
 
 // openFiles makes the descriptors of the child, from wire.FDControl on; they are

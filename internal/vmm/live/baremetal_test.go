@@ -292,7 +292,7 @@ func (v *bareVM) attachHost(dial hostDial) (disks []vmm.Disk) {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.host = Host{Vsock: l, Dial: dial}
+	v.devices.host = Host{Vsock: l, Dial: dial}
 	return v.openDisks()
 }
 

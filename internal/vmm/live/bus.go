@@ -22,7 +22,7 @@ func (m *Machine) handleExit(c *kvm.VCPU) bool {
 	case kvm.ExitIO:
 		return m.handleIO(c)
 	case kvm.ExitMMIO:
-		m.handleMMIO(c.MMIO())
+		m.devices.mmio(c.MMIO())
 		return true
 	case kvm.ExitIntr, kvm.ExitHLT:
 		return true
@@ -63,41 +63,41 @@ func (m *Machine) handleIO(c *kvm.VCPU) bool {
 	for off := 0; off < len(io.Data); off += io.Size {
 		b := io.Data[off : off+io.Size]
 		if !io.Write {
-			m.readPort(io.Port, b)
-		} else if !m.writePort(io.Port, b[0]) {
+			m.devices.readPort(io.Port, b)
+		} else if end := m.devices.writePort(io.Port, b[0]); end != nil {
+			m.end(*end)
 			return false
 		}
 	}
 	return true
 }
 
-func (m *Machine) readPort(port uint16, b []byte) {
+func (d *deviceSet) readPort(port uint16, b []byte) {
 	for i := range b {
 		b[i] = openBusValue
 	}
 	if port >= boot.SerialPort && port < boot.SerialPort+serial.PortCount {
-		b[0] = m.uart.Read(port - boot.SerialPort)
+		b[0] = d.uart.Read(port - boot.SerialPort)
 	}
 }
 
-func (m *Machine) writePort(port uint16, v byte) bool {
+// writePort returns the guest's end if that is what it asks for.
+func (d *deviceSet) writePort(port uint16, v byte) *vmm.Exit {
 	switch {
 	case port >= boot.SerialPort && port < boot.SerialPort+serial.PortCount:
-		m.uart.Write(port-boot.SerialPort, v)
+		d.uart.Write(port-boot.SerialPort, v)
 	case port == boot.ResetPort && v == boot.ResetValue, port == portI8042 && v == i8042Reset:
-		m.end(vmm.Exit{Kind: vmm.ExitReset, Reason: "the guest rebooted"})
-		return false
+		return &vmm.Exit{Kind: vmm.ExitReset, Reason: "the guest rebooted"}
 	case port == boot.SleepPort && v == boot.SleepS5:
-		m.end(vmm.Exit{Kind: vmm.ExitPowerOff, Reason: "the guest switched itself off"})
-		return false
+		return &vmm.Exit{Kind: vmm.ExitPowerOff, Reason: "the guest switched itself off"}
 	}
-	return true
+	return nil
 }
 
-// handleMMIO serves the windows of the virtio devices; elsewhere is open bus.
-func (m *Machine) handleMMIO(x kvm.MMIOExit) {
+// mmio serves the windows of the virtio devices; elsewhere is open bus.
+func (d *deviceSet) mmio(x kvm.MMIOExit) {
 	i := (x.Addr - boot.MMIOBase) / boot.MMIOStride
-	if x.Addr < boot.MMIOBase || i >= uint64(len(m.slots)) || m.slots[i].transport == nil {
+	if x.Addr < boot.MMIOBase || i >= uint64(len(d.slots)) || d.slots[i].transport == nil {
 		if !x.Write {
 			for j := range x.Data {
 				x.Data[j] = openBusValue
@@ -107,8 +107,8 @@ func (m *Machine) handleMMIO(x kvm.MMIOExit) {
 	}
 	off := (x.Addr - boot.MMIOBase) % boot.MMIOStride
 	if x.Write {
-		m.slots[i].transport.WriteMMIO(off, x.Data)
+		d.slots[i].transport.WriteMMIO(off, x.Data)
 	} else {
-		m.slots[i].transport.ReadMMIO(off, x.Data)
+		d.slots[i].transport.ReadMMIO(off, x.Data)
 	}
 }

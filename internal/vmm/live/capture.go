@@ -43,7 +43,8 @@ type standstill interface {
 // captureOp is one capture under way.
 type captureOp struct {
 	vmm.CaptureConfig
-	m        *Machine
+	mem      *guestmem.Map
+	disks    *diskSet
 	guest    standstill
 	tracker  *guestmem.Tracker // nil: the guest stands still for all of it
 	taken    extent.PageSet    // pages in Memory
@@ -67,12 +68,15 @@ func (m *Machine) Capture(c vmm.CaptureConfig) (finish func() error, res vmm.Cap
 }
 
 func (m *Machine) capture(guest standstill, c vmm.CaptureConfig) (finish func() error, res vmm.CaptureResult, err error) {
-	k := &captureOp{CaptureConfig: c, m: m, guest: guest, taken: extent.NewPageSet(m.mem.Size()), speed: copyFloor}
+	k := &captureOp{CaptureConfig: c, mem: m.mem, disks: &m.disks, guest: guest, taken: extent.NewPageSet(m.mem.Size()), speed: copyFloor}
 	if k.buffer = m.pauseBuffer; k.buffer <= 0 {
 		k.buffer = vmm.PauseBuffer(m.mem.Size())
 	}
 	k.res.Mechanism = "none"
-	if err := k.run(); err != nil {
+	if err = m.check(vmm.StateRunning); err == nil {
+		err = k.run()
+	}
+	if err != nil {
 		k.tail.free()
 		c.CloseOutput()
 		closeFiles(c.Disks[min(k.switched, len(c.Disks)):])
@@ -81,18 +85,24 @@ func (m *Machine) capture(guest standstill, c vmm.CaptureConfig) (finish func() 
 	return k.finish, k.res, nil
 }
 
+// check refuses a machine that is in another state. It stays in it meanwhile: nothing but another
+// control call pauses it, and they come one at a time.
+func (m *Machine) check(want vmm.State) error {
+	err := m.lockIn(want)
+	if err == nil {
+		m.mu.Unlock()
+	}
+	return err
+}
+
 func (k *captureOp) run() error {
-	if err := k.m.lockIn(vmm.StateRunning); err != nil {
-		return err
+	if len(k.Disks) != len(k.disks.overlays) {
+		return fmt.Errorf("%d files for %d disks with overlays", len(k.Disks), len(k.disks.overlays))
 	}
-	k.m.mu.Unlock() // nothing but another control call pauses it, and they come one at a time
-	if len(k.Disks) != len(k.m.overlays) {
-		return fmt.Errorf("%d files for %d disks with overlays", len(k.Disks), len(k.m.overlays))
-	}
-	if err := k.Memory.Truncate(k.m.mem.Size()); err != nil {
+	if err := k.Memory.Truncate(k.mem.Size()); err != nil {
 		return fmt.Errorf("size memory file: %w", err)
 	}
-	if err := k.find(k.m.mem.Own); err != nil {
+	if err := k.find(k.mem.Own); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.CaptureBegun)
@@ -120,7 +130,7 @@ func (k *captureOp) find(scan func(func(offset, length int64) error) error) erro
 // preCopy copies while the guest runs, until what is left fits the pause or does
 // not become less.
 func (k *captureOp) preCopy() error {
-	tracker, err := k.m.mem.Track()
+	tracker, err := k.mem.Track()
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil
 	}
@@ -196,7 +206,7 @@ func (k *captureOp) copyAhead(r extent.Run) error {
 		if err := k.tracker.Arm(at, n); err != nil {
 			return err
 		}
-		if err := k.write(k.m.mem.Linear()[at:at+n], at); err != nil {
+		if err := k.write(k.mem.Linear()[at:at+n], at); err != nil {
 			return err
 		}
 	}
@@ -254,7 +264,7 @@ func (k *captureOp) copyLeft(start time.Time) (err error) {
 		return err
 	}
 	k.lap("state")
-	scan := k.m.mem.Own
+	scan := k.mem.Own
 	if k.tracker != nil {
 		scan = k.tracker.Written
 	}
@@ -271,12 +281,12 @@ func (k *captureOp) copyLeft(start time.Time) (err error) {
 	}
 	k.lap("copy")
 	if !k.Force { // before any goes on in its new file
-		if err := k.m.lost(); err != nil {
+		if err := k.disks.lost(); err != nil {
 			return fmt.Errorf("capture disk: %w", err)
 		}
 	}
-	for i, d := range k.m.overlays {
-		if err := k.m.switchOverlay(d, k.Disks[i]); err != nil {
+	for i, d := range k.disks.overlays {
+		if err := k.disks.switchOverlay(d, k.Disks[i]); err != nil {
 			return fmt.Errorf("capture disk: %w", err)
 		}
 		k.switched++
@@ -304,7 +314,7 @@ func (k *captureOp) inTime(took time.Duration) error {
 // copyPaused copies what is left: to the buffer, and when that is full to the file.
 func (k *captureOp) copyPaused() error {
 	for _, r := range k.left {
-		p := k.m.mem.Linear()[r.Offset:r.End()]
+		p := k.mem.Linear()[r.Offset:r.End()]
 		if n := k.tail.add(p); n < len(p) {
 			if err := k.write(p[n:], r.Offset+int64(n)); err != nil {
 				return err
@@ -339,7 +349,7 @@ func (k *captureOp) finish() error {
 	if _, err := k.Index.Write(k.taken.Encode()); err != nil {
 		return fmt.Errorf("write index: %w", err)
 	}
-	if err := k.m.saveMaps(); err != nil {
+	if err := k.disks.saveMaps(); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.CaptureWritten)

@@ -82,7 +82,7 @@ func (c *Controller) Capture(r vmm.CaptureConfig) (vmm.CaptureResult, error) {
 // Captured implements server.Handler.
 func (c *Controller) Captured() error {
 	if c.writing == nil {
-		return c.Machine.saveMaps() // what a capture that failed has left to do
+		return c.Machine.disks.saveMaps() // what a capture that failed has left to do
 	}
 	err := <-c.writing
 	c.writing = nil

@@ -75,7 +75,7 @@ func TestShellsMadeOnDifferentCPUsAreEqual(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			pinned <- newShell(t, shape(64, 2)).cpuid
+			pinned <- newShell(t, shape(64, 2)).cpus.cpuid
 		}()
 		tables = append(tables, <-pinned)
 	}

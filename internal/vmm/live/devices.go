@@ -5,11 +5,21 @@ import (
 	"crypto/rand"
 	"fmt"
 	"net"
+	"os"
+	"sync"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/boot"
+	"github.com/forkd/forkd/internal/guestmem"
+	"github.com/forkd/forkd/internal/kvm"
+	"github.com/forkd/forkd/internal/serial"
+	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/virtio"
 	"github.com/forkd/forkd/internal/virtio/rng"
 	"github.com/forkd/forkd/internal/virtio/vsock"
 	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/vmstate"
 )
 
 // Queues per device type. Slots are the disks, then vsock, then rng.
@@ -36,40 +46,108 @@ type Host struct {
 	Dial func(ctx context.Context, port uint32) (net.Conn, error)
 }
 
-// attachDevices puts devices into the slots. On error the caller closes the machine.
-func (m *Machine) attachDevices(cid uint32) error {
-	if len(m.disks) != m.shape.Disks {
-		return fmt.Errorf("%d disks were given, the machine has %d", len(m.disks), m.shape.Disks)
+// deviceSet is what the guest finds on its buses. Its slots stand from the shell on.
+type deviceSet struct {
+	// What New makes, and nothing changes.
+	vm    *kvm.VM // takes the interrupts, and has the doorbells
+	uart  *serial.UART
+	slots []slot // virtio devices, in the order of their addresses
+	fds   []int  // irqfds that closeLines closes
+	host  Host   // the host's side of the socket device
+	warn  func(error)
+
+	// What Boot or Restore fills in, before any vCPU runs.
+	vsock      *vsock.Device
+	serveVsock func()         // serves clients of guest ports; nil once serve has called it
+	stopVsock  func()         // ends the vsock device's clients; may be nil
+	serving    sync.WaitGroup // serveVsock, and what follows a gated start
+}
+
+// slot is the place of a virtio device: its interrupt and doorbell exist from
+// the shell on, its device from Boot or Restore on.
+type slot struct {
+	irq       int      // irqfd
+	kick      *os.File // ioeventfd
+	transport *virtio.MMIO
+}
+
+func (d *deviceSet) attachSerial(console *serial.Log, u *undo.Stack) error {
+	irq, err := d.newIRQ(boot.SerialIRQ, u)
+	if err != nil {
+		return err
 	}
-	for i, d := range m.disks {
-		dev, err := m.newDisk(i, d)
-		if err != nil {
-			return fmt.Errorf("disk %d: %w", i, err)
-		}
-		m.attach(i, dev)
-	}
-	n := len(m.disks)
-	m.attachVsock(n, cid)
-	m.attach(n+1, rng.New(rand.Reader))
+	d.uart = serial.New(console, func() { signal(irq) })
 	return nil
 }
 
-func (m *Machine) attachVsock(i int, cid uint32) {
+// newIRQ makes an eventfd whose signals raise the interrupt line.
+func (d *deviceSet) newIRQ(gsi uint32, u *undo.Stack) (int, error) {
+	fd, err := newEventFD()
+	if err != nil {
+		return 0, err
+	}
+	d.fds = append(d.fds, fd)
+	u.Push(func() { unix.Close(fd) })
+	return fd, d.vm.IRQFD(fd, gsi)
+}
+
+// attachSlots registers interrupt and doorbells of every device, which has so many queues.
+func (d *deviceSet) attachSlots(queues []int, u *undo.Stack) error {
+	for i, n := range queues {
+		irq, err := d.newIRQ(boot.MMIOIRQ(i), u)
+		if err != nil {
+			return err
+		}
+		fd, err := newEventFD()
+		if err != nil {
+			return err
+		}
+		kick := os.NewFile(uintptr(fd), "kick")
+		u.Push(func() { kick.Close() })
+		for q := range n {
+			if err := d.vm.IOEventFD(fd, boot.MMIOAddr(i)+virtio.QueueNotifyOffset, uint32(q)); err != nil {
+				return err
+			}
+		}
+		d.slots = append(d.slots, slot{irq: irq, kick: kick})
+	}
+	return nil
+}
+
+// fillSlots puts devices into the slots. On error the caller closes the machine.
+func (m *Machine) fillSlots(cid uint32) error {
+	if len(m.disks.all) != m.shape.Disks {
+		return fmt.Errorf("%d disks were given, the machine has %d", len(m.disks.all), m.shape.Disks)
+	}
+	for i := range m.disks.all {
+		dev, err := m.disks.device(i)
+		if err != nil {
+			return fmt.Errorf("disk %d: %w", i, err)
+		}
+		m.devices.attach(i, dev, m.mem)
+	}
+	n := len(m.disks.all)
+	m.devices.attachVsock(n, cid, m.mem)
+	m.devices.attach(n+1, rng.New(rand.Reader), m.mem)
+	return nil
+}
+
+func (d *deviceSet) attachVsock(i int, cid uint32, mem *guestmem.Map) {
 	cfg := vsock.Config{CID: uint64(cid)}
-	if m.host.Dial != nil {
-		cfg.Dialer = hostDialer(m.host.Dial)
+	if d.host.Dial != nil {
+		cfg.Dialer = hostDialer(d.host.Dial)
 	}
 	dev := vsock.New(cfg)
-	m.vsock = dev
-	m.attach(i, dev)
-	if m.host.Vsock == nil {
+	d.vsock = dev
+	d.attach(i, dev, mem)
+	if d.host.Vsock == nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	m.stopVsock = cancel
-	m.serveVsock = func() {
-		if err := dev.Serve(ctx, m.host.Vsock); err != nil {
-			m.warn(err)
+	d.stopVsock = cancel
+	d.serveVsock = func() {
+		if err := dev.Serve(ctx, d.host.Vsock); err != nil {
+			d.warn(err)
 		}
 	}
 }
@@ -77,10 +155,10 @@ func (m *Machine) attachVsock(i int, cid uint32) {
 // serve lets clients of guest ports in, from the first start on. It ends when
 // the listener is closed; a client that comes before the guest's driver is up
 // is turned away.
-func (m *Machine) serve() {
-	if m.serveVsock != nil {
-		m.serving.Go(m.serveVsock)
-		m.serveVsock = nil
+func (d *deviceSet) serve() {
+	if d.serveVsock != nil {
+		d.serving.Go(d.serveVsock)
+		d.serveVsock = nil
 	}
 }
 
@@ -101,22 +179,80 @@ func (f hostDialer) DialHost(ctx context.Context, port uint32) (vsock.Conn, erro
 	return vc, nil
 }
 
-func (m *Machine) attach(i int, dev virtio.Device) {
-	irq := m.slots[i].irq
-	m.slots[i].transport = virtio.NewMMIO(virtio.Config{
-		Device: dev, Memory: m.mem, Raise: func() { signal(irq) }, Kick: m.slots[i].kick,
-		Fault: func(err error) { m.warn(fmt.Errorf("device %d: %w", i, err)) },
+func (d *deviceSet) attach(i int, dev virtio.Device, mem *guestmem.Map) {
+	irq := d.slots[i].irq
+	d.slots[i].transport = virtio.NewMMIO(virtio.Config{
+		Device: dev, Memory: mem, Raise: func() { signal(irq) }, Kick: d.slots[i].kick,
+		Fault: func(err error) { d.warn(fmt.Errorf("device %d: %w", i, err)) },
 	})
 }
 
-func (m *Machine) pauseDevices() {
-	for _, s := range m.slots {
+func (d *deviceSet) pause() {
+	for _, s := range d.slots {
 		s.transport.Pause()
 	}
 }
 
-func (m *Machine) resumeDevices() {
-	for _, s := range m.slots {
+func (d *deviceSet) resume() {
+	for _, s := range d.slots {
 		s.transport.Resume()
+	}
+}
+
+// save adds the devices' sections, in the order that a restore finds them.
+func (d *deviceSet) save(w *vmstate.Writer) error {
+	w.Add(secSerial, serial.StateVersion, d.uart.SaveState())
+	for i, s := range d.slots {
+		b, err := s.transport.Save()
+		if err != nil {
+			return fmt.Errorf("save device %d: %w", i, err)
+		}
+		w.Add(secVirtio(i), virtioVersion, b)
+	}
+	return nil
+}
+
+func (d *deviceSet) restore(st *vmstate.State) error {
+	b, err := st.Section(secSerial, serial.StateVersion)
+	if err != nil {
+		return err
+	}
+	if err := d.uart.RestoreState(b); err != nil {
+		return fmt.Errorf("restore serial console: %w", err)
+	}
+	for i, s := range d.slots {
+		if b, err = st.Section(secVirtio(i), virtioVersion); err != nil {
+			return err
+		}
+		if err := s.transport.Restore(b); err != nil {
+			return fmt.Errorf("restore device %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// close ends the devices and whoever serves them. No vCPU runs any more.
+func (d *deviceSet) close() {
+	if d.stopVsock != nil {
+		d.stopVsock()
+	}
+	if d.host.Vsock != nil {
+		d.host.Vsock.Close()
+	}
+	d.serving.Wait()
+	for i, s := range d.slots {
+		if s.transport != nil {
+			s.transport.Close() // and its kick
+		} else {
+			s.kick.Close()
+		}
+		d.slots[i].transport = nil
+	}
+}
+
+// closeLines closes the interrupts, which the vCPUs have until they are closed.
+func (d *deviceSet) closeLines() {
+	for _, fd := range d.fds {
+		unix.Close(fd)
 	}
 }

@@ -18,7 +18,7 @@ func (m *Machine) SaveDigest(f *os.File) error {
 	defer m.mu.Unlock()
 	w := pagedigest.NewWriter(f)
 	w.Data(m.mem.Linear())
-	for i, d := range m.overlays {
+	for i, d := range m.disks.overlays {
 		if err := w.Image(d, d.Size(), d.NextData); err != nil {
 			return fmt.Errorf("digest disk %d: %w", i, err)
 		}

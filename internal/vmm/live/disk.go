@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 
 	"github.com/forkd/forkd/internal/overlay"
 	"github.com/forkd/forkd/internal/virtio"
@@ -26,19 +27,34 @@ type overlayDisk struct {
 	retry      func()     // has the device look at its queue; nil until it has one
 }
 
-func (m *Machine) newDisk(i int, d vmm.Disk) (virtio.Device, error) {
-	backend, err := m.openDisk(i, d)
+// diskSet is the machine's disks.
+type diskSet struct {
+	stall *stall      // hears of what a disk cannot do
+	warn  func(error) // hears the rest
+
+	// What Boot or Restore fills in, before any vCPU runs.
+	all      []vmm.Disk     // in the order of their slots; their files are the machine's
+	overlays []*overlayDisk // those that have an overlay file, in order
+
+	frozenMu sync.Mutex      // guards unsaved
+	unsaved  []*overlay.Disk // frozen overlay files whose maps are not written yet
+}
+
+// device makes the device of a disk.
+func (s *diskSet) device(i int) (virtio.Device, error) {
+	d := s.all[i]
+	backend, err := s.open(i, d)
 	if err != nil {
 		return nil, err
 	}
 	dev, err := blk.New(blk.Config{Backend: backend, ReadOnly: d.ReadOnly, ID: fmt.Sprintf("forkd-%d", i)})
 	if err == nil && d.Own != nil {
-		m.overlays[len(m.overlays)-1].retry = dev.Kick
+		s.overlays[len(s.overlays)-1].retry = dev.Kick
 	}
 	return dev, err
 }
 
-func (m *Machine) openDisk(i int, d vmm.Disk) (blk.Backend, error) {
+func (s *diskSet) open(i int, d vmm.Disk) (blk.Backend, error) {
 	if d.Own == nil {
 		return blk.NewFile(d.File)
 	}
@@ -47,8 +63,8 @@ func (m *Machine) openDisk(i int, d vmm.Disk) (blk.Backend, error) {
 		return nil, err
 	}
 	cow.Reserve(d.Reserve)
-	m.overlays = append(m.overlays, &overlayDisk{Disk: cow, index: i})
-	return &watchedDisk{Disk: cow, m: m, name: fmt.Sprintf("disk %d", i)}, nil
+	s.overlays = append(s.overlays, &overlayDisk{Disk: cow, index: i})
+	return &watchedDisk{Disk: cow, in: s, name: fmt.Sprintf("disk %d", i)}, nil
 }
 
 // watchedDisk decides what an error of the host means to the machine. A write for which
@@ -57,7 +73,7 @@ func (m *Machine) openDisk(i int, d vmm.Disk) (blk.Backend, error) {
 // as many as it likes.
 type watchedDisk struct {
 	*overlay.Disk
-	m    *Machine
+	in   *diskSet
 	name string
 	said bool
 }
@@ -66,7 +82,7 @@ type watchedDisk struct {
 func (d *watchedDisk) told(err error) error {
 	if err != nil && !d.said && !errors.Is(err, errors.ErrUnsupported) {
 		d.said = true
-		d.m.warn(fmt.Errorf("%s: %w", d.name, err))
+		d.in.warn(fmt.Errorf("%s: %w", d.name, err))
 	}
 	return err
 }
@@ -77,10 +93,10 @@ func (d *watchedDisk) kept(err error) error {
 	case err == nil:
 		return nil
 	case d.Broken() != nil:
-		d.m.diskLost(fmt.Errorf("%s: %w", d.name, d.Broken()))
+		d.in.stall.lost(fmt.Errorf("%s: %w", d.name, d.Broken()))
 		return err
 	case overlay.NoRoom(err):
-		d.m.diskFull(fmt.Errorf("%s: %w", d.name, err))
+		d.in.stall.noRoom(fmt.Errorf("%s: %w", d.name, err))
 		return virtio.ErrLater
 	}
 	return d.told(err)
@@ -103,13 +119,17 @@ func (m *Machine) SaveDisks(files []*os.File) (total int64, err error) {
 		return 0, err
 	}
 	defer m.mu.Unlock()
-	if len(files) != len(m.overlays) {
-		return 0, fmt.Errorf("%d files for %d disks with overlays", len(files), len(m.overlays))
+	return m.disks.copyTo(files)
+}
+
+func (s *diskSet) copyTo(files []*os.File) (total int64, err error) {
+	if len(files) != len(s.overlays) {
+		return 0, fmt.Errorf("%d files for %d disks with overlays", len(files), len(s.overlays))
 	}
-	if err := m.lost(); err != nil {
+	if err := s.lost(); err != nil {
 		return 0, fmt.Errorf("save disk: %w", err)
 	}
-	for i, d := range m.overlays {
+	for i, d := range s.overlays {
 		n, err := d.CopyTo(files[i])
 		if err != nil {
 			return 0, err
@@ -117,4 +137,31 @@ func (m *Machine) SaveDisks(files []*os.File) (total int64, err error) {
 		total += n
 	}
 	return total, nil
+}
+
+// lost is the error by which a disk lost a write, if one did.
+func (s *diskSet) lost() error {
+	for _, d := range s.overlays {
+		if err := d.Broken(); err != nil {
+			return fmt.Errorf("%w: disk %d: %w", vmm.ErrLost, d.index, err)
+		}
+	}
+	return nil
+}
+
+// retry has the devices look at their queues, where requests may wait.
+func (s *diskSet) retry() {
+	for _, d := range s.overlays {
+		if d.retry != nil {
+			d.retry()
+		}
+	}
+}
+
+// close closes the disks' files. Their devices are closed.
+func (s *diskSet) close() {
+	vmm.CloseDisks(s.all)
+	for _, d := range s.overlays {
+		closeFiles(d.frozen)
+	}
 }

@@ -241,7 +241,7 @@ func TestDataFlood(t *testing.T) {
 // checkDeviceWorks shows that a flood went on: a device that the guest broke has an easy life.
 func (v *bareVM) checkDeviceWorks(slot int) {
 	v.t.Helper()
-	if v.slots[slot].transport.NeedsReset() {
+	if v.devices.slots[slot].transport.NeedsReset() {
 		v.t.Error("the guest broke the device, so there was no flood")
 	}
 }

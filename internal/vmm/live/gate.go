@@ -13,6 +13,8 @@ import (
 // gatedStart is a start that waits for a gate.
 type gatedStart struct {
 	entrance *startgate.Entrance
+	cpus     *cpuSet
+	devices  *deviceSet
 
 	mu     sync.Mutex // guards what follows
 	left   int        // vCPUs that still wait
@@ -31,22 +33,22 @@ func (m *Machine) armLocked(gate *os.File) error {
 	if err != nil {
 		return err
 	}
-	g := &gatedStart{entrance: entrance, left: len(m.vcpus), done: make(chan struct{})}
+	g := &gatedStart{entrance: entrance, cpus: &m.cpus, devices: &m.devices, left: len(m.cpus.all), done: make(chan struct{})}
 	m.gate, m.restored = g, false
 	m.state = vmm.StateArmed
-	m.startLocked(func(v *vcpu) bool { return g.pass(m, v) })
+	m.cpus.start(g.pass)
 	return nil
 }
 
 // follow starts what serves a guest that runs.
-func (g *gatedStart) follow(m *Machine) {
+func (g *gatedStart) follow() {
 	defer close(g.done)
-	m.resumeDevices()
-	m.serve()
+	g.devices.resume()
+	g.devices.serve()
 }
 
 // pass is a vCPU thread's wait. It is false if the vCPU is to be parked, or has failed.
-func (g *gatedStart) pass(m *Machine, v *vcpu) bool {
+func (g *gatedStart) pass(v *vcpu) bool {
 	open := g.entrance.Wait(v.stop.Load)
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -54,12 +56,12 @@ func (g *gatedStart) pass(m *Machine, v *vcpu) bool {
 	if open && !g.opened {
 		// Its time goes on where it stood: set for all vCPUs by the first, just before any of them runs.
 		g.opened = true
-		err = m.setTime()
+		err = g.cpus.setTime()
 	}
 	if g.left--; g.left == 0 {
 		g.at = startgate.Now()
 		if g.opened {
-			m.serving.Go(func() { g.follow(m) }) // its vCPU is not parked yet, so nobody waits for serving
+			g.devices.serving.Go(g.follow) // its vCPU is not parked yet, so nobody waits for serving
 		} else {
 			close(g.done)
 		}

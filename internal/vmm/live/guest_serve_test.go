@@ -139,7 +139,7 @@ func bootServe(t *testing.T, s vmspec.Shape, dial hostDial, disks ...vmm.Disk) *
 		t.Fatal(err)
 	}
 	initrd := append(pad4(modules), testInitrd(t)...) // the kernel unpacks one after the other
-	v.host = Host{Vsock: listenUnix(t, v.vsockPath), Dial: dial}
+	v.devices.host = Host{Vsock: listenUnix(t, v.vsockPath), Dial: dial}
 	if err := v.Boot(vmm.BootConfig{
 		Kernel: kernel, Initrd: memoryFile(t, initrd), Cmdline: testCmdline + "serve", CID: 3, Disks: disks,
 	}); err != nil {
@@ -169,7 +169,7 @@ func listenUnix(t *testing.T, path string) net.Listener {
 func (s saved) restoreServe(t *testing.T, like *serveVM, cid uint32, genID [16]byte, disks ...vmm.Disk) *serveVM {
 	t.Helper()
 	v := &serveVM{guestVM: newShell(t, like.shape), vsockPath: filepath.Join(t.TempDir(), "vsock")}
-	v.host = Host{Vsock: listenUnix(t, v.vsockPath)}
+	v.devices.host = Host{Vsock: listenUnix(t, v.vsockPath)}
 	c := s.blueprint(t, v.Machine, cid, disks...)
 	c.GenID = genID
 	if _, err := v.Restore(c); err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/internal/extent"
 	"github.com/forkd/forkd/internal/guestmem"
+	"github.com/forkd/forkd/internal/kvm"
 	"github.com/forkd/forkd/internal/vmm"
 	"github.com/forkd/forkd/internal/workingset"
 )
@@ -16,7 +17,7 @@ import (
 // maxHot bounds what is populated, in bytes; half of the memory is another bound.
 const maxHot = 64 << 20
 
-func (m *Machine) hotLimit() int64 { return min(maxHot, m.mem.Size()/2) }
+func hotLimit(memory int64) int64 { return min(maxHot, memory/2) }
 
 // HotSet is what a paused machine has touched of its memory since its restore.
 func (m *Machine) HotSet() (b []byte, r vmm.HotResult, err error) {
@@ -25,10 +26,10 @@ func (m *Machine) HotSet() (b []byte, r vmm.HotResult, err error) {
 	}
 	defer m.mu.Unlock()
 	var w workingset.Writer
-	left := m.hotLimit()
+	left := hotLimit(m.mem.Size())
 	err = m.mem.Accessed(func(offset, length int64, written bool) error {
 		if left -= length; left < 0 {
-			return fmt.Errorf("the guest has touched more than %d bytes", m.hotLimit())
+			return fmt.Errorf("the guest has touched more than %d bytes", hotLimit(m.mem.Size()))
 		}
 		count(&r, length, written)
 		return w.Add(workingset.Run{Run: extent.Run{Offset: offset, Length: length}, Written: written})
@@ -54,50 +55,64 @@ func (m *Machine) Populate(f io.ReaderAt) (r vmm.HotResult, err error) {
 	// From now on each page that the guest touches by itself is one that is not mapped in bulk;
 	// and KVM wants a vCPU that does not run.
 	if m.state == vmm.StateRunning {
-		m.parkLocked()
+		m.cpus.park()
 		if m.ending.Load() {
 			return r, fmt.Errorf("%w: it has ended", vmm.ErrState)
 		}
 		defer m.runLocked()
 	}
-	start := time.Now()
-	if err := m.populateHost(set, true, &r); err != nil {
-		return r, err
-	}
-	mapped := time.Now()
-	r.Map = mapped.Sub(start)
-	err = m.populateGuest(set, &r)
-	r.KVM = time.Since(mapped)
-	return r, err
+	p := population{mem: m.mem, cpu: m.cpus.all[0].cpu, set: set}
+	err = p.run()
+	return p.res, err
 }
 
-// populateHost maps the runs of one kind in this process.
-func (m *Machine) populateHost(set workingset.Set, written bool, r *vmm.HotResult) error {
-	for run := range m.bounded(set) {
+// population maps a working set's pages while no vCPU runs.
+type population struct {
+	mem *guestmem.Map
+	cpu *kvm.VCPU // by which KVM is asked to map
+	set workingset.Set
+	res vmm.HotResult
+}
+
+func (p *population) run() error {
+	start := time.Now()
+	if err := p.mapHost(true); err != nil {
+		return err
+	}
+	mapped := time.Now()
+	p.res.Map = mapped.Sub(start)
+	err := p.mapGuest()
+	p.res.KVM = time.Since(mapped)
+	return err
+}
+
+// mapHost maps the runs of one kind in this process.
+func (p *population) mapHost(written bool) error {
+	for run := range p.runs() {
 		if run.Written != written {
 			continue
 		}
-		if err := m.mem.Populate(run.Offset, run.Length, written); errors.Is(err, errors.ErrUnsupported) {
+		if err := p.mem.Populate(run.Offset, run.Length, written); errors.Is(err, errors.ErrUnsupported) {
 			return nil
 		} else if err != nil {
 			return err
 		}
-		count(r, run.Length, written)
+		count(&p.res, run.Length, written)
 	}
 	return nil
 }
 
-// populateGuest maps all runs in the guest's page table. What it only reads is
+// mapGuest maps all runs in the guest's page table. What it only reads is
 // mapped in this process along with that.
-func (m *Machine) populateGuest(set workingset.Set, r *vmm.HotResult) error {
-	for run := range m.bounded(set) {
-		if err := m.preFault(run); errors.Is(err, errors.ErrUnsupported) {
-			return m.populateHost(set, false, r)
+func (p *population) mapGuest() error {
+	for run := range p.runs() {
+		if err := p.preFault(run); errors.Is(err, errors.ErrUnsupported) {
+			return p.mapHost(false)
 		} else if err != nil {
 			return err
 		}
 		if !run.Written {
-			count(r, run.Length, false)
+			count(&p.res, run.Length, false)
 		}
 	}
 	return nil
@@ -112,11 +127,11 @@ func count(r *vmm.HotResult, length int64, written bool) {
 	}
 }
 
-// bounded are the runs up to the limit.
-func (m *Machine) bounded(set workingset.Set) iter.Seq[workingset.Run] {
+// runs are those of the set up to the limit.
+func (p *population) runs() iter.Seq[workingset.Run] {
 	return func(yield func(workingset.Run) bool) {
-		left := m.hotLimit()
-		for r := range set.Runs() {
+		left := hotLimit(p.mem.Size())
+		for r := range p.set.Runs() {
 			if left -= r.Length; left < 0 || !yield(r) {
 				return
 			}
@@ -125,13 +140,13 @@ func (m *Machine) bounded(set workingset.Set) iter.Seq[workingset.Run] {
 }
 
 // preFault does one run, which may lie on both sides of the hole below 4 GiB.
-func (m *Machine) preFault(run workingset.Run) error {
-	for _, r := range m.mem.Regions() {
+func (p *population) preFault(run workingset.Run) error {
+	for _, r := range p.mem.Regions() {
 		part := run.Clip(r.Offset, r.Offset+r.Size)
 		if part.Length <= 0 {
 			continue
 		}
-		if err := m.vcpus[0].cpu.PreFault(r.GPA+uint64(part.Offset-r.Offset), uint64(part.Length)); err != nil {
+		if err := p.cpu.PreFault(r.GPA+uint64(part.Offset-r.Offset), uint64(part.Length)); err != nil {
 			return err
 		}
 	}

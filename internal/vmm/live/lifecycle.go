@@ -1,14 +1,9 @@
 package live
 
 import (
-	"errors"
 	"fmt"
-	"sync"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/boot"
-	"github.com/forkd/forkd/internal/kvm"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -23,7 +18,7 @@ func (m *Machine) lockIn(want ...vmm.State) error {
 	}
 	defer m.mu.Unlock()
 	if m.state == vmm.StateStalled {
-		return fmt.Errorf("%w: %s", vmm.ErrNoRoom, m.health().Full)
+		return fmt.Errorf("%w: %s", vmm.ErrNoRoom, m.stall.now().Full)
 	}
 	return fmt.Errorf("%w: it is %s", vmm.ErrState, m.state)
 }
@@ -38,21 +33,19 @@ func (m *Machine) Boot(c vmm.BootConfig) error {
 	if err := m.mem.MapAnonymous(); err != nil {
 		return err
 	}
-	if err := m.attachDevices(c.CID); err != nil {
+	if err := m.fillSlots(c.CID); err != nil {
 		return err
 	}
 	start, err := m.load(c)
 	if err != nil {
 		return err
 	}
-	for _, v := range m.vcpus {
-		if err := setUpVCPU(v.cpu, start); err != nil {
-			return err
-		}
+	if err := m.cpus.setUp(start); err != nil {
+		return err
 	}
 	m.cid = c.CID
 	m.runLocked()
-	m.serve()
+	m.devices.serve()
 	return nil
 }
 
@@ -63,14 +56,14 @@ func (m *Machine) begin(disks []vmm.Disk) error {
 		return err
 	}
 	m.state = vmm.StateExited // until it runs
-	m.disks = disks
+	m.disks.all = disks
 	return nil
 }
 
 // load puts the kernel into memory.
 func (m *Machine) load(c vmm.BootConfig) (boot.Start, error) {
 	config := boot.Config{
-		Kernel: c.Kernel, Cmdline: c.Cmdline, VCPUs: m.shape.VCPUs, MMIO: len(m.slots), GenID: c.GenID,
+		Kernel: c.Kernel, Cmdline: c.Cmdline, VCPUs: m.shape.VCPUs, MMIO: len(m.devices.slots), GenID: c.GenID,
 	}
 	if c.Initrd != nil {
 		st, err := c.Initrd.Stat()
@@ -85,32 +78,7 @@ func (m *Machine) load(c vmm.BootConfig) (boot.Start, error) {
 // runLocked lets every vCPU enter the guest.
 func (m *Machine) runLocked() {
 	m.state = vmm.StateRunning
-	var entered sync.WaitGroup
-	entered.Add(len(m.vcpus))
-	m.startLocked(func(*vcpu) bool { entered.Done(); return true })
-	entered.Wait()
-}
-
-// startLocked hands every vCPU to its thread, which calls pass first.
-func (m *Machine) startLocked(pass func(*vcpu) bool) {
-	m.started = true
-	for _, v := range m.vcpus {
-		v.start(pass)
-	}
-}
-
-// parkLocked stops every vCPU and waits until none is in the guest.
-func (m *Machine) parkLocked() {
-	if !m.started {
-		return
-	}
-	for _, v := range m.vcpus {
-		v.interrupt()
-	}
-	for _, v := range m.vcpus {
-		v.park()
-	}
-	m.started = false
+	m.cpus.enter()
 }
 
 // Pause stops the vCPUs and quiesces the devices; nothing changes guest memory afterwards.
@@ -122,19 +90,14 @@ func (m *Machine) Pause() error {
 	if m.state == vmm.StatePaused {
 		return nil
 	}
-	m.parkLocked()
+	m.cpus.park()
 	if m.state != vmm.StateRunning { // the guest ended while it was being stopped
 		return fmt.Errorf("%w: it is %s", vmm.ErrState, m.state)
 	}
-	clock, err := m.vm.Clock()
-	if err != nil {
+	if err := m.cpus.readTime(); err != nil {
 		return err
 	}
-	if m.tsc, err = m.readTSC(); err != nil {
-		return err
-	}
-	m.clock = clock.Clock
-	m.pauseDevices()
+	m.devices.pause()
 	m.state = vmm.StatePaused
 	return nil
 }
@@ -162,39 +125,28 @@ func (m *Machine) resumeLocked() (runningAt int64, err error) {
 	m.restored = false
 	if first {
 		// Its time goes on where it stood: set just before it runs.
-		if err := m.setTime(); err != nil {
+		if err := m.cpus.setTime(); err != nil {
 			return 0, err
 		}
-	} else if err := m.tellOfPause(); err != nil {
+	} else if err := m.cpus.tellOfPause(); err != nil {
 		return 0, err
 	}
 	m.runLocked()
 	runningAt = startgate.Now()
-	m.resumeDevices()
+	m.devices.resume()
 	if first {
-		m.serve()
+		m.devices.serve()
 	}
 	return runningAt, nil
-}
-
-// tellOfPause keeps the guest's watchdogs quiet.
-func (m *Machine) tellOfPause() error {
-	for _, v := range m.vcpus {
-		// Guests without kvm-clock have nothing to be told.
-		if err := v.cpu.ClockCtrl(); err != nil && !errors.Is(err, unix.EINVAL) {
-			return err
-		}
-	}
-	return nil
 }
 
 // Status is the machine's account of itself.
 func (m *Machine) Status() vmm.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := vmm.Status{State: m.state, Shape: m.shape, CID: m.cid, OverlayGeneration: m.generations(), Disks: m.health()}
-	if m.vsock != nil {
-		s.Guest = m.vsock.GuestTime()
+	s := vmm.Status{State: m.state, Shape: m.shape, CID: m.cid, OverlayGeneration: m.disks.generations(), Disks: m.stall.now()}
+	if vs := m.devices.vsock; vs != nil {
+		s.Guest = vs.GuestTime()
 	}
 	return s
 }
@@ -204,9 +156,7 @@ func (m *Machine) Status() vmm.Status {
 func (m *Machine) end(e vmm.Exit) {
 	m.endOnce.Do(func() {
 		m.ending.Store(true)
-		for _, v := range m.vcpus {
-			v.interrupt()
-		}
+		m.cpus.interrupt()
 		m.exiting.Go(func() {
 			m.mu.Lock()
 			m.state = vmm.StateExited
@@ -228,83 +178,18 @@ func (m *Machine) Close() error {
 func (m *Machine) close() error {
 	m.mu.Lock()
 	m.state = vmm.StateExited
-	calm := m.gate.rouse(m.vcpus)
-	m.parkLocked()
+	calm := m.gate.rouse(m.cpus.all)
+	m.cpus.park()
 	calm()
 	m.gate.close()
 	m.mu.Unlock()
 	m.exiting.Wait()
 	m.stall.end()
-	if m.stopVsock != nil {
-		m.stopVsock()
-	}
-	if m.host.Vsock != nil {
-		m.host.Vsock.Close()
-	}
-	m.serving.Wait()
-	for i, s := range m.slots {
-		if s.transport != nil {
-			s.transport.Close() // and its kick
-		} else {
-			s.kick.Close()
-		}
-		m.slots[i].transport = nil
-	}
-	for _, v := range m.vcpus {
-		v.close()
-	}
-	for _, fd := range m.fds {
-		unix.Close(fd)
-	}
+	m.devices.close()
+	m.cpus.close()
+	m.devices.closeLines()
 	m.vm.Close()
-	vmm.CloseDisks(m.disks)
-	for _, d := range m.overlays {
-		closeFiles(d.frozen)
-	}
+	m.disks.close()
 	m.console.Close()
 	return m.mem.Close()
-}
-
-// MSRs set at boot (Intel SDM volume 4).
-const (
-	msrMiscEnable = 0x1a0
-	fastStrings   = 1
-	mtrrWriteBack = 1<<11 | 6 // enabled, default type write-back
-)
-
-// setUpVCPU prepares a vCPU for its first entry. The others than the first wait
-// for the start-up interrupt in the state that KVM gave them.
-func setUpVCPU(c *kvm.VCPU, s boot.Start) error {
-	if _, err := c.SetMSRs([]kvm.MSR{{Index: msrMTRRDefType, Value: mtrrWriteBack}, {Index: msrMiscEnable, Value: fastStrings}}); err != nil {
-		return err
-	}
-	if c.ID() != 0 {
-		return nil
-	}
-	if err := c.SetRegs(&kvm.Regs{RIP: s.RIP, RSP: s.RSP, RBP: s.RSP, RSI: s.RSI, RFLAGS: 2}); err != nil {
-		return err
-	}
-	sr, err := c.SRegs()
-	if err != nil {
-		return err
-	}
-	longMode(&sr, s)
-	return c.SetSRegs(&sr)
-}
-
-// CR0 bits beside PE and PG: MP, ET, NE, WP, as Linux itself sets them.
-const cr0Base = 1<<1 | 1<<4 | 1<<5 | 1<<16
-
-func longMode(sr *kvm.SRegs, s boot.Start) {
-	flat := kvm.Segment{Limit: 0xffffffff, Present: 1, S: 1, G: 1}
-	code, data, task := flat, flat, kvm.Segment{Limit: 0xffffffff, Present: 1, G: 1, Type: 0xb, Selector: s.TR}
-	code.Selector, code.Type, code.L = s.CS, 0xb, 1
-	data.Selector, data.Type, data.DB = s.DS, 0x3, 1
-	sr.CS, sr.TR = code, task
-	sr.DS, sr.ES, sr.FS, sr.GS, sr.SS = data, data, data, data, data
-	sr.GDT = kvm.DTable{Base: s.GDTBase, Limit: s.GDTLimit}
-	sr.IDT = kvm.DTable{}
-	sr.CR0 = boot.CR0PE | boot.CR0PG | cr0Base
-	sr.CR3, sr.CR4 = s.CR3, boot.CR4PAE
-	sr.EFER |= boot.EFERLME | boot.EFERLMA
 }

@@ -144,7 +144,7 @@ func (g *guestVM) stand() string {
 		if err := g.Pause(); err != nil {
 			return err.Error()
 		}
-		for i, v := range g.vcpus {
+		for i, v := range g.cpus.all {
 			r, _ := v.cpu.Regs()
 			mp, _ := v.cpu.MPState()
 			sr, _ := v.cpu.SRegs()
@@ -154,7 +154,7 @@ func (g *guestVM) stand() string {
 			msrs, _ := v.cpu.MSRs([]uint32{msrTSC, msrTSCDeadline})
 			fmt.Fprintf(&out, "TSC and deadline %v; ", msrs)
 		}
-		for i := range g.slots {
+		for i := range g.devices.slots {
 			fmt.Fprintf(&out, "device %d: %s; ", i, g.rings(i))
 		}
 		g.Resume()
@@ -165,7 +165,7 @@ func (g *guestVM) stand() string {
 
 // rings tells where both sides of a device's queues stand (docs/formats/device-state.md).
 func (g *guestVM) rings(slot int) string {
-	b, err := g.slots[slot].transport.Save()
+	b, err := g.devices.slots[slot].transport.Save()
 	if err != nil {
 		return err.Error()
 	}

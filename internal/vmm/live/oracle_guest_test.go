@@ -243,7 +243,7 @@ func (o *oracle) checkAlive() {
 			o.t.Fatal("the guest stands still")
 		}
 	}
-	for i, s := range o.s.slots {
+	for i, s := range o.s.devices.slots {
 		if s.transport.NeedsReset() {
 			o.t.Errorf("device %d is broken", i)
 		}

@@ -70,7 +70,7 @@ func (g *goroutineGuest) writeMemory(random *rand.Rand) {
 }
 
 func (g *goroutineGuest) writeDisk(random *rand.Rand) {
-	d := g.m.overlays[0]
+	d := g.m.disks.overlays[0]
 	n := 512 * (1 + random.Int64N(40))
 	at := random.Int64N((oracleDisk-n)/512) * 512
 	switch random.IntN(8) {
@@ -97,13 +97,14 @@ type plainWorld struct {
 
 func (w plainWorld) restore(memory []extent.Extent, disks []vmm.Disk, state []byte) *subject {
 	w.t.Helper()
-	m := &Machine{shape: vmspec.Shape{MemoryMiB: oracleMiB, VCPUs: 1, Disks: len(disks)}, state: vmm.StateRunning, disks: disks}
+	m := newMachine(Config{Shape: vmspec.Shape{MemoryMiB: oracleMiB, VCPUs: 1, Disks: len(disks)}})
+	m.state, m.disks.all = vmm.StateRunning, disks
 	var err error
 	m.mem, err = guestmem.Reserve(oracleMemory)
 	checkOK(w.t, err)
 	checkOK(w.t, mapMemory(m.mem, vmm.RestoreConfig{Memory: memory, Watch: w.random.IntN(2) == 0}))
 	for i, d := range disks {
-		_, err := m.openDisk(i, d)
+		_, err := m.disks.open(i, d)
 		checkOK(w.t, err)
 	}
 	g := &goroutineGuest{m: m}
@@ -124,7 +125,7 @@ func (w plainWorld) restore(memory []extent.Extent, disks []vmm.Disk, state []by
 			g.Resume()
 		}
 		g.writers.Wait()
-		for _, d := range m.disks {
+		for _, d := range m.disks.all {
 			d.Close()
 		}
 		m.mem.Close()

@@ -196,7 +196,7 @@ func (o *oracle) capture(how manner) *captured {
 		return nil
 	case how.fullMemory || how.unwrittenIndex:
 		o.stats["failed"]++
-		checkOK(o.t, o.s.saveMaps())
+		checkOK(o.t, o.s.Machine.disks.saveMaps())
 		return nil
 	default:
 		o.t.Fatalf("capture: %v", err)
@@ -251,7 +251,7 @@ func duplicate(t *testing.T, f *os.File) *os.File {
 
 // noteSwitch follows the disk to the file that it went on in, if it did.
 func (o *oracle) noteSwitch(next string) {
-	if n := o.s.generations(); len(n) > 0 && n[0] > o.s.switched {
+	if n := o.s.Machine.disks.generations(); len(n) > 0 && n[0] > o.s.switched {
 		o.s.switched = n[0]
 		o.stats["switches of the disk"]++
 		o.s.spent, o.s.own = append(o.s.spent, o.s.own), next

@@ -58,7 +58,8 @@ func anonymous() int64 {
 // stillMachine is a guest's that has written to every stride-th byte of its memory.
 func stillMachine(t testing.TB, memory, stride int64) *stillGuest {
 	t.Helper()
-	m := &Machine{state: vmm.StateRunning}
+	m := newMachine(Config{})
+	m.state = vmm.StateRunning
 	var err error
 	if m.mem, err = guestmem.Reserve(memory); err != nil {
 		t.Fatal(err)

@@ -12,20 +12,16 @@ import (
 // and not while a fork waits (half of a first restore's time, measured).
 func (m *Machine) Prewarm() error {
 	var w vmstate.Writer
-	w.Add(secShape, shapeVersion, m.encodeShape())
-	w.Add(secCPUID, cpuid.Version, cpuid.Encode(m.cpuid))
-	for i, v := range m.vcpus {
-		b, err := saveVCPU(v.cpu, m.msrs)
-		if err != nil {
-			return err
-		}
-		w.Add(secVCPU(i), vcpuVersion, b)
+	w.Add(secShape, shapeVersion, encodeShape(m.shape))
+	w.Add(secCPUID, cpuid.Version, cpuid.Encode(m.cpus.cpuid))
+	if err := m.cpus.save(&w); err != nil {
+		return err
 	}
 	st, err := vmstate.Decode(w.Bytes())
 	if err != nil {
 		return err
 	}
-	if err := m.loadVCPUs(st); err != nil {
+	if err := m.cpus.load(st); err != nil {
 		return err
 	}
 	ioapic, err := m.vm.IRQChip(kvm.ChipIOAPIC)
@@ -35,8 +31,8 @@ func (m *Machine) Prewarm() error {
 	if err := m.vm.SetIRQChip(&ioapic); err != nil {
 		return err
 	}
-	if m.tsc, err = m.readTSC(); err != nil {
+	if m.cpus.tsc, err = m.cpus.readTSC(); err != nil {
 		return err
 	}
-	return m.setTime()
+	return m.cpus.setTime()
 }

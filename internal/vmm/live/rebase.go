@@ -12,29 +12,29 @@ import (
 // switchOverlay lets a disk go on in an empty overlay file, which is the machine's then. The
 // frozen disk's map is to be saved: until it is, it stands in unsaved, so that a
 // capture that fails leaves nothing behind that a later one does not know.
-func (m *Machine) switchOverlay(d *overlayDisk, own *os.File) error {
+func (s *diskSet) switchOverlay(d *overlayDisk, own *os.File) error {
 	frozen, err := d.SwitchOverlay(own)
 	if err != nil {
 		return err
 	}
 	d.generation++
-	disk := &m.disks[d.index]
+	disk := &s.all[d.index]
 	d.frozen, disk.Own = append(d.frozen, disk.Own), own
-	m.frozenMu.Lock()
-	defer m.frozenMu.Unlock()
-	m.unsaved = append(m.unsaved, frozen)
+	s.frozenMu.Lock()
+	defer s.frozenMu.Unlock()
+	s.unsaved = append(s.unsaved, frozen)
 	return nil
 }
 
 // saveMaps writes the maps of all frozen overlay files that lack one.
-func (m *Machine) saveMaps() error {
-	m.frozenMu.Lock()
-	defer m.frozenMu.Unlock()
-	for len(m.unsaved) > 0 {
-		if err := m.unsaved[0].SaveMap(); err != nil {
+func (s *diskSet) saveMaps() error {
+	s.frozenMu.Lock()
+	defer s.frozenMu.Unlock()
+	for len(s.unsaved) > 0 {
+		if err := s.unsaved[0].SaveMap(); err != nil {
 			return err
 		}
-		m.unsaved = m.unsaved[1:]
+		s.unsaved = s.unsaved[1:]
 	}
 	return nil
 }
@@ -61,25 +61,29 @@ func (m *Machine) rebase(bases [][]extent.Extent) error {
 		return err
 	}
 	defer m.mu.Unlock()
-	if len(bases) != len(m.overlays) {
-		return fmt.Errorf("rebase: %d bases for %d disks with overlays", len(bases), len(m.overlays))
+	return m.disks.rebase(bases)
+}
+
+func (s *diskSet) rebase(bases [][]extent.Extent) error {
+	if len(bases) != len(s.overlays) {
+		return fmt.Errorf("rebase: %d bases for %d disks with overlays", len(bases), len(s.overlays))
 	}
-	m.frozenMu.Lock()
-	unsaved := len(m.unsaved)
-	m.frozenMu.Unlock()
+	s.frozenMu.Lock()
+	unsaved := len(s.unsaved)
+	s.frozenMu.Unlock()
 	if unsaved > 0 {
 		return errors.New("rebase: a capture has left maps that are not written")
 	}
-	for i, d := range m.overlays {
+	for i, d := range s.overlays {
 		if err := d.Check(bases[i]); err != nil { // of all, before any is changed
 			return err
 		}
 	}
-	for i, d := range m.overlays {
+	for i, d := range s.overlays {
 		if err := d.Rebase(bases[i]); err != nil {
 			return err
 		}
-		disk := &m.disks[d.index]
+		disk := &s.all[d.index]
 		vmm.CloseExtents(disk.Base)
 		closeFiles(d.frozen)
 		disk.Base, d.frozen = bases[i], nil
@@ -88,9 +92,9 @@ func (m *Machine) rebase(bases [][]extent.Extent) error {
 }
 
 // generations is how often each disk with an overlay file went on in another one.
-func (m *Machine) generations() []int {
+func (s *diskSet) generations() []int {
 	var n []int
-	for _, d := range m.overlays {
+	for _, d := range s.overlays {
 		n = append(n, d.generation)
 	}
 	return n

@@ -33,12 +33,13 @@ func isClosed(f *os.File) bool {
 func TestSwitchOverlayAndRebase(t *testing.T) {
 	const size = 8 * overlay.BlockSize
 	base, own := rebaseFile(t, bytes.Repeat([]byte{1}, size)), rebaseFile(t, nil)
-	m := &Machine{state: vmm.StateRunning}
+	m := newMachine(Config{})
+	m.state = vmm.StateRunning
 	plain := vmm.Disk{File: rebaseFile(t, []byte("root")), ReadOnly: true}
-	m.disks = []vmm.Disk{plain, {Own: own, Size: size, Base: []extent.Extent{{File: base, Length: size}}}}
-	_, err := m.openDisk(1, m.disks[1])
+	m.disks.all = []vmm.Disk{plain, {Own: own, Size: size, Base: []extent.Extent{{File: base, Length: size}}}}
+	_, err := m.disks.open(1, m.disks.all[1])
 	checkOK(t, err)
-	disk := m.overlays[0]
+	disk := m.disks.overlays[0]
 	write := func(at int64, b byte) {
 		_, err := disk.WriteAt([]byte{b}, at)
 		checkOK(t, err)
@@ -56,11 +57,11 @@ func TestSwitchOverlayAndRebase(t *testing.T) {
 		write(int64(i)*5000, byte(10+i))
 		want[i*5000] = byte(10 + i)
 		next := rebaseFile(t, nil)
-		checkOK(t, m.switchOverlay(disk, next))
+		checkOK(t, m.disks.switchOverlay(disk, next))
 		owns = append(owns, next)
 		check("after a switch")
 	}
-	if got := m.generations(); !slices.Equal(got, []int{3}) {
+	if got := m.disks.generations(); !slices.Equal(got, []int{3}) {
 		t.Errorf("it counts %v", got)
 	}
 	under := func() [][]extent.Extent {
@@ -70,7 +71,7 @@ func TestSwitchOverlayAndRebase(t *testing.T) {
 	if err := m.Rebase(early); err == nil || !isClosed(early[0][0].File) {
 		t.Errorf("rebased although maps are not saved: %v", err)
 	}
-	checkOK(t, m.saveMaps())
+	checkOK(t, m.disks.saveMaps())
 	if _, err := overlay.Open(owns[2], size, nil); err != nil {
 		t.Errorf("a frozen file is not readable: %v", err)
 	}

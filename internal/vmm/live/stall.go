@@ -20,8 +20,19 @@ const (
 	maxRetry   = time.Second
 )
 
+// halting is a machine that can be made to stand still. Both report whether they changed that.
+type halting interface {
+	standStill() bool
+	goOn() bool
+}
+
 // stall is what a machine knows of its disks' trouble.
 type stall struct {
+	machine halting
+	retry   func()               // has the disks try again
+	onDisk  func(vmm.DiskHealth) // may be nil
+	warn    func(error)
+
 	all sync.WaitGroup // waitForRoom and tellDisks
 
 	mu      sync.Mutex // guards what follows; taken last
@@ -57,43 +68,41 @@ func (s *stall) end() {
 	s.all.Wait()
 }
 
-// diskFull is called by a device's worker, which must not wait for the machine: a
+// noRoom is called by a device's worker, which must not wait for the machine: a
 // pause holds it and waits for the worker.
-func (m *Machine) diskFull(err error) {
-	s := &m.stall
+func (s *stall) noRoom(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.full = err
-	s.goLocked(&s.waiting, m.waitForRoom)
+	s.goLocked(&s.waiting, s.waitForRoom)
 }
 
 // waitForRoom stops the machine, tries until the disks have what they lacked, and lets it go on.
-func (m *Machine) waitForRoom() {
-	s := &m.stall
+func (s *stall) waitForRoom() {
 	for delay := firstRetry; ; delay = min(2*delay, maxRetry) {
 		s.mu.Lock()
 		err := s.full
 		s.full = nil
 		s.mu.Unlock()
 		if err == nil {
-			m.goOn()
+			if s.machine.goOn() {
+				s.setHealth(func(h *vmm.DiskHealth) { h.Full = "" })
+			}
 			if s.rest() {
 				return
 			}
 			delay = firstRetry
 			continue
 		}
-		m.standStill(err)
+		if s.machine.standStill() {
+			s.setHealth(func(h *vmm.DiskHealth) { h.Full = err.Error() })
+		}
 		select {
 		case <-s.closed:
 			return
 		case <-time.After(delay):
 		}
-		for _, d := range m.overlays {
-			if d.retry != nil {
-				d.retry()
-			}
-		}
+		s.retry()
 	}
 }
 
@@ -105,76 +114,34 @@ func (s *stall) rest() bool {
 	return !s.waiting
 }
 
-// standStill parks the vCPUs of a machine that runs. Devices go on: nobody may save it now. One
-// that is behind a gate, or paused, is left as it is; its disk waits all the same.
-func (m *Machine) standStill(err error) {
-	m.mu.Lock()
-	running := m.state == vmm.StateRunning
-	if running {
-		m.parkLocked()
-		m.state = vmm.StateStalled
-	}
-	m.mu.Unlock()
-	if running {
-		m.setHealth(func(h *vmm.DiskHealth) { h.Full = err.Error() })
-	}
-}
-
-func (m *Machine) goOn() {
-	m.mu.Lock()
-	stalled := m.state == vmm.StateStalled
-	if stalled {
-		if err := m.tellOfPause(); err != nil {
-			m.warn(err)
-		}
-		m.runLocked()
-	}
-	m.mu.Unlock()
-	if stalled {
-		m.setHealth(func(h *vmm.DiskHealth) { h.Full = "" })
-	}
-}
-
-// diskLost notes the first loss of a write.
-func (m *Machine) diskLost(err error) {
-	if m.health().Lost != "" {
+// lost notes the first loss of a write.
+func (s *stall) lost(err error) {
+	if s.now().Lost != "" {
 		return
 	}
-	m.warn(fmt.Errorf("%w; this disk takes no more writes", err))
-	m.setHealth(func(h *vmm.DiskHealth) { h.Lost = err.Error() })
+	s.warn(fmt.Errorf("%w; this disk takes no more writes", err))
+	s.setHealth(func(h *vmm.DiskHealth) { h.Lost = err.Error() })
 }
 
-// lost is the error by which a disk lost a write, if one did.
-func (m *Machine) lost() error {
-	for _, d := range m.overlays {
-		if err := d.Broken(); err != nil {
-			return fmt.Errorf("%w: disk %d: %w", vmm.ErrLost, d.index, err)
-		}
-	}
-	return nil
-}
-
-func (m *Machine) health() vmm.DiskHealth {
-	m.stall.mu.Lock()
-	defer m.stall.mu.Unlock()
-	return m.stall.health
+func (s *stall) now() vmm.DiskHealth {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.health
 }
 
 // setHealth changes what the daemon is told. It does not wait for it.
-func (m *Machine) setHealth(change func(*vmm.DiskHealth)) {
-	s := &m.stall
+func (s *stall) setHealth(change func(*vmm.DiskHealth)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.health)
 	s.health.Seq++
-	if m.onDisk != nil {
-		s.goLocked(&s.telling, m.tellDisks)
+	if s.onDisk != nil {
+		s.goLocked(&s.telling, s.tellDisks)
 	}
 }
 
 // tellDisks tells the daemon until it knows the last.
-func (m *Machine) tellDisks() {
-	s := &m.stall
+func (s *stall) tellDisks() {
 	for {
 		s.mu.Lock()
 		h := s.health
@@ -185,6 +152,33 @@ func (m *Machine) tellDisks() {
 		}
 		s.told = h.Seq
 		s.mu.Unlock()
-		m.onDisk(h)
+		s.onDisk(h)
 	}
+}
+
+// standStill parks the vCPUs of a machine that runs. Devices go on: nobody may save it now. One
+// that is behind a gate, or paused, is left as it is; its disk waits all the same.
+func (m *Machine) standStill() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	running := m.state == vmm.StateRunning
+	if running {
+		m.cpus.park()
+		m.state = vmm.StateStalled
+	}
+	return running
+}
+
+// goOn lets a machine that stands still run.
+func (m *Machine) goOn() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stalled := m.state == vmm.StateStalled
+	if stalled {
+		if err := m.cpus.tellOfPause(); err != nil {
+			m.warnings.warn(err)
+		}
+		m.runLocked()
+	}
+	return stalled
 }

@@ -37,16 +37,17 @@ func newStalling(t *testing.T) *stalling {
 	checkOK(t, err)
 	t.Cleanup(func() { full.Close() })
 	s := &stalling{t: t, own: full}
-	s.Machine = &Machine{state: vmm.StateRunning, onDisk: func(h vmm.DiskHealth) {
+	s.Machine = newMachine(Config{OnDisk: func(h vmm.DiskHealth) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.told = append(s.told, h)
-	}}
-	s.disks = []vmm.Disk{{Own: full, Size: 1 << 20}}
-	dev, err := s.newDisk(0, s.disks[0])
+	}})
+	s.state = vmm.StateRunning
+	s.disks.all = []vmm.Disk{{Own: full, Size: 1 << 20}}
+	dev, err := s.disks.device(0)
 	checkOK(t, err)
-	retry := s.overlays[0].retry
-	s.overlays[0].retry = func() { s.attempts.Add(1); retry() }
+	retry := s.disks.overlays[0].retry
+	s.disks.overlays[0].retry = func() { s.attempts.Add(1); retry() }
 	s.driver, err = virtiotest.New(t, dev, virtiotest.NewMemory(1<<20)).Start(^uint64(0))
 	checkOK(t, err)
 	t.Cleanup(s.stall.end)
@@ -192,7 +193,7 @@ func TestCloseWhileThereIsNoRoom(t *testing.T) {
 	s.until("machine that stands still", func() bool { return s.Status().State == vmm.StateStalled })
 	s.stall.end()
 	checkOK(t, s.driver.MMIO.Close())
-	s.diskFull(unix.ENOSPC) // from a worker that comes late
+	s.stall.noRoom(unix.ENOSPC) // from a worker that comes late
 	s.stall.end()
 }
 
@@ -201,7 +202,7 @@ func TestCloseWhileThereIsNoRoom(t *testing.T) {
 func TestALostWriteIsTold(t *testing.T) {
 	s := newStalling(t)
 	var warned []error
-	s.onWarn = func(err error) { warned = append(warned, err) }
+	s.warnings.tell = func(err error) { warned = append(warned, err) }
 	s.own.Close() // every write fails, and not for want of room
 	for _, op := range []uint32{blkOut, blkFlush, blkOut} {
 		status := s.request(op, make([]byte, map[uint32]int{blkOut: 512}[op]))

@@ -78,7 +78,7 @@ func TestTheNewGenerationIsPendingAtTheFirstInstruction(t *testing.T) {
 			v.disks = parent.disks
 			startBare(t, v, s, c.prepare, c.gated, 0, func() {
 				var apic kvm.LAPIC
-				checkOK(t, v.vcpus[0].cpu.LAPIC(&apic))
+				checkOK(t, v.cpus.all[0].cpu.LAPIC(&apic))
 				waits := v.Status().State != vmm.StateShell
 				if pending := apic[lapicRequests&0xfff+genIDVector/32*16+genIDVector%32/8]&(1<<(genIDVector%8)) != 0; pending != waits {
 					t.Errorf("it is %s, and the interrupt is pending: %v", v.Status().State, pending)
@@ -112,17 +112,17 @@ func TestTheTimeStampCounterGoesOnWhereItStood(t *testing.T) {
 	parent.waitBeat()
 	checkOK(t, parent.Pause())
 	// The second vCPU's counter is another one, and less than a second away.
-	khz, err := parent.vcpus[0].cpu.TSCKHz()
+	khz, err := parent.cpus.all[0].cpu.TSCKHz()
 	checkOK(t, err)
 	const apartMS = 300
-	offset, err := parent.vcpus[1].cpu.TSCOffset()
+	offset, err := parent.cpus.all[1].cpu.TSCOffset()
 	checkOK(t, err)
-	checkOK(t, parent.vcpus[1].cpu.SetTSCOffset(offset+uint64(khz)*apartMS))
+	checkOK(t, parent.cpus.all[1].cpu.SetTSCOffset(offset+uint64(khz)*apartMS))
 	_, err = parent.Resume()
 	checkOK(t, err)
 	parent.waitBeat()
 	s := parent.save()
-	was := parent.tsc[0]
+	was := parent.cpus.tsc[0]
 	for _, c := range starts {
 		t.Run(c.name, func(t *testing.T) {
 			v := newBareShaped(t, parent.shape, consoleMax)
@@ -131,11 +131,11 @@ func TestTheTimeStampCounterGoesOnWhereItStood(t *testing.T) {
 			// A shell that is older than the guest, and by less than a second, in which KVM takes a write for a correction.
 			const olderMS = 400
 			for {
-				now, err := tscOf(v.vcpus[0].cpu)
+				now, err := tscOf(v.cpus.all[0].cpu)
 				checkOK(t, err)
 				if now > was+uint64(khz)*olderMS {
 					// Since Linux 6.7 the first write is always obeyed. A write of what it is changes nothing else.
-					checkOK(t, writeMSRs(v.vcpus[0].cpu, []kvm.MSR{{Index: msrTSC, Value: now}}))
+					checkOK(t, writeMSRs(v.cpus.all[0].cpu, []kvm.MSR{{Index: msrTSC, Value: now}}))
 					break
 				}
 				time.Sleep(time.Millisecond)
@@ -149,7 +149,7 @@ func TestTheTimeStampCounterGoesOnWhereItStood(t *testing.T) {
 				t.Errorf("the counter was %d and is %d, %d too much of %d kHz", was, now, now-was-passed, khz)
 			}
 			checkOK(t, v.Pause())
-			if apart := v.tsc[1] - v.tsc[0]; apart != uint64(khz)*apartMS {
+			if apart := v.cpus.tsc[1] - v.cpus.tsc[0]; apart != uint64(khz)*apartMS {
 				t.Errorf("the second vCPU's counter is %d ahead, in the source it was %d", int64(apart), uint64(khz)*apartMS)
 			}
 		})
@@ -173,10 +173,10 @@ func TestATimerDoesNotRunBeforeTheGuest(t *testing.T) {
 	parent := bootBare(t, script, nil)
 	parent.waitMark()
 	checkOK(t, parent.Pause())
-	khz, err := parent.vcpus[0].cpu.TSCKHz()
+	khz, err := parent.cpus.all[0].cpu.TSCKHz()
 	checkOK(t, err)
-	deadline := parent.tsc[0] + uint64(khz)*aheadMS
-	checkOK(t, writeMSRs(parent.vcpus[0].cpu, []kvm.MSR{{Index: msrTSCDeadline, Value: deadline}}))
+	deadline := parent.cpus.tsc[0] + uint64(khz)*aheadMS
+	checkOK(t, writeMSRs(parent.cpus.all[0].cpu, []kvm.MSR{{Index: msrTSCDeadline, Value: deadline}}))
 	s := parent.save()
 	v := newBare(t)
 	v.disks = parent.disks
@@ -199,7 +199,7 @@ func TestMemoryTypesAreSaved(t *testing.T) {
 	child, err := restoreBare(t, parent, saved{state: parent.save().state}, true) // of zero pages
 	checkOK(t, err)
 	for msr, value := range want {
-		got, err := child.vcpus[0].cpu.MSRs([]uint32{uint32(msr)})
+		got, err := child.cpus.all[0].cpu.MSRs([]uint32{uint32(msr)})
 		if err != nil || len(got) != 1 || got[0].Value != value {
 			t.Errorf("MSR %#x is %v (%v), in the source it was %#x", msr, got, err, value)
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/extent"
 	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/kvm"
-	"github.com/forkd/forkd/internal/serial"
 	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vmspec"
 	"github.com/forkd/forkd/internal/vmstate"
 )
 
@@ -44,36 +44,27 @@ func (m *Machine) SaveState() ([]byte, error) {
 	}
 	defer m.mu.Unlock()
 	var w vmstate.Writer
-	w.Add(secShape, shapeVersion, m.encodeShape())
-	w.Add(secCPUID, cpuid.Version, cpuid.Encode(m.cpuid))
-	w.Add(secClock, clockVersion, binary.LittleEndian.AppendUint64(nil, m.clock))
-	w.Add(secTSC, tscVersion, encodeTSC(m.tsc))
+	w.Add(secShape, shapeVersion, encodeShape(m.shape))
+	w.Add(secCPUID, cpuid.Version, cpuid.Encode(m.cpus.cpuid))
+	w.Add(secClock, clockVersion, binary.LittleEndian.AppendUint64(nil, m.cpus.clock))
+	w.Add(secTSC, tscVersion, encodeTSC(m.cpus.tsc))
 	ioapic, err := m.vm.IRQChip(kvm.ChipIOAPIC)
 	if err != nil {
 		return nil, err
 	}
 	w.Add(secIOAPIC, ioapicVersion, kvm.Bytes(&ioapic))
-	w.Add(secSerial, serial.StateVersion, m.uart.SaveState())
-	for i, s := range m.slots {
-		b, err := s.transport.Save()
-		if err != nil {
-			return nil, fmt.Errorf("save device %d: %w", i, err)
-		}
-		w.Add(secVirtio(i), virtioVersion, b)
+	if err := m.devices.save(&w); err != nil {
+		return nil, err
 	}
-	for i, v := range m.vcpus {
-		b, err := saveVCPU(v.cpu, m.msrs)
-		if err != nil {
-			return nil, err
-		}
-		w.Add(secVCPU(i), vcpuVersion, b)
+	if err := m.cpus.save(&w); err != nil {
+		return nil, err
 	}
 	return w.Bytes(), nil
 }
 
-func (m *Machine) encodeShape() []byte {
+func encodeShape(s vmspec.Shape) []byte {
 	var b []byte
-	for _, v := range []int{m.shape.MemoryMiB, m.shape.VCPUs, m.shape.Disks} {
+	for _, v := range []int{s.MemoryMiB, s.VCPUs, s.Disks} {
 		b = binary.LittleEndian.AppendUint32(b, uint32(v))
 	}
 	return b
@@ -123,18 +114,18 @@ func (m *Machine) loadLocked(c vmm.RestoreConfig) error {
 	if err := m.checkShape(st); err != nil {
 		return err
 	}
-	if err := m.attachDevices(c.CID); err != nil {
+	if err := m.fillSlots(c.CID); err != nil {
 		return err
 	}
 	clock, err := m.loadState(st)
 	if err != nil {
 		return err
 	}
-	m.vsock.SetCID(uint64(c.CID)) // the saved state holds the source's
+	m.devices.vsock.SetCID(uint64(c.CID)) // the saved state holds the source's
 	if err := m.mem.WriteAt(c.GenID[:], boot.GenIDAddr); err != nil {
 		return err
 	}
-	m.cid, m.clock, m.restored = c.CID, clock, true
+	m.cid, m.cpus.clock, m.restored = c.CID, clock, true
 	// The guest finds it pending at its first instruction: an irqfd's would come some time after.
 	return m.vm.PulseIRQ(boot.GenIDIRQ)
 }
@@ -170,7 +161,7 @@ func (m *Machine) checkShape(st *vmstate.State) error {
 	if err != nil {
 		return err
 	}
-	if !slices.Equal(b, m.encodeShape()) {
+	if !slices.Equal(b, encodeShape(m.shape)) {
 		return fmt.Errorf("the saved machine has another shape than this shell (%d MiB, %d vCPUs, %d disks)",
 			m.shape.MemoryMiB, m.shape.VCPUs, m.shape.Disks)
 	}
@@ -179,7 +170,7 @@ func (m *Machine) checkShape(st *vmstate.State) error {
 
 // loadState puts every section where it belongs and returns the clock.
 func (m *Machine) loadState(st *vmstate.State) (clock uint64, err error) {
-	if err := m.loadVCPUs(st); err != nil {
+	if err := m.cpus.load(st); err != nil {
 		return 0, err
 	}
 	b, err := st.Section(secIOAPIC, ioapicVersion)
@@ -195,24 +186,13 @@ func (m *Machine) loadState(st *vmstate.State) (clock uint64, err error) {
 	if err := m.vm.SetIRQChip(&ioapic); err != nil {
 		return 0, err
 	}
-	if b, err = st.Section(secSerial, serial.StateVersion); err != nil {
+	if err := m.devices.restore(st); err != nil {
 		return 0, err
-	}
-	if err := m.uart.RestoreState(b); err != nil {
-		return 0, fmt.Errorf("restore serial console: %w", err)
-	}
-	for i, s := range m.slots {
-		if b, err = st.Section(secVirtio(i), virtioVersion); err != nil {
-			return 0, err
-		}
-		if err := s.transport.Restore(b); err != nil {
-			return 0, fmt.Errorf("restore device %d: %w", i, err)
-		}
 	}
 	if b, err = st.Section(secTSC, tscVersion); err != nil {
 		return 0, err
 	}
-	if m.tsc, err = decodeTSC(b, len(m.vcpus)); err != nil {
+	if m.cpus.tsc, err = decodeTSC(b, len(m.cpus.all)); err != nil {
 		return 0, err
 	}
 	if b, err = st.Section(secClock, clockVersion); err != nil {
@@ -222,54 +202,4 @@ func (m *Machine) loadState(st *vmstate.State) (clock uint64, err error) {
 		return 0, errors.New("clock state has the wrong size")
 	}
 	return binary.LittleEndian.Uint64(b), nil
-}
-
-func (m *Machine) loadVCPUs(st *vmstate.State) error {
-	same, err := m.loadCPUID(st)
-	if err != nil {
-		return err
-	}
-	m.deadlines = make([]uint64, len(m.vcpus))
-	var s vcpuState
-	for i, v := range m.vcpus {
-		b, err := st.Section(secVCPU(i), vcpuVersion)
-		if err != nil {
-			return err
-		}
-		if err := s.decode(b); err != nil {
-			return fmt.Errorf("vCPU %d: %w", i, err)
-		}
-		if !same {
-			if err := v.cpu.SetCPUID(forVCPU(m.cpuid, i)); err != nil {
-				return err
-			}
-		}
-		if err := s.load(v.cpu, m.fresh); err != nil {
-			return err
-		}
-		m.deadlines[i] = s.deadline()
-	}
-	return nil
-}
-
-// loadCPUID makes the saved table the machine's, if this host's CPU can stand in
-// for the one that the guest has seen. same: the vCPUs have it already.
-func (m *Machine) loadCPUID(st *vmstate.State) (same bool, err error) {
-	b, err := st.Section(secCPUID, cpuid.Version)
-	if err != nil {
-		return false, err
-	}
-	table, err := cpuid.Decode(b)
-	if err != nil {
-		return false, err
-	}
-	table = forVCPU(table, 0)
-	if slices.Equal(table, m.cpuid) {
-		return true, nil
-	}
-	if err := checkCPU(table, m.cpuid); err != nil {
-		return false, err
-	}
-	m.cpuid = table
-	return false, nil
 }

@@ -157,7 +157,7 @@ func withVendor(all []section, vendor string) []section {
 
 func TestAStateOfAnotherMakersCPUIsRefused(t *testing.T) {
 	v, s := bareSaved(t)
-	here := cpuid.Vendor(v.cpuid)
+	here := cpuid.Vendor(v.cpus.cpuid)
 	_, err := restoreBare(t, v, saved{s.memory, assemble(withVendor(sections(t, s.state, v.shape), "Shanghai    "))}, true)
 	if err == nil || !strings.Contains(err.Error(), `"Shanghai    "`) || !strings.Contains(err.Error(), here) {
 		t.Errorf("got %v, want a refusal that names both makers (%s here)", err, here)

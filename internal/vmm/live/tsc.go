@@ -16,19 +16,32 @@ import (
 
 const tscVersion = 1
 
+// readTime notes clock and counters of the instant at which it is called. The vCPUs are parked.
+func (c *cpuSet) readTime() error {
+	clock, err := c.vm.Clock()
+	if err != nil {
+		return err
+	}
+	if c.tsc, err = c.readTSC(); err != nil {
+		return err
+	}
+	c.clock = clock.Clock
+	return nil
+}
+
 // readTSC gives every vCPU's counter, of the instant at which it is called. The vCPUs are parked.
-func (m *Machine) readTSC() ([]uint64, error) {
-	first, err := tscOf(m.vcpus[0].cpu)
+func (c *cpuSet) readTSC() ([]uint64, error) {
+	first, err := tscOf(c.all[0].cpu)
 	if err != nil {
 		return nil, err
 	}
-	offset, err := m.tscOffset(m.vcpus[0].cpu)
+	offset, err := c.tscOffset(c.all[0].cpu)
 	if err != nil {
 		return nil, err
 	}
 	all := []uint64{first}
-	for _, v := range m.vcpus[1:] {
-		other, err := m.tscOffset(v.cpu)
+	for _, v := range c.all[1:] {
+		other, err := c.tscOffset(v.cpu)
 		if err != nil {
 			return nil, err
 		}
@@ -39,11 +52,11 @@ func (m *Machine) readTSC() ([]uint64, error) {
 
 // tscOffset is 0 where the kernel does not tell: before Linux 5.16 it keeps
 // counters that are within a second of each other in step, which is taken for granted.
-func (m *Machine) tscOffset(c *kvm.VCPU) (uint64, error) {
-	if !m.hasTSCOffset {
+func (c *cpuSet) tscOffset(cpu *kvm.VCPU) (uint64, error) {
+	if !c.hasTSCOffset {
 		return 0, nil
 	}
-	return c.TSCOffset()
+	return cpu.TSCOffset()
 }
 
 func tscOf(c *kvm.VCPU) (uint64, error) {
@@ -60,34 +73,34 @@ func tscOf(c *kvm.VCPU) (uint64, error) {
 // setTime lets the clocks of a restored machine go on where they stood. No vCPU
 // has run since the restore, nor does one before it returns. The clock comes after the counters,
 // from which KVM derives it, and the timers' deadlines too, which count in them.
-func (m *Machine) setTime() error {
-	if err := m.setTSC(); err != nil {
+func (c *cpuSet) setTime() error {
+	if err := c.setTSC(); err != nil {
 		return err
 	}
-	if err := m.vm.SetClock(m.clock); err != nil {
+	if err := c.vm.SetClock(c.clock); err != nil {
 		return err
 	}
-	for i, v := range m.vcpus {
-		if m.deadlines[i] == 0 {
+	for i, v := range c.all {
+		if c.deadlines[i] == 0 {
 			continue // no timer runs
 		}
-		if err := writeMSRs(v.cpu, []kvm.MSR{{Index: msrTSCDeadline, Value: m.deadlines[i]}}); err != nil {
+		if err := writeMSRs(v.cpu, []kvm.MSR{{Index: msrTSCDeadline, Value: c.deadlines[i]}}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (m *Machine) setTSC() error {
-	if !m.hasTSCOffset {
-		for i, v := range m.vcpus {
-			if err := writeMSRs(v.cpu, []kvm.MSR{{Index: msrTSC, Value: m.tsc[i]}}); err != nil {
+func (c *cpuSet) setTSC() error {
+	if !c.hasTSCOffset {
+		for i, v := range c.all {
+			if err := writeMSRs(v.cpu, []kvm.MSR{{Index: msrTSC, Value: c.tsc[i]}}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	first := m.vcpus[0].cpu
+	first := c.all[0].cpu
 	offset, err := first.TSCOffset()
 	if err != nil {
 		return err
@@ -96,8 +109,8 @@ func (m *Machine) setTSC() error {
 	if err != nil {
 		return err
 	}
-	for i, v := range m.vcpus {
-		if err := v.cpu.SetTSCOffset(offset + m.tsc[i] - now); err != nil {
+	for i, v := range c.all {
+		if err := v.cpu.SetTSCOffset(offset + c.tsc[i] - now); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,168 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	"github.com/forkd/forkd/api"
+)
+
+// connection is the way to one daemon: requests and answers, whatever they are about.
+type connection struct {
+	url   string // as given
+	base  string // with http scheme, no slash at its end
+	http  *http.Client
+	token string
+	agent string
+}
+
+// URL is the daemon's URL as it was given.
+func (c *connection) URL() string { return c.url }
+
+// Close drops idle connections.
+func (c *connection) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+// roundTripper adds what every request carries, and turns the daemon's own
+// errors into *Error below libraries that would not know their shape.
+type roundTripper struct {
+	next *http.Transport
+	conn *connection
+}
+
+func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("User-Agent", t.conn.agent)
+	if t.conn.token != "" {
+		r.Header.Set("Authorization", "Bearer "+t.conn.token)
+	}
+	resp, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, disconnected(t.conn.url, r, err)
+	}
+	if resp.Header.Get(api.HeaderError) != "" {
+		defer resp.Body.Close()
+		return nil, responseError(resp)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = answerBody{resp.Body, t.conn.url, r}
+	}
+	return resp, nil
+}
+
+// CloseIdleConnections is what http.Client.CloseIdleConnections looks for.
+func (t roundTripper) CloseIdleConnections() { t.next.CloseIdleConnections() }
+
+// call is one JSON request. in and out may be nil.
+func (c *connection) call(ctx context.Context, method, path string, in, out any) error {
+	_, err := c.callHeader(ctx, method, path, in, out)
+	return err
+}
+
+// callHeader is call for answers whose headers matter.
+func (c *connection) callHeader(ctx context.Context, method, path string, in, out any) (http.Header, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("encode request: %w", err)
+		}
+		body = bytes.NewReader(b)
+	}
+	resp, err := c.send(ctx, method, path, body, http.Header{"Content-Type": {"application/json"}})
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
+		return resp.Header, err
+	}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(out); err != nil {
+		if ended := endOf(err); ended != nil {
+			return nil, ended
+		}
+		return nil, fmt.Errorf("decode the daemon's answer to %s %s: %w", method, path, err)
+	}
+	return resp.Header, nil
+}
+
+// endOf is the end of a connection or of the caller's patience in an error of
+// reading an answer; nil if it is none.
+func endOf(err error) error {
+	var e *Error
+	switch {
+	case errors.As(err, &e):
+		return e
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return err
+	}
+	return nil
+}
+
+// maxAnswer bounds an answer that is read whole: two streams of output as
+// JSON escapes and base64, the largest there is, are below.
+const maxAnswer = 256 << 20
+
+// send makes a request and checks the status; the caller closes the body.
+func (c *connection) send(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("make request: %w", err)
+	}
+	for k, v := range header {
+		r.Header[k] = v
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			return nil, e // without net/http's "Post ..." around it
+		}
+		return nil, err
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		return nil, responseError(resp)
+	}
+	return resp, nil
+}
+
+func (c *connection) text(ctx context.Context, path string) (string, error) {
+	resp, err := c.send(ctx, http.MethodGet, path, nil, nil)
+	if err != nil {
+		return "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	return string(b), err
+}
+
+// stream is a request whose answer is JSON lines; the caller closes the body.
+func (c *connection) stream(ctx context.Context, path string, in any) (*http.Response, error) {
+	b, err := json.Marshal(in)
+	if err != nil {
+		return nil, fmt.Errorf("encode request: %w", err)
+	}
+	return c.send(ctx, http.MethodPost, path, bytes.NewReader(b), http.Header{
+		"Content-Type": {"application/json"}, "Accept": {"application/x-ndjson"},
+	})
+}
+
+// post sends what is no JSON, and drops the answer.
+func (c *connection) post(ctx context.Context, to string, content io.Reader) error {
+	resp, err := c.send(ctx, http.MethodPost, to, content, http.Header{"Content-Type": {"application/octet-stream"}})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, maxAnswer))
+	return err
+}

@@ -1,0 +1,113 @@
+// Package clitest is for tests of forkd and forkd-bench: scripts that run the real program
+// against the real HTTP server, behind which is the fake engine. It owns that daemon, one
+// for each script; which commands a script has beside code, its caller says. The trap: the
+// socket lies outside of the script's work directory, whose path may be too long for one.
+package clitest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/httpapi/fakeengine"
+)
+
+// Token is the daemon's.
+const Token = "0123456789abcdef0123456789abcdef"
+
+// Program is what scripts are about.
+type Program struct {
+	Name string
+	// Images are those that the daemon has.
+	Images []string
+	// SetUp is called for each script, with its daemon.
+	SetUp func(*testscript.Env, Daemon) error
+	// Commands are those of scripts, beside code.
+	Commands map[string]func(*testscript.TestScript, bool, []string)
+	// Update rewrites what the scripts compare with.
+	Update bool
+}
+
+// Daemon is a script's.
+type Daemon struct {
+	Engine *fakeengine.Engine
+	Unix   string // URL of its socket, which needs no token
+	TCP    string // URL
+}
+
+// Run runs the scripts in testdata/script.
+func (p Program) Run(t *testing.T) {
+	commands := map[string]func(*testscript.TestScript, bool, []string){"code": p.expectCode}
+	for name, c := range p.Commands {
+		commands[name] = c
+	}
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       p.Update,
+		Setup:               p.setUp,
+		Cmds:                commands,
+	})
+}
+
+func (p Program) setUp(env *testscript.Env) error {
+	d, err := serve(env, p.Images)
+	if err != nil {
+		return err
+	}
+	env.Setenv("HOME", env.WorkDir)
+	env.Setenv("XDG_RUNTIME_DIR", env.WorkDir)
+	return p.SetUp(env, d)
+}
+
+// serve starts a daemon that ends with the script.
+func serve(env *testscript.Env, names []string) (Daemon, error) {
+	images := fakeengine.NewImages(names...)
+	engine := fakeengine.New(images)
+	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"}})
+	dir, err := os.MkdirTemp("", "forkd-cli-") // short, for the socket
+	if err != nil {
+		return Daemon{}, err
+	}
+	var listeners []httpapi.Listener
+	for _, address := range []string{"unix://" + filepath.Join(dir, "s"), "tcp://127.0.0.1:0"} {
+		l, err := httpapi.Listen(context.Background(), address, Token)
+		if err != nil {
+			return Daemon{}, err
+		}
+		listeners = append(listeners, l)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = server.Run(ctx, listeners, 100*time.Millisecond)
+	}()
+	env.Defer(func() {
+		stop()
+		<-ended
+		engine.Close()
+		os.RemoveAll(dir)
+	})
+	return Daemon{engine, listeners[0].URL, listeners[1].URL}, nil
+}
+
+// expectCode runs the program and compares its exit code: code 3 forkd kill sb-none.
+func (p Program) expectCode(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || args[1] != p.Name {
+		ts.Fatalf("usage: code N %s ARG...", p.Name)
+	}
+	// testscript has no access to exit codes, so a shell turns them into text.
+	const compare = `want=$1; shift; "$@"; got=$?; [ "$got" = "$want" ] || { echo "exit code is $got, want $want" >&2; exit 1; }`
+	if err := ts.Exec("sh", append([]string{"-c", compare, "sh"}, args...)...); err != nil {
+		ts.Fatalf("%s: %v", strings.Join(args, " "), err)
+	}
+}

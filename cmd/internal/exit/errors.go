@@ -1,0 +1,52 @@
+package exit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
+)
+
+// Interrupted is the exit code after an interruption, as shells have it.
+const Interrupted = 130
+
+// Code is an error that carries the exit code of a program that ran, and told its own error.
+type Code int
+
+func (c Code) Error() string { return fmt.Sprintf("exit code %d", int(c)) }
+
+// UsageError is a mistake on the command line.
+type UsageError struct{ Err error }
+
+func (e UsageError) Error() string { return e.Err.Error() }
+func (e UsageError) Unwrap() error { return e.Err }
+
+// Hint is what to do about an error of a command, if the daemon said so, or the command
+// line was wrong. cmd may be nil.
+func Hint(cmd *cobra.Command, err error) string {
+	var own *client.Error
+	var usage UsageError
+	switch {
+	case errors.As(err, &own):
+		return own.Hint
+	case errors.As(err, &usage) && cmd != nil:
+		return fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath())
+	}
+	return ""
+}
+
+// Tell prints an error, for people or with --json for programs.
+func Tell(p *ui.Printer, e api.Error) {
+	if !p.JSON {
+		p.Failure(e.Message, e.Hint)
+		return
+	}
+	enc := json.NewEncoder(p.Err)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(e)
+}

@@ -1,0 +1,137 @@
+package catalog
+
+import (
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
+)
+
+// What forks, drafts and deletions do to the table of tags, each at one moment.
+
+// use counts a fork from a tag, unless the tag's state forbids it.
+func (t *tagTable) use(tag string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[tag]
+	if e == nil {
+		e = &entry{}
+		t.entries[tag] = e
+	}
+	if err := e.refusal(tag); err != nil {
+		return err
+	}
+	e.users++
+	t.uses++
+	return nil
+}
+
+// leave ends a use. lostTag: no fork uses the tag any more, and a snapshot that was deleted
+// had it.
+func (t *tagTable) leave(tag string) (lostTag bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[tag]
+	if e.users--; e.users > 0 {
+		return false
+	}
+	t.pruneLocked(tag)
+	for _, former := range t.retired {
+		if former == tag {
+			return true
+		}
+	}
+	return false
+}
+
+// begin takes a tag for a draft, and lists it as info says.
+func (t *tagTable) begin(info sandbox.SnapshotInfo, forksWait bool) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, err := t.moveLocked(info.Tag, begin)
+	if err == nil {
+		e.info, e.forksWait = info, forksWait
+	}
+	return err
+}
+
+// free is the end of a draft; reason is why, if it is to stay on the list as failed.
+func (t *tagTable) free(tag string, ev event, reason error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e, err := t.moveLocked(tag, ev)
+	if err != nil {
+		panic(err) // only its draft moves the tag from writing
+	}
+	if ev == fail {
+		e.info.Status, e.info.Warning = sandbox.SnapshotFailed, reason.Error()
+		t.boundFailedLocked()
+	}
+}
+
+// maxFailed bounds the failed branches on the list; the oldest go first.
+const maxFailed = 100
+
+func (t *tagTable) boundFailedLocked() {
+	var oldest *entry
+	n := 0
+	for _, e := range t.entries {
+		if e.state != failed {
+			continue
+		}
+		if n++; oldest == nil || e.info.CreatedAt.Before(oldest.info.CreatedAt) {
+			oldest = e
+		}
+	}
+	if n > maxFailed {
+		t.forgetLocked(oldest.info.Tag)
+	}
+}
+
+// forgetLocked takes a failed branch off the list; false when it is not on it.
+func (t *tagTable) forgetLocked(tag string) bool {
+	_, err := t.moveLocked(tag, forget)
+	return err == nil
+}
+
+func (t *tagTable) forgetFailed(tag string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.forgetLocked(tag)
+}
+
+// of is what there is of several tags at one moment, and how many uses there had been.
+func (t *tagTable) of(victims []snapshot.Entry) (uses uint64, entries []entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, v := range victims {
+		entries = append(entries, t.entryLocked(v.Tag))
+	}
+	return t.uses, entries
+}
+
+// claimSince claims all snapshots, or none if a fork from any has begun since that many uses.
+func (t *tagTable) claimSince(uses uint64, victims []snapshot.Entry, force bool) (claimed bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if uses != t.uses && !force {
+		return false, nil
+	}
+	for i, v := range victims {
+		if _, err := t.moveLocked(v.Tag, remove); err != nil {
+			t.unclaimLocked(victims[:i])
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (t *tagTable) unclaim(victims []snapshot.Entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unclaimLocked(victims)
+}
+
+func (t *tagTable) unclaimLocked(victims []snapshot.Entry) {
+	for _, v := range victims {
+		_, _ = t.moveLocked(v.Tag, removed) // legal: this deletion has claimed it
+	}
+}

@@ -1,0 +1,173 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/ellipsis"
+)
+
+// router finds the operation that a request asks for, and lists all operations in the
+// OpenAPI document. Nothing is added once it serves.
+type router struct {
+	answers
+	mux      *http.ServeMux
+	api      huma.API
+	params   []pathParam
+	bodyTime time.Duration // for a JSON body to arrive
+	added    []string      // "METHOD /path" of every route, for the conformance test
+}
+
+func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration) *router {
+	rt := &router{answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime}
+	rt.api = humago.New(rt.mux, openAPIConfig(v))
+	rt.api.UseMiddleware(rt.checkPath)
+	return rt
+}
+
+func openAPIConfig(v api.VersionInfo) huma.Config {
+	cfg := huma.DefaultConfig("forkd", v.Version)
+	cfg.Info.Description = "Fork warm microVMs. Fields that the original forkd has are the same here; the others are additions."
+	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	schemas.RegisterTypeAlias(reflect.TypeFor[failure](), reflect.TypeFor[api.Error]())
+	cfg.Components = &huma.Components{
+		Schemas: schemas,
+		SecuritySchemes: map[string]*huma.SecurityScheme{
+			"bearer": {Type: "http", Scheme: "bearer", Description: "The daemon's token; on its Unix socket root and its own user need none"},
+		},
+	}
+	cfg.Security = []map[string][]string{{"bearer": {}}}
+	// The original's clients send fields that we do not know; so may newer ones.
+	cfg.AllowAdditionalPropertiesByDefault = true
+	// No pages that load scripts from elsewhere, no $schema fields in answers.
+	cfg.DocsPath, cfg.SchemasPath = "", ""
+	cfg.CreateHooks = nil
+	return cfg
+}
+
+// route adds an operation whose body is JSON.
+func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+	op.MaxBodyBytes, op.BodyReadTimeout = api.MaxBodyBytes, rt.bodyTime
+	rt.added = append(rt.added, op.Method+" "+op.Path)
+	rt.documentErrors(&op)
+	huma.Register(rt.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := h(ctx, in)
+		if err != nil {
+			return nil, rt.failed(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// documentErrors lists an operation's error responses. Left to itself, huma
+// would add 422, which validationFailure turns into 400.
+func (rt *router) documentErrors(op *huma.Operation) {
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	for _, status := range op.Errors {
+		op.Responses[strconv.Itoa(status)] = rt.jsonResponse(http.StatusText(status), api.Error{})
+	}
+	op.Errors = nil
+	op.Responses["default"] = rt.jsonResponse("Error", api.Error{})
+}
+
+// rawRoute adds an operation that reads or writes something other than JSON.
+func (rt *router) rawRoute(op huma.Operation, h func(http.ResponseWriter, *http.Request) error) {
+	rt.describe(op)
+	rt.added = append(rt.added, op.Method+" "+op.Path)
+	rt.mux.HandleFunc(op.Method+" "+op.Path, rt.rawHandler(h))
+}
+
+func (rt *router) rawHandler(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := checkParams(rt.params, r.PathValue)
+		if err == nil {
+			err = h(w, r)
+		}
+		if err != nil {
+			writeFailure(w, rt.failed(r.Context(), err))
+		}
+	}
+}
+
+// describe lists an operation that huma does not handle.
+func (rt *router) describe(op huma.Operation) {
+	for _, segment := range strings.Split(op.Path, "/") {
+		if name, ok := strings.CutPrefix(segment, "{"); ok {
+			op.Parameters = append(op.Parameters, &huma.Param{
+				Name: strings.TrimSuffix(name, "}"), In: "path", Required: true, Schema: &huma.Schema{Type: "string"},
+			})
+		}
+	}
+	rt.documentErrors(&op)
+	rt.api.OpenAPI().AddOperation(&op)
+}
+
+// checkPath runs before huma reads anything of a request.
+func (rt *router) checkPath(ctx huma.Context, next func(huma.Context)) {
+	if err := checkParams(rt.params, ctx.Param); err != nil {
+		r, w := humago.Unwrap(ctx)
+		writeFailure(w, rt.failed(r.Context(), err))
+		return
+	}
+	next(ctx)
+}
+
+func (rt *router) schemaOf(v any) *huma.Schema {
+	return rt.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
+}
+
+// jsonResponse documents an answer that is written by hand.
+func (rt *router) jsonResponse(description string, v any) *huma.Response {
+	return &huma.Response{
+		Description: description,
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: rt.schemaOf(v)}},
+	}
+}
+
+// dispatch answers what the mux would answer in its own words.
+func (rt *router) dispatch(w http.ResponseWriter, r *http.Request) {
+	if !cleanPath(r.URL.Path) {
+		writeFailure(w, rt.failed(r.Context(), unclean(r)))
+		return
+	}
+	h, pattern := rt.mux.Handler(r)
+	if pattern == "" {
+		rt.notRouted(w, r, h)
+		return
+	}
+	rt.mux.ServeHTTP(w, r)
+}
+
+// notRouted answers requests that match no route, in our error shape.
+func (rt *router) notRouted(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	probe := &headerProbe{header: http.Header{}}
+	h.ServeHTTP(probe, r)
+	if probe.status == http.StatusMethodNotAllowed {
+		allow := probe.header.Get("Allow")
+		w.Header().Set("Allow", allow)
+		writeFailure(w, fail(api.CodeMethod, "this path takes "+allow,
+			"%s is not a method of %s", ellipsis.Clip(r.Method, 20), ellipsis.Clip(r.URL.Path, 200)))
+		return
+	}
+	writeFailure(w, fail(api.CodeNotFound, "GET /openapi.json lists the routes", "no such path: %s", ellipsis.Clip(r.URL.Path, 200)))
+}
+
+// headerProbe keeps what a handler says about itself and drops its body.
+type headerProbe struct {
+	header http.Header
+	status int
+}
+
+func (p *headerProbe) Header() http.Header         { return p.header }
+func (p *headerProbe) Write(b []byte) (int, error) { return len(b), nil }
+func (p *headerProbe) WriteHeader(status int)      { p.status = status }
