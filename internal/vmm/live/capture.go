@@ -68,7 +68,10 @@ func (m *Machine) Capture(c vmm.CaptureConfig) (finish func() error, res vmm.Cap
 }
 
 func (m *Machine) capture(guest standstill, c vmm.CaptureConfig) (finish func() error, res vmm.CaptureResult, err error) {
-	k := &captureOp{CaptureConfig: c, mem: m.mem, disks: &m.disks, guest: guest, taken: extent.NewPageSet(m.mem.Size()), speed: copyFloor}
+	k := &captureOp{
+		CaptureConfig: c, mem: m.mem, disks: &m.disks, guest: guest,
+		taken: extent.NewPageSet(m.mem.Size()), speed: copyFloor,
+	}
 	if k.buffer = m.pauseBuffer; k.buffer <= 0 {
 		k.buffer = vmm.PauseBuffer(m.mem.Size())
 	}

@@ -33,7 +33,9 @@ func (m *Machine) armLocked(gate *os.File) error {
 	if err != nil {
 		return err
 	}
-	g := &gatedStart{entrance: entrance, cpus: &m.cpus, devices: &m.devices, left: len(m.cpus.all), done: make(chan struct{})}
+	g := &gatedStart{
+		entrance: entrance, cpus: &m.cpus, devices: &m.devices, left: len(m.cpus.all), done: make(chan struct{}),
+	}
 	m.gate, m.restored = g, false
 	m.state = vmm.StateArmed
 	m.cpus.start(g.pass)

@@ -144,7 +144,10 @@ func (m *Machine) resumeLocked() (runningAt int64, err error) {
 func (m *Machine) Status() vmm.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := vmm.Status{State: m.state, Shape: m.shape, CID: m.cid, OverlayGeneration: m.disks.generations(), Disks: m.stall.now()}
+	s := vmm.Status{
+		State: m.state, Shape: m.shape, CID: m.cid,
+		OverlayGeneration: m.disks.generations(), Disks: m.stall.now(),
+	}
 	if vs := m.devices.vsock; vs != nil {
 		s.Guest = vs.GuestTime()
 	}
