@@ -100,7 +100,7 @@ func TestErrorsHaveTheirCode(t *testing.T) {
 	}
 	d.engine.Fail(id, "killed by signal 9")
 	_, err = c.Ping(t.Context(), id)
-	if !errors.As(err, &e) || e.Code != api.CodeGuestGone || e.Hint == "" || !strings.Contains(e.Message, "signal 9") {
+	if !errors.As(err, &e) || e.Code != api.CodeGuestGone || !e.FromDaemon() || !strings.Contains(e.Message, "signal 9") {
 		t.Errorf("ping of a dead guest: %+v", e)
 	}
 	_, err = c.ExecStream(t.Context(), id, client.ExecOptions{Args: []string{"echo"}})
@@ -170,7 +170,7 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var e *client.Error
-	if err := c.Health(t.Context()); !errors.As(err, &e) || !client.IsUnreachable(err) || e.Hint == "" || !strings.Contains(e.Message, url) {
+	if err := c.Health(t.Context()); !errors.As(err, &e) || !client.IsUnreachable(err) || e.FromDaemon() || !strings.Contains(e.Message, url) {
 		t.Errorf("got %+v", e)
 	}
 }

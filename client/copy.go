@@ -130,7 +130,7 @@ func (c *Client) needParent(ctx context.Context, id, target, user string) error 
 	case at.kind == kindMissing:
 		return &Error{
 			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: there is no directory %s in the sandbox", id, target, dir),
-			Hint: fmt.Sprintf("make it first: `forkd exec %s -- mkdir -p %s`", id, dir),
+			Reason: api.ReasonGuestDirectoryMissing, Details: map[string]string{"sandbox": id, "directory": dir},
 		}
 	case at.kind != kindDir:
 		return &Error{Code: api.CodeInvalid, Message: fmt.Sprintf("copy to %s:%s: %s is not a directory", id, target, dir)}

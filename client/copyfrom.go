@@ -74,7 +74,7 @@ func placeHere(id, source, target string, dir bool) (string, fs.FileInfo, error)
 	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
 		return "", nil, &Error{
 			Code: api.CodeNotFound, Message: fmt.Sprintf("copy from %s:%s: there is no directory %s", id, source, parent),
-			Hint: fmt.Sprintf("make it first: `mkdir -p %s`", parent), cause: err,
+			Reason: api.ReasonLocalDirectoryMissing, Details: map[string]string{"directory": parent}, cause: err,
 		}
 	}
 	return filepath.Clean(target), nil, nil

@@ -52,7 +52,7 @@ func (c *Client) makeLink(ctx context.Context, id, path, user, text string) erro
 	if errors.As(err, &e) && e.Status == http.StatusNotFound && !e.fromDaemon {
 		return &Error{
 			Code: api.CodeUnsupported, Message: "the agent in the sandbox is of an older forkd and makes no links", Status: e.Status,
-			Hint: "copy what links lead to with -L, or make the snapshot anew",
+			Reason: api.ReasonAgentLinks,
 		}
 	}
 	return err

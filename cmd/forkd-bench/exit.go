@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
 // exitCodes is the part of the help on them.
@@ -39,7 +40,7 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	e, exit := api.Error{Message: err.Error(), Code: client.CodeOf(err), Hint: hintOf(cmd, err)}, 0
+	e, exit := hints.Failure{Message: err.Error(), Code: client.CodeOf(err), Reason: client.ReasonOf(err), Hint: hintOf(cmd, err)}, 0
 	var usage usageError
 	var flag endpoint.FlagError
 	switch {
@@ -70,11 +71,11 @@ func hintOf(cmd *cobra.Command, err error) string {
 	var usage usageError
 	switch {
 	case errors.As(err, &own):
-		return own.Hint
+		return hints.Of(err)
 	case errors.As(err, &usage) && cmd != nil:
 		return fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath())
 	case errors.Is(err, floor.ErrNoHost):
 		return "run forkd-bench on the daemon's host, with --url unix:///PATH of its socket"
 	}
-	return ""
+	return hints.Of(err)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -79,10 +80,9 @@ func (a *app) branched(res api.BranchResult) error {
 	case len(children.Sandboxes) == 0:
 		return nil
 	case ok == 0:
-		return &client.Error{
+		return hints.With(&client.Error{
 			Code: failed[0].Code, Message: fmt.Sprintf("none of %d children could be forked: %s", len(failed), failed[0].Error),
-			Hint: fmt.Sprintf("the snapshot is there: `forkd fork %s` tries again", res.Tag),
-		}
+		}, fmt.Sprintf("the snapshot is there: `forkd fork %s` tries again", res.Tag))
 	}
 	return a.countForked(children)
 }

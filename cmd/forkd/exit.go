@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/platform"
 )
 
@@ -102,7 +103,7 @@ func (a *app) report(cmd *cobra.Command, err error) {
 	}
 	enc := json.NewEncoder(a.Err)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(api.Error{Message: err.Error(), Code: kindOf(err), Hint: hint})
+	_ = enc.Encode(hints.Failure{Message: err.Error(), Code: kindOf(err), Reason: client.ReasonOf(err), Hint: hint})
 }
 
 func hintOf(cmd *cobra.Command, err error) string {
@@ -110,13 +111,13 @@ func hintOf(cmd *cobra.Command, err error) string {
 	var usage usageError
 	switch {
 	case errors.As(err, &own):
-		return own.Hint
+		return hints.Of(err)
 	case errors.As(err, &usage) && cmd != nil:
 		return fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath())
 	case errors.Is(err, platform.ErrUnsupported):
 		return "run it on Linux on x86-64; other commands reach a daemon there with --url or FORKD_URL"
 	}
-	return ""
+	return hints.Of(err)
 }
 
 // polish notes when a command's own work begins, for a failure before that is a

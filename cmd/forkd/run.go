@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
 func newRunCommand(a *app) *cobra.Command {
@@ -81,10 +82,9 @@ func (a *app) ensureSnapshot(ctx context.Context, c *client.Client, img api.Imag
 	case err == nil && info.Status == api.SnapshotWriting:
 		return tag, waitForSnapshot(ctx, c, tag)
 	case err == nil:
-		return "", &client.Error{
+		return "", hints.With(&client.Error{
 			Code: api.CodeNotRestorable, Message: fmt.Sprintf("snapshot %s cannot be forked: %s", tag, text(info.Warning)),
-			Hint: fmt.Sprintf("delete it with `forkd snapshot rm %s`, it is made again then", tag),
-		}
+		}, fmt.Sprintf("delete it with `forkd snapshot rm %s`, it is made again then", tag))
 	case !client.IsNotFound(err):
 		return "", err
 	}

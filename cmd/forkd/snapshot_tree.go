@@ -62,7 +62,7 @@ func treeOf(ctx context.Context, c *client.Client, args []string) ([]*lineage.No
 	if n == nil {
 		return nil, &client.Error{
 			Code: api.CodeNotFound, Message: fmt.Sprintf("snapshot %s: not found", args[0]),
-			Hint: "`forkd snapshot ls` shows the snapshots there are",
+			Reason: api.ReasonSnapshotNotFound,
 		}
 	}
 	return []*lineage.Node{n}, nil

@@ -46,7 +46,7 @@ func (e *Engine) openDirs() (err error) {
 
 func dirError(err error) error {
 	if errors.Is(err, rundir.ErrRefused) {
-		return sandbox.Errorf(sandbox.ErrConflict, "name a directory of the daemon's own", "%w", err)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDirectoryRefused, "%w", err)
 	}
 	return err
 }
@@ -55,7 +55,7 @@ func dirError(err error) error {
 func (e *Engine) lock(dir string, take func() (*os.File, error)) error {
 	f, err := take()
 	if errors.Is(err, os.ErrExist) {
-		return sandbox.Errorf(sandbox.ErrConflict, "stop the other daemon, or give this one directories of its own", "another daemon uses %s", dir)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDirectoryInUse, "another daemon uses %s", dir)
 	}
 	if err != nil {
 		return dirError(err)

@@ -64,7 +64,7 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 			"exec": errExec, "eval": errEval, "ping": errPing, "dial": errDial, "branch": h.branch(e, id, "x"),
 		} {
 			var p *sandbox.Error
-			if !errors.Is(err, sandbox.ErrNoSpace) || !errors.As(err, &p) || !strings.Contains(p.Hint(), "make room") || !strings.Contains(err.Error(), "paused") {
+			if !errors.Is(err, sandbox.ErrNoSpace) || !errors.As(err, &p) || p.Reason() != sandbox.ReasonDiskNoRoom || !strings.Contains(err.Error(), "paused") {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -179,8 +179,8 @@ func TestADiskThatHasLostWrites(t *testing.T) {
 	err := h.branch(e, id, "x")
 	wantError(t, err, sandbox.ErrConflict, "cannot be branched", "lost writes")
 	var p *sandbox.Error
-	if !errors.As(err, &p) || !strings.Contains(p.Hint(), "--force") {
-		t.Errorf("there is no hint: %v", err)
+	if !errors.As(err, &p) || p.Reason() != sandbox.ReasonDiskLostWrites {
+		t.Errorf("the reason is not told: %v", err)
 	}
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "x", Force: true}); err != nil {
 		t.Error(err)

@@ -28,7 +28,7 @@ func TestAKernelThatIsNone(t *testing.T) {
 	text := file(t, "vmlinux", []byte(strings.Repeat("this is no kernel\n", 1000)))
 	d.sub("of an image", func(t *testing.T) {
 		d.badImage("no-kernel", boxFiles{kernel: text})
-		wantError(t, d.create(api.CreateSnapshotRequest{Image: "no-kernel"}), api.CodeBootFailed, "create snapshot bad", "kernel", "ELF")
+		wantError(t, d.create(api.CreateSnapshotRequest{Image: "no-kernel"}), api.CodeBootFailed, "create snapshot bad", "kernel_unusable")
 	})
 	d.sub("given by path", func(t *testing.T) {
 		below := filepath.Join(d.Dir, "no-kernel") // of --guest-files
@@ -37,7 +37,7 @@ func TestAKernelThatIsNone(t *testing.T) {
 		}
 		defer os.Remove(below)
 		err := d.create(api.CreateSnapshotRequest{Kernel: below, Rootfs: kvmtest.Fixture(t, "root.erofs")})
-		wantError(t, err, api.CodeBootFailed, "create snapshot bad", "kernel", "ELF")
+		wantError(t, err, api.CodeBootFailed, "create snapshot bad", "kernel_unusable")
 	})
 }
 
@@ -53,7 +53,7 @@ func TestARootImageCutShort(t *testing.T) {
 		if err := os.Truncate(d.images()+"/cut/root.erofs", int64(len(b)/2)); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, d.create(api.CreateSnapshotRequest{Image: "cut"}), api.CodeConflict, "image cut", "root.erofs", "build it again")
+		wantError(t, d.create(api.CreateSnapshotRequest{Image: "cut"}), api.CodeConflict, "image cut", "root.erofs", "image_damaged")
 	})
 	d.sub("from the beginning", func(t *testing.T) {
 		d.badImage("short", boxFiles{root: file(t, "root.erofs", b[:8192])})

@@ -279,7 +279,7 @@ func TestBranchesThatCannotBe(t *testing.T) {
 		code     api.Code
 		words    []string
 	}{
-		{"unknown sandbox", "sb-0-0000", api.BranchRequest{Tag: "no"}, api.CodeNotFound, []string{"sb-0-0000", "forkd ps"}},
+		{"unknown sandbox", "sb-0-0000", api.BranchRequest{Tag: "no"}, api.CodeNotFound, []string{"sb-0-0000"}},
 		{"dead sandbox", dead.ID, api.BranchRequest{Tag: "no"}, api.CodeGuestGone, []string{dead.ID, "signal: killed"}},
 		{"tag exists", source, api.BranchRequest{Tag: parentTag}, api.CodeConflict, []string{parentTag, "exists"}},
 		{"bad tag", source, api.BranchRequest{Tag: "../x"}, api.CodeInvalid, []string{"tag", "1 to 64 letters, digits, - or _"}},

@@ -139,8 +139,8 @@ func (d *daemon) refused(tag string, words ...string) {
 	d.t.Helper()
 	n := 2
 	_, err := d.c.Fork(d.t.Context(), api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
-	wantError(d.t, err, api.CodeNotRestorable, append(words, "snapshot "+tag, "forkd snapshot create")...)
-	if code, _, errs := d.cli("fork", tag); code != 5 || !strings.Contains(errs, words[0]) {
+	wantError(d.t, err, api.CodeNotRestorable, append(words, "snapshot "+tag)...)
+	if code, _, errs := d.cli("fork", tag); code != 5 || !strings.Contains(errs, words[0]) || !strings.Contains(errs, "forkd snapshot create") {
 		d.t.Errorf("the CLI's exit code is %d, want 5: %s", code, errs)
 	}
 }

@@ -215,7 +215,7 @@ func TestEvalThatNeverEnds(t *testing.T) {
 	box := d.fork(1)[0]
 	d.eval(box.ID, "kept = 5")
 	_, err := d.c.Eval(t.Context(), box.ID, api.EvalRequest{Code: "while True: pass", TimeoutSecs: 1})
-	wantError(t, err, api.CodeTimeout, box.ID, "did not end within 1s", "raise the timeout")
+	wantError(t, err, api.CodeTimeout, box.ID, "did not end within 1s", "eval_timeout")
 	if got := d.eval(box.ID, "kept"); got != "5" {
 		t.Errorf("what was defined before is %q", got)
 	}

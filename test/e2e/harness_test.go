@@ -139,26 +139,29 @@ func (d *daemon) alive(boxes ...api.SandboxInfo) {
 	}
 }
 
-// wantError checks an error's code, status, that text and hint hold certain
-// words, and that there is something to do about it.
+// wantError checks an error's code, status, that text or reason hold certain
+// words, and that a client can tell what to do about it.
 func wantError(t *testing.T, err error, code api.Code, words ...string) {
 	t.Helper()
 	var e *client.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("got %v, want an error of code %s", err, code)
 	}
-	t.Logf("%s (%d): %s\n\thint: %s", e.Code, e.Status, e.Message, e.Hint)
+	t.Logf("%s (%d): %s\n\treason: %s", e.Code, e.Status, e.Message, e.Reason)
 	if e.Code != code || e.Status != code.Status() {
 		t.Errorf("code %s, status %d, want %s, %d", e.Code, e.Status, code, code.Status())
 	}
 	for _, w := range words {
-		if !strings.Contains(e.Message, w) && !strings.Contains(e.Hint, w) {
-			t.Errorf("neither the text nor the hint says %q", w)
+		if !strings.Contains(e.Message, w) && !strings.Contains(string(e.Reason), w) {
+			t.Errorf("neither the text nor the reason says %q", w)
 		}
 	}
-	// Of a wrong request the text says what is wanted.
-	if e.Hint == "" && code != api.CodeInvalid {
-		t.Error("there is no hint at what to do")
+	// Within these codes there is no advice that is always right.
+	if e.Reason == "" && (code == api.CodeConflict || code == api.CodeForbidden) {
+		t.Error("there is no reason, by which a client could tell what to do")
+	}
+	if !e.FromDaemon() && code != api.CodeInvalid { // those may be the agent's
+		t.Error("it does not come from the daemon")
 	}
 }
 

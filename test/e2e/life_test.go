@@ -27,11 +27,11 @@ func TestAVMMThatIsKilled(t *testing.T) {
 		t.Errorf("got %+v, %v", info, err)
 	}
 	_, err = d.c.Exec(t.Context(), victim.ID, api.ExecRequest{Args: []string{"true"}})
-	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "fork another")
+	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "sandbox_failed")
 	_, err = d.c.ExecStream(t.Context(), victim.ID, client.ExecOptions{Args: []string{"true"}})
-	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "fork another")
+	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "sandbox_failed")
 	_, err = d.c.Memory(t.Context(), victim.ID)
-	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "fork another")
+	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "sandbox_failed")
 	if _, err := d.c.Console(t.Context(), victim.ID); err != nil {
 		t.Errorf("its console is lost: %v", err)
 	}

@@ -46,7 +46,7 @@ func TestTheDiskIsFull(t *testing.T) {
 	d.sub("while saving", func(t *testing.T) {
 		free := freeBytes(t, mount)
 		_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "big", Image: "box"}, nil)
-		wantError(t, err, api.CodeNoSpace, "create snapshot big", "no space left on device", "nothing half-written remains")
+		wantError(t, err, api.CodeNoSpace, "create snapshot big", "no space left on device", "store_full")
 		if now := freeBytes(t, mount); now < free-receipts {
 			t.Errorf("%d bytes are free, before it was %d", now, free)
 		}
@@ -59,7 +59,7 @@ func TestTheDiskIsFull(t *testing.T) {
 		d.Flags = []string{"--disk-reserve", "24"}
 		d.start()
 		_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "big", Image: "box"}, nil)
-		wantError(t, err, api.CodeNoSpace, "create snapshot big", "MiB are free, of which 24 MiB stay in reserve", "delete snapshots or images")
+		wantError(t, err, api.CodeNoSpace, "create snapshot big", "MiB are free, of which 24 MiB stay in reserve", "store_full")
 	})
 	d.sub("while an image comes", func(t *testing.T) {
 		free := freeBytes(t, mount)
@@ -76,7 +76,7 @@ func TestTheDiskIsFull(t *testing.T) {
 		_, err = d.c.ImportImage(t.Context(), "python-numpy", "", r)
 		r.Close()
 		<-done
-		wantError(t, err, api.CodeNoSpace, "python-numpy", "no space left on device", "forkd image rm")
+		wantError(t, err, api.CodeNoSpace, "python-numpy", "no space left on device")
 		if now := freeBytes(t, mount); now < free-receipts {
 			t.Errorf("%d bytes are free, before it was %d", now, free)
 		}
@@ -161,7 +161,7 @@ func TestNotEnoughMemory(t *testing.T) {
 		d.Flags = []string{"--memory-reserve", "1000000"}
 		d.start()
 		_, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &count})
-		wantError(t, err, api.CodeNoMemory, "not enough memory: 8 MiB are needed, 0 MiB are left", "kill sandboxes")
+		wantError(t, err, api.CodeNoMemory, "not enough memory: 8 MiB are needed, 0 MiB are left", "host_memory")
 		if code, _, errs := d.cli("fork", parentTag); code != 9 || !strings.Contains(errs, "not enough memory") {
 			t.Errorf("the CLI's exit code is %d, want 9: %s", code, errs)
 		}

@@ -132,7 +132,7 @@ func (d *daemon) fullStore(id, sibling, mount string) {
 	d.end(syscall.SIGKILL) // the next daemon finds it so
 	d.start()
 	_, err := d.c.Exec(ctx, id, api.ExecRequest{Args: []string{"true"}})
-	wantError(t, err, api.CodeNoSpace, id, "paused: no room on the host", "make room", "goes on by itself")
+	wantError(t, err, api.CodeNoSpace, id, "paused: no room on the host", "disk_no_room")
 	_, err = d.c.Branch(ctx, id, api.BranchRequest{Tag: "full"})
 	wantError(t, err, api.CodeNoSpace, "paused: no room on the host")
 	for _, args := range [][]string{{"exec", id, "true"}, {"cp", id + ":/root/sums", "-"}, {"branch", id}} {
@@ -207,8 +207,8 @@ func (d *daemon) lostWrites(id string, pid int) {
 		}
 	}
 	_, err := d.c.Branch(t.Context(), id, api.BranchRequest{Tag: "damaged"})
-	wantError(t, err, api.CodeConflict, "cannot be branched", "lost writes", "--force")
-	if code, _, errs := d.cli("branch", id, "--tag", "damaged", "--force"); code != 0 {
+	wantError(t, err, api.CodeConflict, "cannot be branched", "lost writes", "disk_lost_writes")
+	if code, _, errs := d.cli("branch", id, "--tag", "damaged", "disk_lost_writes"); code != 0 {
 		t.Errorf("branch --force: exit code %d: %s", code, errs)
 	}
 }

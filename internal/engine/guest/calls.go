@@ -100,7 +100,7 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 	case err != nil:
 		return r, Error(ctx, m, id, err)
 	case a.GetTimedOut():
-		return r, sandbox.Errorf(sandbox.ErrTimeout, "what was defined before may be lost; raise the timeout", "eval in sandbox %s did not end within %s", id, req.Timeout)
+		return r, sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonEvalTimeout, "eval in sandbox %s did not end within %s", id, req.Timeout)
 	}
 	r = sandbox.EvalResult{
 		Result: a.GetResult(), Stdout: output(a.GetStdout(), a.GetStdoutRaw()), Stderr: output(a.GetStderr(), a.GetStderrRaw()),
@@ -168,7 +168,7 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 		return sandbox.Ended(ctx, cause)
 	}
 	if how := m.Replaced.Load(); how != nil {
-		return sandbox.Errorf(sandbox.ErrGuestGone, "what ran in it has ended; run it again", "sandbox %s %s", id, *how)
+		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxRolledBack, "sandbox %s %s", id, *how)
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeDeadlineExceeded:
@@ -179,9 +179,9 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 	}
 	// The connection breaks a moment before the process is seen to be gone.
 	if m.WaitEnd(200 * time.Millisecond) {
-		return sandbox.Errorf(sandbox.ErrGuestGone, "fork another", "sandbox %s: %w: %s", id, vmproc.ErrNoVM, m.EndReason())
+		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxEnded, "sandbox %s: %w: %s", id, vmproc.ErrNoVM, m.EndReason())
 	}
-	return sandbox.Errorf(sandbox.ErrGuestGone, "look at its console", "sandbox %s: %w", id, err)
+	return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonAgentSilent, "sandbox %s: %w", id, err)
 }
 
 func message(err error) string {

@@ -125,7 +125,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	case w.e.branches <- struct{}{}:
 		w.undo.Push(func() { <-w.e.branches })
 	default:
-		return sandbox.Errorf(sandbox.ErrBusy, "try again when one of them has ended", "%d branches are under way already", cap(w.e.branches))
+		return sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonBranchesBusy, "%d branches are under way already", cap(w.e.branches))
 	}
 	b, _, err := w.e.sandboxes.Running(w.req.SandboxID)
 	if err != nil {
@@ -179,7 +179,7 @@ func (w *branchOp) check() error {
 	case r.N < 0 || r.N > sandbox.MaxFork:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "n is %d, want 0 to %d", r.N, sandbox.MaxFork)
 	case r.N > 0 && r.NoWait:
-		return sandbox.Errorf(sandbox.ErrInvalid, "fork from the tag in a call of its own: it waits until the snapshot is ready", "children were asked for without waiting")
+		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWaitForChildren, "children were asked for without waiting")
 	case r.MaxPause < 0:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "the pause's limit is %s", r.MaxPause)
 	}
@@ -345,13 +345,13 @@ func (w *branchOp) explain(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil:
 		return sandbox.Ended(ctx, err)
 	case errors.Is(err, vmm.ErrNoRoom): // it began to stand still meanwhile
-		return sandbox.Errorf(sandbox.ErrNoSpace, vmproc.RoomHint, "%w", err)
+		return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonDiskNoRoom, "%w", err)
 	case errors.Is(err, vmm.ErrLost):
 		return vmproc.LostWrites("%w", err)
 	case sandbox.IsNoSpace(err):
 		return sandbox.NoSpace(err)
 	case errors.Is(err, vmm.ErrPause):
-		return sandbox.Errorf(sandbox.ErrConflict, "allow a longer pause, or branch when the sandbox writes less", "%w", err)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonPauseTooLong, "%w", err)
 	case errors.Is(err, vmm.ErrGone), errors.Is(err, vmproc.ErrNoVM):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
 	case w.m != nil && !w.m.Alive(): // its files went with it

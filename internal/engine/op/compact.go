@@ -31,7 +31,7 @@ func (o *Ops) CompactSnapshot(ctx context.Context, tag, to string, progress func
 		}
 	}
 	if tag == to {
-		return sandbox.SnapshotInfo{}, sandbox.Errorf(sandbox.ErrInvalid, "choose another tag: the snapshot itself stays as it is", "snapshot %s cannot be compacted to itself", tag)
+		return sandbox.SnapshotInfo{}, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonSameTag, "snapshot %s cannot be compacted to itself", tag)
 	}
 	var u undo.Stack
 	defer u.Run()

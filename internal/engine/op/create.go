@@ -169,7 +169,7 @@ func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 	defer calm()
 	if err := c.src.boot(ctx, c.e, m); err != nil {
 		if m.Alive() && ctx.Err() == nil { // the VMM looked at the files and said no
-			err = sandbox.Errorf(sandbox.ErrBootFailed, "name a kernel for x86-64 as an ELF file, or an image: `forkd image build` makes one", "%w", err)
+			err = sandbox.Errorf(sandbox.ErrBootFailed, sandbox.ReasonKernelUnusable, "%w", err)
 		}
 		return 0, err
 	}
@@ -212,7 +212,7 @@ func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	}
 	for i, r := range answer.GetResults() {
 		if r.GetError() != "" {
-			return 0, sandbox.Errorf(sandbox.ErrInvalid, "correct the warm-up code", "%s code of step %d: %s\n%s", r.GetLanguage(), i+1, r.GetError(), r.GetTraceback())
+			return 0, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s code of step %d: %s\n%s", r.GetLanguage(), i+1, r.GetError(), r.GetTraceback())
 		}
 	}
 	return 0, nil
@@ -360,7 +360,7 @@ func (c *createOp) explain(ctx context.Context, err error) error {
 	if tail := vmproc.TailLines(filepath.Join(c.m.Dir, client.ConsoleLog), vmproc.ConsoleTail); tail != "" {
 		text = "the console's last lines:\n" + tail
 	}
-	return sandbox.Errorf(sandbox.ErrBootFailed, "look at the console's lines; a larger memory_mib or boot_wait_secs may help", "%w; %s", err, text)
+	return sandbox.Errorf(sandbox.ErrBootFailed, "", "%w; %s", err, text)
 }
 
 // gone reports that an error may come from the VM's end.
@@ -391,7 +391,7 @@ func (o *Ops) parentSource(ctx context.Context, req sandbox.CreateRequest) (s pa
 	case bare && req.Image != "":
 		return s, sandbox.Errorf(sandbox.ErrInvalid, "", "name an image, or a kernel and a root file system, not both")
 	case !bare && req.Image == "":
-		return s, sandbox.Errorf(sandbox.ErrInvalid, "`forkd image ls` shows the images there are", "no image named")
+		return s, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonImageMissing, "no image named")
 	case bare && (req.Kernel == "" || req.Rootfs == ""):
 		return s, sandbox.Errorf(sandbox.ErrInvalid, "", "kernel and rootfs go together")
 	case bare:
@@ -440,7 +440,7 @@ func (o *Ops) imageSource(ctx context.Context, req sandbox.CreateRequest) (s par
 func bareSource(req sandbox.CreateRequest) (s parentSource, err error) {
 	for _, path := range []string{req.Kernel, req.Rootfs} {
 		if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
-			return s, sandbox.Errorf(sandbox.ErrInvalid, "give the path of a file on the daemon's host", "%s is not a file", sandbox.Clip(path))
+			return s, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNotAFile, "%s is not a file", sandbox.Clip(path))
 		}
 	}
 	s.image = sandbox.Image{Kernel: req.Kernel, Root: req.Rootfs}

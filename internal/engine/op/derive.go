@@ -142,9 +142,9 @@ func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 	case err != nil:
 		return 0, guest.Error(ctx, d.m, d.id, err)
 	case r.TimedOut:
-		return 0, sandbox.Errorf(sandbox.ErrTimeout, "allow it more time; nothing was kept", "%s did not end within %s%s", sandbox.Clip(d.req.Exec[0]), limit, said.text())
+		return 0, sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonProgramTimeout, "%s did not end within %s%s", sandbox.Clip(d.req.Exec[0]), limit, said.text())
 	case r.ExitCode != 0:
-		return 0, sandbox.Errorf(sandbox.ErrInvalid, "correct the command; nothing was kept", "%s: %s%s", sandbox.Clip(d.req.Exec[0]), r.Status, said.text())
+		return 0, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonProgramFailed, "%s: %s%s", sandbox.Clip(d.req.Exec[0]), r.Status, said.text())
 	}
 	return 0, nil
 }

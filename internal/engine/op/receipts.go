@@ -75,7 +75,7 @@ func (o *Ops) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) {
 	case err != nil:
 		return receipt.Receipt{}, err
 	case len(list) == 0:
-		return receipt.Receipt{}, sandbox.Errorf(sandbox.ErrNotFound, "receipts are kept for a month and while what they tell of exists; `forkd ps` and `forkd snapshot ls` show what there is",
+		return receipt.Receipt{}, sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonReceiptNotFound,
 			"%s %s has no receipt", kind, sandbox.Clip(of))
 	}
 	return list[0], nil

@@ -137,7 +137,7 @@ func (m *VM) OpenOverlays(disks []vmm.Disk, backing [][]layer.ID) (_ []vmm.Disk,
 func overlayError(err error) error {
 	err = fmt.Errorf("make the file of a sandbox's disk: %w", err)
 	if sandbox.IsNoSpace(err) {
-		return sandbox.Errorf(sandbox.ErrNoSpace, "free some space in the store (kill sandboxes, delete snapshots or images) and try again", "%w", err)
+		return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonOverlayNoRoom, "%w", err)
 	}
 	return err
 }

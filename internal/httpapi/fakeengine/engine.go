@@ -200,8 +200,7 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 		return err
 	}
 	if len(info.Dependents) > 0 && !opt.Cascade && !opt.Force {
-		const hint = "delete them first, or use --cascade to delete them too, or --force to leave them"
-		return sandbox.Errorf(sandbox.ErrConflict, hint, "delete snapshot %s: %v are built on it", tag, info.Dependents)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDependentSnapshots, "delete snapshot %s: %v are built on it", tag, info.Dependents)
 	}
 	victims := []string{tag}
 	if opt.Cascade {
