@@ -134,7 +134,7 @@ func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e.ops = &op.Config{
 		RunDir: c.RunDir, Images: c.Images, Concurrency: c.Concurrency, BootWait: c.BootWait, RestoreTimeout: c.RestoreTimeout,
 		IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout, ChildMemory: c.ChildMemory,
-		NoRehearsal: c.NoRehearsal, Oracle: c.Oracle, Observer: c.Observer, Logger: c.Logger, Now: c.Now,
+		NoWorkingSet: c.NoWorkingSet, Oracle: c.Oracle, Observer: c.Observer, Logger: c.Logger, Now: c.Now,
 	}
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.store, Layers: e.layers, Receipts: e.receipts, Catalog: e.catalog, Sandboxes: e.sandboxes, Procs: e.procs,

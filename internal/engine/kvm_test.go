@@ -57,8 +57,8 @@ func TestRealGuestsFork(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("snapshot: %+v", s)
-	if !h.hasHot("a") {
-		t.Error("the rehearsal has recorded nothing")
+	if !h.hasWorkingSet("a") {
+		t.Error("no working set was recorded")
 	}
 	if err := e.SetPool(t.Context(), "a", 4); err != nil {
 		t.Fatal(err)

@@ -60,7 +60,7 @@ func (h *host) disky(e *Engine, n int) []sandbox.Info {
 		h.t.Fatal(err)
 	}
 	if left := h.ownFiles(); left != "" {
-		h.t.Errorf("the parent and its rehearsal have left %q", left)
+		h.t.Errorf("the parent and its recorded child have left %q", left)
 	}
 	if n == 0 {
 		return nil

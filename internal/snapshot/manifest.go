@@ -42,9 +42,9 @@ const (
 	DigestFile   = "digests"
 )
 
-// HotFile is the name of the set of pages that every child touches (package
+// WorkingSetFile is the name of the set of pages that every child touches (package
 // workingset). A snapshot need not have it.
-const HotFile = "hot"
+const WorkingSetFile = "working-set"
 
 // DiskFile is the name of the i-th disk's file, if it has one: it is read only.
 func DiskFile(i int) string { return fmt.Sprintf("disk%d", i) }

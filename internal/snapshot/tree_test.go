@@ -36,7 +36,7 @@ type tree struct {
 	next   int
 	models map[string]pagesOf
 	boxes  []*child
-	hot    []int64        // pages that are written to, so that writes meet
+	busy   []int64        // pages that are written to, so that writes meet
 	zeroed map[int64]bool // pages that were zeroed beside them
 }
 
@@ -56,13 +56,13 @@ func TestRandomTreesAgainstAModel(t *testing.T) {
 			t.Logf("again with %s=%d", treeSeed, seed)
 			m := &tree{t: t, r: rand.New(rand.NewPCG(seed, 3)), s: open(t), models: map[string]pagesOf{}, zeroed: map[int64]bool{}}
 			for range 120 {
-				m.hot = append(m.hot, m.r.Int64N(pages))
+				m.busy = append(m.busy, m.r.Int64N(pages))
 			}
-			for at := m.r.Int64N(pages / 2); len(m.hot) < 220; at++ { // and some that are neighbours
-				m.hot = append(m.hot, at)
+			for at := m.r.Int64N(pages / 2); len(m.busy) < 220; at++ { // and some that are neighbours
+				m.busy = append(m.busy, at)
 			}
-			slices.Sort(m.hot)
-			m.hot = slices.Compact(m.hot)
+			slices.Sort(m.busy)
+			m.busy = slices.Compact(m.busy)
 			defer m.end()
 			m.root()
 			for range 70 {
@@ -133,7 +133,7 @@ func (m *tree) root() {
 	d, tag := m.draft()
 	defer d.Discard()
 	model, data := pagesOf{}, map[int64]string{}
-	for _, p := range m.hot {
+	for _, p := range m.busy {
 		if m.r.IntN(2) == 0 {
 			model[p] = byte(1 + m.r.IntN(255))
 			data[p*layer.BlockSize] = string(bytes.Repeat([]byte{model[p]}, layer.BlockSize))
@@ -151,12 +151,12 @@ func (m *tree) fork(tag string) {
 // write fills some pages, with zeros too, and some with what they have already.
 func (m *tree) write(c *child) {
 	for range 1 + m.r.IntN(40) {
-		c.own[m.hot[m.r.IntN(len(m.hot))]] = byte(m.r.IntN(4))
+		c.own[m.busy[m.r.IntN(len(m.busy))]] = byte(m.r.IntN(4))
 	}
 	if m.r.IntN(4) == 0 { // a long stretch of zeros
 		from := m.r.Int64N(pages - 64)
 		for p := from; p < from+40; p++ {
-			if _, hot := slices.BinarySearch(m.hot, p); !hot && m.r.IntN(2) == 0 {
+			if _, busy := slices.BinarySearch(m.busy, p); !busy && m.r.IntN(2) == 0 {
 				continue
 			}
 			c.own[p], m.zeroed[p] = 0, true
@@ -233,7 +233,7 @@ func (m *tree) glance(tag string) {
 	must(m.t, err)
 	defer files.Close()
 	page := make([]byte, layer.BlockSize)
-	for _, p := range slices.Concat(m.hot, slices.Collect(maps.Keys(m.zeroed))) {
+	for _, p := range slices.Concat(m.busy, slices.Collect(maps.Keys(m.zeroed))) {
 		_, err := files.Memory.ReadAt(page, p*layer.BlockSize)
 		must(m.t, err)
 		if want := m.models[tag][p]; page[0] != want || page[layer.BlockSize-1] != want {

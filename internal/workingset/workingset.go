@@ -1,4 +1,4 @@
-// Package workingset is the format of a snapshot's file `hot`: the runs of guest
+// Package workingset is the format of a snapshot's file `working-set`: the runs of guest
 // memory that every child touches on its way to ready, so that they can be
 // populated in bulk instead of one fault at a time (docs/formats/working-set.md). It
 // owns encoding, decoding and the checks; it touches no memory. The VMM writes

@@ -100,7 +100,7 @@ func raw(runs uint32, pages uint64, words ...uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-func TestWhatIsNoHotSetIsRefused(t *testing.T) {
+func TestWhatIsNoWorkingSetIsRefused(t *testing.T) {
 	const pages = testMemory / 4096
 	good := encode(t, testRuns...)
 	spoil := func(at int) []byte {

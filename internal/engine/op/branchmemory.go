@@ -44,10 +44,10 @@ func (w *branchOp) ownPages() ([]extent.Extent, error) {
 	return out, nil
 }
 
-// adoptHot takes the parent's working set: what children touch first is the same.
-func (w *branchOp) adoptHot(ctx context.Context) error {
+// adoptWorkingSet takes the parent's working set: what children touch first is the same.
+func (w *branchOp) adoptWorkingSet(ctx context.Context) error {
 	if w.src.WorkingSet == nil {
 		return nil
 	}
-	return w.draft.Adopt(ctx, snapshot.HotFile, w.src.WorkingSet)
+	return w.draft.Adopt(ctx, snapshot.WorkingSetFile, w.src.WorkingSet)
 }

@@ -125,7 +125,7 @@ func (c *createOp) run(ctx context.Context, u *undo.Stack) error {
 			c.progress(step)
 		}
 	}
-	if err := c.rehearse(ctx); err != nil {
+	if err := c.recordWorkingSet(ctx); err != nil {
 		return err
 	}
 	if err := c.commit(); err != nil {

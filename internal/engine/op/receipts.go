@@ -251,8 +251,8 @@ func (o *Ops) layersOf(m *snapshot.Manifest) []receipt.Layer {
 		switch {
 		case f.Name == m.State.File:
 			l.Kind, l.Digest = "state", "sha256:"+m.State.SHA256
-		case f.Name == snapshot.HotFile:
-			l.Kind = "hot"
+		case f.Name == snapshot.WorkingSetFile:
+			l.Kind = "working_set"
 		case disks[f.Name]:
 			l.Kind = "disk"
 		}

@@ -246,22 +246,22 @@ func (v *VM) Save(c vmm.SaveConfig) (vmm.SaveResult, error) {
 	return vmm.SaveResult{MemoryBytes: 6, StateBytes: 5, DiskBytes: int64(6 * len(c.Disks))}, err
 }
 
-// WriteHot implements server.Handler.
-func (v *VM) WriteHot(hot *os.File) (vmm.HotResult, error) {
-	v.show("write-working set", hot)
-	_, err := hot.WriteString("hot")
-	return vmm.HotResult{Runs: 2, ReadPages: 3, WrittenPages: 4}, err
+// WriteWorkingSet implements server.Handler.
+func (v *VM) WriteWorkingSet(set *os.File) (vmm.WorkingSetResult, error) {
+	v.show("write-working set", set)
+	_, err := set.WriteString("set")
+	return vmm.WorkingSetResult{Runs: 2, ReadPages: 3, WrittenPages: 4}, err
 }
 
 // Populate implements server.Handler.
-func (v *VM) Populate(hot *os.File) (vmm.HotResult, error) {
-	v.show("populate set", hot)
+func (v *VM) Populate(set *os.File) (vmm.WorkingSetResult, error) {
+	v.show("populate set", set)
 	b := make([]byte, 8)
-	n, _ := hot.ReadAt(b, 0)
-	if string(b[:n]) != "hot" {
-		return vmm.HotResult{}, fmt.Errorf("no working set but %q", b[:n])
+	n, _ := set.ReadAt(b, 0)
+	if string(b[:n]) != "set" {
+		return vmm.WorkingSetResult{}, fmt.Errorf("no working set but %q", b[:n])
 	}
-	return vmm.HotResult{Runs: 2, KVM: 5}, nil
+	return vmm.WorkingSetResult{Runs: 2, KVM: 5}, nil
 }
 
 // Status tells, as CID, how many descriptors the process has open.

@@ -196,26 +196,26 @@ func ReadRebase(m Message, files []*os.File) (bases [][]extent.Extent, err error
 	return bases, a.end()
 }
 
-// hotBody is that of OpWriteHot and OpPopulate.
-type hotBody struct {
+// workingSetBody is that of OpWriteWorkingSet and OpPopulate.
+type workingSetBody struct {
 	File fileRef `json:"file"`
 }
 
-// WriteHot asks for OpWriteHot.
-func WriteHot(f *os.File) *Request { return hot(OpWriteHot, f, Write) }
+// WriteWorkingSet asks for OpWriteWorkingSet.
+func WriteWorkingSet(f *os.File) *Request { return workingSet(OpWriteWorkingSet, f, Write) }
 
 // Populate asks for OpPopulate.
-func Populate(f *os.File) *Request { return hot(OpPopulate, f, Read) }
+func Populate(f *os.File) *Request { return workingSet(OpPopulate, f, Read) }
 
-func hot(op string, f *os.File, a Access) *Request {
+func workingSet(op string, f *os.File, a Access) *Request {
 	r := Ask(op)
-	r.body = hotBody{r.file(f, a)}
+	r.body = workingSetBody{r.file(f, a)}
 	return r
 }
 
-// ReadHot reads OpWriteHot or OpPopulate.
-func ReadHot(m Message, files []*os.File) (*os.File, error) {
-	var b hotBody
+// ReadWorkingSet reads OpWriteWorkingSet or OpPopulate.
+func ReadWorkingSet(m Message, files []*os.File) (*os.File, error) {
+	var b workingSetBody
 	a := arrive(m, files, &b)
 	f := a.file(b.File)
 	return f, a.end()

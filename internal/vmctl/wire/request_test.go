@@ -69,8 +69,8 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 	travels(t, vmm.CaptureConfig{Memory: f(), State: f(), Index: f()}, Capture, ReadCapture)
 	travels(t, vmm.SaveConfig{Memory: f(), State: f(), Disks: []*os.File{f()}, Digest: f()}, Save, ReadSave)
 	travels(t, [][]extent.Extent{{{File: a, Length: 512}, {File: a, Offset: 512, Length: 512}}, {{File: b, Length: 512}}}, Rebase, ReadRebase)
-	travels(t, f(), WriteHot, ReadHot)
-	travels(t, f(), Populate, ReadHot)
+	travels(t, f(), WriteWorkingSet, ReadWorkingSet)
+	travels(t, f(), Populate, ReadWorkingSet)
 }
 
 func TestZeroPartsOfABaseNeedNoDescriptor(t *testing.T) {

@@ -17,21 +17,21 @@ func (h *host) populated() int {
 	return len(found)
 }
 
-func (h *host) hasHot(tag string) bool {
-	_, err := os.Stat(filepath.Join(h.cfg.StoreDir, "snapshots", tag, snapshot.HotFile))
+func (h *host) hasWorkingSet(tag string) bool {
+	_, err := os.Stat(filepath.Join(h.cfg.StoreDir, "snapshots", tag, snapshot.WorkingSetFile))
 	return err == nil
 }
 
-func TestARehearsalHelpsTheChildren(t *testing.T) {
+func TestARecordedWorkingSetHelpsTheChildren(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	if !h.hasHot("a") {
+	if !h.hasWorkingSet("a") {
 		t.Error("no working set was kept")
 	}
-	h.empty() // of the rehearsal's child
+	h.empty() // of the child that was recorded
 	if boxes := e.List(); len(boxes) != 0 {
-		t.Errorf("the rehearsal left %v", boxes)
+		t.Errorf("the recording left %v", boxes)
 	}
 	h.fork(e, "a", 3)
 	if n := h.populated(); n != 3 {
@@ -39,21 +39,21 @@ func TestARehearsalHelpsTheChildren(t *testing.T) {
 	}
 }
 
-func TestASnapshotIsAsGoodWithoutARehearsal(t *testing.T) {
+func TestASnapshotIsAsGoodWithoutAWorkingSet(t *testing.T) {
 	for name, prepare := range map[string]func(h *host){
-		"not wanted":            func(h *host) { h.cfg.NoRehearsal = true },
+		"not wanted":            func(h *host) { h.cfg.NoWorkingSet = true },
 		"its restore fails":     func(h *host) { h.spoil("restore-fail", 1) },
 		"it dies":               func(h *host) { h.spoil("restore-die", 1) },
 		"it stays a clone":      func(h *host) { h.spoil("identity-clone", 1) },
 		"its guest dies":        func(h *host) { h.spoil("identity-die", 1) },
-		"its pages are unknown": func(h *host) { h.spoil("hot-fail", 1) },
+		"its pages are unknown": func(h *host) { h.spoil("working-set-fail", 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			prepare(h)
 			e := h.open()
 			h.snapshot(e, "a")
-			if h.hasHot("a") {
+			if h.hasWorkingSet("a") {
 				t.Error("a working set was kept")
 			}
 			h.empty()
@@ -97,7 +97,7 @@ func TestAChildThatDiesWhenPopulatedFailsAlone(t *testing.T) {
 	}
 }
 
-func TestACreationThatIsCancelledInItsRehearsalLeavesNothing(t *testing.T) {
+func TestACreationThatIsCancelledWhileItRecordsLeavesNothing(t *testing.T) {
 	h := newHost(t)
 	h.spoil("restore-hang", 1)
 	e := h.open()
@@ -108,7 +108,7 @@ func TestACreationThatIsCancelledInItsRehearsalLeavesNothing(t *testing.T) {
 		_, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
 		created <- err
 	}()
-	eventually(t, "rehearsal", func() bool {
+	eventually(t, "recording", func() bool {
 		left, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "restore-hang.*"))
 		return len(left) == 0
 	})

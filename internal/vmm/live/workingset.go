@@ -13,22 +13,22 @@ import (
 	"github.com/forkd/forkd/internal/workingset"
 )
 
-// maxHot bounds what is populated, in bytes; half of the memory is another bound.
-const maxHot = 64 << 20
+// maxWorkingSet bounds what is populated, in bytes; half of the memory is another bound.
+const maxWorkingSet = 64 << 20
 
-func (m *Machine) hotLimit() int64 { return min(maxHot, m.mem.Size()/2) }
+func (m *Machine) workingSetLimit() int64 { return min(maxWorkingSet, m.mem.Size()/2) }
 
-// HotSet is what a paused machine has touched of its memory since its restore.
-func (m *Machine) HotSet() (b []byte, r vmm.HotResult, err error) {
+// WorkingSet is what a paused machine has touched of its memory since its restore.
+func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StatePaused); err != nil {
 		return nil, r, err
 	}
 	defer m.mu.Unlock()
 	var w workingset.Writer
-	left := m.hotLimit()
+	left := m.workingSetLimit()
 	err = m.mem.Accessed(func(offset, length int64, written bool) error {
 		if left -= length; left < 0 {
-			return fmt.Errorf("the guest has touched more than %d bytes", m.hotLimit())
+			return fmt.Errorf("the guest has touched more than %d bytes", m.workingSetLimit())
 		}
 		count(&r, length, written)
 		return w.Add(workingset.Run{Run: extent.Run{Offset: offset, Length: length}, Written: written})
@@ -41,7 +41,7 @@ func (m *Machine) HotSet() (b []byte, r vmm.HotResult, err error) {
 
 // Populate maps a working set's pages, while the guest stands still. A damaged set
 // changes nothing; a kernel that can do only part of it does that part.
-func (m *Machine) Populate(f io.ReaderAt) (r vmm.HotResult, err error) {
+func (m *Machine) Populate(f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StateRunning); err != nil {
 		return r, err
 	}
@@ -69,7 +69,7 @@ func (m *Machine) Populate(f io.ReaderAt) (r vmm.HotResult, err error) {
 }
 
 // populateHost maps the runs of one kind in this process.
-func (m *Machine) populateHost(set workingset.Set, written bool, r *vmm.HotResult) error {
+func (m *Machine) populateHost(set workingset.Set, written bool, r *vmm.WorkingSetResult) error {
 	for run := range m.bounded(set) {
 		if run.Written != written {
 			continue
@@ -86,7 +86,7 @@ func (m *Machine) populateHost(set workingset.Set, written bool, r *vmm.HotResul
 
 // populateGuest maps all runs in the guest's page table. What it only reads is
 // mapped in this process along with that.
-func (m *Machine) populateGuest(set workingset.Set, r *vmm.HotResult) error {
+func (m *Machine) populateGuest(set workingset.Set, r *vmm.WorkingSetResult) error {
 	for run := range m.bounded(set) {
 		if err := m.preFault(run); errors.Is(err, errors.ErrUnsupported) {
 			return m.populateHost(set, false, r)
@@ -100,7 +100,7 @@ func (m *Machine) populateGuest(set workingset.Set, r *vmm.HotResult) error {
 	return nil
 }
 
-func count(r *vmm.HotResult, length int64, written bool) {
+func count(r *vmm.WorkingSetResult, length int64, written bool) {
 	r.Runs++
 	if written {
 		r.WrittenPages += length / guestmem.PageSize
@@ -112,7 +112,7 @@ func count(r *vmm.HotResult, length int64, written bool) {
 // bounded are the runs up to the limit.
 func (m *Machine) bounded(set workingset.Set) iter.Seq[workingset.Run] {
 	return func(yield func(workingset.Run) bool) {
-		left := m.hotLimit()
+		left := m.workingSetLimit()
 		for r := range set.Runs() {
 			if left -= r.Length; left < 0 || !yield(r) {
 				return
