@@ -82,7 +82,7 @@ func (e *Engine) startGuestFork(b *sandboxes.Sandbox, f *forktree.Family, req fo
 	}
 	go func() { // counted by begin
 		defer done()
-		g := &guestForking{e: e, b: b, info: b.Info(), family: f, req: req}
+		g := &guestForkOp{e: e, b: b, info: b.Info(), family: f, req: req}
 		e.cfg.Logger.Info("guest fork: asked for", "sandbox", g.info.ID, "n", req.N)
 		a, err := g.run(ctx)
 		if err != nil {
@@ -97,8 +97,8 @@ func (e *Engine) startGuestFork(b *sandboxes.Sandbox, f *forktree.Family, req fo
 // transient is its manifest.
 const transientPrefix = "gf-"
 
-// guestForking is one fork by a guest under way.
-type guestForking struct {
+// guestForkOp is one fork by a guest under way.
+type guestForkOp struct {
 	e      *Engine
 	b      *sandboxes.Sandbox
 	info   sandbox.Info
@@ -109,7 +109,7 @@ type guestForking struct {
 
 // run branches the sandbox and forks its children. An error means that nothing
 // has happened: a snapshot that was made goes again.
-func (g *guestForking) run(ctx context.Context) (forkwire.Answer, error) {
+func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 	if err := g.check(); err != nil { // before it waits for a turn
 		return forkwire.Answer{}, err
 	}
@@ -163,7 +163,7 @@ func childrenOf(res sandbox.ForkResult) []forkwire.Child {
 }
 
 // turn waits until this sandbox, and then the daemon, has no other fork to make.
-func (g *guestForking) turn(ctx context.Context) (leave func(), err error) {
+func (g *guestForkOp) turn(ctx context.Context) (leave func(), err error) {
 	free, err := g.family.Turn(ctx)
 	if err != nil {
 		return nil, err
@@ -177,7 +177,7 @@ func (g *guestForking) turn(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-func (g *guestForking) check() error {
+func (g *guestForkOp) check() error {
 	if err := g.family.Full(); err != nil {
 		return err
 	}
@@ -186,13 +186,13 @@ func (g *guestForking) check() error {
 	return g.checkLocked()
 }
 
-func (g *guestForking) checkLocked() error {
+func (g *guestForkOp) checkLocked() error {
 	now := g.e.censusLocked(g.info.Kin.RootOf(g.info.ID))
 	return g.e.cfg.GuestFork.Check(g.info.Kin, now, g.req.N, g.info.Shape.MemoryMiB)
 }
 
 // reserve takes room in the tree for the children.
-func (g *guestForking) reserve() (release func(), err error) {
+func (g *guestForkOp) reserve() (release func(), err error) {
 	g.e.mu.Lock()
 	defer g.e.mu.Unlock()
 	if err := g.checkLocked(); err != nil {
@@ -228,7 +228,7 @@ func (e *Engine) censusLocked(root string) sandbox.Census {
 }
 
 // hold keeps the snapshot until its children can, and then has it looked at.
-func (g *guestForking) hold() (release func()) {
+func (g *guestForkOp) hold() (release func()) {
 	g.e.mu.Lock()
 	g.e.guests.any.Store(true)
 	g.e.guests.held[g.tag] = true
@@ -244,7 +244,7 @@ func (g *guestForking) hold() (release func()) {
 // busyPatience is how long a guest's branch waits for those of the API.
 const busyPatience = 15 * time.Second
 
-func (g *guestForking) branch(ctx context.Context) error {
+func (g *guestForkOp) branch(ctx context.Context) error {
 	for end := time.Now().Add(busyPatience); ; {
 		_, err := g.e.Branch(ctx, sandbox.BranchRequest{SandboxID: g.info.ID, Tag: g.tag, Transient: true})
 		if !errors.Is(err, sandbox.ErrBusy) || time.Now().After(end) || ctx.Err() != nil {

@@ -38,13 +38,13 @@ func (e *Engine) parentFamily(i sandbox.Info) *forktree.Family {
 // addChild is called before a sandbox is listed, so that its end cannot come first.
 func (e *Engine) addChild(i sandbox.Info) {
 	if f := e.parentFamily(i); f != nil {
-		f.Born(i.ID, i.Index, i.Kin.Token)
+		f.AddChild(i.ID, i.Index, i.Kin.Token)
 	}
 }
 
 func (e *Engine) dropChild(i sandbox.Info) {
 	if f := e.parentFamily(i); f != nil {
-		f.Unborn(i.ID)
+		f.DropChild(i.ID)
 	}
 }
 
@@ -75,11 +75,11 @@ func (e *Engine) adoptFamilies() error {
 		switch {
 		case f == nil:
 		case info.Status == sandbox.StatusRunning:
-			if f.Born(info.ID, info.Index, info.Kin.Token) { // the last daemon kept its end and did not come to this
+			if f.AddChild(info.ID, info.Index, info.Kin.Token) { // the last daemon kept its end and did not come to this
 				defer e.sandboxes.End(b)
 			}
 		case b.DiedUnseen(): // of others that failed, the end was kept, and may be collected
-			f.Born(info.ID, info.Index, info.Kin.Token)
+			f.AddChild(info.ID, info.Index, info.Kin.Token)
 			e.childExited(info, forkwire.Died, info.Reason)
 		}
 	}

@@ -154,8 +154,8 @@ func TestRollbackPastDeletedAncestors(t *testing.T) {
 func TestAGuestForksAfterItsSnapshotsDeletion(t *testing.T) {
 	g := newGuestBench(t)
 	g.delete(g.e, true, "a")
-	kid := g.forked(g.root.ID, 1)[0]
-	g.forked(kid, 1)
+	child := g.forked(g.root.ID, 1)[0]
+	g.forked(child, 1)
 	for _, b := range g.e.List() {
 		if err := g.e.Kill(t.Context(), b.ID); err != nil {
 			t.Fatal(err)

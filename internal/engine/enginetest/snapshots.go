@@ -70,10 +70,10 @@ func noSnapshot(s suite) {
 func deletionWithDependents(s suite) {
 	box := s.fork(base, 1)[0].ID
 	s.branch(sandbox.BranchRequest{SandboxID: box, Tag: "b1"})
-	kid := s.fork("b1", 1)[0].ID
-	s.branch(sandbox.BranchRequest{SandboxID: kid, Tag: "b2"})
+	child := s.fork("b1", 1)[0].ID
+	s.branch(sandbox.BranchRequest{SandboxID: child, Tag: "b2"})
 	s.must(s.Engine.Kill(s.t.Context(), box))
-	s.must(s.Engine.Kill(s.t.Context(), kid))
+	s.must(s.Engine.Kill(s.t.Context(), child))
 	if info := s.info("b2"); !slices.Equal(info.Ancestors, []string{base, "b1"}) || info.ParentTag != "b1" {
 		s.t.Errorf("b2 comes from %q, its parent is %q", info.Ancestors, info.ParentTag)
 	}
@@ -89,10 +89,10 @@ func deletionWithDependents(s suite) {
 	if info := s.info("b2"); len(info.Ancestors) != 0 {
 		s.t.Errorf("b2 comes from %q after its parent was deleted", info.Ancestors)
 	}
-	kid = s.fork("b2", 1)[0].ID
-	s.branch(sandbox.BranchRequest{SandboxID: kid, Tag: "b3"})
+	child = s.fork("b2", 1)[0].ID
+	s.branch(sandbox.BranchRequest{SandboxID: child, Tag: "b3"})
 	s.want(sandbox.ErrConflict, remove("b2", sandbox.DeleteOptions{Cascade: true}), "cascade over a snapshot in use")
-	s.must(s.Engine.Kill(s.t.Context(), kid))
+	s.must(s.Engine.Kill(s.t.Context(), child))
 	s.must(remove("b2", sandbox.DeleteOptions{Cascade: true}))
 	s.wantTags(base)
 }

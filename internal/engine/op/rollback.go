@@ -32,7 +32,7 @@ type rollbackOp struct {
 	undo   undo.Stack
 }
 
-// Rollback puts a running sandbox back to a snapshot of its own line: one that
+// Rollback puts a running sandbox back to a snapshot of its ancestry: one that
 // it came from, or that was branched from it. It keeps its name, its addresses
 // and its identity; entropy and clock are new. What ran in it has ended. If
 // anything fails it runs on as it was.
