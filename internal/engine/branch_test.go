@@ -62,7 +62,7 @@ func TestAFullBranchDependsOnNothing(t *testing.T) {
 
 func TestABranchWithoutWaiting(t *testing.T) {
 	h, e, box := forked(t)
-	h.spoil("captured-slow", 1)
+	h.fault("captured-slow", 1)
 	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b", NoWait: true})
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +74,7 @@ func TestABranchWithoutWaiting(t *testing.T) {
 		t.Errorf("it is %s already", r.Snapshot.Status)
 	}
 	h.fork(e, "b", 2) // waits
-	h.spoil("captured-fail", 1)
+	h.fault("captured-fail", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "c", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestABranchWithoutWaiting(t *testing.T) {
 		t.Errorf("the second try is %s, %v", listed().Status, err)
 	}
 	// A deletion clears it.
-	h.spoil("captured-fail", 1)
+	h.fault("captured-fail", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "x", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -128,11 +128,11 @@ func TestABranchThatFails(t *testing.T) {
 		return err
 	}
 	wantError(t, branch(sandbox.BranchRequest{MaxPause: time.Nanosecond}), sandbox.ErrConflict, "pause would be too long")
-	h.spoil("capture-fail", 1)
+	h.fault("capture-fail", 1)
 	if err := branch(sandbox.BranchRequest{}); err == nil {
 		t.Error("a failed capture was taken for a good one")
 	}
-	h.spoil("captured-fail", 1)
+	h.fault("captured-fail", 1)
 	wantError(t, branch(sandbox.BranchRequest{}), sandbox.ErrNoSpace, "no space left")
 	if now := h.stored(); now != before {
 		t.Errorf("stored are now %s, before it was %s", now, before)
@@ -141,7 +141,7 @@ func TestABranchThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("own files: %d", len(own))
+	t.Logf("overlay files: %d", len(own))
 	h.eval(e, box.ID, "entropy")
 	if err := branch(sandbox.BranchRequest{}); err != nil {
 		t.Errorf("after all that: %v", err)

@@ -24,7 +24,7 @@ func TestABranchNeedsMemoryForItsPause(t *testing.T) {
 	}
 	h.eval(e, box.ID, "entropy")
 	give(e.cfg.HostReserve + need)
-	h.spoil("capture-fail", 1)
+	h.fault("capture-fail", 1)
 	for range 2 { // one that fails, and one that does not
 		_, err = e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b"})
 	}

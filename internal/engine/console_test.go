@@ -90,7 +90,7 @@ func TestTheLogTellsHowASandboxFailed(t *testing.T) {
 // the daemon notices: that must not cost the record.
 func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil string
+		fault string
 		fail  func(e *Engine, b sandbox.Info)
 		want  string
 	}{
@@ -104,8 +104,8 @@ func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
 			e := h.open()
 			h.snapshot(e, "a")
 			box := h.fork(e, "a", 1)[0]
-			if c.spoil != "" {
-				h.spoil(c.spoil, 1)
+			if c.fault != "" {
+				h.fault(c.fault, 1)
 			}
 			b, m, err := e.sandboxes.Running(box.ID)
 			if err != nil {
@@ -113,10 +113,10 @@ func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
 			}
 			release := b.HoldFiles() // its failure waits here, and finds that it is being killed
 			c.fail(e, box)
-			if c.spoil == "" {
+			if c.fault == "" {
 				<-m.Proc.Done()
 			} else {
-				eventually(t, "its last word", h.usedUp(c.spoil))
+				eventually(t, "its last word", h.usedUp(c.fault))
 				eventually(t, "the daemon to hear it", func() bool { return m.Proc.Exit().Kind != vmm.ExitKilled })
 			}
 			killed := make(chan error, 1)
@@ -176,7 +176,7 @@ func TestAChildThatPanicsOverItsIdentity(t *testing.T) {
 	log := h.log()
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("identity-die", 1)
+	h.fault("identity-die", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -101,7 +101,7 @@ func TestWhatCannotBeASnapshotIsRefused(t *testing.T) {
 
 func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 	for _, c := range []struct {
-		spoil string
+		fault string
 		kind  error
 		texts []string
 	}{
@@ -112,16 +112,16 @@ func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 		{"quiesce-fail", sandbox.ErrBootFailed, []string{"quiesce: guest: sync: the disk hums"}},
 		{"save-full", sandbox.ErrNoSpace, []string{"save: ", "no space left on device"}},
 	} {
-		t.Run(c.spoil, func(t *testing.T) {
+		t.Run(c.fault, func(t *testing.T) {
 			h := newHost(t)
-			switch c.spoil {
+			switch c.fault {
 			case "boot-silent":
 				h.cfg.BootWait = 500 * time.Millisecond
 			case "warm-hang":
 				h.cfg.BootWait = 3 * time.Second // the boot has to be quicker
 			}
 			e := h.open()
-			h.spoil(c.spoil, 1)
+			h.fault(c.fault, 1)
 			before := openFiles(t)
 			_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
 			wantError(t, err, c.kind, c.texts...)
@@ -148,12 +148,12 @@ type anyError struct{}
 func (anyError) Error() string { return "any error" }
 
 func TestACancelledCreationLeavesNothing(t *testing.T) {
-	for step, spoil := range map[string]string{sandbox.StepBoot: "boot-silent", sandbox.StepWarm: "warm-hang", sandbox.StepQuiesce: "", sandbox.StepSave: "save-hang"} {
+	for step, fault := range map[string]string{sandbox.StepBoot: "boot-silent", sandbox.StepWarm: "warm-hang", sandbox.StepQuiesce: "", sandbox.StepSave: "save-hang"} {
 		t.Run(step, func(t *testing.T) {
 			h := newHost(t)
 			e := h.open()
-			if spoil != "" {
-				h.spoil(spoil, 1)
+			if fault != "" {
+				h.fault(fault, 1)
 			}
 			wish := errors.New("changed my mind")
 			ctx, cancel := context.WithCancelCause(t.Context())

@@ -140,16 +140,16 @@ func TestNoRoomForWhatIsBeingMade(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	id := h.disky(e, 1)[0].ID
-	h.spoil("identity-full", 1)
+	h.fault("identity-full", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 1})
 	if err == nil {
 		err = r.Children[0].Err
 	}
 	wantError(t, err, sandbox.ErrNoSpace, "paused: no room")
-	h.spoil("warm-full", 1)
+	h.fault("warm-full", 1)
 	_, err = e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "n", Image: "disky"}, nil)
 	wantError(t, err, sandbox.ErrNoSpace, "create snapshot n", "no room")
-	h.spoil("capture-full", 1) // between the look at it and the capture
+	h.fault("capture-full", 1) // between the look at it and the capture
 	wantError(t, h.branch(e, id, "x"), sandbox.ErrNoSpace, "waits for room")
 	if got := h.stored(); got != "d" {
 		t.Errorf("stored are %q", got)
@@ -185,7 +185,7 @@ func TestADiskThatHasLostWrites(t *testing.T) {
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "x", Force: true}); err != nil {
 		t.Error(err)
 	}
-	h.spoil("capture-lost", 1)
+	h.fault("capture-lost", 1)
 	child := h.fork(e, "x", 1)[0]
 	wantError(t, h.branch(e, child.ID, "y"), sandbox.ErrConflict, "lost writes") // between the look at it and the capture
 	h.eval(e, id, "index")

@@ -11,7 +11,7 @@ import (
 
 // WriteWorkingSet and Populate know no pages: the engine must not look at them.
 func (f *fake) WriteWorkingSet(set *os.File) (vmm.WorkingSetResult, error) {
-	if f.spoiled("working-set-fail") {
+	if f.faulty("working-set-fail") {
 		return vmm.WorkingSetResult{}, errors.New("no pagemap today")
 	}
 	_, err := set.WriteString("the working set")
@@ -21,10 +21,10 @@ func (f *fake) WriteWorkingSet(set *os.File) (vmm.WorkingSetResult, error) {
 func (f *fake) Populate(set *os.File) (vmm.WorkingSetResult, error) {
 	b := make([]byte, 32)
 	n, _ := set.ReadAt(b, 0)
-	if f.spoiled("populate-fail") || string(b[:n]) != "the working set" {
+	if f.faulty("populate-fail") || string(b[:n]) != "the working set" {
 		return vmm.WorkingSetResult{}, errors.New("this is no working set")
 	}
-	if f.spoiled("populate-die") {
+	if f.faulty("populate-die") {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	return vmm.WorkingSetResult{}, os.WriteFile(filepath.Join(f.tokens, "populated-"+filepath.Base(f.dir)), nil, 0o600)

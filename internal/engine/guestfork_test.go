@@ -286,13 +286,13 @@ func TestAGuestForkThatFails(t *testing.T) {
 		n     int
 		says  string
 	}{{"capture-fail", 1, "KVM said no"}, {"captured-fail", 1, "no space left"}, {"restore-fail", 2, "none of 2 children"}, {"identity-clone", 2, "none of 2 children"}} {
-		g.spoil(c.token, c.n)
+		g.fault(c.token, c.n)
 		g.refused(g.fork(g.root.ID, 2), forkwire.Failed, c.says)
 		g.refused(g.wait(g.root.ID), forkwire.NoChildren, "no child")
 		g.noneTransient()
 		g.storedIs(before)
 	}
-	g.spoil("restore-fail", 1)
+	g.fault("restore-fail", 1)
 	a := g.fork(g.root.ID, 3)
 	failed := slices.IndexFunc(a.Children, func(c forkwire.Child) bool { return strings.Contains(c.Error, "KVM said no") && c.ID == "" })
 	if a.Error != nil || len(a.Children) != 3 || failed < 0 {

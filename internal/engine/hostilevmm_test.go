@@ -44,7 +44,7 @@ func (f *fake) scribble() string {
 // of that is a part of the snapshot.
 func TestAVMMCannotChangeTheSnapshotThatWasMadeOfIt(t *testing.T) {
 	h, e, box := forked(t)
-	h.spoil("keep-files", 1)
+	h.fault("keep-files", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b"}); err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +62,7 @@ func TestAVMMThatHangsInItsCapture(t *testing.T) {
 	e := h.open()
 	h.snapshot(e, "a")
 	boxes := h.fork(e, "a", 2)
-	h.spoil("capture-hang", 1)
+	h.fault("capture-hang", 1)
 	var wg sync.WaitGroup
 	for range 2 * cap(e.branches) {
 		wg.Go(func() {

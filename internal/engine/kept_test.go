@@ -42,7 +42,7 @@ func TestASandboxOutlivesItsSnapshotsName(t *testing.T) {
 		t.Helper()
 		for _, mode := range []sandbox.BranchMode{sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull} {
 			tag := when + "-" + string(mode)
-			want := h.readOwn(e, box.ID)
+			want := h.readOverlay(e, box.ID)
 			r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: tag, Mode: mode, N: 1})
 			if err != nil {
 				t.Fatalf("branch %s: %v", tag, err)

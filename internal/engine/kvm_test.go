@@ -233,7 +233,7 @@ func (h *host) diskBlocks(e *Engine, id string) int64 {
 	h.t.Helper()
 	b, _, err := e.sandboxes.Find(id)
 	if err != nil || len(b.Disks().List()) != 1 {
-		h.t.Fatalf("sandbox %s has own files %v, %v", id, b, err)
+		h.t.Fatalf("sandbox %s has overlay files %v, %v", id, b, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(b.Disks().List()[0].Overlay, &st); err != nil {
@@ -259,7 +259,7 @@ func TestRealGuestsWriteToADiskOfTheirOwn(t *testing.T) {
 	sum := h.sh(e, writer, "sha256sum < /root/big")
 	full := h.diskBlocks(e, writer)
 	if full-before < size {
-		t.Errorf("%d bytes were written and flushed, the own file has grown by %d", size, full-before)
+		t.Errorf("%d bytes were written and flushed, the overlay file has grown by %d", size, full-before)
 	}
 	h.sh(e, writer, "echo 3 > /proc/sys/vm/drop_caches")
 	if got := h.sh(e, writer, "sha256sum < /root/big"); got != sum {
@@ -277,7 +277,7 @@ func TestRealGuestsWriteToADiskOfTheirOwn(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left := h.ownFiles(); left != "" {
+	if left := h.overlayFiles(); left != "" {
 		t.Errorf("left %q", left)
 	}
 }

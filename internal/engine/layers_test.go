@@ -68,7 +68,7 @@ func TestBranchesOfOneDisk(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	box := h.disky(e, 1)[0]
-	before := h.readOwn(e, box.ID)
+	before := h.readOverlay(e, box.ID)
 	for i, tag := range []string{"x", "y", "z"} {
 		if err := h.branch(e, box.ID, tag); err != nil {
 			t.Fatal(err)
@@ -77,11 +77,11 @@ func TestBranchesOfOneDisk(t *testing.T) {
 			t.Errorf("branch %d has %q, the source had %q", i, got, before)
 		}
 		before += fmt.Sprintf("branch %d\n", i+1) // written by the source behind it
-		if got := h.readOwn(e, box.ID); got != before {
+		if got := h.readOverlay(e, box.ID); got != before {
 			t.Errorf("after branch %d the source has %q, want %q", i, got, before)
 		}
-		if own := strings.Fields(h.ownFiles()); len(own) != 1 {
-			t.Errorf("after branch %d there are own files %q", i, own)
+		if own := strings.Fields(h.overlayFiles()); len(own) != 1 {
+			t.Errorf("after branch %d there are overlay files %q", i, own)
 		}
 	}
 	b, _, err := e.sandboxes.Find(box.ID)
@@ -96,7 +96,7 @@ func TestBranchesOfOneDisk(t *testing.T) {
 		t.Errorf("sizes: %+v, %v", info, err)
 	}
 	child := h.fork(e, "z", 1)[0]
-	if lines := strings.Split(h.readOwn(e, child.ID), "\n"); len(lines) < 3 || !strings.Contains(strings.Join(lines, " "), "branch 2") {
+	if lines := strings.Split(h.readOverlay(e, child.ID), "\n"); len(lines) < 3 || !strings.Contains(strings.Join(lines, " "), "branch 2") {
 		t.Errorf("the child sees %q", lines)
 	}
 }
@@ -128,7 +128,7 @@ func TestASourceBranchedVeryOften(t *testing.T) {
 	if err != nil || len(fds) > len(base)+20 {
 		t.Errorf("its VMM has %d files open over %d layers, %v", len(fds), len(base), err)
 	}
-	if got := h.readOwn(e, box.ID); !strings.Contains(got, fmt.Sprint("branch ", snapshot.DiskLimits.Layers+6)) || !strings.Contains(got, "branch 1\n") {
+	if got := h.readOverlay(e, box.ID); !strings.Contains(got, fmt.Sprint("branch ", snapshot.DiskLimits.Layers+6)) || !strings.Contains(got, "branch 1\n") {
 		t.Errorf("it sees %q", got)
 	}
 	eventually(t, "collection of what the deleted branches held", func() bool { return len(layerIDs(t, e)) <= len(base)+1 })
@@ -138,13 +138,13 @@ func TestASourceBranchedVeryOften(t *testing.T) {
 // next one has all of it. A daemon that dies in between does not matter.
 func TestADiskThatWentOnInVain(t *testing.T) {
 	for _, restart := range []bool{false, true} {
-		for _, spoil := range []string{"capture-late", "captured-fail", "rebase-fail"} {
-			t.Run(fmt.Sprint(spoil, " restart ", restart), func(t *testing.T) {
+		for _, fault := range []string{"capture-late", "captured-fail", "rebase-fail"} {
+			t.Run(fmt.Sprint(fault, " restart ", restart), func(t *testing.T) {
 				h := newHost(t)
 				e := h.open()
 				box := h.disky(e, 1)[0]
-				h.spoil(spoil, 1)
-				if err := h.branch(e, box.ID, "x"); (err == nil) != (spoil == "rebase-fail") {
+				h.fault(fault, 1)
+				if err := h.branch(e, box.ID, "x"); (err == nil) != (fault == "rebase-fail") {
 					t.Fatalf("the first branch: %v", err)
 				}
 				if restart {
@@ -155,11 +155,11 @@ func TestADiskThatWentOnInVain(t *testing.T) {
 					t.Fatal(err)
 				}
 				got := diskOf(t, e, "y")
-				if !strings.Contains(got, "empty") || spoil != "capture-late" && !strings.Contains(got, "branch 1") || strings.Contains(got, "branch 2") {
+				if !strings.Contains(got, "empty") || fault != "capture-late" && !strings.Contains(got, "branch 1") || strings.Contains(got, "branch 2") {
 					t.Errorf("the second branch has %q", got)
 				}
-				if own := strings.Fields(h.ownFiles()); len(own) != 1 {
-					t.Errorf("there are own files %q", own)
+				if own := strings.Fields(h.overlayFiles()); len(own) != 1 {
+					t.Errorf("there are overlay files %q", own)
 				}
 			})
 		}
@@ -230,7 +230,7 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 	if got := len(layerIDs(t, e)); got != 3 {
 		t.Errorf("the next daemon has %d layers", got)
 	}
-	if got := h.readOwn(e, box.ID); !strings.Contains(got, "branch 1") {
+	if got := h.readOverlay(e, box.ID); !strings.Contains(got, "branch 1") {
 		t.Errorf("the sandbox sees %q", got)
 	}
 	if err := e.Kill(t.Context(), box.ID); err != nil {

@@ -312,7 +312,7 @@ func TestCloseLetsRequestsFinishAndThenCutsThemOff(t *testing.T) {
 	e := h.open()
 	h.snapshot(e, "a")
 	id := h.fork(e, "a", 1)[0].ID
-	h.spoil("exec-hangs", 1)
+	h.fault("exec-hangs", 1)
 	got := make(chan error, 1)
 	go func() {
 		_, err := e.Exec(t.Context(), id, sandbox.ExecRequest{Args: []string{"hang"}})

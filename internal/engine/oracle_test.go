@@ -96,7 +96,7 @@ func TestTheOracleTellsWhatDiffers(t *testing.T) {
 		{"capture-alters", "memory: 1 of 16384 pages differ: 1", branch},
 		{"capture-disk", "disk 0: 1 of 256 pages differ: 0", branch},
 	} {
-		h.spoil(c.token, 1)
+		h.fault(c.token, 1)
 		err := c.do()
 		wantError(t, err, errAny, sandbox.OracleMismatch, "wrong", c.says)
 		if n := log.count("level=ERROR msg=\"" + sandbox.OracleMismatch); n != i+1 {
@@ -106,7 +106,7 @@ func TestTheOracleTellsWhatDiffers(t *testing.T) {
 			t.Errorf("%s: stored are now %s, before it was %s", c.token, now, before)
 		}
 	}
-	h.spoil("capture-forgets", 1)
+	h.fault("capture-forgets", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "wrong", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestTheOracleIsOffByDefault(t *testing.T) {
 	h.cfg.Oracle = false
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("capture-forgets", 1)
+	h.fault("capture-forgets", 1)
 	if err := h.branch(e, h.fork(e, "a", 1)[0].ID, "b"); err != nil || log.count("oracle") != 0 {
 		t.Errorf("%v; the log has %d words of the oracle", err, log.count("oracle"))
 	}

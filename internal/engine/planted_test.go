@@ -174,11 +174,11 @@ func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 
 // A journal cannot name files for the daemon to remove.
 func TestAPlantedJournalRemovesNoFile(t *testing.T) {
-	for name, spoil := range map[string]func(home string, r *sandboxes.Record){
+	for name, fault := range map[string]func(home string, r *sandboxes.Record){
 		"its disk": func(home string, r *sandboxes.Record) {
 			r.Disks = []vmproc.Disk{{Index: 1, Overlay: home + "/thesis.tex"}}
 		},
-		"a spent disk": func(home string, r *sandboxes.Record) {
+		"a frozen overlay": func(home string, r *sandboxes.Record) {
 			r.Disks = []vmproc.Disk{{Index: 1, Frozen: []string{home + "/v00000002-disk1"}}}
 		},
 		"its next disk": func(home string, r *sandboxes.Record) {
@@ -194,7 +194,7 @@ func TestAPlantedJournalRemovesNoFile(t *testing.T) {
 			home, unharmed := victim(t)
 			dir := filepath.Join(h.cfg.RunDir, "vm", "v00000070")
 			rec := sandboxes.Record{Version: vmproc.JournalVersion, Info: sandbox.Info{ID: "sb-0a1b2c3d-0001", Status: sandbox.StatusFailed}}
-			spoil(home, &rec)
+			fault(home, &rec)
 			plant(t, filepath.Join(dir, vmproc.Journal), vmproc.Record{Version: vmproc.JournalVersion, Ref: client.Ref{PID: 1 << 30}})
 			plant(t, filepath.Join(dir, vmproc.SandboxJournal), rec)
 			e := h.open()

@@ -98,7 +98,7 @@ func TestEveryForkLeavesAReceipt(t *testing.T) {
 
 // A child that could not be made unique is not running, and its receipt says what is missing.
 func TestAFailedChildLeavesAReceipt(t *testing.T) {
-	for spoil, c := range map[string]struct {
+	for fault, c := range map[string]struct {
 		text     string
 		answered bool
 	}{
@@ -107,12 +107,12 @@ func TestAFailedChildLeavesAReceipt(t *testing.T) {
 		"mute":           {"no answer to its identity within 1s", false},
 		"restore-fail":   {"KVM said no", false},
 	} {
-		t.Run(spoil, func(t *testing.T) {
+		t.Run(fault, func(t *testing.T) {
 			h := newHost(t)
 			h.cfg.IdentityTimeout = time.Second
 			e := h.open()
 			h.snapshot(e, "a")
-			h.spoil(spoil, 1)
+			h.fault(fault, 1)
 			began := time.Now()
 			res, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
 			if err != nil {
@@ -132,7 +132,7 @@ func TestAFailedChildLeavesAReceipt(t *testing.T) {
 			if !strings.Contains(bad.Error, c.text) || bad.Error != firstError(res).Error() || (bad.Guest != nil) != c.answered || c.answered && bad.Guest.KernelReseeded {
 				t.Errorf("%+v, guest %+v", bad, bad.Guest)
 			}
-			if spoil == "mute" {
+			if fault == "mute" {
 				wantError(t, firstError(res), sandbox.ErrTimeout)
 			}
 		})
@@ -167,21 +167,21 @@ func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
 	if got := stepNames(r.Steps); got != "turn restore turn populate identity exchange end" {
 		t.Errorf("steps: %s", got)
 	}
-	h.spoil("restore-fail", 1)
+	h.fault("restore-fail", 1)
 	if _, err := e.Rollback(t.Context(), box.ID, "d"); err == nil {
 		t.Error("it did not fail")
 	}
 	if r = h.receipt(e, receipt.OfSandbox, box.ID); r.Op != receipt.Rollback || !strings.Contains(r.Error, "KVM said no") || r.Before != "b" {
 		t.Errorf("failed rollback: %+v", r)
 	}
-	h.spoil("captured-fail", 1)
+	h.fault("captured-fail", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "lost"}); err == nil {
 		t.Error("it did not fail")
 	}
 	if err := h.branch(e, box.ID, "mended"); err != nil { // ends what the failed one has left
 		t.Fatal(err)
 	}
-	h.spoil("captured-fail", 1)
+	h.fault("captured-fail", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "later", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}

@@ -95,8 +95,8 @@ func TestASandboxGoesBackInPlace(t *testing.T) {
 		if got := h.runDirs(); got != dirs {
 			t.Errorf("run directories are %s, before they were %s", got, dirs)
 		}
-		if own := strings.Fields(h.ownFiles()); len(own) != 1 {
-			t.Errorf("own files: %q", own)
+		if own := strings.Fields(h.overlayFiles()); len(own) != 1 {
+			t.Errorf("overlay files: %q", own)
 		}
 		if c, err := e.Console(box.ID); err != nil {
 			t.Error(err)
@@ -111,7 +111,7 @@ func TestASandboxGoesBackInPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.empty()
-	if left := h.ownFiles(); left != "" {
+	if left := h.overlayFiles(); left != "" {
 		t.Errorf("left: %s", left)
 	}
 }
@@ -193,7 +193,7 @@ func TestRollbacksThatAreRefused(t *testing.T) {
 
 // Whatever goes wrong, the sandbox runs on as it was and nothing else remains.
 func TestARollbackThatFails(t *testing.T) {
-	for spoil, text := range map[string]string{
+	for fault, text := range map[string]string{
 		"spawn":          "no KVM today",
 		"restore-fail":   "KVM said no",
 		"restore-die":    "its VM has ended: ",
@@ -205,13 +205,13 @@ func TestARollbackThatFails(t *testing.T) {
 		"status-die":     "its VM has ended: ",
 		"status-hang":    "the new VM did not answer within",
 	} {
-		t.Run(spoil, func(t *testing.T) {
+		t.Run(fault, func(t *testing.T) {
 			h := newHost(t)
 			h.cfg.IdentityTimeout, h.cfg.RestoreTimeout = time.Second, time.Second
 			e := h.open()
 			box := h.disky(e, 1)[0]
-			dirs, own := h.runDirs(), h.ownFiles()
-			h.spoil(spoil, 1)
+			dirs, own := h.runDirs(), h.overlayFiles()
+			h.fault(fault, 1)
 			_, err := e.Rollback(t.Context(), box.ID, "d")
 			wantError(t, err, errAny, text, box.ID)
 			now, err := e.Get(box.ID)
@@ -221,8 +221,8 @@ func TestARollbackThatFails(t *testing.T) {
 			if got := h.eval(e, box.ID, "sandbox_id"); got != box.ID {
 				t.Errorf("it says that it is %q", got)
 			}
-			if d, o := h.runDirs(), h.ownFiles(); d != dirs || o != own {
-				t.Errorf("run directories %s, own files %s; before: %s, %s", d, o, dirs, own)
+			if d, o := h.runDirs(), h.overlayFiles(); d != dirs || o != own {
+				t.Errorf("run directories %s, overlay files %s; before: %s, %s", d, o, dirs, own)
 			}
 			if _, err := e.Rollback(t.Context(), box.ID, "d"); err != nil {
 				t.Errorf("after all that: %v", err)
@@ -260,7 +260,7 @@ func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
 	for _, step := range []failpoint.Step{failpoint.RollbackConfirmed, failpoint.RollbackRecorded} {
 		t.Run(string(step), func(t *testing.T) {
 			h, e, box := rollbackHost(t)
-			dirs, own := h.runDirs(), h.ownFiles()
+			dirs, own := h.runDirs(), h.overlayFiles()
 			at(t, step, func() { unix.Kill(h.newVM(box), unix.SIGKILL) })
 			_, err := e.Rollback(t.Context(), box.ID, "b")
 			wantError(t, err, sandbox.ErrGuestGone, box.ID, "killed")
@@ -270,8 +270,8 @@ func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
 			if got := h.eval(e, box.ID, "sandbox_id"); got != box.ID {
 				t.Errorf("it says that it is %q", got)
 			}
-			if d, o := h.runDirs(), h.ownFiles(); d != dirs || o != own {
-				t.Errorf("run directories %s, own files %s; before: %s, %s", d, o, dirs, own)
+			if d, o := h.runDirs(), h.overlayFiles(); d != dirs || o != own {
+				t.Errorf("run directories %s, overlay files %s; before: %s, %s", d, o, dirs, own)
 			}
 		})
 	}
@@ -290,15 +290,15 @@ func TestANewVMThatIsKilledAfterTheExchange(t *testing.T) {
 		t.Errorf("it is now %+v", now)
 	}
 	eventually(t, "end of the old VM", processGone(box.PID))
-	if d, o := strings.Fields(h.runDirs()), strings.Fields(h.ownFiles()); len(d) != 1 || len(o) != 1 {
-		t.Errorf("run directories %q, own files %q", d, o)
+	if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) != 1 {
+		t.Errorf("run directories %q, overlay files %q", d, o)
 	}
 	if err := e.Kill(t.Context(), box.ID); err != nil {
 		t.Fatal(err)
 	}
 	h.empty()
-	if left := h.ownFiles(); left != "" {
-		t.Errorf("own files left: %s", left)
+	if left := h.overlayFiles(); left != "" {
+		t.Errorf("overlay files left: %s", left)
 	}
 }
 
@@ -317,7 +317,7 @@ func TestACancelledRollbackChangesNothing(t *testing.T) {
 
 func TestWhatRunsInARolledBackSandboxEndsWithAnError(t *testing.T) {
 	h, e, box := rollbackHost(t)
-	h.spoil("exec-hangs", 1)
+	h.fault("exec-hangs", 1)
 	got := make(chan error, 1)
 	go func() {
 		_, err := e.Exec(t.Context(), box.ID, sandbox.ExecRequest{Args: []string{"hang"}})
@@ -333,7 +333,7 @@ func TestWhatRunsInARolledBackSandboxEndsWithAnError(t *testing.T) {
 // Nobody waits for a new VM of a sandbox that is no more.
 func TestAKillEndsARollback(t *testing.T) {
 	h, e, box := rollbackHost(t)
-	h.spoil("identity-hang", 1)
+	h.fault("identity-hang", 1)
 	used := h.usedUp("identity-hang")
 	got := make(chan error, 1)
 	began := time.Now()
@@ -350,8 +350,8 @@ func TestAKillEndsARollback(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 	h.empty()
-	if left := h.ownFiles(); left != "" {
-		t.Errorf("own files left: %s", left)
+	if left := h.overlayFiles(); left != "" {
+		t.Errorf("overlay files left: %s", left)
 	}
 }
 
@@ -381,8 +381,8 @@ func TestARollbackAmongOthers(t *testing.T) {
 			t.Errorf("listed: %+v", l)
 		}
 		h.empty()
-		if left := h.ownFiles(); left != "" {
-			t.Errorf("own files left: %s", left)
+		if left := h.overlayFiles(); left != "" {
+			t.Errorf("overlay files left: %s", left)
 		}
 	}
 }
@@ -403,14 +403,14 @@ func TestARolledBackSandboxOutlivesTheDaemon(t *testing.T) {
 		t.Fatal(err)
 	}
 	same, _ := h.identityOf(e, box.ID)
-	own := h.ownFiles()
+	own := h.overlayFiles()
 	h.close(e)
 	e = h.open()
 	if now, err := e.Get(box.ID); err != nil || now.PID != info.PID || now.RolledBackTo != "b" || now.Status != sandbox.StatusRunning {
 		t.Fatalf("it is now %+v, %v", now, err)
 	}
-	if got, _ := h.identityOf(e, box.ID); got != same || h.ownFiles() != own {
-		t.Errorf("identity %q, own files %s; before %q, %s", got, h.ownFiles(), same, own)
+	if got, _ := h.identityOf(e, box.ID); got != same || h.overlayFiles() != own {
+		t.Errorf("identity %q, overlay files %s; before %q, %s", got, h.overlayFiles(), same, own)
 	}
 	h.fork(e, "d", 4) // none of them gets its disk's name
 	if _, err := e.Rollback(t.Context(), box.ID, "d"); err != nil {
@@ -512,8 +512,8 @@ func TestADaemonThatIsKilledDuringARollback(t *testing.T) {
 					eventually(t, "end of the other VM", processGone(pid))
 				}
 			}
-			if d, o := strings.Fields(h.runDirs()), strings.Fields(h.ownFiles()); len(d) != 1 || len(o) != 1 {
-				t.Errorf("run directories %q, own files %q", d, o)
+			if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) != 1 {
+				t.Errorf("run directories %q, overlay files %q", d, o)
 			}
 			if _, err := e.Rollback(t.Context(), l[0].ID, "d"); err != nil {
 				t.Error(err)

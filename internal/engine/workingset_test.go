@@ -42,11 +42,11 @@ func TestARecordedWorkingSetHelpsTheChildren(t *testing.T) {
 func TestASnapshotIsAsGoodWithoutAWorkingSet(t *testing.T) {
 	for name, prepare := range map[string]func(h *host){
 		"not wanted":            func(h *host) { h.cfg.NoWorkingSet = true },
-		"its restore fails":     func(h *host) { h.spoil("restore-fail", 1) },
-		"it dies":               func(h *host) { h.spoil("restore-die", 1) },
-		"it stays a clone":      func(h *host) { h.spoil("identity-clone", 1) },
-		"its guest dies":        func(h *host) { h.spoil("identity-die", 1) },
-		"its pages are unknown": func(h *host) { h.spoil("working-set-fail", 1) },
+		"its restore fails":     func(h *host) { h.fault("restore-fail", 1) },
+		"it dies":               func(h *host) { h.fault("restore-die", 1) },
+		"it stays a clone":      func(h *host) { h.fault("identity-clone", 1) },
+		"its guest dies":        func(h *host) { h.fault("identity-die", 1) },
+		"its pages are unknown": func(h *host) { h.fault("working-set-fail", 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -69,7 +69,7 @@ func TestAChildThatIsNotPopulatedLives(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("populate-fail", 1)
+	h.fault("populate-fail", 1)
 	h.fork(e, "a", 3)
 	if n := h.populated(); n != 2 {
 		t.Errorf("%d children were populated, want 2", n)
@@ -80,7 +80,7 @@ func TestAChildThatDiesWhenPopulatedFailsAlone(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("populate-die", 1)
+	h.fault("populate-die", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 3})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func TestAChildThatDiesWhenPopulatedFailsAlone(t *testing.T) {
 
 func TestACreationThatIsCancelledWhileItRecordsLeavesNothing(t *testing.T) {
 	h := newHost(t)
-	h.spoil("restore-hang", 1)
+	h.fault("restore-hang", 1)
 	e := h.open()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the caller has gone")

@@ -20,13 +20,13 @@ import (
 	"github.com/forkd/forkd/internal/snapshot"
 )
 
-// damaged makes a copy of a snapshot under a tag and lets spoil loose on its folder.
+// damaged makes a copy of a snapshot under a tag and lets damage loose on its folder.
 // Afterwards it is deleted, as a user would.
-func (d *daemon) damaged(from, tag string, spoil func(dir string)) {
+func (d *daemon) damaged(from, tag string, damage func(dir string)) {
 	d.t.Helper()
 	t := d.t
 	dir := d.copySnapshot(from, tag)
-	spoil(dir)
+	damage(dir)
 	t.Cleanup(func() {
 		if err := d.c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
 			t.Errorf("delete it: %v", err)
@@ -164,7 +164,7 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 	d.unchanged()
 	layer := d.compacted(small, "flipped-memory")
 	d.sealed("flipped-memory")
-	at := spoilLayer(t, layer)
+	at := damageLayer(t, layer)
 	r, err := d.c.VerifySnapshot(t.Context(), "flipped-memory")
 	if err != nil || r.OK || len(r.Damaged) != 1 {
 		t.Fatalf("got %+v, %v", r, err)
@@ -205,8 +205,8 @@ func (d *daemon) compacted(from, tag string) string {
 	return filepath.Join(d.store(), "..", "layers", "layers", m.Memory.Layers[0].String())
 }
 
-// spoilLayer flips one bit of a layer's content, and says where.
-func spoilLayer(t *testing.T, path string) int64 {
+// damageLayer flips one bit of a layer's content, and says where.
+func damageLayer(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {

@@ -102,7 +102,7 @@ func TestTheScrubFindsDamage(t *testing.T) {
 		return ""
 	}
 	eventually(t, "first check", func() bool { return strings.Contains(row(), " ago") })
-	spoilLayer(t, layer)
+	damageLayer(t, layer)
 	eventually(t, "damage in `snapshot ls`", func() bool { return strings.Contains(row(), "damaged") })
 	d.refused("rotten", "layers/"+filepath.Base(layer), "changed since it was written")
 	info, err := d.c.Snapshot(t.Context(), "rotten")

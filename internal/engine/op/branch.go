@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/vmm"
 )
 
-// branchOp is one Branch under way. Its snapshot is the sandbox's own pages and
+// branchOp is one Branch under way. Its snapshot is the sandbox's private dirty pages and
 // blocks, a layer each, over the layers of the snapshot that it was forked from.
 type branchOp struct {
 	e   *Ops
@@ -42,9 +42,9 @@ type branchOp struct {
 	start  time.Time
 	undo   undo.Stack
 	length time.Duration // of the capture
-	// owns are the own files that this branch reads, by their path.
+	// owns are the overlay files that this branch reads, by their path.
 	owns map[string]*os.File
-	// touched are the own files that this branch made or let go of, see removeOrphans.
+	// touched are the overlay files that this branch made or let go of, see removeOrphans.
 	touched []string
 }
 

@@ -474,11 +474,11 @@ func (s *parentSource) boot(ctx context.Context, e *Ops, m *vmproc.VM) error {
 		}
 		disks = append(disks, d)
 	}
-	var closeOwn func()
-	if c.Disks, closeOwn, err = m.OpenOverlays(disks, nil); err != nil {
+	var closeOverlays func()
+	if c.Disks, closeOverlays, err = m.OpenOverlays(disks, nil); err != nil {
 		return err
 	}
-	defer closeOwn()
+	defer closeOverlays()
 	if c.Kernel, err = e.openKernel(s.image.Kernel); err != nil {
 		return err
 	}

@@ -36,8 +36,8 @@ func (p *Pools) refill(ctx context.Context) {
 }
 
 func (p *Pools) refillOne(ctx context.Context) (ok bool, err error) {
-	key, lacking := p.buckets.reserveSlot()
-	if !lacking {
+	key, found := p.buckets.reserveSlot()
+	if !found {
 		return false, nil
 	}
 	s, src, err := p.makeShell(ctx, key)

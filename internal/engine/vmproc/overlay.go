@@ -127,7 +127,7 @@ func (m *VM) OpenOverlays(disks []vmm.Disk, backing [][]layer.ID) (_ []vmm.Disk,
 		if len(made) < len(backing) {
 			own.Backing = backing[len(made)]
 		}
-		files, out[i].Own, made = append(files, f), f, append(made, own)
+		files, out[i].Overlay, made = append(files, f), f, append(made, own)
 		out[i].Reserve = m.sup.cfg.DiskReserve
 		m.Disks.Set(made)
 	}

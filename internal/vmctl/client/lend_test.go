@@ -94,7 +94,7 @@ func (l *lender) disks() []vmm.Disk {
 	f := l.file("base", "base")
 	return []vmm.Disk{
 		{File: l.file("root", "root"), ReadOnly: true},
-		{Own: l.file("own", ""), Size: 8192, Base: []extent.Extent{{File: f, Length: 4096}}},
+		{Overlay: l.file("own", ""), Size: 8192, Base: []extent.Extent{{File: f, Length: 4096}}},
 	}
 }
 

@@ -87,8 +87,8 @@ func (v *VM) show(what string, files ...*os.File) {
 func (v *VM) showDisks(op string, disks []vmm.Disk) {
 	for _, d := range disks {
 		switch {
-		case d.Own != nil:
-			v.show(op+" own", d.Own)
+		case d.Overlay != nil:
+			v.show(op+" own", d.Overlay)
 		case d.ReadOnly:
 			v.show(op+" read-only disk", d.File)
 		default:

@@ -92,7 +92,7 @@ func (k *captureOp) run() error {
 	if err := k.Memory.Truncate(k.m.mem.Size()); err != nil {
 		return fmt.Errorf("size memory file: %w", err)
 	}
-	if err := k.find(k.m.mem.Own); err != nil {
+	if err := k.find(k.m.mem.PrivateDirty); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.CaptureBegun)
@@ -254,7 +254,7 @@ func (k *captureOp) copyLeft(start time.Time) (err error) {
 		return err
 	}
 	k.lap("state")
-	scan := k.m.mem.Own
+	scan := k.m.mem.PrivateDirty
 	if k.tracker != nil {
 		scan = k.tracker.Written
 	}

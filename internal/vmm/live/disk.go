@@ -32,17 +32,17 @@ func (m *Machine) newDisk(i int, d vmm.Disk) (virtio.Device, error) {
 		return nil, err
 	}
 	dev, err := blk.New(blk.Config{Backend: backend, ReadOnly: d.ReadOnly, ID: fmt.Sprintf("forkd-%d", i)})
-	if err == nil && d.Own != nil {
+	if err == nil && d.Overlay != nil {
 		m.overlays[len(m.overlays)-1].retry = dev.Kick
 	}
 	return dev, err
 }
 
 func (m *Machine) openDisk(i int, d vmm.Disk) (blk.Backend, error) {
-	if d.Own == nil {
+	if d.Overlay == nil {
 		return blk.NewFile(d.File)
 	}
-	cow, err := overlay.Open(d.Own, d.Size, d.Base)
+	cow, err := overlay.Open(d.Overlay, d.Size, d.Base)
 	if err != nil {
 		return nil, err
 	}

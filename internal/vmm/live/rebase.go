@@ -19,7 +19,7 @@ func (m *Machine) switchOverlay(d *overlayDisk, own *os.File) error {
 	}
 	d.generation++
 	disk := &m.disks[d.index]
-	d.frozen, disk.Own = append(d.frozen, disk.Own), own
+	d.frozen, disk.Overlay = append(d.frozen, disk.Overlay), own
 	m.frozenMu.Lock()
 	defer m.frozenMu.Unlock()
 	m.unsaved = append(m.unsaved, frozen)

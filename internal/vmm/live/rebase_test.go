@@ -35,7 +35,7 @@ func TestSwitchOverlayAndRebase(t *testing.T) {
 	base, own := rebaseFile(t, bytes.Repeat([]byte{1}, size)), rebaseFile(t, nil)
 	m := &Machine{state: vmm.StateRunning}
 	plain := vmm.Disk{File: rebaseFile(t, []byte("root")), ReadOnly: true}
-	m.disks = []vmm.Disk{plain, {Own: own, Size: size, Base: []extent.Extent{{File: base, Length: size}}}}
+	m.disks = []vmm.Disk{plain, {Overlay: own, Size: size, Base: []extent.Extent{{File: base, Length: size}}}}
 	_, err := m.openDisk(1, m.disks[1])
 	checkOK(t, err)
 	disk := m.overlays[0]

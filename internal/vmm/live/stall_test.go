@@ -42,7 +42,7 @@ func newStalling(t *testing.T) *stalling {
 		defer s.mu.Unlock()
 		s.told = append(s.told, h)
 	}}
-	s.disks = []vmm.Disk{{Own: full, Size: 1 << 20}}
+	s.disks = []vmm.Disk{{Overlay: full, Size: 1 << 20}}
 	dev, err := s.newDisk(0, s.disks[0])
 	checkOK(t, err)
 	retry := s.overlays[0].retry

@@ -24,11 +24,11 @@ type Family struct {
 	turn chan struct{} // holds a value while a fork of the sandbox is under way
 
 	mu       sync.Mutex
-	calls    map[string]*Call // by token
-	finished []string         // tokens of calls that have ended, oldest first
-	children     map[string]*child  // by sandbox id
-	held     int              // bytes of results that wait
-	changed  chan struct{}    // closed, and made anew, when a child has ended
+	calls    map[string]*Call  // by token
+	finished []string          // tokens of calls that have ended, oldest first
+	children map[string]*child // by sandbox id
+	held     int               // bytes of results that wait
+	changed  chan struct{}     // closed, and made anew, when a child has ended
 }
 
 // child is a child that runs, or that nobody has collected yet.
