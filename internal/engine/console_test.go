@@ -111,7 +111,7 @@ func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			release := b.HoldFiles() // its failure waits here, and finds that it is being killed
+			release := b.LockFiles() // its failure waits here, and finds that it is being killed
 			c.fail(e, box)
 			if c.fault == "" {
 				<-m.Proc.Done()

@@ -124,7 +124,7 @@ func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 	}
 	defer release()
 	g.tag = fmt.Sprintf("%s%s-%s", transientPrefix, g.info.ID, g.req.Token[:8])
-	defer g.hold()()
+	defer g.pin()()
 	if err := g.branch(ctx); err != nil {
 		return forkwire.Answer{}, err
 	}
@@ -228,7 +228,7 @@ func (e *Engine) censusLocked(root string) sandbox.Census {
 }
 
 // hold keeps the snapshot until its children can, and then has it looked at.
-func (g *guestForkOp) hold() (release func()) {
+func (g *guestForkOp) pin() (release func()) {
 	g.e.mu.Lock()
 	g.e.guests.any.Store(true)
 	g.e.guests.held[g.tag] = true

@@ -59,8 +59,8 @@ func newGuestLine() *guestLine {
 	}
 }
 
-// holdResult takes room for a request's result, if it has one.
-func (l *guestLine) holdResult(req forkwire.Request) (leave func(), _ *forkwire.Error) {
+// reserveResult takes room for a request's result, if it has one.
+func (l *guestLine) reserveResult(req forkwire.Request) (leave func(), _ *forkwire.Error) {
 	if req.Bytes == 0 {
 		return func() {}, nil
 	}

@@ -73,7 +73,7 @@ func (c *guestCall) read(r *bufio.Reader) *forkwire.Error {
 	if c.req.Op == forkwire.OpExit && c.b.Info().Kin.Parent == "" {
 		return forkwire.Errorf(forkwire.NotAChild, "this sandbox was not made by a fork in a guest: nobody waits for it, and it is not ended")
 	}
-	leave, told := c.line.holdResult(c.req)
+	leave, told := c.line.reserveResult(c.req)
 	if told != nil {
 		return told
 	}

@@ -49,13 +49,13 @@ func layerIDs(t *testing.T, e *Engine) []layer.ID {
 	return ids
 }
 
-func holdNames(t *testing.T, e *Engine) (names []string) {
+func pinNames(t *testing.T, e *Engine) (names []string) {
 	t.Helper()
-	holds, err := e.layers.Pins()
+	pins, err := e.layers.Pins()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range holds {
+	for name := range pins {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -207,9 +207,9 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 	if err := h.branch(e, box.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
-	hold := "vm." + box.ID
-	if got := holdNames(t, e); !slices.Equal(got, []string{"snapshot.d", "snapshot.x", hold}) {
-		t.Errorf("holds %q", got)
+	pin := "vm." + box.ID
+	if got := pinNames(t, e); !slices.Equal(got, []string{"snapshot.d", "snapshot.x", pin}) {
+		t.Errorf("pins %q", got)
 	}
 	gone := func(want int) {
 		t.Helper()
@@ -237,8 +237,8 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone(0)
-	if got := holdNames(t, e); len(got) != 0 {
-		t.Errorf("holds %q", got)
+	if got := pinNames(t, e); len(got) != 0 {
+		t.Errorf("pins %q", got)
 	}
 }
 
@@ -313,8 +313,8 @@ func TestACopiedStoreWorks(t *testing.T) {
 	if got := diskOf(t, e2, "x"); got != want {
 		t.Errorf("the disk is %q, was %q", got, want)
 	}
-	if got := holdNames(t, e2); !slices.Contains(got, "snapshot.x") {
-		t.Errorf("holds %q", got)
+	if got := pinNames(t, e2); !slices.Contains(got, "snapshot.x") {
+		t.Errorf("pins %q", got)
 	}
 }
 
@@ -354,7 +354,7 @@ func TestCompact(t *testing.T) {
 			t.Errorf("compact %s to %s: %v", c.tag, c.to, err)
 		}
 	}
-	if names := h.stored(); !strings.HasSuffix(names, "flat taken") || strings.Count(names, " ") != 2 || h.keptFolders() != 1 { // d is kept for the sandbox
+	if names := h.stored(); !strings.HasSuffix(names, "flat taken") || strings.Count(names, " ") != 2 || h.retiredFolders() != 1 { // d is kept for the sandbox
 		t.Errorf("stored are %q", names)
 	}
 }

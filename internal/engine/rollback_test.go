@@ -446,8 +446,8 @@ func doomedDaemon(store, run, images, step string) error {
 	if err != nil {
 		return err
 	}
-	if step == stepSealing {
-		return e.doomedToSeal(ctx)
+	if step == stepHashing {
+		return e.doomedToHash(ctx)
 	}
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err

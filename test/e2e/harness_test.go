@@ -184,7 +184,7 @@ func (d *daemon) files() []string {
 			files = append(files, name)
 		}
 	}
-	for _, name := range names(filepath.Join(d.Data, "layers", "holds")) {
+	for _, name := range names(filepath.Join(d.Data, "layers", "pins")) {
 		if !strings.HasPrefix(name, "vm.") {
 			files = append(files, name)
 		}

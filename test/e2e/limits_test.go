@@ -174,13 +174,13 @@ func cloneStore(from, to *daemon) error {
 	if err := cloneSnapshot(filepath.Join(from.store(), parentTag), filepath.Join(to.store(), parentTag), parentTag); err != nil {
 		return err
 	}
-	for _, dir := range []string{"layers", "holds"} {
+	for _, dir := range []string{"layers", "pins"} {
 		source, target := filepath.Join(from.Data, "layers", dir), filepath.Join(to.Data, "layers", dir)
 		if err := os.MkdirAll(target, 0o700); err != nil {
 			return err
 		}
 		for _, name := range names(source) {
-			if dir == "holds" && name != "snapshot."+parentTag {
+			if dir == "pins" && name != "snapshot."+parentTag {
 				continue
 			}
 			if err := link(filepath.Join(source, name), filepath.Join(target, name)); err != nil {

@@ -32,7 +32,7 @@ func byReason() map[api.Reason]string {
 		api.ReasonOverlayNoRoom: "free some space in the store (kill sandboxes, delete " +
 			"snapshots or images) and try again",
 		api.ReasonPauseTooLong:   "allow a longer pause, or branch when the sandbox writes less",
-		api.ReasonPinDamaged:     "move that file out of the store's layers/holds if nothing needs it",
+		api.ReasonPinDamaged:     "move that file out of the store's layers/pins if nothing needs it",
 		api.ReasonProgramFailed:  "correct the command; nothing was kept",
 		api.ReasonProgramTimeout: "allow it more time; nothing was kept",
 		api.ReasonReceiptNotFound: "receipts are kept for a month and while what they tell of exists; " +

@@ -14,7 +14,7 @@ import (
 
 // loadRetired finds what earlier engines retired; the first collection drops what nobody needs.
 func (c *Catalog) loadRetired() (map[string]string, error) {
-	entries, err := c.snapshots.ListKept()
+	entries, err := c.snapshots.ListRetired()
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (c *Catalog) retiredManifest(hash string) *snapshot.Manifest {
 	if !c.isRetired(hash) {
 		return nil
 	}
-	en, err := c.snapshots.Kept(hash)
+	en, err := c.snapshots.Retired(hash)
 	if err != nil {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (c *Catalog) OpenRetired(hash string) (*snapshot.Files, error) {
 	if !c.isRetired(hash) {
 		return nil, sandbox.StoreError(snapshot.ErrNotFound)
 	}
-	files, err := c.snapshots.OpenKept(hash)
+	files, err := c.snapshots.OpenRetired(hash)
 	if err != nil {
 		return nil, sandbox.StoreError(err)
 	}

@@ -59,8 +59,8 @@ func (v *VM) Close() {
 	vmm.CloseDisks(v.disks)
 }
 
-// HoldCaptures makes captures wait for the test.
-func (v *VM) HoldCaptures() chan struct{} {
+// BlockCaptures makes captures wait for the test.
+func (v *VM) BlockCaptures() chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.captures = make(chan struct{})

@@ -69,7 +69,7 @@ func TestASandboxOutlivesItsSnapshot(t *testing.T) {
 		t.Errorf("after the rollback it says %q", got)
 	}
 	eventually(t, "removal of what was kept", func() bool {
-		kept, _ := filepath.Glob(filepath.Join(d.store(), ".kept-*"))
+		kept, _ := filepath.Glob(filepath.Join(d.store(), ".retired-*"))
 		return len(kept) == 0
 	})
 	if err := d.c.Kill(t.Context(), box.ID); err != nil { // it needs kept-live now
