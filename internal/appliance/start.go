@@ -130,8 +130,8 @@ func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (
 	if p.state.Digest, err = digestPrograms(p.programs); err != nil {
 		return p, err
 	}
-	box, err := busyboxPath()
-	p.programs["usr/bin/busybox"] = box
+	busybox, err := busyboxPath()
+	p.programs["usr/bin/busybox"] = busybox
 	return p, err
 }
 

@@ -43,8 +43,8 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		h := newHost(t)
 		e := h.open()
-		boxes := h.disky(e, 2)
-		id := boxes[0].ID
+		sbs := h.disky(e, 2)
+		id := sbs[0].ID
 		h.fill(e, id)
 		if restart {
 			h.close(e)
@@ -71,7 +71,7 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 		if got := h.stored(); got != "d" {
 			t.Errorf("stored are %q", got)
 		}
-		h.eval(e, boxes[1].ID, "index") // its sibling does not notice
+		h.eval(e, sbs[1].ID, "index") // its sibling does not notice
 		if err := e.DeleteSnapshot(ctx, "d", sandbox.DeleteOptions{}); err == nil {
 			t.Error("the snapshot that it came from is gone")
 		}
@@ -156,7 +156,7 @@ func TestNoRoomForWhatIsBeingMade(t *testing.T) {
 	}
 }
 
-// A disk that has lost writes is told of wherever the sandbox is, and a branch is made
+// A disk that has lost writes is reported wherever the sandbox is, and a branch is made
 // of it only by force.
 func TestADiskThatHasLostWrites(t *testing.T) {
 	h := newHost(t)

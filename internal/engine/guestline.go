@@ -45,7 +45,7 @@ var errGuestRate = fmt.Errorf("more than %d calls a second", guestCallRate)
 // the guest is turns out when it calls: a shell is nobody yet.
 type guestLine struct {
 	proc     atomic.Pointer[client.Process]
-	box      atomic.Pointer[sandboxes.Sandbox] // who it was the last time
+	sb       atomic.Pointer[sandboxes.Sandbox] // who it was the last time
 	calls    *pace.Bucket
 	forks    *pace.Bucket
 	results  chan struct{} // holds a value for each result that is read
@@ -155,12 +155,12 @@ func (e *Engine) admitCall(line *guestLine) (_ *sandboxes.Sandbox, leave func(),
 // caller is the sandbox whose VM calls; it looks through all of them but the first time only.
 func (e *Engine) caller(line *guestLine) *sandboxes.Sandbox {
 	proc := line.proc.Load()
-	if b := line.box.Load(); b != nil && b.Is(proc) {
+	if b := line.sb.Load(); b != nil && b.Is(proc) {
 		return b
 	}
 	b := e.sandboxes.ByProcess(proc)
 	if b != nil {
-		line.box.Store(b)
+		line.sb.Store(b)
 	}
 	return b
 }

@@ -84,7 +84,7 @@ func (c *guestCall) read(r *bufio.Reader) *forkwire.Error {
 	return nil
 }
 
-// listen hears the guest's one word, and its leaving.
+// listen waits for the guest's acknowledgement, and notices its leaving.
 func (c *guestCall) listen(r *bufio.Reader) {
 	if b, err := r.ReadByte(); err != nil || b != forkwire.Collected {
 		return

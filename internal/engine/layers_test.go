@@ -67,24 +67,24 @@ func pinNames(t *testing.T, e *Engine) (names []string) {
 func TestBranchesOfOneDisk(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	before := h.readOverlay(e, box.ID)
+	sb := h.disky(e, 1)[0]
+	before := h.readOverlay(e, sb.ID)
 	for i, tag := range []string{"x", "y", "z"} {
-		if err := h.branch(e, box.ID, tag); err != nil {
+		if err := h.branch(e, sb.ID, tag); err != nil {
 			t.Fatal(err)
 		}
 		if got := diskOf(t, e, tag); got != before {
 			t.Errorf("branch %d has %q, the source had %q", i, got, before)
 		}
 		before += fmt.Sprintf("branch %d\n", i+1) // written by the source behind it
-		if got := h.readOverlay(e, box.ID); got != before {
+		if got := h.readOverlay(e, sb.ID); got != before {
 			t.Errorf("after branch %d the source has %q, want %q", i, got, before)
 		}
 		if own := strings.Fields(h.overlayFiles()); len(own) != 1 {
 			t.Errorf("after branch %d there are overlay files %q", i, own)
 		}
 	}
-	b, _, err := e.sandboxes.Find(box.ID)
+	b, _, err := e.sandboxes.Find(sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,14 +106,14 @@ func TestBranchesOfOneDisk(t *testing.T) {
 func TestASourceBranchedVeryOften(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	b, m, err := e.sandboxes.Running(box.ID)
+	sb := h.disky(e, 1)[0]
+	b, m, err := e.sandboxes.Running(sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range snapshot.DiskLimits.Layers + 6 {
 		tag := fmt.Sprint("x", i)
-		if err := h.branch(e, box.ID, tag); err != nil {
+		if err := h.branch(e, sb.ID, tag); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.DeleteSnapshot(t.Context(), tag, sandbox.DeleteOptions{}); err != nil {
@@ -128,7 +128,7 @@ func TestASourceBranchedVeryOften(t *testing.T) {
 	if err != nil || len(fds) > len(base)+20 {
 		t.Errorf("its VMM has %d files open over %d layers, %v", len(fds), len(base), err)
 	}
-	if got := h.readOverlay(e, box.ID); !strings.Contains(got, fmt.Sprint("branch ", snapshot.DiskLimits.Layers+6)) || !strings.Contains(got, "branch 1\n") {
+	if got := h.readOverlay(e, sb.ID); !strings.Contains(got, fmt.Sprint("branch ", snapshot.DiskLimits.Layers+6)) || !strings.Contains(got, "branch 1\n") {
 		t.Errorf("it sees %q", got)
 	}
 	eventually(t, "collection of what the deleted branches held", func() bool { return len(layerIDs(t, e)) <= len(base)+1 })
@@ -142,16 +142,16 @@ func TestADiskThatWentOnInVain(t *testing.T) {
 			t.Run(fmt.Sprint(fault, " restart ", restart), func(t *testing.T) {
 				h := newHost(t)
 				e := h.open()
-				box := h.disky(e, 1)[0]
+				sb := h.disky(e, 1)[0]
 				h.fault(fault, 1)
-				if err := h.branch(e, box.ID, "x"); (err == nil) != (fault == "rebase-fail") {
+				if err := h.branch(e, sb.ID, "x"); (err == nil) != (fault == "rebase-fail") {
 					t.Fatalf("the first branch: %v", err)
 				}
 				if restart {
 					h.close(e)
 					e = h.open()
 				}
-				if err := h.branch(e, box.ID, "y"); err != nil {
+				if err := h.branch(e, sb.ID, "y"); err != nil {
 					t.Fatal(err)
 				}
 				got := diskOf(t, e, "y")
@@ -171,8 +171,8 @@ func TestADiskThatWentOnInVain(t *testing.T) {
 func TestAnOpenRecordIsResolved(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	b, m, err := e.sandboxes.Running(box.ID)
+	sb := h.disky(e, 1)[0]
+	b, m, err := e.sandboxes.Running(sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestAnOpenRecordIsResolved(t *testing.T) {
 	}
 	h.close(e)
 	e = h.open()
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(next); err == nil {
@@ -203,11 +203,11 @@ func TestAnOpenRecordIsResolved(t *testing.T) {
 func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	sb := h.disky(e, 1)[0]
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
-	pin := "vm." + box.ID
+	pin := "vm." + sb.ID
 	if got := pinNames(t, e); !slices.Equal(got, []string{"snapshot.d", "snapshot.x", pin}) {
 		t.Errorf("pins %q", got)
 	}
@@ -230,10 +230,10 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 	if got := len(layerIDs(t, e)); got != 3 {
 		t.Errorf("the next daemon has %d layers", got)
 	}
-	if got := h.readOverlay(e, box.ID); !strings.Contains(got, "branch 1") {
+	if got := h.readOverlay(e, sb.ID); !strings.Contains(got, "branch 1") {
 		t.Errorf("the sandbox sees %q", got)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	gone(0)
@@ -246,12 +246,12 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 func TestALayerThatIsOpenAtADeletionIsCollectedLater(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
+	sb := h.disky(e, 1)[0]
 	open, err := e.layers.Get(layerIDs(t, e)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{}); err != nil {
@@ -266,14 +266,14 @@ func TestALayerThatIsOpenAtADeletionIsCollectedLater(t *testing.T) {
 func TestABranchOutlivesItsParentsDeletion(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	sb := h.disky(e, 1)[0]
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.CollectLayers(t.Context(), false); err != nil {
@@ -290,11 +290,11 @@ func TestABranchOutlivesItsParentsDeletion(t *testing.T) {
 func TestACopiedStoreWorks(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	sb := h.disky(e, 1)[0]
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	want := diskOf(t, e, "x")
@@ -321,8 +321,8 @@ func TestACopiedStoreWorks(t *testing.T) {
 func TestCompact(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	sb := h.disky(e, 1)[0]
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
 	var steps []sandbox.Step

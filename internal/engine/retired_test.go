@@ -35,15 +35,15 @@ func (h *host) delete(e *Engine, force bool, tags ...string) {
 func TestASandboxOutlivesItsSnapshotsName(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
+	sb := h.disky(e, 1)[0]
 	h.delete(e, true, "d")
 	var made []string
 	branchAll := func(when string) {
 		t.Helper()
 		for _, mode := range []sandbox.BranchMode{sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull} {
 			tag := when + "-" + string(mode)
-			want := h.readOverlay(e, box.ID)
-			r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: tag, Mode: mode, N: 1})
+			want := h.readOverlay(e, sb.ID)
+			r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: tag, Mode: mode, N: 1})
 			if err != nil {
 				t.Fatalf("branch %s: %v", tag, err)
 			}
@@ -74,7 +74,7 @@ func TestASandboxOutlivesItsSnapshotsName(t *testing.T) {
 	if h.retiredFolders() != 1 {
 		t.Errorf("%d snapshots without a tag are kept, want 1", h.retiredFolders())
 	}
-	if _, err := e.Rollback(t.Context(), box.ID, "first-live"); err != nil {
+	if _, err := e.Rollback(t.Context(), sb.ID, "first-live"); err != nil {
 		t.Errorf("roll back to a branch of its own: %v", err)
 	}
 	eventually(t, "removal of what it lay over", func() bool { return h.retiredFolders() == 0 })
@@ -109,12 +109,12 @@ func TestWhatWasKeptGoesWithTheSandbox(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			e := h.open()
-			box := h.disky(e, 1)[0]
+			sb := h.disky(e, 1)[0]
 			h.delete(e, true, "d")
 			if h.retiredFolders() != 1 {
 				t.Fatal("it is not kept")
 			}
-			e = end(h, e, box.ID)
+			e = end(h, e, sb.ID)
 			eventually(t, "removal", func() bool {
 				return h.retiredFolders() == 0 && !slices.ContainsFunc(pinNames(t, e), func(n string) bool { return strings.HasPrefix(n, "retired.") })
 			})
@@ -126,8 +126,8 @@ func TestWhatWasKeptGoesWithTheSandbox(t *testing.T) {
 func TestRollbackPastDeletedAncestors(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	last := box.ID
+	sb := h.disky(e, 1)[0]
+	last := sb.ID
 	for i, tag := range []string{"b1", "b2", "b3"} {
 		if err := h.branch(e, last, tag); err != nil {
 			t.Fatal(err)

@@ -30,8 +30,8 @@ func TestARecordedWorkingSetHelpsTheChildren(t *testing.T) {
 		t.Error("no working set was kept")
 	}
 	h.empty() // of the child that was recorded
-	if boxes := e.List(); len(boxes) != 0 {
-		t.Errorf("the recording left %v", boxes)
+	if sbs := e.List(); len(sbs) != 0 {
+		t.Errorf("the recording left %v", sbs)
 	}
 	h.fork(e, "a", 3)
 	if n := h.populated(); n != 3 {

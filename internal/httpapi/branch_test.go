@@ -115,8 +115,8 @@ func TestBranchThatNobodyWaitsFor(t *testing.T) {
 
 func TestBranchesThatCannotBe(t *testing.T) {
 	b := newBench(t)
-	boxes := b.fork("2")
-	id, dead := boxes[0].ID, boxes[1].ID
+	sbs := b.fork("2")
+	id, dead := sbs[0].ID, sbs[1].ID
 	b.engine.Fail(dead, "the guest powered off")
 	for _, c := range []struct {
 		name, id, body string

@@ -19,8 +19,8 @@ func (s *Store) pin(tag string, m *Manifest) error {
 	return s.layers.Pin(pinPrefix+tag, m.LayerIDs()...)
 }
 
-// release lets go of a snapshot's layers. A copy that was made by hand may have held none.
-func (s *Store) release(tag string) error {
+// unpin lets go of a snapshot's layers. A copy that was made by hand may have held none.
+func (s *Store) unpin(tag string) error {
 	if err := s.layers.Unpin(pinPrefix + tag); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
@@ -41,7 +41,7 @@ func (s *Store) settlePins() error {
 			continue
 		}
 		if _, err := os.Lstat(s.Dir(tag)); os.IsNotExist(err) {
-			if err := s.release(tag); err != nil {
+			if err := s.unpin(tag); err != nil {
 				return err
 			}
 		}

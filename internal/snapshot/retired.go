@@ -95,7 +95,7 @@ func (s *Store) OpenRetired(hash string) (*Files, error) {
 func (s *Store) Retired(hash string) (Entry, error) {
 	dir := s.retiredDir(hash)
 	if _, err := os.Lstat(dir); err != nil || retiredName(hash) == "" {
-		return Entry{}, fmt.Errorf("%w: none is kept as %s", ErrNotFound, ellipsis.Clip(hash, 80))
+		return Entry{}, fmt.Errorf("%w: none is retired as %s", ErrNotFound, ellipsis.Clip(hash, 80))
 	}
 	e, err := s.read(dir, "")
 	if err == nil && e.ContentHash != hash {
@@ -104,17 +104,17 @@ func (s *Store) Retired(hash string) (Entry, error) {
 	return e, err
 }
 
-// ListRetired returns the snapshots that are kept; of one that is damaged only the content hash.
+// ListRetired returns the snapshots that are retired; of one that is damaged only the content hash.
 func (s *Store) ListRetired() ([]Entry, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("list kept snapshots: %w", err)
+		return nil, fmt.Errorf("list retired snapshots: %w", err)
 	}
 	var out []Entry
 	for _, d := range entries {
-		hex, kept := strings.CutPrefix(d.Name(), retiredPrefix)
+		hex, retired := strings.CutPrefix(d.Name(), retiredPrefix)
 		hash := hashPrefix + hex
-		if !kept || !d.IsDir() || retiredName(hash) == "" {
+		if !retired || !d.IsDir() || retiredName(hash) == "" {
 			continue
 		}
 		e, err := s.Retired(hash)

@@ -258,7 +258,7 @@ func (s *Store) delete(tag string, away func() error) error {
 	if err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
-	return s.release(tag)
+	return s.unpin(tag)
 }
 
 // reserve takes a tag for a moment, so that no snapshot of it is begun.

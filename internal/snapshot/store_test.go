@@ -492,9 +492,9 @@ func TestARetiredSnapshot(t *testing.T) {
 		t.Errorf("got %q of %s, %v", b, f.Manifest.Tag, err)
 	}
 	f.Close()
-	kept, err := s.ListRetired()
-	if err != nil || len(kept) != 1 || kept[0].ContentHash != e.ContentHash || kept[0].Err != nil {
-		t.Errorf("kept are %+v, %v", kept, err)
+	retired, err := s.ListRetired()
+	if err != nil || len(retired) != 1 || retired[0].ContentHash != e.ContentHash || retired[0].Err != nil {
+		t.Errorf("retired are %+v, %v", retired, err)
 	}
 	must(t, s.Drop(e.ContentHash))
 	must(t, s.Drop(e.ContentHash))

@@ -30,14 +30,14 @@ type child struct {
 
 // tree is a store and what should be in it.
 type tree struct {
-	t      *testing.T
-	r      *rand.Rand
-	s      *Store
-	next   int
-	models map[string]pagesOf
-	boxes  []*child
-	busy   []int64        // pages that are written to, so that writes meet
-	zeroed map[int64]bool // pages that were zeroed beside them
+	t        *testing.T
+	r        *rand.Rand
+	s        *Store
+	next     int
+	models   map[string]pagesOf
+	children []*child
+	busy     []int64        // pages that are written to, so that writes meet
+	zeroed   map[int64]bool // pages that were zeroed beside them
 }
 
 // limits are narrow, so that chains are merged often.
@@ -85,22 +85,22 @@ func (m *tree) step() {
 	switch n := m.r.IntN(20); {
 	case len(tags) == 0:
 		m.root()
-	case n < 4 && len(m.boxes) < 8:
+	case n < 4 && len(m.children) < 8:
 		m.fork(tags[m.r.IntN(len(tags))])
-	case n < 9 && len(m.boxes) > 0:
-		m.write(m.boxes[m.r.IntN(len(m.boxes))])
-	case n < 14 && len(m.boxes) > 0:
-		m.branch(m.boxes[m.r.IntN(len(m.boxes))], m.r.IntN(6) == 0)
+	case n < 9 && len(m.children) > 0:
+		m.write(m.children[m.r.IntN(len(m.children))])
+	case n < 14 && len(m.children) > 0:
+		m.branch(m.children[m.r.IntN(len(m.children))], m.r.IntN(6) == 0)
 	case n < 15:
 		m.compact(tags[m.r.IntN(len(tags))])
 	case n < 17 && len(tags) > 2:
 		tag := tags[m.r.IntN(len(tags))]
 		must(m.t, m.s.Delete(tag))
 		delete(m.models, tag)
-	case n < 18 && len(m.boxes) > 0:
-		i := m.r.IntN(len(m.boxes))
-		m.boxes[i].files.Close()
-		m.boxes = slices.Delete(m.boxes, i, i+1)
+	case n < 18 && len(m.children) > 0:
+		i := m.r.IntN(len(m.children))
+		m.children[i].files.Close()
+		m.children = slices.Delete(m.children, i, i+1)
 	case n < 19:
 		_, err := m.s.layers.GC(false)
 		must(m.t, err)
@@ -145,7 +145,7 @@ func (m *tree) root() {
 func (m *tree) fork(tag string) {
 	files, err := m.s.Open(tag)
 	must(m.t, err)
-	m.boxes = append(m.boxes, &child{tag: tag, files: files, own: pagesOf{}})
+	m.children = append(m.children, &child{tag: tag, files: files, own: pagesOf{}})
 }
 
 // write fills some pages, with zeros too, and some with what they have already.
@@ -266,10 +266,10 @@ func (m *tree) check(tag string) {
 
 // checkStore: a collection leaves what snapshots and children need, and no more.
 func (m *tree) checkStore() {
-	for _, c := range m.boxes {
+	for _, c := range m.children {
 		c.files.Close()
 	}
-	m.boxes = nil
+	m.children = nil
 	_, err := m.s.layers.GC(false)
 	must(m.t, err)
 	needed := map[layer.ID]bool{}
@@ -292,7 +292,7 @@ func (m *tree) checkStore() {
 }
 
 func (m *tree) end() {
-	for _, c := range m.boxes {
+	for _, c := range m.children {
 		c.files.Close()
 	}
 }

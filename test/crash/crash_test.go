@@ -260,11 +260,11 @@ func (w *world) listedIsWhole(mark string) (made bool) {
 			w.t.Errorf("snapshot %s is listed", sn.Tag)
 		}
 	}
-	boxes, err := w.d.Client.ListSandboxes(w.t.Context())
+	sbs, err := w.d.Client.ListSandboxes(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		if sb.Status == api.SandboxRunning {
 			w.sh(sb.ID, "true")
 		}

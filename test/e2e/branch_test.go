@@ -263,8 +263,8 @@ func TestABranchOfABranchOfABranch(t *testing.T) {
 func TestBranchesThatCannotBe(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	boxes := d.fork(2)
-	source, dead := boxes[0].ID, boxes[1]
+	sbs := d.fork(2)
+	source, dead := sbs[0].ID, sbs[1]
 	if err := syscall.Kill(*dead.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -304,7 +304,7 @@ func TestBranchesThatCannotBe(t *testing.T) {
 	// None of it has hurt the source, nor kept the tag.
 	d.remember(source, "unhurt")
 	d.remembers(d.branch(source, api.BranchRequest{Tag: "no", N: 1}).Children[0].ID, "unhurt")
-	d.alive(boxes[0])
+	d.alive(sbs[0])
 }
 
 // A program whose output is being read does not notice.

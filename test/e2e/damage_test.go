@@ -35,8 +35,8 @@ func (d *daemon) damaged(from, tag string, damage func(dir string)) {
 	})
 }
 
-// sealed waits until a snapshot's digests are there.
-func (d *daemon) sealed(tag string) {
+// hashed waits until a snapshot's digests are there.
+func (d *daemon) hashed(tag string) {
 	d.t.Helper()
 	eventually(d.t, "digests of "+tag, func() bool {
 		_, err := os.Stat(filepath.Join(d.store(), tag, snapshot.DigestFile))
@@ -148,7 +148,7 @@ func (d *daemon) refused(tag string, words ...string) {
 func TestAFlippedByteInTheState(t *testing.T) {
 	d := shared(t)
 	small := d.small()
-	d.sealed(small)
+	d.hashed(small)
 	d.unchanged()
 	d.damaged(small, "flipped-state", func(dir string) { flip(t, filepath.Join(dir, snapshot.StateFile), 5000) })
 	d.refused("flipped-state", "file vmstate", "changed since it was written")
@@ -163,7 +163,7 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 	small := d.small()
 	d.unchanged()
 	layer := d.compacted(small, "flipped-memory")
-	d.sealed("flipped-memory")
+	d.hashed("flipped-memory")
 	at := damageLayer(t, layer)
 	r, err := d.c.VerifySnapshot(t.Context(), "flipped-memory")
 	if err != nil || r.OK || len(r.Damaged) != 1 {
@@ -176,7 +176,7 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 	if code, out, errs := d.cli("snapshot", "verify", "flipped-memory"); code != 5 || !strings.Contains(out, name+": bytes") || !strings.Contains(errs, "make it again") {
 		t.Errorf("exit code %d: %s %s", code, out, errs)
 	}
-	d.sealed(small)
+	d.hashed(small)
 	if r, err := d.c.VerifySnapshot(t.Context(), small); err != nil || !r.OK {
 		t.Errorf("the original: %+v, %v", r, err)
 	}
@@ -344,11 +344,11 @@ func TestDeletedByForceWhileInUse(t *testing.T) {
 	d.unchanged()
 	d.damaged(parentTag, "doomed", func(string) {})
 	n := 2
-	boxes := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "doomed", N: &n}).OK()
+	sbs := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "doomed", N: &n}).OK()
 	if err := d.c.DeleteSnapshot(t.Context(), "doomed", client.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	d.alive(boxes...)
+	d.alive(sbs...)
 	if err := syscall.Access(filepath.Join(d.store(), "doomed"), 0); !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("its files are there: %v", err)
 	}

@@ -63,21 +63,21 @@ func (d *daemon) kill(id string) {
 	}
 }
 
-// box is one sandbox for tests that change nothing which another would notice.
-func (d *daemon) box() string {
+// oneSandbox is one sandbox for tests that change nothing which another would notice.
+func (d *daemon) oneSandbox() string {
 	d.t.Helper()
-	theWorld.boxOnce.Do(func() {
+	theWorld.sandboxOnce.Do(func() {
 		n := 1
 		res, err := d.c.Fork(d.t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		theWorld.boxID = res.Sandboxes[0].ID
+		theWorld.sandboxID = res.Sandboxes[0].ID
 	})
-	if theWorld.boxID == "" {
+	if theWorld.sandboxID == "" {
 		d.t.Fatal("there is no sandbox: the first fork failed")
 	}
-	return theWorld.boxID
+	return theWorld.sandboxID
 }
 
 // small is a snapshot of a guest with busybox, where Python and its size would only
@@ -127,9 +127,9 @@ func (d *daemon) eval(id, code string) string {
 }
 
 // alive checks that sandboxes answer and do work.
-func (d *daemon) alive(boxes ...api.SandboxInfo) {
+func (d *daemon) alive(sbs ...api.SandboxInfo) {
 	d.t.Helper()
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		if got := d.eval(sb.ID, "int(numpy.arange(4).sum())"); got != "6" {
 			d.t.Errorf("%s computes %q", sb.ID, got)
 		}
@@ -206,11 +206,11 @@ func (d *daemon) state(t *testing.T) state {
 	for _, sn := range list {
 		s.snapshots = append(s.snapshots, sn.Tag+" "+string(sn.Status))
 	}
-	boxes, err := d.c.ListSandboxes(ctx)
+	sbs, err := d.c.ListSandboxes(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		s.sandboxes = append(s.sandboxes, sb.ID+" "+string(sb.Status))
 	}
 	slices.Sort(s.sandboxes)

@@ -99,10 +99,10 @@ func freeBytes(t *testing.T, dir string) int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// linkedImage is boxImage with the kernel and the initrd elsewhere.
+// linkedImage is putImage with the kernel and the initrd elsewhere.
 func linkedImage(t *testing.T, store, name string) error {
 	aside := t.TempDir()
-	if err := boxImage(t, aside, name, boxFiles{}); err != nil {
+	if err := putImage(t, aside, name, imageFiles{}); err != nil {
 		return err
 	}
 	dir := filepath.Join(store, name)

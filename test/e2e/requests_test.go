@@ -68,7 +68,7 @@ func TestTagExists(t *testing.T) {
 
 func TestASnapshotInUseIsNotDeleted(t *testing.T) {
 	d := shared(t)
-	id := d.box()
+	id := d.oneSandbox()
 	d.unchanged()
 	wantError(t, d.c.DeleteSnapshot(t.Context(), parentTag, client.DeleteOptions{}), api.CodeConflict, parentTag, id, "dependent_sandboxes")
 }

@@ -68,11 +68,11 @@ func noSnapshot(s suite) {
 }
 
 func deletionWithDependents(s suite) {
-	box := s.fork(base, 1)[0].ID
-	s.branch(sandbox.BranchRequest{SandboxID: box, Tag: "b1"})
+	sb := s.fork(base, 1)[0].ID
+	s.branch(sandbox.BranchRequest{SandboxID: sb, Tag: "b1"})
 	child := s.fork("b1", 1)[0].ID
 	s.branch(sandbox.BranchRequest{SandboxID: child, Tag: "b2"})
-	s.must(s.Engine.Kill(s.t.Context(), box))
+	s.must(s.Engine.Kill(s.t.Context(), sb))
 	s.must(s.Engine.Kill(s.t.Context(), child))
 	if info := s.info("b2"); !slices.Equal(info.Ancestors, []string{base, "b1"}) || info.ParentTag != "b1" {
 		s.t.Errorf("b2 comes from %q, its parent is %q", info.Ancestors, info.ParentTag)
@@ -99,18 +99,18 @@ func deletionWithDependents(s suite) {
 
 func deletionInUse(s suite) {
 	s.create("used")
-	box := s.fork("used", 1)[0]
-	if info := s.info("used"); !slices.Equal(info.Sandboxes, []string{box.ID}) {
+	sb := s.fork("used", 1)[0]
+	if info := s.info("used"); !slices.Equal(info.Sandboxes, []string{sb.ID}) {
 		s.t.Errorf("used by %q", info.Sandboxes)
 	}
 	s.want(sandbox.ErrConflict, s.Engine.DeleteSnapshot(s.t.Context(), "used", sandbox.DeleteOptions{}), "deletion of what is in use")
 	s.must(s.Engine.DeleteSnapshot(s.t.Context(), "used", sandbox.DeleteOptions{Force: true}))
 	s.wantTags(base)
-	if info, err := s.Engine.Get(box.ID); err != nil || info.Status != sandbox.StatusRunning || info.SnapshotTag != "used" {
+	if info, err := s.Engine.Get(sb.ID); err != nil || info.Status != sandbox.StatusRunning || info.SnapshotTag != "used" {
 		s.t.Errorf("the sandbox is %+v, %v", info, err)
 	}
-	r := s.branch(sandbox.BranchRequest{SandboxID: box.ID, Tag: "of-the-deleted"})
-	if r.Snapshot.ParentContentHash != box.SnapshotHash || len(r.Snapshot.Ancestors) != 0 {
+	r := s.branch(sandbox.BranchRequest{SandboxID: sb.ID, Tag: "of-the-deleted"})
+	if r.Snapshot.ParentContentHash != sb.SnapshotHash || len(r.Snapshot.Ancestors) != 0 {
 		s.t.Errorf("branched from what was deleted: %+v", r.Snapshot)
 	}
 	s.create("used") // another snapshot of the tag, which the sandbox does not use
@@ -121,8 +121,8 @@ func deletionInUse(s suite) {
 }
 
 func compaction(s suite) {
-	box := s.fork(base, 1)[0].ID
-	s.branch(sandbox.BranchRequest{SandboxID: box, Tag: "deep"})
+	sb := s.fork(base, 1)[0].ID
+	s.branch(sandbox.BranchRequest{SandboxID: sb, Tag: "deep"})
 	info, err := s.Engine.CompactSnapshot(s.t.Context(), "deep", "flat", nil)
 	s.must(err)
 	if info.Tag != "flat" || info.Status != sandbox.SnapshotReady || info.ParentTag != "" || len(info.Ancestors) != 0 || info.BranchedFrom != "" {

@@ -48,7 +48,7 @@ type branchOp struct {
 	touched []string
 }
 
-// Branch takes a snapshot of a running sandbox, which goes on whatever happens.
+// Branch takes a snapshot of a running sandbox, which keeps running even on failure.
 // Nothing remains of one that failed.
 func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (_ sandbox.BranchResult, err error) {
 	caller := ctx
@@ -231,7 +231,7 @@ func (w *branchOp) capture(ctx context.Context) (err error) {
 	defer closeFiles(next)
 	c.Disks = next
 	limit := w.e.cfg.BranchTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "no end of the capture within %s", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "capture timed out after %s", limit))
 	defer cancel()
 	failpoint.Here(failpoint.BranchFiles)
 	began := w.e.cfg.Now()

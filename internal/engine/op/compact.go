@@ -15,7 +15,7 @@ import (
 
 // CompactSnapshot makes a new snapshot that shows what another one shows and shares
 // no layer with any: its memory and disks are a layer each. Nothing remains of one
-// that failed. progress is told of each of them as it is begun, read and done; it may be nil.
+// that failed. progress is called for each of them as it is begun, read and done; it may be nil.
 func (o *Ops) CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
@@ -91,7 +91,7 @@ type flattening struct {
 	progress func(sandbox.Step)
 }
 
-// progressEvery is how often a step that is under way is told of.
+// progressEvery is how often a step that is under way is reported.
 const progressEvery = 200 * time.Millisecond
 
 func (f flattening) flatten(ctx context.Context, step string, kind layer.Kind, chain *store.Chain) (snapshot.Chain, error) {

@@ -189,7 +189,7 @@ func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 // warm runs the recipe's warm-up and then the request's.
 func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	limit := max(c.req.BootWait, c.e.cfg.BootWait)
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "not warm within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "warm-up timed out after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, calm := c.m.WhileRoom(ctx, "the guest")

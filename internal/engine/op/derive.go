@@ -123,7 +123,7 @@ func (d *deriveOp) fork(ctx context.Context) (int64, error) {
 // exec runs the program; what it prints goes to progress.
 func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 	limit := d.req.ExecTimeout
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no end of the program within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "program timed out after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit+guest.AnswerGrace, late)
 	defer cancel()
 	ctx, calm := d.m.WhileRoom(ctx, "sandbox "+d.id)

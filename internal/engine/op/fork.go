@@ -168,7 +168,7 @@ func (f *forkOp) resume(ctx context.Context, b *child) {
 }
 
 // enter waits until a child's machine has begun. A prepared one that died may have
-// done so on the shelf, unseen: that costs a try only.
+// done so in its bucket, unseen: that costs a try only.
 func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 	for {
 		at, err := f.e.launcher.Await(ctx, b.m)

@@ -107,7 +107,7 @@ func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 }
 
 // branchedLocked is the snapshot that a branch makes.
-func (e *Engine) branchedLocked(b *box, req sandbox.BranchRequest, res sandbox.BranchResult) sandbox.SnapshotInfo {
+func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox.BranchResult) sandbox.SnapshotInfo {
 	base, hash := b.info.Base()
 	source := e.snapshots[base] // empty if it was deleted
 	info := sandbox.SnapshotInfo{

@@ -39,7 +39,7 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest, pr
 		}
 		progress(sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 10 * time.Millisecond})
 	}
-	e.snapshots[req.Tag] = e.branchedLocked(&box{info: sandbox.Info{SnapshotTag: req.From, SnapshotHash: from.ContentHash, Shape: from.Shape}},
+	e.snapshots[req.Tag] = e.branchedLocked(&entry{info: sandbox.Info{SnapshotTag: req.From, SnapshotHash: from.ContentHash, Shape: from.Shape}},
 		sandbox.BranchRequest{SandboxID: "sb-derived-0001", Mode: sandbox.BranchDiff},
 		sandbox.BranchResult{Tag: req.Tag, Bytes: diffBytes, Pause: diffPause})
 	return e.snapshotLocked(req.Tag)

@@ -44,7 +44,7 @@ type Engine struct {
 
 	mu        sync.Mutex // guards what follows
 	snapshots map[string]sandbox.SnapshotInfo
-	boxes     map[string]*box
+	entries   map[string]*entry
 	pools     map[string]int
 	forks     int
 	branches  int                      // that were not given a tag
@@ -54,7 +54,7 @@ type Engine struct {
 	hashes    map[string]int           // content hashes that were given out, by their first part
 }
 
-type box struct {
+type entry struct {
 	info  sandbox.Info
 	env   map[string]string
 	guest *guest
@@ -64,7 +64,7 @@ type box struct {
 func New(images *Images) *Engine {
 	return &Engine{
 		Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 1000, BranchLimit: 4, images: images,
-		snapshots: map[string]sandbox.SnapshotInfo{}, boxes: map[string]*box{}, pools: map[string]int{},
+		snapshots: map[string]sandbox.SnapshotInfo{}, entries: map[string]*entry{}, pools: map[string]int{},
 		writing: map[string]chan struct{}{}, hashes: map[string]int{},
 	}
 }
@@ -73,10 +73,10 @@ func New(images *Images) *Engine {
 func (e *Engine) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, b := range e.boxes {
+	for _, b := range e.entries {
 		b.guest.close()
 	}
-	e.boxes = map[string]*box{}
+	e.entries = map[string]*entry{}
 }
 
 // CreateSnapshot makes one of a known image. An image named "broken" fails to

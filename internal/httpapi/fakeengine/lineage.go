@@ -23,7 +23,7 @@ func (e *Engine) relateLocked(info sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	if _, reused := e.snapshots[info.ParentTag]; reused && len(info.Ancestors) == 0 {
 		info.ParentTag = ""
 	}
-	for _, b := range e.boxes {
+	for _, b := range e.entries {
 		if b.info.Needs(info.Tag, info.ContentHash) {
 			info.Sandboxes = append(info.Sandboxes, b.info.ID)
 		}

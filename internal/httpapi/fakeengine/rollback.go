@@ -22,12 +22,12 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	line := e.lineLocked(b)
+	tags := e.ancestryLocked(b)
 	if _, err := e.snapshotLocked(tag); err != nil {
-		return sandbox.Info{}, fmt.Errorf("%w; these would do: %s", err, strings.Join(line, ", "))
+		return sandbox.Info{}, fmt.Errorf("%w; these would do: %s", err, strings.Join(tags, ", "))
 	}
-	if !slices.Contains(line, tag) {
-		return sandbox.Info{}, fmt.Errorf("sandbox %s did not come from snapshot %s; these would do: %s: %w", id, tag, strings.Join(line, ", "), sandbox.ErrConflict)
+	if !slices.Contains(tags, tag) {
+		return sandbox.Info{}, fmt.Errorf("sandbox %s did not come from snapshot %s; these would do: %s: %w", id, tag, strings.Join(tags, ", "), sandbox.ErrConflict)
 	}
 	r := forkReceipt(b.info, e.snapshots[tag])
 	r.Op = receipt.Rollback
@@ -39,16 +39,16 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 	return b.info, nil
 }
 
-func (e *Engine) lineLocked(b *box) []string {
-	var line []string
+func (e *Engine) ancestryLocked(b *entry) []string {
+	var tags []string
 	for tag, s := range e.snapshots {
 		if s.BranchedFrom == b.info.ID || b.info.Needs(tag, s.ContentHash) {
-			line = append(line, tag)
+			tags = append(tags, tag)
 		}
 		if b.info.Needs(tag, s.ContentHash) {
-			line = append(line, e.relateLocked(s).Ancestors...)
+			tags = append(tags, e.relateLocked(s).Ancestors...)
 		}
 	}
-	slices.Sort(line)
-	return slices.Compact(line)
+	slices.Sort(tags)
+	return slices.Compact(tags)
 }

@@ -57,7 +57,7 @@ type captureOp struct {
 	res      vmm.CaptureResult
 }
 
-// Capture captures a running machine, which runs on, whatever happens. When it
+// Capture captures a running machine, which keeps running even on failure. When it
 // returns, the instant is held; finish writes what is not in the files yet and
 // closes them. The files are the capture's from the call on; one of Disks becomes
 // the machine's if its disk went on in it, which Status.OverlayGeneration tells also if the

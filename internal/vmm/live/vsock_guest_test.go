@@ -79,7 +79,7 @@ func serveSource(c net.Conn) {
 }
 
 func serveStay(c net.Conn) {
-	fmt.Println("hold: connected")
+	fmt.Println("stay: connected")
 	io.Copy(io.Discard, c)
 	// A reader that polls is told of an end; the reason is the socket's error.
 	var reason error
@@ -91,7 +91,7 @@ func serveStay(c net.Conn) {
 			}
 		})
 	}
-	fmt.Println("hold: ended:", reason)
+	fmt.Println("stay: ended:", reason)
 }
 
 // cmdDial connects to a port of the host, sends a word and tells what came back.
@@ -208,16 +208,16 @@ func echo(t *testing.T, v *serveVM, n int) {
 	}
 }
 
-// hold opens a connection that the guest keeps.
-func (v *serveVM) hold(t *testing.T) *net.UnixConn {
+// connectAndStay opens a connection that the guest keeps.
+func (v *serveVM) connectAndStay(t *testing.T) *net.UnixConn {
 	t.Helper()
 	c := v.dialGuest(t, portStay)
-	v.waitFor("hold: connected")
+	v.waitFor("stay: connected")
 	return c
 }
 
 // checkHeldReset expects a restored guest to have lost the connection that it held.
 func (v *serveVM) checkHeldReset(t *testing.T) {
 	t.Helper()
-	v.waitFor("hold: ended: " + unix.ECONNRESET.Error())
+	v.waitFor("stay: ended: " + unix.ECONNRESET.Error())
 }

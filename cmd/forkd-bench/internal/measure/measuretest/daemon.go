@@ -191,9 +191,9 @@ func (d *Daemon) Empty(when ...any) {
 	if other := slices.DeleteFunc(snapshots, func(s api.SnapshotInfo) bool { return s.Tag == "py" }); len(other) > 0 {
 		d.t.Error(append(when, "there is left the snapshot", other[0].Tag)...)
 	}
-	boxes, err := d.Client.ListSandboxes(ctx)
-	if err != nil || len(boxes) > 0 {
-		d.t.Error(append(when, "there are left", len(boxes), "sandboxes", err)...)
+	sbs, err := d.Client.ListSandboxes(ctx)
+	if err != nil || len(sbs) > 0 {
+		d.t.Error(append(when, "there are left", len(sbs), "sandboxes", err)...)
 	}
 	for _, p := range d.Engine.Pools() {
 		if p.Wanted != 0 {
