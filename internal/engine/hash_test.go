@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-const stepHashing = "sealing"
+const stepHashing = "hashing"
 
 // doomedToHash has snapshots and none of their digests when it is killed.
 func (e *Engine) doomedToHash(ctx context.Context) error {

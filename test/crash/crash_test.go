@@ -165,7 +165,7 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 
 // inBackground tells whether a step is taken when the operation may have been
 // answered: digests are made later.
-func inBackground(s failpoint.Step) bool { return strings.Contains(string(s), ".seal.") }
+func inBackground(s failpoint.Step) bool { return strings.Contains(string(s), ".hash.") }
 
 func (w *world) killVMM(op operation, s failpoint.Step) {
 	source := w.source(op)
