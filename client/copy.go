@@ -129,7 +129,8 @@ func (c *Client) needParent(ctx context.Context, id, target, user string) error 
 		return err
 	case at.kind == kindMissing:
 		return &Error{
-			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: there is no directory %s in the sandbox", id, target, dir),
+			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: there is no directory %s in the sandbox",
+				id, target, dir),
 			Reason: api.ReasonGuestDirectoryMissing, Details: map[string]string{"sandbox": id, "directory": dir},
 		}
 	case at.kind != kindDir:

@@ -115,7 +115,8 @@ func (d *downloader) dir(ctx context.Context, source string, from entry, to plac
 	for _, e := range entries {
 		// Only the last part of what the guest says, and that only as a name.
 		name := path.Base(e.path)
-		if name == "." || name == ".." || name == "/" || !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
+		if name == "." || name == ".." || name == "/" || !filepath.IsLocal(name) ||
+			strings.ContainsRune(name, filepath.Separator) {
 			return fmt.Errorf("copy from %s:%s: entry has the impossible name %q", d.id, source, e.path)
 		}
 		if err := d.entry(ctx, e, path.Join(source, name), place{sub, name, filepath.Join(to.shown, name)}); err != nil {
@@ -137,7 +138,8 @@ func (d *downloader) open(ctx context.Context, source string, from entry, to pla
 	switch {
 	case len(d.above) > maxDepth:
 		return nil, nil, fmt.Errorf("copy from %s:%s: directories are nested more than %d deep", d.id, source, maxDepth)
-	case from.link && slices.ContainsFunc(d.above, func(a string) bool { return a == from.target || strings.HasPrefix(a, from.target+"/") }):
+	case from.link && slices.ContainsFunc(d.above,
+		func(a string) bool { return a == from.target || strings.HasPrefix(a, from.target+"/") }):
 		return nil, nil, fmt.Errorf("copy from %s:%s: it is a link to a directory that it is in", d.id, source)
 	}
 	entries, err := d.c.listDir(ctx, d.id, source, d.opt.User)

@@ -86,7 +86,8 @@ func responseError(resp *http.Response) error {
 		}
 	}
 	e.fromDaemon = resp.Header.Get(api.HeaderError) != ""
-	if !e.fromDaemon && agentAnswered(body.Code) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
+	if !e.fromDaemon && agentAnswered(body.Code) &&
+		(e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
 		e.Code = api.CodeInvalid // a user that the guest does not have, or who may not; no token is wrong
 	}
 	if e.Message == "" {
@@ -138,11 +139,13 @@ func brokenOff(url, method string, cause error) error {
 		return ended // told already
 	}
 	e := &Error{
-		Code: api.CodeBroken, Message: fmt.Sprintf("the connection to the daemon at %s broke off before its answer was there: %v", url, plainCause(cause)),
+		Code: api.CodeBroken, Message: fmt.Sprintf("the connection to the daemon at %s broke off before its answer was "+
+			"there: %v", url, plainCause(cause)),
 	}
 	// The cause is not wrapped: what reads streams would take an EOF for their end.
 	if method != http.MethodGet && method != http.MethodHead {
-		e.Message = fmt.Sprintf("the connection to the daemon at %s broke off: what was asked for may or may not have been done: %v", url, plainCause(cause))
+		e.Message = fmt.Sprintf("the connection to the daemon at %s broke off: what was asked for may or may not have "+
+			"been done: %v", url, plainCause(cause))
 		e.Reason = api.ReasonMaybeDone
 	}
 	return e

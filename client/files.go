@@ -51,7 +51,8 @@ func (c *Client) makeLink(ctx context.Context, id, path, user, text string) erro
 	var e *Error
 	if errors.As(err, &e) && e.Status == http.StatusNotFound && !e.fromDaemon {
 		return &Error{
-			Code: api.CodeUnsupported, Message: "the agent in the sandbox is of an older forkd and makes no links", Status: e.Status,
+			Code: api.CodeUnsupported, Message: "the agent in the sandbox is of an older forkd and makes no links",
+			Status: e.Status,
 			Reason: api.ReasonAgentLinks,
 		}
 	}
@@ -101,7 +102,8 @@ type entry struct {
 
 func entryOf(e *filesystem.EntryInfo) entry {
 	out := entry{
-		path: e.GetPath(), mode: fs.FileMode(e.GetMode()).Perm(), target: e.GetSymlinkTarget(), link: e.GetSymlinkTarget() != "",
+		path: e.GetPath(), mode: fs.FileMode(e.GetMode()).Perm(), target: e.GetSymlinkTarget(),
+		link: e.GetSymlinkTarget() != "",
 		text: string(e.GetLinkText()), shown: e.GetPermissions(), kind: kindOther,
 	}
 	switch e.GetType() {
@@ -150,7 +152,8 @@ func (c *Client) stat(ctx context.Context, id, path, user string) (entry, error)
 }
 
 func (c *Client) listDir(ctx context.Context, id, path, user string) ([]entry, error) {
-	resp, err := c.files(id).ListDir(ctx, asUser(connect.NewRequest(&filesystem.ListDirRequest{Path: path, Depth: 1}), user))
+	resp, err := c.files(id).ListDir(ctx,
+		asUser(connect.NewRequest(&filesystem.ListDirRequest{Path: path, Depth: 1}), user))
 	if err != nil {
 		return nil, filesError("list", path, id, err)
 	}

@@ -16,12 +16,14 @@ import (
 
 // CreateSnapshot boots, warms and keeps a parent. progress is called with each
 // step as it begins and ends; it may be nil.
-func (c *Client) CreateSnapshot(ctx context.Context, req api.CreateSnapshotRequest, progress func(api.Step)) (api.SnapshotInfo, error) {
+func (c *Client) CreateSnapshot(ctx context.Context, req api.CreateSnapshotRequest,
+	progress func(api.Step)) (api.SnapshotInfo, error) {
 	return c.makeSnapshot(ctx, "/v1/snapshots", req, progress)
 }
 
 // makeSnapshot asks for a stream if somebody wants to hear of the progress.
-func (c *Client) makeSnapshot(ctx context.Context, path string, req any, progress func(api.Step)) (api.SnapshotInfo, error) {
+func (c *Client) makeSnapshot(ctx context.Context, path string, req any,
+	progress func(api.Step)) (api.SnapshotInfo, error) {
 	var info api.SnapshotInfo
 	if progress == nil {
 		return info, c.call(ctx, http.MethodPost, path, req, &info)

@@ -64,7 +64,8 @@ func lock(name string) (unlock func(), err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, hints.With(&client.Error{Code: api.CodeConflict, Message: "another forkd-bench " + name + " is under way"},
+		return nil, hints.With(&client.Error{Code: api.CodeConflict,
+			Message: "another forkd-bench " + name + " is under way"},
 			"wait until it has ended: two at once would measure each other")
 	}
 	return func() { f.Close() }, nil

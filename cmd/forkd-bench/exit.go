@@ -40,7 +40,8 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	e, exit := hints.Failure{Message: err.Error(), Code: client.CodeOf(err), Reason: client.ReasonOf(err), Hint: hintOf(cmd, err)}, 0
+	e, exit := hints.Failure{Message: err.Error(), Code: client.CodeOf(err), Reason: client.ReasonOf(err),
+		Hint: hintOf(cmd, err)}, 0
 	var usage usageError
 	var flag endpoint.FlagError
 	switch {

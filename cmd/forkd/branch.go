@@ -56,9 +56,11 @@ func newBranchCommand(a *app) *cobra.Command {
 	f.StringVarP(&req.Tag, "tag", "t", "", "name of the new snapshot (default: made of the sandbox's id)")
 	f.StringVar(&mode, "mode", "", "live, diff or full (default live)")
 	f.IntVarP(&req.N, "count", "n", 0, "number of children to fork from it, up to 1000")
-	f.BoolVar(&req.Force, "force", false, "branch it although its disk has lost writes; the snapshot may lack what it wrote")
+	f.BoolVar(&req.Force, "force", false,
+		"branch it although its disk has lost writes; the snapshot may lack what it wrote")
 	f.BoolVar(&noWait, "no-wait", false, "return when the sandbox runs again, before the snapshot is written")
-	f.DurationVar(&maxPause, "max-pause", 0, "longest pause the sandbox may see; if it cannot be kept, do nothing (default: no limit)")
+	f.DurationVar(&maxPause, "max-pause", 0,
+		"longest pause the sandbox may see; if it cannot be kept, do nothing (default: no limit)")
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]cobra.Completion{
 		"live\tcopy while it runs", "diff\tpause, and copy what differs", "full\tdepend on no other snapshot",

@@ -82,7 +82,8 @@ func (a *app) demo(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
-	report := demoReport{Where: string(where.Where), CPUs: where.CPUs, Snapshot: snap.Timings, TotalSecs: time.Since(began).Seconds(), Result: res}
+	report := demoReport{Where: string(where.Where), CPUs: where.CPUs, Snapshot: snap.Timings,
+		TotalSecs: time.Since(began).Seconds(), Result: res}
 	if err := a.printDemo(report, n); err != nil {
 		return err
 	}
@@ -99,7 +100,8 @@ func (a *app) demoSnapshot(ctx context.Context, c *client.Client, img api.Image)
 	case err == nil && old.ImageDigest == img.Digest && old.Status == api.SnapshotReady:
 		a.Note("snapshot %s is there already", demoTag)
 		return old.SnapshotInfo, nil
-	case err == nil && old.Status == api.SnapshotFailed: // of an older version's format, or damaged: it is of no use to anybody
+	// of an older version's format, or damaged: it is of no use to anybody
+	case err == nil && old.Status == api.SnapshotFailed:
 		why := "it failed"
 		if old.Warning != nil {
 			why = *old.Warning
@@ -109,7 +111,9 @@ func (a *app) demoSnapshot(ctx context.Context, c *client.Client, img api.Image)
 			return api.SnapshotInfo{}, err
 		}
 	case err == nil && old.Image != demoRecipe:
-		return api.SnapshotInfo{}, fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours", demoTag, demoRecipe, demoTag)
+		return api.SnapshotInfo{},
+			fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours",
+				demoTag, demoRecipe, demoTag)
 	case err == nil:
 		a.Note("snapshot %s is of an older image, and made anew", demoTag)
 		if err := c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
@@ -167,7 +171,8 @@ func (a *app) printDemo(r demoReport, n int) error {
 	}
 	branched := "no"
 	if b := r.Branch; b != nil {
-		branched = fmt.Sprintf("into %d that went on and apart; paused for %s, %d of %d KiB copied in it", b.Ways, ui.Millis(b.PauseMS), b.PausedBytes>>10, b.Bytes>>10)
+		branched = fmt.Sprintf("into %d that went on and apart; paused for %s, %d of %d KiB copied in it",
+			b.Ways, ui.Millis(b.PauseMS), b.PausedBytes>>10, b.Bytes>>10)
 	}
 	return a.Facts(
 		"parent: boot", ui.Millis(r.Snapshot["boot"]),

@@ -185,7 +185,8 @@ func findRecipe(name string) (string, error) {
 	places := []string{name, filepath.Join("recipes", name)}
 	if self, err := os.Executable(); err == nil {
 		dir := filepath.Dir(self)
-		places = append(places, filepath.Join(dir, "..", "recipes", name), filepath.Join(dir, "..", "share", "forkd", "recipes", name))
+		places = append(places, filepath.Join(dir, "..", "recipes", name),
+			filepath.Join(dir, "..", "share", "forkd", "recipes", name))
 	}
 	for _, p := range places {
 		if st, err := os.Stat(p); err == nil && st.IsDir() {

@@ -23,7 +23,8 @@ func newRunCommand(a *app) *cobra.Command {
 		Long: "Run a program in a fresh sandbox, and remove the sandbox. IMAGE is the name of an image, or of a recipe or its\n" +
 			"folder, which is built first if need be. The image's warm snapshot run-IMAGE-DIGEST is made the first time and\n" +
 			"forked from then on. Exit codes are those of exec.",
-		Example:           "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n  forkd run -it base bash",
+		Example: "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n" +
+			"  forkd run -it base bash",
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: a.completeImages(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -41,7 +42,8 @@ func newRunCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string, program []string, s streams, keep bool) error {
+func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string, program []string, s streams,
+	keep bool) error {
 	img, err := a.ensureImage(ctx, c, imageName)
 	if err != nil {
 		return err

@@ -41,7 +41,8 @@ func newSnapshotTreeCommand(a *app) *cobra.Command {
 			return a.drawTree(lineage.Draw(roots, most))
 		}),
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, fmt.Sprintf("draw every sandbox, not %d of each snapshot", treeSandboxes))
+	cmd.Flags().BoolVarP(&all, "all", "a", false,
+		fmt.Sprintf("draw every sandbox, not %d of each snapshot", treeSandboxes))
 	return cmd
 }
 

@@ -212,7 +212,8 @@ func (a *Appliance) spawn(ctx context.Context, p plan) (state, error) {
 		return s, err
 	}
 	defer log.Close()
-	l := launch{name: a.qemuName(), accel: s.Accel, x2apic: p.x2apic, spec: s.Spec, apiPort: s.APIPort, agentPort: s.AgentPort}
+	l := launch{name: a.qemuName(), accel: s.Accel, x2apic: p.x2apic, spec: s.Spec, apiPort: s.APIPort,
+		agentPort: s.AgentPort}
 	cmd := exec.Command(p.qemu, l.args()...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = a.Dir, log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}

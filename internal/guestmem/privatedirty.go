@@ -97,7 +97,8 @@ func (t *Tracker) Arm(offset, length int64) error {
 
 // note adds a run to the armed ones, unless it is among them.
 func (t *Tracker) note(r extent.Run) {
-	i, _ := slices.BinarySearchFunc(t.armed, r.Offset, func(a extent.Run, at int64) int { return cmp.Compare(a.End(), at) })
+	i, _ := slices.BinarySearchFunc(t.armed, r.Offset,
+		func(a extent.Run, at int64) int { return cmp.Compare(a.End(), at) })
 	switch {
 	case i == len(t.armed) || r.End() < t.armed[i].Offset:
 		t.armed = slices.Insert(t.armed, i, r)
@@ -131,7 +132,8 @@ func (t *Tracker) Written(fn func(offset, length int64) error) error {
 // unprotected calls fn for runs of private dirty pages that are not write-protected.
 func (t *Tracker) unprotected(fn func(offset, length int64) error) error {
 	anyPrivate := pmScanArg{
-		flags: scanCheckAsync, inverted: notPrivate, mask: notPrivate | pageWritten, anyOf: pagePresent | pageSwapped, returned: pageWritten,
+		flags: scanCheckAsync, inverted: notPrivate, mask: notPrivate | pageWritten, anyOf: pagePresent | pageSwapped,
+		returned: pageWritten,
 	}
 	// Where all pages were the memory's own, and armed, one bit of each tells all; asked for
 	// that alone, the kernel need not find out what sort of page each is.

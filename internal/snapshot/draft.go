@@ -91,7 +91,8 @@ func (d *Draft) Adopt(ctx context.Context, name string, from *os.File) error {
 	}
 	to := filepath.Join(d.dir, name)
 	// By the descriptor: its name may be gone, or another file's by now.
-	if unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", from.Fd()), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW) != nil {
+	if unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", from.Fd()), unix.AT_FDCWD, to,
+		unix.AT_SYMLINK_FOLLOW) != nil {
 		return d.Copy(ctx, name, from)
 	}
 	f, err := os.Open(to)

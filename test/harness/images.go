@@ -17,7 +17,8 @@ func PythonImage(t testing.TB, store string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{image.MetadataFile, image.KernelFile, image.InitrdFile, image.RootFile, image.UpperFile} {
+	for _, name := range []string{image.MetadataFile, image.KernelFile, image.InitrdFile, image.RootFile,
+		image.UpperFile} {
 		if err := Link(kvmtest.Fixture(t, "py."+name), filepath.Join(dir, name)); err != nil {
 			return err
 		}

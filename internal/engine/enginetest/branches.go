@@ -18,7 +18,8 @@ func branch(s suite) {
 		}
 		r := s.branch(sandbox.BranchRequest{SandboxID: sb, Tag: tag, Mode: mode})
 		i := r.Snapshot
-		if r.Tag != tag || i.Tag != tag || i.Status != sandbox.SnapshotReady || i.BranchedFrom != sb || i.ContentHash == "" || r.Fork != nil {
+		if r.Tag != tag || i.Tag != tag || i.Status != sandbox.SnapshotReady || i.BranchedFrom != sb || i.ContentHash == "" ||
+			r.Fork != nil {
 			s.t.Errorf("%s: %+v", tag, r)
 		}
 		if i.ParentTag != base || i.ParentContentHash != of.ContentHash || !slices.Equal(i.Ancestors, []string{base}) {
@@ -90,15 +91,16 @@ func noBranch(s suite) {
 		req  sandbox.BranchRequest
 		kind error
 	}{
-		"an unknown mode":           {sandbox.BranchRequest{Tag: "b", Mode: "fast"}, sandbox.ErrInvalid},
-		"a tag that is none":        {sandbox.BranchRequest{Tag: "no/tag"}, sandbox.ErrInvalid},
-		"less than no children":     {sandbox.BranchRequest{Tag: "b", N: -1}, sandbox.ErrInvalid},
-		"too many children":         {sandbox.BranchRequest{Tag: "b", N: sandbox.MaxFork + 1}, sandbox.ErrInvalid},
-		"children without waiting":  {sandbox.BranchRequest{Tag: "b", N: 1, NoWait: true}, sandbox.ErrInvalid},
-		"a pause below zero":        {sandbox.BranchRequest{Tag: "b", MaxPause: -1}, sandbox.ErrInvalid},
-		"a pause that cannot be":    {sandbox.BranchRequest{Tag: "b", MaxPause: time.Nanosecond}, sandbox.ErrConflict},
-		"a tag that is taken":       {sandbox.BranchRequest{Tag: base}, sandbox.ErrConflict},
-		"all of it in no time":      {sandbox.BranchRequest{Tag: "b", Mode: sandbox.BranchDiff, MaxPause: time.Nanosecond}, sandbox.ErrConflict},
+		"an unknown mode":          {sandbox.BranchRequest{Tag: "b", Mode: "fast"}, sandbox.ErrInvalid},
+		"a tag that is none":       {sandbox.BranchRequest{Tag: "no/tag"}, sandbox.ErrInvalid},
+		"less than no children":    {sandbox.BranchRequest{Tag: "b", N: -1}, sandbox.ErrInvalid},
+		"too many children":        {sandbox.BranchRequest{Tag: "b", N: sandbox.MaxFork + 1}, sandbox.ErrInvalid},
+		"children without waiting": {sandbox.BranchRequest{Tag: "b", N: 1, NoWait: true}, sandbox.ErrInvalid},
+		"a pause below zero":       {sandbox.BranchRequest{Tag: "b", MaxPause: -1}, sandbox.ErrInvalid},
+		"a pause that cannot be":   {sandbox.BranchRequest{Tag: "b", MaxPause: time.Nanosecond}, sandbox.ErrConflict},
+		"a tag that is taken":      {sandbox.BranchRequest{Tag: base}, sandbox.ErrConflict},
+		"all of it in no time": {sandbox.BranchRequest{Tag: "b", Mode: sandbox.BranchDiff, MaxPause: time.Nanosecond},
+			sandbox.ErrConflict},
 		"a bad request of a branch": {sandbox.BranchRequest{Tag: base, Mode: "fast"}, sandbox.ErrInvalid},
 	} {
 		c.req.SandboxID = sb
@@ -117,7 +119,8 @@ func rollback(s suite) {
 	for _, to := range []sandbox.SnapshotInfo{own, s.info(base)} {
 		info, err := s.Engine.Rollback(s.t.Context(), sb.ID, to.Tag)
 		s.must(err)
-		if info.ID != sb.ID || info.RolledBackTo != to.Tag || info.RolledBackHash != to.ContentHash || info.SnapshotTag != base ||
+		if info.ID != sb.ID || info.RolledBackTo != to.Tag || info.RolledBackHash != to.ContentHash ||
+			info.SnapshotTag != base ||
 			info.Status != sandbox.StatusRunning || info.PID == sb.PID || info.Hostname != sb.Hostname {
 			s.t.Errorf("to %s: %+v", to.Tag, info)
 		}

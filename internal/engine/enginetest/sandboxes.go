@@ -15,7 +15,8 @@ func fork(s suite) {
 	sbs := append(s.fork(base, 2), s.fork(base, 1)...)
 	var ids []string
 	for _, b := range sbs {
-		if b.Status != sandbox.StatusRunning || b.SnapshotTag != base || b.SnapshotHash != of.ContentHash || b.Hostname != b.ID || b.PID == 0 || b.RolledBackTo != "" {
+		if b.Status != sandbox.StatusRunning || b.SnapshotTag != base || b.SnapshotHash != of.ContentHash ||
+			b.Hostname != b.ID || b.PID == 0 || b.RolledBackTo != "" {
 			s.t.Errorf("got %+v", b)
 		}
 		if got, err := s.Engine.Get(b.ID); err != nil || got.ID != b.ID || got.PID != b.PID {
@@ -33,7 +34,8 @@ func fork(s suite) {
 	}
 	slices.Sort(ids)
 	slices.Sort(listed)
-	if users := s.info(base).Sandboxes; !slices.Equal(users, ids) || !slices.Equal(listed, ids) || len(slices.Compact(ids)) != 3 {
+	if users := s.info(base).Sandboxes; !slices.Equal(users, ids) || !slices.Equal(listed, ids) ||
+		len(slices.Compact(ids)) != 3 {
 		s.t.Errorf("forked %q, the snapshot has %q, listed are %q", ids, users, listed)
 	}
 	s.must(s.Engine.Kill(s.t.Context(), sbs[0].ID))

@@ -48,7 +48,8 @@ type createOp struct {
 // CreateSnapshot boots an image, waits for its ready signal, warms it, and saves
 // it under a tag. Nothing remains of one that failed or was cancelled. progress
 // is called in order from one goroutine, and may be nil.
-func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
+func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -212,7 +213,8 @@ func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	}
 	for i, r := range answer.GetResults() {
 		if r.GetError() != "" {
-			return 0, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s code of step %d: %s\n%s", r.GetLanguage(), i+1, r.GetError(), r.GetTraceback())
+			return 0, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s code of step %d: %s\n%s",
+				r.GetLanguage(), i+1, r.GetError(), r.GetTraceback())
 		}
 	}
 	return 0, nil
@@ -348,7 +350,8 @@ func (c *createOp) explain(ctx context.Context, err error) error {
 		return sandbox.Ended(ctx, err)
 	case errors.Is(err, sandbox.ErrNoSpace), sandbox.IsNoSpace(err), errors.Is(err, vmm.ErrNoRoom):
 		return sandbox.NoSpace(err)
-	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrBootFailed), errors.Is(err, snapshot.ErrExists):
+	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrBootFailed),
+		errors.Is(err, snapshot.ErrExists):
 		return sandbox.StoreError(err)
 	case c.m == nil:
 		return err

@@ -198,7 +198,8 @@ func (f *forkOp) leaveReceipts() {
 // fillVM tells how a VM was made and who its guest is, as far as it came.
 func fillVM(r *receipt.Receipt, m *launch.VM, who sandbox.Identity, answer *agentv1.IdentityResponse) {
 	if m != nil {
-		r.VM = &receipt.VM{Pooled: m.Pooled, Prepared: m.Prepared, MapUS: m.Restored.Map.Microseconds(), StateUS: m.Restored.State.Microseconds()}
+		r.VM = &receipt.VM{Pooled: m.Pooled, Prepared: m.Prepared, MapUS: m.Restored.Map.Microseconds(),
+			StateUS: m.Restored.State.Microseconds()}
 	}
 	if who.ID != "" {
 		r.Identity = identityGiven(who, m)
@@ -223,7 +224,8 @@ func guestAnswer(a *agentv1.IdentityResponse) *receipt.Guest {
 		ClockStepUS: a.GetClockStepNs() / 1000, TookUS: a.GetTookNs() / 1000,
 	}
 	for _, s := range a.GetSteps() {
-		g.Steps = append(g.Steps, receipt.GuestStep{Name: s.GetName(), Done: s.GetDone(), Error: s.GetError(), TookUS: s.GetTookNs() / 1000})
+		g.Steps = append(g.Steps,
+			receipt.GuestStep{Name: s.GetName(), Done: s.GetDone(), Error: s.GetError(), TookUS: s.GetTookNs() / 1000})
 	}
 	for _, i := range a.GetInterpreters() {
 		g.Interpreters = append(g.Interpreters, receipt.Interpreter{
@@ -231,7 +233,8 @@ func guestAnswer(a *agentv1.IdentityResponse) *receipt.Guest {
 		})
 	}
 	for _, h := range a.GetHooks() {
-		g.Hooks = append(g.Hooks, receipt.Hook{Name: h.GetName(), ExitCode: int(h.GetExitCode()), Error: h.GetError(), TookUS: h.GetTookNs() / 1000})
+		g.Hooks = append(g.Hooks,
+			receipt.Hook{Name: h.GetName(), ExitCode: int(h.GetExitCode()), Error: h.GetError(), TookUS: h.GetTookNs() / 1000})
 	}
 	return g
 }

@@ -35,13 +35,15 @@ func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	c.e.cfg.Logger.Warn("record the working set; the snapshot's children will be ready somewhat later", "tag", c.req.Tag, "err", err)
+	c.e.cfg.Logger.Warn("record the working set; the snapshot's children will be ready somewhat later",
+		"tag", c.req.Tag, "err", err)
 	return nil
 }
 
 func (c *createOp) workingSetOf(ctx context.Context, set *os.File) (r vmm.WorkingSetResult, err error) {
 	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "the working set was not recorded within %s", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "the working set was not recorded within %s", limit))
 	defer cancel()
 	var u undo.Stack
 	defer u.Run()

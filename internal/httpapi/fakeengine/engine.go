@@ -81,7 +81,8 @@ func (e *Engine) Close() {
 
 // CreateSnapshot makes one of a known image. An image named "broken" fails to
 // boot, after the first step was reported.
-func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}
@@ -98,7 +99,8 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, 
 	info := sandbox.SnapshotInfo{
 		Tag: req.Tag, Dir: "/var/lib/forkd/snapshots/" + req.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: img.Name, ImageDigest: img.Digest, Kernel: img.Kernel, Languages: []string{"python"},
-		Shape:              vmspec.Shape{MemoryMiB: cmp.Or(req.MemoryMiB, img.MemoryMiB), VCPUs: cmp.Or(req.VCPUs, img.VCPUs), Disks: 1},
+		Shape: vmspec.Shape{MemoryMiB: cmp.Or(req.MemoryMiB, img.MemoryMiB),
+			VCPUs: cmp.Or(req.VCPUs, img.VCPUs), Disks: 1},
 		MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90 << 20, MemoryOwnBytes: 90 << 20, VMStateBytes: 20 << 10,
 		DigestsReady: true,
 		CPU:          &sandbox.CPU{Vendor: "AuthenticAMD", Family: 25, Model: 33, Features: []string{"avx2", "xsaves"}},
@@ -109,7 +111,9 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, 
 	for i, name := range []string{"boot", "warm", "quiesce", "save"} {
 		progress(sandbox.Step{Name: name})
 		if req.Image == "broken" {
-			return sandbox.SnapshotInfo{}, fmt.Errorf("create snapshot %s: %w: the guest panicked\nKernel panic - not syncing: no init found", req.Tag, sandbox.ErrBootFailed)
+			return sandbox.SnapshotInfo{},
+				fmt.Errorf("create snapshot %s: %w: the guest panicked\nKernel panic - not syncing: no init found",
+					req.Tag, sandbox.ErrBootFailed)
 		}
 		step := sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 100 * time.Millisecond}
 		progress(step)
@@ -200,7 +204,8 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 		return err
 	}
 	if len(info.Dependents) > 0 && !opt.Cascade && !opt.Force {
-		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDependentSnapshots, "delete snapshot %s: %v are built on it", tag, info.Dependents)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDependentSnapshots, "delete snapshot %s: %v are built on it",
+			tag, info.Dependents)
 	}
 	victims := []string{tag}
 	if opt.Cascade {
@@ -209,7 +214,8 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 	for _, v := range victims {
 		s := e.relateLocked(e.snapshots[v])
 		if s.Status == sandbox.SnapshotWriting || len(s.Sandboxes) > 0 && !opt.Force {
-			return fmt.Errorf("snapshot %s is being written, or in use by %s: %w", v, strings.Join(s.Sandboxes, ", "), sandbox.ErrConflict)
+			return fmt.Errorf("snapshot %s is being written, or in use by %s: %w",
+				v, strings.Join(s.Sandboxes, ", "), sandbox.ErrConflict)
 		}
 	}
 	for _, v := range victims {

@@ -51,8 +51,9 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 	}
 	id := fmt.Sprintf("sb-%08x-%04d", e.forks, i)
 	b := &entry{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
-		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning, PID: 1000 + i, CreatedAt: e.Now,
-		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork},
+		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning, PID: 1000 + i,
+		CreatedAt: e.Now,
+		Shape:     snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork},
 		Resumed: time.Duration(i) * time.Millisecond, Ready: time.Duration(2*i) * time.Millisecond,
 	}}
 	e.entries[id] = b

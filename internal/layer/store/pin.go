@@ -139,7 +139,8 @@ func (s *Store) Pins() (map[string][]layer.ID, error) {
 			continue // released meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: pin %s: %w; until it is removed or written anew, no layer is removed", ErrDamaged, e.Name(), err)
+			return nil, fmt.Errorf("%w: pin %s: %w; until it is removed or written anew, no layer is removed",
+				ErrDamaged, e.Name(), err)
 		}
 		pins[e.Name()] = ids
 	}

@@ -115,7 +115,8 @@ func (v *VM) Boot(c vmm.BootConfig) error {
 	if n == 0 {
 		return fmt.Errorf("read kernel: %w", err)
 	}
-	v.call("boot %q %q cid %d gen %x disks %d initrd %v", kernel[:n], c.Cmdline, c.CID, c.GenID[0], len(c.Disks), c.Initrd != nil)
+	v.call("boot %q %q cid %d gen %x disks %d initrd %v",
+		kernel[:n], c.Cmdline, c.CID, c.GenID[0], len(c.Disks), c.Initrd != nil)
 	v.set(vmm.StateRunning)
 	if kind, reason, ok := strings.Cut(string(kernel[:n]), ":"); ok {
 		v.Exit <- vmm.Exit{Kind: vmm.ExitKind(kind), Reason: reason}

@@ -70,7 +70,8 @@ type branchSide struct {
 }
 
 func newBranchSide(ctx context.Context, d *daemon, m meter) (*branchSide, error) {
-	source, err := branchbench.Start(ctx, branchbench.Config{Client: d.client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Say: func(string) {}}, tag)
+	source, err := branchbench.Start(ctx,
+		branchbench.Config{Client: d.client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Say: func(string) {}}, tag)
 	return &branchSide{daemon: d, meter: m, source: source}, err
 }
 

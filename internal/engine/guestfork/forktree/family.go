@@ -42,7 +42,8 @@ type child struct {
 
 // NewFamily is a family without children. Those that have ended are kept in dir.
 func NewFamily(dir string) *Family {
-	return &Family{dir: dir, turn: make(chan struct{}, 1), calls: map[string]*Call{}, children: map[string]*child{}, changed: make(chan struct{})}
+	return &Family{dir: dir, turn: make(chan struct{}, 1), calls: map[string]*Call{}, children: map[string]*child{},
+		changed: make(chan struct{})}
 }
 
 // Turn waits until no other fork of the sandbox is under way.
@@ -109,7 +110,8 @@ func (f *Family) Full() error {
 		}
 	}
 	if waiting >= maxUncollected {
-		return forkwire.Errorf(forkwire.Limit, "%d children have ended and wait to be collected; collect them with forkd-wait", waiting)
+		return forkwire.Errorf(forkwire.Limit,
+			"%d children have ended and wait to be collected; collect them with forkd-wait", waiting)
 	}
 	return nil
 }
@@ -124,7 +126,8 @@ func (f *Family) Ended(id string, status forkwire.Status, code int, reason strin
 		return nil
 	}
 	if f.held+len(result) > maxHeld {
-		return forkwire.Errorf(forkwire.Limit, "%d MiB of results wait to be collected already; try again, or leave none", f.held>>20)
+		return forkwire.Errorf(forkwire.Limit,
+			"%d MiB of results wait to be collected already; try again, or leave none", f.held>>20)
 	}
 	end := k.end
 	end.Status, end.Code, end.Reason = status, code, forkwire.Clip(reason)
