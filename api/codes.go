@@ -113,10 +113,12 @@ func CodeOf(status int) Code {
 
 // Error is the body of every response with a 4xx or 5xx status.
 type Error struct {
-	// Message is original; the others are ours.
-	Message string `json:"error" doc:"What happened, to which object, for people"`
-	Code    Code   `json:"code" doc:"Stable identifier of the kind of error, for programs"`
-	Hint    string `json:"hint,omitempty" doc:"What to do about it"`
+	// Message is original; the others are ours. What to do about the error is for the
+	// client to say, which knows its own commands.
+	Message string            `json:"error" doc:"What happened, to which object, for people"`
+	Code    Code              `json:"code" doc:"Stable identifier of the kind of error, for programs"`
+	Reason  Reason            `json:"reason,omitempty" doc:"Tells errors of one code apart where what to do about them differs; stable"`
+	Details map[string]string `json:"details,omitempty" doc:"Names that belong to the reason, such as that of a snapshot"`
 }
 
 // HeaderError carries the code of an error that the daemon itself reports. On

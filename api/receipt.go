@@ -43,7 +43,7 @@ type ReceiptSource struct {
 // ReceiptLayer is a piece of a snapshot's content.
 type ReceiptLayer struct {
 	ID     string `json:"id" doc:"Name of the layer or file"`
-	Kind   string `json:"kind" doc:"memory, state, disk or hot"`
+	Kind   string `json:"kind" doc:"memory, state, disk or working_set"`
 	Bytes  int64  `json:"bytes" doc:"Its size"`
 	Digest string `json:"digest,omitempty" doc:"Digest of its content; absent: it was not known then"`
 }

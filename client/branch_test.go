@@ -49,7 +49,7 @@ func TestBranchErrors(t *testing.T) {
 	d.engine.BranchLimit = 0
 	_, err := c.Branch(t.Context(), id, api.BranchRequest{})
 	var e *client.Error
-	if !errors.As(err, &e) || e.Code != api.CodeBusy || e.RetryAfter != time.Second || e.Hint == "" {
+	if !errors.As(err, &e) || e.Code != api.CodeBusy || e.RetryAfter != time.Second || !e.FromDaemon() {
 		t.Errorf("a daemon with enough to do: %+v", e)
 	}
 	d.engine.BranchLimit = 1

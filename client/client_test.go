@@ -53,10 +53,10 @@ func TestRoundTripOfEveryMethod(t *testing.T) {
 	n := 3
 	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: "py", N: &n})
 	check("fork", err, len(res.OK()) == 2 && len(res.Failed()) == 1 && res.PoolReady == 3 && res.ReadyWall > res.ArmedWall)
-	boxes, err := c.ListSandboxes(ctx)
-	check("ps", err, len(boxes) == 3)
-	box, err := c.Sandbox(ctx, id)
-	check("get", err, box.ID == id)
+	sbs, err := c.ListSandboxes(ctx)
+	check("ps", err, len(sbs) == 3)
+	sb, err := c.Sandbox(ctx, id)
+	check("get", err, sb.ID == id)
 	use, err := c.Memory(ctx, id)
 	check("memory", err, use.PSSKiB == 4000)
 	console, err := c.Console(ctx, id)
@@ -100,7 +100,7 @@ func TestErrorsHaveTheirCode(t *testing.T) {
 	}
 	d.engine.Fail(id, "killed by signal 9")
 	_, err = c.Ping(t.Context(), id)
-	if !errors.As(err, &e) || e.Code != api.CodeGuestGone || e.Hint == "" || !strings.Contains(e.Message, "signal 9") {
+	if !errors.As(err, &e) || e.Code != api.CodeGuestGone || !e.FromDaemon() || !strings.Contains(e.Message, "signal 9") {
 		t.Errorf("ping of a dead guest: %+v", e)
 	}
 	_, err = c.ExecStream(t.Context(), id, client.ExecOptions{Args: []string{"echo"}})
@@ -170,7 +170,7 @@ func TestNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var e *client.Error
-	if err := c.Health(t.Context()); !errors.As(err, &e) || !client.IsUnreachable(err) || e.Hint == "" || !strings.Contains(e.Message, url) {
+	if err := c.Health(t.Context()); !errors.As(err, &e) || !client.IsUnreachable(err) || e.FromDaemon() || !strings.Contains(e.Message, url) {
 		t.Errorf("got %+v", e)
 	}
 }

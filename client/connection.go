@@ -112,7 +112,8 @@ func endOf(err error) error {
 const maxAnswer = 256 << 20
 
 // send makes a request and checks the status; the caller closes the body.
-func (c *connection) send(ctx context.Context, method, path string, body io.Reader, header http.Header) (*http.Response, error) {
+func (c *connection) send(ctx context.Context, method, path string, body io.Reader,
+	header http.Header) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
 		return nil, fmt.Errorf("make request: %w", err)

@@ -130,8 +130,9 @@ func (t guestTree) needParent(ctx context.Context, target string) error {
 		return err
 	case at.kind == kindMissing:
 		return &Error{
-			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: there is no directory %s in the sandbox", t.id, target, dir),
-			Hint: fmt.Sprintf("make it first: `forkd exec %s -- mkdir -p %s`", t.id, dir),
+			Code: api.CodeNotFound, Message: fmt.Sprintf("copy to %s:%s: there is no directory %s in the sandbox",
+				t.id, target, dir),
+			Reason: api.ReasonGuestDirectoryMissing, Details: map[string]string{"sandbox": t.id, "directory": dir},
 		}
 	case at.kind != kindDir:
 		return &Error{Code: api.CodeInvalid, Message: fmt.Sprintf("copy to %s:%s: %s is not a directory", t.id, target, dir)}

@@ -159,7 +159,7 @@ func TestAMissingTargetDirectory(t *testing.T) {
 		for _, row := range [][2]string{{from + "/file", to + "/no/file"}, {from + "/file", to + "/no/"}, {from, to + "/no/tree"}} {
 			err := cp(row[0], row[1], client.CopyOptions{})
 			var e *client.Error
-			if !errors.As(err, &e) || e.Code != api.CodeNotFound || !strings.Contains(e.Message, "there is no directory "+to+"/no") || !strings.Contains(e.Hint, "mkdir -p "+to+"/no") {
+			if !errors.As(err, &e) || e.Code != api.CodeNotFound || !strings.Contains(e.Message, "there is no directory "+to+"/no") || e.Details["directory"] != to+"/no" {
 				t.Errorf("%s: got %v", row[1], err)
 			}
 		}

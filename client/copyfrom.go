@@ -74,7 +74,7 @@ func placeHere(id, source, target string, dir bool) (string, fs.FileInfo, error)
 	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
 		return "", nil, &Error{
 			Code: api.CodeNotFound, Message: fmt.Sprintf("copy from %s:%s: there is no directory %s", id, source, parent),
-			Hint: fmt.Sprintf("make it first: `mkdir -p %s`", parent), cause: err,
+			Reason: api.ReasonLocalDirectoryMissing, Details: map[string]string{"directory": parent}, cause: err,
 		}
 	}
 	return filepath.Clean(target), nil, nil
@@ -114,7 +114,8 @@ func (d *downloader) dir(ctx context.Context, source string, from entry, to plac
 	for _, e := range entries {
 		// Only the last part of what the guest says, and that only as a name.
 		name := path.Base(e.path)
-		if name == "." || name == ".." || name == "/" || !filepath.IsLocal(name) || strings.ContainsRune(name, filepath.Separator) {
+		if name == "." || name == ".." || name == "/" || !filepath.IsLocal(name) || strings.ContainsRune(name,
+			filepath.Separator) {
 			return fmt.Errorf("copy from %s:%s: entry has the impossible name %q", d.of.id, source, e.path)
 		}
 		if err := d.entry(ctx, e, path.Join(source, name), place{sub, name, filepath.Join(to.shown, name)}); err != nil {
@@ -136,7 +137,9 @@ func (d *downloader) open(ctx context.Context, source string, from entry, to pla
 	switch {
 	case len(d.above) > maxDepth:
 		return nil, nil, fmt.Errorf("copy from %s:%s: directories are nested more than %d deep", d.of.id, source, maxDepth)
-	case from.link && slices.ContainsFunc(d.above, func(a string) bool { return a == from.target || strings.HasPrefix(a, from.target+"/") }):
+	case from.link && slices.ContainsFunc(d.above, func(a string) bool {
+		return a == from.target || strings.HasPrefix(a, from.target+"/")
+	}):
 		return nil, nil, fmt.Errorf("copy from %s:%s: it is a link to a directory that it is in", d.of.id, source)
 	}
 	entries, err := d.of.listDir(ctx, source)

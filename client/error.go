@@ -16,10 +16,12 @@ import (
 
 // Error is a failure that the daemon reported, or that it could not be reached.
 type Error struct {
-	Code    api.Code // stable; branch on this
-	Message string   // what happened, to which object
-	Hint    string   // what to do about it; may be empty
-	Status  int      // of the HTTP response; 0 if there was none
+	Code    api.Code   // stable; branch on this
+	Message string     // what happened, to which object
+	Reason  api.Reason // tells errors of one code apart; may be empty
+	// Details are names that belong to the reason, such as that of a snapshot.
+	Details map[string]string
+	Status  int // of the HTTP response; 0 if there was none
 	// RetryAfter is when the daemon says to try again; 0 if it does not.
 	RetryAfter time.Duration
 	cause      error
@@ -31,6 +33,10 @@ func (e *Error) Error() string { return e.Message }
 // Unwrap gives the cause of a failure to reach the daemon.
 func (e *Error) Unwrap() error { return e.cause }
 
+// FromDaemon tells what the daemon itself reports from what a guest's agent, a proxy or
+// this package does.
+func (e *Error) FromDaemon() bool { return e.fromDaemon }
+
 // CodeOf is the code of an error of this package, or CodeInternal.
 func CodeOf(err error) api.Code {
 	var e *Error
@@ -38,6 +44,15 @@ func CodeOf(err error) api.Code {
 		return e.Code
 	}
 	return api.CodeInternal
+}
+
+// ReasonOf is the reason of an error of this package; it may be empty.
+func ReasonOf(err error) api.Reason {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Reason
+	}
+	return ""
 }
 
 // IsNotFound reports that the object asked for does not exist.
@@ -65,13 +80,14 @@ func responseError(resp *http.Response) error {
 		if json.Unmarshal(body.Code, &code) == nil && code != "" {
 			e.Code = api.Code(code)
 		}
-		e.Hint, e.Message = body.Hint, body.Error.Message
+		e.Message, e.Reason, e.Details = body.Error.Message, body.Reason, body.Details
 		if e.Message == "" {
 			e.Message = body.Message
 		}
 	}
 	e.fromDaemon = resp.Header.Get(api.HeaderError) != ""
-	if !e.fromDaemon && agentAnswered(body.Code) && (e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
+	if !e.fromDaemon && agentAnswered(body.Code) &&
+		(e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
 		e.Code = api.CodeInvalid // a user that the guest does not have, or who may not; no token is wrong
 	}
 	if e.Message == "" {
@@ -107,7 +123,7 @@ func disconnected(url string, r *http.Request, err error) error {
 	}
 	return &Error{
 		Code: api.CodeUnreachable, Message: fmt.Sprintf("no daemon answers at %s: %v", url, err),
-		Hint: "start it with `forkd serve`, or point --url or FORKD_URL to one that runs", cause: err,
+		cause: err,
 	}
 }
 
@@ -123,13 +139,14 @@ func brokenOff(url, method string, cause error) error {
 		return ended // told already
 	}
 	e := &Error{
-		Code: api.CodeBroken, Message: fmt.Sprintf("the connection to the daemon at %s broke off before its answer was there: %v", url, plainCause(cause)),
-		Hint: "try again; `forkd serve` starts the daemon if it has ended",
+		Code: api.CodeBroken, Message: fmt.Sprintf("the connection to the daemon at %s broke off before its answer was "+
+			"there: %v", url, plainCause(cause)),
 	}
 	// The cause is not wrapped: what reads streams would take an EOF for their end.
 	if method != http.MethodGet && method != http.MethodHead {
-		e.Message = fmt.Sprintf("the connection to the daemon at %s broke off: what was asked for may or may not have been done: %v", url, plainCause(cause))
-		e.Hint = "`forkd ps` and `forkd snapshot ls` show what there is; `forkd serve` starts the daemon if it has ended"
+		e.Message = fmt.Sprintf("the connection to the daemon at %s broke off: what was asked for may or may not have "+
+			"been done: %v", url, plainCause(cause))
+		e.Reason = api.ReasonMaybeDone
 	}
 	return e
 }

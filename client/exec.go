@@ -167,7 +167,8 @@ func startCause(message string) error {
 
 func connectCode(code connect.Code) api.Code {
 	switch code {
-	case connect.CodeInvalidArgument, connect.CodeAlreadyExists, connect.CodePermissionDenied, connect.CodeFailedPrecondition:
+	case connect.CodeInvalidArgument, connect.CodeAlreadyExists, connect.CodePermissionDenied,
+		connect.CodeFailedPrecondition:
 		return api.CodeInvalid
 	case connect.CodeNotFound:
 		return api.CodeNotFound

@@ -63,8 +63,9 @@ func (t guestTree) makeLink(ctx context.Context, path, text string) error {
 	var e *Error
 	if errors.As(err, &e) && e.Status == http.StatusNotFound && !e.fromDaemon {
 		return &Error{
-			Code: api.CodeUnsupported, Message: "the agent in the sandbox is of an older forkd and makes no links", Status: e.Status,
-			Hint: "copy what links lead to with -L, or make the snapshot anew",
+			Code: api.CodeUnsupported, Message: "the agent in the sandbox is of an older forkd and makes no links",
+			Status: e.Status,
+			Reason: api.ReasonAgentLinks,
 		}
 	}
 	return err
@@ -104,7 +105,8 @@ type entry struct {
 
 func entryOf(e *filesystem.EntryInfo) entry {
 	out := entry{
-		path: e.GetPath(), mode: fs.FileMode(e.GetMode()).Perm(), target: e.GetSymlinkTarget(), link: e.GetSymlinkTarget() != "",
+		path: e.GetPath(), mode: fs.FileMode(e.GetMode()).Perm(), target: e.GetSymlinkTarget(),
+		link: e.GetSymlinkTarget() != "",
 		text: string(e.GetLinkText()), shown: e.GetPermissions(), kind: kindOther,
 	}
 	switch e.GetType() {
@@ -153,7 +155,8 @@ func (t guestTree) stat(ctx context.Context, path string) (entry, error) {
 }
 
 func (t guestTree) listDir(ctx context.Context, path string) ([]entry, error) {
-	resp, err := t.service().ListDir(ctx, asUser(connect.NewRequest(&filesystem.ListDirRequest{Path: path, Depth: 1}), t.user))
+	resp, err := t.service().ListDir(ctx, asUser(connect.NewRequest(&filesystem.ListDirRequest{Path: path,
+		Depth: 1}), t.user))
 	if err != nil {
 		return nil, filesError("list", path, t.id, err)
 	}

@@ -15,12 +15,14 @@ import (
 
 // CreateSnapshot boots, warms and keeps a parent. progress is called with each
 // step as it begins and ends; it may be nil.
-func (c *Client) CreateSnapshot(ctx context.Context, req api.CreateSnapshotRequest, progress func(api.Step)) (api.SnapshotInfo, error) {
+func (c *Client) CreateSnapshot(ctx context.Context, req api.CreateSnapshotRequest,
+	progress func(api.Step)) (api.SnapshotInfo, error) {
 	return makeSnapshot(ctx, &c.connection, "/v1/snapshots", req, progress)
 }
 
 // makeSnapshot asks for a stream if somebody wants to hear of the progress.
-func makeSnapshot(ctx context.Context, c *connection, path string, req any, progress func(api.Step)) (api.SnapshotInfo, error) {
+func makeSnapshot(ctx context.Context, c *connection, path string, req any,
+	progress func(api.Step)) (api.SnapshotInfo, error) {
 	var info api.SnapshotInfo
 	if progress == nil {
 		return info, c.call(ctx, http.MethodPost, path, req, &info)
@@ -47,7 +49,9 @@ func lastStep(url string, lines *json.Decoder, progress func(api.Step)) (api.Sna
 			return api.SnapshotInfo{}, fmt.Errorf("read the daemon's progress: %w", err)
 		case step.Error != nil:
 			e := step.Error
-			return api.SnapshotInfo{}, &Error{Code: e.Code, Message: e.Message, Hint: e.Hint, Status: e.Code.Status()}
+			return api.SnapshotInfo{}, &Error{
+				Code: e.Code, Message: e.Message, Reason: e.Reason, Details: e.Details, Status: e.Code.Status(), fromDaemon: true,
+			}
 		case step.Snapshot != nil:
 			return *step.Snapshot, nil
 		}

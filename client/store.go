@@ -9,7 +9,8 @@ import (
 
 // CompactSnapshot makes a new snapshot, to, of what tag holds. It shares nothing with others.
 // progress is called with each step as it begins, goes on and ends; it may be nil.
-func (c *Client) CompactSnapshot(ctx context.Context, tag, to string, progress func(api.Step)) (api.SnapshotInfo, error) {
+func (c *Client) CompactSnapshot(ctx context.Context, tag, to string,
+	progress func(api.Step)) (api.SnapshotInfo, error) {
 	return makeSnapshot(ctx, &c.connection, snapshotPath(tag, "/compact"), api.CompactRequest{To: to}, progress)
 }
 

@@ -64,7 +64,8 @@ func runInit() error {
 		}
 	}
 	if boot.Init != "" {
-		if err := guestinit.StartBeside("--listen", o.listen, fmt.Sprintf("--ready=%t", o.ready), "--fork-socket", o.forkSocket); err != nil {
+		if err := guestinit.StartBeside("--listen", o.listen, fmt.Sprintf("--ready=%t", o.ready),
+			"--fork-socket", o.forkSocket); err != nil {
 			return err
 		}
 		return guestinit.Become(boot.Init)
@@ -95,7 +96,8 @@ func parse(args []string) (options, error) {
 	fs.BoolVar(&o.ready, "ready", false, "tell the host over vsock once when serving")
 	fs.StringVar(&o.forkSocket, "fork-socket", "", "Unix socket for programs that fork this guest (default: none)")
 	fs.BoolVar(&o.version, "version", false, "print the version and exit")
-	fs.StringVar(&o.bench.Dir, "disk-bench", "", "measure the file system of this folder, print the figures as JSON, and exit")
+	fs.StringVar(&o.bench.Dir, "disk-bench", "",
+		"measure the file system of this folder, print the figures as JSON, and exit")
 	fs.IntVar(&o.bench.MiB, "disk-mib", 64, "size of the file for -disk-bench")
 	fs.IntVar(&o.bench.RandomOps, "disk-ops", 2000, "random accesses for -disk-bench")
 	if err := fs.Parse(args); err != nil {

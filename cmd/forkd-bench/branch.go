@@ -60,7 +60,8 @@ func newBranchCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntSliceVar(&cfg.Runs, "runs", []int{20, 8}, "branches in a row, by tag or size of memory; the last is for those left")
+	f.IntSliceVar(&cfg.Runs, "runs", []int{20, 8},
+		"branches in a row, by tag or size of memory; the last is for those left")
 	f.IntVar(&cfg.DiffRuns, "diff-runs", 5, "the same for mode diff, whose pauses vary little; 0: as --runs")
 	f.IntVar(&cfg.DirtyMiB, "dirty", 256, "MiB that the guest writes over and over; at most a quarter of its memory")
 	f.IntVar(&cfg.RateMiB, "rate", 50, "MiB per second that it writes")
@@ -72,7 +73,8 @@ func newBranchCommand(a *app) *cobra.Command {
 
 // measureBranches measures, on snapshots of its own if no tag is given. However it
 // ends, nothing of it is left.
-func (a *app) measureBranches(ctx context.Context, cfg branchbench.Config, memory []int) (_ []branchbench.Case, err error) {
+func (a *app) measureBranches(ctx context.Context, cfg branchbench.Config,
+	memory []int) (_ []branchbench.Case, err error) {
 	unlock, err := lock("branch")
 	if err != nil {
 		return nil, err
@@ -88,10 +90,11 @@ func (a *app) measureBranches(ctx context.Context, cfg branchbench.Config, memor
 	if err := a.forkd(ctx, "image", "build", recipe); err != nil {
 		return nil, err
 	}
-	sources := branchbench.Sources{Client: cfg.Client, Image: recipe, Create: func(ctx context.Context, req api.CreateSnapshotRequest) (api.SnapshotInfo, error) {
-		cfg.Say("making snapshot " + req.Tag)
-		return cfg.Client.CreateSnapshot(ctx, req, nil)
-	}}
+	sources := branchbench.Sources{Client: cfg.Client, Image: recipe,
+		Create: func(ctx context.Context, req api.CreateSnapshotRequest) (api.SnapshotInfo, error) {
+			cfg.Say("making snapshot " + req.Tag)
+			return cfg.Client.CreateSnapshot(ctx, req, nil)
+		}}
 	defer func() { err = errors.Join(err, sources.Remove(ctx)) }()
 	if cfg.Tags, err = sources.Make(ctx, memory); err != nil {
 		return nil, err
@@ -102,12 +105,14 @@ func (a *app) measureBranches(ctx context.Context, cfg branchbench.Config, memor
 func (a *app) printBranch(cases []branchbench.Case) error {
 	for _, c := range cases {
 		if err := a.Facts(
-			"branches", fmt.Sprintf("%d %s of a child of %s (%d MiB) that writes %d MiB/s over %d MiB", c.Runs, c.Mode, c.Tag, c.SourceMiB, c.DirtyMiBPerS, c.DirtyMiB),
+			"branches", fmt.Sprintf("%d %s of a child of %s (%d MiB) that writes %d MiB/s over %d MiB",
+				c.Runs, c.Mode, c.Tag, c.SourceMiB, c.DirtyMiBPerS, c.DirtyMiB),
 			"pause, p50 p90 p99", ui.Millis(c.PauseP50MS)+", "+ui.Millis(c.PauseP90MS)+", "+ui.Millis(c.PauseP99MS),
 			"pause, first and last", ui.Millis(c.PauseFirstMS)+", "+ui.Millis(c.PauseLastMS),
 			"copied in it", fmt.Sprintf("%d KiB", c.PausedBytes>>10),
 			"bare copy of that", known(c.FloorMS, ui.Millis),
-			"guest's gap, p50 p99", ui.Millis(c.GuestGapP50MS)+", "+ui.Millis(c.GuestGapP99MS)+"; without a branch "+ui.Millis(c.IdleGapMS),
+			"guest's gap, p50 p99", ui.Millis(c.GuestGapP50MS)+", "+ui.Millis(c.GuestGapP99MS)+"; without a branch "+
+				ui.Millis(c.IdleGapMS),
 			"returned after, p50", ui.Millis(c.ReturnP50MS)+", "+ui.Millis(c.AfterResumeP50MS)+" after the source ran again",
 			"ready after", ui.Millis(c.TotalMS),
 			"written", fmt.Sprintf("%d KiB in %d rounds", c.BytesWritten>>10, c.Rounds),

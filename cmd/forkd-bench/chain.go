@@ -16,7 +16,8 @@ func newChainCommand(a *app) *cobra.Command {
 		Use:   "chain [TAG]",
 		Short: "Fork from snapshots that lie deep in a chain, beside forks from its first",
 		Long: "Build a chain of snapshots on TAG (default: pyagent, made if need be), each of which writes memory and disk; fork from each depth,\n" +
-			"alternating with forks from TAG itself; and fork many children of one depth, to see what they share. The chain is deleted afterwards.",
+			"alternating with forks from TAG itself; and fork many children of one depth, to see what they share. The chain " +
+			"is deleted afterwards.",
 		Example:           "  forkd-bench chain --json --plot chain.svg",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTags,
@@ -50,7 +51,8 @@ func newChainCommand(a *app) *cobra.Command {
 	f.IntSliceVar(&cfg.Depths, "depths", []int{1, 3, 5, 10}, "depths to fork from")
 	f.IntVarP(&cfg.N, "count", "n", 8, "children of each fork")
 	f.IntVar(&cfg.Rounds, "rounds", 9, "forks from each depth")
-	f.IntVar(&cfg.StepMiB, "step", chainbench.DefaultStepMiB, "MiB of memory, and of disk, that each step of the chain writes")
+	f.IntVar(&cfg.StepMiB, "step", chainbench.DefaultStepMiB,
+		"MiB of memory, and of disk, that each step of the chain writes")
 	f.IntVar(&cfg.Crowd, "crowd", 20, "children of depth 3 whose memory is looked at; 0: none")
 	f.BoolVar(&cfg.Keep, "keep", false, "leave the chain for the next run")
 	f.StringVar(&plot, "plot", "", "write the figures as an SVG to this file")
@@ -62,7 +64,8 @@ func (a *app) printChain(rows []chainbench.Row) error {
 	for _, r := range rows {
 		memory := ""
 		if r.Crowd > 0 {
-			memory = fmt.Sprintf("%d KiB of %d children, %d KiB written, %d KiB shared", r.PSSKiBPerChild, r.Crowd, r.OwnKiBPerChild, r.SharedKiBPerChild)
+			memory = fmt.Sprintf("%d KiB of %d children, %d KiB written, %d KiB shared",
+				r.PSSKiBPerChild, r.Crowd, r.OwnKiBPerChild, r.SharedKiBPerChild)
 		}
 		table = append(table, []string{
 			fmt.Sprint(r.Depth), ui.Millis(r.ReadyWallMS), fmt.Sprintf("%.2f", r.RatioToBase), ui.Millis(r.ArmedWallMS),

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/figure"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
 // recipe is of the image that the demo and this program make snapshots of.
@@ -63,7 +64,9 @@ func lock(name string) (unlock func(), err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, &client.Error{Code: api.CodeConflict, Message: "another forkd-bench " + name + " is under way", Hint: "wait until it has ended: two at once would measure each other"}
+		return nil, hints.With(&client.Error{Code: api.CodeConflict,
+			Message: "another forkd-bench " + name + " is under way"},
+			"wait until it has ended: two at once would measure each other")
 	}
 	return func() { f.Close() }, nil
 }

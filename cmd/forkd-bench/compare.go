@@ -38,7 +38,8 @@ func newCompareCommand(a *app) *cobra.Command {
 			"Printed are medians, and the ratio B to A: the geometric mean over the rounds' pairs, with its 95 % interval by\n" +
 			"Student's t on the logarithms of the pairs' ratios. An interval that holds 1 shows no difference. Beside the times are CPU\n" +
 			"time and page faults of daemon and VMMs, and VM exits and page faults of the guests (by KVM's counters, for root).\n\n" +
-			"Everything that is made for it is removed. Sandboxes of other daemons are left alone; they are noise.\n\n" + exitCodes,
+			"Everything that is made for it is removed. Sandboxes of other daemons are left alone; they are noise.\n\n" +
+			exitCodes,
 		Example: "  forkd-bench compare --a ../before/bin --b bin\n" +
 			"  forkd-bench compare --bench branch --a ../before/bin --b bin --rounds 30 --json\n" +
 			"  forkd-bench compare --a-pool 8 --b-pool 0\n" +
@@ -55,16 +56,21 @@ func (o *compareOptions) addFlags(cmd *cobra.Command) {
 	for _, side := range o.sides() {
 		f.StringVar(&side.Dir, side.name, "", "directory with the programs of side "+side.name+" (default: this program's)")
 		f.StringArrayVar(&side.Serve, side.name+"-serve", nil, "flag for `forkd serve` of side "+side.name+", as --FLAG=VALUE; may be given more than once")
-		f.StringArrayVar(&side.Env, side.name+"-env", nil, "variable for its daemon and VMMs, NAME=VALUE; may be given more than once")
-		f.IntVar(&side.Pool, side.name+"-pool", -1, "shells of side "+side.name+" to have ready before each fork (default: as many as children)")
+		f.StringArrayVar(&side.Env, side.name+"-env", nil,
+			"variable for its daemon and VMMs, NAME=VALUE; may be given more than once")
+		f.IntVar(&side.Pool, side.name+"-pool", -1,
+			"shells of side "+side.name+" to have ready before each fork (default: as many as children)")
 		f.StringVar(&side.Image, side.name+"-image", "", "image as a tar file (default: made of --recipe by that build)")
 	}
-	f.StringVar((*string)(&o.Bench), "bench", string(compare.Fork), "what to measure: fork, branch, or chain (forks from three deep in a chain)")
+	f.StringVar((*string)(&o.Bench), "bench", string(compare.Fork),
+		"what to measure: fork, branch, or chain (forks from three deep in a chain)")
 	f.IntVarP(&o.N, "count", "n", 8, "children of each fork")
 	f.IntVar(&o.Rounds, "rounds", 15, "pairs of laps, at least 2")
 	f.IntVar(&o.MemoryMiB, "memory-mib", 0, "memory of the guests (default: the recipe's)")
-	f.StringVar(&o.recipe, "recipe", recipe, "recipe of the image, which has its name; it needs a warm Python for --bench branch")
-	f.StringVar(&o.Config.Dir, "work", "", "directory for the stores, with a short path (default: the user's state directory)")
+	f.StringVar(&o.recipe, "recipe", recipe,
+		"recipe of the image, which has its name; it needs a warm Python for --bench branch")
+	f.StringVar(&o.Config.Dir, "work", "",
+		"directory for the stores, with a short path (default: the user's state directory)")
 	f.StringVar(&o.where, "where", string(endpoint.Host), "what to print as the place")
 	_ = f.MarkHidden("where") // it is there
 }
@@ -145,7 +151,8 @@ func (a *app) compareHere(ctx context.Context, o *compareOptions) error {
 	if err != nil {
 		return err
 	}
-	c := comparison{Bench: o.Bench, A: o.A.Dir, B: o.B.Dir, Rounds: o.Rounds, Figures: figures, Where: o.where, CPUs: runtime.NumCPU()}
+	c := comparison{Bench: o.Bench, A: o.A.Dir, B: o.B.Dir, Rounds: o.Rounds, Figures: figures, Where: o.where,
+		CPUs: runtime.NumCPU()}
 	if o.Bench != compare.Branch {
 		c.N = o.N
 	}
@@ -163,7 +170,8 @@ func (a *app) printComparison(c comparison) error {
 			interval = fmt.Sprintf("%.3f to %.3f", f.Low, f.High)
 		}
 		rows = append(rows, []string{
-			f.Name, fmt.Sprintf("%.5g", f.A), fmt.Sprintf("%.5g", f.B), known(f.Ratio, func(r float64) string { return fmt.Sprintf("%.3f", r) }),
+			f.Name, fmt.Sprintf("%.5g", f.A), fmt.Sprintf("%.5g", f.B),
+			known(f.Ratio, func(r float64) string { return fmt.Sprintf("%.3f", r) }),
 			interval, fmt.Sprint(f.Pairs),
 		})
 	}

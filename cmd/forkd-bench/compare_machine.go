@@ -120,7 +120,8 @@ func packFile(t *tar.Writer, dir, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := t.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: st.Size(), Format: tar.FormatPAX}); err != nil {
+	if err := t.WriteHeader(&tar.Header{Name: name, Typeflag: tar.TypeReg, Mode: 0o644, Size: st.Size(),
+		Format: tar.FormatPAX}); err != nil {
 		return err
 	}
 	_, err = io.Copy(t, f)
@@ -181,7 +182,8 @@ type visit struct {
 func (v visit) arguments(ctx context.Context, a *app, o *compareOptions) ([]string, error) {
 	args := []string{
 		path.Join("/usr/bin", "forkd-bench"), "compare", "--host", "--where", string(endpoint.Machine), "--work", v.dir,
-		"--bench", string(o.Bench), "--count", strconv.Itoa(o.N), "--rounds", strconv.Itoa(o.Rounds), "--memory-mib", strconv.Itoa(o.MemoryMiB), "--recipe", o.Image,
+		"--bench", string(o.Bench), "--count", strconv.Itoa(o.N), "--rounds", strconv.Itoa(o.Rounds),
+		"--memory-mib", strconv.Itoa(o.MemoryMiB), "--recipe", o.Image,
 	}
 	for _, s := range o.sides() {
 		a.Note("sending side %s to the machine", s.name)

@@ -16,8 +16,10 @@ func newDiskCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "disk [TAG]",
 		Short: "Write and read a file in a sandbox, and the same in the file system that its disk lies in",
-		Long: "Write a file and read it, one after another and at random places, with an fsync at the end of the writing: in a child of TAG\n" +
-			"(default: pyagent, made if need be), and by the daemon beside the sandboxes' disks, in turn. The figures are medians.",
+		Long: "Write a file and read it, one after another and at random places, with an fsync at the end of the writing: " +
+			"in a child of TAG\n" +
+			"(default: pyagent, made if need be), and by the daemon beside the sandboxes' disks, in turn. " +
+			"The figures are medians.",
 		Example:           "  forkd-bench disk --json",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTags,
@@ -55,11 +57,14 @@ func newDiskCommand(a *app) *cobra.Command {
 
 func (a *app) printDisk(f diskratio.Figures) error {
 	row := func(name, unit string, ratio float64, of func(diskbench.Figures) float64) []string {
-		return []string{name, fmt.Sprintf("%.0f %s", of(f.Guest), unit), fmt.Sprintf("%.0f %s", of(f.Host), unit), fmt.Sprintf("%.2f", ratio)}
+		return []string{name, fmt.Sprintf("%.0f %s", of(f.Guest), unit), fmt.Sprintf("%.0f %s", of(f.Host), unit),
+			fmt.Sprintf("%.2f", ratio)}
 	}
 	return a.Table([]string{"ACCESS", "SANDBOX", "BELOW", "RATIO"}, [][]string{
-		row("sequential write", "MiB/s", f.Ratio.SequentialWrite, func(d diskbench.Figures) float64 { return d.SequentialWriteMiBPerS }),
-		row("sequential read", "MiB/s", f.Ratio.SequentialRead, func(d diskbench.Figures) float64 { return d.SequentialReadMiBPerS }),
+		row("sequential write", "MiB/s", f.Ratio.SequentialWrite,
+			func(d diskbench.Figures) float64 { return d.SequentialWriteMiBPerS }),
+		row("sequential read", "MiB/s", f.Ratio.SequentialRead,
+			func(d diskbench.Figures) float64 { return d.SequentialReadMiBPerS }),
 		row("random write", "/s", f.Ratio.RandomWrite, func(d diskbench.Figures) float64 { return d.RandomWritesPerS }),
 		row("random read", "/s", f.Ratio.RandomRead, func(d diskbench.Figures) float64 { return d.RandomReadsPerS }),
 	})

@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
 // exitCodes is the part of the help on them.
@@ -25,7 +26,9 @@ func (a *app) report(cmd *cobra.Command, err error) int {
 	if errors.As(err, &code) {
 		return int(code)
 	}
-	e, status := api.Error{Message: err.Error(), Code: client.CodeOf(err), Hint: hintOf(cmd, err)}, 0
+	e, status := hints.Failure{
+		Message: err.Error(), Code: client.CodeOf(err), Reason: client.ReasonOf(err), Hint: hintOf(cmd, err),
+	}, 0
 	var usage exit.UsageError
 	var flag endpoint.FlagError
 	switch {

@@ -42,7 +42,8 @@ func newFloorVMsCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&device, "kvm", "/dev/kvm", "the KVM device")
-	f.StringVar(&dir, "dir", "", "directory for the file that is mapped as memory (default: the system's for temporary files)")
+	f.StringVar(&dir, "dir", "",
+		"directory for the file that is mapped as memory (default: the system's for temporary files)")
 	f.IntVarP(&n, "count", "n", 100, "number of VMs, 1 to 1000")
 	f.IntVar(&memory, "memory-mib", 256, "memory of each in MiB")
 	return cmd
@@ -51,9 +52,10 @@ func newFloorVMsCommand(a *app) *cobra.Command {
 func newFloorCopyCommand(a *app) *cobra.Command {
 	var bytes int64
 	cmd := &cobra.Command{
-		Use:     "copy",
-		Short:   "Copy bytes in memory",
-		Long:    "Copy bytes between two buffers that were touched before: the least that a pause which copies them can take.",
+		Use:   "copy",
+		Short: "Copy bytes in memory",
+		Long: "Copy bytes between two buffers that were touched before: " +
+			"the least that a pause which copies them can take.",
 		Example: "  forkd-bench floor copy --bytes 1048576",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {

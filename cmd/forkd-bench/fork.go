@@ -47,7 +47,8 @@ func newForkCommand(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().IntVarP(&cfg.N, "count", "n", 100, "number of children, 1 to 1000")
-	cmd.Flags().IntVar(&cfg.Pool, "pool", 0, "shells to have ready before each fork, -1 to leave the pool as it is (default: as many as children)")
+	cmd.Flags().IntVar(&cfg.Pool, "pool", 0,
+		"shells to have ready before each fork, -1 to leave the pool as it is (default: as many as children)")
 	cmd.Flags().IntVar(&cfg.Rounds, "rounds", 3, "number of forks and floors")
 	return cmd
 }

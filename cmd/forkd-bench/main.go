@@ -50,6 +50,7 @@ func newRoot(a *app) *cobra.Command {
 	}
 	root.SetVersionTemplate("forkd-bench {{.Version}}\n")
 	a.addFlags(root)
-	root.AddCommand(newForkCommand(a), newBranchCommand(a), newChainCommand(a), newDiskCommand(a), newCompareCommand(a), newFloorCommand(a))
+	root.AddCommand(newForkCommand(a), newBranchCommand(a), newChainCommand(a), newDiskCommand(a), newCompareCommand(a),
+		newFloorCommand(a))
 	return root
 }

@@ -31,7 +31,8 @@ func (a *app) addFlags(cmd *cobra.Command) {
 // daemon finds or starts the daemon and returns a client for it.
 func (a *app) daemon(ctx context.Context) (*client.Client, endpoint.Endpoint, error) {
 	progress := func(line string) { a.Note("%s ...", line) }
-	return a.connect(ctx, endpoint.Options{Start: true, Progress: progress, Notice: func(line string) { a.Note("forkd: %s", line) }})
+	return a.connect(ctx, endpoint.Options{Start: true, Progress: progress,
+		Notice: func(line string) { a.Note("forkd: %s", line) }})
 }
 
 // withClient does what needs the daemon, wherever that is.
@@ -45,7 +46,9 @@ func (a *app) withClient(ctx context.Context, work func(context.Context, *client
 }
 
 // onDaemon is the RunE of a command that does nothing else.
-func (a *app) onDaemon(work func(context.Context, *client.Client, []string) error) func(*cobra.Command, []string) error {
+func (a *app) onDaemon(
+	work func(context.Context, *client.Client, []string) error,
+) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error { return work(ctx, c, args) })
 	}

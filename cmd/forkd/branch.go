@@ -10,6 +10,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -56,9 +57,11 @@ func newBranchCommand(a *app) *cobra.Command {
 	f.StringVarP(&req.Tag, "tag", "t", "", "name of the new snapshot (default: made of the sandbox's id)")
 	f.StringVar(&mode, "mode", "", "live, diff or full (default live)")
 	f.IntVarP(&req.N, "count", "n", 0, "number of children to fork from it, up to 1000")
-	f.BoolVar(&req.Force, "force", false, "branch it although its disk has lost writes; the snapshot may lack what it wrote")
+	f.BoolVar(&req.Force, "force", false,
+		"branch it although its disk has lost writes; the snapshot may lack what it wrote")
 	f.BoolVar(&noWait, "no-wait", false, "return when the sandbox runs again, before the snapshot is written")
-	f.DurationVar(&maxPause, "max-pause", 0, "longest pause the sandbox may see; if it cannot be kept, do nothing (default: no limit)")
+	f.DurationVar(&maxPause, "max-pause", 0,
+		"longest pause the sandbox may see; if it cannot be kept, do nothing (default: no limit)")
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]cobra.Completion{
 		"live\tcopy while it runs", "diff\tpause, and copy what differs", "full\tdepend on no other snapshot",
@@ -80,10 +83,9 @@ func (a *app) branched(res api.BranchResult) error {
 	case len(children.Sandboxes) == 0:
 		return nil
 	case ok == 0:
-		return &client.Error{
+		return hints.With(&client.Error{
 			Code: failed[0].Code, Message: fmt.Sprintf("none of %d children could be forked: %s", len(failed), failed[0].Error),
-			Hint: fmt.Sprintf("the snapshot is there: `forkd fork %s` tries again", res.Tag),
-		}
+		}, fmt.Sprintf("the snapshot is there: `forkd fork %s` tries again", res.Tag))
 	}
 	return a.countForked(children)
 }

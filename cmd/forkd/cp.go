@@ -28,7 +28,8 @@ func newCpCommand(a *app) *cobra.Command {
 			"Files in the sandbox are read and written with the rights of the user there. A SOURCE that is a link is\n" +
 			"followed; links in a directory are copied as links, unless -L is given. Sockets, FIFOs and devices in a\n" +
 			"directory are skipped. A file stays as it was until all of its copy has arrived.",
-		Example:           "  forkd cp script.py sb-5f3a-0001:/tmp/\n  forkd cp sb-5f3a-0001:/root/results .\n  forkd cp sb-5f3a-0001:/etc/hostname -",
+		Example: "  forkd cp script.py sb-5f3a-0001:/tmp/\n  forkd cp sb-5f3a-0001:/root/results .\n" +
+			"  forkd cp sb-5f3a-0001:/etc/hostname -",
 		Args:              cobra.ExactArgs(2),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -91,7 +91,8 @@ func (d *demonstration) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	report := demoReport{Where: string(where.Where), CPUs: where.CPUs, Snapshot: snap.Timings, TotalSecs: time.Since(began).Seconds(), Result: res}
+	report := demoReport{Where: string(where.Where), CPUs: where.CPUs, Snapshot: snap.Timings,
+		TotalSecs: time.Since(began).Seconds(), Result: res}
 	if err := d.print(report); err != nil {
 		return err
 	}
@@ -108,7 +109,8 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 	case err == nil && old.ImageDigest == img.Digest && old.Status == api.SnapshotReady:
 		d.Note("snapshot %s is there already", demoTag)
 		return old.SnapshotInfo, nil
-	case err == nil && old.Status == api.SnapshotFailed: // of an older version's format, or damaged: it is of no use to anybody
+	// of an older version's format, or damaged: it is of no use to anybody
+	case err == nil && old.Status == api.SnapshotFailed:
 		why := "it failed"
 		if old.Warning != nil {
 			why = *old.Warning
@@ -118,7 +120,9 @@ func (d *demonstration) snapshot(ctx context.Context, img api.Image) (api.Snapsh
 			return api.SnapshotInfo{}, err
 		}
 	case err == nil && old.Image != demoRecipe:
-		return api.SnapshotInfo{}, fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours", demoTag, demoRecipe, demoTag)
+		return api.SnapshotInfo{},
+			fmt.Errorf("snapshot %s is there and not of image %s: delete it (forkd snapshot rm %s), or rename yours",
+				demoTag, demoRecipe, demoTag)
 	case err == nil:
 		d.Note("snapshot %s is of an older image, and made anew", demoTag)
 		if err := d.c.DeleteSnapshot(ctx, demoTag, client.DeleteOptions{}); err != nil {
@@ -176,7 +180,8 @@ func (d *demonstration) print(r demoReport) error {
 	}
 	branched := "no"
 	if b := r.Branch; b != nil {
-		branched = fmt.Sprintf("into %d that went on and apart; paused for %s, %d of %d KiB copied in it", b.Ways, ui.Millis(b.PauseMS), b.PausedBytes>>10, b.Bytes>>10)
+		branched = fmt.Sprintf("into %d that went on and apart; paused for %s, %d of %d KiB copied in it",
+			b.Ways, ui.Millis(b.PauseMS), b.PausedBytes>>10, b.Bytes>>10)
 	}
 	return d.Facts(
 		"parent: boot", ui.Millis(r.Snapshot["boot"]),

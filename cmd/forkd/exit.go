@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/platform"
 )
 
@@ -83,7 +84,9 @@ func (a *app) report(cmd *cobra.Command, err error) {
 	if errors.As(err, &code) {
 		return // whoever returned it said what there was to say
 	}
-	exit.Tell(&a.Printer, api.Error{Message: err.Error(), Code: kindOf(err), Hint: hintOf(cmd, err)})
+	exit.Tell(&a.Printer, hints.Failure{
+		Message: err.Error(), Code: kindOf(err), Reason: client.ReasonOf(err), Hint: hintOf(cmd, err),
+	})
 }
 
 func hintOf(cmd *cobra.Command, err error) string {

@@ -48,7 +48,8 @@ func newForkCommand(a *app) *cobra.Command {
 	f := cmd.Flags()
 	f.IntVarP(&n, "count", "n", 1, "number of children, 1 to 1000")
 	f.IntVar(&limit, "memory-limit-mib", 0, "bound of each child's host memory, not enforced yet (default: none)")
-	f.BoolVar(&guestFork, "guest-fork", false, "let programs in the children fork them, with forkd-fork or Python's forkd.fork()")
+	f.BoolVar(&guestFork, "guest-fork", false,
+		"let programs in the children fork them, with forkd-fork or Python's forkd.fork()")
 	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
 	return cmd
 }
@@ -71,7 +72,8 @@ func (a *app) countForked(res client.ForkResult) error {
 	}
 	a.Note("%d of %d forked in %s, %d from the pool", ok, ok+failed, ui.Duration(res.ReadyWall), min(res.PoolReady, ok))
 	if failed > 0 {
-		return &client.Error{Code: api.CodePartial, Message: fmt.Sprintf("%d of %d children could not be forked: %s", failed, ok+failed, res.Failed()[0].Error)}
+		return &client.Error{Code: api.CodePartial,
+			Message: fmt.Sprintf("%d of %d children could not be forked: %s", failed, ok+failed, res.Failed()[0].Error)}
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/image"
 	"github.com/forkd/forkd/internal/platform"
@@ -184,7 +185,8 @@ func findRecipe(name string) (string, error) {
 	places := []string{name, filepath.Join("recipes", name)}
 	if self, err := os.Executable(); err == nil {
 		dir := filepath.Dir(self)
-		places = append(places, filepath.Join(dir, "..", "recipes", name), filepath.Join(dir, "..", "share", "forkd", "recipes", name))
+		places = append(places, filepath.Join(dir, "..", "recipes", name),
+			filepath.Join(dir, "..", "share", "forkd", "recipes", name))
 	}
 	for _, p := range places {
 		if st, err := os.Stat(p); err == nil && st.IsDir() {
@@ -194,8 +196,7 @@ func findRecipe(name string) (string, error) {
 			return p, nil
 		}
 	}
-	return "", &client.Error{
+	return "", hints.With(&client.Error{
 		Code: api.CodeNotFound, Message: fmt.Sprintf("no recipe %q", name),
-		Hint: "name a recipe's file, its folder, or a folder in recipes/",
-	}
+	}, "name a recipe's file, its folder, or a folder in recipes/")
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
 func newKillCommand(a *app) *cobra.Command {
@@ -103,11 +104,8 @@ func (a *app) killed(ids []string, errs []error) error {
 
 // hintedBy is an error without its hint if the one that is told last has the same.
 func hintedBy(last, err error) error {
-	var a, b *client.Error
-	if !errors.As(err, &a) || !errors.As(last, &b) || a.Hint != b.Hint {
+	if hints.Of(err) != hints.Of(last) {
 		return err
 	}
-	plain := *a
-	plain.Hint = ""
-	return &plain
+	return hints.With(err, "")
 }

@@ -18,9 +18,11 @@ func newLogsCommand(a *app) *cobra.Command {
 	var raw, follow bool
 	var tail int
 	cmd := &cobra.Command{
-		Use:               "logs ID",
-		Short:             "Print a sandbox's console",
-		Long:              "Print the last part of what the guest wrote to its serial console. What a terminal would take as\na command is left out, unless --raw is given.\nWith --follow go on with what comes, until the sandbox has ended.",
+		Use:   "logs ID",
+		Short: "Print a sandbox's console",
+		Long: "Print the last part of what the guest wrote to its serial console. What a terminal would take as\n" +
+			"a command is left out, unless --raw is given.\n" +
+			"With --follow go on with what comes, until the sandbox has ended.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {

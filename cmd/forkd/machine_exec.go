@@ -62,7 +62,8 @@ func newMachineExecCommand(name *string) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false)
-	f.StringArrayVarP(&uploads, "upload", "u", nil, "copy a file into the machine first, to /tmp/up/NAME or as FILE:TARGET")
+	f.StringArrayVarP(&uploads, "upload", "u", nil,
+		"copy a file into the machine first, to /tmp/up/NAME or as FILE:TARGET")
 	f.StringArrayVarP(&env, "env", "e", nil, "set a variable, NAME=VALUE")
 	f.StringVarP(&dir, "dir", "C", "/tmp", "directory to run in")
 	f.DurationVar(&timeout, "timeout", 0, "kill the program after this time")
@@ -101,7 +102,8 @@ func uploadFile(cmd *cobra.Command, client *agentclient.Client, spec string) err
 		return err
 	}
 	mode := fmt.Sprintf("%o", st.Mode().Perm())
-	_, err = appliance.Run(cmd.Context(), client, appliance.Command{Args: []string{"/bin/chmod", mode, to}, Dir: "/", Stderr: cmd.ErrOrStderr()})
+	_, err = appliance.Run(cmd.Context(), client,
+		appliance.Command{Args: []string{"/bin/chmod", mode, to}, Dir: "/", Stderr: cmd.ErrOrStderr()})
 	return err
 }
 

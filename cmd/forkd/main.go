@@ -40,9 +40,10 @@ func run(ctx context.Context, args []string) int {
 
 func newRoot(a *app) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "forkd",
-		Short:         "Fork warm microVMs",
-		Long:          "forkd boots a microVM once, warms it up, and forks hundreds of children from it in\nmilliseconds. Each child is a virtual machine of its own.",
+		Use:   "forkd",
+		Short: "Fork warm microVMs",
+		Long: "forkd boots a microVM once, warms it up, and forks hundreds of children from it in\n" +
+			"milliseconds. Each child is a virtual machine of its own.",
 		Version:       version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -62,7 +63,8 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a), newRunCommand(a), newExecCommand(a), newEvalCommand(a), newCpCommand(a),
+	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a), newRunCommand(a), newExecCommand(a),
+		newEvalCommand(a), newCpCommand(a),
 		newPsCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
 	add(host, hostCommands(a)...)

@@ -54,7 +54,8 @@ func (a *app) printPools(pools []api.Pool) error {
 	}
 	var rows [][]string
 	for _, p := range pools {
-		rows = append(rows, []string{p.Tag, fmt.Sprint(p.Size), fmt.Sprint(p.Ready), fmt.Sprintf("%d MiB", p.MemoryMiB), fmt.Sprint(p.VCPUs)})
+		rows = append(rows, []string{p.Tag, fmt.Sprint(p.Size), fmt.Sprint(p.Ready), fmt.Sprintf("%d MiB", p.MemoryMiB),
+			fmt.Sprint(p.VCPUs)})
 	}
 	return a.Table([]string{"SNAPSHOT", "SIZE", "READY", "MEMORY", "VCPUS"}, rows)
 }

@@ -40,7 +40,8 @@ func sandboxRows(list []api.SandboxInfo) [][]string {
 			pid = fmt.Sprint(*sb.PID)
 		}
 		age := ui.Age(time.Unix(sb.CreatedAtUnix, 0), time.Now())
-		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), age, pid, cmp.Or(sb.Reason, sb.Warning)})
+		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), age, pid,
+			cmp.Or(sb.Reason, sb.Warning)})
 	}
 	return rows
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
 func newRunCommand(a *app) *cobra.Command {
@@ -22,7 +23,8 @@ func newRunCommand(a *app) *cobra.Command {
 		Long: "Run a program in a fresh sandbox, and remove the sandbox. IMAGE is the name of an image, or of a recipe or its\n" +
 			"folder, which is built first if need be. The image's warm snapshot run-IMAGE-DIGEST is made the first time and\n" +
 			"forked from then on. Exit codes are those of exec.",
-		Example:           "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n  forkd run -it base bash",
+		Example: "  forkd run python-numpy -- python3 -c 'import numpy; print(numpy.__version__)'\n" +
+			"  forkd run -it base bash",
 		Args:              cobra.MinimumNArgs(2),
 		ValidArgsFunction: a.complete().images(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,7 +42,8 @@ func newRunCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string, program []string, s streams, keep bool) error {
+func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string, program []string, s streams,
+	keep bool) error {
 	img, err := a.ensureImage(ctx, c, imageName)
 	if err != nil {
 		return err
@@ -81,10 +84,9 @@ func (a *app) ensureSnapshot(ctx context.Context, c *client.Client, img api.Imag
 	case err == nil && info.Status == api.SnapshotWriting:
 		return tag, waitForSnapshot(ctx, c, tag)
 	case err == nil:
-		return "", &client.Error{
+		return "", hints.With(&client.Error{
 			Code: api.CodeNotRestorable, Message: fmt.Sprintf("snapshot %s cannot be forked: %s", tag, text(info.Warning)),
-			Hint: fmt.Sprintf("delete it with `forkd snapshot rm %s`, it is made again then", tag),
-		}
+		}, fmt.Sprintf("delete it with `forkd snapshot rm %s`, it is made again then", tag))
 	case !client.IsNotFound(err):
 		return "", err
 	}

@@ -52,7 +52,8 @@ func newServeCommand(a *app) *cobra.Command {
 		Short: "Run the daemon in the foreground",
 		Long: "Run the daemon in the foreground. Without --listen it serves its Unix socket only, which this user and root may use.\n" +
 			"On TCP clients must show a token: that of --token-file, or one that is made and written to RUN/token. On SIGTERM it\n" +
-			"stops accepting, lets requests end for 10 s, and leaves running sandboxes to the next daemon unless --kill-on-stop is given.",
+			"stops accepting, lets requests end for 10 s, and leaves running sandboxes to the next daemon unless " +
+			"--kill-on-stop is given.",
 		Example: "  forkd serve\n  forkd serve --listen unix:///run/forkd/forkd.sock --listen tcp://127.0.0.1:8889\n" +
 			"  forkd serve --listen tcp://0.0.0.0:8889 --token-file /etc/forkd/token --data /var/lib/forkd",
 		Args: cobra.NoArgs,
@@ -65,22 +66,34 @@ func newServeCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.listen, "listen", nil, "address, tcp://HOST:PORT or unix:///PATH; may be given more than once (default: RUN/forkd.sock)")
-	f.StringVar(&o.tokenFile, "token-file", "", "file with the token that TCP clients must show (default: one is made, RUN/token)")
-	f.StringArrayVar(&o.guestFiles, "guest-files", nil, "folder below which requests may name kernel and rootfs by path; may be given more than once (default: none)")
+	f.StringVar(&o.tokenFile, "token-file", "",
+		"file with the token that TCP clients must show (default: one is made, RUN/token)")
+	f.StringArrayVar(&o.guestFiles, "guest-files", nil,
+		"folder below which requests may name kernel and rootfs by path; may be given more than once (default: none)")
 	f.StringVar(&o.auditLog, "audit-log", "", "file to append a JSON line per request to")
-	f.StringVar(&o.data, "data", "", "directory of images and snapshots (default: /var/lib/forkd, or in the home directory)")
-	f.StringVar(&o.run, "run", "", "directory of sockets and running VMs, empty or made by forkd (default: /run/forkd, or $XDG_RUNTIME_DIR/forkd)")
+	f.StringVar(&o.data, "data", "",
+		"directory of images and snapshots (default: /var/lib/forkd, or in the home directory)")
+	f.StringVar(&o.run, "run", "",
+		"directory of sockets and running VMs, empty or made by forkd (default: /run/forkd, or $XDG_RUNTIME_DIR/forkd)")
 	f.StringVar(&o.vmm, "vmm", "", "the forkd-vmm program (default: beside this one)")
 	f.StringVar(&o.kvm, "kvm", "/dev/kvm", "the KVM device")
-	f.IntVar(&o.pool, "pool", 0, "plain shells to keep ready for each size of VM in use (forkd pool: shells prepared with a snapshot)")
+	f.IntVar(&o.pool, "pool", 0,
+		"plain shells to keep ready for each size of VM in use (forkd pool: shells prepared with a snapshot)")
 	f.IntVar(&o.concurrency, "concurrency", 0, "children restored at once (default: twice the CPUs)")
-	f.DurationVar(&o.identity, "identity-timeout", time.Minute, "how long a child's guest may take to confirm its new identity")
+	f.DurationVar(&o.identity, "identity-timeout", time.Minute,
+		"how long a child's guest may take to confirm its new identity")
 	f.IntVar(&o.reserveMiB, "memory-reserve", 256, "MiB of the host's memory that stay free: beyond it no child is made")
-	f.IntVar(&o.guestFork.Size, "guest-fork-max-tree", sandbox.DefaultTree.Size, "sandboxes in a tree that guests fork, the first included; 1 forbids all of it")
-	f.IntVar(&o.guestFork.Depth, "guest-fork-max-depth", sandbox.DefaultTree.Depth, "forks by guests from the first of a tree to the deepest")
-	f.IntVar(&o.guestFork.MemoryMiB, "guest-fork-max-memory", sandbox.DefaultTree.MemoryMiB, "MiB of guest memory in such a tree, all sandboxes together")
-	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256, "MiB of the disk under --data that stay free: beyond it no snapshot is made, and sandboxes that write to their disks are paused")
-	f.DurationVar(&o.scrub, "scrub-interval", 24*time.Hour, "how often each layer is read whole in the background and compared with its digests; 0: never")
+	f.IntVar(&o.guestFork.Size, "guest-fork-max-tree", sandbox.DefaultTree.Size,
+		"sandboxes in a tree that guests fork, the first included; 1 forbids all of it")
+	f.IntVar(&o.guestFork.Depth, "guest-fork-max-depth", sandbox.DefaultTree.Depth,
+		"forks by guests from the first of a tree to the deepest")
+	f.IntVar(&o.guestFork.MemoryMiB, "guest-fork-max-memory", sandbox.DefaultTree.MemoryMiB,
+		"MiB of guest memory in such a tree, all sandboxes together")
+	f.IntVar(&o.diskReserveMiB, "disk-reserve", 256,
+		"MiB of the disk under --data that stay free: beyond it no snapshot is made, and sandboxes that write to their "+
+			"disks are paused")
+	f.DurationVar(&o.scrub, "scrub-interval", 24*time.Hour,
+		"how often each layer is read whole in the background and compared with its digests; 0: never")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
@@ -124,7 +137,8 @@ func (o *serveOptions) complete() error {
 	if o.reserveMiB < 1 {
 		return exit.UsageError{Err: fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
 	}
-	for flag, v := range map[string]int{"tree": o.guestFork.Size, "depth": o.guestFork.Depth, "memory": o.guestFork.MemoryMiB} {
+	for flag, v := range map[string]int{"tree": o.guestFork.Size, "depth": o.guestFork.Depth,
+		"memory": o.guestFork.MemoryMiB} {
 		if v < 1 {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
@@ -219,7 +233,8 @@ func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observe
 		IdentityTimeout: o.identity,
 		ScrubInterval:   o.scrub,
 		GuestFork:       o.guestFork,
-		PoolSize:        o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20, DiskReserve: int64(o.diskReserveMiB) << 20,
+		PoolSize:        o.pool, Concurrency: o.concurrency, HostReserve: int64(o.reserveMiB) << 20,
+		DiskReserve: int64(o.diskReserveMiB) << 20,
 		KillOnClose: o.killOnStop, Observer: observer, Logger: log,
 		Oracle: os.Getenv(sandbox.OracleVariable) == "1",
 	}

@@ -59,7 +59,8 @@ func (s imageStore) ImportImage(ctx context.Context, name, digest string, r io.R
 		return httpapi.Image{}, fmt.Errorf("import image %s: %w", name, err)
 	}
 	if digest != "" && digest != "sha256:"+id {
-		return httpapi.Image{}, fmt.Errorf("import image %s: the stream has digest sha256:%s, not %s: %w", name, id, digest, sandbox.ErrInvalid)
+		return httpapi.Image{}, fmt.Errorf("import image %s: the stream has digest sha256:%s, not %s: %w",
+			name, id, digest, sandbox.ErrInvalid)
 	}
 	img, err := s.store.Import(ctx, whole)
 	if err != nil {
@@ -81,7 +82,8 @@ func peekMetadata(r io.Reader, name string) (whole io.Reader, id string, err err
 		return nil, "", fmt.Errorf("read stream: %w: %w", err, sandbox.ErrInvalid)
 	}
 	if h.Name != image.MetadataFile || h.Size > maxMetadata {
-		return nil, "", fmt.Errorf("the stream begins with %q, not with %s: %w", h.Name, image.MetadataFile, sandbox.ErrInvalid)
+		return nil, "", fmt.Errorf("the stream begins with %q, not with %s: %w",
+			h.Name, image.MetadataFile, sandbox.ErrInvalid)
 	}
 	b, err := io.ReadAll(t)
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 
 func newSnapshotCommand(a *app) *cobra.Command {
 	cmd := group("snapshot", "Make, list, describe, draw, compare, check, compact and delete snapshots",
-		newSnapshotCreateCommand(a), newSnapshotLsCommand(a), newSnapshotInfoCommand(a), newSnapshotTreeCommand(a), newSnapshotDiffCommand(a),
+		newSnapshotCreateCommand(a), newSnapshotLsCommand(a), newSnapshotInfoCommand(a), newSnapshotTreeCommand(a),
+		newSnapshotDiffCommand(a),
 		newSnapshotVerifyCommand(a), newSnapshotCompactCommand(a), newSnapshotRmCommand(a))
 	cmd.Aliases = []string{"snapshots"}
 	return cmd

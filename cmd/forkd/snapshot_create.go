@@ -23,7 +23,8 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 		Use:   "create",
 		Short: "Boot an image, warm it up, and keep it as a snapshot; or run a command on top of one",
 		Long: "Boot an image, warm it up, and keep it as a snapshot. With --from: fork a child of that snapshot, run a command and warm-up\n" +
-			"code in it, and keep what became of it as a snapshot on top, which holds only what differs. If the command fails nothing is kept.",
+			"code in it, and keep what became of it as a snapshot on top, which holds only what differs. If the command " +
+			"fails nothing is kept.",
 		Example: "  forkd snapshot create --image python-numpy --tag pyagent\n  forkd snapshot create --image python-numpy --tag mine --warm-file warm.py\n" +
 			"  forkd snapshot create --from pyagent --exec 'apt-get install -y jq' --user root --tag with-jq",
 		Args: cobra.NoArgs,
@@ -60,7 +61,8 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	f.StringVar(&req.Rootfs, "rootfs", "", "root image on the daemon's host, with --kernel")
 	f.IntVar(&req.MemoryMiB, "memory-mib", 0, "memory of the guest (default: the recipe's)")
 	f.IntVar(&req.VCPUs, "vcpus", 0, "virtual CPUs of the guest (default: the recipe's)")
-	f.StringVar(&req.Warm, "warm", "", "Python code to run before the snapshot, after the recipe's own warm-up or the command")
+	f.StringVar(&req.Warm, "warm", "",
+		"Python code to run before the snapshot, after the recipe's own warm-up or the command")
 	f.StringVar(&warmFile, "warm-file", "", "the same from a file")
 	f.DurationVar(&wait, "boot-wait", 0, "limit for the guest to get ready, at most 60s (default: the daemon's)")
 	_ = cmd.MarkFlagRequired("tag") // the only error is a flag that does not exist
@@ -94,7 +96,8 @@ func completeCreate(req *api.CreateSnapshotRequest, warmFile string, wait time.D
 }
 
 // createSnapshot shows the steps while they happen.
-func (a *app) createSnapshot(ctx context.Context, c *client.Client, req api.CreateSnapshotRequest) (api.SnapshotInfo, error) {
+func (a *app) createSnapshot(ctx context.Context, c *client.Client,
+	req api.CreateSnapshotRequest) (api.SnapshotInfo, error) {
 	progress := a.Progress()
 	defer progress.End()
 	s, err := c.CreateSnapshot(ctx, req, showStep(progress))

@@ -48,7 +48,8 @@ func (a *app) printDiff(d api.SnapshotDiff) error {
 		name   string
 		counts api.DiffCounts
 		lines  []string
-	}{{"files", d.Files.DiffCounts, fileLines(d.Files)}, {"processes", d.Processes.DiffCounts, processLines(d.Processes)}, {"packages", d.Packages.DiffCounts, packageLines(d.Packages)}} {
+	}{{"files", d.Files.DiffCounts, fileLines(d.Files)}, {"processes", d.Processes.DiffCounts, processLines(d.Processes)},
+		{"packages", d.Packages.DiffCounts, packageLines(d.Packages)}} {
 		n := part.counts
 		if err := a.Line("%s: %d added, %d removed, %d changed", part.name, n.Added, n.Removed, n.Changed); err != nil {
 			return err
@@ -94,7 +95,8 @@ func fileLines(d api.FileDiff) (lines []string) {
 
 func processLines(d api.ProcessDiff) (lines []string) {
 	one := func(mark string, p api.ProcessEntry) string {
-		return fmt.Sprintf("%s %d %s (%s of its own, %s in all", mark, p.PID, strings.Join(p.Args, " "), ui.Bytes(p.AnonKiB<<10), ui.Bytes(p.RSSKiB<<10))
+		return fmt.Sprintf("%s %d %s (%s of its own, %s in all",
+			mark, p.PID, strings.Join(p.Args, " "), ui.Bytes(p.AnonKiB<<10), ui.Bytes(p.RSSKiB<<10))
 	}
 	for _, p := range d.Started {
 		lines = append(lines, one("+", p)+")")
@@ -103,7 +105,8 @@ func processLines(d api.ProcessDiff) (lines []string) {
 		lines = append(lines, one("-", p)+")")
 	}
 	for _, p := range d.Changed {
-		lines = append(lines, fmt.Sprintf("%s, were %s and %s)", one("~", p.ProcessEntry), ui.Bytes(p.AnonKiBBefore<<10), ui.Bytes(p.RSSKiBBefore<<10)))
+		lines = append(lines, fmt.Sprintf("%s, were %s and %s)",
+			one("~", p.ProcessEntry), ui.Bytes(p.AnonKiBBefore<<10), ui.Bytes(p.RSSKiBBefore<<10)))
 	}
 	return lines
 }

@@ -86,7 +86,8 @@ func cpu(c *api.CPU) string {
 	if c == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s family %d model %d stepping %d, %d features", c.Vendor, c.Family, c.Model, c.Stepping, len(c.Features))
+	return fmt.Sprintf("%s family %d model %d stepping %d, %d features",
+		c.Vendor, c.Family, c.Model, c.Stepping, len(c.Features))
 }
 
 // logicalSize is the memory of a child. One that cannot be read has no shape.

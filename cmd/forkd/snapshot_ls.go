@@ -26,7 +26,8 @@ func newSnapshotLsCommand(a *app) *cobra.Command {
 			if a.JSON {
 				return a.Value(list)
 			}
-			return a.Table([]string{"TAG", "IMAGE", "MEMORY", "VCPUS", "SIZE", "STATUS", "AGE", "VERIFIED", "WARNING"}, snapshotRows(list))
+			return a.Table([]string{"TAG", "IMAGE", "MEMORY", "VCPUS", "SIZE", "STATUS", "AGE", "VERIFIED", "WARNING"},
+				snapshotRows(list))
 		}),
 	}
 }

@@ -41,7 +41,8 @@ func newSnapshotTreeCommand(a *app) *cobra.Command {
 			return a.drawTree(lineage.Draw(roots, most))
 		}),
 	}
-	cmd.Flags().BoolVarP(&all, "all", "a", false, fmt.Sprintf("draw every sandbox, not %d of each snapshot", treeSandboxes))
+	cmd.Flags().BoolVarP(&all, "all", "a", false,
+		fmt.Sprintf("draw every sandbox, not %d of each snapshot", treeSandboxes))
 	return cmd
 }
 
@@ -62,7 +63,7 @@ func treeOf(ctx context.Context, c *client.Client, args []string) ([]*lineage.No
 	if n == nil {
 		return nil, &client.Error{
 			Code: api.CodeNotFound, Message: fmt.Sprintf("snapshot %s: not found", args[0]),
-			Hint: "`forkd snapshot ls` shows the snapshots there are",
+			Reason: api.ReasonSnapshotNotFound,
 		}
 	}
 	return []*lineage.Node{n}, nil

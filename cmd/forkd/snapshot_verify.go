@@ -43,7 +43,7 @@ func (a *app) verified(res api.VerifyResult) error {
 	if !res.OK {
 		return &client.Error{
 			Code: api.CodeNotRestorable, Message: fmt.Sprintf("snapshot %s is damaged in %s", res.Tag, places(len(res.Damaged))),
-			Hint: fmt.Sprintf("delete it with `forkd snapshot rm %s`, and make it again with `forkd snapshot create`", res.Tag),
+			Reason: api.ReasonVerifyFailed, Details: map[string]string{"tag": res.Tag},
 		}
 	}
 	a.Note("%s: %d files, %s read in %s, all as written", res.Tag, res.Files, ui.Bytes(res.Bytes), ui.Millis(res.TookMS))

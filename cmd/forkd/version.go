@@ -27,7 +27,8 @@ func newVersionCommand(a *app) *cobra.Command {
 			if a.JSON {
 				return a.Value(out)
 			}
-			if err := a.Line("forkd %s (%s, %s)", out.Client.Version, out.Client.Go, out.Client.OS); err != nil || out.Daemon == nil {
+			if err := a.Line("forkd %s (%s, %s)", out.Client.Version, out.Client.Go, out.Client.OS); err != nil ||
+				out.Daemon == nil {
 				return err
 			}
 			return a.Line("daemon %s (api %s)", out.Daemon.Version, out.Daemon.API)
@@ -54,7 +55,8 @@ func (a *app) daemonVersion(cmd *cobra.Command) *api.VersionInfo {
 
 // versionInfo describes this binary.
 func versionInfo() api.VersionInfo {
-	v := api.VersionInfo{Version: version, API: api.Version, Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH}
+	v := api.VersionInfo{Version: version, API: api.Version, Go: runtime.Version(),
+		OS: runtime.GOOS + "/" + runtime.GOARCH}
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			if s.Key == "vcs.revision" {

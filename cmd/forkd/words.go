@@ -19,7 +19,8 @@ import (
 func fieldWords(cmd *cobra.Command) map[string]string {
 	switch strings.TrimPrefix(cmd.CommandPath(), "forkd ") {
 	case "fork":
-		return map[string]string{"n": "count", "snapshot_tag": "TAG", "tag": "TAG", "memory_limit_mib": "memory-limit-mib", "env": "env"}
+		return map[string]string{"n": "count", "snapshot_tag": "TAG", "tag": "TAG", "memory_limit_mib": "memory-limit-mib",
+			"env": "env"}
 	case "branch":
 		return map[string]string{"n": "count", "tag": "tag", "mode": "mode", "max_pause_ms": "max-pause", "sandbox id": "ID"}
 	case "rollback":
@@ -30,8 +31,10 @@ func fieldWords(cmd *cobra.Command) map[string]string {
 		return map[string]string{"size": "SIZE", "tag": "TAG"}
 	case "snapshot create":
 		return map[string]string{
-			"tag": "tag", "image": "image", "from": "from", "kernel": "kernel", "rootfs": "rootfs", "memory_mib": "memory-mib", "vcpus": "vcpus",
-			"warm": "warm", "exec": "exec", "exec_user": "user", "exec_timeout_secs": "exec-timeout", "boot_wait_secs": "boot-wait",
+			"tag": "tag", "image": "image", "from": "from", "kernel": "kernel", "rootfs": "rootfs", "memory_mib": "memory-mib",
+			"vcpus": "vcpus",
+			"warm":  "warm", "exec": "exec", "exec_user": "user", "exec_timeout_secs": "exec-timeout",
+			"boot_wait_secs": "boot-wait",
 		}
 	case "snapshot compact":
 		return map[string]string{"to": "to", "tag": "TAG"}
@@ -125,7 +128,8 @@ func wanted(kind string) string {
 func alike(cmd *cobra.Command, word string) []string {
 	var out []string
 	for _, child := range cmd.Commands() {
-		if child.IsAvailableCommand() && slices.ContainsFunc(append(child.Aliases, child.Name()), func(name string) bool { return near(word, name) }) {
+		if child.IsAvailableCommand() &&
+			slices.ContainsFunc(append(child.Aliases, child.Name()), func(name string) bool { return near(word, name) }) {
 			out = append(out, child.Name())
 		}
 	}

@@ -154,7 +154,8 @@ func (a *Agent) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(a.procs, opts...))
 	mux.Handle(agentv1connect.NewAgentHandler(&service{a}, opts...))
-	mux.Handle(agentv1connect.NewInventoryHandler(inventory.Service{Root: a.cfg.Root, Proc: "/proc", Layers: a.cfg.Layers}, opts...))
+	mux.Handle(agentv1connect.NewInventoryHandler(inventory.Service{Root: a.cfg.Root, Proc: "/proc",
+		Layers: a.cfg.Layers}, opts...))
 	mux.Handle(filesystemconnect.NewFilesystemHandler(filesystemService{a.files, a.watch}, opts...))
 	a.plainRoutes(mux)
 	return a.marked(a.guard(mux))

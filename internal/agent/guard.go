@@ -46,7 +46,8 @@ func (a *Agent) admits(r *http.Request) bool {
 
 // hosts reports that a path is of a service that is for the host alone.
 func hosts(path string) bool {
-	return strings.HasPrefix(path, "/"+agentv1connect.AgentName+"/") || strings.HasPrefix(path, "/"+agentv1connect.InventoryName+"/")
+	return strings.HasPrefix(path, "/"+agentv1connect.AgentName+"/") ||
+		strings.HasPrefix(path, "/"+agentv1connect.InventoryName+"/")
 }
 
 func shown(r *http.Request) string {

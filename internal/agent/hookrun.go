@@ -24,7 +24,8 @@ type hookRunner struct {
 var _ identity.Runner = hookRunner{}
 
 // RunHook implements identity.Runner.
-func (h hookRunner) RunHook(ctx context.Context, program string, env map[string]string, limit time.Duration, most int) (int, string, error) {
+func (h hookRunner) RunHook(ctx context.Context, program string, env map[string]string, limit time.Duration,
+	most int) (int, string, error) {
 	u, err := account.Lookup(fmt.Sprint(os.Getuid()))
 	if err != nil {
 		return -1, "", err

@@ -36,7 +36,8 @@ type service struct{ a *Agent }
 var _ agentv1connect.AgentHandler = (*service)(nil)
 
 // Ping implements forkd.agent.v1.Agent.
-func (s *service) Ping(context.Context, *connect.Request[agentv1.PingRequest]) (*connect.Response[agentv1.PingResponse], error) {
+func (s *service) Ping(context.Context,
+	*connect.Request[agentv1.PingRequest]) (*connect.Response[agentv1.PingResponse], error) {
 	clone := s.a.rec.Clone()
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	resp := &agentv1.PingResponse{
@@ -58,7 +59,8 @@ func (s *service) Ping(context.Context, *connect.Request[agentv1.PingRequest]) (
 }
 
 // Identity implements forkd.agent.v1.Agent.
-func (s *service) Identity(ctx context.Context, req *connect.Request[agentv1.IdentityRequest]) (*connect.Response[agentv1.IdentityResponse], error) {
+func (s *service) Identity(ctx context.Context,
+	req *connect.Request[agentv1.IdentityRequest]) (*connect.Response[agentv1.IdentityResponse], error) {
 	s.a.identMu.Lock()
 	defer s.a.identMu.Unlock()
 	rep, err := s.a.ident.Apply(ctx, identityRequest(req.Msg))
@@ -67,7 +69,8 @@ func (s *service) Identity(ctx context.Context, req *connect.Request[agentv1.Ide
 	}
 	if whole(rep) { // else the host ends this clone
 		m := req.Msg
-		s.a.forks.Became(forkcall.Identity{Token: m.GetForkToken(), Index: m.GetIndex(), ID: m.GetSandboxId(), Parent: m.GetParent()})
+		s.a.forks.Became(forkcall.Identity{Token: m.GetForkToken(), Index: m.GetIndex(), ID: m.GetSandboxId(),
+			Parent: m.GetParent()})
 	}
 	return connect.NewResponse(identityResponse(rep)), nil
 }
@@ -109,7 +112,8 @@ func identityResponse(rep identity.Report) *agentv1.IdentityResponse {
 	}
 	for _, h := range rep.Hooks {
 		out.Hooks = append(out.Hooks, &agentv1.HookResult{
-			Name: text(h.Name), ExitCode: int32(h.ExitCode), Error: errText(h.Err), Output: text(h.Output), TookNs: h.Took.Nanoseconds(),
+			Name: text(h.Name), ExitCode: int32(h.ExitCode), Error: errText(h.Err), Output: text(h.Output),
+			TookNs: h.Took.Nanoseconds(),
 		})
 	}
 	for _, i := range rep.Interpreters {
@@ -123,13 +127,15 @@ func identityResponse(rep identity.Report) *agentv1.IdentityResponse {
 func steps(in []identity.Step) []*agentv1.IdentityStep {
 	out := make([]*agentv1.IdentityStep, 0, len(in))
 	for _, s := range in {
-		out = append(out, &agentv1.IdentityStep{Name: s.Name, Done: s.Done, Error: errText(s.Err), TookNs: s.Took.Nanoseconds()})
+		out = append(out, &agentv1.IdentityStep{Name: s.Name, Done: s.Done, Error: errText(s.Err),
+			TookNs: s.Took.Nanoseconds()})
 	}
 	return out
 }
 
 // Warm implements forkd.agent.v1.Agent. It stops at the first step that fails.
-func (s *service) Warm(ctx context.Context, req *connect.Request[agentv1.WarmRequest]) (*connect.Response[agentv1.WarmResponse], error) {
+func (s *service) Warm(ctx context.Context,
+	req *connect.Request[agentv1.WarmRequest]) (*connect.Response[agentv1.WarmResponse], error) {
 	out := &agentv1.WarmResponse{}
 	for _, step := range req.Msg.GetSteps() {
 		r := s.warm(ctx, step)
@@ -160,7 +166,8 @@ func (s *service) warm(ctx context.Context, step *agentv1.WarmStep) *agentv1.War
 }
 
 // Eval implements forkd.agent.v1.Agent.
-func (s *service) Eval(ctx context.Context, req *connect.Request[agentv1.EvalRequest]) (*connect.Response[agentv1.EvalResponse], error) {
+func (s *service) Eval(ctx context.Context,
+	req *connect.Request[agentv1.EvalRequest]) (*connect.Response[agentv1.EvalResponse], error) {
 	began := time.Now()
 	limit := cmp.Or(time.Duration(req.Msg.GetTimeoutNs()), defaultEval)
 	if limit < 0 {
@@ -212,7 +219,8 @@ func evalError(err error) error {
 }
 
 // Quiesce implements forkd.agent.v1.Agent.
-func (s *service) Quiesce(ctx context.Context, req *connect.Request[agentv1.QuiesceRequest]) (*connect.Response[agentv1.QuiesceResponse], error) {
+func (s *service) Quiesce(ctx context.Context,
+	req *connect.Request[agentv1.QuiesceRequest]) (*connect.Response[agentv1.QuiesceResponse], error) {
 	s.a.identMu.Lock()
 	defer s.a.identMu.Unlock()
 	began := time.Now()

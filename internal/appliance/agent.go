@@ -42,7 +42,8 @@ func Upload(ctx context.Context, c *agentclient.Client, to string, r io.Reader, 
 	defer res.Body.Close()
 	said, _ := io.ReadAll(io.LimitReader(res.Body, 4096))
 	if res.StatusCode == http.StatusNotFound {
-		return fmt.Errorf("upload %s: the machine's agent is of another version; `forkd machine start --restart` renews it", to)
+		return reasonedError{fmt.Errorf("upload %s: the machine's agent is of another version", to),
+			"machine_agent_other", nil}
 	}
 	if res.StatusCode/100 != 2 {
 		return fmt.Errorf("upload %s: %s: %s", to, res.Status, said)

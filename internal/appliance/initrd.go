@@ -73,7 +73,8 @@ func (a *Appliance) initrdEntries(k *kernel, programs map[string]string, token s
 		initramfs.Symlink("sbin", "usr/bin"), initramfs.Symlink("bin", "usr/bin"), initramfs.Symlink("usr/sbin", "bin"),
 		initramfs.File(guest.ConfigPath[1:], 0o644, config),
 		initramfs.File(guestToken[1:], 0o600, []byte(token)),
-		initramfs.File("etc/passwd", 0o644, []byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n")),
+		initramfs.File("etc/passwd", 0o644,
+			[]byte("root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/nonexistent:/bin/false\n")),
 		initramfs.File("etc/group", 0o644, []byte("root:x:0:\nkvm:x:104:\nnogroup:x:65534:\n")),
 		initramfs.File("etc/hosts", 0o644, []byte("127.0.0.1 localhost\n::1 localhost\n")),
 	)

@@ -121,7 +121,8 @@ func (l launch) args() []string {
 		"-device", "isa-serial,chardev=control,index=1",
 		"-chardev", "socket,id=qmp,path=" + qmpSocket + ",server=on,wait=off",
 		"-mon", "chardev=qmp,mode=control",
-		"-netdev", "user,id=net0,ipv6=off," + l.forward(l.apiPort, guestAPIPort) + "," + l.forward(l.agentPort, guestAgentPort),
+		"-netdev", "user,id=net0,ipv6=off," + l.forward(l.apiPort, guestAPIPort) + "," +
+			l.forward(l.agentPort, guestAgentPort),
 		"-device", "virtio-net-pci,netdev=net0,romfile=",
 		"-drive", "if=none,id=data,file=" + diskFile + ",format=raw,cache=writeback,discard=unmap,detect-zeroes=unmap",
 		"-device", "virtio-blk-pci,drive=data",

@@ -60,7 +60,8 @@ func (a *Appliance) checkDaemon(ctx context.Context) error {
 	}
 	for _, svc := range services {
 		if svc.Name == daemonService && svc.Restarts >= maxRestarts {
-			return fmt.Errorf("%w: %s; `forkd machine exec --name %s -- tail %s` says more", ErrDaemon, svc.Last, a.Name, daemonLog)
+			return reasonedError{fmt.Errorf("%w: %s", ErrDaemon, svc.Last), "machine_daemon_ended",
+				map[string]string{"machine": a.Name, "log": daemonLog}}
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package appliance
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -20,7 +21,7 @@ import (
 // returns its exit code. The terminal is restored in any case.
 func Shell(ctx context.Context, c *agentclient.Client, in, out *os.File) (int, error) {
 	if !term.IsTerminal(int(in.Fd())) {
-		return 0, fmt.Errorf("a shell needs a terminal; use `forkd machine exec` for one command")
+		return 0, reasonedError{errors.New("a shell needs a terminal"), "machine_no_terminal", nil}
 	}
 	saved, err := term.MakeRaw(int(in.Fd()))
 	if err != nil {

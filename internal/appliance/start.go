@@ -130,8 +130,8 @@ func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (
 	if p.state.Digest, err = digestPrograms(p.programs); err != nil {
 		return p, err
 	}
-	box, err := busyboxPath()
-	p.programs["usr/bin/busybox"] = box
+	busybox, err := busyboxPath()
+	p.programs["usr/bin/busybox"] = busybox
 	return p, err
 }
 
@@ -212,7 +212,8 @@ func (a *Appliance) spawn(ctx context.Context, p plan) (state, error) {
 		return s, err
 	}
 	defer log.Close()
-	l := launch{name: a.qemuName(), accel: s.Accel, x2apic: p.x2apic, spec: s.Spec, apiPort: s.APIPort, agentPort: s.AgentPort}
+	l := launch{name: a.qemuName(), accel: s.Accel, x2apic: p.x2apic, spec: s.Spec, apiPort: s.APIPort,
+		agentPort: s.AgentPort}
 	cmd := exec.Command(p.qemu, l.args()...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = a.Dir, log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}

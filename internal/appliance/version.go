@@ -51,7 +51,8 @@ func hasX2APIC(qemu version, accel string) bool {
 	return accel == accelTCG && !qemu.less(goodQEMU)
 }
 
-const upgradeHint = "install QEMU 10.0 or newer and a 6.12 kernel (Debian 13, or bookworm-backports on Debian 12): make deps"
+const upgradeHint = "install QEMU 10.0 or newer and a 6.12 kernel (Debian 13, or bookworm-backports on Debian 12): " +
+	"make deps"
 
 // checkVersions decides how many CPUs an emulated machine may have with this
 // QEMU and kernel. With hardware acceleration QEMU's emulation of SVM is not

@@ -49,7 +49,8 @@ func loadKernel(mem memory, r io.ReaderAt) (entry, end uint64, err error) {
 
 func loadSegment(mem memory, p *elf.Prog) (end uint64, err error) {
 	if p.Paddr < highRAM || p.Filesz > p.Memsz || p.Memsz > uint64(mem.Size()) {
-		return 0, fmt.Errorf("%w: segment of %d bytes at %#x (memory: %d MiB)", ErrNotKernel, p.Memsz, p.Paddr, mem.Size()>>20)
+		return 0, fmt.Errorf("%w: segment of %d bytes at %#x (memory: %d MiB)",
+			ErrNotKernel, p.Memsz, p.Paddr, mem.Size()>>20)
 	}
 	b, err := mem.Slice(p.Paddr, int(p.Memsz))
 	if err != nil {

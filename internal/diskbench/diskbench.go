@@ -45,7 +45,8 @@ const (
 // Run measures in a file of its own, which it removes.
 func Run(c Config) (f Figures, err error) {
 	if c.MiB < 1 || c.MiB > MaxMiB || c.RandomOps < 1 || c.RandomOps > MaxRandomOps {
-		return f, fmt.Errorf("a file of %d MiB and %d random accesses, want 1 to %d and 1 to %d", c.MiB, c.RandomOps, MaxMiB, MaxRandomOps)
+		return f, fmt.Errorf("a file of %d MiB and %d random accesses, want 1 to %d and 1 to %d",
+			c.MiB, c.RandomOps, MaxMiB, MaxRandomOps)
 	}
 	file, err := os.CreateTemp(c.Dir, "forkd-disk-bench-*")
 	if err != nil {

@@ -95,7 +95,8 @@ func copyPart(dst, src *os.File, at, n int64) (int64, error) {
 	if err == nil && got > 0 {
 		return int64(got), nil
 	}
-	if err != nil && !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINTR) {
+	if err != nil && !errors.Is(err, unix.EXDEV) && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOSYS) &&
+		!errors.Is(err, unix.EOPNOTSUPP) && !errors.Is(err, unix.EINTR) {
 		return 0, os.NewSyscallError("copy_file_range", err)
 	}
 	b := make([]byte, min(n, 1<<20))

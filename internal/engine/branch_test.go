@@ -21,9 +21,9 @@ func forked(t *testing.T) (*host, *Engine, sandbox.Info) {
 }
 
 func TestBranchOfABranchOfABranch(t *testing.T) {
-	h, e, box := forked(t)
+	h, e, sb := forked(t)
 	for i, tag := range []string{"b", "c", "d"} {
-		r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: tag, N: 2})
+		r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: tag, N: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,10 +31,10 @@ func TestBranchOfABranchOfABranch(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		s := r.Snapshot
-		if s.Status != sandbox.SnapshotReady || s.ChainDepth() != i+1 || s.BranchedFrom != box.ID || s.Pause != 2*time.Millisecond {
+		if s.Status != sandbox.SnapshotReady || s.ChainDepth() != i+1 || s.BranchedFrom != sb.ID || s.Pause != 2*time.Millisecond {
 			t.Errorf("snapshot: %+v", s)
 		}
-		box = r.Fork.Children[0].Info
+		sb = r.Fork.Children[0].Info
 	}
 	// Each stands alone on disk.
 	for _, tag := range []string{"a", "b", "c"} {
@@ -47,8 +47,8 @@ func TestBranchOfABranchOfABranch(t *testing.T) {
 }
 
 func TestAFullBranchDependsOnNothing(t *testing.T) {
-	_, e, box := forked(t)
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b", Mode: sandbox.BranchFull}); err != nil {
+	_, e, sb := forked(t)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b", Mode: sandbox.BranchFull}); err != nil {
 		t.Fatal(err)
 	}
 	en, err := e.home.Snapshots.Get("b")
@@ -61,9 +61,9 @@ func TestAFullBranchDependsOnNothing(t *testing.T) {
 }
 
 func TestABranchWithoutWaiting(t *testing.T) {
-	h, e, box := forked(t)
-	h.spoil("captured-slow", 1)
-	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b", NoWait: true})
+	h, e, sb := forked(t)
+	h.fault("captured-slow", 1)
+	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b", NoWait: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +74,8 @@ func TestABranchWithoutWaiting(t *testing.T) {
 		t.Errorf("it is %s already", r.Snapshot.Status)
 	}
 	h.fork(e, "b", 2) // waits
-	h.spoil("captured-fail", 1)
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "c", NoWait: true}); err != nil {
+	h.fault("captured-fail", 1)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "c", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
 	_, err = e.Fork(t.Context(), sandbox.ForkRequest{Tag: "c", N: 1}) // waits
@@ -94,16 +94,16 @@ func TestABranchWithoutWaiting(t *testing.T) {
 		return found
 	}
 	info, err := e.SnapshotInfo(t.Context(), "c")
-	if s := listed(); err != nil || s.Status != sandbox.SnapshotFailed || !strings.Contains(s.Warning, "no space left") || s.BranchedFrom != box.ID || info.Warning != s.Warning {
+	if s := listed(); err != nil || s.Status != sandbox.SnapshotFailed || !strings.Contains(s.Warning, "no space left") || s.BranchedFrom != sb.ID || info.Warning != s.Warning {
 		t.Errorf("listed as %+v, described as %+v, %v", s, info, err)
 	}
 	// Another try takes the place.
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "c"}); err != nil || listed().Status != sandbox.SnapshotReady {
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "c"}); err != nil || listed().Status != sandbox.SnapshotReady {
 		t.Errorf("the second try is %s, %v", listed().Status, err)
 	}
 	// A deletion clears it.
-	h.spoil("captured-fail", 1)
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "x", NoWait: true}); err != nil {
+	h.fault("captured-fail", 1)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "x", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "failed snapshot", func() bool {
@@ -120,19 +120,19 @@ func TestABranchWithoutWaiting(t *testing.T) {
 
 // Whatever goes wrong, the sandbox runs on and no half snapshot remains.
 func TestABranchThatFails(t *testing.T) {
-	h, e, box := forked(t)
+	h, e, sb := forked(t)
 	before := h.stored()
 	branch := func(r sandbox.BranchRequest) error {
-		r.SandboxID, r.Tag = box.ID, "b"
+		r.SandboxID, r.Tag = sb.ID, "b"
 		_, err := e.Branch(t.Context(), r)
 		return err
 	}
 	wantError(t, branch(sandbox.BranchRequest{MaxPause: time.Nanosecond}), sandbox.ErrConflict, "pause would be too long")
-	h.spoil("capture-fail", 1)
+	h.fault("capture-fail", 1)
 	if err := branch(sandbox.BranchRequest{}); err == nil {
 		t.Error("a failed capture was taken for a good one")
 	}
-	h.spoil("captured-fail", 1)
+	h.fault("captured-fail", 1)
 	wantError(t, branch(sandbox.BranchRequest{}), sandbox.ErrNoSpace, "no space left")
 	if now := h.stored(); now != before {
 		t.Errorf("stored are now %s, before it was %s", now, before)
@@ -141,27 +141,27 @@ func TestABranchThatFails(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("own files: %d", len(own))
-	h.eval(e, box.ID, "entropy")
+	t.Logf("overlay files: %d", len(own))
+	h.eval(e, sb.ID, "entropy")
 	if err := branch(sandbox.BranchRequest{}); err != nil {
 		t.Errorf("after all that: %v", err)
 	}
 }
 
 func TestBranchRequestsThatAreRefused(t *testing.T) {
-	_, e, box := forked(t)
+	_, e, sb := forked(t)
 	for _, c := range []struct {
 		req  sandbox.BranchRequest
 		kind error
 		text string
 	}{
 		{sandbox.BranchRequest{SandboxID: "sb-none"}, sandbox.ErrNotFound, "sb-none"},
-		{sandbox.BranchRequest{SandboxID: box.ID, Mode: "half"}, sandbox.ErrInvalid, "live, diff or full"},
-		{sandbox.BranchRequest{SandboxID: box.ID, N: sandbox.MaxFork + 1}, sandbox.ErrInvalid, "1001"},
-		{sandbox.BranchRequest{SandboxID: box.ID, N: 1, NoWait: true}, sandbox.ErrInvalid, "without waiting"},
-		{sandbox.BranchRequest{SandboxID: box.ID, MaxPause: -1}, sandbox.ErrInvalid, "limit"},
-		{sandbox.BranchRequest{SandboxID: box.ID, Tag: "../x"}, sandbox.ErrInvalid, "x"},
-		{sandbox.BranchRequest{SandboxID: box.ID, Tag: "a"}, sandbox.ErrConflict, "a"},
+		{sandbox.BranchRequest{SandboxID: sb.ID, Mode: "half"}, sandbox.ErrInvalid, "live, diff or full"},
+		{sandbox.BranchRequest{SandboxID: sb.ID, N: sandbox.MaxFork + 1}, sandbox.ErrInvalid, "1001"},
+		{sandbox.BranchRequest{SandboxID: sb.ID, N: 1, NoWait: true}, sandbox.ErrInvalid, "without waiting"},
+		{sandbox.BranchRequest{SandboxID: sb.ID, MaxPause: -1}, sandbox.ErrInvalid, "limit"},
+		{sandbox.BranchRequest{SandboxID: sb.ID, Tag: "../x"}, sandbox.ErrInvalid, "x"},
+		{sandbox.BranchRequest{SandboxID: sb.ID, Tag: "a"}, sandbox.ErrConflict, "a"},
 	} {
 		_, err := e.Branch(t.Context(), c.req)
 		wantError(t, err, c.kind, c.text)
@@ -169,16 +169,16 @@ func TestBranchRequestsThatAreRefused(t *testing.T) {
 	for range cap(e.branches) {
 		e.branches <- struct{}{}
 	}
-	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID})
+	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID})
 	wantError(t, err, sandbox.ErrBusy, "under way")
 }
 
 func TestTwoBranchesOfOneSandboxTakeTurns(t *testing.T) {
-	_, e, box := forked(t)
+	_, e, sb := forked(t)
 	errs := make(chan error, 3)
 	for range 3 {
 		go func() {
-			_, err := e.Branch(context.Background(), sandbox.BranchRequest{SandboxID: box.ID})
+			_, err := e.Branch(context.Background(), sandbox.BranchRequest{SandboxID: sb.ID})
 			errs <- err
 		}()
 	}
@@ -195,17 +195,17 @@ func TestTwoBranchesOfOneSandboxTakeTurns(t *testing.T) {
 
 // The tag of a deleted parent may be given to another snapshot, whose memory is not below the sandbox's.
 func TestBranchKnowsItsOwnParent(t *testing.T) {
-	h, e, box := forked(t)
+	h, e, sb := forked(t)
 	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * time.Millisecond) // elapses: the new one is of another moment
 	h.snapshot(e, "a")
-	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID})
+	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Snapshot.ParentContentHash != box.SnapshotHash || r.Snapshot.ParentTag != "" || r.Snapshot.ChainDepth() != 0 {
-		t.Errorf("its parent is %q %s, ancestors %q; the sandbox came from %s", r.Snapshot.ParentTag, r.Snapshot.ParentContentHash, r.Snapshot.Ancestors, box.SnapshotHash)
+	if r.Snapshot.ParentContentHash != sb.SnapshotHash || r.Snapshot.ParentTag != "" || r.Snapshot.ChainDepth() != 0 {
+		t.Errorf("its parent is %q %s, ancestors %q; the sandbox came from %s", r.Snapshot.ParentTag, r.Snapshot.ParentContentHash, r.Snapshot.Ancestors, sb.SnapshotHash)
 	}
 }

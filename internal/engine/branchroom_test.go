@@ -9,24 +9,24 @@ import (
 // A branch takes memory for what it copies in the pause: without it none begins, and
 // one that ended has given it back.
 func TestABranchNeedsMemoryForItsPause(t *testing.T) {
-	h, e, box := forked(t)
+	h, e, sb := forked(t)
 	before, plenty := h.stored(), h.available
-	need := box.Shape.MemoryBytes() // less than the bound in these tests
+	need := sb.Shape.MemoryBytes() // less than the bound in these tests
 	give := func(n int64) {
 		h.available = n
 		e.memory.Refresh()
 	}
 	give(e.cfg.HostReserve + need - 1)
-	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b"})
+	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"})
 	wantError(t, err, sandbox.ErrNoMemory, "while it is paused", "are needed", "MiB are left")
 	if now := h.stored(); now != before {
 		t.Errorf("stored are now %s, before it was %s", now, before)
 	}
-	h.eval(e, box.ID, "entropy")
+	h.eval(e, sb.ID, "entropy")
 	give(e.cfg.HostReserve + need)
-	h.spoil("capture-fail", 1)
+	h.fault("capture-fail", 1)
 	for range 2 { // one that fails, and one that does not
-		_, err = e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b"})
+		_, err = e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"})
 	}
 	if err != nil {
 		t.Errorf("with just enough: %v", err)

@@ -74,23 +74,23 @@ func TestTheLogTellsHowASandboxFailed(t *testing.T) {
 	log := h.log()
 	e := h.open()
 	h.snapshot(e, "a")
-	boxes := h.fork(e, "a", 2)
-	_, err := e.Eval(t.Context(), boxes[0].ID, sandbox.EvalRequest{Code: "panic"})
+	sbs := h.fork(e, "a", 2)
+	_, err := e.Eval(t.Context(), sbs[0].ID, sandbox.EvalRequest{Code: "panic"})
 	wantError(t, err, sandbox.ErrGuestGone)
-	eventually(t, "failure", failed(e, boxes[0].ID))
-	for _, b := range boxes {
+	eventually(t, "failure", failed(e, sbs[0].ID))
+	for _, b := range sbs {
 		if err := e.Kill(t.Context(), b.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wantOneFailure(t, log, boxes[0].ID, fakePanic, "Kernel panic - not syncing")
+	wantOneFailure(t, log, sbs[0].ID, fakePanic, "Kernel panic - not syncing")
 }
 
 // Whoever kills a sandbox may do so because it just failed, and be sooner than
 // the daemon notices: that must not cost the record.
 func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
 	for name, c := range map[string]struct {
-		spoil string
+		fault string
 		fail  func(e *Engine, b sandbox.Info)
 		want  string
 	}{
@@ -103,32 +103,32 @@ func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
 			log := h.log()
 			e := h.open()
 			h.snapshot(e, "a")
-			box := h.fork(e, "a", 1)[0]
-			if c.spoil != "" {
-				h.spoil(c.spoil, 1)
+			sb := h.fork(e, "a", 1)[0]
+			if c.fault != "" {
+				h.fault(c.fault, 1)
 			}
-			b, m, err := e.sandboxes.Running(box.ID)
+			b, m, err := e.sandboxes.Running(sb.ID)
 			if err != nil {
 				t.Fatal(err)
 			}
-			release := b.HoldFiles() // its failure waits here, and finds that it is being killed
-			c.fail(e, box)
-			if c.spoil == "" {
+			release := b.LockFiles() // its failure waits here, and finds that it is being killed
+			c.fail(e, sb)
+			if c.fault == "" {
 				<-m.Proc.Done()
 			} else {
-				eventually(t, "its last word", h.usedUp(c.spoil))
+				eventually(t, "its last word", h.usedUp(c.fault))
 				eventually(t, "the daemon to hear it", func() bool { return m.Proc.Exit().Kind != vmm.ExitKilled })
 			}
 			killed := make(chan error, 1)
-			go func() { killed <- e.Kill(t.Context(), box.ID) }()
-			eventually(t, "beginning of the kill", func() bool { _, err := e.Get(box.ID); return err != nil })
+			go func() { killed <- e.Kill(t.Context(), sb.ID) }()
+			eventually(t, "beginning of the kill", func() bool { _, err := e.Get(sb.ID); return err != nil })
 			release()
 			if err := <-killed; err != nil {
 				t.Fatal(err)
 			}
-			wantOneFailure(t, log, box.ID, c.want, "")
+			wantOneFailure(t, log, sb.ID, c.want, "")
 			h.close(e)
-			wantOneFailure(t, log, box.ID, c.want, "")
+			wantOneFailure(t, log, sb.ID, c.want, "")
 		})
 	}
 }
@@ -155,19 +155,19 @@ func TestAKillIsNoFailure(t *testing.T) {
 	}
 }
 
-// A sandbox that died while there was no daemon is told of by the next one.
+// A sandbox that died while there was no daemon is logged by the next one.
 func TestTheNextDaemonLogsWhatDiedMeanwhile(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	box := h.fork(e, "a", 1)[0]
+	sb := h.fork(e, "a", 1)[0]
 	h.close(e)
-	if err := unix.Kill(box.PID, unix.SIGKILL); err != nil {
+	if err := unix.Kill(sb.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	log := h.log()
 	h.open()
-	wantOneFailure(t, log, box.ID, "did not outlive", "")
+	wantOneFailure(t, log, sb.ID, "did not outlive", "")
 }
 
 // A child that panics over its identity is in no list: the error and the log are all there is.
@@ -176,7 +176,7 @@ func TestAChildThatPanicsOverItsIdentity(t *testing.T) {
 	log := h.log()
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("identity-die", 1)
+	h.fault("identity-die", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
 	if err != nil {
 		t.Fatal(err)

@@ -30,8 +30,8 @@ func TestASnapshotTellsWhichCPUItNeeds(t *testing.T) {
 		}
 	}
 	check(h.snapshot(e, "one"))
-	box := h.fork(e, "one", 1)[0]
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "two", Mode: sandbox.BranchDiff}); err != nil {
+	sb := h.fork(e, "one", 1)[0]
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "two", Mode: sandbox.BranchDiff}); err != nil {
 		t.Fatal(err)
 	}
 	two, err := e.SnapshotInfo(t.Context(), "two")

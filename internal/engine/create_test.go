@@ -101,27 +101,27 @@ func TestWhatCannotBeASnapshotIsRefused(t *testing.T) {
 
 func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 	for _, c := range []struct {
-		spoil string
+		fault string
 		kind  error
 		texts []string
 	}{
 		{"spawn", errAny, []string{"no KVM today"}},
 		{"boot-panic", sandbox.ErrBootFailed, []string{"boot: ", "kernel panicked: no working init found", "the console's last lines:\nbooting with console=ttyS0"}},
 		{"boot-silent", sandbox.ErrBootFailed, []string{"no ready signal within 500ms", "waiting for nothing"}},
-		{"warm-hang", sandbox.ErrBootFailed, []string{"warm: not warm within"}},
+		{"warm-hang", sandbox.ErrBootFailed, []string{"warm: warm-up timed out after"}},
 		{"quiesce-fail", sandbox.ErrBootFailed, []string{"quiesce: guest: sync: the disk hums"}},
 		{"save-full", sandbox.ErrNoSpace, []string{"save: ", "no space left on device"}},
 	} {
-		t.Run(c.spoil, func(t *testing.T) {
+		t.Run(c.fault, func(t *testing.T) {
 			h := newHost(t)
-			switch c.spoil {
+			switch c.fault {
 			case "boot-silent":
 				h.cfg.BootWait = 500 * time.Millisecond
 			case "warm-hang":
 				h.cfg.BootWait = 3 * time.Second // the boot has to be quicker
 			}
 			e := h.open()
-			h.spoil(c.spoil, 1)
+			h.fault(c.fault, 1)
 			before := openFiles(t)
 			_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
 			wantError(t, err, c.kind, c.texts...)
@@ -148,12 +148,12 @@ type anyError struct{}
 func (anyError) Error() string { return "any error" }
 
 func TestACancelledCreationLeavesNothing(t *testing.T) {
-	for step, spoil := range map[string]string{sandbox.StepBoot: "boot-silent", sandbox.StepWarm: "warm-hang", sandbox.StepQuiesce: "", sandbox.StepSave: "save-hang"} {
+	for step, fault := range map[string]string{sandbox.StepBoot: "boot-silent", sandbox.StepWarm: "warm-hang", sandbox.StepQuiesce: "", sandbox.StepSave: "save-hang"} {
 		t.Run(step, func(t *testing.T) {
 			h := newHost(t)
 			e := h.open()
-			if spoil != "" {
-				h.spoil(spoil, 1)
+			if fault != "" {
+				h.fault(fault, 1)
 			}
 			wish := errors.New("changed my mind")
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -236,15 +236,15 @@ func TestASnapshotInUseIsNotDeleted(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	box := h.fork(e, "a", 1)[0]
-	wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, box.ID)
+	sb := h.fork(e, "a", 1)[0]
+	wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
 	wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true, Cascade: true}), sandbox.ErrInvalid)
 	wantError(t, e.DeleteSnapshot(t.Context(), "b", sandbox.DeleteOptions{}), sandbox.ErrNotFound)
 	wantError(t, e.DeleteSnapshot(t.Context(), "../b", sandbox.DeleteOptions{}), sandbox.ErrInvalid)
 	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.eval(e, box.ID, "sandbox_id"); got != box.ID {
+	if got := h.eval(e, sb.ID, "sandbox_id"); got != sb.ID {
 		t.Errorf("after the deletion it says %q", got)
 	}
 	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
@@ -266,7 +266,7 @@ func TestTheRootByPathIsTheSnapshotsOwn(t *testing.T) {
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Kernel: kernel, Rootfs: root, MemoryMiB: fakeShape.MemoryMiB}, nil); err != nil {
 		t.Fatal(err)
 	}
-	box := h.fork(e, "a", 1)[0]
+	sb := h.fork(e, "a", 1)[0]
 	f, err := os.OpenFile(root, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -275,7 +275,7 @@ func TestTheRootByPathIsTheSnapshotsOwn(t *testing.T) {
 	if _, err := f.WriteAt([]byte("SPOILT"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.branch(e, box.ID, "b"); err != nil {
+	if err := h.branch(e, sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.CompactSnapshot(t.Context(), "b", "c", nil); err != nil {
@@ -287,7 +287,7 @@ func TestTheRootByPathIsTheSnapshotsOwn(t *testing.T) {
 			t.Errorf("snapshot %s has %q, %v", tag, got, err)
 		}
 	}
-	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", box.PID))
+	open, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", sb.PID))
 	if err != nil {
 		t.Fatal(err)
 	}

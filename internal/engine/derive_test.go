@@ -44,7 +44,7 @@ func TestADerivationThatFails(t *testing.T) {
 	before := h.stored()
 	echo := []string{"echo", "x"}
 	for _, c := range []struct {
-		name, spoil string
+		name, fault string
 		req         sandbox.DeriveRequest
 		kind        error
 		says        string
@@ -57,14 +57,14 @@ func TestADerivationThatFails(t *testing.T) {
 		{name: "a program that dies", req: sandbox.DeriveRequest{Exec: []string{"segv"}}, kind: sandbox.ErrInvalid, says: "segmentation fault"},
 		{name: "a program that does not end", req: sandbox.DeriveRequest{Exec: []string{"hang"}, ExecTimeout: 50 * time.Millisecond}, kind: sandbox.ErrTimeout, says: "hang did not end within 50ms"},
 		{name: "warm-up that raises", req: sandbox.DeriveRequest{Warm: "raise"}, kind: sandbox.ErrInvalid, says: "ValueError"},
-		{name: "a child that cannot be made", spoil: "restore-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: sandbox.ErrNotRestorable, says: "KVM said no"},
-		{name: "a guest that is not quiet", spoil: "quiesce-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: errAny, says: "the disk hums"},
-		{name: "a capture that fails", spoil: "capture-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: errAny, says: "KVM said no"},
-		{name: "a capture that is not written", spoil: "captured-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: sandbox.ErrNoSpace, says: "no space left"},
+		{name: "a child that cannot be made", fault: "restore-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: sandbox.ErrNotRestorable, says: "KVM said no"},
+		{name: "a guest that is not quiet", fault: "quiesce-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: errAny, says: "the disk hums"},
+		{name: "a capture that fails", fault: "capture-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: errAny, says: "KVM said no"},
+		{name: "a capture that is not written", fault: "captured-fail", req: sandbox.DeriveRequest{Exec: echo}, kind: sandbox.ErrNoSpace, says: "no space left"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.spoil != "" {
-				h.spoil(c.spoil, 1)
+			if c.fault != "" {
+				h.fault(c.fault, 1)
 			}
 			if c.req.Tag == "" {
 				c.req.Tag = "b"

@@ -43,8 +43,8 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		h := newHost(t)
 		e := h.open()
-		boxes := h.disky(e, 2)
-		id := boxes[0].ID
+		sbs := h.disky(e, 2)
+		id := sbs[0].ID
 		h.fill(e, id)
 		if restart {
 			h.close(e)
@@ -64,14 +64,14 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 			"exec": errExec, "eval": errEval, "ping": errPing, "dial": errDial, "branch": h.branch(e, id, "x"),
 		} {
 			var p *sandbox.Error
-			if !errors.Is(err, sandbox.ErrNoSpace) || !errors.As(err, &p) || !strings.Contains(p.Hint(), "make room") || !strings.Contains(err.Error(), "paused") {
+			if !errors.Is(err, sandbox.ErrNoSpace) || !errors.As(err, &p) || p.Reason() != sandbox.ReasonDiskNoRoom || !strings.Contains(err.Error(), "paused") {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
 		if got := h.stored(); got != "d" {
 			t.Errorf("stored are %q", got)
 		}
-		h.eval(e, boxes[1].ID, "index") // its sibling does not notice
+		h.eval(e, sbs[1].ID, "index") // its sibling does not notice
 		if err := e.DeleteSnapshot(ctx, "d", sandbox.DeleteOptions{}); err == nil {
 			t.Error("the snapshot that it came from is gone")
 		}
@@ -140,23 +140,23 @@ func TestNoRoomForWhatIsBeingMade(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	id := h.disky(e, 1)[0].ID
-	h.spoil("identity-full", 1)
+	h.fault("identity-full", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 1})
 	if err == nil {
 		err = r.Children[0].Err
 	}
 	wantError(t, err, sandbox.ErrNoSpace, "paused: no room")
-	h.spoil("warm-full", 1)
+	h.fault("warm-full", 1)
 	_, err = e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "n", Image: "disky"}, nil)
 	wantError(t, err, sandbox.ErrNoSpace, "create snapshot n", "no room")
-	h.spoil("capture-full", 1) // between the look at it and the capture
+	h.fault("capture-full", 1) // between the look at it and the capture
 	wantError(t, h.branch(e, id, "x"), sandbox.ErrNoSpace, "waits for room")
 	if got := h.stored(); got != "d" {
 		t.Errorf("stored are %q", got)
 	}
 }
 
-// A disk that has lost writes is told of wherever the sandbox is, and a branch is made
+// A disk that has lost writes is reported wherever the sandbox is, and a branch is made
 // of it only by force.
 func TestADiskThatHasLostWrites(t *testing.T) {
 	h := newHost(t)
@@ -179,13 +179,13 @@ func TestADiskThatHasLostWrites(t *testing.T) {
 	err := h.branch(e, id, "x")
 	wantError(t, err, sandbox.ErrConflict, "cannot be branched", "lost writes")
 	var p *sandbox.Error
-	if !errors.As(err, &p) || !strings.Contains(p.Hint(), "--force") {
-		t.Errorf("there is no hint: %v", err)
+	if !errors.As(err, &p) || p.Reason() != sandbox.ReasonDiskLostWrites {
+		t.Errorf("the reason is not told: %v", err)
 	}
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "x", Force: true}); err != nil {
 		t.Error(err)
 	}
-	h.spoil("capture-lost", 1)
+	h.fault("capture-lost", 1)
 	child := h.fork(e, "x", 1)[0]
 	wantError(t, h.branch(e, child.ID, "y"), sandbox.ErrConflict, "lost writes") // between the look at it and the capture
 	h.eval(e, id, "index")

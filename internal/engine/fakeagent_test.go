@@ -29,18 +29,18 @@ func (a *fakeAgent) Ping(context.Context, *connect.Request[agentv1.PingRequest])
 
 func (a *fakeAgent) Identity(ctx context.Context, r *connect.Request[agentv1.IdentityRequest]) (*connect.Response[agentv1.IdentityResponse], error) {
 	switch {
-	case a.f.spoiled("identity-full"):
+	case a.f.faulty("identity-full"):
 		a.f.fill()
 		<-ctx.Done()
 		return nil, ctx.Err()
-	case a.f.spoiled("identity-hang"):
+	case a.f.faulty("identity-hang"):
 		<-ctx.Done()
 		return nil, ctx.Err()
-	case a.f.spoiled("identity-die"):
+	case a.f.faulty("identity-die"):
 		fmt.Fprintln(a.f.console, "Kernel panic - not syncing: out of luck")
 		a.f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "reset"}
 		time.Sleep(time.Hour)
-	case a.f.spoiled("identity-clone"):
+	case a.f.faulty("identity-clone"):
 		return connect.NewResponse(&agentv1.IdentityResponse{}), nil
 	case len(r.Msg.GetEntropy()) < 32:
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("too little entropy"))
@@ -55,12 +55,12 @@ func (a *fakeAgent) Identity(ctx context.Context, r *connect.Request[agentv1.Ide
 }
 
 func (a *fakeAgent) Warm(ctx context.Context, r *connect.Request[agentv1.WarmRequest]) (*connect.Response[agentv1.WarmResponse], error) {
-	if a.f.spoiled("warm-full") {
+	if a.f.faulty("warm-full") {
 		a.f.fill()
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	if a.f.spoiled("warm-hang") {
+	if a.f.faulty("warm-hang") {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -126,7 +126,7 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 
 func (a *fakeAgent) Quiesce(context.Context, *connect.Request[agentv1.QuiesceRequest]) (*connect.Response[agentv1.QuiesceResponse], error) {
 	var out agentv1.QuiesceResponse
-	if a.f.spoiled("quiesce-fail") {
+	if a.f.faulty("quiesce-fail") {
 		out.Steps = []*agentv1.IdentityStep{{Name: "sync", Error: "the disk hums"}}
 	}
 	return connect.NewResponse(&out), nil

@@ -19,10 +19,10 @@ func (f *fake) openDisks(disks []vmm.Disk) error {
 		return fmt.Errorf("%d disks, want %d", len(disks), f.st.Shape.Disks)
 	}
 	for _, d := range disks {
-		if d.Own == nil {
+		if d.Overlay == nil {
 			continue
 		}
-		disk, err := overlay.Open(d.Own, d.Size, d.Base)
+		disk, err := overlay.Open(d.Overlay, d.Size, d.Base)
 		if err != nil {
 			return err
 		}
@@ -37,13 +37,13 @@ func (f *fake) openDisks(disks []vmm.Disk) error {
 		if err := disk.Flush(); err != nil {
 			return err
 		}
-		f.disks, f.bases, f.owns = append(f.disks, disk), append(f.bases, d.Base), append(f.owns, []*os.File{d.Own})
+		f.disks, f.bases, f.owns = append(f.disks, disk), append(f.bases, d.Base), append(f.owns, []*os.File{d.Overlay})
 	}
 	return nil
 }
 
 func (f *fake) Rebase(bases [][]extent.Extent) error {
-	if f.spoiled("rebase-fail") {
+	if f.faulty("rebase-fail") {
 		return errors.New("no rebase today")
 	}
 	for i, base := range bases {
@@ -51,8 +51,8 @@ func (f *fake) Rebase(bases [][]extent.Extent) error {
 			return err
 		}
 		last := len(f.owns[i]) - 1
-		for _, spent := range f.owns[i][:last] {
-			spent.Close()
+		for _, frozen := range f.owns[i][:last] {
+			frozen.Close()
 		}
 		for _, e := range f.bases[i] { // some more than once
 			e.File.Close()

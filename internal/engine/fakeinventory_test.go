@@ -19,14 +19,14 @@ func (i *fakeInventory) List(ctx context.Context, _ *connect.Request[agentv1.Lis
 		part.Files = append(part.Files, &agentv1.InventoryFile{Path: []byte("/b"), Size: 3})
 	}
 	switch {
-	case i.f.spoiled("inventory-hang"):
+	case i.f.faulty("inventory-hang"):
 		<-ctx.Done()
 		return ctx.Err() // its deadline is the caller's, who might see all come in time
-	case i.f.spoiled("inventory-lie"):
+	case i.f.faulty("inventory-lie"):
 		part.Files = append(part.Files, part.Files[0])
-	case i.f.spoiled("inventory-break"):
+	case i.f.faulty("inventory-break"):
 		return out.Send(part)
-	case i.f.spoiled("inventory-die"):
+	case i.f.faulty("inventory-die"):
 		if err := out.Send(part); err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 	mux := http.NewServeMux()
 	mux.Handle(agentv1connect.NewAgentHandler(&fakeAgent{f: f}))
 	mux.Handle(processconnect.NewProcessHandler(&fakeProcess{f: f}))
-	if !f.spoiled("inventory-none") {
+	if !f.faulty("inventory-none") {
 		mux.Handle(agentv1connect.NewInventoryHandler(&fakeInventory{f: f}))
 	}
 	go http.Serve(conns, mux)
@@ -28,7 +28,7 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 			return
 		}
 		go func() {
-			if f.spoiled("reset") { // by a close with something unread (unix(7))
+			if f.faulty("reset") { // by a close with something unread (unix(7))
 				_, _ = c.Read(make([]byte, 1))
 				c.Close()
 				return
@@ -38,7 +38,7 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 			if f.mute() {
 				return // and leaves the connection open
 			}
-			if line != fmt.Sprintf("CONNECT %d\n", agentproto.AgentPort) || f.spoiled("refuse") {
+			if line != fmt.Sprintf("CONNECT %d\n", agentproto.AgentPort) || f.faulty("refuse") {
 				c.Close()
 				return
 			}
@@ -52,7 +52,7 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 func (f *fake) mute() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.silent = f.silent || f.spoiled("mute")
+	f.silent = f.silent || f.faulty("mute")
 	return f.silent
 }
 

@@ -31,7 +31,7 @@ func (p *fakeProcess) Start(ctx context.Context, r *connect.Request[process.Star
 		if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 7}}}); err != nil {
 			return err
 		}
-		p.f.spoiled("exec-hangs") // so that a test knows
+		p.f.faulty("exec-hangs") // so that a test knows
 		<-ctx.Done()
 		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
 	default:

@@ -18,7 +18,7 @@ import (
 
 // Capture puts the pages into the files that the guest has written.
 func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
-	if f.spoiled("keep-files") {
+	if f.faulty("keep-files") {
 		if err := f.keep(r.Memory, r.State, r.Index); err != nil {
 			return res, err
 		}
@@ -30,13 +30,13 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 	}()
 	disks := f.Status().Disks
 	switch {
-	case f.spoiled("capture-hang"):
+	case f.faulty("capture-hang"):
 		time.Sleep(time.Hour)
-	case disks.Full != "" || f.spoiled("capture-full"):
+	case disks.Full != "" || f.faulty("capture-full"):
 		return res, fmt.Errorf("%w: disk 1: write: no space left on device", vmm.ErrNoRoom)
-	case (disks.Lost != "" || f.spoiled("capture-lost")) && !r.Force:
+	case (disks.Lost != "" || f.faulty("capture-lost")) && !r.Force:
 		return res, fmt.Errorf("capture disk: %w: disk 1: flush: input/output error", vmm.ErrLost)
-	case f.spoiled("capture-fail"):
+	case f.faulty("capture-fail"):
 		return res, errors.New("KVM said no")
 	case r.Max == time.Nanosecond:
 		return res, fmt.Errorf("%w: 4096 bytes are left, about 1ms", vmm.ErrPause)
@@ -50,9 +50,9 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 	}
 	own := f.own()
 	switch {
-	case f.spoiled("capture-forgets"):
+	case f.faulty("capture-forgets"):
 		own = own[:len(own)-4096]
-	case f.spoiled("capture-alters"):
+	case f.faulty("capture-alters"):
 		own = slices.Clone(own)
 		own[4096]++
 	}
@@ -64,7 +64,7 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 	if _, err := r.Index.Write(taken.Encode()); err != nil {
 		return res, err
 	}
-	if f.spoiled("capture-disk") {
+	if f.faulty("capture-disk") {
 		if _, err := f.disks[0].WriteAt([]byte("too late"), 0); err != nil {
 			return res, err
 		}
@@ -84,7 +84,7 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 		if err := frozen.SaveMap(); err != nil {
 			return res, err
 		}
-		if f.spoiled("capture-late") {
+		if f.faulty("capture-late") {
 			return res, errors.New("the vCPU does not run")
 		}
 		// The guest goes on: what it writes now is in no snapshot.
@@ -107,19 +107,19 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 
 func (f *fake) Captured() error {
 	switch {
-	case f.spoiled("captured-fail"):
+	case f.faulty("captured-fail"):
 		return fmt.Errorf("write memory at 0: %w", unix.ENOSPC)
-	case f.spoiled("captured-slow"):
+	case f.faulty("captured-slow"):
 		time.Sleep(300 * time.Millisecond) // elapses: a slow disk
 	}
 	return nil
 }
 
 func (f *fake) Save(r vmm.SaveConfig) (vmm.SaveResult, error) {
-	if f.spoiled("save-hang") {
+	if f.faulty("save-hang") {
 		time.Sleep(time.Hour)
 	}
-	if f.spoiled("save-full") {
+	if f.faulty("save-full") {
 		r.Memory.WriteAt([]byte("half"), 0)
 		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 		if err != nil {
@@ -137,7 +137,7 @@ func (f *fake) Save(r vmm.SaveConfig) (vmm.SaveResult, error) {
 		return vmm.SaveResult{}, err
 	}
 	text := warmMemory
-	if f.spoiled("save-alters") {
+	if f.faulty("save-alters") {
 		text = "cold" + text[4:]
 	}
 	if _, err := r.Memory.WriteAt([]byte(text), start+warmAt); err != nil {

@@ -27,10 +27,10 @@ func (f *fake) Boot(r vmm.BootConfig) error {
 	}
 	f.set(vmm.StateRunning, r.CID)
 	switch {
-	case f.spoiled("boot-panic"):
+	case f.faulty("boot-panic"):
 		fmt.Fprintln(f.console, "[    0.5] Kernel panic - not syncing: no working init found\x1b[31m")
 		f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "the guest asked for a reset"}
-	case f.spoiled("boot-silent"):
+	case f.faulty("boot-silent"):
 		fmt.Fprintln(f.console, "waiting for nothing")
 	default:
 		go f.sayReady()
@@ -59,11 +59,11 @@ func (f *fake) Restore(r vmm.RestoreConfig) (res vmm.RestoreResult, err error) {
 		return res, err
 	case string(state) != fakeState():
 		return res, errors.New("section cpu: its checksum is wrong")
-	case f.spoiled("restore-die"):
+	case f.faulty("restore-die"):
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	case f.spoiled("restore-fail"):
+	case f.faulty("restore-fail"):
 		return res, errors.New("KVM said no")
-	case f.spoiled("restore-hang"):
+	case f.faulty("restore-hang"):
 		time.Sleep(time.Hour)
 	}
 	if err := f.openDisks(r.Disks); err != nil {
@@ -101,7 +101,7 @@ func (f *fake) Restore(r vmm.RestoreConfig) (res vmm.RestoreResult, err error) {
 func (f *fake) Pause() error { f.set(vmm.StatePaused, 0); return nil }
 
 func (f *fake) Resume() (vmm.ResumeResult, error) {
-	if f.Status().State == vmm.StatePrepared && f.spoiled("prepared-die") {
+	if f.Status().State == vmm.StatePrepared && f.faulty("prepared-die") {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
 	if f.gate != nil && !f.gate.Wait(func() bool { return false }) {

@@ -23,7 +23,7 @@ import (
 )
 
 // fake is a VMM whose guest is an HTTP server in the same process. Tests make it
-// misbehave with tokens: files in RunDir/fake, each of which spoils one VM.
+// misbehave with tokens: files in RunDir/fake, each of which is a fault of one VM.
 type fake struct {
 	tokens  string
 	dir     string // run directory
@@ -37,7 +37,7 @@ type fake struct {
 	mem   []byte
 	size  int64
 	gate  *startgate.Entrance // of the restore; nil: none
-	disks []*overlay.Disk     // those with an own file
+	disks []*overlay.Disk     // those with an overlay file
 	bases [][]extent.Extent   // of each of them
 	owns  [][]*os.File        // of each: those of before, and the present one
 	maps  op.ExtentImage      // of the restore
@@ -60,7 +60,7 @@ func fakeVMM() error {
 	if err := json.Unmarshal([]byte(os.Args[1]), &f.st.Shape); err != nil {
 		return err
 	}
-	if f.spoiled("spawn") {
+	if f.faulty("spawn") {
 		return errors.New("no KVM today")
 	}
 	control, err := fakeListener(wire.FDControl)
@@ -78,7 +78,7 @@ func fakeVMM() error {
 	select {
 	case e := <-f.ended:
 		f.server.SendExit(e)
-		if f.spoiled("linger") {
+		if f.faulty("linger") {
 			time.Sleep(time.Hour) // its process outlives its word
 		}
 		return nil
@@ -98,8 +98,8 @@ func fakeListener(fd uintptr) (*net.UnixListener, error) {
 	return l.(*net.UnixListener), nil
 }
 
-// spoiled uses up a token of that name if there is one.
-func (f *fake) spoiled(name string) bool {
+// faulty uses up a token of that name if there is one.
+func (f *fake) faulty(name string) bool {
 	found, _ := filepath.Glob(filepath.Join(f.tokens, name+".*"))
 	for _, t := range found {
 		if os.Remove(t) == nil {
@@ -109,7 +109,7 @@ func (f *fake) spoiled(name string) bool {
 	return false
 }
 
-// Status spoils only the answer of a VM that runs: the server asks as well.
+// Status is wrong only in the answer of a VM that runs: the server asks as well.
 func (f *fake) Status() vmm.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,11 +117,11 @@ func (f *fake) Status() vmm.Status {
 		return f.st
 	}
 	switch {
-	case f.spoiled("status-exited"):
+	case f.faulty("status-exited"):
 		f.st.State = vmm.StateExited
-	case f.spoiled("status-die"):
+	case f.faulty("status-die"):
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
-	case f.spoiled("status-hang"):
+	case f.faulty("status-hang"):
 		time.Sleep(time.Hour)
 	}
 	f.st.Guest += 7 // between any two answers

@@ -54,7 +54,7 @@ func TestChildrenAreDifferentFromEachOther(t *testing.T) {
 }
 
 func TestEachChildSucceedsOrFailsOnItsOwn(t *testing.T) {
-	for spoil, text := range map[string]string{
+	for fault, text := range map[string]string{
 		"spawn":          "no KVM today",
 		"restore-fail":   "KVM said no",
 		"restore-die":    "its VM has ended: ",
@@ -63,13 +63,13 @@ func TestEachChildSucceedsOrFailsOnItsOwn(t *testing.T) {
 		"identity-hang":  "no answer to its identity within",
 		"restore-hang":   "no answer to its restore within",
 	} {
-		t.Run(spoil, func(t *testing.T) {
+		t.Run(fault, func(t *testing.T) {
 			h := newHost(t)
 			h.cfg.IdentityTimeout = 5 * time.Second
 			h.cfg.RestoreTimeout = 5 * time.Second
 			e := h.open()
 			h.snapshot(e, "a")
-			h.spoil(spoil, 3)
+			h.fault(fault, 3)
 			r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 20})
 			if err != nil {
 				t.Fatal(err)
@@ -82,7 +82,7 @@ func TestEachChildSucceedsOrFailsOnItsOwn(t *testing.T) {
 					t.Errorf("child %d: %v, want %q", c.Index, c.Err, text)
 				}
 			}
-			if spoil == "restore-fail" {
+			if fault == "restore-fail" {
 				wantError(t, firstError(r), sandbox.ErrNotRestorable)
 			}
 			if ok != 17 || len(r.Children) != 20 || len(e.List()) != 17 {
@@ -111,9 +111,9 @@ func TestAConnectionThatIsDroppedAfterTheRestoreIsTriedAgain(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("refuse", 2)
+	h.fault("refuse", 2)
 	h.fork(e, "a", 2)
-	h.spoil("reset", 2)
+	h.fault("reset", 2)
 	h.fork(e, "a", 2)
 }
 
@@ -125,7 +125,7 @@ func TestThoseForWhomThereIsMemoryLive(t *testing.T) {
 	h.snapshot(e, "a")
 	h.available = 256<<20 + 5*64<<20
 	e.memory.Refresh()
-	h.spoil("identity-hang", 0)
+	h.fault("identity-hang", 0)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 8})
 	if err != nil {
 		t.Fatal(err)
@@ -163,16 +163,16 @@ func TestForksThatCannotBegin(t *testing.T) {
 }
 
 func TestACancelledForkLeavesNothing(t *testing.T) {
-	for _, spoil := range []string{"restore-hang", "identity-hang"} {
-		t.Run(spoil, func(t *testing.T) {
+	for _, fault := range []string{"restore-hang", "identity-hang"} {
+		t.Run(fault, func(t *testing.T) {
 			h := newHost(t)
 			e := h.open()
 			h.snapshot(e, "a")
 			before := openFiles(t)
-			h.spoil(spoil, 1)
+			h.fault(fault, 1)
 			wish := errors.New("changed my mind")
 			ctx, cancel := context.WithCancelCause(t.Context())
-			used := h.usedUp(spoil)
+			used := h.usedUp(fault)
 			go func() {
 				for !used() {
 					time.Sleep(time.Millisecond)
@@ -229,7 +229,7 @@ func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
 	})
 
 	// One that dies on the way out costs a try only.
-	h.spoil("prepared-die", 2)
+	h.fault("prepared-die", 2)
 	h.fork(e, "a", 3)
 	eventually(t, "refilled pool", ready(5))
 
@@ -278,7 +278,7 @@ func TestAPoolOfASnapshotThatCannotBeRestored(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("restore-fail", pool.Refillers) // each may be at one
+	h.fault("restore-fail", pool.Refillers) // each may be at one
 	if err := e.SetPool(t.Context(), "a", 2); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestAPoolOfASnapshotThatCannotBeRestored(t *testing.T) {
 			t.Error("a shell was prepared")
 		}
 	}
-	h.spoil("restore-fail", 1)
+	h.fault("restore-fail", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
 	if err != nil || !errors.Is(r.Children[0].Err, sandbox.ErrNotRestorable) {
 		t.Errorf("fork: %+v, %v", r, err)

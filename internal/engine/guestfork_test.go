@@ -257,8 +257,8 @@ func TestGuestForkIsDeniedByDefault(t *testing.T) {
 func TestGuestForkLimits(t *testing.T) {
 	g := newGuestBench(t, func(c *Config) { c.GuestFork = sandbox.TreeLimits{Size: 4, Depth: 2, MemoryMiB: 1 << 20} })
 	g.refused(g.fork(g.root.ID, 4), forkwire.Limit, "more than 4")
-	kids := g.forked(g.root.ID, 1)
-	grand := g.forked(kids[0], 1)
+	children := g.forked(g.root.ID, 1)
+	grand := g.forked(children[0], 1)
 	g.refused(g.fork(grand[0], 1), forkwire.Limit, "deeper than 2")
 	g.refused(g.fork(g.root.ID, 2), forkwire.Limit, "more than 4")
 	if a := g.exit(grand[0], 0, 0); a.Error != nil {
@@ -269,8 +269,8 @@ func TestGuestForkLimits(t *testing.T) {
 	if err := g.e.Kill(t.Context(), g.root.ID); err != nil {
 		t.Fatal(err)
 	}
-	g.refused(g.fork(kids[0], 2), forkwire.Limit, "more than 4")
-	g.forked(kids[0], 1)
+	g.refused(g.fork(children[0], 2), forkwire.Limit, "more than 4")
+	g.forked(children[0], 1)
 }
 
 func TestGuestForkMemoryLimit(t *testing.T) {
@@ -287,13 +287,13 @@ func TestAGuestForkThatFails(t *testing.T) {
 		n     int
 		says  string
 	}{{"capture-fail", 1, "KVM said no"}, {"captured-fail", 1, "no space left"}, {"restore-fail", 2, "none of 2 children"}, {"identity-clone", 2, "none of 2 children"}} {
-		g.spoil(c.token, c.n)
+		g.fault(c.token, c.n)
 		g.refused(g.fork(g.root.ID, 2), forkwire.Failed, c.says)
 		g.refused(g.wait(g.root.ID), forkwire.NoChildren, "no child")
 		g.noneTransient()
 		g.storedIs(before)
 	}
-	g.spoil("restore-fail", 1)
+	g.fault("restore-fail", 1)
 	a := g.fork(g.root.ID, 3)
 	failed := slices.IndexFunc(a.Children, func(c forkwire.Child) bool { return strings.Contains(c.Error, "KVM said no") && c.ID == "" })
 	if a.Error != nil || len(a.Children) != 3 || failed < 0 {
@@ -346,10 +346,10 @@ func TestTwoGuestForksAtOnce(t *testing.T) {
 // A snapshot in between stays as long as anything needs it, and no longer.
 func TestSnapshotsInBetween(t *testing.T) {
 	g := newGuestBench(t)
-	kid := g.forked(g.root.ID, 1)[0]
+	child := g.forked(g.root.ID, 1)[0]
 	tag := g.transient()[0]
-	grand := g.forked(kid, 1)[0]
-	if err := g.e.Kill(t.Context(), kid); err != nil {
+	grand := g.forked(child, 1)[0]
+	if err := g.e.Kill(t.Context(), child); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: grand, Tag: "kept"}); err != nil {
@@ -419,8 +419,8 @@ func TestWhatAGuestMayDoToThePort(t *testing.T) {
 		}
 	}
 	// An end that is not confirmed is offered again.
-	kid := g.forked(g.root.ID, 1)[0]
-	if a := g.exit(kid, 0, 10); a.Error != nil {
+	child := g.forked(g.root.ID, 1)[0]
+	if a := g.exit(child, 0, 10); a.Error != nil {
 		t.Fatal(a.Error)
 	}
 	for range 2 {

@@ -98,7 +98,7 @@ func TestResultsAreReadOnlyFromChildren(t *testing.T) {
 	raw := fmt.Sprintf(`{"op":"exit","bytes":%d}`+"\n", forkwire.MaxResult) // and nothing of it
 	g.refused(g.call(g.root.ID, fakeCall{Raw: []byte(raw)}), forkwire.NotAChild, "")
 	// Of a child so many at once, which here announce one and do not send it.
-	kid := g.forked(g.root.ID, 1)[0]
+	child := g.forked(g.root.ID, 1)[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	call, err := json.Marshal(fakeCall{Raw: []byte(raw)})
@@ -108,7 +108,7 @@ func TestResultsAreReadOnlyFromChildren(t *testing.T) {
 	refused := make(chan string, guestfork.MaxResults+1)
 	for range guestfork.MaxResults + 1 {
 		go func() {
-			r, err := g.e.Eval(ctx, kid, sandbox.EvalRequest{Code: "call " + string(call)})
+			r, err := g.e.Eval(ctx, child, sandbox.EvalRequest{Code: "call " + string(call)})
 			refused <- fmt.Sprint(r.Result, err)
 		}()
 	}

@@ -59,8 +59,8 @@ func config(store, run string, images images) Config {
 	}
 }
 
-// spoil makes n VMs misbehave: see fake.
-func (h *host) spoil(name string, n int) {
+// fault makes n VMs misbehave: see fake.
+func (h *host) fault(name string, n int) {
 	h.t.Helper()
 	dir := filepath.Join(h.cfg.RunDir, "fake")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

@@ -43,12 +43,12 @@ func (f *fake) scribble() string {
 // A VMM can write to what it was given for a capture for as long as it lives: none
 // of that is a part of the snapshot.
 func TestAVMMCannotChangeTheSnapshotThatWasMadeOfIt(t *testing.T) {
-	h, e, box := forked(t)
-	h.spoil("keep-files", 1)
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b"}); err != nil {
+	h, e, sb := forked(t)
+	h.fault("keep-files", 1)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := e.Eval(t.Context(), box.ID, sandbox.EvalRequest{Code: "scribble"}); err != nil || r.Result != "3" {
+	if r, err := e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "scribble"}); err != nil || r.Result != "3" {
 		t.Fatalf("the VMM wrote to %q files, %v; want 3", r.Result, err)
 	}
 	h.fork(e, "b", 2)
@@ -61,12 +61,12 @@ func TestAVMMThatHangsInItsCapture(t *testing.T) {
 	h.cfg.BranchTimeout = 500 * time.Millisecond
 	e := h.open()
 	h.snapshot(e, "a")
-	boxes := h.fork(e, "a", 2)
-	h.spoil("capture-hang", 1)
+	sbs := h.fork(e, "a", 2)
+	h.fault("capture-hang", 1)
 	var wg sync.WaitGroup
 	for range 2 * cap(e.branches) {
 		wg.Go(func() {
-			_, err := e.Branch(context.Background(), sandbox.BranchRequest{SandboxID: boxes[0].ID})
+			_, err := e.Branch(context.Background(), sandbox.BranchRequest{SandboxID: sbs[0].ID})
 			if !errors.Is(err, sandbox.ErrTimeout) && !errors.Is(err, sandbox.ErrBusy) {
 				t.Errorf("got %v", err)
 			}
@@ -83,10 +83,10 @@ func TestAVMMThatHangsInItsCapture(t *testing.T) {
 		t.Errorf("%d turns are still taken", n)
 	}
 	e.ops.BranchTimeout = time.Minute
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: boxes[1].ID}); err != nil {
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sbs[1].ID}); err != nil {
 		t.Errorf("another sandbox: %v", err)
 	}
-	if err := e.Kill(t.Context(), boxes[0].ID); err != nil {
+	if err := e.Kill(t.Context(), sbs[0].ID); err != nil {
 		t.Errorf("kill: %v", err)
 	}
 }

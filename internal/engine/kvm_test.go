@@ -57,8 +57,8 @@ func TestRealGuestsFork(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("snapshot: %+v", s)
-	if !h.hasHot("a") {
-		t.Error("the rehearsal has recorded nothing")
+	if !h.hasWorkingSet("a") {
+		t.Error("no working set was recorded")
 	}
 	if err := e.SetPool(t.Context(), "a", 4); err != nil {
 		t.Fatal(err)
@@ -68,33 +68,33 @@ func TestRealGuestsFork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("resumed %s, ready %s, pool %d", r.ArmedWall, r.ReadyWall, r.PoolReady)
-	var boxes []sandbox.Info
+	t.Logf("armed %s, ready %s, pool %d", r.ArmedWall, r.ReadyWall, r.PoolReady)
+	var sbs []sandbox.Info
 	for _, c := range r.Children {
 		if c.Err != nil {
 			t.Fatal(c.Err)
 		}
-		boxes = append(boxes, c.Info)
+		sbs = append(sbs, c.Info)
 	}
-	t.Run("each is itself", func(t *testing.T) { areThemselves(t, h, e, boxes, "a") })
+	t.Run("each is itself", func(t *testing.T) { areThemselves(t, h, e, sbs, "a") })
 	t.Run("memory", func(t *testing.T) {
-		m, err := e.Memory(boxes[0].ID)
+		m, err := e.Memory(sbs[0].ID)
 		if err != nil || m.GuestDirtyKiB == 0 || m.VMMAnonKiB == 0 || m.GuestDirtyKiB > 64<<10 {
 			t.Errorf("got %+v, %v", m, err)
 		}
 		t.Logf("memory: %+v", m)
 	})
 	t.Run("what one writes no other sees", func(t *testing.T) {
-		h.sh(e, boxes[0].ID, "echo mine > /tmp/x; echo root > /etc/x")
-		if got := h.sh(e, boxes[1].ID, "ls /tmp/x /etc/x 2>/dev/null; true"); got != "" {
+		h.sh(e, sbs[0].ID, "echo mine > /tmp/x; echo root > /etc/x")
+		if got := h.sh(e, sbs[1].ID, "ls /tmp/x /etc/x 2>/dev/null; true"); got != "" {
 			t.Errorf("another sees %s", got)
 		}
 	})
-	t.Run("ends", func(t *testing.T) { endsAreTold(t, h, e, boxes[:3]) })
+	t.Run("ends", func(t *testing.T) { endsAreTold(t, h, e, sbs[:3]) })
 	h.close(e)
 	t.Run("adoption", func(t *testing.T) {
 		e := h.open()
-		for _, b := range boxes[3:] {
+		for _, b := range sbs[3:] {
 			if got := h.sh(e, b.ID, "hostname"); got != b.ID {
 				t.Errorf("%s says it is %s", b.ID, got)
 			}
@@ -123,17 +123,17 @@ func TestOldKernelsGuestsFork(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var boxes []sandbox.Info
+	var sbs []sandbox.Info
 	for _, c := range r.Children {
 		if c.Err != nil {
 			t.Fatal(c.Err)
 		}
-		boxes = append(boxes, c.Info)
+		sbs = append(sbs, c.Info)
 	}
-	t.Logf("guests run %s", h.sh(e, boxes[0].ID, "uname -r"))
-	areThemselves(t, h, e, boxes, "old")
-	h.sh(e, boxes[0].ID, "echo branched > /tmp/x")
-	b, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: boxes[0].ID, Tag: "later", N: 1})
+	t.Logf("guests run %s", h.sh(e, sbs[0].ID, "uname -r"))
+	areThemselves(t, h, e, sbs, "old")
+	h.sh(e, sbs[0].ID, "echo branched > /tmp/x")
+	b, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sbs[0].ID, Tag: "later", N: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,9 +146,9 @@ func TestOldKernelsGuestsFork(t *testing.T) {
 	}
 }
 
-func areThemselves(t *testing.T, h *host, e *Engine, boxes []sandbox.Info, parent string) {
+func areThemselves(t *testing.T, h *host, e *Engine, sbs []sandbox.Info, parent string) {
 	seen := map[string]string{}
-	for i, b := range boxes {
+	for i, b := range sbs {
 		out := h.sh(e, b.ID, `hostname; cat /etc/machine-id; head -c 16 /dev/urandom | od -An -tx1; echo $FORKD_INDEX $FORKD_PARENT $COLOUR; date +%s`)
 		lines := strings.Split(out, "\n")
 		if len(lines) != 5 {
@@ -172,19 +172,19 @@ func areThemselves(t *testing.T, h *host, e *Engine, boxes []sandbox.Info, paren
 }
 
 // endsAreTold ends three guests in three ways.
-func endsAreTold(t *testing.T, h *host, e *Engine, boxes []sandbox.Info) {
-	if err := unix.Kill(boxes[0].PID, unix.SIGKILL); err != nil {
+func endsAreTold(t *testing.T, h *host, e *Engine, sbs []sandbox.Info) {
+	if err := unix.Kill(sbs[0].PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	for i, script := range []string{1: "echo c > /proc/sysrq-trigger", 2: "echo o > /proc/sysrq-trigger"} {
 		if script != "" {
-			_, _ = e.Exec(t.Context(), boxes[i].ID, sandbox.ExecRequest{Args: []string{"sh", "-c", script + "; sleep 30"}, User: "root", Timeout: 20 * time.Second})
+			_, _ = e.Exec(t.Context(), sbs[i].ID, sandbox.ExecRequest{Args: []string{"sh", "-c", script + "; sleep 30"}, User: "root", Timeout: 20 * time.Second})
 		}
 	}
 	for i, want := range []string{"signal: killed", "kernel panicked: sysrq triggered crash", "powered off"} {
-		eventually(t, "end of "+boxes[i].ID, failed(e, boxes[i].ID))
-		if info, _ := e.Get(boxes[i].ID); !strings.Contains(info.Reason, want) {
-			t.Errorf("%s: the reason is %q, want %q", boxes[i].ID, info.Reason, want)
+		eventually(t, "end of "+sbs[i].ID, failed(e, sbs[i].ID))
+		if info, _ := e.Get(sbs[i].ID); !strings.Contains(info.Reason, want) {
+			t.Errorf("%s: the reason is %q, want %q", sbs[i].ID, info.Reason, want)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func (h *host) diskBlocks(e *Engine, id string) int64 {
 	h.t.Helper()
 	b, _, err := e.sandboxes.Find(id)
 	if err != nil || len(b.Disks().List()) != 1 {
-		h.t.Fatalf("sandbox %s has own files %v, %v", id, b, err)
+		h.t.Fatalf("sandbox %s has overlay files %v, %v", id, b, err)
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(b.Disks().List()[0].Overlay, &st); err != nil {
@@ -251,15 +251,15 @@ func TestRealGuestsWriteToADiskOfTheirOwn(t *testing.T) {
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "fixture"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	boxes := h.fork(e, "a", 2)
-	writer, sibling := boxes[0].ID, boxes[1].ID
+	sbs := h.fork(e, "a", 2)
+	writer, sibling := sbs[0].ID, sbs[1].ID
 	const size = 20 << 20
 	before := h.diskBlocks(e, writer)
 	h.sh(e, writer, "dd if=/dev/urandom of=/root/big bs=1M count=20 2>/dev/null && sync")
 	sum := h.sh(e, writer, "sha256sum < /root/big")
 	full := h.diskBlocks(e, writer)
 	if full-before < size {
-		t.Errorf("%d bytes were written and flushed, the own file has grown by %d", size, full-before)
+		t.Errorf("%d bytes were written and flushed, the overlay file has grown by %d", size, full-before)
 	}
 	h.sh(e, writer, "echo 3 > /proc/sys/vm/drop_caches")
 	if got := h.sh(e, writer, "sha256sum < /root/big"); got != sum {
@@ -272,12 +272,12 @@ func TestRealGuestsWriteToADiskOfTheirOwn(t *testing.T) {
 	if now := h.diskBlocks(e, writer); full-now < size*9/10 {
 		t.Errorf("removing %d bytes freed %d", size, full-now)
 	}
-	for _, b := range boxes {
+	for _, b := range sbs {
 		if err := e.Kill(t.Context(), b.ID); err != nil {
 			t.Error(err)
 		}
 	}
-	if left := h.ownFiles(); left != "" {
+	if left := h.overlayFiles(); left != "" {
 		t.Errorf("left %q", left)
 	}
 }

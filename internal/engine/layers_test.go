@@ -49,13 +49,13 @@ func layerIDs(t *testing.T, e *Engine) []layer.ID {
 	return ids
 }
 
-func holdNames(t *testing.T, e *Engine) (names []string) {
+func pinNames(t *testing.T, e *Engine) (names []string) {
 	t.Helper()
-	holds, err := e.home.Layers.Pins()
+	pins, err := e.home.Layers.Pins()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name := range holds {
+	for name := range pins {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -67,24 +67,24 @@ func holdNames(t *testing.T, e *Engine) (names []string) {
 func TestBranchesOfOneDisk(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	before := h.readOwn(e, box.ID)
+	sb := h.disky(e, 1)[0]
+	before := h.readOverlay(e, sb.ID)
 	for i, tag := range []string{"x", "y", "z"} {
-		if err := h.branch(e, box.ID, tag); err != nil {
+		if err := h.branch(e, sb.ID, tag); err != nil {
 			t.Fatal(err)
 		}
 		if got := diskOf(t, e, tag); got != before {
 			t.Errorf("branch %d has %q, the source had %q", i, got, before)
 		}
 		before += fmt.Sprintf("branch %d\n", i+1) // written by the source behind it
-		if got := h.readOwn(e, box.ID); got != before {
+		if got := h.readOverlay(e, sb.ID); got != before {
 			t.Errorf("after branch %d the source has %q, want %q", i, got, before)
 		}
-		if own := strings.Fields(h.ownFiles()); len(own) != 1 {
-			t.Errorf("after branch %d there are own files %q", i, own)
+		if own := strings.Fields(h.overlayFiles()); len(own) != 1 {
+			t.Errorf("after branch %d there are overlay files %q", i, own)
 		}
 	}
-	b, _, err := e.sandboxes.Find(box.ID)
+	b, _, err := e.sandboxes.Find(sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +96,7 @@ func TestBranchesOfOneDisk(t *testing.T) {
 		t.Errorf("sizes: %+v, %v", info, err)
 	}
 	child := h.fork(e, "z", 1)[0]
-	if lines := strings.Split(h.readOwn(e, child.ID), "\n"); len(lines) < 3 || !strings.Contains(strings.Join(lines, " "), "branch 2") {
+	if lines := strings.Split(h.readOverlay(e, child.ID), "\n"); len(lines) < 3 || !strings.Contains(strings.Join(lines, " "), "branch 2") {
 		t.Errorf("the child sees %q", lines)
 	}
 }
@@ -106,14 +106,14 @@ func TestBranchesOfOneDisk(t *testing.T) {
 func TestASourceBranchedVeryOften(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	b, m, err := e.sandboxes.Running(box.ID)
+	sb := h.disky(e, 1)[0]
+	b, m, err := e.sandboxes.Running(sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range snapshot.DiskLimits.Layers + 6 {
 		tag := fmt.Sprint("x", i)
-		if err := h.branch(e, box.ID, tag); err != nil {
+		if err := h.branch(e, sb.ID, tag); err != nil {
 			t.Fatal(err)
 		}
 		if err := e.DeleteSnapshot(t.Context(), tag, sandbox.DeleteOptions{}); err != nil {
@@ -128,7 +128,7 @@ func TestASourceBranchedVeryOften(t *testing.T) {
 	if err != nil || len(fds) > len(base)+20 {
 		t.Errorf("its VMM has %d files open over %d layers, %v", len(fds), len(base), err)
 	}
-	if got := h.readOwn(e, box.ID); !strings.Contains(got, fmt.Sprint("branch ", snapshot.DiskLimits.Layers+6)) || !strings.Contains(got, "branch 1\n") {
+	if got := h.readOverlay(e, sb.ID); !strings.Contains(got, fmt.Sprint("branch ", snapshot.DiskLimits.Layers+6)) || !strings.Contains(got, "branch 1\n") {
 		t.Errorf("it sees %q", got)
 	}
 	eventually(t, "collection of what the deleted branches held", func() bool { return len(layerIDs(t, e)) <= len(base)+1 })
@@ -138,28 +138,28 @@ func TestASourceBranchedVeryOften(t *testing.T) {
 // next one has all of it. A daemon that dies in between does not matter.
 func TestADiskThatWentOnInVain(t *testing.T) {
 	for _, restart := range []bool{false, true} {
-		for _, spoil := range []string{"capture-late", "captured-fail", "rebase-fail"} {
-			t.Run(fmt.Sprint(spoil, " restart ", restart), func(t *testing.T) {
+		for _, fault := range []string{"capture-late", "captured-fail", "rebase-fail"} {
+			t.Run(fmt.Sprint(fault, " restart ", restart), func(t *testing.T) {
 				h := newHost(t)
 				e := h.open()
-				box := h.disky(e, 1)[0]
-				h.spoil(spoil, 1)
-				if err := h.branch(e, box.ID, "x"); (err == nil) != (spoil == "rebase-fail") {
+				sb := h.disky(e, 1)[0]
+				h.fault(fault, 1)
+				if err := h.branch(e, sb.ID, "x"); (err == nil) != (fault == "rebase-fail") {
 					t.Fatalf("the first branch: %v", err)
 				}
 				if restart {
 					h.close(e)
 					e = h.open()
 				}
-				if err := h.branch(e, box.ID, "y"); err != nil {
+				if err := h.branch(e, sb.ID, "y"); err != nil {
 					t.Fatal(err)
 				}
 				got := diskOf(t, e, "y")
-				if !strings.Contains(got, "empty") || spoil != "capture-late" && !strings.Contains(got, "branch 1") || strings.Contains(got, "branch 2") {
+				if !strings.Contains(got, "empty") || fault != "capture-late" && !strings.Contains(got, "branch 1") || strings.Contains(got, "branch 2") {
 					t.Errorf("the second branch has %q", got)
 				}
-				if own := strings.Fields(h.ownFiles()); len(own) != 1 {
-					t.Errorf("there are own files %q", own)
+				if own := strings.Fields(h.overlayFiles()); len(own) != 1 {
+					t.Errorf("there are overlay files %q", own)
 				}
 			})
 		}
@@ -171,8 +171,8 @@ func TestADiskThatWentOnInVain(t *testing.T) {
 func TestAnOpenRecordIsResolved(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	b, m, err := e.sandboxes.Running(box.ID)
+	sb := h.disky(e, 1)[0]
+	b, m, err := e.sandboxes.Running(sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestAnOpenRecordIsResolved(t *testing.T) {
 	}
 	h.close(e)
 	e = h.open()
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(next); err == nil {
@@ -203,13 +203,13 @@ func TestAnOpenRecordIsResolved(t *testing.T) {
 func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	sb := h.disky(e, 1)[0]
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
-	hold := "vm." + box.ID
-	if got := holdNames(t, e); !slices.Equal(got, []string{"snapshot.d", "snapshot.x", hold}) {
-		t.Errorf("holds %q", got)
+	pin := "vm." + sb.ID
+	if got := pinNames(t, e); !slices.Equal(got, []string{"snapshot.d", "snapshot.x", pin}) {
+		t.Errorf("pins %q", got)
 	}
 	gone := func(want int) {
 		t.Helper()
@@ -230,15 +230,15 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 	if got := len(layerIDs(t, e)); got != 3 {
 		t.Errorf("the next daemon has %d layers", got)
 	}
-	if got := h.readOwn(e, box.ID); !strings.Contains(got, "branch 1") {
+	if got := h.readOverlay(e, sb.ID); !strings.Contains(got, "branch 1") {
 		t.Errorf("the sandbox sees %q", got)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	gone(0)
-	if got := holdNames(t, e); len(got) != 0 {
-		t.Errorf("holds %q", got)
+	if got := pinNames(t, e); len(got) != 0 {
+		t.Errorf("pins %q", got)
 	}
 }
 
@@ -246,12 +246,12 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 func TestALayerThatIsOpenAtADeletionIsCollectedLater(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
+	sb := h.disky(e, 1)[0]
 	open, err := e.home.Layers.Get(layerIDs(t, e)[0])
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{}); err != nil {
@@ -266,14 +266,14 @@ func TestALayerThatIsOpenAtADeletionIsCollectedLater(t *testing.T) {
 func TestABranchOutlivesItsParentsDeletion(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	sb := h.disky(e, 1)[0]
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := e.CollectLayers(t.Context(), false); err != nil {
@@ -290,11 +290,11 @@ func TestABranchOutlivesItsParentsDeletion(t *testing.T) {
 func TestACopiedStoreWorks(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	sb := h.disky(e, 1)[0]
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	want := diskOf(t, e, "x")
@@ -313,16 +313,16 @@ func TestACopiedStoreWorks(t *testing.T) {
 	if got := diskOf(t, e2, "x"); got != want {
 		t.Errorf("the disk is %q, was %q", got, want)
 	}
-	if got := holdNames(t, e2); !slices.Contains(got, "snapshot.x") {
-		t.Errorf("holds %q", got)
+	if got := pinNames(t, e2); !slices.Contains(got, "snapshot.x") {
+		t.Errorf("pins %q", got)
 	}
 }
 
 func TestCompact(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	if err := h.branch(e, box.ID, "x"); err != nil {
+	sb := h.disky(e, 1)[0]
+	if err := h.branch(e, sb.ID, "x"); err != nil {
 		t.Fatal(err)
 	}
 	var steps []sandbox.Step
@@ -354,7 +354,7 @@ func TestCompact(t *testing.T) {
 			t.Errorf("compact %s to %s: %v", c.tag, c.to, err)
 		}
 	}
-	if names := h.stored(); !strings.HasSuffix(names, "flat taken") || strings.Count(names, " ") != 2 || h.keptFolders() != 1 { // d is kept for the sandbox
+	if names := h.stored(); !strings.HasSuffix(names, "flat taken") || strings.Count(names, " ") != 2 || h.retiredFolders() != 1 { // d is kept for the sandbox
 		t.Errorf("stored are %q", names)
 	}
 }

@@ -37,35 +37,35 @@ func TestAVMThatEndsByItselfIsFailedWithTheReason(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	boxes := h.fork(e, "a", 3)
-	if err := unix.Kill(boxes[0].PID, unix.SIGKILL); err != nil {
+	sbs := h.fork(e, "a", 3)
+	if err := unix.Kill(sbs[0].PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failure of the killed one", failed(e, boxes[0].ID))
-	_, err := e.Eval(t.Context(), boxes[1].ID, sandbox.EvalRequest{Code: "poweroff"})
-	wantError(t, err, sandbox.ErrGuestGone, boxes[1].ID, "powered off")
-	eventually(t, "failure of the one that powered off", failed(e, boxes[1].ID))
+	eventually(t, "failure of the killed one", failed(e, sbs[0].ID))
+	_, err := e.Eval(t.Context(), sbs[1].ID, sandbox.EvalRequest{Code: "poweroff"})
+	wantError(t, err, sandbox.ErrGuestGone, sbs[1].ID, "powered off")
+	eventually(t, "failure of the one that powered off", failed(e, sbs[1].ID))
 
 	for i, want := range []string{"signal: killed", "powered off"} {
-		info, err := e.Get(boxes[i].ID)
+		info, err := e.Get(sbs[i].ID)
 		if err != nil || !strings.Contains(info.Reason, want) || info.PID != 0 {
 			t.Errorf("pid %d, reason %q, want none, %q", info.PID, info.Reason, want)
 		}
-		_, err = e.Ping(t.Context(), boxes[i].ID)
+		_, err = e.Ping(t.Context(), sbs[i].ID)
 		wantError(t, err, sandbox.ErrGuestGone, want)
-		_, err = e.Memory(boxes[i].ID)
+		_, err = e.Memory(sbs[i].ID)
 		wantError(t, err, sandbox.ErrGuestGone)
-		c, err := e.Console(boxes[i].ID)
+		c, err := e.Console(sbs[i].ID)
 		if err != nil {
 			t.Errorf("console of a failed one: %v", err)
 		} else {
 			c.Close()
 		}
-		if err := e.Kill(t.Context(), boxes[i].ID); err != nil {
+		if err := e.Kill(t.Context(), sbs[i].ID); err != nil {
 			t.Error(err)
 		}
 	}
-	if p, err := e.Ping(t.Context(), boxes[2].ID); err != nil || p.NumpyVersion != "2.0" || p.PID != 1 {
+	if p, err := e.Ping(t.Context(), sbs[2].ID); err != nil || p.NumpyVersion != "2.0" || p.PID != 1 {
 		t.Errorf("the other one: %+v, %v", p, err)
 	}
 	if l := e.List(); len(l) != 1 {
@@ -78,8 +78,8 @@ func TestFailedSandboxesExpire(t *testing.T) {
 	h.cfg.FailedKeep = 50 * time.Millisecond
 	e := h.open()
 	h.snapshot(e, "a")
-	box := h.fork(e, "a", 1)[0]
-	if err := unix.Kill(box.PID, unix.SIGKILL); err != nil {
+	sb := h.fork(e, "a", 1)[0]
+	if err := unix.Kill(sb.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "end of the list", func() bool { return len(e.List()) == 0 })
@@ -90,14 +90,14 @@ func TestTwoClientsKillTheSameSandbox(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	box := h.fork(e, "a", 1)[0]
+	sb := h.fork(e, "a", 1)[0]
 	var wg sync.WaitGroup
 	errs := make([]error, 8)
 	for i := range errs {
 		wg.Go(func() {
-			errs[i] = e.Kill(t.Context(), box.ID)
+			errs[i] = e.Kill(t.Context(), sb.ID)
 			// Whoever returns: it is gone.
-			if unix.Kill(box.PID, 0) == nil {
+			if unix.Kill(sb.PID, 0) == nil {
 				t.Errorf("caller %d returned before the process was gone", i)
 			}
 		})
@@ -114,8 +114,8 @@ func TestTwoClientsKillTheSameSandbox(t *testing.T) {
 	if ok == 0 {
 		t.Error("nobody killed it")
 	}
-	wantError(t, e.Kill(t.Context(), box.ID), sandbox.ErrNotFound, box.ID)
-	_, err := e.Get(box.ID)
+	wantError(t, e.Kill(t.Context(), sb.ID), sandbox.ErrNotFound, sb.ID)
+	_, err := e.Get(sb.ID)
 	wantError(t, err, sandbox.ErrNotFound)
 	h.empty()
 }
@@ -214,22 +214,22 @@ func TestSandboxesOutliveTheDaemon(t *testing.T) {
 	if err := first.SetPool(t.Context(), "a", 2); err != nil {
 		t.Fatal(err)
 	}
-	boxes := h.fork(first, "a", 4)
-	if err := unix.Kill(boxes[0].PID, unix.SIGKILL); err != nil {
+	sbs := h.fork(first, "a", 4)
+	if err := unix.Kill(sbs[0].PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failure", failed(first, boxes[0].ID))
+	eventually(t, "failure", failed(first, sbs[0].ID))
 	h.close(first)
 	for name, err := range map[string]error{
-		"fork": second(first.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})), "kill": first.Kill(t.Context(), boxes[1].ID),
-		"ping": second(first.Ping(t.Context(), boxes[1].ID)), "create": second(first.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "b", Image: "tiny"}, nil)),
+		"fork": second(first.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})), "kill": first.Kill(t.Context(), sbs[1].ID),
+		"ping": second(first.Ping(t.Context(), sbs[1].ID)), "create": second(first.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "b", Image: "tiny"}, nil)),
 	} {
 		if err == nil {
 			t.Errorf("%s of a closed engine succeeds", name)
 		}
 	}
 	// One dies while there is no daemon; and something half-made is left.
-	if err := unix.Kill(boxes[1].PID, unix.SIGKILL); err != nil {
+	if err := unix.Kill(sbs[1].PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	half := filepath.Join(h.cfg.RunDir, "vm", "v00000099")
@@ -243,12 +243,12 @@ func TestSandboxesOutliveTheDaemon(t *testing.T) {
 		t.Fatalf("adopted: %+v", l)
 	}
 	for i, want := range []string{"signal: killed", "did not outlive"} {
-		info, err := e.Get(boxes[i].ID)
+		info, err := e.Get(sbs[i].ID)
 		if err != nil || info.Status != sandbox.StatusFailed || info.PID != 0 || !strings.Contains(info.Reason, want) {
 			t.Errorf("%+v, %v; want the reason %q", info, err, want)
 		}
 	}
-	for _, b := range boxes[2:] {
+	for _, b := range sbs[2:] {
 		got, err := e.Get(b.ID)
 		if err != nil || got.Status != sandbox.StatusRunning || got.PID != b.PID || !got.CreatedAt.Equal(b.CreatedAt) || got.Index != b.Index {
 			t.Errorf("got %+v, %v; want %+v", got, err, b)
@@ -260,12 +260,12 @@ func TestSandboxesOutliveTheDaemon(t *testing.T) {
 	if _, err := os.Stat(half); err == nil {
 		t.Error("what was half-made is still there")
 	}
-	wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, boxes[2].ID)
-	if err := unix.Kill(boxes[2].PID, unix.SIGKILL); err != nil {
+	wantError(t, e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{}), sandbox.ErrConflict, sbs[2].ID)
+	if err := unix.Kill(sbs[2].PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failure of an adopted one", failed(e, boxes[2].ID))
-	for _, b := range boxes {
+	eventually(t, "failure of an adopted one", failed(e, sbs[2].ID))
+	for _, b := range sbs {
 		if err := e.Kill(t.Context(), b.ID); err != nil {
 			t.Error(err)
 		}
@@ -282,10 +282,10 @@ func TestHalfMadeChildrenOfADeadDaemonAreCleared(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	box := h.fork(e, "a", 1)[0]
+	sb := h.fork(e, "a", 1)[0]
 	h.close(e)
 	// As if the daemon had died before the identity was confirmed.
-	b := e.sandboxes.Lookup(box.ID)
+	b := e.sandboxes.Lookup(sb.ID)
 	if err := os.Remove(filepath.Join(b.Dir(), vmproc.SandboxJournal)); err != nil {
 		t.Fatal(err)
 	}
@@ -294,7 +294,7 @@ func TestHalfMadeChildrenOfADeadDaemonAreCleared(t *testing.T) {
 		t.Errorf("listed: %v", l)
 	}
 	h.empty()
-	eventually(t, "end of its process", func() bool { return unix.Kill(box.PID, 0) != nil })
+	eventually(t, "end of its process", func() bool { return unix.Kill(sb.PID, 0) != nil })
 }
 
 func TestTheDaemonMayEndItsVMs(t *testing.T) {
@@ -312,7 +312,7 @@ func TestCloseLetsRequestsFinishAndThenCutsThemOff(t *testing.T) {
 	e := h.open()
 	h.snapshot(e, "a")
 	id := h.fork(e, "a", 1)[0].ID
-	h.spoil("exec-hangs", 1)
+	h.fault("exec-hangs", 1)
 	got := make(chan error, 1)
 	go func() {
 		_, err := e.Exec(t.Context(), id, sandbox.ExecRequest{Args: []string{"hang"}})
@@ -360,8 +360,8 @@ func TestAConsoleIsFollowed(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	box := h.fork(e, "a", 1)[0]
-	b, _, err := e.sandboxes.Find(box.ID)
+	sb := h.fork(e, "a", 1)[0]
+	b, _, err := e.sandboxes.Find(sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +372,7 @@ func TestAConsoleIsFollowed(t *testing.T) {
 	said := make(chan string, 100)
 	ended := make(chan error, 1)
 	go func() {
-		ended <- e.FollowConsole(t.Context(), box.ID, 1, func(b []byte) error { said <- string(b); return nil })
+		ended <- e.FollowConsole(t.Context(), sb.ID, 1, func(b []byte) error { said <- string(b); return nil })
 	}()
 	if got := <-said; got != "two\n" {
 		t.Errorf("it begins with %q", got)
@@ -386,13 +386,13 @@ func TestAConsoleIsFollowed(t *testing.T) {
 	if got := <-said; got != "three\n" {
 		t.Errorf("it goes on with %q", got)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("it ends with %v", err)
 	}
-	wantError(t, e.FollowConsole(t.Context(), box.ID, -1, nil), sandbox.ErrNotFound, box.ID)
+	wantError(t, e.FollowConsole(t.Context(), sb.ID, -1, nil), sandbox.ErrNotFound, sb.ID)
 	other := h.fork(e, "a", 1)[0].ID
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

@@ -57,16 +57,16 @@ func TestTheOracleSeesEveryCapture(t *testing.T) {
 	}
 	h.disky(e, 0)
 	checked("a creation")
-	box := h.fork(e, "d", 1)[0]
+	sb := h.fork(e, "d", 1)[0]
 	for _, mode := range []sandbox.BranchMode{sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull} {
-		r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: string(mode), Mode: mode, N: 1})
+		r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: string(mode), Mode: mode, N: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
 		checked(string(mode))
-		box = r.Fork.Children[0].Info
+		sb = r.Fork.Children[0].Info
 	}
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "later", NoWait: true}); err != nil {
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "later", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
 	h.fork(e, "later", 1)
@@ -81,9 +81,9 @@ func TestTheOracleSeesEveryCapture(t *testing.T) {
 func TestTheOracleTellsWhatDiffers(t *testing.T) {
 	h, log := oracleHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
+	sb := h.disky(e, 1)[0]
 	before := h.stored()
-	branch := func() error { return h.branch(e, box.ID, "wrong") }
+	branch := func() error { return h.branch(e, sb.ID, "wrong") }
 	for i, c := range []struct {
 		token, says string
 		do          func() error
@@ -96,7 +96,7 @@ func TestTheOracleTellsWhatDiffers(t *testing.T) {
 		{"capture-alters", "memory: 1 of 16384 pages differ: 1", branch},
 		{"capture-disk", "disk 0: 1 of 256 pages differ: 0", branch},
 	} {
-		h.spoil(c.token, 1)
+		h.fault(c.token, 1)
 		err := c.do()
 		wantError(t, err, errAny, sandbox.OracleMismatch, "wrong", c.says)
 		if n := log.count("level=ERROR msg=\"" + sandbox.OracleMismatch); n != i+1 {
@@ -106,8 +106,8 @@ func TestTheOracleTellsWhatDiffers(t *testing.T) {
 			t.Errorf("%s: stored are now %s, before it was %s", c.token, now, before)
 		}
 	}
-	h.spoil("capture-forgets", 1)
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "wrong", NoWait: true}); err != nil {
+	h.fault("capture-forgets", 1)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "wrong", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "wrong", N: 1}) // waits
@@ -118,7 +118,7 @@ func TestTheOracleTellsWhatDiffers(t *testing.T) {
 	if log.count(sandbox.OracleChecked) != 1 { // the creation
 		t.Error("one that differs was counted as compared")
 	}
-	if err := h.branch(e, box.ID, "wrong"); err != nil {
+	if err := h.branch(e, sb.ID, "wrong"); err != nil {
 		t.Errorf("branch again: %v", err)
 	}
 }
@@ -129,7 +129,7 @@ func TestTheOracleIsOffByDefault(t *testing.T) {
 	h.cfg.Oracle = false
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("capture-forgets", 1)
+	h.fault("capture-forgets", 1)
 	if err := h.branch(e, h.fork(e, "a", 1)[0].ID, "b"); err != nil || log.count("oracle") != 0 {
 		t.Errorf("%v; the log has %d words of the oracle", err, log.count("oracle"))
 	}

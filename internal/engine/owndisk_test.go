@@ -39,7 +39,7 @@ func (h *host) makeUpper() {
 	}
 }
 
-func (h *host) ownFiles() string {
+func (h *host) overlayFiles() string {
 	h.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(h.cfg.StoreDir, "own"))
 	if err != nil {
@@ -59,8 +59,8 @@ func (h *host) disky(e *Engine, n int) []sandbox.Info {
 	if _, err := e.CreateSnapshot(h.t.Context(), sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		h.t.Fatal(err)
 	}
-	if left := h.ownFiles(); left != "" {
-		h.t.Errorf("the parent and its rehearsal have left %q", left)
+	if left := h.overlayFiles(); left != "" {
+		h.t.Errorf("the parent and its recorded child have left %q", left)
 	}
 	if n == 0 {
 		return nil
@@ -68,8 +68,8 @@ func (h *host) disky(e *Engine, n int) []sandbox.Info {
 	return h.fork(e, "d", n)
 }
 
-// readOwn is what a sandbox sees at the beginning of its disk, by the files alone.
-func (h *host) readOwn(e *Engine, id string) string {
+// readOverlay is what a sandbox sees at the beginning of its disk, by the files alone.
+func (h *host) readOverlay(e *Engine, id string) string {
 	h.t.Helper()
 	b, _, err := e.sandboxes.Find(id)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestChildrenHaveDisksOfTheirOwn(t *testing.T) {
 	seen := map[string]bool{}
 	children := h.disky(e, 3)
 	for _, c := range children {
-		lines := strings.Split(h.readOwn(e, c.ID), "\n")
+		lines := strings.Split(h.readOverlay(e, c.ID), "\n")
 		if len(lines) != 3 || lines[2] != "empty" || lines[1] == lines[0] || seen[lines[0]] {
 			t.Errorf("%s sees %q, want itself, its parent and the image", c.ID, lines)
 		}
@@ -121,7 +121,7 @@ func TestChildrenHaveDisksOfTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if left := h.ownFiles(); left != "" {
+	if left := h.overlayFiles(); left != "" {
 		t.Errorf("killed sandboxes have left %q", left)
 	}
 }
@@ -130,14 +130,14 @@ func TestOwnDisksOutliveTheDaemon(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	child := h.disky(e, 1)[0]
-	before := h.readOwn(e, child.ID)
+	before := h.readOverlay(e, child.ID)
 	h.close(e)
 	orphan := filepath.Join(h.cfg.StoreDir, "own", "v99999999-disk1")
 	if err := os.WriteFile(orphan, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	e = h.open()
-	if got := h.readOwn(e, child.ID); got != before {
+	if got := h.readOverlay(e, child.ID); got != before {
 		t.Errorf("after the restart it sees %q, before %q", got, before)
 	}
 	if _, err := os.Stat(orphan); err == nil {
@@ -146,7 +146,7 @@ func TestOwnDisksOutliveTheDaemon(t *testing.T) {
 	if err := e.Kill(t.Context(), child.ID); err != nil {
 		t.Fatal(err)
 	}
-	if left := h.ownFiles(); left != "" {
+	if left := h.overlayFiles(); left != "" {
 		t.Errorf("left %q", left)
 	}
 }
@@ -164,13 +164,13 @@ func TestAFailedSandboxKeepsItsDiskUntilKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "a failed sandbox", func() bool { i, _ := e.Get(child.ID); return i.Status == sandbox.StatusFailed })
-	if h.ownFiles() == "" {
+	if h.overlayFiles() == "" {
 		t.Error("its disk is gone")
 	}
 	if err := e.Kill(context.Background(), child.ID); err != nil {
 		t.Fatal(err)
 	}
-	if left := h.ownFiles(); left != "" {
+	if left := h.overlayFiles(); left != "" {
 		t.Errorf("left %q", left)
 	}
 }
@@ -184,8 +184,8 @@ func TestADamagedUpperIsRefused(t *testing.T) {
 	_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil)
 	wantError(t, err, sandbox.ErrConflict, "layer is damaged")
 	var p *sandbox.Error
-	if !errors.As(err, &p) || !strings.Contains(p.Hint(), "build it again") {
-		t.Errorf("it does not say what to do: %v", err)
+	if !errors.As(err, &p) || p.Reason() != sandbox.ReasonImageDamaged {
+		t.Errorf("the reason is not told: %v", err)
 	}
 }
 
@@ -193,13 +193,13 @@ func TestAChildThatFailsLeavesNoDisk(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.disky(e, 1)
-	kept := h.ownFiles()
-	h.spoil("restore-fail", 1)
+	kept := h.overlayFiles()
+	h.fault("restore-fail", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "d", N: 1})
 	if err != nil || r.Children[0].Err == nil {
 		t.Fatalf("got %+v, %v", r, err)
 	}
-	if got := h.ownFiles(); got != kept {
+	if got := h.overlayFiles(); got != kept {
 		t.Errorf("left %q, want %q", got, kept)
 	}
 }

@@ -141,10 +141,10 @@ func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 		h := newHost(t)
 		e := h.open()
 		h.snapshot(e, "a")
-		box := h.fork(e, "a", 1)[0]
+		sb := h.fork(e, "a", 1)[0]
 		h.close(e)
 		sleeper := bystander(t)
-		for i, pid := range []int{sleeper.Process.Pid, box.PID} {
+		for i, pid := range []int{sleeper.Process.Pid, sb.PID} {
 			dir := filepath.Join(h.cfg.RunDir, "vm", []string{"v00000070", "v00000071"}[i])
 			plant(t, filepath.Join(dir, vmproc.Journal), vmproc.Record{Version: vmproc.JournalVersion, Ref: refOf(t, pid, dir), Shape: fakeShape, CID: 77})
 			if err := os.WriteFile(filepath.Join(dir, client.ConsoleLog), nil, 0o600); err != nil {
@@ -155,15 +155,15 @@ func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 			}
 		}
 		e = h.open()
-		if l := e.List(); len(l) != 1 || l[0].ID != box.ID || l[0].Status != sandbox.StatusRunning {
+		if l := e.List(); len(l) != 1 || l[0].ID != sb.ID || l[0].Status != sandbox.StatusRunning {
 			t.Errorf("listed %v: adopted %+v", listed, l)
 		}
-		for _, pid := range []int{sleeper.Process.Pid, box.PID} {
+		for _, pid := range []int{sleeper.Process.Pid, sb.PID} {
 			if st, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)); err != nil || strings.Contains(string(st), ") Z ") {
 				t.Errorf("listed %v: process %d was ended", listed, pid)
 			}
 		}
-		if err := e.Kill(t.Context(), box.ID); err != nil {
+		if err := e.Kill(t.Context(), sb.ID); err != nil {
 			t.Error(err)
 		}
 		h.close(e)
@@ -174,11 +174,11 @@ func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 
 // A journal cannot name files for the daemon to remove.
 func TestAPlantedJournalRemovesNoFile(t *testing.T) {
-	for name, spoil := range map[string]func(home string, r *sandboxes.Record){
+	for name, fault := range map[string]func(home string, r *sandboxes.Record){
 		"its disk": func(home string, r *sandboxes.Record) {
 			r.Disks = []vmproc.Disk{{Index: 1, Overlay: home + "/thesis.tex"}}
 		},
-		"a spent disk": func(home string, r *sandboxes.Record) {
+		"a frozen overlay": func(home string, r *sandboxes.Record) {
 			r.Disks = []vmproc.Disk{{Index: 1, Frozen: []string{home + "/v00000002-disk1"}}}
 		},
 		"its next disk": func(home string, r *sandboxes.Record) {
@@ -194,7 +194,7 @@ func TestAPlantedJournalRemovesNoFile(t *testing.T) {
 			home, unharmed := victim(t)
 			dir := filepath.Join(h.cfg.RunDir, "vm", "v00000070")
 			rec := sandboxes.Record{Version: vmproc.JournalVersion, Info: sandbox.Info{ID: "sb-0a1b2c3d-0001", Status: sandbox.StatusFailed}}
-			spoil(home, &rec)
+			fault(home, &rec)
 			plant(t, filepath.Join(dir, vmproc.Journal), vmproc.Record{Version: vmproc.JournalVersion, Ref: client.Ref{PID: 1 << 30}})
 			plant(t, filepath.Join(dir, vmproc.SandboxJournal), rec)
 			e := h.open()
@@ -213,8 +213,8 @@ func TestOnlyWhatADaemonMakesIsRemoved(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	box := h.fork(e, "a", 1)[0]
-	b, _, err := e.sandboxes.Find(box.ID)
+	sb := h.fork(e, "a", 1)[0]
+	b, _, err := e.sandboxes.Find(sb.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestOnlyWhatADaemonMakesIsRemoved(t *testing.T) {
 	keep := filepath.Join(h.cfg.RunDir, "vm", "keep", "note.txt")
 	plant(t, note, "mine")
 	plant(t, keep, "mine")
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	h.close(e)
@@ -235,7 +235,7 @@ func TestOnlyWhatADaemonMakesIsRemoved(t *testing.T) {
 	if names, _ := os.ReadDir(b.Dir()); len(names) != 1 {
 		t.Errorf("of the VM are left %v", names)
 	}
-	if unix.Kill(box.PID, 0) == nil {
+	if unix.Kill(sb.PID, 0) == nil {
 		t.Error("its VM runs")
 	}
 }

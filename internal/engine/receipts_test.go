@@ -51,9 +51,9 @@ func TestEveryForkLeavesAReceipt(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	made := h.snapshot(e, "a")
-	boxes := h.fork(e, "a", 3)
+	sbs := h.fork(e, "a", 3)
 	seen := map[string]bool{}
-	for _, b := range boxes {
+	for _, b := range sbs {
 		r := h.receipt(e, receipt.OfSandbox, b.ID)
 		if r.Op != receipt.Fork || r.Error != "" || r.Parent == nil || r.Parent.Tag != "a" || r.Parent.ContentHash != made.ContentHash || len(r.Parent.Layers) == 0 {
 			t.Errorf("%+v", r)
@@ -79,7 +79,7 @@ func TestEveryForkLeavesAReceipt(t *testing.T) {
 		}
 	}
 	// They outlive their sandboxes and the daemon.
-	for _, b := range boxes {
+	for _, b := range sbs {
 		if err := e.Kill(t.Context(), b.ID); err != nil {
 			t.Fatal(err)
 		}
@@ -87,7 +87,7 @@ func TestEveryForkLeavesAReceipt(t *testing.T) {
 	h.onDisk(4)
 	h.close(e)
 	e = h.open()
-	for _, b := range boxes {
+	for _, b := range sbs {
 		if r := h.receipt(e, receipt.OfSandbox, b.ID); r.Identity.Index != b.Index || r.Guest.RandomDigest == "" {
 			t.Errorf("of a child that was killed: %+v", r)
 		}
@@ -98,7 +98,7 @@ func TestEveryForkLeavesAReceipt(t *testing.T) {
 
 // A child that could not be made unique is not running, and its receipt says what is missing.
 func TestAFailedChildLeavesAReceipt(t *testing.T) {
-	for spoil, c := range map[string]struct {
+	for fault, c := range map[string]struct {
 		text     string
 		answered bool
 	}{
@@ -107,12 +107,12 @@ func TestAFailedChildLeavesAReceipt(t *testing.T) {
 		"mute":           {"no answer to its identity within 1s", false},
 		"restore-fail":   {"KVM said no", false},
 	} {
-		t.Run(spoil, func(t *testing.T) {
+		t.Run(fault, func(t *testing.T) {
 			h := newHost(t)
 			h.cfg.IdentityTimeout = time.Second
 			e := h.open()
 			h.snapshot(e, "a")
-			h.spoil(spoil, 1)
+			h.fault(fault, 1)
 			began := time.Now()
 			res, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2})
 			if err != nil {
@@ -132,7 +132,7 @@ func TestAFailedChildLeavesAReceipt(t *testing.T) {
 			if !strings.Contains(bad.Error, c.text) || bad.Error != firstError(res).Error() || (bad.Guest != nil) != c.answered || c.answered && bad.Guest.KernelReseeded {
 				t.Errorf("%+v, guest %+v", bad, bad.Guest)
 			}
-			if spoil == "mute" {
+			if fault == "mute" {
 				wantError(t, firstError(res), sandbox.ErrTimeout)
 			}
 		})
@@ -140,14 +140,14 @@ func TestAFailedChildLeavesAReceipt(t *testing.T) {
 }
 
 func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
-	h, e, box := rollbackHost(t)
+	h, e, sb := rollbackHost(t)
 	r := h.receipt(e, receipt.OfSnapshot, "d")
 	if r.Op != receipt.Snapshot || r.Image == nil || r.Image.Name != "disky" || stepNames(r.Steps) != "boot warm quiesce save" || r.Made == nil || r.Made.ContentHash == "" {
 		t.Errorf("snapshot: %+v", r)
 	}
 	made := r.Made.ContentHash
 	r = h.receipt(e, receipt.OfSnapshot, "b")
-	if r.Op != receipt.Branch || r.Sandbox != box.ID || r.Parent.Tag != "d" || r.Parent.ContentHash != made || r.Made == nil || len(r.Made.Layers) < 3 ||
+	if r.Op != receipt.Branch || r.Sandbox != sb.ID || r.Parent.Tag != "d" || r.Parent.ContentHash != made || r.Made == nil || len(r.Made.Layers) < 3 ||
 		!reflect.DeepEqual(*r.Capture, receipt.Capture{
 			Mode: "live", Mechanism: "wp-async", PauseUS: 2000, Rounds: 1, Bytes: 4096, PausedBytes: 4096, PauseSteps: []receipt.Step{{Name: "copy", TookUS: 2000}},
 		}) {
@@ -157,32 +157,32 @@ func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
 		t.Errorf("steps: %s", got)
 	}
 	branched := r.Made.ContentHash
-	if _, err := e.Rollback(t.Context(), box.ID, "b"); err != nil {
+	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
-	r = h.receipt(e, receipt.OfSandbox, box.ID)
+	r = h.receipt(e, receipt.OfSandbox, sb.ID)
 	if r.Op != receipt.Rollback || r.Before != "d" || r.Parent.Tag != "b" || r.Parent.ContentHash != branched || r.Identity.Index != 2 || r.Identity.Parent != "d" || !r.Guest.KernelReseeded {
 		t.Errorf("rollback: %+v", r)
 	}
 	if got := stepNames(r.Steps); got != "turn restore populate start identity exchange end" {
 		t.Errorf("steps: %s", got)
 	}
-	h.spoil("restore-fail", 1)
-	if _, err := e.Rollback(t.Context(), box.ID, "d"); err == nil {
+	h.fault("restore-fail", 1)
+	if _, err := e.Rollback(t.Context(), sb.ID, "d"); err == nil {
 		t.Error("it did not fail")
 	}
-	if r = h.receipt(e, receipt.OfSandbox, box.ID); r.Op != receipt.Rollback || !strings.Contains(r.Error, "KVM said no") || r.Before != "b" {
+	if r = h.receipt(e, receipt.OfSandbox, sb.ID); r.Op != receipt.Rollback || !strings.Contains(r.Error, "KVM said no") || r.Before != "b" {
 		t.Errorf("failed rollback: %+v", r)
 	}
-	h.spoil("captured-fail", 1)
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "lost"}); err == nil {
+	h.fault("captured-fail", 1)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "lost"}); err == nil {
 		t.Error("it did not fail")
 	}
-	if err := h.branch(e, box.ID, "mended"); err != nil { // ends what the failed one has left
+	if err := h.branch(e, sb.ID, "mended"); err != nil { // ends what the failed one has left
 		t.Fatal(err)
 	}
-	h.spoil("captured-fail", 1)
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "later", NoWait: true}); err != nil {
+	h.fault("captured-fail", 1)
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "later", NoWait: true}); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "receipt of a branch that nobody waited for", func() bool {
@@ -192,7 +192,7 @@ func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
 	if r = h.receipt(e, receipt.OfSnapshot, "lost"); !strings.Contains(r.Error, "no space left") {
 		t.Errorf("failed branch: %+v", r)
 	}
-	all, err := e.Receipts(receipt.Filter{Kind: receipt.OfSandbox, Of: box.ID})
+	all, err := e.Receipts(receipt.Filter{Kind: receipt.OfSandbox, Of: sb.ID})
 	if err != nil || len(all) != 3 || all[2].Op != receipt.Fork {
 		t.Errorf("of the sandbox: %+v, %v", all, err)
 	}
@@ -200,15 +200,15 @@ func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
 
 // A daemon that ended before it wrote its receipts left a journal, from which the next one makes them.
 func TestReceiptsThatWereNotWrittenAreRecovered(t *testing.T) {
-	h, e, box := rollbackHost(t)
-	if _, err := e.Rollback(t.Context(), box.ID, "b"); err != nil {
+	h, e, sb := rollbackHost(t)
+	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
 	other := h.fork(e, "d", 1)[0]
 	h.close(e)
 	// As if the last two had not been written.
 	dir := filepath.Join(h.cfg.StoreDir, "receipts")
-	for _, of := range []string{box.ID, other.ID} {
+	for _, of := range []string{sb.ID, other.ID} {
 		found, _ := filepath.Glob(filepath.Join(dir, "*.sandbox."+of+".json"))
 		if len(found) == 0 {
 			t.Fatalf("no receipt of %s on disk", of)
@@ -217,7 +217,7 @@ func TestReceiptsThatWereNotWrittenAreRecovered(t *testing.T) {
 	}
 	for range 2 { // it happens once
 		e = h.open()
-		for of, op := range map[string]receipt.Op{box.ID: receipt.Rollback, other.ID: receipt.Fork} {
+		for of, op := range map[string]receipt.Op{sb.ID: receipt.Rollback, other.ID: receipt.Fork} {
 			r := h.receipt(e, receipt.OfSandbox, of)
 			if !r.Recovered || r.Op != op || r.Parent.ContentHash == "" || r.Identity.Hostname != of || r.Guest != nil {
 				t.Errorf("%+v", r)

@@ -60,24 +60,24 @@ func rollbackHost(t *testing.T) (*host, *Engine, sandbox.Info) {
 	if err := e.Kill(t.Context(), r.Children[0].Info.ID); err != nil {
 		t.Fatal(err)
 	}
-	box := r.Children[1].Info
-	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "b"}); err != nil {
+	sb := r.Children[1].Info
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"}); err != nil {
 		t.Fatal(err)
 	}
-	return h, e, box
+	return h, e, sb
 }
 
 func TestASandboxGoesBackInPlace(t *testing.T) {
-	h, e, box := rollbackHost(t)
+	h, e, sb := rollbackHost(t)
 	dirs, same, entropy := h.runDirs(), "", ""
-	same, entropy = h.identityOf(e, box.ID)
+	same, entropy = h.identityOf(e, sb.ID)
 	seen := map[string]bool{entropy: true}
 	for _, tag := range []string{"b", "d", "b", "b"} {
-		before, err := e.Get(box.ID)
+		before, err := e.Get(sb.ID)
 		if err != nil {
 			t.Fatal(err)
 		}
-		after, err := e.Rollback(t.Context(), box.ID, tag)
+		after, err := e.Rollback(t.Context(), sb.ID, tag)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -86,7 +86,7 @@ func TestASandboxGoesBackInPlace(t *testing.T) {
 		if after != want || after.PID == before.PID || after.RolledBackHash == "" {
 			t.Errorf("it is now\n%+v, before it was\n%+v", after, before)
 		}
-		now, entropy := h.identityOf(e, box.ID)
+		now, entropy := h.identityOf(e, sb.ID)
 		if now != same || seen[entropy] {
 			t.Errorf("identity %q, entropy %s; before it was %q", now, entropy, same)
 		}
@@ -95,10 +95,10 @@ func TestASandboxGoesBackInPlace(t *testing.T) {
 		if got := h.runDirs(); got != dirs {
 			t.Errorf("run directories are %s, before they were %s", got, dirs)
 		}
-		if own := strings.Fields(h.ownFiles()); len(own) != 1 {
-			t.Errorf("own files: %q", own)
+		if own := strings.Fields(h.overlayFiles()); len(own) != 1 {
+			t.Errorf("overlay files: %q", own)
 		}
-		if c, err := e.Console(box.ID); err != nil {
+		if c, err := e.Console(sb.ID); err != nil {
 			t.Error(err)
 		} else {
 			c.Close()
@@ -107,29 +107,29 @@ func TestASandboxGoesBackInPlace(t *testing.T) {
 	if !strings.Contains(same, "COLOUR:red") || !strings.Contains(same, "FORKD_PARENT:d") {
 		t.Errorf("identity %q", same)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	h.empty()
-	if left := h.ownFiles(); left != "" {
+	if left := h.overlayFiles(); left != "" {
 		t.Errorf("left: %s", left)
 	}
 }
 
 // What is branched after a rollback lies over the snapshot that it went back to.
 func TestABranchAfterARollback(t *testing.T) {
-	h, e, box := rollbackHost(t)
-	if _, err := e.Rollback(t.Context(), box.ID, "b"); err != nil {
+	h, e, sb := rollbackHost(t)
+	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
-	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: "c", N: 1})
+	r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "c", N: 1})
 	if err != nil || r.Snapshot.ParentTag != "b" || r.Snapshot.ChainDepth() != 2 {
 		t.Fatalf("%+v, %v", r.Snapshot, err)
 	}
-	if _, err := e.Rollback(t.Context(), box.ID, "d"); err != nil {
+	if _, err := e.Rollback(t.Context(), sb.ID, "d"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.Rollback(t.Context(), box.ID, "c"); err != nil {
+	if _, err := e.Rollback(t.Context(), sb.ID, "c"); err != nil {
 		t.Fatal(err)
 	}
 	// A child of the branch came from all three; a snapshot of it is not the source's.
@@ -142,7 +142,7 @@ func TestABranchAfterARollback(t *testing.T) {
 			t.Errorf("child to %s: %v", tag, err)
 		}
 	}
-	_, err = e.Rollback(t.Context(), box.ID, "of-child")
+	_, err = e.Rollback(t.Context(), sb.ID, "of-child")
 	wantError(t, err, sandbox.ErrConflict, "of-child", "b, c, d")
 	wantError(t, e.DeleteSnapshot(t.Context(), "of-child", sandbox.DeleteOptions{}), sandbox.ErrConflict, child)
 	// Each needs what it came from, and what it lies over.
@@ -152,13 +152,13 @@ func TestABranchAfterARollback(t *testing.T) {
 	if err := e.DeleteSnapshot(t.Context(), "of-child", sandbox.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
-	wantError(t, e.DeleteSnapshot(t.Context(), "c", sandbox.DeleteOptions{}), sandbox.ErrConflict, box.ID)
-	wantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Cascade: true}), sandbox.ErrConflict, box.ID)
+	wantError(t, e.DeleteSnapshot(t.Context(), "c", sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
+	wantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Cascade: true}), sandbox.ErrConflict, sb.ID)
 	h.killAll()
 }
 
 func TestRollbacksThatAreRefused(t *testing.T) {
-	h, e, box := rollbackHost(t)
+	h, e, sb := rollbackHost(t)
 	h.snapshot(e, "other")
 	other := h.fork(e, "other", 1)[0]
 	for _, c := range []struct {
@@ -167,9 +167,9 @@ func TestRollbacksThatAreRefused(t *testing.T) {
 		text    string
 	}{
 		{"sb-none", "d", sandbox.ErrNotFound, "sb-none"},
-		{box.ID, "../x", sandbox.ErrInvalid, "x"},
-		{box.ID, "nothing", sandbox.ErrNotFound, "these would do: b, d"},
-		{box.ID, "other", sandbox.ErrConflict, "these would do: b, d"},
+		{sb.ID, "../x", sandbox.ErrInvalid, "x"},
+		{sb.ID, "nothing", sandbox.ErrNotFound, "these would do: b, d"},
+		{sb.ID, "other", sandbox.ErrConflict, "these would do: b, d"},
 		{other.ID, "b", sandbox.ErrConflict, "these would do: other"},
 	} {
 		_, err := e.Rollback(t.Context(), c.id, c.tag)
@@ -193,7 +193,7 @@ func TestRollbacksThatAreRefused(t *testing.T) {
 
 // Whatever goes wrong, the sandbox runs on as it was and nothing else remains.
 func TestARollbackThatFails(t *testing.T) {
-	for spoil, text := range map[string]string{
+	for fault, text := range map[string]string{
 		"spawn":          "no KVM today",
 		"restore-fail":   "KVM said no",
 		"restore-die":    "its VM has ended: ",
@@ -205,26 +205,26 @@ func TestARollbackThatFails(t *testing.T) {
 		"status-die":     "its VM has ended: ",
 		"status-hang":    "the new VM did not answer within",
 	} {
-		t.Run(spoil, func(t *testing.T) {
+		t.Run(fault, func(t *testing.T) {
 			h := newHost(t)
 			h.cfg.IdentityTimeout, h.cfg.RestoreTimeout = time.Second, time.Second
 			e := h.open()
-			box := h.disky(e, 1)[0]
-			dirs, own := h.runDirs(), h.ownFiles()
-			h.spoil(spoil, 1)
-			_, err := e.Rollback(t.Context(), box.ID, "d")
-			wantError(t, err, errAny, text, box.ID)
-			now, err := e.Get(box.ID)
-			if err != nil || now != box {
-				t.Errorf("it is now %+v, %v; before it was %+v", now, err, box)
+			sb := h.disky(e, 1)[0]
+			dirs, own := h.runDirs(), h.overlayFiles()
+			h.fault(fault, 1)
+			_, err := e.Rollback(t.Context(), sb.ID, "d")
+			wantError(t, err, errAny, text, sb.ID)
+			now, err := e.Get(sb.ID)
+			if err != nil || now != sb {
+				t.Errorf("it is now %+v, %v; before it was %+v", now, err, sb)
 			}
-			if got := h.eval(e, box.ID, "sandbox_id"); got != box.ID {
+			if got := h.eval(e, sb.ID, "sandbox_id"); got != sb.ID {
 				t.Errorf("it says that it is %q", got)
 			}
-			if d, o := h.runDirs(), h.ownFiles(); d != dirs || o != own {
-				t.Errorf("run directories %s, own files %s; before: %s, %s", d, o, dirs, own)
+			if d, o := h.runDirs(), h.overlayFiles(); d != dirs || o != own {
+				t.Errorf("run directories %s, overlay files %s; before: %s, %s", d, o, dirs, own)
 			}
-			if _, err := e.Rollback(t.Context(), box.ID, "d"); err != nil {
+			if _, err := e.Rollback(t.Context(), sb.ID, "d"); err != nil {
 				t.Errorf("after all that: %v", err)
 			}
 		})
@@ -233,10 +233,10 @@ func TestARollbackThatFails(t *testing.T) {
 
 // newVM is the process that is neither the sandbox's nor a shell's: the VM of a
 // rollback under way. A host without pools has no others.
-func (h *host) newVM(box sandbox.Info) int {
+func (h *host) newVM(sb sandbox.Info) int {
 	h.t.Helper()
 	for _, pid := range h.journalled() {
-		if pid != box.PID {
+		if pid != sb.PID {
 			return pid
 		}
 	}
@@ -259,19 +259,19 @@ func at(t *testing.T, step failpoint.Step, do func()) {
 func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
 	for _, step := range []failpoint.Step{failpoint.RollbackConfirmed, failpoint.RollbackRecorded} {
 		t.Run(string(step), func(t *testing.T) {
-			h, e, box := rollbackHost(t)
-			dirs, own := h.runDirs(), h.ownFiles()
-			at(t, step, func() { unix.Kill(h.newVM(box), unix.SIGKILL) })
-			_, err := e.Rollback(t.Context(), box.ID, "b")
-			wantError(t, err, sandbox.ErrGuestGone, box.ID, "killed")
-			if now, err := e.Get(box.ID); err != nil || now != box {
-				t.Errorf("it is now %+v, %v; before it was %+v", now, err, box)
+			h, e, sb := rollbackHost(t)
+			dirs, own := h.runDirs(), h.overlayFiles()
+			at(t, step, func() { unix.Kill(h.newVM(sb), unix.SIGKILL) })
+			_, err := e.Rollback(t.Context(), sb.ID, "b")
+			wantError(t, err, sandbox.ErrGuestGone, sb.ID, "killed")
+			if now, err := e.Get(sb.ID); err != nil || now != sb {
+				t.Errorf("it is now %+v, %v; before it was %+v", now, err, sb)
 			}
-			if got := h.eval(e, box.ID, "sandbox_id"); got != box.ID {
+			if got := h.eval(e, sb.ID, "sandbox_id"); got != sb.ID {
 				t.Errorf("it says that it is %q", got)
 			}
-			if d, o := h.runDirs(), h.ownFiles(); d != dirs || o != own {
-				t.Errorf("run directories %s, own files %s; before: %s, %s", d, o, dirs, own)
+			if d, o := h.runDirs(), h.overlayFiles(); d != dirs || o != own {
+				t.Errorf("run directories %s, overlay files %s; before: %s, %s", d, o, dirs, own)
 			}
 		})
 	}
@@ -279,100 +279,100 @@ func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
 
 // One that is killed after it is the sandbox's VM, and ends as any does.
 func TestANewVMThatIsKilledAfterTheExchange(t *testing.T) {
-	h, e, box := rollbackHost(t)
-	at(t, failpoint.RollbackExchanged, func() { unix.Kill(h.newVM(box), unix.SIGKILL) })
-	if _, err := e.Rollback(t.Context(), box.ID, "b"); err != nil {
+	h, e, sb := rollbackHost(t)
+	at(t, failpoint.RollbackExchanged, func() { unix.Kill(h.newVM(sb), unix.SIGKILL) })
+	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failure", failed(e, box.ID))
-	now := mustGet(t, e, box.ID)
+	eventually(t, "failure", failed(e, sb.ID))
+	now := mustGet(t, e, sb.ID)
 	if !strings.Contains(now.Reason, "killed") || now.RolledBackTo != "b" {
 		t.Errorf("it is now %+v", now)
 	}
-	eventually(t, "end of the old VM", processGone(box.PID))
-	if d, o := strings.Fields(h.runDirs()), strings.Fields(h.ownFiles()); len(d) != 1 || len(o) != 1 {
-		t.Errorf("run directories %q, own files %q", d, o)
+	eventually(t, "end of the old VM", processGone(sb.PID))
+	if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) != 1 {
+		t.Errorf("run directories %q, overlay files %q", d, o)
 	}
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
 	h.empty()
-	if left := h.ownFiles(); left != "" {
-		t.Errorf("own files left: %s", left)
+	if left := h.overlayFiles(); left != "" {
+		t.Errorf("overlay files left: %s", left)
 	}
 }
 
 func TestACancelledRollbackChangesNothing(t *testing.T) {
-	h, e, box := rollbackHost(t)
+	h, e, sb := rollbackHost(t)
 	dirs := h.runDirs()
 	wish := errors.New("changed my mind")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	at(t, failpoint.RollbackConfirmed, func() { cancel(wish) })
-	_, err := e.Rollback(ctx, box.ID, "b")
+	_, err := e.Rollback(ctx, sb.ID, "b")
 	wantError(t, err, wish)
-	if now, _ := e.Get(box.ID); now != box || h.runDirs() != dirs {
+	if now, _ := e.Get(sb.ID); now != sb || h.runDirs() != dirs {
 		t.Errorf("it is now %+v in %s", now, h.runDirs())
 	}
 }
 
 func TestWhatRunsInARolledBackSandboxEndsWithAnError(t *testing.T) {
-	h, e, box := rollbackHost(t)
-	h.spoil("exec-hangs", 1)
+	h, e, sb := rollbackHost(t)
+	h.fault("exec-hangs", 1)
 	got := make(chan error, 1)
 	go func() {
-		_, err := e.Exec(t.Context(), box.ID, sandbox.ExecRequest{Args: []string{"hang"}})
+		_, err := e.Exec(t.Context(), sb.ID, sandbox.ExecRequest{Args: []string{"hang"}})
 		got <- err
 	}()
 	eventually(t, "the program to run", h.usedUp("exec-hangs"))
-	if _, err := e.Rollback(t.Context(), box.ID, "b"); err != nil {
+	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, <-got, sandbox.ErrGuestGone, box.ID, "rolled back to snapshot b")
+	wantError(t, <-got, sandbox.ErrGuestGone, sb.ID, "rolled back to snapshot b")
 }
 
 // Nobody waits for a new VM of a sandbox that is no more.
 func TestAKillEndsARollback(t *testing.T) {
-	h, e, box := rollbackHost(t)
-	h.spoil("identity-hang", 1)
+	h, e, sb := rollbackHost(t)
+	h.fault("identity-hang", 1)
 	used := h.usedUp("identity-hang")
 	got := make(chan error, 1)
 	began := time.Now()
 	go func() {
-		_, err := e.Rollback(t.Context(), box.ID, "b")
+		_, err := e.Rollback(t.Context(), sb.ID, "b")
 		got <- err
 	}()
 	eventually(t, "new VM that hangs", used)
-	if err := e.Kill(t.Context(), box.ID); err != nil {
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	wantError(t, <-got, sandbox.ErrConflict, box.ID, "killed meanwhile")
+	wantError(t, <-got, sandbox.ErrConflict, sb.ID, "killed meanwhile")
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("it took %s", took)
 	}
 	h.empty()
-	if left := h.ownFiles(); left != "" {
-		t.Errorf("own files left: %s", left)
+	if left := h.overlayFiles(); left != "" {
+		t.Errorf("overlay files left: %s", left)
 	}
 }
 
 // Branch, rollback and kill of one sandbox take turns; whatever wins, nothing is left over.
 func TestARollbackAmongOthers(t *testing.T) {
 	for round := range 6 {
-		h, e, box := rollbackHost(t)
+		h, e, sb := rollbackHost(t)
 		var wg sync.WaitGroup
 		for i := range 2 {
 			wg.Go(func() {
-				_, err := e.Rollback(t.Context(), box.ID, "b")
+				_, err := e.Rollback(t.Context(), sb.ID, "b")
 				allow(t, err)
 			})
 			wg.Go(func() {
-				_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: fmt.Sprint("x", i)})
+				_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: fmt.Sprint("x", i)})
 				allow(t, err)
 			})
 		}
 		wg.Go(func() {
 			time.Sleep(time.Duration(round) * 20 * time.Millisecond) // elapses: the kill comes at another moment in each round
-			if err := e.Kill(t.Context(), box.ID); err != nil {
+			if err := e.Kill(t.Context(), sb.ID); err != nil {
 				t.Error(err)
 			}
 		})
@@ -381,8 +381,8 @@ func TestARollbackAmongOthers(t *testing.T) {
 			t.Errorf("listed: %+v", l)
 		}
 		h.empty()
-		if left := h.ownFiles(); left != "" {
-			t.Errorf("own files left: %s", left)
+		if left := h.overlayFiles(); left != "" {
+			t.Errorf("overlay files left: %s", left)
 		}
 	}
 }
@@ -397,29 +397,29 @@ func allow(t *testing.T, err error) {
 }
 
 func TestARolledBackSandboxOutlivesTheDaemon(t *testing.T) {
-	h, e, box := rollbackHost(t)
-	info, err := e.Rollback(t.Context(), box.ID, "b")
+	h, e, sb := rollbackHost(t)
+	info, err := e.Rollback(t.Context(), sb.ID, "b")
 	if err != nil {
 		t.Fatal(err)
 	}
-	same, _ := h.identityOf(e, box.ID)
-	own := h.ownFiles()
+	same, _ := h.identityOf(e, sb.ID)
+	own := h.overlayFiles()
 	h.close(e)
 	e = h.open()
-	if now, err := e.Get(box.ID); err != nil || now.PID != info.PID || now.RolledBackTo != "b" || now.Status != sandbox.StatusRunning {
+	if now, err := e.Get(sb.ID); err != nil || now.PID != info.PID || now.RolledBackTo != "b" || now.Status != sandbox.StatusRunning {
 		t.Fatalf("it is now %+v, %v", now, err)
 	}
-	if got, _ := h.identityOf(e, box.ID); got != same || h.ownFiles() != own {
-		t.Errorf("identity %q, own files %s; before %q, %s", got, h.ownFiles(), same, own)
+	if got, _ := h.identityOf(e, sb.ID); got != same || h.overlayFiles() != own {
+		t.Errorf("identity %q, overlay files %s; before %q, %s", got, h.overlayFiles(), same, own)
 	}
 	h.fork(e, "d", 4) // none of them gets its disk's name
-	if _, err := e.Rollback(t.Context(), box.ID, "d"); err != nil {
+	if _, err := e.Rollback(t.Context(), sb.ID, "d"); err != nil {
 		t.Fatal(err)
 	}
-	if err := unix.Kill(mustGet(t, e, box.ID).PID, unix.SIGKILL); err != nil {
+	if err := unix.Kill(mustGet(t, e, sb.ID).PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "failure", failed(e, box.ID))
+	eventually(t, "failure", failed(e, sb.ID))
 }
 
 func mustGet(t *testing.T, e *Engine, id string) sandbox.Info {
@@ -446,8 +446,8 @@ func doomedDaemon(store, run, images, step string) error {
 	if err != nil {
 		return err
 	}
-	if step == stepSealing {
-		return e.doomedToSeal(ctx)
+	if step == stepHashing {
+		return e.doomedToHash(ctx)
 	}
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err
@@ -512,8 +512,8 @@ func TestADaemonThatIsKilledDuringARollback(t *testing.T) {
 					eventually(t, "end of the other VM", processGone(pid))
 				}
 			}
-			if d, o := strings.Fields(h.runDirs()), strings.Fields(h.ownFiles()); len(d) != 1 || len(o) != 1 {
-				t.Errorf("run directories %q, own files %q", d, o)
+			if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) != 1 {
+				t.Errorf("run directories %q, overlay files %q", d, o)
 			}
 			if _, err := e.Rollback(t.Context(), l[0].ID, "d"); err != nil {
 				t.Error(err)

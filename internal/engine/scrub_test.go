@@ -52,8 +52,8 @@ func TestTheScrubFindsAFlippedBit(t *testing.T) {
 		h := newHost(t)
 		h.cfg.ScrubInterval = 50 * time.Millisecond
 		e := h.open()
-		box := h.disky(e, 1)[0]
-		if err := h.branch(e, box.ID, "x"); err != nil {
+		sb := h.disky(e, 1)[0]
+		if err := h.branch(e, sb.ID, "x"); err != nil {
 			t.Fatal(err)
 		}
 		h.snapshot(e, "other")
@@ -85,8 +85,8 @@ func TestTheScrubFindsAFlippedBit(t *testing.T) {
 					t.Errorf("%s: %+v, %v", tag, s, err)
 				}
 			}
-			wantError(t, h.branch(e, box.ID, "y"), sandbox.ErrNotRestorable)
-			_, err = e.Rollback(t.Context(), box.ID, "d")
+			wantError(t, h.branch(e, sb.ID, "y"), sandbox.ErrNotRestorable)
+			_, err = e.Rollback(t.Context(), sb.ID, "d")
 			wantError(t, err, sandbox.ErrNotRestorable)
 			h.fork(e, "other", 1)
 			h.close(e)

@@ -48,7 +48,7 @@ func TestDiffOfSnapshots(t *testing.T) {
 func TestADiffThatFails(t *testing.T) {
 	h, e := compared(t)
 	for _, c := range []struct {
-		name, spoil, after string
+		name, fault, after string
 		limit              int
 		kind               error
 		says               string
@@ -56,15 +56,15 @@ func TestADiffThatFails(t *testing.T) {
 		{name: "no such snapshot", after: "none", kind: sandbox.ErrNotFound, says: "none"},
 		{name: "no tag", after: "../b", kind: sandbox.ErrInvalid, says: "../b"},
 		{name: "a limit that is too high", limit: sandbox.MaxDiffList + 1, kind: sandbox.ErrInvalid, says: "limit is 10001"},
-		{name: "a child that cannot be made", spoil: "restore-fail", kind: sandbox.ErrNotRestorable, says: "KVM said no"},
-		{name: "a child that dies", spoil: "inventory-die", kind: sandbox.ErrGuestGone},
-		{name: "an agent of an older version", spoil: "inventory-none", kind: sandbox.ErrConflict, says: "older"},
-		{name: "an account that breaks off", spoil: "inventory-break", kind: sandbox.ErrGuestGone, says: "breaks off"},
-		{name: "an account that lies", spoil: "inventory-lie", kind: sandbox.ErrGuestGone, says: "comes after"},
+		{name: "a child that cannot be made", fault: "restore-fail", kind: sandbox.ErrNotRestorable, says: "KVM said no"},
+		{name: "a child that dies", fault: "inventory-die", kind: sandbox.ErrGuestGone},
+		{name: "an agent of an older version", fault: "inventory-none", kind: sandbox.ErrConflict, says: "older"},
+		{name: "an account that breaks off", fault: "inventory-break", kind: sandbox.ErrGuestGone, says: "breaks off"},
+		{name: "an account that lies", fault: "inventory-lie", kind: sandbox.ErrGuestGone, says: "comes after"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if c.spoil != "" {
-				h.spoil(c.spoil, 1)
+			if c.fault != "" {
+				h.fault(c.fault, 1)
 			}
 			if c.after == "" {
 				c.after = "b"
@@ -74,7 +74,7 @@ func TestADiffThatFails(t *testing.T) {
 			h.empty()
 		})
 	}
-	h.spoil("inventory-hang", 1)
+	h.fault("inventory-hang", 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	_, err := e.DiffSnapshots(ctx, "a", "b", 0)

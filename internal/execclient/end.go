@@ -34,7 +34,8 @@ const (
 // signals are the guest's names for its first signals. They are Linux's, in its
 // order, wherever this runs: other systems number theirs differently.
 var signals = [...]string{
-	1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted", 7: "bus error",
+	1: "hangup", 2: "interrupt", 3: "quit", 4: "illegal instruction", 5: "trace/breakpoint trap", 6: "aborted",
+	7: "bus error",
 	8: "floating point exception", sigkill: "killed", 10: "user defined signal 1", 11: "segmentation fault",
 	12: "user defined signal 2", 13: "broken pipe", 14: "alarm clock", 15: "terminated",
 }

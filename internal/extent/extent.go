@@ -59,7 +59,8 @@ func (e Extent) Clip(from, to int64) Extent {
 
 // continues reports whether e and the extent before it are one, in the image and in the file.
 func (e Extent) continues(before Extent) bool {
-	return before.End() == e.Offset && before.File == e.File && (e.Zero() || before.FileOffset+before.Length == e.FileOffset)
+	return before.End() == e.Offset && before.File == e.File &&
+		(e.Zero() || before.FileOffset+before.Length == e.FileOffset)
 }
 
 // Append adds an extent to a rising list, or lengthens the last one by it.

@@ -187,7 +187,8 @@ func fileMode(m uint32) fs.FileMode {
 	case unix.S_IFBLK:
 		mode |= fs.ModeDevice
 	}
-	for bit, add := range map[uint32]fs.FileMode{unix.S_ISUID: fs.ModeSetuid, unix.S_ISGID: fs.ModeSetgid, unix.S_ISVTX: fs.ModeSticky} {
+	for bit, add := range map[uint32]fs.FileMode{unix.S_ISUID: fs.ModeSetuid, unix.S_ISGID: fs.ModeSetgid,
+		unix.S_ISVTX: fs.ModeSticky} {
 		if m&bit != 0 {
 			mode |= add
 		}

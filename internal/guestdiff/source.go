@@ -59,7 +59,8 @@ func (r *reader) file() (*agentv1.InventoryFile, error) {
 	switch {
 	case f == nil, len(f.Path) < 2, f.Path[0] != '/', len(f.Path) > maxPath, len(f.Target) > maxTarget:
 		return nil, fmt.Errorf("%w: a file with a bad path", ErrGuest)
-	case (f.Gone || f.Below != nil) && !r.changesOnly, f.Below != nil && (string(f.Below.Path) != string(f.Path) || f.Below.Gone || len(f.Below.Target) > maxTarget):
+	case (f.Gone || f.Below != nil) && !r.changesOnly, f.Below != nil &&
+		(string(f.Below.Path) != string(f.Path) || f.Below.Gone || len(f.Below.Target) > maxTarget):
 		return nil, fmt.Errorf("%w: %.80q is not what it can be", ErrGuest, f.Path)
 	case r.last != nil && comparePaths(r.last, f.Path) >= 0:
 		return nil, fmt.Errorf("%w: %.80q comes after %.80q", ErrGuest, f.Path, r.last)
@@ -87,7 +88,8 @@ func (r *reader) next() error {
 	if err != nil {
 		return err
 	}
-	if len(p.Files) > 0 && (len(r.processes) > 0 || len(r.packages) > 0) || r.end != nil || r.begun && p.ChangesOnly != r.changesOnly {
+	if len(p.Files) > 0 && (len(r.processes) > 0 || len(r.packages) > 0) || r.end != nil ||
+		r.begun && p.ChangesOnly != r.changesOnly {
 		return fmt.Errorf("%w: its parts are out of order", ErrGuest)
 	}
 	r.part, r.end, r.changesOnly, r.begun = p.Files, p.End, p.ChangesOnly, true
@@ -102,7 +104,8 @@ func (r *reader) next() error {
 		if len(r.packages) == maxPackages || max(len(m.GetName()), len(m.GetVersion()), len(m.GetArchitecture())) > maxText {
 			return errTooMuch
 		}
-		r.packages = append(r.packages, Package{Name: m.GetName(), Version: m.GetVersion(), Architecture: m.GetArchitecture()})
+		r.packages = append(r.packages,
+			Package{Name: m.GetName(), Version: m.GetVersion(), Architecture: m.GetArchitecture()})
 	}
 	return nil
 }

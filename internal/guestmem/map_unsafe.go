@@ -36,7 +36,8 @@ func Reserve(size int64) (*Map, error) {
 	if size <= 0 || size%PageSize != 0 {
 		return nil, fmt.Errorf("reserve guest memory: %d bytes is no positive multiple of %d", size, PageSize)
 	}
-	p, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_NONE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
+	p, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_NONE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("reserve %d bytes of guest memory: %w", size, err)
 	}

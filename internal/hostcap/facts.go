@@ -50,7 +50,8 @@ func (f KVMFacts) problem() string {
 	case f.SpeedErr != nil:
 		return "this host's KVM does not run a loop: " + f.SpeedErr.Error()
 	case f.Speed < MinSpeed:
-		return fmt.Sprintf("this host's KVM runs %s instructions per second, %s are needed", speedText(f.Speed), speedText(MinSpeed))
+		return fmt.Sprintf("this host's KVM runs %s instructions per second, %s are needed",
+			speedText(f.Speed), speedText(MinSpeed))
 	}
 	return ""
 }
@@ -65,14 +66,16 @@ func (f KVMFacts) Checks() []Check {
 	}
 	caps := Check{Name: "kvm capabilities", Level: OK, Detail: fmt.Sprintf("all %d are there", len(needed))}
 	if len(f.Missing) > 0 {
-		caps.Level, caps.Detail, caps.Do = Note, "missing: "+strings.Join(f.Missing, ", "), "use a newer kernel; until then "+useMachine
+		caps.Level, caps.Detail, caps.Do = Note, "missing: "+strings.Join(f.Missing, ", "),
+			"use a newer kernel; until then "+useMachine
 	}
 	speed := Check{Name: "kvm speed", Level: OK, Detail: speedText(f.Speed) + " instructions per second in ring 0"}
 	switch {
 	case f.SpeedErr != nil:
 		speed.Level, speed.Detail, speed.Do = Note, f.SpeedErr.Error(), useMachine
 	case f.Speed < MinSpeed:
-		speed.Level, speed.Do = Note, fmt.Sprintf("%s are needed: this KVM emulates what it should run; %s", speedText(MinSpeed), useMachine)
+		speed.Level, speed.Do = Note,
+			fmt.Sprintf("%s are needed: this KVM emulates what it should run; %s", speedText(MinSpeed), useMachine)
 	}
 	return []Check{device, caps, speed}
 }
@@ -80,9 +83,11 @@ func (f KVMFacts) Checks() []Check {
 func openAdvice(err error) string {
 	switch {
 	case errors.Is(err, errDenied):
-		return "add yourself to the group that owns it (usually: sudo usermod -aG kvm $USER) and log in again; until then forkd uses the machine"
+		return "add yourself to the group that owns it (usually: sudo usermod -aG kvm $USER) and log in again; until then " +
+			"forkd uses the machine"
 	case errors.Is(err, errNoDevice):
-		return "on hardware: enable virtualisation in the firmware and load kvm-intel or kvm-amd; in a cloud VM: ask for nested virtualisation; until then forkd uses the machine"
+		return "on hardware: enable virtualisation in the firmware and load kvm-intel or kvm-amd; in a cloud VM: ask for " +
+			"nested virtualisation; until then forkd uses the machine"
 	}
 	return "forkd uses the machine instead"
 }

@@ -67,8 +67,10 @@ const (
 func (f HostFacts) Checks() []Check {
 	return []Check{
 		f.kernelCheck(),
-		amountCheck("memory", f.AvailableMiB, comfortableMemoryMiB, "available", "close programs, or start a smaller machine (--memory)"),
-		amountCheck("disk", f.FreeMiB, comfortableDiskMiB, "free for "+f.DataDir, "make room, or set XDG_DATA_HOME to another disk"),
+		amountCheck("memory", f.AvailableMiB, comfortableMemoryMiB, "available",
+			"close programs, or start a smaller machine (--memory)"),
+		amountCheck("disk", f.FreeMiB, comfortableDiskMiB, "free for "+f.DataDir,
+			"make room, or set XDG_DATA_HOME to another disk"),
 		f.ksmCheck(), f.verityCheck(),
 		f.toolsCheck(),
 	}
@@ -92,7 +94,8 @@ func (f HostFacts) kernelCheck() Check {
 
 func (f HostFacts) ksmCheck() Check {
 	if f.KSM {
-		return Check{"page merging", Note, "KSM is on", "switch it off (echo 2 > /sys/kernel/mm/ksm/run): it lets one guest find out what another holds"}
+		return Check{"page merging", Note, "KSM is on",
+			"switch it off (echo 2 > /sys/kernel/mm/ksm/run): it lets one guest find out what another holds"}
 	}
 	return Check{Name: "page merging", Level: OK, Detail: "KSM is off"}
 }
@@ -106,7 +109,8 @@ func (f HostFacts) verityCheck() Check {
 		return Check{name, Note, "the file system has no fs-verity: a flipped bit is found by the daily scrub, not at once",
 			"on ext4 `tune2fs -O verity DEVICE` adds it; Btrfs has it"}
 	}
-	return Check{Name: name, Level: OK, Detail: fmt.Sprintf("found by the daily scrub; fs-verity could not be tried (%v)", f.Verity)}
+	return Check{Name: name, Level: OK,
+		Detail: fmt.Sprintf("found by the daily scrub; fs-verity could not be tried (%v)", f.Verity)}
 }
 
 func (f HostFacts) toolsCheck() Check {

@@ -46,13 +46,13 @@ func (p *agentProxy) lostNow(v served) *failure {
 	info, err := p.sandboxes.Get(v.id)
 	switch {
 	case err != nil:
-		return fail(api.CodeGuestGone, "fork another", "sandbox %s was killed", v.id)
+		return fail(api.CodeGuestGone, api.ReasonSandboxEnded, "sandbox %s was killed", v.id)
 	case info.Status == sandbox.StatusFailed:
-		return fail(api.CodeGuestGone, "kill it and fork another", "sandbox %s has failed: %s", v.id, info.Reason)
+		return fail(api.CodeGuestGone, api.ReasonSandboxFailed, "sandbox %s has failed: %s", v.id, info.Reason)
 	case info.Status == sandbox.StatusPaused:
-		return fail(api.CodeNoSpace, "make room on the file system of the daemon's data; it goes on by itself", "sandbox %s is %s", v.id, info.Reason)
+		return fail(api.CodeNoSpace, api.ReasonDiskNoRoom, "sandbox %s is %s", v.id, info.Reason)
 	case info.PID != v.pid && info.RolledBackTo != "":
-		return fail(api.CodeGuestGone, "what ran in it has ended; run it again", "sandbox %s was rolled back to snapshot %s", v.id, info.RolledBackTo)
+		return fail(api.CodeGuestGone, api.ReasonSandboxRolledBack, "sandbox %s was rolled back to snapshot %s", v.id, info.RolledBackTo)
 	}
 	return nil
 }

@@ -126,5 +126,5 @@ func proxyFailure(id string, err error) error {
 	case codeOf(err) != api.CodeInternal:
 		return err
 	}
-	return fail(api.CodeGuestGone, defaultHint(api.CodeGuestGone), "sandbox %s: its agent broke off: %v", id, err)
+	return fail(api.CodeGuestGone, "", "sandbox %s: its agent broke off: %v", id, err)
 }

@@ -51,22 +51,20 @@ func (a Access) admit(r *http.Request, right func(string) bool) (principal strin
 	token, isToken := bearer(shown)
 	switch {
 	case shown != "" && a.Token == "":
-		return "", fail(api.CodeUnauthorized, "leave out --token and FORKD_TOKEN, or start the daemon with --token-file",
+		return "", fail(api.CodeUnauthorized, api.ReasonTokenUnwanted,
 			"a token was shown, but this daemon has none")
 	case isToken && right(token):
 		return "token", nil
 	case isToken:
-		return "", fail(api.CodeUnauthorized, tokenHint, "the token is wrong")
+		return "", fail(api.CodeUnauthorized, "", "the token is wrong")
 	case shown == "" && a.Local && trustedPeer(r):
 		return "local", nil
 	case a.Local && a.Token == "":
-		return "", fail(api.CodeForbidden, "use it as that user or as root, or start the daemon with --token-file and show that token",
+		return "", fail(api.CodeForbidden, api.ReasonSocketForeign,
 			"the daemon's socket is another user's, and it has no token that could let others in")
 	}
-	return "", fail(api.CodeUnauthorized, tokenHint, "the daemon wants a token (Authorization: Bearer)")
+	return "", fail(api.CodeUnauthorized, "", "the daemon wants a token (Authorization: Bearer)")
 }
-
-const tokenHint = "set FORKD_TOKEN, or pass --token, with the content of the daemon's token file: its --token-file, or the file token in its --run directory"
 
 // tokenCheck compares digests, so that neither content nor length of the token
 // shows in the time it takes.

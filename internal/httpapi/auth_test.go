@@ -46,17 +46,18 @@ func TestWhoMayUseTheSocket(t *testing.T) {
 		daemon string // its token
 		shown  string
 		code   api.Code
+		reason api.Reason
 	}{
-		{"the daemon's user", own, "", "", ""},
-		{"root", 0, "", "", ""},
-		{"another user", stranger, "", "", api.CodeForbidden},
-		{"another user, of a daemon with a token", stranger, token, "", api.CodeUnauthorized},
-		{"another user with the token", stranger, token, right, ""},
-		{"another user with a wrong token", stranger, token, wrong, api.CodeUnauthorized},
-		{"the daemon's user with the token", own, token, right, ""},
-		{"the daemon's user with a wrong token", own, token, wrong, api.CodeUnauthorized},
-		{"the daemon's user with a token for nothing", own, "", right, api.CodeUnauthorized},
-		{"the daemon's user with another kind of authorization", own, token, "Basic " + token, api.CodeUnauthorized},
+		{"the daemon's user", own, "", "", "", ""},
+		{"root", 0, "", "", "", ""},
+		{"another user", stranger, "", "", api.CodeForbidden, api.ReasonSocketForeign},
+		{"another user, of a daemon with a token", stranger, token, "", api.CodeUnauthorized, ""},
+		{"another user with the token", stranger, token, right, "", ""},
+		{"another user with a wrong token", stranger, token, wrong, api.CodeUnauthorized, ""},
+		{"the daemon's user with the token", own, token, right, "", ""},
+		{"the daemon's user with a wrong token", own, token, wrong, api.CodeUnauthorized, ""},
+		{"the daemon's user with a token for nothing", own, "", right, api.CodeUnauthorized, api.ReasonTokenUnwanted},
+		{"the daemon's user with another kind of authorization", own, token, "Basic " + token, api.CodeUnauthorized, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t)
@@ -72,8 +73,8 @@ func TestWhoMayUseTheSocket(t *testing.T) {
 				into[[]api.SandboxInfo](t, w, 200)
 				return
 			}
-			if e := wantError(t, w, c.code); e.Hint == "" {
-				t.Error("there is no hint at what to do")
+			if e := wantError(t, w, c.code); e.Reason != c.reason {
+				t.Errorf("the reason is %q, want %q", e.Reason, c.reason)
 			}
 		})
 	}

@@ -65,13 +65,13 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	mode := b.Mode
 	switch {
 	case b.Diff != nil && b.Mode != "":
-		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "leave diff out", "diff and mode exclude each other")
+		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "", "diff and mode exclude each other: leave diff out")
 	case b.Diff != nil && *b.Diff:
 		mode = api.BranchDiff
 	}
 	noWait := b.Wait != nil && !*b.Wait
 	if noWait && b.N > 0 {
-		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "fork the new snapshot afterwards: a fork waits until it is written",
+		return sandbox.BranchRequest{}, fail(api.CodeInvalid, api.ReasonWaitForChildren,
 			"n children and wait false exclude each other: children need the whole snapshot")
 	}
 	return sandbox.BranchRequest{

@@ -115,8 +115,8 @@ func TestBranchThatNobodyWaitsFor(t *testing.T) {
 
 func TestBranchesThatCannotBe(t *testing.T) {
 	b := newBench(t)
-	boxes := b.fork("2")
-	id, dead := boxes[0].ID, boxes[1].ID
+	sbs := b.fork("2")
+	id, dead := sbs[0].ID, sbs[1].ID
 	b.engine.Fail(dead, "the guest powered off")
 	for _, c := range []struct {
 		name, id, body string
@@ -161,7 +161,7 @@ func TestTooManyBranchesAtOnce(t *testing.T) {
 		b.branch(id, fmt.Sprintf(`{"tag":"b%d","wait":false}`, i))
 	}
 	w := b.do("POST", "/v1/sandboxes/"+id+"/branch", `{}`)
-	if e := wantError(t, w, api.CodeBusy); e.Hint == "" || w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
+	if e := wantError(t, w, api.CodeBusy); e.Reason != "" || w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" {
 		t.Errorf("status %d, headers %v, error %+v", w.Code, w.Header(), e)
 	}
 	b.engine.Finish("b0")

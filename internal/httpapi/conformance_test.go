@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 type operation struct {
@@ -186,6 +187,28 @@ func TestCodesHaveOneMeaning(t *testing.T) {
 	for _, code := range httpapi.SentinelCodes() {
 		if !seen[code] || code.Status() < 400 {
 			t.Errorf("sentinel's code %s is not in the table", code)
+		}
+	}
+}
+
+func TestReasonsHaveOneMeaning(t *testing.T) {
+	page, err := os.ReadFile("../../docs/api.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[api.Reason]bool{}
+	for _, row := range api.Reasons() {
+		if seen[row.Reason] || row.Meaning == "" {
+			t.Errorf("%s is there twice, or means nothing", row.Reason)
+		}
+		seen[row.Reason] = true
+	}
+	for _, r := range sandbox.Reasons() {
+		if !seen[api.Reason(r)] {
+			t.Errorf("the domain's reason %s is not in the API's list", r)
+		}
+		if !strings.Contains(string(page), "`"+string(r)+"`") {
+			t.Errorf("docs/api.md does not have reason %s", r)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func consoleQuery(r *http.Request) (follow bool, lines int, err error) {
 			return false, 0, fail(api.CodeInvalid, "", "tail %q: want a number of lines", ellipsis.Clip(v, 40))
 		}
 		if !follow {
-			return false, 0, fail(api.CodeInvalid, "add follow=true", "tail goes with follow")
+			return false, 0, fail(api.CodeInvalid, "", "tail goes with follow=true")
 		}
 	}
 	return follow, lines, nil

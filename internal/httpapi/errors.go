@@ -52,9 +52,10 @@ func codeOf(err error) api.Code {
 
 // failure is an error on its way to the client; its JSON is api.Error's.
 type failure struct {
-	Message string   `json:"error" doc:"What happened, to which object, for people"`
-	Code    api.Code `json:"code" doc:"Stable identifier of the kind of error, for programs"`
-	Hint    string   `json:"hint,omitempty" doc:"What to do about it"`
+	Message string            `json:"error" doc:"What happened, to which object, for people"`
+	Code    api.Code          `json:"code" doc:"Stable identifier of the kind of error, for programs"`
+	Reason  api.Reason        `json:"reason,omitempty" doc:"Tells errors of one code apart where what to do about them differs; stable"`
+	Details map[string]string `json:"details,omitempty" doc:"Names that belong to the reason, such as that of a snapshot"`
 	status  int
 }
 
@@ -80,16 +81,13 @@ func (f *failure) GetHeaders() http.Header {
 }
 
 func (f *failure) wire() *api.Error {
-	return &api.Error{Message: f.Message, Code: f.Code, Hint: f.Hint}
+	return &api.Error{Message: f.Message, Code: f.Code, Reason: f.Reason, Details: f.Details}
 }
 
 // fail makes a failure of a code of our own.
-func fail(code api.Code, hint, format string, args ...any) *failure {
-	return &failure{Message: fmt.Sprintf(format, args...), Code: code, Hint: hint, status: code.Status()}
+func fail(code api.Code, reason api.Reason, format string, args ...any) *failure {
+	return &failure{Message: fmt.Sprintf(format, args...), Code: code, Reason: reason, status: code.Status()}
 }
-
-// hinter is what an error implements that knows better what to do about it.
-type hinter interface{ Hint() string }
 
 // failureOf maps any error of a handler.
 func failureOf(err error) *failure {
@@ -97,36 +95,12 @@ func failureOf(err error) *failure {
 	if errors.As(err, &f) {
 		return f
 	}
-	code := codeOf(err)
-	f = fail(code, defaultHint(code), "%s", err.Error())
-	var h hinter
-	if errors.As(err, &h) && h.Hint() != "" {
-		f.Hint = h.Hint()
+	f = fail(codeOf(err), "", "%s", err.Error())
+	var e *sandbox.Error
+	if errors.As(err, &e) {
+		f.Reason, f.Details = api.Reason(e.Reason()), e.Details()
 	}
 	return f
-}
-
-// defaultHint is what to do about an error that does not say so itself.
-func defaultHint(code api.Code) string {
-	switch code {
-	case api.CodeNotFound:
-		return "`forkd snapshot ls`, `forkd ps` and `forkd image ls` show what there is"
-	case api.CodeNotRestorable:
-		return "`forkd snapshot verify` tells what is damaged; make it again with `forkd snapshot create`"
-	case api.CodeGuestGone:
-		return "`forkd logs` shows its console, if it is still listed in `forkd ps`"
-	case api.CodeTimeout:
-		return "ask for a longer limit, or look at the console with `forkd logs`"
-	case api.CodeNoSpace:
-		return "remove snapshots (`forkd snapshot rm`) or images (`forkd image rm`)"
-	case api.CodeNoMemory:
-		return "kill sandboxes (`forkd kill`), fork fewer, or make the pool smaller (`forkd pool`)"
-	case api.CodeBusy:
-		return "try again in a moment"
-	case api.CodeInternal:
-		return "the daemon's log says more"
-	}
-	return ""
 }
 
 // validationFailure turns huma's errors into ours: 400 as the original

@@ -56,7 +56,7 @@ func (g *GuestFiles) Close() {
 // open opens a file that a field of a request names.
 func (g *GuestFiles) open(field, path string) (*os.File, error) {
 	if g == nil || len(g.dirs) == 0 {
-		return nil, fail(api.CodeForbidden, "start the daemon with `forkd serve --guest-files DIR`, or make an image: `forkd image build`",
+		return nil, fail(api.CodeForbidden, api.ReasonGuestFilesOff,
 			"%s %s: this daemon opens no files by path", field, ellipsis.Clip(path, 200))
 	}
 	for _, d := range g.dirs {
@@ -92,7 +92,7 @@ func (d guestDir) open(field, path, rel string) (*os.File, error) {
 		}
 		return nil, fail(api.CodeForbidden, "", "%s %s: open it below %s: %v", field, ellipsis.Clip(path, 200), d.path, err)
 	}
-	return nil, fail(api.CodeInvalid, "give the path of a file on the daemon's host",
+	return nil, fail(api.CodeInvalid, api.ReasonNotAFile,
 		"%s: %s is not a file", field, ellipsis.Clip(path, 200))
 }
 
@@ -101,8 +101,8 @@ func (g *GuestFiles) outside(field, path string) error {
 	for _, d := range g.dirs {
 		names = append(names, d.path)
 	}
-	return fail(api.CodeForbidden, "put it there, or start the daemon with one more --guest-files",
-		"%s %s: not below the daemon's --guest-files, %s", field, ellipsis.Clip(path, 200), strings.Join(names, ", "))
+	return fail(api.CodeForbidden, api.ReasonGuestFilesElsewhere,
+		"%s %s: not below the directories that the daemon opens files in, %s", field, ellipsis.Clip(path, 200), strings.Join(names, ", "))
 }
 
 // openPaths opens what a request names by path. The engine is given names that

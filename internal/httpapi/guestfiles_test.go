@@ -114,8 +114,8 @@ func TestFilesByPath(t *testing.T) {
 			if strings.Contains(fmt.Sprint(engine.got), "secret") {
 				t.Error("the secret was read")
 			}
-			if c.code == api.CodeForbidden && c.files == nil && !strings.Contains(w.Body.String(), "--guest-files") {
-				t.Errorf("the hint does not name the flag: %s", w.Body)
+			if c.code == api.CodeForbidden && c.files == nil && !strings.Contains(w.Body.String(), string(api.ReasonGuestFilesOff)) {
+				t.Errorf("the reason is not told: %s", w.Body)
 			}
 		})
 	}

@@ -36,7 +36,7 @@ func (s *Server) survive(next http.Handler) http.Handler {
 			}
 			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			if rec, ok := w.(*recorder); ok && rec.status == 0 {
-				writeFailure(w, fail(api.CodeInternal, defaultHint(api.CodeInternal), "the daemon hit a bug while serving the request"))
+				writeFailure(w, fail(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
 				return
 			}
 			panic(http.ErrAbortHandler)

@@ -87,7 +87,7 @@ func (s *imageRoutes) getImage(ctx context.Context, in *NamePath) (*imageOutput,
 
 func (s *imageRoutes) importImage(w http.ResponseWriter, r *http.Request) error {
 	if ct := r.Header.Get("Content-Type"); ct != "" && !accepts(ct, "application/x-tar") {
-		return fail(api.CodeMediaType, "send application/x-tar", "an image cannot be read from %s", ellipsis.Clip(ct, 80))
+		return fail(api.CodeMediaType, "", "an image cannot be read from %s: send application/x-tar", ellipsis.Clip(ct, 80))
 	}
 	digest := r.Header.Get(api.HeaderDigest)
 	if digest != "" && !digestPattern().MatchString(digest) {

@@ -8,8 +8,8 @@ import (
 
 func TestReceipts(t *testing.T) {
 	b := newBench(t)
-	boxes := b.fork("2")
-	id := boxes[1].ID
+	sbs := b.fork("2")
+	id := sbs[1].ID
 	b.branch(id, `{"tag":"mid"}`)
 	r := into[api.Receipt](t, b.do("GET", "/v1/sandboxes/"+id+"/receipt", ""), 200)
 	if r.Op != api.ReceiptFork || r.Sandbox != id || r.Parent.Tag != "py" || r.Parent.Layers[0].Digest != "sha256:0b" || r.TookMS != 4 ||
@@ -47,10 +47,10 @@ func TestReceipts(t *testing.T) {
 
 func TestRollback(t *testing.T) {
 	b := newBench(t)
-	box := b.fork("1")[0]
-	path := "/v1/sandboxes/" + box.ID + "/rollback"
+	sb := b.fork("1")[0]
+	path := "/v1/sandboxes/" + sb.ID + "/rollback"
 	got := into[api.SandboxInfo](t, b.do("POST", path, `{"snapshot_tag":"py"}`), 200)
-	if got.ID != box.ID || got.RolledBackTo != "py" || *got.PID == *box.PID || got.SnapshotTag != "py" {
+	if got.ID != sb.ID || got.RolledBackTo != "py" || *got.PID == *sb.PID || got.SnapshotTag != "py" {
 		t.Errorf("got %+v", got)
 	}
 	for _, body := range []string{``, `{}`, `{"snapshot_tag":""}`, `{"snapshot_tag":"../x"}`, `{"snapshot_tag":7}`, `[]`} {

@@ -155,11 +155,12 @@ func (rt *router) notRouted(w http.ResponseWriter, r *http.Request, h http.Handl
 	if probe.status == http.StatusMethodNotAllowed {
 		allow := probe.header.Get("Allow")
 		w.Header().Set("Allow", allow)
-		writeFailure(w, fail(api.CodeMethod, "this path takes "+allow,
-			"%s is not a method of %s", ellipsis.Clip(r.Method, 20), ellipsis.Clip(r.URL.Path, 200)))
+		writeFailure(w, fail(api.CodeMethod, "",
+			"%s is not a method of %s: it takes %s", ellipsis.Clip(r.Method, 20), ellipsis.Clip(r.URL.Path, 200), allow))
 		return
 	}
-	writeFailure(w, fail(api.CodeNotFound, "GET /openapi.json lists the routes", "no such path: %s", ellipsis.Clip(r.URL.Path, 200)))
+	writeFailure(w, fail(api.CodeNotFound, "", "no such path: %s; GET /openapi.json lists the routes",
+		ellipsis.Clip(r.URL.Path, 200)))
 }
 
 // headerProbe keeps what a handler says about itself and drops its body.

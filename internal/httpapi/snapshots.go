@@ -3,7 +3,6 @@ package httpapi
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -106,7 +105,7 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 	case b.Image != "" || b.Kernel != "" || b.Rootfs != "":
 		return sandbox.DeriveRequest{}, fail(api.CodeInvalid, "", "from and image, kernel or rootfs exclude each other")
 	case b.MemoryMiB != 0 || b.VCPUs != 0 || b.BootWaitSecs != 0:
-		return sandbox.DeriveRequest{}, fail(api.CodeInvalid, "leave them out: nothing is booted", "memory_mib, vcpus and boot_wait_secs do not go with from, whose shape they are")
+		return sandbox.DeriveRequest{}, fail(api.CodeInvalid, "", "memory_mib, vcpus and boot_wait_secs do not go with from, whose shape they are")
 	}
 	return sandbox.DeriveRequest{
 		Tag: b.Tag, From: b.From, Exec: b.Exec, User: b.ExecUser, ExecTimeout: seconds(b.ExecTimeoutSecs), Warm: b.Warm,
@@ -117,11 +116,11 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 	switch {
 	case len(b.Exec) > 0 || b.ExecUser != "" || b.ExecTimeoutSecs != 0:
-		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "name a snapshot with from, or use warm", "exec goes with from only")
+		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "", "exec goes with from only: name a snapshot with from, or use warm")
 	case b.Image != "" && (b.Kernel != "" || b.Rootfs != ""):
 		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "", "image and kernel/rootfs exclude each other")
 	case b.Image == "" && (b.Kernel == "" || b.Rootfs == ""):
-		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "`forkd image ls` shows the built images", "image, or kernel and rootfs, or from, must be given")
+		return sandbox.CreateRequest{}, fail(api.CodeInvalid, api.ReasonImageMissing, "image, or kernel and rootfs, or from, must be given")
 	}
 	return sandbox.CreateRequest{
 		Tag: b.Tag, Image: b.Image, Kernel: b.Kernel, Rootfs: b.Rootfs,
@@ -164,7 +163,7 @@ func (s *snapshotRoutes) verifySnapshot(ctx context.Context, in *TagPath) (*body
 	if err != nil {
 		f := *failureOf(err)
 		if f.Code == api.CodeNotRestorable { // verify is what they have just done
-			f.Hint = fmt.Sprintf("delete it with `forkd snapshot rm %s`, and make it again with `forkd snapshot create`", in.Tag)
+			f.Reason, f.Details = api.ReasonVerifyFailed, map[string]string{"tag": in.Tag}
 		}
 		return nil, &f
 	}

@@ -44,7 +44,7 @@ func (s *storeRoutes) add(rt *router) {
 func (s *storeRoutes) compactSnapshot(ctx context.Context, in *compactInput) (*huma.StreamResponse, error) {
 	note(ctx).snapshot = in.Body.To
 	if in.Tag == in.Body.To {
-		return nil, fail(api.CodeInvalid, "choose another tag: the snapshot itself stays as it is", "snapshot %s cannot be compacted to itself", in.Tag)
+		return nil, fail(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be compacted to itself", in.Tag)
 	}
 	return s.created.answer(ctx, in.Accept, func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 		return s.engine.CompactSnapshot(ctx, in.Tag, in.Body.To, progress)

@@ -89,7 +89,8 @@ func sourcesFor(suite string, targets []target) ([]string, error) {
 	}
 	lines = slices.Compact(lines)
 	if len(lines) == 0 {
-		return nil, errors.New("the host's package sources name no Debian mirror; add one to /etc/apt/sources.list.d and run apt-get update")
+		return nil, errors.New("the host's package sources name no Debian mirror; add one to /etc/apt/sources.list.d and " +
+			"run apt-get update")
 	}
 	return lines, nil
 }
@@ -200,7 +201,8 @@ func (r *Recipe) blame(err error) error {
 		name := m[1] + m[2] + m[3]
 		for _, p := range r.Packages {
 			if p.Value == name {
-				return fmt.Errorf("%w: %s:%d: package %s does not exist in Debian %s (if it is new: run apt-get update)", ErrRecipe, r.path, p.Line, name, r.Suite)
+				return fmt.Errorf("%w: %s:%d: package %s does not exist in Debian %s (if it is new: run apt-get update)",
+					ErrRecipe, r.path, p.Line, name, r.Suite)
 			}
 		}
 	}

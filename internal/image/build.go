@@ -232,7 +232,8 @@ func (b *build) metadata(parts map[string]entry, info KernelInfo) (Metadata, err
 		Kernel:        info,
 		Files:         map[string]FileSum{},
 		Defaults: Defaults{
-			MemoryMiB: r.MemoryMiB, VCPUs: r.VCPUs, DiskMiB: r.diskMiB, Env: r.Env, User: r.User, Workdir: r.Workdir, Warm: r.Warm,
+			MemoryMiB: r.MemoryMiB, VCPUs: r.VCPUs, DiskMiB: r.diskMiB, Env: r.Env, User: r.User, Workdir: r.Workdir,
+			Warm: r.Warm,
 		},
 	}
 	for name, part := range parts {

@@ -115,7 +115,8 @@ func (c *cache) get(kind, key string) (entry, bool) {
 
 // put makes a part: fill writes its files into dir and returns the extra facts.
 // Nothing is left of a part whose fill fails.
-func (c *cache) put(ctx context.Context, kind, key string, fill func(dir string) (extra any, err error)) (entry, error) {
+func (c *cache) put(ctx context.Context, kind, key string,
+	fill func(dir string) (extra any, err error)) (entry, error) {
 	parent := filepath.Join(c.dir, kind)
 	tmp, err := makeTemp(parent)
 	if err != nil {

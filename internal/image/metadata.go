@@ -134,7 +134,8 @@ func parseMetadata(b []byte) (Metadata, error) {
 		return m, fmt.Errorf("%w: %s: %w", ErrDamaged, MetadataFile, err)
 	}
 	if version.FormatVersion != FormatVersion {
-		return m, fmt.Errorf("%w: %s has format version %d, this forkd reads %d: build the image again", ErrDamaged, MetadataFile, version.FormatVersion, FormatVersion)
+		return m, fmt.Errorf("%w: %s has format version %d, this forkd reads %d: build the image again",
+			ErrDamaged, MetadataFile, version.FormatVersion, FormatVersion)
 	}
 	if err := json.Unmarshal(b, &m); err != nil {
 		return m, fmt.Errorf("%w: %s: %w", ErrDamaged, MetadataFile, err)

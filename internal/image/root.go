@@ -123,7 +123,8 @@ func (b *rootBuild) build(ctx context.Context, dir string) (_ []string, err erro
 
 // lookTools finds what is missing before half a minute of work.
 func lookTools() error {
-	errs := []error{debtool.Look("apt-get", "apt"), debtool.Look("mmdebstrap", "mmdebstrap"), debtool.Look("mkfs.erofs", "erofs-utils"), debtool.Look("mke2fs", "e2fsprogs")}
+	errs := []error{debtool.Look("apt-get", "apt"), debtool.Look("mmdebstrap", "mmdebstrap"),
+		debtool.Look("mkfs.erofs", "erofs-utils"), debtool.Look("mke2fs", "e2fsprogs")}
 	if os.Geteuid() != 0 {
 		errs = append(errs, debtool.Look("newuidmap", "uidmap"))
 	}
@@ -216,7 +217,8 @@ func (w *bootstrapWatch) line(line string) {
 	f := strings.Fields(line)
 	name := ""
 	switch {
-	case len(f) >= 8 && strings.HasPrefix(f[0], "Get:"): // Get:1 URL SUITE/COMPONENT ARCH NAME ARCH VERSION [SIZE UNIT]; a list has less
+	// Get:1 URL SUITE/COMPONENT ARCH NAME ARCH VERSION [SIZE UNIT]; a list has less
+	case len(f) >= 8 && strings.HasPrefix(f[0], "Get:"):
 		w.got++
 		name = "download " + f[4]
 	case len(f) >= 2 && f[0] == "Unpacking":
@@ -233,7 +235,8 @@ func (w *bootstrapWatch) line(line string) {
 		return
 	}
 	done := w.got + w.unpacked + w.finished
-	w.report.at(StepRoot, float64(done)/float64(3*w.total), fmt.Sprintf("%s (%d of %d packages)", name, w.finished, w.total))
+	w.report.at(StepRoot, float64(done)/float64(3*w.total),
+		fmt.Sprintf("%s (%d of %d packages)", name, w.finished, w.total))
 }
 
 func (b *rootBuild) pack(ctx context.Context, tree, additions, out, before string) error {

@@ -137,7 +137,8 @@ func open(dir string) (Image, error) {
 			return Image{}, missingFile(err)
 		}
 		if want := m.Files[name].Size; info.Size() != want || !info.Mode().IsRegular() {
-			return Image{}, fmt.Errorf("%w: %s has %d bytes, not %d: remove the image and build it again", ErrDamaged, name, info.Size(), want)
+			return Image{}, fmt.Errorf("%w: %s has %d bytes, not %d: remove the image and build it again",
+				ErrDamaged, name, info.Size(), want)
 		}
 	}
 	return img, nil
@@ -178,7 +179,8 @@ func (i Image) Verify(ctx context.Context) error {
 			return fmt.Errorf("verify image %s: %w", i.Name, err)
 		}
 		if got != i.Files[name] {
-			return fmt.Errorf("verify image %s: %w: %s is not what was built: remove the image and build it again", i.Name, ErrDamaged, name)
+			return fmt.Errorf("verify image %s: %w: %s is not what was built: remove the image and build it again",
+				i.Name, ErrDamaged, name)
 		}
 	}
 	return nil

@@ -57,7 +57,8 @@ func (r *Recipe) checkDisk() (err error) {
 var upperFeatures = []string{
 	"-q", "-F", "-t", "ext4", "-b", "4096", "-I", "256", "-i", "16384", "-m", "0", "-L", "forkd-upper",
 	"-e", "remount-ro", // should the guest mount it another way than the agent does
-	"-O", "none,extent,filetype,sparse_super2,flex_bg,large_file,huge_file,dir_index,ext_attr,extra_isize,dir_nlink,uninit_bg,64bit",
+	"-O", "none,extent,filetype,sparse_super2,flex_bg,large_file,huge_file,dir_index,ext_attr,extra_isize,dir_nlink," +
+		"uninit_bg,64bit",
 }
 
 const upperOptions = "lazy_itable_init=1,assume_storage_prezeroed=1,nodiscard,num_backup_sb=0,hash_seed="

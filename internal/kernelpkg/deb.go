@@ -103,7 +103,8 @@ func openMember(name string, r io.Reader) (io.Reader, func(), error) {
 		z, err := gzip.NewReader(r)
 		return z, done, err
 	case ".zst":
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20), zstd.WithDecoderMaxMemory(maxPackage))
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(128<<20),
+			zstd.WithDecoderMaxMemory(maxPackage))
 		if err != nil {
 			return nil, nil, err
 		}

@@ -74,7 +74,8 @@ func choose(all []Candidate, series string) (Candidate, error) {
 	if series == "" {
 		return all[0], nil
 	}
-	err := fmt.Errorf("find kernel: %w: %s has no version %s (it has %s)", ErrNoKernel, Meta, series, strings.Join(have, ", "))
+	err := fmt.Errorf("find kernel: %w: %s has no version %s (it has %s)",
+		ErrNoKernel, Meta, series, strings.Join(have, ", "))
 	if release := codename(); series == PreferredSeries && release == "bookworm" {
 		err = fmt.Errorf("%w; it is in %[2]s-backports: run `make deps`, or add %[2]s-backports to the Suites of your Debian mirror in /etc/apt/sources.list.d and run apt-get update", err, release)
 	}

@@ -79,7 +79,8 @@ func sectionHeader(b []byte, h elf.Header64, i uint64) (elf.Section64, error) {
 	var s elf.Section64
 	size := uint64(binary.Size(s))
 	at := h.Shoff + i*uint64(h.Shentsize)
-	if i >= uint64(h.Shnum) || uint64(h.Shentsize) < size || h.Shoff > uint64(len(b)) || at > uint64(len(b)) || uint64(len(b))-at < size {
+	if i >= uint64(h.Shnum) || uint64(h.Shentsize) < size || h.Shoff > uint64(len(b)) || at > uint64(len(b)) ||
+		uint64(len(b))-at < size {
 		return s, errNotModule
 	}
 	_, err := binary.Decode(b[at:], binary.LittleEndian, &s)

@@ -139,7 +139,8 @@ func (p *Package) findImage(files []file) error {
 	case 1:
 		return nil
 	case 0:
-		return errors.New("it has no boot/vmlinuz-*; it is no kernel image package (or a meta package, that only depends on one)")
+		return errors.New("it has no boot/vmlinuz-*; it is no kernel image package " +
+			"(or a meta package, that only depends on one)")
 	}
 	return fmt.Errorf("it has %d kernels (%s), want one", len(found), strings.Join(found, ", "))
 }

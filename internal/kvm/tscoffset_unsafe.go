@@ -18,7 +18,8 @@ const (
 // HasTSCOffset tells whether the kernel has TSCOffset and SetTSCOffset (Linux 5.16).
 func (c *VCPU) HasTSCOffset() (bool, error) {
 	err := c.tscOffset(nrHasDeviceAttr, new(uint64))
-	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EPERM) {
+	if errors.Is(err, unix.ENXIO) || errors.Is(err, unix.ENOTTY) || errors.Is(err, unix.EINVAL) ||
+		errors.Is(err, unix.EPERM) {
 		return false, nil
 	}
 	return err == nil, c.wrap("look for TSC offset", err)

@@ -53,9 +53,11 @@ func (c *VCPU) IO() (IOExit, error) {
 	off := binary.LittleEndian.Uint64(u[8:])
 	n := size * count
 	if n <= 0 || off > uint64(len(c.run)) || uint64(n) > uint64(len(c.run))-off {
-		return IOExit{}, fmt.Errorf("port exit of vCPU %d: %d x %d bytes at offset %d are outside the run area", c.id, count, size, off)
+		return IOExit{}, fmt.Errorf("port exit of vCPU %d: %d x %d bytes at offset %d are outside the run area",
+			c.id, count, size, off)
 	}
-	return IOExit{Write: u[0] == 1, Size: size, Port: binary.LittleEndian.Uint16(u[2:]), Data: c.run[off : off+uint64(n)]}, nil
+	return IOExit{Write: u[0] == 1, Size: size, Port: binary.LittleEndian.Uint16(u[2:]),
+		Data: c.run[off : off+uint64(n)]}, nil
 }
 
 // MMIOExit is an access to a guest-physical address without memory. Data

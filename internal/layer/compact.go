@@ -38,7 +38,8 @@ func content(runs []run) (n int64) {
 // below from is needed, as content to fill gaps with: it gets at most runs data
 // and zero runs (MaxRuns if that is 0). Holes of the layers' files stay holes.
 // progress hears of bytes of content, holes included; it may be nil.
-func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to, runs int, progress func(done, total int64)) error {
+func Compact(ctx context.Context, w *Writer, chain []*Layer, from, to, runs int,
+	progress func(done, total int64)) error {
 	whole, err := Assemble(chain[:to])
 	if err != nil {
 		return fmt.Errorf("compact: %w", err)

@@ -52,7 +52,8 @@ func (w *Writer) copyRange(f *os.File, at, n int64) (done int64, err error) {
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
-		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
+		case errors.Is(err, unix.EXDEV), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS),
+			errors.Is(err, unix.EOPNOTSUPP):
 			return done, nil
 		case err != nil:
 			return done, fmt.Errorf("copy %d bytes of %s at %d: %w", piece, f.Name(), at+done, err)

@@ -98,7 +98,8 @@ func decodeHeader(b []byte) (info Info, indexSum uint32, err error) {
 		return info, 0, ErrFormat
 	}
 	if v := u32(b[8:]); v != Version {
-		return info, 0, fmt.Errorf("%w: it has version %d, this forkd reads version %d; use the forkd that wrote it", ErrFormat, v, Version)
+		return info, 0, fmt.Errorf("%w: it has version %d, this forkd reads version %d; use the forkd that wrote it",
+			ErrFormat, v, Version)
 	}
 	if crc32.ChecksumIEEE(b[:headerSize-4]) != u32(b[headerSize-4:]) {
 		return info, 0, damaged("the checksum of its header is wrong")
@@ -140,7 +141,8 @@ func decodeIndex(info Info, b []byte) ([]run, error) {
 		}
 		switch {
 		case r.Offset < prev.end() || r.Offset > info.Size-r.Length:
-			return nil, damaged("a run of %d bytes at %d, behind %d, in an image of %d", r.Length, r.Offset, prev.end(), info.Size)
+			return nil, damaged("a run of %d bytes at %d, behind %d, in an image of %d",
+				r.Length, r.Offset, prev.end(), info.Size)
 		case len(runs) > 0 && prev.touches(r):
 			return nil, damaged("the run at %d goes on where the one before ends", r.Offset)
 		case r.FileOffset != want:
@@ -158,10 +160,12 @@ func decodeIndex(info Info, b []byte) ([]run, error) {
 }
 
 func decodeRun(b []byte) (run, error) {
-	offset, length, at := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]), binary.LittleEndian.Uint64(b[16:])
+	offset, length, at := binary.LittleEndian.Uint64(b), binary.LittleEndian.Uint64(b[8:]),
+		binary.LittleEndian.Uint64(b[16:])
 	kind, rest := binary.LittleEndian.Uint32(b[24:]), binary.LittleEndian.Uint32(b[28:])
 	// Bounded first, so that no sum of them overflows.
-	if offset > MaxSize || length == 0 || length > MaxSize || at > headerSize+MaxSize || (offset|length|at)%BlockSize != 0 {
+	if offset > MaxSize || length == 0 || length > MaxSize || at > headerSize+MaxSize ||
+		(offset|length|at)%BlockSize != 0 {
 		return run{}, damaged("a run of %d bytes at %d, content at %d", length, offset, at)
 	}
 	if (kind != runData && kind != runZero) || rest != 0 {

@@ -46,8 +46,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// reseal makes the checksums right again.
-func reseal(b []byte) []byte {
+// fixChecksums makes the checksums right again.
+func fixChecksums(b []byte) []byte {
 	if len(b) < headerSize {
 		return b
 	}
@@ -65,12 +65,12 @@ func TestWhatIsNoLayerIsRefused(t *testing.T) {
 	put := func(at int, v uint64) []byte {
 		b := bytes.Clone(good)
 		binary.LittleEndian.PutUint64(b[at:], v)
-		return reseal(b)
+		return fixChecksums(b)
 	}
 	put32 := func(at int, v uint32) []byte {
 		b := bytes.Clone(good)
 		binary.LittleEndian.PutUint32(b[at:], v)
-		return reseal(b)
+		return fixChecksums(b)
 	}
 	for name, c := range map[string]struct {
 		file []byte
@@ -107,7 +107,7 @@ func TestWhatIsNoLayerIsRefused(t *testing.T) {
 		"data that should be zero":   {put32(index+runSize+24, runData), ErrDamaged},
 		"content without a run":      {put32(index+2*runSize+24, runZero), ErrDamaged},
 		"runs that could be one":     {put(index+2*runSize+8, BlockSize), ErrDamaged},
-		"no ID":                      {reseal(slices.Concat(good[:16], make([]byte, 16), good[32:])), ErrDamaged},
+		"no ID":                      {fixChecksums(slices.Concat(good[:16], make([]byte, 16), good[32:])), ErrDamaged},
 		"a header for another index": {slices.Concat(good[:index], good[index+runSize:], good[index:index+runSize]), ErrDamaged},
 	} {
 		if _, _, err := decode(bytes.NewReader(c.file), int64(len(c.file))); !errors.Is(err, c.want) {

@@ -54,7 +54,8 @@ func checkChain(chain []*Layer) error {
 	for i, l := range chain[1:] {
 		switch below := chain[i]; {
 		case l.Parent != below.View:
-			return fmt.Errorf("%w: layer %s lies over %s, not over %s with view %s", ErrChain, l.ID, l.Parent, below.ID, below.View)
+			return fmt.Errorf("%w: layer %s lies over %s, not over %s with view %s",
+				ErrChain, l.ID, l.Parent, below.ID, below.View)
 		case l.Size != below.Size || l.Kind != below.Kind:
 			return fmt.Errorf("%w: layer %s is of %d bytes of %s, layer %s below it of %d bytes of %s",
 				ErrChain, l.ID, l.Size, l.Kind, below.ID, below.Size, below.Kind)

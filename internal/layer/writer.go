@@ -90,7 +90,8 @@ func (w *Writer) do(off, n int64, f func() error) error {
 	}
 	var err error
 	if off < w.next || n <= 0 || off > w.spec.Size-n || (off|n)%BlockSize != 0 {
-		err = fmt.Errorf("%d bytes at %d, behind %d, in an image of %d: want whole blocks in rising order", n, off, w.next, w.spec.Size)
+		err = fmt.Errorf("%d bytes at %d, behind %d, in an image of %d: want whole blocks in rising order",
+			n, off, w.next, w.spec.Size)
 	} else {
 		err = f()
 	}

@@ -23,7 +23,8 @@ func (d *Disk) switchOverlay(overlay overlayFile) (frozen *Disk, err error) {
 	if !ok {
 		return nil, errors.New("switch overlay: its overlay file is no file")
 	}
-	frozen = &Disk{file: d.file, size: d.size, backing: d.backing, allocated: d.allocated, layout: d.layout, formatted: d.formatted}
+	frozen = &Disk{file: d.file, size: d.size, backing: d.backing, allocated: d.allocated, layout: d.layout,
+		formatted: d.formatted}
 	var backing []extent.Extent
 	for off := int64(0); off < d.size; {
 		src, n := d.at(off, d.size-off)

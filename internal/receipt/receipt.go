@@ -52,7 +52,7 @@ type Source struct {
 // Layer is a piece of a snapshot's content.
 type Layer struct {
 	ID     string `json:"id"`
-	Kind   string `json:"kind"` // memory, state, disk, hot
+	Kind   string `json:"kind"` // memory, state, disk, working_set
 	Bytes  int64  `json:"bytes"`
 	Digest string `json:"digest,omitempty"` // sha256:<hex>; empty: not known yet
 }

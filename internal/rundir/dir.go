@@ -48,9 +48,11 @@ func mine(st *unix.Stat_t, kind uint32) error {
 	case st.Mode&unix.S_IFMT != kind:
 		return fmt.Errorf("%w: it is of another type", ErrRefused)
 	case st.Uid != uint32(os.Geteuid()):
-		return fmt.Errorf("%w: it belongs to user %d, not to user %d who runs the daemon; name another directory", ErrRefused, st.Uid, os.Geteuid())
+		return fmt.Errorf("%w: it belongs to user %d, not to user %d who runs the daemon; name another directory",
+			ErrRefused, st.Uid, os.Geteuid())
 	case writableByOthers(st):
-		return fmt.Errorf("%w: others may write to it (mode %04o), so that what is in it may be theirs; name one that is empty or not there yet", ErrRefused, st.Mode&0o7777)
+		return fmt.Errorf("%w: others may write to it (mode %04o), so that what is in it may be theirs; name one that is "+
+			"empty or not there yet", ErrRefused, st.Mode&0o7777)
 	case kind == unix.S_IFREG && st.Nlink > 1:
 		return fmt.Errorf("%w: it has another name elsewhere", ErrRefused)
 	}

@@ -67,7 +67,8 @@ func (d *Dir) mark() error {
 			return err
 		}
 		if found > version {
-			return fmt.Errorf("%w: a newer forkd made it (layout %d, this forkd knows %d); stop that daemon and use its forkd, or name another directory", ErrRefused, found, version)
+			return fmt.Errorf("%w: a newer forkd made it (layout %d, this forkd knows %d); stop that daemon and use its "+
+				"forkd, or name another directory", ErrRefused, found, version)
 		}
 		return nil
 	}
@@ -76,7 +77,8 @@ func (d *Dir) mark() error {
 		return err
 	}
 	if len(names) > 0 && !d.unmarked(names) {
-		return fmt.Errorf("%w: it holds %s and was not made by forkd, which removes files from its run directory; name one that is empty or not there yet",
+		return fmt.Errorf("%w: it holds %s and was not made by forkd, which removes files from its run directory; name "+
+			"one that is empty or not there yet",
 			ErrRefused, list(names))
 	}
 	return d.writeMarker()

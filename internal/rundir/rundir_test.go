@@ -70,10 +70,10 @@ func TestADirectoryThatMayBeUsed(t *testing.T) {
 
 func TestADirectoryThatMayNot(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		have  []string
-		spoil func(run string) error
-		want  string
+		name   string
+		have   []string
+		damage func(run string) error
+		want   string
 	}{
 		{name: "somebody's files", have: []string{"run/thesis.tex"}, want: `holds "thesis.tex" and was not made by forkd`},
 		{name: "many files", have: []string{"run/a", "run/b", "run/c", "run/d"}, want: "and 1 more"},
@@ -84,24 +84,24 @@ func TestADirectoryThatMayNot(t *testing.T) {
 		{name: "a link", have: []string{"home/", "run -> home"}, want: "is a link or no directory"},
 		{name: "a marker that is a link", have: []string{"home/x", "run/" + Marker + " -> ../home/x"}, want: "is a link"},
 		{name: "another's marker", have: []string{"run/" + Marker}, want: "is not forkd's"},
-		{name: "a marker with two names", have: []string{"run/"}, want: "another name elsewhere", spoil: func(run string) error {
+		{name: "a marker with two names", have: []string{"run/"}, want: "another name elsewhere", damage: func(run string) error {
 			if err := os.WriteFile(run+"-marker", []byte("forkd run directory\nlayout 1\n"), 0o600); err != nil {
 				return err
 			}
 			return os.Link(run+"-marker", filepath.Join(run, Marker))
 		}},
-		{name: "a newer layout", have: []string{"run/"}, want: "newer forkd made it (layout 7", spoil: func(run string) error {
+		{name: "a newer layout", have: []string{"run/"}, want: "newer forkd made it (layout 7", damage: func(run string) error {
 			return os.WriteFile(filepath.Join(run, Marker), []byte("forkd run directory\nlayout 7\n"), 0o600)
 		}},
-		{name: "others may write", have: []string{"run/"}, want: "others may write to it (mode 0777)", spoil: func(run string) error { return os.Chmod(run, 0o777) }},
-		{name: "others may replace it", have: []string{"run/"}, want: "above it (mode 0777)", spoil: func(run string) error { return os.Chmod(filepath.Dir(run), 0o777) }},
+		{name: "others may write", have: []string{"run/"}, want: "others may write to it (mode 0777)", damage: func(run string) error { return os.Chmod(run, 0o777) }},
+		{name: "others may replace it", have: []string{"run/"}, want: "above it (mode 0777)", damage: func(run string) error { return os.Chmod(filepath.Dir(run), 0o777) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			run := filepath.Join(dir, "run")
 			tree(t, dir, c.have...)
-			if c.spoil != nil {
-				if err := c.spoil(run); err != nil {
+			if c.damage != nil {
+				if err := c.damage(run); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -93,7 +93,8 @@ func trustedFolder(path string) error {
 	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
 		return fmt.Errorf("%s is no directory", path)
 	case !trustedOwner(st.Uid):
-		return fmt.Errorf("%w: %s above it belongs to user %d, who could put another directory in its place; name one below a directory of this user or root",
+		return fmt.Errorf("%w: %s above it belongs to user %d, who could put another directory in its place; name one "+
+			"below a directory of this user or root",
 			ErrRefused, path, st.Uid)
 	case writableByOthers(&st) && st.Mode&unix.S_ISVTX == 0:
 		return fmt.Errorf("%w: others may write to %s above it (mode %04o), and could put another directory in its place; `chmod go-w` that, or name another directory",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"golang.org/x/sys/unix"
 
@@ -39,24 +40,43 @@ var (
 	ErrClosing = errors.New("daemon is shutting down")
 )
 
-// Error is an error with a text for people and, when there is something to do
-// about it, a hint. errors.Is finds its kind, one of the sentinels.
+// Error is an error with a text for people. errors.Is finds its kind, one of the
+// sentinels; the reason, if there is one, tells errors of a kind apart.
 type Error struct {
-	kind  error
-	hint  string
-	cause error // its text is the error's
+	kind    error
+	reason  Reason
+	details map[string]string // by the names that the reason's page has for them
+	cause   error             // its text is the error's
 }
 
 func (e *Error) Error() string { return e.cause.Error() }
 
-// Hint says what to do about it; it may be empty.
-func (e *Error) Hint() string { return e.hint }
+// Reason tells it from others of its kind; it may be empty.
+func (e *Error) Reason() Reason { return e.reason }
+
+// ReasonName is the reason for who does not know this package.
+func (e *Error) ReasonName() string { return string(e.reason) }
+
+// Details are the names that belong to the reason, such as that of a snapshot.
+func (e *Error) Details() map[string]string { return e.details }
 
 func (e *Error) Unwrap() []error { return []error{e.kind, e.cause} }
 
-// Errorf makes an Error of a kind.
-func Errorf(kind error, hint, format string, args ...any) error {
-	return &Error{kind: kind, hint: hint, cause: fmt.Errorf(format, args...)}
+// Errorf makes an Error of a kind; the reason may be empty.
+func Errorf(kind error, reason Reason, format string, args ...any) error {
+	return &Error{kind: kind, reason: reason, cause: fmt.Errorf(format, args...)}
+}
+
+// Detailed is an Error with a detail more.
+func Detailed(err error, name, value string) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	more := *e
+	more.details = map[string]string{name: value}
+	maps.Copy(more.details, e.details)
+	return &more
 }
 
 // StoreError translates what the store says.
@@ -65,13 +85,13 @@ func StoreError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, snapshot.ErrNotFound):
-		return Errorf(ErrNotFound, "`forkd snapshot ls` shows the snapshots there are", "%w", err)
+		return Errorf(ErrNotFound, ReasonSnapshotNotFound, "%w", err)
 	case errors.Is(err, snapshot.ErrExists):
-		return Errorf(ErrConflict, "choose another tag, or delete that snapshot first", "%w", err)
+		return Errorf(ErrConflict, ReasonTagTaken, "%w", err)
 	case errors.Is(err, snapshot.ErrTag):
 		return Errorf(ErrInvalid, "", "%w", err)
 	case errors.Is(err, snapshot.ErrNoDigests):
-		return Errorf(ErrConflict, "try again in a moment", "%w", err)
+		return Errorf(ErrConflict, ReasonDigestsNotReady, "%w", err)
 	case IsNoSpace(err):
 		return NoSpace(err)
 	}
@@ -85,7 +105,7 @@ func IsNoSpace(err error) bool {
 
 // NoSpace tells the caller that the store is full.
 func NoSpace(err error) error {
-	return Errorf(ErrNoSpace, "free some space in the store (delete snapshots or images) and try again; nothing half-written remains", "%w", err)
+	return Errorf(ErrNoSpace, ReasonStoreFull, "%w", err)
 }
 
 // Ended turns the end of a context into what it means to the caller.

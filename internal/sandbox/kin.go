@@ -46,11 +46,14 @@ func (l TreeLimits) Check(k Kin, now Census, n, memoryMiB int) error {
 	case !k.MayFork:
 		return forkwire.Errorf(forkwire.Denied, "this sandbox may not fork: it was made without guest_fork")
 	case k.Depth+1 > l.Depth:
-		return forkwire.Errorf(forkwire.Limit, "this sandbox is %d forks below its root, and no tree may be deeper than %d", k.Depth, l.Depth)
+		return forkwire.Errorf(forkwire.Limit, "this sandbox is %d forks below its root, and no tree may be deeper than %d",
+			k.Depth, l.Depth)
 	case now.Size+n > l.Size:
-		return forkwire.Errorf(forkwire.Limit, "%d more would make a tree of %d sandboxes, and no tree may have more than %d", n, now.Size+n, l.Size)
+		return forkwire.Errorf(forkwire.Limit, "%d more would make a tree of %d sandboxes, and no tree may have more than %d",
+			n, now.Size+n, l.Size)
 	case now.MemoryMiB+n*memoryMiB > l.MemoryMiB:
-		return forkwire.Errorf(forkwire.Limit, "%d more of %d MiB would make a tree of %d MiB of memory, and no tree may have more than %d MiB",
+		return forkwire.Errorf(forkwire.Limit,
+			"%d more of %d MiB would make a tree of %d MiB of memory, and no tree may have more than %d MiB",
 			n, memoryMiB, now.MemoryMiB+n*memoryMiB, l.MemoryMiB)
 	}
 	return nil

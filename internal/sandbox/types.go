@@ -121,7 +121,8 @@ const DefaultBootWait = 120 * time.Second
 
 // Step is one finished or running step of a long operation, for progress displays.
 type Step struct {
-	Name  string        // boot, warm, quiesce, save; of a derivation fork, exec, warm, quiesce, capture; of a compaction memory, disk0 and so on
+	// boot, warm, quiesce, save; of a derivation fork, exec, warm, quiesce, capture; of a compaction memory, disk0 and so on
+	Name  string
 	Done  bool          // false when it begins
 	Took  time.Duration // when Done
 	Bytes int64         // written, for save, capture and a compaction's; with Total those that are dealt with so far

@@ -233,10 +233,10 @@ func checkWhole(t *testing.T, dir string) {
 	entries, err := s.List()
 	must(t, err)
 	needed := map[layer.ID]bool{}
-	var holds []string
+	var pins []string
 	for _, e := range entries {
 		must(t, e.Err)
-		holds = append(holds, holdPrefix+e.Tag)
+		pins = append(pins, pinPrefix+e.Tag)
 		for _, id := range e.Manifest.LayerIDs() {
 			needed[id] = true
 		}
@@ -256,12 +256,12 @@ func checkWhole(t *testing.T, dir string) {
 	held, err := s.layers.Pins()
 	must(t, err)
 	for name := range held {
-		if !slices.Contains(holds, name) {
-			t.Errorf("hold %s is nobody's", name)
+		if !slices.Contains(pins, name) {
+			t.Errorf("pin %s is nobody's", name)
 		}
 	}
-	if len(held) != len(holds) {
-		t.Errorf("%d holds, want %d", len(held), len(holds))
+	if len(held) != len(pins) {
+		t.Errorf("%d pins, want %d", len(held), len(pins))
 	}
 	for _, pattern := range []string{"snapshots/.*", "layers/tmp/*"} {
 		if left, _ := filepath.Glob(filepath.Join(dir, pattern)); len(left) != 0 {
@@ -289,7 +289,7 @@ func checkPage(t *testing.T, s *Store, tag string) {
 	}
 }
 
-// The order that makes it so: layers before the hold, the hold before the
+// The order that makes it so: layers before the pin, the pin before the
 // manifest, and it goes only after the snapshot has.
 func TestTheOrderOfSteps(t *testing.T) {
 	var steps []string
@@ -297,7 +297,7 @@ func TestTheOrderOfSteps(t *testing.T) {
 	s := open(t)
 	must(t, makeBase(s, "a"))
 	must(t, s.Delete("a"))
-	order := []string{"commit.rename", "hold.rename", "manifest.write", "folder.rename", "delete.rename", "release.remove"}
+	order := []string{"commit.rename", "pin.rename", "manifest.write", "folder.rename", "delete.rename", "unpin.remove"}
 	at := -1
 	for _, want := range order {
 		i := slices.Index(steps, want)

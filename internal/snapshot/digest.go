@@ -134,7 +134,8 @@ func (s *Store) writeDigests(tag string, dir *os.Root, b []byte) (err error) {
 
 // chunks calls each with every chunk that is not all zeros, skipping holes.
 // The bytes are good until each returns.
-func chunks(ctx context.Context, f *os.File, size int64, pause func(context.Context) error, each func(i int64, b []byte) error) error {
+func chunks(ctx context.Context, f *os.File, size int64, pause func(context.Context) error,
+	each func(i int64, b []byte) error) error {
 	buf := make([]byte, ChunkBytes)
 	for at := int64(0); at < size; {
 		next, err := nextData(f, at, size)

@@ -5,5 +5,5 @@
 // content digests; it knows no VM and no process. The daemon's domain (package
 // sandbox) calls it. The trap: a directory is a snapshot only once its manifest is
 // in it, so nothing but Draft.Commit may write one; and a layer is kept for it only
-// from the hold on, which Commit makes before.
+// from the pin on, which Commit makes before.
 package snapshot

@@ -27,7 +27,7 @@ type Draft struct {
 	dir   string
 	files []*os.File
 
-	layers []*store.Handle // that were made for it: nothing else keeps them until the hold
+	layers []*store.Handle // that were made for it: nothing else keeps them until the pin
 	held   bool
 	ended  bool
 }
@@ -91,7 +91,8 @@ func (d *Draft) Adopt(ctx context.Context, name string, from *os.File) error {
 	}
 	to := filepath.Join(d.dir, name)
 	// By the descriptor: its name may be gone, or another file's by now.
-	if unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", from.Fd()), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW) != nil {
+	if unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", from.Fd()), unix.AT_FDCWD, to,
+		unix.AT_SYMLINK_FOLLOW) != nil {
 		return d.Copy(ctx, name, from)
 	}
 	f, err := os.Open(to)
@@ -115,7 +116,7 @@ func (d *Draft) Copy(ctx context.Context, name string, from *os.File) error {
 	return nil
 }
 
-// Commit makes the snapshot exist: files durable, then a hold on its layers, which
+// Commit makes the snapshot exist: files durable, then a pin on its layers, which
 // are committed already, then the manifest, then the name. It fills in Format, Tag,
 // Files and the state's digest. After an error the draft is still to be discarded.
 func (d *Draft) Commit(m *Manifest) error {
@@ -123,7 +124,7 @@ func (d *Draft) Commit(m *Manifest) error {
 		return fmt.Errorf("write snapshot %s: %w", d.tag, err)
 	}
 	d.ended = true
-	d.closeLayers() // the hold keeps them now
+	d.closeLayers() // the pin keeps them now
 	return nil
 }
 
@@ -153,10 +154,10 @@ func (d *Draft) commit(m *Manifest) error {
 		return err
 	}
 	if _, err := os.Lstat(d.store.Dir(d.tag)); err == nil {
-		return ErrExists // before the hold: it would replace that one's
+		return ErrExists // before the pin: it would replace that one's
 	}
 	d.held = true // even if it fails: it may be half done
-	if err := d.store.hold(d.tag, m); err != nil {
+	if err := d.store.pin(d.tag, m); err != nil {
 		return err
 	}
 	if err := failpoint.At(failpoint.SnapshotPrefix + "manifest.write"); err != nil {
@@ -219,7 +220,7 @@ func (d *Draft) Discard() {
 	}
 	d.ended = true
 	if d.held {
-		_ = d.store.layers.Unpin(holdPrefix + d.tag) // else the next OpenStore does
+		_ = d.store.layers.Unpin(pinPrefix + d.tag) // else the next OpenStore does
 	}
 	os.RemoveAll(d.dir)
 }

@@ -13,12 +13,12 @@ func TestADroppedFileIsNoPartOfTheSnapshot(t *testing.T) {
 	}
 	defer d.Discard()
 	m := manifest(base(t, d, nil))
-	state, disk, hot := file(t, d, StateFile), file(t, d, DiskFile(0)), file(t, d, HotFile)
+	state, disk, set := file(t, d, StateFile), file(t, d, DiskFile(0)), file(t, d, WorkingSetFile)
 	if d.Opened(StateFile) != state || d.Opened(DiskFile(0)) != disk || d.Opened("other") != nil {
 		t.Error("the draft's files are not told by name")
 	}
-	d.Drop(hot)
-	if d.Opened(HotFile) != nil {
+	d.Drop(set)
+	if d.Opened(WorkingSetFile) != nil {
 		t.Error("a dropped file is still there")
 	}
 	if err := d.Commit(m); err != nil {
@@ -29,10 +29,10 @@ func TestADroppedFileIsNoPartOfTheSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer files.Close()
-	if files.File(HotFile) != nil {
+	if files.File(WorkingSetFile) != nil {
 		t.Error("a dropped file is listed")
 	}
-	if _, err := os.Stat(s.Dir("a") + "/" + HotFile); err == nil {
+	if _, err := os.Stat(s.Dir("a") + "/" + WorkingSetFile); err == nil {
 		t.Error("a dropped file is on disk")
 	}
 }

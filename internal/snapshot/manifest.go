@@ -42,9 +42,9 @@ const (
 	DigestFile   = "digests"
 )
 
-// HotFile is the name of the set of pages that every child touches (package
+// WorkingSetFile is the name of the set of pages that every child touches (package
 // workingset). A snapshot need not have it.
-const HotFile = "hot"
+const WorkingSetFile = "working-set"
 
 // DiskFile is the name of the i-th disk's file, if it has one: it is read only.
 func DiskFile(i int) string { return fmt.Sprintf("disk%d", i) }
@@ -224,7 +224,8 @@ func (m *Manifest) Encode() ([]byte, error) {
 // ErrNotRestorable that says what.
 func DecodeManifest(b []byte) (*Manifest, error) {
 	if len(b) > MaxManifestBytes {
-		return nil, fmt.Errorf("%w: %s is %d bytes, want at most %d", ErrNotRestorable, ManifestFile, len(b), MaxManifestBytes)
+		return nil, fmt.Errorf("%w: %s is %d bytes, want at most %d",
+			ErrNotRestorable, ManifestFile, len(b), MaxManifestBytes)
 	}
 	// The format first: fields of another version may not even parse.
 	var v struct {
@@ -234,7 +235,8 @@ func DecodeManifest(b []byte) (*Manifest, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrNotRestorable, ManifestFile, err)
 	}
 	if v.Format != Format {
-		return nil, fmt.Errorf("%w: %s has format %d, this forkd reads format %d; use the forkd that wrote it, or delete the snapshot and create it anew from its image",
+		return nil, fmt.Errorf("%w: %s has format %d, this forkd reads format %d; use the forkd that wrote it, or delete "+
+			"the snapshot and create it anew from its image",
 			ErrNotRestorable, ManifestFile, v.Format, Format)
 	}
 	m := new(Manifest)

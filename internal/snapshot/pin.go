@@ -11,42 +11,42 @@ import (
 	"github.com/forkd/forkd/internal/layer/store"
 )
 
-// holdPrefix begins the name of a snapshot's hold on its layers; its tag follows.
-const holdPrefix = "snapshot."
+// pinPrefix begins the name of a snapshot's pin on its layers; its tag follows.
+const pinPrefix = "snapshot."
 
-// hold keeps what a manifest names.
-func (s *Store) hold(tag string, m *Manifest) error {
-	return s.layers.Pin(holdPrefix+tag, m.LayerIDs()...)
+// pin keeps what a manifest names.
+func (s *Store) pin(tag string, m *Manifest) error {
+	return s.layers.Pin(pinPrefix+tag, m.LayerIDs()...)
 }
 
-// release lets go of a snapshot's layers. A copy that was made by hand may have held none.
-func (s *Store) release(tag string) error {
-	if err := s.layers.Unpin(holdPrefix + tag); err != nil && !errors.Is(err, store.ErrNotFound) {
+// unpin lets go of a snapshot's layers. A copy that was made by hand may have held none.
+func (s *Store) unpin(tag string) error {
+	if err := s.layers.Unpin(pinPrefix + tag); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
 	return nil
 }
 
-// settleHolds brings holds and snapshots together: one of a snapshot that was
+// settlePins brings pins and snapshots together: one of a snapshot that was
 // never whole, or is gone, is released, and a snapshot that was copied here by
 // hand gets one. What a manifest that cannot be read needs is left as it is.
-func (s *Store) settleHolds() error {
-	holds, err := s.layers.Pins()
+func (s *Store) settlePins() error {
+	pins, err := s.layers.Pins()
 	if err != nil {
 		return err
 	}
-	for name := range holds {
-		tag, ours := strings.CutPrefix(name, holdPrefix)
+	for name := range pins {
+		tag, ours := strings.CutPrefix(name, pinPrefix)
 		if !ours {
 			continue
 		}
 		if _, err := os.Lstat(s.Dir(tag)); os.IsNotExist(err) {
-			if err := s.release(tag); err != nil {
+			if err := s.unpin(tag); err != nil {
 				return err
 			}
 		}
 	}
-	if err := s.settleKept(slices.Collect(maps.Keys(holds))); err != nil {
+	if err := s.settleRetired(slices.Collect(maps.Keys(pins))); err != nil {
 		return err
 	}
 	entries, err := s.List()
@@ -57,10 +57,10 @@ func (s *Store) settleHolds() error {
 		if e.Err != nil {
 			continue
 		}
-		held := holds[holdPrefix+e.Tag]
+		held := pins[pinPrefix+e.Tag]
 		for _, id := range e.Manifest.LayerIDs() {
 			if !slices.Contains(held, id) {
-				if err := s.hold(e.Tag, e.Manifest); err != nil {
+				if err := s.pin(e.Tag, e.Manifest); err != nil {
 					return err
 				}
 				break

@@ -39,7 +39,7 @@ type Store struct {
 }
 
 // OpenStore makes the directory if needed and removes what an interrupted write
-// or deletion left in it: folders, and holds on layers. The layers themselves are
+// or deletion left in it: folders, and pins on layers. The layers themselves are
 // for the layer store's GC.
 func OpenStore(dir string, layers *store.Store) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -57,7 +57,7 @@ func OpenStore(dir string, layers *store.Store) (*Store, error) {
 		}
 	}
 	s := &Store{dir: dir, layers: layers}
-	if err := s.settleHolds(); err != nil {
+	if err := s.settlePins(); err != nil {
 		return nil, fmt.Errorf("sweep snapshot store: %w", err)
 	}
 	return s, nil
@@ -237,9 +237,9 @@ func (s *Store) Delete(tag string) error {
 	})
 }
 
-// delete has away take the tag from its folder, and then releases its hold.
+// delete has away take the tag from its folder, and then unpins its layers.
 func (s *Store) delete(tag string, away func() error) error {
-	// Until the hold is gone too: it is named after the tag, which another snapshot could take.
+	// Until the pin is gone too: it is named after the tag, which another snapshot could take.
 	unreserve, err := s.reserve(tag)
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func (s *Store) delete(tag string, away func() error) error {
 	if err != nil {
 		return fmt.Errorf("delete snapshot %s: %w", tag, err)
 	}
-	return s.release(tag)
+	return s.unpin(tag)
 }
 
 // reserve takes a tag for a moment, so that no snapshot of it is begun.

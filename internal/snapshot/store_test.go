@@ -471,8 +471,8 @@ func TestARetiredSnapshot(t *testing.T) {
 	unset()
 	s, err = OpenStore(s.dir, s.layers)
 	must(t, err)
-	if holds, err := s.layers.Pins(); err != nil || len(holds) != 1 {
-		t.Errorf("after half of it the next one finds holds %v, %v", holds, err)
+	if pins, err := s.layers.Pins(); err != nil || len(pins) != 1 {
+		t.Errorf("after half of it the next one finds pins %v, %v", pins, err)
 	}
 	must(t, s.Retire("a", e.ContentHash))
 	write(t, s, "a", map[int64]string{0: "other"})
@@ -485,20 +485,20 @@ func TestARetiredSnapshot(t *testing.T) {
 	if err != nil || len(list) != 1 || list[0].ContentHash == e.ContentHash {
 		t.Errorf("listed are %+v, %v", list, err)
 	}
-	f, err := s.OpenKept(e.ContentHash)
+	f, err := s.OpenRetired(e.ContentHash)
 	must(t, err)
 	b := make([]byte, 6)
 	if _, err := f.Memory.ReadAt(b, 0); err != nil || string(b) != "memory" || f.Manifest.Tag != "a" {
 		t.Errorf("got %q of %s, %v", b, f.Manifest.Tag, err)
 	}
 	f.Close()
-	kept, err := s.ListKept()
-	if err != nil || len(kept) != 1 || kept[0].ContentHash != e.ContentHash || kept[0].Err != nil {
-		t.Errorf("kept are %+v, %v", kept, err)
+	retired, err := s.ListRetired()
+	if err != nil || len(retired) != 1 || retired[0].ContentHash != e.ContentHash || retired[0].Err != nil {
+		t.Errorf("retired are %+v, %v", retired, err)
 	}
 	must(t, s.Drop(e.ContentHash))
 	must(t, s.Drop(e.ContentHash))
-	if _, err := s.OpenKept(e.ContentHash); !errors.Is(err, ErrNotFound) {
+	if _, err := s.OpenRetired(e.ContentHash); !errors.Is(err, ErrNotFound) {
 		t.Errorf("after the drop: %v", err)
 	}
 	must(t, s.Delete("a"))

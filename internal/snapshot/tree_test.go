@@ -30,14 +30,14 @@ type child struct {
 
 // tree is a store and what should be in it.
 type tree struct {
-	t      *testing.T
-	r      *rand.Rand
-	s      *Store
-	next   int
-	models map[string]pagesOf
-	boxes  []*child
-	hot    []int64        // pages that are written to, so that writes meet
-	zeroed map[int64]bool // pages that were zeroed beside them
+	t        *testing.T
+	r        *rand.Rand
+	s        *Store
+	next     int
+	models   map[string]pagesOf
+	children []*child
+	busy     []int64        // pages that are written to, so that writes meet
+	zeroed   map[int64]bool // pages that were zeroed beside them
 }
 
 // limits are narrow, so that chains are merged often.
@@ -56,13 +56,13 @@ func TestRandomTreesAgainstAModel(t *testing.T) {
 			t.Logf("again with %s=%d", treeSeed, seed)
 			m := &tree{t: t, r: rand.New(rand.NewPCG(seed, 3)), s: open(t), models: map[string]pagesOf{}, zeroed: map[int64]bool{}}
 			for range 120 {
-				m.hot = append(m.hot, m.r.Int64N(pages))
+				m.busy = append(m.busy, m.r.Int64N(pages))
 			}
-			for at := m.r.Int64N(pages / 2); len(m.hot) < 220; at++ { // and some that are neighbours
-				m.hot = append(m.hot, at)
+			for at := m.r.Int64N(pages / 2); len(m.busy) < 220; at++ { // and some that are neighbours
+				m.busy = append(m.busy, at)
 			}
-			slices.Sort(m.hot)
-			m.hot = slices.Compact(m.hot)
+			slices.Sort(m.busy)
+			m.busy = slices.Compact(m.busy)
 			defer m.end()
 			m.root()
 			for range 70 {
@@ -85,22 +85,22 @@ func (m *tree) step() {
 	switch n := m.r.IntN(20); {
 	case len(tags) == 0:
 		m.root()
-	case n < 4 && len(m.boxes) < 8:
+	case n < 4 && len(m.children) < 8:
 		m.fork(tags[m.r.IntN(len(tags))])
-	case n < 9 && len(m.boxes) > 0:
-		m.write(m.boxes[m.r.IntN(len(m.boxes))])
-	case n < 14 && len(m.boxes) > 0:
-		m.branch(m.boxes[m.r.IntN(len(m.boxes))], m.r.IntN(6) == 0)
+	case n < 9 && len(m.children) > 0:
+		m.write(m.children[m.r.IntN(len(m.children))])
+	case n < 14 && len(m.children) > 0:
+		m.branch(m.children[m.r.IntN(len(m.children))], m.r.IntN(6) == 0)
 	case n < 15:
 		m.compact(tags[m.r.IntN(len(tags))])
 	case n < 17 && len(tags) > 2:
 		tag := tags[m.r.IntN(len(tags))]
 		must(m.t, m.s.Delete(tag))
 		delete(m.models, tag)
-	case n < 18 && len(m.boxes) > 0:
-		i := m.r.IntN(len(m.boxes))
-		m.boxes[i].files.Close()
-		m.boxes = slices.Delete(m.boxes, i, i+1)
+	case n < 18 && len(m.children) > 0:
+		i := m.r.IntN(len(m.children))
+		m.children[i].files.Close()
+		m.children = slices.Delete(m.children, i, i+1)
 	case n < 19:
 		_, err := m.s.layers.GC(false)
 		must(m.t, err)
@@ -133,7 +133,7 @@ func (m *tree) root() {
 	d, tag := m.draft()
 	defer d.Discard()
 	model, data := pagesOf{}, map[int64]string{}
-	for _, p := range m.hot {
+	for _, p := range m.busy {
 		if m.r.IntN(2) == 0 {
 			model[p] = byte(1 + m.r.IntN(255))
 			data[p*layer.BlockSize] = string(bytes.Repeat([]byte{model[p]}, layer.BlockSize))
@@ -145,18 +145,18 @@ func (m *tree) root() {
 func (m *tree) fork(tag string) {
 	files, err := m.s.Open(tag)
 	must(m.t, err)
-	m.boxes = append(m.boxes, &child{tag: tag, files: files, own: pagesOf{}})
+	m.children = append(m.children, &child{tag: tag, files: files, own: pagesOf{}})
 }
 
 // write fills some pages, with zeros too, and some with what they have already.
 func (m *tree) write(c *child) {
 	for range 1 + m.r.IntN(40) {
-		c.own[m.hot[m.r.IntN(len(m.hot))]] = byte(m.r.IntN(4))
+		c.own[m.busy[m.r.IntN(len(m.busy))]] = byte(m.r.IntN(4))
 	}
 	if m.r.IntN(4) == 0 { // a long stretch of zeros
 		from := m.r.Int64N(pages - 64)
 		for p := from; p < from+40; p++ {
-			if _, hot := slices.BinarySearch(m.hot, p); !hot && m.r.IntN(2) == 0 {
+			if _, busy := slices.BinarySearch(m.busy, p); !busy && m.r.IntN(2) == 0 {
 				continue
 			}
 			c.own[p], m.zeroed[p] = 0, true
@@ -233,7 +233,7 @@ func (m *tree) glance(tag string) {
 	must(m.t, err)
 	defer files.Close()
 	page := make([]byte, layer.BlockSize)
-	for _, p := range slices.Concat(m.hot, slices.Collect(maps.Keys(m.zeroed))) {
+	for _, p := range slices.Concat(m.busy, slices.Collect(maps.Keys(m.zeroed))) {
 		_, err := files.Memory.ReadAt(page, p*layer.BlockSize)
 		must(m.t, err)
 		if want := m.models[tag][p]; page[0] != want || page[layer.BlockSize-1] != want {
@@ -266,10 +266,10 @@ func (m *tree) check(tag string) {
 
 // checkStore: a collection leaves what snapshots and children need, and no more.
 func (m *tree) checkStore() {
-	for _, c := range m.boxes {
+	for _, c := range m.children {
 		c.files.Close()
 	}
-	m.boxes = nil
+	m.children = nil
 	_, err := m.s.layers.GC(false)
 	must(m.t, err)
 	needed := map[layer.ID]bool{}
@@ -292,7 +292,7 @@ func (m *tree) checkStore() {
 }
 
 func (m *tree) end() {
-	for _, c := range m.boxes {
+	for _, c := range m.children {
 		c.files.Close()
 	}
 }

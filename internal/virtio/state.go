@@ -138,7 +138,8 @@ func decodeState(b []byte) (*savedState, error) {
 	r := NewStateReader(b)
 	r.Version(stateVersion)
 	s := &savedState{}
-	for _, p := range []*uint32{&s.deviceType, &s.status, &s.isr, &s.generation, &s.devFeatSel, &s.drvFeatSel, &s.queueSel} {
+	for _, p := range []*uint32{&s.deviceType, &s.status, &s.isr, &s.generation, &s.devFeatSel, &s.drvFeatSel,
+		&s.queueSel} {
 		*p = r.U32()
 	}
 	s.driverFeatures = r.U64()

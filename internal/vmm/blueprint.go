@@ -35,7 +35,7 @@ type RestoreConfig struct {
 	// Without a Gate it is left to Resume.
 	Prepare bool
 	Gate    *os.File // start the vCPUs when this gate opens (package startgate); nil: at once
-	Watch   bool     // so that WriteHot is exact; costs the guest some time
+	Watch   bool     // so that WriteWorkingSet is exact; costs the guest some time
 }
 
 // CloseSource closes what a VM needs no longer once it is restored; the disks stay open.
@@ -60,8 +60,8 @@ type ResumeResult struct {
 	RunningAt int64 `json:"running_at_ns"`
 }
 
-// HotResult tells what a working set has, or what of one was populated.
-type HotResult struct {
+// WorkingSetResult tells what a working set has, or what of one was populated.
+type WorkingSetResult struct {
 	Runs         int           `json:"runs"`
 	ReadPages    int64         `json:"read_pages"`
 	WrittenPages int64         `json:"written_pages"`

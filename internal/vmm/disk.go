@@ -12,13 +12,13 @@ type Disk struct {
 	File     *os.File // the plain file
 	ReadOnly bool
 
-	// Own, if not nil, makes the disk a writable one of Size bytes whose content
-	// is Base but for the blocks in Own. It is empty at first. Base is ascending
+	// Overlay, if not nil, makes the disk a writable one of Size bytes whose content
+	// is Base but for the blocks in Overlay. It is empty at first. Base is ascending
 	// and does not overlap; what it does not cover is zero. An extent without a
 	// file is as if it were not there.
-	Own  *os.File
-	Size int64
-	Base []extent.Extent
+	Overlay *os.File
+	Size    int64
+	Base    []extent.Extent
 	// Reserve is how many bytes the disk leaves free on the overlay file's file system.
 	Reserve int64
 }
@@ -26,7 +26,7 @@ type Disk struct {
 // Close closes all files of a disk; those that several extents name once.
 func (d Disk) Close() {
 	closed := map[*os.File]bool{nil: true}
-	for _, f := range append([]*os.File{d.File, d.Own}, filesOf(d.Base)...) {
+	for _, f := range append([]*os.File{d.File, d.Overlay}, filesOf(d.Base)...) {
 		if !closed[f] {
 			closed[f] = true
 			f.Close()

@@ -44,7 +44,8 @@ func (s Shape) Validate() error {
 // KernelArgs is the command line that every guest kernel gets, whatever the
 // image adds. There is no PCI, no PIT and no PIC to look for; reset goes through
 // ACPI, so that a reboot is told from a triple fault.
-const KernelArgs = "console=ttyS0 quiet panic=-1 reboot=a pci=off clocksource=kvm-clock tsc=reliable random.trust_cpu=on 8250.nr_uarts=1 psi=0"
+const KernelArgs = "console=ttyS0 quiet panic=-1 reboot=a pci=off clocksource=kvm-clock tsc=reliable " +
+	"random.trust_cpu=on 8250.nr_uarts=1 psi=0"
 
 // MemoryBytes is the guest's memory in bytes.
 func (s Shape) MemoryBytes() int64 { return int64(s.MemoryMiB) << 20 }

@@ -1,4 +1,4 @@
-// Package workingset is the format of a snapshot's file `hot`: the runs of guest
+// Package workingset is the format of a snapshot's file `working-set`: the runs of guest
 // memory that every child touches on its way to ready, so that they can be
 // populated in bulk instead of one fault at a time (docs/formats/working-set.md). It
 // owns encoding, decoding and the checks; it touches no memory. The VMM writes
@@ -62,7 +62,8 @@ type Writer struct {
 // Add appends a run behind the ones before; touching runs of one kind become one.
 func (w *Writer) Add(r Run) error {
 	if r.Offset < w.next || r.Length <= 0 || (r.Offset|r.Length)%pageSize != 0 || r.End()/pageSize > maxPages {
-		return fmt.Errorf("add run of %d bytes at %d behind %d to working set: not whole pages in rising order", r.Length, r.Offset, w.next)
+		return fmt.Errorf("add run of %d bytes at %d behind %d to working set: not whole pages in rising order",
+			r.Length, r.Offset, w.next)
 	}
 	if last := len(w.body) - runSize; last >= 0 && r.Offset == w.next {
 		if prev := decodeRun(w.body[last:]); prev.Written == r.Written {
@@ -116,7 +117,8 @@ func Read(r io.ReaderAt, memory int64) (Set, error) {
 		return Set{}, fmt.Errorf("read working set: %w: its checksum is wrong", ErrDamaged)
 	}
 	if pages := binary.LittleEndian.Uint64(head[16:]); pages != uint64(memory/pageSize) {
-		return Set{}, fmt.Errorf("read working set: %w: it is of %d pages of memory, the guest has %d", ErrDamaged, pages, memory/pageSize)
+		return Set{}, fmt.Errorf("read working set: %w: it is of %d pages of memory, the guest has %d",
+			ErrDamaged, pages, memory/pageSize)
 	}
 	s := Set{runs: body}
 	if err := s.check(memory); err != nil {

@@ -100,10 +100,10 @@ func raw(runs uint32, pages uint64, words ...uint32) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b))
 }
 
-func TestWhatIsNoHotSetIsRefused(t *testing.T) {
+func TestWhatIsNoWorkingSetIsRefused(t *testing.T) {
 	const pages = testMemory / 4096
 	good := encode(t, testRuns...)
-	spoil := func(at int) []byte {
+	damage := func(at int) []byte {
 		b := bytes.Clone(good)
 		b[at] ^= 1
 		return b
@@ -114,10 +114,10 @@ func TestWhatIsNoHotSetIsRefused(t *testing.T) {
 	}{
 		"empty":                 {nil, ErrDamaged},
 		"cut short":             {good[:len(good)-1], ErrDamaged},
-		"another magic":         {spoil(0), ErrFormat},
-		"another format":        {spoil(8), ErrFormat},
-		"a flipped bit":         {spoil(headerSize + 1), ErrDamaged},
-		"another checksum":      {spoil(len(good) - 1), ErrDamaged},
+		"another magic":         {damage(0), ErrFormat},
+		"another format":        {damage(8), ErrFormat},
+		"a flipped bit":         {damage(headerSize + 1), ErrDamaged},
+		"another checksum":      {damage(len(good) - 1), ErrDamaged},
 		"too many runs":         {raw(MaxRuns+1, pages), ErrDamaged},
 		"of other memory":       {raw(0, pages+1), ErrDamaged},
 		"behind the memory":     {raw(1, pages, pages, 1), ErrDamaged},

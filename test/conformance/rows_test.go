@@ -19,20 +19,20 @@ type row struct {
 	// ofChild: the source is a child of the row before, else the suite's.
 	ofChild bool
 	// instant takes it; children come from it when the source has gone on.
-	instant  func(s *suite, source string) (tag string, born []string)
+	instant  func(s *suite, source string) (tag string, clones []string)
 	children int
 }
 
 var rows = []row{
-	{name: "branch full", children: 1, instant: branching(api.BranchRequest{Mode: api.BranchFull})},
-	{name: "branch diff", children: 1, instant: branching(api.BranchRequest{Mode: api.BranchDiff})},
-	{name: "branch live", children: 2, instant: branching(api.BranchRequest{Mode: api.BranchLive})},
-	{name: "branch full, load", load: true, children: 1, instant: branching(api.BranchRequest{Mode: api.BranchFull})},
-	{name: "branch diff, load", load: true, children: 1, instant: branching(api.BranchRequest{Mode: api.BranchDiff})},
-	{name: "branch live, load", load: true, instant: branching(api.BranchRequest{Mode: api.BranchLive, N: 2})},
-	{name: "branch live, load, no wait", load: true, children: 1, instant: branching(api.BranchRequest{Mode: api.BranchLive, Wait: new(bool)})},
-	{name: "branch of a branch", children: 1, ofChild: true, instant: branching(api.BranchRequest{Mode: api.BranchDiff})},
-	{name: "branch of that, load", load: true, children: 1, ofChild: true, instant: branching(api.BranchRequest{Mode: api.BranchLive})},
+	{name: "branch full", children: 1, instant: branchWith(api.BranchRequest{Mode: api.BranchFull})},
+	{name: "branch diff", children: 1, instant: branchWith(api.BranchRequest{Mode: api.BranchDiff})},
+	{name: "branch live", children: 2, instant: branchWith(api.BranchRequest{Mode: api.BranchLive})},
+	{name: "branch full, load", load: true, children: 1, instant: branchWith(api.BranchRequest{Mode: api.BranchFull})},
+	{name: "branch diff, load", load: true, children: 1, instant: branchWith(api.BranchRequest{Mode: api.BranchDiff})},
+	{name: "branch live, load", load: true, instant: branchWith(api.BranchRequest{Mode: api.BranchLive, N: 2})},
+	{name: "branch live, load, no wait", load: true, children: 1, instant: branchWith(api.BranchRequest{Mode: api.BranchLive, Wait: new(bool)})},
+	{name: "branch of a branch", children: 1, ofChild: true, instant: branchWith(api.BranchRequest{Mode: api.BranchDiff})},
+	{name: "branch of that, load", load: true, children: 1, ofChild: true, instant: branchWith(api.BranchRequest{Mode: api.BranchLive})},
 }
 
 // pairs are ways of which `make test` takes one, as the seed picks: each takes half a minute. A
@@ -58,7 +58,7 @@ func draw(t *testing.T) (left map[string]bool) {
 	return left
 }
 
-func branching(req api.BranchRequest) func(*suite, string) (string, []string) {
+func branchWith(req api.BranchRequest) func(*suite, string) (string, []string) {
 	return func(s *suite, source string) (string, []string) {
 		s.t.Helper()
 		req.Tag = s.newTag()

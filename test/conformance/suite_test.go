@@ -65,10 +65,10 @@ func (s *suite) fork(tag string, n int) []string {
 	return s.ids(res.Sandboxes, n)
 }
 
-func (s *suite) ids(boxes []api.SandboxInfo, n int) []string {
+func (s *suite) ids(sbs []api.SandboxInfo, n int) []string {
 	s.t.Helper()
 	var ids []string
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		if sb.Error != "" {
 			s.t.Fatalf("child %d: %s", sb.Index, sb.Error)
 		}

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Each thing that is spoilt is noticed by its canary, and by no other whose own
+// Each thing that is changed is noticed by its canary, and by no other whose own
 // is whole. The canaries run here, not in a guest.
 func TestCanariesNotice(t *testing.T) {
 	python, err := exec.LookPath("python3")
@@ -28,26 +28,26 @@ func TestCanariesNotice(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, errs.Bytes())
 	}
-	n, spoilt := 0, []string{}
+	n, changed := 0, []string{}
 	for dec := json.NewDecoder(bytes.NewReader(out)); dec.More(); n++ {
 		var said struct {
-			Spoilt, Column string
-			Found          []string
+			Changed, Column string
+			Found           []string
 		}
 		if err := dec.Decode(&said); err != nil {
 			t.Fatal(err)
 		}
 		if said.Column != "" && !slices.Contains(said.Found, said.Column) {
-			t.Errorf("%s: %s did not notice", said.Spoilt, said.Column)
+			t.Errorf("%s: %s did not notice", said.Changed, said.Column)
 		}
-		spoilt = append(spoilt, said.Column)
+		changed = append(changed, said.Column)
 		for _, column := range said.Found {
-			if !slices.Contains(spoilt, column) || !slices.Contains(columns, column) {
-				t.Errorf("%s: %s complains of nothing", said.Spoilt, column)
+			if !slices.Contains(changed, column) || !slices.Contains(columns, column) {
+				t.Errorf("%s: %s complains of nothing", said.Changed, column)
 			}
 		}
 	}
 	if n != 18 {
-		t.Errorf("%d things were spoilt", n)
+		t.Errorf("%d things were changed", n)
 	}
 }

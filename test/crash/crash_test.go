@@ -29,9 +29,9 @@ type operation struct {
 // operations go from those with many steps to those that add a few: a step is
 // looked at in the first that passes it.
 var operations = []operation{
-	{name: "branch live", source: true, do: branching(api.BranchLive)},
-	{name: "branch full", source: true, do: branching(api.BranchFull)},
-	{name: "branch diff", source: true, do: branching(api.BranchDiff)},
+	{name: "branch live", source: true, do: branchWith(api.BranchLive)},
+	{name: "branch full", source: true, do: branchWith(api.BranchFull)},
+	{name: "branch diff", source: true, do: branchWith(api.BranchDiff)},
 	{name: "fork", do: func(ctx context.Context, c *client.Client, _ string) error {
 		n := 1
 		_, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
@@ -47,7 +47,7 @@ var operations = []operation{
 	}},
 }
 
-func branching(mode api.BranchMode) func(context.Context, *client.Client, string) error {
+func branchWith(mode api.BranchMode) func(context.Context, *client.Client, string) error {
 	return func(ctx context.Context, c *client.Client, source string) error {
 		_, err := c.Branch(ctx, source, api.BranchRequest{Tag: newTag, Mode: mode})
 		return err
@@ -155,7 +155,7 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 		w.lives(source, mark)
 	}
 	if made := w.listedIsWhole(mark); op.source && !made { // the name is free
-		if err := branching(api.BranchDiff)(w.t.Context(), w.d.Client, source.ID); err != nil {
+		if err := branchWith(api.BranchDiff)(w.t.Context(), w.d.Client, source.ID); err != nil {
 			w.t.Errorf("branch again: %v", err)
 		}
 	}
@@ -165,7 +165,7 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 
 // inBackground tells whether a step is taken when the operation may have been
 // answered: digests are made later.
-func inBackground(s failpoint.Step) bool { return strings.Contains(string(s), ".seal.") }
+func inBackground(s failpoint.Step) bool { return strings.Contains(string(s), ".hash.") }
 
 func (w *world) killVMM(op operation, s failpoint.Step) {
 	source := w.source(op)
@@ -260,11 +260,11 @@ func (w *world) listedIsWhole(mark string) (made bool) {
 			w.t.Errorf("snapshot %s is listed", sn.Tag)
 		}
 	}
-	boxes, err := w.d.Client.ListSandboxes(w.t.Context())
+	sbs, err := w.d.Client.ListSandboxes(w.t.Context())
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		if sb.Status == api.SandboxRunning {
 			w.sh(sb.ID, "true")
 		}

@@ -59,8 +59,8 @@ func newWorld(t *testing.T, change ...func(*harness.Daemon)) *world {
 	for _, c := range change {
 		c(w.d)
 	}
-	box := harness.BoxFiles{Upper: kvmtest.Fixture(t, "py.upper.disk")}
-	if err := harness.BoxImage(t, w.d.Images(), imageName, box); err != nil {
+	sb := harness.SmallImage{Upper: kvmtest.Fixture(t, "py.upper.disk")}
+	if err := harness.PutSmallImage(t, w.d.Images(), imageName, sb); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

@@ -68,7 +68,7 @@ func (s *stalled) Write(b []byte) (int, error) {
 // client is bounded wherever it waits, and the sandbox and the program obey.
 func TestAClientThatStopsReading(t *testing.T) {
 	d := shared(t)
-	id := d.box()
+	id := d.oneSandbox()
 	d.unchanged()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -27,8 +27,8 @@ func TestAKernelThatIsNone(t *testing.T) {
 	d.unchanged()
 	text := file(t, "vmlinux", []byte(strings.Repeat("this is no kernel\n", 1000)))
 	d.sub("of an image", func(t *testing.T) {
-		d.badImage("no-kernel", boxFiles{kernel: text})
-		wantError(t, d.create(api.CreateSnapshotRequest{Image: "no-kernel"}), api.CodeBootFailed, "create snapshot bad", "kernel", "ELF")
+		d.badImage("no-kernel", imageFiles{kernel: text})
+		wantError(t, d.create(api.CreateSnapshotRequest{Image: "no-kernel"}), api.CodeBootFailed, "create snapshot bad", "kernel_unusable")
 	})
 	d.sub("given by path", func(t *testing.T) {
 		below := filepath.Join(d.Dir, "no-kernel") // of --guest-files
@@ -37,7 +37,7 @@ func TestAKernelThatIsNone(t *testing.T) {
 		}
 		defer os.Remove(below)
 		err := d.create(api.CreateSnapshotRequest{Kernel: below, Rootfs: kvmtest.Fixture(t, "root.erofs")})
-		wantError(t, err, api.CodeBootFailed, "create snapshot bad", "kernel", "ELF")
+		wantError(t, err, api.CodeBootFailed, "create snapshot bad", "kernel_unusable")
 	})
 }
 
@@ -49,14 +49,14 @@ func TestARootImageCutShort(t *testing.T) {
 		t.Fatal(err)
 	}
 	d.sub("since it was built", func(t *testing.T) {
-		d.badImage("cut", boxFiles{root: file(t, "root.erofs", b)})
+		d.badImage("cut", imageFiles{root: file(t, "root.erofs", b)})
 		if err := os.Truncate(d.images()+"/cut/root.erofs", int64(len(b)/2)); err != nil {
 			t.Fatal(err)
 		}
-		wantError(t, d.create(api.CreateSnapshotRequest{Image: "cut"}), api.CodeConflict, "image cut", "root.erofs", "build it again")
+		wantError(t, d.create(api.CreateSnapshotRequest{Image: "cut"}), api.CodeConflict, "image cut", "root.erofs", "image_damaged")
 	})
 	d.sub("from the beginning", func(t *testing.T) {
-		d.badImage("short", boxFiles{root: file(t, "root.erofs", b[:8192])})
+		d.badImage("short", imageFiles{root: file(t, "root.erofs", b[:8192])})
 		wantError(t, d.create(api.CreateSnapshotRequest{Image: "short"}), api.CodeBootFailed,
 			"create snapshot bad", "the console's last lines:", "forkd-agent: boot failed")
 	})
@@ -76,7 +76,7 @@ func TestAGuestThatPanicsAtBoot(t *testing.T) {
 func TestAGuestThatNeverGetsReady(t *testing.T) {
 	t.Parallel()
 	d := secondDaemon(t)
-	d.badImage("silent", boxFiles{initrd: ownInitrd(t)})
+	d.badImage("silent", imageFiles{initrd: ownInitrd(t)})
 	d.start()
 	d.unchanged()
 	const limit = 30

@@ -263,8 +263,8 @@ func TestABranchOfABranchOfABranch(t *testing.T) {
 func TestBranchesThatCannotBe(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	boxes := d.fork(2)
-	source, dead := boxes[0].ID, boxes[1]
+	sbs := d.fork(2)
+	source, dead := sbs[0].ID, sbs[1]
 	if err := syscall.Kill(*dead.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestBranchesThatCannotBe(t *testing.T) {
 		code     api.Code
 		words    []string
 	}{
-		{"unknown sandbox", "sb-0-0000", api.BranchRequest{Tag: "no"}, api.CodeNotFound, []string{"sb-0-0000", "forkd ps"}},
+		{"unknown sandbox", "sb-0-0000", api.BranchRequest{Tag: "no"}, api.CodeNotFound, []string{"sb-0-0000"}},
 		{"dead sandbox", dead.ID, api.BranchRequest{Tag: "no"}, api.CodeGuestGone, []string{dead.ID, "signal: killed"}},
 		{"tag exists", source, api.BranchRequest{Tag: parentTag}, api.CodeConflict, []string{parentTag, "exists"}},
 		{"bad tag", source, api.BranchRequest{Tag: "../x"}, api.CodeInvalid, []string{"tag", "1 to 64 letters, digits, - or _"}},
@@ -304,7 +304,7 @@ func TestBranchesThatCannotBe(t *testing.T) {
 	// None of it has hurt the source, nor kept the tag.
 	d.remember(source, "unhurt")
 	d.remembers(d.branch(source, api.BranchRequest{Tag: "no", N: 1}).Children[0].ID, "unhurt")
-	d.alive(boxes[0])
+	d.alive(sbs[0])
 }
 
 // A program whose output is being read does not notice.

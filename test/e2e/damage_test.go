@@ -20,13 +20,13 @@ import (
 	"github.com/forkd/forkd/internal/snapshot"
 )
 
-// damaged makes a copy of a snapshot under a tag and lets spoil loose on its folder.
+// damaged makes a copy of a snapshot under a tag and lets damage loose on its folder.
 // Afterwards it is deleted, as a user would.
-func (d *daemon) damaged(from, tag string, spoil func(dir string)) {
+func (d *daemon) damaged(from, tag string, damage func(dir string)) {
 	d.t.Helper()
 	t := d.t
 	dir := d.copySnapshot(from, tag)
-	spoil(dir)
+	damage(dir)
 	t.Cleanup(func() {
 		if err := d.c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
 			t.Errorf("delete it: %v", err)
@@ -35,8 +35,8 @@ func (d *daemon) damaged(from, tag string, spoil func(dir string)) {
 	})
 }
 
-// sealed waits until a snapshot's digests are there.
-func (d *daemon) sealed(tag string) {
+// hashed waits until a snapshot's digests are there.
+func (d *daemon) hashed(tag string) {
 	d.t.Helper()
 	eventually(d.t, "digests of "+tag, func() bool {
 		_, err := os.Stat(filepath.Join(d.store(), tag, snapshot.DigestFile))
@@ -139,8 +139,8 @@ func (d *daemon) refused(tag string, words ...string) {
 	d.t.Helper()
 	n := 2
 	_, err := d.c.Fork(d.t.Context(), api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
-	wantError(d.t, err, api.CodeNotRestorable, append(words, "snapshot "+tag, "forkd snapshot create")...)
-	if code, _, errs := d.cli("fork", tag); code != 5 || !strings.Contains(errs, words[0]) {
+	wantError(d.t, err, api.CodeNotRestorable, append(words, "snapshot "+tag)...)
+	if code, _, errs := d.cli("fork", tag); code != 5 || !strings.Contains(errs, words[0]) || !strings.Contains(errs, "forkd snapshot create") {
 		d.t.Errorf("the CLI's exit code is %d, want 5: %s", code, errs)
 	}
 }
@@ -148,7 +148,7 @@ func (d *daemon) refused(tag string, words ...string) {
 func TestAFlippedByteInTheState(t *testing.T) {
 	d := shared(t)
 	small := d.small()
-	d.sealed(small)
+	d.hashed(small)
 	d.unchanged()
 	d.damaged(small, "flipped-state", func(dir string) { flip(t, filepath.Join(dir, snapshot.StateFile), 5000) })
 	d.refused("flipped-state", "file vmstate", "changed since it was written")
@@ -163,8 +163,8 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 	small := d.small()
 	d.unchanged()
 	layer := d.compacted(small, "flipped-memory")
-	d.sealed("flipped-memory")
-	at := spoilLayer(t, layer)
+	d.hashed("flipped-memory")
+	at := damageLayer(t, layer)
 	r, err := d.c.VerifySnapshot(t.Context(), "flipped-memory")
 	if err != nil || r.OK || len(r.Damaged) != 1 {
 		t.Fatalf("got %+v, %v", r, err)
@@ -176,7 +176,7 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 	if code, out, errs := d.cli("snapshot", "verify", "flipped-memory"); code != 5 || !strings.Contains(out, name+": bytes") || !strings.Contains(errs, "make it again") {
 		t.Errorf("exit code %d: %s %s", code, out, errs)
 	}
-	d.sealed(small)
+	d.hashed(small)
 	if r, err := d.c.VerifySnapshot(t.Context(), small); err != nil || !r.OK {
 		t.Errorf("the original: %+v, %v", r, err)
 	}
@@ -205,8 +205,8 @@ func (d *daemon) compacted(from, tag string) string {
 	return filepath.Join(d.store(), "..", "layers", "layers", m.Memory.Layers[0].String())
 }
 
-// spoilLayer flips one bit of a layer's content, and says where.
-func spoilLayer(t *testing.T, path string) int64 {
+// damageLayer flips one bit of a layer's content, and says where.
+func damageLayer(t *testing.T, path string) int64 {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -344,11 +344,11 @@ func TestDeletedByForceWhileInUse(t *testing.T) {
 	d.unchanged()
 	d.damaged(parentTag, "doomed", func(string) {})
 	n := 2
-	boxes := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "doomed", N: &n}).OK()
+	sbs := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "doomed", N: &n}).OK()
 	if err := d.c.DeleteSnapshot(t.Context(), "doomed", client.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	d.alive(boxes...)
+	d.alive(sbs...)
 	if err := syscall.Access(filepath.Join(d.store(), "doomed"), 0); !errors.Is(err, syscall.ENOENT) {
 		t.Errorf("its files are there: %v", err)
 	}

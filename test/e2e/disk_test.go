@@ -22,20 +22,20 @@ func TestAPackageIsInstalledInOneChild(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
 	before := len(names(d.owns()))
-	boxes := d.fork(2)
-	if got := d.sh(boxes[0].ID, "grep ' / ' /proc/mounts"); !strings.Contains(got, "overlay") {
+	sbs := d.fork(2)
+	if got := d.sh(sbs[0].ID, "grep ' / ' /proc/mounts"); !strings.Contains(got, "overlay") {
 		t.Errorf("the root is %q", got)
 	}
-	if got := d.sh(boxes[0].ID, makePackage); got != "installed" {
+	if got := d.sh(sbs[0].ID, makePackage); got != "installed" {
 		t.Errorf("the package says %q", got)
 	}
-	if got := d.sh(boxes[0].ID, "echo 3 > /proc/sys/vm/drop_caches; mine"); got != "installed" {
+	if got := d.sh(sbs[0].ID, "echo 3 > /proc/sys/vm/drop_caches; mine"); got != "installed" {
 		t.Errorf("read back from the disk it says %q", got)
 	}
-	if got := d.sh(boxes[1].ID, "command -v mine; dpkg-query -W mine 2>/dev/null; true"); got != "" {
+	if got := d.sh(sbs[1].ID, "command -v mine; dpkg-query -W mine 2>/dev/null; true"); got != "" {
 		t.Errorf("its sibling has %q", got)
 	}
-	if n := len(names(d.owns())) - before; n != len(boxes) {
-		t.Errorf("%d files of disks for %d sandboxes", n, len(boxes))
+	if n := len(names(d.owns())) - before; n != len(sbs) {
+		t.Errorf("%d files of disks for %d sandboxes", n, len(sbs))
 	}
 }

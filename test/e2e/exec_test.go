@@ -18,7 +18,7 @@ import (
 
 func TestAProgramThatDoesNotExist(t *testing.T) {
 	d := shared(t)
-	id := d.box()
+	id := d.oneSandbox()
 	d.unchanged()
 	_, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"no-such-program"}})
 	wantError(t, err, api.CodeInvalid, id, "no-such-program", "not found")
@@ -65,7 +65,7 @@ func (p *pattern) Write(b []byte) (int, error) {
 
 func TestAHundredMegabytesOfOutput(t *testing.T) {
 	d := shared(t)
-	id := d.box()
+	id := d.oneSandbox()
 	d.unchanged()
 	before := d.peakMemory()
 	const flood = 100_000_000
@@ -124,7 +124,7 @@ func (d *daemon) sleepers(id, mark string) string {
 
 func TestAProgramThatNeverEnds(t *testing.T) {
 	d := shared(t)
-	id := d.box()
+	id := d.oneSandbox()
 	d.unchanged()
 	d.sub("is killed at the limit with all it started", func(t *testing.T) {
 		r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", family("01")}, User: "root", TimeoutSecs: 3})
@@ -175,7 +175,7 @@ func (w *watcher) Write(b []byte) (int, error) {
 
 func TestAProgramThatForks(t *testing.T) {
 	d := shared(t)
-	id := d.box()
+	id := d.oneSandbox()
 	d.unchanged()
 	d.sub("and waits", func(t *testing.T) {
 		r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", `for i in 1 2 3 4 5 6 7 8; do (echo $i; exec sleep 0.1) & done; wait; exit 9`}})
@@ -199,7 +199,7 @@ func TestAProgramThatForks(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	d := shared(t)
-	id := d.box()
+	id := d.oneSandbox()
 	for script, want := range map[string]int{"exit 0": 0, "exit 3": 3, "exit 255": 255, "kill -9 $$": 137, "kill -TERM $$": 143} {
 		r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", script}})
 		if err != nil || r.ExitCode != want {
@@ -212,13 +212,13 @@ func TestExitCodes(t *testing.T) {
 // defined before is still there.
 func TestEvalThatNeverEnds(t *testing.T) {
 	d := shared(t)
-	box := d.fork(1)[0]
-	d.eval(box.ID, "kept = 5")
-	_, err := d.c.Eval(t.Context(), box.ID, api.EvalRequest{Code: "while True: pass", TimeoutSecs: 1})
-	wantError(t, err, api.CodeTimeout, box.ID, "did not end within 1s", "raise the timeout")
-	if got := d.eval(box.ID, "kept"); got != "5" {
+	sb := d.fork(1)[0]
+	d.eval(sb.ID, "kept = 5")
+	_, err := d.c.Eval(t.Context(), sb.ID, api.EvalRequest{Code: "while True: pass", TimeoutSecs: 1})
+	wantError(t, err, api.CodeTimeout, sb.ID, "did not end within 1s", "eval_timeout")
+	if got := d.eval(sb.ID, "kept"); got != "5" {
 		t.Errorf("what was defined before is %q", got)
 	}
-	_, err = d.c.Eval(t.Context(), box.ID, api.EvalRequest{Code: "1", Language: "cobol"})
+	_, err = d.c.Eval(t.Context(), sb.ID, api.EvalRequest{Code: "1", Language: "cobol"})
 	wantError(t, err, api.CodeInvalid, "cobol")
 }

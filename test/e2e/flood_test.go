@@ -50,17 +50,17 @@ const flooders = 8
 func TestGuestsThatDialWithoutEnd(t *testing.T) {
 	kvmtest.Soak(t) // emulated, it takes minutes; TestDialFloodDuringCaptures of internal/vmm/live is its short form
 	d := shared(t)
-	innocent := d.box()
+	innocent := d.oneSandbox()
 	d.unchanged()
 	files := openFilesOf(d.pid())
-	boxes := d.fork(flooders)
-	for _, sb := range boxes {
+	sbs := d.fork(flooders)
+	for _, sb := range sbs {
 		d.eval(sb.ID, startDialing)
 	}
 	var wg sync.WaitGroup
 	answers := make(chan struct{})
 	wg.Go(func() { d.keepsAnswering(t, innocent, answers) })
-	for i, sb := range boxes {
+	for i, sb := range sbs {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 		tag := fmt.Sprintf("flooded-%d", i)
 		began := time.Now()
@@ -70,12 +70,12 @@ func TestGuestsThatDialWithoutEnd(t *testing.T) {
 		cancel()
 		d.forget(tag)
 	}
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		eventually(t, "dials in number", func() bool { return d.eval(sb.ID, "dialed > 500") == "True" })
 	}
 	close(answers)
 	wg.Wait()
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		if err := d.c.Kill(t.Context(), sb.ID); err != nil {
 			t.Error(err)
 		}

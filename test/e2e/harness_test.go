@@ -63,21 +63,21 @@ func (d *daemon) kill(id string) {
 	}
 }
 
-// box is one sandbox for tests that change nothing which another would notice.
-func (d *daemon) box() string {
+// oneSandbox is one sandbox for tests that change nothing which another would notice.
+func (d *daemon) oneSandbox() string {
 	d.t.Helper()
-	theWorld.boxOnce.Do(func() {
+	theWorld.sandboxOnce.Do(func() {
 		n := 1
 		res, err := d.c.Fork(d.t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
 		if err != nil {
 			d.t.Fatal(err)
 		}
-		theWorld.boxID = res.Sandboxes[0].ID
+		theWorld.sandboxID = res.Sandboxes[0].ID
 	})
-	if theWorld.boxID == "" {
+	if theWorld.sandboxID == "" {
 		d.t.Fatal("there is no sandbox: the first fork failed")
 	}
-	return theWorld.boxID
+	return theWorld.sandboxID
 }
 
 // small is a snapshot of a guest with busybox, where Python and its size would only
@@ -127,9 +127,9 @@ func (d *daemon) eval(id, code string) string {
 }
 
 // alive checks that sandboxes answer and do work.
-func (d *daemon) alive(boxes ...api.SandboxInfo) {
+func (d *daemon) alive(sbs ...api.SandboxInfo) {
 	d.t.Helper()
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		if got := d.eval(sb.ID, "int(numpy.arange(4).sum())"); got != "6" {
 			d.t.Errorf("%s computes %q", sb.ID, got)
 		}
@@ -139,26 +139,29 @@ func (d *daemon) alive(boxes ...api.SandboxInfo) {
 	}
 }
 
-// wantError checks an error's code, status, that text and hint hold certain
-// words, and that there is something to do about it.
+// wantError checks an error's code, status, that text or reason hold certain
+// words, and that a client can tell what to do about it.
 func wantError(t *testing.T, err error, code api.Code, words ...string) {
 	t.Helper()
 	var e *client.Error
 	if !errors.As(err, &e) {
 		t.Fatalf("got %v, want an error of code %s", err, code)
 	}
-	t.Logf("%s (%d): %s\n\thint: %s", e.Code, e.Status, e.Message, e.Hint)
+	t.Logf("%s (%d): %s\n\treason: %s", e.Code, e.Status, e.Message, e.Reason)
 	if e.Code != code || e.Status != code.Status() {
 		t.Errorf("code %s, status %d, want %s, %d", e.Code, e.Status, code, code.Status())
 	}
 	for _, w := range words {
-		if !strings.Contains(e.Message, w) && !strings.Contains(e.Hint, w) {
-			t.Errorf("neither the text nor the hint says %q", w)
+		if !strings.Contains(e.Message, w) && !strings.Contains(string(e.Reason), w) {
+			t.Errorf("neither the text nor the reason says %q", w)
 		}
 	}
-	// Of a wrong request the text says what is wanted.
-	if e.Hint == "" && code != api.CodeInvalid {
-		t.Error("there is no hint at what to do")
+	// Within these codes there is no advice that is always right.
+	if e.Reason == "" && (code == api.CodeConflict || code == api.CodeForbidden) {
+		t.Error("there is no reason, by which a client could tell what to do")
+	}
+	if !e.FromDaemon() && code != api.CodeInvalid { // those may be the agent's
+		t.Error("it does not come from the daemon")
 	}
 }
 
@@ -181,7 +184,7 @@ func (d *daemon) files() []string {
 			files = append(files, name)
 		}
 	}
-	for _, name := range names(filepath.Join(d.Data, "layers", "holds")) {
+	for _, name := range names(filepath.Join(d.Data, "layers", "pins")) {
 		if !strings.HasPrefix(name, "vm.") {
 			files = append(files, name)
 		}
@@ -203,11 +206,11 @@ func (d *daemon) state(t *testing.T) state {
 	for _, sn := range list {
 		s.snapshots = append(s.snapshots, sn.Tag+" "+string(sn.Status))
 	}
-	boxes, err := d.c.ListSandboxes(ctx)
+	sbs, err := d.c.ListSandboxes(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		s.sandboxes = append(s.sandboxes, sb.ID+" "+string(sb.Status))
 	}
 	slices.Sort(s.sandboxes)

@@ -65,8 +65,8 @@ func TestChildrenOfPreparedShellsAreThemselves(t *testing.T) {
 	eventually(t, "full pool", func() bool { return d.pool().Ready == n })
 	time.Sleep(wait) // elapses: the children's uptime must not count it
 	since = time.Now()
-	boxes := d.forkRed(n)
-	for _, sb := range boxes {
+	sbs := d.forkRed(n)
+	for _, sb := range sbs {
 		if up, most := uptime(sb), saved+time.Since(since)+wait/2; up > most {
 			t.Errorf("%s is up %s, want at most %s: it was counted while it waited", sb.ID, up, most)
 		}
@@ -74,20 +74,20 @@ func TestChildrenOfPreparedShellsAreThemselves(t *testing.T) {
 			t.Errorf("%s was made from no prepared shell: %+v", sb.ID, r.VM)
 		}
 	}
-	d.themselves(boxes)
+	d.themselves(sbs)
 }
 
 func (d *daemon) forkRed(n int) []api.SandboxInfo {
 	d.t.Helper()
-	boxes := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, Env: map[string]string{"COLOUR": "red"}}).OK()
-	if len(boxes) != n {
-		d.t.Fatalf("%d children", len(boxes))
+	sbs := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, Env: map[string]string{"COLOUR": "red"}}).OK()
+	if len(sbs) != n {
+		d.t.Fatalf("%d children", len(sbs))
 	}
-	return boxes
+	return sbs
 }
 
 // themselves checks children of one fork, all of them.
-func (d *daemon) themselves(boxes []api.SandboxInfo) {
+func (d *daemon) themselves(sbs []api.SandboxInfo) {
 	d.t.Helper()
 	t := d.t
 	var codes []string
@@ -95,7 +95,7 @@ func (d *daemon) themselves(boxes []api.SandboxInfo) {
 		codes = append(codes, o.code)
 	}
 	seen := map[string]string{} // by what and value, whose it is
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		for i, v := range d.list(sb.ID, codes...) {
 			what := own[i].what
 			if other := seen[what+v]; other != "" || v == "" {
@@ -104,9 +104,9 @@ func (d *daemon) themselves(boxes []api.SandboxInfo) {
 			seen[what+v] = sb.ID
 		}
 	}
-	d.sub("names and environment", func(t *testing.T) { d.namesAndEnvironment(boxes) })
-	d.sub("clock", func(t *testing.T) { d.clocks(boxes) })
-	d.sub("memory and files are their own", func(t *testing.T) { d.apart(boxes[0], boxes[1:4]) })
+	d.sub("names and environment", func(t *testing.T) { d.namesAndEnvironment(sbs) })
+	d.sub("clock", func(t *testing.T) { d.clocks(sbs) })
+	d.sub("memory and files are their own", func(t *testing.T) { d.apart(sbs[0], sbs[1:4]) })
 }
 
 // list evaluates expressions in one go and returns their values as text.
@@ -120,8 +120,8 @@ func (d *daemon) list(id string, codes ...string) []string {
 	return out
 }
 
-func (d *daemon) namesAndEnvironment(boxes []api.SandboxInfo) {
-	for i, sb := range boxes {
+func (d *daemon) namesAndEnvironment(sbs []api.SandboxInfo) {
+	for i, sb := range sbs {
 		want := fmt.Sprintf("%s %s %d %s red", sb.ID, sb.ID, i+1, parentTag)
 		got := strings.Join(d.list(sb.ID, "open('/etc/hostname').read().strip()", "os.uname().nodename",
 			"os.environ['FORKD_INDEX']", "os.environ['FORKD_PARENT']", "os.environ['COLOUR']"), " ")
@@ -132,15 +132,15 @@ func (d *daemon) namesAndEnvironment(boxes []api.SandboxInfo) {
 			d.t.Errorf("the API says %+v", sb)
 		}
 	}
-	last := boxes[len(boxes)-1]
+	last := sbs[len(sbs)-1]
 	if got, want := d.sh(last.ID, "echo $FORKD_SANDBOX_ID $FORKD_INDEX $FORKD_PARENT $COLOUR"), fmt.Sprintf("%s %d %s red", last.ID, last.Index, parentTag); got != want {
 		d.t.Errorf("a command in %s sees %q, want %q", last.ID, got, want)
 	}
 }
 
 // clocks compares with this host's before and after, so that slowness is no error.
-func (d *daemon) clocks(boxes []api.SandboxInfo) {
-	for _, sb := range boxes {
+func (d *daemon) clocks(sbs []api.SandboxInfo) {
+	for _, sb := range sbs {
 		before := time.Now()
 		ns, err := strconv.ParseInt(d.eval(sb.ID, "time.time_ns()"), 10, 64)
 		if err != nil {

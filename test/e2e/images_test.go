@@ -8,18 +8,18 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// boxFiles are an image's files that are not the fixtures': paths.
-type boxFiles struct{ kernel, initrd, root string }
+// imageFiles are an image's files that are not the fixtures': paths.
+type imageFiles struct{ kernel, initrd, root string }
 
-// boxImage is the small image with busybox.
-func boxImage(t *testing.T, store, name string, f boxFiles) error {
-	return harness.BoxImage(t, store, name, harness.BoxFiles{Kernel: f.kernel, Initrd: f.initrd, Root: f.root})
+// putImage is the small image with busybox.
+func putImage(t *testing.T, store, name string, f imageFiles) error {
+	return harness.PutSmallImage(t, store, name, harness.SmallImage{Kernel: f.kernel, Initrd: f.initrd, Root: f.root})
 }
 
-// badImage is boxImage for one test.
-func (d *daemon) badImage(name string, f boxFiles) {
+// badImage is putImage for one test.
+func (d *daemon) badImage(name string, f imageFiles) {
 	d.t.Helper()
-	if err := boxImage(d.t, d.images(), name, f); err != nil {
+	if err := putImage(d.t, d.images(), name, f); err != nil {
 		d.t.Fatal(err)
 	}
 	dir := filepath.Join(d.images(), name)

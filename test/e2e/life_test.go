@@ -13,8 +13,8 @@ import (
 func TestAVMMThatIsKilled(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	boxes := d.fork(3)
-	victim, others := boxes[0], boxes[1:]
+	sbs := d.fork(3)
+	victim, others := sbs[0], sbs[1:]
 	if err := syscall.Kill(*victim.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -27,11 +27,11 @@ func TestAVMMThatIsKilled(t *testing.T) {
 		t.Errorf("got %+v, %v", info, err)
 	}
 	_, err = d.c.Exec(t.Context(), victim.ID, api.ExecRequest{Args: []string{"true"}})
-	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "fork another")
+	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "sandbox_failed")
 	_, err = d.c.ExecStream(t.Context(), victim.ID, client.ExecOptions{Args: []string{"true"}})
-	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "fork another")
+	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "sandbox_failed")
 	_, err = d.c.Memory(t.Context(), victim.ID)
-	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "fork another")
+	wantError(t, err, api.CodeGuestGone, victim.ID, "signal: killed", "sandbox_failed")
 	if _, err := d.c.Console(t.Context(), victim.ID); err != nil {
 		t.Errorf("its console is lost: %v", err)
 	}
@@ -47,11 +47,11 @@ func TestAVMMThatIsKilled(t *testing.T) {
 func TestManyClientsKillTheSameSandbox(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	boxes := d.fork(2)
+	sbs := d.fork(2)
 	errs := make([]error, 8)
 	var wg sync.WaitGroup
 	for i := range errs {
-		wg.Go(func() { errs[i] = d.c.Kill(t.Context(), boxes[0].ID) })
+		wg.Go(func() { errs[i] = d.c.Kill(t.Context(), sbs[0].ID) })
 	}
 	wg.Wait()
 	killed := 0
@@ -60,14 +60,14 @@ func TestManyClientsKillTheSameSandbox(t *testing.T) {
 			killed++
 			continue
 		}
-		wantError(t, err, api.CodeNotFound, boxes[0].ID) // it came when all was over
+		wantError(t, err, api.CodeNotFound, sbs[0].ID) // it came when all was over
 	}
 	if killed == 0 {
 		t.Error("nobody killed it")
 	}
-	_, err := d.c.Sandbox(t.Context(), boxes[0].ID)
-	wantError(t, err, api.CodeNotFound, boxes[0].ID)
-	d.alive(boxes[1])
+	_, err := d.c.Sandbox(t.Context(), sbs[0].ID)
+	wantError(t, err, api.CodeNotFound, sbs[0].ID)
+	d.alive(sbs[1])
 }
 
 // A daemon that ends takes nobody with it.
@@ -78,9 +78,9 @@ func TestTheNextDaemonAdopts(t *testing.T) {
 			if err := d.c.SetPool(t.Context(), parentTag, 2); err != nil {
 				t.Fatal(err)
 			}
-			boxes := d.fork(3)
-			d.sh(boxes[0].ID, "echo kept > /root/note")
-			d.eval(boxes[0].ID, "colour = 'kept'")
+			sbs := d.fork(3)
+			d.sh(sbs[0].ID, "echo kept > /root/note")
+			d.eval(sbs[0].ID, "colour = 'kept'")
 			eventually(t, "full pool", func() bool { return d.pool().Ready == 2 })
 
 			state := d.end(sig)
@@ -92,19 +92,19 @@ func TestTheNextDaemonAdopts(t *testing.T) {
 				t.Errorf("without a daemon: %v", err)
 			}
 			// One dies while nobody looks.
-			if err := syscall.Kill(*boxes[2].PID, syscall.SIGKILL); err != nil {
+			if err := syscall.Kill(*sbs[2].PID, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
 			d.start()
 
-			d.alive(boxes[:2]...)
-			if got := d.sh(boxes[0].ID, "cat /root/note"); got != "kept" {
+			d.alive(sbs[:2]...)
+			if got := d.sh(sbs[0].ID, "cat /root/note"); got != "kept" {
 				t.Errorf("the file says %q", got)
 			}
-			if got := d.eval(boxes[0].ID, "colour"); got != "'kept'" {
+			if got := d.eval(sbs[0].ID, "colour"); got != "'kept'" {
 				t.Errorf("the interpreter says %q", got)
 			}
-			info, err := d.c.Sandbox(t.Context(), boxes[2].ID)
+			info, err := d.c.Sandbox(t.Context(), sbs[2].ID)
 			if err != nil || info.Status != api.SandboxFailed || !strings.Contains(info.Reason, "did not outlive the daemon's restart") {
 				t.Errorf("the dead one: %+v, %v", info, err)
 			}

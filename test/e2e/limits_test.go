@@ -46,7 +46,7 @@ func TestTheDiskIsFull(t *testing.T) {
 	d.sub("while saving", func(t *testing.T) {
 		free := freeBytes(t, mount)
 		_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "big", Image: "box"}, nil)
-		wantError(t, err, api.CodeNoSpace, "create snapshot big", "no space left on device", "nothing half-written remains")
+		wantError(t, err, api.CodeNoSpace, "create snapshot big", "no space left on device", "store_full")
 		if now := freeBytes(t, mount); now < free-receipts {
 			t.Errorf("%d bytes are free, before it was %d", now, free)
 		}
@@ -59,7 +59,7 @@ func TestTheDiskIsFull(t *testing.T) {
 		d.Flags = []string{"--disk-reserve", "24"}
 		d.start()
 		_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "big", Image: "box"}, nil)
-		wantError(t, err, api.CodeNoSpace, "create snapshot big", "MiB are free, of which 24 MiB stay in reserve", "delete snapshots or images")
+		wantError(t, err, api.CodeNoSpace, "create snapshot big", "MiB are free, of which 24 MiB stay in reserve", "store_full")
 	})
 	d.sub("while an image comes", func(t *testing.T) {
 		free := freeBytes(t, mount)
@@ -76,7 +76,7 @@ func TestTheDiskIsFull(t *testing.T) {
 		_, err = d.c.ImportImage(t.Context(), "python-numpy", "", r)
 		r.Close()
 		<-done
-		wantError(t, err, api.CodeNoSpace, "python-numpy", "no space left on device", "forkd image rm")
+		wantError(t, err, api.CodeNoSpace, "python-numpy", "no space left on device")
 		if now := freeBytes(t, mount); now < free-receipts {
 			t.Errorf("%d bytes are free, before it was %d", now, free)
 		}
@@ -99,10 +99,10 @@ func freeBytes(t *testing.T, dir string) int64 {
 	return int64(st.Bfree) * st.Bsize
 }
 
-// linkedImage is boxImage with the kernel and the initrd elsewhere.
+// linkedImage is putImage with the kernel and the initrd elsewhere.
 func linkedImage(t *testing.T, store, name string) error {
 	aside := t.TempDir()
-	if err := boxImage(t, aside, name, boxFiles{}); err != nil {
+	if err := putImage(t, aside, name, imageFiles{}); err != nil {
 		return err
 	}
 	dir := filepath.Join(store, name)
@@ -161,7 +161,7 @@ func TestNotEnoughMemory(t *testing.T) {
 		d.Flags = []string{"--memory-reserve", "1000000"}
 		d.start()
 		_, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &count})
-		wantError(t, err, api.CodeNoMemory, "not enough memory: 8 MiB are needed, 0 MiB are left", "kill sandboxes")
+		wantError(t, err, api.CodeNoMemory, "not enough memory: 8 MiB are needed, 0 MiB are left", "host_memory")
 		if code, _, errs := d.cli("fork", parentTag); code != 9 || !strings.Contains(errs, "not enough memory") {
 			t.Errorf("the CLI's exit code is %d, want 9: %s", code, errs)
 		}
@@ -174,13 +174,13 @@ func cloneStore(from, to *daemon) error {
 	if err := cloneSnapshot(filepath.Join(from.store(), parentTag), filepath.Join(to.store(), parentTag), parentTag); err != nil {
 		return err
 	}
-	for _, dir := range []string{"layers", "holds"} {
+	for _, dir := range []string{"layers", "pins"} {
 		source, target := filepath.Join(from.Data, "layers", dir), filepath.Join(to.Data, "layers", dir)
 		if err := os.MkdirAll(target, 0o700); err != nil {
 			return err
 		}
 		for _, name := range names(source) {
-			if dir == "holds" && name != "snapshot."+parentTag {
+			if dir == "pins" && name != "snapshot."+parentTag {
 				continue
 			}
 			if err := link(filepath.Join(source, name), filepath.Join(target, name)); err != nil {

@@ -48,8 +48,8 @@ type world struct {
 	dir    string
 	daemon *daemon
 
-	boxOnce sync.Once // of box
-	boxID   string
+	sandboxOnce sync.Once // of oneSandbox
+	sandboxID   string
 
 	smallOnce sync.Once // of small
 	smallTag  string
@@ -77,7 +77,7 @@ func (w *world) open(t *testing.T) (err error) {
 	if err := harness.PythonImage(t, w.daemon.images()); err != nil {
 		return err
 	}
-	if err := boxImage(t, w.daemon.images(), "box", boxFiles{}); err != nil {
+	if err := putImage(t, w.daemon.images(), "box", imageFiles{}); err != nil {
 		return err
 	}
 	w.daemon.start()

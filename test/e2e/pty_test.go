@@ -95,7 +95,7 @@ func (m *terminal) wait() int {
 
 func TestExecOnATerminal(t *testing.T) {
 	d := shared(t)
-	id := d.box()
+	id := d.oneSandbox()
 	d.unchanged()
 	cmd := exec.Command(d.forkd(), "exec", "-it", "-u", "root", "-e", "PS1=ready# ", id, "--", "sh")
 	cmd.Env = d.env()

@@ -23,9 +23,9 @@ func TestReceipts(t *testing.T) {
 	if made.Op != api.ReceiptSnapshot || made.Made == nil || made.Made.ContentHash != parent.ContentHash || made.Image == nil || made.Image.Digest != parent.ImageDigest {
 		t.Errorf("of the parent: %+v", made)
 	}
-	boxes := d.fork(2)
+	sbs := d.fork(2)
 	seen := map[string]bool{}
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		r := d.sandboxReceipt(sb.ID)
 		if r.Op != api.ReceiptFork || r.Error != "" || r.Parent.ContentHash != parent.ContentHash || r.Identity.Index != sb.Index {
 			t.Errorf("%s: %+v", sb.ID, r)
@@ -49,7 +49,7 @@ func TestReceipts(t *testing.T) {
 			t.Errorf("%s: its clock was moved by %.0f ms, the snapshot is %s old", sb.ID, r.Guest.ClockStepMS, age)
 		}
 	}
-	id := boxes[0].ID
+	id := sbs[0].ID
 	res := d.branch(id, api.BranchRequest{Tag: "told"})
 	r := d.snapshotReceipt("told")
 	if r.Op != api.ReceiptBranch || r.Sandbox != id || r.Parent.Tag != parentTag || r.Capture.PauseMS != *res.PauseMS || r.Capture.Bytes != res.BytesWritten || r.Capture.Rounds != res.Rounds {

@@ -34,16 +34,16 @@ func TestUnknownTags(t *testing.T) {
 	d.unchanged()
 	const tag = "no-such-tag"
 	_, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: tag})
-	wantError(t, err, api.CodeNotFound, tag, "forkd snapshot ls")
+	wantError(t, err, api.CodeNotFound, tag)
 	_, err = d.c.Snapshot(t.Context(), tag)
-	wantError(t, err, api.CodeNotFound, tag, "forkd snapshot ls")
+	wantError(t, err, api.CodeNotFound, tag)
 	_, err = d.c.VerifySnapshot(t.Context(), tag)
-	wantError(t, err, api.CodeNotFound, tag, "forkd snapshot ls")
-	wantError(t, d.c.SetPool(t.Context(), tag, 1), api.CodeNotFound, tag, "forkd snapshot ls")
-	wantError(t, d.c.DeleteSnapshot(t.Context(), tag, client.DeleteOptions{}), api.CodeNotFound, tag, "forkd snapshot ls")
+	wantError(t, err, api.CodeNotFound, tag)
+	wantError(t, d.c.SetPool(t.Context(), tag, 1), api.CodeNotFound, tag)
+	wantError(t, d.c.DeleteSnapshot(t.Context(), tag, client.DeleteOptions{}), api.CodeNotFound, tag)
 	_, err = d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "a", Image: "no-such-image"}, nil)
-	wantError(t, err, api.CodeNotFound, "no-such-image", "forkd image ls")
-	if code, _, errs := d.cli("fork", tag); code != 3 || !strings.Contains(errs, tag) {
+	wantError(t, err, api.CodeNotFound, "no-such-image", "image_not_found")
+	if code, _, errs := d.cli("fork", tag); code != 3 || !strings.Contains(errs, tag) || !strings.Contains(errs, "forkd snapshot ls") {
 		t.Errorf("the CLI's exit code is %d: %s", code, errs)
 	}
 }
@@ -56,7 +56,7 @@ func TestTagExists(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: parentTag, Image: "box"}, nil)
-	wantError(t, err, api.CodeConflict, parentTag, "exists", "choose another tag")
+	wantError(t, err, api.CodeConflict, parentTag, "exists", "tag_taken")
 	after, err := d.c.Snapshot(t.Context(), parentTag)
 	if err != nil || after.CreatedAtUnix != before.CreatedAtUnix || after.Image != before.Image || after.Status != api.SnapshotReady {
 		t.Errorf("the snapshot is now %+v, %v", after, err)
@@ -68,9 +68,9 @@ func TestTagExists(t *testing.T) {
 
 func TestASnapshotInUseIsNotDeleted(t *testing.T) {
 	d := shared(t)
-	id := d.box()
+	id := d.oneSandbox()
 	d.unchanged()
-	wantError(t, d.c.DeleteSnapshot(t.Context(), parentTag, client.DeleteOptions{}), api.CodeConflict, parentTag, id, "kill them first")
+	wantError(t, d.c.DeleteSnapshot(t.Context(), parentTag, client.DeleteOptions{}), api.CodeConflict, parentTag, id, "dependent_sandboxes")
 }
 
 func TestRequestsThatAskForNonsense(t *testing.T) {
@@ -103,14 +103,14 @@ func TestUnknownSandboxes(t *testing.T) {
 	d.unchanged()
 	const id = "sb-0-0000"
 	_, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"true"}})
-	wantError(t, err, api.CodeNotFound, id, "forkd ps")
+	wantError(t, err, api.CodeNotFound, id)
 	_, err = d.c.Eval(t.Context(), id, api.EvalRequest{Code: "1"})
-	wantError(t, err, api.CodeNotFound, id, "forkd ps")
+	wantError(t, err, api.CodeNotFound, id)
 	_, err = d.c.Ping(t.Context(), id)
-	wantError(t, err, api.CodeNotFound, id, "forkd ps")
+	wantError(t, err, api.CodeNotFound, id)
 	_, err = d.c.Console(t.Context(), id)
-	wantError(t, err, api.CodeNotFound, id, "forkd ps")
-	wantError(t, d.c.Kill(t.Context(), id), api.CodeNotFound, id, "forkd ps")
+	wantError(t, err, api.CodeNotFound, id)
+	wantError(t, d.c.Kill(t.Context(), id), api.CodeNotFound, id)
 	_, err = d.c.ExecStream(t.Context(), id, client.ExecOptions{Args: []string{"true"}})
-	wantError(t, err, api.CodeNotFound, id, "forkd ps")
+	wantError(t, err, api.CodeNotFound, id)
 }

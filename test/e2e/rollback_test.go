@@ -30,8 +30,8 @@ func TestRollback(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
 	n := 2
-	boxes := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, Env: map[string]string{"COLOUR": "red"}}).OK()
-	id, sibling := boxes[1].ID, boxes[0].ID
+	sbs := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, Env: map[string]string{"COLOUR": "red"}}).OK()
+	id, sibling := sbs[1].ID, sbs[0].ID
 	d.eval(id, startCounting)
 	d.remember(id, "of then")
 	d.branch(id, api.BranchRequest{Tag: "then"})
@@ -42,7 +42,7 @@ func TestRollback(t *testing.T) {
 
 	broken := d.streamInto(id)
 	info := d.rollback(id, "then")
-	if info.PID == nil || *info.PID == *boxes[1].PID || info.SnapshotTag != parentTag || info.Index != 2 || info.Status != api.SandboxRunning {
+	if info.PID == nil || *info.PID == *sbs[1].PID || info.SnapshotTag != parentTag || info.Index != 2 || info.Status != api.SandboxRunning {
 		t.Errorf("it is now %+v", info)
 	}
 	d.sub("its streams end", func(t *testing.T) {
@@ -82,7 +82,7 @@ func TestRollback(t *testing.T) {
 	}
 	_, err := d.c.Rollback(t.Context(), sibling, "then")
 	wantError(t, err, api.CodeConflict, parentTag, sibling)
-	d.alive(boxes...)
+	d.alive(sbs...)
 	// Before what it lies over.
 	if err := d.c.Kill(t.Context(), id); err != nil {
 		t.Error(err)

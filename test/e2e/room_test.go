@@ -16,12 +16,12 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// diskyBox is the small image with a disk of 4 GiB for what the guest writes. What does not
+// imageWithDisk is the small image with a disk of 4 GiB for what the guest writes. What does not
 // change lies elsewhere, so that the store's file system can be small.
-func diskyBox(t *testing.T, store, name string) {
+func imageWithDisk(t *testing.T, store, name string) {
 	t.Helper()
 	aside := t.TempDir()
-	if err := harness.BoxImage(t, aside, name, harness.BoxFiles{Upper: kvmtest.Fixture(t, "py."+image.UpperFile)}); err != nil {
+	if err := harness.PutSmallImage(t, aside, name, harness.SmallImage{Upper: kvmtest.Fixture(t, "py."+image.UpperFile)}); err != nil {
 		t.Fatal(err)
 	}
 	dir := filepath.Join(store, name)
@@ -80,15 +80,15 @@ func TestWhatWasAcknowledgedIsKept(t *testing.T) {
 	smallDisk(t, mount, 512)
 	d := secondDaemon(t)
 	d.Data, d.Flags = mount, []string{"--disk-reserve", "0", "--pool", "0"}
-	diskyBox(t, d.images(), "box")
+	imageWithDisk(t, d.images(), "box")
 	d.start()
 	if _, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "parent", Image: "box"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	boxes := d.forkOf("parent", 2)
-	d.sub("a disk that is full in the guest", func(*testing.T) { d.fullInTheGuest(boxes[0].ID, boxes[1].ID, mount) })
-	d.sub("a store that is full", func(*testing.T) { d.fullStore(boxes[0].ID, boxes[1].ID, mount) })
-	d.sub("writes that are lost", func(*testing.T) { d.lostWrites(boxes[0].ID, *boxes[0].PID) })
+	sbs := d.forkOf("parent", 2)
+	d.sub("a disk that is full in the guest", func(*testing.T) { d.fullInTheGuest(sbs[0].ID, sbs[1].ID, mount) })
+	d.sub("a store that is full", func(*testing.T) { d.fullStore(sbs[0].ID, sbs[1].ID, mount) })
+	d.sub("writes that are lost", func(*testing.T) { d.lostWrites(sbs[0].ID, *sbs[0].PID) })
 }
 
 // fullInTheGuest has a guest use all of its own disk: that hurts nobody else.
@@ -132,7 +132,7 @@ func (d *daemon) fullStore(id, sibling, mount string) {
 	d.end(syscall.SIGKILL) // the next daemon finds it so
 	d.start()
 	_, err := d.c.Exec(ctx, id, api.ExecRequest{Args: []string{"true"}})
-	wantError(t, err, api.CodeNoSpace, id, "paused: no room on the host", "make room", "goes on by itself")
+	wantError(t, err, api.CodeNoSpace, id, "paused: no room on the host", "disk_no_room")
 	_, err = d.c.Branch(ctx, id, api.BranchRequest{Tag: "full"})
 	wantError(t, err, api.CodeNoSpace, "paused: no room on the host")
 	for _, args := range [][]string{{"exec", id, "true"}, {"cp", id + ":/root/sums", "-"}, {"branch", id}} {
@@ -207,8 +207,8 @@ func (d *daemon) lostWrites(id string, pid int) {
 		}
 	}
 	_, err := d.c.Branch(t.Context(), id, api.BranchRequest{Tag: "damaged"})
-	wantError(t, err, api.CodeConflict, "cannot be branched", "lost writes", "--force")
-	if code, _, errs := d.cli("branch", id, "--tag", "damaged", "--force"); code != 0 {
+	wantError(t, err, api.CodeConflict, "cannot be branched", "lost writes", "disk_lost_writes")
+	if code, _, errs := d.cli("branch", id, "--tag", "damaged", "disk_lost_writes"); code != 0 {
 		t.Errorf("branch --force: exit code %d: %s", code, errs)
 	}
 }

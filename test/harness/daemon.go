@@ -45,7 +45,8 @@ type Daemon struct {
 // a path that is this daemon's alone: so its processes can be told from others.
 func New(t testing.TB, dir string) (*Daemon, error) {
 	t.Helper()
-	d := &Daemon{Dir: dir, Bin: filepath.Join(dir, "bin"), Data: filepath.Join(dir, "data"), Run: filepath.Join(dir, "run")}
+	d := &Daemon{Dir: dir, Bin: filepath.Join(dir, "bin"), Data: filepath.Join(dir, "data"),
+		Run: filepath.Join(dir, "run")}
 	if err := os.MkdirAll(d.Bin, 0o755); err != nil {
 		return nil, err
 	}

@@ -27,7 +27,8 @@ func (d *Daemon) Fork(t testing.TB, tag string, n int) []api.SandboxInfo {
 // Shell runs a script in a sandbox as its image's user and returns what it printed.
 func (d *Daemon) Shell(t testing.TB, id, script string) string {
 	t.Helper()
-	r, err := d.Client.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", script}, TimeoutSecs: patience.Seconds()})
+	r, err := d.Client.Exec(t.Context(), id,
+		api.ExecRequest{Args: []string{"sh", "-c", script}, TimeoutSecs: patience.Seconds()})
 	if err != nil || r.ExitCode != 0 {
 		t.Fatalf("%s: %q: %+v, %v", id, script, r, err)
 	}
@@ -39,7 +40,8 @@ func (d *Daemon) VMDir(id string) string {
 	for _, name := range d.VMDirs() {
 		dir := filepath.Join(d.Run, "vm", name)
 		var record struct{ Info struct{ ID string } }
-		if b, err := os.ReadFile(filepath.Join(dir, "sandbox.json")); err == nil && json.Unmarshal(b, &record) == nil && record.Info.ID == id {
+		if b, err := os.ReadFile(filepath.Join(dir, "sandbox.json")); err == nil && json.Unmarshal(b, &record) == nil &&
+			record.Info.ID == id {
 			return dir
 		}
 	}

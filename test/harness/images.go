@@ -17,7 +17,8 @@ func PythonImage(t testing.TB, store string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	for _, name := range []string{image.MetadataFile, image.KernelFile, image.InitrdFile, image.RootFile, image.UpperFile} {
+	for _, name := range []string{image.MetadataFile, image.KernelFile, image.InitrdFile, image.RootFile,
+		image.UpperFile} {
 		if err := Link(kvmtest.Fixture(t, "py."+name), filepath.Join(dir, name)); err != nil {
 			return err
 		}
@@ -25,13 +26,13 @@ func PythonImage(t testing.TB, store string) error {
 	return nil
 }
 
-// BoxFiles are an image's files that are not the fixtures': paths. Without an
+// SmallImage are an image's files that are not the fixtures': paths. Without an
 // upper disk, memory takes what the guest writes.
-type BoxFiles struct{ Kernel, Initrd, Root, Upper string }
+type SmallImage struct{ Kernel, Initrd, Root, Upper string }
 
-// BoxImage puts the small image with busybox into a store, under a name of its own. The
+// PutSmallImage puts the small image with busybox into a store, under a name of its own. The
 // digests are made up: only an import and a build look at them.
-func BoxImage(t testing.TB, store, name string, f BoxFiles) error {
+func PutSmallImage(t testing.TB, store, name string, f SmallImage) error {
 	dir := filepath.Join(store, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

@@ -47,8 +47,10 @@ type Account struct {
 
 // String is the line that a soak adds up (test/runner).
 func (a Account) String() string {
-	return fmt.Sprintf("soak: captures_made=%d captures_compared=%d pages_compared=%d ms_of_comparing=%d mismatches=%d children_forked=%d rollbacks=%d kills=%d daemon_restarts=%d",
-		a.Made, a.Checked, a.Pages, a.Took.Milliseconds(), len(a.Mismatches), a.Forked, a.RolledBack, a.Kills, max(0, a.Starts-1))
+	return fmt.Sprintf("soak: captures_made=%d captures_compared=%d pages_compared=%d ms_of_comparing=%d mismatches=%d "+
+		"children_forked=%d rollbacks=%d kills=%d daemon_restarts=%d",
+		a.Made, a.Checked, a.Pages, a.Took.Milliseconds(), len(a.Mismatches), a.Forked, a.RolledBack, a.Kills,
+		max(0, a.Starts-1))
 }
 
 // The lines of operations that made a snapshot.

@@ -21,11 +21,11 @@ import (
 
 // Bounds of the churn.
 const (
-	churners    = 4
-	churnTime   = 25 * time.Second
-	mostBoxes   = 8
-	mostBetween = 12 // things that are done between two restarts
-	cutOff      = 1  // the exit code of a daemon whose requests were not over 10 s after SIGTERM
+	churners      = 4
+	churnTime     = 25 * time.Second
+	mostSandboxes = 8
+	mostBetween   = 12 // things that are done between two restarts
+	cutOff        = 1  // the exit code of a daemon whose requests were not over 10 s after SIGTERM
 )
 
 // Forks, branches, programs, rollbacks and kills, all at once, while the daemon is stopped or killed and
@@ -142,32 +142,32 @@ func (c *churn) mayBe(err error, before int64) bool {
 
 // try draws what to do, and does it.
 func (c *churn) try(ctx context.Context, random *rand.Rand, tag string) (string, error) {
-	boxes, err := c.d.Client.ListSandboxes(ctx)
+	sbs, err := c.d.Client.ListSandboxes(ctx)
 	if err != nil {
 		return "list", err
 	}
 	n := random.IntN(100)
-	if len(boxes) == 0 || n < 20 && len(boxes) < mostBoxes {
+	if len(sbs) == 0 || n < 20 && len(sbs) < mostSandboxes {
 		return "fork", c.fork(ctx, random)
 	}
-	box := boxes[random.IntN(len(boxes))]
+	sb := sbs[random.IntN(len(sbs))]
 	switch {
 	case n < 50:
-		return "branch", c.branch(ctx, random, box.ID, tag)
+		return "branch", c.branch(ctx, random, sb.ID, tag)
 	case n < 70:
-		r, err := c.d.Client.Exec(ctx, box.ID, api.ExecRequest{Args: []string{"sh", "-c", "dd if=/dev/urandom of=/dev/shm/churn bs=64k count=8 2>/dev/null; echo done > /root/churn"}})
+		r, err := c.d.Client.Exec(ctx, sb.ID, api.ExecRequest{Args: []string{"sh", "-c", "dd if=/dev/urandom of=/dev/shm/churn bs=64k count=8 2>/dev/null; echo done > /root/churn"}})
 		if err == nil && (r.ExitCode != 0 || r.TimedOut) {
-			err = fmt.Errorf("a program in %s: %+v", box.ID, r)
+			err = fmt.Errorf("a program in %s: %+v", sb.ID, r)
 		}
 		return "exec", err
 	case n < 80:
-		_, err := c.d.Client.Rollback(ctx, box.ID, box.SnapshotTag)
+		_, err := c.d.Client.Rollback(ctx, sb.ID, sb.SnapshotTag)
 		return "rollback", err
-	case n < 90 || len(boxes) >= mostBoxes:
+	case n < 90 || len(sbs) >= mostSandboxes:
 		c.mu.Lock()
-		c.killed[box.ID] = true
+		c.killed[sb.ID] = true
 		c.mu.Unlock()
-		return "kill", c.d.Kill(box.ID)
+		return "kill", c.d.Kill(sb.ID)
 	}
 	return "delete", c.delete(ctx, random)
 }
@@ -216,11 +216,11 @@ func (c *churn) delete(ctx context.Context, random *rand.Rand) error {
 func (c *churn) whole() {
 	c.t.Helper()
 	sound(c.t, c.d, c.killed)
-	boxes, err := c.d.Client.ListSandboxes(c.t.Context())
+	sbs, err := c.d.Client.ListSandboxes(c.t.Context())
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	for _, sb := range boxes {
+	for _, sb := range sbs {
 		if sb.Status == api.SandboxRunning {
 			c.d.Shell(c.t, sb.ID, "true")
 		}

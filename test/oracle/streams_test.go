@@ -44,13 +44,13 @@ func TestStreamsInFlight(t *testing.T) {
 		if _, err := d.Client.Branch(t.Context(), source, api.BranchRequest{Tag: tag, Mode: mode}); err != nil {
 			t.Fatalf("branch with streams in flight: %v", err)
 		}
-		boxes := d.Fork(t, tag, children)
-		forked += len(boxes)
-		for _, sb := range boxes {
+		sbs := d.Fork(t, tag, children)
+		forked += len(sbs)
+		for _, sb := range sbs {
 			d.Shell(t, sb.ID, "true")
 		}
 		sound(t, d, nil)
-		for _, sb := range boxes {
+		for _, sb := range sbs {
 			if err := d.Kill(sb.ID); err != nil {
 				t.Error(err)
 			}

@@ -60,8 +60,8 @@ func start(t *testing.T) (err error) {
 	if shared.d, err = harness.New(t, shared.dir); err != nil {
 		return err
 	}
-	box := harness.BoxFiles{Upper: kvmtest.Fixture(t, "py.upper.disk")}
-	if err := harness.BoxImage(t, shared.d.Images(), imageName, box); err != nil {
+	sb := harness.SmallImage{Upper: kvmtest.Fixture(t, "py.upper.disk")}
+	if err := harness.PutSmallImage(t, shared.d.Images(), imageName, sb); err != nil {
 		return err
 	}
 	shared.d.Flags = []string{"--identity-timeout", "3m"} // guests share few CPUs with all that goes on here

@@ -69,7 +69,8 @@ type collector struct {
 }
 
 func newCollector(out io.Writer) *collector {
-	return &collector{results: results{tally: tally{}}, out: out, output: map[test][]byte{}, dropped: map[test]int{}, failing: map[string]int{}}
+	return &collector{results: results{tally: tally{}}, out: out, output: map[test][]byte{}, dropped: map[test]int{},
+		failing: map[string]int{}}
 }
 
 func (c *collector) read(r io.Reader) error {

@@ -26,7 +26,8 @@ func main() {
 	flag.IntVar(&o.fuzzInputs, "fuzz", 8000, "inputs that each fuzz target is given; 0 for no fuzzing")
 	flag.IntVar(&o.lanes, "lanes", 1, "packages whose KVM tests run at once")
 	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "limit for the tests of one package")
-	flag.DurationVar(&o.soak, "soak", 0, "instead of all tests, run those that draw their steps and those that kill for this long")
+	flag.DurationVar(&o.soak, "soak", 0,
+		"instead of all tests, run those that draw their steps and those that kill for this long")
 	onlyCross := flag.Bool("cross", false, "instead of all tests, compile for the other platforms")
 	flag.Parse()
 	o.packages = flag.Args()

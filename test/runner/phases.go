@@ -208,7 +208,8 @@ func fuzz(ctx context.Context, o options, t test) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	inputs := strconv.Itoa(o.fuzzInputs) + "x"
-	return exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", inputs, "-fuzzminimizetime", "10x", t.pkg).CombinedOutput()
+	return exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", inputs,
+		"-fuzzminimizetime", "10x", t.pkg).CombinedOutput()
 }
 
 // fuzzTargets asks the test binaries: nothing has to be listed by hand.

@@ -19,7 +19,8 @@ type Flags struct {
 func (f *Flags) Add(root *cobra.Command) {
 	flags := root.PersistentFlags()
 	flags.StringVar(&f.URL, "url", "", "daemon to use: http://HOST:PORT or unix:///PATH (default: $FORKD_URL, else found or started)")
-	flags.StringVar(&f.Token, "token", "", "token to show to the daemon (default: $FORKD_TOKEN for one that is named; else found)")
+	flags.StringVar(&f.Token, "token", "",
+		"token to show to the daemon (default: $FORKD_TOKEN for one that is named; else found)")
 	flags.BoolVar(&f.Host, "host", false, "run VMs on this host, without deciding by measurement")
 	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without deciding by measurement")
 	root.MarkFlagsMutuallyExclusive("host", "machine", "url")

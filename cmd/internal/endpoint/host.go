@@ -16,6 +16,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
 // startWait is how long a daemon may take to answer.
@@ -38,10 +39,9 @@ func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	}
 	opt.Progress("starting the daemon")
 	if err := startDaemon(ctx, p, opt.Forkd); err != nil {
-		return e, &client.Error{
+		return e, hints.With(&client.Error{
 			Code: api.CodeUnreachable, Message: fmt.Sprintf("start the daemon on this host: %v", err),
-			Hint: "run `forkd serve` to see it fail, `forkd doctor` to see what this host lacks, or use --machine",
-		}
+		}, "run `forkd serve` to see it fail, `forkd doctor` to see what this host lacks, or use --machine")
 	}
 	return e, nil
 }

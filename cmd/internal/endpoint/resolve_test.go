@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/hints"
 )
 
 // notes collects what a person would be told.
@@ -95,7 +96,7 @@ func TestDaemonThatDiesIsAClearError(t *testing.T) {
 	}
 	_, err = Resolve(t.Context(), p, Options{Force: Host, Start: true, Forkd: self, Notice: func(string) {}, Progress: func(string) {}})
 	var e *client.Error
-	if !errors.As(err, &e) || e.Hint == "" || !client.IsUnreachable(err) {
+	if !errors.As(err, &e) || hints.Of(err) == "" || !client.IsUnreachable(err) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -75,7 +75,7 @@ func TestTheTokensFileIsPrivateAndNew(t *testing.T) {
 }
 
 func TestFilesThatAnotherCouldHaveWrittenAreNotRead(t *testing.T) {
-	for name, spoil := range map[string]func(path string) error{
+	for name, damage := range map[string]func(path string) error{
 		"readable by others": func(path string) error { return os.Chmod(path, 0o644) },
 		"of another user":    func(path string) error { return os.Chown(path, 54321, -1) },
 		"a link": func(path string) error {
@@ -89,7 +89,7 @@ func TestFilesThatAnotherCouldHaveWrittenAreNotRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			run, _ := writeTestToken(t)
-			if err := spoil(TokenFile(run)); err != nil {
+			if err := damage(TokenFile(run)); err != nil {
 				if name == "of another user" && os.Geteuid() != 0 {
 					return // only root can give files away
 				}

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -26,22 +26,18 @@ type UsageError struct{ Err error }
 func (e UsageError) Error() string { return e.Err.Error() }
 func (e UsageError) Unwrap() error { return e.Err }
 
-// Hint is what to do about an error of a command, if the daemon said so, or the command
-// line was wrong. cmd may be nil.
+// Hint is what to do about an error of a command; it may be empty. cmd may be nil.
 func Hint(cmd *cobra.Command, err error) string {
 	var own *client.Error
 	var usage UsageError
-	switch {
-	case errors.As(err, &own):
-		return own.Hint
-	case errors.As(err, &usage) && cmd != nil:
+	if !errors.As(err, &own) && errors.As(err, &usage) && cmd != nil {
 		return fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath())
 	}
-	return ""
+	return hints.Of(err)
 }
 
 // Tell prints an error, for people or with --json for programs.
-func Tell(p *ui.Printer, e api.Error) {
+func Tell(p *ui.Printer, e hints.Failure) {
 	if !p.JSON {
 		p.Failure(e.Message, e.Hint)
 		return

@@ -25,7 +25,8 @@ type Server struct {
 func NewServer(rec *defaults.Record) *Server { return &Server{rec: rec} }
 
 // Stat implements filesystem.Filesystem.
-func (s *Server) Stat(_ context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+func (s *Server) Stat(_ context.Context,
+	req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
 	a, path, err := Resolve(s.rec, req.Header(), req.Msg.GetPath())
 	if err != nil {
 		return nil, err
@@ -55,7 +56,8 @@ func (a Actor) entry(path string, did func() error) (e *filesystem.EntryInfo, er
 }
 
 // MakeDir implements filesystem.Filesystem.
-func (s *Server) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+func (s *Server) MakeDir(_ context.Context,
+	req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
 	a, path, err := Resolve(s.rec, req.Header(), req.Msg.GetPath())
 	if err != nil {
 		return nil, err
@@ -81,11 +83,13 @@ func existsError(path string, at *os.File) error {
 	if st, err := at.Stat(); err == nil && st.IsDir() {
 		return connect.NewError(connect.CodeAlreadyExists, fmt.Errorf("directory already exists: %s", path))
 	}
-	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' already exists and is not a directory", path))
+	return connect.NewError(connect.CodeInvalidArgument,
+		fmt.Errorf("path '%s' already exists and is not a directory", path))
 }
 
 // Move implements filesystem.Filesystem.
-func (s *Server) Move(_ context.Context, req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
+func (s *Server) Move(_ context.Context,
+	req *connect.Request[filesystem.MoveRequest]) (*connect.Response[filesystem.MoveResponse], error) {
 	a, from, err := Resolve(s.rec, req.Header(), req.Msg.GetSource())
 	if err != nil {
 		return nil, err
@@ -124,7 +128,8 @@ func (a Actor) move(from, to string) error {
 }
 
 // Remove implements filesystem.Filesystem; what is not there is removed already.
-func (s *Server) Remove(_ context.Context, req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
+func (s *Server) Remove(_ context.Context,
+	req *connect.Request[filesystem.RemoveRequest]) (*connect.Response[filesystem.RemoveResponse], error) {
 	a, path, err := Resolve(s.rec, req.Header(), req.Msg.GetPath())
 	if err != nil {
 		return nil, err
@@ -161,7 +166,8 @@ func remove(path string) error {
 }
 
 // ListDir implements filesystem.Filesystem.
-func (s *Server) ListDir(ctx context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+func (s *Server) ListDir(ctx context.Context,
+	req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
 	a, path, err := Resolve(s.rec, req.Header(), req.Msg.GetPath())
 	if err != nil {
 		return nil, err
@@ -188,8 +194,10 @@ func rpcError(path string, err error) error {
 		code = connect.CodePermissionDenied
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, errTooMany):
 		code = connect.CodeResourceExhausted
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.EINVAL),
-		errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EXDEV), errors.Is(err, unix.ETXTBSY), errors.As(err, &notRegular):
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG),
+		errors.Is(err, unix.EINVAL),
+		errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EXDEV), errors.Is(err, unix.ETXTBSY),
+		errors.As(err, &notRegular):
 		code = connect.CodeInvalidArgument
 	case errors.Is(err, context.Canceled):
 		code = connect.CodeCanceled

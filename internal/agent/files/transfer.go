@@ -314,7 +314,8 @@ func pathError(path string, err error) error {
 		return badRequest(notRegular)
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return &httpError{http.StatusInsufficientStorage, fmt.Errorf("not enough disk space for '%s'", path)}
-	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENAMETOOLONG), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ETXTBSY),
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.EISDIR), errors.Is(err, unix.ENAMETOOLONG),
+		errors.Is(err, unix.ELOOP), errors.Is(err, unix.ETXTBSY),
 		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader):
 		return badRequest(fmt.Errorf("path '%s': %w", path, err))
 	}

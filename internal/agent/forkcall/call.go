@@ -71,10 +71,12 @@ func (c *call) inClone(id Identity) forkwire.Answer {
 	case c.req.Op == forkwire.OpFork && id.Token != "" && id.Token == c.req.Token:
 		return forkwire.Answer{Index: int(id.Index), ID: id.ID, Parent: id.Parent}
 	case c.req.Op == forkwire.OpWait:
-		return forkwire.Answer{Error: forkwire.Errorf(forkwire.NoChildren, "this machine is a clone of the one that waited: the children are not its own")}
+		return forkwire.Answer{Error: forkwire.Errorf(forkwire.NoChildren,
+			"this machine is a clone of the one that waited: the children are not its own")}
 	}
 	return forkwire.Answer{Error: forkwire.Errorf(forkwire.Interrupted,
-		"this machine was forked from one in which the call was under way: the call was that machine's, and nothing was done for this one")}
+		"this machine was forked from one in which the call was under way: the call was that machine's, and nothing was "+
+			"done for this one")}
 }
 
 // carry gets the answer: from the host, or in a clone from the identity. A

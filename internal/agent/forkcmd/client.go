@@ -20,7 +20,8 @@ func (c command) dial() (net.Conn, error) {
 
 // call is one call from request to answer. have is told of an answer before the
 // host forgets it; it may be nil.
-func (c command) call(req forkwire.Request, result []byte, have func(forkwire.Answer, []byte) error) (forkwire.Answer, error) {
+func (c command) call(req forkwire.Request, result []byte,
+	have func(forkwire.Answer, []byte) error) (forkwire.Answer, error) {
 	conn, err := c.dial()
 	if err != nil {
 		return forkwire.Answer{}, err

@@ -101,7 +101,8 @@ func (w *waiting) show(end forkwire.Ended, result []byte) error {
 	if end.Status != forkwire.Exited {
 		how = "-"
 	}
-	_, err := fmt.Fprintf(w.stdout, "%d\t%s\t%s\t%s\t%d\t%s\n", end.Index, end.ID, end.Status, how, len(result), end.Reason)
+	_, err := fmt.Fprintf(w.stdout, "%d\t%s\t%s\t%s\t%d\t%s\n",
+		end.Index, end.ID, end.Status, how, len(result), end.Reason)
 	return err
 }
 

@@ -29,7 +29,8 @@ type HookResult struct {
 // Runner runs a program as root with env on top of the defaults, kills it and
 // all it started at limit, and returns the last output bytes up to max.
 type Runner interface {
-	RunHook(ctx context.Context, program string, env map[string]string, limit time.Duration, max int) (exit int, output string, err error)
+	RunHook(ctx context.Context, program string, env map[string]string, limit time.Duration,
+		max int) (exit int, output string, err error)
 }
 
 // runHooks runs the executables of the hooks folder in lexical order. Each

@@ -281,9 +281,9 @@ func (p *proc) alive() bool {
 	}
 }
 
-// holdsStill tells that nothing runs in the process before the next request: its one
+// isIdle tells that nothing runs in the process before the next request: its one
 // thread waits for that. Code that was interrupted may have left anything behind.
-func (p *proc) holdsStill() bool {
+func (p *proc) isIdle() bool {
 	if p.actsAlone {
 		return false
 	}

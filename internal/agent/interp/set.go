@@ -312,7 +312,7 @@ func (s *Set) Reseed(ctx context.Context, seed Seed) []Reseeded {
 			out = append(out, Reseeded{Language: name, Later: true, Took: time.Since(began)})
 			continue
 		}
-		if sl.proc != nil && sl.proc.alive() && sl.proc.holdsStill() {
+		if sl.proc != nil && sl.proc.alive() && sl.proc.isIdle() {
 			<-sl.busy // what is owed stays so
 			out = append(out, Reseeded{Language: name, Later: true, Took: time.Since(began)})
 			continue

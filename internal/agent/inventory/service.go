@@ -26,7 +26,8 @@ const batch = 256
 type sender func(*agentv1.InventoryPart) error
 
 // List implements forkd.agent.v1.Inventory.
-func (s Service) List(ctx context.Context, req *connect.Request[agentv1.ListRequest], out *connect.ServerStream[agentv1.InventoryPart]) error {
+func (s Service) List(ctx context.Context, req *connect.Request[agentv1.ListRequest],
+	out *connect.ServerStream[agentv1.InventoryPart]) error {
 	changes := req.Msg.GetChangesOnly() && s.Layers.Known()
 	return s.tell(changes, func(p *agentv1.InventoryPart) error {
 		if err := ctx.Err(); err != nil { // nobody reads any more

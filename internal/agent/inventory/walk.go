@@ -77,7 +77,8 @@ func (w *walk) look(root, path string) (f *agentv1.InventoryFile, device uint64)
 		return nil, 0
 	}
 	f = &agentv1.InventoryFile{
-		Path: []byte(path), Mode: st.Mode, Uid: st.Uid, Gid: st.Gid, Size: st.Size, MtimeNs: st.Mtim.Nano(), CtimeNs: st.Ctim.Nano(),
+		Path: []byte(path), Mode: st.Mode, Uid: st.Uid, Gid: st.Gid, Size: st.Size, MtimeNs: st.Mtim.Nano(),
+		CtimeNs: st.Ctim.Nano(),
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:

@@ -15,7 +15,8 @@ import (
 
 // SendInput implements process.Process. It returns when the process has room
 // for all of the input, or the caller's patience ends.
-func (t *Table) SendInput(ctx context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+func (t *Table) SendInput(ctx context.Context,
+	req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
 	p, err := t.findLive(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -27,7 +28,8 @@ func (t *Table) SendInput(ctx context.Context, req *connect.Request[process.Send
 }
 
 // StreamInput implements process.Process: first the process, then input.
-func (t *Table) StreamInput(ctx context.Context, stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+func (t *Table) StreamInput(ctx context.Context,
+	stream *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
 	var p *Process
 	for stream.Receive() {
 		msg := stream.Msg()
@@ -51,13 +53,15 @@ func (t *Table) StreamInput(ctx context.Context, stream *connect.ClientStream[pr
 }
 
 // CloseStdin implements process.Process.
-func (t *Table) CloseStdin(_ context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+func (t *Table) CloseStdin(_ context.Context,
+	req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
 	p, err := t.findLive(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
 	}
 	if p.pty != nil {
-		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("a terminal's input cannot be closed: send Ctrl-D"))
+		return nil, connect.NewError(connect.CodeFailedPrecondition,
+			errors.New("a terminal's input cannot be closed: send Ctrl-D"))
 	}
 	if p.stdin != nil {
 		_ = p.stdin.Close() // a second time is fine

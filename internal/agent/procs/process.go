@@ -63,7 +63,8 @@ const (
 )
 
 // start runs cmd. On failure everything is closed again.
-func start(r *reap.Reaper, groups *procgroup.Groups, cmd *exec.Cmd, info *process.ProcessInfo, size *process.PTY, stdin bool) (_ *Process, _ []output, err error) {
+func start(r *reap.Reaper, groups *procgroup.Groups, cmd *exec.Cmd, info *process.ProcessInfo, size *process.PTY,
+	stdin bool) (_ *Process, _ []output, err error) {
 	p := &Process{info: info, lingering: make(chan struct{}), ended: make(chan struct{})}
 	var theirs []*os.File // closed in any case once the child has them
 	defer func() {

@@ -26,12 +26,14 @@ const defaultKeepalive = 90 * time.Second
 var _ processconnect.ProcessHandler = (*Table)(nil)
 
 // List implements process.Process.
-func (t *Table) List(context.Context, *connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
+func (t *Table) List(context.Context,
+	*connect.Request[process.ListRequest]) (*connect.Response[process.ListResponse], error) {
 	return connect.NewResponse(&process.ListResponse{Processes: t.list()}), nil
 }
 
 // Start implements process.Process.
-func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartRequest],
+	stream *connect.ServerStream[process.StartResponse]) error {
 	u, err := account.Lookup(account.FromHeader(req.Header(), t.rec.User()))
 	if err != nil {
 		return connect.NewError(connect.CodeUnauthenticated, err)
@@ -95,7 +97,8 @@ func startError(name string, err error) error {
 }
 
 // Connect implements process.Process.
-func (t *Table) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest], stream *connect.ServerStream[process.ConnectResponse]) error {
+func (t *Table) Connect(ctx context.Context, req *connect.Request[process.ConnectRequest],
+	stream *connect.ServerStream[process.ConnectResponse]) error {
 	p, err := t.find(req.Msg.GetProcess())
 	if err != nil {
 		return err
@@ -130,7 +133,8 @@ func begin(p *Process, sub *subscriber, send func(*process.ProcessEvent) error) 
 
 // follow sends the start, what the subscriber gets, and stops after the end.
 // Then it lets go of the subscriber.
-func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration, send func(*process.ProcessEvent) error) error {
+func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration,
+	send func(*process.ProcessEvent) error) error {
 	letGo := func() { p.hub.leave(sub, generation.Changed(ctx)) }
 	defer letGo()
 	// A caller that leaves while Send waits for it must not hold the process up.
@@ -176,7 +180,8 @@ func keepalive(h http.Header) time.Duration {
 }
 
 // Update implements process.Process.
-func (t *Table) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+func (t *Table) Update(_ context.Context,
+	req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
 	p, err := t.findLive(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -193,7 +198,8 @@ func (t *Table) Update(_ context.Context, req *connect.Request[process.UpdateReq
 }
 
 // SendSignal implements process.Process.
-func (t *Table) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+func (t *Table) SendSignal(_ context.Context,
+	req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	p, err := t.findLive(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err

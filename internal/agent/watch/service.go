@@ -60,14 +60,17 @@ func (s *Server) Forget() {
 }
 
 // WatchDir implements filesystem.Filesystem.
-func (s *Server) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest], stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
+func (s *Server) WatchDir(ctx context.Context, req *connect.Request[filesystem.WatchDirRequest],
+	stream *connect.ServerStream[filesystem.WatchDirResponse]) error {
 	m := req.Msg
 	t, err := s.open(req.Header(), m.GetPath(), options{m.GetRecursive(), m.GetIncludeEntry(), m.GetAllowNetworkMounts()})
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	start := &filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}}}
+	start := &filesystem.WatchDirResponse{
+		Event: &filesystem.WatchDirResponse_Start{Start: &filesystem.WatchDirResponse_StartEvent{}},
+	}
 	if err := stream.Send(start); err != nil {
 		return err
 	}
@@ -79,12 +82,15 @@ func (s *Server) WatchDir(ctx context.Context, req *connect.Request[filesystem.W
 		switch {
 		case err == nil:
 			for _, ev := range events {
-				if err := stream.Send(&filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Filesystem{Filesystem: ev}}); err != nil {
+				seen := &filesystem.WatchDirResponse_Filesystem{Filesystem: ev}
+				if err := stream.Send(&filesystem.WatchDirResponse{Event: seen}); err != nil {
 					return err
 				}
 			}
 		case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-			alive := &filesystem.WatchDirResponse{Event: &filesystem.WatchDirResponse_Keepalive{Keepalive: &filesystem.WatchDirResponse_KeepAlive{}}}
+			alive := &filesystem.WatchDirResponse{
+				Event: &filesystem.WatchDirResponse_Keepalive{Keepalive: &filesystem.WatchDirResponse_KeepAlive{}},
+			}
 			if err := stream.Send(alive); err != nil {
 				return err
 			}
@@ -159,7 +165,8 @@ type polled struct {
 }
 
 // CreateWatcher implements filesystem.Filesystem.
-func (s *Server) CreateWatcher(_ context.Context, req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
+func (s *Server) CreateWatcher(_ context.Context,
+	req *connect.Request[filesystem.CreateWatcherRequest]) (*connect.Response[filesystem.CreateWatcherResponse], error) {
 	m := req.Msg
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +207,9 @@ func (p *polled) collect() {
 
 // GetWatcherEvents implements filesystem.Filesystem. Lost events are told once;
 // what was queued by then is returned by the call after.
-func (s *Server) GetWatcherEvents(_ context.Context, req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse], error) {
+func (s *Server) GetWatcherEvents(_ context.Context,
+	req *connect.Request[filesystem.GetWatcherEventsRequest]) (*connect.Response[filesystem.GetWatcherEventsResponse],
+	error) {
 	p, err := s.find(req.Msg.GetWatcherId())
 	if err != nil {
 		return nil, err
@@ -228,7 +237,8 @@ func (s *Server) find(id string) (*polled, error) {
 }
 
 // RemoveWatcher implements filesystem.Filesystem.
-func (s *Server) RemoveWatcher(_ context.Context, req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
+func (s *Server) RemoveWatcher(_ context.Context,
+	req *connect.Request[filesystem.RemoveWatcherRequest]) (*connect.Response[filesystem.RemoveWatcherResponse], error) {
 	p, err := s.find(req.Msg.GetWatcherId())
 	if err != nil {
 		return nil, err

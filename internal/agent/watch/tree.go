@@ -40,7 +40,8 @@ func open(path string, o options) (*tree, error) {
 		return nil, err
 	}
 	if !o.network && onNetwork(path) {
-		return nil, connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("path '%s' is on a network mount, where changes made elsewhere are not seen", path))
+		return nil, connect.NewError(connect.CodeInvalidArgument,
+			fmt.Errorf("path '%s' is on a network mount, where changes made elsewhere are not seen", path))
 	}
 	w, err := fsnotify.NewWatcher()
 	if err != nil {

@@ -133,7 +133,8 @@ func (c *Client) Quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (*age
 
 // Inventory asks for what is in the guest, part by part; with changesOnly files
 // that are as in the image are left out if the agent can. The caller closes the stream.
-func (c *Client) Inventory(ctx context.Context, changesOnly bool) (*connect.ServerStreamForClient[agentv1.InventoryPart], error) {
+func (c *Client) Inventory(ctx context.Context,
+	changesOnly bool) (*connect.ServerStreamForClient[agentv1.InventoryPart], error) {
 	s, err := c.inventory.List(ctx, connect.NewRequest(&agentv1.ListRequest{ChangesOnly: changesOnly}))
 	if err != nil {
 		return nil, fmt.Errorf("list what is in the guest: %w", err)

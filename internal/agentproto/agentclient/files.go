@@ -45,7 +45,8 @@ func (c *Client) Upload(ctx context.Context, path, user string, mode fs.FileMode
 	return nil
 }
 
-func (c *Client) fileRequest(ctx context.Context, method, path, user string, mode fs.FileMode, body io.Reader) (*http.Response, error) {
+func (c *Client) fileRequest(ctx context.Context, method, path, user string, mode fs.FileMode,
+	body io.Reader) (*http.Response, error) {
 	q := url.Values{"path": {path}}
 	if user != "" {
 		q.Set("username", user)

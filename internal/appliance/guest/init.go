@@ -36,7 +36,7 @@ type appliance struct {
 	cfg     Config
 	console *os.File
 	sup     *supervisor
-	held    []any // what must not be collected, see holdKVM
+	held    []any // what must not be collected, see keepKVM
 }
 
 // Run boots the appliance and stays until power-off; it does not return.
@@ -59,7 +59,7 @@ func Run() {
 		wg.Go(func() { a.do(s) })
 	}
 	wg.Wait()
-	a.do(step{"hold KVM", (*appliance).holdKVM})
+	a.do(step{"hold KVM", (*appliance).keepKVM})
 	a.sup = newSupervisor(a.logf)
 	a.sup.start(a.cfg.Services)
 	a.logf("up after %s", uptime().Round(10*time.Millisecond))

@@ -58,7 +58,8 @@ func (s *supervisor) ended(name, how string) {
 
 func newSupervisor(logf func(string, ...any)) *supervisor {
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &supervisor{logf: logf, ctx: ctx, cancel: cancel, waiting: map[int]chan unix.WaitStatus{}, ends: map[string]ServiceStatus{}}
+	s := &supervisor{logf: logf, ctx: ctx, cancel: cancel, waiting: map[int]chan unix.WaitStatus{},
+		ends: map[string]ServiceStatus{}}
 	return s
 }
 

@@ -17,12 +17,11 @@ func (s images) Image(_ context.Context, name string) (sandbox.Image, error) {
 	img, err := s.store.Get(name)
 	switch {
 	case errors.Is(err, image.ErrNotFound):
-		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrNotFound,
-			"`forkd image ls` shows the images there are, `forkd image build` makes one", "%w", err)
+		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonImageNotFound, "%w", err)
 	case errors.Is(err, image.ErrName):
 		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrInvalid, "", "%w", err)
 	case errors.Is(err, image.ErrDamaged):
-		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrConflict, "remove the image and build it again", "%w", err)
+		return sandbox.Image{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonImageDamaged, "%w", err)
 	case err != nil:
 		return sandbox.Image{}, err
 	}

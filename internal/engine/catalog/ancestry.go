@@ -44,19 +44,20 @@ func (c *Catalog) CheckRollback(of Origin, tag string) error {
 	if slices.Contains(tags, tag) {
 		return nil
 	}
-	hint := "no snapshot of its ancestry is left"
+	left, reason := "no snapshot of its ancestry is left", sandbox.ReasonAncestryGone
+	some := atMost(20, tags)
 	if len(tags) > 0 {
-		hint = "these would do: " + atMost(20, tags)
+		left, reason = "these would do: "+some, sandbox.ReasonNotInAncestry
 	}
 	i := slices.IndexFunc(entries, func(en snapshot.Entry) bool { return en.Tag == tag })
 	switch {
 	case i < 0:
-		return sandbox.Errorf(sandbox.ErrNotFound, hint, "snapshot %s not found; %s", tag, hint)
+		return sandbox.Detailed(sandbox.Errorf(sandbox.ErrNotFound, reason, "snapshot %s not found; %s", tag, left), "tags", some)
 	case entries[i].Err != nil:
 		return sandbox.StoreError(entries[i].Err)
 	}
-	return sandbox.Errorf(sandbox.ErrConflict, hint,
-		"sandbox %s did not come from snapshot %s, and that was not branched from it; %s", of.Sandbox, tag, hint)
+	return sandbox.Detailed(sandbox.Errorf(sandbox.ErrConflict, reason,
+		"sandbox %s did not come from snapshot %s, and that was not branched from it; %s", of.Sandbox, tag, left), "tags", some)
 }
 
 // atMost lists names for people, and of many the first n.

@@ -88,8 +88,7 @@ func (c *collector) dropRetired() {
 func (c *Catalog) Collect(dryRun bool) (sandbox.CollectReport, error) {
 	r, err := c.layers.GC(dryRun)
 	if errors.Is(err, store.ErrDamaged) {
-		return sandbox.CollectReport{}, sandbox.Errorf(sandbox.ErrConflict,
-			"move that file out of the store's layers/holds if nothing needs it", "%w", err)
+		return sandbox.CollectReport{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonPinDamaged, "%w", err)
 	}
 	if err != nil {
 		return sandbox.CollectReport{}, fmt.Errorf("collect: %w", err)

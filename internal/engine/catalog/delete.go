@@ -45,8 +45,7 @@ func victimsOf(tag string, entries []snapshot.Entry, o sandbox.DeleteOptions) ([
 	tree := newLineage(entries)
 	down := tree.descendants(tag)
 	if len(down) > 0 && !o.Cascade && !o.Force {
-		return nil, sandbox.Errorf(sandbox.ErrConflict,
-			"delete them first, or use --cascade to delete them too, or --force to leave them",
+		return nil, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDependentSnapshots,
 			"snapshot %s has dependents: %s", tag, atMost(len(down), down))
 	}
 	tags := []string{tag}
@@ -104,7 +103,7 @@ func (c *Catalog) claimable(victims []snapshot.Entry, force bool) (uses uint64, 
 			continue
 		}
 		if users := c.usersOf(v, entries[i]); users != "" {
-			return 0, sandbox.Errorf(sandbox.ErrConflict, "kill them first, or use --force: they live on",
+			return 0, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDependentSandboxes,
 				"snapshot %s is in use by %s", v.Tag, users)
 		}
 	}

@@ -225,7 +225,7 @@ func branched(sandbox string, transient bool) func(*snapshot.Manifest) {
 
 // retiredFolders are those of snapshots that have lost their tags.
 func (b *bench) retiredFolders() int {
-	found, err := filepath.Glob(filepath.Join(b.dir, "snapshots", ".kept-*"))
+	found, err := filepath.Glob(filepath.Join(b.dir, "snapshots", ".retired-*"))
 	b.must(err)
 	return len(found)
 }

@@ -38,8 +38,6 @@ func (c *Catalog) RefuseDamaged(m *snapshot.Manifest) error {
 	if len(damaged) == 0 {
 		return nil
 	}
-	return sandbox.Errorf(sandbox.ErrNotRestorable,
-		"make it again with `forkd snapshot create`; "+
-			"if its file was put right, `forkd snapshot verify "+m.Tag+"` reads it again and lets it be forked",
-		"snapshot %s is damaged: %s", m.Tag, strings.Join(damaged, "; "))
+	return sandbox.Detailed(sandbox.Errorf(sandbox.ErrNotRestorable, sandbox.ReasonSnapshotDamaged,
+		"snapshot %s is damaged: %s", m.Tag, strings.Join(damaged, "; ")), "tag", m.Tag)
 }

@@ -54,7 +54,7 @@ func (c *Catalog) Get(tag string) (sandbox.SnapshotInfo, error) {
 }
 
 func notFound(format string, args ...any) error {
-	return sandbox.Errorf(sandbox.ErrNotFound, "`forkd snapshot ls` shows the snapshots there are", format, args...)
+	return sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonSnapshotNotFound, format, args...)
 }
 
 func (c *Catalog) describe(en snapshot.Entry, tree lineage) sandbox.SnapshotInfo {

@@ -14,7 +14,7 @@ import (
 
 // loadRetired finds what earlier engines retired; the first collection drops what nobody needs.
 func loadRetired(from *snapshot.Store) (map[string]string, error) {
-	entries, err := from.ListKept()
+	entries, err := from.ListRetired()
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +59,7 @@ func (c *Catalog) retiredManifest(hash string) *snapshot.Manifest {
 	if !c.tags.isRetired(hash) {
 		return nil
 	}
-	en, err := c.snapshots.Kept(hash)
+	en, err := c.snapshots.Retired(hash)
 	if err != nil {
 		return nil
 	}
@@ -71,7 +71,7 @@ func (c *Catalog) OpenRetired(hash string) (*snapshot.Files, error) {
 	if !c.tags.isRetired(hash) {
 		return nil, sandbox.StoreError(snapshot.ErrNotFound)
 	}
-	files, err := c.snapshots.OpenKept(hash)
+	files, err := c.snapshots.OpenRetired(hash)
 	if err != nil {
 		return nil, sandbox.StoreError(err)
 	}

@@ -60,10 +60,10 @@ func (e entry) refusal(tag string) error {
 	case deleting:
 		return sandbox.Errorf(sandbox.ErrNotFound, "", "snapshot %s is being deleted", tag)
 	case failed:
-		return sandbox.Errorf(sandbox.ErrConflict, "branch again; `forkd snapshot rm "+tag+"` clears it from the list",
-			"snapshot %s could not be written: %s", tag, e.info.Warning)
+		return sandbox.Detailed(sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonBranchFailed,
+			"snapshot %s could not be written: %s", tag, e.info.Warning), "tag", tag)
 	case writing:
-		return sandbox.Errorf(sandbox.ErrConflict, "try again when it is ready", "snapshot %s is being written", tag)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonSnapshotNotReady, "snapshot %s is being written", tag)
 	}
 	return nil
 }

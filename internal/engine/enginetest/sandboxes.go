@@ -12,10 +12,11 @@ import (
 
 func fork(s suite) {
 	of := s.info(base)
-	boxes := append(s.fork(base, 2), s.fork(base, 1)...)
+	sbs := append(s.fork(base, 2), s.fork(base, 1)...)
 	var ids []string
-	for _, b := range boxes {
-		if b.Status != sandbox.StatusRunning || b.SnapshotTag != base || b.SnapshotHash != of.ContentHash || b.Hostname != b.ID || b.PID == 0 || b.RolledBackTo != "" {
+	for _, b := range sbs {
+		if b.Status != sandbox.StatusRunning || b.SnapshotTag != base || b.SnapshotHash != of.ContentHash ||
+			b.Hostname != b.ID || b.PID == 0 || b.RolledBackTo != "" {
 			s.t.Errorf("got %+v", b)
 		}
 		if got, err := s.Engine.Get(b.ID); err != nil || got.ID != b.ID || got.PID != b.PID {
@@ -33,13 +34,14 @@ func fork(s suite) {
 	}
 	slices.Sort(ids)
 	slices.Sort(listed)
-	if users := s.info(base).Sandboxes; !slices.Equal(users, ids) || !slices.Equal(listed, ids) || len(slices.Compact(ids)) != 3 {
+	if users := s.info(base).Sandboxes; !slices.Equal(users, ids) || !slices.Equal(listed, ids) ||
+		len(slices.Compact(ids)) != 3 {
 		s.t.Errorf("forked %q, the snapshot has %q, listed are %q", ids, users, listed)
 	}
-	s.must(s.Engine.Kill(s.t.Context(), boxes[0].ID))
-	_, err := s.Engine.Get(boxes[0].ID)
+	s.must(s.Engine.Kill(s.t.Context(), sbs[0].ID))
+	_, err := s.Engine.Get(sbs[0].ID)
 	s.want(sandbox.ErrNotFound, err, "a sandbox that was killed")
-	s.want(sandbox.ErrNotFound, s.Engine.Kill(s.t.Context(), boxes[0].ID), "a second kill")
+	s.want(sandbox.ErrNotFound, s.Engine.Kill(s.t.Context(), sbs[0].ID), "a second kill")
 	if left := s.Engine.List(); len(left) != 2 {
 		s.t.Errorf("%d sandboxes are listed, want 2", len(left))
 	}
@@ -87,19 +89,19 @@ func noSandbox(s suite) {
 }
 
 func ended(s suite) {
-	box := s.fork(base, 1)[0].ID
-	s.End(box)
+	sb := s.fork(base, 1)[0].ID
+	s.End(sb)
 	s.eventually("failed sandbox", func() bool {
-		info, err := s.Engine.Get(box)
+		info, err := s.Engine.Get(sb)
 		s.must(err)
 		return info.Status == sandbox.StatusFailed
 	})
-	info, err := s.Engine.Get(box)
+	info, err := s.Engine.Get(sb)
 	if err != nil || info.Reason == "" || info.PID != 0 {
 		s.t.Errorf("got %+v, %v", info, err)
 	}
 	for what, call := range calls(s) {
-		s.want(sandbox.ErrGuestGone, call(box), what+" of a sandbox that has failed")
+		s.want(sandbox.ErrGuestGone, call(sb), what+" of a sandbox that has failed")
 	}
 	if users := s.info(base).Sandboxes; len(users) != 0 {
 		s.t.Errorf("the snapshot is used by %q", users)
@@ -107,21 +109,21 @@ func ended(s suite) {
 	if listed := s.Engine.List(); len(listed) != 1 || listed[0].Status != sandbox.StatusFailed {
 		s.t.Errorf("listed: %+v", listed)
 	}
-	s.must(s.Engine.Kill(s.t.Context(), box))
+	s.must(s.Engine.Kill(s.t.Context(), sb))
 	s.wantTags(base)
 }
 
 func programs(s suite) {
-	box := s.fork(base, 1)[0].ID
-	r, err := s.Engine.Exec(s.t.Context(), box, sandbox.ExecRequest{Args: []string{"echo", "one", "two"}})
+	sb := s.fork(base, 1)[0].ID
+	r, err := s.Engine.Exec(s.t.Context(), sb, sandbox.ExecRequest{Args: []string{"echo", "one", "two"}})
 	if err != nil || r.ExitCode != 0 || string(bytes.TrimSpace(r.Stdout)) != "one two" {
 		s.t.Errorf("got %+v, %v", r, err)
 	}
-	_, err = s.Engine.Exec(s.t.Context(), box, sandbox.ExecRequest{})
+	_, err = s.Engine.Exec(s.t.Context(), sb, sandbox.ExecRequest{})
 	s.want(sandbox.ErrInvalid, err, "no program")
-	_, err = s.Engine.Exec(s.t.Context(), box, sandbox.ExecRequest{Args: []string{"no-such-program"}})
+	_, err = s.Engine.Exec(s.t.Context(), sb, sandbox.ExecRequest{Args: []string{"no-such-program"}})
 	s.want(sandbox.ErrInvalid, err, "a program that is not there")
-	if pong, err := s.Engine.Ping(s.t.Context(), box); err != nil || pong.PID != 1 {
+	if pong, err := s.Engine.Ping(s.t.Context(), sb); err != nil || pong.PID != 1 {
 		s.t.Errorf("got %+v, %v", pong, err)
 	}
 }
@@ -163,8 +165,8 @@ func contexts(s suite) {
 	}
 	_, err = s.Engine.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "late", Image: s.Image}, nil)
 	s.want(why, err, "creation")
-	box := s.fork(base, 1)[0].ID
-	_, err = s.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: box, Tag: "late"})
+	sb := s.fork(base, 1)[0].ID
+	_, err = s.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: sb, Tag: "late"})
 	s.want(why, err, "branch")
 	s.wantTags(base)
 	s.create("late") // the tag is free

@@ -9,17 +9,19 @@ import (
 
 func creation(s suite) {
 	var steps []string
-	info, err := s.Engine.CreateSnapshot(s.t.Context(), sandbox.CreateRequest{Tag: "b", Image: s.Image}, func(st sandbox.Step) {
-		if steps = append(steps, st.Name); st.Done {
-			steps = append(steps, "done")
-		}
-	})
+	info, err := s.Engine.CreateSnapshot(s.t.Context(), sandbox.CreateRequest{Tag: "b", Image: s.Image},
+		func(st sandbox.Step) {
+			if steps = append(steps, st.Name); st.Done {
+				steps = append(steps, "done")
+			}
+		})
 	s.must(err)
 	want := "boot boot done warm warm done quiesce quiesce done save save done"
 	if got := strings.Join(steps, " "); got != want {
 		s.t.Errorf("steps are %q, want %q", got, want)
 	}
-	if info.Tag != "b" || info.Status != sandbox.SnapshotReady || info.ContentHash == "" || info.Image != s.Image || info.ParentTag != "" || len(info.Steps) != 4 {
+	if info.Tag != "b" || info.Status != sandbox.SnapshotReady || info.ContentHash == "" || info.Image != s.Image ||
+		info.ParentTag != "" || len(info.Steps) != 4 {
 		s.t.Errorf("got %+v", info)
 	}
 	s.create("a")
@@ -68,12 +70,12 @@ func noSnapshot(s suite) {
 }
 
 func deletionWithDependents(s suite) {
-	box := s.fork(base, 1)[0].ID
-	s.branch(sandbox.BranchRequest{SandboxID: box, Tag: "b1"})
-	kid := s.fork("b1", 1)[0].ID
-	s.branch(sandbox.BranchRequest{SandboxID: kid, Tag: "b2"})
-	s.must(s.Engine.Kill(s.t.Context(), box))
-	s.must(s.Engine.Kill(s.t.Context(), kid))
+	sb := s.fork(base, 1)[0].ID
+	s.branch(sandbox.BranchRequest{SandboxID: sb, Tag: "b1"})
+	child := s.fork("b1", 1)[0].ID
+	s.branch(sandbox.BranchRequest{SandboxID: child, Tag: "b2"})
+	s.must(s.Engine.Kill(s.t.Context(), sb))
+	s.must(s.Engine.Kill(s.t.Context(), child))
 	if info := s.info("b2"); !slices.Equal(info.Ancestors, []string{base, "b1"}) || info.ParentTag != "b1" {
 		s.t.Errorf("b2 comes from %q, its parent is %q", info.Ancestors, info.ParentTag)
 	}
@@ -82,35 +84,37 @@ func deletionWithDependents(s suite) {
 	}
 	remove := func(tag string, o sandbox.DeleteOptions) error { return s.Engine.DeleteSnapshot(s.t.Context(), tag, o) }
 	s.want(sandbox.ErrConflict, remove("b1", sandbox.DeleteOptions{}), "deletion with dependents")
-	s.want(sandbox.ErrInvalid, remove("b1", sandbox.DeleteOptions{Cascade: true, Force: true}), "deletion with both options")
+	s.want(sandbox.ErrInvalid, remove("b1", sandbox.DeleteOptions{Cascade: true, Force: true}),
+		"deletion with both options")
 	s.wantTags("b1", "b2", base)
 	s.must(remove("b1", sandbox.DeleteOptions{Force: true}))
 	s.wantTags("b2", base)
 	if info := s.info("b2"); len(info.Ancestors) != 0 {
 		s.t.Errorf("b2 comes from %q after its parent was deleted", info.Ancestors)
 	}
-	kid = s.fork("b2", 1)[0].ID
-	s.branch(sandbox.BranchRequest{SandboxID: kid, Tag: "b3"})
+	child = s.fork("b2", 1)[0].ID
+	s.branch(sandbox.BranchRequest{SandboxID: child, Tag: "b3"})
 	s.want(sandbox.ErrConflict, remove("b2", sandbox.DeleteOptions{Cascade: true}), "cascade over a snapshot in use")
-	s.must(s.Engine.Kill(s.t.Context(), kid))
+	s.must(s.Engine.Kill(s.t.Context(), child))
 	s.must(remove("b2", sandbox.DeleteOptions{Cascade: true}))
 	s.wantTags(base)
 }
 
 func deletionInUse(s suite) {
 	s.create("used")
-	box := s.fork("used", 1)[0]
-	if info := s.info("used"); !slices.Equal(info.Sandboxes, []string{box.ID}) {
+	sb := s.fork("used", 1)[0]
+	if info := s.info("used"); !slices.Equal(info.Sandboxes, []string{sb.ID}) {
 		s.t.Errorf("used by %q", info.Sandboxes)
 	}
-	s.want(sandbox.ErrConflict, s.Engine.DeleteSnapshot(s.t.Context(), "used", sandbox.DeleteOptions{}), "deletion of what is in use")
+	s.want(sandbox.ErrConflict, s.Engine.DeleteSnapshot(s.t.Context(), "used", sandbox.DeleteOptions{}),
+		"deletion of what is in use")
 	s.must(s.Engine.DeleteSnapshot(s.t.Context(), "used", sandbox.DeleteOptions{Force: true}))
 	s.wantTags(base)
-	if info, err := s.Engine.Get(box.ID); err != nil || info.Status != sandbox.StatusRunning || info.SnapshotTag != "used" {
+	if info, err := s.Engine.Get(sb.ID); err != nil || info.Status != sandbox.StatusRunning || info.SnapshotTag != "used" {
 		s.t.Errorf("the sandbox is %+v, %v", info, err)
 	}
-	r := s.branch(sandbox.BranchRequest{SandboxID: box.ID, Tag: "of-the-deleted"})
-	if r.Snapshot.ParentContentHash != box.SnapshotHash || len(r.Snapshot.Ancestors) != 0 {
+	r := s.branch(sandbox.BranchRequest{SandboxID: sb.ID, Tag: "of-the-deleted"})
+	if r.Snapshot.ParentContentHash != sb.SnapshotHash || len(r.Snapshot.Ancestors) != 0 {
 		s.t.Errorf("branched from what was deleted: %+v", r.Snapshot)
 	}
 	s.create("used") // another snapshot of the tag, which the sandbox does not use
@@ -121,11 +125,12 @@ func deletionInUse(s suite) {
 }
 
 func compaction(s suite) {
-	box := s.fork(base, 1)[0].ID
-	s.branch(sandbox.BranchRequest{SandboxID: box, Tag: "deep"})
+	sb := s.fork(base, 1)[0].ID
+	s.branch(sandbox.BranchRequest{SandboxID: sb, Tag: "deep"})
 	info, err := s.Engine.CompactSnapshot(s.t.Context(), "deep", "flat", nil)
 	s.must(err)
-	if info.Tag != "flat" || info.Status != sandbox.SnapshotReady || info.ParentTag != "" || len(info.Ancestors) != 0 || info.BranchedFrom != "" {
+	if info.Tag != "flat" || info.Status != sandbox.SnapshotReady || info.ParentTag != "" || len(info.Ancestors) != 0 ||
+		info.BranchedFrom != "" {
 		s.t.Errorf("got %+v", info)
 	}
 	s.fork("flat", 1)
@@ -142,10 +147,13 @@ func noDerivation(s suite) {
 		req  sandbox.DeriveRequest
 		kind error
 	}{
-		"nothing to do":                  {sandbox.DeriveRequest{Tag: "d", From: base}, sandbox.ErrInvalid},
-		"a tag that is taken":            {sandbox.DeriveRequest{Tag: base, From: base, Exec: []string{"echo"}}, sandbox.ErrConflict},
-		"a tag that is none":             {sandbox.DeriveRequest{Tag: "no/tag", From: base, Exec: []string{"echo"}}, sandbox.ErrInvalid},
-		"from a snapshot that is not it": {sandbox.DeriveRequest{Tag: "d", From: "none", Exec: []string{"echo"}}, sandbox.ErrNotFound},
+		"nothing to do": {sandbox.DeriveRequest{Tag: "d", From: base}, sandbox.ErrInvalid},
+		"a tag that is taken": {sandbox.DeriveRequest{Tag: base, From: base, Exec: []string{"echo"}},
+			sandbox.ErrConflict},
+		"a tag that is none": {sandbox.DeriveRequest{Tag: "no/tag", From: base, Exec: []string{"echo"}},
+			sandbox.ErrInvalid},
+		"from a snapshot that is not it": {sandbox.DeriveRequest{Tag: "d", From: "none", Exec: []string{"echo"}},
+			sandbox.ErrNotFound},
 	} {
 		_, err := s.Engine.DeriveSnapshot(s.t.Context(), c.req, nil)
 		s.want(c.kind, err, what)

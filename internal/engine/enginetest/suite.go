@@ -13,8 +13,10 @@ import (
 
 // Engine is the engine as the suite uses it.
 type Engine interface {
-	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
-	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
+		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
 	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)

@@ -95,16 +95,19 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 	}
 	start := c.cfg.Now()
 	defer func() { c.cfg.Observer.Observe(sandbox.OpEval, c.cfg.Now().Sub(start), err) }()
-	a, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)})
+	a, err := m.Agent.Eval(ctx,
+		&agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)})
 	switch {
 	case err != nil:
 		return r, Error(ctx, m, id, err)
 	case a.GetTimedOut():
-		return r, sandbox.Errorf(sandbox.ErrTimeout, "what was defined before may be lost; raise the timeout", "eval in sandbox %s did not end within %s", id, req.Timeout)
+		return r, sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonEvalTimeout, "eval in sandbox %s did not end within %s",
+			id, req.Timeout)
 	}
 	r = sandbox.EvalResult{
-		Result: a.GetResult(), Stdout: output(a.GetStdout(), a.GetStdoutRaw()), Stderr: output(a.GetStderr(), a.GetStderrRaw()),
-		Error: a.GetTraceback(), ExitCode: int(a.GetExitCode()),
+		Result: a.GetResult(), Stdout: output(a.GetStdout(), a.GetStdoutRaw()),
+		Stderr: output(a.GetStderr(), a.GetStderrRaw()),
+		Error:  a.GetTraceback(), ExitCode: int(a.GetExitCode()),
 		Took: c.cfg.Now().Sub(start), Guest: time.Duration(a.GetTookNs()),
 	}
 	if r.Error == "" {
@@ -144,7 +147,8 @@ func (c *Calls) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 }
 
 // enter admits a request to a running sandbox and bounds its time.
-func (c *Calls) enter(ctx context.Context, id string, limit time.Duration) (_ context.Context, done func(), _ *vmproc.VM, _ error) {
+func (c *Calls) enter(ctx context.Context, id string,
+	limit time.Duration) (_ context.Context, done func(), _ *vmproc.VM, _ error) {
 	_, m, err := c.cfg.Sandboxes.Running(id)
 	if err == nil {
 		err = m.HasRoom("sandbox " + id)
@@ -156,7 +160,8 @@ func (c *Calls) enter(ctx context.Context, id string, limit time.Duration) (_ co
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "sandbox %s did not answer within %s", id, limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "sandbox %s did not answer within %s", id, limit))
 	ctx, calm := m.WhileRoom(ctx, "sandbox "+id)
 	return ctx, func() { calm(); cancel(); leave() }, m, nil
 }
@@ -168,20 +173,22 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 		return sandbox.Ended(ctx, cause)
 	}
 	if how := m.Replaced.Load(); how != nil {
-		return sandbox.Errorf(sandbox.ErrGuestGone, "what ran in it has ended; run it again", "sandbox %s %s", id, *how)
+		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxRolledBack, "sandbox %s %s", id, *how)
 	}
 	switch connect.CodeOf(err) {
 	case connect.CodeDeadlineExceeded:
 		return sandbox.Errorf(sandbox.ErrTimeout, "", "sandbox %s: %w", id, err)
 	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeFailedPrecondition, connect.CodePermissionDenied,
-		connect.CodeUnauthenticated, connect.CodeUnimplemented, connect.CodeOutOfRange: // unauthenticated: there is no such user
+		// unauthenticated: there is no such user
+		connect.CodeUnauthenticated, connect.CodeUnimplemented, connect.CodeOutOfRange:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "sandbox %s: %s", id, message(err))
 	}
 	// The connection breaks a moment before the process is seen to be gone.
 	if m.WaitEnd(200 * time.Millisecond) {
-		return sandbox.Errorf(sandbox.ErrGuestGone, "fork another", "sandbox %s: %w: %s", id, vmproc.ErrNoVM, m.EndReason())
+		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxEnded, "sandbox %s: %w: %s",
+			id, vmproc.ErrNoVM, m.EndReason())
 	}
-	return sandbox.Errorf(sandbox.ErrGuestGone, "look at its console", "sandbox %s: %w", id, err)
+	return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonAgentSilent, "sandbox %s: %w", id, err)
 }
 
 func message(err error) string {

@@ -58,7 +58,8 @@ func (c *Calls) FollowConsole(ctx context.Context, id string, lines int, write f
 }
 
 // follow reads once more after the end, for what was written just before.
-func (c *Calls) follow(ctx context.Context, log *serial.Follower, ended <-chan struct{}, write func([]byte) error) error {
+func (c *Calls) follow(ctx context.Context, log *serial.Follower, ended <-chan struct{},
+	write func([]byte) error) error {
 	buf := make([]byte, 32<<10)
 	for last := false; ; {
 		n, err := log.Read(buf)

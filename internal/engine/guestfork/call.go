@@ -74,7 +74,7 @@ func (c *call) read(r *bufio.Reader) *forkwire.Error {
 		return forkwire.Errorf(forkwire.NotAChild,
 			"this sandbox was not made by a fork in a guest: nobody waits for it, and it is not ended")
 	}
-	leave, told := c.line.holdResult(c.req)
+	leave, told := c.line.reserveResult(c.req)
 	if told != nil {
 		return told
 	}
@@ -85,7 +85,7 @@ func (c *call) read(r *bufio.Reader) *forkwire.Error {
 	return nil
 }
 
-// listen hears the guest's one word, and its leaving.
+// listen waits for the guest's acknowledgement, and notices its leaving.
 func (c *call) listen(r *bufio.Reader) {
 	if b, err := r.ReadByte(); err != nil || b != forkwire.Collected {
 		return

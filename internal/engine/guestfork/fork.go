@@ -53,7 +53,7 @@ func (f *Families) start(b *sandboxes.Sandbox, fam *forktree.Family, req forkwir
 	}
 	go func() { // counted by Begin
 		defer done()
-		g := &forking{f: f, info: b.Info(), family: fam, req: req}
+		g := &guestForkOp{f: f, info: b.Info(), family: fam, req: req}
 		f.cfg.Log.Info("guest fork: asked for", "sandbox", g.info.ID, "n", req.N)
 		a, err := g.run(ctx)
 		if err != nil {
@@ -68,8 +68,8 @@ func (f *Families) start(b *sandboxes.Sandbox, fam *forktree.Family, req forkwir
 // transient is its manifest.
 const transientPrefix = "gf-"
 
-// forking is one fork by a guest under way.
-type forking struct {
+// guestForkOp is one fork by a guest under way.
+type guestForkOp struct {
 	f      *Families
 	info   sandbox.Info
 	family *forktree.Family
@@ -79,7 +79,7 @@ type forking struct {
 
 // run branches the sandbox and forks its children. An error means that nothing
 // has happened: a snapshot that was made goes again.
-func (g *forking) run(ctx context.Context) (forkwire.Answer, error) {
+func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 	if err := g.check(); err != nil { // before it waits for a turn
 		return forkwire.Answer{}, err
 	}
@@ -94,7 +94,7 @@ func (g *forking) run(ctx context.Context) (forkwire.Answer, error) {
 	}
 	defer release()
 	g.tag = fmt.Sprintf("%s%s-%s", transientPrefix, g.info.ID, g.req.Token[:8])
-	defer g.hold()()
+	defer g.pin()()
 	if err := g.branch(ctx); err != nil {
 		return forkwire.Answer{}, err
 	}
@@ -135,7 +135,7 @@ func childrenOf(res sandbox.ForkResult) []forkwire.Child {
 }
 
 // turn waits until this sandbox, and then the daemon, has no other fork to make.
-func (g *forking) turn(ctx context.Context) (leave func(), err error) {
+func (g *guestForkOp) turn(ctx context.Context) (leave func(), err error) {
 	free, err := g.family.Turn(ctx)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (g *forking) turn(ctx context.Context) (leave func(), err error) {
 }
 
 // hold keeps the snapshot until its children can, and then has it looked at.
-func (g *forking) hold() (release func()) {
+func (g *guestForkOp) pin() (release func()) {
 	g.f.mu.Lock()
 	g.f.any.Store(true)
 	g.f.held[g.tag] = true
@@ -166,7 +166,7 @@ func (g *forking) hold() (release func()) {
 // busyPatience is how long a guest's branch waits for those of the API.
 const busyPatience = 15 * time.Second
 
-func (g *forking) branch(ctx context.Context) error {
+func (g *guestForkOp) branch(ctx context.Context) error {
 	for end := time.Now().Add(busyPatience); ; {
 		_, err := g.f.cfg.Operations.Branch(ctx, sandbox.BranchRequest{SandboxID: g.info.ID, Tag: g.tag, Transient: true})
 		if !errors.Is(err, sandbox.ErrBusy) || time.Now().After(end) || ctx.Err() != nil {

@@ -32,14 +32,14 @@ func (f *Families) parentFamily(i sandbox.Info) *forktree.Family {
 // Adding is called before a sandbox is listed, so that its end cannot come first.
 func (f *Families) Adding(i sandbox.Info) {
 	if fam := f.parentFamily(i); fam != nil {
-		fam.Born(i.ID, i.Index, i.Kin.Token)
+		fam.AddChild(i.ID, i.Index, i.Kin.Token)
 	}
 }
 
 // Dropped is called when a sandbox was not listed after all.
 func (f *Families) Dropped(i sandbox.Info) {
 	if fam := f.parentFamily(i); fam != nil {
-		fam.Unborn(i.ID)
+		fam.DropChild(i.ID)
 	}
 }
 
@@ -79,11 +79,11 @@ func (f *Families) Adopt() error {
 		switch {
 		case fam == nil:
 		case info.Status == sandbox.StatusRunning:
-			if fam.Born(info.ID, info.Index, info.Kin.Token) { // the last daemon kept its end and did not come to this
+			if fam.AddChild(info.ID, info.Index, info.Kin.Token) { // the last daemon kept its end and did not come to this
 				defer f.cfg.Sandboxes.End(b)
 			}
 		case b.DiedUnseen(): // of others that failed, the end was kept, and may be collected
-			fam.Born(info.ID, info.Index, info.Kin.Token)
+			fam.AddChild(info.ID, info.Index, info.Kin.Token)
 			f.childEnded(info, forkwire.Died, info.Reason)
 		}
 	}

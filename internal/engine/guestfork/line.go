@@ -46,7 +46,7 @@ var errRate = fmt.Errorf("more than %d calls a second", CallRate)
 // the guest is turns out when it calls: a shell is nobody yet.
 type line struct {
 	proc    atomic.Pointer[client.Process]
-	box     atomic.Pointer[sandboxes.Sandbox] // who it was the last time
+	sb      atomic.Pointer[sandboxes.Sandbox] // who it was the last time
 	calls   *pace.Bucket
 	forks   *pace.Bucket
 	results chan struct{} // holds a value for each result that is read
@@ -59,8 +59,8 @@ func newLine() *line {
 	}
 }
 
-// holdResult takes room for a request's result, if it has one.
-func (l *line) holdResult(req forkwire.Request) (leave func(), _ *forkwire.Error) {
+// reserveResult takes room for a request's result, if it has one.
+func (l *line) reserveResult(req forkwire.Request) (leave func(), _ *forkwire.Error) {
 	if req.Bytes == 0 {
 		return func() {}, nil
 	}
@@ -166,12 +166,12 @@ func (f *Families) uncount(id string) {
 // caller is the sandbox whose VM calls; it looks through all of them but the first time only.
 func (f *Families) caller(l *line) *sandboxes.Sandbox {
 	proc := l.proc.Load()
-	if b := l.box.Load(); b != nil && b.Is(proc) {
+	if b := l.sb.Load(); b != nil && b.Is(proc) {
 		return b
 	}
 	b := f.cfg.Sandboxes.ByProcess(proc)
 	if b != nil {
-		l.box.Store(b)
+		l.sb.Store(b)
 	}
 	return b
 }

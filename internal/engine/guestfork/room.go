@@ -9,7 +9,7 @@ type reservation struct {
 }
 
 // check says whether the tree has room for the children.
-func (g *forking) check() error {
+func (g *guestForkOp) check() error {
 	if err := g.family.Full(); err != nil {
 		return err
 	}
@@ -18,13 +18,13 @@ func (g *forking) check() error {
 	return g.checkLocked()
 }
 
-func (g *forking) checkLocked() error {
+func (g *guestForkOp) checkLocked() error {
 	now := g.f.censusLocked(g.info.Kin.RootOf(g.info.ID))
 	return g.f.cfg.Limits.Check(g.info.Kin, now, g.req.N, g.info.Shape.MemoryMiB)
 }
 
 // reserve takes room in the tree for the children.
-func (g *forking) reserve() (release func(), err error) {
+func (g *guestForkOp) reserve() (release func(), err error) {
 	g.f.mu.Lock()
 	defer g.f.mu.Unlock()
 	if err := g.checkLocked(); err != nil {

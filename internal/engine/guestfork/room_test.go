@@ -12,8 +12,8 @@ import (
 // Forks of one tree that are under way at once share its room, also when they are of different sandboxes.
 func TestRoomIsReserved(t *testing.T) {
 	f := New(Config{Limits: sandbox.TreeLimits{Size: 4, Depth: 3, MemoryMiB: 1 << 20}, Sandboxes: sandboxes.New(sandboxes.Config{})})
-	fork := func(id, root, token string, n int) *forking {
-		return &forking{f: f, info: sandbox.Info{ID: id, Kin: sandbox.Kin{MayFork: true, Root: root}},
+	fork := func(id, root, token string, n int) *guestForkOp {
+		return &guestForkOp{f: f, info: sandbox.Info{ID: id, Kin: sandbox.Kin{MayFork: true, Root: root}},
 			req: forkwire.Request{N: n, Token: token}}
 	}
 	release, err := fork("sb-1", "", "t1", 3).reserve()

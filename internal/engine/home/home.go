@@ -69,7 +69,7 @@ func (h *Home) openDirs(runDir string) (err error) {
 // Refusal makes an error that says that a directory must not be used a conflict; others stay as they are.
 func Refusal(err error) error {
 	if errors.Is(err, rundir.ErrRefused) {
-		return sandbox.Errorf(sandbox.ErrConflict, "name a directory of the daemon's own", "%w", err)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDirectoryRefused, "%w", err)
 	}
 	return err
 }
@@ -78,7 +78,7 @@ func Refusal(err error) error {
 func (h *Home) lock(dir string, take func() (*os.File, error)) error {
 	f, err := take()
 	if errors.Is(err, os.ErrExist) {
-		return sandbox.Errorf(sandbox.ErrConflict, "stop the other daemon, or give this one directories of its own",
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDirectoryInUse,
 			"another daemon uses %s", dir)
 	}
 	if err != nil {

@@ -31,7 +31,8 @@ func (l *Launcher) NewIdentity(id string, index int, parent string, env map[stri
 
 // Identify gives a restored guest its identity, and returns what it says it did. It tries until the guest's time is over: just after a restore it
 // may still be resetting its vsock transport and drop a connection.
-func (l *Launcher) Identify(ctx context.Context, m *vmproc.VM, who sandbox.Identity) (*agentv1.IdentityResponse, error) {
+func (l *Launcher) Identify(ctx context.Context, m *vmproc.VM,
+	who sandbox.Identity) (*agentv1.IdentityResponse, error) {
 	limit := l.cfg.IdentityTimeout
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no answer to its identity within %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)

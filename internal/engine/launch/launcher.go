@@ -160,11 +160,10 @@ func restoreError(ctx context.Context, tag string, err error) error {
 	case err == nil, errors.Is(err, vmm.ErrGone), ctx.Err() != nil:
 		return err
 	case errors.Is(err, unix.ENOMEM):
-		return sandbox.Errorf(sandbox.ErrNoMemory, "kill sandboxes or ask for fewer", "%w", err)
+		return sandbox.Errorf(sandbox.ErrNoMemory, "", "%w", err)
 	}
 	// The VMM read the snapshot and said no: another CPU, another format.
-	return sandbox.Errorf(sandbox.ErrNotRestorable,
-		"make it again on this host with `forkd snapshot create`; `forkd snapshot verify` tells whether it is damaged",
+	return sandbox.Errorf(sandbox.ErrNotRestorable, sandbox.ReasonRestoreRefused,
 		"snapshot %s: %w", tag, err)
 }
 

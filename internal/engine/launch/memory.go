@@ -39,8 +39,9 @@ func (a *Memory) Admit(need int64) (release func(), err error) {
 	}
 	left := a.available - a.pending - a.Reserve
 	if left < need {
-		return nil, sandbox.Errorf(sandbox.ErrNoMemory, "kill sandboxes, ask for fewer, or give the host (or the machine) more memory",
-			"not enough memory: %d MiB are needed, %d MiB are left beside a reserve of %d MiB", need>>20, max(0, left)>>20, a.Reserve>>20)
+		return nil, sandbox.Errorf(sandbox.ErrNoMemory, sandbox.ReasonHostMemory,
+			"not enough memory: %d MiB are needed, %d MiB are left beside a reserve of %d MiB",
+			need>>20, max(0, left)>>20, a.Reserve>>20)
 	}
 	a.pending += need
 	return sync.OnceFunc(func() {

@@ -27,7 +27,7 @@ func NewSource(files *snapshot.Files) *Source {
 	s.Restore.Disks, s.Backing = sourceDisks(s.Files)
 	s.Restore.Memory = MemoryExtents(s.Files.Memory.Image)
 	s.Restore.State = s.Files.State()
-	s.WorkingSet = s.Files.File(snapshot.HotFile)
+	s.WorkingSet = s.Files.File(snapshot.WorkingSetFile)
 	return s
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/vmm"
 )
 
-// branchOp is one Branch under way. Its snapshot is the sandbox's own pages and
+// branchOp is one Branch under way. Its snapshot is the sandbox's private dirty pages and
 // blocks, a layer each, over the layers of the snapshot that it was forked from.
 type branchOp struct {
 	e   *Ops
@@ -42,13 +42,13 @@ type branchOp struct {
 	start  time.Time
 	undo   undo.Stack
 	length time.Duration // of the capture
-	// owns are the own files that this branch reads, by their path.
+	// owns are the overlay files that this branch reads, by their path.
 	owns map[string]*os.File
-	// touched are the own files that this branch made or let go of, see removeOrphans.
+	// touched are the overlay files that this branch made or let go of, see removeOrphans.
 	touched []string
 }
 
-// Branch takes a snapshot of a running sandbox, which goes on whatever happens.
+// Branch takes a snapshot of a running sandbox, which keeps running even on failure.
 // Nothing remains of one that failed.
 func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (_ sandbox.BranchResult, err error) {
 	caller := ctx
@@ -119,13 +119,15 @@ func (w *branchOp) prepare(ctx context.Context) error {
 		return err
 	}
 	limit := w.e.cfg.BranchTimeout // a VMM that never answers must not keep the slot
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "the sandbox could not be branched within %s", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "the sandbox could not be branched within %s", limit))
 	defer cancel()
 	select {
 	case w.e.branches <- struct{}{}:
 		w.undo.Push(func() { <-w.e.branches })
 	default:
-		return sandbox.Errorf(sandbox.ErrBusy, "try again when one of them has ended", "%d branches are under way already", cap(w.e.branches))
+		return sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonBranchesBusy, "%d branches are under way already",
+			cap(w.e.branches))
 	}
 	b, _, err := w.e.sandboxes.Running(w.req.SandboxID)
 	if err != nil {
@@ -179,7 +181,7 @@ func (w *branchOp) check() error {
 	case r.N < 0 || r.N > sandbox.MaxFork:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "n is %d, want 0 to %d", r.N, sandbox.MaxFork)
 	case r.N > 0 && r.NoWait:
-		return sandbox.Errorf(sandbox.ErrInvalid, "fork from the tag in a call of its own: it waits until the snapshot is ready", "children were asked for without waiting")
+		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWaitForChildren, "children were asked for without waiting")
 	case r.MaxPause < 0:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "the pause's limit is %s", r.MaxPause)
 	}
@@ -196,7 +198,8 @@ func (w *branchOp) check() error {
 // reserve takes the tag; forks from it wait from now on.
 func (w *branchOp) reserve() (err error) {
 	m := w.src.Files.Manifest
-	info := sandbox.SnapshotInfo{Tag: w.req.Tag, CreatedAt: w.start, Shape: m.Shape, ParentTag: w.base, BranchedFrom: w.req.SandboxID}
+	info := sandbox.SnapshotInfo{Tag: w.req.Tag, CreatedAt: w.start, Shape: m.Shape, ParentTag: w.base,
+		BranchedFrom: w.req.SandboxID}
 	if m.Image != nil {
 		info.Image, info.ImageDigest = m.Image.Name, m.Image.Digest
 	}
@@ -231,7 +234,8 @@ func (w *branchOp) capture(ctx context.Context) (err error) {
 	defer closeFiles(next)
 	c.Disks = next
 	limit := w.e.cfg.BranchTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "no end of the capture within %s", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "capture timed out after %s", limit))
 	defer cancel()
 	failpoint.Here(failpoint.BranchFiles)
 	began := w.e.cfg.Now()
@@ -250,7 +254,8 @@ func (w *branchOp) capture(ctx context.Context) (err error) {
 // finish makes the snapshot whole.
 func (w *branchOp) finish(ctx context.Context) error {
 	limit := w.e.cfg.BranchTimeout
-	wctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "the capture was not written within %s", limit))
+	wctx, cancel := context.WithTimeoutCause(ctx, limit,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "the capture was not written within %s", limit))
 	defer cancel()
 	if err := w.m.Proc.Captured(wctx); err != nil {
 		return err
@@ -279,8 +284,9 @@ func (w *branchOp) finish(ctx context.Context) error {
 		w.e.catalog.HashLater(w.req.Tag)
 	}
 	w.e.pools.Touch(w.req.Tag, m.Shape)
-	w.e.cfg.Logger.Info("branched", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "mode", w.req.Mode, "pause", w.took.Pause,
-		"rounds", w.took.Rounds, "bytes", w.took.Bytes, "paused_bytes", w.took.PausedBytes, "capture", w.length)
+	w.e.cfg.Logger.Info("branched", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "mode", w.req.Mode,
+		"pause", w.took.Pause, "rounds", w.took.Rounds, "bytes", w.took.Bytes,
+		"paused_bytes", w.took.PausedBytes, "capture", w.length)
 	return nil
 }
 
@@ -290,7 +296,8 @@ func (w *branchOp) finishAlone() {
 	err := w.finish(w.e.root)
 	if err != nil {
 		err = w.explain(w.e.root, err)
-		w.e.cfg.Logger.Error("branch failed after the sandbox ran again", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "err", err)
+		w.e.cfg.Logger.Error("branch failed after the sandbox ran again", "sandbox", w.req.SandboxID,
+			"tag", w.req.Tag, "err", err)
 		w.draft.Fail(err)
 	}
 	w.leaveReceipt(err)
@@ -303,8 +310,9 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 		CreatedUnixMS: w.start.UnixMilli(), Image: from.Image, Shape: from.Shape, Cmdline: from.Cmdline,
 		State: snapshot.State{File: snapshot.StateFile}, Languages: from.Languages, Agent: from.Agent,
 		Branch: &snapshot.Branch{
-			Sandbox: w.req.SandboxID, Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.Pause.Microseconds(),
-			Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes, Transient: w.req.Transient,
+			Sandbox: w.req.SandboxID, Mode: string(w.req.Mode), Mechanism: w.took.Mechanism,
+			PauseUS: w.took.Pause.Microseconds(),
+			Rounds:  w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes, Transient: w.req.Transient,
 		},
 		Steps: []snapshot.Step{{Name: sandbox.StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
 	}
@@ -320,7 +328,7 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 	if err := w.layDisks(ctx, w.req.Mode == sandbox.BranchFull); err != nil {
 		return nil, err
 	}
-	if err := w.adoptHot(ctx); err != nil {
+	if err := w.adoptWorkingSet(ctx); err != nil {
 		return nil, err
 	}
 	return m, w.describeDisks(ctx, m)
@@ -345,13 +353,13 @@ func (w *branchOp) explain(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil:
 		return sandbox.Ended(ctx, err)
 	case errors.Is(err, vmm.ErrNoRoom): // it began to stand still meanwhile
-		return sandbox.Errorf(sandbox.ErrNoSpace, vmproc.RoomHint, "%w", err)
+		return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonDiskNoRoom, "%w", err)
 	case errors.Is(err, vmm.ErrLost):
 		return vmproc.LostWrites("%w", err)
 	case sandbox.IsNoSpace(err):
 		return sandbox.NoSpace(err)
 	case errors.Is(err, vmm.ErrPause):
-		return sandbox.Errorf(sandbox.ErrConflict, "allow a longer pause, or branch when the sandbox writes less", "%w", err)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonPauseTooLong, "%w", err)
 	case errors.Is(err, vmm.ErrGone), errors.Is(err, vmproc.ErrNoVM):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
 	case w.m != nil && !w.m.Alive(): // its files went with it

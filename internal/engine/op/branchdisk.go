@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/snapshot"
 )
 
-// A branch freezes a disk by letting it go on in an empty own file. The frozen one
+// A branch freezes a disk by letting it go on in an empty overlay file. The frozen one
 // becomes a layer; then the VMM is told to use that in its stead, and the file goes.
 // If the branch fails in between, the disk is what it was: the file stays a part of
 // it, and the next branch makes the layer first.
@@ -24,8 +24,8 @@ import (
 // diskStack is a disk's layers, and those that the branch puts on them.
 type diskStack struct {
 	*snapshot.Stack
-	bytes int64 // of the disk
-	spent []string
+	bytes  int64 // of the disk
+	frozen []string
 }
 
 // newOverlays makes the files that the disks will go on in. The journal knows of them
@@ -33,7 +33,7 @@ type diskStack struct {
 func (w *branchOp) newOverlays() (next []*os.File, err error) {
 	lines := w.m.Disks.List()
 	for i := range lines {
-		if _, err := w.ownFile(lines[i].Overlay); err != nil {
+		if _, err := w.overlayFile(lines[i].Overlay); err != nil {
 			closeFiles(next)
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func (w *branchOp) newOverlays() (next []*os.File, err error) {
 }
 
 // removeOrphans removes, at the end of a branch whose sandbox was killed
-// meanwhile, the own files that the kill could not know of: those that the branch
+// meanwhile, the overlay files that the kill could not know of: those that the branch
 // had made and not noted yet, or had dropped from its notes already.
 func (w *branchOp) removeOrphans() {
 	if !w.b.AwaitKilled() {
@@ -66,9 +66,9 @@ func (w *branchOp) removeOrphans() {
 	}
 }
 
-// ownFile is an own file, open until the branch ends: what is captured does not
+// overlayFile is an overlay file, open until the branch ends: what is captured does not
 // go with the sandbox, if that is killed before all is written.
-func (w *branchOp) ownFile(path string) (*os.File, error) {
+func (w *branchOp) overlayFile(path string) (*os.File, error) {
 	if f := w.owns[path]; f != nil {
 		return f, nil
 	}
@@ -109,9 +109,9 @@ func (w *branchOp) afterCapture(captured error) {
 	if len(lines) == 0 {
 		return
 	}
-	rotations := make([]int, len(lines))
+	generations := make([]int, len(lines))
 	for i := range lines {
-		rotations[i] = lines[i].Generation + 1
+		generations[i] = lines[i].Generation + 1
 	}
 	if captured != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), statusTimeout)
@@ -120,22 +120,22 @@ func (w *branchOp) afterCapture(captured error) {
 		if err != nil {
 			return
 		}
-		rotations = st.OverlayGeneration
+		generations = st.OverlayGeneration
 	}
-	if err := w.keepLines(resolve(lines, rotations)); err != nil {
+	if err := w.keepLines(resolve(lines, generations)); err != nil {
 		w.e.cfg.Logger.Error("write journal", "sandbox", w.req.SandboxID, "err", err)
 	}
 }
 
 // resolve brings lines up to what the VMM says of its disks, and removes the files
 // that they did not go on in.
-func resolve(lines []vmproc.Disk, rotations []int) []vmproc.Disk {
+func resolve(lines []vmproc.Disk, generations []int) []vmproc.Disk {
 	for i := range lines {
 		l := &lines[i]
 		switch {
 		case l.Next == "":
-		case i < len(rotations) && rotations[i] > l.Generation:
-			l.Frozen, l.Overlay, l.Generation = append(l.Frozen, l.Overlay), l.Next, rotations[i]
+		case i < len(generations) && generations[i] > l.Generation:
+			l.Frozen, l.Overlay, l.Generation = append(l.Frozen, l.Overlay), l.Next, generations[i]
 		default:
 			os.Remove(l.Next)
 		}
@@ -148,9 +148,9 @@ func resolve(lines []vmproc.Disk, rotations []int) []vmproc.Disk {
 // nothing: frozen files become layers now, or there is no branch.
 func (w *branchOp) settle(ctx context.Context) error {
 	lines := w.m.Disks.List()
-	open, spent := false, false
+	open, frozen := false, false
 	for _, l := range lines {
-		open, spent = open || l.Next != "", spent || len(l.Frozen) > 0
+		open, frozen = open || l.Next != "", frozen || len(l.Frozen) > 0
 	}
 	if open {
 		st, err := w.m.Proc.Status(ctx)
@@ -161,10 +161,10 @@ func (w *branchOp) settle(ctx context.Context) error {
 			return err
 		}
 		for _, l := range w.m.Disks.List() {
-			spent = spent || len(l.Frozen) > 0
+			frozen = frozen || len(l.Frozen) > 0
 		}
 	}
-	if !spent {
+	if !frozen {
 		return nil
 	}
 	// The first call may tell of the one that failed; then it writes what maps there are still to be written.
@@ -208,7 +208,7 @@ func (w *branchOp) layDisk(ctx context.Context, l vmproc.Disk, size int64, flat 
 	w.undo.Push(func() { below.Close() })
 	k := w.draft.Stack(layer.Disk, below.Size(), snapshot.DiskLimits, below.Layers()...)
 	for _, path := range l.Frozen {
-		f, err := w.ownFile(path)
+		f, err := w.overlayFile(path)
 		if err != nil {
 			return err
 		}
@@ -226,7 +226,7 @@ func (w *branchOp) layDisk(ctx context.Context, l vmproc.Disk, size int64, flat 
 	return err
 }
 
-// layFrozen puts the blocks of an own file over the disk's layers.
+// layFrozen puts the blocks of an overlay file over the disk's layers.
 func layFrozen(ctx context.Context, k *snapshot.Stack, f *os.File, size int64) error {
 	d, err := overlay.Open(f, size, nil)
 	if err != nil {
@@ -266,8 +266,8 @@ func (w *branchOp) takeOver(ctx context.Context) error {
 	}
 	before := w.m.Disks.List()
 	for i, d := range w.disks {
-		w.touched = append(w.touched, d.spent...)
-		lines[i].Frozen = lines[i].Frozen[len(d.spent):]
+		w.touched = append(w.touched, d.frozen...)
+		lines[i].Frozen = lines[i].Frozen[len(d.frozen):]
 	}
 	if err := w.keepLines(lines); err != nil {
 		w.m.Disks.Set(before) // as the journal still says
@@ -275,7 +275,7 @@ func (w *branchOp) takeOver(ctx context.Context) error {
 	}
 	err := w.rebase(ctx)
 	for _, d := range w.disks {
-		for _, path := range d.spent {
+		for _, path := range d.frozen {
 			if rm := os.Remove(path); rm != nil && !errors.Is(rm, fs.ErrNotExist) {
 				err = errors.Join(err, rm)
 			}

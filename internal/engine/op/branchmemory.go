@@ -13,7 +13,7 @@ import (
 // layMemory makes a layer of what the VMM has captured, over the layers that the
 // sandbox's memory maps.
 func (w *branchOp) layMemory(ctx context.Context) (snapshot.Chain, error) {
-	own, err := w.ownPages()
+	own, err := w.dirtyPages()
 	if err != nil {
 		return snapshot.Chain{}, err
 	}
@@ -31,8 +31,8 @@ func (w *branchOp) layMemory(ctx context.Context) (snapshot.Chain, error) {
 	return c, err
 }
 
-// ownPages reads the VMM's account of what it wrote.
-func (w *branchOp) ownPages() ([]extent.Extent, error) {
+// dirtyPages reads the VMM's account of what it wrote.
+func (w *branchOp) dirtyPages() ([]extent.Extent, error) {
 	set, err := extent.DecodePageSet(w.index, w.src.Shape().MemoryBytes())
 	if err != nil {
 		return nil, fmt.Errorf("read the capture's index: %w", err)
@@ -44,10 +44,10 @@ func (w *branchOp) ownPages() ([]extent.Extent, error) {
 	return out, nil
 }
 
-// adoptHot takes the parent's working set: what children touch first is the same.
-func (w *branchOp) adoptHot(ctx context.Context) error {
+// adoptWorkingSet takes the parent's working set: what children touch first is the same.
+func (w *branchOp) adoptWorkingSet(ctx context.Context) error {
 	if w.src.WorkingSet == nil {
 		return nil
 	}
-	return w.draft.Adopt(ctx, snapshot.HotFile, w.src.WorkingSet)
+	return w.draft.Adopt(ctx, snapshot.WorkingSetFile, w.src.WorkingSet)
 }

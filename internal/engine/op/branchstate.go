@@ -12,7 +12,7 @@ import (
 const maxState = 64 << 20
 
 // keepState copies the state that the VMM has written into the snapshot: the VMM
-// can go on writing to its own file for as long as it lives.
+// can go on writing to the file that it has for as long as it lives.
 func (w *branchOp) keepState() error {
 	to, err := w.draft.File(snapshot.StateFile)
 	if err != nil {

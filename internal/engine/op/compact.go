@@ -15,8 +15,9 @@ import (
 
 // CompactSnapshot makes a new snapshot that shows what another one shows and shares
 // no layer with any: its memory and disks are a layer each. Nothing remains of one
-// that failed. progress is told of each of them as it is begun, read and done; it may be nil.
-func (o *Ops) CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
+// that failed. progress is called for each of them as it is begun, read and done; it may be nil.
+func (o *Ops) CompactSnapshot(ctx context.Context, tag, to string,
+	progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -31,7 +32,8 @@ func (o *Ops) CompactSnapshot(ctx context.Context, tag, to string, progress func
 		}
 	}
 	if tag == to {
-		return sandbox.SnapshotInfo{}, sandbox.Errorf(sandbox.ErrInvalid, "choose another tag: the snapshot itself stays as it is", "snapshot %s cannot be compacted to itself", tag)
+		return sandbox.SnapshotInfo{},
+			sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonSameTag, "snapshot %s cannot be compacted to itself", tag)
 	}
 	var u undo.Stack
 	defer u.Run()
@@ -41,7 +43,8 @@ func (o *Ops) CompactSnapshot(ctx context.Context, tag, to string, progress func
 	}
 	u.Push(src.Close)
 	if err := o.compact(ctx, src, to, &u, progress); err != nil {
-		return sandbox.SnapshotInfo{}, fmt.Errorf("compact snapshot %s to %s: %w", tag, to, sandbox.Ended(ctx, sandbox.StoreError(err)))
+		return sandbox.SnapshotInfo{},
+			fmt.Errorf("compact snapshot %s to %s: %w", tag, to, sandbox.Ended(ctx, sandbox.StoreError(err)))
 	}
 	u.Run()
 	o.catalog.HashLater(to)
@@ -49,7 +52,8 @@ func (o *Ops) CompactSnapshot(ctx context.Context, tag, to string, progress func
 	return o.catalog.Get(to)
 }
 
-func (o *Ops) compact(ctx context.Context, src *launch.Source, to string, u *undo.Stack, progress func(sandbox.Step)) error {
+func (o *Ops) compact(ctx context.Context, src *launch.Source, to string, u *undo.Stack,
+	progress func(sandbox.Step)) error {
 	start := o.cfg.Now()
 	from := src.Files.Manifest
 	draft, err := o.catalog.Begin(sandbox.SnapshotInfo{Tag: to, CreatedAt: start, Shape: from.Shape}, false)
@@ -91,10 +95,11 @@ type flattening struct {
 	progress func(sandbox.Step)
 }
 
-// progressEvery is how often a step that is under way is told of.
+// progressEvery is how often a step that is under way is reported.
 const progressEvery = 200 * time.Millisecond
 
-func (f flattening) flatten(ctx context.Context, step string, kind layer.Kind, chain *store.Chain) (snapshot.Chain, error) {
+func (f flattening) flatten(ctx context.Context, step string, kind layer.Kind,
+	chain *store.Chain) (snapshot.Chain, error) {
 	start := f.e.cfg.Now()
 	last := start
 	f.progress(sandbox.Step{Name: step})

@@ -48,7 +48,8 @@ type createOp struct {
 // CreateSnapshot boots an image, waits for its ready signal, warms it, and saves
 // it under a tag. Nothing remains of one that failed or was cancelled. progress
 // is called in order from one goroutine, and may be nil.
-func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
+func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -125,7 +126,7 @@ func (c *createOp) run(ctx context.Context, u *undo.Stack) error {
 			c.progress(step)
 		}
 	}
-	if err := c.rehearse(ctx); err != nil {
+	if err := c.recordWorkingSet(ctx); err != nil {
 		return err
 	}
 	if err := c.commit(); err != nil {
@@ -169,7 +170,7 @@ func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 	defer calm()
 	if err := c.src.boot(ctx, c.e, m); err != nil {
 		if m.Alive() && ctx.Err() == nil { // the VMM looked at the files and said no
-			err = sandbox.Errorf(sandbox.ErrBootFailed, "name a kernel for x86-64 as an ELF file, or an image: `forkd image build` makes one", "%w", err)
+			err = sandbox.Errorf(sandbox.ErrBootFailed, sandbox.ReasonKernelUnusable, "%w", err)
 		}
 		return 0, err
 	}
@@ -189,7 +190,7 @@ func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 // warm runs the recipe's warm-up and then the request's.
 func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	limit := max(c.req.BootWait, c.e.cfg.BootWait)
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "not warm within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "warm-up timed out after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, calm := c.m.WhileRoom(ctx, "the guest")
@@ -212,7 +213,8 @@ func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	}
 	for i, r := range answer.GetResults() {
 		if r.GetError() != "" {
-			return 0, sandbox.Errorf(sandbox.ErrInvalid, "correct the warm-up code", "%s code of step %d: %s\n%s", r.GetLanguage(), i+1, r.GetError(), r.GetTraceback())
+			return 0, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s code of step %d: %s\n%s",
+				r.GetLanguage(), i+1, r.GetError(), r.GetTraceback())
 		}
 	}
 	return 0, nil
@@ -348,7 +350,8 @@ func (c *createOp) explain(ctx context.Context, err error) error {
 		return sandbox.Ended(ctx, err)
 	case errors.Is(err, sandbox.ErrNoSpace), sandbox.IsNoSpace(err), errors.Is(err, vmm.ErrNoRoom):
 		return sandbox.NoSpace(err)
-	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrBootFailed), errors.Is(err, snapshot.ErrExists):
+	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrBootFailed),
+		errors.Is(err, snapshot.ErrExists):
 		return sandbox.StoreError(err)
 	case c.m == nil:
 		return err
@@ -360,7 +363,7 @@ func (c *createOp) explain(ctx context.Context, err error) error {
 	if tail := vmproc.TailLines(filepath.Join(c.m.Dir, client.ConsoleLog), vmproc.ConsoleTail); tail != "" {
 		text = "the console's last lines:\n" + tail
 	}
-	return sandbox.Errorf(sandbox.ErrBootFailed, "look at the console's lines; a larger memory_mib or boot_wait_secs may help", "%w; %s", err, text)
+	return sandbox.Errorf(sandbox.ErrBootFailed, "", "%w; %s", err, text)
 }
 
 // gone reports that an error may come from the VM's end.
@@ -391,7 +394,7 @@ func (o *Ops) parentSource(ctx context.Context, req sandbox.CreateRequest) (s pa
 	case bare && req.Image != "":
 		return s, sandbox.Errorf(sandbox.ErrInvalid, "", "name an image, or a kernel and a root file system, not both")
 	case !bare && req.Image == "":
-		return s, sandbox.Errorf(sandbox.ErrInvalid, "`forkd image ls` shows the images there are", "no image named")
+		return s, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonImageMissing, "no image named")
 	case bare && (req.Kernel == "" || req.Rootfs == ""):
 		return s, sandbox.Errorf(sandbox.ErrInvalid, "", "kernel and rootfs go together")
 	case bare:
@@ -440,7 +443,7 @@ func (o *Ops) imageSource(ctx context.Context, req sandbox.CreateRequest) (s par
 func bareSource(req sandbox.CreateRequest) (s parentSource, err error) {
 	for _, path := range []string{req.Kernel, req.Rootfs} {
 		if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
-			return s, sandbox.Errorf(sandbox.ErrInvalid, "give the path of a file on the daemon's host", "%s is not a file", sandbox.Clip(path))
+			return s, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNotAFile, "%s is not a file", sandbox.Clip(path))
 		}
 	}
 	s.image = sandbox.Image{Kernel: req.Kernel, Root: req.Rootfs}
@@ -474,11 +477,11 @@ func (s *parentSource) boot(ctx context.Context, e *Ops, m *vmproc.VM) error {
 		}
 		disks = append(disks, d)
 	}
-	var closeOwn func()
-	if c.Disks, closeOwn, err = m.OpenOverlays(disks, nil); err != nil {
+	var closeOverlays func()
+	if c.Disks, closeOverlays, err = m.OpenOverlays(disks, nil); err != nil {
 		return err
 	}
-	defer closeOwn()
+	defer closeOverlays()
 	if c.Kernel, err = e.openKernel(s.image.Kernel); err != nil {
 		return err
 	}

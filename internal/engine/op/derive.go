@@ -31,7 +31,8 @@ type deriveOp struct {
 // Nothing remains of one that failed or was cancelled; a program that fails is
 // an error. progress is called from one goroutine, with the program's output
 // as it comes, and may be nil.
-func (o *Ops) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+func (o *Ops) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -46,7 +47,8 @@ func (o *Ops) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest, pro
 		return sandbox.SnapshotInfo{}, err
 	}
 	if err := d.run(ctx); err != nil {
-		return sandbox.SnapshotInfo{}, fmt.Errorf("create snapshot %s from %s: %w", req.Tag, req.From, sandbox.Ended(ctx, err))
+		return sandbox.SnapshotInfo{},
+			fmt.Errorf("create snapshot %s from %s: %w", req.Tag, req.From, sandbox.Ended(ctx, err))
 	}
 	o.cfg.Logger.Info("snapshot derived", "tag", req.Tag, "from", req.From)
 	return d.created, nil
@@ -55,7 +57,8 @@ func (o *Ops) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest, pro
 // check refuses what is bound to fail before a child is forked for it.
 func (d *deriveOp) check(ctx context.Context) error {
 	if len(d.req.Exec) == 0 && d.req.Warm == "" {
-		return sandbox.Errorf(sandbox.ErrInvalid, "", "nothing to do on top of %s: name a program or warm-up code", sandbox.Clip(d.req.From))
+		return sandbox.Errorf(sandbox.ErrInvalid, "", "nothing to do on top of %s: name a program or warm-up code",
+			sandbox.Clip(d.req.From))
 	}
 	if d.req.ExecTimeout <= 0 {
 		d.req.ExecTimeout = sandbox.DefaultDeriveTimeout
@@ -92,7 +95,8 @@ func (d *deriveOp) steps() []deriveStep {
 		steps = append(steps, deriveStep{sandbox.StepExec, d.exec})
 	}
 	if d.req.Warm != "" {
-		steps = append(steps, deriveStep{sandbox.StepWarm, func(ctx context.Context) (int64, error) { return d.guest.warm(ctx, nil) }})
+		steps = append(steps, deriveStep{sandbox.StepWarm,
+			func(ctx context.Context) (int64, error) { return d.guest.warm(ctx, nil) }})
 	}
 	return append(steps,
 		deriveStep{sandbox.StepQuiesce, func(ctx context.Context) (int64, error) { return d.guest.quiesce(ctx, nil) }},
@@ -116,14 +120,15 @@ func (d *deriveOp) fork(ctx context.Context) (int64, error) {
 	if _, d.m, err = d.e.sandboxes.Running(d.id); err != nil {
 		return 0, err
 	}
-	d.guest = &createOp{e: d.e, m: d.m, agent: d.m.Agent, src: parentSource{warm: []sandbox.WarmStep{{Language: "python", Code: d.req.Warm}}}}
+	d.guest = &createOp{e: d.e, m: d.m, agent: d.m.Agent,
+		src: parentSource{warm: []sandbox.WarmStep{{Language: "python", Code: d.req.Warm}}}}
 	return 0, nil
 }
 
 // exec runs the program; what it prints goes to progress.
 func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 	limit := d.req.ExecTimeout
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no end of the program within %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "program timed out after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit+guest.AnswerGrace, late)
 	defer cancel()
 	ctx, calm := d.m.WhileRoom(ctx, "sandbox "+d.id)
@@ -142,9 +147,11 @@ func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 	case err != nil:
 		return 0, guest.Error(ctx, d.m, d.id, err)
 	case r.TimedOut:
-		return 0, sandbox.Errorf(sandbox.ErrTimeout, "allow it more time; nothing was kept", "%s did not end within %s%s", sandbox.Clip(d.req.Exec[0]), limit, said.text())
+		return 0, sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonProgramTimeout, "%s did not end within %s%s",
+			sandbox.Clip(d.req.Exec[0]), limit, said.text())
 	case r.ExitCode != 0:
-		return 0, sandbox.Errorf(sandbox.ErrInvalid, "correct the command; nothing was kept", "%s: %s%s", sandbox.Clip(d.req.Exec[0]), r.Status, said.text())
+		return 0, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonProgramFailed, "%s: %s%s",
+			sandbox.Clip(d.req.Exec[0]), r.Status, said.text())
 	}
 	return 0, nil
 }

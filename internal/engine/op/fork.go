@@ -90,7 +90,8 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	o.cfg.Observer.Observe(sandbox.OpFork, o.cfg.Now().Sub(start), nil)
 	r := f.result(poolReady)
 	f.leaveReceipts()
-	o.cfg.Logger.Info("forked", "tag", req.Tag, "n", req.N, "shells", poolReady, "armed", r.ArmedWall, "ready", r.ReadyWall)
+	o.cfg.Logger.Info("forked", "tag", req.Tag, "n", req.N, "shells", poolReady, "armed", r.ArmedWall, "ready",
+		r.ReadyWall)
 	return r, nil
 }
 
@@ -253,7 +254,8 @@ func (o *Ops) openBase(ctx context.Context, info sandbox.Info) (*launch.Source, 
 		}
 		if err == nil {
 			src.Close()
-			err = sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s is another one by now, and nothing of the one that was is left", tag)
+			err = sandbox.Errorf(sandbox.ErrConflict, "",
+				"snapshot %s is another one by now, and nothing of the one that was is left", tag)
 		}
 		if !o.catalog.AwaitRetired(ctx, tag, hash) {
 			return nil, err

@@ -17,7 +17,7 @@ func imageDisk(base *os.File) (vmm.Disk, error) {
 		image, err = layer.Assemble([]*layer.Layer{l})
 	}
 	if err != nil {
-		return vmm.Disk{}, sandbox.Errorf(sandbox.ErrConflict, "remove the image and build it again", "the image's empty disk: %w", err)
+		return vmm.Disk{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonImageDamaged, "the image's empty disk: %w", err)
 	}
 	return launch.LayeredDisk(image, image.Size()), nil
 }

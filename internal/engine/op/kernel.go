@@ -31,7 +31,7 @@ func (o *Ops) openKernel(path string) (*os.File, error) {
 	}
 	vmlinux, err := bzimage.Extract(path, image)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.ErrBootFailed, "name a kernel for x86-64, as an ELF file or bzImage, or an image: `forkd image build` makes one", "%w", err)
+		return nil, sandbox.Errorf(sandbox.ErrBootFailed, sandbox.ReasonKernelUnusable, "%w", err)
 	}
 	return o.unnamed(vmlinux)
 }

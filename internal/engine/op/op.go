@@ -27,7 +27,7 @@ type Config struct {
 	IdentityTimeout time.Duration
 	BranchTimeout   time.Duration
 	ChildMemory     int64
-	NoRehearsal     bool
+	NoWorkingSet    bool
 	Oracle          bool
 	Observer        sandbox.Observer
 	Logger          *slog.Logger

@@ -65,7 +65,8 @@ func (o *Ops) checkImage(d *catalog.Draft, want func(*launch.Source) (pagedigest
 		}
 		return fmt.Errorf("%s: snapshot %s is not what its source was: %w", sandbox.OracleMismatch, tag, err)
 	}
-	o.cfg.Logger.Info(sandbox.OracleChecked, "n", o.tally.checked.Add(1), "tag", tag, "pages", pages, "took", o.cfg.Now().Sub(start))
+	o.cfg.Logger.Info(sandbox.OracleChecked, "n", o.tally.checked.Add(1), "tag", tag, "pages", pages,
+		"took", o.cfg.Now().Sub(start))
 	return nil
 }
 

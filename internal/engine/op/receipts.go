@@ -75,7 +75,7 @@ func (o *Ops) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) {
 	case err != nil:
 		return receipt.Receipt{}, err
 	case len(list) == 0:
-		return receipt.Receipt{}, sandbox.Errorf(sandbox.ErrNotFound, "receipts are kept for a month and while what they tell of exists; `forkd ps` and `forkd snapshot ls` show what there is",
+		return receipt.Receipt{}, sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonReceiptNotFound,
 			"%s %s has no receipt", kind, sandbox.Clip(of))
 	}
 	return list[0], nil
@@ -198,7 +198,8 @@ func (f *forkOp) leaveReceipts() {
 // fillVM tells how a VM was made and who its guest is, as far as it came.
 func fillVM(r *receipt.Receipt, m *launch.VM, who sandbox.Identity, answer *agentv1.IdentityResponse) {
 	if m != nil {
-		r.VM = &receipt.VM{Pooled: m.Pooled, Prepared: m.Prepared, MapUS: m.Restored.Map.Microseconds(), StateUS: m.Restored.State.Microseconds()}
+		r.VM = &receipt.VM{Pooled: m.Pooled, Prepared: m.Prepared, MapUS: m.Restored.Map.Microseconds(),
+			StateUS: m.Restored.State.Microseconds()}
 	}
 	if who.ID != "" {
 		r.Identity = identityGiven(who, m)
@@ -223,15 +224,18 @@ func guestAnswer(a *agentv1.IdentityResponse) *receipt.Guest {
 		ClockStepUS: a.GetClockStepNs() / 1000, TookUS: a.GetTookNs() / 1000,
 	}
 	for _, s := range a.GetSteps() {
-		g.Steps = append(g.Steps, receipt.GuestStep{Name: s.GetName(), Done: s.GetDone(), Error: s.GetError(), TookUS: s.GetTookNs() / 1000})
+		g.Steps = append(g.Steps,
+			receipt.GuestStep{Name: s.GetName(), Done: s.GetDone(), Error: s.GetError(), TookUS: s.GetTookNs() / 1000})
 	}
 	for _, i := range a.GetInterpreters() {
 		g.Interpreters = append(g.Interpreters, receipt.Interpreter{
-			Language: i.GetLanguage(), Reseeded: i.GetReseeded(), Later: i.GetLater(), Error: i.GetError(), TookUS: i.GetTookNs() / 1000,
+			Language: i.GetLanguage(), Reseeded: i.GetReseeded(), Later: i.GetLater(), Error: i.GetError(),
+			TookUS: i.GetTookNs() / 1000,
 		})
 	}
 	for _, h := range a.GetHooks() {
-		g.Hooks = append(g.Hooks, receipt.Hook{Name: h.GetName(), ExitCode: int(h.GetExitCode()), Error: h.GetError(), TookUS: h.GetTookNs() / 1000})
+		g.Hooks = append(g.Hooks,
+			receipt.Hook{Name: h.GetName(), ExitCode: int(h.GetExitCode()), Error: h.GetError(), TookUS: h.GetTookNs() / 1000})
 	}
 	return g
 }
@@ -251,8 +255,8 @@ func (o *Ops) layersOf(m *snapshot.Manifest) []receipt.Layer {
 		switch {
 		case f.Name == m.State.File:
 			l.Kind, l.Digest = "state", "sha256:"+m.State.SHA256
-		case f.Name == snapshot.HotFile:
-			l.Kind = "hot"
+		case f.Name == snapshot.WorkingSetFile:
+			l.Kind = "working_set"
 		case disks[f.Name]:
 			l.Kind = "disk"
 		}

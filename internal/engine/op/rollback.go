@@ -32,7 +32,7 @@ type rollbackOp struct {
 	undo   undo.Stack
 }
 
-// Rollback puts a running sandbox back to a snapshot of its own line: one that
+// Rollback puts a running sandbox back to a snapshot of its ancestry: one that
 // it came from, or that was branched from it. It keeps its name, its addresses
 // and its identity; entropy and clock are new. What ran in it has ended. If
 // anything fails it runs on as it was.
@@ -185,7 +185,8 @@ func originOf(i sandbox.Info) catalog.Origin {
 // have taken the process apart.
 func (r *rollbackOp) stands(ctx context.Context) error {
 	limit := r.e.cfg.RestoreTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "the new VM did not answer within %s", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "the new VM did not answer within %s", limit))
 	defer cancel()
 	st, err := r.next.m.Proc.Status(ctx)
 	if err == nil && st.State == vmm.StateStalled {

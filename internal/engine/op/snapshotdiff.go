@@ -34,12 +34,14 @@ func (o *Ops) DiffSnapshots(ctx context.Context, before, after string, limit int
 	}
 	defer done()
 	if limit < 0 || limit > sandbox.MaxDiffList {
-		return sandbox.SnapshotDiff{}, sandbox.Errorf(sandbox.ErrInvalid, "", "limit is %d, want at most %d", limit, sandbox.MaxDiffList)
+		return sandbox.SnapshotDiff{},
+			sandbox.Errorf(sandbox.ErrInvalid, "", "limit is %d, want at most %d", limit, sandbox.MaxDiffList)
 	}
 	if limit == 0 {
 		limit = guestdiff.DefaultLimit
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, diffTimeout, sandbox.Errorf(sandbox.ErrTimeout, "", "not compared within %s", diffTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, diffTimeout,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "not compared within %s", diffTimeout))
 	defer cancel()
 	alike, err := o.sameImage(ctx, before, after)
 	if err != nil {
@@ -154,7 +156,8 @@ func (w *probe) Next() (*agentv1.InventoryPart, error) {
 		return w.stream.Msg(), nil
 	}
 	if err := w.stream.Err(); err != nil {
-		return nil, sandbox.Errorf(sandbox.ErrGuestGone, "try again; `forkd logs` of a child shows its console", "a child of %s broke off: %w", w.tag, err)
+		return nil, sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonChildBrokeOff,
+			"a child of %s broke off: %w", w.tag, err)
 	}
 	return nil, io.EOF
 }
@@ -168,7 +171,8 @@ func (w *probe) explain(ctx context.Context, err error) error {
 	case errors.Is(err, guestdiff.ErrGuest):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
 	case errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented:
-		return sandbox.Errorf(sandbox.ErrConflict, "make it again from an image that this version of forkd built", "the agent in snapshot %s is older and cannot tell what is in it", w.tag)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld,
+			"the agent in snapshot %s is older and cannot tell what is in it", w.tag)
 	case errors.As(err, &remote) && !errors.Is(err, sandbox.ErrGuestGone):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "a child of %s: %w", w.tag, err)
 	}

@@ -57,7 +57,8 @@ type bucket struct {
 }
 
 func newBuckets(fallback int) *buckets {
-	return &buckets{fallback: fallback, kick: make(chan struct{}, Refillers), tags: map[string]poolTag{}, byKey: map[Key]*bucket{}}
+	return &buckets{fallback: fallback, kick: make(chan struct{}, Refillers), tags: map[string]poolTag{},
+		byKey: map[Key]*bucket{}}
 }
 
 func (p *buckets) wake() {

@@ -36,8 +36,8 @@ func (p *Pools) refill(ctx context.Context) {
 }
 
 func (p *Pools) refillOne(ctx context.Context) (ok bool, err error) {
-	key, lacking := p.buckets.reserveSlot()
-	if !lacking {
+	key, found := p.buckets.reserveSlot()
+	if !found {
 		return false, nil
 	}
 	s, src, err := p.makeShell(ctx, key)
@@ -59,7 +59,7 @@ func (p *Pools) refillOne(ctx context.Context) (ok bool, err error) {
 
 // makeShell makes a shell that has time to get ready: one with a tag is restored
 // from the tag's snapshot as far as can be done before it is known which child it
-// will be, and a plain one rehearses that.
+// will be, and a plain one prewarms itself by that.
 func (p *Pools) makeShell(ctx context.Context, key Key) (*shell, *launch.Source, error) {
 	release, err := p.cfg.Memory.Admit(p.cfg.ShellMemory)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 // What a tag names does not change before the tag is deleted, which drops it.
 type sources struct {
 	mu    sync.Mutex // guards what follows
-	byTag map[string]*keptSource
+	byTag map[string]*sharedSource
 }
 
-type keptSource struct {
+type sharedSource struct {
 	src   *launch.Source
 	users int // the map is one of them
 }
@@ -40,9 +40,9 @@ func (s *sources) keep(tag string, src *launch.Source) bool {
 		return false
 	}
 	if s.byTag == nil {
-		s.byTag = map[string]*keptSource{}
+		s.byTag = map[string]*sharedSource{}
 	}
-	s.byTag[tag] = &keptSource{src: src, users: 1}
+	s.byTag[tag] = &sharedSource{src: src, users: 1}
 	return true
 }
 
@@ -67,7 +67,7 @@ func (s *sources) dropAll() {
 	}
 }
 
-func (s *sources) release(k *keptSource) {
+func (s *sources) release(k *sharedSource) {
 	s.mu.Lock()
 	k.users--
 	last := k.users == 0

@@ -73,7 +73,8 @@ func (s *Sandbox) exchanged(x Exchange) (Record, error) {
 	case s.state == ending:
 		return Record{}, ErrKilled
 	case s.vm != x.Old || !s.moveLocked(exchange):
-		return Record{}, sandbox.Errorf(sandbox.ErrGuestGone, "kill it and fork another", "the sandbox has failed meanwhile: %s", s.info.Reason)
+		return Record{}, sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxFailed,
+			"the sandbox has failed meanwhile: %s", s.info.Reason)
 	}
 	rec := s.recordLocked()
 	rec.Disks = x.New.Disks.List()

@@ -39,7 +39,8 @@ func (r Record) write(dir string) error {
 // recordLocked is what the journal keeps of a sandbox. Table.mu is held, or no other
 // goroutine knows the sandbox.
 func (s *Sandbox) recordLocked() Record {
-	return Record{Version: vmproc.JournalVersion, Dir: filepath.Base(s.dir), Info: s.info, Who: s.who, Disks: s.disks.List()}
+	return Record{Version: vmproc.JournalVersion, Dir: filepath.Base(s.dir), Info: s.info, Who: s.who,
+		Disks: s.disks.List()}
 }
 
 // SaveDisks writes a listed sandbox's journal anew: its disks have changed.

@@ -109,9 +109,9 @@ func (s *Sandbox) seenLocked() sandbox.Info {
 	return s.vm.Describe(s.info)
 }
 
-// HoldFiles keeps everybody from its directory until release: its failure is not recorded
+// LockFiles keeps everybody from its directory until release: its failure is not recorded
 // and it is not removed meanwhile.
-func (s *Sandbox) HoldFiles() (release func()) {
+func (s *Sandbox) LockFiles() (release func()) {
 	s.files.Lock()
 	return s.files.Unlock
 }

@@ -213,7 +213,8 @@ func (t *Table) Running(id string) (*Sandbox, *vmproc.VM, error) {
 	vm := s.vm
 	t.mu.Unlock()
 	if vm == nil {
-		return nil, nil, sandbox.Errorf(sandbox.ErrGuestGone, "kill it and fork another", "sandbox %s has failed: %s", id, info.Reason)
+		return nil, nil, sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxFailed, "sandbox %s has failed: %s",
+			id, info.Reason)
 	}
 	return s, vm, nil
 }

@@ -45,9 +45,9 @@ type Config struct {
 	DiskReserve int64 // bytes of the store's disk that layers and sandboxes' disks leave free
 	HostReserve int64 // bytes of memory that stay free on the host; default 256 MiB
 
-	// NoRehearsal leaves out the rehearsal of a child when a snapshot is made:
+	// NoWorkingSet leaves out the recording of the working set when a snapshot is made:
 	// that takes about as long as a fork, and makes later children ready sooner.
-	NoRehearsal bool
+	NoWorkingSet bool
 
 	// ScrubInterval is how often each layer is read whole in the background; 0: never.
 	ScrubInterval time.Duration

@@ -138,12 +138,9 @@ func (m *VM) HasRoom(who string) error {
 	return nil
 }
 
-// RoomHint is what to do about a disk without room.
-const RoomHint = "make room on the file system of the daemon's data (kill sandboxes, delete snapshots or images); it goes on by itself"
-
 // NoRoom refuses what needs a guest that runs; full is what its VMM says.
 func NoRoom(who, full string) error {
-	return sandbox.Errorf(sandbox.ErrNoSpace, RoomHint, "%s is %s", who, pausedReason(full))
+	return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonDiskNoRoom, "%s is %s", who, pausedReason(full))
 }
 
 func pausedReason(full string) string {
@@ -160,7 +157,7 @@ func (m *VM) Intact(who string) error {
 
 // LostWrites refuses to build on a disk that has lost writes.
 func LostWrites(format string, args ...any) error {
-	return sandbox.Errorf(sandbox.ErrConflict, "fork another, or branch with --force (force in the API) to save what there is", format, args...)
+	return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDiskLostWrites, format, args...)
 }
 
 func lostWarning(lost string) string {

@@ -127,7 +127,7 @@ func (m *VM) OpenOverlays(disks []vmm.Disk, backing [][]layer.ID) (_ []vmm.Disk,
 		if len(made) < len(backing) {
 			own.Backing = backing[len(made)]
 		}
-		files, out[i].Own, made = append(files, f), f, append(made, own)
+		files, out[i].Overlay, made = append(files, f), f, append(made, own)
 		out[i].Reserve = m.sup.cfg.DiskReserve
 		m.Disks.Set(made)
 	}
@@ -137,7 +137,7 @@ func (m *VM) OpenOverlays(disks []vmm.Disk, backing [][]layer.ID) (_ []vmm.Disk,
 func overlayError(err error) error {
 	err = fmt.Errorf("make the file of a sandbox's disk: %w", err)
 	if sandbox.IsNoSpace(err) {
-		return sandbox.Errorf(sandbox.ErrNoSpace, "free some space in the store (kill sandboxes, delete snapshots or images) and try again", "%w", err)
+		return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonOverlayNoRoom, "%w", err)
 	}
 	return err
 }

@@ -50,7 +50,8 @@ func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptio
 }
 
 // start starts the process itself.
-func (s *Supervisor) start(ctx context.Context, dir string, shape vmspec.Shape, o SpawnOptions) (*client.Process, error) {
+func (s *Supervisor) start(ctx context.Context, dir string, shape vmspec.Shape,
+	o SpawnOptions) (*client.Process, error) {
 	c := client.SpawnConfig{Shape: shape, Dial: o.Dial, Prewarm: o.Prewarm}
 	started := func(*client.Process) {}
 	if c.Dial == nil {

@@ -36,7 +36,8 @@ func Listen(path string) (*Conductor, error) {
 		return nil, fmt.Errorf("listen for failpoints: %w", err)
 	}
 	c := &Conductor{
-		l: l, path: path, armed: map[failpoint.Step]chan struct{}{}, reached: map[failpoint.Step]bool{}, conns: map[net.Conn]bool{},
+		l: l, path: path, armed: map[failpoint.Step]chan struct{}{}, reached: map[failpoint.Step]bool{},
+		conns: map[net.Conn]bool{},
 	}
 	c.all.Go(c.accept)
 	return c, nil

@@ -93,7 +93,8 @@ func checkBranch(req sandbox.BranchRequest) error {
 
 // figures is what a branch of a mode takes.
 func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
-	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes, PausedBytes: lastBytes, Total: 40 * time.Millisecond, AfterResume: 3 * time.Millisecond}
+	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes,
+		PausedBytes: lastBytes, Total: 40 * time.Millisecond, AfterResume: 3 * time.Millisecond}
 	switch req.Mode {
 	case sandbox.BranchDiff:
 		res.Mechanism, res.Rounds, res.Pause, res.PausedBytes = "none", 0, diffPause, diffBytes
@@ -107,14 +108,16 @@ func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 }
 
 // branchedLocked is the snapshot that a branch makes.
-func (e *Engine) branchedLocked(b *box, req sandbox.BranchRequest, res sandbox.BranchResult) sandbox.SnapshotInfo {
+func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox.BranchResult) sandbox.SnapshotInfo {
 	base, hash := b.info.Base()
 	source := e.snapshots[base] // empty if it was deleted
 	info := sandbox.SnapshotInfo{
 		Tag: res.Tag, Dir: "/var/lib/forkd/snapshots/" + res.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: source.Image, ImageDigest: source.ImageDigest, Kernel: source.Kernel, Languages: source.Languages,
-		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90<<20 + res.Bytes, MemoryOwnBytes: res.Bytes, VMStateBytes: 20 << 10,
-		DigestsReady: true, ContentHash: e.hashLocked("b0a7"), BranchedFrom: req.SandboxID, Pause: res.Pause, CapturedBytes: res.Bytes,
+		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90<<20 + res.Bytes,
+		MemoryOwnBytes: res.Bytes, VMStateBytes: 20 << 10,
+		DigestsReady: true, ContentHash: e.hashLocked("b0a7"), BranchedFrom: req.SandboxID, Pause: res.Pause,
+		CapturedBytes: res.Bytes,
 	}
 	if req.Mode != sandbox.BranchFull {
 		info.ParentTag, info.ParentContentHash = base, hash

@@ -10,7 +10,8 @@ import (
 
 // DeriveSnapshot puts a snapshot on top of another. Its program prints its own
 // arguments; one named "false" fails.
-func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}
@@ -18,7 +19,8 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest, pr
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	wrong := func(format string, args ...any) (sandbox.SnapshotInfo, error) {
-		return sandbox.SnapshotInfo{}, fmt.Errorf("create snapshot %s from %s: %w", req.Tag, req.From, fmt.Errorf(format, args...))
+		return sandbox.SnapshotInfo{},
+			fmt.Errorf("create snapshot %s from %s: %w", req.Tag, req.From, fmt.Errorf(format, args...))
 	}
 	from, err := e.snapshotLocked(req.From)
 	switch {
@@ -39,7 +41,8 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest, pr
 		}
 		progress(sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 10 * time.Millisecond})
 	}
-	e.snapshots[req.Tag] = e.branchedLocked(&box{info: sandbox.Info{SnapshotTag: req.From, SnapshotHash: from.ContentHash, Shape: from.Shape}},
+	e.snapshots[req.Tag] = e.branchedLocked(
+		&entry{info: sandbox.Info{SnapshotTag: req.From, SnapshotHash: from.ContentHash, Shape: from.Shape}},
 		sandbox.BranchRequest{SandboxID: "sb-derived-0001", Mode: sandbox.BranchDiff},
 		sandbox.BranchResult{Tag: req.Tag, Bytes: diffBytes, Pause: diffPause})
 	return e.snapshotLocked(req.Tag)

@@ -32,7 +32,8 @@ type node struct {
 }
 
 func newDisk() *disk {
-	return &disk{files: map[string]*node{"/": {dir: true}, "/etc": {dir: true}, "/tmp": {dir: true}, "/srv": {dir: true}, "/etc/hostname": {data: []byte("fake\n")}}}
+	return &disk{files: map[string]*node{"/": {dir: true}, "/etc": {dir: true}, "/tmp": {dir: true}, "/srv": {dir: true},
+		"/etc/hostname": {data: []byte("fake\n")}}}
 }
 
 func basicAuth(header string) (user, password string, ok bool) {
@@ -91,7 +92,8 @@ func (d *disk) makeDirsLocked(name string) {
 	}
 }
 
-func (d *disk) Stat(_ context.Context, req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
+func (d *disk) Stat(_ context.Context,
+	req *connect.Request[filesystem.StatRequest]) (*connect.Response[filesystem.StatResponse], error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name := path.Clean(req.Msg.GetPath())
@@ -102,7 +104,8 @@ func (d *disk) Stat(_ context.Context, req *connect.Request[filesystem.StatReque
 	return connect.NewResponse(&filesystem.StatResponse{Entry: entryOf(name, n)}), nil
 }
 
-func (d *disk) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
+func (d *disk) MakeDir(_ context.Context,
+	req *connect.Request[filesystem.MakeDirRequest]) (*connect.Response[filesystem.MakeDirResponse], error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	name := path.Clean(req.Msg.GetPath())
@@ -113,7 +116,8 @@ func (d *disk) MakeDir(_ context.Context, req *connect.Request[filesystem.MakeDi
 	return connect.NewResponse(&filesystem.MakeDirResponse{Entry: entryOf(name, d.files[name])}), nil
 }
 
-func (d *disk) ListDir(_ context.Context, req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
+func (d *disk) ListDir(_ context.Context,
+	req *connect.Request[filesystem.ListDirRequest]) (*connect.Response[filesystem.ListDirResponse], error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	root := path.Clean(req.Msg.GetPath())
@@ -136,7 +140,8 @@ func (d *disk) ListDir(_ context.Context, req *connect.Request[filesystem.ListDi
 }
 
 func entryOf(name string, n *node) *filesystem.EntryInfo {
-	e := &filesystem.EntryInfo{Name: path.Base(name), Path: name, Type: filesystem.FileType_FILE_TYPE_FILE, Size: int64(len(n.data)), Mode: 0o644}
+	e := &filesystem.EntryInfo{Name: path.Base(name), Path: name, Type: filesystem.FileType_FILE_TYPE_FILE,
+		Size: int64(len(n.data)), Mode: 0o644}
 	switch {
 	case n.dir:
 		e.Type, e.Mode = filesystem.FileType_FILE_TYPE_DIRECTORY, 0o755

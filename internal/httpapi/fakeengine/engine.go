@@ -51,7 +51,7 @@ type Engine struct {
 	collected bool                     // the garbage is gone
 }
 
-type box struct {
+type entry struct {
 	info  sandbox.Info
 	env   map[string]string
 	guest *guest
@@ -61,7 +61,7 @@ type box struct {
 func New(images *Images) *Engine {
 	return &Engine{
 		Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 1000, BranchLimit: 4, images: images,
-		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, boxes: map[string]*box{}, hashes: map[string]int{}},
+		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, entries: map[string]*entry{}, hashes: map[string]int{}},
 		pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
 }
@@ -70,15 +70,16 @@ func New(images *Images) *Engine {
 func (e *Engine) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, b := range e.boxes {
+	for _, b := range e.entries {
 		b.guest.close()
 	}
-	e.boxes = map[string]*box{}
+	e.entries = map[string]*entry{}
 }
 
 // CreateSnapshot makes one of a known image. An image named "broken" fails to
 // boot, after the first step was reported.
-func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}
@@ -95,7 +96,8 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, 
 	info := sandbox.SnapshotInfo{
 		Tag: req.Tag, Dir: "/var/lib/forkd/snapshots/" + req.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: img.Name, ImageDigest: img.Digest, Kernel: img.Kernel, Languages: []string{"python"},
-		Shape:              vmspec.Shape{MemoryMiB: cmp.Or(req.MemoryMiB, img.MemoryMiB), VCPUs: cmp.Or(req.VCPUs, img.VCPUs), Disks: 1},
+		Shape: vmspec.Shape{MemoryMiB: cmp.Or(req.MemoryMiB, img.MemoryMiB),
+			VCPUs: cmp.Or(req.VCPUs, img.VCPUs), Disks: 1},
 		MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90 << 20, MemoryOwnBytes: 90 << 20, VMStateBytes: 20 << 10,
 		DigestsReady: true,
 		CPU:          &sandbox.CPU{Vendor: "AuthenticAMD", Family: 25, Model: 33, Features: []string{"avx2", "xsaves"}},
@@ -106,7 +108,9 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, 
 	for i, name := range []string{"boot", "warm", "quiesce", "save"} {
 		progress(sandbox.Step{Name: name})
 		if req.Image == "broken" {
-			return sandbox.SnapshotInfo{}, fmt.Errorf("create snapshot %s: %w: the guest panicked\nKernel panic - not syncing: no init found", req.Tag, sandbox.ErrBootFailed)
+			return sandbox.SnapshotInfo{},
+				fmt.Errorf("create snapshot %s: %w: the guest panicked\nKernel panic - not syncing: no init found",
+					req.Tag, sandbox.ErrBootFailed)
 		}
 		step := sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 100 * time.Millisecond}
 		progress(step)
@@ -178,8 +182,8 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 		return err
 	}
 	if len(info.Dependents) > 0 && !opt.Cascade && !opt.Force {
-		const hint = "delete them first, or use --cascade to delete them too, or --force to leave them"
-		return sandbox.Errorf(sandbox.ErrConflict, hint, "delete snapshot %s: %v are built on it", tag, info.Dependents)
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDependentSnapshots, "delete snapshot %s: %v are built on it",
+			tag, info.Dependents)
 	}
 	victims := []string{tag}
 	if opt.Cascade {
@@ -188,7 +192,8 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 	for _, v := range victims {
 		s := e.relateLocked(e.snapshots[v])
 		if s.Status == sandbox.SnapshotWriting || len(s.Sandboxes) > 0 && !opt.Force {
-			return fmt.Errorf("snapshot %s is being written, or in use by %s: %w", v, strings.Join(s.Sandboxes, ", "), sandbox.ErrConflict)
+			return fmt.Errorf("snapshot %s is being written, or in use by %s: %w",
+				v, strings.Join(s.Sandboxes, ", "), sandbox.ErrConflict)
 		}
 	}
 	for _, v := range victims {

@@ -22,7 +22,8 @@ type guest struct {
 
 func newGuest(env map[string]string) *guest {
 	ctx, stop := context.WithCancel(context.Background())
-	g := &guest{door: &door{conns: make(chan net.Conn), closed: make(chan struct{})}, ended: make(chan struct{}), stop: stop}
+	g := &guest{door: &door{conns: make(chan net.Conn), closed: make(chan struct{})},
+		ended: make(chan struct{}), stop: stop}
 	disk := newDisk()
 	mux := http.NewServeMux()
 	mux.Handle(processconnect.NewProcessHandler(&processes{env: env, ctx: ctx, running: map[uint32]*running{}}))

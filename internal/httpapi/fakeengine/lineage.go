@@ -12,7 +12,7 @@ import (
 // engine's mu guards them.
 type lines struct {
 	snapshots map[string]sandbox.SnapshotInfo
-	boxes     map[string]*box
+	entries   map[string]*entry
 	hashes    map[string]int // content hashes that were given out, by their first part
 }
 
@@ -52,7 +52,7 @@ func (l *lines) relateLocked(info sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	if _, reused := l.snapshots[info.ParentTag]; reused && len(info.Ancestors) == 0 {
 		info.ParentTag = ""
 	}
-	for _, b := range l.boxes {
+	for _, b := range l.entries {
 		if b.info.Needs(info.Tag, info.ContentHash) {
 			info.Sandboxes = append(info.Sandboxes, b.info.ID)
 		}
@@ -76,8 +76,8 @@ func (l *lines) descendantsLocked(tag string) []string {
 	return all
 }
 
-// lineLocked are the tags that a sandbox may be rolled back to.
-func (l *lines) lineLocked(b *box) []string {
+// ancestryLocked are the tags that a sandbox may be rolled back to.
+func (l *lines) ancestryLocked(b *entry) []string {
 	var line []string
 	for tag, s := range l.snapshots {
 		if s.BranchedFrom == b.info.ID || b.info.Needs(tag, s.ContentHash) {

@@ -30,7 +30,8 @@ type running struct {
 	sizes  chan [2]uint32
 }
 
-func (s *processes) Start(ctx context.Context, req *connect.Request[process.StartRequest], stream *connect.ServerStream[process.StartResponse]) error {
+func (s *processes) Start(ctx context.Context, req *connect.Request[process.StartRequest],
+	stream *connect.ServerStream[process.StartResponse]) error {
 	cfg := req.Msg.GetProcess()
 	run, ok := programs()[cfg.GetCmd()]
 	if !ok {
@@ -50,7 +51,8 @@ func (s *processes) Start(ctx context.Context, req *connect.Request[process.Star
 	pid := s.add(r)
 	defer s.remove(pid)
 	out := &events{stream: stream}
-	if err := out.send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}); err != nil {
+	started := &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}
+	if err := out.send(&process.ProcessEvent{Event: started}); err != nil {
 		return err
 	}
 	if size := req.Msg.GetPty().GetSize(); size != nil {
@@ -96,7 +98,8 @@ func (s *processes) find(sel *process.ProcessSelector) (*running, error) {
 	return nil, connect.NewError(connect.CodeNotFound, errors.New("no such process"))
 }
 
-func (s *processes) StreamInput(_ context.Context, in *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
+func (s *processes) StreamInput(_ context.Context,
+	in *connect.ClientStream[process.StreamInputRequest]) (*connect.Response[process.StreamInputResponse], error) {
 	var r *running
 	for in.Receive() {
 		msg := in.Msg()
@@ -117,7 +120,8 @@ func (s *processes) StreamInput(_ context.Context, in *connect.ClientStream[proc
 	return connect.NewResponse(&process.StreamInputResponse{}), in.Err()
 }
 
-func (s *processes) SendInput(_ context.Context, req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
+func (s *processes) SendInput(_ context.Context,
+	req *connect.Request[process.SendInputRequest]) (*connect.Response[process.SendInputResponse], error) {
 	r, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -129,7 +133,8 @@ func (s *processes) SendInput(_ context.Context, req *connect.Request[process.Se
 	return connect.NewResponse(&process.SendInputResponse{}), nil
 }
 
-func (s *processes) CloseStdin(_ context.Context, req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
+func (s *processes) CloseStdin(_ context.Context,
+	req *connect.Request[process.CloseStdinRequest]) (*connect.Response[process.CloseStdinResponse], error) {
 	r, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -137,7 +142,8 @@ func (s *processes) CloseStdin(_ context.Context, req *connect.Request[process.C
 	return connect.NewResponse(&process.CloseStdinResponse{}), r.stdin.Close()
 }
 
-func (s *processes) SendSignal(_ context.Context, req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
+func (s *processes) SendSignal(_ context.Context,
+	req *connect.Request[process.SendSignalRequest]) (*connect.Response[process.SendSignalResponse], error) {
 	r, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err
@@ -146,7 +152,8 @@ func (s *processes) SendSignal(_ context.Context, req *connect.Request[process.S
 	return connect.NewResponse(&process.SendSignalResponse{}), nil
 }
 
-func (s *processes) Update(_ context.Context, req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
+func (s *processes) Update(_ context.Context,
+	req *connect.Request[process.UpdateRequest]) (*connect.Response[process.UpdateResponse], error) {
 	r, err := s.find(req.Msg.GetProcess())
 	if err != nil {
 		return nil, err

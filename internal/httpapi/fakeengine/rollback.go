@@ -22,12 +22,13 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	line := e.lineLocked(b)
+	tags := e.ancestryLocked(b)
 	if _, err := e.snapshotLocked(tag); err != nil {
-		return sandbox.Info{}, fmt.Errorf("%w; these would do: %s", err, strings.Join(line, ", "))
+		return sandbox.Info{}, fmt.Errorf("%w; these would do: %s", err, strings.Join(tags, ", "))
 	}
-	if !slices.Contains(line, tag) {
-		return sandbox.Info{}, fmt.Errorf("sandbox %s did not come from snapshot %s; these would do: %s: %w", id, tag, strings.Join(line, ", "), sandbox.ErrConflict)
+	if !slices.Contains(tags, tag) {
+		return sandbox.Info{}, fmt.Errorf("sandbox %s did not come from snapshot %s; these would do: %s: %w",
+			id, tag, strings.Join(tags, ", "), sandbox.ErrConflict)
 	}
 	r := forkReceipt(b.info, e.snapshots[tag])
 	r.Op = receipt.Rollback

@@ -46,16 +46,18 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 }
 
 func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, i int) sandbox.Child {
-	if len(e.boxes) >= e.Limit {
+	if len(e.entries) >= e.Limit {
 		return sandbox.Child{Index: i, Err: fmt.Errorf("child %d: %w: 8 MiB asked, 0 MiB available", i, sandbox.ErrNoMemory)}
 	}
 	id := fmt.Sprintf("sb-%08x-%04d", e.forks, i)
-	b := &box{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
-		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning, PID: 1000 + i, CreatedAt: e.Now,
+	b := &entry{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
+		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
+		PID: 1000 + i, CreatedAt: e.Now,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork},
-		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond, Ready: time.Duration(2*i) * time.Millisecond,
+		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
+		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
-	e.boxes[id] = b
+	e.entries[id] = b
 	e.recordLocked(forkReceipt(b.info, snap), e.Now)
 	return sandbox.Child{Index: i, Info: b.info}
 }
@@ -64,7 +66,7 @@ func (e *Engine) List() []sandbox.Info {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	var out []sandbox.Info
-	for _, b := range e.boxes {
+	for _, b := range e.entries {
 		out = append(out, b.info)
 	}
 	slices.SortFunc(out, func(a, b sandbox.Info) int { return strings.Compare(a.ID, b.ID) })
@@ -72,7 +74,7 @@ func (e *Engine) List() []sandbox.Info {
 }
 
 func (e *Engine) Get(id string) (sandbox.Info, error) {
-	b, err := e.box(id)
+	b, err := e.entry(id)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
@@ -81,18 +83,18 @@ func (e *Engine) Get(id string) (sandbox.Info, error) {
 	return b.info, nil
 }
 
-func (e *Engine) box(id string) (*box, error) {
+func (e *Engine) entry(id string) (*entry, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if b, ok := e.boxes[id]; ok {
+	if b, ok := e.entries[id]; ok {
 		return b, nil
 	}
 	return nil, fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
 }
 
-// live is box for operations that need the guest.
-func (e *Engine) live(id string) (*box, error) {
-	b, err := e.box(id)
+// live is entry for operations that need the guest.
+func (e *Engine) live(id string) (*entry, error) {
+	b, err := e.entry(id)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +110,7 @@ func (e *Engine) live(id string) (*box, error) {
 func (e *Engine) Fail(id, reason string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	b := e.boxes[id]
+	b := e.entries[id]
 	b.info.Status, b.info.Reason, b.info.PID = sandbox.StatusFailed, reason, 0
 	b.guest.close()
 }
@@ -116,17 +118,17 @@ func (e *Engine) Fail(id, reason string) {
 func (e *Engine) Kill(_ context.Context, id string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	b, ok := e.boxes[id]
+	b, ok := e.entries[id]
 	if !ok {
 		return fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
 	}
-	delete(e.boxes, id)
+	delete(e.entries, id)
 	b.guest.close()
 	return nil
 }
 
 func (e *Engine) Console(id string) (io.ReadCloser, error) {
-	if _, err := e.box(id); err != nil {
+	if _, err := e.entry(id); err != nil {
 		return nil, err
 	}
 	return io.NopCloser(strings.NewReader("[    0.000000] Linux version 6.12\n[    1.000000] forkd-agent: ready\n")), nil
@@ -147,7 +149,7 @@ func (e *Engine) FollowConsole(ctx context.Context, id string, lines int, write 
 	if lines >= 0 {
 		all = all[max(0, len(all)-lines):]
 	}
-	box, gone := e.live(id) // before anybody has read something and kills it
+	entry, gone := e.live(id) // before anybody has read something and kills it
 	if err := write([]byte(strings.Join(all, "") + "\n")); err != nil {
 		return err
 	}
@@ -155,7 +157,7 @@ func (e *Engine) FollowConsole(ctx context.Context, id string, lines int, write 
 		return nil
 	}
 	select {
-	case <-box.guest.ended:
+	case <-entry.guest.ended:
 		return write([]byte("reboot: Power down\n"))
 	case <-ctx.Done():
 		return context.Cause(ctx)

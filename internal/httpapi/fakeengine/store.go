@@ -10,7 +10,8 @@ import (
 
 // CompactSnapshot makes a snapshot that has all it needs. The memory of one whose
 // warning says "damaged" cannot be read to its end.
-func (e *Engine) CompactSnapshot(_ context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+func (e *Engine) CompactSnapshot(_ context.Context, tag, to string,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}
@@ -31,7 +32,8 @@ func (e *Engine) CompactSnapshot(_ context.Context, tag, to string, progress fun
 		progress(sandbox.Step{Name: name})
 		progress(sandbox.Step{Name: name, Bytes: 64 << 20, Total: 256 << 20})
 		if info.Warning == "damaged" {
-			return sandbox.SnapshotInfo{}, fmt.Errorf("compact snapshot %s to %s: memory: %w: input/output error", tag, to, sandbox.ErrNotRestorable)
+			return sandbox.SnapshotInfo{},
+				fmt.Errorf("compact snapshot %s to %s: memory: %w: input/output error", tag, to, sandbox.ErrNotRestorable)
 		}
 		progress(sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 10 * time.Millisecond, Bytes: 90 << 20})
 	}

@@ -140,7 +140,8 @@ func (s *Store) SaveChecked() error {
 // Check reads a layer whole, compares it with its digests, and notes what it found, with
 // the time. pause is called before every chunk, of so many bytes, and may block; an error
 // of it ends the check. A layer without digests is ErrUnhashed.
-func (s *Store) Check(ctx context.Context, id layer.ID, now func() time.Time, pause func(ctx context.Context, bytes int64) error) (Checked, error) {
+func (s *Store) Check(ctx context.Context, id layer.ID, now func() time.Time,
+	pause func(ctx context.Context, bytes int64) error) (Checked, error) {
 	v, err := s.OpenVerification(id)
 	if err != nil {
 		return Checked{}, err

@@ -122,10 +122,10 @@ func checkWhole(t *testing.T, s *Store) {
 		t.Errorf("verify: %+v, %v", v, err)
 	}
 	collect(t, s)
-	holds, err := s.Pins()
+	pins, err := s.Pins()
 	must(t, err)
 	var held []layer.ID
-	for _, ids := range holds {
+	for _, ids := range pins {
 		held = append(held, ids...)
 	}
 	held = slices.Compact(sorted(held...))
@@ -163,7 +163,7 @@ func TestAStoreSurvivesAnErrorAtEachStep(t *testing.T) {
 			if !errors.Is(err, unix.ENOSPC) {
 				t.Errorf("got %v", err)
 			}
-			writes := !strings.HasPrefix(step, "gc.") && !strings.HasPrefix(step, "release.")
+			writes := !strings.HasPrefix(step, "gc.") && !strings.HasPrefix(step, "unpin.")
 			if writes && !errors.Is(err, layer.ErrNoSpace) {
 				t.Errorf("got %v, want no space", err)
 			}
@@ -192,7 +192,7 @@ func TestTheOrderOfSteps(t *testing.T) {
 	must(t, err)
 	want := []string{
 		"create", "write.data", "write.index", "write.header", "write.sync", "commit.rename", "commit.sync", "temp.write", "temp.sync", "hash.rename", "hash.sync",
-		"temp.write", "temp.sync", "hold.rename", "hold.sync", "release.remove", "release.sync",
+		"temp.write", "temp.sync", "pin.rename", "pin.sync", "unpin.remove", "unpin.sync",
 		"gc.rename", "gc.rename", "gc.remove", "gc.remove",
 	}
 	if !slices.Equal(steps, want) {

@@ -152,7 +152,8 @@ func (d *Draft) File() *os.File { return d.file }
 // their place, in at most so many runs (layer.MaxRuns if that is 0); the chain
 // begins with its base. The layers themselves stay, for
 // as long as they are held or open.
-func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, runs int, progress func(done, total int64)) (*Handle, error) {
+func (s *Store) Compact(ctx context.Context, chain []*layer.Layer, from, to, runs int,
+	progress func(done, total int64)) (*Handle, error) {
 	spec, err := layer.CompactSpec(layer.NewID(), chain, from, to)
 	if err != nil {
 		return nil, err

@@ -66,7 +66,7 @@ func (g *gc) collect() error {
 // pinnedLocked are the layers that pins name. The pins are made durable first:
 // a release that a power cut takes back must not find its layers gone.
 func (g *gc) pinnedLocked() (map[layer.ID]bool, error) {
-	if err := durable.SyncDir(g.s.path(holdsDir)); err != nil {
+	if err := durable.SyncDir(g.s.path(pinsDir)); err != nil {
 		return nil, err
 	}
 	pins, err := g.s.Pins()

@@ -49,18 +49,18 @@ func TestALayerGoesWhenNobodyNeedsIt(t *testing.T) {
 	must(t, s.Pin("a", h.ID))
 	must(t, s.Pin("b", h.ID, h.ID))
 	must(t, second.Close())
-	stays("two holds")
+	stays("two pins")
 	must(t, s.Unpin("a"))
-	stays("one hold")
+	stays("one pin")
 	must(t, s.Pin("b"))
-	if holds, err := s.Pins(); err != nil || len(holds) != 1 || len(holds["b"]) != 0 {
-		t.Errorf("holds %v, %v", holds, err)
+	if pins, err := s.Pins(); err != nil || len(pins) != 1 || len(pins["b"]) != 0 {
+		t.Errorf("pins %v, %v", pins, err)
 	}
 	r := collect(t, s)
 	if !slices.Equal(r.Layers, []layer.ID{h.ID}) || r.Bytes < 90*block || r.Temps != 0 {
 		t.Errorf("collected %+v", r)
 	}
-	if got := files(t, s); !slices.Equal(got, []string{"holds/b"}) {
+	if got := files(t, s); !slices.Equal(got, []string{"pins/b"}) {
 		t.Errorf("left over: %v", got)
 	}
 }
@@ -146,7 +146,7 @@ func TestWhatIsOpenIsCountedAndKept(t *testing.T) {
 	}
 }
 
-func TestADamagedHoldStopsTheCollection(t *testing.T) {
+func TestADamagedPinStopsTheCollection(t *testing.T) {
 	for name, record := range map[string]string{
 		"empty": "", "no JSON": "layers", "another format": `{"format":2,"layers":[]}`,
 		"no IDs": `{"format":1,"layers":["../x"]}`, "huge": strings.Repeat(" ", maxPinBytes+1),
@@ -154,7 +154,7 @@ func TestADamagedHoldStopsTheCollection(t *testing.T) {
 		s := open(t, t.TempDir())
 		h := mustWrite(t, s, layer.ID{}, 1, false)
 		must(t, h.Close())
-		must(t, os.WriteFile(s.path(holdsDir, "bad"), []byte(record), 0o600))
+		must(t, os.WriteFile(s.path(pinsDir, "bad"), []byte(record), 0o600))
 		if _, err := s.GC(false); !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "pin bad") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -168,11 +168,11 @@ func TestADamagedHoldStopsTheCollection(t *testing.T) {
 	}
 }
 
-func TestNamesOfHolds(t *testing.T) {
+func TestNamesOfPins(t *testing.T) {
 	s := open(t, t.TempDir())
 	for _, name := range []string{"", ".", "..", ".a", "a/b", "../a", "a b", "ä", "a\n", strings.Repeat("x", 129)} {
 		if err := s.Pin(name); !errors.Is(err, ErrName) {
-			t.Errorf("hold %q: %v", name, err)
+			t.Errorf("pin %q: %v", name, err)
 		}
 		if err := s.Unpin(name); !errors.Is(err, ErrName) {
 			t.Errorf("release %q: %v", name, err)

@@ -88,16 +88,16 @@ func (s *Store) pin(name string, ids []layer.ID) error {
 			return notFound("layer "+id.String(), err)
 		}
 	}
-	if err := failpoint.At(failpoint.LayerPrefix + "hold.rename"); err != nil {
+	if err := failpoint.At(failpoint.LayerPrefix + "pin.rename"); err != nil {
 		return err
 	}
-	if err := os.Rename(f.Name(), s.path(holdsDir, name)); err != nil {
+	if err := os.Rename(f.Name(), s.path(pinsDir, name)); err != nil {
 		return err
 	}
-	if err := failpoint.At(failpoint.LayerPrefix + "hold.sync"); err != nil {
+	if err := failpoint.At(failpoint.LayerPrefix + "pin.sync"); err != nil {
 		return err
 	}
-	return durable.SyncDir(s.path(holdsDir))
+	return durable.SyncDir(s.path(pinsDir))
 }
 
 // Unpin ends a pin. Its layers go at the next GC, if nothing else needs them.
@@ -110,14 +110,14 @@ func (s *Store) Unpin(name string) error {
 		return fmt.Errorf("unpin %s: %w", name, err)
 	}
 	defer unlock()
-	if err = failpoint.At(failpoint.LayerPrefix + "release.remove"); err == nil {
-		err = os.Remove(s.path(holdsDir, name))
+	if err = failpoint.At(failpoint.LayerPrefix + "unpin.remove"); err == nil {
+		err = os.Remove(s.path(pinsDir, name))
 	}
 	if err != nil {
 		return notFound("pin "+name, err)
 	}
-	if err = failpoint.At(failpoint.LayerPrefix + "release.sync"); err == nil {
-		err = durable.SyncDir(s.path(holdsDir))
+	if err = failpoint.At(failpoint.LayerPrefix + "unpin.sync"); err == nil {
+		err = durable.SyncDir(s.path(pinsDir))
 	}
 	if err != nil {
 		return fmt.Errorf("unpin %s: %w", name, err)
@@ -128,7 +128,7 @@ func (s *Store) Unpin(name string) error {
 // Pins are all pins by name. Whoever keeps manifests compares them at its
 // start and releases those that a crash left without one.
 func (s *Store) Pins() (map[string][]layer.ID, error) {
-	entries, err := os.ReadDir(s.path(holdsDir))
+	entries, err := os.ReadDir(s.path(pinsDir))
 	if err != nil {
 		return nil, fmt.Errorf("list pins: %w", err)
 	}
@@ -139,7 +139,8 @@ func (s *Store) Pins() (map[string][]layer.ID, error) {
 			continue // released meanwhile
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%w: pin %s: %w; until it is removed or written anew, no layer is removed", ErrDamaged, e.Name(), err)
+			return nil, fmt.Errorf("%w: pin %s: %w; until it is removed or written anew, no layer is removed",
+				ErrDamaged, e.Name(), err)
 		}
 		pins[e.Name()] = ids
 	}
@@ -150,7 +151,7 @@ func (s *Store) readPin(name string) ([]layer.ID, error) {
 	if !pinName.MatchString(name) {
 		return nil, ErrName
 	}
-	b, err := durable.ReadFile(s.path(holdsDir, name), maxPinBytes)
+	b, err := durable.ReadFile(s.path(pinsDir, name), maxPinBytes)
 	if errors.Is(err, unix.ELOOP) {
 		err = errors.New("is a link")
 	}

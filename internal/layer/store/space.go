@@ -28,7 +28,8 @@ func (d *folder) room(bytes int64) error {
 		if bytes > 0 { // else it is not known yet
 			need = fmt.Sprintf("%d MiB are needed, ", mib(bytes))
 		}
-		return fmt.Errorf("%w: %s%d MiB are free, of which %d MiB stay in reserve", layer.ErrNoSpace, need, free>>20, mib(d.reserve))
+		return fmt.Errorf("%w: %s%d MiB are free, of which %d MiB stay in reserve", layer.ErrNoSpace, need,
+			free>>20, mib(d.reserve))
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ var (
 
 const (
 	layersDir = "layers" // ID, and ID.digests beside it
-	holdsDir  = "holds"  // one record for each name
+	pinsDir   = "pins"   // one record for each name
 	tempDir   = "tmp"    // what is written, and what is being removed
 	lockFile  = "lock"
 
@@ -52,7 +52,7 @@ type Store struct {
 // Open opens the store in dir, and makes it if there is none. It removes
 // nothing; GC does.
 func Open(dir string, opt Options) (*Store, error) {
-	for _, sub := range []string{layersDir, holdsDir, tempDir} {
+	for _, sub := range []string{layersDir, pinsDir, tempDir} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
 			return nil, fmt.Errorf("open layer store: %w", err)
 		}

@@ -81,7 +81,7 @@ func TestWhatIsNotThereOrNotRight(t *testing.T) {
 	_, verifyErr := s.Verify(t.Context(), nil, none)
 	for name, err := range map[string]error{
 		"get": getErr, "chain": chainErr, "verify": verifyErr, "release": s.Unpin("nobody"),
-		"hash": s.Hash(t.Context(), none, nil), "hold": s.Pin("a", h.ID, none),
+		"hash": s.Hash(t.Context(), none, nil), "pin": s.Pin("a", h.ID, none),
 	} {
 		if !errors.Is(err, ErrNotFound) {
 			t.Errorf("%s: got %v", name, err)
@@ -197,7 +197,7 @@ func TestTheReserveIsKept(t *testing.T) {
 		t.Errorf("commit: %v", err)
 	}
 	if err := s.Pin("a"); !errors.Is(err, layer.ErrNoSpace) {
-		t.Errorf("hold: %v", err)
+		t.Errorf("pin: %v", err)
 	}
 	if got := files(t, s); len(got) != 0 {
 		t.Errorf("left over: %v", got)

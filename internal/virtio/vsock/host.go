@@ -53,7 +53,8 @@ func (d *Device) Serve(ctx context.Context, l net.Listener) error {
 				_ = sock.Close()
 			}
 			return nil
-		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ECONNABORTED):
+		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE), errors.Is(err, unix.ENOMEM),
+			errors.Is(err, unix.ECONNABORTED):
 			time.Sleep(10 * time.Millisecond) // clients wait in the backlog
 		case err != nil:
 			return fmt.Errorf("accept vsock client: %w", err)

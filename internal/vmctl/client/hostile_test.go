@@ -277,7 +277,7 @@ func dialMany(t *testing.T, s *served, n int) (answered, refused int) {
 // before it ends, and calls are answered after it.
 func TestDialsAreAnsweredDuringACapture(t *testing.T) {
 	s, p := serveProcess(t, refuse)
-	captures := s.vm.HoldCaptures()
+	captures := s.vm.BlockCaptures()
 	captured := make(chan error, 1)
 	go func() {
 		_, err := p.Capture(t.Context(), vmm.CaptureConfig{Memory: vmctltest.File(t, ""), State: vmctltest.File(t, ""), Index: vmctltest.File(t, "")})
@@ -304,7 +304,7 @@ func TestDialsAreAnsweredDuringACapture(t *testing.T) {
 // More requests than may wait are refused while a capture is served.
 func TestTooManyRequestsAreRefused(t *testing.T) {
 	s, p := serveProcess(t, refuse)
-	captures := s.vm.HoldCaptures()
+	captures := s.vm.BlockCaptures()
 	go p.Capture(context.Background(), vmm.CaptureConfig{Memory: vmctltest.File(t, ""), State: vmctltest.File(t, ""), Index: vmctltest.File(t, "")})
 	<-captures
 	const maxRequests = 16 // package server's

@@ -94,7 +94,7 @@ func (l *lender) disks() []vmm.Disk {
 	f := l.file("base", "base")
 	return []vmm.Disk{
 		{File: l.file("root", "root"), ReadOnly: true},
-		{Own: l.file("own", ""), Size: 8192, Base: []extent.Extent{{File: f, Length: 4096}}},
+		{Overlay: l.file("own", ""), Size: 8192, Base: []extent.Extent{{File: f, Length: 4096}}},
 	}
 }
 
@@ -121,11 +121,11 @@ func TestWhatAVMMCanDoWithItsDescriptors(t *testing.T) {
 		State: l.file("state", "state"), CID: 3, Disks: l.disks(), Gate: gate.File(), Memory: []extent.Extent{{File: l.file("layer", "layer"), Length: 4096}},
 	})
 	check("restore", err)
-	hot := l.file("hot", "hot")
-	_, err = p.Populate(ctx, hot)
+	set := l.file("set", "set")
+	_, err = p.Populate(ctx, set)
 	check("populate", err)
-	_, err = p.WriteHot(ctx, hot)
-	check("write hot", err)
+	_, err = p.WriteWorkingSet(ctx, set)
+	check("write working set", err)
 	_, err = p.Save(ctx, vmm.SaveConfig{Memory: l.file("memory", ""), State: l.file("state", ""), Disks: []*os.File{l.file("disk", "")}})
 	check("save", err)
 	_, err = p.Capture(ctx, vmm.CaptureConfig{Memory: l.file("memory", ""), State: l.file("state", ""), Index: l.file("index", ""), Disks: []*os.File{l.file("next", "")}})

@@ -61,18 +61,18 @@ func (p *Process) Rebase(ctx context.Context, bases [][]extent.Extent) error {
 	return p.ask(ctx, wire.Rebase(bases), nil)
 }
 
-// WriteHot writes which pages a paused VM has touched since its restore, as a
+// WriteWorkingSet writes which pages a paused VM has touched since its restore, as a
 // working set: all of them if it was restored with Watch and the kernel can tell,
 // else those that it wrote.
-func (p *Process) WriteHot(ctx context.Context, f *os.File) (r vmm.HotResult, err error) {
-	err = p.ask(ctx, wire.WriteHot(f), &r)
+func (p *Process) WriteWorkingSet(ctx context.Context, f *os.File) (r vmm.WorkingSetResult, err error) {
+	err = p.ask(ctx, wire.WriteWorkingSet(f), &r)
 	return r, err
 }
 
 // Populate maps a working set's pages at once, so that the running VM does not stop
 // at each. What the kernel cannot do is left out silently. After an error the VM
 // runs on, unless it is gone.
-func (p *Process) Populate(ctx context.Context, f *os.File) (r vmm.HotResult, err error) {
+func (p *Process) Populate(ctx context.Context, f *os.File) (r vmm.WorkingSetResult, err error) {
 	err = p.ask(ctx, wire.Populate(f), &r)
 	return r, err
 }

@@ -94,7 +94,8 @@ func Spawn(ctx context.Context, c SpawnConfig) (_ *Process, err error) {
 func newProcess(dir string, pid int, start uint64, c *wire.Conn, dial HostDialer) *Process {
 	p := &Process{
 		dir: dir, pid: pid, startTime: start, conn: c,
-		lonely: lonelyLimit, done: make(chan struct{}), drained: make(chan struct{}), hungUp: make(chan struct{}), pending: map[uint64]chan wire.Message{},
+		lonely: lonelyLimit, done: make(chan struct{}), drained: make(chan struct{}), hungUp: make(chan struct{}),
+		pending: map[uint64]chan wire.Message{},
 	}
 	p.dials.dial, p.dials.pace, p.dials.hungUp, p.dials.send = dial, newDialPace(), p.hungUp, p.sendDialed
 	return p
@@ -174,7 +175,8 @@ func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
 // processor of it for up to two times timerSlack; one is always left to the devices.
 // disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
 func environment(s vmspec.Shape) []string {
-	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single", "GODEBUG=asyncpreemptoff=1,disablethp=1"}
+	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single",
+		"GODEBUG=asyncpreemptoff=1,disablethp=1"}
 }
 
 // timerSlack is how late timers of a VMM's threads may be. Guests' timers are

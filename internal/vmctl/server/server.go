@@ -29,10 +29,10 @@ type Handler interface {
 	Captured() error
 	// Rebase owns all files.
 	Rebase(bases [][]extent.Extent) error
-	// WriteHot owns no file.
-	WriteHot(f *os.File) (vmm.HotResult, error)
+	// WriteWorkingSet owns no file.
+	WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error)
 	// Populate owns no file.
-	Populate(f *os.File) (vmm.HotResult, error)
+	Populate(f *os.File) (vmm.WorkingSetResult, error)
 	Status() vmm.Status
 }
 
@@ -49,10 +49,10 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 		return s.save(m, files)
 	case wire.OpRebase:
 		return s.rebase(m, files)
-	case wire.OpWriteHot:
-		return hot(m, files, s.h.WriteHot)
+	case wire.OpWriteWorkingSet:
+		return withWorkingSet(m, files, s.h.WriteWorkingSet)
 	case wire.OpPopulate:
-		return hot(m, files, s.h.Populate)
+		return withWorkingSet(m, files, s.h.Populate)
 	}
 	wire.CloseAll(files)
 	switch m.Op {
@@ -111,9 +111,9 @@ func (s *Server) rebase(m wire.Message, files []*os.File) (any, error) {
 	return nil, s.h.Rebase(bases)
 }
 
-// hot runs a request that has a working set's file.
-func hot(m wire.Message, files []*os.File, do func(*os.File) (vmm.HotResult, error)) (any, error) {
-	f, err := wire.ReadHot(m, files)
+// withWorkingSet runs a request that has a working set's file.
+func withWorkingSet(m wire.Message, files []*os.File, do func(*os.File) (vmm.WorkingSetResult, error)) (any, error) {
+	f, err := wire.ReadWorkingSet(m, files)
 	if err != nil {
 		return nil, err
 	}

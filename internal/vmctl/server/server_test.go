@@ -137,7 +137,7 @@ var badRequests = []struct {
 	{"save without the file of its digests", `{"id":1,"op":"save","body":{"memory":1,"state":2,"digest":3}}`, 2},
 	{"capture without the file of its digests", `{"id":1,"op":"capture","body":{"memory":1,"state":2,"index":3,"digest":4}}`, 3},
 	{"rebase without its file", `{"id":1,"op":"rebase","table":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAEAAAAAAAAA==","body":{"bases":[1]}}`, 0},
-	{"a working set without its file", `{"id":1,"op":"write-hot","body":{"file":1}}`, 0},
+	{"a working set without its file", `{"id":1,"op":"write-working-set","body":{"file":1}}`, 0},
 	{"a working set that is not named", `{"id":1,"op":"populate"}`, 1},
 }
 

@@ -59,8 +59,8 @@ func (v *VM) Close() {
 	vmm.CloseDisks(v.disks)
 }
 
-// HoldCaptures makes captures wait for the test.
-func (v *VM) HoldCaptures() chan struct{} {
+// BlockCaptures makes captures wait for the test.
+func (v *VM) BlockCaptures() chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.captures = make(chan struct{})
@@ -87,8 +87,8 @@ func (v *VM) show(what string, files ...*os.File) {
 func (v *VM) showDisks(op string, disks []vmm.Disk) {
 	for _, d := range disks {
 		switch {
-		case d.Own != nil:
-			v.show(op+" own", d.Own)
+		case d.Overlay != nil:
+			v.show(op+" own", d.Overlay)
 		case d.ReadOnly:
 			v.show(op+" read-only disk", d.File)
 		default:
@@ -115,7 +115,8 @@ func (v *VM) Boot(c vmm.BootConfig) error {
 	if n == 0 {
 		return fmt.Errorf("read kernel: %w", err)
 	}
-	v.call("boot %q %q cid %d gen %x disks %d initrd %v", kernel[:n], c.Cmdline, c.CID, c.GenID[0], len(c.Disks), c.Initrd != nil)
+	v.call("boot %q %q cid %d gen %x disks %d initrd %v",
+		kernel[:n], c.Cmdline, c.CID, c.GenID[0], len(c.Disks), c.Initrd != nil)
 	v.set(vmm.StateRunning)
 	if kind, reason, ok := strings.Cut(string(kernel[:n]), ":"); ok {
 		v.Exit <- vmm.Exit{Kind: vmm.ExitKind(kind), Reason: reason}
@@ -246,22 +247,22 @@ func (v *VM) Save(c vmm.SaveConfig) (vmm.SaveResult, error) {
 	return vmm.SaveResult{MemoryBytes: 6, StateBytes: 5, DiskBytes: int64(6 * len(c.Disks))}, err
 }
 
-// WriteHot implements server.Handler.
-func (v *VM) WriteHot(hot *os.File) (vmm.HotResult, error) {
-	v.show("write-working set", hot)
-	_, err := hot.WriteString("hot")
-	return vmm.HotResult{Runs: 2, ReadPages: 3, WrittenPages: 4}, err
+// WriteWorkingSet implements server.Handler.
+func (v *VM) WriteWorkingSet(set *os.File) (vmm.WorkingSetResult, error) {
+	v.show("write-working set", set)
+	_, err := set.WriteString("set")
+	return vmm.WorkingSetResult{Runs: 2, ReadPages: 3, WrittenPages: 4}, err
 }
 
 // Populate implements server.Handler.
-func (v *VM) Populate(hot *os.File) (vmm.HotResult, error) {
-	v.show("populate set", hot)
+func (v *VM) Populate(set *os.File) (vmm.WorkingSetResult, error) {
+	v.show("populate set", set)
 	b := make([]byte, 8)
-	n, _ := hot.ReadAt(b, 0)
-	if string(b[:n]) != "hot" {
-		return vmm.HotResult{}, fmt.Errorf("no working set but %q", b[:n])
+	n, _ := set.ReadAt(b, 0)
+	if string(b[:n]) != "set" {
+		return vmm.WorkingSetResult{}, fmt.Errorf("no working set but %q", b[:n])
 	}
-	return vmm.HotResult{Runs: 2, KVM: 5}, nil
+	return vmm.WorkingSetResult{Runs: 2, KVM: 5}, nil
 }
 
 // Status tells, as CID, how many descriptors the process has open.

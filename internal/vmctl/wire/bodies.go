@@ -14,7 +14,7 @@ import (
 type diskBody struct {
 	File     fileRef `json:"file,omitempty"`
 	ReadOnly bool    `json:"read_only,omitempty"`
-	Own      fileRef `json:"own,omitempty"`
+	Overlay  fileRef `json:"overlay,omitempty"`
 	Size     int64   `json:"size,omitempty"`
 	Base     int     `json:"base,omitempty"` // extents
 	Reserve  int64   `json:"reserve,omitempty"`
@@ -24,8 +24,8 @@ func (r *Request) disks(disks []vmm.Disk) (out []diskBody) {
 	for _, d := range disks {
 		b := diskBody{ReadOnly: d.ReadOnly, Size: d.Size, Reserve: d.Reserve}
 		switch {
-		case d.Own != nil:
-			b.Own, b.Base = r.file(d.Own, AsIs), r.base(d.Base)
+		case d.Overlay != nil:
+			b.Overlay, b.Base = r.file(d.Overlay, AsIs), r.base(d.Base)
 		case d.ReadOnly:
 			b.File = r.file(d.File, Read)
 		default:
@@ -39,8 +39,8 @@ func (r *Request) disks(disks []vmm.Disk) (out []diskBody) {
 func (a *arrival) disks(bodies []diskBody) (out []vmm.Disk) {
 	for _, b := range bodies {
 		d := vmm.Disk{ReadOnly: b.ReadOnly, Size: b.Size, Reserve: b.Reserve}
-		if b.Own != 0 {
-			d.Own, d.Base = a.file(b.Own), a.base(b.Base)
+		if b.Overlay != 0 {
+			d.Overlay, d.Base = a.file(b.Overlay), a.base(b.Base)
 		} else {
 			d.File = a.file(b.File)
 		}
@@ -196,26 +196,26 @@ func ReadRebase(m Message, files []*os.File) (bases [][]extent.Extent, err error
 	return bases, a.end()
 }
 
-// hotBody is that of OpWriteHot and OpPopulate.
-type hotBody struct {
+// workingSetBody is that of OpWriteWorkingSet and OpPopulate.
+type workingSetBody struct {
 	File fileRef `json:"file"`
 }
 
-// WriteHot asks for OpWriteHot.
-func WriteHot(f *os.File) *Request { return hot(OpWriteHot, f, Write) }
+// WriteWorkingSet asks for OpWriteWorkingSet.
+func WriteWorkingSet(f *os.File) *Request { return workingSet(OpWriteWorkingSet, f, Write) }
 
 // Populate asks for OpPopulate.
-func Populate(f *os.File) *Request { return hot(OpPopulate, f, Read) }
+func Populate(f *os.File) *Request { return workingSet(OpPopulate, f, Read) }
 
-func hot(op string, f *os.File, a Access) *Request {
+func workingSet(op string, f *os.File, a Access) *Request {
 	r := Ask(op)
-	r.body = hotBody{r.file(f, a)}
+	r.body = workingSetBody{r.file(f, a)}
 	return r
 }
 
-// ReadHot reads OpWriteHot or OpPopulate.
-func ReadHot(m Message, files []*os.File) (*os.File, error) {
-	var b hotBody
+// ReadWorkingSet reads OpWriteWorkingSet or OpPopulate.
+func ReadWorkingSet(m Message, files []*os.File) (*os.File, error) {
+	var b workingSetBody
 	a := arrive(m, files, &b)
 	f := a.file(b.File)
 	return f, a.end()

@@ -94,7 +94,8 @@ func encode(m Message, files []*os.File) (b, oob []byte, err error) {
 		return nil, nil, fmt.Errorf("%w: %s%s is %d bytes, want at most %d", ErrLimit, m.Op, m.Event, len(b), MaxMessage)
 	}
 	if len(files) > MaxFiles {
-		return nil, nil, fmt.Errorf("%w: %s%s has %d descriptors, want at most %d", ErrLimit, m.Op, m.Event, len(files), MaxFiles)
+		return nil, nil, fmt.Errorf("%w: %s%s has %d descriptors, want at most %d",
+			ErrLimit, m.Op, m.Event, len(files), MaxFiles)
 	}
 	if len(files) > 0 {
 		fds := make([]int, len(files))

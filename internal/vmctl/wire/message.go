@@ -27,18 +27,18 @@ const Version = 3
 
 // Operations that the daemon asks for.
 const (
-	OpBoot     = "boot"
-	OpRestore  = "restore"
-	OpPause    = "pause"
-	OpResume   = "resume"
-	OpSave     = "save"
-	OpCapture  = "capture"
-	OpCaptured = "captured" // wait until a capture is written
-	OpRebase   = "rebase"
-	OpStatus   = "status"
-	OpWriteHot = "write-hot"
-	OpPopulate = "populate"
-	OpDialed   = "dialed" // answer to EventDial
+	OpBoot            = "boot"
+	OpRestore         = "restore"
+	OpPause           = "pause"
+	OpResume          = "resume"
+	OpSave            = "save"
+	OpCapture         = "capture"
+	OpCaptured        = "captured" // wait until a capture is written
+	OpRebase          = "rebase"
+	OpStatus          = "status"
+	OpWriteWorkingSet = "write-working-set"
+	OpPopulate        = "populate"
+	OpDialed          = "dialed" // answer to EventDial
 )
 
 // Events that the VMM sends by itself.

@@ -12,7 +12,7 @@ import (
 func Prewarm() {
 	r := Request{Op: OpRestore, table: appendExtent(nil, extent.Extent{Length: 1}, 0)}
 	r.body = restoreBody{
-		Memory: 1, State: 1, Disks: []diskBody{{File: 2, ReadOnly: true}, {Own: 3, Base: 1}}, GenID: make([]byte, 16),
+		Memory: 1, State: 1, Disks: []diskBody{{File: 2, ReadOnly: true}, {Overlay: 3, Base: 1}}, GenID: make([]byte, 16),
 	}
 	m, _, err := r.Message()
 	if err != nil {

@@ -51,11 +51,11 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 	a, b := f(), f()
 	disks := []vmm.Disk{
 		{File: f(), ReadOnly: true},
-		{Own: f(), Size: 1 << 30, Reserve: 4711, Base: []extent.Extent{
+		{Overlay: f(), Size: 1 << 30, Reserve: 4711, Base: []extent.Extent{
 			{File: a, FileOffset: 4096, Offset: 0, Length: 8192}, {File: b, Offset: 8192, Length: 512}, {File: a, Offset: 1 << 20, Length: 4096},
 		}},
 		{File: f()},
-		{Own: f(), Size: 8192, ReadOnly: true, Base: []extent.Extent{{File: a, Length: 8192}}}, // of the same layer, by a descriptor of its own
+		{Overlay: f(), Size: 8192, ReadOnly: true, Base: []extent.Extent{{File: a, Length: 8192}}}, // of the same layer, by a descriptor of its own
 	}
 	genID := [16]byte{7: 9}
 	travels(t, vmm.BootConfig{Kernel: f(), Initrd: f(), Cmdline: "quiet", Disks: disks, CID: 3, GenID: genID}, Boot, ReadBoot)
@@ -69,12 +69,12 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 	travels(t, vmm.CaptureConfig{Memory: f(), State: f(), Index: f()}, Capture, ReadCapture)
 	travels(t, vmm.SaveConfig{Memory: f(), State: f(), Disks: []*os.File{f()}, Digest: f()}, Save, ReadSave)
 	travels(t, [][]extent.Extent{{{File: a, Length: 512}, {File: a, Offset: 512, Length: 512}}, {{File: b, Length: 512}}}, Rebase, ReadRebase)
-	travels(t, f(), WriteHot, ReadHot)
-	travels(t, f(), Populate, ReadHot)
+	travels(t, f(), WriteWorkingSet, ReadWorkingSet)
+	travels(t, f(), Populate, ReadWorkingSet)
 }
 
 func TestZeroPartsOfABaseNeedNoDescriptor(t *testing.T) {
-	c := vmm.BootConfig{Kernel: file(t, "k"), Disks: []vmm.Disk{{Own: file(t, "o"), Size: 4096, Base: []extent.Extent{{Length: 4096}}}}}
+	c := vmm.BootConfig{Kernel: file(t, "k"), Disks: []vmm.Disk{{Overlay: file(t, "o"), Size: 4096, Base: []extent.Extent{{Length: 4096}}}}}
 	m, files, done := message(t, Boot(c))
 	defer done()
 	got, err := ReadBoot(m, files)
@@ -100,15 +100,15 @@ func TestRequestsThatDoNotFitTheirDescriptors(t *testing.T) {
 		"a disk without a file":      {disks: []diskBody{{File: 2}, {}}},
 		"a file not used":            {disks: []diskBody{{File: 2}}},
 		"a file of two disks":        {disks: []diskBody{{File: 2}, {File: 2}, {File: 3}}},
-		"a negative list":            {disks: []diskBody{{File: 2}, {Own: 3, Base: -1}}},
-		"an endless list":            {disks: []diskBody{{File: 2}, {Own: 3, Base: 1 << 62}}},
+		"a negative list":            {disks: []diskBody{{File: 2}, {Overlay: 3, Base: -1}}},
+		"an endless list":            {disks: []diskBody{{File: 2}, {Overlay: 3, Base: 1 << 62}}},
 		"a base of a plain disk":     {disks: []diskBody{{File: 2, Base: 1}, {File: 3}}, table: extents(3)},
-		"more extents than named":    {disks: []diskBody{{Own: 2, Base: 1}}, table: extents(3, 3)},
-		"an index out of range":      {disks: []diskBody{{Own: 2, Base: 2}}, table: extents(3, 4)},
-		"a huge index":               {disks: []diskBody{{Own: 2, Base: 2}}, table: extents(3, 1<<32-1)},
-		"zeros in a base":            {disks: []diskBody{{Own: 2, Base: 2}}, table: extents(3, 0)},
-		"a base in the overlay file": {disks: []diskBody{{Own: 2, Base: 2}}, table: extents(3, 2)},
-		"a base in another's file":   {disks: []diskBody{{Own: 2, Base: 1}, {Own: 4, Base: 1}}, table: extents(3, 3)},
+		"more extents than named":    {disks: []diskBody{{Overlay: 2, Base: 1}}, table: extents(3, 3)},
+		"an index out of range":      {disks: []diskBody{{Overlay: 2, Base: 2}}, table: extents(3, 4)},
+		"a huge index":               {disks: []diskBody{{Overlay: 2, Base: 2}}, table: extents(3, 1<<32-1)},
+		"zeros in a base":            {disks: []diskBody{{Overlay: 2, Base: 2}}, table: extents(3, 0)},
+		"a base in the overlay file": {disks: []diskBody{{Overlay: 2, Base: 2}}, table: extents(3, 2)},
+		"a base in another's file":   {disks: []diskBody{{Overlay: 2, Base: 1}, {Overlay: 4, Base: 1}}, table: extents(3, 3)},
 	} {
 		files := []*os.File{file(t, "kernel"), file(t, "a"), file(t, "b")}
 		body, err := json.Marshal(bootBody{Kernel: 1, GenID: make([]byte, 16), Disks: c.disks})

@@ -42,7 +42,7 @@ func Args(shape vmspec.Shape, prewarm bool) ([]string, error) {
 func ParseArgs(args []string) (shape vmspec.Shape, prewarm bool, err error) {
 	prewarm = len(args) == 3 && args[2] == argPrewarm
 	if len(args) != 2 && !prewarm {
-		return shape, false, fmt.Errorf("this is the process of a virtual machine; it is started by `forkd serve`, not by hand")
+		return shape, false, fmt.Errorf("this is the process of a virtual machine; the daemon starts it, nobody does by hand")
 	}
 	if err := json.Unmarshal([]byte(args[1]), &shape); err != nil {
 		return shape, false, fmt.Errorf("decode shape: %w", err)

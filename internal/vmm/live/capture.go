@@ -58,7 +58,7 @@ type captureOp struct {
 	res      vmm.CaptureResult
 }
 
-// Capture captures a running machine, which runs on, whatever happens. When it
+// Capture captures a running machine, which keeps running even on failure. When it
 // returns, the instant is held; finish writes what is not in the files yet and
 // closes them. The files are the capture's from the call on; one of Disks becomes
 // the machine's if its disk went on in it, which Status.OverlayGeneration tells also if the
@@ -105,7 +105,7 @@ func (k *captureOp) run() error {
 	if err := k.Memory.Truncate(k.mem.Size()); err != nil {
 		return fmt.Errorf("size memory file: %w", err)
 	}
-	if err := k.find(k.mem.Own); err != nil {
+	if err := k.find(k.mem.PrivateDirty); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.CaptureBegun)
@@ -267,7 +267,7 @@ func (k *captureOp) copyLeft(start time.Time) (err error) {
 		return err
 	}
 	k.lap("state")
-	scan := k.mem.Own
+	scan := k.mem.PrivateDirty
 	if k.tracker != nil {
 		scan = k.tracker.Written
 	}

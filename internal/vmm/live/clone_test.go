@@ -112,7 +112,7 @@ const generations = 5
 // time and again.
 func testClones(t *testing.T, parent *serveVM, open func() []vmm.Disk) {
 	parent.ask(t, "load")
-	held := parent.hold(t)
+	held := parent.connectAndStay(t)
 	defer held.Close()
 	stop := traffic(parent)
 	before := parent.report(t, func(r report) bool { return min(r.Rounds[0], r.Rounds[1]) > 3 })
@@ -173,7 +173,7 @@ func testClones(t *testing.T, parent *serveVM, open func() []vmm.Disk) {
 			t.Errorf("the held connection: %v, want nothing to read", err)
 		}
 		held.Close()
-		parent.waitFor("hold: ended: ")
+		parent.waitFor("stay: ended: ")
 	})
 }
 

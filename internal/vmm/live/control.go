@@ -101,9 +101,9 @@ func (c *Controller) Rebase(bases [][]extent.Extent) error {
 // Status implements server.Handler.
 func (c *Controller) Status() vmm.Status { return c.Machine.Status() }
 
-// WriteHot implements server.Handler.
-func (c *Controller) WriteHot(f *os.File) (vmm.HotResult, error) {
-	b, r, err := c.Machine.HotSet()
+// WriteWorkingSet implements server.Handler.
+func (c *Controller) WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error) {
+	b, r, err := c.Machine.WorkingSet()
 	if err == nil {
 		_, err = f.Write(b)
 	}
@@ -111,4 +111,4 @@ func (c *Controller) WriteHot(f *os.File) (vmm.HotResult, error) {
 }
 
 // Populate implements server.Handler. By position: children share the open file.
-func (c *Controller) Populate(f *os.File) (vmm.HotResult, error) { return c.Machine.Populate(f) }
+func (c *Controller) Populate(f *os.File) (vmm.WorkingSetResult, error) { return c.Machine.Populate(f) }

@@ -48,17 +48,17 @@ func (s *diskSet) device(i int) (virtio.Device, error) {
 		return nil, err
 	}
 	dev, err := blk.New(blk.Config{Backend: backend, ReadOnly: d.ReadOnly, ID: fmt.Sprintf("forkd-%d", i)})
-	if err == nil && d.Own != nil {
+	if err == nil && d.Overlay != nil {
 		s.overlays[len(s.overlays)-1].retry = dev.Kick
 	}
 	return dev, err
 }
 
 func (s *diskSet) open(i int, d vmm.Disk) (blk.Backend, error) {
-	if d.Own == nil {
+	if d.Overlay == nil {
 		return blk.NewFile(d.File)
 	}
-	cow, err := overlay.Open(d.Own, d.Size, d.Base)
+	cow, err := overlay.Open(d.Overlay, d.Size, d.Base)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func diskFile(t *testing.T, content []byte) *os.File {
 
 func TestADiskIsClosedOnce(t *testing.T) {
 	base, own := diskFile(t, []byte{1}), diskFile(t, nil)
-	vmm.Disk{Own: own, Base: []extent.Extent{{File: base}, {File: base}}}.Close()
+	vmm.Disk{Overlay: own, Base: []extent.Extent{{File: base}, {File: base}}}.Close()
 	for _, f := range []*os.File{base, own} {
 		if f.Close() == nil {
 			t.Errorf("%s was left open", f.Name())
@@ -47,7 +47,7 @@ func TestSiblingsHaveDisksOfTheirOwn(t *testing.T) {
 		checkOK(t, err)
 		f, err := os.OpenFile(own.Name(), os.O_RDWR, 0)
 		checkOK(t, err)
-		return vmm.Disk{Own: f, Size: guestDiskSize, Base: []extent.Extent{{File: b, Length: guestDiskSize}}}, own
+		return vmm.Disk{Overlay: f, Size: guestDiskSize, Base: []extent.Extent{{File: b, Length: guestDiskSize}}}, own
 	}
 	base := diskFile(t, content)
 	first, _ := disk(base)

@@ -14,14 +14,14 @@ import (
 )
 
 // holdings are what a closed machine must have given back.
-type holdings struct{ files, goroutines, threads, mappings int }
+type resources struct{ files, goroutines, threads, mappings int }
 
-func holding() holdings {
+func resourcesNow() resources {
 	tasks, _ := os.ReadDir("/proc/self/task")
 	maps, _ := os.ReadFile("/proc/self/maps")
 	// A machine's mappings are its memory and its vCPUs' run areas; the runtime's own come and go.
 	mappings := strings.Count(string(maps), "kvm-vcpu") + strings.Count(string(maps), "/memory")
-	return holdings{openFiles(), runtime.NumGoroutine(), len(tasks), mappings}
+	return resources{openFiles(), runtime.NumGoroutine(), len(tasks), mappings}
 }
 
 // TestClosedMachinesLeaveNothing ends machines in every stage of their life.
@@ -86,14 +86,14 @@ func TestClosedMachinesLeaveNothing(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			once := func() { t.Run("", c.life) } // its clean-up closes the machine
 			once()
-			before := holding()
+			before := resourcesNow()
 			for range times {
 				once()
 			}
 			// Threads of closed vCPUs end a moment after their goroutines.
 			deadline := time.Now().Add(bootLimit)
-			for now := holding(); now.files > before.files || now.goroutines > before.goroutines || now.mappings > before.mappings ||
-				now.threads >= before.threads+times; now = holding() {
+			for now := resourcesNow(); now.files > before.files || now.goroutines > before.goroutines || now.mappings > before.mappings ||
+				now.threads >= before.threads+times; now = resourcesNow() {
 				if time.Now().After(deadline) {
 					t.Fatalf("%d machines later there are %+v, before were %+v", times, now, before)
 				}

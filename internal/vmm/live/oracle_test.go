@@ -42,7 +42,7 @@ type subject struct {
 	digests  []uint64
 	disk     *os.File // what its disk lay over at last, flat; nil: it has none
 	own      string   // what its disk writes to
-	spent    []string // overlay files that it wrote to since disk
+	frozen   []string // overlay files that it wrote to since disk
 	switched int
 }
 
@@ -122,7 +122,7 @@ func (o *oracle) start(s *subject, state []byte) {
 	var disks []vmm.Disk
 	if s.disk != nil {
 		s.own = o.file("own").Name()
-		disks = []vmm.Disk{{Own: o.again(s.own), Size: oracleDisk, Base: o.flatBase(s.disk)}}
+		disks = []vmm.Disk{{Overlay: o.again(s.own), Size: oracleDisk, Base: o.flatBase(s.disk)}}
 	}
 	made := o.world.restore(s.base.extents(o.t), disks, state)
 	s.Machine, s.guest, s.disturb, s.close = made.Machine, made.guest, made.disturb, made.close
@@ -254,7 +254,7 @@ func (o *oracle) noteSwitch(next string) {
 	if n := o.s.Machine.disks.generations(); len(n) > 0 && n[0] > o.s.switched {
 		o.s.switched = n[0]
 		o.stats["switches of the disk"]++
-		o.s.spent, o.s.own = append(o.s.spent, o.s.own), next
+		o.s.frozen, o.s.own = append(o.s.frozen, o.s.own), next
 	}
 }
 
@@ -302,7 +302,7 @@ func (o *oracle) layDisk() *os.File {
 	flat := o.file("disk")
 	b, err := os.ReadFile(o.s.disk.Name())
 	checkOK(o.t, err)
-	for _, path := range o.s.spent {
+	for _, path := range o.s.frozen {
 		f := o.again(path)
 		d, err := overlay.Open(f, oracleDisk, nil)
 		checkOK(o.t, err)
@@ -358,7 +358,7 @@ func (o *oracle) rebase(next *subject) {
 	}
 	o.tell("rebase")
 	checkOK(o.t, o.s.Rebase([][]extent.Extent{o.flatBase(next.disk)}))
-	o.s.disk, o.s.spent = next.disk, nil
+	o.s.disk, o.s.frozen = next.disk, nil
 }
 
 // step does one thing.
@@ -524,7 +524,7 @@ func (o *oracle) flatten(m image) image {
 // leave pages protected, and then a limit that needs none; a refused one between.
 func (o *oracle) firstCaptures() {
 	o.t.Helper()
-	o.waitOwn(2 << 20)
+	o.waitWritten(2 << 20)
 	for i, limit := range []time.Duration{0, 2 * time.Second, time.Nanosecond, 2 * time.Second, 0} {
 		c := o.capture(manner{live: true, digest: true, limit: limit, buffer: 4 * oracleMemory}) // all of it may be left
 		if c == nil {
@@ -548,12 +548,12 @@ func (o *oracle) firstCaptures() {
 	}
 }
 
-// waitOwn waits until the guest has written to so much memory.
-func (o *oracle) waitOwn(want int64) {
+// waitWritten waits until the guest has written to so much memory.
+func (o *oracle) waitWritten(want int64) {
 	o.t.Helper()
 	for deadline := time.Now().Add(bootLimit); ; time.Sleep(2 * time.Millisecond) {
 		var own int64
-		checkOK(o.t, o.s.mem.Own(func(_, length int64) error { own += length; return nil }))
+		checkOK(o.t, o.s.mem.PrivateDirty(func(_, length int64) error { own += length; return nil }))
 		if own >= want {
 			return
 		}

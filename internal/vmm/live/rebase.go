@@ -19,7 +19,7 @@ func (s *diskSet) switchOverlay(d *overlayDisk, own *os.File) error {
 	}
 	d.generation++
 	disk := &s.all[d.index]
-	d.frozen, disk.Own = append(d.frozen, disk.Own), own
+	d.frozen, disk.Overlay = append(d.frozen, disk.Overlay), own
 	s.frozenMu.Lock()
 	defer s.frozenMu.Unlock()
 	s.unsaved = append(s.unsaved, frozen)

@@ -36,7 +36,7 @@ func TestSwitchOverlayAndRebase(t *testing.T) {
 	m := newMachine(Config{})
 	m.state = vmm.StateRunning
 	plain := vmm.Disk{File: rebaseFile(t, []byte("root")), ReadOnly: true}
-	m.disks.all = []vmm.Disk{plain, {Own: own, Size: size, Base: []extent.Extent{{File: base, Length: size}}}}
+	m.disks.all = []vmm.Disk{plain, {Overlay: own, Size: size, Base: []extent.Extent{{File: base, Length: size}}}}
 	_, err := m.disks.open(1, m.disks.all[1])
 	checkOK(t, err)
 	disk := m.disks.overlays[0]

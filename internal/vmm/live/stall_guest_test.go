@@ -38,7 +38,7 @@ func TestAGuestWaitsForRoom(t *testing.T) {
 	dir, resize := smallFS(t, 512)
 	own, err := os.OpenFile(filepath.Join(dir, "own"), os.O_RDWR|os.O_CREATE, 0o600)
 	checkOK(t, err)
-	v := bootServe(t, vmspec.Shape{MemoryMiB: 128, VCPUs: 2, Disks: 1}, nil, vmm.Disk{Own: own, Size: size})
+	v := bootServe(t, vmspec.Shape{MemoryMiB: 128, VCPUs: 2, Disks: 1}, nil, vmm.Disk{Overlay: own, Size: size})
 	until := func(want vmm.State) {
 		t.Helper()
 		for end := time.Now().Add(bootLimit); v.Status().State != want; time.Sleep(5 * time.Millisecond) {

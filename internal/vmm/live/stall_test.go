@@ -43,7 +43,7 @@ func newStalling(t *testing.T) *stalling {
 		s.told = append(s.told, h)
 	}})
 	s.state = vmm.StateRunning
-	s.disks.all = []vmm.Disk{{Own: full, Size: 1 << 20}}
+	s.disks.all = []vmm.Disk{{Overlay: full, Size: 1 << 20}}
 	dev, err := s.disks.device(0)
 	checkOK(t, err)
 	retry := s.disks.overlays[0].retry

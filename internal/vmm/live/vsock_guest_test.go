@@ -26,7 +26,7 @@ const (
 	portEcho   = 1001
 	portDigest = 1002 // reads to the end, answers with a digest
 	portSource = 1003 // takes a number of bytes, sends as many
-	portHold   = 1004 // holds the connection and says on the console how it ended
+	portStay   = 1004 // holds the connection and says on the console how it ended
 	portNobody = 1999
 )
 
@@ -41,7 +41,7 @@ func init() {
 		portEcho:   func(c net.Conn) { io.Copy(c, c) },
 		portDigest: serveDigest,
 		portSource: serveSource,
-		portHold:   serveHold,
+		portStay:   serveStay,
 	} {
 		guestServices[port] = serve
 	}
@@ -78,8 +78,8 @@ func serveSource(c net.Conn) {
 	fmt.Println("source: the host closed")
 }
 
-func serveHold(c net.Conn) {
-	fmt.Println("hold: connected")
+func serveStay(c net.Conn) {
+	fmt.Println("stay: connected")
 	io.Copy(io.Discard, c)
 	// A reader that polls is told of an end; the reason is the socket's error.
 	var reason error
@@ -91,7 +91,7 @@ func serveHold(c net.Conn) {
 			}
 		})
 	}
-	fmt.Println("hold: ended:", reason)
+	fmt.Println("stay: ended:", reason)
 }
 
 // cmdDial connects to a port of the host, sends a word and tells what came back.
@@ -208,16 +208,16 @@ func echo(t *testing.T, v *serveVM, n int) {
 	}
 }
 
-// hold opens a connection that the guest keeps.
-func (v *serveVM) hold(t *testing.T) *net.UnixConn {
+// connectAndStay opens a connection that the guest keeps.
+func (v *serveVM) connectAndStay(t *testing.T) *net.UnixConn {
 	t.Helper()
-	c := v.dialGuest(t, portHold)
-	v.waitFor("hold: connected")
+	c := v.dialGuest(t, portStay)
+	v.waitFor("stay: connected")
 	return c
 }
 
 // checkHeldReset expects a restored guest to have lost the connection that it held.
 func (v *serveVM) checkHeldReset(t *testing.T) {
 	t.Helper()
-	v.waitFor("hold: ended: " + unix.ECONNRESET.Error())
+	v.waitFor("stay: ended: " + unix.ECONNRESET.Error())
 }

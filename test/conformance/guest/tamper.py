@@ -49,31 +49,31 @@ def stop(worker):
     os.waitid(os.P_PID, worker.pid, os.WSTOPPED | os.WNOWAIT)
 
 
-def apart(spoil):
-    """Memory is spoilt in a copy of this process, so that the next has it whole."""
+def apart(change):
+    """Memory is changed in a copy of this process, so that the next has it whole."""
     if pid := os.fork():
         os.waitpid(pid, 0)
         return
-    spoil()
+    change()
     c.memory.check([0])
     say(sorted(m.bad))
     sys.stdout.flush()
     os._exit(0)
 
 
-def passed(spoil):
+def passed(change):
     """The writer comes by and writes over it."""
-    spoil()
+    change()
     for _ in range(m.PAGES):
         c.memory.step(0)
 
 
 def say(found):
-    print(json.dumps({"spoilt": spoilt, "column": column, "found": found}))
+    print(json.dumps({"changed": changed, "column": column, "found": found}))
 
 
 process, napper, sleeper = c.workers
-for spoilt, column, spoil in [
+for changed, column, change in [
     ("nothing", "", lambda: None),
     ("a page is older", "memory", lambda: whole(100, sweeps(-1))),
     ("a page is of later", "memory", lambda: whole(4000, sweeps(1))),
@@ -81,8 +81,8 @@ for spoilt, column, spoil in [
     ("a page is of another", "memory", lambda: whole(0, sweeps(0, 77))),
     ("a page was older", "memory", lambda: passed(lambda: whole(100, sweeps(-1)))),
 ]:
-    apart(spoil)
-for spoilt, column, spoil in [
+    apart(change)
+for changed, column, change in [
     ("the last block is older", "disk", lambda: os.pwrite(c.log.fd, struct.pack("Q", 1) * 512, 0)),
     ("a mark is of another", "files", lambda: c.marks.mark(99)),
     ("a byte in the page cache", "unflushed", lambda: in_file("unflushed", 1)),
@@ -96,7 +96,7 @@ for spoilt, column, spoil in [
     ("a timer is late", "timer", lambda: setattr(c.timer, "began", c.timer.began - 3600)),
     ("a clock went back", "uptime", lambda: setattr(c, "last", 1 << 62)),
 ]:
-    spoil()
+    change()
     c.look_at_clock()
     say(sorted(c.check([0])))
 end(sleeper)

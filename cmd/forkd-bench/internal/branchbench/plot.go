@@ -18,7 +18,9 @@ func Plot(cases []Case) figure.Figure {
 		} else {
 			live = append(live, c)
 		}
-		f.Notes = append(f.Notes, fmt.Sprintf("%s, %d MiB: %d branches in a row, the guest writes %d MiB/s over %d MiB", c.Mode, c.SourceMiB, c.Runs, c.DirtyMiBPerS, c.DirtyMiB))
+		f.Notes = append(f.Notes,
+			fmt.Sprintf("%s, %d MiB: %d branches in a row, the guest writes %d MiB/s over %d MiB",
+				c.Mode, c.SourceMiB, c.Runs, c.DirtyMiBPerS, c.DirtyMiB))
 	}
 	if len(live) > 0 {
 		f.Panels = append(f.Panels, quantiles("Pause, copying while it runs", live), inARow(live))
@@ -30,7 +32,8 @@ func Plot(cases []Case) figure.Figure {
 	}
 	if len(cases) > 0 {
 		f.Panels = append(f.Panels, figure.Panel{
-			Title: "From its running again to the answer (wait=false)", X: "mode and memory of the source", Y: "ms", Bars: true, Ticks: names(cases),
+			Title: "From its running again to the answer (wait=false)", X: "mode and memory of the source", Y: "ms", Bars: true,
+			Ticks: names(cases),
 			Series: []figure.Series{
 				series("p50", cases, func(c Case) float64 { return c.AfterResumeP50MS }),
 				series("p99", cases, func(c Case) float64 { return c.AfterResumeP99MS }),

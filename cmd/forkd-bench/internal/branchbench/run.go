@@ -213,7 +213,8 @@ func (s *Source) branch(ctx context.Context, mode api.BranchMode, into *samples)
 	if err != nil {
 		return err
 	}
-	into.returned, into.after = append(into.returned, measure.Millis(time.Since(began))), append(into.after, b.AfterResumeMS)
+	into.returned, into.after = append(into.returned, measure.Millis(time.Since(began))),
+		append(into.after, b.AfterResumeMS)
 	if err := measure.AwaitReady(ctx, s.Client, b.Tag); err != nil {
 		return err
 	}
@@ -243,11 +244,14 @@ func (s *Source) gap(ctx context.Context) (float64, error) {
 func (s samples) row() Case {
 	row := Case{
 		Runs: len(s.pause), PausesMS: s.pause,
-		PauseP50MS: measure.Median(s.pause), PauseP90MS: measure.Quantile(s.pause, 0.9), PauseP99MS: measure.Quantile(s.pause, 0.99),
+		PauseP50MS: measure.Median(s.pause), PauseP90MS: measure.Quantile(s.pause, 0.9),
+		PauseP99MS:    measure.Quantile(s.pause, 0.99),
 		GuestGapP50MS: measure.Median(s.gap), GuestGapP99MS: measure.Quantile(s.gap, 0.99), IdleGapMS: measure.Median(s.idle),
-		ReturnP50MS: measure.Median(s.returned), AfterResumeP50MS: measure.Median(s.after), AfterResumeP99MS: measure.Quantile(s.after, 0.99),
-		TotalMS: measure.Median(s.total), BytesWritten: int64(measure.Median(s.bytes)), PausedBytes: int64(measure.Median(s.paused)),
-		Rounds: int(measure.Median(s.rounds)),
+		ReturnP50MS: measure.Median(s.returned), AfterResumeP50MS: measure.Median(s.after),
+		AfterResumeP99MS: measure.Quantile(s.after, 0.99),
+		TotalMS:          measure.Median(s.total), BytesWritten: int64(measure.Median(s.bytes)),
+		PausedBytes: int64(measure.Median(s.paused)),
+		Rounds:      int(measure.Median(s.rounds)),
 	}
 	if n := len(s.pause); n > 0 {
 		row.PauseFirstMS, row.PauseLastMS = s.pause[0], s.pause[n-1]

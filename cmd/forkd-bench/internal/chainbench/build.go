@@ -81,9 +81,11 @@ func (c Config) reusable(ctx context.Context, tag, below string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	same := info.ParentTag != nil && *info.ParentTag == below && info.ParentContentHash != nil && *info.ParentContentHash == parent.ContentHash
+	same := info.ParentTag != nil && *info.ParentTag == below && info.ParentContentHash != nil &&
+		*info.ParentContentHash == parent.ContentHash
 	if !same || info.Status != api.SnapshotReady {
-		return false, fmt.Errorf("snapshot %s is there and not what this bench makes: delete it (forkd snapshot rm --cascade %s)", tag, tag)
+		return false, fmt.Errorf("snapshot %s is there and not what this bench makes: delete it (forkd snapshot rm "+
+			"--cascade %s)", tag, tag)
 	}
 	return true, nil
 }

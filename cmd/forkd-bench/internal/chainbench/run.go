@@ -95,7 +95,8 @@ func (c *Config) check() error {
 type laps struct{ armed, ready, ratio []float64 }
 
 func (l laps) row(depth int) Row {
-	return Row{Depth: depth, ArmedWallMS: measure.Median(l.armed), ReadyWallMS: measure.Median(l.ready), RatioToBase: measure.Median(l.ratio)}
+	return Row{Depth: depth, ArmedWallMS: measure.Median(l.armed), ReadyWallMS: measure.Median(l.ready),
+		RatioToBase: measure.Median(l.ratio)}
 }
 
 // race forks from each depth in turn, and before each from depth 0: what the
@@ -194,13 +195,15 @@ func (c Config) crowd(ctx context.Context, ch chain, rows []Row) (_ []Row, err e
 		if err != nil {
 			return nil, err
 		}
-		sum.PSSKiB, sum.GuestDirtyKiB, sum.GuestSharedKiB = sum.PSSKiB+use.PSSKiB, sum.GuestDirtyKiB+use.GuestDirtyKiB, sum.GuestSharedKiB+use.GuestSharedKiB
+		sum.PSSKiB, sum.GuestDirtyKiB, sum.GuestSharedKiB = sum.PSSKiB+use.PSSKiB, sum.GuestDirtyKiB+use.GuestDirtyKiB,
+			sum.GuestSharedKiB+use.GuestSharedKiB
 	}
 	n := int64(c.Crowd)
 	for i := range rows {
 		if rows[i].Depth == c.CrowdDepth {
 			rows[i].Crowd = c.Crowd
-			rows[i].PSSKiBPerChild, rows[i].OwnKiBPerChild, rows[i].SharedKiBPerChild = sum.PSSKiB/n, sum.GuestDirtyKiB/n, sum.GuestSharedKiB/n
+			rows[i].PSSKiBPerChild, rows[i].OwnKiBPerChild, rows[i].SharedKiBPerChild = sum.PSSKiB/n, sum.GuestDirtyKiB/n,
+				sum.GuestSharedKiB/n
 		}
 	}
 	return rows, nil

@@ -62,9 +62,9 @@ func TestAChainIsMeasuredAndTakenDown(t *testing.T) {
 	if got := tags(t, c); !slices.Equal(got, []string{"py"}) {
 		t.Errorf("left behind: %q", got)
 	}
-	boxes, err := c.ListSandboxes(t.Context())
-	if err != nil || len(boxes) != 0 {
-		t.Errorf("left behind: %+v, %v", boxes, err)
+	sbs, err := c.ListSandboxes(t.Context())
+	if err != nil || len(sbs) != 0 {
+		t.Errorf("left behind: %+v, %v", sbs, err)
 	}
 	drawn(t, rows)
 }

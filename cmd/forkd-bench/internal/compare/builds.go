@@ -70,11 +70,11 @@ func (c Config) side(ctx context.Context, d *daemon, m meter) (Side, error) {
 	}
 	switch c.Bench {
 	case Fork:
-		return newForking(ctx, d, m, c.N, 0)
+		return newForkSide(ctx, d, m, c.N, 0)
 	case Chain:
-		return newForking(ctx, d, m, c.N, chainDepth)
+		return newForkSide(ctx, d, m, c.N, chainDepth)
 	case Branch:
-		return newBranching(ctx, d, m)
+		return newBranchSide(ctx, d, m)
 	}
 	return nil, fmt.Errorf("bench %q, want %s, %s or %s", c.Bench, Fork, Branch, Chain)
 }

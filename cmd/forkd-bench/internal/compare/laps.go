@@ -14,8 +14,8 @@ import (
 // quiet is how long both sides rest before a lap, after what they did for the last.
 const quiet = 500 * time.Millisecond
 
-// forking forks from a snapshot: the benches fork and chain.
-type forking struct {
+// forkSide forks from a snapshot: the benches fork and chain.
+type forkSide struct {
 	*daemon
 	meter meter
 	tag   string
@@ -23,7 +23,7 @@ type forking struct {
 }
 
 // Settle waits until the shells stand ready.
-func (f *forking) Settle(ctx context.Context) error {
+func (f *forkSide) Settle(ctx context.Context) error {
 	if err := measure.AwaitPool(ctx, f.client, f.tag, f.Pool); err != nil {
 		return err
 	}
@@ -31,7 +31,7 @@ func (f *forking) Settle(ctx context.Context) error {
 }
 
 // Lap is one fork. What it used is read while its children live.
-func (f *forking) Lap(ctx context.Context) (_ []Value, err error) {
+func (f *forkSide) Lap(ctx context.Context) (_ []Value, err error) {
 	before, err := f.meter.read(f.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
@@ -50,9 +50,9 @@ func (f *forking) Lap(ctx context.Context) (_ []Value, err error) {
 	}, after.since(before)...), nil
 }
 
-// newForking forks from the snapshot itself, or from one that lies so deep in a chain on it.
-func newForking(ctx context.Context, d *daemon, m meter, n, depth int) (*forking, error) {
-	f := &forking{daemon: d, meter: m, tag: tag, n: n}
+// newForkSide forks from the snapshot itself, or from one that lies so deep in a chain on it.
+func newForkSide(ctx context.Context, d *daemon, m meter, n, depth int) (*forkSide, error) {
+	f := &forkSide{daemon: d, meter: m, tag: tag, n: n}
 	if depth > 0 {
 		var err error
 		if f.tag, err = chainbench.Build(ctx, d.client, tag, depth); err != nil {
@@ -62,16 +62,17 @@ func newForking(ctx context.Context, d *daemon, m meter, n, depth int) (*forking
 	return f, d.client.SetPool(ctx, f.tag, d.Pool)
 }
 
-// branching branches one sandbox that writes, again and again.
-type branching struct {
+// branchSide branches one sandbox that writes, again and again.
+type branchSide struct {
 	*daemon
 	meter  meter
 	source *branchbench.Source
 }
 
-func newBranching(ctx context.Context, d *daemon, m meter) (*branching, error) {
-	source, err := branchbench.Start(ctx, branchbench.Config{Client: d.client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Say: func(string) {}}, tag)
-	return &branching{daemon: d, meter: m, source: source}, err
+func newBranchSide(ctx context.Context, d *daemon, m meter) (*branchSide, error) {
+	source, err := branchbench.Start(ctx,
+		branchbench.Config{Client: d.client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Say: func(string) {}}, tag)
+	return &branchSide{daemon: d, meter: m, source: source}, err
 }
 
 // What the guest writes, as `forkd-bench branch` has it: at most a quarter of its memory.
@@ -81,10 +82,10 @@ const (
 )
 
 // Settle lets what the last branch began come to its end.
-func (b *branching) Settle(ctx context.Context) error { return measure.Pause(ctx, quiet) }
+func (b *branchSide) Settle(ctx context.Context) error { return measure.Pause(ctx, quiet) }
 
 // Lap is one live branch, to the end of its writing.
-func (b *branching) Lap(ctx context.Context) ([]Value, error) {
+func (b *branchSide) Lap(ctx context.Context) ([]Value, error) {
 	before, err := b.meter.read(b.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
@@ -103,6 +104,6 @@ func (b *branching) Lap(ctx context.Context) ([]Value, error) {
 }
 
 var (
-	_ Side = (*forking)(nil)
-	_ Side = (*branching)(nil)
+	_ Side = (*forkSide)(nil)
+	_ Side = (*branchSide)(nil)
 )

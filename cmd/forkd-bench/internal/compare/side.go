@@ -60,7 +60,8 @@ func start(ctx context.Context, b Build, dir string) (_ *daemon, err error) {
 	if d.client, err = client.New(client.Options{URL: socket}); err != nil {
 		return nil, err
 	}
-	args := append([]string{"serve", "--listen", socket, "--data", filepath.Join(dir, "data"), "--run", filepath.Join(dir, "run"),
+	args := append([]string{"serve", "--listen", socket, "--data", filepath.Join(dir, "data"),
+		"--run", filepath.Join(dir, "run"),
 		"--kill-on-stop", "--scrub-interval", "0"}, b.Serve...)
 	d.cmd = exec.Command(filepath.Join(b.Dir, "forkd"), args...)
 	d.cmd.Stdout, d.cmd.Stderr, d.cmd.Env = log, log, append(os.Environ(), b.Env...)

@@ -26,7 +26,8 @@ type usage struct {
 func (u usage) since(before usage) []Value {
 	values := []Value{{"cpu_ms", u.cpuMS - before.cpuMS}, {"host_faults", u.hostFaults - before.hostFaults}}
 	if u.kvm {
-		values = append(values, Value{"kvm_exits", u.exits - before.exits}, Value{"guest_faults", u.guestFaults - before.guestFaults})
+		values = append(values, Value{"kvm_exits", u.exits - before.exits},
+			Value{"guest_faults", u.guestFaults - before.guestFaults})
 	}
 	return values
 }

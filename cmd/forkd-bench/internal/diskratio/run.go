@@ -94,14 +94,16 @@ func Run(ctx context.Context, c Config) (f Figures, err error) {
 
 func (c Config) inGuest(ctx context.Context, id string) (f diskbench.Figures, err error) {
 	r, err := c.Client.Exec(ctx, id, api.ExecRequest{
-		Args: []string{agent, "--disk-bench", c.Dir, "--disk-mib", strconv.Itoa(c.MiB), "--disk-ops", strconv.Itoa(c.RandomOps)},
+		Args: []string{agent, "--disk-bench", c.Dir, "--disk-mib", strconv.Itoa(c.MiB),
+			"--disk-ops", strconv.Itoa(c.RandomOps)},
 		User: "root", TimeoutSecs: 600,
 	})
 	if err != nil {
 		return f, err
 	}
 	if r.ExitCode != 0 {
-		return f, fmt.Errorf("measure in the guest: exit code %d: %.300s (an agent of an older version cannot: make the snapshot again)", r.ExitCode, r.Stderr)
+		return f, fmt.Errorf("measure in the guest: exit code %d: %.300s (an agent of an older version cannot: make the "+
+			"snapshot again)", r.ExitCode, r.Stderr)
 	}
 	if err := json.Unmarshal([]byte(r.Stdout), &f); err != nil {
 		return f, fmt.Errorf("read the guest's figures: %w", err)

@@ -64,7 +64,8 @@ func Run(ctx context.Context, c *client.Client, tag string, n int, say func(stri
 	if err != nil {
 		return Result{}, err
 	}
-	res := Result{Pool: fork.PoolReady, ForkWallMS: millis(time.Since(began)), ArmedWallMS: millis(fork.ArmedWall), Failures: []string{}}
+	res := Result{Pool: fork.PoolReady, ForkWallMS: millis(time.Since(began)),
+		ArmedWallMS: millis(fork.ArmedWall), Failures: []string{}}
 	for _, f := range fork.Failed() {
 		res.fail("child %d: %s", f.Index, f.Error)
 	}
@@ -141,7 +142,8 @@ func parse(result string) (answer, error) {
 		return answer{}, fmt.Errorf("a child answered %q", result)
 	}
 	index, err := strconv.Atoi(f[6])
-	return answer{numpy: f[0] == "True", matrix: f[1] == "True", tainted: f[2] == "True", random: [3]string{f[3], f[4], f[5]}, index: index}, err
+	return answer{numpy: f[0] == "True", matrix: f[1] == "True", tainted: f[2] == "True",
+		random: [3]string{f[3], f[4], f[5]}, index: index}, err
 }
 
 // check compares the children with one another.

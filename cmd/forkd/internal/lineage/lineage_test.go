@@ -27,7 +27,7 @@ func snaps(words ...string) []api.SnapshotInfo {
 }
 
 // boxes reads "id<tag".
-func boxes(words ...string) []api.SandboxInfo {
+func sbs(words ...string) []api.SandboxInfo {
 	var out []api.SandboxInfo
 	for _, w := range words {
 		id, tag, _ := strings.Cut(w, "<")
@@ -62,7 +62,7 @@ func TestTrees(t *testing.T) {
 	}{
 		{"nothing", nil, nil, ""},
 		{"two roots", snaps("b", "a"), nil, "a\nb\n"},
-		{"a chain with sandboxes", snaps("py", "leaf<mid@s2", "mid<py@s1", "side<py"), boxes("s2<mid", "s1<py", "s3<leaf"), `py
+		{"a chain with sandboxes", snaps("py", "leaf<mid@s2", "mid<py@s1", "side<py"), sbs("s2<mid", "s1<py", "s3<leaf"), `py
 ├── s1
 ├── mid
 │   ├── s2
@@ -70,8 +70,8 @@ func TestTrees(t *testing.T) {
 │       └── s3
 └── side
 `},
-		{"a parent that was deleted", snaps("mid<py"), boxes("s1<py", "s2<gone"), "gone deleted\n└── s2\npy deleted\n├── s1\n└── mid\n"},
-		{"many sandboxes, one of them a source", snaps("py", "mid<py@s5"), boxes("s1<py", "s2<py", "s3<py", "s4<py", "s5<py"), "py\n├── s1\n├── s2\n├── s5\n├── +2\n└── mid\n"},
+		{"a parent that was deleted", snaps("mid<py"), sbs("s1<py", "s2<gone"), "gone deleted\n└── s2\npy deleted\n├── s1\n└── mid\n"},
+		{"many sandboxes, one of them a source", snaps("py", "mid<py@s5"), sbs("s1<py", "s2<py", "s3<py", "s4<py", "s5<py"), "py\n├── s1\n├── s2\n├── s5\n├── +2\n└── mid\n"},
 		{"a circle", snaps("a<b", "b<a", "c<a"), nil, "a\n└── c\nb\n"},
 		{"its own parent", snaps("a<a"), nil, "a\n"},
 	} {

@@ -46,7 +46,7 @@ func (f *Family) Begin(token string, again bool) (c *Call, first bool, err error
 // made is known, the rest is not.
 func (f *Family) lostLocked(token string) (*Call, bool, error) {
 	var a forkwire.Answer
-	for _, k := range f.kids {
+	for _, k := range f.children {
 		if k.token == token {
 			a.Children = append(a.Children, forkwire.Child{Index: k.end.Index, ID: k.end.ID})
 		}

@@ -24,15 +24,15 @@ type Family struct {
 	turn chan struct{} // holds a value while a fork of the sandbox is under way
 
 	mu       sync.Mutex
-	calls    map[string]*Call // by token
-	finished []string         // tokens of calls that have ended, oldest first
-	kids     map[string]*kid  // by sandbox id
-	held     int              // bytes of results that wait
-	changed  chan struct{}    // closed, and made anew, when a child has ended
+	calls    map[string]*Call  // by token
+	finished []string          // tokens of calls that have ended, oldest first
+	children map[string]*child // by sandbox id
+	held     int               // bytes of results that wait
+	changed  chan struct{}     // closed, and made anew, when a child has ended
 }
 
-// kid is a child that runs, or that nobody has collected yet.
-type kid struct {
+// child is a child that runs, or that nobody has collected yet.
+type child struct {
 	token   string
 	ended   bool
 	offered bool // to a waiter that has not confirmed it
@@ -42,7 +42,8 @@ type kid struct {
 
 // NewFamily is a family without children. Those that have ended are kept in dir.
 func NewFamily(dir string) *Family {
-	return &Family{dir: dir, turn: make(chan struct{}, 1), calls: map[string]*Call{}, kids: map[string]*kid{}, changed: make(chan struct{})}
+	return &Family{dir: dir, turn: make(chan struct{}, 1), calls: map[string]*Call{}, children: map[string]*child{},
+		changed: make(chan struct{})}
 }
 
 // Turn waits until no other fork of the sandbox is under way.
@@ -55,20 +56,20 @@ func (f *Family) Turn(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// Born notes a child that runs. It reports true of one whose end is known
+// AddChild notes a child that runs. It reports true of one whose end is known
 // already: an earlier daemon kept it, and did not come to end the machine.
-func (f *Family) Born(id string, index int, token string) (ended bool) {
+func (f *Family) AddChild(id string, index int, token string) (ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if k := f.kids[id]; k != nil {
+	if k := f.children[id]; k != nil {
 		return k.ended
 	}
-	f.kids[id] = &kid{token: token, end: forkwire.Ended{ID: id, Index: index}}
+	f.children[id] = &child{token: token, end: forkwire.Ended{ID: id, Index: index}}
 	return false
 }
 
-// Unborn takes back what Born noted of a child that was never listed.
-func (f *Family) Unborn(id string) {
+// DropChild takes back what AddChild noted of a child that was never listed.
+func (f *Family) DropChild(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgetLocked(id)
@@ -78,7 +79,7 @@ func (f *Family) Unborn(id string) {
 func (f *Family) Drop(token string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for id, k := range f.kids {
+	for id, k := range f.children {
 		if k.token == token {
 			f.forgetLocked(id)
 		}
@@ -86,11 +87,11 @@ func (f *Family) Drop(token string) {
 }
 
 func (f *Family) forgetLocked(id string) {
-	k := f.kids[id]
+	k := f.children[id]
 	if k == nil {
 		return
 	}
-	delete(f.kids, id)
+	delete(f.children, id)
 	f.held -= k.bytes
 	if k.ended {
 		f.removeFile(id)
@@ -103,13 +104,14 @@ func (f *Family) Full() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	waiting := 0
-	for _, k := range f.kids {
+	for _, k := range f.children {
 		if k.ended {
 			waiting++
 		}
 	}
 	if waiting >= maxUncollected {
-		return forkwire.Errorf(forkwire.Limit, "%d children have ended and wait to be collected; collect them with forkd-wait", waiting)
+		return forkwire.Errorf(forkwire.Limit,
+			"%d children have ended and wait to be collected; collect them with forkd-wait", waiting)
 	}
 	return nil
 }
@@ -119,12 +121,13 @@ func (f *Family) Full() error {
 func (f *Family) Ended(id string, status forkwire.Status, code int, reason string, result []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	k := f.kids[id]
+	k := f.children[id]
 	if k == nil || k.ended {
 		return nil
 	}
 	if f.held+len(result) > maxHeld {
-		return forkwire.Errorf(forkwire.Limit, "%d MiB of results wait to be collected already; try again, or leave none", f.held>>20)
+		return forkwire.Errorf(forkwire.Limit,
+			"%d MiB of results wait to be collected already; try again, or leave none", f.held>>20)
 	}
 	end := k.end
 	end.Status, end.Code, end.Reason = status, code, forkwire.Clip(reason)
@@ -196,19 +199,19 @@ func (f *Family) next(ids []string) (End, <-chan struct{}, error) {
 
 // candidatesLocked are the children that a wait is for, in the order of their
 // fork. One that has been collected is none any more.
-func (f *Family) candidatesLocked(ids []string) []*kid {
-	var out []*kid
+func (f *Family) candidatesLocked(ids []string) []*child {
+	var out []*child
 	if len(ids) == 0 {
-		for _, k := range f.kids {
+		for _, k := range f.children {
 			out = append(out, k)
 		}
 	}
 	for _, id := range ids {
-		if k := f.kids[id]; k != nil {
+		if k := f.children[id]; k != nil {
 			out = append(out, k)
 		}
 	}
-	slices.SortFunc(out, func(a, b *kid) int {
+	slices.SortFunc(out, func(a, b *child) int {
 		return cmp.Or(cmp.Compare(a.token, b.token), cmp.Compare(a.end.Index, b.end.Index))
 	})
 	return out
@@ -225,7 +228,7 @@ func (e End) Collected() {
 func (e End) Back() {
 	e.family.mu.Lock()
 	defer e.family.mu.Unlock()
-	if k := e.family.kids[e.ID]; k != nil {
+	if k := e.family.children[e.ID]; k != nil {
 		k.offered = false
 		e.family.tellLocked()
 	}

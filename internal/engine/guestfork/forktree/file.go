@@ -102,7 +102,7 @@ func (f *Family) Load() error {
 		case rec.Ended.ID != id:
 			errs = append(errs, fmt.Errorf("%s is about %q", en.Name(), rec.Ended.ID))
 		default:
-			f.kids[id] = &kid{token: rec.Token, ended: true, end: rec.Ended, bytes: len(result)}
+			f.children[id] = &child{token: rec.Token, ended: true, end: rec.Ended, bytes: len(result)}
 			f.held += len(result)
 		}
 	}

@@ -29,7 +29,7 @@ func wantCode(t *testing.T, err error, want forkwire.Code) {
 func TestWaitReturnsEachChildOnce(t *testing.T) {
 	f := NewFamily(t.TempDir())
 	for i := range 3 {
-		f.Born(fmt.Sprint("c", i+1), i+1, token)
+		f.AddChild(fmt.Sprint("c", i+1), i+1, token)
 	}
 	if err := f.Ended("c2", forkwire.Exited, 7, "", []byte("two")); err != nil {
 		t.Fatal(err)
@@ -68,7 +68,7 @@ func TestWaitReturnsEachChildOnce(t *testing.T) {
 	} else {
 		end.Collected()
 	}
-	f.Unborn("c3")
+	f.DropChild("c3")
 	_, err = f.Wait(t.Context(), nil)
 	wantCode(t, err, forkwire.NoChildren)
 	if left, _ := os.ReadDir(f.dir); len(left) > 0 {
@@ -79,8 +79,8 @@ func TestWaitReturnsEachChildOnce(t *testing.T) {
 func TestEndsOutliveTheDaemon(t *testing.T) {
 	dir := t.TempDir()
 	f := NewFamily(dir)
-	f.Born("c1", 1, token)
-	f.Born("c2", 2, token)
+	f.AddChild("c1", 1, token)
+	f.AddChild("c2", 2, token)
 	if err := f.Ended("c1", forkwire.Exited, 0, "", []byte("the result")); err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestEndsOutliveTheDaemon(t *testing.T) {
 	if err := g.Load(); err == nil || !strings.Contains(err.Error(), "ended-x") || !strings.Contains(err.Error(), "ended-y") {
 		t.Errorf("damage is told as %v", err)
 	}
-	if !g.Born("c1", 1, token) || g.Born("c2", 2, token) {
+	if !g.AddChild("c1", 1, token) || g.AddChild("c2", 2, token) {
 		t.Error("which of the children had ended is lost")
 	}
 	end, err := g.Wait(t.Context(), nil)
@@ -111,7 +111,7 @@ func TestEndsOutliveTheDaemon(t *testing.T) {
 
 func TestAResultWhoseFileIsGone(t *testing.T) {
 	f := NewFamily(t.TempDir())
-	f.Born("c1", 1, token)
+	f.AddChild("c1", 1, token)
 	if err := f.Ended("c1", forkwire.Exited, 0, "", []byte("r")); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	large := make([]byte, forkwire.MaxResult)
 	for i := range maxUncollected {
 		id := fmt.Sprint("c", i)
-		f.Born(id, i+1, token)
+		f.AddChild(id, i+1, token)
 		err := f.Ended(id, forkwire.Exited, 0, "", large)
 		if i >= maxHeld/len(large) {
 			wantCode(t, err, forkwire.Limit)
@@ -145,8 +145,8 @@ func TestWhatWaitsIsBounded(t *testing.T) {
 	end.Collected()
 	wantCode(t, f.Full(), "")
 	f.Drop(token)
-	if f.held != 0 || len(f.kids) != 0 {
-		t.Errorf("%d bytes are held for %d children after all were dropped", f.held, len(f.kids))
+	if f.held != 0 || len(f.children) != 0 {
+		t.Errorf("%d bytes are held for %d children after all were dropped", f.held, len(f.children))
 	}
 }
 

@@ -39,7 +39,8 @@ func Start(t *testing.T) *Daemon {
 	images := fakeengine.NewImages("python-numpy")
 	d := &Daemon{t: t, Engine: fakeengine.New(images), meet: func(_ context.Context, serve func()) { serve() }}
 	inner := httpapi.New(httpapi.Options{Engine: d.Engine, Images: images}).Handler(httpapi.Access{Token: token})
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { d.handle(w, r, inner) })}
+	server := &http.Server{Handler: http.HandlerFunc(
+		func(w http.ResponseWriter, r *http.Request) { d.handle(w, r, inner) })}
 	pipes := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	ended := make(chan struct{})
 	go func() {
@@ -57,7 +58,8 @@ func Start(t *testing.T) *Daemon {
 		d.busy.Wait()
 		d.Engine.Close()
 	})
-	if _, err := d.Client.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "py", Image: "python-numpy"}, nil); err != nil {
+	if _, err := d.Client.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "py", Image: "python-numpy"},
+		nil); err != nil {
 		t.Fatal(err)
 	}
 	return d
@@ -153,7 +155,8 @@ func InterruptEach(t *testing.T, run func(context.Context, *Daemon) error) {
 						}
 					}
 					d.spare = func(r *http.Request) bool {
-						return interrupt == nil && (r.Method == http.MethodDelete || r.Method == http.MethodPut) // it could not be cleaned up
+						// it could not be cleaned up
+						return interrupt == nil && (r.Method == http.MethodDelete || r.Method == http.MethodPut)
 					}
 					err := run(ctx, d)
 					if requests < at && err != nil {
@@ -191,9 +194,9 @@ func (d *Daemon) Empty(when ...any) {
 	if other := slices.DeleteFunc(snapshots, func(s api.SnapshotInfo) bool { return s.Tag == "py" }); len(other) > 0 {
 		d.t.Error(append(when, "there is left the snapshot", other[0].Tag)...)
 	}
-	boxes, err := d.Client.ListSandboxes(ctx)
-	if err != nil || len(boxes) > 0 {
-		d.t.Error(append(when, "there are left", len(boxes), "sandboxes", err)...)
+	sbs, err := d.Client.ListSandboxes(ctx)
+	if err != nil || len(sbs) > 0 {
+		d.t.Error(append(when, "there are left", len(sbs), "sandboxes", err)...)
 	}
 	for _, p := range d.Engine.Pools() {
 		if p.Wanted != 0 {

@@ -21,14 +21,14 @@ func TestASandboxOutlivesItsSnapshot(t *testing.T) {
 	d.unchanged()
 	d.damaged(d.small(), "doomed", func(string) {})
 	n := 1
-	box := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "doomed", N: &n, GuestFork: true}).OK()[0]
-	d.sh(box.ID, "echo kept > /root/note")
+	sb := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "doomed", N: &n, GuestFork: true}).OK()[0]
+	d.sh(sb.ID, "echo kept > /root/note")
 	if err := d.c.DeleteSnapshot(t.Context(), "doomed", client.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	branch := func(tag string, mode api.BranchMode) {
 		t.Helper()
-		if _, err := d.c.Branch(t.Context(), box.ID, api.BranchRequest{Tag: tag, Mode: mode}); err != nil {
+		if _, err := d.c.Branch(t.Context(), sb.ID, api.BranchRequest{Tag: tag, Mode: mode}); err != nil {
 			t.Fatalf("branch %s: %v", tag, err)
 		}
 		t.Cleanup(func() {
@@ -50,29 +50,29 @@ func TestASandboxOutlivesItsSnapshot(t *testing.T) {
 	d.start()
 	branch("kept-diff", api.BranchDiff)
 	branch("kept-full", api.BranchFull)
-	if out := strings.Fields(d.sh(box.ID, "forkd-fork 1")); len(out) != 2 || out[0] != "0" {
+	if out := strings.Fields(d.sh(sb.ID, "forkd-fork 1")); len(out) != 2 || out[0] != "0" {
 		t.Errorf("forkd-fork printed %q", out)
 	}
-	for _, sb := range d.tree(t, box.ID) {
-		if sb.ID == box.ID {
+	for _, other := range d.tree(t, sb.ID) {
+		if other.ID == sb.ID {
 			continue
 		}
-		if err := d.c.Kill(t.Context(), sb.ID); err != nil {
+		if err := d.c.Kill(t.Context(), other.ID); err != nil {
 			t.Error(err)
 		}
 	}
-	d.sh(box.ID, "echo later > /root/note")
-	if _, err := d.c.Rollback(t.Context(), box.ID, "kept-live"); err != nil {
+	d.sh(sb.ID, "echo later > /root/note")
+	if _, err := d.c.Rollback(t.Context(), sb.ID, "kept-live"); err != nil {
 		t.Fatal(err)
 	}
-	if got := d.sh(box.ID, "cat /root/note"); got != "kept" {
+	if got := d.sh(sb.ID, "cat /root/note"); got != "kept" {
 		t.Errorf("after the rollback it says %q", got)
 	}
 	eventually(t, "removal of what was kept", func() bool {
-		kept, _ := filepath.Glob(filepath.Join(d.store(), ".kept-*"))
+		kept, _ := filepath.Glob(filepath.Join(d.store(), ".retired-*"))
 		return len(kept) == 0
 	})
-	if err := d.c.Kill(t.Context(), box.ID); err != nil { // it needs kept-live now
+	if err := d.c.Kill(t.Context(), sb.ID); err != nil { // it needs kept-live now
 		t.Error(err)
 	}
 }
@@ -91,7 +91,7 @@ func TestTheScrubFindsDamage(t *testing.T) {
 		t.Fatal(err)
 	}
 	layer := d.compacted("parent", "rotten")
-	d.sealed("rotten")
+	d.hashed("rotten")
 	row := func() string {
 		_, out, _ := d.cli("snapshot", "ls")
 		for line := range strings.Lines(out) {
@@ -102,7 +102,7 @@ func TestTheScrubFindsDamage(t *testing.T) {
 		return ""
 	}
 	eventually(t, "first check", func() bool { return strings.Contains(row(), " ago") })
-	spoilLayer(t, layer)
+	damageLayer(t, layer)
 	eventually(t, "damage in `snapshot ls`", func() bool { return strings.Contains(row(), "damaged") })
 	d.refused("rotten", "layers/"+filepath.Base(layer), "changed since it was written")
 	info, err := d.c.Snapshot(t.Context(), "rotten")

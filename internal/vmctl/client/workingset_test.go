@@ -9,14 +9,14 @@ import (
 	"github.com/forkd/forkd/internal/vmm"
 )
 
-func TestHotSetsAreWrittenAndPopulated(t *testing.T) {
+func TestWorkingSetsAreWrittenAndPopulated(t *testing.T) {
 	p := mustSpawn(t, behaveWell, nil)
 	ctx := context.Background()
-	hot := vmctltest.File(t, "")
-	if r, err := p.WriteHot(ctx, hot); err != nil || r != (vmm.HotResult{Runs: 2, ReadPages: 3, WrittenPages: 4}) {
+	set := vmctltest.File(t, "")
+	if r, err := p.WriteWorkingSet(ctx, set); err != nil || r != (vmm.WorkingSetResult{Runs: 2, ReadPages: 3, WrittenPages: 4}) {
 		t.Fatalf("write: got %+v, %v", r, err)
 	}
-	if r, err := p.Populate(ctx, hot); err != nil || r != (vmm.HotResult{Runs: 2, KVM: 5}) {
+	if r, err := p.Populate(ctx, set); err != nil || r != (vmm.WorkingSetResult{Runs: 2, KVM: 5}) {
 		t.Fatalf("populate: got %+v, %v", r, err)
 	}
 	if _, err := p.Populate(ctx, vmctltest.File(t, "cold")); err == nil || !strings.Contains(err.Error(), `no working set but "cold"`) {

@@ -15,19 +15,19 @@ import (
 // Pages of a copy-on-write mapping that this process has written are its
 // anonymous pages, and only those can differ from what is mapped. A page of
 // zeros that was only read is no page of its own.
-const notOwn = pageFile | pageZeroPage
+const notPrivate = pageFile | pageZeroPage
 
-// Own calls fn for runs of the memory's own pages, in rising order. The memory
+// PrivateDirty calls fn for runs of the memory's private dirty pages, in rising order. The memory
 // may be in use: a page that becomes the memory's own meanwhile may be missed.
 // Before Linux 6.7 it may also report pages of zeros.
-func (m *Map) Own(fn func(offset, length int64) error) error {
+func (m *Map) PrivateDirty(fn func(offset, length int64) error) error {
 	f, err := os.Open("/proc/self/pagemap")
 	if err != nil {
-		return fmt.Errorf("find own pages: %w", err)
+		return fmt.Errorf("find private dirty pages: %w", err)
 	}
 	defer f.Close()
 	s := scanner{pagemap: f, arg: pmScanArg{
-		inverted: notOwn, mask: notOwn, anyOf: pagePresent | pageSwapped, returned: pagePresent,
+		inverted: notPrivate, mask: notPrivate, anyOf: pagePresent | pageSwapped, returned: pagePresent,
 	}}
 	err = s.scan(m, 0, m.size, fn)
 	if errors.Is(err, unix.ENOTTY) {
@@ -39,7 +39,7 @@ func (m *Map) Own(fn func(offset, length int64) error) error {
 		})
 	}
 	if err != nil {
-		return fmt.Errorf("find own pages: %w", err)
+		return fmt.Errorf("find private dirty pages: %w", err)
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ type Tracker struct {
 	pagemap *os.File
 	scan    scanner
 	armed   []extent.Run // long runs that were armed, rising and disjoint
-	// stale are own pages that an earlier tracker armed and this one has not: their
+	// stale are private dirty pages that an earlier tracker armed and this one has not: their
 	// protection, where it still stands, tells nothing of this tracker's time.
 	stale extent.PageSet
 }
@@ -97,7 +97,8 @@ func (t *Tracker) Arm(offset, length int64) error {
 
 // note adds a run to the armed ones, unless it is among them.
 func (t *Tracker) note(r extent.Run) {
-	i, _ := slices.BinarySearchFunc(t.armed, r.Offset, func(a extent.Run, at int64) int { return cmp.Compare(a.End(), at) })
+	i, _ := slices.BinarySearchFunc(t.armed, r.Offset,
+		func(a extent.Run, at int64) int { return cmp.Compare(a.End(), at) })
 	switch {
 	case i == len(t.armed) || r.End() < t.armed[i].Offset:
 		t.armed = slices.Insert(t.armed, i, r)
@@ -106,10 +107,10 @@ func (t *Tracker) note(r extent.Run) {
 	}
 }
 
-// Written calls fn for runs of own pages that this tracker has not armed, or that were
+// Written calls fn for runs of private dirty pages that this tracker has not armed, or that were
 // written since, in rising order.
 func (t *Tracker) Written(fn func(offset, length int64) error) error {
-	if t.stale.Empty() { // as it is after a round over all own pages
+	if t.stale.Empty() { // as it is after a round over all private dirty pages
 		return t.unprotected(fn)
 	}
 	all := slices.Clone(t.stale)
@@ -128,17 +129,18 @@ func (t *Tracker) Written(fn func(offset, length int64) error) error {
 	return nil
 }
 
-// unprotected calls fn for runs of own pages that are not write-protected.
+// unprotected calls fn for runs of private dirty pages that are not write-protected.
 func (t *Tracker) unprotected(fn func(offset, length int64) error) error {
-	anyOwn := pmScanArg{
-		flags: scanCheckAsync, inverted: notOwn, mask: notOwn | pageWritten, anyOf: pagePresent | pageSwapped, returned: pageWritten,
+	anyPrivate := pmScanArg{
+		flags: scanCheckAsync, inverted: notPrivate, mask: notPrivate | pageWritten, anyOf: pagePresent | pageSwapped,
+		returned: pageWritten,
 	}
 	// Where all pages were the memory's own, and armed, one bit of each tells all; asked for
 	// that alone, the kernel need not find out what sort of page each is.
 	armedOnce := pmScanArg{flags: scanCheckAsync, mask: pageWritten, returned: pageWritten}
 	at := int64(0)
 	for _, r := range t.armed {
-		if err := t.find(anyOwn, at, r.Offset, fn); err != nil {
+		if err := t.find(anyPrivate, at, r.Offset, fn); err != nil {
 			return err
 		}
 		if err := t.find(armedOnce, r.Offset, r.End(), fn); err != nil {
@@ -146,7 +148,7 @@ func (t *Tracker) unprotected(fn func(offset, length int64) error) error {
 		}
 		at = r.End()
 	}
-	return t.find(anyOwn, at, t.m.size, fn)
+	return t.find(anyPrivate, at, t.m.size, fn)
 }
 
 func (t *Tracker) find(what pmScanArg, from, to int64, fn func(offset, length int64) error) error {

@@ -54,9 +54,9 @@ func touchPages(m *Map, pages ...int) {
 }
 
 // Pages that were only read are not the memory's own, be they a file's or of zeros.
-func TestOwnPagesAreThoseThatWereWritten(t *testing.T) {
+func TestPrivateDirtyPagesAreThoseThatWereWritten(t *testing.T) {
 	m := mapped(t, 64)
-	if got := runs(t, m.Own); len(got) != 0 {
+	if got := runs(t, m.PrivateDirty); len(got) != 0 {
 		t.Errorf("fresh memory has %v", got)
 	}
 	sum := byte(0)
@@ -64,8 +64,8 @@ func TestOwnPagesAreThoseThatWereWritten(t *testing.T) {
 		sum += m.Linear()[i*PageSize]
 	}
 	touchPages(m, 3, 4, 31, 32, 50)
-	if got := runs(t, m.Own); !slices.Equal(got, []run{{3, 2}, {31, 2}, {50, 1}}) && !slices.Equal(got, []run{{3, 2}, {31, 1}, {32, 1}, {50, 1}}) {
-		t.Errorf("own pages are %v", got)
+	if got := runs(t, m.PrivateDirty); !slices.Equal(got, []run{{3, 2}, {31, 2}, {50, 1}}) && !slices.Equal(got, []run{{3, 2}, {31, 1}, {32, 1}, {50, 1}}) {
+		t.Errorf("private dirty pages are %v", got)
 	}
 	if sum != 0 {
 		t.Error("the file was not zero")
@@ -111,13 +111,13 @@ func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
 	if got := runs(t, tr.Written); !slices.Equal(got, []run{{9, 1}, {60, 1}}) {
 		t.Errorf("after one was armed again: %v", got)
 	}
-	if got := runs(t, m.Own); !slices.Equal(got, []run{{1, 2}, {9, 1}, {40, 1}, {60, 1}}) {
-		t.Errorf("own pages are %v", got)
+	if got := runs(t, m.PrivateDirty); !slices.Equal(got, []run{{1, 2}, {9, 1}, {40, 1}, {60, 1}}) {
+		t.Errorf("private dirty pages are %v", got)
 	}
 }
 
 // What an earlier tracker has armed, as a capture does that ends in whatever way, says
-// nothing to a later one: each must find all own pages but those that it armed itself.
+// nothing to a later one: each must find all private dirty pages but those that it armed itself.
 func TestTrackersKnowNothingOfEachOther(t *testing.T) {
 	const pages = 1024
 	m := mapped(t, pages)
@@ -134,7 +134,7 @@ func TestTrackersKnowNothingOfEachOther(t *testing.T) {
 					clean[int64(p)] = false
 				}
 			}
-			own = pageSetOf(t, m.Own)
+			own = pageSetOf(t, m.PrivateDirty)
 			var want []int64
 			for _, p := range own {
 				if !clean[p] {

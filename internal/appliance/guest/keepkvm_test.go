@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/kvmtest"
 )
 
-// Without holdKVM an emulated machine dies of this within seconds: each first
+// Without keepKVM an emulated machine dies of this within seconds: each first
 // VM and each last one makes the kernel patch its scheduler, while others are
 // in it.
 func TestFirstAndLastVMsDoNotHurtTheMachine(t *testing.T) {

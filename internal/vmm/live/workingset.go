@@ -14,22 +14,22 @@ import (
 	"github.com/forkd/forkd/internal/workingset"
 )
 
-// maxHot bounds what is populated, in bytes; half of the memory is another bound.
-const maxHot = 64 << 20
+// maxWorkingSet bounds what is populated, in bytes; half of the memory is another bound.
+const maxWorkingSet = 64 << 20
 
-func hotLimit(memory int64) int64 { return min(maxHot, memory/2) }
+func workingSetLimit(memory int64) int64 { return min(maxWorkingSet, memory/2) }
 
-// HotSet is what a paused machine has touched of its memory since its restore.
-func (m *Machine) HotSet() (b []byte, r vmm.HotResult, err error) {
+// WorkingSet is what a paused machine has touched of its memory since its restore.
+func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StatePaused); err != nil {
 		return nil, r, err
 	}
 	defer m.mu.Unlock()
 	var w workingset.Writer
-	left := hotLimit(m.mem.Size())
+	left := workingSetLimit(m.mem.Size())
 	err = m.mem.Accessed(func(offset, length int64, written bool) error {
 		if left -= length; left < 0 {
-			return fmt.Errorf("the guest has touched more than %d bytes", hotLimit(m.mem.Size()))
+			return fmt.Errorf("the guest has touched more than %d bytes", workingSetLimit(m.mem.Size()))
 		}
 		count(&r, length, written)
 		return w.Add(workingset.Run{Run: extent.Run{Offset: offset, Length: length}, Written: written})
@@ -43,7 +43,7 @@ func (m *Machine) HotSet() (b []byte, r vmm.HotResult, err error) {
 // Populate maps a working set's pages, while the guest stands still: best before it
 // begins, at its gate. A damaged set changes nothing; a kernel that can do only part of
 // it does that part.
-func (m *Machine) Populate(f io.ReaderAt) (r vmm.HotResult, err error) {
+func (m *Machine) Populate(f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StateArmed, vmm.StatePrepared, vmm.StateRunning); err != nil {
 		return r, err
 	}
@@ -71,7 +71,7 @@ type population struct {
 	mem *guestmem.Map
 	cpu *kvm.VCPU // by which KVM is asked to map
 	set workingset.Set
-	res vmm.HotResult
+	res vmm.WorkingSetResult
 }
 
 func (p *population) run() error {
@@ -118,7 +118,7 @@ func (p *population) mapGuest() error {
 	return nil
 }
 
-func count(r *vmm.HotResult, length int64, written bool) {
+func count(r *vmm.WorkingSetResult, length int64, written bool) {
 	r.Runs++
 	if written {
 		r.WrittenPages += length / guestmem.PageSize
@@ -130,7 +130,7 @@ func count(r *vmm.HotResult, length int64, written bool) {
 // runs are those of the set up to the limit.
 func (p *population) runs() iter.Seq[workingset.Run] {
 	return func(yield func(workingset.Run) bool) {
-		left := hotLimit(p.mem.Size())
+		left := workingSetLimit(p.mem.Size())
 		for r := range p.set.Runs() {
 			if left -= r.Length; left < 0 || !yield(r) {
 				return

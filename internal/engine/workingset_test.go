@@ -17,21 +17,21 @@ func (h *host) populated() int {
 	return len(found)
 }
 
-func (h *host) hasHot(tag string) bool {
-	_, err := os.Stat(filepath.Join(h.cfg.StoreDir, "snapshots", tag, snapshot.HotFile))
+func (h *host) hasWorkingSet(tag string) bool {
+	_, err := os.Stat(filepath.Join(h.cfg.StoreDir, "snapshots", tag, snapshot.WorkingSetFile))
 	return err == nil
 }
 
-func TestARehearsalHelpsTheChildren(t *testing.T) {
+func TestARecordedWorkingSetHelpsTheChildren(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	if !h.hasHot("a") {
+	if !h.hasWorkingSet("a") {
 		t.Error("no working set was kept")
 	}
-	h.empty() // of the rehearsal's child
-	if boxes := e.List(); len(boxes) != 0 {
-		t.Errorf("the rehearsal left %v", boxes)
+	h.empty() // of the child that was recorded
+	if sbs := e.List(); len(sbs) != 0 {
+		t.Errorf("the recording left %v", sbs)
 	}
 	h.fork(e, "a", 3)
 	if n := h.populated(); n != 3 {
@@ -39,21 +39,21 @@ func TestARehearsalHelpsTheChildren(t *testing.T) {
 	}
 }
 
-func TestASnapshotIsAsGoodWithoutARehearsal(t *testing.T) {
+func TestASnapshotIsAsGoodWithoutAWorkingSet(t *testing.T) {
 	for name, prepare := range map[string]func(h *host){
-		"not wanted":            func(h *host) { h.cfg.NoRehearsal = true },
-		"its restore fails":     func(h *host) { h.spoil("restore-fail", 1) },
-		"it dies":               func(h *host) { h.spoil("restore-die", 1) },
-		"it stays a clone":      func(h *host) { h.spoil("identity-clone", 1) },
-		"its guest dies":        func(h *host) { h.spoil("identity-die", 1) },
-		"its pages are unknown": func(h *host) { h.spoil("hot-fail", 1) },
+		"not wanted":            func(h *host) { h.cfg.NoWorkingSet = true },
+		"its restore fails":     func(h *host) { h.fault("restore-fail", 1) },
+		"it dies":               func(h *host) { h.fault("restore-die", 1) },
+		"it stays a clone":      func(h *host) { h.fault("identity-clone", 1) },
+		"its guest dies":        func(h *host) { h.fault("identity-die", 1) },
+		"its pages are unknown": func(h *host) { h.fault("working-set-fail", 1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			prepare(h)
 			e := h.open()
 			h.snapshot(e, "a")
-			if h.hasHot("a") {
+			if h.hasWorkingSet("a") {
 				t.Error("a working set was kept")
 			}
 			h.empty()
@@ -69,7 +69,7 @@ func TestAChildThatIsNotPopulatedLives(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("populate-fail", 1)
+	h.fault("populate-fail", 1)
 	h.fork(e, "a", 3)
 	if n := h.populated(); n != 2 {
 		t.Errorf("%d children were populated, want 2", n)
@@ -80,7 +80,7 @@ func TestAChildThatDiesWhenPopulatedFailsAlone(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	h.spoil("populate-die", 1)
+	h.fault("populate-die", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 3})
 	if err != nil {
 		t.Fatal(err)
@@ -97,9 +97,9 @@ func TestAChildThatDiesWhenPopulatedFailsAlone(t *testing.T) {
 	}
 }
 
-func TestACreationThatIsCancelledInItsRehearsalLeavesNothing(t *testing.T) {
+func TestACreationThatIsCancelledWhileItRecordsLeavesNothing(t *testing.T) {
 	h := newHost(t)
-	h.spoil("restore-hang", 1)
+	h.fault("restore-hang", 1)
 	e := h.open()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	gone := errors.New("the caller has gone")
@@ -108,7 +108,7 @@ func TestACreationThatIsCancelledInItsRehearsalLeavesNothing(t *testing.T) {
 		_, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
 		created <- err
 	}()
-	eventually(t, "rehearsal", func() bool {
+	eventually(t, "recording", func() bool {
 		left, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "restore-hang.*"))
 		return len(left) == 0
 	})

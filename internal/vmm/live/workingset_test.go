@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/workingset"
 )
 
-// restoreWatched is a rehearsal: its touches are told.
+// restoreWatched is a restore whose touches are recorded.
 func (s saved) restoreWatched(t *testing.T, like *guestVM) *guestVM {
 	t.Helper()
 	g := newShell(t, like.shape)
@@ -43,14 +43,14 @@ func TestPopulatedGuestsGoOn(t *testing.T) {
 			parent := bootRole(t, "count", shape(256, cpus))
 			parent.waitFor("count 5 ")
 			s := parent.save()
-			rehearsal := s.restoreWatched(t, parent)
-			rehearsal.goesOn(5)
-			if err := rehearsal.Pause(); err != nil {
+			recorded := s.restoreWatched(t, parent)
+			recorded.goesOn(5)
+			if err := recorded.Pause(); err != nil {
 				t.Fatal(err)
 			}
-			b, found, err := rehearsal.HotSet()
+			b, found, err := recorded.WorkingSet()
 			if err != nil || found.ReadPages < 10 || found.WrittenPages < 10 {
-				t.Fatalf("the rehearsal touched %+v, %v", found, err)
+				t.Fatalf("the recorded touched %+v, %v", found, err)
 			}
 			t.Logf("touched: %+v", found)
 			for range 3 {
@@ -79,22 +79,22 @@ func TestPopulateRefusesWhatItCannotUse(t *testing.T) {
 	g := bootRole(t, "count", shape(128, 1))
 	g.waitFor("count 1 ")
 	const memory = 128 << 20
-	good := hotFile(t, memory, workingset.Run{Run: extent.Run{Offset: 1 << 20, Length: 8192}, Written: true}, workingset.Run{Run: extent.Run{Offset: memory - 4096, Length: 4096}})
+	good := workingSetFile(t, memory, workingset.Run{Run: extent.Run{Offset: 1 << 20, Length: 8192}, Written: true}, workingset.Run{Run: extent.Run{Offset: memory - 4096, Length: 4096}})
 	flipped := bytes.Clone(good)
 	flipped[30] ^= 1
 	for name, b := range map[string][]byte{
 		"nothing": nil, "a flipped bit": flipped, "cut short": good[:len(good)-2],
-		"of a larger guest": hotFile(t, 2*memory, workingset.Run{Run: extent.Run{Offset: memory, Length: 4096}}),
-		"outside memory":    hotFile(t, memory, workingset.Run{Run: extent.Run{Offset: memory, Length: 4096}}),
+		"of a larger guest": workingSetFile(t, 2*memory, workingset.Run{Run: extent.Run{Offset: memory, Length: 4096}}),
+		"outside memory":    workingSetFile(t, memory, workingset.Run{Run: extent.Run{Offset: memory, Length: 4096}}),
 	} {
 		if r, err := g.Populate(bytes.NewReader(b)); !errors.Is(err, workingset.ErrDamaged) || r.Runs != 0 {
 			t.Errorf("%s: got %+v, %v", name, r, err)
 		}
 	}
-	if _, _, err := g.HotSet(); !errors.Is(err, vmm.ErrState) {
+	if _, _, err := g.WorkingSet(); !errors.Is(err, vmm.ErrState) {
 		t.Errorf("working set of a running machine: %v", err)
 	}
-	large := hotFile(t, memory, workingset.Run{Run: extent.Run{Offset: 0, Length: 4096}}, workingset.Run{Run: extent.Run{Offset: 1 << 20, Length: memory - 1<<20}, Written: true})
+	large := workingSetFile(t, memory, workingset.Run{Run: extent.Run{Offset: 0, Length: 4096}}, workingset.Run{Run: extent.Run{Offset: 1 << 20, Length: memory - 1<<20}, Written: true})
 	if r, err := g.Populate(bytes.NewReader(large)); err != nil || r.WrittenPages != 0 || r.ReadPages != 1 {
 		t.Errorf("more than half of the memory: got %+v, %v", r, err)
 	}
@@ -119,7 +119,7 @@ func TestPopulateRefusesWhatItCannotUse(t *testing.T) {
 
 func TestPopulateOfAGuestThatEnds(t *testing.T) {
 	g := bootRole(t, "hello", shape(128, 1))
-	good := hotFile(t, 128<<20, workingset.Run{Run: extent.Run{Offset: 1 << 20, Length: 1 << 20}})
+	good := workingSetFile(t, 128<<20, workingset.Run{Run: extent.Run{Offset: 1 << 20, Length: 1 << 20}})
 	for {
 		_, err := g.Populate(bytes.NewReader(good))
 		if errors.Is(err, vmm.ErrState) {
@@ -135,7 +135,7 @@ func TestPopulateOfAGuestThatEnds(t *testing.T) {
 	}
 }
 
-func hotFile(t *testing.T, memory int64, runs ...workingset.Run) []byte {
+func workingSetFile(t *testing.T, memory int64, runs ...workingset.Run) []byte {
 	t.Helper()
 	var w workingset.Writer
 	for _, r := range runs {

@@ -10,10 +10,10 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-const stepSealing = "sealing"
+const stepHashing = "hashing"
 
-// doomedToSeal has snapshots and none of their digests when it is killed.
-func (e *Engine) doomedToSeal(ctx context.Context) error {
+// doomedToHash has snapshots and none of their digests when it is killed.
+func (e *Engine) doomedToHash(ctx context.Context) error {
 	e.traffic.Enter() // digests stand back
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err
@@ -25,7 +25,7 @@ func (e *Engine) doomedToSeal(ctx context.Context) error {
 	if _, err := e.Branch(ctx, sandbox.BranchRequest{SandboxID: r.Children[0].Info.ID, Tag: "b"}); err != nil {
 		return err
 	}
-	fmt.Println("at", stepSealing)
+	fmt.Println("at", stepHashing)
 	select {}
 }
 
@@ -59,7 +59,7 @@ func (h *host) verifies(e *Engine, tag string) (waited int) {
 func TestDigestsAreMadeAfterACrash(t *testing.T) {
 	h := newHost(t)
 	h.makeUpper()
-	h.killDaemonAt(stepSealing)
+	h.killDaemonAt(stepHashing)
 	e := h.open()
 	for _, tag := range []string{"b", "d"} {
 		h.verifies(e, tag)

@@ -15,17 +15,17 @@ import (
 )
 
 // A snapshot that is deleted while sandboxes run from it loses its tag only. What is in
-// it stays in a folder that is named by its content, with a hold of its own, until
+// it stays in a folder that is named by its content, with a pin of its own, until
 // whoever had it retired drops it: a branch of such a sandbox needs all of it.
 
 const (
-	keptPrefix     = ".kept-" // the content hash follows, without its "sha256:"
-	keptHoldPrefix = "kept."  // of the hold's name; the same follows
-	hashPrefix     = "sha256:"
+	retiredPrefix    = ".retired-" // the content hash follows, without its "sha256:"
+	retiredPinPrefix = "retired."  // of the pin's name; the same follows
+	hashPrefix       = "sha256:"
 )
 
-// keptName is the content hash as a part of a name; empty if it is none.
-func keptName(hash string) string {
+// retiredName is the content hash as a part of a name; empty if it is none.
+func retiredName(hash string) string {
 	hex, ok := strings.CutPrefix(hash, hashPrefix)
 	if !ok || len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
 		return ""
@@ -33,15 +33,17 @@ func keptName(hash string) string {
 	return hex
 }
 
-func (s *Store) keptDir(hash string) string { return filepath.Join(s.dir, keptPrefix+keptName(hash)) }
+func (s *Store) retiredDir(hash string) string {
+	return filepath.Join(s.dir, retiredPrefix+retiredName(hash))
+}
 
-// Retire takes a snapshot's tag away, as Delete does, and keeps what is in it: OpenKept
+// Retire takes a snapshot's tag away, as Delete does, and keeps what is in it: OpenRetired
 // finds it by its content hash until Drop. The hash must be that of the snapshot.
 func (s *Store) Retire(tag, hash string) error {
 	if err := CheckTag(tag); err != nil {
 		return err
 	}
-	name := keptName(hash)
+	name := retiredName(hash)
 	if name == "" {
 		return fmt.Errorf("retire snapshot %s: %q is no content hash", tag, ellipsis.Clip(hash, 80))
 	}
@@ -53,7 +55,7 @@ func (s *Store) Retire(tag, hash string) error {
 		if e.ContentHash != hash {
 			return fmt.Errorf("%w: %s is another snapshot by now", ErrNotFound, tag)
 		}
-		if err := s.layers.Pin(keptHoldPrefix+name, e.Manifest.LayerIDs()...); err != nil {
+		if err := s.layers.Pin(retiredPinPrefix+name, e.Manifest.LayerIDs()...); err != nil {
 			return err
 		}
 		if err := failpoint.At(failpoint.SnapshotPrefix + "retire.rename"); err != nil {
@@ -61,7 +63,7 @@ func (s *Store) Retire(tag, hash string) error {
 		}
 		s.naming.Lock()
 		defer s.naming.Unlock()
-		err = durable.RenameNew(s.Dir(tag), s.keptDir(hash))
+		err = durable.RenameNew(s.Dir(tag), s.retiredDir(hash))
 		if errors.Is(err, fs.ErrExist) { // a copy of it was deleted before; one is as good as the other
 			return os.RemoveAll(s.Dir(tag))
 		}
@@ -69,16 +71,16 @@ func (s *Store) Retire(tag, hash string) error {
 	})
 }
 
-// OpenKept is Open for a snapshot that was retired.
-func (s *Store) OpenKept(hash string) (*Files, error) {
-	if keptName(hash) == "" {
+// OpenRetired is Open for a snapshot that was retired.
+func (s *Store) OpenRetired(hash string) (*Files, error) {
+	if retiredName(hash) == "" {
 		return nil, fmt.Errorf("%w: %q is no content hash", ErrNotFound, ellipsis.Clip(hash, 80))
 	}
-	e, err := s.Kept(hash)
+	e, err := s.Retired(hash)
 	if err != nil {
 		return nil, err
 	}
-	o, err := s.openEntry(s.keptDir(hash), e)
+	o, err := s.openEntry(s.retiredDir(hash), e)
 	if err != nil {
 		return nil, err
 	}
@@ -89,11 +91,11 @@ func (s *Store) OpenKept(hash string) (*Files, error) {
 	return o, nil
 }
 
-// Kept reads the manifest of a snapshot that was retired.
-func (s *Store) Kept(hash string) (Entry, error) {
-	dir := s.keptDir(hash)
-	if _, err := os.Lstat(dir); err != nil || keptName(hash) == "" {
-		return Entry{}, fmt.Errorf("%w: none is kept as %s", ErrNotFound, ellipsis.Clip(hash, 80))
+// Retired reads the manifest of a snapshot that was retired.
+func (s *Store) Retired(hash string) (Entry, error) {
+	dir := s.retiredDir(hash)
+	if _, err := os.Lstat(dir); err != nil || retiredName(hash) == "" {
+		return Entry{}, fmt.Errorf("%w: none is retired as %s", ErrNotFound, ellipsis.Clip(hash, 80))
 	}
 	e, err := s.read(dir, "")
 	if err == nil && e.ContentHash != hash {
@@ -102,20 +104,20 @@ func (s *Store) Kept(hash string) (Entry, error) {
 	return e, err
 }
 
-// ListKept returns the snapshots that are kept; of one that is damaged only the content hash.
-func (s *Store) ListKept() ([]Entry, error) {
+// ListRetired returns the snapshots that are retired; of one that is damaged only the content hash.
+func (s *Store) ListRetired() ([]Entry, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
-		return nil, fmt.Errorf("list kept snapshots: %w", err)
+		return nil, fmt.Errorf("list retired snapshots: %w", err)
 	}
 	var out []Entry
 	for _, d := range entries {
-		hex, kept := strings.CutPrefix(d.Name(), keptPrefix)
+		hex, retired := strings.CutPrefix(d.Name(), retiredPrefix)
 		hash := hashPrefix + hex
-		if !kept || !d.IsDir() || keptName(hash) == "" {
+		if !retired || !d.IsDir() || retiredName(hash) == "" {
 			continue
 		}
-		e, err := s.Kept(hash)
+		e, err := s.Retired(hash)
 		if errors.Is(err, ErrNotFound) {
 			continue // dropped meanwhile
 		}
@@ -128,7 +130,7 @@ func (s *Store) ListKept() ([]Entry, error) {
 // Drop removes what Retire kept. Descriptors and mappings stay good; the layers go
 // at the layer store's next GC.
 func (s *Store) Drop(hash string) error {
-	name := keptName(hash)
+	name := retiredName(hash)
 	if name == "" {
 		return fmt.Errorf("drop snapshot: %q is no content hash", ellipsis.Clip(hash, 80))
 	}
@@ -137,27 +139,27 @@ func (s *Store) Drop(hash string) error {
 		return fmt.Errorf("drop snapshot %s: %w", hash, err)
 	}
 	defer os.RemoveAll(gone)
-	if err := os.Rename(s.keptDir(hash), filepath.Join(gone, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Rename(s.retiredDir(hash), filepath.Join(gone, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("drop snapshot %s: %w", hash, err)
 	}
 	if err := durable.SyncDir(s.dir); err != nil {
 		return fmt.Errorf("drop snapshot %s: %w", hash, err)
 	}
-	if err := s.layers.Unpin(keptHoldPrefix + name); err != nil && !errors.Is(err, store.ErrNotFound) {
+	if err := s.layers.Unpin(retiredPinPrefix + name); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return fmt.Errorf("drop snapshot %s: %w", hash, err)
 	}
 	return nil
 }
 
-// settleKept releases the holds of those that are gone. A crash between a hold and
+// settleRetired removes the pins of those that are gone. A crash between a pin and
 // the rename leaves such a one; the snapshot then has its tag still.
-func (s *Store) settleKept(holds []string) error {
-	for _, name := range holds {
-		hex, ours := strings.CutPrefix(name, keptHoldPrefix)
+func (s *Store) settleRetired(pins []string) error {
+	for _, name := range pins {
+		hex, ours := strings.CutPrefix(name, retiredPinPrefix)
 		if !ours {
 			continue
 		}
-		if _, err := os.Lstat(filepath.Join(s.dir, keptPrefix+hex)); os.IsNotExist(err) {
+		if _, err := os.Lstat(filepath.Join(s.dir, retiredPrefix+hex)); os.IsNotExist(err) {
 			if err := s.layers.Unpin(name); err != nil && !errors.Is(err, store.ErrNotFound) {
 				return err
 			}

@@ -12,36 +12,38 @@ import (
 	"github.com/forkd/forkd/internal/vmm"
 )
 
-// rehearse forks one child from the snapshot in the making, brings it as far as
+// recordWorkingSet forks one child from the snapshot in the making, brings it as far as
 // any child, and keeps what memory it touched on the way in the snapshot: every
 // later child will touch the same. A snapshot is as good without that, so only
 // the caller's going away is an error.
-func (c *createOp) rehearse(ctx context.Context) error {
-	if c.e.cfg.NoRehearsal {
+func (c *createOp) recordWorkingSet(ctx context.Context) error {
+	if c.e.cfg.NoWorkingSet {
 		return nil
 	}
 	start := c.e.cfg.Now()
-	hot, err := c.draft.File(snapshot.HotFile)
+	set, err := c.draft.File(snapshot.WorkingSetFile)
 	if err != nil {
 		return err
 	}
-	r, err := c.rehearsal(ctx, hot)
+	r, err := c.workingSetOf(ctx, set)
 	if err == nil {
-		c.e.cfg.Logger.Info("snapshot rehearsed", "tag", c.req.Tag, "took", c.e.cfg.Now().Sub(start),
+		c.e.cfg.Logger.Info("working set recorded", "tag", c.req.Tag, "took", c.e.cfg.Now().Sub(start),
 			"read_pages", r.ReadPages, "written_pages", r.WrittenPages, "runs", r.Runs)
 		return nil
 	}
-	c.draft.Drop(hot)
+	c.draft.Drop(set)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	c.e.cfg.Logger.Warn("rehearse a child; the snapshot's children will be ready somewhat later", "tag", c.req.Tag, "err", err)
+	c.e.cfg.Logger.Warn("record the working set; the snapshot's children will be ready somewhat later",
+		"tag", c.req.Tag, "err", err)
 	return nil
 }
 
-func (c *createOp) rehearsal(ctx context.Context, hot *os.File) (r vmm.HotResult, err error) {
+func (c *createOp) workingSetOf(ctx context.Context, set *os.File) (r vmm.WorkingSetResult, err error) {
 	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, sandbox.Errorf(sandbox.ErrTimeout, "", "the rehearsal did not end within %s", limit))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "the working set was not recorded within %s", limit))
 	defer cancel()
 	var u undo.Stack
 	defer u.Run()
@@ -64,7 +66,7 @@ func (c *createOp) rehearsal(ctx context.Context, hot *os.File) (r vmm.HotResult
 	if err := m.Proc.Pause(ctx); err != nil {
 		return r, err
 	}
-	return m.Proc.WriteHot(ctx, hot)
+	return m.Proc.WriteWorkingSet(ctx, set)
 }
 
 // draftSource are the files that the snapshot will have.
@@ -83,7 +85,7 @@ func (c *createOp) draftSource() *launch.Source {
 
 // act is a child's way to ready: its identity and a sign of life.
 func (c *createOp) act(ctx context.Context, m *launch.VM) error {
-	who, err := c.e.launcher.NewIdentity("rehearsal", 1, c.req.Tag, nil)
+	who, err := c.e.launcher.NewIdentity("recorder", 1, c.req.Tag, nil)
 	if err != nil {
 		return err
 	}

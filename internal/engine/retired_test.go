@@ -11,9 +11,9 @@ import (
 	"github.com/forkd/forkd/internal/snapshot"
 )
 
-// keptFolders are those of snapshots that have lost their tags.
-func (h *host) keptFolders() int {
-	found, err := filepath.Glob(filepath.Join(h.cfg.StoreDir, "snapshots", ".kept-*"))
+// retiredFolders are those of snapshots that have lost their tags.
+func (h *host) retiredFolders() int {
+	found, err := filepath.Glob(filepath.Join(h.cfg.StoreDir, "snapshots", ".retired-*"))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -35,15 +35,15 @@ func (h *host) delete(e *Engine, force bool, tags ...string) {
 func TestASandboxOutlivesItsSnapshotsName(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
+	sb := h.disky(e, 1)[0]
 	h.delete(e, true, "d")
 	var made []string
 	branchAll := func(when string) {
 		t.Helper()
 		for _, mode := range []sandbox.BranchMode{sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull} {
 			tag := when + "-" + string(mode)
-			want := h.readOwn(e, box.ID)
-			r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: box.ID, Tag: tag, Mode: mode, N: 1})
+			want := h.readOverlay(e, sb.ID)
+			r, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: tag, Mode: mode, N: 1})
 			if err != nil {
 				t.Fatalf("branch %s: %v", tag, err)
 			}
@@ -71,20 +71,20 @@ func TestASandboxOutlivesItsSnapshotsName(t *testing.T) {
 		t.Errorf("the new snapshot of the tag: %+v, %v", s, err)
 	}
 	h.delete(e, false, "d")
-	if h.keptFolders() != 1 {
-		t.Errorf("%d snapshots without a tag are kept, want 1", h.keptFolders())
+	if h.retiredFolders() != 1 {
+		t.Errorf("%d snapshots without a tag are kept, want 1", h.retiredFolders())
 	}
-	if _, err := e.Rollback(t.Context(), box.ID, "first-live"); err != nil {
+	if _, err := e.Rollback(t.Context(), sb.ID, "first-live"); err != nil {
 		t.Errorf("roll back to a branch of its own: %v", err)
 	}
-	eventually(t, "removal of what it lay over", func() bool { return h.keptFolders() == 0 })
+	eventually(t, "removal of what it lay over", func() bool { return h.retiredFolders() == 0 })
 	for _, b := range e.List() {
 		if err := e.Kill(t.Context(), b.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	h.delete(e, false, made...)
-	eventually(t, "empty store", func() bool { return len(layerIDs(t, e)) == 0 && len(holdNames(t, e)) == 0 })
+	eventually(t, "empty store", func() bool { return len(layerIDs(t, e)) == 0 && len(pinNames(t, e)) == 0 })
 }
 
 // When the sandbox ends, by itself or by a kill, or while no daemon runs, what was kept goes.
@@ -109,14 +109,14 @@ func TestWhatWasKeptGoesWithTheSandbox(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			e := h.open()
-			box := h.disky(e, 1)[0]
+			sb := h.disky(e, 1)[0]
 			h.delete(e, true, "d")
-			if h.keptFolders() != 1 {
+			if h.retiredFolders() != 1 {
 				t.Fatal("it is not kept")
 			}
-			e = end(h, e, box.ID)
+			e = end(h, e, sb.ID)
 			eventually(t, "removal", func() bool {
-				return h.keptFolders() == 0 && !slices.ContainsFunc(holdNames(t, e), func(n string) bool { return strings.HasPrefix(n, "kept.") })
+				return h.retiredFolders() == 0 && !slices.ContainsFunc(pinNames(t, e), func(n string) bool { return strings.HasPrefix(n, "retired.") })
 			})
 		})
 	}
@@ -126,8 +126,8 @@ func TestWhatWasKeptGoesWithTheSandbox(t *testing.T) {
 func TestRollbackPastDeletedAncestors(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	box := h.disky(e, 1)[0]
-	last := box.ID
+	sb := h.disky(e, 1)[0]
+	last := sb.ID
 	for i, tag := range []string{"b1", "b2", "b3"} {
 		if err := h.branch(e, last, tag); err != nil {
 			t.Fatal(err)
@@ -154,15 +154,15 @@ func TestRollbackPastDeletedAncestors(t *testing.T) {
 func TestAGuestForksAfterItsSnapshotsDeletion(t *testing.T) {
 	g := newGuestBench(t)
 	g.delete(g.e, true, "a")
-	kid := g.forked(g.root.ID, 1)[0]
-	g.forked(kid, 1)
+	child := g.forked(g.root.ID, 1)[0]
+	g.forked(child, 1)
 	for _, b := range g.e.List() {
 		if err := g.e.Kill(t.Context(), b.ID); err != nil {
 			t.Fatal(err)
 		}
 	}
 	g.noneTransient()
-	eventually(t, "empty store", func() bool { return len(layerIDs(t, g.e)) == 0 && g.keptFolders() == 0 })
+	eventually(t, "empty store", func() bool { return len(layerIDs(t, g.e)) == 0 && g.retiredFolders() == 0 })
 }
 
 func TestAncestorsAreBounded(t *testing.T) {

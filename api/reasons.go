@@ -1,0 +1,119 @@
+package api
+
+// Reason says more than a Code where what to do about an error differs within the
+// code. It is as stable as a code. Most errors have none.
+type Reason string
+
+const (
+	ReasonAgentOld            Reason = "agent_old"
+	ReasonAgentSilent         Reason = "agent_silent"
+	ReasonAncestryGone        Reason = "ancestry_gone"
+	ReasonBranchFailed        Reason = "branch_failed"
+	ReasonBranchesBusy        Reason = "branches_busy"
+	ReasonChildBrokeOff       Reason = "child_broke_off"
+	ReasonDependentSandboxes  Reason = "dependent_sandboxes"
+	ReasonDependentSnapshots  Reason = "dependent_snapshots"
+	ReasonDigestsNotReady     Reason = "digests_not_ready"
+	ReasonDirectoryInUse      Reason = "directory_in_use"
+	ReasonDirectoryRefused    Reason = "directory_refused"
+	ReasonDiskLostWrites      Reason = "disk_lost_writes"
+	ReasonDiskNoRoom          Reason = "disk_no_room"
+	ReasonEvalTimeout         Reason = "eval_timeout"
+	ReasonHostMemory          Reason = "host_memory"
+	ReasonImageDamaged        Reason = "image_damaged"
+	ReasonImageMissing        Reason = "image_missing"
+	ReasonImageNotFound       Reason = "image_not_found"
+	ReasonKernelUnusable      Reason = "kernel_unusable"
+	ReasonNotAFile            Reason = "not_a_file"
+	ReasonNotInAncestry       Reason = "not_in_ancestry"
+	ReasonOverlayNoRoom       Reason = "overlay_no_room"
+	ReasonPauseTooLong        Reason = "pause_too_long"
+	ReasonPinDamaged          Reason = "pin_damaged"
+	ReasonProgramFailed       Reason = "program_failed"
+	ReasonProgramTimeout      Reason = "program_timeout"
+	ReasonReceiptNotFound     Reason = "receipt_not_found"
+	ReasonRestoreRefused      Reason = "restore_refused"
+	ReasonSameTag             Reason = "same_tag"
+	ReasonSandboxEnded        Reason = "sandbox_ended"
+	ReasonSandboxFailed       Reason = "sandbox_failed"
+	ReasonSandboxRolledBack   Reason = "sandbox_rolled_back"
+	ReasonSnapshotDamaged     Reason = "snapshot_damaged"
+	ReasonSnapshotNotFound    Reason = "snapshot_not_found"
+	ReasonSnapshotNotReady    Reason = "snapshot_not_ready"
+	ReasonStoreFull           Reason = "store_full"
+	ReasonTagTaken            Reason = "tag_taken"
+	ReasonWaitForChildren     Reason = "wait_for_children"
+	ReasonWarmUpFailed        Reason = "warm_up_failed"
+	ReasonGuestFilesElsewhere Reason = "guest_files_elsewhere"
+	ReasonGuestFilesOff       Reason = "guest_files_off"
+	ReasonSocketForeign       Reason = "socket_foreign"
+	ReasonTokenUnwanted       Reason = "token_unwanted"
+	ReasonVerifyFailed        Reason = "verify_failed"
+
+	// These are the client's own.
+
+	ReasonAgentLinks            Reason = "agent_links"
+	ReasonGuestDirectoryMissing Reason = "guest_directory_missing"
+	ReasonLocalDirectoryMissing Reason = "local_directory_missing"
+	ReasonMaybeDone             Reason = "maybe_done"
+)
+
+// ReasonRow is what one reason means.
+type ReasonRow struct {
+	Reason  Reason
+	Meaning string
+}
+
+// Reasons is the list of all reasons, those of the client last.
+func Reasons() []ReasonRow {
+	return []ReasonRow{
+		{ReasonAgentOld, "the agent in the snapshot is older than the daemon and cannot do that"},
+		{ReasonAgentSilent, "the sandbox's VM runs, but its agent does not answer"},
+		{ReasonAncestryGone, "no snapshot that the sandbox came from is left"},
+		{ReasonBranchFailed, "the branch that was to write the snapshot failed"},
+		{ReasonBranchesBusy, "as many branches as are allowed at once are under way"},
+		{ReasonChildBrokeOff, "a child that was forked for the comparison ended"},
+		{ReasonDependentSandboxes, "sandboxes run from the snapshot"},
+		{ReasonDependentSnapshots, "other snapshots are built on the snapshot"},
+		{ReasonDigestsNotReady, "the snapshot's digests are still being computed"},
+		{ReasonDirectoryInUse, "another daemon uses the directory"},
+		{ReasonDirectoryRefused, "the directory was not made by forkd, or others may write to it"},
+		{ReasonDiskLostWrites, "a write of the sandbox's disk failed on the host"},
+		{ReasonDiskNoRoom, "the sandbox is paused until its disk has room on the host"},
+		{ReasonEvalTimeout, "the code ran into its limit, and its interpreter may have been restarted"},
+		{ReasonHostMemory, "the host's free memory, less a reserve, is below what was asked for"},
+		{ReasonImageDamaged, "a file of the image is missing or altered"},
+		{ReasonImageMissing, "the request names nothing to boot from"},
+		{ReasonImageNotFound, "no image has that name"},
+		{ReasonKernelUnusable, "the kernel is not one that can be booted"},
+		{ReasonNotAFile, "the path does not lead to a regular file on the daemon's host"},
+		{ReasonNotInAncestry, "the sandbox did not come from that snapshot; `tags` are those that would do"},
+		{ReasonOverlayNoRoom, "the store has no room for what the sandboxes may write"},
+		{ReasonPauseTooLong, "the pause would have been longer than the request allows"},
+		{ReasonPinDamaged, "a record of what is pinned cannot be read, so nothing is collected"},
+		{ReasonProgramFailed, "the program of a derivation failed; nothing was kept"},
+		{ReasonProgramTimeout, "the program of a derivation ran into its limit; nothing was kept"},
+		{ReasonReceiptNotFound, "there is no receipt, or it is no longer kept"},
+		{ReasonRestoreRefused, "the VMM cannot restore the snapshot: another CPU, another format"},
+		{ReasonSameTag, "the new snapshot has the tag of the old one"},
+		{ReasonSandboxEnded, "the sandbox was killed, or its VM has ended"},
+		{ReasonSandboxFailed, "the sandbox's VM has ended without being told to, and is listed as failed"},
+		{ReasonSandboxRolledBack, "the sandbox was rolled back meanwhile"},
+		{ReasonSnapshotDamaged, "a file of the snapshot was found altered, and nothing is made from it"},
+		{ReasonSnapshotNotFound, "no snapshot has that tag"},
+		{ReasonSnapshotNotReady, "the snapshot is being written"},
+		{ReasonStoreFull, "the store's file system is full; nothing half-written remains"},
+		{ReasonTagTaken, "a snapshot has that tag already"},
+		{ReasonWaitForChildren, "children were asked for, but not to wait for their snapshot"},
+		{ReasonWarmUpFailed, "the warm-up code raised an error"},
+		{ReasonGuestFilesElsewhere, "the path is in none of the directories that the daemon opens files in"},
+		{ReasonGuestFilesOff, "the daemon was not told to open files by path"},
+		{ReasonSocketForeign, "the daemon's socket is another user's, and the daemon has no token"},
+		{ReasonTokenUnwanted, "a token was shown to a daemon that has none"},
+		{ReasonVerifyFailed, "the snapshot's files could not be verified"},
+		{ReasonAgentLinks, "the agent in the sandbox is of an older forkd and makes no links"},
+		{ReasonGuestDirectoryMissing, "the directory to copy into is not in the sandbox"},
+		{ReasonLocalDirectoryMissing, "the directory to copy into is not on this host"},
+		{ReasonMaybeDone, "the connection broke off before the answer to a request that changes something"},
+	}
+}

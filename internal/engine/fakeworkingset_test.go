@@ -1,0 +1,31 @@
+package engine
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// WriteWorkingSet and Populate know no pages: the engine must not look at them.
+func (f *fake) WriteWorkingSet(set *os.File) (vmm.WorkingSetResult, error) {
+	if f.faulty("working-set-fail") {
+		return vmm.WorkingSetResult{}, errors.New("no pagemap today")
+	}
+	_, err := set.WriteString("the working set")
+	return vmm.WorkingSetResult{Runs: 1}, err
+}
+
+func (f *fake) Populate(set *os.File) (vmm.WorkingSetResult, error) {
+	b := make([]byte, 32)
+	n, _ := set.ReadAt(b, 0)
+	if f.faulty("populate-fail") || string(b[:n]) != "the working set" {
+		return vmm.WorkingSetResult{}, errors.New("this is no working set")
+	}
+	if f.faulty("populate-die") {
+		syscall.Kill(os.Getpid(), syscall.SIGKILL)
+	}
+	return vmm.WorkingSetResult{}, os.WriteFile(filepath.Join(f.tokens, "populated-"+filepath.Base(f.dir)), nil, 0o600)
+}

@@ -1,0 +1,92 @@
+package sandbox
+
+// Reason tells errors of one kind apart where what to do about them differs. The API
+// passes it on by this name; the words of advice are the client's.
+type Reason string
+
+const (
+	ReasonAgentOld           Reason = "agent_old"
+	ReasonAgentSilent        Reason = "agent_silent"
+	ReasonAncestryGone       Reason = "ancestry_gone"
+	ReasonBranchFailed       Reason = "branch_failed"
+	ReasonBranchesBusy       Reason = "branches_busy"
+	ReasonChildBrokeOff      Reason = "child_broke_off"
+	ReasonDependentSandboxes Reason = "dependent_sandboxes"
+	ReasonDependentSnapshots Reason = "dependent_snapshots"
+	ReasonDigestsNotReady    Reason = "digests_not_ready"
+	ReasonDirectoryInUse     Reason = "directory_in_use"
+	ReasonDirectoryRefused   Reason = "directory_refused"
+	ReasonDiskLostWrites     Reason = "disk_lost_writes"
+	ReasonDiskNoRoom         Reason = "disk_no_room"
+	ReasonEvalTimeout        Reason = "eval_timeout"
+	ReasonHostMemory         Reason = "host_memory"
+	ReasonImageDamaged       Reason = "image_damaged"
+	ReasonImageMissing       Reason = "image_missing"
+	ReasonImageNotFound      Reason = "image_not_found"
+	ReasonKernelUnusable     Reason = "kernel_unusable"
+	ReasonNotAFile           Reason = "not_a_file"
+	ReasonNotInAncestry      Reason = "not_in_ancestry"
+	ReasonOverlayNoRoom      Reason = "overlay_no_room"
+	ReasonPauseTooLong       Reason = "pause_too_long"
+	ReasonPinDamaged         Reason = "pin_damaged"
+	ReasonProgramFailed      Reason = "program_failed"
+	ReasonProgramTimeout     Reason = "program_timeout"
+	ReasonReceiptNotFound    Reason = "receipt_not_found"
+	ReasonRestoreRefused     Reason = "restore_refused"
+	ReasonSameTag            Reason = "same_tag"
+	ReasonSandboxEnded       Reason = "sandbox_ended"
+	ReasonSandboxFailed      Reason = "sandbox_failed"
+	ReasonSandboxRolledBack  Reason = "sandbox_rolled_back"
+	ReasonSnapshotDamaged    Reason = "snapshot_damaged"
+	ReasonSnapshotNotFound   Reason = "snapshot_not_found"
+	ReasonSnapshotNotReady   Reason = "snapshot_not_ready"
+	ReasonStoreFull          Reason = "store_full"
+	ReasonTagTaken           Reason = "tag_taken"
+	ReasonWaitForChildren    Reason = "wait_for_children"
+	ReasonWarmUpFailed       Reason = "warm_up_failed"
+)
+
+// Reasons are all of them.
+func Reasons() []Reason {
+	return []Reason{
+		ReasonAgentOld,
+		ReasonAgentSilent,
+		ReasonAncestryGone,
+		ReasonBranchFailed,
+		ReasonBranchesBusy,
+		ReasonChildBrokeOff,
+		ReasonDependentSandboxes,
+		ReasonDependentSnapshots,
+		ReasonDigestsNotReady,
+		ReasonDirectoryInUse,
+		ReasonDirectoryRefused,
+		ReasonDiskLostWrites,
+		ReasonDiskNoRoom,
+		ReasonEvalTimeout,
+		ReasonHostMemory,
+		ReasonImageDamaged,
+		ReasonImageMissing,
+		ReasonImageNotFound,
+		ReasonKernelUnusable,
+		ReasonNotAFile,
+		ReasonNotInAncestry,
+		ReasonOverlayNoRoom,
+		ReasonPauseTooLong,
+		ReasonPinDamaged,
+		ReasonProgramFailed,
+		ReasonProgramTimeout,
+		ReasonReceiptNotFound,
+		ReasonRestoreRefused,
+		ReasonSameTag,
+		ReasonSandboxEnded,
+		ReasonSandboxFailed,
+		ReasonSandboxRolledBack,
+		ReasonSnapshotDamaged,
+		ReasonSnapshotNotFound,
+		ReasonSnapshotNotReady,
+		ReasonStoreFull,
+		ReasonTagTaken,
+		ReasonWaitForChildren,
+		ReasonWarmUpFailed,
+	}
+}
