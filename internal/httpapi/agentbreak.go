@@ -52,7 +52,8 @@ func (p *agentProxy) lostNow(v served) *failure {
 	case info.Status == sandbox.StatusPaused:
 		return fail(api.CodeNoSpace, api.ReasonDiskNoRoom, "sandbox %s is %s", v.id, info.Reason)
 	case info.PID != v.pid && info.RolledBackTo != "":
-		return fail(api.CodeGuestGone, api.ReasonSandboxRolledBack, "sandbox %s was rolled back to snapshot %s", v.id, info.RolledBackTo)
+		return fail(api.CodeGuestGone, api.ReasonSandboxRolledBack, "sandbox %s was rolled back to snapshot %s",
+			v.id, info.RolledBackTo)
 	}
 	return nil
 }

@@ -30,14 +30,17 @@ func (s *branchRoutes) add(rt *router) {
 	op := huma.Operation{
 		OperationID: "branch", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/branch", Tags: []string{"sandboxes"},
 		Summary: "Make a snapshot of a running sandbox, which goes on; and fork children of it",
-		Description: "With wait false the answer comes as soon as the sandbox runs again, and the snapshot's status is writing. " +
-			"A child that could not be made is an entry of children with status failed, error and code; the branch is there all the same. " +
+		Description: "With wait false the answer comes as soon as the sandbox runs again, and the snapshot's status is " +
+			"writing. " +
+			"A child that could not be made is an entry of children with status failed, error and code; the branch is there " +
+			"all the same. " +
 			"409: the tag exists, or max_pause_ms cannot be kept.",
 		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 502, 503, 507},
 	}
 	route(rt, op, s.branch)
 	rt.api.OpenAPI().Paths[op.Path].Post.Responses["503"].Headers = map[string]*huma.Param{
-		"Retry-After": {Description: "Seconds after which to try again; with code busy", Schema: &huma.Schema{Type: "integer"}},
+		"Retry-After": {Description: "Seconds after which to try again; with code busy",
+			Schema: &huma.Schema{Type: "integer"}},
 	}
 	s.addRollback(rt)
 }
@@ -84,7 +87,8 @@ func wireBranch(r sandbox.BranchResult) api.BranchResult {
 	out := api.BranchResult{
 		SnapshotInfo: wireSnapshot(r.Snapshot),
 		Mechanism:    r.Mechanism, Rounds: r.Rounds,
-		BytesWritten: r.Bytes, PausedBytes: r.PausedBytes, TotalMS: milliseconds(r.Total), AfterResumeMS: milliseconds(r.AfterResume),
+		BytesWritten: r.Bytes, PausedBytes: r.PausedBytes, TotalMS: milliseconds(r.Total),
+		AfterResumeMS: milliseconds(r.AfterResume),
 	}
 	// The snapshot's own is of whole milliseconds, and absent below one.
 	pause := milliseconds(r.Pause)

@@ -122,7 +122,8 @@ func refusal(status int, text string) *failure {
 	case http.StatusExpectationFailed:
 		f = fail(api.CodeInvalid, "", "the request expects what this server does not do; it knows Expect: 100-continue")
 	case http.StatusNotImplemented:
-		f = fail(api.CodeUnsupported, "", "the request's transfer encoding is not supported: send the body with Content-Length, or chunked")
+		f = fail(api.CodeUnsupported, "",
+			"the request's transfer encoding is not supported: send the body with Content-Length, or chunked")
 	case http.StatusHTTPVersionNotSupported:
 		f = fail(api.CodeInvalid, "", "the request's version of HTTP is not supported: use HTTP/1.1")
 	}

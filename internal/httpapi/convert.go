@@ -89,16 +89,19 @@ func wireVerify(r sandbox.VerifyReport) api.VerifyResult {
 }
 
 func wireStep(s sandbox.Step) api.Step {
-	return api.Step{Step: s.Name, Done: s.Done, TookMS: milliseconds(s.Took), Bytes: s.Bytes, Total: s.Total, Output: text(s.Output)}
+	return api.Step{Step: s.Name, Done: s.Done, TookMS: milliseconds(s.Took), Bytes: s.Bytes, Total: s.Total,
+		Output: text(s.Output)}
 }
 
 func wireSandbox(i sandbox.Info) api.SandboxInfo {
 	return api.SandboxInfo{
 		ID: i.ID, SnapshotTag: i.SnapshotTag, CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
-		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo, Index: i.Index, Hostname: i.Hostname,
+		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
+		Index: i.Index, Hostname: i.Hostname,
 		MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
-		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed), ReadyMS: milliseconds(i.Ready)},
+		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed),
+			ReadyMS: milliseconds(i.Ready)},
 	}
 }
 

@@ -26,7 +26,8 @@ type diffRoutes struct{ engine Diffs }
 
 func (s *diffRoutes) add(rt *router) {
 	route(rt, huma.Operation{
-		OperationID: "diff-snapshots", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/diff/{other}", Tags: []string{"snapshots"},
+		OperationID: "diff-snapshots", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/diff/{other}",
+		Tags:        []string{"snapshots"},
 		Summary:     "What differs in another snapshot: files, processes and their memory, packages",
 		Description: "A child of each is restored, tells what is in it, and is ended.",
 		Errors:      []int{400, 401, 404, 409, 502, 503, 504},
@@ -47,15 +48,18 @@ func wireDiff(d sandbox.SnapshotDiff) api.SnapshotDiff {
 		Before: d.Before, After: d.After, TookMS: milliseconds(d.Took),
 		Files: api.FileDiff{
 			DiffCounts: wireCounts(d.Files.Counts, d.Files.Complete), Compared: d.Files.Compared,
-			Added: each(d.Files.Added, wireFile), Removed: each(d.Files.Removed, wireFile), Changed: each(d.Files.Changed, wireFileChange),
+			Added: each(d.Files.Added, wireFile), Removed: each(d.Files.Removed, wireFile),
+			Changed: each(d.Files.Changed, wireFileChange),
 		},
 		Processes: api.ProcessDiff{
 			DiffCounts: wireCounts(d.Processes.Counts, d.Processes.Complete),
-			Started:    each(d.Processes.Started, wireProcess), Ended: each(d.Processes.Ended, wireProcess), Changed: each(d.Processes.Changed, wireProcessChange),
+			Started:    each(d.Processes.Started, wireProcess), Ended: each(d.Processes.Ended, wireProcess),
+			Changed: each(d.Processes.Changed, wireProcessChange),
 		},
 		Packages: api.PackageDiff{
 			DiffCounts: wireCounts(d.Packages.Counts, d.Packages.Complete),
-			Added:      each(d.Packages.Added, wirePackage), Removed: each(d.Packages.Removed, wirePackage), Changed: each(d.Packages.Changed, wirePackageChange),
+			Added:      each(d.Packages.Added, wirePackage), Removed: each(d.Packages.Removed, wirePackage),
+			Changed: each(d.Packages.Changed, wirePackageChange),
 		},
 	}
 }
@@ -78,7 +82,8 @@ func wireFile(f guestdiff.File) api.FileEntry {
 }
 
 func wireFileChange(c guestdiff.FileChange) api.FileChange {
-	return api.FileChange{FileEntry: wireFile(c.After), What: c.What, ModeBefore: c.Before.Mode.String(), SizeBytesBefore: c.Before.Size}
+	return api.FileChange{FileEntry: wireFile(c.After), What: c.What, ModeBefore: c.Before.Mode.String(),
+		SizeBytesBefore: c.Before.Size}
 }
 
 func wireProcess(p guestdiff.Process) api.ProcessEntry {
@@ -90,7 +95,8 @@ func wireProcess(p guestdiff.Process) api.ProcessEntry {
 
 func wireProcessChange(c guestdiff.ProcessChange) api.ProcessChange {
 	return api.ProcessChange{
-		ProcessEntry: wireProcess(c.Process), RSSKiBBefore: c.Before.RSS, PSSKiBBefore: c.Before.PSS, AnonKiBBefore: c.Before.Anon,
+		ProcessEntry: wireProcess(c.Process), RSSKiBBefore: c.Before.RSS, PSSKiBBefore: c.Before.PSS,
+		AnonKiBBefore: c.Before.Anon,
 	}
 }
 

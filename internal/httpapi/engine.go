@@ -23,8 +23,10 @@ type Engine interface {
 
 // Snapshots makes and keeps them.
 type Snapshots interface {
-	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
-	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
+		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
 	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error

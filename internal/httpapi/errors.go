@@ -153,7 +153,8 @@ func complaint(err error) string {
 // plainMessage leaves out which library could not read a value.
 func plainMessage(m string) string {
 	switch {
-	case strings.Contains(m, "invalid integer"), strings.Contains(m, "strconv.ParseInt"), strings.Contains(m, "strconv.Atoi"):
+	case strings.Contains(m, "invalid integer"), strings.Contains(m, "strconv.ParseInt"),
+		strings.Contains(m, "strconv.Atoi"):
 		return "want a whole number"
 	case strings.Contains(m, "invalid boolean"), strings.Contains(m, "strconv.ParseBool"):
 		return "want true or false"

@@ -102,7 +102,8 @@ func (g *GuestFiles) outside(field, path string) error {
 		names = append(names, d.path)
 	}
 	return fail(api.CodeForbidden, api.ReasonGuestFilesElsewhere,
-		"%s %s: not below the directories that the daemon opens files in, %s", field, ellipsis.Clip(path, 200), strings.Join(names, ", "))
+		"%s %s: not below the directories that the daemon opens files in, %s",
+		field, ellipsis.Clip(path, 200), strings.Join(names, ", "))
 }
 
 // openPaths opens what a request names by path. The engine is given names that

@@ -50,7 +50,8 @@ func (s *imageRoutes) add(rt *router) {
 	})
 	route(rt, huma.Operation{
 		OperationID: "delete-image", Method: http.MethodDelete, Path: "/v1/images/{name}", Tags: tags,
-		Summary: "Remove an image; snapshots made of it stay", DefaultStatus: http.StatusNoContent, Errors: []int{400, 401, 404, 409},
+		Summary: "Remove an image; snapshots made of it stay", DefaultStatus: http.StatusNoContent,
+		Errors: []int{400, 401, 404, 409},
 	}, func(ctx context.Context, in *NamePath) (*struct{}, error) {
 		return nil, s.images.RemoveImage(ctx, in.Name)
 	})
@@ -93,7 +94,8 @@ func (s *imageRoutes) importImage(w http.ResponseWriter, r *http.Request) error 
 	if digest != "" && !digestPattern().MatchString(digest) {
 		return fail(api.CodeInvalid, "", "digest %q: want sha256: and 64 hex digits", ellipsis.Clip(digest, 80))
 	}
-	img, err := s.images.ImportImage(r.Context(), r.PathValue("name"), digest, http.MaxBytesReader(w, r.Body, maxImageBytes))
+	img, err := s.images.ImportImage(r.Context(), r.PathValue("name"), digest,
+		http.MaxBytesReader(w, r.Body, maxImageBytes))
 	if err != nil {
 		return err
 	}

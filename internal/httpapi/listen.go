@@ -33,7 +33,8 @@ type limits struct {
 }
 
 func defaultLimits() limits {
-	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowTime: 10 * time.Second, swallowBytes: 256 << 20}
+	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowTime: 10 * time.Second,
+		swallowBytes: 256 << 20}
 }
 
 // Listener is a bound address and who may use it.

@@ -34,7 +34,8 @@ func newMetrics(e Engine, v api.VersionInfo, t *Timings) *metrics {
 			Name: "forkd_http_request_seconds", Help: "Time to answer, by route, method and status.",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 4, 10),
 		}, []string{"route", "method", "status"}),
-		fork:  histogram("forkd_fork_seconds", "Time of a whole fork, from the request to the last child's confirmed identity."),
+		fork: histogram("forkd_fork_seconds",
+			"Time of a whole fork, from the request to the last child's confirmed identity."),
 		ready: histogram("forkd_fork_child_ready_seconds", "Time from a fork's request to one child's confirmed identity."),
 		children: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "forkd_fork_children_total", Help: "Children asked for, by what became of them.",
@@ -81,16 +82,17 @@ func engineGauges(e Engine) []prometheus.Collector {
 			}
 			return float64(len(list))
 		}),
-		gauge("forkd_snapshots_damaged", "Snapshots with a layer that was found to have changed since it was written.", func() float64 {
-			list, _ := e.ListSnapshots(context.Background())
-			n := 0
-			for _, s := range list {
-				if len(s.Damaged) > 0 {
-					n++
+		gauge("forkd_snapshots_damaged", "Snapshots with a layer that was found to have changed since it was written.",
+			func() float64 {
+				list, _ := e.ListSnapshots(context.Background())
+				n := 0
+				for _, s := range list {
+					if len(s.Damaged) > 0 {
+						n++
+					}
 				}
-			}
-			return float64(n)
-		}),
+				return float64(n)
+			}),
 		gauge("forkd_sandboxes_active", "Sandboxes that run, or wait for room for their disks.", func() float64 {
 			n := 0
 			for _, sb := range e.List() {

@@ -90,8 +90,9 @@ func wireReceiptStep(s receipt.Step) api.ReceiptStep {
 
 func wireReceipt(r receipt.Receipt) api.Receipt {
 	out := api.Receipt{
-		ID: r.ID, Op: api.ReceiptOp(r.Op), Sandbox: r.Sandbox, Snapshot: r.Snapshot, AtUnixMS: r.At.UnixMilli(), TookMS: millis(r.TookUS),
-		Error: r.Error, Recovered: r.Recovered, Parent: wireSource(r.Parent), Made: wireSource(r.Made), Before: r.Before,
+		ID: r.ID, Op: api.ReceiptOp(r.Op), Sandbox: r.Sandbox, Snapshot: r.Snapshot, AtUnixMS: r.At.UnixMilli(),
+		TookMS: millis(r.TookUS),
+		Error:  r.Error, Recovered: r.Recovered, Parent: wireSource(r.Parent), Made: wireSource(r.Made), Before: r.Before,
 		Guest: wireGuest(r.Guest),
 		Steps: wires(r.Steps, wireReceiptStep),
 	}
@@ -100,8 +101,9 @@ func wireReceipt(r receipt.Receipt) api.Receipt {
 	}
 	if c := r.Capture; c != nil {
 		out.Capture = &api.ReceiptCapture{
-			Mode: c.Mode, Mechanism: c.Mechanism, PauseMS: millis(c.PauseUS), Rounds: c.Rounds, Bytes: c.Bytes, PausedBytes: c.PausedBytes,
-			PauseSteps: wires(c.PauseSteps, wireReceiptStep),
+			Mode: c.Mode, Mechanism: c.Mechanism, PauseMS: millis(c.PauseUS), Rounds: c.Rounds, Bytes: c.Bytes,
+			PausedBytes: c.PausedBytes,
+			PauseSteps:  wires(c.PauseSteps, wireReceiptStep),
 		}
 	}
 	if v := r.VM; v != nil {
@@ -109,7 +111,8 @@ func wireReceipt(r receipt.Receipt) api.Receipt {
 	}
 	if i := r.Identity; i != nil {
 		out.Identity = &api.ReceiptIdentity{
-			Index: i.Index, Parent: i.Parent, Hostname: i.Hostname, MachineID: i.MachineID, GenerationID: i.GenerationID, EntropyBytes: i.EntropyBytes,
+			Index: i.Index, Parent: i.Parent, Hostname: i.Hostname, MachineID: i.MachineID, GenerationID: i.GenerationID,
+			EntropyBytes: i.EntropyBytes,
 		}
 	}
 	return out
@@ -119,9 +122,10 @@ func wireSource(s *receipt.Source) *api.ReceiptSource {
 	if s == nil {
 		return nil
 	}
-	return &api.ReceiptSource{Tag: s.Tag, ContentHash: s.ContentHash, Layers: wires(s.Layers, func(l receipt.Layer) api.ReceiptLayer {
-		return api.ReceiptLayer{ID: l.ID, Kind: l.Kind, Bytes: l.Bytes, Digest: l.Digest}
-	})}
+	return &api.ReceiptSource{Tag: s.Tag, ContentHash: s.ContentHash,
+		Layers: wires(s.Layers, func(l receipt.Layer) api.ReceiptLayer {
+			return api.ReceiptLayer{ID: l.ID, Kind: l.Kind, Bytes: l.Bytes, Digest: l.Digest}
+		})}
 }
 
 func wireGuest(g *receipt.Guest) *api.ReceiptGuest {
@@ -129,12 +133,14 @@ func wireGuest(g *receipt.Guest) *api.ReceiptGuest {
 		return nil
 	}
 	return &api.ReceiptGuest{
-		KernelReseeded: g.KernelReseeded, RandomDigest: g.RandomDigest, BootID: g.BootID, ClockStepMS: millis(g.ClockStepUS), TookMS: millis(g.TookUS),
+		KernelReseeded: g.KernelReseeded, RandomDigest: g.RandomDigest, BootID: g.BootID, ClockStepMS: millis(g.ClockStepUS),
+		TookMS: millis(g.TookUS),
 		Steps: wires(g.Steps, func(s receipt.GuestStep) api.ReceiptGuestStep {
 			return api.ReceiptGuestStep{Name: s.Name, Done: s.Done, Error: s.Error, TookMS: millis(s.TookUS)}
 		}),
 		Interpreters: wires(g.Interpreters, func(i receipt.Interpreter) api.ReceiptInterpreter {
-			return api.ReceiptInterpreter{Language: i.Language, Reseeded: list(i.Reseeded), Later: i.Later, Error: i.Error, TookMS: millis(i.TookUS)}
+			return api.ReceiptInterpreter{Language: i.Language, Reseeded: list(i.Reseeded), Later: i.Later, Error: i.Error,
+				TookMS: millis(i.TookUS)}
 		}),
 		Hooks: wires(g.Hooks, func(h receipt.Hook) api.ReceiptHook {
 			return api.ReceiptHook{Name: h.Name, ExitCode: h.ExitCode, Error: h.Error, TookMS: millis(h.TookUS)}

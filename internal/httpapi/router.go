@@ -35,13 +35,15 @@ func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration) *router {
 
 func openAPIConfig(v api.VersionInfo) huma.Config {
 	cfg := huma.DefaultConfig("forkd", v.Version)
-	cfg.Info.Description = "Fork warm microVMs. Fields that the original forkd has are the same here; the others are additions."
+	cfg.Info.Description = "Fork warm microVMs. Fields that the original forkd has are the same here; the others are " +
+		"additions."
 	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
 	schemas.RegisterTypeAlias(reflect.TypeFor[failure](), reflect.TypeFor[api.Error]())
 	cfg.Components = &huma.Components{
 		Schemas: schemas,
 		SecuritySchemes: map[string]*huma.SecurityScheme{
-			"bearer": {Type: "http", Scheme: "bearer", Description: "The daemon's token; on its Unix socket root and its own user need none"},
+			"bearer": {Type: "http", Scheme: "bearer",
+				Description: "The daemon's token; on its Unix socket root and its own user need none"},
 		},
 	}
 	cfg.Security = []map[string][]string{{"bearer": {}}}

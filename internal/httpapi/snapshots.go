@@ -89,7 +89,8 @@ func (s *snapshotRoutes) creator(b api.CreateSnapshotRequest) (creator, error) {
 }
 
 // createFromPaths boots a kernel and a root file system of the daemon's host.
-func (s *snapshotRoutes) createFromPaths(ctx context.Context, req sandbox.CreateRequest, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+func (s *snapshotRoutes) createFromPaths(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	open, err := s.files.openPaths(req.Kernel, req.Rootfs)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -105,7 +106,8 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 	case b.Image != "" || b.Kernel != "" || b.Rootfs != "":
 		return sandbox.DeriveRequest{}, fail(api.CodeInvalid, "", "from and image, kernel or rootfs exclude each other")
 	case b.MemoryMiB != 0 || b.VCPUs != 0 || b.BootWaitSecs != 0:
-		return sandbox.DeriveRequest{}, fail(api.CodeInvalid, "", "memory_mib, vcpus and boot_wait_secs do not go with from, whose shape they are")
+		return sandbox.DeriveRequest{},
+			fail(api.CodeInvalid, "", "memory_mib, vcpus and boot_wait_secs do not go with from, whose shape they are")
 	}
 	return sandbox.DeriveRequest{
 		Tag: b.Tag, From: b.From, Exec: b.Exec, User: b.ExecUser, ExecTimeout: seconds(b.ExecTimeoutSecs), Warm: b.Warm,
@@ -116,11 +118,13 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 	switch {
 	case len(b.Exec) > 0 || b.ExecUser != "" || b.ExecTimeoutSecs != 0:
-		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "", "exec goes with from only: name a snapshot with from, or use warm")
+		return sandbox.CreateRequest{},
+			fail(api.CodeInvalid, "", "exec goes with from only: name a snapshot with from, or use warm")
 	case b.Image != "" && (b.Kernel != "" || b.Rootfs != ""):
 		return sandbox.CreateRequest{}, fail(api.CodeInvalid, "", "image and kernel/rootfs exclude each other")
 	case b.Image == "" && (b.Kernel == "" || b.Rootfs == ""):
-		return sandbox.CreateRequest{}, fail(api.CodeInvalid, api.ReasonImageMissing, "image, or kernel and rootfs, or from, must be given")
+		return sandbox.CreateRequest{},
+			fail(api.CodeInvalid, api.ReasonImageMissing, "image, or kernel and rootfs, or from, must be given")
 	}
 	return sandbox.CreateRequest{
 		Tag: b.Tag, Image: b.Image, Kernel: b.Kernel, Rootfs: b.Rootfs,
@@ -144,7 +148,8 @@ func (s *snapshotRoutes) listSnapshots(ctx context.Context, _ *none) (*body[[]ap
 
 func (s *snapshotRoutes) deleteSnapshot(ctx context.Context, in *deleteSnapshotInput) (*struct{}, error) {
 	if in.Cascade && in.Force {
-		return nil, fail(api.CodeInvalid, "", "cascade and force exclude each other: one deletes the dependents, the other leaves them")
+		return nil, fail(api.CodeInvalid, "",
+			"cascade and force exclude each other: one deletes the dependents, the other leaves them")
 	}
 	opt := sandbox.DeleteOptions{Cascade: in.Cascade, Force: in.Force}
 	return nil, s.engine.DeleteSnapshot(ctx, in.Tag, opt)

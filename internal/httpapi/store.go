@@ -29,7 +29,8 @@ type storeRoutes struct {
 
 func (s *storeRoutes) add(rt *router) {
 	route(rt, huma.Operation{
-		OperationID: "compact-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/compact", Tags: []string{"snapshots"},
+		OperationID: "compact-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/compact",
+		Tags:          []string{"snapshots"},
 		Summary:       "Make a new snapshot of the same content that shares nothing with others",
 		DefaultStatus: http.StatusCreated, Responses: s.created.responses(), Errors: []int{400, 401, 404, 409, 507},
 	}, s.compactSnapshot)
@@ -46,9 +47,10 @@ func (s *storeRoutes) compactSnapshot(ctx context.Context, in *compactInput) (*h
 	if in.Tag == in.Body.To {
 		return nil, fail(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be compacted to itself", in.Tag)
 	}
-	return s.created.answer(ctx, in.Accept, func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-		return s.engine.CompactSnapshot(ctx, in.Tag, in.Body.To, progress)
-	})
+	return s.created.answer(ctx, in.Accept,
+		func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+			return s.engine.CompactSnapshot(ctx, in.Tag, in.Body.To, progress)
+		})
 }
 
 func (s *storeRoutes) collectLayers(ctx context.Context, in *collectInput) (*body[api.CollectResult], error) {

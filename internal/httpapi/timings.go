@@ -19,7 +19,8 @@ var _ sandbox.Observer = (*Timings)(nil)
 // NewTimings makes empty ones.
 func NewTimings() *Timings {
 	return &Timings{of: map[sandbox.Op]prometheus.Histogram{
-		sandbox.OpRestore:  histogram("forkd_restore_seconds", "Time to restore one child up to the gate, the start of its VMM included if no shell was ready."),
+		sandbox.OpRestore: histogram("forkd_restore_seconds",
+			"Time to restore one child up to the gate, the start of its VMM included if no shell was ready."),
 		sandbox.OpIdentity: histogram("forkd_identity_seconds", "Time from a child's start to its confirmed identity."),
 	}}
 }

@@ -11,24 +11,8 @@ import (
 // longestLine of code, in characters; a tab is one.
 const longestLine = 120
 
-// notReflowed are directories whose own files may have longer lines yet.
-var notReflowed = []string{
-	"internal/engine", "internal/engine/catalog", "internal/httpapi", "internal/vmm/live", // types are being split there
-}
-
 func TestLinesOfCodeAreShort(t *testing.T) {
-	isReflowed := func(name string) bool {
-		for _, dir := range notReflowed {
-			if name == dir {
-				return false
-			}
-		}
-		return true
-	}
 	for _, s := range sources(t) {
-		if !isReflowed(s.pkg.name()) {
-			continue
-		}
 		b, err := os.ReadFile(filepath.Join(s.pkg.Dir, s.name))
 		if err != nil {
 			t.Fatal(err)

@@ -52,12 +52,14 @@ func (c *Catalog) CheckRollback(of Origin, tag string) error {
 	i := slices.IndexFunc(entries, func(en snapshot.Entry) bool { return en.Tag == tag })
 	switch {
 	case i < 0:
-		return sandbox.Detailed(sandbox.Errorf(sandbox.ErrNotFound, reason, "snapshot %s not found; %s", tag, left), "tags", some)
+		return sandbox.Detailed(sandbox.Errorf(sandbox.ErrNotFound, reason, "snapshot %s not found; %s", tag, left),
+			"tags", some)
 	case entries[i].Err != nil:
 		return sandbox.StoreError(entries[i].Err)
 	}
 	return sandbox.Detailed(sandbox.Errorf(sandbox.ErrConflict, reason,
-		"sandbox %s did not come from snapshot %s, and that was not branched from it; %s", of.Sandbox, tag, left), "tags", some)
+		"sandbox %s did not come from snapshot %s, and that was not branched from it; %s", of.Sandbox, tag, left),
+		"tags", some)
 }
 
 // atMost lists names for people, and of many the first n.

@@ -67,7 +67,8 @@ func (m *Machine) Capture(c vmm.CaptureConfig) (finish func() error, res vmm.Cap
 	return m.capture(m, c)
 }
 
-func (m *Machine) capture(guest standstill, c vmm.CaptureConfig) (finish func() error, res vmm.CaptureResult, err error) {
+func (m *Machine) capture(guest standstill,
+	c vmm.CaptureConfig) (finish func() error, res vmm.CaptureResult, err error) {
 	k := &captureOp{
 		CaptureConfig: c, mem: m.mem, disks: &m.disks, guest: guest,
 		taken: extent.NewPageSet(m.mem.Size()), speed: copyFloor,

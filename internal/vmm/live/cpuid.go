@@ -112,7 +112,8 @@ func topologyLeaves(n int) []kvm.CPUIDEntry {
 func checkCPU(need, host []kvm.CPUIDEntry) error {
 	if was, is := cpuid.Vendor(need), cpuid.Vendor(host); was != is {
 		// The makers differ in how system calls, segments and MSRs behave, and a kernel is patched for one of them at boot.
-		return fmt.Errorf("the snapshot was made on a CPU of %q (%s) and this host's is of %q (%s): restore it on a host of the same maker",
+		return fmt.Errorf("the snapshot was made on a CPU of %q (%s) and this host's is of %q (%s): restore it on a host "+
+			"of the same maker",
 			was, cpuid.SignatureOf(need), is, cpuid.SignatureOf(host))
 	}
 	if missing := cpuid.Missing(need, host); len(missing) > 0 {

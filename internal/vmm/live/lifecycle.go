@@ -105,7 +105,8 @@ func (m *Machine) Pause() error {
 // Resume lets a paused machine run on or a prepared one begin, or waits until one behind a gate does. It
 // returns when the last vCPU was about to enter the guest, in nanoseconds of CLOCK_MONOTONIC.
 func (m *Machine) Resume() (runningAt int64, err error) {
-	if err := m.lockIn(vmm.StatePaused, vmm.StatePrepared, vmm.StateRunning, vmm.StateArmed, vmm.StateStalled); err != nil {
+	if err := m.lockIn(vmm.StatePaused, vmm.StatePrepared, vmm.StateRunning, vmm.StateArmed,
+		vmm.StateStalled); err != nil {
 		return 0, err
 	}
 	defer m.mu.Unlock()

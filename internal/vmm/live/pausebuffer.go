@@ -14,7 +14,8 @@ type pauseBuffer struct {
 }
 
 func (t *pauseBuffer) reserve(n int64) (err error) {
-	t.mem, err = unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	t.mem, err = unix.Mmap(-1, 0, int(n), unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
 	if err != nil {
 		return fmt.Errorf("reserve %d bytes for the pause: %w", n, err)
 	}

@@ -29,7 +29,8 @@ type vcpu struct {
 }
 
 func newVCPU(cpu *kvm.VCPU, exit func(*kvm.VCPU) bool, failed func(*kvm.VCPU, error)) *vcpu {
-	c := &vcpu{cpu: cpu, exit: exit, failed: failed, ready: make(chan struct{}), runs: make(chan func(*vcpu) bool, 1), parked: make(chan struct{}, 1)}
+	c := &vcpu{cpu: cpu, exit: exit, failed: failed, ready: make(chan struct{}), runs: make(chan func(*vcpu) bool, 1),
+		parked: make(chan struct{}, 1)}
 	c.thread.Go(c.loop)
 	<-c.ready
 	return c

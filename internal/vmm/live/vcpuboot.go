@@ -15,7 +15,8 @@ const (
 // setUpVCPU prepares a vCPU for its first entry. The others than the first wait
 // for the start-up interrupt in the state that KVM gave them.
 func setUpVCPU(c *kvm.VCPU, s boot.Start) error {
-	if _, err := c.SetMSRs([]kvm.MSR{{Index: msrMTRRDefType, Value: mtrrWriteBack}, {Index: msrMiscEnable, Value: fastStrings}}); err != nil {
+	if _, err := c.SetMSRs([]kvm.MSR{{Index: msrMTRRDefType, Value: mtrrWriteBack},
+		{Index: msrMiscEnable, Value: fastStrings}}); err != nil {
 		return err
 	}
 	if c.ID() != 0 {

@@ -52,8 +52,8 @@ func saveVCPU(c *kvm.VCPU, indices []uint32) ([]byte, error) {
 		return nil, err
 	}
 	for _, get := range []func() error{
-		func() error { return c.XSave(&xsave) }, func() error { return c.XCRs(&xcrs) }, func() error { return c.DebugRegs(&debug) },
-		func() error { return c.LAPIC(&lapic) },
+		func() error { return c.XSave(&xsave) }, func() error { return c.XCRs(&xcrs) },
+		func() error { return c.DebugRegs(&debug) }, func() error { return c.LAPIC(&lapic) },
 	} {
 		if err := get(); err != nil {
 			return nil, err
@@ -226,7 +226,8 @@ func setTSCKHz(c *kvm.VCPU, khz uint32) error {
 		return nil
 	}
 	if err := c.SetTSCKHz(khz); err != nil && ppm > tscLimitPPM {
-		return fmt.Errorf("the snapshot's time-stamp counter runs at %d kHz, this host's at %d kHz, and it cannot scale: %w", khz, have, err)
+		return fmt.Errorf("the snapshot's time-stamp counter runs at %d kHz, this host's at %d kHz, and it cannot scale: %w",
+			khz, have, err)
 	}
 	return nil
 }
