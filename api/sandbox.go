@@ -72,6 +72,22 @@ const (
 	HeaderReadyWall = "Forkd-Ready-Wall-Us" // request to the last child's confirmed identity
 )
 
+// ForkLine is one line of the answer to POST /v1/sandboxes with "Accept:
+// application/x-ndjson": a child as soon as it is ready or has failed, in the order in
+// which that happens. The last line has Fork or Error set.
+type ForkLine struct {
+	Child *SandboxInfo `json:"child,omitempty" doc:"A child that is ready, or has failed"`
+	Fork  *ForkTotals  `json:"fork,omitempty" doc:"What is told of the whole; only in the last line"`
+	Error *Error       `json:"error,omitempty" doc:"Why no child was made; only in the last line"`
+}
+
+// ForkTotals are what headers tell where the answer is a list.
+type ForkTotals struct {
+	PoolReady   int     `json:"pool_ready" doc:"Shells that stood ready when the request arrived"`
+	ArmedWallMS float64 `json:"armed_wall_ms" doc:"To the last child restored at its gate"`
+	ReadyWallMS float64 `json:"ready_wall_ms" doc:"To the last child's confirmed identity"`
+}
+
 // MemoryUse is the body of GET /v1/sandboxes/{id}/memory, as the kernel
 // accounts for it.
 type MemoryUse struct {

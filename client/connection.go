@@ -157,6 +157,13 @@ func (c *connection) stream(ctx context.Context, path string, in any) (*http.Res
 	})
 }
 
+// streamed is an error that the daemon sent as the last line of a stream.
+func streamed(e *api.Error) error {
+	return &Error{
+		Code: e.Code, Message: e.Message, Reason: e.Reason, Details: e.Details, Status: e.Code.Status(), fromDaemon: true,
+	}
+}
+
 // post sends what is no JSON, and drops the answer.
 func (c *connection) post(ctx context.Context, to string, content io.Reader) error {
 	resp, err := c.send(ctx, http.MethodPost, to, content, http.Header{"Content-Type": {"application/octet-stream"}})

@@ -1,11 +1,16 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -47,12 +52,68 @@ func (c *Client) Fork(ctx context.Context, req api.CreateSandboxesRequest) (Fork
 	if err != nil {
 		return ForkResult{}, err
 	}
-	// A daemon of the original has none of these; zero then.
+	all := res.Sandboxes
+	res = forkHeaders(h)
+	res.Sandboxes = all
+	return res, nil
+}
+
+// forkHeaders is what is told of the whole. A daemon of the original says nothing: zero then.
+func forkHeaders(h http.Header) (res ForkResult) {
 	res.PoolReady, _ = strconv.Atoi(h.Get(api.HeaderPoolReady))
 	res.ArmedWall = micros(h.Get(api.HeaderArmedWall))
 	res.ReadyWall = micros(h.Get(api.HeaderReadyWall))
-	return res, nil
+	return res
 }
+
+// ForkEach is Fork, and calls each with every child as soon as it is ready or has
+// failed, in the order in which that happens. The children of a daemon that knows no
+// streams (the original's) come at the end.
+func (c *Client) ForkEach(ctx context.Context, req api.CreateSandboxesRequest,
+	each func(api.SandboxInfo)) (ForkResult, error) {
+	resp, err := c.stream(ctx, "/v1/sandboxes", req)
+	if err != nil {
+		return ForkResult{}, err
+	}
+	defer resp.Body.Close()
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "application/x-ndjson" {
+		res := forkHeaders(resp.Header)
+		if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&res.Sandboxes); err != nil {
+			return ForkResult{}, cmp.Or(endOf(err), fmt.Errorf("decode the daemon's answer to a fork: %w", err))
+		}
+		for _, sb := range res.Sandboxes {
+			each(sb)
+		}
+		return res, nil
+	}
+	res, err := forkLines(c.url, json.NewDecoder(resp.Body), each)
+	slices.SortFunc(res.Sandboxes, func(a, b api.SandboxInfo) int { return cmp.Compare(a.Index, b.Index) })
+	return res, err
+}
+
+// forkLines follows a fork's stream to its end.
+func forkLines(url string, lines *json.Decoder, each func(api.SandboxInfo)) (res ForkResult, err error) {
+	for {
+		var line api.ForkLine
+		switch err := lines.Decode(&line); {
+		case errors.Is(err, io.EOF):
+			return res, brokenOff(url, http.MethodPost, io.ErrUnexpectedEOF)
+		case err != nil:
+			return res, cmp.Or(endOf(err), fmt.Errorf("read the fork's children: %w", err))
+		case line.Error != nil:
+			return res, streamed(line.Error)
+		case line.Fork != nil:
+			t := line.Fork
+			res.PoolReady, res.ArmedWall, res.ReadyWall = t.PoolReady, millis(t.ArmedWallMS), millis(t.ReadyWallMS)
+			return res, nil
+		case line.Child != nil:
+			res.Sandboxes = append(res.Sandboxes, *line.Child)
+			each(*line.Child)
+		}
+	}
+}
+
+func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
 func micros(s string) time.Duration {
 	n, _ := strconv.ParseInt(s, 10, 64)

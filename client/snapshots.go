@@ -48,10 +48,7 @@ func lastStep(url string, lines *json.Decoder, progress func(api.Step)) (api.Sna
 			}
 			return api.SnapshotInfo{}, fmt.Errorf("read the daemon's progress: %w", err)
 		case step.Error != nil:
-			e := step.Error
-			return api.SnapshotInfo{}, &Error{
-				Code: e.Code, Message: e.Message, Reason: e.Reason, Details: e.Details, Status: e.Code.Status(), fromDaemon: true,
-			}
+			return api.SnapshotInfo{}, streamed(step.Error)
 		case step.Snapshot != nil:
 			return *step.Snapshot, nil
 		}

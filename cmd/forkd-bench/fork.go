@@ -63,6 +63,8 @@ func (a *app) printFork(f forkbench.Figures) error {
 		"ready, wall", ui.Millis(f.ReadyWallMS),
 		"ready, p50", ui.Millis(f.ReadyP50MS),
 		"ready, p99", ui.Millis(f.ReadyP99MS),
+		"first eval answered, p50", known(f.AnswerP50MS, ui.Millis),
+		"first eval answered, p99", known(f.AnswerP99MS, ui.Millis),
 		"eval, p50", ui.Millis(f.EvalP50MS),
 		"eval, p50 beside the guest", ui.Millis(f.EvalDaemonP50MS),
 		"VMM memory", perChild(f.VMMAnonKiB),

@@ -37,9 +37,12 @@ func newForkCommand(a *app) *cobra.Command {
 					req.MemoryLimitMiB = &limit
 				}
 				began := time.Now()
-				res, err := c.Fork(ctx, req)
+				res, err := c.ForkEach(ctx, req, a.tellMade)
 				if err != nil {
 					return unlessMade(ctx, err, madeSandboxes(c, args[0], began))
+				}
+				if a.Quiet && !a.JSON {
+					return a.countForked(res)
 				}
 				return a.forked(res)
 			})
@@ -52,6 +55,14 @@ func newForkCommand(a *app) *cobra.Command {
 		"let programs in the children fork them, with forkd-fork or Python's forkd.fork()")
 	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
 	return cmd
+}
+
+// tellMade prints the name of a child that is ready, if names are all that is wanted:
+// whoever reads them can begin with the first while the last is being made.
+func (a *app) tellMade(sb api.SandboxInfo) {
+	if a.Quiet && !a.JSON && sb.Error == "" {
+		fmt.Fprintln(a.Out, sb.ID)
+	}
 }
 
 // forked prints what became of a fork.

@@ -16,9 +16,18 @@ func TestChildrenAreDifferentFromEachOther(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 8, Env: map[string]string{"COLOUR": "red"}})
+	told := make(chan sandbox.Child, 8)
+	r, err := e.Fork(t.Context(), sandbox.ForkRequest{
+		Tag: "a", N: 8, Env: map[string]string{"COLOUR": "red"}, Each: func(c sandbox.Child) { told <- c },
+	})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(told) != 8 {
+		t.Errorf("told of %d children", len(told))
+	}
+	if first := <-told; first.Info.Ready >= r.ReadyWall {
+		t.Errorf("told of the first, ready after %s, when the last was, after %s", first.Info.Ready, r.ReadyWall)
 	}
 	seen := map[string]bool{}
 	for i, c := range r.Children {

@@ -78,7 +78,7 @@ func (l *lineStream) started() bool {
 	return l.begun
 }
 
-func (l *lineStream) send(step api.Step) {
+func (l *lineStream) send(line any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !l.begun {
@@ -87,6 +87,6 @@ func (l *lineStream) send(step api.Step) {
 		l.w.WriteHeader(http.StatusCreated)
 	}
 	// A client that went away ends the request's context; nobody reads this.
-	_ = json.NewEncoder(l.w).Encode(step)
+	_ = json.NewEncoder(l.w).Encode(line)
 	_ = l.flush()
 }

@@ -40,7 +40,10 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 		ArmedWall: time.Duration(req.N) * time.Millisecond, ReadyWall: time.Duration(2*req.N) * time.Millisecond,
 	}
 	for i := 1; i <= req.N; i++ {
-		res.Children = append(res.Children, e.forkOneLocked(req, snap, i))
+		child := e.forkOneLocked(req, snap, i)
+		if res.Children = append(res.Children, child); req.Each != nil {
+			req.Each(child)
+		}
 	}
 	return res, nil
 }

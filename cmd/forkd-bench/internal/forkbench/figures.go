@@ -15,6 +15,8 @@ type Figures struct {
 	ReadyWallMS          float64 `json:"ready_wall_ms"`
 	ReadyP50MS           float64 `json:"ready_ms_p50"`
 	ReadyP99MS           float64 `json:"ready_ms_p99"`
+	AnswerP50MS          float64 `json:"answer_ms_p50,omitempty"` // request to the answer of each child's first eval; absent if it has none
+	AnswerP99MS          float64 `json:"answer_ms_p99,omitempty"`
 	FloorWallMS          float64 `json:"floor_wall_ms,omitempty"` // absent, as what follows from it, if the VMs' host is not known
 	Ratio                float64 `json:"ratio,omitempty"`         // armed to floor
 	EvalP50MS            float64 `json:"eval_ms_p50"`             // in the daemon, from request to answer
@@ -46,6 +48,8 @@ func summarise(rounds []round) Figures {
 	f.ReadyWallMS = of(func(r round) float64 { return r.readyWall })
 	f.ReadyP50MS = of(func(r round) float64 { return quantile(r.ready, 0.5) })
 	f.ReadyP99MS = of(func(r round) float64 { return quantile(r.ready, 0.99) })
+	f.AnswerP50MS = of(func(r round) float64 { return quantile(r.answered, 0.5) })
+	f.AnswerP99MS = of(func(r round) float64 { return quantile(r.answered, 0.99) })
 	f.FloorWallMS = of(func(r round) float64 { return r.floor })
 	if f.FloorWallMS > 0 {
 		f.Ratio = of(func(r round) float64 { return r.armed / r.floor })

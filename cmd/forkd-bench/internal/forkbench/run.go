@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/forkd/forkd/api"
@@ -31,7 +32,8 @@ type round struct {
 	n, ok, pool              int
 	floor, armed             float64 // milliseconds
 	readyWall                float64
-	ready                    []float64 // sorted, one per child that answered
+	ready                    []float64 // sorted, one per child that became ready
+	answered                 []float64 // sorted, of another fork: one per child that answered an eval
 	eval, evalDaemon         []float64 // sorted; evalDaemon is without the guest
 	vmmAnon, guestDirty, pss float64   // KiB, means per child
 	memDelta                 float64
@@ -57,6 +59,9 @@ func Run(ctx context.Context, c Config) (_ Figures, err error) {
 	for i := range c.Rounds {
 		c.Say(fmt.Sprintf("round %d of %d", i+1, c.Rounds))
 		r, err := c.round(ctx, of)
+		if err == nil {
+			r.answered, err = c.answers(ctx)
+		}
 		if err != nil {
 			return Figures{}, fmt.Errorf("round %d: %w", i+1, err)
 		}
@@ -77,7 +82,11 @@ func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err 
 		return r, err
 	}
 	began := time.Now()
-	res, err := measure.ForkSome(ctx, c.Client, c.Tag, c.N)
+	res, err := measure.ForkSome(ctx, c.Client, c.Tag, c.N, func(sb api.SandboxInfo) {
+		if sb.Error == "" {
+			r.ready = append(r.ready, measure.Millis(time.Since(began)))
+		}
+	})
 	if err != nil {
 		return r, err
 	}
@@ -87,9 +96,8 @@ func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err 
 	}
 	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, children)) }()
 	r.pool, r.armed = res.PoolReady, measure.Millis(res.ArmedWall)
-	r.ready = c.ping(ctx, children)
 	r.readyWall = measure.Millis(time.Since(began))
-	r.ok = len(r.ready)
+	r.ok = c.ping(ctx, children)
 	if c.Floors.Known() {
 		after, err := c.Floors.Host(ctx)
 		if err != nil {
@@ -144,24 +152,44 @@ func (c Config) eval(ctx context.Context, children []api.SandboxInfo, r *round) 
 	return nil
 }
 
-// ping asks every child for a sign of life and returns, sorted, how long after
-// the request each had given it: its own fork's time, which ends with the
-// agent's first answer, and the ping's round trip.
-func (c Config) ping(ctx context.Context, children []api.SandboxInfo) []float64 {
-	times := make([]float64, len(children))
+// ping asks every child for a sign of life, and returns how many gave one.
+func (c Config) ping(ctx context.Context, children []api.SandboxInfo) int {
+	var alive atomic.Int64
 	each(len(children), func(i int) {
-		start := time.Now()
-		if _, err := c.Client.Ping(ctx, children[i].ID); err != nil {
-			return
-		}
-		times[i] = measure.Millis(time.Since(start))
-		if t := children[i].Timings; t != nil {
-			times[i] += t.ReadyMS
+		if _, err := c.Client.Ping(ctx, children[i].ID); err == nil {
+			alive.Add(1)
 		}
 	})
-	times = slices.DeleteFunc(times, func(t float64) bool { return t == 0 })
+	return int(alive.Load())
+}
+
+// answers forks once more, asks each child to compute something as soon as it is ready,
+// and returns, sorted, how long after the fork's request each had answered. A snapshot
+// without an interpreter has none.
+func (c Config) answers(ctx context.Context) (_ []float64, err error) {
+	if err := c.awaitPool(ctx); err != nil {
+		return nil, err
+	}
+	var mu sync.Mutex // guards times
+	var times []float64
+	var asked sync.WaitGroup
+	began := time.Now()
+	res, err := measure.ForkSome(ctx, c.Client, c.Tag, c.N, func(sb api.SandboxInfo) {
+		if sb.Error != "" {
+			return
+		}
+		asked.Go(func() {
+			if _, err := c.Client.Eval(ctx, sb.ID, api.EvalRequest{Code: "1 + 1"}); err != nil {
+				return // of no interpreter, too
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			times = append(times, measure.Millis(time.Since(began)))
+		})
+	})
+	asked.Wait()
 	slices.Sort(times)
-	return times
+	return times, errors.Join(err, measure.Kill(ctx, c.Client, res.OK()))
 }
 
 // sample is how many children's memory is read: the kernel walks page tables for each.

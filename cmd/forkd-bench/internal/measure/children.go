@@ -12,7 +12,7 @@ import (
 
 // Fork makes n children of a snapshot, all of which must live.
 func Fork(ctx context.Context, c *client.Client, tag string, n int) (client.ForkResult, error) {
-	res, err := ForkSome(ctx, c, tag, n)
+	res, err := ForkSome(ctx, c, tag, n, func(api.SandboxInfo) {})
 	if err != nil {
 		return res, err
 	}
@@ -22,12 +22,14 @@ func Fork(ctx context.Context, c *client.Client, tag string, n int) (client.Fork
 	return res, nil
 }
 
-// ForkSome makes n children of a snapshot, some of which may have failed. When ctx
+// ForkSome makes n children of a snapshot, some of which may have failed, and calls each
+// with every one as soon as that is known. When ctx
 // ends it waits for the answer all the same, and ends them: nobody else knows their names.
-func ForkSome(ctx context.Context, c *client.Client, tag string, n int) (client.ForkResult, error) {
+func ForkSome(ctx context.Context, c *client.Client, tag string, n int,
+	each func(api.SandboxInfo)) (client.ForkResult, error) {
 	late, cancel := patient(ctx, patience)
 	defer cancel()
-	res, err := c.Fork(late, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
+	res, err := c.ForkEach(late, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n}, each)
 	if err == nil && ctx.Err() != nil {
 		return res, errors.Join(context.Cause(ctx), Kill(ctx, c, res.OK()))
 	}
