@@ -162,6 +162,15 @@ func serve(ctx context.Context, o options) error {
 	if !o.ready {
 		return a.Serve(ctx, l)
 	}
+	identities, err := listen.Open(fmt.Sprintf("vsock:%d", agentproto.IdentityPort))
+	if err != nil {
+		return err
+	}
+	beside.Go(func() {
+		if err := a.ServeIdentity(ctx, identities); err != nil {
+			logf("%v", err)
+		}
+	})
 	beside.Go(func() {
 		// The listener is open: whoever connects now is answered.
 		if err := guestinit.SignalReady(ctx); err != nil {

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -49,8 +50,10 @@ type bench struct {
 	*agentclient.Client
 	agent *agent.Agent
 	dial  agentclient.DialFunc
-	sys   *fakeSystem
-	root  string
+	// identity dials the port of its own.
+	identity agentclient.DialFunc
+	sys      *fakeSystem
+	root     string
 }
 
 // startAgent runs a whole agent on a Unix socket and returns a client of it.
@@ -80,14 +83,22 @@ func startAgent(t *testing.T, change ...func(*agent.Config)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	identities, err := net.Listen("unix", sock+"i")
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() { served <- a.Serve(ctx, l) }()
-	b.dial = func(ctx context.Context) (net.Conn, error) {
-		var d net.Dialer
-		return d.DialContext(ctx, "unix", sock)
+	go func() { served <- errors.Join(a.Serve(ctx, l), <-served) }()
+	go func() { served <- a.ServeIdentity(ctx, identities) }()
+	to := func(path string) agentclient.DialFunc {
+		return func(ctx context.Context) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", path)
+		}
 	}
-	b.Client = agentclient.New(b.dial)
+	b.dial, b.identity = to(sock), to(sock+"i")
+	b.Client = agentclient.New(b.dial, agentclient.WithIdentityPort(b.identity))
 	t.Cleanup(func() {
 		b.Close()
 		cancel()

@@ -16,7 +16,6 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/command"
 	"github.com/forkd/forkd/internal/agent/defaults"
-	"github.com/forkd/forkd/internal/agent/forkcall"
 	"github.com/forkd/forkd/internal/agent/identity"
 	"github.com/forkd/forkd/internal/agent/interp"
 	"github.com/forkd/forkd/internal/agent/quiet"
@@ -61,18 +60,11 @@ func (s *service) Ping(context.Context,
 // Identity implements forkd.agent.v1.Agent.
 func (s *service) Identity(ctx context.Context,
 	req *connect.Request[agentv1.IdentityRequest]) (*connect.Response[agentv1.IdentityResponse], error) {
-	s.a.identMu.Lock()
-	defer s.a.identMu.Unlock()
-	rep, err := s.a.ident.Apply(ctx, identityRequest(req.Msg))
+	r, err := s.a.become(ctx, req.Msg)
 	if err != nil {
 		return nil, connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	if whole(rep) { // else the host ends this clone
-		m := req.Msg
-		s.a.forks.Became(forkcall.Identity{Token: m.GetForkToken(), Index: m.GetIndex(), ID: m.GetSandboxId(),
-			Parent: m.GetParent()})
-	}
-	return connect.NewResponse(identityResponse(rep)), nil
+	return connect.NewResponse(r), nil
 }
 
 // whole says that no step has failed.

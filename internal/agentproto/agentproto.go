@@ -13,6 +13,8 @@ package agentproto
 const (
 	// AgentPort is the vsock port on which the guest's agent serves HTTP.
 	AgentPort = 1024
+	// IdentityPort is the vsock port on which the agent takes an identity (package identwire).
+	IdentityPort = 1025
 	// ReadyPort is the port on the host (CID 2) that the agent dials once.
 	ReadyPort = 1023
 	// ForkPort is the port on the host that the agent dials for each call of a

@@ -34,6 +34,7 @@ type Client struct {
 	inventory agentv1connect.InventoryClient
 	process   processconnect.ProcessClient
 	files     filesystemconnect.FilesystemClient
+	identity  DialFunc // may be nil
 }
 
 // DialFunc opens a byte stream to the agent's port.
@@ -43,9 +44,14 @@ type DialFunc func(context.Context) (net.Conn, error)
 type Option func(*options)
 
 type options struct {
-	token string
-	json  bool
+	token    string
+	json     bool
+	identity DialFunc
 }
+
+// WithIdentityPort says how to open a stream to the port on which the agent takes
+// identities.
+func WithIdentityPort(dial DialFunc) Option { return func(o *options) { o.identity = dial } }
 
 // WithToken sends token as X-Access-Token with every request.
 func WithToken(token string) Option { return func(o *options) { o.token = token } }
@@ -68,7 +74,9 @@ func New(dial DialFunc, opts ...Option) *Client {
 		// One guest's garbage must not fill the host's memory.
 		MaxResponseHeaderBytes: 64 << 10,
 	}
-	c := &Client{transport: tr, http: &http.Client{Transport: tokenTransport{next: tr, token: o.token}}}
+	c := &Client{
+		transport: tr, http: &http.Client{Transport: tokenTransport{next: tr, token: o.token}}, identity: o.identity,
+	}
 	co := connectOptions(o)
 	c.agent = agentv1connect.NewAgentClient(c.http, baseURL, co...)
 	c.inventory = agentv1connect.NewInventoryClient(c.http, baseURL, co...)
@@ -107,8 +115,17 @@ func (c *Client) Ping(ctx context.Context) (*agentv1.PingResponse, error) {
 }
 
 // Identity makes a fresh clone a guest of its own. Idempotent, but every call
-// must bring new entropy.
+// must bring new entropy. An agent without the port for it is asked over HTTP.
 func (c *Client) Identity(ctx context.Context, req *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
+	if c.identity != nil {
+		if conn, err := c.identity(ctx); err == nil {
+			resp, err := identityOver(ctx, conn, req)
+			if err != nil {
+				return nil, fmt.Errorf("set identity: %w", err)
+			}
+			return resp, nil
+		}
+	}
 	return answer(c.agent.Identity(ctx, connect.NewRequest(req)))("set identity")
 }
 

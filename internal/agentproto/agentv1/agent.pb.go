@@ -570,6 +570,60 @@ func (x *IdentityResponse) GetTookNs() int64 {
 	return 0
 }
 
+// IdentityAnswer is what comes back on the identity's own port.
+type IdentityAnswer struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Response *IdentityResponse      `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
+	// Why the request must not be applied at all; then there is no response.
+	Refused       string `protobuf:"bytes,2,opt,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IdentityAnswer) Reset() {
+	*x = IdentityAnswer{}
+	mi := &file_agentv1_agent_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IdentityAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IdentityAnswer) ProtoMessage() {}
+
+func (x *IdentityAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_agentv1_agent_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IdentityAnswer.ProtoReflect.Descriptor instead.
+func (*IdentityAnswer) Descriptor() ([]byte, []int) {
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *IdentityAnswer) GetResponse() *IdentityResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *IdentityAnswer) GetRefused() string {
+	if x != nil {
+		return x.Refused
+	}
+	return ""
+}
+
 type IdentityStep struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -584,7 +638,7 @@ type IdentityStep struct {
 
 func (x *IdentityStep) Reset() {
 	*x = IdentityStep{}
-	mi := &file_agentv1_agent_proto_msgTypes[6]
+	mi := &file_agentv1_agent_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -596,7 +650,7 @@ func (x *IdentityStep) String() string {
 func (*IdentityStep) ProtoMessage() {}
 
 func (x *IdentityStep) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[6]
+	mi := &file_agentv1_agent_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -609,7 +663,7 @@ func (x *IdentityStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdentityStep.ProtoReflect.Descriptor instead.
 func (*IdentityStep) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{6}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *IdentityStep) GetName() string {
@@ -654,7 +708,7 @@ type HookResult struct {
 
 func (x *HookResult) Reset() {
 	*x = HookResult{}
-	mi := &file_agentv1_agent_proto_msgTypes[7]
+	mi := &file_agentv1_agent_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -666,7 +720,7 @@ func (x *HookResult) String() string {
 func (*HookResult) ProtoMessage() {}
 
 func (x *HookResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[7]
+	mi := &file_agentv1_agent_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -679,7 +733,7 @@ func (x *HookResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HookResult.ProtoReflect.Descriptor instead.
 func (*HookResult) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{7}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *HookResult) GetName() string {
@@ -732,7 +786,7 @@ type InterpreterReseed struct {
 
 func (x *InterpreterReseed) Reset() {
 	*x = InterpreterReseed{}
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -744,7 +798,7 @@ func (x *InterpreterReseed) String() string {
 func (*InterpreterReseed) ProtoMessage() {}
 
 func (x *InterpreterReseed) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[8]
+	mi := &file_agentv1_agent_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -757,7 +811,7 @@ func (x *InterpreterReseed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InterpreterReseed.ProtoReflect.Descriptor instead.
 func (*InterpreterReseed) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{8}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *InterpreterReseed) GetLanguage() string {
@@ -804,7 +858,7 @@ type WarmRequest struct {
 
 func (x *WarmRequest) Reset() {
 	*x = WarmRequest{}
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -816,7 +870,7 @@ func (x *WarmRequest) String() string {
 func (*WarmRequest) ProtoMessage() {}
 
 func (x *WarmRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[9]
+	mi := &file_agentv1_agent_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -829,7 +883,7 @@ func (x *WarmRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmRequest.ProtoReflect.Descriptor instead.
 func (*WarmRequest) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{9}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *WarmRequest) GetSteps() []*WarmStep {
@@ -852,7 +906,7 @@ type WarmStep struct {
 
 func (x *WarmStep) Reset() {
 	*x = WarmStep{}
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +918,7 @@ func (x *WarmStep) String() string {
 func (*WarmStep) ProtoMessage() {}
 
 func (x *WarmStep) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[10]
+	mi := &file_agentv1_agent_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +931,7 @@ func (x *WarmStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmStep.ProtoReflect.Descriptor instead.
 func (*WarmStep) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{10}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WarmStep) GetLanguage() string {
@@ -910,7 +964,7 @@ type WarmResponse struct {
 
 func (x *WarmResponse) Reset() {
 	*x = WarmResponse{}
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -922,7 +976,7 @@ func (x *WarmResponse) String() string {
 func (*WarmResponse) ProtoMessage() {}
 
 func (x *WarmResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[11]
+	mi := &file_agentv1_agent_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -935,7 +989,7 @@ func (x *WarmResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmResponse.ProtoReflect.Descriptor instead.
 func (*WarmResponse) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{11}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WarmResponse) GetResults() []*WarmResult {
@@ -960,7 +1014,7 @@ type WarmResult struct {
 
 func (x *WarmResult) Reset() {
 	*x = WarmResult{}
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -972,7 +1026,7 @@ func (x *WarmResult) String() string {
 func (*WarmResult) ProtoMessage() {}
 
 func (x *WarmResult) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[12]
+	mi := &file_agentv1_agent_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -985,7 +1039,7 @@ func (x *WarmResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WarmResult.ProtoReflect.Descriptor instead.
 func (*WarmResult) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{12}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WarmResult) GetLanguage() string {
@@ -1043,7 +1097,7 @@ type EvalRequest struct {
 
 func (x *EvalRequest) Reset() {
 	*x = EvalRequest{}
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1109,7 @@ func (x *EvalRequest) String() string {
 func (*EvalRequest) ProtoMessage() {}
 
 func (x *EvalRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[13]
+	mi := &file_agentv1_agent_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1122,7 @@ func (x *EvalRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvalRequest.ProtoReflect.Descriptor instead.
 func (*EvalRequest) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{13}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EvalRequest) GetLanguage() string {
@@ -1119,7 +1173,7 @@ type EvalResponse struct {
 
 func (x *EvalResponse) Reset() {
 	*x = EvalResponse{}
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1131,7 +1185,7 @@ func (x *EvalResponse) String() string {
 func (*EvalResponse) ProtoMessage() {}
 
 func (x *EvalResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[14]
+	mi := &file_agentv1_agent_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1144,7 +1198,7 @@ func (x *EvalResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EvalResponse.ProtoReflect.Descriptor instead.
 func (*EvalResponse) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{14}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EvalResponse) GetResult() string {
@@ -1241,7 +1295,7 @@ type QuiesceRequest struct {
 
 func (x *QuiesceRequest) Reset() {
 	*x = QuiesceRequest{}
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1253,7 +1307,7 @@ func (x *QuiesceRequest) String() string {
 func (*QuiesceRequest) ProtoMessage() {}
 
 func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[15]
+	mi := &file_agentv1_agent_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1266,7 +1320,7 @@ func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceRequest.ProtoReflect.Descriptor instead.
 func (*QuiesceRequest) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{15}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *QuiesceRequest) GetStopInterpreters() bool {
@@ -1288,7 +1342,7 @@ type QuiesceResponse struct {
 
 func (x *QuiesceResponse) Reset() {
 	*x = QuiesceResponse{}
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1354,7 @@ func (x *QuiesceResponse) String() string {
 func (*QuiesceResponse) ProtoMessage() {}
 
 func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1367,7 @@ func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceResponse.ProtoReflect.Descriptor instead.
 func (*QuiesceResponse) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QuiesceResponse) GetSteps() []*IdentityStep {
@@ -1399,7 +1453,10 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\finterpreters\x18\x05 \x03(\v2!.forkd.agent.v1.InterpreterReseedR\finterpreters\x12#\n" +
 	"\rrandom_digest\x18\x06 \x01(\fR\frandomDigest\x12\x17\n" +
 	"\aboot_id\x18\a \x01(\tR\x06bootId\x12\x17\n" +
-	"\atook_ns\x18\b \x01(\x03R\x06tookNs\"e\n" +
+	"\atook_ns\x18\b \x01(\x03R\x06tookNs\"h\n" +
+	"\x0eIdentityAnswer\x12<\n" +
+	"\bresponse\x18\x01 \x01(\v2 .forkd.agent.v1.IdentityResponseR\bresponse\x12\x18\n" +
+	"\arefused\x18\x02 \x01(\tR\arefused\"e\n" +
 	"\fIdentityStep\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04done\x18\x02 \x01(\bR\x04done\x12\x14\n" +
@@ -1482,7 +1539,7 @@ func file_agentv1_agent_proto_rawDescGZIP() []byte {
 	return file_agentv1_agent_proto_rawDescData
 }
 
-var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
 var file_agentv1_agent_proto_goTypes = []any{
 	(*PingRequest)(nil),       // 0: forkd.agent.v1.PingRequest
 	(*PingResponse)(nil),      // 1: forkd.agent.v1.PingResponse
@@ -1490,46 +1547,48 @@ var file_agentv1_agent_proto_goTypes = []any{
 	(*IdentityRequest)(nil),   // 3: forkd.agent.v1.IdentityRequest
 	(*NetworkIdentity)(nil),   // 4: forkd.agent.v1.NetworkIdentity
 	(*IdentityResponse)(nil),  // 5: forkd.agent.v1.IdentityResponse
-	(*IdentityStep)(nil),      // 6: forkd.agent.v1.IdentityStep
-	(*HookResult)(nil),        // 7: forkd.agent.v1.HookResult
-	(*InterpreterReseed)(nil), // 8: forkd.agent.v1.InterpreterReseed
-	(*WarmRequest)(nil),       // 9: forkd.agent.v1.WarmRequest
-	(*WarmStep)(nil),          // 10: forkd.agent.v1.WarmStep
-	(*WarmResponse)(nil),      // 11: forkd.agent.v1.WarmResponse
-	(*WarmResult)(nil),        // 12: forkd.agent.v1.WarmResult
-	(*EvalRequest)(nil),       // 13: forkd.agent.v1.EvalRequest
-	(*EvalResponse)(nil),      // 14: forkd.agent.v1.EvalResponse
-	(*QuiesceRequest)(nil),    // 15: forkd.agent.v1.QuiesceRequest
-	(*QuiesceResponse)(nil),   // 16: forkd.agent.v1.QuiesceResponse
-	nil,                       // 17: forkd.agent.v1.Interpreter.ModulesEntry
-	nil,                       // 18: forkd.agent.v1.IdentityRequest.EnvEntry
+	(*IdentityAnswer)(nil),    // 6: forkd.agent.v1.IdentityAnswer
+	(*IdentityStep)(nil),      // 7: forkd.agent.v1.IdentityStep
+	(*HookResult)(nil),        // 8: forkd.agent.v1.HookResult
+	(*InterpreterReseed)(nil), // 9: forkd.agent.v1.InterpreterReseed
+	(*WarmRequest)(nil),       // 10: forkd.agent.v1.WarmRequest
+	(*WarmStep)(nil),          // 11: forkd.agent.v1.WarmStep
+	(*WarmResponse)(nil),      // 12: forkd.agent.v1.WarmResponse
+	(*WarmResult)(nil),        // 13: forkd.agent.v1.WarmResult
+	(*EvalRequest)(nil),       // 14: forkd.agent.v1.EvalRequest
+	(*EvalResponse)(nil),      // 15: forkd.agent.v1.EvalResponse
+	(*QuiesceRequest)(nil),    // 16: forkd.agent.v1.QuiesceRequest
+	(*QuiesceResponse)(nil),   // 17: forkd.agent.v1.QuiesceResponse
+	nil,                       // 18: forkd.agent.v1.Interpreter.ModulesEntry
+	nil,                       // 19: forkd.agent.v1.IdentityRequest.EnvEntry
 }
 var file_agentv1_agent_proto_depIdxs = []int32{
 	2,  // 0: forkd.agent.v1.PingResponse.interpreters:type_name -> forkd.agent.v1.Interpreter
-	17, // 1: forkd.agent.v1.Interpreter.modules:type_name -> forkd.agent.v1.Interpreter.ModulesEntry
-	18, // 2: forkd.agent.v1.IdentityRequest.env:type_name -> forkd.agent.v1.IdentityRequest.EnvEntry
+	18, // 1: forkd.agent.v1.Interpreter.modules:type_name -> forkd.agent.v1.Interpreter.ModulesEntry
+	19, // 2: forkd.agent.v1.IdentityRequest.env:type_name -> forkd.agent.v1.IdentityRequest.EnvEntry
 	4,  // 3: forkd.agent.v1.IdentityRequest.network:type_name -> forkd.agent.v1.NetworkIdentity
-	6,  // 4: forkd.agent.v1.IdentityResponse.steps:type_name -> forkd.agent.v1.IdentityStep
-	7,  // 5: forkd.agent.v1.IdentityResponse.hooks:type_name -> forkd.agent.v1.HookResult
-	8,  // 6: forkd.agent.v1.IdentityResponse.interpreters:type_name -> forkd.agent.v1.InterpreterReseed
-	10, // 7: forkd.agent.v1.WarmRequest.steps:type_name -> forkd.agent.v1.WarmStep
-	12, // 8: forkd.agent.v1.WarmResponse.results:type_name -> forkd.agent.v1.WarmResult
-	6,  // 9: forkd.agent.v1.QuiesceResponse.steps:type_name -> forkd.agent.v1.IdentityStep
-	0,  // 10: forkd.agent.v1.Agent.Ping:input_type -> forkd.agent.v1.PingRequest
-	3,  // 11: forkd.agent.v1.Agent.Identity:input_type -> forkd.agent.v1.IdentityRequest
-	9,  // 12: forkd.agent.v1.Agent.Warm:input_type -> forkd.agent.v1.WarmRequest
-	13, // 13: forkd.agent.v1.Agent.Eval:input_type -> forkd.agent.v1.EvalRequest
-	15, // 14: forkd.agent.v1.Agent.Quiesce:input_type -> forkd.agent.v1.QuiesceRequest
-	1,  // 15: forkd.agent.v1.Agent.Ping:output_type -> forkd.agent.v1.PingResponse
-	5,  // 16: forkd.agent.v1.Agent.Identity:output_type -> forkd.agent.v1.IdentityResponse
-	11, // 17: forkd.agent.v1.Agent.Warm:output_type -> forkd.agent.v1.WarmResponse
-	14, // 18: forkd.agent.v1.Agent.Eval:output_type -> forkd.agent.v1.EvalResponse
-	16, // 19: forkd.agent.v1.Agent.Quiesce:output_type -> forkd.agent.v1.QuiesceResponse
-	15, // [15:20] is the sub-list for method output_type
-	10, // [10:15] is the sub-list for method input_type
-	10, // [10:10] is the sub-list for extension type_name
-	10, // [10:10] is the sub-list for extension extendee
-	0,  // [0:10] is the sub-list for field type_name
+	7,  // 4: forkd.agent.v1.IdentityResponse.steps:type_name -> forkd.agent.v1.IdentityStep
+	8,  // 5: forkd.agent.v1.IdentityResponse.hooks:type_name -> forkd.agent.v1.HookResult
+	9,  // 6: forkd.agent.v1.IdentityResponse.interpreters:type_name -> forkd.agent.v1.InterpreterReseed
+	5,  // 7: forkd.agent.v1.IdentityAnswer.response:type_name -> forkd.agent.v1.IdentityResponse
+	11, // 8: forkd.agent.v1.WarmRequest.steps:type_name -> forkd.agent.v1.WarmStep
+	13, // 9: forkd.agent.v1.WarmResponse.results:type_name -> forkd.agent.v1.WarmResult
+	7,  // 10: forkd.agent.v1.QuiesceResponse.steps:type_name -> forkd.agent.v1.IdentityStep
+	0,  // 11: forkd.agent.v1.Agent.Ping:input_type -> forkd.agent.v1.PingRequest
+	3,  // 12: forkd.agent.v1.Agent.Identity:input_type -> forkd.agent.v1.IdentityRequest
+	10, // 13: forkd.agent.v1.Agent.Warm:input_type -> forkd.agent.v1.WarmRequest
+	14, // 14: forkd.agent.v1.Agent.Eval:input_type -> forkd.agent.v1.EvalRequest
+	16, // 15: forkd.agent.v1.Agent.Quiesce:input_type -> forkd.agent.v1.QuiesceRequest
+	1,  // 16: forkd.agent.v1.Agent.Ping:output_type -> forkd.agent.v1.PingResponse
+	5,  // 17: forkd.agent.v1.Agent.Identity:output_type -> forkd.agent.v1.IdentityResponse
+	12, // 18: forkd.agent.v1.Agent.Warm:output_type -> forkd.agent.v1.WarmResponse
+	15, // 19: forkd.agent.v1.Agent.Eval:output_type -> forkd.agent.v1.EvalResponse
+	17, // 20: forkd.agent.v1.Agent.Quiesce:output_type -> forkd.agent.v1.QuiesceResponse
+	16, // [16:21] is the sub-list for method output_type
+	11, // [11:16] is the sub-list for method input_type
+	11, // [11:11] is the sub-list for extension type_name
+	11, // [11:11] is the sub-list for extension extendee
+	0,  // [0:11] is the sub-list for field type_name
 }
 
 func init() { file_agentv1_agent_proto_init() }
@@ -1543,7 +1602,7 @@ func file_agentv1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentv1_agent_proto_rawDesc), len(file_agentv1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   19,
+			NumMessages:   20,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -99,7 +99,8 @@ func (m *VM) MovedTo(dir string) *VM {
 // NewAgent is a client of the guest's agent.
 func (m *VM) NewAgent() *agentclient.Client {
 	path := m.Proc.VsockPath()
-	return agentclient.New(func(ctx context.Context) (net.Conn, error) {
-		return client.DialVsock(ctx, path, agentproto.AgentPort)
-	})
+	to := func(port uint32) agentclient.DialFunc {
+		return func(ctx context.Context) (net.Conn, error) { return client.DialVsock(ctx, path, port) }
+	}
+	return agentclient.New(to(agentproto.AgentPort), agentclient.WithIdentityPort(to(agentproto.IdentityPort)))
 }
