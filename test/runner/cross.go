@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
 	"time"
 )
 
@@ -26,35 +26,35 @@ func platforms() []platform {
 }
 
 // crossPhase compiles for each platform; each counts as one test.
-func crossPhase(ctx context.Context) results {
-	phase("go build for other platforms")
+func crossPhase(ctx context.Context, to io.Writer) results {
+	phaseOn(to, "go build for other platforms")
 	began := time.Now()
 	var r results
 	for _, p := range platforms() {
 		one := time.Now()
-		if err := p.build(ctx); err != nil {
+		if err := p.build(ctx, to); err != nil {
 			r.failed = append(r.failed, fmt.Sprintf("go build for %s/%s: %v", p.goos, p.goarch, err))
 			continue
 		}
-		fmt.Printf("ok    %s/%s  %.1fs\n", p.goos, p.goarch, time.Since(one).Seconds())
+		fmt.Fprintf(to, "ok    %s/%s  %.1fs\n", p.goos, p.goarch, time.Since(one).Seconds())
 		r.passed++
 	}
 	r.took = time.Since(began)
 	return r
 }
 
-func (p platform) build(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", os.DevNull}, p.packages...)...)
+func (p platform) build(ctx context.Context, to io.Writer) error {
+	cmd := lowly(ctx, "go", append([]string{"build", "-o", os.DevNull}, p.packages...)...)
 	cmd.Env = append(os.Environ(), "GOOS="+p.goos, "GOARCH="+p.goarch, "CGO_ENABLED=0")
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
-	return cmd.Run()
+	cmd.Stdout, cmd.Stderr = to, to
+	return runLowly(cmd)
 }
 
 // cross is that phase alone: `make cross`.
 func cross(ctx context.Context, _ options) error {
 	began := time.Now()
 	var sum summary
-	sum.add("cross", crossPhase(ctx))
+	sum.add("cross", crossPhase(ctx, os.Stdout))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -1,11 +1,11 @@
 // Command runner is `make test`: it runs every test of the module and judges
-// the skips. First vet, and the builds for other platforms; then plain
-// `go test ./...`; then every test that skipped once
-// more, where KVM is real (the host, or the machine); then those
-// that drive a machine from outside; a skip there is a failure; then each fuzz target briefly. It owns the order and the
-// summary; the tests are go test's. Only the Makefile calls it. The trap: the
-// last line is read by programs, so it is "N passed, N failed". With -soak it is
-// `make soak` instead: the suites that draw their steps, for as long as one likes.
+// the skips. First vet; then plain `go test ./...`; then every test that skipped
+// once more, where KVM is real (the host, or the machine), and those that drive a machine
+// from outside: a skip there is a failure. Beside these, at the lowest priority, the builds
+// for other platforms and each fuzz target briefly. It owns the order and the summary; the
+// tests are go test's. Only the Makefile calls it. The trap: the last line is read by
+// programs, so it is "N passed, N failed". With -soak it is `make soak` instead: the
+// suites that draw their steps, for as long as one likes.
 package main
 
 import (
@@ -68,13 +68,15 @@ func run(ctx context.Context, o options) error {
 	began := time.Now()
 	var sum summary
 	sum.add("vet", vet(ctx, o))
-	sum.add("cross", crossPhase(ctx))
 	plain := plainPhase(ctx, o)
 	sum.add("plain", plain)
+	rest := startBeside(ctx, o)
 	kvm, where := kvmPhase(ctx, o, plain.waiting(false))
 	sum.add("kvm, "+where, kvm)
 	sum.add("machine", machinePhase(ctx, o, plain.waiting(true)))
-	sum.add("fuzz", fuzzPhase(ctx, o))
+	rest.wait(os.Stdout)
+	sum.add("cross", rest.cross)
+	sum.add("fuzz", rest.fuzz)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

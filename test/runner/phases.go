@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -20,8 +21,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-func phase(format string, args ...any) {
-	fmt.Printf("\n== "+format+"\n", args...)
+func phase(format string, args ...any) { phaseOn(os.Stdout, format, args...) }
+
+func phaseOn(out io.Writer, format string, args ...any) {
+	fmt.Fprintf(out, "\n== "+format+"\n", args...)
 }
 
 // vet counts as one test.
@@ -177,11 +180,11 @@ func decide(ctx context.Context, forkd string) (string, error) {
 // timed, since a -fuzztime that is a duration can end in "context deadline
 // exceeded" with nothing found (golang.org/issue/75804); an input that hangs is
 // stopped by the package's limit.
-func fuzzPhase(ctx context.Context, o options) results {
+func fuzzPhase(ctx context.Context, o options, to io.Writer) results {
 	if o.fuzzInputs == 0 {
 		return results{}
 	}
-	phase("fuzz targets, %d inputs each", o.fuzzInputs)
+	phaseOn(to, "fuzz targets, %d inputs each", o.fuzzInputs)
 	began := time.Now()
 	var total results
 	targets, err := fuzzTargets(ctx, o)
@@ -191,9 +194,9 @@ func fuzzPhase(ctx context.Context, o options) results {
 	for _, t := range targets {
 		one := time.Now()
 		out, err := fuzz(ctx, o, t)
-		fmt.Printf("fuzz  %-6s %s\n", time.Since(one).Round(time.Second), t)
+		fmt.Fprintf(to, "fuzz  %-6s %s\n", time.Since(one).Round(time.Second), t)
 		if err != nil && ctx.Err() == nil {
-			fmt.Printf("%s\n", out)
+			fmt.Fprintf(to, "%s\n", out)
 			total.failed = append(total.failed, t.String())
 		} else {
 			total.passed++
@@ -208,8 +211,12 @@ func fuzz(ctx context.Context, o options, t test) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
 	inputs := strconv.Itoa(o.fuzzInputs) + "x"
-	return exec.CommandContext(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$", "-fuzztime", inputs,
-		"-fuzzminimizetime", "10x", t.pkg).CombinedOutput()
+	cmd := lowly(ctx, "go", "test", "-run", "^$", "-fuzz", "^"+t.name+"$",
+		"-fuzztime", inputs, "-fuzzminimizetime", "10x", t.pkg)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := runLowly(cmd)
+	return out.Bytes(), err
 }
 
 // fuzzTargets asks the test binaries: nothing has to be listed by hand.
