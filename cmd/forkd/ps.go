@@ -18,7 +18,9 @@ func newPsCommand(a *app) *cobra.Command {
 		Use:     "ps",
 		Aliases: []string{"ls"},
 		Short:   "List the sandboxes",
-		Args:    cobra.NoArgs,
+		Long: "List the sandboxes. MEMORY is the host memory that a sandbox shares with nobody: the pages that it\n" +
+			"has written, its VMM's own, and their page tables. It would be free if the sandbox ended.",
+		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.ListSandboxes(ctx)
 			if err != nil {
@@ -27,7 +29,7 @@ func newPsCommand(a *app) *cobra.Command {
 			if a.JSON {
 				return a.Value(list)
 			}
-			return a.Table([]string{"ID", "SNAPSHOT", "INDEX", "STATUS", "AGE", "PID", "REASON"}, sandboxRows(list))
+			return a.Table([]string{"ID", "SNAPSHOT", "INDEX", "STATUS", "AGE", "PID", "MEMORY", "REASON"}, sandboxRows(list))
 		}),
 	}
 }
@@ -39,8 +41,12 @@ func sandboxRows(list []api.SandboxInfo) [][]string {
 		if sb.PID != nil {
 			pid = fmt.Sprint(*sb.PID)
 		}
+		memory := ""
+		if sb.OwnMemoryKiB > 0 {
+			memory = ui.Bytes(sb.OwnMemoryKiB << 10)
+		}
 		age := ui.Age(time.Unix(sb.CreatedAtUnix, 0), time.Now())
-		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), age, pid,
+		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), age, pid, memory,
 			cmp.Or(sb.Reason, sb.Warning)})
 	}
 	return rows

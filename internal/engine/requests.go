@@ -3,16 +3,17 @@ package engine
 import (
 	"context"
 
+	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // List returns all sandboxes, oldest first, failed ones included.
-func (e *Engine) List() []sandbox.Info { return e.sandboxes.List() }
+func (e *Engine) List() []sandbox.Info { return sandboxes.WithMemory(e.sandboxes.List()...) }
 
 // Get returns one sandbox.
 func (e *Engine) Get(id string) (sandbox.Info, error) {
 	_, info, err := e.sandboxes.Find(id)
-	return info, err
+	return sandboxes.WithMemory(info)[0], err
 }
 
 // Kill ends a sandbox, running or failed, and waits until nothing of it is left.

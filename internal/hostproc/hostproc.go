@@ -1,5 +1,5 @@
 // Package hostproc reads from the host's /proc what more than one part needs:
-// the memory that is available, the boot's ID, and when a process started. It
+// the memory that is available, the boot's ID, when a process started, and what it costs. It
 // owns the reading and keeps nothing. The daemon and the CLI call it; the VMM
 // and the guest's agent do not, as they must not carry a library for it. The
 // trap: a PID is a name that is given again, so a process is only known by its
@@ -57,6 +57,28 @@ func BootID() string {
 		return ""
 	}
 	return strings.TrimSpace(string(b))
+}
+
+// OwnMemory is the host memory, in bytes, that would be free if the process ended: its
+// anonymous pages (what it has copied of private mappings, too) and its page tables, as
+// the kernel counts them (RssAnon and VmPTE of proc_pid_status(5)); nothing is walked for
+// it. What it maps and shares with others is not in it, nor what the kernel keeps for a VM.
+func OwnMemory(pid int) (int64, error) { return ownMemory(procfs.DefaultMountPoint, pid) }
+
+func ownMemory(root string, pid int) (int64, error) {
+	fs, err := procfs.NewFS(root)
+	if err != nil {
+		return 0, err
+	}
+	p, err := fs.Proc(pid)
+	if err != nil {
+		return 0, fmt.Errorf("process %d: %w", pid, ErrGone)
+	}
+	s, err := p.NewStatus()
+	if err != nil {
+		return 0, fmt.Errorf("read memory of process %d: %w", pid, err)
+	}
+	return int64(s.RssAnon + s.VmPTE), nil
 }
 
 // MemAvailable is the memory, in bytes, that the kernel estimates could be given

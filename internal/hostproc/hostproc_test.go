@@ -78,6 +78,20 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+func TestOwnMemory(t *testing.T) {
+	root := t.TempDir()
+	plant(t, root, "42/status", "Name:\tforkd-vmm\nRssAnon:\t    5120 kB\nRssFile:\t  90000 kB\nVmPTE:\t     600 kB\n")
+	if got, err := ownMemory(root, 42); err != nil || got != (5120+600)<<10 {
+		t.Errorf("got %d, %v", got, err)
+	}
+	if _, err := ownMemory(root, 43); !errors.Is(err, ErrGone) {
+		t.Errorf("got %v", err)
+	}
+	if got, err := OwnMemory(os.Getpid()); err != nil || got < 1<<20 {
+		t.Errorf("this process has %d bytes, %v", got, err)
+	}
+}
+
 func TestBootID(t *testing.T) {
 	if id := BootID(); len(id) != 36 {
 		t.Errorf("boot ID is %q", id)

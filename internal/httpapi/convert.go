@@ -98,7 +98,7 @@ func wireSandbox(i sandbox.Info) api.SandboxInfo {
 		ID: i.ID, SnapshotTag: i.SnapshotTag, CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
 		Index: i.Index, Hostname: i.Hostname,
-		MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
+		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
 		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed),
 			ReadyMS: milliseconds(i.Ready)},

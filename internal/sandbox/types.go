@@ -32,8 +32,11 @@ type Info struct {
 	Status         Status
 	Reason         string // why it failed or is paused; empty while running
 	// Warning says what is wrong with it all the same: in what List and Get give.
-	Warning   string `json:"-"`
-	PID       int    // of its VMM process, on the daemon's host; 0 when it has ended
+	Warning string `json:"-"`
+	// OwnMemory is the host memory, in bytes, that its VMM's process shares with nobody; 0: it
+	// has none any more. In what List and Get give.
+	OwnMemory int64 `json:"-"`
+	PID       int   // of its VMM process, on the daemon's host; 0 when it has ended
 	CreatedAt time.Time
 	Shape     vmspec.Shape
 	Hostname  string
