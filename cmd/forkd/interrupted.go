@@ -56,6 +56,10 @@ func leftBy(command string) string {
 	switch command {
 	case "exec":
 		return "the program and all it started are killed"
+	case "run":
+		return "the program is killed and its sandbox ended, unless --keep was given"
+	case "demo":
+		return "the sandboxes are ended; its image and snapshot stay for the next time"
 	case "eval":
 		return "the code may still run in the sandbox"
 	case "kill":
