@@ -47,7 +47,7 @@ type SandboxInfo struct {
 	RolledBackTo string          `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
 	Index        int             `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
 	Hostname     string          `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
-	OwnMemoryKiB int64           `json:"own_memory_kib,omitempty" doc:"Host memory that it shares with nobody: pages it has written, its VMM's heap, page tables"`
+	OwnMemoryKiB int64           `json:"own_memory_kib,omitempty" doc:"Host memory that it shares with nobody: pages it has written, its VMM's heap, page tables; in a list of sandboxes only"`
 	MemoryMiB    int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
 	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
 	GuestFork    bool            `json:"guest_fork,omitempty" doc:"Its guest may fork it"`

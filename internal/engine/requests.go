@@ -8,12 +8,12 @@ import (
 )
 
 // List returns all sandboxes, oldest first, failed ones included.
-func (e *Engine) List() []sandbox.Info { return sandboxes.WithMemory(e.sandboxes.List()...) }
+func (e *Engine) List() []sandbox.Info { return sandboxes.WithMemory(e.sandboxes.List()) }
 
 // Get returns one sandbox.
 func (e *Engine) Get(id string) (sandbox.Info, error) {
 	_, info, err := e.sandboxes.Find(id)
-	return sandboxes.WithMemory(info)[0], err
+	return info, err
 }
 
 // Kill ends a sandbox, running or failed, and waits until nothing of it is left.

@@ -28,7 +28,7 @@ func (e *Engine) makeRooms() error {
 	e.makePools()
 	e.Calls = guest.New(guest.Config{
 		Sandboxes: e.sandboxes, Begin: e.begin, Closing: e.background, Layers: e.home.LayersDir(),
-		Observer: e.cfg.Observer, Now: e.cfg.Now,
+		Observer: e.cfg.Observer, Now: e.cfg.Now, BeforeEval: e.beforeEval,
 	})
 	e.makeOps()
 	e.families = guestfork.New(guestfork.Config{
@@ -106,4 +106,9 @@ func (e *Engine) makeOps() {
 		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Pools: e.pools, Memory: e.memory,
 		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
 	})
+}
+
+// beforeEval is called before the first evaluation in a sandbox.
+func (e *Engine) beforeEval(ctx context.Context, m *vmproc.VM, tag string) {
+	e.launcher.PopulateForEval(ctx, m, e.home.Snapshots.Dir(tag))
 }

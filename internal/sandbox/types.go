@@ -34,7 +34,7 @@ type Info struct {
 	// Warning says what is wrong with it all the same: in what List and Get give.
 	Warning string `json:"-"`
 	// OwnMemory is the host memory, in bytes, that its VMM's process shares with nobody; 0: it
-	// has none any more. In what List and Get give.
+	// has none any more. In what List gives.
 	OwnMemory int64 `json:"-"`
 	PID       int   // of its VMM process, on the daemon's host; 0 when it has ended
 	CreatedAt time.Time

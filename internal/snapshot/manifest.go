@@ -46,6 +46,10 @@ const (
 // workingset). A snapshot need not have it.
 const WorkingSetFile = "working-set"
 
+// EvalSetFile is the name of the same for a child that has evaluated something in a warmed
+// interpreter: what is in WorkingSetFile, and more. A snapshot need not have it.
+const EvalSetFile = "working-set-eval"
+
 // DiskFile is the name of the i-th disk's file, if it has one: it is read only.
 func DiskFile(i int) string { return fmt.Sprintf("disk%d", i) }
 

@@ -93,6 +93,12 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 			return r, Error(ctx, m, id, err)
 		}
 	}
+	if m.FirstEval() {
+		if b := c.cfg.Sandboxes.Lookup(id); b != nil {
+			tag, _ := b.Info().Base()
+			c.cfg.BeforeEval(ctx, m, tag)
+		}
+	}
 	start := c.cfg.Now()
 	defer func() { c.cfg.Observer.Observe(sandbox.OpEval, c.cfg.Now().Sub(start), err) }()
 	a, err := m.Agent.Eval(ctx,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -15,10 +16,12 @@ type Config struct {
 	// Begin admits a request; done must be called.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
 	// Closing ends when the daemon begins to close: nobody follows a console then.
-	Closing  context.Context
-	Layers   string // directory of the layers
-	Observer sandbox.Observer
-	Now      func() time.Time
+	Closing context.Context
+	Layers  string // directory of the layers
+	// BeforeEval is called before the first evaluation in a sandbox that runs from a snapshot.
+	BeforeEval func(ctx context.Context, m *vmproc.VM, tag string)
+	Observer   sandbox.Observer
+	Now        func() time.Time
 }
 
 // Calls are requests to running sandboxes. Their methods are safe for concurrent use.

@@ -2,7 +2,13 @@ package launch
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"time"
+
+	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/snapshot"
 )
 
 // populateTimeout bounds what a child loses if its VMM is stuck.
@@ -14,13 +20,28 @@ func (l *Launcher) Populate(ctx context.Context, src *Source, m *VM, index int) 
 	if src.WorkingSet == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, populateTimeout)
-	defer cancel()
-	r, err := m.Proc.Populate(ctx, src.WorkingSet)
+	l.populate(ctx, m.VM, src.WorkingSet, "tag", src.Tag, "index", index)
+}
+
+// PopulateForEval maps what a sandbox's first evaluation is going to touch. dir is that of
+// the snapshot that it runs from, by its tag: if that is gone, or knows nothing, the sandbox
+// does without, and another one's set does no harm, as it is advice.
+func (l *Launcher) PopulateForEval(ctx context.Context, m *vmproc.VM, dir string) {
+	set, err := durable.Open(filepath.Join(dir, snapshot.EvalSetFile))
 	if err != nil {
-		l.cfg.Log.Warn("populate a child's memory", "tag", src.Tag, "index", index, "err", err)
 		return
 	}
-	l.cfg.Log.Debug("populated", "index", index, "pages", r.ReadPages+r.WrittenPages,
-		"map", r.Map, "kvm", r.KVM)
+	defer set.Close()
+	l.populate(ctx, m, set, "for", "eval")
+}
+
+func (l *Launcher) populate(ctx context.Context, m *vmproc.VM, set *os.File, what ...any) {
+	ctx, cancel := context.WithTimeout(ctx, populateTimeout)
+	defer cancel()
+	r, err := m.Proc.Populate(ctx, set)
+	if err != nil {
+		l.cfg.Log.Warn("populate a child's memory", append(what, "err", err)...)
+		return
+	}
+	l.cfg.Log.Debug("populated", append(what, "pages", r.ReadPages+r.WrittenPages, "map", r.Map, "kvm", r.KVM)...)
 }

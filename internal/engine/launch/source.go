@@ -16,6 +16,7 @@ type Source struct {
 	Restore    vmm.RestoreConfig // memory, state and disks
 	Backing    [][]layer.ID      // of the disks that are written to
 	WorkingSet *os.File          // nil: nothing is known of what children touch
+	EvalSet    *os.File          // nil: nothing is known of what an evaluation touches
 	free       func()            // of the files
 	// Leave is called by Close: who has counted itself as a user of the snapshot. It may be nil.
 	Leave func()
@@ -27,7 +28,7 @@ func NewSource(files *snapshot.Files) *Source {
 	s.Restore.Disks, s.Backing = sourceDisks(s.Files)
 	s.Restore.Memory = MemoryExtents(s.Files.Memory.Image)
 	s.Restore.State = s.Files.State()
-	s.WorkingSet = s.Files.File(snapshot.WorkingSetFile)
+	s.WorkingSet, s.EvalSet = s.Files.File(snapshot.WorkingSetFile), s.Files.File(snapshot.EvalSetFile)
 	return s
 }
 

@@ -328,7 +328,7 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 	if err := w.layDisks(ctx, w.req.Mode == sandbox.BranchFull); err != nil {
 		return nil, err
 	}
-	if err := w.adoptWorkingSet(ctx); err != nil {
+	if err := w.adoptWorkingSets(ctx); err != nil {
 		return nil, err
 	}
 	return m, w.describeDisks(ctx, m)

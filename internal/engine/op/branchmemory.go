@@ -3,6 +3,7 @@ package op
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/forkd/forkd/internal/extent"
 	"github.com/forkd/forkd/internal/layer"
@@ -44,10 +45,17 @@ func (w *branchOp) dirtyPages() ([]extent.Extent, error) {
 	return out, nil
 }
 
-// adoptWorkingSet takes the parent's working set: what children touch first is the same.
-func (w *branchOp) adoptWorkingSet(ctx context.Context) error {
-	if w.src.WorkingSet == nil {
-		return nil
+// adoptWorkingSets takes the parent's working sets: what children touch first is the same.
+func (w *branchOp) adoptWorkingSets(ctx context.Context) error {
+	for name, set := range map[string]*os.File{
+		snapshot.WorkingSetFile: w.src.WorkingSet, snapshot.EvalSetFile: w.src.EvalSet,
+	} {
+		if set == nil {
+			continue
+		}
+		if err := w.draft.Adopt(ctx, name, set); err != nil {
+			return err
+		}
 	}
-	return w.draft.Adopt(ctx, snapshot.WorkingSetFile, w.src.WorkingSet)
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
@@ -25,7 +26,14 @@ func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.workingSetOf(ctx, set)
+	evalSet, err := c.draft.File(snapshot.EvalSetFile)
+	if err != nil {
+		return err
+	}
+	r, evaluated, err := c.workingSetsOf(ctx, set, evalSet)
+	if !evaluated {
+		c.draft.Drop(evalSet)
+	}
 	if err == nil {
 		c.e.cfg.Logger.Info("working set recorded", "tag", c.req.Tag, "took", c.e.cfg.Now().Sub(start),
 			"read_pages", r.ReadPages, "written_pages", r.WrittenPages, "runs", r.Runs)
@@ -40,7 +48,10 @@ func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	return nil
 }
 
-func (c *createOp) workingSetOf(ctx context.Context, set *os.File) (r vmm.WorkingSetResult, err error) {
+// workingSetsOf writes what a child touches on its way to ready, and then, if it has a warmed
+// interpreter, what it has touched when it has evaluated something as well.
+func (c *createOp) workingSetsOf(ctx context.Context, set, evalSet *os.File) (r vmm.WorkingSetResult,
+	evaluated bool, err error) {
 	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the working set was not recorded within %s", limit))
@@ -49,24 +60,52 @@ func (c *createOp) workingSetOf(ctx context.Context, set *os.File) (r vmm.Workin
 	defer u.Run()
 	release, err := c.e.memory.Admit(c.e.cfg.ChildMemory)
 	if err != nil {
-		return r, err
+		return r, false, err
 	}
 	u.Push(release)
 	m, err := c.e.launcher.Spawn(ctx, c.src.shape, false)
 	if err != nil {
-		return r, err
+		return r, false, err
 	}
 	u.Push(m.Discard)
 	if err := c.e.launcher.Restore(ctx, c.draftSource(), m); err != nil {
-		return r, fmt.Errorf("restore: %w", err)
+		return r, false, fmt.Errorf("restore: %w", err)
 	}
+	m.Agent = m.NewAgent()
+	u.Push(func() { m.Agent.Close() })
 	if err := c.act(ctx, m); err != nil {
-		return r, err
+		return r, false, err
 	}
 	if err := m.Proc.Pause(ctx); err != nil {
-		return r, err
+		return r, false, err
 	}
-	return m.Proc.WriteWorkingSet(ctx, set)
+	if r, err = m.Proc.WriteWorkingSet(ctx, set); err != nil || len(c.src.warm) == 0 {
+		return r, false, err
+	}
+	if err := c.evaluate(ctx, m, evalSet); err != nil {
+		c.e.cfg.Logger.Warn("record what an evaluation touches; the first in each child will take somewhat longer",
+			"tag", c.req.Tag, "err", err)
+		return r, false, nil
+	}
+	return r, true, nil
+}
+
+// evaluate has each warmed interpreter of a paused child evaluate next to nothing, and
+// writes what the child has touched then.
+func (c *createOp) evaluate(ctx context.Context, m *launch.VM, set *os.File) error {
+	if _, err := m.Proc.Resume(ctx); err != nil {
+		return err
+	}
+	for _, s := range c.src.warm {
+		if _, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: s.Language, Code: "None"}); err != nil {
+			return fmt.Errorf("evaluate: %w", err)
+		}
+	}
+	if err := m.Proc.Pause(ctx); err != nil {
+		return err
+	}
+	_, err := m.Proc.WriteWorkingSet(ctx, set)
+	return err
 }
 
 // draftSource are the files that the snapshot will have.
@@ -89,8 +128,6 @@ func (c *createOp) act(ctx context.Context, m *launch.VM) error {
 	if err != nil {
 		return err
 	}
-	m.Agent = m.NewAgent()
-	defer m.Agent.Close()
 	if _, err := c.e.launcher.Identify(ctx, m.VM, who); err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}

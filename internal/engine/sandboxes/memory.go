@@ -7,7 +7,7 @@ import (
 
 // WithMemory fills in what each sandbox's process has for itself: nothing for one that
 // has ended, or does just now.
-func WithMemory(list ...sandbox.Info) []sandbox.Info {
+func WithMemory(list []sandbox.Info) []sandbox.Info {
 	for i := range list {
 		if list[i].PID == 0 {
 			continue

@@ -28,6 +28,8 @@ type VM struct {
 	// sandbox, how that came. It is set before the VM is ended.
 	Replaced atomic.Pointer[string]
 
+	evaluated atomic.Bool // see FirstEval
+
 	mu    sync.Mutex // guards what follows; taken last
 	onEnd func()     // called once if the process ends while it is set
 }
@@ -95,6 +97,10 @@ func (m *VM) MovedTo(dir string) *VM {
 	next.watch()
 	return next
 }
+
+// FirstEval reports, once, that nothing was evaluated in the guest yet, as far as this
+// daemon knows.
+func (m *VM) FirstEval() bool { return !m.evaluated.Swap(true) }
 
 // NewAgent is a client of the guest's agent.
 func (m *VM) NewAgent() *agentclient.Client {

@@ -60,9 +60,12 @@ func start(ctx context.Context, b Build, dir string) (_ *daemon, err error) {
 	if d.client, err = client.New(client.Options{URL: socket}); err != nil {
 		return nil, err
 	}
-	args := append([]string{"serve", "--listen", socket, "--data", filepath.Join(dir, "data"),
-		"--run", filepath.Join(dir, "run"),
-		"--kill-on-stop", "--scrub-interval", "0"}, b.Serve...)
+	args := []string{"serve", "--listen", socket, "--data", filepath.Join(dir, "data"),
+		"--run", filepath.Join(dir, "run"), "--kill-on-stop"}
+	if b.knows(ctx, "--scrub-interval") { // not of every build that may be compared
+		args = append(args, "--scrub-interval", "0")
+	}
+	args = append(args, b.Serve...)
 	d.cmd = exec.Command(filepath.Join(b.Dir, "forkd"), args...)
 	d.cmd.Stdout, d.cmd.Stderr, d.cmd.Env = log, log, append(os.Environ(), b.Env...)
 	d.cmd.SysProcAttr = &unix.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on
@@ -78,6 +81,12 @@ func start(ctx context.Context, b Build, dir string) (_ *daemon, err error) {
 		return nil, errors.Join(err, d.stop())
 	}
 	return d, nil
+}
+
+// knows tells whether the build's daemon has a flag.
+func (b Build) knows(ctx context.Context, flag string) bool {
+	help, err := exec.CommandContext(ctx, filepath.Join(b.Dir, "forkd"), "serve", "--help").Output()
+	return err == nil && strings.Contains(string(help), flag)
 }
 
 func (d *daemon) await(ctx context.Context) error {
