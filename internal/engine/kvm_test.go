@@ -49,6 +49,10 @@ func (h *host) sh(e *Engine, id, script string) string {
 	return strings.TrimSpace(string(r.Stdout))
 }
 
+func TestConformsOverRealVMs(t *testing.T) {
+	newRealHost(t).conforms("fixture")
+}
+
 func TestRealGuestsFork(t *testing.T) {
 	h := newRealHost(t)
 	e := h.open()

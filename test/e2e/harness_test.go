@@ -221,6 +221,11 @@ func (d *daemon) state(t *testing.T) state {
 // children of the test are killed, that nothing more and nothing less is there.
 func (d *daemon) unchanged() {
 	d.t.Helper()
+	// What was deleted before, or came with a store that was cloned, goes in the background.
+	eventually(d.t, "end of the collection", func() bool {
+		left, err := d.c.CollectLayers(d.t.Context(), true)
+		return err == nil && len(left.Layers) == 0
+	})
 	t, before := d.t, d.state(d.t)
 	t.Cleanup(func() {
 		var after state
