@@ -1,5 +1,5 @@
-// Package startgate lets the vCPUs of many VMs begin at one moment: each waits
-// at a gate, without a message per VM once it opens.
+// Package startgate lets the vCPUs of a restored VM wait until the daemon lets them begin,
+// which costs no message to its VMM. Several VMs may wait at one gate.
 //
 // A gate is a word in a page of shared memory. Only its maker can write it (the
 // file carries F_SEAL_FUTURE_WRITE, Linux 5.1), so that a VMM which its guest

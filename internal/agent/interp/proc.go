@@ -282,7 +282,7 @@ func (p *proc) alive() bool {
 }
 
 // isIdle tells that nothing runs in the process before the next request: its one
-// thread waits for that. Code that was interrupted may have left anything behind.
+// thread waits for that.
 func (p *proc) isIdle() bool {
 	if p.actsAlone {
 		return false
