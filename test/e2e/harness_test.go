@@ -222,9 +222,13 @@ func (d *daemon) state(t *testing.T) state {
 func (d *daemon) unchanged() {
 	d.t.Helper()
 	// What was deleted before, or came with a store that was cloned, goes in the background.
+	last := d.files()
 	eventually(d.t, "end of the collection", func() bool {
 		left, err := d.c.CollectLayers(d.t.Context(), true)
-		return err == nil && len(left.Layers) == 0
+		now := d.files()
+		settled := err == nil && len(left.Layers) == 0 && slices.Equal(now, last)
+		last = now
+		return settled
 	})
 	t, before := d.t, d.state(d.t)
 	t.Cleanup(func() {
