@@ -28,6 +28,7 @@ var soakSuites = []suite{
 	{"./test/crash", "."},
 	{"./test/conformance", "."},
 	{"./internal/vmm/live", "Captures"},
+	{"./internal/engine", "ConformsOverReal"},
 	{"./test/e2e", "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged"},
 }
 
