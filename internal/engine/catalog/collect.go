@@ -36,7 +36,7 @@ func (c *collector) later() {
 // One that somebody still has open, such as a VM that is ending, is looked at
 // again after a while.
 func (c *collector) run(ctx context.Context) {
-	const first, last = time.Second, time.Minute
+	const first, last = time.Second, 10 * time.Second
 	c.later()
 	for wait := first; ; {
 		select {
