@@ -297,7 +297,7 @@ type Reseeded struct {
 // Reseed reseeds every live interpreter that may run before it is asked something: at
 // once. One that does not answer is ended. One that holds still gets its seed just before
 // the next request, so that a clone which needs no interpreter wakes none: that would
-// cost it a third of its start, and a page of its own for each that Python writes. One
+// cost it the wake-up, and a page of its own for each that Python writes. One
 // that evaluates, as it may in the clone of a running guest, gets it when that has ended.
 func (s *Set) Reseed(ctx context.Context, seed Seed) []Reseeded {
 	ctx, stop := s.outlive(ctx)
