@@ -39,16 +39,21 @@ func TestStreamsInFlight(t *testing.T) {
 	forked := 0
 	for end, i := time.Now().Add(span), 0; !t.Failed() && (i < rounds || time.Now().Before(end)); i++ {
 		s.busy(t)
+		began := time.Now()
 		tag := fmt.Sprintf("streams%d", i)
 		mode := []api.BranchMode{api.BranchLive, api.BranchDiff}[random.IntN(2)]
 		if _, err := d.Client.Branch(t.Context(), source, api.BranchRequest{Tag: tag, Mode: mode}); err != nil {
 			t.Fatalf("branch with streams in flight: %v", err)
 		}
+		branched := time.Now()
 		sbs := d.Fork(t, tag, children)
 		forked += len(sbs)
+		ready := time.Now()
 		for _, sb := range sbs {
 			d.Shell(t, sb.ID, "true")
 		}
+		t.Logf("%s branch %s, fork %s, exec in each %s; %d streams so far", mode, branched.Sub(began).Round(time.Millisecond),
+			ready.Sub(branched).Round(time.Millisecond), time.Since(ready).Round(time.Millisecond), s.opened.Load())
 		sound(t, d, nil)
 		for _, sb := range sbs {
 			if err := d.Kill(sb.ID); err != nil {
@@ -72,7 +77,10 @@ func TestStreamsInFlight(t *testing.T) {
 const (
 	stormers   = 16
 	heldByEach = 16
-	gust       = 3 * time.Millisecond // between two dials of one: the guests share the CPUs with them
+	// A stormer rests so many times as long as its last dial took: a storm without lulls took every
+	// CPU, and a guest's answer a minute.
+	lull = 7
+	gust = 3 * time.Millisecond // the shortest lull
 )
 
 // storm opens and closes connections to the agents of all VMs that there are, in all ways.
@@ -124,13 +132,16 @@ func (s *storm) rage(random *rand.Rand) {
 			drop(0)
 		}
 	}()
-	for {
+	for took := time.Duration(0); ; {
 		select {
 		case <-s.quit:
 			return
-		case <-time.After(gust):
+		case <-time.After(max(gust, lull*took)):
 		}
-		if c := s.dial(random); c != nil {
+		began := time.Now()
+		c := s.dial(random)
+		took = time.Since(began)
+		if c != nil {
 			held = append(held, c)
 			for n := s.open.Add(1); ; {
 				if most := s.most.Load(); n <= most || s.most.CompareAndSwap(most, n) {
