@@ -135,9 +135,16 @@ func (d *daemon) fullStore(id, sibling, mount string) {
 	wantError(t, err, api.CodeNoSpace, id, "paused: no room on the host", "disk_no_room")
 	_, err = d.c.Branch(ctx, id, api.BranchRequest{Tag: "full"})
 	wantError(t, err, api.CodeNoSpace, "paused: no room on the host")
-	for _, args := range [][]string{{"exec", id, "true"}, {"cp", id + ":/root/sums", "-"}, {"branch", id}} {
-		if code, out, errs := d.cli(args...); code != api.CodeNoSpace.Exit() || !strings.Contains(errs, "no room on the host") {
-			t.Errorf("%s: exit code %d: %s%s", args, code, out, errs)
+	for _, c := range []struct {
+		args []string
+		code int
+	}{
+		{[]string{"exec", id, "true"}, 125}, // 125: what is wrong is not the program's
+		{[]string{"cp", id + ":/root/sums", "-"}, api.CodeNoSpace.Exit()},
+		{[]string{"branch", id}, api.CodeNoSpace.Exit()},
+	} {
+		if code, out, errs := d.cli(c.args...); code != c.code || !strings.Contains(errs, "no room on the host") {
+			t.Errorf("%s: exit code %d: %s%s", c.args, code, out, errs)
 		}
 	}
 	beside, err := d.c.Exec(ctx, sibling, api.ExecRequest{Args: []string{"busybox", "cat", "/root/kept"}, TimeoutSecs: patience.Seconds() / 4})
@@ -208,7 +215,7 @@ func (d *daemon) lostWrites(id string, pid int) {
 	}
 	_, err := d.c.Branch(t.Context(), id, api.BranchRequest{Tag: "damaged"})
 	wantError(t, err, api.CodeConflict, "cannot be branched", "lost writes", "disk_lost_writes")
-	if code, _, errs := d.cli("branch", id, "--tag", "damaged", "disk_lost_writes"); code != 0 {
+	if code, _, errs := d.cli("branch", id, "--tag", "damaged", "--force"); code != 0 {
 		t.Errorf("branch --force: exit code %d: %s", code, errs)
 	}
 }
