@@ -23,6 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/agent/guestinit"
 	"github.com/forkd/forkd/internal/agent/inventory"
 	"github.com/forkd/forkd/internal/agent/listen"
+	"github.com/forkd/forkd/internal/agent/nic"
 	"github.com/forkd/forkd/internal/agent/quiet"
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/diskbench"
@@ -135,7 +136,12 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Config{Version: version, Orphans: true, Token: token, Layers: o.layers, Log: logf})
+	cfg := agent.Config{Version: version, Orphans: true, Token: token, Layers: o.layers, Log: logf}
+	if link := openLink(o); link != nil {
+		defer link.Close()
+		cfg.Link = link
+	}
+	a, err := agent.New(cfg)
 	if err != nil {
 		return err
 	}
@@ -178,6 +184,20 @@ func serve(ctx context.Context, o options) error {
 		}
 	})
 	return a.Serve(ctx, l)
+}
+
+// openLink is the guest's network device, for identities, which come from a host only; nil
+// if there is none. Children of a guest without it have one hardware address, which
+// harms nobody: each is alone on its wire.
+func openLink(o options) *nic.Link {
+	if !o.ready {
+		return nil
+	}
+	link, err := nic.Open()
+	if err != nil {
+		logf("network device: %v", err)
+	}
+	return link
 }
 
 func readToken(file string) (string, error) {

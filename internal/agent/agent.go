@@ -42,6 +42,8 @@ type Config struct {
 	Root string
 	// System is the kernel that identity changes; nil means the machine's.
 	System identity.System
+	// Link is the guest's network device; nil means that it has none.
+	Link identity.Link
 	// Address is the guest's own on its socket transport, by which a clone is
 	// told from its source; nil means the machine's.
 	Address generation.Addresser
@@ -102,7 +104,7 @@ func New(cfg Config) (*Agent, error) {
 	a.interp = interp.NewSet(a.reaper, a.groups, a.rec, interp.Python())
 	a.guest = generation.New(cmp.Or[generation.Addresser](cfg.Address, &a.device))
 	a.ident = &identity.Applier{
-		System: cfg.System, Root: cfg.Root, Hooks: cfg.HooksDir,
+		System: cfg.System, Link: cfg.Link, Root: cfg.Root, Hooks: cfg.HooksDir,
 		Record: a.rec, Interp: a.interp, Run: hookRunner{a.reaper, a.groups, a.rec},
 		Became: a.became,
 	}

@@ -46,6 +46,17 @@ func (f *fakeSystem) BindBootID(file string) error {
 	return f.err
 }
 
+// fakeLink is a network device; the addresses it was given are in order.
+type fakeLink struct {
+	macs []string
+	err  error
+}
+
+func (f *fakeLink) SetMAC(mac net.HardwareAddr) error {
+	f.macs = append(f.macs, mac.String())
+	return f.err
+}
+
 type bench struct {
 	*agentclient.Client
 	agent *agent.Agent

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,43 @@ func TestIdentity(t *testing.T) {
 	}
 	if p, err := b.Ping(t.Context()); err != nil || p.GetSandboxId() != "sb-1-0007" || p.GetIndex() != 7 || p.GetParent() != "pyagent" {
 		t.Errorf("got %v, %v", p, err)
+	}
+}
+
+func TestIdentityOfTheNetworkDevice(t *testing.T) {
+	link := &fakeLink{}
+	b := startAgent(t, func(c *agent.Config) { c.Link = link })
+	give := func(mac ...byte) func(*identityReq) {
+		return func(r *identityReq) { r.Network = &agentv1.NetworkIdentity{HardwareAddress: mac} }
+	}
+	r := b.become(t, give(6, 1, 2, 3, 4, 5))
+	if s := step(t, r, "network"); !s.GetDone() || s.GetError() != "" || !slices.Equal(link.macs, []string{"06:01:02:03:04:05"}) {
+		t.Errorf("got %v, %q", s, link.macs)
+	}
+	if _, err := os.Stat(b.root + "/etc/resolv.conf"); err == nil {
+		t.Error("it touched more than it was told to")
+	}
+	link.err = errors.New("no such device")
+	r = b.become(t, give(6, 1, 2, 3, 4, 6))
+	if s := step(t, r, "network"); s.GetDone() || !strings.Contains(s.GetError(), "set hardware address: no such device") {
+		t.Errorf("got %v", s)
+	}
+	for _, bad := range [][]byte{{6, 1, 2}, {7, 1, 2, 3, 4, 5}} {
+		req := newIdentity()
+		give(bad...)(req)
+		_, err := b.Identity(t.Context(), req)
+		wantCode(t, err, connect.CodeInvalidArgument)
+	}
+}
+
+// In a snapshot that was made before there was a network.
+func TestIdentityWithoutANetworkDevice(t *testing.T) {
+	b := startAgent(t)
+	r := b.become(t, func(r *identityReq) {
+		r.Network = &agentv1.NetworkIdentity{HardwareAddress: []byte{6, 1, 2, 3, 4, 5}}
+	})
+	if s := step(t, r, "network"); s.GetDone() || s.GetError() != "" {
+		t.Errorf("got %v", s)
 	}
 }
 

@@ -81,7 +81,7 @@ func identityRequest(m *agentv1.IdentityRequest) identity.Request {
 		Entropy:   m.GetEntropy(),
 		Env:       m.GetEnv(),
 		Network: identity.Network{
-			Interface: n.GetInterface(), MAC: n.GetMac(), Addresses: n.GetAddresses(),
+			Interface: n.GetInterface(), MAC: n.GetHardwareAddress(), Addresses: n.GetAddresses(),
 			Gateway: n.GetGateway(), DNS: n.GetDns(), MTU: n.GetMtu(),
 		},
 		Token:       m.GetAccessToken(),

@@ -44,8 +44,8 @@ var applets = []string{
 
 // writeInitrd builds the appliance's initramfs. It is private (mode 0600): it
 // holds the token.
-func (a *Appliance) writeInitrd(k *kernel, programs map[string]string, token string) error {
-	entries, err := a.initrdEntries(k, programs, token)
+func (a *Appliance) writeInitrd(p plan, token string) error {
+	entries, err := a.initrdEntries(p, token)
 	if err != nil {
 		return err
 	}
@@ -56,12 +56,12 @@ func (a *Appliance) writeInitrd(k *kernel, programs map[string]string, token str
 	return durable.Replace(a.path(initrdFile), buf.Bytes())
 }
 
-func (a *Appliance) initrdEntries(k *kernel, programs map[string]string, token string) ([]initramfs.Entry, error) {
-	entries, err := initramfs.Modules(k.modules)
+func (a *Appliance) initrdEntries(p plan, token string) ([]initramfs.Entry, error) {
+	entries, err := initramfs.Modules(p.kernel.modules)
 	if err != nil {
 		return nil, err
 	}
-	config, err := json.Marshal(a.guestConfig())
+	config, err := json.Marshal(a.guestConfig(p.ipv6))
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (a *Appliance) initrdEntries(k *kernel, programs map[string]string, token s
 		initramfs.File("etc/group", 0o644, []byte("root:x:0:\nkvm:x:104:\nnogroup:x:65534:\n")),
 		initramfs.File("etc/hosts", 0o644, []byte("127.0.0.1 localhost\n::1 localhost\n")),
 	)
-	more, err := programEntries(programs)
+	more, err := programEntries(p.programs)
 	return append(entries, more...), err
 }
 
@@ -99,10 +99,11 @@ func programEntries(programs map[string]string) ([]initramfs.Entry, error) {
 
 // guestConfig names the services of the appliance. The agent is kept longest
 // when memory is short: without it nobody could find out why.
-func (a *Appliance) guestConfig() guest.Config {
+func (a *Appliance) guestConfig(ipv6 bool) guest.Config {
 	return guest.Config{
 		Hostname:  a.qemuName(),
 		DataMount: dataMount,
+		IPv6:      ipv6,
 		Services: []guest.Service{
 			{Name: "agent", OOMScore: -900, Log: "/run/forkd-agent.log", Args: []string{
 				"/usr/bin/forkd-agent", "--listen", "tcp:0.0.0.0:" + strconv.Itoa(guestAgentPort), "--token-file", guestToken}},

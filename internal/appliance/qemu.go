@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/forkd/forkd/internal/appliance/guest"
 )
 
 const (
@@ -44,6 +47,7 @@ type launch struct {
 	name      string
 	accel     string
 	x2apic    bool // see hasX2APIC
+	ipv6      bool // see hasIPv6
 	spec      Spec
 	apiPort   int
 	agentPort int
@@ -121,8 +125,7 @@ func (l launch) args() []string {
 		"-device", "isa-serial,chardev=control,index=1",
 		"-chardev", "socket,id=qmp,path=" + qmpSocket + ",server=on,wait=off",
 		"-mon", "chardev=qmp,mode=control",
-		"-netdev", "user,id=net0,ipv6=off," + l.forward(l.apiPort, guestAPIPort) + "," +
-			l.forward(l.agentPort, guestAgentPort),
+		"-netdev", l.network(),
 		"-device", "virtio-net-pci,netdev=net0,romfile=",
 		"-drive", "if=none,id=data,file=" + diskFile + ",format=raw,cache=writeback,discard=unmap,detect-zeroes=unmap",
 		"-device", "virtio-blk-pci,drive=data",
@@ -133,6 +136,28 @@ func (l launch) args() []string {
 		args = slices.Insert(args, i, "-device", "intel-iommu,intremap=on,eim=on")
 	}
 	return args
+}
+
+// network is QEMU's user mode: what the appliance dials, QEMU dials on the host, with
+// the rights of its user.
+func (l launch) network() string {
+	ipv6 := "ipv6=off"
+	if l.ipv6 {
+		ipv6 = "ipv6=on,ipv6-net=" + guest.IPv6Net
+	}
+	return strings.Join([]string{"user", "id=net0", ipv6, l.forward(l.apiPort, guestAPIPort),
+		l.forward(l.agentPort, guestAgentPort)}, ",")
+}
+
+// hasIPv6 says whether the host has a route for IPv6. The appliance has one only then: it
+// could not tell that its connections lead nowhere, and programs would wait for them.
+func hasIPv6() bool {
+	c, err := net.Dial("udp6", "[2000::1]:9") // nothing is sent
+	if err != nil {
+		return false
+	}
+	c.Close()
+	return true
 }
 
 // forward is one port of the appliance on the host's loopback.

@@ -38,6 +38,21 @@ func TestArguments(t *testing.T) {
 	}
 }
 
+func TestNetwork(t *testing.T) {
+	l := launch{accel: accelTCG, spec: Spec{CPUs: 2, MemoryMiB: 1024}, apiPort: 1001, agentPort: 1002}
+	const ports = "hostfwd=tcp:127.0.0.1:1001-:8889,hostfwd=tcp:127.0.0.1:1002-:1024"
+	if got, want := l.network(), "user,id=net0,ipv6=off,"+ports; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	l.ipv6 = true
+	if got, want := l.network(), "user,id=net0,ipv6=on,ipv6-net=fd66:6f72:6b6d::/64,"+ports; got != want {
+		t.Errorf("a host with IPv6: got %q, want %q", got, want)
+	}
+	if args := l.args(); !slices.Contains(args, l.network()) || !slices.Contains(args, "virtio-net-pci,netdev=net0,romfile=") {
+		t.Errorf("there is no device for it in %q", args)
+	}
+}
+
 func TestInterruptControllersByMSRs(t *testing.T) {
 	for _, c := range []struct {
 		qemu  version

@@ -96,6 +96,7 @@ type plan struct {
 	kernel   *kernel
 	programs map[string]string
 	x2apic   bool
+	ipv6     bool
 	state    state // without the process
 }
 
@@ -122,7 +123,7 @@ func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (
 	if p.state.Spec.CPUs, err = checkVersions(qv, kv, p.state.Accel, p.state.Spec.CPUs); err != nil {
 		return p, err
 	}
-	p.x2apic = hasX2APIC(qv, p.state.Accel)
+	p.x2apic, p.ipv6 = hasX2APIC(qv, p.state.Accel), hasIPv6()
 	p.state.QEMU, p.state.Kernel = qv.String(), p.kernel.release
 	if p.programs, err = findPrograms(); err != nil {
 		return p, err
@@ -166,7 +167,7 @@ func (a *Appliance) writeInputs(ctx context.Context, p plan) error {
 	if err := (dataDisk{a.path(diskFile)}).ensure(ctx, p.state.Spec.DiskGiB); err != nil {
 		return err
 	}
-	if err := a.writeInitrd(p.kernel, p.programs, token); err != nil {
+	if err := a.writeInitrd(p, token); err != nil {
 		return fmt.Errorf("write initramfs: %w", err)
 	}
 	if err := linkOrCopy(p.kernel.image, a.path(kernelFile)); err != nil {
@@ -212,8 +213,8 @@ func (a *Appliance) spawn(ctx context.Context, p plan) (state, error) {
 		return s, err
 	}
 	defer log.Close()
-	l := launch{name: a.qemuName(), accel: s.Accel, x2apic: p.x2apic, spec: s.Spec, apiPort: s.APIPort,
-		agentPort: s.AgentPort}
+	l := launch{name: a.qemuName(), accel: s.Accel, x2apic: p.x2apic, ipv6: p.ipv6, spec: s.Spec,
+		apiPort: s.APIPort, agentPort: s.AgentPort}
 	cmd := exec.Command(p.qemu, l.args()...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = a.Dir, log, log
 	cmd.SysProcAttr = &unix.SysProcAttr{Setsid: true}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/defaults"
 	"github.com/forkd/forkd/internal/agent/inventory"
+	"github.com/forkd/forkd/internal/agent/nic"
 	"github.com/forkd/forkd/internal/agentproto"
 )
 
@@ -64,6 +65,9 @@ func settle(log func(string, ...any)) error {
 	if err := loopbackUp(); err != nil {
 		log("%v", err) // a guest without loopback is still of use
 	}
+	if err := networkUp(); err != nil {
+		log("%v", err) // as without loopback
+	}
 	if err := setHostname(); err != nil {
 		log("%v", err)
 	}
@@ -80,6 +84,15 @@ func loopbackUp() error {
 		return fmt.Errorf("set loopback up: %w", err)
 	}
 	return nil
+}
+
+// networkUp sets the network device up, if there is one.
+func networkUp() error {
+	found, err := nic.Configure()
+	if !found {
+		return err
+	}
+	return errors.Join(err, nic.WriteResolvConf("/etc/resolv.conf"))
 }
 
 func setHostname() error {

@@ -65,6 +65,7 @@ type Report struct {
 // production and a test's own in tests.
 type Applier struct {
 	System System
+	Link   Link   // nil: the guest has no network device
 	Root   string // normally /
 	Hooks  string // folder of hooks, absolute
 	Record *defaults.Record
@@ -179,6 +180,9 @@ func (r Request) check() error {
 	}
 	if r.MachineID != "" && !validMachineID(r.MachineID) {
 		return errors.New("machine id is not 32 lower-case hex digits")
+	}
+	if n := len(r.Network.MAC); n != 0 && (n != 6 || r.Network.MAC[0]&1 != 0) {
+		return fmt.Errorf("hardware address %s is none of one station", r.Network.MAC)
 	}
 	for k := range r.Env {
 		if !validEnvName(k) {

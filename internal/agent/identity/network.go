@@ -11,24 +11,36 @@ import (
 
 // Network is the clone's place in its network; the zero value changes nothing.
 type Network struct {
-	Interface string // empty: the first that is not loopback
-	MAC       string
+	// MAC goes to the guest's own device (Applier.Link). It is set live: a link that
+	// is set down loses its routes and neighbours.
+	MAC net.HardwareAddr
+	// Interface is the link that the rest is about; empty means the first that is
+	// not loopback.
+	Interface string
 	Addresses []string // CIDR
 	Gateway   string
 	DNS       []string
 	MTU       uint32
 }
 
-func (n Network) empty() bool {
-	return n.MAC == "" && len(n.Addresses) == 0 && n.Gateway == "" && len(n.DNS) == 0 && n.MTU == 0
+// Link is the guest's network device.
+type Link interface {
+	// SetMAC gives it another hardware address, without interrupting it.
+	SetMAC(mac net.HardwareAddr) error
 }
 
+// setNetwork gives the clone its hardware address, which is all that one needs whose
+// network is the plan's (package guestnet), and then what else is asked for.
 func (a *Applier) setNetwork(n Network) (bool, error) {
-	if n.empty() {
-		return false, nil
+	done, err := a.setMAC(n.MAC)
+	if err != nil {
+		return false, err
 	}
 	if err := a.setDNS(n.DNS); err != nil {
 		return false, err
+	}
+	if len(n.Addresses) == 0 && n.Gateway == "" && n.MTU == 0 {
+		return done || len(n.DNS) > 0, nil
 	}
 	link, err := findLink(n.Interface)
 	if err != nil {
@@ -36,6 +48,17 @@ func (a *Applier) setNetwork(n Network) (bool, error) {
 	}
 	if err := configure(link, n); err != nil {
 		return false, fmt.Errorf("configure %s: %w", link.Attrs().Name, err)
+	}
+	return true, nil
+}
+
+// setMAC does nothing in a guest without a device.
+func (a *Applier) setMAC(mac net.HardwareAddr) (bool, error) {
+	if len(mac) == 0 || a.Link == nil {
+		return false, nil
+	}
+	if err := a.Link.SetMAC(mac); err != nil {
+		return false, fmt.Errorf("set hardware address: %w", err)
 	}
 	return true, nil
 }
@@ -90,21 +113,7 @@ func configure(link netlink.Link, n Network) error {
 	return nil
 }
 
-// setLink gives the link its hardware address, which drivers change only while
-// the link is down, and brings it up.
 func setLink(link netlink.Link, n Network) error {
-	if n.MAC != "" && !strings.EqualFold(link.Attrs().HardwareAddr.String(), n.MAC) {
-		mac, err := net.ParseMAC(n.MAC)
-		if err != nil {
-			return fmt.Errorf("parse mac: %w", err)
-		}
-		if err := netlink.LinkSetDown(link); err != nil {
-			return fmt.Errorf("set link down: %w", err)
-		}
-		if err := netlink.LinkSetHardwareAddr(link, mac); err != nil {
-			return fmt.Errorf("set mac: %w", err)
-		}
-	}
 	if n.MTU != 0 {
 		if err := netlink.LinkSetMTU(link, int(n.MTU)); err != nil {
 			return fmt.Errorf("set mtu: %w", err)

@@ -383,16 +383,19 @@ func (x *IdentityRequest) GetForkToken() string {
 
 type NetworkIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Name of the link; empty means the first that is not loopback.
+	// Name of the link that the rest is about, but for hardware_address; empty
+	// means the first that is not loopback.
 	Interface string `protobuf:"bytes,1,opt,name=interface,proto3" json:"interface,omitempty"`
-	Mac       string `protobuf:"bytes,2,opt,name=mac,proto3" json:"mac,omitempty"`
 	// In CIDR form.
-	Addresses     []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
-	Gateway       string   `protobuf:"bytes,4,opt,name=gateway,proto3" json:"gateway,omitempty"`
-	Dns           []string `protobuf:"bytes,5,rep,name=dns,proto3" json:"dns,omitempty"`
-	Mtu           uint32   `protobuf:"varint,6,opt,name=mtu,proto3" json:"mtu,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Addresses []string `protobuf:"bytes,3,rep,name=addresses,proto3" json:"addresses,omitempty"`
+	Gateway   string   `protobuf:"bytes,4,opt,name=gateway,proto3" json:"gateway,omitempty"`
+	Dns       []string `protobuf:"bytes,5,rep,name=dns,proto3" json:"dns,omitempty"`
+	Mtu       uint32   `protobuf:"varint,6,opt,name=mtu,proto3" json:"mtu,omitempty"`
+	// Hardware address of the device that the guest booted with, 6 bytes. It is
+	// set while the link is up; without a device nothing is done.
+	HardwareAddress []byte `protobuf:"bytes,7,opt,name=hardware_address,json=hardwareAddress,proto3" json:"hardware_address,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *NetworkIdentity) Reset() {
@@ -432,13 +435,6 @@ func (x *NetworkIdentity) GetInterface() string {
 	return ""
 }
 
-func (x *NetworkIdentity) GetMac() string {
-	if x != nil {
-		return x.Mac
-	}
-	return ""
-}
-
 func (x *NetworkIdentity) GetAddresses() []string {
 	if x != nil {
 		return x.Addresses
@@ -465,6 +461,13 @@ func (x *NetworkIdentity) GetMtu() uint32 {
 		return x.Mtu
 	}
 	return 0
+}
+
+func (x *NetworkIdentity) GetHardwareAddress() []byte {
+	if x != nil {
+		return x.HardwareAddress
+	}
+	return nil
 }
 
 type IdentityResponse struct {
@@ -1437,14 +1440,14 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"fork_token\x18\f \x01(\tR\tforkToken\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x9d\x01\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc1\x01\n" +
 	"\x0fNetworkIdentity\x12\x1c\n" +
-	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x10\n" +
-	"\x03mac\x18\x02 \x01(\tR\x03mac\x12\x1c\n" +
+	"\tinterface\x18\x01 \x01(\tR\tinterface\x12\x1c\n" +
 	"\taddresses\x18\x03 \x03(\tR\taddresses\x12\x18\n" +
 	"\agateway\x18\x04 \x01(\tR\agateway\x12\x10\n" +
 	"\x03dns\x18\x05 \x03(\tR\x03dns\x12\x10\n" +
-	"\x03mtu\x18\x06 \x01(\rR\x03mtu\"\xe3\x02\n" +
+	"\x03mtu\x18\x06 \x01(\rR\x03mtu\x12)\n" +
+	"\x10hardware_address\x18\a \x01(\fR\x0fhardwareAddressJ\x04\b\x02\x10\x03R\x03mac\"\xe3\x02\n" +
 	"\x10IdentityResponse\x122\n" +
 	"\x05steps\x18\x01 \x03(\v2\x1c.forkd.agent.v1.IdentityStepR\x05steps\x12\"\n" +
 	"\rclock_step_ns\x18\x02 \x01(\x03R\vclockStepNs\x12'\n" +

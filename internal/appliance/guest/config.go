@@ -15,6 +15,8 @@ type Config struct {
 	Hostname string `json:"hostname"`
 	// DataMount is where the data disk is mounted.
 	DataMount string `json:"data_mount"`
+	// IPv6 says that the host has a route for it, so that the appliance gets one.
+	IPv6 bool `json:"ipv6,omitempty"`
 	// Services are started in order and restarted when they end.
 	Services []Service `json:"services"`
 }

@@ -10,7 +10,8 @@ import (
 )
 
 // sysctls make room for a thousand VMM processes with many mappings each.
-// Same-page merging stays off: it would tell one guest what another holds.
+// Same-page merging stays off: it would tell one guest what another holds. Packets
+// are not forwarded: guests' networks end in user programs, which may send pings for them.
 var sysctls = map[string]string{
 	"/proc/sys/kernel/pid_max":              "4194304",
 	"/proc/sys/kernel/threads-max":          "1000000",
@@ -19,6 +20,8 @@ var sysctls = map[string]string{
 	"/proc/sys/vm/overcommit_memory":        "1",
 	"/proc/sys/fs/nr_open":                  "1048576",
 	"/proc/sys/net/core/somaxconn":          "4096",
+	"/proc/sys/net/ipv4/ip_forward":         "0",
+	"/proc/sys/net/ipv4/ping_group_range":   "0 2147483647",
 	"/sys/kernel/mm/ksm/run":                "0",
 }
 

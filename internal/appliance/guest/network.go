@@ -7,14 +7,25 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // QEMU's user-mode network hands out these addresses; using them directly
 // spares the appliance a DHCP client and its round trips.
+// The gateway leads to the host's own loopback as well.
 const (
 	guestAddr = "10.0.2.15/24"
 	gateway   = "10.0.2.2"
 	resolver  = "10.0.2.3"
+)
+
+// IPv6Net is the appliance's network of that version, which it has only if the host has
+// a route for it. It is not QEMU's own, which is of a kind that no list of private
+// networks names any more (fec0::/10): its gateway leads to the host's loopback, too.
+const (
+	IPv6Net    = "fd66:6f72:6b6d::/64"
+	guestAddr6 = "fd66:6f72:6b6d::f/64"
+	gateway6   = "fd66:6f72:6b6d::2" // as QEMU numbers it
 )
 
 func (a *appliance) configureNetwork() error {
@@ -28,21 +39,37 @@ func (a *appliance) configureNetwork() error {
 	if err != nil {
 		return err
 	}
-	addr, err := netlink.ParseAddr(guestAddr)
-	if err != nil {
-		return err
-	}
-	if err := netlink.AddrAdd(eth, addr); err != nil {
-		return fmt.Errorf("add address %s: %w", guestAddr, err)
-	}
 	if err := netlink.LinkSetUp(eth); err != nil {
 		return fmt.Errorf("set %s up: %w", eth.Attrs().Name, err)
 	}
-	route := &netlink.Route{LinkIndex: eth.Attrs().Index, Gw: net.ParseIP(gateway)}
-	if err := netlink.RouteAdd(route); err != nil {
-		return fmt.Errorf("add default route: %w", err)
+	if err := addRoute(eth, guestAddr, gateway); err != nil {
+		return err
+	}
+	if a.cfg.IPv6 {
+		if err := addRoute(eth, guestAddr6, gateway6); err != nil {
+			a.logf("IPv6: %v", err) // the other version is there
+		}
 	}
 	return os.WriteFile("/etc/resolv.conf", []byte("nameserver "+resolver+"\n"), 0o644)
+}
+
+// addRoute gives a link an address and the default route over a gateway.
+func addRoute(link netlink.Link, address, gateway string) error {
+	addr, err := netlink.ParseAddr(address)
+	if err != nil {
+		return err
+	}
+	if addr.IP.To4() == nil {
+		addr.Flags = unix.IFA_F_NODAD // there is nobody else
+	}
+	if err := netlink.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("add address %s: %w", address, err)
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gateway)}
+	if err := netlink.RouteAdd(route); err != nil {
+		return fmt.Errorf("add default route over %s: %w", gateway, err)
+	}
+	return nil
 }
 
 func linkUp(name string) error {

@@ -78,6 +78,8 @@ func (l *Launcher) identity(who sandbox.Identity) (*agentv1.IdentityRequest, err
 		WallUnixNs: time.Now().UnixNano(), // the guest's clock, not the engine's
 		Env:        env,
 		ForkToken:  who.ForkToken,
+		// A guest without a device, as in snapshots of earlier days, passes it over.
+		Network: &agentv1.NetworkIdentity{HardwareAddress: MAC(who.ID)},
 	}, nil
 }
 
