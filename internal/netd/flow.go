@@ -18,6 +18,7 @@ type flow struct {
 	ctx        context.Context // of opening and relaying
 	cancel     context.CancelFunc
 	generation uint64 // of the policy that it was admitted under
+	gateway    bool   // it is to the gateway itself: no line in the audit tells of its end
 
 	// Guarded by v.mu.
 	question  Question // by which it is judged anew
@@ -151,7 +152,9 @@ func (f *flow) finish(hard bool, verdict, why string) {
 		l.close(hard)
 	}
 	line.Seconds = time.Since(f.since).Seconds()
-	f.v.s.tell(f.v, line)
+	if !f.gateway {
+		f.v.s.tell(f.v, line)
+	}
 }
 
 // remove takes a flow off the lists; it is false the second time.

@@ -29,7 +29,7 @@ const (
 
 // serveGateway is for flows to the gateway itself: names, and what was refused.
 func (f *flow) serveGateway() {
-	f.judged(Question{}, Verdict{Outcome: Allow, Rule: "gateway"}, "")
+	f.gateway = true
 	port := f.asked.Far.Port()
 	switch {
 	case f.asked.Protocol == netwire.UDP && port == dnsPort:
@@ -51,15 +51,7 @@ func (f *flow) serveStream(serve func(context.Context, net.Conn)) {
 	}
 	if f.begin(&live{close: func(bool) { near.Close() }, counts: noCounts}, true) {
 		serve(f.ctx, near)
-		f.quietly()
-	}
-}
-
-// quietly ends a flow to the gateway, which has no line in the audit.
-func (f *flow) quietly() {
-	if f.remove() {
-		f.cancel()
-		f.live.close(false)
+		f.end(false)
 	}
 }
 
@@ -74,7 +66,7 @@ func (f *flow) serveDNS() {
 	}
 	var wait sync.WaitGroup
 	defer wait.Wait()
-	defer f.quietly()
+	defer f.end(false)
 	raw, err := near.SyscallConn()
 	if err != nil {
 		return

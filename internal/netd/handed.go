@@ -58,8 +58,13 @@ func bytesOf(fd int) (in, out int64) {
 	if err != nil {
 		return 0, 0
 	}
+	in = int64(info.Bytes_received)
+	switch info.State {
+	case unix.BPF_TCP_CLOSE_WAIT, unix.BPF_TCP_LAST_ACK, unix.BPF_TCP_CLOSING, unix.BPF_TCP_TIME_WAIT:
+		in-- // the kernel counts the far end's FIN as a byte; in CLOSE nobody knows if there was one
+	}
 	// Bytes_sent counts what was sent again, too.
-	return int64(info.Bytes_received), int64(info.Bytes_sent - info.Bytes_retrans)
+	return in, int64(info.Bytes_sent - info.Bytes_retrans)
 }
 
 // close gives the duplicate up. Hard ends the connection with a reset for both

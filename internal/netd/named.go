@@ -162,5 +162,5 @@ func (f *flow) passNamed(r *relay, head netproxy.Head) {
 		return
 	}
 	r.far.SetWriteDeadline(time.Time{})
-	f.pass(r)
+	f.pass(r, len(head.Bytes))
 }

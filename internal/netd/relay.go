@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -25,6 +26,8 @@ const (
 // unless its VM has a bandwidth limit.
 type relay struct {
 	near *net.UnixConn
+	// in and out are what was copied, once that has ended; what is under way the kernel counts.
+	in, out atomic.Pointer[int64]
 
 	mu     sync.Mutex
 	far    *net.TCPConn // nil until it is dialed
@@ -67,6 +70,12 @@ func (r *relay) counts() (in, out int64) {
 	if raw, err := r.far.SyscallConn(); err == nil {
 		raw.Control(func(fd uintptr) { in, out = bytesOf(int(fd)) })
 	}
+	if n := r.in.Load(); n != nil {
+		in = *n
+	}
+	if n := r.out.Load(); n != nil {
+		out = *n
+	}
 	return in, out
 }
 
@@ -81,22 +90,26 @@ func (f *flow) relayPlain(far *net.TCPConn) {
 	if !f.begin(&live{close: r.close, counts: r.counts}, true) {
 		return
 	}
-	f.pass(r)
+	f.pass(r, 0)
 }
 
-// pass passes bytes on both ways until both have ended, or one is broken.
-func (f *flow) pass(r *relay) {
+// pass passes bytes on both ways until both have ended, or one is broken. So
+// many bytes of the guest's have been passed on before.
+func (f *flow) pass(r *relay, head int) {
 	forget := f.watchGuest(r)
 	back := make(chan error, 1)
 	go func() { // it ends with the relay, which end below closes at the latest
-		err := f.v.copyIn(f.ctx, r)
+		n, err := f.v.copy(f.ctx, r.near, r.far, false)
+		r.in.Store(&n)
 		if err != nil {
 			f.end(true)
 		}
 		r.near.CloseWrite()
 		back <- err
 	}()
-	err := f.v.copyOut(f.ctx, r)
+	n, err := f.v.copy(f.ctx, r.far, r.near, true)
+	n += int64(head)
+	r.out.Store(&n)
 	if err != nil {
 		f.end(true)
 	}
@@ -125,20 +138,12 @@ func (f *flow) watchGuest(r *relay) (forget func()) {
 	}
 }
 
-func (v *vm) copyOut(ctx context.Context, r *relay) error {
-	if b := v.bucket(true); b == nil {
-		_, err := io.Copy(r.far, r.near)
-		return err
+// copy has the kernel splice, unless there is a bandwidth limit.
+func (v *vm) copy(ctx context.Context, dst io.Writer, src io.Reader, out bool) (int64, error) {
+	if v.bucket(out) == nil {
+		return io.Copy(dst, src)
 	}
-	return v.copySlowly(ctx, r.far, r.near, true)
-}
-
-func (v *vm) copyIn(ctx context.Context, r *relay) error {
-	if b := v.bucket(false); b == nil {
-		_, err := io.Copy(r.near, r.far)
-		return err
-	}
-	return v.copySlowly(ctx, r.near, r.far, false)
+	return v.copySlowly(ctx, dst, src, out)
 }
 
 // bucket is that of one way's bytes; nil for no limit.
@@ -152,25 +157,26 @@ func (v *vm) bucket(out bool) *pace.Bucket {
 }
 
 // copySlowly keeps the VM's bandwidth limit, as it is at the time.
-func (v *vm) copySlowly(ctx context.Context, dst io.Writer, src io.Reader, out bool) error {
+func (v *vm) copySlowly(ctx context.Context, dst io.Writer, src io.Reader, out bool) (all int64, err error) {
 	buf := make([]byte, relayChunk)
 	for {
 		n, err := src.Read(buf)
 		if n > 0 {
 			if b := v.bucket(out); b != nil {
 				if err := wait(ctx, b.TakeN(time.Now(), n)); err != nil {
-					return err
+					return all, err
 				}
 			}
 			if _, err := dst.Write(buf[:n]); err != nil {
-				return err
+				return all, err
 			}
+			all += int64(n)
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return all, nil
 		}
 		if err != nil {
-			return err
+			return all, err
 		}
 	}
 }

@@ -36,6 +36,7 @@ type Server struct {
 	counts  counts
 	root    context.Context
 	stop    context.CancelFunc
+	closed  sync.Once
 
 	mu  sync.Mutex // taken before any vm.mu
 	vms map[string]*vm
@@ -65,7 +66,9 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Close ends all wires and relays, and waits for them. What was handed over goes on.
-func (s *Server) Close() {
+func (s *Server) Close() { s.closed.Do(s.close) }
+
+func (s *Server) close() {
 	s.stop()
 	s.mu.Lock()
 	all := s.vms
