@@ -187,17 +187,28 @@ func (s *splice) write(b []byte, wake <-chan struct{}) error {
 	return nil
 }
 
+// lingerLook is how often linger looks at the guest's half.
+const lingerLook = 250 * time.Millisecond
+
 // linger waits until the guest has taken all, and for the end of TIME_WAIT: till
-// then the flow counts. A guest that takes nothing for so long is reset.
+// then the flow counts. A guest that takes nothing for so long is reset. One in
+// FIN_WAIT_2 has taken all, and its end was read: when the guest's FIN overtook
+// other segments, gVisor forgets it and would wait for it again.
 func (s *splice) linger(limit time.Duration) {
 	s.ep.Close()
-	t := time.NewTimer(limit)
+	t := time.NewTicker(lingerLook)
 	defer t.Stop()
-	select {
-	case <-s.over:
-	case <-t.C:
-		s.ep.Abort()
+	for range limit / lingerLook {
+		select {
+		case <-s.over:
+			return
+		case <-t.C:
+		}
+		if tcp.EndpointState(s.ep.State()) == tcp.StateFinWait2 {
+			break
+		}
 	}
+	s.ep.Abort()
 }
 
 func (s *splice) end() {

@@ -21,12 +21,15 @@ const nic tcpip.NICID = 1
 // late on this wire, and a guest that uses the ports again must not wait.
 const timeWait = 250 * time.Millisecond
 
+// Congestion control is Reno: with CUBIC, gVisor's window can round down to no
+// segment at all after losses, and then nothing is sent ever again.
+
 // newStack makes a stack that takes packets to any address as its own, and
 // answers echo requests to the gateway's.
 func newStack(l *link, limits Limits, clock tcpip.Clock) (*stack.Stack, error) {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocolWithOptions(ipv6.Options{})},
-		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocolCUBIC, udp.NewProtocol},
+		TransportProtocols: []stack.TransportProtocolFactory{tcp.NewProtocol, udp.NewProtocol},
 		Clock:              clock,
 	})
 	if err := setTCP(s, limits); err != nil {
