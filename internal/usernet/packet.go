@@ -37,7 +37,8 @@ func parseIPv4(b []byte) (p packet, err error) {
 		protocol: Protocol(h.Protocol()), offset: header.EthernetMinimumSize + hlen, bytes: b[hlen:total],
 		fragment: h.More() || h.FragmentOffset() != 0,
 	}
-	p.pseudo = header.PseudoHeaderChecksum(h.TransportProtocol(), h.SourceAddress(), h.DestinationAddress(), uint16(total-hlen))
+	p.pseudo = header.PseudoHeaderChecksum(h.TransportProtocol(), h.SourceAddress(), h.DestinationAddress(),
+		uint16(total-hlen))
 	return p, nil
 }
 

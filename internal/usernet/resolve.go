@@ -92,7 +92,8 @@ func advertisement(target, to netip.Addr, mac MAC, flags byte) []byte {
 	copy(m[8:], target.AsSlice())
 	m[24], m[25] = 2, 1 // option: target link-layer address, one unit of 8 bytes
 	copy(m[26:], GatewayMAC[:])
-	sum := header.PseudoHeaderChecksum(header.ICMPv6ProtocolNumber, ip.SourceAddress(), ip.DestinationAddress(), advertisementSize)
+	sum := header.PseudoHeaderChecksum(header.ICMPv6ProtocolNumber, ip.SourceAddress(), ip.DestinationAddress(),
+		advertisementSize)
 	binary.BigEndian.PutUint16(m[2:], ^checksum.Checksum(m, sum))
 	return frame
 }

@@ -38,8 +38,12 @@ func newStack(l *link, limits Limits, clock tcpip.Clock) (*stack.Stack, error) {
 	if err := s.CreateNIC(nic, l); err != nil {
 		return nil, fmt.Errorf("create interface: %s", err)
 	}
-	s.SetRouteTable([]tcpip.Route{{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic}})
-	for addr, bits := range map[netip.Addr]int{GatewayIPv4: prefixIPv4, GatewayLinkLocal: prefixIPv6, GatewayIPv6: prefixIPv6} {
+	s.SetRouteTable([]tcpip.Route{
+		{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic},
+	})
+	for addr, bits := range map[netip.Addr]int{
+		GatewayIPv4: prefixIPv4, GatewayLinkLocal: prefixIPv6, GatewayIPv6: prefixIPv6,
+	} {
 		err := s.AddProtocolAddress(nic, tcpip.ProtocolAddress{
 			Protocol: networkOf(addr), AddressWithPrefix: tcpip.AddressWithPrefix{Address: toStack(addr), PrefixLen: bits},
 		}, stack.AddressProperties{})
