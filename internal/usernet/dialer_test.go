@@ -136,3 +136,8 @@ func (d *hostDialer) DialDatagrams(ctx context.Context, f Flow) (Datagrams, erro
 // far is an address of nobody.
 var far = netip.MustParseAddrPort("198.51.100.7:80")
 var far6 = netip.MustParseAddrPort("[2001:db8::7]:80")
+
+// refusing is a dialer that refuses everything.
+func refusing(r Reason) *hostDialer {
+	return &hostDialer{tcpDo: func(context.Context, Flow) error { return &Refusal{r} }}
+}
