@@ -83,6 +83,8 @@ var rules = []rule{
 		reason: "it is one program in a guest, for whoever can reach the agent"},
 	{who: []string{"internal/virtio"}, not: []string{"internal/kvm", "internal/vmm"},
 		reason: "memory and interrupts come in as functions, so that devices are tested and fuzzed without a VM"},
+	{who: []string{"internal/usernet"}, not: []string{"os", "net/http", "syscall", "golang.org/x/sys", "internal/kvm", "internal/guestmem", "internal/netpolicy"}, direct: true,
+		reason: "the engine opens nothing and judges nothing: frames come in by a port, and a Dialer opens the far ends"},
 	{who: []string{"internal/vmm"}, not: []string{"internal/vmctl"},
 		reason: "a VM has states and errors whoever asks for them: the machine knows no protocol"},
 	{who: []string{"internal/vmctl"}, not: []string{"internal/vmm/live", "internal/kvm", "internal/guestmem", "internal/virtio", "internal/boot"},

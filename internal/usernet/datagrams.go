@@ -1,0 +1,230 @@
+package usernet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/tcpip/header"
+	"gvisor.dev/gvisor/pkg/tcpip/stack"
+)
+
+// What waits for a far half of datagrams, and the largest of them, in bytes.
+const (
+	datagramsWaiting = 64
+	waitingBytes     = 256 << 10
+	datagramMax      = 65535
+)
+
+// portDNS is where flows are one question and its answer.
+const portDNS = 53
+
+// answered is how long a flow to portDNS is kept when nothing is asked any more.
+const answered = time.Second
+
+// datagrams is a flow of UDP or of echo requests.
+type datagrams struct {
+	e    *Engine
+	flow Flow
+	idle time.Duration
+
+	ctx     context.Context // ended by stop
+	cancel  context.CancelFunc
+	queue   chan []byte
+	waiting atomic.Int64 // bytes in queue
+	quote   atomic.Uint64
+	pending atomic.Int64 // questions without answer, on portDNS
+	last    atomic.Int64 // when there was one, as Unix nanoseconds
+	dialing atomic.Bool
+}
+
+func (d *datagrams) stop() { d.cancel() }
+
+func (d *datagrams) idleSince() (time.Time, bool) {
+	return time.Unix(0, d.last.Load()), !d.dialing.Load()
+}
+
+// datagram takes a UDP datagram from the stack. What it leaves to it is
+// answered with port unreachable.
+func (e *Engine) datagram(id stack.TransportEndpointID, pkt *stack.PacketBuffer) bool {
+	h := header.UDP(pkt.TransportHeader().Slice())
+	size := int(h.Length()) - header.UDPMinimumSize
+	if size < 0 || size > pkt.Data().Size() || id.LocalPort == 0 {
+		e.count.badFrames.Add(1)
+		return true
+	}
+	payload := pkt.Data().AsRange().ToSlice()[:size]
+	return e.toFlow(flowOf(UDP, id), payload, binary.BigEndian.Uint64(h))
+}
+
+// echo takes an echo request to another host.
+func (e *Engine) echo(p packet) {
+	if e.wire() == nil {
+		return
+	}
+	f, message := p.echoFlow(), append([]byte(nil), p.segment.bytes...)
+	if quote := binary.BigEndian.Uint64(message); !e.toFlow(f, message, quote) {
+		e.unreachable(f, Prohibited, quoteDatagram(f, quote))
+	}
+}
+
+// toFlow gives a datagram to its flow, which begins with it if need be. quote is
+// the first 8 bytes of its transport's header.
+func (e *Engine) toFlow(f Flow, datagram []byte, quote uint64) bool {
+	d, _ := e.table.get(f).(*datagrams)
+	if d == nil {
+		if d = e.newDatagrams(f); !e.table.add(f, d) {
+			d.cancel()
+			return false
+		}
+		d.put(datagram, quote)
+		go d.run()
+		return true
+	}
+	d.put(datagram, quote)
+	return true
+}
+
+func (e *Engine) newDatagrams(f Flow) *datagrams {
+	d := &datagrams{e: e, flow: f, idle: e.cfg.Limits.UDPIdle, queue: make(chan []byte, datagramsWaiting)}
+	if f.Protocol == UDP && f.Far.Port() == portDNS {
+		d.idle = e.cfg.Limits.DNSIdle
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.dialing.Store(true)
+	d.used()
+	return d
+}
+
+func (d *datagrams) used() { d.last.Store(d.e.now().UnixNano()) }
+
+// put queues a datagram, or drops it. Only Transmit's goroutine calls it.
+func (d *datagrams) put(b []byte, quote uint64) {
+	d.used()
+	d.quote.Store(quote)
+	if d.waiting.Load()+int64(len(b)) > waitingBytes {
+		d.e.count.lost.Add(1)
+		return
+	}
+	select {
+	case d.queue <- b:
+		d.waiting.Add(int64(len(b)))
+		d.pending.Add(1)
+	default:
+		d.e.count.lost.Add(1)
+	}
+}
+
+// run is the flow's life.
+func (d *datagrams) run() {
+	defer d.e.table.remove(d.flow, d)
+	defer d.cancel()
+	ctx, cancel := context.WithTimeout(d.ctx, d.e.cfg.Limits.DialTime)
+	far, err := d.e.cfg.Dialer.DialDatagrams(ctx, d.flow)
+	cancel()
+	d.dialing.Store(false)
+	d.e.table.dialed()
+	if err != nil {
+		if d.ctx.Err() == nil {
+			d.e.count.refused.Add(1)
+			d.refuse(reasonOf(err))
+		}
+		return
+	}
+	d.e.count.opened.Add(1)
+	d.used()
+	var once sync.Once
+	closeFar := func() { once.Do(func() { far.Close() }) }
+	stopped := context.AfterFunc(d.ctx, closeFar)
+	defer stopped()
+	back := make(chan struct{})
+	go func() {
+		defer close(back)
+		defer d.cancel()
+		d.toGuest(far)
+	}()
+	d.toFar(far)
+	closeFar()
+	<-back
+}
+
+// toFar sends what the guest sent, until the flow is idle or over.
+func (d *datagrams) toFar(far Datagrams) {
+	t := time.NewTimer(d.idle)
+	defer t.Stop()
+	for {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-t.C:
+			left := d.left()
+			if left <= 0 {
+				return
+			}
+			t.Reset(left)
+		case b := <-d.queue:
+			d.waiting.Add(-int64(len(b)))
+			if _, err := far.Write(b); err != nil && !d.soft(err) {
+				return
+			}
+		}
+	}
+}
+
+// left is how long the flow may still be idle.
+func (d *datagrams) left() time.Duration {
+	return d.idle - d.e.now().Sub(time.Unix(0, d.last.Load()))
+}
+
+// soft tells the guest of a refusal, after which a flow goes on.
+func (d *datagrams) soft(err error) bool {
+	var r *Refusal
+	if !errors.As(err, &r) {
+		return false
+	}
+	d.refuse(r.Reason)
+	return true
+}
+
+// toGuest gives the guest what comes back.
+func (d *datagrams) toGuest(far Datagrams) {
+	out, err := d.e.newSender(d.flow)
+	if err != nil {
+		return
+	}
+	defer out.close()
+	for d.ctx.Err() == nil {
+		if err := d.carry(far, out); err != nil && !d.soft(err) {
+			return
+		}
+	}
+}
+
+func (d *datagrams) carry(far Datagrams, out *sender) error {
+	if w, ok := far.(readWaiter); ok {
+		if err := w.WaitRead(); err != nil {
+			return err
+		}
+	}
+	buf := chunks.Get().(*[chunkMax]byte)
+	defer chunks.Put(buf)
+	n, err := far.Read(buf[:datagramMax])
+	if err != nil {
+		return err
+	}
+	d.used()
+	out.datagram(d.flow, buf[:n])
+	if d.flow.Far.Port() == portDNS && d.pending.Add(-1) <= 0 {
+		d.last.Store(d.e.now().Add(answered - d.idle).UnixNano())
+	}
+	return nil
+}
+
+func (d *datagrams) refuse(r Reason) {
+	if r != TimedOut {
+		d.e.unreachable(d.flow, r, quoteDatagram(d.flow, d.quote.Load()))
+	}
+}

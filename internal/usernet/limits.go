@@ -1,0 +1,41 @@
+package usernet
+
+import "time"
+
+// Limits bound what one guest can have. Zero fields get their defaults.
+type Limits struct {
+	Flows        int // at once, of all protocols
+	FlowsPerSec  int // new ones; as many may come at once
+	Dials        int // under way at once
+	DialTime     time.Duration
+	UDPIdle      time.Duration // after which a flow of datagrams ends
+	DNSIdle      time.Duration // the same for port 53
+	Linger       time.Duration // for a closed TCP flow's last bytes to be taken
+	BufferMax    int           // each way of a TCP flow, in bytes
+	LargeBuffers int           // TCP flows that may grow to BufferMax; others have bufferSmall
+	Queue        int           // bytes of frames that wait for room in the guest's ring
+}
+
+// bufferSmall is each way's buffer of a TCP flow beyond LargeBuffers, in bytes.
+const bufferSmall = 64 << 10
+
+func (l Limits) withDefaults() Limits {
+	orElse(&l.Flows, 1024)
+	orElse(&l.FlowsPerSec, 256)
+	orElse(&l.Dials, 256)
+	orElse(&l.DialTime, 2*time.Minute) // a guest's own connect gives up after as long
+	orElse(&l.UDPIdle, time.Minute)
+	orElse(&l.DNSIdle, 10*time.Second)
+	orElse(&l.Linger, time.Minute)
+	orElse(&l.BufferMax, 1<<20)
+	orElse(&l.LargeBuffers, 64)
+	orElse(&l.Queue, 2<<20)
+	return l
+}
+
+func orElse[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
