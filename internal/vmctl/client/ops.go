@@ -88,11 +88,11 @@ func (p *Process) OpenNet(ctx context.Context) error {
 
 // Status asks the VMM for its account of itself.
 func (p *Process) Status(ctx context.Context) (vmm.Status, error) {
-	s, err := p.status(ctx)
+	s, err := askStatus(ctx, p)
 	return s.Status, err
 }
 
-func (p *Process) status(ctx context.Context) (s wire.Status, err error) {
+func askStatus(ctx context.Context, p *Process) (s wire.Status, err error) {
 	if err = p.ask(ctx, wire.Ask(wire.OpStatus), &s); err == nil {
 		p.disks.note(s.Disks)
 	}

@@ -119,22 +119,22 @@ func (d *deviceSet) attachSlots(queues []int, u *undo.Stack) error {
 	return nil
 }
 
-// fillSlots puts devices into the slots. On error the caller closes the machine.
-func (m *Machine) fillSlots(cid uint32) error {
-	if len(m.disks.all) != m.shape.Disks {
-		return fmt.Errorf("%d disks were given, the machine has %d", len(m.disks.all), m.shape.Disks)
+// fill puts devices into the slots. On error the caller closes the machine.
+func (d *deviceSet) fill(disks *diskSet, cid uint32, mem *guestmem.Map) error {
+	n := len(d.slots) - len(slotQueues(vmspec.Shape{}))
+	if len(disks.all) != n {
+		return fmt.Errorf("%d disks were given, the machine has %d", len(disks.all), n)
 	}
-	for i := range m.disks.all {
-		dev, err := m.disks.device(i)
+	for i := range disks.all {
+		dev, err := disks.device(i)
 		if err != nil {
 			return fmt.Errorf("disk %d: %w", i, err)
 		}
-		m.devices.attach(i, dev, m.mem)
+		d.attach(i, dev, mem)
 	}
-	n := len(m.disks.all)
-	m.devices.attachVsock(n, cid, m.mem)
-	m.devices.attach(n+1, rng.New(rand.Reader), m.mem)
-	m.devices.attachNet(n+2, m.mem)
+	d.attachVsock(n, cid, mem)
+	d.attach(n+1, rng.New(rand.Reader), mem)
+	d.attachNet(n+2, mem)
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (m *Machine) Boot(c vmm.BootConfig) error {
 	if err := m.mem.MapAnonymous(); err != nil {
 		return err
 	}
-	if err := m.fillSlots(c.CID); err != nil {
+	if err := m.devices.fill(&m.disks, c.CID, m.mem); err != nil {
 		return err
 	}
 	start, err := m.load(c)

@@ -64,7 +64,7 @@ func slotted(t *testing.T, network Network) *Machine {
 	}
 	t.Cleanup(m.devices.closeLines)
 	t.Cleanup(m.devices.close)
-	checkOK(t, m.fillSlots(3))
+	checkOK(t, m.devices.fill(&m.disks, 3, m.mem))
 	return m
 }
 

@@ -117,7 +117,7 @@ func (m *Machine) loadLocked(c vmm.RestoreConfig) error {
 	if err := m.checkShape(st); err != nil {
 		return err
 	}
-	if err := m.fillSlots(c.CID); err != nil {
+	if err := m.devices.fill(&m.disks, c.CID, m.mem); err != nil {
 		return err
 	}
 	clock, err := m.loadState(st)
