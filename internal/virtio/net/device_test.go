@@ -715,6 +715,32 @@ func TestACloneKeepsOffItsSourcesSessions(t *testing.T) {
 	}
 }
 
+// What the source was about to send when it was saved is in the clone as well.
+func TestACloneDoesNotSendItsSourcesDatagrams(t *testing.T) {
+	s := start(t, 0) // not open: they wait
+	s.offer(4, testBuffer)
+	syn := tcp(true, flagSYN, 100, 0, 0)
+	s.send(Header{}, udp())
+	s.send(Header{}, plain(5)) // lost in both
+	s.send(Header{}, syn)
+	c := s.clone()
+	c.MMIO.Resume()
+	own := udp()
+	own[35]++ // another port
+	c.send(Header{}, own)
+	s.open()
+	c.open()
+	if n, _, _ := s.wire.counts(); n != 2 {
+		t.Errorf("%d frames of the source", n)
+	}
+	if n, _, _ := c.wire.counts(); n != 2 || !bytes.Equal(c.wire.frames[0], syn) || !bytes.Equal(c.wire.frames[1], own) {
+		t.Errorf("%d frames of the clone: % x", n, c.wire.frames)
+	}
+	if _, frame, ok := c.got(); !ok || frame[23] != 1 {
+		t.Errorf("answer %v % x", ok, frame)
+	}
+}
+
 func TestADeviceWithoutAnEngineReadsNothing(t *testing.T) {
 	s := newStation(t)
 	s.dev = New(Config{MAC: guestMAC})
