@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/virtio"
 	"github.com/forkd/forkd/internal/virtio/virtiotest"
 )
 
@@ -364,7 +365,12 @@ func TestFramesComeInAsTheyAre(t *testing.T) {
 
 // A refused frame is asked for again when there are more buffers, and only then.
 func TestAGuestWithoutRoom(t *testing.T) {
-	s := start(t, 0)
+	for name, without := range map[string]uint64{"by index": 0, "by flag": virtio.FeatureEventIdx} { // asks for kicks
+		t.Run(name, func(t *testing.T) { testWithoutRoom(t, start(t, without)) })
+	}
+}
+
+func testWithoutRoom(t *testing.T, s *station) {
 	s.open()
 	s.send(Header{}, plain(60)) // makes the engine
 	writable := func(want int) {
