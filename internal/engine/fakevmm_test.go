@@ -137,6 +137,12 @@ func (f *fake) set(s vmm.State, cid uint32) {
 	}
 }
 
+// SetNet implements server.Handler: this VM has no network.
+func (f *fake) SetNet(file *os.File) error { return file.Close() }
+
+// OpenNet implements server.Handler.
+func (f *fake) OpenNet() error { return nil }
+
 var _ server.Handler = (*fake)(nil)
 
 // fakeShape is what the tests' image asks for: the least there can be.

@@ -23,7 +23,7 @@ const MaxAnswer = 4 << 10
 const MaxDials = 128
 
 // Version of the protocol. A daemon adopts only VMMs that speak its own version.
-const Version = 3
+const Version = 4
 
 // Operations that the daemon asks for.
 const (
@@ -38,7 +38,9 @@ const (
 	OpStatus          = "status"
 	OpWriteWorkingSet = "write-working-set"
 	OpPopulate        = "populate"
-	OpDialed          = "dialed" // answer to EventDial
+	OpNet             = "net"      // another way to the network
+	OpNetOpen         = "net-open" // let out what the guest sends
+	OpDialed          = "dialed"   // answer to EventDial
 )
 
 // Events that the VMM sends by itself.

@@ -240,6 +240,7 @@ const (
 	slotDisk     = 1
 	slotVsock    = bareDisks
 	slotRNG      = bareDisks + 1
+	slotNet      = bareDisks + 2
 )
 
 // hostDial is who answers when the guest connects to a port of the host.
@@ -292,7 +293,7 @@ func (v *bareVM) attachHost(dial hostDial) (disks []vmm.Disk) {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.devices.host = Host{Vsock: l, Dial: dial}
+	v.devices.host = Host{Vsock: l, Dial: dial, Net: echoNetwork{}}
 	return v.openDisks()
 }
 

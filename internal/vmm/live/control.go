@@ -98,6 +98,12 @@ func (c *Controller) Rebase(bases [][]extent.Extent) error {
 	return c.Machine.Rebase(bases)
 }
 
+// SetNet implements server.Handler.
+func (c *Controller) SetNet(f *os.File) error { return c.Machine.SetNet(f) }
+
+// OpenNet implements server.Handler.
+func (c *Controller) OpenNet() error { return c.Machine.OpenNet() }
+
 // Status implements server.Handler.
 func (c *Controller) Status() vmm.Status { return c.Machine.Status() }
 
