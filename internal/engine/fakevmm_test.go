@@ -43,6 +43,7 @@ type fake struct {
 	maps  op.ExtentImage      // of the restore
 
 	kept []*os.File // of captures, for scribble
+	wire *os.File   // to forkd-net; nil: none
 
 	branched bool // its memory was captured from a running guest
 	silent   bool

@@ -15,10 +15,11 @@ type BootConfig struct {
 	Disks   []Disk   // as many as the shape says
 	CID     uint32   // vsock context id, 3 or more
 	GenID   [16]byte // VM generation ID
+	Net     *os.File // the VM's end of its wire to forkd-net; nil: none
 }
 
 // CloseSource closes what a VM reads once, when it boots; the disks stay open.
-func (c BootConfig) CloseSource() { closeAll(c.Kernel, c.Initrd) }
+func (c BootConfig) CloseSource() { closeAll(c.Kernel, c.Initrd, c.Net) }
 
 // Close closes all files.
 func (c BootConfig) Close() { c.CloseSource(); CloseDisks(c.Disks) }
@@ -31,6 +32,7 @@ type RestoreConfig struct {
 	Disks  []Disk          // as many as the shape says
 	CID    uint32          // vsock context id, 3 or more
 	GenID  [16]byte        // new VM generation ID
+	Net    *os.File        // the VM's end of its wire to forkd-net; nil: none
 	// Prepare: nobody has asked for this VM yet. Until Resume has returned it ends with its daemon, as a shell does.
 	// Without a Gate it is left to Resume.
 	Prepare bool
@@ -40,7 +42,7 @@ type RestoreConfig struct {
 
 // CloseSource closes what a VM needs no longer once it is restored; the disks stay open.
 func (c RestoreConfig) CloseSource() {
-	closeAll(c.State, c.Gate)
+	closeAll(c.State, c.Gate, c.Net)
 	CloseExtents(c.Memory)
 }
 

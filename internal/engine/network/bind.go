@@ -181,3 +181,14 @@ func (w *Wires) unboundLocked() []*Wire {
 	return out
 }
 
+// Settle has a wire follow its sandbox's policy, if it does not.
+func (w *Wires) Settle(ctx context.Context, n sandbox.Network) error {
+	w.mu.Lock()
+	x := w.wires[n.Wire]
+	same := x == nil || sameSpec(x.spec, n.Effective)
+	w.mu.Unlock()
+	if same {
+		return nil
+	}
+	return w.Update(ctx, n.Wire, n.Effective)
+}

@@ -8,9 +8,18 @@ import (
 )
 
 // Judge says what a sandbox gets that asks for a policy: never more than the operator's
-// ceiling leaves.
+// ceiling leaves. A rule that cannot be read is an error.
 func (w *Wires) Judge(asked netpolicy.Spec) (sandbox.Network, error) {
+	if err := check(asked); err != nil {
+		return sandbox.Network{}, err
+	}
 	n := sandbox.Network{Asked: asked, Effective: asked}
+	if w.cfg.Ceiling != nil {
+		n.Effective, n.Cut = cut(asked, *w.cfg.Ceiling)
+	}
+	if sandbox.NameOf(n.Effective) != sandbox.PolicyNone {
+		n.Warning = w.Off()
+	}
 	return n, nil
 }
 

@@ -28,7 +28,7 @@ type Wires struct {
 	released chan struct{} // closed by Close: watchers let go of VMs that run on
 	watchers sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows, and parts of each Wire; never held across I/O
+	mu    sync.Mutex      // guards what follows, and parts of each Wire; never held across I/O
 	port  sandbox.NetPort // nil: not connected, or not reconciled yet
 	epoch int             // counts connections
 	tried chan struct{}   // closed when the attempt to connect that is under way is over

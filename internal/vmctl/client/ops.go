@@ -89,3 +89,11 @@ func (p *Process) status(ctx context.Context) (s wire.Status, err error) {
 	}
 	return s, err
 }
+
+// Net gives the VM another wire to forkd-net, in place of the one that it has.
+func (p *Process) Net(ctx context.Context, end *os.File) error { return p.ask(ctx, wire.Net(end), nil) }
+
+// NetOpen lets out what the guest sends: from then on it is one of a kind.
+func (p *Process) NetOpen(ctx context.Context) error {
+	return p.ask(ctx, wire.Ask(wire.OpNetOpen), nil)
+}

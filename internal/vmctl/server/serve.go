@@ -95,7 +95,7 @@ func (s *Server) serveConn(c *wire.Conn) {
 // quick tells which requests do not last: those that begin a VM, and questions.
 func quick(op string) bool {
 	switch op {
-	case wire.OpBoot, wire.OpRestore, wire.OpResume, wire.OpPopulate, wire.OpStatus:
+	case wire.OpBoot, wire.OpRestore, wire.OpResume, wire.OpPopulate, wire.OpStatus, wire.OpNet, wire.OpNetOpen:
 		return true
 	}
 	return false

@@ -33,6 +33,9 @@ type Handler interface {
 	WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error)
 	// Populate owns no file.
 	Populate(f *os.File) (vmm.WorkingSetResult, error)
+	// Net owns the wire.
+	Net(wire *os.File) error
+	NetOpen() error
 	Status() vmm.Status
 }
 
@@ -53,6 +56,12 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 		return withWorkingSet(m, files, s.h.WriteWorkingSet)
 	case wire.OpPopulate:
 		return withWorkingSet(m, files, s.h.Populate)
+	case wire.OpNet:
+		f, err := wire.ReadNet(m, files)
+		if err != nil {
+			return nil, err
+		}
+		return nil, s.h.Net(f)
 	}
 	wire.CloseAll(files)
 	switch m.Op {
@@ -62,6 +71,8 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 		return s.h.Resume()
 	case wire.OpCaptured:
 		return nil, s.h.Captured()
+	case wire.OpNetOpen:
+		return nil, s.h.NetOpen()
 	case wire.OpStatus:
 		return s.status(), nil
 	}

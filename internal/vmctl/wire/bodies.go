@@ -56,6 +56,7 @@ type bootBody struct {
 	Disks   []diskBody `json:"disks,omitempty"`
 	CID     uint32     `json:"cid"`
 	GenID   []byte     `json:"gen_id"`
+	Net     fileRef    `json:"net,omitempty"`
 }
 
 // Boot asks for OpBoot.
@@ -63,7 +64,7 @@ func Boot(c vmm.BootConfig) *Request {
 	r := Ask(OpBoot)
 	r.body = bootBody{
 		Kernel: r.file(c.Kernel, Read), Initrd: r.file(c.Initrd, Read), Cmdline: c.Cmdline,
-		Disks: r.disks(c.Disks), CID: c.CID, GenID: c.GenID[:],
+		Disks: r.disks(c.Disks), CID: c.CID, GenID: c.GenID[:], Net: r.file(c.Net, AsIs),
 	}
 	return r
 }
@@ -74,7 +75,7 @@ func ReadBoot(m Message, files []*os.File) (c vmm.BootConfig, err error) {
 	a := arrive(m, files, &b)
 	c = vmm.BootConfig{
 		Kernel: a.file(b.Kernel), Initrd: a.optional(b.Initrd), Cmdline: b.Cmdline,
-		Disks: a.disks(b.Disks), CID: b.CID, GenID: a.genID(b.GenID),
+		Disks: a.disks(b.Disks), CID: b.CID, GenID: a.genID(b.GenID), Net: a.optional(b.Net),
 	}
 	return c, a.end()
 }
@@ -88,6 +89,7 @@ type restoreBody struct {
 	Prepare bool       `json:"prepare,omitempty"`
 	Gate    fileRef    `json:"gate,omitempty"`
 	Watch   bool       `json:"watch,omitempty"`
+	Net     fileRef    `json:"net,omitempty"`
 }
 
 // Restore asks for OpRestore.
@@ -95,7 +97,7 @@ func Restore(c vmm.RestoreConfig) *Request {
 	r := Ask(OpRestore)
 	r.body = restoreBody{
 		Memory: r.extents(c.Memory), State: r.file(c.State, Read), Disks: r.disks(c.Disks), CID: c.CID, GenID: c.GenID[:],
-		Prepare: c.Prepare, Gate: r.file(c.Gate, AsIs), Watch: c.Watch,
+		Prepare: c.Prepare, Gate: r.file(c.Gate, AsIs), Watch: c.Watch, Net: r.file(c.Net, AsIs),
 	}
 	return r
 }
@@ -106,7 +108,7 @@ func ReadRestore(m Message, files []*os.File) (c vmm.RestoreConfig, err error) {
 	a := arrive(m, files, &b)
 	c = vmm.RestoreConfig{
 		Memory: a.extents(b.Memory), State: a.file(b.State), Disks: a.disks(b.Disks), CID: b.CID, GenID: a.genID(b.GenID),
-		Prepare: b.Prepare, Gate: a.optional(b.Gate), Watch: b.Watch,
+		Prepare: b.Prepare, Gate: a.optional(b.Gate), Watch: b.Watch, Net: a.optional(b.Net),
 	}
 	return c, a.end()
 }
@@ -218,5 +220,24 @@ func ReadWorkingSet(m Message, files []*os.File) (*os.File, error) {
 	var b workingSetBody
 	a := arrive(m, files, &b)
 	f := a.file(b.File)
+	return f, a.end()
+}
+
+type netBody struct {
+	Wire fileRef `json:"wire"`
+}
+
+// Net asks for OpNet.
+func Net(wire *os.File) *Request {
+	r := Ask(OpNet)
+	r.body = netBody{r.file(wire, AsIs)}
+	return r
+}
+
+// ReadNet reads OpNet.
+func ReadNet(m Message, files []*os.File) (*os.File, error) {
+	var b netBody
+	a := arrive(m, files, &b)
+	f := a.file(b.Wire)
 	return f, a.end()
 }

@@ -38,7 +38,9 @@ const (
 	OpStatus          = "status"
 	OpWriteWorkingSet = "write-working-set"
 	OpPopulate        = "populate"
-	OpDialed          = "dialed" // answer to EventDial
+	OpNet             = "net"      // another wire to forkd-net
+	OpNetOpen         = "net-open" // let out what the guest sends
+	OpDialed          = "dialed"   // answer to EventDial
 )
 
 // Events that the VMM sends by itself.

@@ -112,3 +112,9 @@ func (c *Controller) WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error) {
 
 // Populate implements server.Handler. By position: children share the open file.
 func (c *Controller) Populate(f *os.File) (vmm.WorkingSetResult, error) { return c.Machine.Populate(f) }
+
+// Net implements server.Handler.
+func (c *Controller) Net(wire *os.File) error { return wire.Close() }
+
+// NetOpen implements server.Handler.
+func (c *Controller) NetOpen() error { return nil }
