@@ -1,0 +1,212 @@
+package control
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// sendLimit is how long the other side may leave its socket full.
+const sendLimit = 30 * time.Second
+
+// errMessage: what came is no message.
+var errMessage = errors.New("bad control message")
+
+// conn sends and receives envelopes. One goroutine receives, any number may send.
+type conn struct {
+	c    *net.UnixConn
+	send sync.Mutex
+}
+
+func (c *conn) close() { c.c.Close() }
+
+// write sends an envelope with body and files, which stay the caller's.
+func (c *conn) write(e envelope, body any, files []*os.File) (err error) {
+	if body != nil {
+		if e.Body, err = json.Marshal(body); err != nil {
+			return fmt.Errorf("encode %s: %w", e.Op, err)
+		}
+	}
+	if len(e.Body) > maxInline-1024 { // the rest of an envelope is short but for an error's text
+		long, err := putLong(e.Body)
+		if err != nil {
+			return err
+		}
+		defer long.Close()
+		e.Long, e.Body = int64(len(e.Body)), nil
+		files = append(files[:len(files):len(files)], long)
+	}
+	b, err := json.Marshal(e)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", e.Op, err)
+	}
+	return c.writePacket(b, files)
+}
+
+func (c *conn) writePacket(b []byte, files []*os.File) error {
+	defer runtime.KeepAlive(files) // oob has only their numbers
+	var oob []byte
+	if len(files) > 0 {
+		fds := make([]int, len(files))
+		for i, f := range files {
+			fd, err := number(f)
+			if err != nil {
+				return err
+			}
+			fds[i] = fd
+		}
+		oob = unix.UnixRights(fds...)
+	}
+	c.send.Lock()
+	defer c.send.Unlock()
+	c.c.SetWriteDeadline(time.Now().Add(sendLimit))
+	if _, _, err := c.c.WriteMsgUnix(b, oob, nil); err != nil {
+		return fmt.Errorf("send control message: %w", err)
+	}
+	return nil
+}
+
+// number is a file's descriptor; Fd would make it blocking for all who share it.
+func number(f *os.File) (fd int, err error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	err = raw.Control(func(n uintptr) { fd = int(n) })
+	return fd, err
+}
+
+// read returns the next envelope and at most so many descriptors, which are the caller's.
+func (c *conn) read(most int) (envelope, []*os.File, error) {
+	buf := make([]byte, maxInline+1)
+	oob := make([]byte, unix.CmsgSpace(4*(most+1))) // and a memfd
+	n, oobn, flags, _, err := c.c.ReadMsgUnix(buf, oob)
+	if err != nil {
+		return envelope{}, nil, err
+	}
+	files := takeFiles(oob[:oobn])
+	e, files, err := decodePacket(buf[:n], flags, files)
+	if err == nil && len(files) > most {
+		err = fmt.Errorf("%w: %d descriptors, want at most %d", errMessage, len(files), most)
+	}
+	if err != nil {
+		closeAll(files)
+		return envelope{}, nil, err
+	}
+	return e, files, nil
+}
+
+func decodePacket(b []byte, flags int, files []*os.File) (e envelope, rest []*os.File, err error) {
+	switch {
+	case flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0:
+		return e, files, fmt.Errorf("%w: over its limits", errMessage)
+	case len(b) == 0 && len(files) == 0:
+		return e, nil, io.EOF
+	}
+	if err := json.Unmarshal(b, &e); err != nil {
+		return e, files, fmt.Errorf("%w: %w", errMessage, err)
+	}
+	if e.Long == 0 {
+		return e, files, nil
+	}
+	if len(files) == 0 || len(e.Body) > 0 {
+		return e, files, fmt.Errorf("%w: long body without its descriptor", errMessage)
+	}
+	last := len(files) - 1
+	e.Body, err = takeLong(files[last], e.Long)
+	files[last].Close()
+	return e, files[:last], err
+}
+
+func takeFiles(oob []byte) (files []*os.File) {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil
+	}
+	for i := range msgs {
+		fds, _ := unix.ParseUnixRights(&msgs[i])
+		for _, fd := range fds {
+			files = append(files, os.NewFile(uintptr(fd), "control"))
+		}
+	}
+	return files
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}
+
+// longSeals make a memfd's content and length stay what they are.
+const longSeals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_WRITE
+
+func putLong(body []byte) (*os.File, error) {
+	if len(body) > maxBody {
+		return nil, fmt.Errorf("%w: %d bytes in a control message, want at most %d", ErrLimit, len(body), maxBody)
+	}
+	fd, err := unix.MemfdCreate("netd-control", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return nil, os.NewSyscallError("memfd_create", err)
+	}
+	f := os.NewFile(uintptr(fd), "long body")
+	if _, err = f.Write(body); err == nil {
+		_, err = unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, longSeals)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("put control message in memory: %w", err)
+	}
+	return f, nil
+}
+
+// takeLong reads a body that can no longer change. Anything else than a sealed
+// memfd is refused: reading it might block or fail in the middle.
+func takeLong(f *os.File, size int64) ([]byte, error) {
+	if size <= 0 || size > maxBody {
+		return nil, fmt.Errorf("%w: long body of %d bytes", errMessage, size)
+	}
+	if seals, err := unix.FcntlInt(f.Fd(), unix.F_GET_SEALS, 0); err != nil || seals&longSeals != longSeals {
+		return nil, fmt.Errorf("%w: long body is in no sealed memfd", errMessage)
+	}
+	b := make([]byte, size)
+	if _, err := f.ReadAt(b, 0); err != nil {
+		return nil, fmt.Errorf("%w: long body: %w", errMessage, err)
+	}
+	return b, nil
+}
+
+// checkPeer wants the other side to be this process's user or root.
+func checkPeer(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var cred *unix.Ucred
+	if ctlErr := raw.Control(func(fd uintptr) {
+		cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	}); ctlErr != nil {
+		return ctlErr
+	}
+	if err != nil {
+		return os.NewSyscallError("getsockopt SO_PEERCRED", err)
+	}
+	return allowed(int(cred.Uid), os.Geteuid())
+}
+
+func allowed(peer, self int) error {
+	if peer != 0 && peer != self {
+		return fmt.Errorf("the other side of the control socket is user %d, want %d or 0", peer, self)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package netwire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+)
+
+// Version is the first byte of each message.
+const Version = 1
+
+// Size of each message, in bytes.
+const Size = 64
+
+// Kind says what a message is.
+type Kind uint8
+
+// Kinds of messages.
+const (
+	Open    Kind = iota + 1 // VMM to forkd-net: the guest asks for Flow
+	Opened                  // forkd-net to VMM: here it is; a descriptor comes along
+	Refused                 // forkd-net to VMM: it may not or cannot be; Reason says how it is to look
+	Cancel                  // VMM to forkd-net: the guest has given up waiting
+)
+
+// Protocol of a flow; the numbers are usernet's.
+type Protocol uint8
+
+// Protocols of flows.
+const (
+	Echo Protocol = 1
+	TCP  Protocol = 6
+	UDP  Protocol = 17
+)
+
+func (p Protocol) String() string {
+	switch p {
+	case Echo:
+		return "echo"
+	case TCP:
+		return "tcp"
+	case UDP:
+		return "udp"
+	}
+	return fmt.Sprintf("protocol %d", uint8(p))
+}
+
+// Reason says how a refusal is to look to the guest; the numbers are usernet's.
+type Reason uint8
+
+// Reasons of a refusal.
+const (
+	Reset           Reason = iota + 1 // TCP: RST; UDP: port unreachable
+	Prohibited                        // TCP: RST; the rest: administratively prohibited
+	HostUnreachable                   // ICMP host unreachable
+	NetUnreachable                    // ICMP network unreachable
+	TimedOut                          // no answer, as from a host that drops
+)
+
+func (r Reason) String() string {
+	switch r {
+	case Reset:
+		return "reset"
+	case Prohibited:
+		return "prohibited"
+	case HostUnreachable:
+		return "host unreachable"
+	case NetUnreachable:
+		return "network unreachable"
+	case TimedOut:
+		return "timed out"
+	}
+	return fmt.Sprintf("reason %d", uint8(r))
+}
+
+// Flow is a connection that a guest asks for. Both addresses are of one family,
+// without zones.
+type Flow struct {
+	Protocol   Protocol
+	Guest, Far netip.AddrPort
+}
+
+// Message is one message; what its kind has no use for is zero.
+type Message struct {
+	Kind Kind
+	// ID names the flow among those of this wire; the VMM chooses it.
+	ID     uint32
+	Flow   Flow   // Open
+	Reason Reason // Refused
+}
+
+// ErrMessage: what came is no message of this version.
+var ErrMessage = errors.New("bad netwire message")
+
+// Where the fields of a message are.
+const (
+	atVersion  = 0
+	atKind     = 1
+	atProtocol = 2
+	atReason   = 3
+	atID       = 4
+	atGuest    = 8
+	atFar      = 24
+	atGuestEnd = 40 // port
+	atFarEnd   = 42 // port
+	atFamily   = 44 // 4 or 6; an IPv4 address is the first four bytes of its field
+)
+
+// Encode makes the message's bytes. A message that Decode would refuse is refused.
+func (m Message) Encode() (b [Size]byte, err error) {
+	b[atVersion], b[atKind] = Version, byte(m.Kind)
+	b[atProtocol], b[atReason] = byte(m.Flow.Protocol), byte(m.Reason)
+	binary.LittleEndian.PutUint32(b[atID:], m.ID)
+	if m.Kind == Open {
+		guest, far := m.Flow.Guest.Addr().Unmap(), m.Flow.Far.Addr().Unmap()
+		if !guest.IsValid() || guest.BitLen() != far.BitLen() {
+			return b, fmt.Errorf("%w: flow from %s to %s", ErrMessage, guest, far)
+		}
+		b[atFamily] = 4
+		if guest.Is6() {
+			b[atFamily] = 6
+		}
+		copy(b[atGuest:atFar], guest.AsSlice())
+		copy(b[atFar:atGuestEnd], far.AsSlice())
+		binary.LittleEndian.PutUint16(b[atGuestEnd:], m.Flow.Guest.Port())
+		binary.LittleEndian.PutUint16(b[atFarEnd:], m.Flow.Far.Port())
+	}
+	_, err = Decode(b[:])
+	return b, err
+}
+
+// Decode reads a message, and refuses what Encode would not have made: there is
+// one encoding of each message.
+func Decode(b []byte) (m Message, err error) {
+	if len(b) != Size {
+		return m, fmt.Errorf("%w: %d bytes, want %d", ErrMessage, len(b), Size)
+	}
+	if b[atVersion] != Version {
+		return m, fmt.Errorf("%w: version %d, want %d", ErrMessage, b[atVersion], Version)
+	}
+	m.Kind, m.ID, m.Reason = Kind(b[atKind]), binary.LittleEndian.Uint32(b[atID:]), Reason(b[atReason])
+	body := b[atGuest:]
+	switch m.Kind {
+	case Open:
+		if m.Flow, err = decodeFlow(b); err != nil {
+			return Message{}, err
+		}
+		body = b[atFamily+1:]
+	case Opened, Refused, Cancel:
+		if b[atProtocol] != 0 {
+			return Message{}, fmt.Errorf("%w: kind %d with a protocol", ErrMessage, m.Kind)
+		}
+	default:
+		return Message{}, fmt.Errorf("%w: kind %d", ErrMessage, m.Kind)
+	}
+	if known := m.Reason >= Reset && m.Reason <= TimedOut; known != (m.Kind == Refused) || !known && m.Reason != 0 {
+		return Message{}, fmt.Errorf("%w: kind %d with reason %d", ErrMessage, m.Kind, m.Reason)
+	}
+	if !zero(body) {
+		return Message{}, fmt.Errorf("%w: kind %d with bytes that have no meaning", ErrMessage, m.Kind)
+	}
+	return m, nil
+}
+
+func decodeFlow(b []byte) (f Flow, err error) {
+	f.Protocol = Protocol(b[atProtocol])
+	if f.Protocol != TCP && f.Protocol != UDP && f.Protocol != Echo {
+		return f, fmt.Errorf("%w: protocol %d", ErrMessage, f.Protocol)
+	}
+	guest, err := decodeAddr(b[atGuest:atFar], b[atFamily])
+	if err != nil {
+		return f, err
+	}
+	far, err := decodeAddr(b[atFar:atGuestEnd], b[atFamily])
+	if err != nil {
+		return f, err
+	}
+	f.Guest = netip.AddrPortFrom(guest, binary.LittleEndian.Uint16(b[atGuestEnd:]))
+	f.Far = netip.AddrPortFrom(far, binary.LittleEndian.Uint16(b[atFarEnd:]))
+	if f.Protocol == Echo && f.Far.Port() != 0 {
+		return f, fmt.Errorf("%w: echo to port %d", ErrMessage, f.Far.Port())
+	}
+	return f, nil
+}
+
+// decodeAddr reads an address field. An IPv4 address in IPv6's clothes would
+// be another way to write it, so it is refused.
+func decodeAddr(field []byte, family byte) (netip.Addr, error) {
+	switch family {
+	case 4:
+		if !zero(field[4:]) {
+			return netip.Addr{}, fmt.Errorf("%w: IPv4 address with bytes behind it", ErrMessage)
+		}
+		return netip.AddrFrom4([4]byte(field[:4])), nil
+	case 6:
+		if a := netip.AddrFrom16([16]byte(field)); !a.Is4In6() {
+			return a, nil
+		}
+		return netip.Addr{}, fmt.Errorf("%w: mapped IPv4 address", ErrMessage)
+	}
+	return netip.Addr{}, fmt.Errorf("%w: address family %d", ErrMessage, family)
+}
+
+func zero(b []byte) bool {
+	for _, v := range b {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
+}
