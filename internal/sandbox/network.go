@@ -58,6 +58,7 @@ func WithoutSecrets(s netpolicy.Spec) netpolicy.Spec {
 type NetBinding struct {
 	VM      string // its name at forkd-net, never given twice
 	Sandbox string // whom the audit log names
+	Tag     string // of the snapshot that it is forked from; empty: it boots
 	Spec    netpolicy.Spec
 	Wire    *os.File // forkd-net's end; stays the caller's
 }
@@ -73,10 +74,10 @@ type NetPort interface {
 	Release(ctx context.Context, vm string) error
 	// List names the VMs that it serves.
 	List(ctx context.Context) ([]string, error)
-	// Flows are a VM's, those that ended a moment ago included.
+	// Flows are a VM's live ones.
 	Flows(ctx context.Context, vm string) ([]NetFlow, error)
 	// Log calls write with audit lines of a VM, each one JSON object without a line's
-	// end: those that there are, and with follow those that come, until ctx ends.
+	// end: of the last refusals, and with follow all that come, until ctx ends.
 	Log(ctx context.Context, vm string, follow bool, write func(line []byte) error) error
 	// Done is closed when the process, or the connection to it, has ended.
 	Done() <-chan struct{}
@@ -86,14 +87,13 @@ type NetPort interface {
 
 // NetFlow is one connection of a sandbox.
 type NetFlow struct {
-	Protocol string `json:"protocol"` // tcp, udp or icmp
-	Guest    string `json:"guest"`    // address and port in the guest
-	Far      string `json:"far"`      // address and port that it asked for
-	Name     string `json:"name,omitempty"`
-	Rule     string `json:"rule,omitempty"` // that decided
-	State    string `json:"state"`
-	Sent     int64  `json:"sent"`     // bytes from the guest
-	Received int64  `json:"received"` // bytes to it
+	Protocol string // tcp, udp or echo
+	Guest    string // address and port in the guest
+	Far      string // address and port that it asked for
+	Name     string // that it resolved, or named itself; empty: none is known
+	Rule     string // that decided; empty: the default did
+	Sent     int64  // bytes from the guest
+	Received int64  // bytes to it
 	Began    time.Time
 }
 

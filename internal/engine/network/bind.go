@@ -14,9 +14,9 @@ import (
 const batch = 64
 
 // Bind makes wires for VMs that are about to be made, one for each of the sandboxes, all with
-// one policy. Where nothing is allowed no VM needs a wire: they are nil. What forkd-net cannot
+// one policy, which are forked from the snapshot of that tag, or boot. Where nothing is allowed no VM needs a wire: they are nil. What forkd-net cannot
 // do now follows when it can; only a lack of randomness is an error.
-func (w *Wires) Bind(ctx context.Context, spec netpolicy.Spec, sandboxes ...string) ([]*Wire, error) {
+func (w *Wires) Bind(ctx context.Context, tag string, spec netpolicy.Spec, sandboxes ...string) ([]*Wire, error) {
 	all := make([]*Wire, len(sandboxes))
 	if sandbox.NameOf(spec) == sandbox.PolicyNone || w.cfg.Connect == nil {
 		return all, nil
@@ -26,7 +26,7 @@ func (w *Wires) Bind(ctx context.Context, spec netpolicy.Spec, sandboxes ...stri
 		if err != nil {
 			return nil, err
 		}
-		all[i] = &Wire{name: name, sandbox: id, spec: spec}
+		all[i] = &Wire{name: name, sandbox: id, tag: tag, spec: spec}
 	}
 	port := w.await(ctx)
 	w.mu.Lock()
@@ -46,11 +46,11 @@ func (w *Wires) Bind(ctx context.Context, spec netpolicy.Spec, sandboxes ...stri
 }
 
 // Adopt takes over a wire that an earlier daemon made for a VM that still runs.
-func (w *Wires) Adopt(name, of string, spec netpolicy.Spec, vm VM) {
+func (w *Wires) Adopt(name, of, tag string, spec netpolicy.Spec, vm VM) {
 	if name == "" || w.cfg.Connect == nil {
 		return
 	}
-	x := &Wire{name: name, sandbox: of, spec: spec, vm: vm}
+	x := &Wire{name: name, sandbox: of, tag: tag, spec: spec, vm: vm}
 	w.mu.Lock()
 	w.wires[name] = x
 	w.mu.Unlock()
@@ -78,7 +78,7 @@ func (w *Wires) bindBatch(ctx context.Context, port sandbox.NetPort, epoch int, 
 	}()
 	w.mu.Lock()
 	for i, x := range wires {
-		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Spec: x.spec}
+		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Spec: x.spec}
 	}
 	w.mu.Unlock()
 	for i := range wires {

@@ -23,6 +23,7 @@ type VM interface {
 type Wire struct {
 	name    string // at forkd-net
 	sandbox string
+	tag     string // that the VM was forked from
 
 	// giving is held while the VMM gets an end, so that of two the newer comes last. Lock
 	// order: giving, then Wires.mu.

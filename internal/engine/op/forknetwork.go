@@ -20,7 +20,7 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 	for i := range ids {
 		ids[i] = f.childID(i + 1)
 	}
-	wires, err := f.e.wires.Bind(ctx, f.network.Effective, ids...)
+	wires, err := f.e.wires.Bind(ctx, f.req.Tag, f.network.Effective, ids...)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func parentWire(ctx context.Context, w *network.Wires, tag string, policy *netpo
 	if err != nil {
 		return nil, err
 	}
-	wires, err := w.Bind(ctx, n.Effective, "tag:"+tag)
+	wires, err := w.Bind(ctx, "", n.Effective, "tag:"+tag)
 	if err != nil {
 		return nil, err
 	}

@@ -47,7 +47,7 @@ func (p *Policies) Adopt() error {
 		if err := s.SetNetwork(func(of *sandbox.Network) { *of = n }); err != nil {
 			return err
 		}
-		p.cfg.Wires.Adopt(n.Wire, s.ID(), n.Effective, vm.Proc)
+		p.cfg.Wires.Adopt(n.Wire, s.ID(), s.Info().SnapshotTag, n.Effective, vm.Proc)
 	}
 	return nil
 }
@@ -109,11 +109,12 @@ func (p *Policies) apply(ctx context.Context, s *sandboxes.Sandbox, n sandbox.Ne
 	if err != nil {
 		return err
 	}
-	now := s.Info().Network
+	info := s.Info()
+	now := info.Network
 	if now.Wire != "" {
 		return p.cfg.Wires.Update(ctx, now.Wire, now.Effective)
 	}
-	wires, err := p.cfg.Wires.Bind(ctx, now.Effective, s.ID())
+	wires, err := p.cfg.Wires.Bind(ctx, info.SnapshotTag, now.Effective, s.ID())
 	if err != nil {
 		return err
 	}
