@@ -27,6 +27,9 @@ type Spec struct {
 	Headers []HeaderRule `json:"headers,omitempty" yaml:"headers,omitempty"`
 	// Limits bound what the sandbox may use; zero is the default of each.
 	Limits Limits `json:"limits,omitzero" yaml:"limits,omitempty"`
+	// Within is a policy that this one is never above: that of the sandbox which forked this
+	// one (see Narrow). It is not for users to write, and harmless if they do.
+	Within *Spec `json:"within,omitempty" yaml:"-"`
 }
 
 // HeaderRule injects headers, which may be secrets, into requests to one host.

@@ -25,11 +25,14 @@ func New(rate, burst int) *Bucket {
 }
 
 // Take takes a token that may be still to come, and returns how long to wait for it.
-func (b *Bucket) Take(now time.Time) time.Duration {
+func (b *Bucket) Take(now time.Time) time.Duration { return b.TakeN(now, 1) }
+
+// TakeN takes n tokens that may be still to come, and returns how long to wait for the last.
+func (b *Bucket) TakeN(now time.Time, n int) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fillLocked(now)
-	if b.tokens--; b.tokens >= 0 {
+	if b.tokens -= float64(n); b.tokens >= 0 {
 		return 0
 	}
 	return time.Duration(-b.tokens / b.rate * float64(time.Second))

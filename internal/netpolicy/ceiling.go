@@ -1,0 +1,230 @@
+package netpolicy
+
+import (
+	"slices"
+)
+
+// Cut is a part of a policy that its ceiling does not give.
+type Cut struct {
+	Rule string // the rule, as its user wrote it; "default: public" for the default
+	// Partly is set if some of it is given: Judge decides flow by flow.
+	Partly bool
+	Text   string // one sentence for people
+}
+
+// CutTo cuts a policy to a ceiling. The Spec is what to show and to keep: what the ceiling
+// gives nothing of is gone, and where it can be written as rules, what it gives a part of is
+// narrower. It may still ask for more than the ceiling gives, which the Cuts say: what holds
+// is the Spec compiled with the ceiling in its Bounds. A wrong rule is an error, of either.
+func CutTo(ceiling, spec Spec) (Spec, []Cut, error) {
+	c, err := compilePart(&ceiling, "")
+	if err != nil {
+		return Spec{}, nil, err
+	}
+	s, err := compilePart(&spec, "")
+	if err != nil {
+		return Spec{}, nil, err
+	}
+	out := spec
+	out.Allow = nil
+	var cuts []Cut
+	for i := range s.allow.rules {
+		given, cut := c.give(&s.allow.rules[i])
+		out.Allow = append(out.Allow, given...)
+		if cut != nil {
+			cuts = append(cuts, *cut)
+		}
+	}
+	if s.public {
+		cuts = append(cuts, cutDefault(&out, c, s)...)
+	}
+	out.Limits = spec.Limits.orDefaults().atMost(ceiling.Limits)
+	if out.Limits == spec.Limits.orDefaults() {
+		out.Limits = spec.Limits
+	} else {
+		cuts = append(cuts, Cut{Rule: "limits", Partly: true, Text: "the ceiling's limits are lower"})
+	}
+	return out, cuts, nil
+}
+
+// cutDefault is about a policy that is public.
+func cutDefault(out *Spec, c, s *part) []Cut {
+	if c.public {
+		for i := range c.deny.rules {
+			if r := &c.deny.rules[i]; s.deny.coveredBy(r, -1) == nil {
+				return []Cut{{Rule: "default: public", Partly: true, Text: "the ceiling denies " + r.Text + ", and maybe more"}}
+			}
+		}
+		return nil
+	}
+	out.Default = Deny
+	for i := range c.allow.rules {
+		r := &c.allow.rules[i]
+		if !s.deny.some(func(d *Rule) bool { return mayOverlap(d, r) }) && !slices.Contains(out.Allow, r.Text) {
+			out.Allow = append(out.Allow, r.Text)
+		}
+	}
+	return []Cut{{Rule: "default: public", Partly: len(c.allow.rules) > 0,
+		Text: "the ceiling gives what its allow rules name, and denies the rest"}}
+}
+
+// give is what a ceiling gives of an allow rule: the rule, narrower ones, or nothing.
+func (one *part) give(r *Rule) (given []string, cut *Cut) {
+	if one.allow.coveredBy(r, -1) != nil {
+		return []string{r.Text}, nil
+	}
+	if one.public {
+		return one.givePublic(r)
+	}
+	vague := false
+	for i := range one.allow.rules {
+		o := &one.allow.rules[i]
+		if narrow, ok := intersect(o, r); ok {
+			if text := narrow.String(); !slices.Contains(given, text) {
+				given = append(given, text)
+			}
+		} else if mayOverlap(o, r) {
+			vague = true
+		}
+	}
+	switch {
+	case vague:
+		return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, Text: "the ceiling decides by what the name resolves to"}
+	case len(given) > 0:
+		return given, &Cut{Rule: r.Text, Partly: true, Text: "the ceiling gives a part of it"}
+	}
+	return nil, &Cut{Rule: r.Text, Text: "no rule of the ceiling allows it"}
+}
+
+func (one *part) givePublic(r *Rule) (given []string, cut *Cut) {
+	if by := one.deny.coveredBy(r, -1); by != nil {
+		why := "the ceiling's rule " + by.Text + " denies "
+		if !one.allow.some(func(a *Rule) bool { return mayOverlap(a, r) }) {
+			return nil, &Cut{Rule: r.Text, Text: why + "it"}
+		}
+		return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, Text: why + "a part of it"}
+	}
+	for i := range one.deny.rules {
+		if d := &one.deny.rules[i]; mayOverlap(d, r) {
+			why := "the ceiling's rule " + d.Text + " may deny a part of it"
+			return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, Text: why}
+		}
+	}
+	return []string{r.Text}, nil
+}
+
+// Narrow is the policy of a child that must not be above its parent's: the child's own where
+// that can be told from its rules, else the child's within the parent's.
+func Narrow(parent, child Spec) (Spec, error) {
+	out, cuts, err := CutTo(parent, child)
+	if err != nil {
+		return Spec{}, err
+	}
+	out.Within = parent.Within
+	if slices.ContainsFunc(cuts, func(c Cut) bool { return c.Partly }) || child.Within != nil {
+		out = child
+		if out.Within != nil {
+			inner, err := Narrow(parent, *out.Within)
+			if err != nil {
+				return Spec{}, err
+			}
+			out.Within = &inner
+		} else {
+			out.Within = &parent
+		}
+	}
+	return out, nil
+}
+
+// coveredBy is a rule of the set that speaks of all that r speaks of; not the one at except.
+func (s *ruleSet) coveredBy(r *Rule, except int) (found *Rule) {
+	look := func(values []int) bool {
+		for _, i := range values {
+			if o := &s.rules[i]; i != except && coversPorts(o, r) && coversHost(o, r) {
+				found = o
+				return true
+			}
+		}
+		return false
+	}
+	switch r.Kind {
+	case Addresses:
+		s.addresses.walk(r.Prefix.Addr(), look)
+	case Exact:
+		if !look(s.exact[r.Name]) {
+			s.walkAbove(r.Name, look)
+		}
+	case Below:
+		if !look(s.below[r.Name]) {
+			s.walkAbove(r.Name, look)
+		}
+	}
+	return found
+}
+
+// coversHost reports whether the host of o has all of that of r.
+func coversHost(o, r *Rule) bool {
+	switch {
+	case o.Kind == Addresses || r.Kind == Addresses:
+		return o.Kind == r.Kind && o.Prefix.Bits() <= r.Prefix.Bits() && o.Prefix.Contains(r.Prefix.Addr())
+	case o.Kind == Exact:
+		return r.Kind == Exact && o.Name == r.Name
+	case r.Kind == Below && o.Name == r.Name:
+		return true
+	}
+	return isBelow(r.Name, o.Name)
+}
+
+func isBelow(name, domain string) bool {
+	return len(name) > len(domain) && name[len(name)-len(domain):] == domain && name[len(name)-len(domain)-1] == '.'
+}
+
+// coversPorts reports whether o speaks of all ports and protocols that r speaks of.
+func coversPorts(o, r *Rule) bool {
+	if o.Protocol != 0 && o.Protocol != r.Protocol {
+		return false
+	}
+	return o.Low == 0 || r.Low != 0 && o.Low <= r.Low && r.High <= o.High
+}
+
+// mayOverlap reports whether a flow can be of both rules. A name may resolve to any address.
+func mayOverlap(o, r *Rule) bool {
+	if _, ok := meetPorts(o, r); !ok {
+		return false
+	}
+	if (o.Kind == Addresses) != (r.Kind == Addresses) {
+		return true
+	}
+	return o.Kind == Addresses && o.Prefix.Overlaps(r.Prefix) || coversHost(o, r) || coversHost(r, o)
+}
+
+// intersect is the rule of what both speak of. There is none of a name and an address, even
+// though they may overlap.
+func intersect(o, r *Rule) (Rule, bool) {
+	out, ok := meetPorts(o, r)
+	if !ok {
+		return Rule{}, false
+	}
+	host := r
+	switch {
+	case coversHost(o, r):
+	case coversHost(r, o):
+		host = o
+	default:
+		return Rule{}, false
+	}
+	out.Kind, out.Name, out.Prefix = host.Kind, host.Name, host.Prefix
+	return out, true
+}
+
+// meetPorts is a rule without a host, of the ports and protocols that both speak of.
+func meetPorts(o, r *Rule) (Rule, bool) {
+	if o.Protocol != 0 && r.Protocol != 0 && o.Protocol != r.Protocol {
+		return Rule{}, false
+	}
+	out := Rule{Protocol: max(o.Protocol, r.Protocol), Low: max(o.Low, r.Low), High: o.High}
+	if o.Low == 0 || r.Low != 0 && r.High < o.High {
+		out.High = r.High
+	}
+	return out, out.Low <= out.High
+}

@@ -1,0 +1,180 @@
+package netpolicy
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+)
+
+// maxFile is the largest policy file, in bytes.
+const maxFile = 1 << 20
+
+// fileSpec is a policy file. Its keys are those of Spec.
+type fileSpec struct {
+	Default    text         `yaml:"default"`
+	Allow      []text       `yaml:"allow"`
+	Deny       []text       `yaml:"deny"`
+	HTTPSPorts []uint16     `yaml:"https_ports"`
+	Headers    []fileHeader `yaml:"headers"`
+	Limits     fileLimits   `yaml:"limits"`
+}
+
+type fileHeader struct {
+	Host    text              `yaml:"host"`
+	Headers map[string]string `yaml:"headers"`
+}
+
+type fileLimits struct {
+	Flows          int   `yaml:"flows"`
+	FlowsPerSecond int   `yaml:"flows_per_second"`
+	DNSPerSecond   int   `yaml:"dns_per_second"`
+	BytesPerSecond int64 `yaml:"bytes_per_second"`
+}
+
+// text is a string that remembers its line, for errors.
+type text struct {
+	value string
+	line  int
+}
+
+// UnmarshalYAML takes a scalar, as it stands there: 1.0 is not 1.
+func (t *text) UnmarshalYAML(node ast.Node) error {
+	tok := node.GetToken()
+	if tok == nil || tok.Position == nil {
+		return errors.New("want a plain text")
+	}
+	switch n := node.(type) {
+	case *ast.StringNode:
+		t.value = n.Value
+	case *ast.IntegerNode, *ast.FloatNode:
+		t.value = tok.Value
+	default:
+		return &yaml.SyntaxError{Message: "want a plain text; " + quoteHint, Token: tok}
+	}
+	t.value, t.line = strings.TrimSpace(t.value), tok.Position.Line
+	return nil
+}
+
+const quoteHint = `rules that begin with * or [ are written in quotes, such as "*.example.com"`
+
+// FileError is a mistake in a policy file.
+type FileError struct {
+	File string
+	Line int // 0 if it is of no line
+	Msg  string
+}
+
+func (e *FileError) Error() string {
+	if e.Line == 0 {
+		return e.File + ": " + e.Msg
+	}
+	return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg)
+}
+
+// ParseFile reads a policy file in YAML and checks all of it. A key that it does not know is
+// an error. name is for errors, which are *FileError, several joined.
+func ParseFile(name string, content []byte) (Spec, error) {
+	if len(content) > maxFile {
+		return Spec{}, &FileError{name, 0, fmt.Sprintf("larger than %d KiB", maxFile>>10)}
+	}
+	var f fileSpec
+	if line, err := decodeFile(content, &f); err != nil {
+		return Spec{}, &FileError{name, line, err.Error()}
+	}
+	if err := f.checkLines(name); err != nil {
+		return Spec{}, err
+	}
+	spec := f.spec()
+	if _, err := Compile(spec); err != nil {
+		return Spec{}, &FileError{name, 0, err.Error()}
+	}
+	return spec, nil
+}
+
+// decodeFile returns the line of its error, if it has one.
+func decodeFile(content []byte, f *fileSpec) (line int, err error) {
+	defer func() { // the library is not written for hostile text
+		if p := recover(); p != nil {
+			line, err = 0, fmt.Errorf("not valid YAML (%v)", p)
+		}
+	}()
+	if strings.TrimSpace(string(content)) == "" {
+		return 0, errors.New("is empty; the least policy is default: deny")
+	}
+	err = yaml.UnmarshalWithOptions(content, f, yaml.Strict())
+	if err == nil {
+		return 0, nil
+	}
+	var y yaml.Error
+	if !errors.As(err, &y) {
+		return 0, err
+	}
+	if t := y.GetToken(); t != nil && t.Position != nil {
+		line = t.Position.Line
+	}
+	return line, errors.New(explain(err, y.GetMessage(), lineOf(content, line)))
+}
+
+// explain says what is right.
+func explain(err error, msg, line string) string {
+	var unknown *yaml.UnknownFieldError
+	if errors.As(err, &unknown) {
+		return strings.Replace(msg, "unknown field", "unknown key", 1) +
+			"; the keys are default, allow, deny, https_ports, headers and limits"
+	}
+	item := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(line), "-"))
+	if !strings.Contains(msg, quoteHint) && (strings.HasPrefix(item, "*") || strings.HasPrefix(item, "[")) {
+		return msg + "; " + quoteHint
+	}
+	return msg
+}
+
+func lineOf(content []byte, n int) string {
+	lines := strings.Split(string(content), "\n")
+	if n < 1 || n > len(lines) {
+		return ""
+	}
+	return lines[n-1]
+}
+
+// checkLines finds the mistakes that have a line.
+func (f *fileSpec) checkLines(name string) error {
+	var errs []error
+	if _, err := Default(f.Default.value).isPublic(); err != nil {
+		errs = append(errs, &FileError{name, f.Default.line, err.Error()})
+	}
+	for _, list := range []struct {
+		key   string
+		rules []text
+	}{{"allow", f.Allow}, {"deny", f.Deny}} {
+		for _, t := range list.rules {
+			if _, err := ParseRule(t.value); err != nil {
+				errs = append(errs, &FileError{name, t.line, list.key + ": " + err.Error()})
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (f *fileSpec) spec() Spec {
+	s := Spec{Default: Deny, Allow: values(f.Allow), Deny: values(f.Deny), HTTPSPorts: f.HTTPSPorts}
+	s.Limits = Limits(f.Limits)
+	if public, _ := Default(f.Default.value).isPublic(); public {
+		s.Default = Public
+	}
+	for _, h := range f.Headers {
+		s.Headers = append(s.Headers, HeaderRule{Host: h.Host.value, Headers: h.Headers})
+	}
+	return s
+}
+
+func values(list []text) []string {
+	var all []string
+	for _, t := range list {
+		all = append(all, t.value)
+	}
+	return all
+}
