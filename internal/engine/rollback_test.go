@@ -311,7 +311,7 @@ func TestACancelledRollbackChangesNothing(t *testing.T) {
 	at(t, failpoint.RollbackConfirmed, func() { cancel(wish) })
 	_, err := e.Rollback(ctx, sb.ID, "b")
 	wantError(t, err, wish)
-	if now, _ := e.Get(sb.ID); now != sb || h.runDirs() != dirs {
+	if now, _ := e.Get(sb.ID); !reflect.DeepEqual(now, sb) || h.runDirs() != dirs {
 		t.Errorf("it is now %+v in %s", now, h.runDirs())
 	}
 }

@@ -15,7 +15,10 @@ func (w *Wires) Judge(asked netpolicy.Spec) (sandbox.Network, error) {
 	}
 	n := sandbox.Network{Asked: asked, Effective: asked}
 	if w.cfg.Ceiling != nil {
-		n.Effective, n.Cut = cut(asked, *w.cfg.Ceiling)
+		var err error
+		if n.Effective, n.Cut, err = cut(asked, *w.cfg.Ceiling); err != nil {
+			return sandbox.Network{}, err
+		}
 	}
 	if sandbox.NameOf(n.Effective) != sandbox.PolicyNone {
 		n.Warning = w.Off()
