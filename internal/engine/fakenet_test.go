@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
 )
 
 // NetNotes is a file in a fake VM's tokens' directory: what came of its network, a line each.
@@ -33,14 +31,10 @@ func (f *fake) takeWire(what string, wire *os.File) error {
 	return f.noteNet(what)
 }
 
-// restoredWire keeps the wire of a restore, which closes it as all its files.
+// restoredWire keeps the wire of a restore.
 func (f *fake) restoredWire(wire *os.File) error {
 	if wire == nil {
 		return nil
 	}
-	fd, err := unix.FcntlInt(wire.Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	return f.takeWire("restored", os.NewFile(uintptr(fd), "wire"))
+	return f.takeWire("restored", wire)
 }

@@ -114,8 +114,8 @@ func (f *fake) Resume() (vmm.ResumeResult, error) {
 	return vmm.ResumeResult{RunningAt: startgate.Now()}, nil
 }
 
-// Net implements server.Handler.
-func (f *fake) Net(wire *os.File) error { return f.takeWire("net", wire) }
+// SetNet implements server.Handler.
+func (f *fake) SetNet(wire *os.File) error { return f.takeWire("net", wire) }
 
-// NetOpen implements server.Handler.
-func (f *fake) NetOpen() error { return f.noteNet("open") }
+// OpenNet implements server.Handler.
+func (f *fake) OpenNet() error { return f.noteNet("open") }

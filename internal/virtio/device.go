@@ -2,6 +2,7 @@ package virtio
 
 // Device types (virtio 1.2 §5).
 const (
+	TypeNet     = 1
 	TypeBlock   = 2
 	TypeEntropy = 4
 	TypeVsock   = 19

@@ -210,6 +210,9 @@ func (m *MMIO) listenLocked() {
 	m.kicks.Go(m.listen)
 }
 
+// Poke makes the device look at its queues, as a kick of the driver does.
+func (m *MMIO) Poke() { m.poke() }
+
 // poke makes the device look at its queues. With an eventfd the listener does
 // the work: a vCPU or an owner that worked itself could be kept busy for ever
 // by a guest that adds requests, and the VM could not be paused.

@@ -227,11 +227,34 @@ func (q *Queue) Push(head uint16, written uint32) {
 	if !q.usable() {
 		return
 	}
-	at := 4 + usedElemSize*int(q.nextUsed&(q.size-1))
-	binary.LittleEndian.PutUint32(q.used[at:], uint32(head))
-	binary.LittleEndian.PutUint32(q.used[at+4:], written)
-	q.nextUsed++
+	q.use(Used{Head: head, Written: written})
 	q.publish()
+}
+
+// Used is a chain to give back, and the number of bytes written into it.
+type Used struct {
+	Head    uint16
+	Written uint32
+}
+
+// PushAll is Push of several chains, which the driver sees at once or not at
+// all: they hold one message.
+func (q *Queue) PushAll(list []Used) {
+	if !q.usable() {
+		return
+	}
+	for _, u := range list {
+		q.use(u)
+	}
+	q.publish()
+}
+
+// use writes the next entry of the used ring, which the driver does not see yet.
+func (q *Queue) use(u Used) {
+	at := 4 + usedElemSize*int(q.nextUsed&(q.size-1))
+	binary.LittleEndian.PutUint32(q.used[at:], uint32(u.Head))
+	binary.LittleEndian.PutUint32(q.used[at+4:], u.Written)
+	q.nextUsed++
 }
 
 // publish stores flags and index in one go: both belong to the device.

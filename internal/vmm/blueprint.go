@@ -15,14 +15,14 @@ type BootConfig struct {
 	Disks   []Disk   // as many as the shape says
 	CID     uint32   // vsock context id, 3 or more
 	GenID   [16]byte // VM generation ID
-	Net     *os.File // the VM's end of its wire to forkd-net; nil: none
+	Net     *os.File // the VM's way to the network; nil: it has none for now
 }
 
-// CloseSource closes what a VM reads once, when it boots; the disks stay open.
-func (c BootConfig) CloseSource() { closeAll(c.Kernel, c.Initrd, c.Net) }
+// CloseSource closes what a VM reads once, when it boots; disks and network stay open.
+func (c BootConfig) CloseSource() { closeAll(c.Kernel, c.Initrd) }
 
 // Close closes all files.
-func (c BootConfig) Close() { c.CloseSource(); CloseDisks(c.Disks) }
+func (c BootConfig) Close() { c.CloseSource(); CloseDisks(c.Disks); closeAll(c.Net) }
 
 // RestoreConfig is the blueprint that a shell is restored from: the same value in
 // the daemon, which fills it, and in the machine, which follows it.
@@ -32,7 +32,7 @@ type RestoreConfig struct {
 	Disks  []Disk          // as many as the shape says
 	CID    uint32          // vsock context id, 3 or more
 	GenID  [16]byte        // new VM generation ID
-	Net    *os.File        // the VM's end of its wire to forkd-net; nil: none
+	Net    *os.File        // the VM's way to the network; nil: it has none for now
 	// Prepare: nobody has asked for this VM yet. Until Resume has returned it ends with its daemon, as a shell does.
 	// Without a Gate it is left to Resume.
 	Prepare bool
@@ -40,14 +40,14 @@ type RestoreConfig struct {
 	Watch   bool     // so that WriteWorkingSet is exact; costs the guest some time
 }
 
-// CloseSource closes what a VM needs no longer once it is restored; the disks stay open.
+// CloseSource closes what a VM needs no longer once it is restored; disks and network stay open.
 func (c RestoreConfig) CloseSource() {
-	closeAll(c.State, c.Gate, c.Net)
+	closeAll(c.State, c.Gate)
 	CloseExtents(c.Memory)
 }
 
 // Close closes all files.
-func (c RestoreConfig) Close() { c.CloseSource(); CloseDisks(c.Disks) }
+func (c RestoreConfig) Close() { c.CloseSource(); CloseDisks(c.Disks); closeAll(c.Net) }
 
 // RestoreResult tells where the time of a restore went.
 type RestoreResult struct {

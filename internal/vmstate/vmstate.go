@@ -148,6 +148,13 @@ func cString(b []byte) string {
 	return string(b)
 }
 
+// Has reports whether there is a section, of whatever version: it is for those that
+// older states do not have.
+func (s *State) Has(name string) bool {
+	_, ok := s.sections[name]
+	return ok
+}
+
 // Section returns the data of a section that must be there in this version.
 func (s *State) Section(name string, version uint32) ([]byte, error) {
 	e, ok := s.sections[name]

@@ -66,7 +66,7 @@ func (l *Launcher) Identify(ctx context.Context, m *vmproc.VM,
 // openNet lets out what the guest sends: it is one of a kind now. Before that a sibling could
 // have sent the same bytes, such as the begin of an encrypted connection.
 func openNet(ctx context.Context, m *vmproc.VM) error {
-	if err := m.Proc.NetOpen(ctx); err != nil {
+	if err := m.Proc.OpenNet(ctx); err != nil {
 		return fmt.Errorf("open its network: %w", err)
 	}
 	return nil

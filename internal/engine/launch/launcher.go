@@ -129,7 +129,7 @@ func (l *Launcher) wire(ctx context.Context, m *VM) error {
 	if m.Lent.File == nil {
 		return nil
 	}
-	return m.Proc.Net(ctx, m.Lent.File)
+	return m.Proc.SetNet(ctx, m.Lent.File)
 }
 
 // Prepare restores a snapshot into a VM as far as that can be done before it is known

@@ -13,8 +13,8 @@ import (
 
 // VM is a VMM process as a wire needs it.
 type VM interface {
-	// Net gives the VMM its end of a wire, in place of the one that it has.
-	Net(ctx context.Context, wire *os.File) error
+	// SetNet gives the VMM its end of a wire, in place of the one that it has.
+	SetNet(ctx context.Context, wire *os.File) error
 	Done() <-chan struct{}
 }
 
@@ -131,7 +131,7 @@ func (w *Wires) give(ctx context.Context, x *Wire) {
 	defer e.close()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := vm.Net(ctx, e.f); err != nil {
+	if err := vm.SetNet(ctx, e.f); err != nil {
 		w.cfg.Log.Warn("give a VM its wire: its network is off until forkd-net starts anew", "wire", x.name, "err", err)
 	}
 }

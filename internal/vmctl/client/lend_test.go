@@ -30,6 +30,9 @@ var lentTable = map[string]string{
 	"restore base":           "read",
 	"restore own":            "write", // the VM's own
 	"restore gate":           "sealed",
+	"boot net":               "sealed", // a socket, the VM's own end
+	"restore net":            "sealed", // a socket, the VM's own end
+	"net file":               "sealed", // a socket, the VM's own end
 	"rebase base":            "read",
 	"capture memory":         "write", // copied
 	"capture state":          "write", // copied
@@ -116,11 +119,12 @@ func TestWhatAVMMCanDoWithItsDescriptors(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	check("boot", p.Boot(ctx, vmm.BootConfig{Kernel: l.file("kernel", "kernel"), Initrd: l.file("initrd", "initrd"), CID: 3, Disks: l.disks()}))
+	check("boot", p.Boot(ctx, vmm.BootConfig{Kernel: l.file("kernel", "kernel"), Initrd: l.file("initrd", "initrd"), CID: 3, Disks: l.disks(), Net: wireEnd(t)}))
 	_, err = p.Restore(ctx, vmm.RestoreConfig{
-		State: l.file("state", "state"), CID: 3, Disks: l.disks(), Gate: gate.File(), Memory: []extent.Extent{{File: l.file("layer", "layer"), Length: 4096}},
+		State: l.file("state", "state"), CID: 3, Disks: l.disks(), Net: wireEnd(t), Gate: gate.File(), Memory: []extent.Extent{{File: l.file("layer", "layer"), Length: 4096}},
 	})
 	check("restore", err)
+	check("net", p.SetNet(ctx, wireEnd(t)))
 	set := l.file("set", "set")
 	_, err = p.Populate(ctx, set)
 	check("populate", err)

@@ -77,23 +77,24 @@ func (p *Process) Populate(ctx context.Context, f *os.File) (r vmm.WorkingSetRes
 	return r, err
 }
 
+// SetNet gives the VM another way to the network, in place of the one before.
+func (p *Process) SetNet(ctx context.Context, f *os.File) error { return p.ask(ctx, wire.Net(f), nil) }
+
+// OpenNet lets out what the guest of a restored VM sends. It is for one that is unique;
+// a booted one is open from its beginning.
+func (p *Process) OpenNet(ctx context.Context) error {
+	return p.ask(ctx, wire.Ask(wire.OpNetOpen), nil)
+}
+
 // Status asks the VMM for its account of itself.
 func (p *Process) Status(ctx context.Context) (vmm.Status, error) {
-	s, err := p.status(ctx)
+	s, err := askStatus(ctx, p)
 	return s.Status, err
 }
 
-func (p *Process) status(ctx context.Context) (s wire.Status, err error) {
+func askStatus(ctx context.Context, p *Process) (s wire.Status, err error) {
 	if err = p.ask(ctx, wire.Ask(wire.OpStatus), &s); err == nil {
 		p.disks.note(s.Disks)
 	}
 	return s, err
-}
-
-// Net gives the VM another wire to forkd-net, in place of the one that it has.
-func (p *Process) Net(ctx context.Context, end *os.File) error { return p.ask(ctx, wire.Net(end), nil) }
-
-// NetOpen lets out what the guest sends: from then on it is one of a kind.
-func (p *Process) NetOpen(ctx context.Context) error {
-	return p.ask(ctx, wire.Ask(wire.OpNetOpen), nil)
 }

@@ -254,7 +254,7 @@ func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
 	p.kill = func() error { return killPinned(pinned) }
 	go p.watch(pinned)
 	go p.readLoop(nil)
-	st, err := p.status(ctx)
+	st, err := askStatus(ctx, p)
 	if err == nil && st.Version != wire.Version {
 		err = fmt.Errorf("it speaks control protocol %d, this daemon %d", st.Version, wire.Version)
 	}

@@ -16,9 +16,9 @@ import (
 
 // Handler is the VM behind the control socket. Its methods are called one at a time.
 type Handler interface {
-	// Boot owns the disks' files, whatever comes of it; the server closes the others.
+	// Boot owns the files of disks and network, whatever comes of it; the server closes the others.
 	Boot(vmm.BootConfig) error
-	// Restore owns the disks' files, whatever comes of it; the server closes the others.
+	// Restore owns the files of disks and network, whatever comes of it; the server closes the others.
 	Restore(vmm.RestoreConfig) (vmm.RestoreResult, error)
 	Pause() error
 	Resume() (vmm.ResumeResult, error)
@@ -33,9 +33,9 @@ type Handler interface {
 	WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error)
 	// Populate owns no file.
 	Populate(f *os.File) (vmm.WorkingSetResult, error)
-	// Net owns the wire.
-	Net(wire *os.File) error
-	NetOpen() error
+	// SetNet owns the file, whatever comes of it.
+	SetNet(f *os.File) error
+	OpenNet() error
 	Status() vmm.Status
 }
 
@@ -57,11 +57,7 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 	case wire.OpPopulate:
 		return withWorkingSet(m, files, s.h.Populate)
 	case wire.OpNet:
-		f, err := wire.ReadNet(m, files)
-		if err != nil {
-			return nil, err
-		}
-		return nil, s.h.Net(f)
+		return s.setNet(m, files)
 	}
 	wire.CloseAll(files)
 	switch m.Op {
@@ -72,7 +68,7 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 	case wire.OpCaptured:
 		return nil, s.h.Captured()
 	case wire.OpNetOpen:
-		return nil, s.h.NetOpen()
+		return nil, s.h.OpenNet()
 	case wire.OpStatus:
 		return s.status(), nil
 	}
@@ -130,6 +126,14 @@ func withWorkingSet(m wire.Message, files []*os.File, do func(*os.File) (vmm.Wor
 	}
 	defer f.Close()
 	return do(f)
+}
+
+func (s *Server) setNet(m wire.Message, files []*os.File) (any, error) {
+	f, err := wire.ReadNet(m, files)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.h.SetNet(f)
 }
 
 func (s *Server) status() wire.Status {

@@ -139,6 +139,11 @@ var badRequests = []struct {
 	{"rebase without its file", `{"id":1,"op":"rebase","table":"AQAAAAAAAAAAAAAAAAAAAAAAAAAAEAAAAAAAAA==","body":{"bases":[1]}}`, 0},
 	{"a working set without its file", `{"id":1,"op":"write-working-set","body":{"file":1}}`, 0},
 	{"a working set that is not named", `{"id":1,"op":"populate"}`, 1},
+	{"boot with one descriptor for kernel and network", `{"id":1,"op":"boot","body":{"kernel":1,"net":1,"gen_id":"AAAAAAAAAAAAAAAAAAAAAA=="}}`, 1},
+	{"restore without the file of its network", `{"id":1,"op":"restore","body":{"state":1,"net":2,"gen_id":"AAAAAAAAAAAAAAAAAAAAAA=="}}`, 1},
+	{"a network without its file", `{"id":1,"op":"net","body":{"file":1}}`, 0},
+	{"a network that is not named", `{"id":1,"op":"net","body":{}}`, 1},
+	{"a network of two files", `{"id":1,"op":"net","body":{"file":1}}`, 2},
 }
 
 func TestServerRefusesBadRequests(t *testing.T) {

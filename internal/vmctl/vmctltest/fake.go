@@ -1,7 +1,7 @@
 // Package vmctltest has the VM that the tests of packages client and server put
 // behind a control socket: it keeps states, shows its files, and reads and writes
 // them, and runs nothing. Both packages' own tests use it, so it imports neither.
-// The trap: the files of a Boot's or Restore's disks stay open, for the test to look at.
+// The trap: the files of a Boot's or Restore's disks and network stay open, for the test to look at.
 package vmctltest
 
 import (
@@ -33,6 +33,7 @@ type VM struct {
 	captures chan struct{}
 	calls    []string
 	disks    []vmm.Disk
+	nets     []*os.File
 }
 
 // New makes a VM in a state.
@@ -52,11 +53,14 @@ func (v *VM) Calls() []string {
 	return v.calls
 }
 
-// Close closes the disks.
+// Close closes the disks and the network.
 func (v *VM) Close() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	vmm.CloseDisks(v.disks)
+	for _, f := range v.nets {
+		f.Close()
+	}
 }
 
 // BlockCaptures makes captures wait for the test.
@@ -107,6 +111,7 @@ func (v *VM) showExtents(what string, list []extent.Extent) {
 // Boot reads the kernel, whose content says what happens next.
 func (v *VM) Boot(c vmm.BootConfig) error {
 	v.takeDisks(c.Disks)
+	v.takeNet("boot net", c.Net)
 	v.showDisks("boot", c.Disks)
 	v.show("boot kernel", c.Kernel)
 	v.show("boot initrd", c.Initrd)
@@ -131,9 +136,38 @@ func (v *VM) takeDisks(disks []vmm.Disk) {
 	v.disks = disks
 }
 
+// takeNet is takeDisks for the VM's way to the network, which may be nil.
+func (v *VM) takeNet(what string, f *os.File) {
+	v.show(what, f)
+	if f != nil {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		v.nets = append(v.nets, f)
+	}
+}
+
+// SetNet implements server.Handler.
+func (v *VM) SetNet(f *os.File) error {
+	v.takeNet("net file", f)
+	v.call("net")
+	return nil
+}
+
+// OpenNet implements server.Handler.
+func (v *VM) OpenNet() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.state == vmm.StateShell || v.state == vmm.StatePrepared {
+		return fmt.Errorf("%w: it is %s", vmm.ErrState, v.state)
+	}
+	v.calls = append(v.calls, "net-open")
+	return nil
+}
+
 // Restore implements server.Handler.
 func (v *VM) Restore(c vmm.RestoreConfig) (vmm.RestoreResult, error) {
 	v.takeDisks(c.Disks)
+	v.takeNet("restore net", c.Net)
 	v.showDisks("restore", c.Disks)
 	v.show("restore state", c.State)
 	v.show("restore gate", c.Gate)
@@ -277,9 +311,3 @@ func OpenDescriptors() int {
 	entries, _ := os.ReadDir("/proc/self/fd")
 	return len(entries)
 }
-
-// Net implements server.Handler.
-func (v *VM) Net(wire *os.File) error { v.show("net", wire); return wire.Close() }
-
-// NetOpen implements server.Handler.
-func (v *VM) NetOpen() error { v.call("net-open"); return nil }

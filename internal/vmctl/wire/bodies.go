@@ -224,13 +224,13 @@ func ReadWorkingSet(m Message, files []*os.File) (*os.File, error) {
 }
 
 type netBody struct {
-	Wire fileRef `json:"wire"`
+	File fileRef `json:"file"`
 }
 
 // Net asks for OpNet.
-func Net(wire *os.File) *Request {
+func Net(f *os.File) *Request {
 	r := Ask(OpNet)
-	r.body = netBody{r.file(wire, AsIs)}
+	r.body = netBody{r.file(f, AsIs)}
 	return r
 }
 
@@ -238,6 +238,6 @@ func Net(wire *os.File) *Request {
 func ReadNet(m Message, files []*os.File) (*os.File, error) {
 	var b netBody
 	a := arrive(m, files, &b)
-	f := a.file(b.Wire)
+	f := a.file(b.File)
 	return f, a.end()
 }

@@ -23,7 +23,7 @@ const MaxAnswer = 4 << 10
 const MaxDials = 128
 
 // Version of the protocol. A daemon adopts only VMMs that speak its own version.
-const Version = 3
+const Version = 4
 
 // Operations that the daemon asks for.
 const (
@@ -38,7 +38,7 @@ const (
 	OpStatus          = "status"
 	OpWriteWorkingSet = "write-working-set"
 	OpPopulate        = "populate"
-	OpNet             = "net"      // another wire to forkd-net
+	OpNet             = "net"      // another way to the network
 	OpNetOpen         = "net-open" // let out what the guest sends
 	OpDialed          = "dialed"   // answer to EventDial
 )

@@ -58,11 +58,11 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 		{Overlay: f(), Size: 8192, ReadOnly: true, Base: []extent.Extent{{File: a, Length: 8192}}}, // of the same layer, by a descriptor of its own
 	}
 	genID := [16]byte{7: 9}
-	travels(t, vmm.BootConfig{Kernel: f(), Initrd: f(), Cmdline: "quiet", Disks: disks, CID: 3, GenID: genID}, Boot, ReadBoot)
+	travels(t, vmm.BootConfig{Kernel: f(), Initrd: f(), Cmdline: "quiet", Disks: disks, CID: 3, GenID: genID, Net: f()}, Boot, ReadBoot)
 	travels(t, vmm.BootConfig{Kernel: f()}, Boot, ReadBoot)
 	travels(t, vmm.RestoreConfig{
 		Memory: []extent.Extent{{File: a, Length: 4096}, {Offset: 4096, Length: 4096}, {File: b, Offset: 8192, Length: 4096}, {File: a, FileOffset: 4096, Length: 4096}},
-		State:  f(), Disks: disks, CID: 9, GenID: genID, Prepare: true, Gate: f(), Watch: true,
+		State:  f(), Disks: disks, CID: 9, GenID: genID, Prepare: true, Gate: f(), Watch: true, Net: f(),
 	}, Restore, ReadRestore)
 	travels(t, vmm.RestoreConfig{Memory: []extent.Extent{{Length: 4096}}, State: f()}, Restore, ReadRestore)
 	travels(t, vmm.CaptureConfig{Memory: f(), State: f(), Index: f(), Disks: []*os.File{f(), f()}, Digest: f(), Force: true, Live: true, Max: time.Second}, Capture, ReadCapture)
@@ -71,6 +71,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 	travels(t, [][]extent.Extent{{{File: a, Length: 512}, {File: a, Offset: 512, Length: 512}}, {{File: b, Length: 512}}}, Rebase, ReadRebase)
 	travels(t, f(), WriteWorkingSet, ReadWorkingSet)
 	travels(t, f(), Populate, ReadWorkingSet)
+	travels(t, f(), Net, ReadNet)
 }
 
 func TestZeroPartsOfABaseNeedNoDescriptor(t *testing.T) {

@@ -240,6 +240,7 @@ const (
 	slotDisk     = 1
 	slotVsock    = bareDisks
 	slotRNG      = bareDisks + 1
+	slotNet      = bareDisks + 2
 )
 
 // hostDial is who answers when the guest connects to a port of the host.

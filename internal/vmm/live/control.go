@@ -98,6 +98,12 @@ func (c *Controller) Rebase(bases [][]extent.Extent) error {
 	return c.Machine.Rebase(bases)
 }
 
+// SetNet implements server.Handler.
+func (c *Controller) SetNet(f *os.File) error { return c.Machine.SetNet(f) }
+
+// OpenNet implements server.Handler.
+func (c *Controller) OpenNet() error { return c.Machine.OpenNet() }
+
 // Status implements server.Handler.
 func (c *Controller) Status() vmm.Status { return c.Machine.Status() }
 
@@ -112,9 +118,3 @@ func (c *Controller) WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error) {
 
 // Populate implements server.Handler. By position: children share the open file.
 func (c *Controller) Populate(f *os.File) (vmm.WorkingSetResult, error) { return c.Machine.Populate(f) }
-
-// Net implements server.Handler.
-func (c *Controller) Net(wire *os.File) error { return wire.Close() }
-
-// NetOpen implements server.Handler.
-func (c *Controller) NetOpen() error { return nil }

@@ -16,17 +16,19 @@ import (
 	"github.com/forkd/forkd/internal/serial"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/virtio"
+	virtionet "github.com/forkd/forkd/internal/virtio/net"
 	"github.com/forkd/forkd/internal/virtio/rng"
 	"github.com/forkd/forkd/internal/virtio/vsock"
 	"github.com/forkd/forkd/internal/vmspec"
 	"github.com/forkd/forkd/internal/vmstate"
 )
 
-// Queues per device type. Slots are the disks, then vsock, then rng.
+// Queues per device type. Slots are the disks, then vsock, then rng, then net.
 const (
 	blkQueues   = 1
 	vsockQueues = 3
 	rngQueues   = 1
+	netQueues   = 3
 )
 
 // slotQueues is the number of queues of each device of a shape, in slot order.
@@ -35,15 +37,17 @@ func slotQueues(s vmspec.Shape) []int {
 	for range s.Disks {
 		q = append(q, blkQueues)
 	}
-	return append(q, vsockQueues, rngQueues)
+	return append(q, vsockQueues, rngQueues, netQueues)
 }
 
-// Host is the host's side of the socket device.
+// Host is the host's side of the devices.
 type Host struct {
 	// Vsock takes host clients of guest ports in; nil: there are none. The machine closes it.
 	Vsock net.Listener
 	// Dial connects the guest to a port of the host; nil: it reaches none.
 	Dial func(ctx context.Context, port uint32) (net.Conn, error)
+	// Net is the other end of the guest's network; nil: nothing that it sends is read. The machine closes it.
+	Net Network
 }
 
 // deviceSet is what the guest finds on its buses. Its slots stand from the shell on.
@@ -53,11 +57,12 @@ type deviceSet struct {
 	uart  *serial.UART
 	slots []slot // virtio devices, in the order of their addresses
 	fds   []int  // irqfds that closeLines closes
-	host  Host   // the host's side of the socket device
+	host  Host   // the host's side of the devices
 	warn  func(error)
 
 	// What Boot or Restore fills in, before any vCPU runs.
 	vsock      *vsock.Device
+	net        *virtionet.Device
 	serveVsock func()         // serves clients of guest ports; nil once serve has called it
 	stopVsock  func()         // ends the vsock device's clients; may be nil
 	serving    sync.WaitGroup // serveVsock, and what follows a gated start
@@ -114,21 +119,22 @@ func (d *deviceSet) attachSlots(queues []int, u *undo.Stack) error {
 	return nil
 }
 
-// fillSlots puts devices into the slots. On error the caller closes the machine.
-func (m *Machine) fillSlots(cid uint32) error {
-	if len(m.disks.all) != m.shape.Disks {
-		return fmt.Errorf("%d disks were given, the machine has %d", len(m.disks.all), m.shape.Disks)
+// fill puts devices into the slots. On error the caller closes the machine.
+func (d *deviceSet) fill(disks *diskSet, cid uint32, mem *guestmem.Map) error {
+	n := len(d.slots) - len(slotQueues(vmspec.Shape{}))
+	if len(disks.all) != n {
+		return fmt.Errorf("%d disks were given, the machine has %d", len(disks.all), n)
 	}
-	for i := range m.disks.all {
-		dev, err := m.disks.device(i)
+	for i := range disks.all {
+		dev, err := disks.device(i)
 		if err != nil {
 			return fmt.Errorf("disk %d: %w", i, err)
 		}
-		m.devices.attach(i, dev, m.mem)
+		d.attach(i, dev, mem)
 	}
-	n := len(m.disks.all)
-	m.devices.attachVsock(n, cid, m.mem)
-	m.devices.attach(n+1, rng.New(rand.Reader), m.mem)
+	d.attachVsock(n, cid, mem)
+	d.attach(n+1, rng.New(rand.Reader), mem)
+	d.attachNet(n+2, mem)
 	return nil
 }
 
@@ -221,6 +227,10 @@ func (d *deviceSet) restore(st *vmstate.State) error {
 		return fmt.Errorf("restore serial console: %w", err)
 	}
 	for i, s := range d.slots {
+		if i == len(d.slots)-1 && !st.Has(secVirtio(i)) {
+			s.transport.Pause() // as those that are restored
+			continue            // the guest is older than the network device, and does not know of it
+		}
 		if b, err = st.Section(secVirtio(i), virtioVersion); err != nil {
 			return err
 		}
@@ -247,6 +257,9 @@ func (d *deviceSet) close() {
 			s.kick.Close()
 		}
 		d.slots[i].transport = nil
+	}
+	if d.host.Net != nil {
+		d.host.Net.Close()
 	}
 }
 

@@ -25,7 +25,7 @@ func pick[T any](d randomDriver, values ...T) T { return values[d.rnd.IntN(len(v
 // address is somewhere, often in memory.
 func (d randomDriver) address() uint64 {
 	inside := uint64(bareRings + d.rnd.IntN(bareResults-bareRings))
-	return pick(d, inside, inside&^15, inside&^0xfff, bareBuffers, bareEnd-uint64(d.rnd.IntN(64)), bareEnd, boot.MMIOAddr(d.rnd.IntN(5)),
+	return pick(d, inside, inside&^15, inside&^0xfff, bareBuffers, bareEnd-uint64(d.rnd.IntN(64)), bareEnd, boot.MMIOAddr(d.rnd.IntN(6)),
 		bareRings+uint64(d.rnd.IntN(4))<<18+uint64(d.rnd.IntN(3))<<16, ^uint64(0)-uint64(d.rnd.IntN(32)), d.rnd.Uint64(), 0)
 }
 
@@ -41,6 +41,8 @@ func (d randomDriver) rings(slot int) []ring {
 		return []ring{w.ring(0, 128), w.ring(1, 128), w.ring(2, 8)}
 	case slotRNG:
 		return []ring{w.ring(0, 8)}
+	case slotNet:
+		return []ring{w.ring(0, 256), w.ring(1, 256), w.ring(2, 64)}
 	default:
 		return []ring{w.ring(0, 128)}
 	}
@@ -84,7 +86,7 @@ func (d randomDriver) packet(at uint64) {
 
 // step does one thing, to the driver's own queues or to any register.
 func (d randomDriver) step() {
-	slot := d.rnd.IntN(slotRNG + 1)
+	slot := d.rnd.IntN(slotNet + 1)
 	w := d.device(slot)
 	r := pick(d, d.rings(slot)...)
 	switch n := d.rnd.IntN(100); {
@@ -120,7 +122,7 @@ func TestRandomDrivers(t *testing.T) {
 	for _, seed := range randomSeeds {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			d := randomDriver{newScript(), rand.New(rand.NewPCG(seed, 0))}
-			for slot := range slotRNG + 1 {
+			for slot := range slotNet + 1 {
 				d.setUp(slot)
 			}
 			from := d.here()

@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"os"
 
 	"github.com/forkd/forkd/internal/boot"
 	"github.com/forkd/forkd/internal/startgate"
@@ -23,17 +24,20 @@ func (m *Machine) lockIn(want ...vmm.State) error {
 	return fmt.Errorf("%w: it is %s", vmm.ErrState, m.state)
 }
 
-// Boot starts a guest in a shell. The disks are the machine's, whatever comes of
+// Boot starts a guest in a shell. Disks and network are the machine's, whatever comes of
 // it; the other files stay the caller's. After an error the machine can only be closed.
 func (m *Machine) Boot(c vmm.BootConfig) error {
-	if err := m.begin(c.Disks); err != nil {
+	if err := m.begin(c.Disks, c.Net); err != nil {
 		return err
 	}
 	defer m.mu.Unlock()
+	if err := m.devices.setWire(c.Net); err != nil {
+		return err
+	}
 	if err := m.mem.MapAnonymous(); err != nil {
 		return err
 	}
-	if err := m.fillSlots(c.CID); err != nil {
+	if err := m.devices.fill(&m.disks, c.CID, m.mem); err != nil {
 		return err
 	}
 	start, err := m.load(c)
@@ -44,15 +48,18 @@ func (m *Machine) Boot(c vmm.BootConfig) error {
 		return err
 	}
 	m.cid = c.CID
+	m.devices.net.Open() // a guest that boots is nobody's clone
 	m.runLocked()
 	m.devices.serve()
 	return nil
 }
 
-// begin takes mu of a shell, and the disks of what is to run in it, for good; the caller unlocks.
-func (m *Machine) begin(disks []vmm.Disk) error {
+// begin takes mu of a shell, and the disks of what is to run in it, for good; the caller
+// unlocks. On error wire is closed as well.
+func (m *Machine) begin(disks []vmm.Disk, wire *os.File) error {
 	if err := m.lockIn(vmm.StateShell); err != nil {
 		vmm.CloseDisks(disks)
+		closeFiles([]*os.File{wire})
 		return err
 	}
 	m.state = vmm.StateExited // until it runs

@@ -71,13 +71,16 @@ func encodeShape(s vmspec.Shape) []byte {
 }
 
 // Restore follows a blueprint in a shell and, unless it is to Prepare or behind a Gate, lets it run.
-// The disks are the machine's, whatever comes of it; the other files stay the caller's.
+// Disks and network are the machine's, whatever comes of it; the other files stay the caller's.
 // After an error the machine can only be closed.
 func (m *Machine) Restore(c vmm.RestoreConfig) (r vmm.RestoreResult, err error) {
-	if err := m.begin(c.Disks); err != nil {
+	if err := m.begin(c.Disks, c.Net); err != nil {
 		return r, err
 	}
 	defer m.mu.Unlock()
+	if err := m.devices.setWire(c.Net); err != nil {
+		return r, err
+	}
 	start := time.Now()
 	if err := mapMemory(m.mem, c); err != nil {
 		return r, err
@@ -114,7 +117,7 @@ func (m *Machine) loadLocked(c vmm.RestoreConfig) error {
 	if err := m.checkShape(st); err != nil {
 		return err
 	}
-	if err := m.fillSlots(c.CID); err != nil {
+	if err := m.devices.fill(&m.disks, c.CID, m.mem); err != nil {
 		return err
 	}
 	clock, err := m.loadState(st)

@@ -1,0 +1,96 @@
+package net
+
+import "errors"
+
+// batch is after how many frames of the guest its other queues are looked at.
+const batch = 64
+
+// Kick implements virtio.Device.
+func (d *Device) Kick() {
+	d.tx.mu.Lock()
+	defer d.tx.mu.Unlock()
+	for more := true; more && d.tx.queue != nil && !d.tx.paused; more = d.transmitBatch() {
+		d.attendReceive()
+		d.serveControl()
+	}
+}
+
+// attendReceive does what waits for receive buffers. The lock of tx is held.
+func (d *Device) attendReceive() {
+	d.rx.mu.Lock()
+	d.flushResets()
+	wake := d.rx.running() && d.rx.want.met(d.rx.queue)
+	d.rx.mu.Unlock()
+	if wake && d.tx.engine != nil {
+		d.tx.engine.Writable()
+	}
+}
+
+// serveControl answers commands. The lock of tx is held.
+func (d *Device) serveControl() {
+	q := d.tx.control
+	if q.Empty() {
+		return
+	}
+	for more := true; more && d.leaving.Load() == 0; more = q.EnableKicks() {
+		for d.leaving.Load() == 0 && q.Pop(&d.tx.chain) {
+			answer, err := d.control(&d.tx.chain)
+			if err != nil {
+				q.Fail(err)
+				return
+			}
+			d.tx.chain.Writable.CopyIn(0, []byte{answer})
+			q.Push(d.tx.chain.Head, 1)
+		}
+		q.Notify()
+	}
+}
+
+// transmitBatch reads some of what the guest sends, once it may; it reports
+// whether there is more. The lock of tx is held.
+func (d *Device) transmitBatch() (more bool) {
+	if !d.open.Load() || d.newEngine == nil {
+		return false
+	}
+	q := d.tx.queue
+	defer q.Notify()
+	q.DisableKicks()
+	for range batch {
+		switch {
+		case d.leaving.Load() != 0:
+			return false
+		case !q.Pop(&d.tx.chain):
+			return q.EnableKicks()
+		}
+		h, frame, err := d.tx.parseFrame(&d.tx.chain)
+		switch {
+		case err == nil:
+			d.transmit(h, frame)
+		case !errors.Is(err, errFrame):
+			q.Fail(err)
+			return false
+		}
+		q.Push(d.tx.chain.Head, 0)
+	}
+	return true
+}
+
+// transmit gives the engine a frame, unless it belongs to a session of the guest's source.
+func (d *Device) transmit(h Header, frame []byte) {
+	answer, pass := d.flows.Sent(frame)
+	if !pass {
+		d.rx.mu.Lock()
+		defer d.rx.mu.Unlock()
+		if d.rx.running() {
+			d.put(Header{}, answer) // lost if the guest has no room, as any such message may be
+		}
+		return
+	}
+	if d.tx.engine == nil {
+		if d.tx.closed {
+			return
+		}
+		d.tx.engine = d.newEngine(d)
+	}
+	d.tx.engine.Transmit(h, frame)
+}

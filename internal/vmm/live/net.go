@@ -1,0 +1,73 @@
+package live
+
+import (
+	"os"
+
+	"github.com/forkd/forkd/internal/guestmem"
+	"github.com/forkd/forkd/internal/virtio/net"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// Network is the host's side of the network device. Its engine and what carries
+// that are not known here.
+type Network interface {
+	// SetWire gives it its way to the host, in place of the one before. It owns
+	// the file, whatever comes of it. Without one it refuses all flows at once.
+	SetWire(f *os.File) error
+	// NewEngine makes the other end of the guest's wire, when the guest sends its first frame.
+	NewEngine(g net.Guest) net.Engine
+	// Close ends the way to the host. The engine is closed before.
+	Close()
+}
+
+// parentMAC is the hardware address of a guest that boots. A clone's agent sets another.
+var parentMAC = [6]byte{0x02, 0x66, 0x6f, 0x72, 0x6b, 0x02}
+
+func (d *deviceSet) attachNet(i int, mem *guestmem.Map) {
+	cfg := net.Config{MAC: parentMAC}
+	if d.host.Net != nil {
+		cfg.NewEngine = d.host.Net.NewEngine
+	}
+	d.net = net.New(cfg)
+	d.attach(i, d.net, mem)
+}
+
+// setWire owns the file, which may be nil: then nothing changes.
+func (d *deviceSet) setWire(f *os.File) error {
+	if f == nil {
+		return nil
+	}
+	if d.host.Net == nil {
+		return f.Close()
+	}
+	return d.host.Net.SetWire(f)
+}
+
+// openNet has the network device read what the guest sends, from now on.
+func (d *deviceSet) openNet() {
+	d.net.Open()
+	d.slots[len(d.slots)-1].transport.Poke()
+}
+
+// SetNet gives the machine's network another way to the host, as after a restart of
+// what is at its other end. The file is the machine's, whatever comes of it.
+func (m *Machine) SetNet(f *os.File) error {
+	if err := m.lockIn(vmm.StatePrepared, vmm.StateArmed, vmm.StateRunning, vmm.StatePaused,
+		vmm.StateStalled); err != nil {
+		closeFiles([]*os.File{f})
+		return err
+	}
+	defer m.mu.Unlock()
+	return m.devices.setWire(f)
+}
+
+// OpenNet lets out what the guest sends. Until then a restored guest's frames wait in
+// it: nothing of a clone is seen before it is unique. Opening it again changes nothing.
+func (m *Machine) OpenNet() error {
+	if err := m.lockIn(vmm.StateArmed, vmm.StateRunning, vmm.StatePaused, vmm.StateStalled); err != nil {
+		return err
+	}
+	defer m.mu.Unlock()
+	m.devices.openNet()
+	return nil
+}
