@@ -21,9 +21,11 @@ type BranchRequest struct {
 	MeasureDiff bool       `json:"measure_diff,omitempty" doc:"Accepted: bytes_written is always told"`
 
 	// Ours.
-	MaxPauseMS float64 `json:"max_pause_ms,omitempty" doc:"Longest pause that the guest may see; 0: no limit. If it cannot be kept nothing is done" minimum:"0" maximum:"3600000"`
-	Force      bool    `json:"force,omitempty" doc:"Also if its disk has lost writes, which is a conflict otherwise: the snapshot may lack what the sandbox wrote"`
-	N          int     `json:"n,omitempty" doc:"Children to fork from the new snapshot at once; not with wait false" minimum:"0" maximum:"1000"`
+	MaxPauseMS float64        `json:"max_pause_ms,omitempty" doc:"Longest pause that the guest may see; 0: no limit. If it cannot be kept nothing is done" minimum:"0" maximum:"3600000"`
+	Force      bool           `json:"force,omitempty" doc:"Also if its disk has lost writes, which is a conflict otherwise: the snapshot may lack what the sandbox wrote"`
+	Net        Net            `json:"net,omitempty" doc:"none or public, instead of network" enum:"none,public"`
+	Network    *NetworkPolicy `json:"network,omitempty" doc:"What the children may reach, and sandboxes that are forked from it later by default; absent: what the sandbox may"`
+	N          int            `json:"n,omitempty" doc:"Children to fork from the new snapshot at once; not with wait false" minimum:"0" maximum:"1000"`
 }
 
 // BranchResult is the answer: the new snapshot, and what it took. It is a

@@ -24,6 +24,10 @@ const (
 	ReasonImageMissing        Reason = "image_missing"
 	ReasonImageNotFound       Reason = "image_not_found"
 	ReasonKernelUnusable      Reason = "kernel_unusable"
+	ReasonNetOff              Reason = "net_off"
+	ReasonNetRule             Reason = "net_rule"
+	ReasonNetSecret           Reason = "net_secret"
+	ReasonNetStarting         Reason = "net_starting"
 	ReasonNotAFile            Reason = "not_a_file"
 	ReasonNotInAncestry       Reason = "not_in_ancestry"
 	ReasonOverlayNoRoom       Reason = "overlay_no_room"
@@ -86,6 +90,10 @@ func Reasons() []ReasonRow {
 		{ReasonImageMissing, "the request names nothing to boot from"},
 		{ReasonImageNotFound, "no image has that name"},
 		{ReasonKernelUnusable, "the kernel is not one that can be booted"},
+		{ReasonNetOff, "the daemon has no forkd-net, so no sandbox has a network"},
+		{ReasonNetRule, "a rule of a network policy cannot be read; `rule` is it, `why` what is wrong"},
+		{ReasonNetSecret, "a hidden value of a header was sent back, and there is none that it stands for"},
+		{ReasonNetStarting, "forkd-net does not answer, and is being started again"},
 		{ReasonNotAFile, "the path does not lead to a regular file on the daemon's host"},
 		{ReasonNotInAncestry, "the sandbox did not come from that snapshot; `tags` are those that would do"},
 		{ReasonOverlayNoRoom, "the store has no room for what the sandboxes may write"},

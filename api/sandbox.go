@@ -5,7 +5,7 @@ type CreateSandboxesRequest struct {
 	// Original.
 	SnapshotTag    string `json:"snapshot_tag" doc:"Snapshot to fork" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 	N              *int   `json:"n,omitempty" doc:"Number of children" minimum:"1" maximum:"1000" default:"1"`
-	PerChildNetns  bool   `json:"per_child_netns,omitempty" doc:"Accepted: a sandbox has no network yet"`
+	PerChildNetns  bool   `json:"per_child_netns,omitempty" doc:"Accepted and not needed: every sandbox is alone on its network"`
 	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" doc:"Bound of the host memory of each child; accepted, and not enforced yet" minimum:"0"`
 	LiveFork       bool   `json:"live_fork,omitempty" doc:"Accepted and not needed"`
 	Prewarm        bool   `json:"prewarm,omitempty" doc:"Accepted and not needed"`
@@ -14,6 +14,8 @@ type CreateSandboxesRequest struct {
 	// Ours.
 	Env       map[string]string `json:"env,omitempty" doc:"Added to the environment of every process started in the children"`
 	GuestFork bool              `json:"guest_fork,omitempty" doc:"Let programs in the children fork them, within the daemon's limits"`
+	Net       Net               `json:"net,omitempty" doc:"What the children may reach, by name: none or public; instead of network" enum:"none,public"`
+	Network   *NetworkPolicy    `json:"network,omitempty" doc:"What the children may reach; absent: what the snapshot says, or nothing. Never more than the operator's ceiling"`
 }
 
 // SandboxStatus is a sandbox's state.
@@ -32,8 +34,8 @@ type SandboxInfo struct {
 	// Original.
 	ID             string  `json:"id" doc:"Name of the sandbox, sb-<hex>-<nnnn>"`
 	SnapshotTag    string  `json:"snapshot_tag" doc:"Snapshot it was forked from"`
-	Netns          *string `json:"netns" doc:"Network namespace, null for none"`
-	GuestAddr      string  `json:"guest_addr" doc:"Address of the guest; empty: it has no network"`
+	Netns          *string `json:"netns" doc:"Network namespace: always null, a sandbox needs none"`
+	GuestAddr      string  `json:"guest_addr" doc:"Address of the guest, the same for all: each is alone on its network"`
 	CreatedAtUnix  int64   `json:"created_at_unix" doc:"When it was forked, in seconds since 1970"`
 	PID            *int    `json:"pid" doc:"Process of its VM on the daemon's host, null when it has ended"`
 	MemoryLimitMiB *int    `json:"memory_limit_mib" doc:"Bound of its host memory that was asked for, null for none; not enforced yet"`
@@ -50,6 +52,7 @@ type SandboxInfo struct {
 	OwnMemoryKiB int64           `json:"own_memory_kib,omitempty" doc:"Host memory that it shares with nobody: pages it has written, its VMM's heap, page tables; in a list of sandboxes only"`
 	MemoryMiB    int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
 	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
+	Network      *NetworkSummary `json:"network,omitempty" doc:"What it may reach"`
 	GuestFork    bool            `json:"guest_fork,omitempty" doc:"Its guest may fork it"`
 	ForkedBy     string          `json:"forked_by,omitempty" doc:"Sandbox whose guest forked it; absent if it was forked through the API"`
 	ForkDepth    int             `json:"fork_depth,omitempty" doc:"Forks by guests from the first of its tree to it"`

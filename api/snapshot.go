@@ -9,7 +9,7 @@ type CreateSnapshotRequest struct {
 	Kernel       string  `json:"kernel,omitempty" doc:"Path of a kernel on the daemon's host" maxLength:"4096"`
 	Rootfs       string  `json:"rootfs,omitempty" doc:"Path of a root image on the daemon's host" maxLength:"4096"`
 	RW           bool    `json:"rw,omitempty" doc:"Accepted and not needed: every sandbox writes to its own layer"`
-	Tap          *string `json:"tap,omitempty" doc:"Accepted and not needed"`
+	Tap          *string `json:"tap,omitempty" doc:"Accepted and not needed: a guest's network is in user mode"`
 	BootWaitSecs int     `json:"boot_wait_secs,omitempty" doc:"Limit for the guest to get ready; 0 means the daemon's default" minimum:"0" maximum:"60"`
 
 	// Ours.
@@ -23,6 +23,11 @@ type CreateSnapshotRequest struct {
 	Exec            []string `json:"exec,omitempty" doc:"Program to run in the child, and its arguments; if it fails there is no snapshot. Only with from" maxItems:"4096"`
 	ExecUser        string   `json:"exec_user,omitempty" doc:"User to run exec as; empty means the image's" maxLength:"256"`
 	ExecTimeoutSecs float64  `json:"exec_timeout_secs,omitempty" doc:"Limit of exec; 0 means 10 minutes" minimum:"0" maximum:"86400"`
+
+	// The network, of both ways to make one.
+	Net      Net            `json:"net,omitempty" doc:"none or public, instead of network" enum:"none,public"`
+	Network  *NetworkPolicy `json:"network,omitempty" doc:"What sandboxes that are forked from it may reach, unless their request says something else; and what may be reached while it is made. Absent: that of from, or nothing"`
+	BuildNet Net            `json:"build_net,omitempty" doc:"What may be reached while it is made, instead: none or public; it leaves no trace in the snapshot" enum:"none,public"`
 }
 
 // SnapshotStatus is how far a snapshot is.
@@ -48,14 +53,15 @@ type SnapshotInfo struct {
 	Warning       *string        `json:"warning,omitempty" doc:"Something a person should know"`
 
 	// Ours.
-	ParentTag   *string  `json:"parent_tag,omitempty" doc:"Snapshot it is a diff of"`
-	Image       string   `json:"image,omitempty" doc:"Image it was made of"`
-	ImageDigest string   `json:"image_digest,omitempty" doc:"Digest of that image"`
-	MemoryMiB   int      `json:"memory_mib,omitempty" doc:"Memory of its children"`
-	VCPUs       int      `json:"vcpus,omitempty" doc:"Virtual CPUs of its children"`
-	SizeBytes   int64    `json:"size_bytes,omitempty" doc:"Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent"`
-	Languages   []string `json:"languages,omitempty" doc:"Interpreters that are warm in it"`
-	Timings     Timings  `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
+	ParentTag   *string        `json:"parent_tag,omitempty" doc:"Snapshot it is a diff of"`
+	Image       string         `json:"image,omitempty" doc:"Image it was made of"`
+	ImageDigest string         `json:"image_digest,omitempty" doc:"Digest of that image"`
+	MemoryMiB   int            `json:"memory_mib,omitempty" doc:"Memory of its children"`
+	VCPUs       int            `json:"vcpus,omitempty" doc:"Virtual CPUs of its children"`
+	SizeBytes   int64          `json:"size_bytes,omitempty" doc:"Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent"`
+	Languages   []string       `json:"languages,omitempty" doc:"Interpreters that are warm in it"`
+	Network     *NetworkPolicy `json:"network,omitempty" doc:"What sandboxes that are forked from it may reach by default; absent: nothing"`
+	Timings     Timings        `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
 	// The scrub's.
 	VerifiedAtUnix *int64   `json:"verified_at_unix,omitempty" doc:"When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was"`
 	Damaged        []string `json:"damaged,omitempty" doc:"Its layers that have changed since they were written, and where; it cannot be forked then"`

@@ -19,6 +19,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	var mode string
 	var noWait bool
 	var maxPause time.Duration
+	var network netFlags
 	cmd := &cobra.Command{
 		Use:   "branch ID",
 		Short: "Make a snapshot of a running sandbox, and fork children of it",
@@ -40,6 +41,11 @@ func newBranchCommand(a *app) *cobra.Command {
 				return exit.UsageError{Err: fmt.Errorf("--max-pause is %s, want 0 (no limit) or more", maxPause)}
 			}
 			req.Mode, req.MaxPauseMS = api.BranchMode(mode), float64(maxPause)/float64(time.Millisecond)
+			policy, err := network.policy()
+			if err != nil {
+				return err
+			}
+			req.Network = policy
 			if noWait {
 				req.Wait = new(bool)
 			}
@@ -62,6 +68,7 @@ func newBranchCommand(a *app) *cobra.Command {
 	f.BoolVar(&noWait, "no-wait", false, "return when the sandbox runs again, before the snapshot is written")
 	f.DurationVar(&maxPause, "max-pause", 0,
 		"longest pause the sandbox may see; if it cannot be kept, do nothing (default: no limit)")
+	network.addFlags(cmd, "what the sandbox may")
 	cmd.MarkFlagsMutuallyExclusive("no-wait", "count")
 	_ = cmd.RegisterFlagCompletionFunc("mode", cobra.FixedCompletions([]cobra.Completion{
 		"live\tcopy while it runs", "diff\tpause, and copy what differs", "full\tdepend on no other snapshot",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/hostcap"
@@ -67,8 +68,19 @@ func diagnose(cmd *cobra.Command) (diagnosis, error) {
 	d.Ready = d.Decision.Where == hostcap.Host || appliance.Ready(forMachine)
 	d.Checks = append(d.Checks, kvm.Checks()...)
 	d.Checks = append(d.Checks, hostcap.ProbeHost(m.Dir).Checks()...)
+	d.Checks = append(d.Checks, netCheck())
 	d.Checks = append(d.Checks, forMachine...)
 	return d, nil
+}
+
+// netCheck looks for the program that sandboxes' networks need.
+func netCheck() hostcap.Check {
+	c := hostcap.Check{Name: "network", Level: hostcap.OK, Detail: "forkd-net is beside forkd"}
+	if _, err := endpoint.Program("forkd-net"); err != nil {
+		c.Level, c.Detail = hostcap.Note, "forkd-net is not beside forkd: sandboxes have no network"
+		c.Do = "put it there (make build), and start the daemon again"
+	}
+	return c
 }
 
 func printDiagnosis(out io.Writer, d diagnosis) error {

@@ -18,12 +18,14 @@ func newForkCommand(a *app) *cobra.Command {
 	var n, limit int
 	var env []string
 	var guestFork bool
+	var network netFlags
 	cmd := &cobra.Command{
 		Use:   "fork TAG",
 		Short: "Fork sandboxes from a snapshot",
 		Long: "Fork sandboxes from a snapshot. Each child that could not be made is listed with the\n" +
 			"reason. Exit code 11 if some could not, that of the first reason if none could.",
-		Example:           "  forkd fork pyagent\n  forkd fork pyagent -n 100 -e ROLE=worker",
+		Example: "  forkd fork pyagent\n  forkd fork pyagent -n 100 -e ROLE=worker\n" +
+			"  forkd fork pyagent --allow pypi.org:443",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().tags(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -31,8 +33,12 @@ func newForkCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			policy, err := network.policy()
+			if err != nil {
+				return err
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork}
+				req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork, Network: policy}
 				if limit > 0 {
 					req.MemoryLimitMiB = &limit
 				}
@@ -53,6 +59,7 @@ func newForkCommand(a *app) *cobra.Command {
 	f.IntVar(&limit, "memory-limit-mib", 0, "bound of each child's host memory, not enforced yet (default: none)")
 	f.BoolVar(&guestFork, "guest-fork", false,
 		"let programs in the children fork them, with forkd-fork or Python's forkd.fork()")
+	network.addFlags(cmd, "the snapshot's")
 	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
 	return cmd
 }
@@ -81,6 +88,7 @@ func (a *app) countForked(res client.ForkResult) error {
 			a.Note("warning: %s", sb.Warning)
 		}
 	}
+	a.noteNetwork(res.OK())
 	a.Note("%d of %d forked in %s, %d from the pool", ok, ok+failed, ui.Duration(res.ReadyWall), min(res.PoolReady, ok))
 	if failed > 0 {
 		return &client.Error{Code: api.CodePartial,

@@ -43,7 +43,7 @@ func setUp(env *testscript.Env, d clitest.Daemon) error {
 
 // changeEngine makes things happen that no command can: fake limit N, fake fail
 // ID REASON, fake torn TAG, fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake
-// branches N, fake finish TAG.
+// branches N, fake finish TAG, fake ceiling none.
 func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
 	switch args[0] {
@@ -51,6 +51,8 @@ func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 		engine.Limit = int(args[1][0] - '0')
 	case "branches":
 		engine.BranchLimit = int(args[1][0] - '0')
+	case "ceiling":
+		engine.NoNetwork = args[1] == "none"
 	case "finish":
 		engine.Finish(args[1])
 	case "fail":

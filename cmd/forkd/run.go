@@ -17,6 +17,7 @@ import (
 func newRunCommand(a *app) *cobra.Command {
 	var s streams
 	var keep bool
+	var network netFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] IMAGE [--] PROGRAM [ARG...]",
 		Short: "Run a program in a fresh sandbox, and remove the sandbox",
@@ -32,18 +33,23 @@ func newRunCommand(a *app) *cobra.Command {
 			if len(program) > 1 && program[0] == "--" {
 				program = program[1:]
 			}
+			policy, err := network.policy()
+			if err != nil {
+				return err
+			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return a.runInFresh(ctx, c, args[0], program, s, keep)
+				return a.runInFresh(ctx, c, args[0], program, s, keep, policy)
 			})
 		},
 	}
 	s.addFlags(cmd)
+	network.addFlags(cmd, "none")
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the sandbox running")
 	return cmd
 }
 
 func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string, program []string, s streams,
-	keep bool) error {
+	keep bool, policy *api.NetworkPolicy) error {
 	img, err := a.ensureImage(ctx, c, imageName)
 	if err != nil {
 		return err
@@ -52,10 +58,11 @@ func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string
 	if err != nil {
 		return err
 	}
-	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tag})
+	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tag, Network: policy})
 	if err != nil {
 		return err
 	}
+	a.noteNetwork(res.Sandboxes)
 	id := res.Sandboxes[0].ID
 	if keep {
 		a.Note("sandbox %s", id)

@@ -43,6 +43,7 @@ type serveOptions struct {
 	scrub               time.Duration
 	killOnStop          bool
 	logLevel, logFormat string
+	net                 netOptions
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -95,6 +96,7 @@ func newServeCommand(a *app) *cobra.Command {
 	f.DurationVar(&o.scrub, "scrub-interval", 24*time.Hour,
 		"how often each layer is read whole in the background and compared with its digests; 0: never")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
+	o.net.addFlags(f)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -143,6 +145,9 @@ func (o *serveOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
+	if err := o.net.complete(); err != nil {
+		return err
+	}
 	if o.diskReserveMiB < 0 {
 		return exit.UsageError{Err: fmt.Errorf("--disk-reserve is %d, want at least 0", o.diskReserveMiB)}
 	}
@@ -183,7 +188,11 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	timings := httpapi.NewTimings()
-	engine, err := engine.Open(ctx, o.engineConfig(images, timings, log))
+	config := o.engineConfig(images, timings, log)
+	if err := o.net.configure(&config, log); err != nil {
+		return err
+	}
+	engine, err := engine.Open(ctx, config)
 	if err != nil {
 		return err
 	}

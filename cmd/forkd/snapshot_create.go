@@ -19,6 +19,8 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var req api.CreateSnapshotRequest
 	var warmFile, shell string
 	var wait, limit time.Duration
+	var network netFlags
+	var buildNet string
 	cmd := &cobra.Command{
 		Use:   "create",
 		Short: "Boot an image, warm it up, and keep it as a snapshot; or run a command on top of one",
@@ -35,6 +37,14 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 			if cmd.Flags().Changed("exec-timeout") && limit <= 0 {
 				return exit.UsageError{Err: fmt.Errorf("--exec-timeout is %s, want more than 0", limit)}
 			}
+			policy, err := network.policy()
+			if err != nil {
+				return err
+			}
+			if buildNet != "" && buildNet != string(api.NetNone) && buildNet != string(api.NetPublic) {
+				return exit.UsageError{Err: fmt.Errorf("--build-net %q: want none or public", buildNet)}
+			}
+			req.Network, req.BuildNet = policy, api.Net(buildNet)
 			if shell != "" {
 				req.Exec, req.ExecTimeoutSecs = []string{"/bin/sh", "-c", shell}, limit.Seconds()
 			}
@@ -65,6 +75,9 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 		"Python code to run before the snapshot, after the recipe's own warm-up or the command")
 	f.StringVar(&warmFile, "warm-file", "", "the same from a file")
 	f.DurationVar(&wait, "boot-wait", 0, "limit for the guest to get ready, at most 60s (default: the daemon's)")
+	network.addFlags(cmd, "none, or that of --from")
+	f.StringVar(&buildNet, "build-net", "",
+		"what may be reached while the snapshot is made, and not later: none or public (default: as --net)")
 	_ = cmd.MarkFlagRequired("tag") // the only error is a flag that does not exist
 	cmd.MarkFlagsMutuallyExclusive("image", "kernel", "from")
 	cmd.MarkFlagsRequiredTogether("kernel", "rootfs")

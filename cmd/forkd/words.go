@@ -20,9 +20,12 @@ func fieldWords(cmd *cobra.Command) map[string]string {
 	switch strings.TrimPrefix(cmd.CommandPath(), "forkd ") {
 	case "fork":
 		return map[string]string{"n": "count", "snapshot_tag": "TAG", "tag": "TAG", "memory_limit_mib": "memory-limit-mib",
-			"env": "env"}
+			"env": "env", "allow": "allow", "deny": "deny"}
 	case "branch":
-		return map[string]string{"n": "count", "tag": "tag", "mode": "mode", "max_pause_ms": "max-pause", "sandbox id": "ID"}
+		return map[string]string{"n": "count", "tag": "tag", "mode": "mode", "max_pause_ms": "max-pause", "sandbox id": "ID",
+			"allow": "allow", "deny": "deny"}
+	case "net policy":
+		return map[string]string{"allow": "allow", "deny": "deny", "sandbox id": "ID"}
 	case "rollback":
 		return map[string]string{"snapshot_tag": "TAG", "sandbox id": "ID"}
 	case "eval":
@@ -34,7 +37,7 @@ func fieldWords(cmd *cobra.Command) map[string]string {
 			"tag": "tag", "image": "image", "from": "from", "kernel": "kernel", "rootfs": "rootfs", "memory_mib": "memory-mib",
 			"vcpus": "vcpus",
 			"warm":  "warm", "exec": "exec", "exec_user": "user", "exec_timeout_secs": "exec-timeout",
-			"boot_wait_secs": "boot-wait",
+			"boot_wait_secs": "boot-wait", "allow": "allow", "deny": "deny",
 		}
 	case "snapshot compact":
 		return map[string]string{"to": "to", "tag": "TAG"}

@@ -57,6 +57,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.pools.Close()
 	e.sandboxes.Release(e.cfg.KillOnClose)
 	e.procs.Release()
+	e.wires.Close()
 	e.abandon(sandbox.ErrClosing)
 	e.kvm.Close()
 	e.home.Close()

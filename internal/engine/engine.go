@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -11,7 +12,9 @@ import (
 	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/engine/home"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/op"
+	"github.com/forkd/forkd/internal/engine/policies"
 	"github.com/forkd/forkd/internal/engine/pool"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/sched"
@@ -29,6 +32,7 @@ type Config = settings.Config
 type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
+	*policies.Policies
 
 	cfg  Config
 	ops  *op.Config // how operations are carried out
@@ -50,6 +54,7 @@ type Engine struct {
 	catalog   *catalog.Catalog
 	memory    *launch.Memory
 	launcher  *launch.Launcher
+	wires     *network.Wires
 	pools     *pool.Pools
 	families  *guestfork.Families
 	branches  chan struct{} // a value for each Branch under way
@@ -116,10 +121,11 @@ func (e *Engine) adopt(ctx context.Context) error {
 	if err := e.families.Adopt(); err != nil {
 		return home.Refusal(err)
 	}
-	return e.sandboxes.SweepOverlays()
+	return errors.Join(e.Policies.Adopt(), e.sandboxes.SweepOverlays())
 }
 
 func (e *Engine) startWorkers() {
+	e.workers.Go(func() { e.wires.Run(e.background) })
 	e.workers.Go(func() { e.pools.Run(e.background) })
 	e.workers.Go(func() { e.catalog.Run(e.background) })
 	e.workers.Go(func() { e.sandboxes.Expire(e.background) })

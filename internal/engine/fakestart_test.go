@@ -76,6 +76,9 @@ func (f *fake) Restore(r vmm.RestoreConfig) (res vmm.RestoreResult, err error) {
 	if f.maps, err = dupExtents(r.Memory); err != nil {
 		return res, err
 	}
+	if err := f.restoredWire(r.Net); err != nil {
+		return res, err
+	}
 	last := r.Memory[len(r.Memory)-1]
 	f.size = last.Offset + last.Length
 	if f.mem, err = unix.Mmap(int(seg.File.Fd()), seg.FileOffset, int(seg.Length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE); err != nil {
@@ -110,3 +113,9 @@ func (f *fake) Resume() (vmm.ResumeResult, error) {
 	f.set(vmm.StateRunning, 0)
 	return vmm.ResumeResult{RunningAt: startgate.Now()}, nil
 }
+
+// SetNet implements server.Handler.
+func (f *fake) SetNet(wire *os.File) error { return f.takeWire("net", wire) }
+
+// OpenNet implements server.Handler.
+func (f *fake) OpenNet() error { return f.noteNet("open") }

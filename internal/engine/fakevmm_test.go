@@ -43,6 +43,7 @@ type fake struct {
 	maps  op.ExtentImage      // of the restore
 
 	kept []*os.File // of captures, for scribble
+	wire *os.File   // to forkd-net; nil: none
 
 	branched bool // its memory was captured from a running guest
 	silent   bool
@@ -136,12 +137,6 @@ func (f *fake) set(s vmm.State, cid uint32) {
 		f.st.CID = cid
 	}
 }
-
-// SetNet implements server.Handler: this VM has no network.
-func (f *fake) SetNet(file *os.File) error { return file.Close() }
-
-// OpenNet implements server.Handler.
-func (f *fake) OpenNet() error { return nil }
 
 var _ server.Handler = (*fake)(nil)
 

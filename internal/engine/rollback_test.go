@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync"
 	"testing"
@@ -83,7 +84,7 @@ func TestASandboxGoesBackInPlace(t *testing.T) {
 		}
 		want := before
 		want.PID, want.RolledBackTo, want.RolledBackHash = after.PID, tag, after.RolledBackHash
-		if after != want || after.PID == before.PID || after.RolledBackHash == "" {
+		if !reflect.DeepEqual(after, want) || after.PID == before.PID || after.RolledBackHash == "" {
 			t.Errorf("it is now\n%+v, before it was\n%+v", after, before)
 		}
 		now, entropy := h.identityOf(e, sb.ID)
@@ -215,7 +216,7 @@ func TestARollbackThatFails(t *testing.T) {
 			_, err := e.Rollback(t.Context(), sb.ID, "d")
 			wantError(t, err, errAny, text, sb.ID)
 			now, err := e.Get(sb.ID)
-			if err != nil || now != sb {
+			if err != nil || !reflect.DeepEqual(now, sb) {
 				t.Errorf("it is now %+v, %v; before it was %+v", now, err, sb)
 			}
 			if got := h.eval(e, sb.ID, "sandbox_id"); got != sb.ID {
@@ -264,7 +265,7 @@ func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
 			at(t, step, func() { unix.Kill(h.newVM(sb), unix.SIGKILL) })
 			_, err := e.Rollback(t.Context(), sb.ID, "b")
 			wantError(t, err, sandbox.ErrGuestGone, sb.ID, "killed")
-			if now, err := e.Get(sb.ID); err != nil || now != sb {
+			if now, err := e.Get(sb.ID); err != nil || !reflect.DeepEqual(now, sb) {
 				t.Errorf("it is now %+v, %v; before it was %+v", now, err, sb)
 			}
 			if got := h.eval(e, sb.ID, "sandbox_id"); got != sb.ID {
@@ -310,7 +311,7 @@ func TestACancelledRollbackChangesNothing(t *testing.T) {
 	at(t, failpoint.RollbackConfirmed, func() { cancel(wish) })
 	_, err := e.Rollback(ctx, sb.ID, "b")
 	wantError(t, err, wish)
-	if now, _ := e.Get(sb.ID); now != sb || h.runDirs() != dirs {
+	if now, _ := e.Get(sb.ID); !reflect.DeepEqual(now, sb) || h.runDirs() != dirs {
 		t.Errorf("it is now %+v in %s", now, h.runDirs())
 	}
 }

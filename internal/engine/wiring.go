@@ -7,7 +7,9 @@ import (
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/op"
+	"github.com/forkd/forkd/internal/engine/policies"
 	"github.com/forkd/forkd/internal/engine/pool"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
@@ -30,6 +32,7 @@ func (e *Engine) makeRooms() error {
 		Sandboxes: e.sandboxes, Begin: e.begin, Closing: e.background, Layers: e.home.LayersDir(),
 		Observer: e.cfg.Observer, Now: e.cfg.Now, BeforeEval: e.beforeEval,
 	})
+	e.Policies = policies.New(policies.Config{Sandboxes: e.sandboxes, Wires: e.wires, Begin: e.begin, Closing: e.background})
 	e.makeOps()
 	e.families = guestfork.New(guestfork.Config{
 		Limits: e.cfg.GuestFork, Branches: e.cfg.Branches, RunDir: e.cfg.RunDir, Run: e.home.Run,
@@ -82,8 +85,10 @@ func (e *Engine) makeCatalog() (err error) {
 
 func (e *Engine) makePools() {
 	e.memory = &launch.Memory{Available: e.cfg.MemAvailable, Reserve: e.cfg.HostReserve, Now: e.cfg.Now}
+	c := e.cfg
+	e.wires = network.New(network.Config{Connect: c.NetConnect, Ceiling: c.NetCeiling, Random: e.random, Log: c.Logger})
 	e.launcher = launch.New(launch.Config{
-		Procs: e.procs, RestoreTimeout: e.cfg.RestoreTimeout, IdentityTimeout: e.cfg.IdentityTimeout,
+		Procs: e.procs, Wires: e.wires, RestoreTimeout: e.cfg.RestoreTimeout, IdentityTimeout: e.cfg.IdentityTimeout,
 		Random: e.random, Log: e.cfg.Logger,
 	})
 	e.pools = pool.New(pool.Config{
@@ -103,7 +108,7 @@ func (e *Engine) makeOps() {
 	}
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,
-		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Pools: e.pools, Memory: e.memory,
+		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires, Pools: e.pools, Memory: e.memory,
 		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
 	})
 }

@@ -72,6 +72,10 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	case b.Diff != nil && *b.Diff:
 		mode = api.BranchDiff
 	}
+	policy, err := policyOf(b.Net, b.Network)
+	if err != nil {
+		return sandbox.BranchRequest{}, err
+	}
 	noWait := b.Wait != nil && !*b.Wait
 	if noWait && b.N > 0 {
 		return sandbox.BranchRequest{}, fail(api.CodeInvalid, api.ReasonWaitForChildren,
@@ -79,6 +83,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	}
 	return sandbox.BranchRequest{
 		SandboxID: id, Tag: b.Tag, Mode: sandbox.BranchMode(mode), N: b.N, NoWait: noWait, Force: b.Force,
+		Network:  policy,
 		MaxPause: time.Duration(b.MaxPauseMS * float64(time.Millisecond)),
 	}, nil
 }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -41,6 +42,7 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Warning: optional(s.Warning), ParentTag: optional(s.ParentTag),
 		Image: s.Image, ImageDigest: s.ImageDigest,
 		MemoryMiB: s.Shape.MemoryMiB, VCPUs: s.Shape.VCPUs,
+		Network:   wireDefault(s.Network),
 		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
 	}
 	if out.Damaged = s.Damaged; !s.VerifiedAt.IsZero() {
@@ -99,7 +101,7 @@ func wireSandbox(i sandbox.Info) api.SandboxInfo {
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
 		Index: i.Index, Hostname: i.Hostname,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
-		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
+		GuestAddr: sandbox.GuestAddr, Network: summary(i), GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
 		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed),
 			ReadyMS: milliseconds(i.Ready)},
 	}
@@ -119,6 +121,9 @@ func wireChild(c sandbox.Child, req sandbox.ForkRequest) api.SandboxInfo {
 	out.MemoryLimitMiB = optional(req.MemoryLimitMiB)
 	if c.Err == nil && req.MemoryLimitMiB > 0 {
 		out.Warning = limitWarning
+	}
+	if c.Err == nil && c.Info.Network.Warning != "" {
+		out.Warning = strings.TrimPrefix(out.Warning+"; "+c.Info.Network.Warning, "; ")
 	}
 	return out
 }

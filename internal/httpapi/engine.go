@@ -6,6 +6,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -19,6 +20,7 @@ type Engine interface {
 	Receipts
 	Guests
 	Pools
+	Networks
 }
 
 // Snapshots makes and keeps them.
@@ -71,6 +73,15 @@ type Guests interface {
 type Pools interface {
 	SetPool(ctx context.Context, tag string, size int) error
 	Pools() []sandbox.PoolStatus
+}
+
+// Networks are what sandboxes may reach, and do.
+type Networks interface {
+	Network(id string) (sandbox.Network, error)
+	SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error)
+	Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error)
+	// NetworkLog calls write with a JSON object each, without a line's end.
+	NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error
 }
 
 // Image is a built image in the daemon's store.

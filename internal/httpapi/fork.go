@@ -57,6 +57,10 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 		req.MemoryLimitMiB = *in.Body.MemoryLimitMiB
 	}
 	note(ctx).snapshot, note(ctx).count = req.Tag, req.N
+	var err error
+	if req.Network, err = policyOf(in.Body.Net, in.Body.Network); err != nil {
+		return nil, err
+	}
 	if accepts(in.Accept, ndjson) {
 		return &huma.StreamResponse{Body: func(hc huma.Context) { f.stream(hc, req) }}, nil
 	}

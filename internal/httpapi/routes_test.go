@@ -25,7 +25,7 @@ func TestOriginalFieldsOfASandbox(t *testing.T) {
 		t.Fatalf("got %d children", len(got))
 	}
 	want := map[string]any{
-		"id": "sb-00000001-0001", "snapshot_tag": "py", "netns": nil, "guest_addr": "", "created_at_unix": 1767323045.0,
+		"id": "sb-00000001-0001", "snapshot_tag": "py", "netns": nil, "guest_addr": "192.0.0.2", "created_at_unix": 1767323045.0,
 		"pid": 1001.0, "memory_limit_mib": nil, "status": "running", "index": 1.0, "hostname": "sb-00000001-0001",
 	}
 	for k, v := range want {

@@ -68,6 +68,7 @@ func (s *Server) addRoutes(opt Options) {
 	(&receiptRoutes{opt.Engine}).add(s.router)
 	(&guestRoutes{opt.Engine, s.metrics}).add(s.router)
 	newAgentProxy(s.answers, opt.Engine, opt.Engine).add(s.router)
+	(&networkRoutes{opt.Engine}).add(s.router)
 	(&poolRoutes{opt.Engine}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -109,7 +110,12 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 		return sandbox.DeriveRequest{},
 			fail(api.CodeInvalid, "", "memory_mib, vcpus and boot_wait_secs do not go with from, whose shape they are")
 	}
+	policy, build, err := makingPolicies(b)
+	if err != nil {
+		return sandbox.DeriveRequest{}, err
+	}
 	return sandbox.DeriveRequest{
+		Network: policy, BuildNetwork: build,
 		Tag: b.Tag, From: b.From, Exec: b.Exec, User: b.ExecUser, ExecTimeout: seconds(b.ExecTimeoutSecs), Warm: b.Warm,
 	}, nil
 }
@@ -126,11 +132,25 @@ func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 		return sandbox.CreateRequest{},
 			fail(api.CodeInvalid, api.ReasonImageMissing, "image, or kernel and rootfs, or from, must be given")
 	}
+	policy, build, err := makingPolicies(b)
+	if err != nil {
+		return sandbox.CreateRequest{}, err
+	}
 	return sandbox.CreateRequest{
+		Network: policy, BuildNetwork: build,
 		Tag: b.Tag, Image: b.Image, Kernel: b.Kernel, Rootfs: b.Rootfs,
 		MemoryMiB: b.MemoryMiB, VCPUs: b.VCPUs, Warm: b.Warm,
 		BootWait: time.Duration(b.BootWaitSecs) * time.Second,
 	}, nil
+}
+
+// makingPolicies are that of the snapshot's sandboxes, and the one while it is made.
+func makingPolicies(b api.CreateSnapshotRequest) (policy, build *netpolicy.Spec, err error) {
+	if policy, err = policyOf(b.Net, b.Network); err != nil {
+		return nil, nil, err
+	}
+	build, err = policyOf(b.BuildNet, nil)
+	return policy, build, err
 }
 
 func (s *snapshotRoutes) listSnapshots(ctx context.Context, _ *none) (*body[[]api.SnapshotInfo], error) {

@@ -1,6 +1,10 @@
 package sandbox
 
-import "time"
+import (
+	"time"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+)
 
 // BranchMode is how a branch captures memory.
 type BranchMode string
@@ -33,6 +37,10 @@ type BranchRequest struct {
 	// writing until it is ready, or failed with the reason until it is deleted. A
 	// fork from it waits. Not with N.
 	NoWait bool
+
+	// Network is the policy of sandboxes that are forked from the snapshot without one of
+	// their own, and of the children; nil: the sandbox's, without the headers that the host sets.
+	Network *netpolicy.Spec
 
 	// Transient marks a snapshot that nobody asked for by its tag: it goes when
 	// nothing is built on it and nothing runs from it any more.

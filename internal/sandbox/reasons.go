@@ -24,6 +24,10 @@ const (
 	ReasonImageMissing       Reason = "image_missing"
 	ReasonImageNotFound      Reason = "image_not_found"
 	ReasonKernelUnusable     Reason = "kernel_unusable"
+	ReasonNetOff             Reason = "net_off"
+	ReasonNetRule            Reason = "net_rule"
+	ReasonNetSecret          Reason = "net_secret"
+	ReasonNetStarting        Reason = "net_starting"
 	ReasonNotAFile           Reason = "not_a_file"
 	ReasonNotInAncestry      Reason = "not_in_ancestry"
 	ReasonOverlayNoRoom      Reason = "overlay_no_room"
@@ -68,6 +72,10 @@ func Reasons() []Reason {
 		ReasonImageMissing,
 		ReasonImageNotFound,
 		ReasonKernelUnusable,
+		ReasonNetOff,
+		ReasonNetRule,
+		ReasonNetSecret,
+		ReasonNetStarting,
 		ReasonNotAFile,
 		ReasonNotInAncestry,
 		ReasonOverlayNoRoom,

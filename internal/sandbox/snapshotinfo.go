@@ -3,6 +3,7 @@ package sandbox
 import (
 	"time"
 
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
@@ -28,9 +29,10 @@ type SnapshotInfo struct {
 	Kernel      string // version, when the image names it
 	Cmdline     string
 	Shape       vmspec.Shape
-	CPU         *CPU     // that its guest has seen; nil for one from before it was noted
-	Languages   []string // interpreters that are warm in it
-	Steps       []Step   // how long its making took, step by step
+	CPU         *CPU            // that its guest has seen; nil for one from before it was noted
+	Languages   []string        // interpreters that are warm in it
+	Network     *netpolicy.Spec // of sandboxes forked from it without one of their own; nil: nothing is allowed
+	Steps       []Step          // how long its making took, step by step
 
 	MemoryLogicalBytes  int64 // the guest's memory
 	MemoryPhysicalBytes int64 // on disk, all layers of it: pages of zeros take none

@@ -1,6 +1,10 @@
 package sandbox
 
-import "time"
+import (
+	"time"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+)
 
 // StepCompact is the step in the account of a compacted snapshot. While it is made
 // there are steps of its own, StepMemory and one for each disk of layers
@@ -32,6 +36,11 @@ type DeriveRequest struct {
 	ExecTimeout time.Duration
 	// Warm is Python code that is run in the warmed interpreter after Exec.
 	Warm string
+	// Network is the policy of sandboxes that are forked from the snapshot without one of
+	// their own; nil: that of From.
+	Network *netpolicy.Spec
+	// BuildNetwork is the policy while Exec and Warm run; nil: Network.
+	BuildNetwork *netpolicy.Spec
 }
 
 // StepCapture is a branch's step in its snapshot's account: all until the sandbox runs again.

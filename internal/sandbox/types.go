@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/guestdiff"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
@@ -41,6 +42,7 @@ type Info struct {
 	Shape     vmspec.Shape
 	Hostname  string
 	Kin       Kin // its place in a tree of forks that guests made
+	Network   Network
 	// Timings of the fork, from the request's arrival.
 	Armed   time.Duration // it is restored and waits at its gate
 	Resumed time.Duration // its vCPUs run
@@ -83,6 +85,8 @@ type ForkRequest struct {
 	Env map[string]string
 	// GuestFork lets the children's guests fork them, and those in turn.
 	GuestFork bool
+	// Network is the children's policy; nil: the snapshot's.
+	Network *netpolicy.Spec
 
 	// Kin is of children that a guest makes; only the engine sets it.
 	Kin Kin
@@ -117,6 +121,11 @@ type CreateRequest struct {
 	Warm string
 	// BootWait bounds the time to the agent's ready signal; 0 means DefaultBootWait.
 	BootWait time.Duration
+	// Network is the policy of sandboxes that are forked from the snapshot without one of
+	// their own; nil: nothing is allowed.
+	Network *netpolicy.Spec
+	// BuildNetwork is the policy while the snapshot is made; nil: Network.
+	BuildNetwork *netpolicy.Spec
 }
 
 // DefaultBootWait is how long a parent may take to get ready, and to warm up after that.

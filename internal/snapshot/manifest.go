@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/layer"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
@@ -74,6 +75,9 @@ type Manifest struct {
 	CPUFeatures []string `json:"cpu_features,omitempty"`
 	Languages   []string `json:"languages,omitempty"`
 	Agent       Agent    `json:"agent"`
+	// Network is the policy of sandboxes that are forked from it without one of their
+	// own; nil: nothing is allowed. There are no secrets in it.
+	Network *netpolicy.Spec `json:"network,omitempty"`
 	Parent      *Parent  `json:"parent,omitempty"` // nil: it depends on none
 	// Ancestors are the snapshots that Parent was branched from in turn, root first:
 	// they are found even when one in between is gone. At most MaxAncestors, the nearest.

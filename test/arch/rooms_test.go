@@ -13,9 +13,11 @@ var rooms = map[string]int{
 	"op": 4, "pool": 4,
 	"guestfork": 4, // operations make guests' forks: it is handed them, as an interface
 	"guest":     3, // requests to a running guest; operations use them
+	"policies":  3, // what is asked about sandboxes' networks
 	"launch":    2, "catalog": 2, "sandboxes": 2,
 	"home":       2, // directories, locks and stores
 	"vmproc":     1,
+	"network":    1, // wires to forkd-net
 	"sched":      0, // who goes first: a leaf that every room may import
 	"settings":   0, // what an engine is told
 	"bootable":   0, // images of a store, for `forkd serve`

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -34,6 +35,8 @@ type Engine interface {
 	Ping(ctx context.Context, id string) (sandbox.Pong, error)
 	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
 	Eval(ctx context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error)
+	Network(id string) (sandbox.Network, error)
+	SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error)
 	SetPool(ctx context.Context, tag string, size int) error
 	Pools() []sandbox.PoolStatus
 }
@@ -75,6 +78,8 @@ func Run(t *testing.T, subject Subject) {
 		"a branch that cannot be":      noBranch,
 		"a rollback":                   rollback,
 		"a rollback that cannot be":    noRollback,
+		"a network":                    networks,
+		"a network that cannot be":     badRules,
 		"a deletion with dependents":   deletionWithDependents,
 		"a deletion of what is in use": deletionInUse,
 		"a compaction":                 compaction,

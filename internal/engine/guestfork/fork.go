@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -99,7 +100,7 @@ func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 		return forkwire.Answer{}, err
 	}
 	res, err := g.f.cfg.Operations.Fork(ctx, sandbox.ForkRequest{
-		Tag: g.tag, N: g.req.N, Kin: g.info.Kin.Child(g.info.ID, g.req.Token),
+		Tag: g.tag, N: g.req.N, Kin: g.info.Kin.Child(g.info.ID, g.req.Token), Network: g.network(),
 	})
 	if err == nil {
 		err = noneMade(res)
@@ -109,6 +110,17 @@ func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 		return forkwire.Answer{}, err
 	}
 	return forkwire.Answer{Children: childrenOf(res)}, nil
+}
+
+// network is the children's policy: the source's as it is now, which may be less than when its
+// guest asked for the fork, and without what secrets the host adds.
+func (g *guestForkOp) network() *netpolicy.Spec {
+	_, now, err := g.f.cfg.Sandboxes.Find(g.info.ID)
+	if err != nil { // it has ended meanwhile
+		now = g.info
+	}
+	p := sandbox.WithoutSecrets(now.Network.Effective)
+	return &p
 }
 
 // noneMade is the first child's error if no child was made.

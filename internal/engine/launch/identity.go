@@ -48,7 +48,10 @@ func (l *Launcher) Identify(ctx context.Context, m *vmproc.VM,
 		switch {
 		case err == nil:
 			l.cfg.Log.Debug("identity confirmed", "sandbox", who.ID, "steps", stepTimes(answer))
-			return answer, checkIdentity(answer)
+			if err := checkIdentity(answer); err != nil {
+				return answer, err
+			}
+			return answer, openNet(ctx, m)
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case connect.CodeOf(err) == connect.CodeDeadlineExceeded: // the guest noticed first
@@ -58,6 +61,15 @@ func (l *Launcher) Identify(ctx context.Context, m *vmproc.VM,
 		}
 		sched.Sleep(ctx, wait)
 	}
+}
+
+// openNet lets out what the guest sends: it is one of a kind now. Before that a sibling could
+// have sent the same bytes, such as the begin of an encrypted connection.
+func openNet(ctx context.Context, m *vmproc.VM) error {
+	if err := m.Proc.OpenNet(ctx); err != nil {
+		return fmt.Errorf("open its network: %w", err)
+	}
+	return nil
 }
 
 func (l *Launcher) identity(who sandbox.Identity) (*agentv1.IdentityRequest, error) {

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/startgate"
@@ -18,6 +19,7 @@ import (
 // Config is what a Launcher is made of.
 type Config struct {
 	Procs           *vmproc.Supervisor
+	Wires           *network.Wires
 	RestoreTimeout  time.Duration // for one VM
 	IdentityTimeout time.Duration // for one VM
 	// Random returns bytes of cryptographic quality: they are the guests' entropy.
@@ -47,9 +49,12 @@ func (l *Launcher) Launch(ctx context.Context, src *Source, take func() *VM) (*V
 	return l.launch(ctx, src, take, l.Restore)
 }
 
-// LaunchArmed is Launch, but for the start: the VM waits at its gate until Enter.
-func (l *Launcher) LaunchArmed(ctx context.Context, src *Source, take func() *VM) (*VM, error) {
-	return l.launch(ctx, src, take, l.arm)
+// LaunchArmed is Launch, but for the start: the VM waits at its gate until Enter. It has the
+// wire, which may be nil, and which the caller attaches to the VM when that is one of a kind.
+func (l *Launcher) LaunchArmed(ctx context.Context, src *Source, take func() *VM, wire *network.Wire) (*VM, error) {
+	return l.launch(ctx, src, take, func(ctx context.Context, src *Source, m *VM) error {
+		return l.arm(ctx, src, m, wire)
+	})
 }
 
 type restoreFunc func(ctx context.Context, src *Source, m *VM) error
@@ -96,19 +101,35 @@ func (l *Launcher) Restore(ctx context.Context, src *Source, m *VM) error {
 }
 
 // arm restores a snapshot into a VM, which waits at its gate then.
-func (l *Launcher) arm(ctx context.Context, src *Source, m *VM) (err error) {
+func (l *Launcher) arm(ctx context.Context, src *Source, m *VM, wire *network.Wire) (err error) {
 	if m.Prepared && !m.Alive() {
 		return vmm.ErrGone
 	}
+	if m.Lent, err = l.cfg.Wires.Lend(wire); err != nil {
+		return err
+	}
+	defer m.Lent.Close()
+	ctx, cancel := l.bound(ctx)
+	defer cancel()
 	if m.Prepared {
-		return nil
+		return l.wire(ctx, m)
 	}
 	if m.gate, err = startgate.New(); err != nil {
 		return err
 	}
-	ctx, cancel := l.bound(ctx)
-	defer cancel()
 	return l.restore(ctx, src, m, false)
+}
+
+// wire gives a prepared VM its end. A pool's shells have none before: whose they will be, and
+// what that one may reach, is known at the fork only, and forks bind all their children with
+// one request. What is left for each is a message to its own VMM, beside the others'; a wire
+// made ahead would need a message to forkd-net for each, one after another, and be made anew
+// whenever that process is.
+func (l *Launcher) wire(ctx context.Context, m *VM) error {
+	if m.Lent.File == nil {
+		return nil
+	}
+	return m.Proc.SetNet(ctx, m.Lent.File)
 }
 
 // Prepare restores a snapshot into a VM as far as that can be done before it is known
@@ -144,6 +165,7 @@ func (l *Launcher) restore(ctx context.Context, src *Source, m *VM, prepare bool
 	if m.gate != nil {
 		c.Gate = m.gate.File()
 	}
+	c.Net = m.Lent.File
 	disks, closeOverlays, err := m.OpenOverlays(c.Disks, src.Backing)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmm"
@@ -13,6 +14,7 @@ type VM struct {
 	Restored vmm.RestoreResult
 	Pooled   bool            // it stood ready as a shell
 	Prepared bool            // it is restored already, behind a gate of its own
+	Lent     network.Lent    // the end of a wire that it was given
 	gate     *startgate.Gate // where it waits, until it has begun; nil: it does not
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/startgate"
@@ -32,16 +33,17 @@ type branchOp struct {
 	base  string
 	trace trace
 
-	draft  *catalog.Draft
-	memory *os.File    // what the VMM wrote of it, at its offsets; a file without a name
-	index  *os.File    // which of it
-	state  *os.File    // the VMM's, likewise without a name
-	disks  []diskStack // in the order of the sandbox's writable disks
-	digest *os.File    // of all that the snapshot has to show; nil without an oracle
-	took   vmm.CaptureResult
-	start  time.Time
-	undo   undo.Stack
-	length time.Duration // of the capture
+	draft   *catalog.Draft
+	memory  *os.File    // what the VMM wrote of it, at its offsets; a file without a name
+	index   *os.File    // which of it
+	state   *os.File    // the VMM's, likewise without a name
+	disks   []diskStack // in the order of the sandbox's writable disks
+	digest  *os.File    // of all that the snapshot has to show; nil without an oracle
+	took    vmm.CaptureResult
+	start   time.Time
+	network netpolicy.Spec // the sandbox's policy when it is branched
+	undo    undo.Stack
+	length  time.Duration // of the capture
 	// owns are the overlay files that this branch reads, by their path.
 	owns map[string]*os.File
 	// touched are the overlay files that this branch made or let go of, see removeOrphans.
@@ -103,7 +105,7 @@ func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (_ sandbox.
 // forkBranch forks the children that a branch was asked for. The snapshot is
 // there whatever becomes of them, so that an error is theirs.
 func (o *Ops) forkBranch(ctx context.Context, req sandbox.BranchRequest) *sandbox.ForkResult {
-	r, err := o.Fork(ctx, sandbox.ForkRequest{Tag: req.Tag, N: req.N})
+	r, err := o.Fork(ctx, sandbox.ForkRequest{Tag: req.Tag, N: req.N, Network: req.Network})
 	if err != nil {
 		for i := range req.N {
 			r.Children = append(r.Children, sandbox.Child{Index: i + 1, Err: err})
@@ -142,6 +144,9 @@ func (w *branchOp) prepare(ctx context.Context) error {
 		return err
 	}
 	if err := w.fit(); err != nil {
+		return err
+	}
+	if err := w.judgeNetwork(); err != nil {
 		return err
 	}
 	w.undo.Push(w.removeOrphans)
@@ -316,6 +321,7 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 		},
 		Steps: []snapshot.Step{{Name: sandbox.StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
 	}
+	m.Network = inherited(*either(w.req.Network, &w.network))
 	describeCPU(m, w.draft.Draft)
 	if w.req.Mode != sandbox.BranchFull {
 		m.Descend(from, w.src.Files.ContentHash)

@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/catalog"
+	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer"
@@ -40,6 +41,7 @@ type createOp struct {
 	upper   snapshot.Chain // of the disk that is written to, if there is one
 	opened  []*store.Chain // both
 	m       *vmproc.VM
+	wire    *network.Wire // of the parent; nil: it needs none
 	agent   *agentclient.Client
 	version string   // of the agent
 	digest  *os.File // of all that the snapshot has to show; nil without an oracle
@@ -65,6 +67,9 @@ func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	start := o.cfg.Now()
 	var u undo.Stack
 	defer u.Run() // on success too: the parent has done its work
+	if err := c.judgeNetwork(); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
 	if c.src, err = o.parentSource(ctx, req); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
@@ -166,9 +171,13 @@ func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 	}
 	c.m = m
 	u.Push(func() { m.Discard() })
+	if c.wire, err = parentWire(ctx, c.e.wires, c.req.Tag, either(c.req.BuildNetwork, c.req.Network)); err != nil {
+		return 0, err
+	}
+	u.Push(func() { c.e.wires.Release(c.wire) })
 	ctx, calm := m.WhileRoom(ctx, "the parent")
 	defer calm()
-	if err := c.src.boot(ctx, c.e, m); err != nil {
+	if err := c.bootWired(ctx, m); err != nil {
 		if m.Alive() && ctx.Err() == nil { // the VMM looked at the files and said no
 			err = sandbox.Errorf(sandbox.ErrBootFailed, sandbox.ReasonKernelUnusable, "%w", err)
 		}
@@ -319,6 +328,9 @@ func (c *createOp) commit() error {
 		Languages:     languages(c.src.warm),
 		Agent:         snapshot.Agent{Version: c.version},
 	}
+	if c.req.Network != nil {
+		m.Network = inherited(*c.req.Network)
+	}
 	if c.src.image.Upper != "" {
 		m.Disks = append(m.Disks, snapshot.Disk{Bytes: c.src.upper, Chain: c.upper})
 	}
@@ -452,13 +464,13 @@ func bareSource(req sandbox.CreateRequest) (s parentSource, err error) {
 	return s, nil
 }
 
-// boot hands the kernel, the initrd and the root disk to a shell.
-func (s *parentSource) boot(ctx context.Context, e *Ops, m *vmproc.VM) error {
+// boot hands the kernel, the initrd and the root disk to a shell. net is its end of a wire, or nil.
+func (s *parentSource) boot(ctx context.Context, e *Ops, m *vmproc.VM, net *os.File) error {
 	genID, err := e.random(16)
 	if err != nil {
 		return err
 	}
-	c := vmm.BootConfig{Cmdline: s.cmdline, CID: m.CID, GenID: [16]byte(genID)}
+	c := vmm.BootConfig{Cmdline: s.cmdline, CID: m.CID, GenID: [16]byte(genID), Net: net}
 	root, err := os.Open(s.image.Root)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
@@ -24,6 +25,7 @@ type deriveOp struct {
 	m       *vmproc.VM
 	guest   *createOp // the steps that a parent from an image goes through too
 	created sandbox.SnapshotInfo
+	network *netpolicy.Spec // of the new snapshot
 }
 
 // DeriveSnapshot forks a child, runs a program in it, keeps what became of it as
@@ -62,6 +64,9 @@ func (d *deriveOp) check(ctx context.Context) error {
 	}
 	if d.req.ExecTimeout <= 0 {
 		d.req.ExecTimeout = sandbox.DefaultDeriveTimeout
+	}
+	if err := d.judgeNetwork(); err != nil {
+		return err
 	}
 	if _, err := d.e.catalog.Get(d.req.Tag); err == nil {
 		return sandbox.StoreError(fmt.Errorf("create snapshot %s: %w", d.req.Tag, snapshot.ErrExists))
@@ -105,7 +110,9 @@ func (d *deriveOp) steps() []deriveStep {
 
 // fork makes the child. It is listed like any other while it lives.
 func (d *deriveOp) fork(ctx context.Context) (int64, error) {
-	r, err := d.e.Fork(ctx, sandbox.ForkRequest{Tag: d.req.From, N: 1})
+	r, err := d.e.Fork(ctx, sandbox.ForkRequest{
+		Tag: d.req.From, N: 1, Network: either(d.req.BuildNetwork, d.req.Network),
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -158,7 +165,8 @@ func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 
 // capture takes a diff: the child has nothing else to do, so a pause is no harm.
 func (d *deriveOp) capture(ctx context.Context) (int64, error) {
-	r, err := d.e.Branch(ctx, sandbox.BranchRequest{SandboxID: d.id, Tag: d.req.Tag, Mode: sandbox.BranchDiff})
+	r, err := d.e.Branch(ctx, sandbox.BranchRequest{SandboxID: d.id, Tag: d.req.Tag, Mode: sandbox.BranchDiff,
+		Network: d.network})
 	d.created = r.Snapshot
 	return r.Bytes, err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -23,6 +24,7 @@ type forkOp struct {
 	began    int64 // the same, of startgate.Now
 	idPrefix string
 	src      *launch.Source
+	network  sandbox.Network // of each child, but for its wire
 	children []child
 }
 
@@ -31,6 +33,7 @@ type child struct {
 	index   int // 1 to N
 	m       *launch.VM
 	trace   trace
+	wire    *network.Wire             // nil: it needs none
 	who     sandbox.Identity          // empty: it did not come so far
 	answer  *agentv1.IdentityResponse // nil: its guest gave none
 	release func()                    // of its admitted memory
@@ -71,6 +74,9 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 		return sandbox.ForkResult{}, err
 	}
 	f.idPrefix = hex.EncodeToString(prefix)
+	if err := f.bind(ctx); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	poolReady := o.pools.Count(f.src)
 	o.pools.Touch(req.Tag, f.src.Shape())
 	// A restore computes and waits for nothing: more at once than there are CPUs only get into each other's way.
@@ -78,6 +84,7 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	sched.Each(req.N, o.cfg.Concurrency, func(i int) {
 		f.resume(ctx, &f.children[i])
 		f.identify(ctx, &f.children[i])
+		f.unbind(&f.children[i])
 		f.tell(&f.children[i])
 	})
 	o.pools.Wake()
@@ -164,7 +171,7 @@ func (f *forkOp) take() *launch.VM { return f.e.pools.Take(f.src) }
 
 // restoreInto restores a child, in a shell from the pool if there is one.
 func (f *forkOp) restoreInto(ctx context.Context, b *child) (err error) {
-	b.m, err = f.e.launcher.LaunchArmed(ctx, f.src, f.take)
+	b.m, err = f.e.launcher.LaunchArmed(ctx, f.src, f.take, b.wire)
 	return err
 }
 

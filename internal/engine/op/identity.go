@@ -48,13 +48,14 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 	if err := f.introduce(ctx, b, who); err != nil {
 		return err
 	}
+	f.e.wires.Attach(ctx, b.wire, b.m.Proc, b.m.Lent)
 	failpoint.Here(failpoint.ForkConfirmed)
 	now := f.e.cfg.Now()
 	b.ready = now.Sub(f.start)
 	b.info = sandbox.Info{
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Status: sandbox.StatusRunning,
 		PID: b.m.Proc.PID(), CreatedAt: now,
-		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
+		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b), Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
 	err = f.e.sandboxes.Add(who, b.info, b.m.VM)
 	b.trace.mark("journal")

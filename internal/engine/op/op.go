@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
@@ -57,6 +58,7 @@ type Rooms struct {
 	Sandboxes *sandboxes.Table
 	Procs     *vmproc.Supervisor
 	Launcher  *launch.Launcher
+	Wires     *network.Wires
 	Pools     Pools
 	Memory    *launch.Memory
 	Traffic   *sched.Traffic
@@ -80,6 +82,7 @@ type Ops struct {
 	sandboxes *sandboxes.Table
 	procs     *vmproc.Supervisor
 	launcher  *launch.Launcher
+	wires     *network.Wires
 	pools     Pools
 	memory    *launch.Memory
 	traffic   *sched.Traffic
@@ -94,7 +97,7 @@ type Ops struct {
 func New(c *Config, r Rooms) *Ops {
 	return &Ops{
 		cfg: c, store: r.Store, layers: r.Layers, receipts: r.Receipts, catalog: r.Catalog, sandboxes: r.Sandboxes,
-		procs: r.Procs, launcher: r.Launcher, pools: r.Pools, memory: r.Memory, traffic: r.Traffic,
+		procs: r.Procs, launcher: r.Launcher, wires: r.Wires, pools: r.Pools, memory: r.Memory, traffic: r.Traffic,
 		branches: r.Branches, root: r.Root, begin: r.Begin, random: r.Random,
 	}
 }

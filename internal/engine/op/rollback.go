@@ -121,6 +121,9 @@ func (r *rollbackOp) restore(ctx context.Context) error {
 		return err
 	}
 	r.undo.Push(release)
+	if r.next.wire, err = r.bind(ctx); err != nil {
+		return err
+	}
 	err = r.f.restoreInto(ctx, &r.next)
 	r.next.trace.mark("restore")
 	failpoint.Here(failpoint.RollbackRestored)
@@ -136,6 +139,7 @@ func (r *rollbackOp) identify(ctx context.Context) error {
 	err := r.f.introduce(ctx, &r.next, r.b.Who())
 	failpoint.Here(failpoint.RollbackConfirmed)
 	if err == nil {
+		r.e.wires.Attach(ctx, r.next.wire, r.next.m.Proc, r.next.m.Lent)
 		return nil
 	}
 	err = r.reason(ctx, err)
@@ -162,14 +166,17 @@ func (r *rollbackOp) drop() {
 func (r *rollbackOp) exchange(ctx context.Context) error {
 	err := r.b.Exchange(ctx, sandboxes.Exchange{
 		Old: r.old, New: r.next.m.VM, How: "was rolled back to snapshot " + r.tag,
-		Change: func(i *sandbox.Info) { i.RolledBackTo, i.RolledBackHash = r.tag, r.f.src.Hash() },
-		Check:  func() error { return r.stands(ctx) },
+		Change: func(i *sandbox.Info) {
+			i.RolledBackTo, i.RolledBackHash, i.Network.Wire = r.tag, r.f.src.Hash(), r.next.wire.Name()
+		},
+		Check: func() error { return r.stands(ctx) },
 	})
 	if err != nil {
 		r.drop()
 		return err
 	}
 	r.next.trace.mark("exchange")
+	r.settleNetwork(ctx)
 	return nil
 }
 

@@ -52,3 +52,21 @@ func (s *Sandbox) SaveDisks() error {
 	s.table.mu.Unlock()
 	return rec.write(s.dir)
 }
+
+// SetNetwork changes what the journal, and the list, say of a sandbox's network. change is
+// called once, and sees it as it is.
+func (s *Sandbox) SetNetwork(change func(*sandbox.Network)) error {
+	s.files.Lock()
+	defer s.files.Unlock()
+	s.table.mu.Lock()
+	rec := s.recordLocked()
+	s.table.mu.Unlock()
+	change(&rec.Info.Network)
+	if err := rec.write(s.dir); err != nil {
+		return err
+	}
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	s.info.Network = rec.Info.Network
+	return nil
+}

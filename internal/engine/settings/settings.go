@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -62,6 +63,11 @@ type Config struct {
 	Rand     io.Reader // of cryptographic quality: it is the children's entropy
 	// MemAvailable is the host's available memory in bytes; default /proc/meminfo.
 	MemAvailable func() (int64, error)
+
+	// NetConnect reaches forkd-net; nil: there is none, and sandboxes have no network.
+	NetConnect sandbox.NetConnect
+	// NetCeiling is the most that any sandbox may reach; nil: all that it asks for.
+	NetCeiling *netpolicy.Spec
 
 	// Oracle has every snapshot of a running sandbox compared, page by page, with
 	// what its source was at that instant. It takes long, and is for tests.

@@ -34,7 +34,7 @@ func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox
 	if req.N == 0 {
 		return res, nil
 	}
-	forked, err := e.Fork(ctx, sandbox.ForkRequest{Tag: res.Tag, N: req.N})
+	forked, err := e.Fork(ctx, sandbox.ForkRequest{Tag: res.Tag, N: req.N, Network: req.Network})
 	if err != nil {
 		return sandbox.BranchResult{}, err
 	}
@@ -49,6 +49,9 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 	}
 	b, err := e.live(req.SandboxID)
 	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	if _, err := e.networkOf(req.Network, sandbox.SnapshotInfo{}); err != nil {
 		return sandbox.BranchResult{}, err
 	}
 	e.mu.Lock()
@@ -118,6 +121,9 @@ func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox
 		MemoryOwnBytes: res.Bytes, VMStateBytes: 20 << 10,
 		DigestsReady: true, ContentHash: e.hashLocked("b0a7"), BranchedFrom: req.SandboxID, Pause: res.Pause,
 		CapturedBytes: res.Bytes,
+	}
+	if info.Network = inherited(&b.info.Network.Effective); req.Network != nil {
+		info.Network = inherited(req.Network)
 	}
 	if req.Mode != sandbox.BranchFull {
 		info.ParentTag, info.ParentContentHash = base, hash

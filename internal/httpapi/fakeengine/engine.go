@@ -33,6 +33,8 @@ type Engine struct {
 	Now time.Time
 	// Limit is how many sandboxes fit; the others of a fork fail with ErrNoMemory.
 	Limit int
+	// NoNetwork is a ceiling that allows nothing.
+	NoNetwork bool
 	// BranchLimit is how many branches may be written at once.
 	BranchLimit int
 
@@ -85,6 +87,9 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	}
 	img, err := e.parent(ctx, req)
 	if err == nil {
+		_, err = e.networkOf(req.Network, sandbox.SnapshotInfo{})
+	}
+	if err == nil {
 		err = e.free(req.Tag)
 	}
 	if err == nil {
@@ -99,8 +104,8 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 		Shape: vmspec.Shape{MemoryMiB: cmp.Or(req.MemoryMiB, img.MemoryMiB),
 			VCPUs: cmp.Or(req.VCPUs, img.VCPUs), Disks: 1},
 		MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90 << 20, MemoryOwnBytes: 90 << 20, VMStateBytes: 20 << 10,
-		DigestsReady: true,
-		CPU:          &sandbox.CPU{Vendor: "AuthenticAMD", Family: 25, Model: 33, Features: []string{"avx2", "xsaves"}},
+		DigestsReady: true, Network: inherited(req.Network),
+		CPU: &sandbox.CPU{Vendor: "AuthenticAMD", Family: 25, Model: 33, Features: []string{"avx2", "xsaves"}},
 	}
 	if err := info.Shape.Validate(); err != nil {
 		return sandbox.SnapshotInfo{}, sandbox.Errorf(sandbox.ErrInvalid, "", "create snapshot %s: %w", req.Tag, err)

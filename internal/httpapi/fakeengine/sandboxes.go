@@ -34,13 +34,17 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	if snap.Status != sandbox.SnapshotReady {
 		return sandbox.ForkResult{}, fmt.Errorf("fork %s: memory: file is missing: %w", req.Tag, sandbox.ErrNotRestorable)
 	}
+	network, err := e.networkOf(req.Network, snap)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	e.forks++
 	res := sandbox.ForkResult{
 		PoolReady: min(e.pools[req.Tag], req.N),
 		ArmedWall: time.Duration(req.N) * time.Millisecond, ReadyWall: time.Duration(2*req.N) * time.Millisecond,
 	}
 	for i := 1; i <= req.N; i++ {
-		child := e.forkOneLocked(req, snap, i)
+		child := e.forkOneLocked(req, snap, network, i)
 		if res.Children = append(res.Children, child); req.Each != nil {
 			req.Each(child)
 		}
@@ -48,7 +52,8 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	return res, nil
 }
 
-func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, i int) sandbox.Child {
+func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, network sandbox.Network,
+	i int) sandbox.Child {
 	if len(e.entries) >= e.Limit {
 		return sandbox.Child{Index: i, Err: fmt.Errorf("child %d: %w: 8 MiB asked, 0 MiB available", i, sandbox.ErrNoMemory)}
 	}
@@ -57,7 +62,8 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork},
-		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
+		Network: network,
+		Armed:   time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
 		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
 	e.entries[id] = b

@@ -1,0 +1,135 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
+)
+
+func newNetCommand(a *app) *cobra.Command {
+	return group("net", "Show and change what sandboxes reach", newNetPolicyCommand(a), newNetPsCommand(a), newNetLogCommand(a))
+}
+
+func newNetPolicyCommand(a *app) *cobra.Command {
+	var n netFlags
+	cmd := &cobra.Command{
+		Use:   "policy ID",
+		Short: "Show what a sandbox may reach, or change it while it runs",
+		Long: "Show what a sandbox may reach, or change it while it runs. --net replaces the policy; --allow and --deny\n" +
+			"without it add to what there is. Connections that are no longer allowed are reset at once.",
+		Example: "  forkd net policy sb-5f3a-0001\n  forkd net policy sb-5f3a-0001 --net none\n" +
+			"  forkd net policy sb-5f3a-0001 --allow pypi.org:443 --allow '*.pythonhosted.org:443'",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.complete().ids(),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if _, err := n.policy(); n.net != "" && err != nil { // before the daemon is asked
+				return err
+			}
+			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				now, err := c.Network(ctx, args[0])
+				if err == nil && n.given() {
+					now, err = n.change(ctx, c, args[0], now)
+				}
+				if err != nil {
+					return err
+				}
+				return a.printNetwork(now)
+			})
+		},
+	}
+	n.addFlags(cmd, "what it is")
+	return cmd
+}
+
+// change sends the policy that the flags make, of nothing or of what there is.
+func (n *netFlags) change(ctx context.Context, c *client.Client, id string,
+	now api.SandboxNetwork) (api.SandboxNetwork, error) {
+	from := now.Network
+	if n.net != "" {
+		var err error
+		if from, err = namedPolicy(n.net); err != nil {
+			return now, err
+		}
+	}
+	p, err := n.added(from)
+	if err != nil {
+		return now, err
+	}
+	return c.SetNetwork(ctx, id, api.SetNetworkRequest{Network: p})
+}
+
+func (a *app) printNetwork(n api.SandboxNetwork) error {
+	if a.JSON {
+		return a.Value(n)
+	}
+	facts := []string{"policy", string(n.Policy), "default", n.Effective.Default}
+	for _, list := range []struct {
+		name  string
+		rules []string
+	}{{"allow", n.Effective.Allow}, {"deny", n.Effective.Deny}, {"cut", n.Cut}} {
+		for _, r := range list.rules {
+			facts = append(facts, list.name, r)
+		}
+	}
+	for _, h := range n.Effective.Headers {
+		for name := range h.Headers {
+			facts = append(facts, "header", name+" for "+h.Host)
+		}
+	}
+	if n.Warning != "" {
+		facts = append(facts, "warning", n.Warning)
+	}
+	return a.Facts(facts...)
+}
+
+func newNetPsCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:               "ps ID",
+		Short:             "List the connections that a sandbox has open",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.complete().ids(),
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			flows, err := c.Flows(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Value(flows)
+			}
+			return a.Table([]string{"PROTO", "FAR", "NAME", "RULE", "SENT", "RECEIVED", "AGE"}, flowRows(flows, time.Now()))
+		}),
+	}
+}
+
+func flowRows(flows []api.NetworkFlow, now time.Time) [][]string {
+	var rows [][]string
+	for _, f := range flows {
+		rule := f.Rule
+		if rule == "" {
+			rule = "default"
+		}
+		rows = append(rows, []string{f.Protocol, f.Far, f.Name, rule, ui.Bytes(f.Sent), ui.Bytes(f.Received),
+			ui.Age(f.Began, now)})
+	}
+	return rows
+}
+
+// noteCut says what the operator's ceiling took of what was asked for.
+func (a *app) noteCut(cut []string) {
+	if len(cut) > 0 {
+		a.Note("the daemon's ceiling cuts the network: %s", strings.Join(cut, "; "))
+	}
+}
+
+// noteNetwork is noteCut of sandboxes that were forked together: it is the same for all.
+func (a *app) noteNetwork(all []api.SandboxInfo) {
+	if len(all) > 0 && all[0].Network != nil {
+		a.noteCut(all[0].Network.Cut)
+	}
+}

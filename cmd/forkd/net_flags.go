@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/netpolicy"
+)
+
+// netFlags say what sandboxes may reach.
+type netFlags struct {
+	net         string
+	allow, deny []string
+}
+
+// addFlags adds them to a command; otherwise is what holds without them.
+func (n *netFlags) addFlags(cmd *cobra.Command, otherwise string) {
+	f := cmd.Flags()
+	f.StringVar(&n.net, "net", "", "what may be reached: none, public, or a policy file in YAML (default: "+otherwise+")")
+	f.StringArrayVar(&n.allow, "allow", nil,
+		"allow HOST[:PORT[-PORT]][/tcp|udp], such as pypi.org:443 or '*.example.com'; may be given more than once")
+	f.StringArrayVar(&n.deny, "deny", nil,
+		"deny the same, with --net public or a policy file; may be given more than once")
+	_ = cmd.RegisterFlagCompletionFunc("net", cobra.FixedCompletions(
+		[]cobra.Completion{"none\tnothing", "public\tall public addresses"}, cobra.ShellCompDirectiveDefault))
+}
+
+// given reports whether one of them was typed.
+func (n *netFlags) given() bool { return n.net != "" || len(n.allow) > 0 || len(n.deny) > 0 }
+
+// policy is what they say together; nil: nothing.
+func (n *netFlags) policy() (*api.NetworkPolicy, error) {
+	if !n.given() {
+		return nil, nil
+	}
+	spec, err := namedPolicy(n.net)
+	if err != nil {
+		return nil, exit.UsageError{Err: err}
+	}
+	return n.added(spec)
+}
+
+// added are the rules on top of a policy.
+func (n *netFlags) added(p api.NetworkPolicy) (*api.NetworkPolicy, error) {
+	for _, list := range []struct {
+		flag  string
+		rules []string
+		to    *[]string
+	}{{"--allow", n.allow, &p.Allow}, {"--deny", n.deny, &p.Deny}} {
+		for _, text := range list.rules {
+			if _, err := netpolicy.ParseRule(text); err != nil {
+				return nil, exit.UsageError{Err: ruleOfFlag(list.flag, text, err)}
+			}
+		}
+		*list.to = append(*list.to, list.rules...)
+	}
+	if len(n.deny) > 0 && p.Default != string(netpolicy.Public) && len(p.Allow) == 0 {
+		return nil, exit.UsageError{Err: errors.New("--deny: nothing is allowed that could be denied; add --net public")}
+	}
+	return &p, nil
+}
+
+// ruleOfFlag words a bad rule as it was typed.
+func ruleOfFlag(flag, text string, err error) error {
+	if rule := (*netpolicy.RuleError)(nil); errors.As(err, &rule) {
+		return fmt.Errorf("%s %q: %s", flag, text, rule.Msg)
+	}
+	return fmt.Errorf("%s %q: %w", flag, text, err)
+}
+
+// namedPolicy is a policy by its name, or of a file. Without one nothing is allowed.
+func namedPolicy(name string) (api.NetworkPolicy, error) {
+	switch api.Net(name) {
+	case "", api.NetNone:
+		return api.NetworkPolicy{Default: string(netpolicy.Deny)}, nil
+	case api.NetPublic:
+		return api.NetworkPolicy{Default: string(netpolicy.Public)}, nil
+	}
+	spec, err := policyFile(name)
+	if err != nil {
+		return api.NetworkPolicy{}, fmt.Errorf("--net: %w", err)
+	}
+	p := api.NetworkPolicy{Default: string(spec.Default), Allow: spec.Allow, Deny: spec.Deny, HTTPSPorts: spec.HTTPSPorts}
+	for _, h := range spec.Headers {
+		p.Headers = append(p.Headers, api.HeaderRule(h))
+	}
+	if spec.Limits != (netpolicy.Limits{}) {
+		l := api.NetworkLimits(spec.Limits)
+		p.Limits = &l
+	}
+	return p, nil
+}
+
+// policyFile reads a policy; its errors name file and line.
+func policyFile(path string) (netpolicy.Spec, error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return netpolicy.Spec{}, fmt.Errorf("%q: want none, public, or a policy file, and there is no such file", path)
+	}
+	if err != nil {
+		return netpolicy.Spec{}, err
+	}
+	return netpolicy.ParseFile(path, b)
+}

@@ -1,0 +1,121 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/engine/network/netproc"
+	"github.com/forkd/forkd/internal/netpolicy"
+)
+
+// netOptions are the daemon's flags about sandboxes' networks.
+type netOptions struct {
+	binary      string
+	ceilingText string
+	ceiling     *netpolicy.Spec
+	private     []string
+	hostPorts   []uint
+	hostAddress string
+}
+
+func (o *netOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.binary, "net", "", "the forkd-net program (default: beside this one; without it sandboxes have no network)")
+	f.StringVar(&o.ceilingText, "net-ceiling", "",
+		"the most that any sandbox may reach: none, public, or a policy file (default: public)")
+	f.StringArrayVar(&o.private, "net-private", nil,
+		"private network that policies may allow, as a CIDR; may be given more than once (default: none)")
+	f.UintSliceVar(&o.hostPorts, "net-host-port", nil,
+		"port of this host that policies may allow, as host.forkd.internal:PORT; may be given more than once (default: none)")
+	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "address of this host that those ports are at")
+}
+
+// complete checks the flags, and looks for forkd-net.
+func (o *netOptions) complete() error {
+	for _, text := range o.private {
+		if _, err := netip.ParsePrefix(text); err != nil {
+			return exit.UsageError{Err: fmt.Errorf("--net-private %q: want a CIDR, such as 10.1.0.0/16", text)}
+		}
+	}
+	for _, port := range o.hostPorts {
+		if port < 1 || port > 65535 {
+			return exit.UsageError{Err: fmt.Errorf("--net-host-port is %d, want 1 to 65535", port)}
+		}
+	}
+	if _, err := netip.ParseAddr(o.hostAddress); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("--net-host-address %q: want an address", o.hostAddress)}
+	}
+	if err := o.completeCeiling(); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("--net-ceiling: %w", err)}
+	}
+	if o.binary != "" {
+		return nil
+	}
+	binary, err := endpoint.Program("forkd-net")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the log and doctor say so
+	}
+	o.binary = binary
+	return err
+}
+
+func (o *netOptions) completeCeiling() error {
+	switch api.Net(o.ceilingText) {
+	case "", api.NetPublic:
+		return nil
+	case api.NetNone:
+		o.ceiling = &netpolicy.Spec{Default: netpolicy.Deny}
+		return nil
+	}
+	spec, err := policyFile(o.ceilingText)
+	o.ceiling = &spec
+	return err
+}
+
+// configure has an engine use forkd-net, if it is there.
+func (o *netOptions) configure(c *engine.Config, log *slog.Logger) error {
+	c.NetCeiling = o.ceiling
+	if o.binary == "" {
+		log.Warn("forkd-net is not beside forkd: sandboxes have no network")
+		return nil
+	}
+	args, err := o.args()
+	if err != nil {
+		return err
+	}
+	c.NetConnect = netproc.Connect(netproc.Config{Binary: o.binary, RunDir: c.RunDir, Args: args})
+	return nil
+}
+
+// args are forkd-net's settings. The ceiling goes with them: what cannot be cut in rules is
+// decided there, flow by flow.
+func (o *netOptions) args() (args []string, err error) {
+	for _, cidr := range o.private {
+		args = append(args, "--private", cidr)
+	}
+	for _, port := range o.hostPorts {
+		args = append(args, "--host-port", fmt.Sprint(port))
+	}
+	if len(o.hostPorts) > 0 {
+		args = append(args, "--host-address", o.hostAddress)
+	}
+	if o.ceiling != nil {
+		b, err := json.Marshal(o.ceiling)
+		if err != nil {
+			return nil, err
+		}
+		args = append(args, "--ceiling", string(b))
+	}
+	return args, nil
+}

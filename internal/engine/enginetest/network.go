@@ -1,0 +1,71 @@
+package enginetest
+
+import (
+	"slices"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+var (
+	public = netpolicy.Spec{Default: netpolicy.Public}
+	rules  = netpolicy.Spec{Default: netpolicy.Deny, Allow: []string{"example.org:443"}}
+	broken = netpolicy.Spec{Allow: []string{"example.org:99999"}}
+)
+
+// forkNet makes one sandbox with a policy, nil for the snapshot's.
+func (s suite) forkNet(tag string, policy *netpolicy.Spec) sandbox.Info {
+	s.t.Helper()
+	r, err := s.Engine.Fork(s.t.Context(), sandbox.ForkRequest{Tag: tag, N: 1, Network: policy})
+	s.must(err)
+	s.must(r.Children[0].Err)
+	return r.Children[0].Info
+}
+
+func (s suite) wantPolicy(id string, want sandbox.PolicyName) {
+	s.t.Helper()
+	n, err := s.Engine.Network(id)
+	if err != nil || n.Policy() != want {
+		s.t.Errorf("policy of %s: %+v, %v, want %s", id, n, err, want)
+	}
+}
+
+// networks: a policy is the request's, else the snapshot's, and nothing is allowed without one.
+func networks(s suite) {
+	s.wantPolicy(s.forkNet(base, nil).ID, sandbox.PolicyNone)
+	sb := s.forkNet(base, &rules)
+	s.wantPolicy(sb.ID, sandbox.PolicyCustom)
+	s.branch(sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"})
+	if def := s.info("b").Network; def == nil || !slices.Equal(def.Allow, rules.Allow) {
+		s.t.Errorf("the snapshot's policy is %+v", def)
+	}
+	s.wantPolicy(s.forkNet("b", nil).ID, sandbox.PolicyCustom)
+	s.wantPolicy(s.forkNet("b", &public).ID, sandbox.PolicyPublic)
+	s.wantPolicy(s.forkNet("b", &netpolicy.Spec{}).ID, sandbox.PolicyNone)
+	n, err := s.Engine.SetNetwork(s.t.Context(), sb.ID, netpolicy.Spec{Default: netpolicy.Deny})
+	if err != nil || n.Policy() != sandbox.PolicyNone {
+		s.t.Errorf("after the change: %+v, %v", n, err)
+	}
+	s.wantPolicy(sb.ID, sandbox.PolicyNone)
+	_, err = s.Engine.Rollback(s.t.Context(), sb.ID, "b")
+	s.must(err)
+	s.wantPolicy(sb.ID, sandbox.PolicyNone) // the sandbox's own, not what it was at the branch
+}
+
+// badRules: a rule that cannot be read is refused, and nothing has happened.
+func badRules(s suite) {
+	ctx := s.t.Context()
+	_, err := s.Engine.Fork(ctx, sandbox.ForkRequest{Tag: base, N: 1, Network: &broken})
+	s.want(sandbox.ErrInvalid, err, "fork with a bad rule")
+	_, err = s.Engine.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "x", Image: s.Image, Network: &broken}, nil)
+	s.want(sandbox.ErrInvalid, err, "creation with a bad rule")
+	sb := s.fork(base, 1)[0].ID
+	_, err = s.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: sb, Tag: "x", Network: &broken})
+	s.want(sandbox.ErrInvalid, err, "branch with a bad rule")
+	_, err = s.Engine.SetNetwork(ctx, sb, broken)
+	s.want(sandbox.ErrInvalid, err, "change to a bad rule")
+	_, err = s.Engine.SetNetwork(ctx, "sb-none", public)
+	s.want(sandbox.ErrNotFound, err, "network of no sandbox")
+	s.wantPolicy(sb, sandbox.PolicyNone)
+	s.wantTags(base)
+}

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// fakeNet is a forkd-net, which outlives engines as that does.
+type fakeNet struct {
+	t *testing.T
+
+	mu    sync.Mutex
+	down  bool // no new connection
+	vms   map[string]sandbox.NetBinding
+	ports []*fakePort
+	binds [][]string // the sandboxes of each request
+	said  []string   // requests, in their order
+}
+
+func newFakeNet(t *testing.T) *fakeNet { return &fakeNet{t: t, vms: map[string]sandbox.NetBinding{}} }
+
+func (n *fakeNet) connect(context.Context) (sandbox.NetPort, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.down {
+		return nil, errors.New("nobody is there")
+	}
+	p := &fakePort{fakeNet: n, done: make(chan struct{})}
+	n.ports = append(n.ports, p)
+	return p, nil
+}
+
+// kill ends it: another has none of its VMs.
+func (n *fakeNet) kill() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, b := range n.vms {
+		b.Wire.Close()
+	}
+	n.vms = map[string]sandbox.NetBinding{}
+	for _, p := range n.ports {
+		p.end()
+	}
+	n.ports = nil
+}
+
+// of is what it serves of a sandbox.
+func (n *fakeNet) of(id string) (out []sandbox.NetBinding) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, b := range n.vms {
+		if b.Sandbox == id {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+func (n *fakeNet) count() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.vms)
+}
+
+// holds reports whether the VM at the other end of a binding's wire has it open.
+func holds(b sandbox.NetBinding) bool {
+	fds := []unix.PollFd{{Fd: int32(b.Wire.Fd())}}
+	_, err := unix.Poll(fds, 0)
+	return err == nil && fds[0].Revents&unix.POLLHUP == 0
+}
+
+type fakePort struct {
+	*fakeNet
+	once sync.Once
+	done chan struct{}
+}
+
+func (p *fakePort) end()                  { p.once.Do(func() { close(p.done) }) }
+func (p *fakePort) Done() <-chan struct{} { return p.done }
+func (p *fakePort) Close() error          { p.end(); return nil }
+
+func (p *fakePort) Bind(_ context.Context, vms []sandbox.NetBinding) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids []string
+	for _, b := range vms {
+		fd, err := unix.FcntlInt(b.Wire.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		b.Wire = os.NewFile(uintptr(fd), "wire")
+		p.vms[b.VM] = b
+		ids = append(ids, b.Sandbox)
+	}
+	p.binds = append(p.binds, ids)
+	return nil
+}
+
+func (p *fakePort) Update(_ context.Context, vm string, spec netpolicy.Spec) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	b, ok := p.vms[vm]
+	if !ok {
+		return errors.New("no such VM")
+	}
+	b.Spec = spec
+	p.vms[vm] = b
+	p.said = append(p.said, "update "+b.Sandbox)
+	return nil
+}
+
+func (p *fakePort) Release(_ context.Context, vm string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if b, ok := p.vms[vm]; ok {
+		b.Wire.Close()
+		delete(p.vms, vm)
+		p.said = append(p.said, "release "+b.Sandbox)
+	}
+	return nil
+}
+
+func (p *fakePort) List(context.Context) (names []string, _ error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.vms {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func (p *fakePort) Flows(_ context.Context, vm string) ([]sandbox.NetFlow, error) {
+	return []sandbox.NetFlow{{Protocol: "tcp", Guest: "192.0.0.2:4711", Far: "198.51.100.7:443", Name: vm}}, nil
+}
+
+func (p *fakePort) Log(_ context.Context, vm string, _ bool, write func([]byte) error) error {
+	return write([]byte(`{"vm":"` + vm + `"}`))
+}

@@ -1,0 +1,132 @@
+package netproc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/forkd/forkd/internal/netd/control"
+	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// port speaks the control protocol.
+type port struct {
+	*control.Client // Release, Done
+	socket          string
+}
+
+var _ sandbox.NetPort = (*port)(nil)
+
+func newPort(c *control.Client, socket string) *port { return &port{c, socket} }
+
+// Close implements sandbox.NetPort.
+func (p *port) Close() error {
+	p.Client.Close()
+	return nil
+}
+
+// Bind implements sandbox.NetPort.
+func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) error {
+	bindings := make([]control.Binding, len(vms))
+	for i, b := range vms {
+		bindings[i] = control.Binding{VM: b.VM, Sandbox: b.Sandbox, Tag: b.Tag, Spec: b.Spec, Wire: b.Wire}
+	}
+	results, err := p.Client.Bind(ctx, bindings)
+	for _, r := range results {
+		if bad := r.Error(); bad != nil {
+			err = errors.Join(err, fmt.Errorf("%s: %w", r.VM, bad))
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	for _, r := range results { // all or none
+		if r.Error() == nil {
+			err = errors.Join(err, p.Release(ctx, r.VM))
+		}
+	}
+	return err
+}
+
+// Update implements sandbox.NetPort.
+func (p *port) Update(ctx context.Context, vm string, spec netpolicy.Spec) error {
+	r, err := p.Client.Update(ctx, vm, spec)
+	if err != nil {
+		return err
+	}
+	return r.Error()
+}
+
+// List implements sandbox.NetPort. A VM whose wire has ended is not served: it gets a new one.
+func (p *port) List(ctx context.Context) ([]string, error) {
+	listed, err := p.Client.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, l := range listed {
+		if l.Connected {
+			names = append(names, l.VM)
+		} else if err := p.Release(ctx, l.VM); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// Flows implements sandbox.NetPort.
+func (p *port) Flows(ctx context.Context, vm string) ([]sandbox.NetFlow, error) {
+	flows, err := p.Client.Flows(ctx, vm)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]sandbox.NetFlow, 0, len(flows))
+	for _, f := range flows {
+		out = append(out, sandbox.NetFlow{
+			Protocol: f.Protocol, Guest: f.Guest.String(), Far: f.Far.String(), Name: f.Name, Rule: f.Rule,
+			Sent: f.BytesOut, Received: f.BytesIn, Began: f.Since,
+		})
+	}
+	return out, nil
+}
+
+// Log implements sandbox.NetPort: what forkd-net remembers are the last refusals. What comes
+// is on a connection of its own.
+func (p *port) Log(ctx context.Context, vm string, follow bool, write func([]byte) error) error {
+	past, err := p.Refusals(ctx, vm)
+	if err != nil {
+		return err
+	}
+	slices.Reverse(past) // oldest first
+	for _, l := range past {
+		if err := writeLine(l, write); err != nil {
+			return err
+		}
+	}
+	if !follow {
+		return nil
+	}
+	own, err := control.Dial(ctx, p.socket)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	return own.Follow(ctx, vm, func(l control.Line) {
+		if err := writeLine(l, write); err != nil {
+			cancel(err)
+		}
+	})
+}
+
+func writeLine(l control.Line, write func([]byte) error) error {
+	b, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	return write(b)
+}

@@ -1,0 +1,157 @@
+package netproc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/forkd/forkd/internal/netd/control"
+	"github.com/forkd/forkd/internal/rundir"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Names in the run directory.
+const (
+	dirName    = "net"
+	socketName = "control.sock"
+	logName    = "forkd-net.log"
+	argsName   = "args.json" // what the process was started with
+)
+
+// Config says which process it is.
+type Config struct {
+	Binary string   // the forkd-net executable
+	RunDir string   // of the daemon
+	Args   []string // its settings
+}
+
+// startTimeout bounds how long a new process may take to answer.
+const startTimeout = 10 * time.Second
+
+// Connect returns a function that connects to forkd-net, and starts it if it does not run.
+func Connect(c Config) sandbox.NetConnect {
+	return func(ctx context.Context) (sandbox.NetPort, error) {
+		ctx, cancel := context.WithTimeout(ctx, startTimeout)
+		defer cancel()
+		dir, err := c.dir()
+		if err != nil {
+			return nil, err
+		}
+		socket := filepath.Join(dir, socketName)
+		if client, err := control.Dial(ctx, socket); err == nil {
+			if c.startedAlike(dir) {
+				return newPort(client, socket), nil
+			}
+			if err := shutDown(ctx, client); err != nil {
+				return nil, err
+			}
+		}
+		return c.start(ctx, dir, socket)
+	}
+}
+
+// dir makes the process's directory, which is the daemon's own as all in the run directory.
+func (c Config) dir() (string, error) {
+	run, err := rundir.Open(c.RunDir)
+	if err != nil {
+		return "", err
+	}
+	defer run.Close()
+	sub, err := run.Sub(dirName)
+	if err != nil {
+		return "", err
+	}
+	return filepath.Join(c.RunDir, dirName), sub.Close()
+}
+
+// startedAlike reports whether the process that runs has the settings that this daemon wants.
+func (c Config) startedAlike(dir string) bool {
+	var args []string
+	b, err := os.ReadFile(filepath.Join(dir, argsName))
+	return err == nil && json.Unmarshal(b, &args) == nil && slices.Equal(args, c.Args)
+}
+
+// shutDown ends a process that was started with other settings. VMs get new wires.
+func shutDown(ctx context.Context, client *control.Client) error {
+	defer client.Close()
+	if err := client.Shutdown(ctx); err != nil && !errors.Is(err, control.ErrClosed) {
+		return fmt.Errorf("end the forkd-net with other settings: %w", err)
+	}
+	select {
+	case <-client.Done():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("end the forkd-net with other settings: %w", context.Cause(ctx))
+	}
+}
+
+// start starts the process, and waits until it answers.
+func (c Config) start(ctx context.Context, dir, socket string) (sandbox.NetPort, error) {
+	_ = os.Remove(socket) // of one that is no more
+	log, err := os.OpenFile(filepath.Join(dir, logName), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(c.Binary, append([]string{"--control", socket}, c.Args...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the daemon's group is not for it
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start forkd-net: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	client, err := await(ctx, socket, ended)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		return nil, fmt.Errorf("start forkd-net: %w%s", err, lastWords(log.Name()))
+	}
+	if err := c.noteArgs(dir); err != nil {
+		client.Close()
+		return nil, err
+	}
+	return newPort(client, socket), nil
+}
+
+func (c Config) noteArgs(dir string) error {
+	b, err := json.Marshal(c.Args)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, argsName), b, 0o600)
+}
+
+// await dials until the process answers, or has ended.
+func await(ctx context.Context, socket string, ended <-chan error) (*control.Client, error) {
+	for {
+		client, err := control.Dial(ctx, socket)
+		if err == nil {
+			return client, nil
+		}
+		select {
+		case end := <-ended:
+			return nil, fmt.Errorf("it has ended: %w", errors.Join(end, err))
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// maxWords is how much of the log an error quotes.
+const maxWords = 400
+
+func lastWords(log string) string {
+	b, _ := os.ReadFile(log)
+	if len(b) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; it said: %q", b[max(0, len(b)-maxWords):])
+}

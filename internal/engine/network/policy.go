@@ -1,0 +1,42 @@
+package network
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// check refuses a policy that cannot be read, with the rule and what is wrong with it.
+func check(s netpolicy.Spec) error {
+	_, err := netpolicy.Compile(s)
+	if err == nil {
+		return nil
+	}
+	text, _, _ := strings.Cut(err.Error(), "\n") // the first of several
+	var rule *netpolicy.RuleError
+	if !errors.As(err, &rule) {
+		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetRule, "%s", text)
+	}
+	if list, _, in := strings.Cut(text, "["); in { // allow[3]: ...
+		text = fmt.Sprintf("%s %q: %s", list, rule.Rule, rule.Msg)
+	}
+	e := sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetRule, "%s", text)
+	return sandbox.Detailed(sandbox.Detailed(e, "rule", rule.Rule), "why", rule.Msg)
+}
+
+// cut narrows a policy to a ceiling, and says what that took. forkd-net has the ceiling, too:
+// where this cannot say it in rules, that decides flow by flow.
+func cut(asked, ceiling netpolicy.Spec) (netpolicy.Spec, []string, error) {
+	left, cuts, err := netpolicy.CutTo(ceiling, asked)
+	if err != nil {
+		return netpolicy.Spec{}, nil, err
+	}
+	var texts []string
+	for _, c := range cuts {
+		texts = append(texts, c.Rule+": "+c.Text)
+	}
+	return left, texts, nil
+}

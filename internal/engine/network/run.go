@@ -1,0 +1,159 @@
+package network
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// How long is waited before the next attempt to reach forkd-net: twice as long each time. A
+// connection that held for steadyAfter begins anew.
+const (
+	leastWait   = 100 * time.Millisecond
+	mostWait    = 30 * time.Second
+	steadyAfter = 10 * time.Second
+)
+
+// givers is how many VMMs are given new ends at once.
+const givers = 16
+
+// Run keeps the connection to forkd-net, which Connect starts if need be, until ctx ends.
+func (w *Wires) Run(ctx context.Context) {
+	if w.cfg.Connect == nil {
+		return
+	}
+	wait := leastWait
+	for ctx.Err() == nil {
+		began := time.Now()
+		port, err := w.connect(ctx)
+		if err == nil {
+			select {
+			case <-port.Done():
+				w.lost(port)
+				w.cfg.Log.Warn("forkd-net has ended: it is started again", "after", time.Since(began).Round(time.Millisecond))
+			case <-ctx.Done():
+				return
+			}
+		}
+		if time.Since(began) > steadyAfter {
+			wait = leastWait
+		}
+		if err != nil && ctx.Err() == nil {
+			w.cfg.Log.Warn("forkd-net: sandboxes have no network until it answers", "err", err, "retry_in", wait)
+			w.triedLocked(func() { close(w.tried) })
+		}
+		sched.Sleep(ctx, wait)
+		wait = min(2*wait, mostWait)
+		if err != nil {
+			w.triedLocked(func() { w.tried = make(chan struct{}) })
+		}
+	}
+}
+
+func (w *Wires) triedLocked(do func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	do()
+}
+
+// connect reaches forkd-net and has it serve exactly the VMs that there are.
+func (w *Wires) connect(ctx context.Context) (sandbox.NetPort, error) {
+	port, err := w.cfg.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := w.reconcile(ctx, port); err != nil {
+		port.Close()
+		w.unserve()
+		return nil, err
+	}
+	return port, nil
+}
+
+// lost notes that a process is no more, nor what it served.
+func (w *Wires) lost(port sandbox.NetPort) {
+	port.Close()
+	w.mu.Lock()
+	w.port, w.tried = nil, make(chan struct{})
+	w.mu.Unlock()
+	w.unserve()
+}
+
+func (w *Wires) unserve() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.epoch++
+	for _, x := range w.wires {
+		x.bound = false
+	}
+}
+
+// reconcile releases the VMs that are no more, tells the others' policies, which may have
+// changed while nobody could tell, and binds those that are missing: their VMMs get new ends.
+func (w *Wires) reconcile(ctx context.Context, port sandbox.NetPort) error {
+	served, err := port.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range served {
+		w.mu.Lock()
+		x := w.wires[name]
+		if x != nil {
+			x.bound = true
+		}
+		w.mu.Unlock()
+		if x == nil {
+			w.forget(port, name)
+		} else if err := w.update(port, x); err != nil {
+			return err
+		}
+	}
+	for {
+		missing := w.settled(port)
+		if len(missing) == 0 {
+			break
+		}
+		if err := w.rebind(ctx, port, missing); err != nil {
+			return err
+		}
+	}
+	w.forgetEnded(port, served)
+	return nil
+}
+
+// settled says which wires are still missing; if none are, requests may use the port.
+func (w *Wires) settled(port sandbox.NetPort) []*Wire {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	missing := w.unboundLocked()
+	if len(missing) == 0 {
+		w.port = port
+		close(w.tried)
+	}
+	return missing
+}
+
+func (w *Wires) rebind(ctx context.Context, port sandbox.NetPort, missing []*Wire) error {
+	w.mu.Lock()
+	epoch := w.epoch
+	w.mu.Unlock()
+	if err := w.bindAll(ctx, port, epoch, missing); err != nil {
+		return err
+	}
+	sched.Each(len(missing), givers, func(i int) { w.give(ctx, missing[i]) })
+	w.cfg.Log.Info("VMs are bound to forkd-net", "vms", len(missing))
+	return nil
+}
+
+// forgetEnded releases those whose VMs ended while there was no port to say so.
+func (w *Wires) forgetEnded(port sandbox.NetPort, served []string) {
+	w.mu.Lock()
+	served = slices.DeleteFunc(served, func(name string) bool { return w.wires[name] != nil })
+	w.mu.Unlock()
+	for _, name := range served {
+		w.forget(port, name)
+	}
+}

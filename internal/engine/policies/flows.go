@@ -1,0 +1,48 @@
+package policies
+
+import (
+	"context"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Flows are the connections of a running sandbox, none if it needs no wire.
+func (p *Policies) Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error) {
+	ctx, done, err := p.cfg.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	port, wire, err := p.port(ctx, id)
+	if err != nil || wire == "" {
+		return nil, err
+	}
+	return port.Flows(ctx, wire)
+}
+
+// NetworkLog calls write with a sandbox's audit lines: with follow also with those that come,
+// until ctx ends or the daemon closes.
+func (p *Policies) NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.cfg.Closing, func() { cancel(sandbox.ErrClosing) })()
+	port, wire, err := p.port(ctx, id)
+	if err != nil || wire == "" {
+		return err
+	}
+	return port.Log(ctx, wire, follow, write)
+}
+
+// port is the connection to forkd-net, and the name that a sandbox's VM has there.
+func (p *Policies) port(ctx context.Context, id string) (sandbox.NetPort, string, error) {
+	_, _, err := p.cfg.Sandboxes.Running(id)
+	if err != nil {
+		return nil, "", err
+	}
+	_, info, err := p.cfg.Sandboxes.Find(id)
+	if err != nil || info.Network.Wire == "" {
+		return nil, "", err
+	}
+	port, err := p.cfg.Wires.Port(ctx)
+	return port, info.Network.Wire, err
+}

@@ -1,0 +1,162 @@
+package policies
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/forkd/forkd/internal/engine/network"
+	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Config is what Policies are made of.
+type Config struct {
+	Sandboxes *sandboxes.Table
+	Wires     *network.Wires
+	// Begin admits a request; done must be called.
+	Begin func(context.Context) (_ context.Context, done func(), _ error)
+	// Closing ends when the daemon begins to close: nobody follows a log then.
+	Closing context.Context
+}
+
+// Policies are requests about sandboxes' networks. Their methods are safe for concurrent use.
+type Policies struct{ cfg Config }
+
+// New makes Policies.
+func New(c Config) *Policies { return &Policies{c} }
+
+// Hidden stands for the value of a header that the host sets.
+const Hidden = "***"
+
+// Adopt takes over the wires of the sandboxes that an earlier daemon left, under the ceiling
+// of this one.
+func (p *Policies) Adopt() error {
+	for _, s := range p.cfg.Sandboxes.All() {
+		_, vm, err := p.cfg.Sandboxes.Running(s.ID())
+		if err != nil {
+			continue // it has failed
+		}
+		n := s.Info().Network
+		if now, err := p.cfg.Wires.Judge(n.Asked); err == nil {
+			now.Wire = n.Wire
+			n = now
+		}
+		if err := s.SetNetwork(func(of *sandbox.Network) { *of = n }); err != nil {
+			return err
+		}
+		p.cfg.Wires.Adopt(n.Wire, s.ID(), s.Info().SnapshotTag, n.Effective, vm.Proc)
+	}
+	return nil
+}
+
+// Network is a sandbox's, without secrets.
+func (p *Policies) Network(id string) (sandbox.Network, error) {
+	_, info, err := p.cfg.Sandboxes.Find(id)
+	return p.shown(info.Network), err
+}
+
+func (p *Policies) shown(n sandbox.Network) sandbox.Network {
+	n.Asked, n.Effective = hide(n.Asked), hide(n.Effective)
+	if sandbox.NameOf(n.Effective) != sandbox.PolicyNone {
+		n.Warning = p.cfg.Wires.Off()
+	}
+	return n
+}
+
+// SetNetwork gives a running sandbox another policy in place of the one that it has. What is no
+// longer allowed has been cut when it returns.
+func (p *Policies) SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error) {
+	ctx, done, err := p.cfg.Begin(ctx)
+	if err != nil {
+		return sandbox.Network{}, err
+	}
+	defer done()
+	s, _, err := p.cfg.Sandboxes.Running(id)
+	if err != nil {
+		return sandbox.Network{}, err
+	}
+	if asked, err = restore(asked, s.Info().Network.Asked); err != nil {
+		return sandbox.Network{}, err
+	}
+	next, err := p.cfg.Wires.Judge(asked)
+	if err != nil {
+		return sandbox.Network{}, err
+	}
+	if err := s.SetNetwork(func(n *sandbox.Network) { next.Wire = n.Wire; *n = next }); err != nil {
+		return sandbox.Network{}, err
+	}
+	if err := p.apply(ctx, s, next); err != nil {
+		return sandbox.Network{}, fmt.Errorf("network of sandbox %s: %w", id, err)
+	}
+	return p.shown(next), nil
+}
+
+// apply has the sandbox's VM follow its policy. One that had no wire, since nothing was
+// allowed, gets one.
+func (p *Policies) apply(ctx context.Context, s *sandboxes.Sandbox, n sandbox.Network) error {
+	if n.Wire != "" {
+		return p.cfg.Wires.Update(ctx, n.Wire, n.Effective)
+	}
+	leave, err := s.Turn(ctx) // of two at once the second finds the wire of the first
+	if err != nil {
+		return err
+	}
+	defer leave()
+	_, vm, err := p.cfg.Sandboxes.Running(s.ID())
+	if err != nil {
+		return err
+	}
+	info := s.Info()
+	now := info.Network
+	if now.Wire != "" {
+		return p.cfg.Wires.Update(ctx, now.Wire, now.Effective)
+	}
+	wires, err := p.cfg.Wires.Bind(ctx, info.SnapshotTag, now.Effective, s.ID())
+	if err != nil {
+		return err
+	}
+	p.cfg.Wires.Attach(ctx, wires[0], vm.Proc, network.Lent{})
+	return s.SetNetwork(func(n *sandbox.Network) { n.Wire = wires[0].Name() })
+}
+
+// hide replaces the values of headers.
+func hide(s netpolicy.Spec) netpolicy.Spec {
+	s.Headers = slices.Clone(s.Headers)
+	for i, h := range s.Headers {
+		hidden := map[string]string{}
+		for name := range h.Headers {
+			hidden[name] = Hidden
+		}
+		s.Headers[i].Headers = hidden
+	}
+	return s
+}
+
+// restore puts the values back that are Hidden, of the same headers to the same hosts.
+func restore(s, known netpolicy.Spec) (netpolicy.Spec, error) {
+	values := map[[2]string]string{}
+	for _, h := range known.Headers {
+		for name, v := range h.Headers {
+			values[[2]string{h.Host, name}] = v
+		}
+	}
+	s.Headers = slices.Clone(s.Headers)
+	for i, h := range s.Headers {
+		all := maps.Clone(h.Headers)
+		for name, v := range all {
+			was, is := values[[2]string{h.Host, name}]
+			if v == Hidden && !is {
+				return s, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetSecret,
+					"headers of %s: the value of %s is hidden, and there was none before", h.Host, name)
+			}
+			if v == Hidden {
+				all[name] = was
+			}
+		}
+		s.Headers[i].Headers = all
+	}
+	return s, nil
+}

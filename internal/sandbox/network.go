@@ -1,0 +1,104 @@
+package sandbox
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+)
+
+// Network is what a sandbox may reach, and by which wire.
+type Network struct {
+	// Asked is the policy of the request, else that of the snapshot.
+	Asked netpolicy.Spec `json:"asked,omitzero"`
+	// Effective is what the operator's ceiling leaves of it: this is enforced.
+	Effective netpolicy.Spec `json:"effective,omitzero"`
+	// Cut are the parts that the ceiling took, each with its reason, for people.
+	Cut []string `json:"cut,omitempty"`
+	// Wire is the name of its VM at forkd-net; empty: it has no wire, and needs none
+	// while nothing is allowed.
+	Wire string `json:"wire,omitempty"`
+	// Warning says why it has less than Effective; in what requests give.
+	Warning string `json:"-"`
+}
+
+// Policy is the name of what is enforced.
+func (n Network) Policy() PolicyName { return NameOf(n.Effective) }
+
+// PolicyName tells policies apart at a glance.
+type PolicyName string
+
+// Names of policies.
+const (
+	PolicyNone   PolicyName = "none"   // nothing is allowed: whatever the guest tries is refused at once
+	PolicyPublic PolicyName = "public" // all public addresses
+	PolicyCustom PolicyName = "custom" // what rules say
+)
+
+// NameOf is the name of a policy.
+func NameOf(s netpolicy.Spec) PolicyName {
+	switch {
+	case s.Default != netpolicy.Public && len(s.Allow) == 0:
+		return PolicyNone
+	case s.Default == netpolicy.Public && len(s.Deny) == 0:
+		return PolicyPublic
+	}
+	return PolicyCustom
+}
+
+// WithoutSecrets is the policy without the headers that the host sets: no snapshot and
+// no other sandbox inherits those.
+func WithoutSecrets(s netpolicy.Spec) netpolicy.Spec {
+	s.Headers = nil
+	return s
+}
+
+// NetBinding is a VM that forkd-net is to serve.
+type NetBinding struct {
+	VM      string // its name at forkd-net, never given twice
+	Sandbox string // whom the audit log names
+	Tag     string // of the snapshot that it is forked from; empty: it boots
+	Spec    netpolicy.Spec
+	Wire    *os.File // forkd-net's end; stays the caller's
+}
+
+// NetPort is the process forkd-net as the engine uses it. Its methods are safe for
+// concurrent use.
+type NetPort interface {
+	// Bind has it serve VMs, all or none.
+	Bind(ctx context.Context, vms []NetBinding) error
+	// Update changes a VM's policy: what is no longer allowed has been cut when it returns.
+	Update(ctx context.Context, vm string, spec netpolicy.Spec) error
+	// Release ends all that a VM has open, and forgets it. One that is not there is no error.
+	Release(ctx context.Context, vm string) error
+	// List names the VMs that it serves.
+	List(ctx context.Context) ([]string, error)
+	// Flows are a VM's live ones.
+	Flows(ctx context.Context, vm string) ([]NetFlow, error)
+	// Log calls write with audit lines of a VM, each one JSON object without a line's
+	// end: of the last refusals, and with follow all that come, until ctx ends.
+	Log(ctx context.Context, vm string, follow bool, write func(line []byte) error) error
+	// Done is closed when the process, or the connection to it, has ended.
+	Done() <-chan struct{}
+	// Close lets go of the process, which runs on.
+	Close() error
+}
+
+// NetFlow is one connection of a sandbox.
+type NetFlow struct {
+	Protocol string // tcp, udp or echo
+	Guest    string // address and port in the guest
+	Far      string // address and port that it asked for
+	Name     string // that it resolved, or named itself; empty: none is known
+	Rule     string // that decided; empty: the default did
+	Sent     int64  // bytes from the guest
+	Received int64  // bytes to it
+	Began    time.Time
+}
+
+// NetConnect connects to forkd-net and starts it if it does not run.
+type NetConnect func(ctx context.Context) (NetPort, error)
+
+// GuestAddr is the address of every guest: each is alone on its wire.
+const GuestAddr = "192.0.0.2"
