@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -135,6 +137,15 @@ func (r *recorder) FlushError() error {
 		return err
 	}
 	return http.NewResponseController(r.ResponseWriter).Flush()
+}
+
+// Hijack takes the connection over, for what is no HTTP any more.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rest, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	if err == nil {
+		r.status = http.StatusSwitchingProtocols
+	}
+	return c, rest, err
 }
 
 // Unwrap lets http.ResponseController reach the rest.

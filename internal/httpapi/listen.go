@@ -144,7 +144,8 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 	return first
 }
 
-// stop ends the servers, the polite way first.
+// stop ends the servers, the polite way first. What is no HTTP any more has no end of its
+// own to wait for: it ends when the requests have.
 func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
@@ -158,6 +159,7 @@ func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
 		})
 	}
 	wg.Wait()
+	cut()
 }
 
 // counted lets Run wait for handlers: http.Server.Close does not.

@@ -67,6 +67,7 @@ func (s *Server) addRoutes(opt Options) {
 	(&branchRoutes{opt.Engine, s.metrics}).add(s.router)
 	(&receiptRoutes{opt.Engine}).add(s.router)
 	(&guestRoutes{opt.Engine, s.metrics}).add(s.router)
+	(&portRoutes{s.answers, opt.Engine}).add(s.router)
 	newAgentProxy(s.answers, opt.Engine, opt.Engine).add(s.router)
 	(&poolRoutes{opt.Engine}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
