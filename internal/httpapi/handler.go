@@ -22,7 +22,8 @@ type Access struct {
 
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access Access) http.Handler {
-	return s.observe(s.swallow(s.survive(s.authorize(access, http.HandlerFunc(s.router.dispatch)))))
+	api := s.swallow(s.survive(s.authorize(access, http.HandlerFunc(s.router.dispatch))))
+	return s.observe(s.part(api))
 }
 
 // survive turns a panic of a handler into a 500, if nothing was sent yet.

@@ -122,6 +122,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			ConnContext:       withConn,
 			ConnState:         door.crowd.changed,
 			ErrorLog:          s.serverLog(),
+			Protocols:         s.protocols(),
 		}
 		go func() { ended <- servers[i].Serve(door) }()
 		s.log.Info("listening", "url", l.URL)
