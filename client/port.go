@@ -18,7 +18,7 @@ import (
 // DialPort connects to a server in a sandbox that listens on that TCP port, of the guest's
 // localhost or of its network. ctx bounds the dialling only. The connection has a
 // CloseWrite, where the way to the daemon has one.
-func (c *Client) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
+func (c *connection) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	// The request's context must outlive the dialling.
 	life, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() { end(context.Cause(ctx)) })

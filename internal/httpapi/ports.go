@@ -1,18 +1,18 @@
 package httpapi
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/duplex"
 )
 
 // portRoutes connect clients with servers in a guest, byte by byte.
@@ -61,7 +61,7 @@ func (p *portRoutes) connect(w http.ResponseWriter, r *http.Request) error {
 		return nil // the client has left
 	}
 	early, _ := rest.Reader.Peek(rest.Reader.Buffered())
-	joinStreams(r.Context(), &hijacked{c, early}, guest)
+	duplex.Join(r.Context(), &hijacked{c, early}, guest)
 	return nil
 }
 
@@ -90,29 +90,10 @@ func (h *hijacked) Read(p []byte) (int, error) {
 }
 
 // CloseWrite ends one direction.
-func (h *hijacked) CloseWrite() error { return closeWrite(h.Conn) }
-
-func closeWrite(c net.Conn) error {
-	half, ok := c.(interface{ CloseWrite() error })
+func (h *hijacked) CloseWrite() error {
+	half, ok := h.Conn.(interface{ CloseWrite() error })
 	if !ok {
-		return c.Close()
+		return errors.ErrUnsupported
 	}
 	return half.CloseWrite()
-}
-
-// joinStreams passes bytes both ways until both have ended or ctx does. The end of one
-// direction is passed on as such; a failure ends both.
-func joinStreams(ctx context.Context, a, b net.Conn) {
-	cut := func() { a.Close(); b.Close() }
-	defer context.AfterFunc(ctx, cut)()
-	pass := func(to, from net.Conn) {
-		_, err := io.Copy(to, from)
-		if err != nil || closeWrite(to) != nil {
-			cut()
-		}
-	}
-	var ways sync.WaitGroup
-	ways.Go(func() { pass(a, b) })
-	ways.Go(func() { pass(b, a) })
-	ways.Wait()
 }

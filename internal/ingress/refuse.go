@@ -69,7 +69,7 @@ func refusalOf(to Target, err error) refusal {
 		f.Error = ""
 	case errors.Is(err, sandbox.ErrNotFound):
 		f.Message, f.kind = "The sandbox was not found", "not_found"
-		f.Hint = "`forkd ps` shows the sandboxes there are"
+		f.Hint = "it may have been ended; the daemon's list has the sandboxes there are"
 	case errors.Is(err, sandbox.ErrPortClosed), isReason(err, sandbox.ReasonPortTimeout):
 		f.Message, f.Port, f.kind = "The sandbox is running but port is not open", to.Port, "port_closed"
 		f.Hint = fmt.Sprintf("start a server in the sandbox that listens on port %d; its localhost is enough", to.Port)
@@ -85,7 +85,7 @@ func refusalOf(to Target, err error) refusal {
 		f.Hint = "make room on the host for its disk; it goes on by itself then"
 	case errors.As(err, &dial): // failed, or ended
 		f.Message, f.kind = "The sandbox was not found", "guest_gone"
-		f.Hint = "`forkd inspect` tells how it ended"
+		f.Hint = "it has ended; its console and its receipt tell more"
 	default:
 		f.Message, f.Port, f.kind = "The server in the sandbox broke off, or does not speak HTTP", to.Port, "guest_gone"
 	}

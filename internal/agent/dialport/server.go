@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/dialwire"
+	"github.com/forkd/forkd/internal/duplex"
 )
 
 // Config is what a Server is made of. Its zero value is that of a guest.
@@ -123,6 +124,5 @@ func (s *Server) serve(ctx context.Context, c net.Conn) {
 	if err := dialwire.WriteAnswer(c, code); err != nil || to == nil {
 		return
 	}
-	defer context.AfterFunc(ctx, func() { to.Close() })()
-	join(c, to)
+	duplex.Join(ctx, c, to)
 }
