@@ -21,6 +21,7 @@ const (
 	CodeNotRestorable  Code = "not_restorable"
 	CodeBootFailed     Code = "boot_failed"
 	CodeGuestGone      Code = "guest_gone"
+	CodePortClosed     Code = "port_closed"
 	CodeTimeout        Code = "timeout"
 	CodeNoSpace        Code = "no_space"
 	CodeNoMemory       Code = "no_memory"
@@ -58,6 +59,7 @@ func Codes() []CodeRow {
 		{CodeNotRestorable, http.StatusConflict, 5, "a snapshot's files are damaged, missing, or made for another CPU or format"},
 		{CodeBootFailed, http.StatusInternalServerError, 6, "the guest did not get ready; the text ends with its console's last lines"},
 		{CodeGuestGone, http.StatusBadGateway, 7, "the sandbox's VM has ended or does not answer"},
+		{CodePortClosed, http.StatusBadGateway, 7, "the sandbox runs, but nothing accepts connections on that port of its guest"},
 		{CodeTimeout, http.StatusGatewayTimeout, 8, "the guest did not answer in time"},
 		{CodeNoSpace, http.StatusInsufficientStorage, 9, "the store's file system is full; of a sandbox: it is paused until there is room"},
 		{CodeNoMemory, http.StatusServiceUnavailable, 9, "the host lacks memory for another sandbox"},

@@ -33,6 +33,9 @@ const (
 	ReasonOverlayNoRoom       Reason = "overlay_no_room"
 	ReasonPauseTooLong        Reason = "pause_too_long"
 	ReasonPinDamaged          Reason = "pin_damaged"
+	ReasonPortRefused         Reason = "port_refused"
+	ReasonPortTimeout         Reason = "port_timeout"
+	ReasonPortsBusy           Reason = "ports_busy"
 	ReasonProgramFailed       Reason = "program_failed"
 	ReasonProgramTimeout      Reason = "program_timeout"
 	ReasonReceiptNotFound     Reason = "receipt_not_found"
@@ -99,6 +102,9 @@ func Reasons() []ReasonRow {
 		{ReasonOverlayNoRoom, "the store has no room for what the sandboxes may write"},
 		{ReasonPauseTooLong, "the pause would have been longer than the request allows"},
 		{ReasonPinDamaged, "a record of what is pinned cannot be read, so nothing is collected"},
+		{ReasonPortRefused, "nothing in the guest listens on `port`"},
+		{ReasonPortTimeout, "the guest did not accept a connection to `port` in time"},
+		{ReasonPortsBusy, "the guest has as many connections from outside as its agent allows"},
 		{ReasonProgramFailed, "the program of a derivation failed; nothing was kept"},
 		{ReasonProgramTimeout, "the program of a derivation ran into its limit; nothing was kept"},
 		{ReasonReceiptNotFound, "there is no receipt, or it is no longer kept"},

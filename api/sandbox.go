@@ -41,6 +41,7 @@ type SandboxInfo struct {
 	MemoryLimitMiB *int    `json:"memory_limit_mib" doc:"Bound of its host memory that was asked for, null for none; not enforced yet"`
 
 	// Ours.
+	DNSID  string        `json:"dns_id,omitempty" doc:"Its id without dashes, as host names have it: {port}-{dns_id}.DOMAIN. Good wherever an id is"`
 	Status SandboxStatus `json:"status" doc:"running, failed, or paused: it stands still until there is room on the host for its disk, and then goes on by itself" enum:"running,failed,paused"`
 	Reason string        `json:"reason,omitempty" doc:"How its VM ended, if failed; for what there is no room, if paused"`
 	// Warning is absent for one that is sound.

@@ -172,8 +172,17 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
+	dials, err := listen.Open(fmt.Sprintf("vsock:%d", agentproto.DialPort))
+	if err != nil {
+		return err
+	}
 	beside.Go(func() {
 		if err := a.ServeIdentity(ctx, identities); err != nil {
+			logf("%v", err)
+		}
+	})
+	beside.Go(func() {
+		if err := a.ServeDials(ctx, dials); err != nil {
 			logf("%v", err)
 		}
 	})

@@ -26,7 +26,8 @@ func TestMain(m *testing.M) {
 func TestScripts(t *testing.T) {
 	clitest.Program{
 		Name: "forkd", Images: []string{"python-numpy", "broken"}, SetUp: setUp, Update: *update,
-		Commands: map[string]func(*testscript.TestScript, bool, []string){"fake": changeEngine, "interrupt": interruptCommand},
+		Commands: map[string]func(*testscript.TestScript, bool, []string){"fake": changeEngine, "interrupt": interruptCommand,
+			"forward": forwardCommand},
 	}.Run(t)
 }
 
@@ -34,6 +35,7 @@ type engineKey struct{}
 
 func setUp(env *testscript.Env, d clitest.Daemon) error {
 	env.Values[engineKey{}] = d.Engine
+	d.Engine.Ports = guestPorts()
 	env.Setenv("FORKD_URL", d.Unix)
 	env.Setenv("TCP", d.TCP)
 	env.Setenv("TOKEN", clitest.Token)

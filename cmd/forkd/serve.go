@@ -20,6 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/bootable"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/ingress"
 	"github.com/forkd/forkd/internal/rundir"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/undo"
@@ -44,6 +45,7 @@ type serveOptions struct {
 	killOnStop          bool
 	logLevel, logFormat string
 	net                 netOptions
+	domain              string
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -67,6 +69,8 @@ func newServeCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.listen, "listen", nil, "address, tcp://HOST:PORT or unix:///PATH; may be given more than once (default: RUN/forkd.sock)")
+	f.StringVar(&o.domain, "domain", ingress.DefaultDomain,
+		"domain of servers in sandboxes, http://PORT-ID.DOMAIN; empty: they are reached through the API only")
 	f.StringVar(&o.tokenFile, "token-file", "",
 		"file with the token that TCP clients must show (default: one is made, RUN/token)")
 	f.StringArrayVar(&o.guestFiles, "guest-files", nil,
@@ -126,6 +130,9 @@ func (o *serveOptions) complete() error {
 		if o.vmm, err = endpoint.Program("forkd-vmm"); err != nil {
 			return err
 		}
+	}
+	if !ingress.ValidDomain(o.domain) {
+		return exit.UsageError{Err: fmt.Errorf("--domain %q: want a domain name, without a port", o.domain)}
 	}
 	if o.pool < 0 || o.concurrency < 0 {
 		return exit.UsageError{Err: errors.New("--pool and --concurrency cannot be negative")}
@@ -204,13 +211,21 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	server := httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
-		Version: versionInfo(), Log: log, Audit: audit, Timings: timings,
+		Version: versionInfo(), Log: log, Audit: audit, Timings: timings, Ingress: o.ingress(engine, log),
 	})
 	notifySystemd(log, "READY=1")
 	err = server.Run(ctx, listeners, stopGrace)
 	notifySystemd(log, "STOPPING=1")
 	log.Info("stopping")
 	return err
+}
+
+// ingress is what carries requests to servers in sandboxes; nil if nothing is to do so.
+func (o serveOptions) ingress(engine *engine.Engine, log *slog.Logger) httpapi.Ingress {
+	if o.domain == "" {
+		return nil
+	}
+	return ingress.New(ingress.Config{Domain: o.domain, Dialer: engine, Log: log})
 }
 
 // claimDirs looks whether the directories are the daemon's to use; the engine opens them.

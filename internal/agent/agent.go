@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/internal/agent/defaults"
+	"github.com/forkd/forkd/internal/agent/dialport"
 	"github.com/forkd/forkd/internal/agent/files"
 	"github.com/forkd/forkd/internal/agent/forkcall"
 	"github.com/forkd/forkd/internal/agent/generation"
@@ -223,6 +224,16 @@ func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
 // ServeForks answers programs in the guest that fork it, on a socket that
 // forkcall.Listen opened, until ctx ends.
 func (a *Agent) ServeForks(ctx context.Context, l net.Listener) error { return a.forks.Serve(ctx, l) }
+
+// ServeDials connects the host with servers in the guest, on l, until ctx ends. Closing
+// l is ServeDials's. A guest that is guarded by a token has no such port.
+func (a *Agent) ServeDials(ctx context.Context, l net.Listener) error {
+	s := dialport.New(dialport.Config{Admit: fromHost, Log: a.cfg.Log})
+	if err := s.Serve(ctx, steady{l, a.cfg.Log}); err != nil {
+		return fmt.Errorf("serve dials: %w", err)
+	}
+	return nil
+}
 
 // Close kills what was started here and waits for it.
 func (a *Agent) Close() error {

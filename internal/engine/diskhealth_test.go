@@ -60,8 +60,9 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 		_, errEval := e.Eval(ctx, id, sandbox.EvalRequest{Code: "index"})
 		_, errPing := e.Ping(ctx, id)
 		_, errDial := e.DialAgent(ctx, id)
+		_, errPort := e.DialPort(ctx, id, 80)
 		for what, err := range map[string]error{
-			"exec": errExec, "eval": errEval, "ping": errPing, "dial": errDial, "branch": h.branch(e, id, "x"),
+			"exec": errExec, "eval": errEval, "ping": errPing, "dial": errDial, "port": errPort, "branch": h.branch(e, id, "x"),
 		} {
 			var p *sandbox.Error
 			if !errors.Is(err, sandbox.ErrNoSpace) || !errors.As(err, &p) || p.Reason() != sandbox.ReasonDiskNoRoom || !strings.Contains(err.Error(), "paused") {

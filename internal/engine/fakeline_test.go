@@ -2,11 +2,13 @@ package engine
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 
+	"github.com/forkd/forkd/internal/agent/dialport"
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
@@ -22,6 +24,9 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 		mux.Handle(agentv1connect.NewInventoryHandler(&fakeInventory{f: f}))
 	}
 	go http.Serve(conns, mux)
+	ports := &handover{c: make(chan net.Conn)}
+	go dialport.New(dialport.Config{}).Serve(context.Background(), ports)
+	older := f.faulty("older")
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -38,12 +43,16 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 			if f.mute() {
 				return // and leaves the connection open
 			}
-			if line != fmt.Sprintf("CONNECT %d\n", agentproto.AgentPort) || f.faulty("refuse") {
+			to := map[string]*handover{
+				fmt.Sprintf("CONNECT %d\n", agentproto.AgentPort): conns,
+				fmt.Sprintf("CONNECT %d\n", agentproto.DialPort):  ports,
+			}[line]
+			if to == nil || to == ports && older || f.faulty("refuse") {
 				c.Close()
 				return
 			}
 			io.WriteString(c, "OK 1\n")
-			conns.c <- c
+			to.c <- c
 		}()
 	}
 }

@@ -152,7 +152,7 @@ func TestBadNamesAreRefusedOnEveryRoute(t *testing.T) {
 			return
 		}
 		for _, name := range bad {
-			p := strings.NewReplacer("{tag}", name, "{other}", name, "{id}", name, "{name}", name, "{path}", "health").Replace(path)
+			p := strings.NewReplacer("{tag}", name, "{other}", name, "{id}", name, "{name}", name, "{port}", "80", "{path}", "health").Replace(path)
 			if w := b.do(method, p, `{"size":1}`); w.Code != http.StatusBadRequest {
 				t.Errorf("%s %s: status %d, body %s", method, p, w.Code, w.Body)
 			}

@@ -97,7 +97,8 @@ func wireStep(s sandbox.Step) api.Step {
 
 func wireSandbox(i sandbox.Info) api.SandboxInfo {
 	return api.SandboxInfo{
-		ID: i.ID, SnapshotTag: i.SnapshotTag, CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
+		ID: i.ID, DNSID: sandbox.DNSID(i.ID), SnapshotTag: i.SnapshotTag,
+		CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
 		Index: i.Index, Hostname: i.Hostname,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,

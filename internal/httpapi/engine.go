@@ -67,6 +67,8 @@ type Guests interface {
 	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
 	Eval(ctx context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error)
 	DialAgent(ctx context.Context, id string) (net.Conn, error)
+	// DialPort's connection has a CloseWrite.
+	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
 }
 
 // Pools keeps shells ready.

@@ -28,6 +28,7 @@ func sentinels() []sentinel {
 		{sandbox.ErrNotRestorable, api.CodeNotRestorable},
 		{sandbox.ErrBootFailed, api.CodeBootFailed},
 		{sandbox.ErrGuestGone, api.CodeGuestGone},
+		{sandbox.ErrPortClosed, api.CodePortClosed},
 		{sandbox.ErrTimeout, api.CodeTimeout},
 		{sandbox.ErrNoSpace, api.CodeNoSpace},
 		{sandbox.ErrNoMemory, api.CodeNoMemory},

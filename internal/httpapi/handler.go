@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"bufio"
 	"bytes"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -20,7 +22,8 @@ type Access struct {
 
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access Access) http.Handler {
-	return s.observe(s.swallow(s.survive(s.authorize(access, http.HandlerFunc(s.router.dispatch)))))
+	api := s.swallow(s.survive(s.authorize(access, http.HandlerFunc(s.router.dispatch))))
+	return s.observe(s.part(api))
 }
 
 // survive turns a panic of a handler into a 500, if nothing was sent yet.
@@ -135,6 +138,15 @@ func (r *recorder) FlushError() error {
 		return err
 	}
 	return http.NewResponseController(r.ResponseWriter).Flush()
+}
+
+// Hijack takes the connection over, for what is no HTTP any more.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rest, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	if err == nil {
+		r.status = http.StatusSwitchingProtocols
+	}
+	return c, rest, err
 }
 
 // Unwrap lets http.ResponseController reach the rest.

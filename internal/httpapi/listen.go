@@ -122,6 +122,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			ConnContext:       withConn,
 			ConnState:         door.crowd.changed,
 			ErrorLog:          s.serverLog(),
+			Protocols:         s.protocols(),
 		}
 		go func() { ended <- servers[i].Serve(door) }()
 		s.log.Info("listening", "url", l.URL)
@@ -144,7 +145,8 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 	return first
 }
 
-// stop ends the servers, the polite way first.
+// stop ends the servers, the polite way first. What is no HTTP any more has no end of its
+// own to wait for: it ends when the requests have.
 func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
@@ -158,6 +160,7 @@ func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
 		})
 	}
 	wg.Wait()
+	cut()
 }
 
 // counted lets Run wait for handlers: http.Server.Close does not.

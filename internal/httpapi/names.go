@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // pathParam is a rule for a parameter in a route's path.
@@ -26,6 +27,7 @@ func pathParams() []pathParam {
 		{"tag", "tag", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
 		{"other", "tag", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
 		{"id", "sandbox id", regexp.MustCompile(api.IDPattern), "1 to 64 letters, digits, - or _"},
+		{"port", "port", regexp.MustCompile("^[0-9]{1,5}$"), "1 to 65535"},
 		{"name", "image name", regexp.MustCompile(api.ImagePattern), "1 to 64 letters, digits, - or _"},
 	}
 }
@@ -39,6 +41,13 @@ func checkParams(rules []pathParam, get func(string) string) error {
 		}
 	}
 	return nil
+}
+
+// named puts the id in place of another name of the sandbox, before a handler sees it.
+func named(r *http.Request) {
+	if id := r.PathValue("id"); id != "" {
+		r.SetPathValue("id", sandbox.CanonicalID(id))
+	}
 }
 
 // cleanPath reports whether a request's path says what it means. The mux would

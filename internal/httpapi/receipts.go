@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 type receiptsInput struct {
@@ -61,7 +62,7 @@ func (s *receiptRoutes) listReceipts(_ context.Context, in *receiptsInput) (*bod
 	case in.Sandbox != "" && in.Snapshot != "":
 		return nil, fail(api.CodeInvalid, "", "sandbox and snapshot exclude each other")
 	case in.Sandbox != "":
-		f.Kind, f.Of = receipt.OfSandbox, in.Sandbox
+		f.Kind, f.Of = receipt.OfSandbox, sandbox.CanonicalID(in.Sandbox)
 	case in.Snapshot != "":
 		f.Kind, f.Of = receipt.OfSnapshot, in.Snapshot
 	}

@@ -93,6 +93,7 @@ func (rt *router) rawHandler(h func(http.ResponseWriter, *http.Request) error) h
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := checkParams(rt.params, r.PathValue)
 		if err == nil {
+			named(r)
 			err = h(w, r)
 		}
 		if err != nil {
@@ -116,11 +117,12 @@ func (rt *router) describe(op huma.Operation) {
 
 // checkPath runs before huma reads anything of a request.
 func (rt *router) checkPath(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
 	if err := checkParams(rt.params, ctx.Param); err != nil {
-		r, w := humago.Unwrap(ctx)
 		writeFailure(w, rt.failed(r.Context(), err))
 		return
 	}
+	named(r)
 	next(ctx)
 }
 

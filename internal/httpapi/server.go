@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"log/slog"
+	"net/http"
 	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -22,6 +23,17 @@ type Options struct {
 	GuestFiles *GuestFiles
 	// Timings are shown with the metrics; nil: there are none.
 	Timings *Timings
+	// Ingress gets the requests that match it, before the API and its tokens; nil: there are none.
+	Ingress Ingress
+}
+
+// Ingress is what carries requests to servers in sandboxes.
+type Ingress interface {
+	http.Handler
+	// Match reports whether a request is for a sandbox. It looks at Host and headers only.
+	Match(r *http.Request) bool
+	// Sandbox is the one that a request is for, if it says so.
+	Sandbox(r *http.Request) string
 }
 
 // Server serves the routes. It is made once and serves any number of listeners.
@@ -31,6 +43,7 @@ type Server struct {
 	metrics *metrics
 	router  *router
 	limits  limits
+	ingress Ingress // may be nil
 }
 
 // humaErrors makes huma's own errors ours. The library has only a package
@@ -47,7 +60,7 @@ func newServer(opt Options, most limits) *Server {
 	}
 	opt.Version.API = api.Version
 	s := &Server{
-		answers: answers{opt.Log}, audit: opt.Audit, limits: most,
+		answers: answers{opt.Log}, audit: opt.Audit, limits: most, ingress: opt.Ingress,
 		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings),
 	}
 	s.router = newRouter(s.answers, opt.Version, most.body)
@@ -67,6 +80,7 @@ func (s *Server) addRoutes(opt Options) {
 	(&branchRoutes{opt.Engine, s.metrics}).add(s.router)
 	(&receiptRoutes{opt.Engine}).add(s.router)
 	(&guestRoutes{opt.Engine, s.metrics}).add(s.router)
+	(&portRoutes{s.answers, opt.Engine}).add(s.router)
 	newAgentProxy(s.answers, opt.Engine, opt.Engine).add(s.router)
 	(&networkRoutes{opt.Engine}).add(s.router)
 	(&poolRoutes{opt.Engine}).add(s.router)

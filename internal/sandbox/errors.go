@@ -28,6 +28,8 @@ var (
 	ErrBootFailed = errors.New("boot failed")
 	// ErrGuestGone: the sandbox's VM has ended or does not answer.
 	ErrGuestGone = errors.New("guest is gone")
+	// ErrPortClosed: the sandbox runs, but nothing accepts connections on that port.
+	ErrPortClosed = errors.New("port is not open")
 	// ErrTimeout: the guest did not answer within the caller's limit.
 	ErrTimeout = errors.New("timed out")
 	// ErrNoSpace: the store's file system is full.

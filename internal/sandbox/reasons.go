@@ -33,6 +33,9 @@ const (
 	ReasonOverlayNoRoom      Reason = "overlay_no_room"
 	ReasonPauseTooLong       Reason = "pause_too_long"
 	ReasonPinDamaged         Reason = "pin_damaged"
+	ReasonPortRefused        Reason = "port_refused"
+	ReasonPortTimeout        Reason = "port_timeout"
+	ReasonPortsBusy          Reason = "ports_busy"
 	ReasonProgramFailed      Reason = "program_failed"
 	ReasonProgramTimeout     Reason = "program_timeout"
 	ReasonReceiptNotFound    Reason = "receipt_not_found"
@@ -81,6 +84,9 @@ func Reasons() []Reason {
 		ReasonOverlayNoRoom,
 		ReasonPauseTooLong,
 		ReasonPinDamaged,
+		ReasonPortRefused,
+		ReasonPortTimeout,
+		ReasonPortsBusy,
 		ReasonProgramFailed,
 		ReasonProgramTimeout,
 		ReasonReceiptNotFound,

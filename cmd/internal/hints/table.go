@@ -41,6 +41,10 @@ func byReason() map[api.Reason]string {
 		api.ReasonProgramTimeout: "allow it more time; nothing was kept",
 		api.ReasonReceiptNotFound: "receipts are kept for a month and while what they tell of exists; " +
 			"`forkd ps` and `forkd snapshot ls` show what there is",
+		api.ReasonPortRefused: "start a server in the sandbox that listens on port {port}; its localhost is enough. " +
+			"`forkd exec {sandbox} -- ss -ltn` shows what listens",
+		api.ReasonPortTimeout: "look whether the server accepts connections, and for firewall rules in the guest",
+		api.ReasonPortsBusy:   "close some of them, and try again",
 		api.ReasonRestoreRefused: "make it again on this host with `forkd snapshot create`; `forkd " +
 			"snapshot verify` tells whether it is damaged",
 		api.ReasonSameTag:           "choose another tag: the snapshot itself stays as it is",

@@ -72,6 +72,7 @@ func calls(s suite) map[string]func(id string) error {
 			_, err := e.Branch(ctx, sandbox.BranchRequest{SandboxID: id, Tag: "x"})
 			return err
 		},
+		"port":     func(id string) error { _, err := e.DialPort(ctx, id, 1); return err },
 		"rollback": func(id string) error { _, err := e.Rollback(ctx, id, base); return err },
 	}
 }

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
 	"testing"
 	"time"
@@ -29,6 +30,7 @@ type Engine interface {
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	Memory(id string) (sandbox.MemoryUse, error)
+	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
 	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)

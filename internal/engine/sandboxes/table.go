@@ -185,18 +185,19 @@ func notFound(id string) error {
 	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %q not found", sandbox.Clip(id))
 }
 
-// Lookup finds a sandbox even while it is being killed; nil: there is none.
+// Lookup finds a sandbox even while it is being killed; nil: there is none. An id
+// without dashes will do, here and in Find.
 func (t *Table) Lookup(id string) *Sandbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.all[id]
+	return t.all[sandbox.CanonicalID(id)]
 }
 
 // Find returns a listed sandbox.
 func (t *Table) Find(id string) (*Sandbox, sandbox.Info, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := t.all[id]
+	s := t.all[sandbox.CanonicalID(id)]
 	if s == nil || s.state == ending {
 		return nil, sandbox.Info{}, notFound(id)
 	}

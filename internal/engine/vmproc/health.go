@@ -2,6 +2,7 @@ package vmproc
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -185,6 +186,15 @@ type roomyConn struct {
 // WhileRoomConn breaks a stream into the guest when the guest stands still for want of room.
 func (m *VM) WhileRoomConn(c net.Conn) net.Conn {
 	return &roomyConn{c, m.health.during(func(string) { c.Close() })}
+}
+
+// CloseWrite ends one direction.
+func (c *roomyConn) CloseWrite() error {
+	half, ok := c.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
 }
 
 // Close implements net.Conn.

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -37,6 +38,10 @@ type Engine struct {
 	NoNetwork bool
 	// BranchLimit is how many branches may be written at once.
 	BranchLimit int
+
+	// Ports are the servers in each guest: what they do with a connection, which is closed
+	// then. Set it before the engine is used.
+	Ports map[uint16]func(net.Conn)
 
 	// Waiting is how many forks wait for a snapshot that is being written.
 	Waiting atomic.Int32

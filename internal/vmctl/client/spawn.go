@@ -294,6 +294,10 @@ func killPinned(f *os.File) error {
 	return sent
 }
 
+// ErrGuestRefused is a guest that does not listen on the port, or a device that takes no
+// more connections: a VM that runs, as far as can be told.
+var ErrGuestRefused = errors.New("guest refused")
+
 // DialVsock connects to a guest port through the VM's vsock socket.
 func DialVsock(ctx context.Context, path string, port uint32) (net.Conn, error) {
 	var d net.Dialer
@@ -322,15 +326,15 @@ func vsockHandshake(c net.Conn, port uint32) error {
 	one := make([]byte, 1)
 	for line.Len() < 32 {
 		if _, err := c.Read(one); err != nil {
-			return fmt.Errorf("guest refused: %w", err)
+			return fmt.Errorf("%w: %w", ErrGuestRefused, err)
 		}
 		if one[0] == '\n' {
 			if !strings.HasPrefix(line.String(), "OK ") {
-				return fmt.Errorf("guest refused: %q", line.String())
+				return fmt.Errorf("%w: %q", ErrGuestRefused, line.String())
 			}
 			return nil
 		}
 		line.WriteByte(one[0])
 	}
-	return errors.New("guest refused: no answer line")
+	return fmt.Errorf("%w: no answer line", ErrGuestRefused)
 }

@@ -1,0 +1,94 @@
+package guest
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/dialwire"
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmctl/client"
+)
+
+// portTimeout bounds a dial of a port: the agent gives up before that, and says so.
+const portTimeout = 10 * time.Second
+
+// DialPort connects to a server in the guest that listens on that TCP port, of its
+// localhost or of its network. The connection has a CloseWrite, and is the caller's. It
+// breaks with the VM, as that of DialAgent does.
+func (c *Calls) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
+	if port == 0 {
+		return nil, sandbox.Errorf(sandbox.ErrInvalid, "", "port is 0, want 1 to 65535")
+	}
+	ctx, done, m, err := c.enter(ctx, id, portTimeout)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	id = sandbox.CanonicalID(id)
+	conn, err := client.DialVsock(ctx, m.Proc.VsockPath(), agentproto.DialPort)
+	if errors.Is(err, client.ErrGuestRefused) && ctx.Err() == nil && c.answers(ctx, m) {
+		return nil, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld, "sandbox %s was made by an older "+
+			"forkd, whose agent does not connect to ports: make its snapshot again", id)
+	}
+	if err != nil {
+		return nil, Error(ctx, m, id, err)
+	}
+	code, err := askPort(ctx, conn, port)
+	if err == nil && code == dialwire.OK {
+		return m.WhileRoomConn(conn), nil
+	}
+	conn.Close()
+	if err != nil {
+		return nil, Error(ctx, m, id, err)
+	}
+	return nil, portError(id, port, code)
+}
+
+// answers reports whether the agent is there: it may be one that knows its first port only.
+func (c *Calls) answers(ctx context.Context, m *vmproc.VM) bool {
+	conn, err := client.DialVsock(ctx, m.Proc.VsockPath(), agentproto.AgentPort)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// askPort has the agent connect.
+func askPort(ctx context.Context, conn net.Conn, port uint16) (dialwire.Code, error) {
+	stop := context.AfterFunc(ctx, func() { conn.Close() })
+	err := dialwire.WriteRequest(conn, dialwire.Request{Port: port})
+	var code dialwire.Code
+	if err == nil {
+		code, err = dialwire.ReadAnswer(conn)
+	}
+	if !stop() && err == nil {
+		return 0, context.Cause(ctx)
+	}
+	return code, err
+}
+
+// portError words the agent's answer.
+func portError(id string, port uint16, code dialwire.Code) (err error) {
+	switch code {
+	case dialwire.Refused:
+		err = sandbox.Errorf(sandbox.ErrPortClosed, sandbox.ReasonPortRefused,
+			"nothing listens on port %d in sandbox %s", port, id)
+	case dialwire.Timeout:
+		err = sandbox.Errorf(sandbox.ErrTimeout, sandbox.ReasonPortTimeout,
+			"port %d in sandbox %s did not accept a connection in time", port, id)
+	case dialwire.Busy:
+		err = sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonPortsBusy,
+			"sandbox %s has as many connections from outside as it takes", id)
+	default:
+		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonAgentSilent,
+			"sandbox %s: its agent answered %s when asked for port %d", id, code, port)
+	}
+	err = sandbox.Detailed(err, "sandbox", id)
+	return sandbox.Detailed(err, "port", strconv.Itoa(int(port)))
+}

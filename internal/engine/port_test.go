@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// echoServer answers, when it has all of what a client sends, with that. It is in this
+// process; the fake's guests have the same localhost.
+func echoServer(t *testing.T) uint16 {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				b, _ := io.ReadAll(c)
+				_, _ = c.Write(b)
+			}()
+		}
+	}()
+	return uint16(l.Addr().(*net.TCPAddr).Port)
+}
+
+func TestPortsInGuestsAreDialled(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	port := echoServer(t)
+	for _, i := range h.fork(e, "a", 2) {
+		c, err := e.DialPort(t.Context(), sandbox.DNSID(i.ID), port) // by its other name
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := io.WriteString(c, "to "+i.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := io.ReadAll(c); err != nil || string(b) != "to "+i.ID {
+			t.Errorf("got %q, %v", b, err)
+		}
+	}
+}
+
+func wantReason(t *testing.T, err error, reason sandbox.Reason) *sandbox.Error {
+	t.Helper()
+	var e *sandbox.Error
+	if !errors.As(err, &e) || e.Reason() != reason {
+		t.Errorf("got %v, want an error of reason %s", err, reason)
+		return &sandbox.Error{}
+	}
+	return e
+}
+
+func TestPortsThatCannotBeDialled(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	id := h.fork(e, "a", 1)[0].ID
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed := uint16(l.Addr().(*net.TCPAddr).Port)
+	l.Close()
+
+	_, err = e.DialPort(t.Context(), id, closed)
+	wantError(t, err, sandbox.ErrPortClosed, "nothing listens on port", id)
+	if d := wantReason(t, err, sandbox.ReasonPortRefused).Details(); d["port"] != strconv.Itoa(int(closed)) || d["sandbox"] != id {
+		t.Errorf("details are %v", d)
+	}
+	_, err = e.DialPort(t.Context(), "sb-none", 80)
+	wantError(t, err, sandbox.ErrNotFound)
+	_, err = e.DialPort(t.Context(), id, 0)
+	wantError(t, err, sandbox.ErrInvalid)
+
+	h.fault("older", 1)
+	old := h.fork(e, "a", 1)[0].ID
+	_, err = e.DialPort(t.Context(), old, 80)
+	wantError(t, err, sandbox.ErrConflict, "older forkd", "make its snapshot again")
+	wantReason(t, err, sandbox.ReasonAgentOld)
+
+	e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "poweroff"})
+	eventually(t, "failed sandbox", func() bool {
+		i, err := e.Get(id)
+		return err == nil && i.Status == sandbox.StatusFailed
+	})
+	_, err = e.DialPort(t.Context(), id, 80)
+	wantReason(t, err, sandbox.ReasonSandboxFailed)
+}

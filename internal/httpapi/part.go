@@ -1,0 +1,44 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/forkd/forkd/internal/ellipsis"
+)
+
+// ingressRoute is what requests to sandboxes are called in the metrics, and who sent them
+// in the audit log.
+const ingressRoute = "ingress"
+
+// part gives requests that are for sandboxes to the ingress. They are neither asked for the
+// daemon's token nor can they reach a route of the API; all others are the API's.
+func (s *Server) part(api http.Handler) http.Handler {
+	if s.ingress == nil {
+		return api
+	}
+	sandboxes := s.survive(s.ingress)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case s.ingress.Match(r):
+			if c := connOf(r.Context()); c != nil {
+				c.handled.Store(true)
+			}
+			r.Pattern = ingressRoute
+			n := note(r.Context())
+			n.principal, n.sandbox = ingressRoute, ellipsis.Clip(s.ingress.Sandbox(r), 64)
+			sandboxes.ServeHTTP(w, r)
+		case r.ProtoMajor != 1: // only sandboxes' servers are spoken to so
+			writeFailure(w, refusal(http.StatusHTTPVersionNotSupported, ""))
+		default:
+			api.ServeHTTP(w, r)
+		}
+	})
+}
+
+// protocols are those of the listeners: HTTP/2 without TLS is for gRPC in sandboxes.
+func (s *Server) protocols() *http.Protocols {
+	p := new(http.Protocols)
+	p.SetHTTP1(true)
+	p.SetUnencryptedHTTP2(s.ingress != nil)
+	return p
+}

@@ -1,0 +1,140 @@
+package httpapi_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/ingress"
+)
+
+// withIngress is a server over the bench's engine, whose guests have an HTTP server on port 80.
+func (b *bench) withIngress(t *testing.T) *httpapi.Server {
+	b.engine.Ports = map[uint16]func(net.Conn){80: func(c net.Conn) {
+		buf := make([]byte, 4096)
+		n, _ := c.Read(buf)
+		line, _, _ := strings.Cut(string(buf[:n]), "\r\n")
+		fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(line), line)
+	}}
+	return httpapi.New(httpapi.Options{
+		Engine: b.engine, Images: b.images, Version: api.VersionInfo{Version: "1.2.3"},
+		Audit:   httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }),
+		Ingress: ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: b.engine}),
+	})
+}
+
+// Neither side opens the other: a sandbox's host name leads to no route of the API, and the
+// API wants its token.
+func TestSandboxesAndTheAPIAreApart(t *testing.T) {
+	b := newBench(t)
+	b.fork("1")
+	b.audit.Reset()
+	h := b.withIngress(t).Handler(httpapi.Access{Token: token})
+	get := func(host, path, auth string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, path, nil)
+		r.Host = host
+		if auth != "" {
+			r.Header.Set("Authorization", auth)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	const of = "80-sb000000010001." + ingress.DefaultDomain
+	for _, path := range []string{"/v1/sandboxes", "/healthz", "/openapi.json", "/x/../y"} {
+		if w := get(of, path, ""); w.Code != 200 || w.Body.String() != "GET "+path+" HTTP/1.1" {
+			t.Errorf("%s: %d, %q", path, w.Code, w.Body)
+		}
+	}
+	if !strings.Contains(b.audit.String(), `"principal":"ingress","sandbox":"sb-00000001-0001"`) {
+		t.Errorf("the audit log has %s", b.audit)
+	}
+	for _, host := range []string{"127.0.0.1:8889", ingress.DefaultDomain, "api." + ingress.DefaultDomain, "80-sb000000010001.evil.test"} {
+		wantError(t, get(host, "/v1/sandboxes", ""), api.CodeUnauthorized)
+		if w := get(host, "/v1/sandboxes", "Bearer "+token); w.Code != 200 {
+			t.Errorf("%s with the token: %d", host, w.Code)
+		}
+	}
+	if w := get("80-sb000000019999."+ingress.DefaultDomain, "/", ""); w.Code != 502 {
+		t.Errorf("no sandbox: %d", w.Code)
+	}
+}
+
+// The daemon's own listener speaks HTTP/2 without TLS, for sandboxes only.
+func TestHTTP2IsForSandboxes(t *testing.T) {
+	b := newBench(t)
+	b.fork("1")
+	s := b.withIngress(t)
+	l, err := httpapi.Listen(t.Context(), "tcp://127.0.0.1:0", token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, []httpapi.Listener{l}, time.Second) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	tr := &http.Transport{Protocols: new(http.Protocols)}
+	tr.Protocols.SetUnencryptedHTTP2(true)
+	defer tr.CloseIdleConnections()
+	for host, want := range map[string]string{
+		"80-sb000000010001." + ingress.DefaultDomain: "GET / HTTP/1.1", "": "HTTP/1.1",
+	} {
+		r, _ := http.NewRequest(http.MethodGet, "http://"+l.Addr().String()+"/", nil)
+		r.Host = host
+		r.Header.Set("Authorization", "Bearer "+token)
+		resp, err := tr.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if resp.Proto != "HTTP/2.0" || !strings.Contains(string(body), want) || (resp.StatusCode == 505) != (host == "") {
+			t.Errorf("%s: %s %s, %q", host, resp.Proto, resp.Status, body)
+		}
+	}
+}
+
+func TestSandboxesHaveASecondName(t *testing.T) {
+	b := newBench(t)
+	sb := b.fork("1")[0]
+	if sb.DNSID != "sb000000010001" {
+		t.Fatalf("its other name is %q", sb.DNSID)
+	}
+	if got := into[api.SandboxInfo](t, b.do("GET", "/v1/sandboxes/"+sb.DNSID, ""), 200); got.ID != sb.ID {
+		t.Errorf("got %+v", got)
+	}
+	if got := into[api.EvalResponse](t, b.do("POST", "/v1/sandboxes/"+sb.DNSID+"/eval", `{"code":"index"}`), 200); *got.Result != "1" {
+		t.Errorf("got %+v", got)
+	}
+	if got := into[[]api.Receipt](t, b.do("GET", "/v1/receipts?sandbox="+sb.DNSID, ""), 200); len(got) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if w := b.do("DELETE", "/v1/sandboxes/"+sb.DNSID, ""); w.Code != 204 {
+		t.Errorf("status is %d", w.Code)
+	}
+}
+
+func TestAPortIsNoPlainRequest(t *testing.T) {
+	b := newBench(t)
+	b.fork("1")
+	e := wantError(t, b.do("GET", "/v1/sandboxes/sb-00000001-0001/ports/80/connect", ""), api.CodeInvalid)
+	if !strings.Contains(e.Message, "Upgrade: forkd-tcp") {
+		t.Errorf("got %+v", e)
+	}
+	for _, port := range []string{"0", "65536", "123456", "x", "-1"} {
+		wantError(t, b.do("GET", "/v1/sandboxes/sb-00000001-0001/ports/"+port+"/connect", ""), api.CodeInvalid)
+	}
+}

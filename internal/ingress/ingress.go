@@ -1,0 +1,100 @@
+package ingress
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"strings"
+)
+
+// DefaultDomain is one whose names browsers and systemd's resolver take for this host.
+const DefaultDomain = "forkd.localhost"
+
+// Dialer connects to servers in sandboxes. Its errors wrap package sandbox's sentinels.
+type Dialer interface {
+	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
+}
+
+// Guard says which sandboxes are private.
+type Guard interface {
+	// TrafficToken is what requests to that port of the sandbox must show; empty: nothing.
+	TrafficToken(id string, port uint16) string
+}
+
+// Config is what a Handler is made of.
+type Config struct {
+	// Domain is what host names end with. Empty: there are no routes, by headers neither.
+	Domain string
+	Dialer Dialer
+	// Guard may be nil: all sandboxes are public then.
+	Guard Guard
+	// Wake is asked when a sandbox could not be dialled: it may wake one that is paused, and
+	// reports whether it is worth another try. nil: nobody is woken.
+	Wake func(ctx context.Context, id string, cause error) (bool, error)
+	// Log gets what goes wrong here; nil drops it.
+	Log *slog.Logger
+}
+
+// Handler serves requests to sandboxes.
+type Handler struct {
+	cfg   Config
+	proxy *httputil.ReverseProxy
+	// plain speaks HTTP/1.1 to guests, h2c HTTP/2 without TLS.
+	plain, h2c *http.Transport
+}
+
+// New makes a Handler.
+func New(cfg Config) *Handler {
+	cfg.Domain = strings.ToLower(strings.Trim(cfg.Domain, "."))
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{cfg: cfg}
+	h.plain, h.h2c = h.transport(), h.transport()
+	h.h2c.Protocols = new(http.Protocols)
+	h.h2c.Protocols.SetUnencryptedHTTP2(true)
+	h.proxy = h.reverseProxy()
+	return h
+}
+
+// Match reports whether a request is for a sandbox, or was meant to be. Everything else is
+// the API's.
+func (h *Handler) Match(r *http.Request) bool {
+	if h.cfg.Domain == "" {
+		return false
+	}
+	_, err := route(r, h.cfg.Domain)
+	return err != errNone
+}
+
+// Sandbox is the one that a request is for, if it says so.
+func (h *Handler) Sandbox(r *http.Request) string {
+	t, _ := route(r, h.cfg.Domain)
+	return t.Sandbox
+}
+
+// ServeHTTP passes a request that matches on to its sandbox.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	to, err := route(r, h.cfg.Domain)
+	if err != nil {
+		refuse(w, r, Target{}, err)
+		return
+	}
+	if !h.admits(r, to) {
+		refuse(w, r, to, errPrivate)
+		return
+	}
+	// A server may answer before it has read all of the request. HTTP/2 can do so anyway.
+	_ = http.NewResponseController(w).EnableFullDuplex()
+	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, to)))
+}
+
+// targetKey is where a request's context has its Target.
+type targetKey struct{}
+
+func targetOf(ctx context.Context) Target {
+	t, _ := ctx.Value(targetKey{}).(Target)
+	return t
+}

@@ -1,0 +1,98 @@
+package ingress
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"strings"
+
+	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// HeaderError tells an answer of the daemon's from one of the guest's server, as the API does.
+const HeaderError = "Forkd-Error"
+
+var errPrivate = errors.New("the sandbox is private: show its token in the header Forkd-Access-Token")
+
+// refusal is the body of an answer that is not the guest's. Its first fields are E2B's:
+// clients of it read the text.
+type refusal struct {
+	Sandbox string `json:"sandboxId"`
+	Message string `json:"message"`
+	Port    uint16 `json:"port,omitempty"`
+	Code    int    `json:"code"`
+
+	Error string `json:"error,omitempty"` // what happened, in our words
+	Hint  string `json:"hint,omitempty"`
+
+	kind string // one of the API's codes, for the header
+}
+
+// refuse answers for a guest that could not.
+func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
+	f := refusalOf(to, err)
+	w.Header().Set(HeaderError, f.kind)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	switch {
+	case f.Code == http.StatusBadRequest:
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(f.Code)
+		fmt.Fprintln(w, f.Message)
+	case strings.Contains(r.Header.Get("Accept"), "text/html"):
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(f.Code)
+		fmt.Fprintf(w, "<!doctype html><title>%[1]d</title><h1>%[2]s</h1><p>%[3]s</p><p>%[4]s</p>\n", f.Code,
+			html.EscapeString(f.Message), html.EscapeString(f.Error), html.EscapeString(f.Hint))
+	default:
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(f.Code)
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(f)
+	}
+}
+
+// refusalOf words an error for E2B's clients and for people.
+func refusalOf(to Target, err error) refusal {
+	f := refusal{Sandbox: to.Sandbox, Code: http.StatusBadGateway, Error: ellipsis.Clip(err.Error(), 500)}
+	var bad badRoute
+	var dial dialError
+	switch {
+	case errors.As(err, &bad):
+		f.Code, f.Message, f.kind = http.StatusBadRequest, bad.text, "invalid_request"
+	case errors.Is(err, errPrivate):
+		f.Code, f.Message, f.kind = http.StatusForbidden, errPrivate.Error(), "forbidden"
+		f.Error = ""
+	case errors.Is(err, sandbox.ErrNotFound):
+		f.Message, f.kind = "The sandbox was not found", "not_found"
+		f.Hint = "it may have been ended; the daemon's list has the sandboxes there are"
+	case errors.Is(err, sandbox.ErrPortClosed), isReason(err, sandbox.ReasonPortTimeout):
+		f.Message, f.Port, f.kind = "The sandbox is running but port is not open", to.Port, "port_closed"
+		f.Hint = fmt.Sprintf("start a server in the sandbox that listens on port %d; its localhost is enough", to.Port)
+	case errors.Is(err, sandbox.ErrBusy):
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox has too many connections", "busy"
+	case errors.Is(err, sandbox.ErrClosing):
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The daemon is shutting down", "closing"
+	case isReason(err, sandbox.ReasonAgentOld):
+		f.Message, f.kind = "The sandbox's agent is too old", "conflict"
+		f.Hint = "make its snapshot again, from an image that this version of forkd built"
+	case errors.Is(err, sandbox.ErrNoSpace):
+		f.Message, f.kind = "The sandbox is paused", "no_space"
+		f.Hint = "make room on the host for its disk; it goes on by itself then"
+	case errors.As(err, &dial): // failed, or ended
+		f.Message, f.kind = "The sandbox was not found", "guest_gone"
+		f.Hint = "it has ended; its console and its receipt tell more"
+	default:
+		f.Message, f.Port, f.kind = "The server in the sandbox broke off, or does not speak HTTP", to.Port, "guest_gone"
+	}
+	return f
+}
+
+func isReason(err error, reason sandbox.Reason) bool {
+	var e *sandbox.Error
+	return errors.As(err, &e) && e.Reason() == reason
+}
