@@ -135,7 +135,9 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Config{Version: version, Orphans: true, Token: token, Layers: o.layers, Log: logf})
+	a, err := agent.New(agent.Config{
+		Version: version, Orphans: true, Token: token, IdentityPort: o.ready, Layers: o.layers, Log: logf,
+	})
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ type options struct {
 }
 
 // WithIdentityPort says how to open a stream to the port on which the agent takes
-// identities.
+// identities, for IdentityByPort.
 func WithIdentityPort(dial DialFunc) Option { return func(o *options) { o.identity = dial } }
 
 // WithToken sends token as X-Access-Token with every request.
@@ -115,17 +115,8 @@ func (c *Client) Ping(ctx context.Context) (*agentv1.PingResponse, error) {
 }
 
 // Identity makes a fresh clone a guest of its own. Idempotent, but every call
-// must bring new entropy. An agent without the port for it is asked over HTTP.
+// must bring new entropy.
 func (c *Client) Identity(ctx context.Context, req *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
-	if c.identity != nil {
-		if conn, err := c.identity(ctx); err == nil {
-			resp, err := identityOver(ctx, conn, req)
-			if err != nil {
-				return nil, fmt.Errorf("set identity: %w", err)
-			}
-			return resp, nil
-		}
-	}
 	return answer(c.agent.Identity(ctx, connect.NewRequest(req)))("set identity")
 }
 
