@@ -67,10 +67,11 @@ type ReceiptCapture struct {
 
 // ReceiptVM is how a snapshot became a VM.
 type ReceiptVM struct {
-	Pooled   bool    `json:"pooled" doc:"Whether its shell stood ready"`
-	Prepared bool    `json:"prepared,omitempty" doc:"Whether the shell was restored before the fork was asked for; the times are of then"`
-	MapMS    float64 `json:"map_ms" doc:"Mapping the memory, by the VMM's clock"`
-	StateMS  float64 `json:"state_ms" doc:"Loading the state of CPUs and devices, by the VMM's clock"`
+	Pooled         bool    `json:"pooled" doc:"Whether its shell stood ready"`
+	Prepared       bool    `json:"prepared,omitempty" doc:"Whether the shell was restored before the fork was asked for; the times are of then"`
+	MapMS          float64 `json:"map_ms" doc:"Mapping the memory, by the VMM's clock"`
+	StateMS        float64 `json:"state_ms" doc:"Loading the state of CPUs and devices, by the VMM's clock"`
+	PopulatedPages int64   `json:"populated_pages,omitempty" doc:"Pages of its memory that were mapped before it began; absent: none, or not known"`
 }
 
 // ReceiptIdentity is who the guest was told to be.
@@ -81,6 +82,7 @@ type ReceiptIdentity struct {
 	MachineID    string `json:"machine_id" doc:"Its machine-id"`
 	GenerationID string `json:"vm_generation_id,omitempty" doc:"VM generation id that the VMM gave it, in hex"`
 	EntropyBytes int    `json:"entropy_bytes,omitempty" doc:"How much fresh entropy it was sent"`
+	Way          string `json:"way,omitempty" doc:"How it was told: on the identity's own port, or over HTTP because the snapshot's agent has no such port; absent: not known" enum:"port,http"`
 }
 
 // ReceiptGuest is the agent's answer.

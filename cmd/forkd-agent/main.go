@@ -136,7 +136,9 @@ func serve(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	cfg := agent.Config{Version: version, Orphans: true, Token: token, Layers: o.layers, Log: logf}
+	cfg := agent.Config{
+		Version: version, Orphans: true, Token: token, IdentityPort: o.ready, Layers: o.layers, Log: logf,
+	}
 	if link := openLink(o); link != nil {
 		defer link.Close()
 		cfg.Link = link

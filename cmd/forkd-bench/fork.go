@@ -13,12 +13,13 @@ import (
 
 func newForkCommand(a *app) *cobra.Command {
 	cfg := forkbench.Config{}
+	var plot string
 	cmd := &cobra.Command{
 		Use:   "fork TAG",
 		Short: "Fork children, ask each for a sign of life, end them; beside it, the floor",
 		Long: "Fork children of a snapshot, ask each for a sign of life, and end them; alternating with the floor, which is the same\n" +
 			"number of VMs of the same size made by nothing but the ioctls that the kernel demands, each run to its first exit.\n" +
-			"The figures are medians over the rounds.",
+			"The figures are medians over the rounds. In each round one child is forked alone, too.",
 		Example:           "  forkd-bench fork pyagent -n 100 --json\n  forkd-bench fork pyagent -n 100 --pool 0",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeTags,
@@ -40,6 +41,9 @@ func newForkCommand(a *app) *cobra.Command {
 				return err
 			}
 			f.Where, f.CPUs = b.where, b.cpus
+			if err := a.writePlot(plot, forkbench.Plot(f), f.Where, f.CPUs); err != nil {
+				return err
+			}
 			if a.JSON {
 				return a.Value(f)
 			}
@@ -50,6 +54,7 @@ func newForkCommand(a *app) *cobra.Command {
 	cmd.Flags().IntVar(&cfg.Pool, "pool", 0,
 		"shells to have ready before each fork, -1 to leave the pool as it is (default: as many as children)")
 	cmd.Flags().IntVar(&cfg.Rounds, "rounds", 3, "number of forks and floors")
+	cmd.Flags().StringVar(&plot, "plot", "", "write the figures as an SVG to this file")
 	return cmd
 }
 
@@ -65,6 +70,9 @@ func (a *app) printFork(f forkbench.Figures) error {
 		"ready, p99", ui.Millis(f.ReadyP99MS),
 		"first eval answered, p50", known(f.AnswerP50MS, ui.Millis),
 		"first eval answered, p99", known(f.AnswerP99MS, ui.Millis),
+		"one child, armed", ui.Millis(f.OneArmedMS),
+		"one child, ready", ui.Millis(f.OneReadyMS),
+		"one child, first eval answered", known(f.OneAnswerMS, ui.Millis),
 		"eval, p50", ui.Millis(f.EvalP50MS),
 		"eval, p50 beside the guest", ui.Millis(f.EvalDaemonP50MS),
 		"VMM memory", perChild(f.VMMAnonKiB),

@@ -57,6 +57,8 @@ type Config struct {
 	DialHost func(ctx context.Context) (net.Conn, error)
 	// Token, when set, must be shown with every request but GET /health.
 	Token string
+	// IdentityPort: whoever made the agent has it serve identities on the port of their own.
+	IdentityPort bool
 	// Layers are those of the root's overlay, if they are known; the caller's.
 	Layers inventory.Layers
 	// Log gets one line per noteworthy event; nil drops them.

@@ -80,6 +80,8 @@ func startAgent(t *testing.T, change ...func(*agent.Config)) *bench {
 		System:    b.sys,
 		HooksDir:  "/hooks",
 		Log:       t.Logf,
+
+		IdentityPort: true,
 	}
 	for _, c := range change {
 		c(&cfg)

@@ -36,7 +36,7 @@ func (b *bench) become(t *testing.T, change func(*identityReq)) *agentv1.Identit
 	if change != nil {
 		change(req)
 	}
-	r, err := b.Identity(t.Context(), req)
+	r, err := b.IdentityByPort(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,7 +179,7 @@ func TestIdentityRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			req := newIdentity()
 			change(req)
-			_, err := b.Identity(t.Context(), req)
+			_, err := b.IdentityByPort(t.Context(), req)
 			wantCode(t, err, connect.CodeInvalidArgument)
 		})
 	}

@@ -4,16 +4,28 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"testing"
 
 	"connectrpc.com/connect"
 
+	"github.com/forkd/forkd/internal/agent"
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 )
 
-// An agent of an older snapshot has no port for identities.
-func TestIdentityWithoutItsPort(t *testing.T) {
+// Agents of older snapshots have no port for identities: they are asked over HTTP, and
+// only because their snapshots say so. One that has it says so.
+func TestTheWayOfAnIdentityIsTheCallers(t *testing.T) {
 	b := startAgent(t)
+	p, err := b.Ping(t.Context())
+	if err != nil || !slices.Contains(p.GetCapabilities(), agentproto.CanIdentityPort) {
+		t.Errorf("it can %q, %v", p.GetCapabilities(), err)
+	}
+	if r, err := b.Identity(t.Context(), newIdentity()); err != nil || !r.GetKernelReseeded() {
+		t.Errorf("over HTTP: %v, %v", r, err)
+	}
+	asked := len(b.sys.seeds)
 	noPort := func(context.Context) (net.Conn, error) { return nil, errors.New("refused") }
 	for name, c := range map[string]*agentclient.Client{
 		"no port is known": agentclient.New(b.dial),
@@ -21,11 +33,18 @@ func TestIdentityWithoutItsPort(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer c.Close()
-			one := &bench{Client: c, agent: b.agent, sys: b.sys, root: b.root}
-			if r := one.become(t, nil); !r.GetKernelReseeded() {
-				t.Errorf("got %v", r)
+			if r, err := c.IdentityByPort(t.Context(), newIdentity()); err == nil || len(b.sys.seeds) != asked {
+				t.Errorf("another way was taken: %v", r)
 			}
 		})
+	}
+}
+
+func TestAnAgentWithoutThePortDoesNotSayItHasIt(t *testing.T) {
+	b := startAgent(t, func(c *agent.Config) { c.IdentityPort = false })
+	p, err := b.Ping(t.Context())
+	if err != nil || slices.Contains(p.GetCapabilities(), agentproto.CanIdentityPort) {
+		t.Errorf("it can %q, %v", p.GetCapabilities(), err)
 	}
 }
 
@@ -42,7 +61,7 @@ func TestTheIdentityPortGoesOn(t *testing.T) {
 		}
 		c.Close()
 	}
-	_, err := b.Identity(t.Context(), &identityReq{SandboxId: "sb-1", Entropy: []byte("too little")})
+	_, err := b.IdentityByPort(t.Context(), &identityReq{SandboxId: "sb-1", Entropy: []byte("too little")})
 	if wantCode(t, err, connect.CodeInvalidArgument); len(b.sys.seeds) != 0 {
 		t.Errorf("%d seeds were taken", len(b.sys.seeds))
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/agent/identity"
 	"github.com/forkd/forkd/internal/agent/interp"
 	"github.com/forkd/forkd/internal/agent/quiet"
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
 )
@@ -48,6 +49,8 @@ func (s *service) Ping(context.Context,
 		SandboxId:  clone.SandboxID,
 		Index:      clone.Index,
 		Parent:     clone.Parent,
+
+		Capabilities: s.a.capabilities(),
 	}
 	for _, i := range s.a.interp.About() {
 		resp.Interpreters = append(resp.Interpreters, &agentv1.Interpreter{
@@ -55,6 +58,15 @@ func (s *service) Ping(context.Context,
 		})
 	}
 	return connect.NewResponse(resp), nil
+}
+
+// capabilities are what this agent can beyond what every one can.
+func (a *Agent) capabilities() []string {
+	can := []string{agentproto.CanInventory}
+	if a.cfg.IdentityPort {
+		can = append(can, agentproto.CanIdentityPort)
+	}
+	return can
 }
 
 // Identity implements forkd.agent.v1.Agent.

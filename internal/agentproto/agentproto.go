@@ -26,6 +26,15 @@ const (
 	ReadyMessage = "READY\n"
 )
 
+// What an agent can beyond what every agent can, as it says itself (Ping). A snapshot's
+// manifest keeps the names, and the host asks nothing else of its children.
+const (
+	// CanIdentityPort: it takes identities on IdentityPort.
+	CanIdentityPort = "identity-port"
+	// CanInventory: it tells what is in its guest (agentv1.Inventory).
+	CanInventory = "inventory"
+)
+
 // MaxMessageBytes bounds one RPC message in either direction. Larger things
 // are streamed: output in chunks, file contents over /files.
 const MaxMessageBytes = 16 << 20

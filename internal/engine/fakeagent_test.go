@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/vmm"
@@ -24,34 +25,56 @@ func (a *fakeAgent) Ping(context.Context, *connect.Request[agentv1.PingRequest])
 	return connect.NewResponse(&agentv1.PingResponse{
 		Pid: 1, Version: "fake", UptimeNs: int64(time.Second),
 		Interpreters: []*agentv1.Interpreter{{Language: "python", Modules: map[string]string{"numpy": "2.0"}}},
+		Capabilities: a.f.capabilities(),
 	}), nil
 }
 
-func (a *fakeAgent) Identity(ctx context.Context, r *connect.Request[agentv1.IdentityRequest]) (*connect.Response[agentv1.IdentityResponse], error) {
+// capabilities are those of an agent of some day.
+func (f *fake) capabilities() []string {
 	switch {
-	case a.f.faulty("identity-full"):
-		a.f.fill()
+	case f.faulty("agent-of-before"):
+		return nil
+	case f.faulty("agent-without-inventory"):
+		return []string{agentproto.CanIdentityPort}
+	case f.faulty("agent-that-lies"):
+		return []string{agentproto.CanIdentityPort, "a name\x1b[31m", strings.Repeat("x", 1<<16)}
+	}
+	return []string{agentproto.CanIdentityPort, agentproto.CanInventory}
+}
+
+func (a *fakeAgent) Identity(ctx context.Context, r *connect.Request[agentv1.IdentityRequest]) (*connect.Response[agentv1.IdentityResponse], error) {
+	out, err := a.f.identity(ctx, r.Msg)
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(out), nil
+}
+
+func (f *fake) identity(ctx context.Context, m *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
+	switch {
+	case f.faulty("identity-full"):
+		f.fill()
 		<-ctx.Done()
 		return nil, ctx.Err()
-	case a.f.faulty("identity-hang"):
+	case f.faulty("identity-hang"):
 		<-ctx.Done()
 		return nil, ctx.Err()
-	case a.f.faulty("identity-die"):
-		fmt.Fprintln(a.f.console, "Kernel panic - not syncing: out of luck")
-		a.f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "reset"}
+	case f.faulty("identity-die"):
+		fmt.Fprintln(f.console, "Kernel panic - not syncing: out of luck")
+		f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "reset"}
 		time.Sleep(time.Hour)
-	case a.f.faulty("identity-clone"):
-		return connect.NewResponse(&agentv1.IdentityResponse{}), nil
-	case len(r.Msg.GetEntropy()) < 32:
+	case f.faulty("identity-clone"):
+		return &agentv1.IdentityResponse{}, nil
+	case len(m.GetEntropy()) < 32:
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("too little entropy"))
 	}
-	sum := sha256.Sum256(r.Msg.GetEntropy())
-	a.f.mu.Lock()
-	a.f.agent.SandboxId, a.f.agent.Index, a.f.agent.Parent = r.Msg.GetSandboxId(), r.Msg.GetIndex(), r.Msg.GetParent()
-	a.f.agent.MachineId, a.f.agent.Env, a.f.agent.Entropy = r.Msg.GetMachineId(), r.Msg.GetEnv(), sum[:]
-	a.f.agent.ForkToken = r.Msg.GetForkToken()
-	a.f.mu.Unlock()
-	return connect.NewResponse(&agentv1.IdentityResponse{KernelReseeded: true, RandomDigest: sum[:]}), nil
+	sum := sha256.Sum256(m.GetEntropy())
+	f.mu.Lock()
+	f.agent.SandboxId, f.agent.Index, f.agent.Parent = m.GetSandboxId(), m.GetIndex(), m.GetParent()
+	f.agent.MachineId, f.agent.Env, f.agent.Entropy = m.GetMachineId(), m.GetEnv(), sum[:]
+	f.agent.ForkToken = m.GetForkToken()
+	f.mu.Unlock()
+	return &agentv1.IdentityResponse{KernelReseeded: true, RandomDigest: sum[:]}, nil
 }
 
 func (a *fakeAgent) Warm(ctx context.Context, r *connect.Request[agentv1.WarmRequest]) (*connect.Response[agentv1.WarmResponse], error) {

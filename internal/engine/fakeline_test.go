@@ -10,7 +10,9 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/dialport"
 	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
+	"github.com/forkd/forkd/internal/agentproto/identwire"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
 )
 
@@ -43,18 +45,53 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 			if f.mute() {
 				return // and leaves the connection open
 			}
-			to := map[string]*handover{
-				fmt.Sprintf("CONNECT %d\n", agentproto.AgentPort): conns,
-				fmt.Sprintf("CONNECT %d\n", agentproto.DialPort):  ports,
+			to := map[string]func(net.Conn){
+				connectLine(agentproto.AgentPort):    func(c net.Conn) { conns.c <- c },
+				connectLine(agentproto.DialPort):     func(c net.Conn) { ports.c <- c },
+				connectLine(agentproto.IdentityPort): f.takeIdentity,
 			}[line]
-			if to == nil || to == ports && older || f.faulty("refuse") {
+			gone := line == connectLine(agentproto.IdentityPort) && f.portless() ||
+				line == connectLine(agentproto.DialPort) && older
+			if to == nil || gone || f.faulty("refuse") {
 				c.Close()
 				return
 			}
 			io.WriteString(c, "OK 1\n")
-			to.c <- c
+			to(c)
 		}()
 	}
+}
+
+func connectLine(port int) string { return fmt.Sprintf("CONNECT %d\n", port) }
+
+// portless makes one that has a token a guest whose identity port is gone, for good.
+func (f *fake) portless() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.noPort = f.noPort || f.faulty("identity-port-gone")
+	return f.noPort
+}
+
+// takeIdentity is the identity's port: the request is answered as that over HTTP is.
+func (f *fake) takeIdentity(c net.Conn) {
+	defer c.Close()
+	var req agentv1.IdentityRequest
+	if err := identwire.Read(c, &req); err != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { // the caller sends no more: what ends this is its leaving
+		_, _ = c.Read(make([]byte, 1))
+		cancel()
+	}()
+	var out agentv1.IdentityAnswer
+	r, err := f.identity(ctx, &req)
+	if err != nil {
+		out.Refused = err.Error()
+	} else {
+		out.Response = r
+	}
+	_ = identwire.Write(c, &out)
 }
 
 // mute makes a guest of one that has a token, for good: it is there and never answers.

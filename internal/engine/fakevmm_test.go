@@ -47,6 +47,7 @@ type fake struct {
 
 	branched bool // its memory was captured from a running guest
 	silent   bool
+	noPort   bool // the identity's port is gone
 }
 
 func fakeVMM() error {

@@ -27,5 +27,5 @@ func (f *fake) Populate(set *os.File) (vmm.WorkingSetResult, error) {
 	if f.faulty("populate-die") {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
-	return vmm.WorkingSetResult{}, os.WriteFile(filepath.Join(f.tokens, "populated-"+filepath.Base(f.dir)), nil, 0o600)
+	return vmm.WorkingSetResult{ReadPages: 3}, os.WriteFile(filepath.Join(f.tokens, "populated-"+filepath.Base(f.dir)), nil, 0o600)
 }

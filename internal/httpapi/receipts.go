@@ -108,12 +108,15 @@ func wireReceipt(r receipt.Receipt) api.Receipt {
 		}
 	}
 	if v := r.VM; v != nil {
-		out.VM = &api.ReceiptVM{Pooled: v.Pooled, Prepared: v.Prepared, MapMS: millis(v.MapUS), StateMS: millis(v.StateUS)}
+		out.VM = &api.ReceiptVM{
+			Pooled: v.Pooled, Prepared: v.Prepared, MapMS: millis(v.MapUS), StateMS: millis(v.StateUS),
+			PopulatedPages: v.PopulatedPages,
+		}
 	}
 	if i := r.Identity; i != nil {
 		out.Identity = &api.ReceiptIdentity{
 			Index: i.Index, Parent: i.Parent, Hostname: i.Hostname, MachineID: i.MachineID, GenerationID: i.GenerationID,
-			EntropyBytes: i.EntropyBytes,
+			EntropyBytes: i.EntropyBytes, Way: i.Way,
 		}
 	}
 	return out

@@ -80,6 +80,8 @@ type VM struct {
 	Prepared bool  `json:"prepared,omitempty"` // and was restored already: the times are of then
 	MapUS    int64 `json:"map_us"`             // mapping the memory, by the VMM's clock
 	StateUS  int64 `json:"state_us"`           // loading the state of CPUs and devices, by the VMM's clock
+	// PopulatedPages is how many pages of its memory were mapped before it began; 0: none, or not known.
+	PopulatedPages int64 `json:"populated_pages,omitempty"`
 }
 
 // Identity is who the guest was told to be.
@@ -90,6 +92,7 @@ type Identity struct {
 	MachineID    string `json:"machine_id"`
 	GenerationID string `json:"vm_generation_id"` // hex; given by the VMM
 	EntropyBytes int    `json:"entropy_bytes"`    // how much fresh entropy it was sent, never which
+	Way          string `json:"way,omitempty"`    // how it was told: port (the identity's own) or http; empty: not known
 }
 
 // Guest is the agent's answer: the proof.

@@ -24,10 +24,10 @@ func full() Receipt {
 		}},
 		Made: &Source{Tag: "new"}, Image: &Image{Name: "python-numpy", Digest: "sha256:cc"}, Before: "pyagent",
 		Capture: &Capture{Mode: "live", Mechanism: "wp-async", PauseUS: 1500, Rounds: 2, Bytes: 3 << 20, PausedBytes: 64 << 10, PauseSteps: []Step{{Name: "stop", TookUS: 700}, {Name: "copy", TookUS: 800}}},
-		VM:      &VM{Pooled: true, Prepared: true, MapUS: 210, StateUS: 340},
+		VM:      &VM{Pooled: true, Prepared: true, MapUS: 210, StateUS: 340, PopulatedPages: 3170},
 		Identity: &Identity{
 			Index: 2, Parent: "pyagent", Hostname: "sb-5f3a9c01-0002", MachineID: strings.Repeat("0f", 16),
-			GenerationID: strings.Repeat("1e", 16), EntropyBytes: 64,
+			GenerationID: strings.Repeat("1e", 16), EntropyBytes: 64, Way: "port",
 		},
 		Guest: &Guest{
 			KernelReseeded: true, RandomDigest: strings.Repeat("2d", 32), BootID: "0b0e8d7e-0000-4000-8000-000000000000",

@@ -93,7 +93,7 @@ func manifest(memory Chain) *Manifest {
 		State:         State{File: StateFile},
 		Disks:         []Disk{{File: DiskFile(0), ReadOnly: true}},
 		Languages:     []string{"python"},
-		Agent:         Agent{Version: "0.1"},
+		Agent:         Agent{Version: "0.1", Capabilities: []string{"identity-port"}},
 		Steps:         []Step{{Name: "boot", TookMS: 1200}},
 	}
 }

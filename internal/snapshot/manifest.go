@@ -34,6 +34,9 @@ const (
 	maxStateBytes = 64 << 20
 	maxFeatures   = 1024 // of a CPU
 	maxCPUText    = 64   // bytes of a feature's or a vendor's name
+	// Of what an agent says of itself.
+	maxCapabilities = 64
+	maxAgentText    = 64 // bytes of its version, and of a capability's name
 )
 
 // Names of the files that every snapshot has.
@@ -78,7 +81,7 @@ type Manifest struct {
 	// Network is the policy of sandboxes that are forked from it without one of their
 	// own; nil: nothing is allowed. There are no secrets in it.
 	Network *netpolicy.Spec `json:"network,omitempty"`
-	Parent      *Parent  `json:"parent,omitempty"` // nil: it depends on none
+	Parent  *Parent         `json:"parent,omitempty"` // nil: it depends on none
 	// Ancestors are the snapshots that Parent was branched from in turn, root first:
 	// they are found even when one in between is gone. At most MaxAncestors, the nearest.
 	Ancestors []Parent `json:"ancestors,omitempty"`
@@ -171,6 +174,36 @@ func (m *Manifest) LayerIDs() []layer.ID {
 // Agent is what the guest's agent said of itself before the snapshot.
 type Agent struct {
 	Version string `json:"version,omitempty"`
+	// Capabilities are what it can beyond what every agent can, by names of package
+	// agentproto: nothing else is asked of it in the snapshot's children. A snapshot from
+	// before they were written has none.
+	Capabilities []string `json:"capabilities,omitempty"`
+}
+
+// Can says whether the agent can do what a name stands for.
+func (a Agent) Can(capability string) bool { return slices.Contains(a.Capabilities, capability) }
+
+// Bounded is what is kept of an agent, which may say anything: names that are none are
+// left out.
+func (a Agent) Bounded() Agent {
+	a.Version = ellipsis.Clip(a.Version, maxAgentText)
+	a.Capabilities = slices.DeleteFunc(slices.Clone(a.Capabilities), func(c string) bool { return !capability(c) })
+	a.Capabilities = a.Capabilities[:min(len(a.Capabilities), maxCapabilities)]
+	return a
+}
+
+func capability(name string) bool { return len(name) <= maxAgentText && namePattern.MatchString(name) }
+
+func (a Agent) validate() error {
+	if n := len(a.Capabilities); n > maxCapabilities {
+		return fmt.Errorf("%d capabilities, want at most %d", n, maxCapabilities)
+	}
+	for _, c := range a.Capabilities {
+		if !capability(c) {
+			return fmt.Errorf("capability %q is not a plain name", ellipsis.Clip(c, maxAgentText))
+		}
+	}
+	return nil
 }
 
 // Parent is the snapshot that this one was branched from.
@@ -295,6 +328,9 @@ func (m *Manifest) validate() error {
 	}
 	if err := m.validateCPU(); err != nil {
 		return fmt.Errorf("CPU: %w", err)
+	}
+	if err := m.Agent.validate(); err != nil {
+		return fmt.Errorf("agent: %w", err)
 	}
 	return m.validateDisks(sizes)
 }

@@ -38,6 +38,7 @@ func TestReceipts(t *testing.T) {
 			t.Errorf("%s: layers %+v", sb.ID, r.Parent.Layers)
 		}
 		d.proves(sb.ID, r)
+		d.wentTheShortWay(sb.ID, r)
 		for _, v := range []string{r.Guest.RandomDigest, r.Guest.BootID, r.Identity.MachineID, r.Identity.GenerationID} {
 			if seen[v] || v == "" {
 				t.Errorf("%q comes twice", v)
@@ -62,6 +63,9 @@ func TestReceipts(t *testing.T) {
 		t.Errorf("of the rollback: %+v", r)
 	}
 	d.proves(id, r)
+	if r.Identity.Way != "port" { // a branch has the agent of its parent
+		t.Errorf("of the rollback: the identity went by %q", r.Identity.Way)
+	}
 	if err := d.c.Kill(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
@@ -82,6 +86,19 @@ func TestReceipts(t *testing.T) {
 	})
 	_, err = d.c.SandboxReceipt(t.Context(), "sb-none")
 	wantError(t, err, api.CodeNotFound, "sb-none")
+}
+
+// wentTheShortWay checks that a child of a snapshot made by this build was told on the
+// identity's port, and had its working set mapped before it began.
+func (d *daemon) wentTheShortWay(id string, r api.Receipt) {
+	d.t.Helper()
+	if r.Identity.Way != "port" {
+		d.t.Errorf("%s: the identity went by %q, want its port", id, r.Identity.Way)
+	}
+	recorded := slices.ContainsFunc(r.Parent.Layers, func(l api.ReceiptLayer) bool { return l.Kind == "working_set" })
+	if !recorded || r.VM.PopulatedPages == 0 {
+		d.t.Errorf("%s: a working set was recorded: %t; %d pages of it were mapped", id, recorded, r.VM.PopulatedPages)
+	}
 }
 
 // proves checks a receipt against what the guest itself shows.

@@ -12,7 +12,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"time"
 
 	"connectrpc.com/connect"
 
@@ -35,6 +34,7 @@ type Client struct {
 	process   processconnect.ProcessClient
 	files     filesystemconnect.FilesystemClient
 	identity  DialFunc // may be nil
+	unary     *unary   // nil: it speaks JSON
 }
 
 // DialFunc opens a byte stream to the agent's port.
@@ -50,7 +50,7 @@ type options struct {
 }
 
 // WithIdentityPort says how to open a stream to the port on which the agent takes
-// identities.
+// identities, for IdentityByPort.
 func WithIdentityPort(dial DialFunc) Option { return func(o *options) { o.identity = dial } }
 
 // WithToken sends token as X-Access-Token with every request.
@@ -70,12 +70,15 @@ func New(dial DialFunc, opts ...Option) *Client {
 		// The link is a local socket: compression would cost more than it saves.
 		DisableCompression:  true,
 		MaxIdleConnsPerHost: 2,
-		IdleConnTimeout:     time.Minute,
+		IdleConnTimeout:     idleTime,
 		// One guest's garbage must not fill the host's memory.
-		MaxResponseHeaderBytes: 64 << 10,
+		MaxResponseHeaderBytes: maxHeaderBytes,
 	}
 	c := &Client{
 		transport: tr, http: &http.Client{Transport: tokenTransport{next: tr, token: o.token}}, identity: o.identity,
+	}
+	if !o.json {
+		c.unary = &unary{dial: dial, token: o.token}
 	}
 	co := connectOptions(o)
 	c.agent = agentv1connect.NewAgentClient(c.http, baseURL, co...)
@@ -115,17 +118,8 @@ func (c *Client) Ping(ctx context.Context) (*agentv1.PingResponse, error) {
 }
 
 // Identity makes a fresh clone a guest of its own. Idempotent, but every call
-// must bring new entropy. An agent without the port for it is asked over HTTP.
+// must bring new entropy.
 func (c *Client) Identity(ctx context.Context, req *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
-	if c.identity != nil {
-		if conn, err := c.identity(ctx); err == nil {
-			resp, err := identityOver(ctx, conn, req)
-			if err != nil {
-				return nil, fmt.Errorf("set identity: %w", err)
-			}
-			return resp, nil
-		}
-	}
 	return answer(c.agent.Identity(ctx, connect.NewRequest(req)))("set identity")
 }
 
@@ -137,7 +131,14 @@ func (c *Client) Warm(ctx context.Context, req *agentv1.WarmRequest) (*agentv1.W
 // Eval runs code in a warmed interpreter. An exception in the code is an
 // answer, not an error.
 func (c *Client) Eval(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.EvalResponse, error) {
-	return answer(c.agent.Eval(ctx, connect.NewRequest(req)))("eval")
+	if c.unary == nil {
+		return answer(c.agent.Eval(ctx, connect.NewRequest(req)))("eval")
+	}
+	out := new(agentv1.EvalResponse)
+	if err := c.unary.call(ctx, agentv1connect.AgentEvalProcedure, req, out); err != nil {
+		return nil, fmt.Errorf("eval: %w", err)
+	}
+	return out, nil
 }
 
 // Quiesce makes the guest hold still for a snapshot, then drops the idle
@@ -178,7 +179,12 @@ func (c *Client) Health(ctx context.Context) error {
 }
 
 // CloseIdle closes connections that carry no request now.
-func (c *Client) CloseIdle() { c.transport.CloseIdleConnections() }
+func (c *Client) CloseIdle() {
+	c.transport.CloseIdleConnections()
+	if c.unary != nil {
+		c.unary.closeIdle()
+	}
+}
 
 // Close is CloseIdle under the name an owner looks for; requests in flight end
 // with their contexts.

@@ -3,6 +3,7 @@ package agentclient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 
 	"connectrpc.com/connect"
@@ -10,6 +11,27 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/identwire"
 )
+
+// IdentityByPort is Identity without HTTP, on the port of its own: only an agent that
+// says it can (agentproto.CanIdentityPort) has one. A port that does not answer is an error.
+func (c *Client) IdentityByPort(ctx context.Context,
+	req *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
+	if c.identity == nil {
+		return nil, errors.New("set identity: no way to its port is known")
+	}
+	conn, err := c.identity(ctx)
+	if err != nil {
+		if ctx.Err() == nil {
+			err = connect.NewError(connect.CodeUnavailable, err)
+		}
+		return nil, fmt.Errorf("set identity: %w", err)
+	}
+	resp, err := identityOver(ctx, conn, req)
+	if err != nil {
+		return nil, fmt.Errorf("set identity: %w", err)
+	}
+	return resp, nil
+}
 
 // identityOver asks on a connection to the identity's port, and closes it. Its errors have
 // Connect's codes, as those of the other way do.

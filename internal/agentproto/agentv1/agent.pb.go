@@ -68,10 +68,13 @@ type PingResponse struct {
 	WallUnixNs int64                  `protobuf:"varint,4,opt,name=wall_unix_ns,json=wallUnixNs,proto3" json:"wall_unix_ns,omitempty"`
 	BootId     string                 `protobuf:"bytes,5,opt,name=boot_id,json=bootId,proto3" json:"boot_id,omitempty"`
 	// What the last Identity call set; empty in a parent.
-	SandboxId     string         `protobuf:"bytes,6,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
-	Index         uint32         `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
-	Parent        string         `protobuf:"bytes,8,opt,name=parent,proto3" json:"parent,omitempty"`
-	Interpreters  []*Interpreter `protobuf:"bytes,9,rep,name=interpreters,proto3" json:"interpreters,omitempty"`
+	SandboxId    string         `protobuf:"bytes,6,opt,name=sandbox_id,json=sandboxId,proto3" json:"sandbox_id,omitempty"`
+	Index        uint32         `protobuf:"varint,7,opt,name=index,proto3" json:"index,omitempty"`
+	Parent       string         `protobuf:"bytes,8,opt,name=parent,proto3" json:"parent,omitempty"`
+	Interpreters []*Interpreter `protobuf:"bytes,9,rep,name=interpreters,proto3" json:"interpreters,omitempty"`
+	// What it can beyond what every agent can, by names of package agentproto. A
+	// snapshot keeps them, since it holds the agent of its day.
+	Capabilities  []string `protobuf:"bytes,10,rep,name=capabilities,proto3" json:"capabilities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -165,6 +168,13 @@ func (x *PingResponse) GetParent() string {
 func (x *PingResponse) GetInterpreters() []*Interpreter {
 	if x != nil {
 		return x.Interpreters
+	}
+	return nil
+}
+
+func (x *PingResponse) GetCapabilities() []string {
+	if x != nil {
+		return x.Capabilities
 	}
 	return nil
 }
@@ -1399,7 +1409,7 @@ var File_agentv1_agent_proto protoreflect.FileDescriptor
 const file_agentv1_agent_proto_rawDesc = "" +
 	"\n" +
 	"\x13agentv1/agent.proto\x12\x0eforkd.agent.v1\"\r\n" +
-	"\vPingRequest\"\xa0\x02\n" +
+	"\vPingRequest\"\xc4\x02\n" +
 	"\fPingResponse\x12\x10\n" +
 	"\x03pid\x18\x01 \x01(\rR\x03pid\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1b\n" +
@@ -1411,7 +1421,9 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"sandbox_id\x18\x06 \x01(\tR\tsandboxId\x12\x14\n" +
 	"\x05index\x18\a \x01(\rR\x05index\x12\x16\n" +
 	"\x06parent\x18\b \x01(\tR\x06parent\x12?\n" +
-	"\finterpreters\x18\t \x03(\v2\x1b.forkd.agent.v1.InterpreterR\finterpreters\"\xd5\x01\n" +
+	"\finterpreters\x18\t \x03(\v2\x1b.forkd.agent.v1.InterpreterR\finterpreters\x12\"\n" +
+	"\fcapabilities\x18\n" +
+	" \x03(\tR\fcapabilities\"\xd5\x01\n" +
 	"\vInterpreter\x12\x1a\n" +
 	"\blanguage\x18\x01 \x01(\tR\blanguage\x12\x10\n" +
 	"\x03pid\x18\x02 \x01(\rR\x03pid\x12\x18\n" +

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
@@ -29,29 +31,55 @@ func (l *Launcher) NewIdentity(id string, index int, parent string, env map[stri
 	return sandbox.Identity{ID: id, Index: index, Parent: parent, MachineID: hex.EncodeToString(random), Env: env}, nil
 }
 
-// Identify gives a restored guest its identity, and returns what it says it did. It tries until the guest's time is over: just after a restore it
-// may still be resetting its vsock transport and drop a connection.
-func (l *Launcher) Identify(ctx context.Context, m *vmproc.VM,
+// Way is how a guest is told who it is.
+type Way string
+
+const (
+	ByPort Way = "port" // the identity's own, one message each way
+	ByHTTP Way = "http" // as everything else is asked of an agent
+)
+
+// way is that of a snapshot's guests. What their agent can is known from the snapshot, so
+// nothing is tried: a child whose port does not answer is broken, and not an older one.
+func (s *Source) way() Way {
+	if s.Agent.Can(agentproto.CanIdentityPort) {
+		return ByPort
+	}
+	return ByHTTP
+}
+
+// Identify gives a restored guest its identity, and returns what it says it did. It tries
+// until the guest's time is over: just after a restore it may still be resetting its vsock
+// transport and drop a connection.
+func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 	who sandbox.Identity) (*agentv1.IdentityResponse, error) {
+	m.IdentityBy = src.way()
+	ask := m.Agent.Identity
+	if m.IdentityBy == ByPort {
+		ask = m.Agent.IdentityByPort
+	}
 	limit := l.cfg.IdentityTimeout
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "no answer to its identity within %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, calm := m.WhileRoom(ctx, "sandbox "+who.ID)
 	defer calm()
+	var last error // of a try before
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
 		req, err := l.identity(who) // anew: entropy is never sent twice
 		if err != nil {
 			return nil, err
 		}
-		answer, err := m.Agent.Identity(ctx, req)
+		answer, err := ask(ctx, req)
 		switch {
 		case err == nil:
 			l.cfg.Log.Debug("identity confirmed", "sandbox", who.ID, "steps", stepTimes(answer))
 			if err := checkIdentity(answer); err != nil {
 				return answer, err
 			}
-			return answer, openNet(ctx, m)
+			return answer, openNet(ctx, m.VM)
+		case ctx.Err() != nil && last != nil && errors.Is(context.Cause(ctx), late):
+			return nil, fmt.Errorf("%w; tried again and again: %v", late, last)
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case connect.CodeOf(err) == connect.CodeDeadlineExceeded: // the guest noticed first
@@ -59,6 +87,7 @@ func (l *Launcher) Identify(ctx context.Context, m *vmproc.VM,
 		case !dropped(err), !m.Alive():
 			return nil, err
 		}
+		last = err
 		sched.Sleep(ctx, wait)
 	}
 }

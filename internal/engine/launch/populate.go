@@ -20,7 +20,7 @@ func (l *Launcher) Populate(ctx context.Context, src *Source, m *VM, index int) 
 	if src.WorkingSet == nil {
 		return
 	}
-	l.populate(ctx, m.VM, src.WorkingSet, "tag", src.Tag, "index", index)
+	m.Populated = l.populate(ctx, m.VM, src.WorkingSet, "tag", src.Tag, "index", index)
 }
 
 // PopulateForEval maps what a sandbox's first evaluation is going to touch. dir is that of
@@ -35,13 +35,14 @@ func (l *Launcher) PopulateForEval(ctx context.Context, m *vmproc.VM, dir string
 	l.populate(ctx, m, set, "for", "eval")
 }
 
-func (l *Launcher) populate(ctx context.Context, m *vmproc.VM, set *os.File, what ...any) {
+func (l *Launcher) populate(ctx context.Context, m *vmproc.VM, set *os.File, what ...any) (pages int64) {
 	ctx, cancel := context.WithTimeout(ctx, populateTimeout)
 	defer cancel()
 	r, err := m.Proc.Populate(ctx, set)
 	if err != nil {
 		l.cfg.Log.Warn("populate a child's memory", append(what, "err", err)...)
-		return
+		return 0
 	}
 	l.cfg.Log.Debug("populated", append(what, "pages", r.ReadPages+r.WrittenPages, "map", r.Map, "kvm", r.KVM)...)
+	return r.ReadPages + r.WrittenPages
 }

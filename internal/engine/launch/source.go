@@ -17,6 +17,7 @@ type Source struct {
 	Backing    [][]layer.ID      // of the disks that are written to
 	WorkingSet *os.File          // nil: nothing is known of what children touch
 	EvalSet    *os.File          // nil: nothing is known of what an evaluation touches
+	Agent      snapshot.Agent    // of its guests
 	free       func()            // of the files
 	// Leave is called by Close: who has counted itself as a user of the snapshot. It may be nil.
 	Leave func()
@@ -24,7 +25,7 @@ type Source struct {
 
 // NewSource takes the files over; Close closes them.
 func NewSource(files *snapshot.Files) *Source {
-	s := &Source{Tag: files.Manifest.Tag, Files: files, free: files.Close}
+	s := &Source{Tag: files.Manifest.Tag, Files: files, Agent: files.Manifest.Agent, free: files.Close}
 	s.Restore.Disks, s.Backing = sourceDisks(s.Files)
 	s.Restore.Memory = MemoryExtents(s.Files.Memory.Image)
 	s.Restore.State = s.Files.State()
@@ -59,6 +60,6 @@ func (s *Source) Shared(free func()) *Source {
 }
 
 // NewDraftSource is a source of files that are no snapshot yet. Who opened them closes them.
-func NewDraftSource(tag string, c vmm.RestoreConfig) *Source {
-	return &Source{Tag: tag, Restore: c, free: func() {}}
+func NewDraftSource(tag string, agent snapshot.Agent, c vmm.RestoreConfig) *Source {
+	return &Source{Tag: tag, Agent: agent, Restore: c, free: func() {}}
 }

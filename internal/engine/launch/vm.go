@@ -12,10 +12,14 @@ type VM struct {
 	*vmproc.VM
 	GenID    [16]byte // of its restore
 	Restored vmm.RestoreResult
-	Pooled   bool            // it stood ready as a shell
-	Prepared bool            // it is restored already, behind a gate of its own
-	Lent     network.Lent    // the end of a wire that it was given
-	gate     *startgate.Gate // where it waits, until it has begun; nil: it does not
+	Pooled   bool         // it stood ready as a shell
+	Prepared bool         // it is restored already, behind a gate of its own
+	Lent     network.Lent // the end of a wire that it was given
+	// Populated is how many pages were mapped before it began.
+	Populated int64
+	// IdentityBy is how its guest was told who it is; empty: it was not yet.
+	IdentityBy Way
+	gate       *startgate.Gate // where it waits, until it has begun; nil: it does not
 }
 
 // closeGate frees the gate, open or shut.

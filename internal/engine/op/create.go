@@ -36,15 +36,15 @@ type createOp struct {
 	progress func(sandbox.Step)
 	steps    []sandbox.Step
 
-	draft   *catalog.Draft
-	memory  snapshot.Chain
-	upper   snapshot.Chain // of the disk that is written to, if there is one
-	opened  []*store.Chain // both
-	m       *vmproc.VM
-	wire    *network.Wire // of the parent; nil: it needs none
-	agent   *agentclient.Client
-	version string   // of the agent
-	digest  *os.File // of all that the snapshot has to show; nil without an oracle
+	draft  *catalog.Draft
+	memory snapshot.Chain
+	upper  snapshot.Chain // of the disk that is written to, if there is one
+	opened []*store.Chain // both
+	m      *vmproc.VM
+	wire   *network.Wire // of the parent; nil: it needs none
+	agent  *agentclient.Client
+	saidOf snapshot.Agent // what the agent said of itself
+	digest *os.File       // of all that the snapshot has to show; nil without an oracle
 }
 
 // CreateSnapshot boots an image, waits for its ready signal, warms it, and saves
@@ -208,7 +208,7 @@ func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	if err != nil {
 		return 0, endedOrLate(ctx, err, late)
 	}
-	c.version = pong.GetVersion()
+	c.saidOf = snapshot.Agent{Version: pong.GetVersion(), Capabilities: pong.GetCapabilities()}.Bounded()
 	req := &agentv1.WarmRequest{}
 	for _, s := range c.src.warm {
 		req.Steps = append(req.Steps, &agentv1.WarmStep{Language: s.Language, Code: s.Code, TimeoutNs: int64(limit)})
@@ -326,7 +326,7 @@ func (c *createOp) commit() error {
 		State:         snapshot.State{File: snapshot.StateFile},
 		Disks:         []snapshot.Disk{{File: snapshot.DiskFile(0), ReadOnly: true}},
 		Languages:     languages(c.src.warm),
-		Agent:         snapshot.Agent{Version: c.version},
+		Agent:         c.saidOf,
 	}
 	if c.req.Network != nil {
 		m.Network = inherited(*c.req.Network)

@@ -66,7 +66,7 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 func (f *forkOp) introduce(ctx context.Context, b *child, who sandbox.Identity) (err error) {
 	b.m.Agent = b.m.NewAgent()
 	b.who = who
-	b.answer, err = f.e.launcher.Identify(ctx, b.m.VM, who)
+	b.answer, err = f.e.launcher.Identify(ctx, f.src, b.m, who)
 	b.trace.mark("identity")
 	return err
 }

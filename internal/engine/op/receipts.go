@@ -199,7 +199,7 @@ func (f *forkOp) leaveReceipts() {
 func fillVM(r *receipt.Receipt, m *launch.VM, who sandbox.Identity, answer *agentv1.IdentityResponse) {
 	if m != nil {
 		r.VM = &receipt.VM{Pooled: m.Pooled, Prepared: m.Prepared, MapUS: m.Restored.Map.Microseconds(),
-			StateUS: m.Restored.State.Microseconds()}
+			StateUS: m.Restored.State.Microseconds(), PopulatedPages: m.Populated}
 	}
 	if who.ID != "" {
 		r.Identity = identityGiven(who, m)
@@ -213,6 +213,7 @@ func identityGiven(who sandbox.Identity, m *launch.VM) *receipt.Identity {
 	i := &receipt.Identity{Index: who.Index, Parent: who.Parent, Hostname: who.ID, MachineID: who.MachineID}
 	if m != nil {
 		i.GenerationID, i.EntropyBytes = hex.EncodeToString(m.GenID[:]), launch.EntropyBytes
+		i.Way = string(m.IdentityBy)
 	}
 	return i
 }

@@ -10,6 +10,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/launch"
@@ -103,6 +104,10 @@ func (w *probe) open(ctx context.Context) error {
 		return err
 	}
 	w.undo.Push(src.Close)
+	// One that says what it can is not asked for more. One from before says nothing, and is.
+	if len(src.Agent.Capabilities) > 0 && !src.Agent.Can(agentproto.CanInventory) {
+		return w.agentOld()
+	}
 	release, err := w.e.memory.Admit(w.e.cfg.ChildMemory)
 	if err != nil {
 		return err
@@ -171,10 +176,14 @@ func (w *probe) explain(ctx context.Context, err error) error {
 	case errors.Is(err, guestdiff.ErrGuest):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
 	case errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented:
-		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld,
-			"the agent in snapshot %s is older and cannot tell what is in it", w.tag)
+		return w.agentOld()
 	case errors.As(err, &remote) && !errors.Is(err, sandbox.ErrGuestGone):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "a child of %s: %w", w.tag, err)
 	}
 	return err
+}
+
+func (w *probe) agentOld() error {
+	return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld,
+		"the agent in snapshot %s is older and cannot tell what is in it", w.tag)
 }

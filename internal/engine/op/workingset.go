@@ -68,12 +68,13 @@ func (c *createOp) workingSetsOf(ctx context.Context, set, evalSet *os.File) (r 
 		return r, false, err
 	}
 	u.Push(m.Discard)
-	if err := c.e.launcher.Restore(ctx, c.draftSource(), m); err != nil {
+	src := c.draftSource()
+	if err := c.e.launcher.Restore(ctx, src, m); err != nil {
 		return r, false, fmt.Errorf("restore: %w", err)
 	}
 	m.Agent = m.NewAgent()
 	u.Push(func() { m.Agent.Close() })
-	if err := c.act(ctx, m); err != nil {
+	if err := c.act(ctx, src, m); err != nil {
 		return r, false, err
 	}
 	if err := m.Proc.Pause(ctx); err != nil {
@@ -119,16 +120,16 @@ func (c *createOp) draftSource() *launch.Source {
 	if c.src.image.Upper != "" {
 		r.Disks = append(r.Disks, launch.LayeredDisk(c.opened[1].Image, c.src.upper))
 	}
-	return launch.NewDraftSource(c.req.Tag, r)
+	return launch.NewDraftSource(c.req.Tag, c.saidOf, r)
 }
 
 // act is a child's way to ready: its identity and a sign of life.
-func (c *createOp) act(ctx context.Context, m *launch.VM) error {
+func (c *createOp) act(ctx context.Context, src *launch.Source, m *launch.VM) error {
 	who, err := c.e.launcher.NewIdentity("recorder", 1, c.req.Tag, nil)
 	if err != nil {
 		return err
 	}
-	if _, err := c.e.launcher.Identify(ctx, m.VM, who); err != nil {
+	if _, err := c.e.launcher.Identify(ctx, src, m, who); err != nil {
 		return fmt.Errorf("identity: %w", err)
 	}
 	if _, err := m.Agent.Ping(ctx); err != nil {

@@ -17,6 +17,9 @@ type Figures struct {
 	ReadyP99MS           float64 `json:"ready_ms_p99"`
 	AnswerP50MS          float64 `json:"answer_ms_p50,omitempty"` // request to the answer of each child's first eval; absent if it has none
 	AnswerP99MS          float64 `json:"answer_ms_p99,omitempty"`
+	OneArmedMS           float64 `json:"one_armed_ms"`            // of a fork of one child
+	OneReadyMS           float64 `json:"one_ready_ms"`            // of it, as the client saw it
+	OneAnswerMS          float64 `json:"one_answer_ms,omitempty"` // request to the answer of its first eval; absent if it has none
 	FloorWallMS          float64 `json:"floor_wall_ms,omitempty"` // absent, as what follows from it, if the VMs' host is not known
 	Ratio                float64 `json:"ratio,omitempty"`         // armed to floor
 	EvalP50MS            float64 `json:"eval_ms_p50"`             // in the daemon, from request to answer
@@ -28,6 +31,24 @@ type Figures struct {
 	Pool                 int     `json:"pool"`
 	Where                string  `json:"where"`
 	CPUs                 int     `json:"cpus,omitempty"`
+
+	many, one times // of all rounds, for the plot
+}
+
+// times are of children, in milliseconds from their fork's request.
+type times struct {
+	armed, ready, answered []float64 // each sorted, once they are summarised
+}
+
+func (t *times) add(more times) {
+	t.armed, t.ready = append(t.armed, more.armed...), append(t.ready, more.ready...)
+	t.answered = append(t.answered, more.answered...)
+}
+
+func (t *times) sort() {
+	for _, v := range [][]float64{t.armed, t.ready, t.answered} {
+		slices.Sort(v)
+	}
 }
 
 // summarise takes the median of each figure over the rounds, and the ratio's own median.
@@ -35,7 +56,13 @@ func summarise(rounds []round) Figures {
 	f := Figures{N: rounds[0].n, OK: rounds[0].ok, Rounds: len(rounds), Pool: rounds[0].pool}
 	for _, r := range rounds {
 		f.OK, f.Pool = min(f.OK, r.ok), min(f.Pool, r.pool)
+		f.many.add(times{armed: r.childArmed, ready: r.ready, answered: r.answered})
+		f.one.add(r.one)
 	}
+	f.many.sort()
+	f.one.sort()
+	f.OneArmedMS, f.OneReadyMS = quantile(f.one.armed, 0.5), quantile(f.one.ready, 0.5)
+	f.OneAnswerMS = quantile(f.one.answered, 0.5)
 	of := func(get func(round) float64) float64 {
 		var v []float64
 		for _, r := range rounds {

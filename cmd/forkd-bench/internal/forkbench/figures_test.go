@@ -1,6 +1,11 @@
 package forkbench
 
-import "testing"
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+)
 
 func TestSummaryIsOfMediansAndTheWorstRound(t *testing.T) {
 	f := summarise([]round{
@@ -14,5 +19,50 @@ func TestSummaryIsOfMediansAndTheWorstRound(t *testing.T) {
 	}
 	if empty := summarise([]round{{n: 1, floor: 1}}); empty.ReadyP99MS != 0 {
 		t.Fatalf("no child answered, yet %+v", empty)
+	}
+}
+
+func TestPlot(t *testing.T) {
+	f := summarise([]round{
+		{n: 4, childArmed: []float64{1, 1, 2, 2}, ready: []float64{10, 20, 30, 40}, answered: []float64{50, 60, 70, 80}, one: times{[]float64{3}, []float64{4}, []float64{9}}},
+		{n: 4, childArmed: []float64{3, 3, 4, 4}, ready: []float64{12, 22, 32, 42}, answered: []float64{52, 62, 72, 82}, one: times{[]float64{2}, []float64{5}, []float64{7}}},
+	})
+	if f.OneArmedMS != 3 || f.OneReadyMS != 5 || f.OneAnswerMS != 9 {
+		t.Errorf("one child: %+v", f)
+	}
+	drawn := Plot(f)
+	if len(drawn.Panels) != 2 || len(drawn.Notes) != 1 {
+		t.Fatalf("%+v", drawn)
+	}
+	many, one := drawn.Panels[0], drawn.Panels[1]
+	if many.Title != "4 children" || len(many.Ticks) != 11 || len(many.Series) != 3 {
+		t.Errorf("%+v", many)
+	}
+	if ready := many.Series[1]; ready.Name != "ready" || ready.Values[0] != 10 || ready.Values[5] != 30 || ready.Values[10] != 42 {
+		t.Errorf("%+v", ready)
+	}
+	if s := one.Series[2]; s.Name != "first eval answered" || !slices.Equal(s.Values, []float64{7, 9, 9}) {
+		t.Errorf("%+v", s)
+	}
+	var b bytes.Buffer
+	if err := drawn.SVG(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, word := range []string{"4 children", "One child", "armed", "ready", "first eval answered", "fastest", "ms from the request"} {
+		if !strings.Contains(b.String(), ">"+word+"<") {
+			t.Errorf("the drawing lacks %q", word)
+		}
+	}
+}
+
+// A snapshot without an interpreter answers nothing.
+func TestPlotWithoutAnswers(t *testing.T) {
+	drawn := Plot(summarise([]round{{n: 1, childArmed: []float64{1}, ready: []float64{2}, one: times{armed: []float64{1}, ready: []float64{2}}}}))
+	if len(drawn.Panels[1].Series) != 2 {
+		t.Errorf("%+v", drawn.Panels[1])
+	}
+	var b bytes.Buffer
+	if err := drawn.SVG(&b); err != nil || b.Len() == 0 {
+		t.Error(err)
 	}
 }

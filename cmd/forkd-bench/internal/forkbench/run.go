@@ -34,6 +34,8 @@ type round struct {
 	readyWall                float64
 	ready                    []float64 // sorted, one per child that became ready
 	answered                 []float64 // sorted, of another fork: one per child that answered an eval
+	childArmed               []float64 // one per child that became ready, by the daemon's clock
+	one                      times     // of a fork of one child
 	eval, evalDaemon         []float64 // sorted; evalDaemon is without the guest
 	vmmAnon, guestDirty, pss float64   // KiB, means per child
 	memDelta                 float64
@@ -62,6 +64,9 @@ func Run(ctx context.Context, c Config) (_ Figures, err error) {
 		if err == nil {
 			r.answered, err = c.answers(ctx)
 		}
+		if err == nil {
+			r.one, err = c.single(ctx)
+		}
 		if err != nil {
 			return Figures{}, fmt.Errorf("round %d: %w", i+1, err)
 		}
@@ -85,6 +90,7 @@ func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err 
 	res, err := measure.ForkSome(ctx, c.Client, c.Tag, c.N, func(sb api.SandboxInfo) {
 		if sb.Error == "" {
 			r.ready = append(r.ready, measure.Millis(time.Since(began)))
+			r.childArmed = append(r.childArmed, armed(sb))
 		}
 	})
 	if err != nil {
@@ -190,6 +196,32 @@ func (c Config) answers(ctx context.Context) (_ []float64, err error) {
 	asked.Wait()
 	slices.Sort(times)
 	return times, errors.Join(err, measure.Kill(ctx, c.Client, res.OK()))
+}
+
+// single forks one child and asks it to compute something as soon as it is ready.
+func (c Config) single(ctx context.Context) (t times, err error) {
+	if err := c.awaitPool(ctx); err != nil {
+		return t, err
+	}
+	began := time.Now()
+	res, err := measure.ForkSome(ctx, c.Client, c.Tag, 1, func(sb api.SandboxInfo) {
+		if sb.Error != "" {
+			return
+		}
+		t.ready, t.armed = append(t.ready, measure.Millis(time.Since(began))), append(t.armed, armed(sb))
+		if _, err := c.Client.Eval(ctx, sb.ID, api.EvalRequest{Code: "1 + 1"}); err == nil {
+			t.answered = append(t.answered, measure.Millis(time.Since(began)))
+		}
+	})
+	return t, errors.Join(err, measure.Kill(ctx, c.Client, res.OK()))
+}
+
+// armed is when a child stood at its gate, by the daemon's clock.
+func armed(sb api.SandboxInfo) float64 {
+	if sb.Timings == nil {
+		return 0
+	}
+	return sb.Timings.ArmedMS
 }
 
 // sample is how many children's memory is read: the kernel walks page tables for each.

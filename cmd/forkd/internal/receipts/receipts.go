@@ -39,6 +39,9 @@ func Facts(r api.Receipt) []string {
 	f.capture(r.Capture)
 	if v := r.VM; v != nil {
 		f.add("vm", "%s; memory mapped in %s, state loaded in %s", shell(v), ui.Millis(v.MapMS), ui.Millis(v.StateMS))
+		if v.PopulatedPages > 0 {
+			f.add("working set", "%d pages mapped before it began", v.PopulatedPages)
+		}
 	}
 	f.identity(r.Identity)
 	f.guest(r.Guest)
@@ -99,6 +102,12 @@ func (f *facts) identity(i *api.ReceiptIdentity) {
 	f.add("generation id", "%s", i.GenerationID)
 	if i.EntropyBytes > 0 {
 		f.add("entropy sent", "%d bytes", i.EntropyBytes)
+	}
+	switch i.Way {
+	case "port":
+		f.add("told", "on the identity's own port")
+	case "http":
+		f.add("told", "over HTTP: the snapshot's agent has no port for it")
 	}
 }
 

@@ -84,7 +84,9 @@ func (k *kernel) next() packet {
 // give has the kernel get a segment of the far end of a flow.
 func (k *kernel) give(of packet, flags uint8, seq, ack uint32, n int) {
 	k.t.Helper()
-	addr := func(a [16]byte, port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom16(a).Unmap(), port) }
+	addr := func(a [16]byte, port uint16) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom16(a).Unmap(), port)
+	}
 	frame := tcp(side{peerMAC, addr(of.key.far, of.key.farPort)}, side{guestMAC, addr(of.key.guest, of.key.guestPort)}, flags, seq, ack, n)
 	p, _ := parse(frame, false)
 	segment := frame[p.l4:]

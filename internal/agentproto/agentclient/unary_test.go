@@ -1,0 +1,237 @@
+package agentclient_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
+)
+
+// echo answers an eval with its code, or does what the code says.
+type echo struct {
+	agentv1connect.UnimplementedAgentHandler
+	entered chan struct{}
+	left    chan error
+}
+
+func (e *echo) Eval(ctx context.Context, r *connect.Request[agentv1.EvalRequest]) (*connect.Response[agentv1.EvalResponse], error) {
+	switch code := r.Msg.GetCode(); {
+	case code == "hang":
+		e.entered <- struct{}{}
+		<-ctx.Done()
+		e.left <- ctx.Err()
+		return nil, ctx.Err()
+	case code == "no":
+		return nil, connect.NewError(connect.CodeFailedPrecondition, errors.New("no such interpreter"))
+	case code == "large":
+		return connect.NewResponse(&agentv1.EvalResponse{Result: strings.Repeat("x", 3<<20)}), nil
+	default:
+		return connect.NewResponse(&agentv1.EvalResponse{Result: code + r.Header().Get("X-Access-Token")}), nil
+	}
+}
+
+type served struct {
+	*agentclient.Client
+	agent *echo
+	dials atomic.Int64
+	conns sync.Map // of the agent's side
+}
+
+func serve(tb testing.TB, opts ...agentclient.Option) *served {
+	tb.Helper()
+	s := &served{agent: &echo{entered: make(chan struct{}, 1), left: make(chan error, 1)}}
+	path := filepath.Join(tb.TempDir(), "s")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle(agentv1connect.NewAgentHandler(s.agent))
+	srv := &http.Server{Handler: mux, ConnState: func(c net.Conn, st http.ConnState) {
+		if st == http.StateNew {
+			s.conns.Store(c, true)
+		}
+	}}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	s.Client = agentclient.New(func(ctx context.Context) (net.Conn, error) {
+		s.dials.Add(1)
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", path)
+	}, opts...)
+	tb.Cleanup(func() {
+		s.Close()
+		srv.Close()
+		<-done
+	})
+	return s
+}
+
+func (s *served) ask(ctx context.Context, code string) (string, error) {
+	r, err := s.Eval(ctx, &agentv1.EvalRequest{Code: code})
+	return r.GetResult(), err
+}
+
+func TestEvalsShareOneConnection(t *testing.T) {
+	s := serve(t, agentclient.WithToken("-token"))
+	for i := range 5 {
+		if got, err := s.ask(t.Context(), fmt.Sprint(i)); err != nil || got != fmt.Sprint(i, "-token") {
+			t.Errorf("%q, %v", got, err)
+		}
+	}
+	if got, err := s.ask(t.Context(), "large"); err != nil || len(got) != 3<<20 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	_, err := s.ask(t.Context(), "no")
+	if connect.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(err.Error(), "no such interpreter") {
+		t.Errorf("got %v", err)
+	}
+	if _, err = s.ask(t.Context(), "after"); err != nil || s.dials.Load() != 1 {
+		t.Errorf("%d connections, %v", s.dials.Load(), err)
+	}
+	s.CloseIdle()
+	if _, err := s.ask(t.Context(), "anew"); err != nil || s.dials.Load() != 2 {
+		t.Errorf("%d connections, %v", s.dials.Load(), err)
+	}
+}
+
+// One that the agent has closed is noticed before a request goes out, which could not be
+// told from one that was carried out.
+func TestAConnectionThatTheAgentClosedIsNotUsed(t *testing.T) {
+	s := serve(t)
+	if _, err := s.ask(t.Context(), "1"); err != nil {
+		t.Fatal(err)
+	}
+	s.conns.Range(func(c, _ any) bool { c.(net.Conn).Close(); return true })
+	if got, err := s.ask(t.Context(), "2"); err != nil || got != "2" || s.dials.Load() != 2 {
+		t.Errorf("%q, %v, %d connections", got, err, s.dials.Load())
+	}
+}
+
+func TestAnEvalThatNobodyWaitsForIsCalledOff(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(context.Context) (context.Context, context.CancelFunc)
+		code connect.Code
+	}{
+		"cancelled": {context.WithCancel, connect.CodeCanceled},
+		"late": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 20*time.Millisecond)
+		}, connect.CodeDeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t)
+			ctx, cancel := c.end(t.Context())
+			defer cancel()
+			go func() {
+				<-s.agent.entered
+				if name == "cancelled" {
+					cancel()
+				}
+			}()
+			if _, err := s.ask(ctx, "hang"); connect.CodeOf(err) != c.code {
+				t.Errorf("got %v", err)
+			}
+			if err := <-s.agent.left; err == nil {
+				t.Error("the agent was not told")
+			}
+			if got, err := s.ask(t.Context(), "next"); err != nil || got != "next" {
+				t.Errorf("%q, %v", got, err)
+			}
+		})
+	}
+}
+
+func TestEvalsAtTheSameTime(t *testing.T) {
+	s := serve(t)
+	var all sync.WaitGroup
+	for i := range 32 {
+		all.Go(func() {
+			for range 20 {
+				if got, err := s.ask(t.Context(), fmt.Sprint(i)); err != nil || got != fmt.Sprint(i) {
+					t.Errorf("%q, %v", got, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// A guest may answer anything, or nothing.
+func TestAnswersThatAreNone(t *testing.T) {
+	for name, said := range map[string]string{
+		"nothing":            "",
+		"no HTTP":            "hello\r\n\r\n",
+		"a header for ever":  "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 17<<20),
+		"a body that ends":   "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc",
+		"a body for ever":    "HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 17<<20),
+		"no message":         "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n\xff\xff\xff",
+		"an error of no one": "HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\nno",
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := agentclient.New(func(context.Context) (net.Conn, error) {
+				ours, theirs := net.Pipe()
+				go func() {
+					go io.Copy(io.Discard, theirs)
+					io.WriteString(theirs, said)
+					theirs.Close()
+				}()
+				return ours, nil
+			})
+			defer c.Close()
+			if r, err := c.Eval(t.Context(), &agentv1.EvalRequest{Code: "1"}); err == nil {
+				t.Errorf("got %v", r)
+			}
+		})
+	}
+}
+
+// BenchmarkEval is a round trip to an agent in this process: unary is how the daemon does
+// it, and transport how it did it, by http.Transport. switches are of both sides.
+func BenchmarkEval(b *testing.B) {
+	for _, way := range []string{"transport", "unary"} {
+		b.Run(way, func(b *testing.B) {
+			s := serve(b)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+			defer cancel()
+			req := &agentv1.EvalRequest{Language: "python", Code: "1 + 1", TimeoutNs: int64(time.Minute)}
+			ask := func() error { _, err := s.Eval(ctx, req); return err }
+			if way == "transport" {
+				ask = func() error { _, err := s.Agent().Eval(ctx, connect.NewRequest(req)); return err }
+			}
+			if err := ask(); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			before := switches(b)
+			for b.Loop() {
+				if err := ask(); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(switches(b)-before)/float64(b.N), "switches/op")
+		})
+	}
+}
+
+func switches(b *testing.B) int64 {
+	var r unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err != nil {
+		b.Fatal(err)
+	}
+	return r.Nvcsw + r.Nivcsw
+}
