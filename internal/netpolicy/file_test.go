@@ -56,6 +56,8 @@ func TestMistakesInFilesHaveALine(t *testing.T) {
 		"headers:\n  - host: '*.a.test'\n    headers: {A: b}\n":             "without *",
 		"headers:\n  - host: a.test\n    headers: {Host: b}\n":              "Host is not for rules",
 		"headers:\n  - host: a.test\n    headers: {A: \"b\\r\\nC: d\"}\n":   "control character",
+		"allow: " + strings.Repeat("[", 50000):                              "p.yaml:1: is nested too deep",
+		strings.Repeat("- ", 50000) + "a":                                   "p.yaml:1: is nested too deep",
 		"headers:\n  - host: a.test\n    headers: {\"A B\": secretvalue}\n": "no header's name",
 	} {
 		_, err := ParseFile("p.yaml", []byte(text))
