@@ -81,7 +81,7 @@ type transmitter struct {
 	paused   bool
 	closed   bool
 	engine   Engine // nil until the guest sends
-	restored bool // and has not run since
+	restored bool   // and has not run since
 	// inherited is how many of the frames that wait were put there by the guest's source.
 	inherited int
 	chain     virtio.Chain

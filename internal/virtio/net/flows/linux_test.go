@@ -3,14 +3,14 @@ package flows
 import (
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,25 +34,39 @@ func tap(t *testing.T) *os.File {
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 		t.Skip("needs a tap: ", err)
 	}
-	for _, line := range []string{
-		"link set eth0 address 02:00:00:00:00:02 up",
-		"addr add 192.0.0.2/29 dev eth0",
-		"addr add fd66::2/64 dev eth0 nodad",
-		"neigh add 192.0.0.1 lladdr 02:00:00:00:00:01 dev eth0",
-		"neigh add fe80::1 lladdr 02:00:00:00:00:01 dev eth0",
-		"route add default via 192.0.0.1",
-		"-6 route add default via fe80::1 dev eth0",
-	} {
-		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			t.Skipf("ip %s: %v: %s", line, err, out)
-		}
-	}
+	configure(t, "eth0")
 	if err := unix.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
 	f := os.NewFile(uintptr(fd), "tap")
 	t.Cleanup(func() { f.Close() })
 	return f
+}
+
+// configure does what a guest's agent does.
+func configure(t *testing.T, name string) {
+	t.Helper()
+	check := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	link, err := netlink.LinkByName(name)
+	check("find link", err)
+	check("set address", netlink.LinkSetHardwareAddr(link, guestMAC[:]))
+	check("set up", netlink.LinkSetUp(link))
+	for _, c := range []struct{ guest, router string }{{"192.0.0.2/29", "192.0.0.1"}, {"fd66::2/64", "fe80::1"}} {
+		addr, err := netlink.ParseAddr(c.guest)
+		check("parse address", err)
+		addr.Flags = unix.IFA_F_NODAD
+		check("add address", netlink.AddrAdd(link, addr))
+		index, router := link.Attrs().Index, net.ParseIP(c.router)
+		check("add neighbour", netlink.NeighAdd(&netlink.Neigh{
+			LinkIndex: index, IP: router, HardwareAddr: peerMAC[:], State: netlink.NUD_PERMANENT,
+		}))
+		check("add route", netlink.RouteAdd(&netlink.Route{LinkIndex: index, Gw: router}))
+	}
 }
 
 // kernel is a guest: this host's kernel behind a tap, and what it is connected to.
@@ -84,7 +98,9 @@ func (k *kernel) next() packet {
 // give has the kernel get a segment of the far end of a flow.
 func (k *kernel) give(of packet, flags uint8, seq, ack uint32, n int) {
 	k.t.Helper()
-	addr := func(a [16]byte, port uint16) netip.AddrPort { return netip.AddrPortFrom(netip.AddrFrom16(a).Unmap(), port) }
+	addr := func(a [16]byte, port uint16) netip.AddrPort {
+		return netip.AddrPortFrom(netip.AddrFrom16(a).Unmap(), port)
+	}
 	frame := tcp(side{peerMAC, addr(of.key.far, of.key.farPort)}, side{guestMAC, addr(of.key.guest, of.key.guestPort)}, flags, seq, ack, n)
 	p, _ := parse(frame, false)
 	segment := frame[p.l4:]
