@@ -67,6 +67,28 @@ func configure(t *testing.T, name string) {
 		}))
 		check("add route", netlink.RouteAdd(&netlink.Route{LinkIndex: index, Gw: router}))
 	}
+	awaitLocal(t, "fd66::2")
+}
+
+// awaitLocal waits until the kernel takes packets to an IPv6 address: a worker of its own
+// sees to that after the address was added.
+func awaitLocal(t *testing.T, addr string) {
+	t.Helper()
+	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL}
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range routes {
+			if r.Dst != nil && r.Dst.IP.Equal(net.ParseIP(addr)) {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not become local", addr)
+		}
+	}
 }
 
 // kernel is a guest: this host's kernel behind a tap, and what it is connected to.
@@ -146,7 +168,7 @@ func (k *kernel) mustFail(fd int, want unix.Errno) {
 	k.t.Helper()
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLERR}}
 	if n, err := unix.Poll(poll, 20_000); err != nil || n != 1 {
-		k.t.Fatalf("the connection goes on (%v)", err)
+		k.t.Fatalf("the flow goes on (%v): %+v", err, local(fd))
 	}
 	if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || unix.Errno(got) != want {
 		k.t.Errorf("error %v, %v, want %v", unix.Errno(got), err, want)
@@ -251,4 +273,10 @@ func (k *kernel) datagram(table *Table) (answer []byte) {
 			return answer
 		}
 	}
+}
+
+// local is a socket's own address, for a message.
+func local(fd int) unix.Sockaddr {
+	sa, _ := unix.Getsockname(fd)
+	return sa
 }
