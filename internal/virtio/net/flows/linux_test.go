@@ -3,14 +3,14 @@ package flows
 import (
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"runtime"
-	"strings"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,25 +34,61 @@ func tap(t *testing.T) *os.File {
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, req); err != nil {
 		t.Skip("needs a tap: ", err)
 	}
-	for _, line := range []string{
-		"link set eth0 address 02:00:00:00:00:02 up",
-		"addr add 192.0.0.2/29 dev eth0",
-		"addr add fd66::2/64 dev eth0 nodad",
-		"neigh add 192.0.0.1 lladdr 02:00:00:00:00:01 dev eth0",
-		"neigh add fe80::1 lladdr 02:00:00:00:00:01 dev eth0",
-		"route add default via 192.0.0.1",
-		"-6 route add default via fe80::1 dev eth0",
-	} {
-		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
-			t.Skipf("ip %s: %v: %s", line, err, out)
-		}
-	}
+	configure(t, "eth0")
 	if err := unix.SetNonblock(fd, true); err != nil {
 		t.Fatal(err)
 	}
 	f := os.NewFile(uintptr(fd), "tap")
 	t.Cleanup(func() { f.Close() })
 	return f
+}
+
+// configure does what a guest's agent does.
+func configure(t *testing.T, name string) {
+	t.Helper()
+	check := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	link, err := netlink.LinkByName(name)
+	check("find link", err)
+	check("set address", netlink.LinkSetHardwareAddr(link, guestMAC[:]))
+	check("set up", netlink.LinkSetUp(link))
+	for _, c := range []struct{ guest, router string }{{"192.0.0.2/29", "192.0.0.1"}, {"fd66::2/64", "fe80::1"}} {
+		addr, err := netlink.ParseAddr(c.guest)
+		check("parse address", err)
+		addr.Flags = unix.IFA_F_NODAD
+		check("add address", netlink.AddrAdd(link, addr))
+		index, router := link.Attrs().Index, net.ParseIP(c.router)
+		check("add neighbour", netlink.NeighAdd(&netlink.Neigh{
+			LinkIndex: index, IP: router, HardwareAddr: peerMAC[:], State: netlink.NUD_PERMANENT,
+		}))
+		check("add route", netlink.RouteAdd(&netlink.Route{LinkIndex: index, Gw: router}))
+	}
+	awaitLocal(t, "fd66::2")
+}
+
+// awaitLocal waits until the kernel takes packets to an IPv6 address: a worker of its own
+// sees to that after the address was added.
+func awaitLocal(t *testing.T, addr string) {
+	t.Helper()
+	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL}
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V6, local, netlink.RT_FILTER_TABLE)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range routes {
+			if r.Dst != nil && r.Dst.IP.Equal(net.ParseIP(addr)) {
+				return
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not become local", addr)
+		}
+	}
 }
 
 // kernel is a guest: this host's kernel behind a tap, and what it is connected to.
@@ -132,7 +168,7 @@ func (k *kernel) mustFail(fd int, want unix.Errno) {
 	k.t.Helper()
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLERR}}
 	if n, err := unix.Poll(poll, 20_000); err != nil || n != 1 {
-		k.t.Fatalf("the connection goes on (%v)", err)
+		k.t.Fatalf("the flow goes on (%v): %+v", err, local(fd))
 	}
 	if got, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR); err != nil || unix.Errno(got) != want {
 		k.t.Errorf("error %v, %v, want %v", unix.Errno(got), err, want)
@@ -237,4 +273,10 @@ func (k *kernel) datagram(table *Table) (answer []byte) {
 			return answer
 		}
 	}
+}
+
+// local is a socket's own address, for a message.
+func local(fd int) unix.Sockaddr {
+	sa, _ := unix.Getsockname(fd)
+	return sa
 }
