@@ -168,15 +168,12 @@ func TestDialsInFlightAreBoundedAndCancelled(t *testing.T) {
 		}
 	}
 	g.wire.Send(netwire.Message{Kind: netwire.Cancel, ID: 12345}) // of nobody: it may have been answered
-	b.rules.limits = netpolicy.Limits{}
 	g.id = 1000
-	begun := make(chan struct{})
-	go func() {
-		defer close(begun)
-		eventually(t, "cancellation", func() bool { return b.s.Stats().Limited == 1 })
-		close(stuck)
-	}()
-	<-begun
+	// The answer to this, which nobody judges, says that what came before was read.
+	if m, _ := g.ask(netwire.TCP, netip.MustParseAddrPort("192.0.0.1:22")); m.Reason != netwire.Reset {
+		t.Errorf("answer %+v", m)
+	}
+	close(stuck)
 	eventually(t, "the end of what was cancelled", func() bool { return b.s.Stats().Flows == 0 })
 	g.openTCP(far)
 }
@@ -190,11 +187,7 @@ func TestDescriptorsThatRunOutCostRefusalsOnly(t *testing.T) {
 	g := b.bind("a", false)
 	far := listen(t, echoTCP)
 	c := g.openTCP(far)
-	files, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	few := unix.Rlimit{Cur: uint64(len(files)), Max: old.Max}
+	few := unix.Rlimit{Cur: 3, Max: old.Max} // no new one gets so low a number
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 		t.Fatal(err)
 	}

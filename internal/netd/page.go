@@ -62,9 +62,9 @@ func pageText(lines []control.Line) string {
 	}
 	var b strings.Builder
 	for _, l := range lines {
-		what := l.Far.String()
-		if l.Name != "" {
-			what += " (" + l.Name + ")"
+		what := l.Name
+		if l.Far.IsValid() {
+			what = strings.TrimSuffix(l.Far.String()+" ("+l.Name+")", " ()")
 		}
 		fmt.Fprintf(&b, "%s  %s %s  %s: %s", l.Time.UTC().Format(time.RFC3339), l.Protocol, what, l.Verdict, l.Reason)
 		if l.Count > 1 {

@@ -256,6 +256,17 @@ func (s *Server) Subscribe(vm string, send func(control.Line) error) (func(), er
 // Shutdown begins the end of the process.
 func (s *Server) Shutdown() { s.cfg.OnShutdown() }
 
+// NameDenied notes a name that a VM's guest was not told.
+func (s *Server) NameDenied(vm, name, rule, text string) {
+	v, err := s.vm(vm)
+	if err != nil {
+		return
+	}
+	s.tell(v, control.Line{
+		Protocol: "dns", Name: name, NameSource: fromDNS, Rule: rule, Verdict: control.Denied, Reason: text,
+	})
+}
+
 // tell counts a line and passes it on.
 func (s *Server) tell(v *vm, l control.Line) {
 	l.Time, l.VM, l.Sandbox = time.Now(), v.name, v.sandbox
