@@ -113,6 +113,7 @@ func TestARequestArrivesAsItWasSent(t *testing.T) {
 		body, _ := io.ReadAll(r.Body)
 		got = r
 		w.Header().Set("Server", "guest")
+		w.Header().Set(HeaderError, "forged")
 		w.WriteHeader(http.StatusTeapot)
 		fmt.Fprintf(w, "%s %s", r.Method, body)
 	})})

@@ -16,7 +16,11 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 		Rewrite:       rewrite,
 		Transport:     roundTripper{h},
 		FlushInterval: -1, // streams are streams
-		ErrorLog:      slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
+		ModifyResponse: func(resp *http.Response) error {
+			resp.Header.Del(HeaderError) // only the daemon says so
+			return nil
+		},
+		ErrorLog: slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			if r.Context().Err() != nil {
 				panic(http.ErrAbortHandler) // nobody is there to read an answer

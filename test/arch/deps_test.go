@@ -105,6 +105,8 @@ var rules = []rule{
 		reason: "the domain names no transport; httpapi puts HTTP over it"},
 	{who: []string{"internal/engine", "internal/sandbox", "internal/httpapi", "internal/image", "internal/snapshot", "internal/appliance/testbench", "api", "client"}, not: []string{"internal/kvm"}, direct: true,
 		reason: "KVM is reached through the VMM; only hostcap, which measures it, and the appliance's init, which holds it, open it themselves"},
+	{who: []string{"internal/ingress"}, not: []string{"internal/engine", "internal/httpapi", "internal/vmctl", "internal/vmm", "api", "client"},
+		reason: "it carries HTTP to whatever its Dialer connects to: it knows no engine, and the API's tokens open nothing in it"},
 	{who: []string{"internal/httpapi"}, not: []string{"internal/engine"},
 		reason: "the API names the domain's words, which are in internal/sandbox; the daemon hands it the engine"},
 	{who: []string{"internal/netpolicy", "internal/netdns"}, not: append([]string{"internal/usernet", "net/http", "internal/agent"}, hostSide...),
