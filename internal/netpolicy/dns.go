@@ -183,3 +183,21 @@ func reverse6(rest string) netip.Prefix {
 	}
 	return netip.PrefixFrom(netip.AddrFrom16(b), 4*len(labels))
 }
+
+// JudgeAlias is about a canonical name that an allowed one turned out to be an alias of. A
+// deny rule by name closes it, too; no allow rule has to name it, since it was not the guest
+// who chose it.
+func (p *Policy) JudgeAlias(name string) DNSDecision {
+	if reason, text := p.floor.CheckName(name); reason != "" {
+		return DNSDecision{Reason: reason, Text: text}
+	}
+	return p.allDNS(func(one *part) DNSDecision {
+		if r := one.deny.wholeName(name); r != nil && one.public && one.allow.anyOfName(name) == nil {
+			return DNSDecision{Reason: RuleDeny, Rule: r.Text, Text: fmt.Sprintf("the rule %q denies %s", r.Text, name)}
+		}
+		return DNSDecision{Verdict: Allowed}
+	})
+}
+
+// CheckAddr says why no policy opens an address; the reason is empty if one may.
+func (p *Policy) CheckAddr(addr netip.Addr) (Reason, string) { return p.floor.CheckAddr(addr) }

@@ -20,7 +20,8 @@ const (
 
 // Facts are the names that a sandbox's addresses are attested to have, because our own
 // resolver told the guest so. They hold for every port; rules narrow that. The zero value is
-// empty and ready. Facts are safe for concurrent use; a nil *Facts is empty.
+// empty and ready. Facts are safe for concurrent use; a nil *Facts is empty
+// and stays so.
 type Facts struct {
 	mu        sync.Mutex
 	own       map[fact]*list.Element // of recent
@@ -48,6 +49,9 @@ type inheritedFacts struct {
 // Add notes that a canonical name has an address. The fact holds for ttl, or for MinTTL if
 // that is longer. A fact that is known already only lasts longer.
 func (f *Facts) Add(name string, addr netip.Addr, ttl time.Duration, now time.Time) {
+	if f == nil {
+		return
+	}
 	k := fact{name, Unwrap(addr)}
 	expires := now.Add(max(ttl, MinTTL))
 	f.mu.Lock()

@@ -85,14 +85,9 @@ func (c *Conn) SendOpened(id uint32, f *os.File) error {
 	return errors.Join(ctlErr, err)
 }
 
-// SendSocket is SendOpened for a socket of package net.
-func (c *Conn) SendSocket(id uint32, s interface {
-	Control(func(fd uintptr)) error
-}) (err error) {
-	ctlErr := s.Control(func(fd uintptr) {
-		err = c.write(Message{Kind: Opened, ID: id}, unix.UnixRights(int(fd)))
-	})
-	return errors.Join(ctlErr, err)
+// SendFD is SendOpened for a descriptor that is no os.File.
+func (c *Conn) SendFD(id uint32, fd int) error {
+	return c.write(Message{Kind: Opened, ID: id}, unix.UnixRights(fd))
 }
 
 func (c *Conn) write(m Message, oob []byte) error {

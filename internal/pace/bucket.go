@@ -39,14 +39,17 @@ func (b *Bucket) TakeN(now time.Time, n int) time.Duration {
 }
 
 // Try takes a token if there is one.
-func (b *Bucket) Try(now time.Time) bool {
+func (b *Bucket) Try(now time.Time) bool { return b.TryN(now, 1) }
+
+// TryN takes n tokens if there are so many.
+func (b *Bucket) TryN(now time.Time, n int) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.fillLocked(now)
-	if b.tokens < 1 {
+	if b.tokens < float64(n) {
 		return false
 	}
-	b.tokens--
+	b.tokens -= float64(n)
 	return true
 }
 

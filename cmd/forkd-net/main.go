@@ -1,0 +1,167 @@
+// Command forkd-net is the network of a host's VMs: it judges their flows, resolves
+// names, dials, and hands connected sockets to the VMMs. The daemon starts it; it
+// outlives the daemon, and ends when nobody has use for it. It has no privileges.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/signal"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/netd"
+	"github.com/forkd/forkd/internal/netd/control"
+	"github.com/forkd/forkd/internal/netd/ruled"
+	"github.com/forkd/forkd/internal/netdns"
+	"github.com/forkd/forkd/internal/netpolicy"
+)
+
+func main() {
+	err := run(os.Args[1:])
+	switch {
+	case errors.Is(err, pflag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "forkd-net:", err)
+		os.Exit(1)
+	}
+}
+
+// warn tells what an operator should know: the daemon keeps what comes here.
+func warn(err error) { fmt.Fprintln(os.Stderr, "forkd-net:", err) }
+
+func run(args []string) error {
+	o, err := parse(args)
+	if err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT)
+	defer stop()
+	if err := raiseDescriptors(); err != nil {
+		warn(err)
+	}
+	listener, err := control.Listen(o.control)
+	if err != nil {
+		return err
+	}
+	defer listener.Close()
+	if err := dropPrivileges(); err != nil {
+		return err
+	}
+	var s *netd.Server // there are no guests before it is made
+	rules, wait, err := o.rules(ctx, func(vm, name, rule, text string) { s.NameDenied(vm, name, rule, text) })
+	if err != nil {
+		return err
+	}
+	defer func() { stop(); wait() }()
+	s, err = netd.New(netd.Config{Rules: rules, AuditPath: o.log, Warn: warn, OnShutdown: stop})
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	c := control.NewServer(listener, s, warn)
+	go endWhenAlone(ctx, o.alone, func() bool { return c.Conns() == 0 && s.VMs() == 0 }, stop)
+	return c.Serve(ctx)
+}
+
+// options are the flags.
+type options struct {
+	control, log, resolvConf string
+	private                  []string
+	hostAddress              string
+	hostPorts                []uint
+	ceiling                  string
+	alone                    time.Duration
+}
+
+func parse(args []string) (o options, err error) {
+	f := pflag.NewFlagSet("forkd-net", pflag.ContinueOnError)
+	f.SortFlags = false
+	f.Usage = func() {
+		fmt.Println("forkd-net is the network of a host's VMs. The daemon starts it; there is nothing to do by hand.")
+		fmt.Printf("\nUsage:\n  forkd-net --control SOCKET [flags]\n\nFlags:\n%s", f.FlagUsages())
+	}
+	f.StringVar(&o.control, "control", "", "listen for the daemon at this SEQPACKET `socket`")
+	f.StringVar(&o.log, "log", "", "write the audit, a JSON line per connection, to this `file`; over 16 MiB it becomes FILE.1")
+	f.StringArrayVar(&o.private, "net-private", nil, "open a private `CIDR` to policies; may be repeated")
+	f.StringVar(&o.hostAddress, "host-address", "127.0.0.1", "dial this `address` for host.forkd.internal")
+	f.UintSliceVar(&o.hostPorts, "host-port", nil, "open a `port` of the host to policies, as host.forkd.internal; may be repeated")
+	f.StringVar(&o.ceiling, "ceiling", "", "no policy is above the one in this YAML `file`")
+	f.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "ask the resolvers of this `file`")
+	f.DurationVar(&o.alone, "alone", time.Minute, "end when there is no daemon and no VM for this `time`")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if f.NArg() > 0 {
+		return o, fmt.Errorf("%q is no flag; see forkd-net --help", f.Arg(0))
+	}
+	if o.control == "" {
+		return o, errors.New("--control is needed; see forkd-net --help")
+	}
+	return o, nil
+}
+
+// rules puts the floor, the resolver and the ceiling together.
+func (o *options) rules(
+	ctx context.Context, denied func(vm, name, rule, text string),
+) (rules *ruled.Rules, wait func(), err error) {
+	floor, err := o.floor()
+	if err != nil {
+		return nil, nil, err
+	}
+	ceiling, err := o.readCeiling(floor)
+	if err != nil {
+		return nil, nil, err
+	}
+	if wait, err = ruled.FollowHost(ctx, floor, warn); err != nil {
+		return nil, nil, err
+	}
+	route := &netdns.IPv6Route{}
+	resolver := netdns.New(netdns.Config{
+		Upstream: &netdns.Client{Servers: netdns.OpenResolvConf(o.resolvConf).Servers}, HasIPv6: route.Has,
+	})
+	return ruled.New(ruled.Config{Floor: floor, Ceiling: ceiling, Resolver: resolver, Denied: denied}), wait, nil
+}
+
+func (o *options) floor() (*netpolicy.Floor, error) {
+	var cfg netpolicy.FloorConfig
+	for _, text := range o.private {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, fmt.Errorf("--net-private: %w", err)
+		}
+		cfg.Private = append(cfg.Private, p)
+	}
+	for _, port := range o.hostPorts {
+		if port == 0 || port > 65535 {
+			return nil, fmt.Errorf("--host-port: %d is no port", port)
+		}
+		cfg.HostPorts = append(cfg.HostPorts, uint16(port))
+	}
+	target, err := netip.ParseAddr(o.hostAddress)
+	if err != nil {
+		return nil, fmt.Errorf("--host-address: %w", err)
+	}
+	cfg.HostTarget = target
+	return netpolicy.NewFloor(cfg)
+}
+
+func (o *options) readCeiling(floor *netpolicy.Floor) (*netpolicy.Policy, error) {
+	if o.ceiling == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(o.ceiling)
+	if err != nil {
+		return nil, fmt.Errorf("--ceiling: %w", err)
+	}
+	spec, err := netpolicy.ParseFile(o.ceiling, b)
+	if err != nil {
+		return nil, err
+	}
+	return netpolicy.CompileWithin(spec, netpolicy.Bounds{Floor: floor})
+}

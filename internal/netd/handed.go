@@ -1,0 +1,87 @@
+package netd
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/netwire"
+)
+
+// handed is the duplicate of a socket that the VMM has.
+type handed struct {
+	hangups *hangups
+
+	mu      sync.Mutex
+	fd      int // -1 once it is closed
+	token   uint64
+	watched bool
+}
+
+func (h *handed) send(w *netwire.Conn, id uint32) error {
+	h.mu.Lock()
+	fd := h.fd
+	h.mu.Unlock()
+	if fd < 0 {
+		return unix.EBADF
+	}
+	return w.SendFD(id, fd)
+}
+
+// watch has ended called when both directions have ended.
+func (h *handed) watch(ended func()) {
+	h.mu.Lock()
+	if h.fd < 0 {
+		h.mu.Unlock()
+		return
+	}
+	token, err := h.hangups.add(h.fd, ended)
+	h.token, h.watched = token, err == nil
+	h.mu.Unlock()
+	if err != nil { // not watched, it would never be seen to end
+		ended()
+	}
+}
+
+// counts are the kernel's, of what the far end has sent and was sent.
+func (h *handed) counts() (in, out int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fd < 0 {
+		return 0, 0
+	}
+	return bytesOf(h.fd)
+}
+
+func bytesOf(fd int) (in, out int64) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0, 0
+	}
+	in = int64(info.Bytes_received)
+	switch info.State {
+	case unix.BPF_TCP_CLOSE_WAIT, unix.BPF_TCP_LAST_ACK, unix.BPF_TCP_CLOSING, unix.BPF_TCP_TIME_WAIT:
+		in-- // the kernel counts the far end's FIN as a byte; in CLOSE nobody knows if there was one
+	}
+	// Bytes_sent counts what was sent again, too.
+	return in, int64(info.Bytes_sent - info.Bytes_retrans)
+}
+
+// close gives the duplicate up. Hard ends the connection with a reset for both
+// ends first: the VMM cannot connect the socket again, its filter refuses that.
+func (h *handed) close(hard bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fd < 0 {
+		return
+	}
+	if h.watched {
+		h.hangups.remove(h.fd, h.token)
+	}
+	if hard && disconnect(h.fd) != nil {
+		unix.SetsockoptLinger(h.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		unix.Shutdown(h.fd, unix.SHUT_RDWR)
+	}
+	unix.Close(h.fd)
+	h.fd = -1
+}

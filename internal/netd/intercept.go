@@ -1,0 +1,43 @@
+package netd
+
+import (
+	"context"
+	"net"
+
+	"github.com/forkd/forkd/internal/netproxy"
+)
+
+// Interceptor reads TLS in the middle, for hosts whose requests get headers.
+type Interceptor interface {
+	// CA is the certificate, in PEM, that guests of an authority have to trust.
+	CA(authority string) (string, error)
+	// Serve ends the guest's TLS on near, whose first bytes are head's, makes its own
+	// on far, and sets headers on the requests that pass. It returns when the flow is over.
+	Serve(ctx context.Context, s netproxy.Session) error
+}
+
+// intercept hands a flow to the interceptor until it ends.
+func (f *flow) intercept(r *relay, head netproxy.Head, headers map[string]string) {
+	stop := context.AfterFunc(f.ctx, func() { f.end(true) })
+	defer stop()
+	err := f.v.s.cfg.Intercept.Serve(f.ctx, netproxy.Session{
+		Authority: authorityOf(f.v.name, f.v.tag), Host: head.Name, Headers: headers,
+		Near: &prefixed{Conn: r.near, head: head.Bytes}, Far: r.far,
+	})
+	f.end(err != nil)
+}
+
+// prefixed reads what was read already first.
+type prefixed struct {
+	net.Conn
+	head []byte
+}
+
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.head) > 0 {
+		n := copy(b, p.head)
+		p.head = p.head[n:]
+		return n, nil
+	}
+	return p.Conn.Read(b)
+}

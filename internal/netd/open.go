@@ -1,0 +1,156 @@
+package netd
+
+import (
+	"net"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/netd/control"
+	"github.com/forkd/forkd/internal/netwire"
+)
+
+// The gateway's own addresses.
+var (
+	gateway4 = netip.MustParseAddr("192.0.0.1")
+	gateway6 = netip.MustParseAddr("fe80::1")
+)
+
+// run opens a flow, and relays it to its end unless it is handed over.
+func (f *flow) run() {
+	far := f.asked.Far.Addr()
+	switch {
+	case far == gateway4 || far == gateway6:
+		f.serveGateway()
+	case f.asked.Protocol == netwire.TCP:
+		f.openTCP()
+	case f.asked.Protocol == netwire.UDP:
+		f.openUDP()
+	default:
+		f.openEcho()
+	}
+}
+
+// ask has a flow judged by its address, and refuses it if that is the verdict.
+func (f *flow) ask() (verdict Verdict, ok bool) {
+	q := Question{Protocol: f.asked.Protocol, Far: f.asked.Far}
+	verdict = f.v.judge.Flow(q)
+	f.judged(q, verdict, "")
+	if verdict.Outcome == Deny {
+		f.deny(verdict)
+		return verdict, false
+	}
+	return verdict, true
+}
+
+// target is where an allowed flow is dialed.
+func (f *flow) target(verdict Verdict) netip.AddrPort {
+	if verdict.Dial.IsValid() {
+		return verdict.Dial
+	}
+	return f.asked.Far
+}
+
+func (f *flow) openTCP() {
+	verdict, ok := f.ask()
+	if !ok {
+		return
+	}
+	if verdict.Outcome == NeedName {
+		f.relayNamed(nil)
+		return
+	}
+	q := Question{Protocol: netwire.TCP, Far: f.asked.Far}
+	c, err := f.v.dial(f.ctx, netwire.TCP, f.target(verdict), q, verdict)
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	far := c.(*net.TCPConn)
+	switch {
+	case verdict.Peek, f.asked.Far.Port() == 443 && f.v.judge.HasHeaders():
+		f.relayNamed(far)
+	case f.v.mayHandOver():
+		f.handOver(far)
+	default:
+		f.relayPlain(far)
+	}
+}
+
+// mayHandOver: a bandwidth limit is kept by relaying only.
+func (v *vm) mayHandOver() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.handover && v.limits.BytesPerSecond == 0
+}
+
+// handOver gives the VMM the connected socket. A duplicate stays here, outside
+// of the runtime's poller, which would wake for each segment that passes.
+func (f *flow) handOver(far *net.TCPConn) {
+	fd, err := duplicate(far)
+	far.Close()
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	h := &handed{hangups: f.v.s.hangups, fd: fd}
+	if !f.answer() {
+		h.close(true)
+		f.remove()
+		return
+	}
+	err = unix.ECANCELED
+	if f.begin(&live{close: h.close, counts: h.counts}, false) {
+		err = h.send(f.v.wire, f.id)
+	}
+	if err != nil {
+		f.finish(true, control.Cut, "it cannot be handed over: "+err.Error())
+		f.v.wire.Send(netwire.Message{Kind: netwire.Refused, ID: f.id, Reason: netwire.Reset})
+		return
+	}
+	h.watch(func() { f.end(false) })
+}
+
+func duplicate(c *net.TCPConn) (fd int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return -1, err
+	}
+	ctl := raw.Control(func(old uintptr) {
+		fd, err = unix.FcntlInt(old, unix.F_DUPFD_CLOEXEC, 0)
+	})
+	if ctl != nil {
+		return -1, ctl
+	}
+	return fd, os.NewSyscallError("fcntl", err)
+}
+
+// nearEnd makes the pair of a relayed flow and sends the VMM its end. It is nil
+// when there is no flow any more.
+func (f *flow) nearEnd(pair func() (a, b *os.File, err error)) *net.UnixConn {
+	ours, theirs, err := pair()
+	if err != nil {
+		f.fail(err)
+		return nil
+	}
+	defer theirs.Close()
+	c, err := net.FileConn(ours)
+	ours.Close()
+	if err != nil {
+		f.fail(err)
+		return nil
+	}
+	if !f.answer() {
+		c.Close()
+		f.remove()
+		return nil
+	}
+	if err := f.v.wire.SendOpened(f.id, theirs); err != nil {
+		c.Close()
+		f.finish(true, control.Cut, "it cannot be handed over: "+err.Error())
+		f.v.wire.Send(netwire.Message{Kind: netwire.Refused, ID: f.id, Reason: netwire.Reset})
+		return nil
+	}
+	return c.(*net.UnixConn)
+}

@@ -1,0 +1,196 @@
+package netd
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/netwire"
+	"github.com/forkd/forkd/internal/pace"
+)
+
+const (
+	// relayChunk is how much of a flow with a bandwidth limit is passed on at a time.
+	relayChunk = 32 << 10
+	// lingerLimit is for a far end that says no more, to a guest that has closed.
+	lingerLimit = time.Minute
+)
+
+// relay is a TCP flow whose bytes pass through forkd-net, spliced by the kernel
+// unless its VM has a bandwidth limit.
+type relay struct {
+	near *net.UnixConn
+	// in and out are what was copied, once that has ended; what is under way the kernel counts.
+	in, out atomic.Pointer[int64]
+
+	mu     sync.Mutex
+	far    *net.TCPConn // nil until it is dialed
+	closed bool
+}
+
+// setFar is false when the relay is closed already; then far is, too.
+func (r *relay) setFar(far *net.TCPConn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		far.Close()
+		return false
+	}
+	r.far = far
+	return true
+}
+
+// close ends both ends. Hard resets the far one; the VMM sees an end, as a pair
+// of unix sockets has no resets unless there is something unread in it.
+func (r *relay) close(hard bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.far != nil {
+		if hard {
+			r.far.SetLinger(0)
+		}
+		r.far.Close()
+	}
+	r.near.Close()
+}
+
+func (r *relay) counts() (in, out int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.far == nil || r.closed {
+		return 0, 0
+	}
+	if raw, err := r.far.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { in, out = bytesOf(int(fd)) })
+	}
+	if n := r.in.Load(); n != nil {
+		in = *n
+	}
+	if n := r.out.Load(); n != nil {
+		out = *n
+	}
+	return in, out
+}
+
+// relayPlain relays a connection that nothing is to be read from.
+func (f *flow) relayPlain(far *net.TCPConn) {
+	near := f.nearEnd(netwire.StreamPair)
+	if near == nil {
+		far.Close()
+		return
+	}
+	r := &relay{near: near, far: far}
+	if !f.begin(&live{close: r.close, counts: r.counts}, true) {
+		return
+	}
+	f.pass(r, 0)
+}
+
+// pass passes bytes on both ways until both have ended, or one is broken. So
+// many bytes of the guest's have been passed on before.
+func (f *flow) pass(r *relay, head int) {
+	forget := f.watchGuest(r)
+	back := make(chan error, 1)
+	go func() { // it ends with the relay, which end below closes at the latest
+		n, err := f.v.copy(f.ctx, r.near, r.far, false)
+		r.in.Store(&n)
+		if err != nil {
+			f.end(true)
+		}
+		r.near.CloseWrite()
+		back <- err
+	}()
+	n, err := f.v.copy(f.ctx, r.far, r.near, true)
+	n += int64(head)
+	r.out.Store(&n)
+	if err != nil {
+		f.end(true)
+	}
+	r.far.CloseWrite()
+	<-back
+	forget()
+	f.end(false)
+}
+
+// watchGuest sees that the guest has closed, not only sent its last byte: then
+// the far end has a limited time to say what nobody reads.
+func (f *flow) watchGuest(r *relay) (forget func()) {
+	raw, err := r.near.SyscallConn()
+	if err != nil {
+		return func() {}
+	}
+	token := uint64(0)
+	raw.Control(func(fd uintptr) {
+		token, _ = f.v.s.hangups.add(int(fd), func() {
+			r.far.SetReadDeadline(time.Now().Add(lingerLimit))
+		})
+	})
+	return func() {
+		raw.Control(func(fd uintptr) { f.v.s.hangups.remove(int(fd), token) })
+		f.v.s.hangups.forget(token) // when it is closed already
+	}
+}
+
+// copy has the kernel splice, unless there is a bandwidth limit.
+func (v *vm) copy(ctx context.Context, dst io.Writer, src io.Reader, out bool) (int64, error) {
+	if v.bucket(out) == nil {
+		return io.Copy(dst, src)
+	}
+	return v.copySlowly(ctx, dst, src, out)
+}
+
+// bucket is that of one way's bytes; nil for no limit.
+func (v *vm) bucket(out bool) *pace.Bucket {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if out {
+		return v.out
+	}
+	return v.in
+}
+
+// copySlowly keeps the VM's bandwidth limit, as it is at the time.
+func (v *vm) copySlowly(ctx context.Context, dst io.Writer, src io.Reader, out bool) (all int64, err error) {
+	buf := make([]byte, relayChunk)
+	for {
+		n, err := src.Read(buf)
+		if n > 0 {
+			if b := v.bucket(out); b != nil {
+				if err := wait(ctx, b.TakeN(time.Now(), n)); err != nil {
+					return all, err
+				}
+			}
+			if _, err := dst.Write(buf[:n]); err != nil {
+				return all, err
+			}
+			all += int64(n)
+		}
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return unix.ECANCELED
+	}
+}

@@ -1,0 +1,144 @@
+package ruled
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/forkd/forkd/internal/netd"
+	"github.com/forkd/forkd/internal/netd/control"
+	"github.com/forkd/forkd/internal/netdns"
+	"github.com/forkd/forkd/internal/netpolicy"
+)
+
+// Config is what an operator says.
+type Config struct {
+	Floor    *netpolicy.Floor
+	Ceiling  *netpolicy.Policy // nil for none
+	Resolver *netdns.Resolver
+	// Denied is told of names that were not resolved, as the audit has them; nil for nobody.
+	Denied func(vm, name, rule, text string)
+}
+
+// Rules makes judges.
+type Rules struct{ cfg Config }
+
+var _ netd.Rules = (*Rules)(nil)
+
+// New makes Rules.
+func New(cfg Config) *Rules { return &Rules{cfg} }
+
+// New compiles a VM's policy.
+func (r *Rules) New(b control.Binding) (netd.Judge, error) {
+	p, err := r.compile(b.Spec)
+	if err != nil {
+		return nil, err
+	}
+	facts := &netpolicy.Facts{}
+	if len(b.Facts) > 0 {
+		var all []netpolicy.Exported
+		if err := json.Unmarshal(b.Facts, &all); err != nil {
+			return nil, fmt.Errorf("facts: %w", err)
+		}
+		facts = netpolicy.Import(all, time.Now())
+	}
+	j := &judge{rules: r, vm: b.VM, facts: facts, budget: netpolicy.NewBudget(p.Limits())}
+	j.policy.Store(p)
+	return j, nil
+}
+
+func (r *Rules) compile(spec netpolicy.Spec) (*netpolicy.Policy, error) {
+	return netpolicy.CompileWithin(spec, netpolicy.Bounds{Floor: r.cfg.Floor, Ceiling: r.cfg.Ceiling})
+}
+
+// judge is one VM's.
+type judge struct {
+	rules  *Rules
+	vm     string
+	facts  *netpolicy.Facts
+	budget *netpolicy.Budget // of DNS queries; netd counts flows itself
+	policy atomic.Pointer[netpolicy.Policy]
+}
+
+func (j *judge) Flow(q netd.Question) netd.Verdict {
+	return verdict(j.policy.Load().Judge(netpolicy.Query{
+		Protocol: netpolicy.Protocol(q.Protocol), Addr: q.Far, Name: q.Name, Facts: j.facts, Now: time.Now(),
+	}))
+}
+
+func verdict(d netpolicy.Decision) netd.Verdict {
+	v := netd.Verdict{
+		Peek: d.Peek, Dial: d.Dial, Rule: d.Rule, Name: d.Name, Code: string(d.Reason), Text: d.Text,
+	}
+	switch d.Verdict {
+	case netpolicy.Allowed:
+		v.Outcome = netd.Allow
+	case netpolicy.NeedName:
+		v.Outcome = netd.NeedName
+	}
+	return v
+}
+
+func (j *judge) Name(name string, port uint16) netd.Verdict {
+	return verdict(j.policy.Load().JudgeName(name, port))
+}
+
+func (j *judge) Attested(name string, addr netip.Addr) bool {
+	n, err := netpolicy.CanonicalName(name)
+	return err == nil && j.facts.Has(n, addr, time.Now())
+}
+
+func (j *judge) guest() netdns.Guest {
+	return netdns.Guest{Policy: j.policy.Load(), Facts: j.facts, Budget: j.budget}
+}
+
+func (j *judge) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	n, err := netpolicy.CanonicalName(name)
+	if err != nil {
+		return nil, err
+	}
+	return j.rules.cfg.Resolver.Lookup(ctx, j.guest(), n)
+}
+
+func (j *judge) DNS(ctx context.Context, query []byte, tcp bool) []byte {
+	answer, e := j.rules.cfg.Resolver.Answer(ctx, j.guest(), query, tcp)
+	if e.Text != "" && e.Name != "" && j.rules.cfg.Denied != nil {
+		j.rules.cfg.Denied(j.vm, e.Name, e.Rule, e.Text)
+	}
+	return answer
+}
+
+func (j *judge) Limits() netpolicy.Limits { return j.policy.Load().Limits() }
+
+func (j *judge) Headers(host string) map[string]string {
+	n, err := netpolicy.CanonicalName(host)
+	if err != nil {
+		return nil
+	}
+	return j.policy.Load().Headers(n)
+}
+
+func (j *judge) HasHeaders() bool { return len(j.policy.Load().Spec().Headers) > 0 }
+
+func (j *judge) Update(spec netpolicy.Spec) error {
+	p, err := j.rules.compile(spec)
+	if err != nil {
+		return err
+	}
+	j.policy.Store(p)
+	j.budget.SetLimits(p.Limits())
+	return nil
+}
+
+func (j *judge) Facts() json.RawMessage {
+	b, err := json.Marshal(j.facts.Export(time.Now()))
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func (j *judge) Close() {}

@@ -1,0 +1,56 @@
+package netpolicy
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Exported is a fact on its way to the clones of a snapshot. It says how long it
+// holds still, not until when: a clone's guest goes on where the snapshot's stopped.
+type Exported struct {
+	Name    string     `json:"name"`
+	Addr    netip.Addr `json:"addr"`
+	Seconds int        `json:"seconds"`
+}
+
+// Export lists what f knows now.
+func (f *Facts) Export(now time.Time) []Exported {
+	clone := f.Clone(now)
+	if clone.inherited == nil {
+		return nil
+	}
+	all := make([]Exported, 0, clone.inherited.n)
+	for _, list := range clone.inherited.byAddr {
+		for _, a := range list {
+			if left := a.expires.Sub(now); left > 0 {
+				all = append(all, Exported{a.name, a.addr, int(left/time.Second) + 1})
+			}
+		}
+	}
+	return all
+}
+
+// longestExport is how long an imported fact holds at most.
+const longestExport = 24 * time.Hour
+
+// Import makes the facts that a clone begins with. What is no fact is left out.
+func Import(all []Exported, now time.Time) *Facts {
+	in := &inheritedFacts{byAddr: map[netip.Addr][]attested{}}
+	for _, e := range all {
+		name, err := CanonicalName(e.Name)
+		if err != nil || !e.Addr.IsValid() || e.Seconds <= 0 || in.n >= MaxFacts {
+			continue
+		}
+		addr := Unwrap(e.Addr)
+		if len(in.byAddr[addr]) >= maxNames {
+			continue
+		}
+		left := min(max(time.Duration(min(e.Seconds, 1<<20))*time.Second, MinTTL), longestExport)
+		in.byAddr[addr] = append(in.byAddr[addr], attested{fact{name, addr}, now.Add(left)})
+		in.n++
+	}
+	if in.n == 0 {
+		return &Facts{}
+	}
+	return &Facts{inherited: in}
+}

@@ -1,0 +1,92 @@
+package netproxy
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// Source says where a name was read.
+type Source string
+
+// Sources.
+const (
+	SNI  Source = "sni"
+	Host Source = "host"
+)
+
+// Head is what was read of a flow.
+type Head struct {
+	// Bytes are to be passed on as they are, before anything else of the flow.
+	Bytes  []byte
+	Name   string
+	Source Source
+	// Ended is true when the guest sends no more.
+	Ended bool
+}
+
+// maxReads bounds what a flow that comes byte by byte costs, as each piece has all before it looked at again.
+const maxReads = 1024
+
+// Peek reads the name of a flow from its first bytes, for at most so long. With
+// ErrNoName, Head has what was read still.
+func Peek(c net.Conn, limit time.Duration) (h Head, err error) {
+	c.SetReadDeadline(time.Now().Add(limit))
+	defer c.SetReadDeadline(time.Time{})
+	buf := make([]byte, 4096)
+	for reads := 1; ; reads++ {
+		n, err := c.Read(buf)
+		h.Bytes = append(h.Bytes, buf[:n]...)
+		h.Ended = errors.Is(err, io.EOF)
+		var nameErr error
+		if n > 0 {
+			if h.Name, h.Source, nameErr = Name(h.Bytes); nameErr == nil {
+				return h, nil
+			}
+			if !errors.Is(nameErr, errMore) {
+				return h, nameErr
+			}
+		}
+		switch {
+		case err != nil:
+			return h, fmt.Errorf("%w: %d bytes came: %w", ErrNoName, len(h.Bytes), err)
+		case len(h.Bytes) > MaxHead, reads >= maxReads:
+			return h, fmt.Errorf("%w: it is not in the first %d", ErrNoName, len(h.Bytes))
+		case len(h.Bytes) > len(buf)/2 && len(buf) < MaxHead:
+			buf = make([]byte, 2*len(buf))
+		}
+	}
+}
+
+// Name reads the name from the first bytes of a flow. Its error is ErrNoName, or
+// another while more bytes may bring it.
+func Name(b []byte) (string, Source, error) {
+	if len(b) == 0 {
+		return "", "", errMore
+	}
+	if b[0] == recordHandshake {
+		name, err := helloName(b)
+		return name, SNI, err
+	}
+	name, err := requestName(b)
+	if errors.Is(err, errMore) && !couldBeRequest(b) {
+		err = fmt.Errorf("%w: neither TLS nor HTTP", ErrNoName)
+	}
+	return name, Host, err
+}
+
+// couldBeRequest looks at a method's first bytes, so that another protocol is
+// not waited for until a line ends.
+func couldBeRequest(b []byte) bool {
+	for i, c := range b[:min(len(b), 33)] {
+		if c == ' ' {
+			return i > 0
+		}
+		if (c < 'A' || c > 'Z') && c != '-' {
+			return false
+		}
+	}
+	return len(b) <= 32
+}
