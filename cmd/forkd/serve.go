@@ -196,9 +196,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	timings := httpapi.NewTimings()
 	config := o.engineConfig(images, timings, log)
-	if err := o.net.configure(&config, log); err != nil {
-		return err
-	}
+	o.net.configure(&config, log)
 	engine, err := engine.Open(ctx, config)
 	if err != nil {
 		return err

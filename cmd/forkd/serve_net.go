@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -84,25 +83,22 @@ func (o *netOptions) completeCeiling() error {
 }
 
 // configure has an engine use forkd-net, if it is there.
-func (o *netOptions) configure(c *engine.Config, log *slog.Logger) error {
+func (o *netOptions) configure(c *engine.Config, log *slog.Logger) {
 	c.NetCeiling = o.ceiling
 	if o.binary == "" {
 		log.Warn("forkd-net is not beside forkd: sandboxes have no network")
-		return nil
+		return
 	}
-	args, err := o.args()
-	if err != nil {
-		return err
-	}
-	c.NetConnect = netproc.Connect(netproc.Config{Binary: o.binary, RunDir: c.RunDir, Args: args})
-	return nil
+	// It has the ceiling, too: what cannot be cut in rules is decided there, flow by flow.
+	c.NetConnect = netproc.Connect(netproc.Config{
+		Binary: o.binary, RunDir: c.RunDir, Args: o.args(), Ceiling: o.ceiling,
+	})
 }
 
-// args are forkd-net's settings. The ceiling goes with them: what cannot be cut in rules is
-// decided there, flow by flow.
-func (o *netOptions) args() (args []string, err error) {
+// args are forkd-net's settings.
+func (o *netOptions) args() (args []string) {
 	for _, cidr := range o.private {
-		args = append(args, "--private", cidr)
+		args = append(args, "--net-private", cidr)
 	}
 	for _, port := range o.hostPorts {
 		args = append(args, "--host-port", fmt.Sprint(port))
@@ -110,12 +106,5 @@ func (o *netOptions) args() (args []string, err error) {
 	if len(o.hostPorts) > 0 {
 		args = append(args, "--host-address", o.hostAddress)
 	}
-	if o.ceiling != nil {
-		b, err := json.Marshal(o.ceiling)
-		if err != nil {
-			return nil, err
-		}
-		args = append(args, "--ceiling", string(b))
-	}
-	return args, nil
+	return args
 }

@@ -312,3 +312,24 @@ func TestSecretsStayWithTheSandboxThatGotThem(t *testing.T) {
 		t.Errorf("the snapshot has %+v, %v", info.Network, err)
 	}
 }
+
+func TestAGuestsForkHasWhatItsSourceHasAtThatMoment(t *testing.T) {
+	n := newFakeNet(t)
+	t.Cleanup(n.kill)
+	g := newGuestBench(t, func(c *Config) { c.NetConnect = n.connect })
+	secret := publicNet
+	secret.Headers = []netpolicy.HeaderRule{{Host: "example.org", Headers: map[string]string{"Authorization": "x"}}}
+	for _, tc := range []struct {
+		spec netpolicy.Spec
+		want sandbox.PolicyName
+	}{{netpolicy.Spec{}, sandbox.PolicyNone}, {someNet, sandbox.PolicyCustom}, {secret, sandbox.PolicyPublic}} {
+		if _, err := g.e.SetNetwork(t.Context(), g.root.ID, tc.spec); err != nil {
+			t.Fatal(err)
+		}
+		child := g.forked(g.root.ID, 1)[0]
+		g.wantPolicy(g.e, child, tc.want)
+		if got, err := g.e.Network(child); err != nil || len(got.Effective.Headers) != 0 {
+			t.Errorf("the child has headers: %+v, %v", got, err)
+		}
+	}
+}

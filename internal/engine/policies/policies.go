@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/forkd/forkd/internal/engine/network"
@@ -39,13 +40,15 @@ func (p *Policies) Adopt() error {
 		if err != nil {
 			continue // it has failed
 		}
-		n := s.Info().Network
-		if now, err := p.cfg.Wires.Judge(n.Asked); err == nil {
-			now.Wire = n.Wire
-			n = now
+		was := s.Info().Network
+		n, err := p.cfg.Wires.Judge(was.Asked)
+		if err != nil { // an earlier build could read it: nothing is allowed
+			n = sandbox.Network{Asked: was.Asked, Cut: []string{err.Error()}}
 		}
-		if err := s.SetNetwork(func(of *sandbox.Network) { *of = n }); err != nil {
-			return err
+		if n.Wire = was.Wire; !reflect.DeepEqual(n.Effective, was.Effective) {
+			if err := s.SetNetwork(func(of *sandbox.Network) { *of = n }); err != nil {
+				return err
+			}
 		}
 		p.cfg.Wires.Adopt(n.Wire, s.ID(), s.Info().SnapshotTag, n.Effective, vm.Proc)
 	}

@@ -1,6 +1,7 @@
 package netproc
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,11 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
 	"github.com/forkd/forkd/internal/netd/control"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/rundir"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -22,14 +23,17 @@ const (
 	dirName    = "net"
 	socketName = "control.sock"
 	logName    = "forkd-net.log"
-	argsName   = "args.json" // what the process was started with
+	auditName  = "audit.log"
+	settings   = "settings.json" // what the process was started with
+	ceiling    = "ceiling.yaml"
 )
 
 // Config says which process it is.
 type Config struct {
-	Binary string   // the forkd-net executable
-	RunDir string   // of the daemon
-	Args   []string // its settings
+	Binary  string          // the forkd-net executable
+	RunDir  string          // of the daemon
+	Args    []string        // its settings
+	Ceiling *netpolicy.Spec // nil: none
 }
 
 // startTimeout bounds how long a new process may take to answer.
@@ -73,9 +77,23 @@ func (c Config) dir() (string, error) {
 
 // startedAlike reports whether the process that runs has the settings that this daemon wants.
 func (c Config) startedAlike(dir string) bool {
-	var args []string
-	b, err := os.ReadFile(filepath.Join(dir, argsName))
-	return err == nil && json.Unmarshal(b, &args) == nil && slices.Equal(args, c.Args)
+	was, err := os.ReadFile(filepath.Join(dir, settings))
+	now, err2 := json.Marshal(c)
+	return errors.Join(err, err2) == nil && bytes.Equal(was, now)
+}
+
+// args are the process's flags. The ceiling goes in a file: as JSON, which is YAML.
+func (c Config) args(dir string) ([]string, error) {
+	args := append([]string{"--control", filepath.Join(dir, socketName), "--log", filepath.Join(dir, auditName)}, c.Args...)
+	if c.Ceiling == nil {
+		return args, nil
+	}
+	b, err := json.Marshal(c.Ceiling)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(dir, ceiling)
+	return append(args, "--ceiling", path), os.WriteFile(path, b, 0o600)
 }
 
 // shutDown ends a process that was started with other settings. VMs get new wires.
@@ -100,7 +118,11 @@ func (c Config) start(ctx context.Context, dir, socket string) (sandbox.NetPort,
 		return nil, err
 	}
 	defer log.Close()
-	cmd := exec.Command(c.Binary, append([]string{"--control", socket}, c.Args...)...)
+	args, err := c.args(dir)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(c.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the daemon's group is not for it
 	if err := cmd.Start(); err != nil {
@@ -113,19 +135,19 @@ func (c Config) start(ctx context.Context, dir, socket string) (sandbox.NetPort,
 		_ = cmd.Process.Kill()
 		return nil, fmt.Errorf("start forkd-net: %w%s", err, lastWords(log.Name()))
 	}
-	if err := c.noteArgs(dir); err != nil {
+	if err := c.noteSettings(dir); err != nil {
 		client.Close()
 		return nil, err
 	}
 	return newPort(client, socket), nil
 }
 
-func (c Config) noteArgs(dir string) error {
-	b, err := json.Marshal(c.Args)
+func (c Config) noteSettings(dir string) error {
+	b, err := json.Marshal(c)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, argsName), b, 0o600)
+	return os.WriteFile(filepath.Join(dir, settings), b, 0o600)
 }
 
 // await dials until the process answers, or has ended.
