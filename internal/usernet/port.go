@@ -46,14 +46,17 @@ type Refusal struct{ Reason Reason }
 
 func (r *Refusal) Error() string { return fmt.Sprintf("flow refused (%d)", r.Reason) }
 
-// Stream is the far half of a TCP flow.
+// Stream is the far half of a TCP flow. It may also have WaitRead() error, as
+// Datagrams may: it returns nil when Read will not wait, so that no buffer is
+// taken for a flow that is idle.
 type Stream interface {
 	io.ReadWriteCloser
 	// CloseWrite says that the guest sends no more.
 	CloseWrite() error
 	// SetDeadline ends reads and writes under way when t is past.
 	SetDeadline(t time.Time) error
-	// Abort closes so that the far end gets a reset.
+	// Abort closes so that the far end gets a reset. It ends reads and writes
+	// under way, waits for nothing, and may come more than once.
 	Abort()
 }
 
