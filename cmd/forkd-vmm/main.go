@@ -60,7 +60,7 @@ func run(args []string) error {
 		KVM: system, Shape: shape, Console: console,
 		Host: live.Host{Vsock: vsock, Dial: func(ctx context.Context, port uint32) (net.Conn, error) {
 			return daemon.DialHost(ctx, port)
-		}},
+		}, Net: &network{}},
 		OnExit: func(e vmm.Exit) { ended <- e },
 		OnDisk: func(h vmm.DiskHealth) { daemon.SendDisks(h) },
 		Warn:   func(err error) { fmt.Fprintln(os.Stderr, "forkd-vmm:", err) },
