@@ -51,6 +51,7 @@ func newRoot(a *app) *cobra.Command {
 	root.SetVersionTemplate("forkd-bench {{.Version}}\n")
 	a.addFlags(root)
 	root.AddCommand(newForkCommand(a), newBranchCommand(a), newChainCommand(a), newDiskCommand(a), newCompareCommand(a),
+		newPeersCommand(a),
 		newFloorCommand(a))
 	return root
 }
