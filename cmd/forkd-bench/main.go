@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -22,15 +21,10 @@ func main() { exit.Main(run) }
 
 // run is the whole program; the result is the exit code.
 func run(ctx context.Context, args []string) int {
-	a := &app{Printer: ui.Printer{Program: "forkd-bench", Out: os.Stdout, Err: os.Stderr}}
-	root := newRoot(a)
-	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(ctx)
+	a := &app{Printer: ui.Standard("forkd-bench")}
+	cmd, err := exit.Execute(ctx, newRoot(a), args, &a.began)
 	if err == nil {
 		return 0
-	}
-	if !a.began {
-		err = exit.UsageError{Err: err}
 	}
 	return a.report(cmd, err)
 }
@@ -44,13 +38,11 @@ func newRoot(a *app) *cobra.Command {
 			"Compare figures of one run only: on emulated or shared CPUs the floor itself moves tenfold within minutes.\n" +
 			"`forkd-bench compare` puts one build of forkd beside another, in turn.\n\n" + exitCodes,
 		Version:           version,
-		SilenceUsage:      true,
-		SilenceErrors:     true,
 		PersistentPreRunE: func(*cobra.Command, []string) error { a.began = true; return nil },
 	}
-	root.SetVersionTemplate("forkd-bench {{.Version}}\n")
 	a.addFlags(root)
 	root.AddCommand(newForkCommand(a), newBranchCommand(a), newChainCommand(a), newDiskCommand(a), newCompareCommand(a),
+		newPeersCommand(a),
 		newFloorCommand(a))
 	return root
 }

@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"os"
 	"runtime"
 
 	"github.com/spf13/cobra"
@@ -22,16 +21,10 @@ func main() { exit.Main(run) }
 
 // run is the whole program; the result is the exit code.
 func run(ctx context.Context, args []string) int {
-	a := &app{Printer: ui.Printer{Program: "forkd", Out: os.Stdout, Err: os.Stderr}}
-	a.line = args
-	root := newRoot(a)
-	root.SetArgs(args)
-	cmd, err := root.ExecuteContextC(ctx)
+	a := &app{Printer: ui.Standard("forkd"), line: args}
+	cmd, err := exit.Execute(ctx, newRoot(a), args, &a.began)
 	if err == nil {
 		return 0
-	}
-	if !a.began {
-		err = exit.UsageError{Err: err}
 	}
 	err = a.line.inOwnWords(cmd, sayInterrupted(cmd, err))
 	a.report(cmd, err)
@@ -44,11 +37,8 @@ func newRoot(a *app) *cobra.Command {
 		Short: "Fork warm microVMs",
 		Long: "forkd boots a microVM once, warms it up, and forks hundreds of children from it in\n" +
 			"milliseconds. Each child is a virtual machine of its own.",
-		Version:       version,
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Version: version,
 	}
-	root.SetVersionTemplate("forkd {{.Version}}\n")
 	root.CompletionOptions.DisableDefaultCmd = true // ours says more
 	a.addFlags(root)
 	const sandboxes, parents, host = "sandboxes", "parents", "host"

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/hints"
+	"github.com/forkd/forkd/cmd/internal/snapshots"
 )
 
 func newRunCommand(a *app) *cobra.Command {
@@ -89,7 +89,7 @@ func (a *app) ensureSnapshot(ctx context.Context, c *client.Client, img api.Imag
 	case err == nil && info.Status == api.SnapshotReady:
 		return tag, nil
 	case err == nil && info.Status == api.SnapshotWriting:
-		return tag, waitForSnapshot(ctx, c, tag)
+		return tag, snapshots.AwaitReady(ctx, c, tag)
 	case err == nil:
 		return "", hints.With(&client.Error{
 			Code: api.CodeNotRestorable, Message: fmt.Sprintf("snapshot %s cannot be forked: %s", tag, text(info.Warning)),
@@ -99,7 +99,7 @@ func (a *app) ensureSnapshot(ctx context.Context, c *client.Client, img api.Imag
 	}
 	_, err = a.createSnapshot(ctx, c, api.CreateSnapshotRequest{Tag: tag, Image: img.Name})
 	if client.CodeOf(err) == api.CodeConflict { // somebody else began at the same time
-		err = waitForSnapshot(ctx, c, tag)
+		err = snapshots.AwaitReady(ctx, c, tag)
 	}
 	return tag, err
 }
@@ -109,23 +109,4 @@ func runTag(img api.Image) string {
 	digest := strings.TrimPrefix(img.Digest, "sha256:")
 	name := img.Name[:min(len(img.Name), 50)] // a tag has at most 64
 	return fmt.Sprintf("run-%s-%s", name, digest[:min(len(digest), 8)])
-}
-
-func waitForSnapshot(ctx context.Context, c *client.Client, tag string) error {
-	for {
-		info, err := c.Snapshot(ctx, tag)
-		switch {
-		case err != nil:
-			return err
-		case info.Status == api.SnapshotReady:
-			return nil
-		case info.Status == api.SnapshotFailed:
-			return errors.New("snapshot " + tag + " could not be made: " + text(info.Warning))
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond):
-		}
-	}
 }

@@ -143,7 +143,7 @@ func (l launch) args() []string {
 func (l launch) network() string {
 	ipv6 := "ipv6=off"
 	if l.ipv6 {
-		ipv6 = "ipv6=on,ipv6-net=" + guest.IPv6Net
+		ipv6 = "ipv4=on,ipv6=on,ipv6-net=" + guest.IPv6Net // ipv6=on alone is IPv6 alone
 	}
 	return strings.Join([]string{"user", "id=net0", ipv6, l.forward(l.apiPort, guestAPIPort),
 		l.forward(l.agentPort, guestAgentPort)}, ",")

@@ -45,7 +45,7 @@ func TestNetwork(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	l.ipv6 = true
-	if got, want := l.network(), "user,id=net0,ipv6=on,ipv6-net=fd66:6f72:6b6d::/64,"+ports; got != want {
+	if got, want := l.network(), "user,id=net0,ipv4=on,ipv6=on,ipv6-net=fd66:6f72:6b6d::/64,"+ports; got != want {
 		t.Errorf("a host with IPv6: got %q, want %q", got, want)
 	}
 	if args := l.args(); !slices.Contains(args, l.network()) || !slices.Contains(args, "virtio-net-pci,netdev=net0,romfile=") {

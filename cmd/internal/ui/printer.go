@@ -20,6 +20,11 @@ type Printer struct {
 	NoColor  bool
 }
 
+// Standard is the Printer of a program, to its standard streams.
+func Standard(program string) Printer {
+	return Printer{Program: program, Out: os.Stdout, Err: os.Stderr}
+}
+
 // Terminal reports whether w is a terminal.
 func Terminal(w io.Writer) bool {
 	f, ok := w.(*os.File)

@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/cmd/internal/snapshots"
 )
 
 // Config is what to measure.
@@ -215,7 +216,7 @@ func (s *Source) branch(ctx context.Context, mode api.BranchMode, into *samples)
 	}
 	into.returned, into.after = append(into.returned, measure.Millis(time.Since(began))),
 		append(into.after, b.AfterResumeMS)
-	if err := measure.AwaitReady(ctx, s.Client, b.Tag); err != nil {
+	if err := snapshots.AwaitReady(ctx, s.Client, b.Tag); err != nil {
 		return err
 	}
 	into.total = append(into.total, measure.Millis(time.Since(began)))

@@ -62,24 +62,6 @@ func poolOf(ctx context.Context, c *client.Client, tag string) (api.Pool, error)
 	return api.Pool{}, nil
 }
 
-// AwaitReady waits until a snapshot that is being written is ready.
-func AwaitReady(ctx context.Context, c *client.Client, tag string) error {
-	for {
-		info, err := c.Snapshot(ctx, tag)
-		switch {
-		case err != nil:
-			return err
-		case info.Status == api.SnapshotReady:
-			return nil
-		case info.Status == api.SnapshotFailed:
-			return fmt.Errorf("snapshot %s cannot be used", tag)
-		}
-		if err := Pause(ctx, 20*time.Millisecond); err != nil {
-			return err
-		}
-	}
-}
-
 // Pause waits, or until ctx ends.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)

@@ -1,0 +1,20 @@
+package exit
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+// Execute runs a program's command line and returns the command that it named. What goes
+// wrong before that command's own work has begun is a UsageError; began is set by it.
+func Execute(ctx context.Context, root *cobra.Command, args []string, began *bool) (*cobra.Command, error) {
+	root.SilenceUsage, root.SilenceErrors = true, true // errors are told in one place, by the program
+	root.SetVersionTemplate(root.Name() + " {{.Version}}\n")
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !*began {
+		err = UsageError{Err: err}
+	}
+	return cmd, err
+}
