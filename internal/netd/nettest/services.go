@@ -111,7 +111,8 @@ func (z Zones) answer(query []byte) (name string, answer []byte) {
 	}
 	q := m.Questions[0]
 	name = strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
-	out := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true}, Questions: m.Questions}
+	out := dnsmessage.Message{Questions: m.Questions}
+	out.ID, out.Response, out.RecursionAvailable = m.ID, true, true
 	addrs, known := z[name]
 	if !known {
 		out.RCode = dnsmessage.RCodeNameError

@@ -2,6 +2,8 @@ package ruled_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"net"
@@ -20,6 +22,7 @@ import (
 	"github.com/forkd/forkd/internal/netd/ruled"
 	"github.com/forkd/forkd/internal/netdns"
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/netproxy"
 	"github.com/forkd/forkd/internal/netwire"
 )
 
@@ -31,6 +34,7 @@ type host struct {
 	net   *nettest.Internet
 	s     *netd.Server
 	asked func() []string
+	roots *x509.CertPool // by which the interceptor verifies
 }
 
 var zones = nettest.Zones{
@@ -61,7 +65,11 @@ func newHost(t *testing.T) *host {
 	rules := ruled.New(ruled.Config{Floor: floor, Resolver: resolver, Denied: func(vm, name, rule, text string) {
 		h.s.NameDenied(vm, name, rule, text)
 	}})
-	if h.s, err = netd.New(netd.Config{Rules: rules, Warn: func(err error) { t.Log(err) }}); err != nil {
+	h.roots = x509.NewCertPool()
+	h.s, err = netd.New(netd.Config{
+		Rules: rules, Intercept: netproxy.NewInterceptor(h.roots), Warn: func(err error) { t.Log(err) },
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { h.s.Close(); cancel(); wait() })
@@ -73,6 +81,7 @@ type vm struct {
 	*host
 	wire *netwire.Conn
 	id   uint32
+	ca   string // that the guest is to trust
 }
 
 func (h *host) bind(spec netpolicy.Spec, b control.Binding) *vm {
@@ -85,7 +94,8 @@ func (h *host) bind(spec netpolicy.Spec, b control.Binding) *vm {
 	if b.VM == "" {
 		b.VM = "a"
 	}
-	if _, err := h.s.Bind(b); err != nil {
+	bound, err := h.s.Bind(b)
+	if err != nil {
 		h.t.Fatal(err)
 	}
 	w, err := netwire.NewConn(ours)
@@ -93,7 +103,7 @@ func (h *host) bind(spec netpolicy.Spec, b control.Binding) *vm {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { w.Close() })
-	return &vm{host: h, wire: w}
+	return &vm{host: h, wire: w, ca: bound.CA}
 }
 
 // ask is a flow, or the reason of its refusal.
@@ -289,5 +299,43 @@ func TestAHostHeaderDecidesWhereNoFactDoes(t *testing.T) {
 		if got := get(host); got != "" {
 			t.Errorf("%s: %q", host, got)
 		}
+	}
+}
+
+func TestASecretIsSetOnRequestsToItsHostAlone(t *testing.T) {
+	h := newHost(t)
+	server := h.net.HTTP(t, "93.184.216.34:443", true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "authorization: "+strings.Join(r.Header.Values("Authorization"), ","))
+	}))
+	h.roots.AddCert(server.Certificate())
+	v := h.bind(netpolicy.Spec{
+		Allow:   []string{"example.com"},
+		Headers: []netpolicy.HeaderRule{{Host: "example.com", Headers: map[string]string{"Authorization": "Bearer s3cret"}}},
+	}, control.Binding{Tag: "t"})
+	trusted := x509.NewCertPool()
+	if !trusted.AppendCertsFromPEM([]byte(v.ca)) {
+		t.Fatalf("the CA is %q", v.ca)
+	}
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			c, reason := v.ask(netwire.TCP, "93.184.216.34:443")
+			if c == nil {
+				return nil, errors.New(reason.String())
+			}
+			return c, nil
+		},
+	}}
+	r, err := client.Get("https://example.com/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Body.Close()
+	if b, _ := io.ReadAll(r.Body); string(b) != "authorization: Bearer s3cret" || r.ProtoMajor != 2 {
+		t.Errorf("%s: %s", r.Proto, b)
+	}
+	list, err := h.s.Flows("a")
+	if err != nil || len(list) > 1 || len(list) == 1 && list[0].NameSource != "sni" {
+		t.Errorf("flows %+v: %v", list, err)
 	}
 }
