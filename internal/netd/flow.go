@@ -26,12 +26,15 @@ type flow struct {
 	source    string // of the name: dns, sni, host
 	cancelled bool   // by the VMM, before it was answered
 	relayed   bool
-	live      *live // nil while it is being opened
+	live      *live  // nil while it is being opened
+	why       string // it is being cut; empty for no
 	over      bool
 }
 
 // live is a flow that the guest has.
 type live struct {
+	// sever stops its bytes at once, and leaves the rest to close; nil leaves all.
+	sever func()
 	// close ends it; hard wants both ends to see a reset.
 	close func(hard bool)
 	// counts are the bytes to and from the guest. It may be called until the flow is over.
@@ -120,6 +123,15 @@ func (f *flow) begin(l *live, relayed bool) bool {
 
 // judgeAnew cuts a flow that policy allows no more, and reports whether it did.
 func (f *flow) judgeAnew() (cut bool) {
+	if cut = f.sever(); cut {
+		f.cut("")
+	}
+	return cut
+}
+
+// sever stops a flow's bytes if policy allows it no more, and reports whether it
+// has to be cut. Whoever finds it ended now notes that it was cut.
+func (f *flow) sever() bool {
 	f.v.mu.Lock()
 	q, old := f.question, f.verdict
 	f.v.mu.Unlock()
@@ -130,7 +142,12 @@ func (f *flow) judgeAnew() (cut bool) {
 	if now.Outcome == Allow && now.Dial == old.Dial {
 		return false
 	}
-	f.cut("policy has changed: " + now.Text)
+	f.v.mu.Lock()
+	f.why = "policy has changed: " + now.Text
+	f.v.mu.Unlock()
+	if f.live.sever != nil {
+		f.live.sever()
+	}
 	return true
 }
 
@@ -143,6 +160,11 @@ func (f *flow) end(hard bool) { f.finish(hard, control.Allowed, "") }
 // finish ends a flow once: its bytes are counted, then it is closed.
 func (f *flow) finish(hard bool, verdict, why string) {
 	line := f.line(verdict, why)
+	f.v.mu.Lock()
+	if f.why != "" {
+		line.Verdict, line.Reason, hard = control.Cut, f.why, true
+	}
+	f.v.mu.Unlock()
 	if !f.remove() {
 		return
 	}

@@ -16,6 +16,8 @@ type handed struct {
 	fd      int // -1 once it is closed
 	token   uint64
 	watched bool
+	severed bool
+	in, out int64 // when it was severed
 }
 
 func (h *handed) send(w *netwire.Conn, id uint32) error {
@@ -47,10 +49,33 @@ func (h *handed) watch(ended func()) {
 func (h *handed) counts() (in, out int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.fd < 0 {
+	switch {
+	case h.severed:
+		return h.in, h.out
+	case h.fd < 0:
 		return 0, 0
 	}
 	return bytesOf(h.fd)
+}
+
+// sever ends the connection with a reset for both ends: the VMM cannot connect
+// the socket again, its filter refuses that.
+func (h *handed) sever() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.severLocked()
+}
+
+func (h *handed) severLocked() {
+	if h.fd < 0 || h.severed {
+		return
+	}
+	h.in, h.out = bytesOf(h.fd)
+	h.severed = true
+	if disconnect(h.fd) != nil {
+		unix.SetsockoptLinger(h.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		unix.Shutdown(h.fd, unix.SHUT_RDWR)
+	}
 }
 
 func bytesOf(fd int) (in, out int64) {
@@ -67,8 +92,7 @@ func bytesOf(fd int) (in, out int64) {
 	return in, int64(info.Bytes_sent - info.Bytes_retrans)
 }
 
-// close gives the duplicate up. Hard ends the connection with a reset for both
-// ends first: the VMM cannot connect the socket again, its filter refuses that.
+// close gives the duplicate up; hard severs the connection first.
 func (h *handed) close(hard bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,9 +102,8 @@ func (h *handed) close(hard bool) {
 	if h.watched {
 		h.hangups.remove(h.fd, h.token)
 	}
-	if hard && disconnect(h.fd) != nil {
-		unix.SetsockoptLinger(h.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
-		unix.Shutdown(h.fd, unix.SHUT_RDWR)
+	if hard {
+		h.severLocked()
 	}
 	unix.Close(h.fd)
 	h.fd = -1

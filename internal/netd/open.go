@@ -101,7 +101,7 @@ func (f *flow) handOver(far *net.TCPConn) {
 		return
 	}
 	err = unix.ECANCELED
-	if f.begin(&live{close: h.close, counts: h.counts}, false) {
+	if f.begin(&live{sever: h.sever, close: h.close, counts: h.counts}, false) {
 		err = h.send(f.v.wire, f.id)
 	}
 	if err != nil {

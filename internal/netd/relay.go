@@ -61,6 +61,26 @@ func (r *relay) close(hard bool) {
 	r.near.Close()
 }
 
+// sever resets the far end, and ends the VMM's.
+func (r *relay) sever() {
+	in, out := r.counts()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	r.in.Store(&in)
+	r.out.Store(&out)
+	if r.far != nil {
+		if raw, err := r.far.SyscallConn(); err == nil {
+			raw.Control(func(fd uintptr) { disconnect(int(fd)) })
+		}
+	}
+	if raw, err := r.near.SyscallConn(); err == nil {
+		raw.Control(func(fd uintptr) { unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
+}
+
 func (r *relay) counts() (in, out int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +107,7 @@ func (f *flow) relayPlain(far *net.TCPConn) {
 		return
 	}
 	r := &relay{near: near, far: far}
-	if !f.begin(&live{close: r.close, counts: r.counts}, true) {
+	if !f.begin(&live{sever: r.sever, close: r.close, counts: r.counts}, true) {
 		return
 	}
 	f.pass(r, 0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -190,8 +191,10 @@ func (v *vm) update(spec netpolicy.Spec) error {
 	v.setLimitsLocked(v.judge.Limits())
 	live := v.liveLocked()
 	v.mu.Unlock()
+	// First all bytes stop, then what is left of the flows is put away.
+	live = slices.DeleteFunc(live, func(f *flow) bool { return !f.sever() })
 	for _, f := range live {
-		f.judgeAnew()
+		f.cut("")
 	}
 	return nil
 }
