@@ -30,7 +30,8 @@ type netOptions struct {
 }
 
 func (o *netOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.binary, "net", "", "the forkd-net program (default: beside this one; without it sandboxes have no network)")
+	f.StringVar(&o.binary, "net", "",
+		"the forkd-net program (default: beside this one; without it sandboxes have no network)")
 	f.StringVar(&o.ceilingText, "net-ceiling", "",
 		"the most that any sandbox may reach: none, public, or a policy file (default: public)")
 	f.StringArrayVar(&o.private, "net-private", nil,

@@ -71,8 +71,8 @@ func (n *fakeNet) count() int {
 	return len(n.vms)
 }
 
-// holds reports whether the VM at the other end of a binding's wire has it open.
-func holds(b sandbox.NetBinding) bool {
+// connected reports whether the VM at the other end of a binding's wire has it open.
+func connected(b sandbox.NetBinding) bool {
 	fds := []unix.PollFd{{Fd: int32(b.Wire.Fd())}}
 	_, err := unix.Poll(fds, 0)
 	return err == nil && fds[0].Revents&unix.POLLHUP == 0
