@@ -333,3 +333,22 @@ func TestAGuestsForkHasWhatItsSourceHasAtThatMoment(t *testing.T) {
 		}
 	}
 }
+
+func TestTheLogEndsWithTheSandbox(t *testing.T) {
+	h, _ := netHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	sb := h.forkNet(e, "a", 1, &publicNet)[0].ID
+	lines := 0
+	err := e.NetworkLog(t.Context(), sb, true, func([]byte) error {
+		lines++
+		go e.Kill(t.Context(), sb)
+		return nil
+	})
+	if err != nil || lines != 1 {
+		t.Errorf("%d lines, then %v", lines, err)
+	}
+	if err := e.NetworkLog(t.Context(), sb, false, nil); err == nil {
+		t.Error("a sandbox that is gone has a log")
+	}
+}
