@@ -10,6 +10,8 @@ type Cut struct {
 	// Partly is set if some of it is given: Judge decides flow by flow.
 	Partly bool
 	Text   string // one sentence for people
+
+	minor bool // too little to tell; Narrow minds it
 }
 
 // CutTo cuts a policy to a ceiling. The Spec is what to show and to keep: what the ceiling
@@ -17,6 +19,11 @@ type Cut struct {
 // narrower. It may still ask for more than the ceiling gives, which the Cuts say: what holds
 // is the Spec compiled with the ceiling in its Bounds. A wrong rule is an error, of either.
 func CutTo(ceiling, spec Spec) (Spec, []Cut, error) {
+	out, cuts, err := cutTo(ceiling, spec)
+	return out, slices.DeleteFunc(cuts, func(c Cut) bool { return c.minor }), err
+}
+
+func cutTo(ceiling, spec Spec) (Spec, []Cut, error) {
 	c, err := compilePart(&ceiling, "")
 	if err != nil {
 		return Spec{}, nil, err
@@ -38,6 +45,9 @@ func CutTo(ceiling, spec Spec) (Spec, []Cut, error) {
 	if s.public {
 		cuts = append(cuts, cutDefault(&out, c, s)...)
 	}
+	if !s.public && s.resolvesAny && (!c.resolvesAny || c.denyNames) {
+		cuts = append(cuts, Cut{Rule: "names", Partly: true, minor: true})
+	}
 	out.Limits = spec.Limits.orDefaults().atMost(ceiling.Limits)
 	if out.Limits == spec.Limits.orDefaults() {
 		out.Limits = spec.Limits
@@ -54,6 +64,9 @@ func cutDefault(out *Spec, c, s *part) []Cut {
 			if r := &c.deny.rules[i]; s.deny.coveredBy(r, -1) == nil {
 				return []Cut{{Rule: "default: public", Partly: true, Text: "the ceiling denies " + r.Text + ", and maybe more"}}
 			}
+		}
+		if (c.allowNames || c.denyNames) && !s.allowNames && !s.denyNames {
+			return []Cut{{Rule: "default: public", Partly: true, Text: "the ceiling has rules by name, and refuses QUIC"}}
 		}
 		return nil
 	}
@@ -110,13 +123,29 @@ func (one *part) givePublic(r *Rule) (given []string, cut *Cut) {
 			return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, Text: why}
 		}
 	}
+	if one.refusesUnnamed(r) {
+		return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, minor: r.isDomain() && r.Low == 0,
+			Text: "the ceiling refuses what would evade its rules by name"}
+	}
 	return []string{r.Text}, nil
+}
+
+// refusesUnnamed reports whether a rule is about QUIC of an address or about other resolvers,
+// and the policy refuses those for the sake of its rules by name.
+func (one *part) refusesUnnamed(r *Rule) bool {
+	quic := (one.allowNames || one.denyNames) && !r.isDomain() && r.covers(UDP, 443)
+	elsewhere := func(port uint16) bool { return one.denyNames && (r.covers(TCP, port) || r.covers(UDP, port)) }
+	return quic || elsewhere(53) || elsewhere(853)
 }
 
 // Narrow is the policy of a child that must not be above its parent's: the child's own where
 // that can be told from its rules, else the child's within the parent's.
 func Narrow(parent, child Spec) (Spec, error) {
-	out, cuts, err := CutTo(parent, child)
+	if child.Within == nil && sameRules(parent, child) { // or each fork of a fork would lie one deeper
+		child.Within, child.Limits = parent.Within, child.Limits.orDefaults().atMost(parent.Limits)
+		return child, nil
+	}
+	out, cuts, err := cutTo(parent, child)
 	if err != nil {
 		return Spec{}, err
 	}
@@ -134,6 +163,10 @@ func Narrow(parent, child Spec) (Spec, error) {
 		}
 	}
 	return out, nil
+}
+
+func sameRules(a, b Spec) bool {
+	return a.Default == b.Default && slices.Equal(a.Allow, b.Allow) && slices.Equal(a.Deny, b.Deny)
 }
 
 // coveredBy is a rule of the set that speaks of all that r speaks of; not the one at except.

@@ -104,6 +104,9 @@ func decodeFile(content []byte, f *fileSpec) (line int, err error) {
 	if strings.TrimSpace(string(content)) == "" {
 		return 0, errors.New("is empty; the least policy is default: deny")
 	}
+	if line := tooDeep(string(content)); line > 0 {
+		return line, errors.New("is nested too deep for a policy")
+	}
 	err = yaml.UnmarshalWithOptions(content, f, yaml.Strict())
 	if err == nil {
 		return 0, nil
@@ -116,6 +119,34 @@ func decodeFile(content []byte, f *fileSpec) (line int, err error) {
 		line = t.Position.Line
 	}
 	return line, errors.New(explain(err, y.GetMessage(), lineOf(content, line)))
+}
+
+// maxDepth is how many brackets, or dashes of a line, may be open at once. The library's time
+// grows with their square: 80 KiB of them take seconds.
+const maxDepth = 32
+
+// tooDeep is the line at which a file is nested deeper than that; 0 if it is not. It does not
+// know quotes: what is in those of a policy closes what it opens.
+func tooDeep(content string) int {
+	open, n := 0, 0
+	for line := range strings.Lines(content) {
+		n++
+		for _, c := range line {
+			switch c {
+			case '[', '{':
+				open++
+			case ']', '}':
+				open = max(0, open-1)
+			}
+			if open > maxDepth {
+				return n
+			}
+		}
+		if strings.Count(line, "- ") > maxDepth || strings.Count(line, "? ") > maxDepth {
+			return n
+		}
+	}
+	return 0
 }
 
 // explain says what is right.

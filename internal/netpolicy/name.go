@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/idna"
 )
@@ -21,6 +22,9 @@ func CanonicalName(name string) (string, error) {
 	n := strings.TrimSuffix(name, ".")
 	if n == "" {
 		return "", errors.New("has no name")
+	}
+	if !utf8.ValidString(n) {
+		return "", fmt.Errorf("%q is not UTF-8", name)
 	}
 	if !isASCII(n) || strings.Contains(strings.ToLower(n), "xn--") {
 		var err error

@@ -167,6 +167,11 @@ func splitPort(text string) (host, port string, err error) {
 	if _, err := netip.ParsePrefix(text); err == nil {
 		return text, "", nil
 	}
+	// After a prefix's length a colon can only begin a port.
+	at := strings.LastIndexByte(text, ':')
+	if _, err := netip.ParsePrefix(text[:at]); err == nil {
+		return text[:at], text[at+1:], nil
+	}
 	return "", "", fmt.Errorf("has several colons and is no IPv6 address; " +
 		"with a port write [address]:port, such as [2001:db8::1]:443")
 }

@@ -11,7 +11,7 @@ var netpolicyMayImport = map[string]string{
 	"golang.org/x/net/idna":        "names in other scripts",
 	"net/netip":                    "addresses without sockets",
 	"container/list":               "", "cmp": "", "encoding/hex": "", "errors": "", "fmt": "", "slices": "",
-	"sort": "", "strconv": "", "strings": "", "sync": "", "sync/atomic": "", "time": "",
+	"sort": "", "strconv": "", "strings": "", "sync": "", "sync/atomic": "", "time": "", "unicode/utf8": "",
 }
 
 // Who decides which flows may be touches nothing: the same question has the same answer.
