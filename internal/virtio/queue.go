@@ -181,6 +181,12 @@ func (q *Queue) Empty() bool {
 	return !ok || n == 0
 }
 
+// Available is the number of chains that can be popped.
+func (q *Queue) Available() int {
+	n, _ := q.pending()
+	return int(n)
+}
+
 // Broken reports whether a violation stopped the device.
 func (q *Queue) Broken() bool { return q.broken.Load() }
 

@@ -81,8 +81,11 @@ type transmitter struct {
 	paused   bool
 	closed   bool
 	engine   Engine // nil until the guest sends
-	chain    virtio.Chain
-	buffer   []byte // header and frame that are sent
+	restored bool   // and has not run since
+	// inherited is how many of the frames that wait were put there by the guest's source.
+	inherited int
+	chain     virtio.Chain
+	buffer    []byte // header and frame that are sent
 }
 
 // receiver is the way to the guest.
@@ -178,6 +181,7 @@ func (d *Device) Reset() {
 	d.lock()
 	defer d.unlock()
 	d.tx.queue, d.tx.control, d.tx.chain, d.tx.buffer = nil, nil, virtio.Chain{}, nil
+	d.tx.restored, d.tx.inherited = false, 0
 	d.rx.queue, d.rx.chains, d.rx.used = nil, nil, nil
 	d.rx.want = d.rx.want.anew()
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/virtio"
 	"github.com/forkd/forkd/internal/virtio/virtiotest"
 )
 
@@ -364,7 +365,12 @@ func TestFramesComeInAsTheyAre(t *testing.T) {
 
 // A refused frame is asked for again when there are more buffers, and only then.
 func TestAGuestWithoutRoom(t *testing.T) {
-	s := start(t, 0)
+	for name, without := range map[string]uint64{"by index": 0, "by flag": virtio.FeatureEventIdx} { // asks for kicks
+		t.Run(name, func(t *testing.T) { testWithoutRoom(t, start(t, without)) })
+	}
+}
+
+func testWithoutRoom(t *testing.T, s *station) {
 	s.open()
 	s.send(Header{}, plain(60)) // makes the engine
 	writable := func(want int) {
@@ -712,6 +718,32 @@ func TestACloneKeepsOffItsSourcesSessions(t *testing.T) {
 	}
 	if n, _, _ := s.wire.counts(); n != 1 {
 		t.Errorf("%d frames of the source", n)
+	}
+}
+
+// What the source was about to send when it was saved is in the clone as well.
+func TestACloneDoesNotSendItsSourcesDatagrams(t *testing.T) {
+	s := start(t, 0) // not open: they wait
+	s.offer(4, testBuffer)
+	syn := tcp(true, flagSYN, 100, 0, 0)
+	s.send(Header{}, udp())
+	s.send(Header{}, plain(5)) // lost in both
+	s.send(Header{}, syn)
+	c := s.clone()
+	c.MMIO.Resume()
+	own := udp()
+	own[35]++ // another port
+	c.send(Header{}, own)
+	s.open()
+	c.open()
+	if n, _, _ := s.wire.counts(); n != 2 {
+		t.Errorf("%d frames of the source", n)
+	}
+	if n, _, _ := c.wire.counts(); n != 2 || !bytes.Equal(c.wire.frames[0], syn) || !bytes.Equal(c.wire.frames[1], own) {
+		t.Errorf("%d frames of the clone: % x", n, c.wire.frames)
+	}
+	if _, frame, ok := c.got(); !ok || frame[23] != 1 {
+		t.Errorf("answer %v % x", ok, frame)
 	}
 }
 

@@ -34,8 +34,8 @@ func (d *Device) RestoreState(b []byte) error {
 	if err := d.flows.Restore(r); err != nil {
 		return err
 	}
-	d.rx.mu.Lock()
-	defer d.rx.mu.Unlock()
-	d.rx.mac = mac
+	d.lock()
+	defer d.unlock()
+	d.rx.mac, d.tx.restored = mac, true
 	return nil
 }

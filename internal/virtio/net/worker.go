@@ -9,9 +9,18 @@ const batch = 64
 func (d *Device) Kick() {
 	d.tx.mu.Lock()
 	defer d.tx.mu.Unlock()
+	d.tx.countInherited()
 	for more := true; more && d.tx.queue != nil && !d.tx.paused; more = d.transmitBatch() {
 		d.attendReceive()
 		d.serveControl()
+	}
+}
+
+// countInherited notes, once, what the source of a restored guest was about to send. The
+// guest may have added some since: until a device runs it is a moment, in a crowd some more.
+func (t *transmitter) countInherited() {
+	if t.restored && t.queue != nil && !t.paused {
+		t.restored, t.inherited = false, t.queue.Available()
 	}
 }
 
@@ -65,11 +74,15 @@ func (d *Device) transmitBatch() (more bool) {
 		h, frame, err := d.tx.parseFrame(&d.tx.chain)
 		switch {
 		case err == nil:
+			if d.tx.inherited > 0 {
+				d.flows.Inherit(frame)
+			}
 			d.transmit(h, frame)
 		case !errors.Is(err, errFrame):
 			q.Fail(err)
 			return false
 		}
+		d.tx.inherited = max(d.tx.inherited-1, 0)
 		q.Push(d.tx.chain.Head, 0)
 	}
 	return true

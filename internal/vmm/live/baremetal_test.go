@@ -293,7 +293,7 @@ func (v *bareVM) attachHost(dial hostDial) (disks []vmm.Disk) {
 	if err != nil {
 		v.t.Fatal(err)
 	}
-	v.devices.host = Host{Vsock: l, Dial: dial}
+	v.devices.host = Host{Vsock: l, Dial: dial, Net: echoNetwork{}}
 	return v.openDisks()
 }
 

@@ -51,7 +51,11 @@ func (d randomDriver) rings(slot int) []ring {
 // setUp starts a device as a good driver would, with some chains in its queues.
 func (d randomDriver) setUp(slot int) {
 	w := d.device(slot)
-	w.begin(featVersion1 | pick[uint64](d, 0, featIndirect, 1<<29, featIndirect|1<<29))
+	features := featVersion1 | pick[uint64](d, 0, featIndirect, 1<<29, featIndirect|1<<29)
+	if slot == slotNet {
+		features |= pick[uint64](d, 0, 1<<15, 0x83b9ab) // merged buffers, all
+	}
+	w.begin(features)
 	for q, r := range d.rings(slot) {
 		r.clear()
 		// What the device writes: receive buffers, entropy, the answers of a disk.

@@ -44,6 +44,19 @@ func (e fakeEngine) Transmit(_ net.Header, frame []byte) { e.n.frames <- bytes.C
 func (e fakeEngine) Writable()                           {}
 func (e fakeEngine) Close()                              { e.n.said = append(e.n.said, "engine closed") }
 
+// echoNetwork gives the guest what it sends.
+type echoNetwork struct{}
+
+func (echoNetwork) SetWire(f *os.File) error         { return f.Close() }
+func (echoNetwork) NewEngine(g net.Guest) net.Engine { return echoEngine{g} }
+func (echoNetwork) Close()                           {}
+
+type echoEngine struct{ guest net.Guest }
+
+func (e echoEngine) Transmit(h net.Header, frame []byte) { e.guest.Receive(h, frame) }
+func (echoEngine) Writable()                             {}
+func (echoEngine) Close()                                {}
+
 // slotted is a machine with devices in its slots, but no KVM.
 func slotted(t *testing.T, network Network) *Machine {
 	t.Helper()

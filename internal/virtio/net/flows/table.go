@@ -84,6 +84,19 @@ func (t *Table) Start() {
 	})
 }
 
+// Inherit looks at a frame that the source of a restored guest was about to send: its
+// session belongs to the source as well. A connection needs nothing: the guest's engine
+// does not know it, unless it is being opened, and then it is the guest's own.
+func (t *Table) Inherit(frame []byte) {
+	p, ok := parse(frame, true)
+	if !ok || p.proto != protoUDP || onWire(p.key.far) {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.quarantine.add(p.key).used = t.now()
+}
+
 // Sent looks at a frame of the guest. If it must not leave, pass is false and
 // the guest gets the answer, which is valid until the next call.
 func (t *Table) Sent(frame []byte) (answer []byte, pass bool) {
