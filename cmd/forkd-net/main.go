@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -20,6 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/netd/ruled"
 	"github.com/forkd/forkd/internal/netdns"
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/netproxy"
 )
 
 func main() {
@@ -59,7 +61,13 @@ func run(args []string) error {
 		return err
 	}
 	defer func() { stop(); wait() }()
-	s, err = netd.New(netd.Config{Rules: rules, AuditPath: o.log, Warn: warn, OnShutdown: stop})
+	roots, err := o.roots()
+	if err != nil {
+		return err
+	}
+	s, err = netd.New(netd.Config{
+		Rules: rules, AuditPath: o.log, Intercept: netproxy.NewInterceptor(roots), Warn: warn, OnShutdown: stop,
+	})
 	if err != nil {
 		return err
 	}
@@ -75,7 +83,7 @@ type options struct {
 	private                  []string
 	hostAddress              string
 	hostPorts                []uint
-	ceiling                  string
+	ceiling, ca              string
 	alone                    time.Duration
 }
 
@@ -93,6 +101,7 @@ func parse(args []string) (o options, err error) {
 	f.UintSliceVar(&o.hostPorts, "host-port", nil, "open a `port` of the host to policies, as host.forkd.internal; may be repeated")
 	f.StringVar(&o.ceiling, "ceiling", "", "no policy is above the one in this YAML `file`")
 	f.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "ask the resolvers of this `file`")
+	f.StringVar(&o.ca, "net-ca", "", "where headers are injected, verify hosts by the certificates in this PEM `file`, not the system's")
 	f.DurationVar(&o.alone, "alone", time.Minute, "end when there is no daemon and no VM for this `time`")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -126,6 +135,22 @@ func (o *options) rules(
 		Upstream: &netdns.Client{Servers: netdns.OpenResolvConf(o.resolvConf).Servers}, HasIPv6: route.Has,
 	})
 	return ruled.New(ruled.Config{Floor: floor, Ceiling: ceiling, Resolver: resolver, Denied: denied}), wait, nil
+}
+
+// roots are nil for the system's.
+func (o *options) roots() (*x509.CertPool, error) {
+	if o.ca == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(o.ca)
+	if err != nil {
+		return nil, fmt.Errorf("--net-ca: %w", err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(b) {
+		return nil, fmt.Errorf("--net-ca: %s has no certificate", o.ca)
+	}
+	return pool, nil
 }
 
 func (o *options) floor() (*netpolicy.Floor, error) {

@@ -99,7 +99,9 @@ func (d *datagrams) take() (err error) {
 
 // pump calls step whenever conn can be read, until step is false, the flow is
 // closed, or nothing has passed either way for as long as idle.
-func (d *datagrams) pump(conn net.Conn, raw syscall.RawConn, step func(fd int, b []byte) (more, again bool), idle time.Duration) {
+func (d *datagrams) pump(
+	conn net.Conn, raw syscall.RawConn, step func(fd int, b []byte) (more, again bool), idle time.Duration,
+) {
 	for more := true; more; {
 		conn.SetReadDeadline(time.Unix(0, d.last.Load()).Add(idle))
 		err := raw.Read(func(fd uintptr) bool {

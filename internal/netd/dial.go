@@ -27,7 +27,9 @@ var errFloor = errors.New("address may not be dialed")
 
 // dial connects to an address that was judged. What the kernel is about to be
 // given is looked at once more, so that no mistake on the way here opens anything.
-func (v *vm) dial(ctx context.Context, p netwire.Protocol, to netip.AddrPort, q Question, verdict Verdict) (net.Conn, error) {
+func (v *vm) dial(
+	ctx context.Context, p netwire.Protocol, to netip.AddrPort, q Question, verdict Verdict,
+) (net.Conn, error) {
 	network := map[netwire.Protocol]string{netwire.TCP: "tcp", netwire.UDP: "udp"}[p]
 	d := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}
 	d.Control = func(_, address string, _ syscall.RawConn) error {

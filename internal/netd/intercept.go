@@ -17,12 +17,13 @@ type Interceptor interface {
 }
 
 // intercept hands a flow to the interceptor until it ends.
-func (f *flow) intercept(r *relay, head netproxy.Head, headers map[string]string) {
+func (f *flow) intercept(r *relay, head netproxy.Head) {
 	stop := context.AfterFunc(f.ctx, func() { f.end(true) })
 	defer stop()
 	err := f.v.s.cfg.Intercept.Serve(f.ctx, netproxy.Session{
-		Authority: authorityOf(f.v.name, f.v.tag), Host: head.Name, Headers: headers,
-		Near: &prefixed{Conn: r.near, head: head.Bytes}, Far: r.far,
+		Authority: authorityOf(f.v.name, f.v.tag), Host: head.Name,
+		Headers: func() map[string]string { return f.v.judge.Headers(head.Name) },
+		Near:    &prefixed{Conn: r.near, head: head.Bytes}, Far: r.far,
 	})
 	f.end(err != nil)
 }

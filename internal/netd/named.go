@@ -151,8 +151,8 @@ func (f *flow) dialNamed(head netproxy.Head, addrs []netip.Addr) (*net.TCPConn, 
 // to hosts with headers go through the interceptor instead.
 func (f *flow) passNamed(r *relay, head netproxy.Head) {
 	if head.Source == netproxy.SNI && f.asked.Far.Port() == 443 {
-		if headers := f.v.judge.Headers(head.Name); headers != nil && f.v.s.cfg.Intercept != nil {
-			f.intercept(r, head, headers)
+		if f.v.s.cfg.Intercept != nil && f.v.judge.Headers(head.Name) != nil {
+			f.intercept(r, head)
 			return
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -139,8 +140,8 @@ func TestAPeekLeavesEveryByte(t *testing.T) {
 	a, c := net.Pipe()
 	defer a.Close()
 	go func() {
-		for _, one := range b {
-			if _, err := c.Write([]byte{one}); err != nil {
+		for piece := range slices.Chunk(b, 7) {
+			if _, err := c.Write(piece); err != nil {
 				return
 			}
 		}

@@ -8,8 +8,8 @@ type Session struct {
 	Authority string
 	// Host is the server name that the guest's hello has, and that was judged.
 	Host string
-	// Headers are set on each request, in place of any that the guest sent.
-	Headers map[string]string
+	// Headers are asked for at each request, and set in place of any that the guest sent.
+	Headers func() map[string]string
 	// Near is the guest's end, from the hello's first byte; Far is connected to Host.
 	Near, Far net.Conn
 }

@@ -121,13 +121,21 @@ var rules = []rule{
 		reason: "a client knows the contract, not the server"},
 	{who: []string{"internal/appliance/guest"}, not: []string{"internal/hostcap", "internal/kernelpkg", "internal/debtool"},
 		reason: "the appliance's init runs in the appliance, where there is neither QEMU nor apt"},
+	{who: []string{"internal/netwire"}, not: []string{"internal/usernet", "internal/netd", "internal/netpolicy", "net/http"},
+		reason: "the wire is between two processes that link neither each other's engine nor its policy"},
+	{who: []string{"internal/netd", "internal/netproxy", "cmd/forkd-net"}, not: []string{"internal/usernet", "internal/engine", "internal/sandbox", "internal/vmm", "internal/vmctl", "internal/kvm"},
+		reason: "forkd-net knows wires and policies: neither engines nor machines nor the domain"},
+	{who: []string{"internal/netproxy"}, not: []string{"internal/netd", "internal/netpolicy", "internal/netdns"},
+		reason: "it reads names; who judges them calls it"},
+	{who: []string{"internal/netd/control"}, not: []string{"internal/netd/ruled", "internal/netdns", "internal/netproxy", "net/http"},
+		reason: "the daemon links it: it must not bring forkd-net along"},
 	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/kvmtest"},
 		reason: "test code does not go into programs"},
 }
 
 // testHelpers are packages for tests only; the last rule is not about them.
 var testHelpers = []string{
-	"internal/engine/enginetest", "internal/kvmtest", "internal/failpoint/failpointtest", "internal/vmctl/vmctltest",
+	"internal/engine/enginetest", "internal/kvmtest", "internal/failpoint/failpointtest", "internal/netd/nettest", "internal/vmctl/vmctltest",
 	"internal/virtio/virtiotest", "internal/httpapi/fakeengine", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
 }
 

@@ -1,0 +1,40 @@
+package nettest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+)
+
+// inside is set in the environment of the tests that run in namespaces of their own.
+const inside = "FORKD_NETTEST_INSIDE"
+
+// Main runs a package's tests in new namespaces, and ends the process. Where those
+// cannot be had it runs them as they are: then New skips.
+func Main(m *testing.M, run func(*testing.M) int) {
+	if os.Getenv(inside) != "" {
+		os.Exit(run(m))
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{
+		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
+		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
+		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
+		Pdeathsig:   syscall.SIGKILL,
+	}
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		os.Exit(0)
+	case errors.As(err, &exit):
+		os.Exit(max(exit.ExitCode(), 1))
+	}
+	fmt.Fprintln(os.Stderr, "nettest: no namespaces, so what needs them is skipped:", err)
+	os.Exit(run(m))
+}
