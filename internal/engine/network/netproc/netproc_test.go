@@ -62,6 +62,9 @@ func (s *served) Update(vm string, _ netpolicy.Spec) (control.Bound, error) {
 func (s *served) Release(vm string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if _, is := s.vms[vm]; !is {
+		return control.ErrNotFound
+	}
 	delete(s.vms, vm)
 	return nil
 }
@@ -200,6 +203,11 @@ func TestBindIsAllOrNone(t *testing.T) {
 	}
 	if names := list(t, p); !slices.Equal(names, []string{"a"}) { // the other is bound anew
 		t.Errorf("it serves %q", names)
+	}
+	for range 2 { // a second time is no error
+		if err := p.Release(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
