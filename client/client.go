@@ -31,7 +31,10 @@ type Options struct {
 }
 
 // Client talks to one daemon. It is safe for concurrent use.
-type Client struct{ connection }
+type Client struct {
+	connection
+	networks
+}
 
 // New makes a client; it connects on first use.
 func New(opt Options) (*Client, error) {
@@ -51,7 +54,8 @@ func New(opt Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse daemon's URL: %w", err)
 	}
-	c := &Client{connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent}}
+	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent}}
+	c.networks.conn = &c.connection
 	tr := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		Proxy:                  http.ProxyFromEnvironment,

@@ -11,22 +11,25 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
+// networks are the requests about sandboxes' networks; a Client has them.
+type networks struct{ conn *connection }
+
 // Network says what a sandbox may reach.
-func (c *Client) Network(ctx context.Context, id string) (api.SandboxNetwork, error) {
+func (n networks) Network(ctx context.Context, id string) (api.SandboxNetwork, error) {
 	var out api.SandboxNetwork
-	return out, c.call(ctx, http.MethodGet, sandboxPath(id, "/network"), nil, &out)
+	return out, n.conn.call(ctx, http.MethodGet, sandboxPath(id, "/network"), nil, &out)
 }
 
 // SetNetwork changes what a running sandbox may reach.
-func (c *Client) SetNetwork(ctx context.Context, id string, req api.SetNetworkRequest) (api.SandboxNetwork, error) {
+func (n networks) SetNetwork(ctx context.Context, id string, req api.SetNetworkRequest) (api.SandboxNetwork, error) {
 	var out api.SandboxNetwork
-	return out, c.call(ctx, http.MethodPut, sandboxPath(id, "/network"), req, &out)
+	return out, n.conn.call(ctx, http.MethodPut, sandboxPath(id, "/network"), req, &out)
 }
 
 // Flows are the connections that a sandbox has open.
-func (c *Client) Flows(ctx context.Context, id string) ([]api.NetworkFlow, error) {
+func (n networks) Flows(ctx context.Context, id string) ([]api.NetworkFlow, error) {
 	var out []api.NetworkFlow
-	return out, c.call(ctx, http.MethodGet, sandboxPath(id, "/network/flows"), nil, &out)
+	return out, n.conn.call(ctx, http.MethodGet, sandboxPath(id, "/network/flows"), nil, &out)
 }
 
 // maxLogLine bounds one line of a network's log.
@@ -34,12 +37,12 @@ const maxLogLine = 1 << 20
 
 // NetworkLog calls each with every line of a sandbox's network log, a JSON object. With
 // follow it goes on until the sandbox has ended, each fails, or ctx ends.
-func (c *Client) NetworkLog(ctx context.Context, id string, follow bool, each func(line []byte) error) error {
+func (n networks) NetworkLog(ctx context.Context, id string, follow bool, each func(line []byte) error) error {
 	path := sandboxPath(id, "/network/log")
 	if follow {
 		path += "?follow=true"
 	}
-	resp, err := c.send(ctx, http.MethodGet, path, nil, nil)
+	resp, err := n.conn.send(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
 		return err
 	}
@@ -57,7 +60,7 @@ func (c *Client) NetworkLog(ctx context.Context, id string, follow bool, each fu
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return brokenOff(c.url, http.MethodGet, err)
+		return brokenOff(n.conn.url, http.MethodGet, err)
 	default:
 		return fmt.Errorf("the network log of %s: %w", id, err)
 	}

@@ -88,7 +88,7 @@ func (a *app) countForked(res client.ForkResult) error {
 			a.Note("warning: %s", sb.Warning)
 		}
 	}
-	a.noteNetwork(res.OK())
+	noteNetwork(&a.Printer, res.OK())
 	a.Note("%d of %d forked in %s, %d from the pool", ok, ok+failed, ui.Duration(res.ReadyWall), min(res.PoolReady, ok))
 	if failed > 0 {
 		return &client.Error{Code: api.CodePartial,

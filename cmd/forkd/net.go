@@ -13,7 +13,8 @@ import (
 )
 
 func newNetCommand(a *app) *cobra.Command {
-	return group("net", "Show and change what sandboxes reach", newNetPolicyCommand(a), newNetPsCommand(a), newNetLogCommand(a))
+	return group("net", "Show and change what sandboxes reach",
+		newNetPolicyCommand(a), newNetPsCommand(a), newNetLogCommand(a))
 }
 
 func newNetPolicyCommand(a *app) *cobra.Command {
@@ -39,7 +40,7 @@ func newNetPolicyCommand(a *app) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return a.printNetwork(now)
+				return printNetwork(&a.Printer, now)
 			})
 		},
 	}
@@ -64,7 +65,7 @@ func (n *netFlags) change(ctx context.Context, c *client.Client, id string,
 	return c.SetNetwork(ctx, id, api.SetNetworkRequest{Network: p})
 }
 
-func (a *app) printNetwork(n api.SandboxNetwork) error {
+func printNetwork(a *ui.Printer, n api.SandboxNetwork) error {
 	if a.JSON {
 		return a.Value(n)
 	}
@@ -120,16 +121,10 @@ func flowRows(flows []api.NetworkFlow, now time.Time) [][]string {
 	return rows
 }
 
-// noteCut says what the operator's ceiling took of what was asked for.
-func (a *app) noteCut(cut []string) {
-	if len(cut) > 0 {
-		a.Note("the daemon's ceiling cuts the network: %s", strings.Join(cut, "; "))
-	}
-}
-
-// noteNetwork is noteCut of sandboxes that were forked together: it is the same for all.
-func (a *app) noteNetwork(all []api.SandboxInfo) {
-	if len(all) > 0 && all[0].Network != nil {
-		a.noteCut(all[0].Network.Cut)
+// noteNetwork says what the operator's ceiling took of what was asked for: it is the same for
+// all sandboxes that were forked together.
+func noteNetwork(p *ui.Printer, all []api.SandboxInfo) {
+	if len(all) > 0 && all[0].Network != nil && len(all[0].Network.Cut) > 0 {
+		p.Note("the daemon's ceiling cuts the network: %s", strings.Join(all[0].Network.Cut, "; "))
 	}
 }

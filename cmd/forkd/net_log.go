@@ -23,7 +23,7 @@ func newNetLogCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			return c.NetworkLog(ctx, args[0], follow, a.printLogLine)
+			return c.NetworkLog(ctx, args[0], follow, func(line []byte) error { return printLogLine(&a.Printer, line) })
 		}),
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what comes")
@@ -45,7 +45,7 @@ type logLine struct {
 	Seconds  float64   `json:"seconds"`
 }
 
-func (a *app) printLogLine(line []byte) error {
+func printLogLine(a *ui.Printer, line []byte) error {
 	if a.JSON {
 		_, err := fmt.Fprintf(a.Out, "%s\n", line)
 		return err

@@ -62,7 +62,7 @@ func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string
 	if err != nil {
 		return err
 	}
-	a.noteNetwork(res.Sandboxes)
+	noteNetwork(&a.Printer, res.Sandboxes)
 	id := res.Sandboxes[0].ID
 	if keep {
 		a.Note("sandbox %s", id)

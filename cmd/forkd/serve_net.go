@@ -30,7 +30,8 @@ type netOptions struct {
 }
 
 func (o *netOptions) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.binary, "net", "", "the forkd-net program (default: beside this one; without it sandboxes have no network)")
+	f.StringVar(&o.binary, "net", "",
+		"the forkd-net program (default: beside this one; without it sandboxes have no network)")
 	f.StringVar(&o.ceilingText, "net-ceiling", "",
 		"the most that any sandbox may reach: none, public, or a policy file (default: public)")
 	f.StringArrayVar(&o.private, "net-private", nil,
@@ -43,8 +44,12 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 // complete checks the flags, and looks for forkd-net.
 func (o *netOptions) complete() error {
 	for _, text := range o.private {
-		if _, err := netip.ParsePrefix(text); err != nil {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
 			return exit.UsageError{Err: fmt.Errorf("--net-private %q: want a CIDR, such as 10.1.0.0/16", text)}
+		}
+		if _, err := netpolicy.NewFloor(netpolicy.FloorConfig{Private: []netip.Prefix{p}}); err != nil {
+			return exit.UsageError{Err: fmt.Errorf("--net-private %q: %w", text, err)}
 		}
 	}
 	for _, port := range o.hostPorts {

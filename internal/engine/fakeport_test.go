@@ -71,8 +71,8 @@ func (n *fakeNet) count() int {
 	return len(n.vms)
 }
 
-// holds reports whether the VM at the other end of a binding's wire has it open.
-func holds(b sandbox.NetBinding) bool {
+// connected reports whether the VM at the other end of a binding's wire has it open.
+func connected(b sandbox.NetBinding) bool {
 	fds := []unix.PollFd{{Fd: int32(b.Wire.Fd())}}
 	_, err := unix.Poll(fds, 0)
 	return err == nil && fds[0].Revents&unix.POLLHUP == 0
@@ -143,6 +143,10 @@ func (p *fakePort) Flows(_ context.Context, vm string) ([]sandbox.NetFlow, error
 	return []sandbox.NetFlow{{Protocol: "tcp", Guest: "192.0.0.2:4711", Far: "198.51.100.7:443", Name: vm}}, nil
 }
 
-func (p *fakePort) Log(_ context.Context, vm string, _ bool, write func([]byte) error) error {
-	return write([]byte(`{"vm":"` + vm + `"}`))
+func (p *fakePort) Log(ctx context.Context, vm string, follow bool, write func([]byte) error) error {
+	if err := write([]byte(`{"vm":"` + vm + `"}`)); err != nil || !follow {
+		return err
+	}
+	<-ctx.Done() // nothing comes
+	return context.Cause(ctx)
 }

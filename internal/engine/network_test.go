@@ -64,7 +64,7 @@ func TestChildrenGetTheirWiresBeforeTheyRunAndAreOpenedWhenTheyAreUnique(t *test
 	}
 	for _, sb := range sbs {
 		bound := n.of(sb.ID)
-		if len(bound) != 1 || bound[0].Tag != "a" || !slices.Equal(bound[0].Spec.Allow, someNet.Allow) || !holds(bound[0]) {
+		if len(bound) != 1 || bound[0].Tag != "a" || !slices.Equal(bound[0].Spec.Allow, someNet.Allow) || !connected(bound[0]) {
 			t.Errorf("%s is bound as %+v", sb.ID, bound)
 		}
 		if got := h.netNotes(sb.PID); !slices.Equal(got, []string{"restored", "open"}) {
@@ -111,7 +111,7 @@ func TestWithoutAnythingAllowedThereIsNoWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.wantPolicy(e, sb.ID, sandbox.PolicyPublic)
-	if bound := n.of(sb.ID); len(bound) != 1 || !holds(bound[0]) {
+	if bound := n.of(sb.ID); len(bound) != 1 || !connected(bound[0]) {
 		t.Errorf("bound: %+v", bound)
 	}
 	if got := h.netNotes(sb.PID); !slices.Equal(got, []string{"open", "net"}) {
@@ -201,7 +201,7 @@ func TestRollbackKeepsThePolicyAndMakesANewWire(t *testing.T) {
 	}
 	eventually(t, "release of the old VM", func() bool { return len(n.of(sb.ID)) == 1 })
 	now := n.of(sb.ID)[0]
-	if now.VM == was.VM || !slices.Equal(now.Spec.Allow, someNet.Allow) || !holds(now) || after.Network.Wire != now.VM {
+	if now.VM == was.VM || !slices.Equal(now.Spec.Allow, someNet.Allow) || !connected(now) || after.Network.Wire != now.VM {
 		t.Errorf("bound as %+v, before as %+v; the list says %+v", now, was, after.Network)
 	}
 	if got := h.netNotes(after.PID); !slices.Equal(got, []string{"restored", "open"}) {
@@ -218,7 +218,7 @@ func TestAfterForkdNetWasKilledAllVMsGetNewWires(t *testing.T) {
 	for _, sb := range sbs {
 		eventually(t, "a new wire", func() bool {
 			bound := n.of(sb.ID)
-			return len(bound) == 1 && holds(bound[0]) && slices.Equal(h.netNotes(sb.PID), []string{"restored", "open", "net"})
+			return len(bound) == 1 && connected(bound[0]) && slices.Equal(h.netNotes(sb.PID), []string{"restored", "open", "net"})
 		})
 	}
 }
@@ -331,5 +331,24 @@ func TestAGuestsForkHasWhatItsSourceHasAtThatMoment(t *testing.T) {
 		if got, err := g.e.Network(child); err != nil || len(got.Effective.Headers) != 0 {
 			t.Errorf("the child has headers: %+v, %v", got, err)
 		}
+	}
+}
+
+func TestTheLogEndsWithTheSandbox(t *testing.T) {
+	h, _ := netHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	sb := h.forkNet(e, "a", 1, &publicNet)[0].ID
+	lines := 0
+	err := e.NetworkLog(t.Context(), sb, true, func([]byte) error {
+		lines++
+		go e.Kill(t.Context(), sb)
+		return nil
+	})
+	if err != nil || lines != 1 {
+		t.Errorf("%d lines, then %v", lines, err)
+	}
+	if err := e.NetworkLog(t.Context(), sb, false, nil); err == nil {
+		t.Error("a sandbox that is gone has a log")
 	}
 }

@@ -32,7 +32,8 @@ func (e *Engine) makeRooms() error {
 		Sandboxes: e.sandboxes, Begin: e.begin, Closing: e.background, Layers: e.home.LayersDir(),
 		Observer: e.cfg.Observer, Now: e.cfg.Now, BeforeEval: e.beforeEval,
 	})
-	e.Policies = policies.New(policies.Config{Sandboxes: e.sandboxes, Wires: e.wires, Begin: e.begin, Closing: e.background})
+	e.Policies = policies.New(policies.Config{Sandboxes: e.sandboxes, Wires: e.wires, Begin: e.begin,
+		Closing: e.background})
 	e.makeOps()
 	e.families = guestfork.New(guestfork.Config{
 		Limits: e.cfg.GuestFork, Branches: e.cfg.Branches, RunDir: e.cfg.RunDir, Run: e.home.Run,

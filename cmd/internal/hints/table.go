@@ -27,8 +27,10 @@ func byReason() map[api.Reason]string {
 		api.ReasonImageNotFound: "`forkd image ls` shows the images there are, `forkd image build` makes one",
 		api.ReasonKernelUnusable: "name a kernel for x86-64, as an ELF file or bzImage, or an " +
 			"image: `forkd image build` makes one",
-		api.ReasonNetOff:        "put the program forkd-net beside forkd, and start the daemon again; `forkd doctor` looks for it",
-		api.ReasonNetRule:       "a rule is host[:port[-port]][/tcp|udp], such as pypi.org:443, *.example.com or 198.51.100.0/24",
+		api.ReasonNetOff: "put the program forkd-net beside forkd and start the daemon again; " +
+			"`forkd doctor` looks for it",
+		api.ReasonNetRule: "a rule is host[:port[-port]][/tcp|udp], such as pypi.org:443, *.example.com or " +
+			"198.51.100.0/24",
 		api.ReasonNetSecret:     "give the header's value",
 		api.ReasonNetStarting:   "try again in a moment; the policy is kept, and holds from then on",
 		api.ReasonNotAFile:      "give the path of a file on the daemon's host",

@@ -16,12 +16,12 @@ const batch = 64
 // Bind makes wires for VMs that are about to be made, one for each of the sandboxes, all with
 // one policy, which are forked from the snapshot of that tag, or boot. Where nothing is allowed no VM needs a wire: they are nil. What forkd-net cannot
 // do now follows when it can; only a lack of randomness is an error.
-func (w *Wires) Bind(ctx context.Context, tag string, spec netpolicy.Spec, sandboxes ...string) ([]*Wire, error) {
-	all := make([]*Wire, len(sandboxes))
+func (w *Wires) Bind(ctx context.Context, tag string, spec netpolicy.Spec, ids ...string) ([]*Wire, error) {
+	all := make([]*Wire, len(ids))
 	if sandbox.NameOf(spec) == sandbox.PolicyNone || w.cfg.Connect == nil {
 		return all, nil
 	}
-	for i, id := range sandboxes {
+	for i, id := range ids {
 		name, err := w.name(id)
 		if err != nil {
 			return nil, err

@@ -55,7 +55,8 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 	b.info = sandbox.Info{
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Status: sandbox.StatusRunning,
 		PID: b.m.Proc.PID(), CreatedAt: now,
-		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b), Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
+		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b),
+		Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
 	err = f.e.sandboxes.Add(who, b.info, b.m.VM)
 	b.trace.mark("journal")

@@ -51,6 +51,7 @@ type Engine struct {
 	mu sync.Mutex // guards what follows
 	lines
 	journal
+	nets
 	pools     map[string]int
 	forks     int
 	branches  int                      // that were not given a tag
@@ -66,11 +67,13 @@ type entry struct {
 
 // New makes an engine that boots the given images.
 func New(images *Images) *Engine {
-	return &Engine{
+	e := &Engine{
 		Now: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Limit: 1000, BranchLimit: 4, images: images,
 		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, entries: map[string]*entry{}, hashes: map[string]int{}},
 		pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
+	e.nets.e = e
+	return e
 }
 
 // Close ends all guests.

@@ -8,14 +8,14 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// judge gives what is asked for, up to Ceiling, which is all or nothing. Rules are checked as
+// judge gives what is asked for, up to a ceiling, which is all or nothing. Rules are checked as
 // the engine checks them.
-func (e *Engine) judge(asked netpolicy.Spec) (sandbox.Network, error) {
+func judge(asked netpolicy.Spec, noNetwork bool) (sandbox.Network, error) {
 	if _, err := netpolicy.Compile(asked); err != nil {
 		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetRule, "%w", err)
 	}
 	n := sandbox.Network{Asked: asked, Effective: asked}
-	if e.NoNetwork && n.Policy() != sandbox.PolicyNone {
+	if noNetwork && n.Policy() != sandbox.PolicyNone {
 		n.Effective = netpolicy.Spec{Default: netpolicy.Deny}
 		n.Cut = []string{"all: the ceiling gives nothing"}
 	}
@@ -26,11 +26,11 @@ func (e *Engine) judge(asked netpolicy.Spec) (sandbox.Network, error) {
 func (e *Engine) networkOf(asked *netpolicy.Spec, of sandbox.SnapshotInfo) (sandbox.Network, error) {
 	switch {
 	case asked != nil:
-		return e.judge(*asked)
+		return judge(*asked, e.NoNetwork)
 	case of.Network != nil:
-		return e.judge(*of.Network)
+		return judge(*of.Network, e.NoNetwork)
 	}
-	return e.judge(netpolicy.Spec{Default: netpolicy.Deny})
+	return judge(netpolicy.Spec{Default: netpolicy.Deny}, e.NoNetwork)
 }
 
 // inherited is a policy as a snapshot keeps it.
@@ -42,49 +42,52 @@ func inherited(s *netpolicy.Spec) *netpolicy.Spec {
 	return &p
 }
 
+// nets are what is asked of sandboxes' networks.
+type nets struct{ e *Engine }
+
 // Network implements httpapi.Networks.
-func (e *Engine) Network(id string) (sandbox.Network, error) {
-	info, err := e.Get(id)
+func (n nets) Network(id string) (sandbox.Network, error) {
+	info, err := n.e.Get(id)
 	return info.Network, err
 }
 
 // SetNetwork implements httpapi.Networks.
-func (e *Engine) SetNetwork(_ context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error) {
-	b, err := e.live(id)
+func (n nets) SetNetwork(_ context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error) {
+	b, err := n.e.live(id)
 	if err != nil {
 		return sandbox.Network{}, err
 	}
-	n, err := e.judge(asked)
+	network, err := judge(asked, n.e.NoNetwork)
 	if err != nil {
 		return sandbox.Network{}, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	b.info.Network = n
-	return n, nil
+	n.e.mu.Lock()
+	defer n.e.mu.Unlock()
+	b.info.Network = network
+	return network, nil
 }
 
 // Flows are one to each host that rules allow.
-func (e *Engine) Flows(_ context.Context, id string) ([]sandbox.NetFlow, error) {
-	b, err := e.live(id)
+func (n nets) Flows(_ context.Context, id string) ([]sandbox.NetFlow, error) {
+	b, err := n.e.live(id)
 	if err != nil {
 		return nil, err
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
+	n.e.mu.Lock()
+	defer n.e.mu.Unlock()
 	var out []sandbox.NetFlow
 	for i, rule := range b.info.Network.Effective.Allow {
 		out = append(out, sandbox.NetFlow{
 			Protocol: "tcp", Guest: fmt.Sprintf("192.0.0.2:%d", 40000+i), Far: "198.51.100.7:443", Name: "host.example",
-			Rule: rule, Sent: 2048, Received: 3 << 20, Began: e.Now,
+			Rule: rule, Sent: 2048, Received: 3 << 20, Began: n.e.Now,
 		})
 	}
 	return out, nil
 }
 
 // NetworkLog tells of one refusal.
-func (e *Engine) NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error {
-	b, err := e.live(id)
+func (n nets) NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error {
+	b, err := n.e.live(id)
 	if err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 
 // port speaks the control protocol.
 type port struct {
-	*control.Client // Release, Done
+	*control.Client // Done
 	socket          string
 }
 
@@ -49,6 +49,14 @@ func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) error {
 		}
 	}
 	return err
+}
+
+// Release implements sandbox.NetPort.
+func (p *port) Release(ctx context.Context, vm string) error {
+	if err := p.Client.Release(ctx, vm); !errors.Is(err, control.ErrNotFound) {
+		return err
+	}
+	return nil
 }
 
 // Update implements sandbox.NetPort.

@@ -84,7 +84,8 @@ func (c Config) startedAlike(dir string) bool {
 
 // args are the process's flags. The ceiling goes in a file: as JSON, which is YAML.
 func (c Config) args(dir string) ([]string, error) {
-	args := append([]string{"--control", filepath.Join(dir, socketName), "--log", filepath.Join(dir, auditName)}, c.Args...)
+	args := []string{"--control", filepath.Join(dir, socketName), "--log", filepath.Join(dir, auditName)}
+	args = append(args, c.Args...)
 	if c.Ceiling == nil {
 		return args, nil
 	}

@@ -1,0 +1,59 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+)
+
+func netOptionsOf(t *testing.T, args ...string) (netOptions, error) {
+	t.Helper()
+	var o netOptions
+	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	o.addFlags(f)
+	if err := f.Parse(append([]string{"--net", "/bin/forkd-net"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	return o, o.complete()
+}
+
+func TestTheFlagsOfServeAreForkdNets(t *testing.T) {
+	o, err := netOptionsOf(t, "--net-private", "10.1.0.0/16", "--net-host-port", "8080", "--net-ceiling", "none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"--net-private", "10.1.0.0/16", "--host-port", "8080", "--host-address", "127.0.0.1"}
+	if got := o.args(); !slices.Equal(got, want) || o.ceiling == nil || o.ceiling.Default != netpolicy.Deny {
+		t.Errorf("got %q, ceiling %+v", got, o.ceiling)
+	}
+}
+
+func TestWrongNetworkFlagsOfServe(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	if err := os.WriteFile(bad, []byte("default: deny\nallow: [\"x:99999\"]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct{ name, args, want string }{
+		{"no network", "--net-private here", `--net-private "here": want a CIDR`},
+		{"one that is never reachable", "--net-private 127.0.0.0/8", `--net-private "127.0.0.0/8": `},
+		{"no port", "--net-host-port 0", "--net-host-port is 0"},
+		{"no address", "--net-host-address here", `--net-host-address "here"`},
+		{"no policy", "--net-ceiling nowhere", `--net-ceiling: "nowhere": want none, public, or a policy file`},
+		{"a bad rule in the ceiling", "--net-ceiling " + bad, bad + ":2: "},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			_, err := netOptionsOf(t, strings.Fields(tc.args)...)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,246 @@
+package netproc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/netd/control"
+	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// TestMain is forkd-net, too: the test's own program is started as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) < 3 || os.Args[1] != "--control" {
+		os.Exit(m.Run())
+	}
+	if slices.Contains(os.Args, "--broken") {
+		fmt.Fprintln(os.Stderr, "out of luck")
+		os.Exit(3)
+	}
+	l, err := control.Listen(os.Args[2])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // should a test leave it behind
+	defer cancel()
+	_ = control.NewServer(l, &served{vms: map[string]control.Binding{}, stop: cancel}, func(error) {}).Serve(ctx)
+}
+
+// served are the VMs of a forkd-net that does nothing with them.
+type served struct {
+	mu   sync.Mutex
+	vms  map[string]control.Binding
+	stop func()
+}
+
+func (s *served) Bind(b control.Binding) (control.Bound, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b.VM == "bad" {
+		b.Wire.Close()
+		return control.Bound{}, errors.New("not this one")
+	}
+	s.vms[b.VM] = b
+	return control.Bound{VM: b.VM}, nil
+}
+
+func (s *served) Update(vm string, _ netpolicy.Spec) (control.Bound, error) {
+	return control.Bound{VM: vm}, nil
+}
+
+func (s *served) Release(vm string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, is := s.vms[vm]; !is {
+		return control.ErrNotFound
+	}
+	delete(s.vms, vm)
+	return nil
+}
+
+func (s *served) List() (out []control.Listed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, b := range s.vms {
+		out = append(out, control.Listed{VM: name, Sandbox: b.Sandbox, Connected: name != "hung-up"})
+	}
+	return out
+}
+
+func (s *served) Flows(vm string) ([]control.Flow, error) {
+	return []control.Flow{{Protocol: "tcp", Name: vm, BytesIn: 7, BytesOut: 3}}, nil
+}
+
+func (s *served) Refusals(vm string) ([]control.Line, error) {
+	return []control.Line{{VM: vm, Reason: "second"}, {VM: vm, Reason: "first"}}, nil
+}
+
+func (s *served) Facts(string) (json.RawMessage, error) { return nil, nil }
+func (s *served) Stats() control.Stats                  { return control.Stats{} }
+func (s *served) Shutdown()                             { go s.stop() }
+
+func (s *served) Subscribe(vm string, send func(control.Line) error) (func(), error) {
+	return func() {}, send(control.Line{VM: vm, Reason: "third"})
+}
+
+// bench is a run directory, whose forkd-net ends with the test.
+func bench(t *testing.T) Config {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "np") // short: a socket has to fit
+	if err != nil {
+		t.Fatal(err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		c, err := control.Dial(context.Background(), filepath.Join(dir, dirName, socketName))
+		if err == nil {
+			_ = shutDown(context.Background(), c)
+		}
+		os.RemoveAll(dir)
+	})
+	return Config{Binary: self, RunDir: dir}
+}
+
+func connect(t *testing.T, c Config) sandbox.NetPort {
+	t.Helper()
+	p, err := Connect(c)(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+func bind(t *testing.T, p sandbox.NetPort, names ...string) error {
+	t.Helper()
+	var all []sandbox.NetBinding
+	for _, name := range names {
+		f, err := os.Open(os.DevNull)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		all = append(all, sandbox.NetBinding{VM: name, Sandbox: "sb", Wire: f})
+	}
+	return p.Bind(t.Context(), all)
+}
+
+func list(t *testing.T, p sandbox.NetPort) []string {
+	t.Helper()
+	names, err := p.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(names)
+	return names
+}
+
+func TestTheNextDaemonFindsTheProcessUnlessItsSettingsDiffer(t *testing.T) {
+	c := bench(t)
+	first := connect(t, c)
+	if err := bind(t, first, "a", "b"); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	if names := list(t, connect(t, c)); !slices.Equal(names, []string{"a", "b"}) {
+		t.Errorf("it serves %q", names)
+	}
+	c.Ceiling = &netpolicy.Spec{Default: netpolicy.Public}
+	p := connect(t, c)
+	if names := list(t, p); len(names) != 0 {
+		t.Errorf("one with other settings serves %q", names)
+	}
+	file := filepath.Join(c.RunDir, dirName, ceiling)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if spec, err := netpolicy.ParseFile(file, b); err != nil || spec.Default != netpolicy.Public {
+		t.Errorf("its ceiling reads %+v, %v", spec, err)
+	}
+}
+
+func TestItsEndIsNoticedAndAnotherIsStarted(t *testing.T) {
+	c := bench(t)
+	p := connect(t, c)
+	if err := p.(*port).Shutdown(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.Done():
+	case <-time.After(time.Minute):
+		t.Fatal("its end was not noticed")
+	}
+	if names := list(t, connect(t, c)); len(names) != 0 {
+		t.Errorf("the next serves %q", names)
+	}
+}
+
+func TestBindIsAllOrNone(t *testing.T) {
+	p := connect(t, bench(t))
+	if err := bind(t, p, "a", "bad", "b"); err == nil || !strings.Contains(err.Error(), "not this one") {
+		t.Errorf("got %v", err)
+	}
+	if names := list(t, p); len(names) != 0 {
+		t.Errorf("it serves %q", names)
+	}
+	if err := bind(t, p, "a", "hung-up"); err != nil {
+		t.Fatal(err)
+	}
+	if names := list(t, p); !slices.Equal(names, []string{"a"}) { // the other is bound anew
+		t.Errorf("it serves %q", names)
+	}
+	for range 2 { // a second time is no error
+		if err := p.Release(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestFlowsAndLog(t *testing.T) {
+	p := connect(t, bench(t))
+	if flows, err := p.Flows(t.Context(), "a"); err != nil || len(flows) != 1 || flows[0].Sent != 3 || flows[0].Received != 7 {
+		t.Errorf("flows: %+v, %v", flows, err)
+	}
+	var said []string
+	enough := errors.New("enough")
+	err := p.Log(t.Context(), "a", true, func(line []byte) error {
+		var l control.Line
+		if err := json.Unmarshal(line, &l); err != nil {
+			return err
+		}
+		if said = append(said, l.Reason); len(said) == 3 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || !slices.Equal(said, []string{"first", "second", "third"}) {
+		t.Errorf("log: %q, %v", said, err)
+	}
+}
+
+func TestAProcessThatCannotBeStartedSaysWhy(t *testing.T) {
+	c := bench(t)
+	c.Args = []string{"--broken"}
+	if _, err := Connect(c)(t.Context()); err == nil || !strings.Contains(err.Error(), "out of luck") {
+		t.Errorf("got %v", err)
+	}
+	c.Binary = filepath.Join(c.RunDir, "nowhere")
+	if _, err := Connect(c)(t.Context()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
