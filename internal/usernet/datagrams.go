@@ -74,17 +74,21 @@ func (e *Engine) echo(p packet) {
 // toFlow gives a datagram to its flow, which begins with it if need be. quote is
 // the first 8 bytes of its transport's header.
 func (e *Engine) toFlow(f Flow, datagram []byte, quote uint64) bool {
-	d, _ := e.table.get(f).(*datagrams)
-	if d == nil {
-		if d = e.newDatagrams(f); !e.table.add(f, d) {
-			d.cancel()
-			return false
+	given := e.table.give(f, func(fl flow) {
+		if d, ok := fl.(*datagrams); ok {
+			d.put(datagram, quote)
 		}
-		d.put(datagram, quote)
-		go d.run()
+	})
+	if given {
 		return true
 	}
+	d := e.newDatagrams(f)
 	d.put(datagram, quote)
+	if !e.table.add(f, d) {
+		d.cancel()
+		return false
+	}
+	go d.run()
 	return true
 }
 
@@ -101,7 +105,7 @@ func (e *Engine) newDatagrams(f Flow) *datagrams {
 
 func (d *datagrams) used() { d.last.Store(d.e.now().UnixNano()) }
 
-// put queues a datagram, or drops it. Only Transmit's goroutine calls it.
+// put queues a datagram, or drops it. One caller at a time: the table sees to it.
 func (d *datagrams) put(b []byte, quote uint64) {
 	d.used()
 	d.quote.Store(quote)
@@ -118,9 +122,18 @@ func (d *datagrams) put(b []byte, quote uint64) {
 	}
 }
 
-// run is the flow's life.
+// run is the flow's life. What came while it ended for being idle begins another.
 func (d *datagrams) run() {
-	defer d.e.table.remove(d.flow, d)
+	idle := d.live()
+	d.e.table.remove(d.flow, d)
+	for idle && len(d.queue) > 0 {
+		d.e.toFlow(d.flow, <-d.queue, d.quote.Load())
+	}
+}
+
+// live dials and carries datagrams, and reports whether it was for being idle
+// that it ended.
+func (d *datagrams) live() (idle bool) {
 	defer d.cancel()
 	ctx, cancel := context.WithTimeout(d.ctx, d.e.cfg.Limits.DialTime)
 	far, err := d.e.cfg.Dialer.DialDatagrams(ctx, d.flow)
@@ -132,7 +145,7 @@ func (d *datagrams) run() {
 			d.e.count.refused.Add(1)
 			d.refuse(reasonOf(err))
 		}
-		return
+		return false
 	}
 	d.e.count.opened.Add(1)
 	d.used()
@@ -146,29 +159,34 @@ func (d *datagrams) run() {
 		defer d.cancel()
 		d.toGuest(far)
 	}()
-	d.toFar(far)
+	idle = d.toFar(far)
 	closeFar()
 	<-back
+	return idle
 }
 
 // toFar sends what the guest sent, until the flow is idle or over.
-func (d *datagrams) toFar(far Datagrams) {
-	t := time.NewTimer(d.idle)
+func (d *datagrams) toFar(far Datagrams) (idle bool) {
+	look := d.idle
+	if d.flow.Far.Port() == portDNS {
+		look = min(look, answered)
+	}
+	t := time.NewTimer(look)
 	defer t.Stop()
 	for {
 		select {
 		case <-d.ctx.Done():
-			return
+			return false
 		case <-t.C:
 			left := d.left()
 			if left <= 0 {
-				return
+				return true
 			}
-			t.Reset(left)
+			t.Reset(min(left, look))
 		case b := <-d.queue:
 			d.waiting.Add(-int64(len(b)))
 			if _, err := far.Write(b); err != nil && !d.soft(err) {
-				return
+				return false
 			}
 		}
 	}

@@ -320,6 +320,20 @@ func TestFlowsOfDatagramsEndWhenIdle(t *testing.T) {
 	}
 }
 
+func TestAnAnsweredQuestionKeepsNoFlow(t *testing.T) {
+	g := newGuest(t, guestConfig{Config: Config{
+		Dialer: &hostDialer{udp: udpEcho(t)}, Limits: Limits{DNSIdle: time.Hour},
+	}})
+	c := g.udp(t, netip.AddrPortFrom(GatewayIPv4, portDNS))
+	if _, err := c.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Read(make([]byte, 10)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the flow ends", func() bool { return g.engine.Stats().Flows == 0 })
+}
+
 func TestEchoRequests(t *testing.T) {
 	for name, to := range map[string]netip.Addr{
 		"the gateway": GatewayIPv4, "the gateway, IPv6": GatewayIPv6, "the gateway, link-local": GatewayLinkLocal,

@@ -22,7 +22,7 @@ const bufferSmall = 64 << 10
 func (l Limits) withDefaults() Limits {
 	orElse(&l.Flows, 1024)
 	orElse(&l.FlowsPerSec, 256)
-	orElse(&l.Dials, 64) // as many as forkd-net opens at once for a VM
+	orElse(&l.Dials, 64)               // as many as forkd-net opens at once for a VM
 	orElse(&l.DialTime, 2*time.Minute) // a guest's own connect gives up after as long
 	orElse(&l.UDPIdle, time.Minute)
 	orElse(&l.DNSIdle, 10*time.Second)

@@ -50,6 +50,19 @@ func (t *table) get(f Flow) flow {
 	return t.flows[f]
 }
 
+// give has a flow that is there take something, without waiting. Once remove has
+// returned nothing more is given to it.
+func (t *table) give(f Flow, take func(flow)) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	fl := t.flows[f]
+	if fl == nil {
+		return false
+	}
+	take(fl)
+	return true
+}
+
 // add admits a flow, whose dial begins now, or counts why not. Who added it
 // calls remove when it is over.
 func (t *table) add(f Flow, fl flow) bool {
