@@ -19,8 +19,11 @@ const (
 	httpPort = 80
 	// queriesMax is how many DNS queries of a VM are under way at once; a client asks again.
 	queriesMax = 64
-	// dnsIdle is how long a DNS flow is kept in which nothing is asked.
+	// dnsIdle is how long a DNS connection is kept in which nothing is asked.
 	dnsIdle = 30 * time.Second
+	// queryIdle is that of UDP: more than a query takes, and short enough for a port
+	// per query to stay far below the limit of flows.
+	queryIdle = 6 * time.Second
 	// queryMax is the longest query over UDP that is looked at.
 	queryMax = 4096
 	// tcpQueries is how many queries one TCP connection may bring.
@@ -73,7 +76,7 @@ func (f *flow) serveDNS() {
 	}
 	buf := make([]byte, queryMax+1)
 	for {
-		near.SetReadDeadline(time.Now().Add(dnsIdle))
+		near.SetReadDeadline(time.Now().Add(queryIdle))
 		n, err := near.Read(buf)
 		if err != nil || n == 0 {
 			return

@@ -8,12 +8,18 @@ import (
 	"net"
 	"os"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/netpolicy"
 )
 
 // maxConns bounds the connections at once: a daemon, the one before it, and those who follow the audit.
 const maxConns = 64
+
+// acceptPause is for a process that is out of descriptors.
+const acceptPause = 200 * time.Millisecond
 
 // Handler does what the daemon asks for. Its methods may be called at once, but
 // for the requests of one connection.
@@ -86,6 +92,14 @@ func (s *Server) Serve(ctx context.Context) error {
 				u.Close()
 			}
 			return nil
+		}
+		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) {
+			s.warn(fmt.Errorf("accept control connection: %w", err))
+			select { // flows end, and then there is room
+			case <-time.After(acceptPause):
+			case <-ctx.Done():
+			}
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("accept control connection: %w", err)

@@ -339,3 +339,37 @@ func TestASecretIsSetOnRequestsToItsHostAlone(t *testing.T) {
 		t.Errorf("flows %+v: %v", list, err)
 	}
 }
+
+func TestEchoRequestsPassWhereTheKernelLetsThem(t *testing.T) {
+	h := newHost(t)
+	v := h.bind(netpolicy.Spec{Default: netpolicy.Public}, control.Binding{})
+	const groups = "/proc/sys/net/ipv4/ping_group_range"
+	if err := os.WriteFile(groups, []byte("1 0"), 0); err != nil {
+		t.Skip(err)
+	}
+	if _, reason := v.ask(netwire.Echo, "93.184.216.34:0"); reason != netwire.Prohibited {
+		t.Errorf("without the kernel's leave: %s", reason)
+	}
+	if err := os.WriteFile(groups, []byte("0 0"), 0); err != nil {
+		t.Skip(err)
+	}
+	c, reason := v.ask(netwire.Echo, "93.184.216.34:0")
+	if c == nil {
+		t.Fatalf("refused: %s", reason)
+	}
+	request := []byte{netwire.PacketData, 8, 0, 0, 0, 0x9c, 0x40, 0, 1, 'a', 'b'}
+	c.Write([]byte{netwire.PacketData, 13, 0, 0, 0, 0, 0, 0, 1}) // another type is dropped
+	c.Write(request)
+	buf := make([]byte, 100)
+	n, err := c.Read(buf)
+	if err != nil || n != len(request) || buf[1] != 0 || buf[5] != 0x9c || buf[6] != 0x40 || string(buf[9:n]) != "ab" {
+		t.Errorf("read %x: %v", buf[:n], err)
+	}
+	sum := uint32(0)
+	for i := 1; i < n; i += 2 {
+		sum += uint32(buf[i])<<8 | uint32(buf[i+1])
+	}
+	if sum = sum&0xffff + sum>>16; sum != 0xffff {
+		t.Errorf("the checksum of %x adds up to %#x", buf[1:n], sum)
+	}
+}
