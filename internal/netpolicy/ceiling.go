@@ -73,6 +73,9 @@ func cutDefault(out *Spec, c, s *part) []Cut {
 	out.Default = Deny
 	for i := range c.allow.rules {
 		r := &c.allow.rules[i]
+		if r.isHost() { // no part of what is public: only a rule of its own asks for it
+			continue
+		}
 		if !s.deny.some(func(d *Rule) bool { return mayOverlap(d, r) }) && !slices.Contains(out.Allow, r.Text) {
 			out.Allow = append(out.Allow, r.Text)
 		}
@@ -86,7 +89,7 @@ func (one *part) give(r *Rule) (given []string, cut *Cut) {
 	if one.allow.coveredBy(r, -1) != nil {
 		return []string{r.Text}, nil
 	}
-	if one.public {
+	if one.public && !r.isHost() {
 		return one.givePublic(r)
 	}
 	vague := false
@@ -198,6 +201,8 @@ func (s *ruleSet) coveredBy(r *Rule, except int) (found *Rule) {
 // coversHost reports whether the host of o has all of that of r.
 func coversHost(o, r *Rule) bool {
 	switch {
+	case o.isHost() != r.isHost():
+		return false
 	case o.Kind == Addresses || r.Kind == Addresses:
 		return o.Kind == r.Kind && o.Prefix.Bits() <= r.Prefix.Bits() && o.Prefix.Contains(r.Prefix.Addr())
 	case o.Kind == Exact:
@@ -223,6 +228,9 @@ func coversPorts(o, r *Rule) bool {
 // mayOverlap reports whether a flow can be of both rules. A name may resolve to any address.
 func mayOverlap(o, r *Rule) bool {
 	if _, ok := meetPorts(o, r); !ok {
+		return false
+	}
+	if o.isHost() != r.isHost() {
 		return false
 	}
 	if (o.Kind == Addresses) != (r.Kind == Addresses) {

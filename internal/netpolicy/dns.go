@@ -64,9 +64,18 @@ func (p *Policy) judgeHostName(n string) DNSDecision {
 	if !p.floor.HasHostPorts() {
 		return DNSDecision{Reason: FloorHost, Text: "the operator has opened no port of the host"}
 	}
-	d := p.allDNS(func(one *part) DNSDecision { return one.judgeDNS(n, 0) })
+	d := p.allDNS(func(one *part) DNSDecision { return one.judgeHostDNS() })
 	d.Local = d.Verdict == Allowed
 	return d
+}
+
+// judgeHostDNS is as judgeHostPort: only a rule that names the host opens it.
+func (one *part) judgeHostDNS() DNSDecision {
+	named := one.allow.exact[HostName]
+	if len(named) == 0 {
+		return DNSDecision{Reason: NoRule, Text: "no rule allows " + HostName + ", which has to be named"}
+	}
+	return DNSDecision{Verdict: Allowed, Reason: HostPort, Rule: one.allow.rules[named[0]].Text}
 }
 
 func (one *part) judgeDNS(name string, qtype uint16) DNSDecision {

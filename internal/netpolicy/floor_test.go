@@ -3,6 +3,7 @@ package netpolicy
 import (
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -84,15 +85,20 @@ func TestPortsOfTheHost(t *testing.T) {
 	if d := judge(named, 8080, TCP); d.Verdict != Allowed || d.Reason != HostPort || d.Dial.String() != "127.0.0.2:8080" || d.Name != HostName {
 		t.Errorf("got %+v", d)
 	}
-	if d := judge(Spec{Default: Public}, 8080, UDP); d.Verdict != Allowed {
-		t.Errorf("public: got %+v", d)
+	if d := judge(Spec{Default: Public, Allow: []string{HostName}}, 8080, UDP); d.Verdict != Allowed || d.Rule != HostName {
+		t.Errorf("public, and named: got %+v", d)
 	}
 	for what, d := range map[string]Decision{
 		"a port that is not open":   judge(named, 8081, TCP),
 		"a policy that is closed":   judge(Spec{}, 8080, TCP),
 		"a policy that denies it":   judge(Spec{Default: Public, Deny: []string{HostName}}, 8080, TCP),
-		"echo":                      judge(Spec{Default: Public}, 8080, Echo),
-		"a port that is not there":  judge(Spec{Default: Public}, 0, TCP),
+		"public alone":              judge(Spec{Default: Public}, 8080, TCP),
+		"names around it":           judge(Spec{Default: Public, Allow: []string{"*.forkd.internal"}}, 8080, TCP),
+		"addresses around it":       judge(Spec{Allow: []string{"0.0.0.0/0", "192.0.0.8:8080"}}, 8080, TCP),
+		"another port of it":        judge(Spec{Default: Public, Allow: []string{"host.forkd.internal:1"}}, 8080, TCP),
+		"within one that is public": judge(Spec{Allow: []string{HostName}, Within: &Spec{Default: Public}}, 8080, TCP),
+		"echo":                      judge(Spec{Default: Public, Allow: []string{HostName}}, 8080, Echo),
+		"a port that is not there":  judge(Spec{Allow: []string{HostName}}, 0, TCP),
 		"a rule of another address": judge(Spec{Allow: []string{"9.9.9.9"}}, 8080, TCP),
 	} {
 		if d.Verdict != Denied || d.Dial.IsValid() {
@@ -147,6 +153,54 @@ func TestNoPolicyOpensTheFloor(t *testing.T) {
 					}
 				}
 			}
+		}
+	}
+}
+
+func TestTheHostsNameIsResolvedIfARuleNamesIt(t *testing.T) {
+	f, err := NewFloor(FloorConfig{HostPorts: []uint16{8080}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what string
+		spec Spec
+		want Verdict
+	}{
+		{"it is named", Spec{Allow: []string{"host.forkd.internal:8080"}}, Allowed},
+		{"public alone", Spec{Default: Public}, Denied},
+		{"names around it", Spec{Allow: []string{"*.forkd.internal", "0.0.0.0/0"}}, Denied},
+		{"within one that does not", Spec{Allow: []string{HostName}, Within: &Spec{Default: Public}}, Denied},
+	} {
+		p, err := CompileWithin(c.spec, Bounds{Floor: f})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := p.JudgeDNS(HostName, 1); d.Verdict != c.want || d.Local != (c.want == Allowed) {
+			t.Errorf("%s: got %+v", c.what, d)
+		}
+	}
+}
+
+// A ceiling gives the host's ports to who asks for them by name, if it names them itself.
+func TestTheHostUnderACeiling(t *testing.T) {
+	for _, c := range []struct {
+		what          string
+		ceiling, spec Spec
+		want          []string
+	}{
+		{"a public ceiling", Spec{Default: Public}, Spec{Allow: []string{"host.forkd.internal:8080"}}, nil},
+		{"one that names it", Spec{Default: Public, Allow: []string{HostName}}, Spec{Allow: []string{"host.forkd.internal:8080"}},
+			[]string{"host.forkd.internal:8080"}},
+		{"nobody asked", Spec{Allow: []string{HostName, "9.9.9.9"}}, Spec{Default: Public}, []string{"9.9.9.9"}},
+		{"nobody named it", Spec{Allow: []string{HostName}}, Spec{Allow: []string{"*.internal", "0.0.0.0/0"}}, nil},
+	} {
+		out, cuts, err := CutTo(c.ceiling, c.spec)
+		if err != nil || !slices.Equal(out.Allow, c.want) {
+			t.Errorf("%s: got %q, %v, want %q", c.what, out.Allow, err, c.want)
+		}
+		if len(cuts) == 0 && c.what != "one that names it" {
+			t.Errorf("%s: no cut is told", c.what)
 		}
 	}
 }

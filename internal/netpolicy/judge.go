@@ -49,13 +49,21 @@ func (p *Policy) judgeHostPort(proto Protocol, port uint16) Decision {
 		return Decision{Reason: FloorHost, Name: HostName,
 			Text: fmt.Sprintf("the operator has not opened %s port %d of the host", proto, port)}
 	}
-	f := flow{proto: proto, addr: HostAddr, port: port, names: []string{HostName}}
-	d := p.all(func(one *part) Decision { return one.judge(&f) })
+	d := p.all(func(one *part) Decision { return one.judgeHostPort(proto, port) })
 	d.Name, d.Peek = HostName, false
 	if d.Verdict == Allowed {
 		d.Reason, d.Dial = HostPort, target
 	}
 	return d
+}
+
+// judgeHostPort asks for an allow rule that names the host. default: public does not: what
+// listens on the host's loopback is no part of the public internet.
+func (one *part) judgeHostPort(proto Protocol, port uint16) Decision {
+	if r := one.allow.first(one.allow.exact[HostName], proto, port); r != nil {
+		return Decision{Verdict: Allowed, Reason: HostPort, Rule: r.Text}
+	}
+	return Decision{Reason: NoRule, Text: fmt.Sprintf("no rule allows %s:%d/%s, which has to be named", HostName, port, proto)}
 }
 
 // all asks each part: one that denies has the last word, then one that needs a name.
@@ -108,7 +116,7 @@ func (one *part) judge(f *flow) Decision {
 	if r := one.allow.byAddr(f.addr, f.proto, f.port); r != nil {
 		return Decision{Verdict: Allowed, Reason: RuleAllow, Rule: r.Text}
 	}
-	if f.proto == UDP && f.port == 443 && f.addr != HostAddr && (one.allowNames || one.denyNames) {
+	if f.proto == UDP && f.port == 443 && (one.allowNames || one.denyNames) {
 		return Decision{Reason: QUIC, Text: "UDP port 443 hides the names that the policy's rules are about; use TCP"}
 	}
 	for _, name := range f.names {

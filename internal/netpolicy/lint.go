@@ -53,6 +53,7 @@ func (l *linter) allow(i int, r *Rule) {
 		return
 	}
 	switch {
+	case r.isHost():
 	case l.one.public && !l.one.deny.some(func(d *Rule) bool { return mayOverlap(d, r) }):
 		l.warn("allow", i, r, "never acts: the default is public, and no deny rule speaks of the same")
 	case r.isDomain() && r.Protocol == UDP && r.Low == 443 && r.High == 443:
@@ -66,6 +67,9 @@ func (l *linter) deny(i int, r *Rule) {
 	switch by := l.one.allow.coveredBy(r, -1); {
 	case !l.one.public:
 		l.warn("deny", i, r, "never acts: the default is deny, and allow beats deny")
+		return
+	case r.isHost() && by == nil:
+		l.warn("deny", i, r, "is not needed: only an allow rule opens %s", HostName)
 		return
 	case by != nil:
 		l.warn("deny", i, r, "never acts: the allow rule %q beats it", by.Text)
@@ -87,7 +91,7 @@ func (l *linter) deny(i int, r *Rule) {
 // closed says why the floor has all of a rule closed.
 func (l *linter) closed(r *Rule) string {
 	if r.Kind != Addresses {
-		if r.Kind == Exact && r.Name == HostName && !l.floor.HasHostPorts() {
+		if r.isHost() && !l.floor.HasHostPorts() {
 			return "the operator has opened no port of the host"
 		}
 		_, why := l.floor.CheckName(r.Name)

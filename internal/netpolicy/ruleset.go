@@ -125,7 +125,10 @@ func (s *ruleSet) some(has func(*Rule) bool) bool {
 
 // isDomain tells rules that decide by facts. The host's own name is none of them: nobody
 // but us says what it resolves to.
-func (r *Rule) isDomain() bool { return r.Kind == Below || r.Kind == Exact && r.Name != HostName }
+func (r *Rule) isDomain() bool { return r.Kind == Below || r.Kind == Exact && !r.isHost() }
+
+// isHost tells rules that name the host, which nothing else opens.
+func (r *Rule) isHost() bool { return r.Kind == Exact && r.Name == HostName }
 
 // isAll tells 0.0.0.0/0 and ::/0.
 func (r *Rule) isAll() bool { return r.Kind == Addresses && r.Prefix.Bits() == 0 }
