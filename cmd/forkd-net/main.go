@@ -82,7 +82,7 @@ type options struct {
 	control, log, resolvConf string
 	private                  []string
 	hostAddress              string
-	hostPorts                []uint
+	hostPorts                []string
 	ceiling, ca              string
 	alone                    time.Duration
 }
@@ -98,7 +98,8 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.log, "log", "", "write the audit, a JSON line per connection, to this `file`; over 16 MiB it becomes FILE.1")
 	f.StringArrayVar(&o.private, "net-private", nil, "open a private `CIDR` to policies; may be repeated")
 	f.StringVar(&o.hostAddress, "host-address", "127.0.0.1", "dial this `address` for host.forkd.internal")
-	f.UintSliceVar(&o.hostPorts, "host-port", nil, "open a `port` of the host to policies, as host.forkd.internal; may be repeated")
+	f.StringSliceVar(&o.hostPorts, "host-port", nil,
+		"open a `port` of the host, or FIRST-LAST, to policies, as host.forkd.internal; may be repeated")
 	f.StringVar(&o.ceiling, "ceiling", "", "no policy is above the one in this YAML `file`")
 	f.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "ask the resolvers of this `file`")
 	f.StringVar(&o.ca, "net-ca", "", "where headers are injected, verify hosts by the certificates in this PEM `file`, not the system's")
@@ -162,11 +163,12 @@ func (o *options) floor() (*netpolicy.Floor, error) {
 		}
 		cfg.Private = append(cfg.Private, p)
 	}
-	for _, port := range o.hostPorts {
-		if port == 0 || port > 65535 {
-			return nil, fmt.Errorf("--host-port: %d is no port", port)
+	for _, text := range o.hostPorts {
+		ports, err := netpolicy.ParsePortRange(text)
+		if err != nil {
+			return nil, fmt.Errorf("--host-port %w", err)
 		}
-		cfg.HostPorts = append(cfg.HostPorts, uint16(port))
+		cfg.HostPorts = append(cfg.HostPorts, ports)
 	}
 	target, err := netip.ParseAddr(o.hostAddress)
 	if err != nil {

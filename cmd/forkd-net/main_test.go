@@ -22,7 +22,8 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"--control x y":                         "no flag",
 		"--control x --net-private 127.0.0.0/8": "never reachable",
 		"--control x --net-private 8.8.8.0/24":  "not inside",
-		"--control x --host-port 0":             "no port",
+		"--control x --host-port 0":             `--host-port "0": want a port`,
+		"--control x --host-port 80-65536":      `--host-port "80-65536": want a port`,
 		"--control x --host-address here":       "--host-address",
 		"--control x --ceiling /nowhere":        "--ceiling",
 	} {

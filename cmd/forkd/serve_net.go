@@ -25,7 +25,7 @@ type netOptions struct {
 	ceilingText string
 	ceiling     *netpolicy.Spec
 	private     []string
-	hostPorts   []uint
+	hostPorts   []string
 	hostAddress string
 }
 
@@ -36,8 +36,8 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 		"the most that any sandbox may reach: none, public, or a policy file (default: public)")
 	f.StringArrayVar(&o.private, "net-private", nil,
 		"private network that policies may allow, as a CIDR; may be given more than once (default: none)")
-	f.UintSliceVar(&o.hostPorts, "net-host-port", nil,
-		"port of this host that policies may allow, as host.forkd.internal:PORT; may be given more than once (default: none)")
+	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
+		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; may be given more than once (default: none)")
 	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "address of this host that those ports are at")
 }
 
@@ -52,9 +52,9 @@ func (o *netOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--net-private %q: %w", text, err)}
 		}
 	}
-	for _, port := range o.hostPorts {
-		if port < 1 || port > 65535 {
-			return exit.UsageError{Err: fmt.Errorf("--net-host-port is %d, want 1 to 65535", port)}
+	for _, text := range o.hostPorts {
+		if _, err := netpolicy.ParsePortRange(text); err != nil {
+			return exit.UsageError{Err: fmt.Errorf("--net-host-port %w", err)}
 		}
 	}
 	if _, err := netip.ParseAddr(o.hostAddress); err != nil {
@@ -105,8 +105,8 @@ func (o *netOptions) args() (args []string) {
 	for _, cidr := range o.private {
 		args = append(args, "--net-private", cidr)
 	}
-	for _, port := range o.hostPorts {
-		args = append(args, "--host-port", fmt.Sprint(port))
+	for _, ports := range o.hostPorts {
+		args = append(args, "--host-port", ports)
 	}
 	if len(o.hostPorts) > 0 {
 		args = append(args, "--host-address", o.hostAddress)

@@ -26,11 +26,13 @@ func netOptionsOf(t *testing.T, args ...string) (netOptions, error) {
 }
 
 func TestTheFlagsOfServeAreForkdNets(t *testing.T) {
-	o, err := netOptionsOf(t, "--net-private", "10.1.0.0/16", "--net-host-port", "8080", "--net-ceiling", "none")
+	o, err := netOptionsOf(t, "--net-private", "10.1.0.0/16", "--net-host-port", "80,8080",
+		"--net-host-port", "1024-65535", "--net-ceiling", "none")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"--net-private", "10.1.0.0/16", "--host-port", "8080", "--host-address", "127.0.0.1"}
+	want := []string{"--net-private", "10.1.0.0/16", "--host-port", "80", "--host-port", "8080", "--host-port", "1024-65535",
+		"--host-address", "127.0.0.1"}
 	if got := o.args(); !slices.Equal(got, want) || o.ceiling == nil || o.ceiling.Default != netpolicy.Deny {
 		t.Errorf("got %q, ceiling %+v", got, o.ceiling)
 	}
@@ -44,7 +46,9 @@ func TestWrongNetworkFlagsOfServe(t *testing.T) {
 	for _, tc := range []struct{ name, args, want string }{
 		{"no network", "--net-private here", `--net-private "here": want a CIDR`},
 		{"one that is never reachable", "--net-private 127.0.0.0/8", `--net-private "127.0.0.0/8": `},
-		{"no port", "--net-host-port 0", "--net-host-port is 0"},
+		{"no port", "--net-host-port 0", `--net-host-port "0": want a port from 1 to 65535, or a range such as 1024-65535`},
+		{"a range from the end", "--net-host-port 90-80", `--net-host-port "90-80": want`},
+		{"a word", "--net-host-port http", `--net-host-port "http": want`},
 		{"no address", "--net-host-address here", `--net-host-address "here"`},
 		{"no policy", "--net-ceiling nowhere", `--net-ceiling: "nowhere": want none, public, or a policy file`},
 		{"a bad rule in the ceiling", "--net-ceiling " + bad, bad + ":2: "},

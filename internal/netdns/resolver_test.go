@@ -174,7 +174,7 @@ func TestAAAAIsEmptyWithoutARoute(t *testing.T) {
 }
 
 func TestTheHostsNameIsAnsweredHere(t *testing.T) {
-	floor, err := netpolicy.NewFloor(netpolicy.FloorConfig{HostPorts: []uint16{8080}})
+	floor, err := netpolicy.NewFloor(netpolicy.FloorConfig{HostPorts: []netpolicy.PortRange{netpolicy.OnePort(8080)}})
 	if err != nil {
 		t.Fatal(err)
 	}

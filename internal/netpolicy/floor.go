@@ -18,7 +18,7 @@ type FloorConfig struct {
 	// Link-local, loopback, tunnels, multicast and metadata cannot be among them.
 	Private []netip.Prefix
 	// HostPorts are TCP and UDP ports of the host that guests may reach by HostName.
-	HostPorts []uint16
+	HostPorts []PortRange
 	// HostTarget is the address at which the host is dialled for them; zero is 127.0.0.1.
 	HostTarget netip.Addr
 }
@@ -28,7 +28,7 @@ type FloorConfig struct {
 // without exceptions, that knows no addresses of the host.
 type Floor struct {
 	private   prefixTable
-	hostPorts map[uint16]bool
+	hostPorts []PortRange
 	target    netip.Addr
 	hostAddrs atomic.Pointer[map[netip.Addr]bool]
 }
@@ -48,7 +48,7 @@ func tableOf(list []special) prefixTable {
 
 // NewFloor makes a floor. It is an error to open what cannot be opened.
 func NewFloor(cfg FloorConfig) (*Floor, error) {
-	f := &Floor{hostPorts: map[uint16]bool{}, target: cfg.HostTarget}
+	f := &Floor{hostPorts: slices.Clone(cfg.HostPorts), target: cfg.HostTarget}
 	var b prefixBuilder
 	for i, p := range cfg.Private {
 		if err := mayOpen(p); err != nil {
@@ -57,11 +57,10 @@ func NewFloor(cfg FloorConfig) (*Floor, error) {
 		b.add(p.Masked(), i)
 	}
 	f.private = b.build()
-	for _, port := range cfg.HostPorts {
-		if port == 0 {
-			return nil, fmt.Errorf("open port 0 of the host: ports are 1 to 65535")
+	for _, ports := range cfg.HostPorts {
+		if err := ports.check(); err != nil {
+			return nil, err
 		}
-		f.hostPorts[port] = true
 	}
 	if !f.target.IsValid() {
 		f.target = netip.AddrFrom4([4]byte{127, 0, 0, 1})
@@ -103,7 +102,7 @@ func (f *Floor) SetHostAddrs(addrs []netip.Addr) {
 
 // HostPort reports whether the operator opened a port of the host, and where it is dialled.
 func (f *Floor) HostPort(port uint16) (netip.AddrPort, bool) {
-	if f == nil || !f.hostPorts[port] {
+	if f == nil || !slices.ContainsFunc(f.hostPorts, func(r PortRange) bool { return r.has(port) }) {
 		return netip.AddrPort{}, false
 	}
 	return netip.AddrPortFrom(f.target, port), true

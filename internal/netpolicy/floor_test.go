@@ -70,7 +70,7 @@ func TestWhatAnOperatorOpens(t *testing.T) {
 }
 
 func TestPortsOfTheHost(t *testing.T) {
-	f, err := NewFloor(FloorConfig{HostPorts: []uint16{8080}, HostTarget: netip.MustParseAddr("127.0.0.2")})
+	f, err := NewFloor(FloorConfig{HostPorts: []PortRange{OnePort(8080)}, HostTarget: netip.MustParseAddr("127.0.0.2")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,7 +158,7 @@ func TestNoPolicyOpensTheFloor(t *testing.T) {
 }
 
 func TestTheHostsNameIsResolvedIfARuleNamesIt(t *testing.T) {
-	f, err := NewFloor(FloorConfig{HostPorts: []uint16{8080}})
+	f, err := NewFloor(FloorConfig{HostPorts: []PortRange{OnePort(8080)}})
 	if err != nil {
 		t.Fatal(err)
 	}

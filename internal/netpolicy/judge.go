@@ -63,7 +63,8 @@ func (one *part) judgeHostPort(proto Protocol, port uint16) Decision {
 	if r := one.allow.first(one.allow.exact[HostName], proto, port); r != nil {
 		return Decision{Verdict: Allowed, Reason: HostPort, Rule: r.Text}
 	}
-	return Decision{Reason: NoRule, Text: fmt.Sprintf("no rule allows %s:%d/%s, which has to be named", HostName, port, proto)}
+	return Decision{Reason: NoRule,
+		Text: fmt.Sprintf("no rule allows %s:%d/%s, which has to be named", HostName, port, proto)}
 }
 
 // all asks each part: one that denies has the last word, then one that needs a name.
