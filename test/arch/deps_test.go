@@ -59,6 +59,7 @@ func packages(t *testing.T) []pkg {
 // all below it.
 type rule struct {
 	who    []string
+	but    []string // of who: the rule is not about them
 	not    []string
 	direct bool // only its own imports count, not what they import
 	reason string
@@ -125,8 +126,10 @@ var rules = []rule{
 		reason: "a client knows the contract, not the server"},
 	{who: []string{"internal/appliance/guest"}, not: []string{"internal/hostcap", "internal/kernelpkg", "internal/debtool"},
 		reason: "the appliance's init runs in the appliance, where there is neither QEMU nor apt"},
-	{who: []string{"internal/netwire"}, not: []string{"internal/usernet", "internal/netd", "internal/netpolicy", "net/http"},
-		reason: "the wire is between two processes that link neither each other's engine nor its policy"},
+	{who: []string{"internal/netwire"}, but: []string{"internal/netwire/netclient"}, not: []string{"internal/usernet"},
+		reason: "forkd-net links the wire, and not the VMM's engine; netclient, the VMM's end, is that engine's Dialer"},
+	{who: []string{"internal/netwire"}, not: []string{"internal/netd", "internal/netpolicy", "net/http"},
+		reason: "the VMM links the wire: neither forkd-net's policy nor its HTTP"},
 	{who: []string{"internal/netd", "internal/netproxy", "cmd/forkd-net"}, not: []string{"internal/usernet", "internal/engine", "internal/sandbox", "internal/vmm", "internal/vmctl", "internal/kvm"},
 		reason: "forkd-net knows wires and policies: neither engines nor machines nor the domain"},
 	{who: []string{"internal/netproxy"}, not: []string{"internal/netd", "internal/netpolicy", "internal/netdns"},
@@ -147,7 +150,7 @@ func TestDependencies(t *testing.T) {
 	all := packages(t)
 	for _, r := range rules {
 		for _, p := range all {
-			if !isOneOf(p.name(), r.who) || isOneOf(p.name(), testHelpers) {
+			if !isOneOf(p.name(), r.who) || isOneOf(p.name(), r.but) || isOneOf(p.name(), testHelpers) {
 				continue
 			}
 			deps := p.Deps
@@ -167,7 +170,7 @@ func TestDependencies(t *testing.T) {
 func TestRulesNameExistingPackages(t *testing.T) {
 	all := packages(t)
 	for _, r := range rules {
-		for _, who := range append(slices.Clone(r.who), r.not...) {
+		for _, who := range slices.Concat(r.who, r.but, r.not) {
 			external := strings.Contains(who, ".") || !strings.Contains(who, "/") && !slices.Contains([]string{"api", "client", "internal", "cmd"}, who) || who == "net/http"
 			if !external && !slices.ContainsFunc(all, func(p pkg) bool { return isOneOf(p.name(), []string{who}) }) {
 				t.Errorf("the rule %q names %s, which is not there", r.reason, who)

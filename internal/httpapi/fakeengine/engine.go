@@ -47,11 +47,12 @@ type Engine struct {
 	Waiting atomic.Int32
 
 	images *Images
+	guests
+	nets
 
 	mu sync.Mutex // guards what follows
 	lines
 	journal
-	nets
 	pools     map[string]int
 	forks     int
 	branches  int                      // that were not given a tag
@@ -72,7 +73,7 @@ func New(images *Images) *Engine {
 		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, entries: map[string]*entry{}, hashes: map[string]int{}},
 		pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
-	e.nets.e = e
+	e.guests.e, e.nets.e = e, e
 	return e
 }
 

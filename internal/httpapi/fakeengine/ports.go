@@ -9,11 +9,11 @@ import (
 )
 
 // DialPort connects to a server of Ports, over TCP for its half-close.
-func (e *Engine) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
-	if _, err := e.live(id); err != nil {
+func (g guests) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
+	if _, err := g.e.live(id); err != nil {
 		return nil, err
 	}
-	serve := e.Ports[port]
+	serve := g.e.Ports[port]
 	if serve == nil {
 		err := sandbox.Errorf(sandbox.ErrPortClosed, sandbox.ReasonPortRefused,
 			"nothing listens on port %d in sandbox %s", port, id)
