@@ -110,7 +110,9 @@ func (a *Appliance) guestConfig(ipv6 bool) guest.Config {
 			{Name: daemonService, OOMScore: -500, Log: daemonLog, Args: []string{
 				"/usr/bin/forkd", "serve", "--listen", "unix:///run/forkd/forkd.sock",
 				"--listen", "tcp://0.0.0.0:" + strconv.Itoa(guestAPIPort),
-				"--token-file", guestToken, "--data", dataMount}},
+				"--token-file", guestToken, "--data", dataMount,
+				// Of the real host, whose user is the machine's: a policy has to name the port.
+				"--net-host-address", guest.HostAddress, "--net-host-port", "1024-65535"}},
 		},
 	}
 }

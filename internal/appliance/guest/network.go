@@ -12,12 +12,14 @@ import (
 
 // QEMU's user-mode network hands out these addresses; using them directly
 // spares the appliance a DHCP client and its round trips.
-// The gateway leads to the host's own loopback as well.
 const (
 	guestAddr = "10.0.2.15/24"
 	gateway   = "10.0.2.2"
 	resolver  = "10.0.2.3"
 )
+
+// HostAddress is where the appliance finds the host's own loopback: the gateway leads there.
+const HostAddress = gateway
 
 // IPv6Net is the appliance's network of that version, which it has only if the host has
 // a route for it. It is not QEMU's own, which is of a kind that no list of private

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	"github.com/forkd/forkd/internal/virtio"
 	"github.com/forkd/forkd/internal/virtio/net/flows"
 )
