@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd/internal/demo"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
@@ -31,7 +32,7 @@ func newDemoCommand(a *app) *cobra.Command {
 		Short: "From nothing to N warm forks, with proof and times",
 		Long: "Build the image python-numpy, boot it, warm it up and save it as snapshot pyagent (what is there already is used), fork N\n" +
 			"children, and have each show that it has the parent's heap, randomness of its own, and variables that no sibling sees. Then branch\n" +
-			"one of them live, in mid-computation, into three that go different ways.",
+	XX
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if n < 0 || n > 1000 {
@@ -87,7 +88,7 @@ func (d *demonstration) run(ctx context.Context) error {
 		return err
 	}
 	defer c.SetPool(context.WithoutCancel(ctx), demoTag, 0)
-	res, err := demo.Run(ctx, c, demoTag, d.n, func(s string) { d.Note("%s ...", s) })
+	res, err := demo.Run(ctx, c, demoTag, d.n, where.Where == endpoint.Machine, func(s string) { d.Note("%s ...", s) })
 	if err != nil {
 		return err
 	}
@@ -183,6 +184,10 @@ func (d *demonstration) print(r demoReport) error {
 		branched = fmt.Sprintf("into %d that went on and apart; paused for %s, %d of %d KiB copied in it",
 			b.Ways, ui.Millis(b.PauseMS), b.PausedBytes>>10, b.Bytes>>10)
 	}
+	network := "not shown: this daemon opens no ports of its host (forkd serve --net-host-port)"
+	if w := r.Network; w != nil {
+		network = fmt.Sprintf("a page of this host in %s; not another: %s", ui.Millis(w.FetchMS), w.Refused)
+	}
 	return d.Facts(
 		"parent: boot", ui.Millis(r.Snapshot["boot"]),
 		"parent: warm-up", ui.Millis(r.Snapshot["warm"]),
@@ -195,6 +200,7 @@ func (d *demonstration) print(r demoReport) error {
 		"memory per child", fmt.Sprintf("%d KiB of its own, %d KiB VMM", r.GuestDirtyKiB, r.VMMAnonKiB),
 		"all ended in", ui.Millis(r.KillWallMS),
 		"branched live", branched,
+		"network", network,
 		"checked", verdict,
 		"where", place,
 		"in all", ui.Millis(r.TotalSecs*1000),

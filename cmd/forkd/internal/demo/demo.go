@@ -45,7 +45,9 @@ type Result struct {
 	GuestDirtyKiB int64     `json:"guest_dirty_kib"`
 	KillWallMS    float64   `json:"kill_wall_ms"`
 	Branch        *Branched `json:"branch,omitempty"`
-	Failures      []string  `json:"failures"`
+	// Network is absent where guests may not be allowed ports of this host.
+	Network  *Networked `json:"network,omitempty"`
+	Failures []string   `json:"failures"`
 }
 
 // answer is what one child said.
@@ -56,8 +58,9 @@ type answer struct {
 	at                     time.Duration
 }
 
-// Run forks n children of tag, checks them, and ends them.
-func Run(ctx context.Context, c *client.Client, tag string, n int, say func(string)) (Result, error) {
+// Run forks n children of tag, checks them, and ends them. With reach, the daemon lets
+// policies name ports of this host.
+func Run(ctx context.Context, c *client.Client, tag string, n int, reach bool, say func(string)) (Result, error) {
 	say(fmt.Sprintf("forking %d children", n))
 	began := time.Now()
 	fork, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
@@ -97,6 +100,10 @@ func Run(ctx context.Context, c *client.Client, tag string, n int, say func(stri
 		res.KillWallMS = millis(time.Since(start))
 		say("branching one in mid-computation")
 		res.failAll(res.branch(ctx, c, last))
+		if reach {
+			say("allowing it one page of this host")
+			res.failAll(res.network(ctx, c, last))
+		}
 	}
 	return res, ctx.Err()
 }
