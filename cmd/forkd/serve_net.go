@@ -27,6 +27,7 @@ type netOptions struct {
 	private     []string
 	hostPorts   []string
 	hostAddress string
+	resolvConf  string
 }
 
 func (o *netOptions) addFlags(f *pflag.FlagSet) {
@@ -39,6 +40,8 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
 		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; may be given more than once (default: none)")
 	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "address of this host that those ports are at")
+	f.StringVar(&o.resolvConf, "net-resolv-conf", "",
+		"file whose resolvers are asked for sandboxes' names (default: /etc/resolv.conf)")
 }
 
 // complete checks the flags, and looks for forkd-net.
@@ -110,6 +113,9 @@ func (o *netOptions) args() (args []string) {
 	}
 	if len(o.hostPorts) > 0 {
 		args = append(args, "--host-address", o.hostAddress)
+	}
+	if o.resolvConf != "" {
+		args = append(args, "--resolv-conf", o.resolvConf)
 	}
 	return args
 }

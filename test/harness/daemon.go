@@ -62,12 +62,19 @@ func New(t testing.TB, dir string) (*Daemon, error) {
 	return d, err
 }
 
+// WithNet has it find forkd-net, which its sandboxes have no network without.
+func (d *Daemon) WithNet(t testing.TB) error {
+	t.Helper()
+	return Link(kvmtest.Fixture(t, "forkd-net"), d.Net())
+}
+
 // URL is where it serves.
 func (d *Daemon) URL() string { return "unix://" + filepath.Join(d.Run, "forkd.sock") }
 
-// Forkd and VMM are its programs' paths.
+// Forkd, VMM and Net are its programs' paths.
 func (d *Daemon) Forkd() string { return filepath.Join(d.Bin, "forkd") }
 func (d *Daemon) VMM() string   { return filepath.Join(d.Bin, "forkd-vmm") }
+func (d *Daemon) Net() string   { return filepath.Join(d.Bin, "forkd-net") }
 
 // Images is its store of images.
 func (d *Daemon) Images() string { return filepath.Join(d.Data, "images") }
@@ -196,14 +203,20 @@ func (d *Daemon) wholeLog() string {
 func (d *Daemon) VMDirs() []string { return Names(filepath.Join(d.Run, "vm")) }
 
 // Processes are the pids of all VMMs of this daemon, zombies left out.
-func (d *Daemon) Processes() []int {
+func (d *Daemon) Processes() []int { return running(d.VMM()) }
+
+// NetProcesses are the pids of its forkd-net, which outlives it; one at most, unless one ends just now.
+func (d *Daemon) NetProcesses() []int { return running(d.Net()) }
+
+// running are the pids of processes of a program.
+func running(program string) []int {
 	var pids []int
 	for _, name := range Names("/proc") {
 		pid, err := strconv.Atoi(name)
 		if err != nil {
 			continue
 		}
-		if exe, err := os.Readlink("/proc/" + name + "/exe"); err == nil && exe == d.VMM() {
+		if exe, err := os.Readlink("/proc/" + name + "/exe"); err == nil && exe == program {
 			pids = append(pids, pid)
 		}
 	}

@@ -15,6 +15,20 @@ const inside = "FORKD_NETTEST_INSIDE"
 // Main runs a package's tests in new namespaces, and ends the process. Where those
 // cannot be had it runs them as they are: then New skips.
 func Main(m *testing.M, run func(*testing.M) int) {
+	enter(m, run, syscall.CLONE_NEWUSER|syscall.CLONE_NEWNET)
+}
+
+// MainOfDaemon is Main for tests that run a daemon with VMs: who is root stays so, with a network
+// namespace and nothing else of its own. In a user namespace there is less that a daemon may do.
+func MainOfDaemon(m *testing.M, run func(*testing.M) int) {
+	if os.Geteuid() == 0 {
+		enter(m, run, syscall.CLONE_NEWNET)
+	}
+	Main(m, run)
+}
+
+// enter does not return.
+func enter(m *testing.M, run func(*testing.M) int, namespaces uintptr) {
 	if os.Getenv(inside) != "" {
 		os.Exit(run(m))
 	}
@@ -22,10 +36,12 @@ func Main(m *testing.M, run func(*testing.M) int) {
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags:  syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET,
-		UidMappings: []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}},
-		GidMappings: []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}},
-		Pdeathsig:   syscall.SIGKILL,
+		Cloneflags: namespaces,
+		Pdeathsig:  syscall.SIGKILL,
+	}
+	if namespaces&syscall.CLONE_NEWUSER != 0 {
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
 	}
 	err := cmd.Run()
 	var exit *exec.ExitError

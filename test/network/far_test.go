@@ -1,0 +1,138 @@
+package network
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/netd/nettest"
+)
+
+// Addresses of the far side: example.com, another host, and one that the ceiling forbids.
+const (
+	web       = "93.184.216.34"
+	other     = "93.184.216.35"
+	forbidden = "151.101.1.69"
+	web6      = "2606:2800:220:1:248:1893:25c8:1946"
+)
+
+// Ports of the far side, beside 80 and 443.
+const (
+	echoPort = "7"
+	handPort = "9000" // what becomes of a connection is the test's affair
+	bulkPort = "9001"
+)
+
+// zones are what the far DNS answers, always with a TTL of 0.
+var zones = nettest.Zones{
+	"example.com":       {netip.MustParseAddr(web)},
+	"other.example.com": {netip.MustParseAddr(other)},
+	"six.example.com":   {netip.MustParseAddr(web6)},
+	"meta.example.com":  {netip.MustParseAddr("169.254.169.254")},
+	"inner.example.com": {netip.MustParseAddr("10.0.0.1")},
+	"home.example.com":  {netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")},
+	"map.example.com":   {netip.MustParseAddr("::ffff:10.0.0.1")},
+}
+
+// far is the internet, and what it has seen.
+type far struct {
+	certificate *x509.Certificate
+	resolvConf  string
+	asked       func() []string // names that came to DNS
+	conns       chan net.Conn   // to handPort
+}
+
+func newFar(t testing.TB) *far {
+	in := nettest.New(t)
+	f := &far{conns: make(chan net.Conn, 16)}
+	f.resolvConf, f.asked = in.DNS(t, zones)
+	for addr, text := range map[string]string{web: "the web", other: "another host", forbidden: "forbidden"} {
+		in.HTTP(t, net.JoinHostPort(addr, "80"), false, page(text))
+		s := in.HTTP(t, net.JoinHostPort(addr, "443"), true, page(text))
+		f.certificate = s.Certificate()
+		in.Echo(t, net.JoinHostPort(addr, echoPort))
+	}
+	in.HTTP(t, net.JoinHostPort(web6, "80"), false, page("the web"))
+	in.Echo(t, net.JoinHostPort(web, "853"))
+	accept(in.Listen(t, net.JoinHostPort(web, handPort)), func(c net.Conn) { f.conns <- c })
+	accept(in.Listen(t, net.JoinHostPort(web, bulkPort)), bulk)
+	return f
+}
+
+func page(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+}
+
+// accept serves connections until the listener is closed.
+func accept(l net.Listener, serve func(net.Conn)) {
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(c)
+		}
+	}()
+}
+
+// conn is the next connection to handPort. It ends with the test.
+func (f *far) conn(t *testing.T) net.Conn {
+	t.Helper()
+	select {
+	case c := <-f.conns:
+		t.Cleanup(func() { c.Close() })
+		_ = c.SetDeadline(time.Now().Add(patience))
+		return c
+	case <-time.After(patience):
+		t.Fatal("nobody has connected")
+		return nil
+	}
+}
+
+// bulk takes so many bytes and tells their sum, sends as many, and says whether the guest's
+// sum of them is right.
+func bulk(c net.Conn) {
+	defer c.Close()
+	var size uint64
+	if binary.Read(c, binary.BigEndian, &size) != nil {
+		return
+	}
+	up, down := sha256.New(), sha256.New()
+	if _, err := io.CopyN(up, c, int64(size)); err != nil {
+		return
+	}
+	if _, err := c.Write(up.Sum(nil)); err != nil {
+		return
+	}
+	if _, err := io.CopyN(io.MultiWriter(c, down), &noise{}, int64(size)); err != nil {
+		return
+	}
+	theirs := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(c, theirs); err != nil {
+		return
+	}
+	verdict := "no"
+	if string(theirs) == string(down.Sum(nil)) {
+		verdict = "ok"
+	}
+	_, _ = io.WriteString(c, verdict)
+}
+
+// noise is bytes whose order can be told.
+type noise struct{ words uint64 }
+
+func (r *noise) Read(b []byte) (int, error) {
+	n := len(b) &^ 7
+	for i := 0; i < n; i += 8 {
+		r.words++
+		binary.LittleEndian.PutUint64(b[i:], r.words*0x9e3779b97f4a7c15)
+	}
+	return n, nil
+}

@@ -1,0 +1,156 @@
+package network
+
+import (
+	_ "embed"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/netd/nettest"
+	"github.com/forkd/forkd/test/harness"
+)
+
+func TestMain(m *testing.M) {
+	nettest.MainOfDaemon(m, func(m *testing.M) int {
+		code := m.Run()
+		if err := theWorld.close(); err != nil {
+			fmt.Fprintln(os.Stderr, "network: after all tests:", err)
+			code = max(code, 1)
+		}
+		return code
+	})
+}
+
+const (
+	parentTag = "parent"
+	prefix    = "net" // of the daemon's directory; short, as sockets are below it
+)
+
+//go:embed testdata/guest.py
+var guestProgram string
+
+// ceiling is the operator's: all but one public address.
+const ceiling = "default: public\ndeny: [" + forbidden + "]\n"
+
+// world is what the tests share.
+type world struct {
+	*harness.Daemon
+	once sync.Once
+	err  error
+	life *lifetime
+	far  *far
+
+	guest string // the sandbox that most tests use
+}
+
+var theWorld world
+
+// shared returns the daemon, whose one sandbox has a policy of these rules.
+func shared(t *testing.T, allow ...string) *world {
+	t.Helper()
+	kvmtest.Require(t)
+	w := &theWorld
+	w.once.Do(func() { w.err = w.open(t) })
+	if w.err != nil {
+		t.Fatalf("start of the shared daemon: %v", w.err)
+	}
+	w.allow(t, w.guest, allow...)
+	return w
+}
+
+func (w *world) open(t *testing.T) error {
+	w.life = &lifetime{TB: t}
+	w.far = newFar(w.life)
+	dir, err := harness.TempDir(prefix)
+	if err != nil {
+		return err
+	}
+	d, err := harness.New(t, dir)
+	if err != nil {
+		return err
+	}
+	d.NoOracle = true // what it compares is compared in test/oracle
+	if err := errors.Join(d.WithNet(t), harness.PythonImage(t, d.Images())); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, "ceiling.yaml")
+	if err := os.WriteFile(file, []byte(ceiling), 0o600); err != nil {
+		return err
+	}
+	d.Flags = []string{"--net-ceiling", file, "--net-resolv-conf", w.far.resolvConf}
+	w.Daemon = d
+	if err := d.Start(); err != nil {
+		return err
+	}
+	return w.makeGuest(t)
+}
+
+// makeGuest makes the snapshot and the sandbox.
+func (w *world) makeGuest(t *testing.T) error {
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.far.certificate.Raw})
+	_, err := w.Client.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: parentTag, Image: "python-numpy",
+		Warm: fmt.Sprintf("certificate = %q\n%s", certificate, guestProgram)}, func(api.Step) {})
+	if err != nil {
+		return err
+	}
+	n := 1
+	res, err := w.Client.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
+	if err != nil {
+		return err
+	}
+	if failed := res.Failed(); len(failed) > 0 {
+		return errors.New(failed[0].Error)
+	}
+	w.guest = res.Sandboxes[0].ID
+	return nil
+}
+
+// close stops the daemon, and the forkd-net that would outlive it for a minute.
+func (w *world) close() error {
+	if w.Daemon == nil {
+		return nil
+	}
+	defer os.RemoveAll(w.Dir)
+	defer w.life.end()
+	err := w.Finish()
+	for _, pid := range w.NetProcesses() {
+		_ = syscall.Kill(pid, syscall.SIGTERM)
+	}
+	for end := time.Now().Add(harness.Patience()); len(w.NetProcesses()) > 0; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			return errors.Join(err, errors.New("forkd-net does not end"))
+		}
+	}
+	return err
+}
+
+// lifetime lets what is made in the first test last until the end of all.
+type lifetime struct {
+	testing.TB
+	ends []func()
+}
+
+func (l *lifetime) Cleanup(f func()) { l.ends = append(l.ends, f) }
+
+func (l *lifetime) TempDir() string {
+	dir, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func (l *lifetime) end() {
+	for i := len(l.ends) - 1; i >= 0; i-- {
+		l.ends[i]()
+	}
+}
