@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/forkd/forkd/internal/guestnet"
 	"github.com/forkd/forkd/internal/netwire/netclient"
 	"github.com/forkd/forkd/internal/usernet"
 	"github.com/forkd/forkd/internal/virtio/net"
@@ -11,7 +12,7 @@ type network struct{ netclient.Client }
 
 // NewEngine implements live.Network.
 func (n *network) NewEngine(g net.Guest) net.Engine {
-	cfg := usernet.Config{Guest: g, Dialer: &n.Client, MTU: net.MTU}
+	cfg := usernet.Config{Guest: g, Dialer: &n.Client, MTU: guestnet.MTU}
 	if d, ok := g.(interface {
 		Offloads() (checksum, tso4, tso6 bool)
 	}); ok {

@@ -27,10 +27,20 @@ var (
 	GuestLinkLocal = netip.MustParsePrefix("fe80::2/64")
 )
 
-// The gateway's addresses. It is the guest's name server as well.
+// The gateway's addresses, which the guest's default routes name. It is the guest's name
+// server as well.
 var (
 	Gateway4 = netip.MustParseAddr("192.0.0.1")
 	Gateway6 = netip.MustParseAddr("fe80::1")
+	// GatewayUniqueLocal answers for itself only: no route names it.
+	GatewayUniqueLocal = netip.MustParseAddr("fd66:6f72:6b64::1")
+)
+
+// Broadcast4 is everybody on the wire. Block6 is what forkd takes of IPv6's unique
+// local addresses.
+var (
+	Broadcast4 = netip.MustParseAddr("192.0.0.7")
+	Block6     = netip.MustParsePrefix("fd66:6f72:6b64::/48")
 )
 
 // reserved begins the hardware addresses that are no sandbox's: "fork" behind a byte

@@ -6,6 +6,12 @@ func TestAddressesAreOnOneWire(t *testing.T) {
 	if !Guest4.Contains(Gateway4) || Guest4.Addr() == Gateway4 {
 		t.Errorf("%s does not reach %s", Guest4, Gateway4)
 	}
+	if !Guest4.Contains(Broadcast4) || Guest4.Contains(Broadcast4.Next()) {
+		t.Errorf("%s is not the last address of %s", Broadcast4, Guest4)
+	}
+	if !Guest6.Contains(GatewayUniqueLocal) || !Block6.Contains(Guest6.Addr()) {
+		t.Errorf("%s and %s are not in %s", Guest6, GatewayUniqueLocal, Block6)
+	}
 	if !GuestLinkLocal.Contains(Gateway6) || GuestLinkLocal.Addr() == Gateway6 {
 		t.Errorf("%s does not reach %s", GuestLinkLocal, Gateway6)
 	}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/guestnet"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -102,7 +103,7 @@ func wireSandbox(i sandbox.Info) api.SandboxInfo {
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
 		Index: i.Index, Hostname: i.Hostname,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
-		GuestAddr: sandbox.GuestAddr, Network: summary(i),
+		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i),
 		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
 		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed),
 			ReadyMS: milliseconds(i.Ready)},

@@ -5,23 +5,18 @@ import (
 	"net/netip"
 	"os"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netwire"
 )
 
-// The gateway's own addresses.
-var (
-	gateway4 = netip.MustParseAddr("192.0.0.1")
-	gateway6 = netip.MustParseAddr("fe80::1")
-)
-
 // run opens a flow, and relays it to its end unless it is handed over.
 func (f *flow) run() {
 	far := f.asked.Far.Addr()
 	switch {
-	case far == gateway4 || far == gateway6:
+	case far == guestnet.Gateway4 || far == guestnet.Gateway6:
 		f.serveGateway()
 	case f.asked.Protocol == netwire.TCP:
 		f.openTCP()

@@ -1,6 +1,10 @@
 package netpolicy
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/forkd/forkd/internal/guestnet"
+)
 
 // special is a range that the floor closes.
 type special struct {
@@ -57,7 +61,7 @@ var specials = []special{
 	{netip.MustParsePrefix("3fff::/20"), "documentation", true},
 	{netip.MustParsePrefix("5f00::/16"), "segment routing", true},
 	{netip.MustParsePrefix("fc00::/7"), "unique local", true},
-	{netip.MustParsePrefix("fd66:6f72:6b64::/48"), "forkd's own wire", false},
+	{guestnet.Block6, "forkd's own wire", false},
 	{netip.MustParsePrefix("fe80::/10"), "link-local", false},
 	{netip.MustParsePrefix("fec0::/10"), "site-local", false}, // RFC 3879
 	{netip.MustParsePrefix("ff00::/8"), "multicast", false},

@@ -99,6 +99,3 @@ type NetFlow struct {
 
 // NetConnect connects to forkd-net and starts it if it does not run.
 type NetConnect func(ctx context.Context) (NetPort, error)
-
-// GuestAddr is the address of every guest: each is alone on its wire.
-const GuestAddr = "192.0.0.2"

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	virtionet "github.com/forkd/forkd/internal/virtio/net"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
@@ -21,7 +22,7 @@ type Config struct {
 	// called, without a lock that the other of the two needs.
 	Guest  virtionet.Guest
 	Dialer Dialer
-	MTU    int // of the wire, in bytes; 0 for 1500
+	MTU    int // of the wire, in bytes; 0 for guestnet.MTU
 	Limits Limits
 	// Plain reports whether the guest takes no offload: frames to it then have
 	// all their checksums and are no longer than the MTU. It is asked once, at
@@ -51,7 +52,7 @@ var _ virtionet.Engine = (*Engine)(nil)
 
 // New makes an engine. Its owner closes it.
 func New(cfg Config) *Engine {
-	orElse(&cfg.MTU, 1500)
+	orElse(&cfg.MTU, guestnet.MTU)
 	cfg.Limits = cfg.Limits.withDefaults()
 	if cfg.Clock == nil {
 		cfg.Clock = tcpip.NewStdClock()
@@ -84,12 +85,12 @@ func (e *Engine) Transmit(h virtionet.Header, frame []byte) {
 		return
 	}
 	to, from := MAC(frame), MAC(frame[6:])
-	if from.isGroup() || from == GatewayMAC {
+	if from.isGroup() || from == gatewayMAC {
 		e.count.badFrames.Add(1)
 		return
 	}
 	e.mac.Store(macBits(from))
-	if to != GatewayMAC && !to.isGroup() {
+	if to != gatewayMAC && !to.isGroup() {
 		e.count.ignored.Add(1)
 		return
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	"go.uber.org/goleak"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/adapters/gonet"
@@ -170,7 +171,7 @@ func TestTheGuestIsAnsweredAfterTheFarEnd(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if f := d.seen(); len(f) != 1 || f[0].Protocol != TCP || f[0].Far != far || f[0].Guest.Addr() != GuestIPv4 {
+	if f := d.seen(); len(f) != 1 || f[0].Protocol != TCP || f[0].Far != far || f[0].Guest.Addr() != guest4 {
 		t.Errorf("flows are %+v", f)
 	}
 }
@@ -324,7 +325,7 @@ func TestAnAnsweredQuestionKeepsNoFlow(t *testing.T) {
 	g := newGuest(t, guestConfig{Config: Config{
 		Dialer: &hostDialer{udp: udpEcho(t)}, Limits: Limits{DNSIdle: time.Hour},
 	}})
-	c := g.udp(t, netip.AddrPortFrom(GatewayIPv4, portDNS))
+	c := g.udp(t, netip.AddrPortFrom(guestnet.Gateway4, portDNS))
 	if _, err := c.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -336,15 +337,15 @@ func TestAnAnsweredQuestionKeepsNoFlow(t *testing.T) {
 
 func TestEchoRequests(t *testing.T) {
 	for name, to := range map[string]netip.Addr{
-		"the gateway": GatewayIPv4, "the gateway, IPv6": GatewayIPv6, "the gateway, link-local": GatewayLinkLocal,
+		"the gateway": guestnet.Gateway4, "the gateway, IPv6": guestnet.GatewayUniqueLocal, "the gateway, link-local": guestnet.Gateway6,
 		"another host": far.Addr(), "another host, IPv6": far6.Addr(),
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := &hostDialer{}
 			w := newWire(t, Config{Dialer: d})
-			src := GuestIPv4
+			src := guest4
 			if to.Is6() {
-				src = GuestIPv6
+				src = guest6
 			}
 			w.send(echoRequest(src, to, 7, 1))
 			reply := w.next(t)

@@ -22,7 +22,7 @@ var (
 // encodeEthernet writes a frame's header.
 func encodeEthernet(frame []byte, to MAC, protocol uint16) {
 	copy(frame, to[:])
-	copy(frame[6:], GatewayMAC[:])
+	copy(frame[6:], gatewayMAC[:])
 	binary.BigEndian.PutUint16(frame[12:], protocol)
 }
 

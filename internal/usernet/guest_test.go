@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	virtionet "github.com/forkd/forkd/internal/virtio/net"
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
@@ -22,7 +23,7 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/transport/udp"
 )
 
-var guestMAC = MAC{0x02, 0x66, 0x6f, 0x72, 0x6b, 0x02}
+var guestMAC = MAC(guestnet.ParentMAC())
 
 // guest is a second stack at the other end of the wire, which resolves the
 // gateway's addresses as Linux does.
@@ -59,7 +60,7 @@ func newGuest(t testing.TB, c guestConfig) *guest {
 	c.Guest = g
 	c.Plain = func() bool { return c.plain }
 	g.engine = New(c.Config)
-	g.wire = &guestLink{channel.New(1024, 1500, tcpip.LinkAddress(guestMAC[:]))}
+	g.wire = &guestLink{channel.New(1024, guestnet.MTU, tcpip.LinkAddress(guestMAC[:]))}
 	g.wire.LinkEPCapabilities = stack.CapabilityResolutionRequired
 	if !c.plain {
 		g.wire.LinkEPCapabilities |= stack.CapabilityRXChecksumOffload
@@ -85,16 +86,16 @@ func guestStack(t testing.TB, l stack.LinkEndpoint) *stack.Stack {
 		t.Fatal(err)
 	}
 	for _, a := range []tcpip.ProtocolAddress{
-		{Protocol: header.IPv4ProtocolNumber, AddressWithPrefix: tcpip.AddressWithPrefix{Address: toStack(GuestIPv4), PrefixLen: 29}},
-		{Protocol: header.IPv6ProtocolNumber, AddressWithPrefix: tcpip.AddressWithPrefix{Address: toStack(GuestIPv6), PrefixLen: 64}},
+		{Protocol: header.IPv4ProtocolNumber, AddressWithPrefix: tcpip.AddressWithPrefix{Address: toStack(guest4), PrefixLen: 29}},
+		{Protocol: header.IPv6ProtocolNumber, AddressWithPrefix: tcpip.AddressWithPrefix{Address: toStack(guest6), PrefixLen: 64}},
 	} {
 		if err := s.AddProtocolAddress(1, a, stack.AddressProperties{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.SetRouteTable([]tcpip.Route{
-		{Destination: header.IPv4EmptySubnet, Gateway: toStack(GatewayIPv4), NIC: 1},
-		{Destination: header.IPv6EmptySubnet, Gateway: toStack(GatewayLinkLocal), NIC: 1},
+		{Destination: header.IPv4EmptySubnet, Gateway: toStack(guestnet.Gateway4), NIC: 1},
+		{Destination: header.IPv6EmptySubnet, Gateway: toStack(guestnet.Gateway6), NIC: 1},
 	})
 	return s
 }

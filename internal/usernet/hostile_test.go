@@ -9,14 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	virtionet "github.com/forkd/forkd/internal/virtio/net"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
 
 var (
-	guestPort  = netip.AddrPortFrom(GuestIPv4, 40000)
-	guestPort6 = netip.AddrPortFrom(GuestIPv6, 40000)
+	guestPort  = netip.AddrPortFrom(guest4, 40000)
+	guestPort6 = netip.AddrPortFrom(guest6, 40000)
 )
 
 func TestTheGatewayIsResolved(t *testing.T) {
@@ -29,31 +30,31 @@ func TestTheGatewayIsResolved(t *testing.T) {
 		a.SetIPv4OverEthernet()
 		a.SetOp(header.ARPRequest)
 		copy(a.HardwareAddressSender(), guestMAC[:])
-		copy(a.ProtocolAddressSender(), GuestIPv4.AsSlice())
+		copy(a.ProtocolAddressSender(), guest4.AsSlice())
 		copy(a.ProtocolAddressTarget(), target.AsSlice())
 		return b
 	}
 	w := newWire(t, Config{Dialer: &hostDialer{}})
-	w.engine.Transmit(virtionet.Header{}, arp(GatewayIPv4))
+	w.engine.Transmit(virtionet.Header{}, arp(guestnet.Gateway4))
 	a := header.ARP(w.next(t).bytes[header.EthernetMinimumSize:])
-	if !a.IsValid() || a.Op() != header.ARPReply || MAC(a.HardwareAddressSender()) != GatewayMAC {
+	if !a.IsValid() || a.Op() != header.ARPReply || MAC(a.HardwareAddressSender()) != gatewayMAC {
 		t.Errorf("answer is % x", []byte(a))
 	}
-	w.engine.Transmit(virtionet.Header{}, arp(GuestIPv4)) // duplicate address detection
+	w.engine.Transmit(virtionet.Header{}, arp(guest4)) // duplicate address detection
 	w.engine.Transmit(virtionet.Header{}, arp(netip.MustParseAddr("192.0.0.3")))
 	w.none(t)
-	for _, target := range []netip.Addr{GatewayLinkLocal, GatewayIPv6} {
-		w.send(solicitation(GuestIPv6, target))
+	for _, target := range []netip.Addr{guestnet.Gateway6, guestnet.GatewayUniqueLocal} {
+		w.send(solicitation(guest6, target))
 		p := w.next(t).parse(t)
-		if m := p.segment.bytes; m[0] != 136 || MAC(m[26:]) != GatewayMAC || p.src != target || p.dst != GuestIPv6 || verify(p.segment, true) != nil {
+		if m := p.segment.bytes; m[0] != 136 || MAC(m[26:]) != gatewayMAC || p.src != target || p.dst != guest6 || verify(p.segment, true) != nil {
 			t.Errorf("answer is % x", p.bytes)
 		}
 	}
-	w.send(solicitation(netip.IPv6Unspecified(), GatewayIPv6))
+	w.send(solicitation(netip.IPv6Unspecified(), guestnet.GatewayUniqueLocal))
 	if p := w.next(t).parse(t); p.dst != allNodes {
 		t.Errorf("answer to %s, want all nodes", p.dst)
 	}
-	w.send(solicitation(netip.IPv6Unspecified(), GuestIPv6))
+	w.send(solicitation(netip.IPv6Unspecified(), guest6))
 	w.none(t)
 	if w.engine.stack != nil {
 		t.Error("a stack was made for it")
@@ -64,7 +65,7 @@ func solicitation(src, target netip.Addr) []byte {
 	m := make([]byte, solicitationSize)
 	m[0] = 135
 	copy(m[8:], target.AsSlice())
-	return withChecksum(src, GatewayLinkLocal, protocolICMPv6, m, 2)
+	return withChecksum(src, guestnet.Gateway6, protocolICMPv6, m, 2)
 }
 
 func TestSpoofedSourcesAreDropped(t *testing.T) {
@@ -124,7 +125,7 @@ func TestHeadersThatDoNotFitAreRefused(t *testing.T) {
 		{with(func(h *virtionet.Header) { h.GSOType = 0x7f }), long},
 		{virtionet.Header{GSOType: virtionet.GSOTCPv4, GSOSize: 100}, syn},
 		{virtionet.Header{}, bad},
-		{virtionet.Header{}, ethernet(ipPacket(GuestIPv4, far.Addr(), UDP, make([]byte, 1481)))},
+		{virtionet.Header{}, ethernet(ipPacket(guest4, far.Addr(), UDP, make([]byte, 1481)))},
 		{virtionet.Header{}, syn[:20]}, {virtionet.Header{}, nil}, {virtionet.Header{}, syn[:33]},
 		{virtionet.Header{}, make([]byte, frameMax+1)},
 	}
@@ -150,7 +151,7 @@ func TestAFloodOfSYNsIsBounded(t *testing.T) {
 	w := newWire(t, Config{Dialer: waitingDialer(), Limits: Limits{Dials: 50, FlowsPerSec: 1000}})
 	const syns = 5000
 	for i := range syns {
-		src := netip.AddrPortFrom(GuestIPv4, uint16(1024+i))
+		src := netip.AddrPortFrom(guest4, uint16(1024+i))
 		w.send(tcpPacket(src, far, uint32(i), header.TCPFlagSyn, 0x02, 0xff, 0x03, 0x00)) // MSS with a length that is not there
 		w.send(tcpPacket(src, far, uint32(i), header.TCPFlagSyn))
 	}
@@ -167,7 +168,7 @@ func TestNewFlowsAreBoundedInASecond(t *testing.T) {
 	w := newWire(t, Config{Dialer: waitingDialer(), Limits: Limits{FlowsPerSec: 10}})
 	start := time.Now()
 	for i := range 100 {
-		w.send(udpPacket(netip.AddrPortFrom(GuestIPv4, uint16(1024+i)), far, "x"))
+		w.send(udpPacket(netip.AddrPortFrom(guest4, uint16(1024+i)), far, "x"))
 	}
 	most := 11 + uint64(10*time.Since(start).Seconds())
 	if s := w.engine.Stats(); s.Flows < 10 || s.Flows > most || s.OverRate+s.Flows != 100 {
@@ -179,7 +180,7 @@ func TestIdleDatagramsMakeRoom(t *testing.T) {
 	d := &hostDialer{udp: udpEcho(t)}
 	w := newWire(t, Config{Dialer: d, Limits: Limits{Flows: 2}})
 	for i := range 2 {
-		w.send(udpPacket(netip.AddrPortFrom(GuestIPv4, uint16(1024+i)), far, "x"))
+		w.send(udpPacket(netip.AddrPortFrom(guest4, uint16(1024+i)), far, "x"))
 		w.next(t)
 	}
 	w.send(tcpPacket(guestPort, far, 1, header.TCPFlagSyn))
@@ -208,7 +209,7 @@ func TestAGuestThatTakesNothingIsBounded(t *testing.T) {
 	tcp := ack[header.IPv4MinimumSize:]
 	header.TCP(tcp).SetAckNumber(synAck.SequenceNumber() + 1)
 	header.TCP(tcp).SetWindowSize(0)
-	w.send(withChecksum(GuestIPv4, far.Addr(), TCP, tcp, 16))
+	w.send(withChecksum(guest4, far.Addr(), TCP, tcp, 16))
 	eventually(t, "the flow opens", func() bool { return w.engine.Stats().Opened == 1 })
 	time.Sleep(100 * time.Millisecond) // elapses: what a window of zero holds back
 	if s := w.engine.Stats(); s.BytesOut > 10000 {
@@ -274,8 +275,8 @@ func FuzzTransmit(f *testing.F) {
 	for _, p := range [][]byte{
 		tcpPacket(guestPort, far, 1, header.TCPFlagSyn, 2, 4, 5, 0xb4, 4, 2, 8, 10, 0, 0, 0, 1, 0, 0, 0, 0, 1, 3, 3, 7),
 		tcpPacket(guestPort6, far6, 1, header.TCPFlagSyn), udpPacket(guestPort, far, "x"), udpPacket(guestPort6, far6, "x"),
-		echoRequest(GuestIPv4, far.Addr(), 1, 1), echoRequest(GuestIPv6, GatewayIPv6, 1, 1), solicitation(GuestIPv6, GatewayIPv6),
-		ipPacket(GuestIPv6, far6.Addr(), protocolFragment, make([]byte, 20)),
+		echoRequest(guest4, far.Addr(), 1, 1), echoRequest(guest6, guestnet.GatewayUniqueLocal, 1, 1), solicitation(guest6, guestnet.GatewayUniqueLocal),
+		ipPacket(guest6, far6.Addr(), protocolFragment, make([]byte, 20)),
 	} {
 		add(virtionet.Header{}, ethernet(p))
 	}
@@ -301,13 +302,13 @@ func mend(frame []byte) []byte {
 	if len(b) < header.EthernetMinimumSize+header.IPv4MinimumSize {
 		return b
 	}
-	copy(b, GatewayMAC[:])
+	copy(b, gatewayMAC[:])
 	b[6] = 2
 	ip := b[header.EthernetMinimumSize:]
 	if ip[0]>>4 == 6 {
 		binary.BigEndian.PutUint16(b[12:], uint16(header.IPv6ProtocolNumber))
 		if len(ip) >= header.IPv6MinimumSize {
-			copy(ip[8:], GuestIPv6.AsSlice())
+			copy(ip[8:], guest6.AsSlice())
 			binary.BigEndian.PutUint16(ip[4:], uint16(len(ip)-header.IPv6MinimumSize))
 			if p, err := parseIPv6(ip); err == nil {
 				mendTransport(p)
@@ -324,7 +325,7 @@ func mend(frame []byte) []byte {
 	h.SetHeaderLength(uint8(hlen))
 	ip[0] = 4<<4 | ip[0]&15
 	h.SetTotalLength(uint16(len(ip)))
-	copy(ip[12:], GuestIPv4.AsSlice())
+	copy(ip[12:], guest4.AsSlice())
 	h.SetChecksum(0)
 	h.SetChecksum(^h.CalculateChecksum())
 	if p, err := parseIPv4(ip); err == nil {

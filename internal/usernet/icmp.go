@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	"gvisor.dev/gvisor/pkg/buffer"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
@@ -54,9 +55,9 @@ func (e *Engine) unreachable(f Flow, r Reason, quote []byte) {
 	from := f.Far.Addr() // a closed port is the far end's own answer
 	v4 := from.Is4()
 	if r != Reset {
-		from = GatewayIPv4
+		from = guestnet.Gateway4
 		if !v4 {
-			from = GatewayIPv6
+			from = guestnet.GatewayUniqueLocal
 		}
 	}
 	out, err := e.newSender(Flow{Protocol: Echo, Guest: f.Guest, Far: netip.AddrPortFrom(from, 0)})

@@ -121,7 +121,7 @@ func (*link) SetMTU(uint32) {}
 func (*link) MaxHeaderLength() uint16 { return 0 }
 
 // LinkAddress implements stack.LinkEndpoint.
-func (*link) LinkAddress() tcpip.LinkAddress { return tcpip.LinkAddress(GatewayMAC[:]) }
+func (*link) LinkAddress() tcpip.LinkAddress { return tcpip.LinkAddress(gatewayMAC[:]) }
 
 // SetLinkAddress implements stack.LinkEndpoint: the gateway's does not change.
 func (*link) SetLinkAddress(tcpip.LinkAddress) {}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net/netip"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	"gvisor.dev/gvisor/pkg/tcpip/checksum"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 )
@@ -17,7 +18,8 @@ func arpReply(b []byte) []byte {
 		return nil
 	}
 	h := header.ARP(b[:header.ARPSize])
-	if !h.IsValid() || h.Op() != header.ARPRequest || netip.AddrFrom4([4]byte(h.ProtocolAddressTarget())) != GatewayIPv4 {
+	target := netip.AddrFrom4([4]byte(h.ProtocolAddressTarget()))
+	if !h.IsValid() || h.Op() != header.ARPRequest || target != guestnet.Gateway4 {
 		return nil
 	}
 	frame := make([]byte, header.EthernetMinimumSize+header.ARPSize)
@@ -25,7 +27,7 @@ func arpReply(b []byte) []byte {
 	reply := header.ARP(frame[header.EthernetMinimumSize:])
 	reply.SetIPv4OverEthernet()
 	reply.SetOp(header.ARPReply)
-	copy(reply.HardwareAddressSender(), GatewayMAC[:])
+	copy(reply.HardwareAddressSender(), gatewayMAC[:])
 	copy(reply.ProtocolAddressSender(), h.ProtocolAddressTarget())
 	copy(reply.HardwareAddressTarget(), h.HardwareAddressSender())
 	copy(reply.ProtocolAddressTarget(), h.ProtocolAddressSender())
@@ -91,7 +93,7 @@ func advertisement(target, to netip.Addr, mac MAC, flags byte) []byte {
 	m[0], m[4] = byte(header.ICMPv6NeighborAdvert), flags
 	copy(m[8:], target.AsSlice())
 	m[24], m[25] = 2, 1 // option: target link-layer address, one unit of 8 bytes
-	copy(m[26:], GatewayMAC[:])
+	copy(m[26:], gatewayMAC[:])
 	sum := header.PseudoHeaderChecksum(header.ICMPv6ProtocolNumber, ip.SourceAddress(), ip.DestinationAddress(),
 		advertisementSize)
 	binary.BigEndian.PutUint16(m[2:], ^checksum.Checksum(m, sum))

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	"gvisor.dev/gvisor/pkg/tcpip"
 	"gvisor.dev/gvisor/pkg/tcpip/header"
 	"gvisor.dev/gvisor/pkg/tcpip/network/ipv4"
@@ -42,7 +43,8 @@ func newStack(l *link, limits Limits, clock tcpip.Clock) (*stack.Stack, error) {
 		{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic},
 	})
 	for addr, bits := range map[netip.Addr]int{
-		GatewayIPv4: prefixIPv4, GatewayLinkLocal: prefixIPv6, GatewayIPv6: prefixIPv6,
+		guestnet.Gateway4: guestnet.Guest4.Bits(), guestnet.Gateway6: guestnet.GuestLinkLocal.Bits(),
+		guestnet.GatewayUniqueLocal: guestnet.Guest6.Bits(),
 	} {
 		err := s.AddProtocolAddress(nic, tcpip.ProtocolAddress{
 			Protocol: networkOf(addr), AddressWithPrefix: tcpip.AddressWithPrefix{Address: toStack(addr), PrefixLen: bits},

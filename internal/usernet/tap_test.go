@@ -17,6 +17,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	virtionet "github.com/forkd/forkd/internal/virtio/net"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -87,7 +88,7 @@ func (g *linuxGuest) makeNamespace() (err error) {
 		}
 	}
 	return errors.Join(netlink.LinkSetHardwareAddr(link, guestMAC[:]), netlink.LinkSetUp(link),
-		defaultRoute(link, GatewayIPv4), defaultRoute(link, GatewayLinkLocal))
+		defaultRoute(link, guestnet.Gateway4), defaultRoute(link, guestnet.Gateway6))
 }
 
 func defaultRoute(link netlink.Link, via netip.Addr) error {

@@ -80,7 +80,7 @@ func (f wireFrame) parse(t testing.TB) packet {
 // ethernet puts the guest's header before a packet.
 func ethernet(packet []byte) []byte {
 	frame := make([]byte, header.EthernetMinimumSize, header.EthernetMinimumSize+len(packet))
-	copy(frame, GatewayMAC[:])
+	copy(frame, gatewayMAC[:])
 	copy(frame[6:], guestMAC[:])
 	protocol := header.IPv4ProtocolNumber
 	if len(packet) > 0 && packet[0]>>4 == 6 {

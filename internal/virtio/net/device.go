@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	"github.com/forkd/forkd/internal/virtio"
 	"github.com/forkd/forkd/internal/virtio/net/flows"
 )
@@ -35,9 +36,6 @@ const (
 const (
 	queueSize        = 256
 	controlQueueSize = 64
-
-	// MTU is what the guest's interface takes, in bytes.
-	MTU = 1500
 
 	etherSize = 14
 	// maxFrame is the longest frame in either direction: an IP packet of any
@@ -138,7 +136,7 @@ func (d *Device) ReadConfig(off uint64, p []byte) {
 	d.rx.mu.Unlock()
 	binary.LittleEndian.PutUint16(c[6:], 1) // status: the link is up, always
 	binary.LittleEndian.PutUint16(c[8:], 1) // pairs of queues
-	binary.LittleEndian.PutUint16(c[10:], MTU)
+	binary.LittleEndian.PutUint16(c[10:], guestnet.MTU)
 	clear(p)
 	if off < uint64(len(c)) {
 		copy(p, c[off:])

@@ -4,6 +4,7 @@ import (
 	"os"
 
 	"github.com/forkd/forkd/internal/guestmem"
+	"github.com/forkd/forkd/internal/guestnet"
 	"github.com/forkd/forkd/internal/virtio/net"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -20,11 +21,8 @@ type Network interface {
 	Close()
 }
 
-// parentMAC is the hardware address of a guest that boots. A clone's agent sets another.
-var parentMAC = [6]byte{0x02, 0x66, 0x6f, 0x72, 0x6b, 0x02}
-
 func (d *deviceSet) attachNet(i int, mem *guestmem.Map) {
-	cfg := net.Config{MAC: parentMAC}
+	cfg := net.Config{MAC: [6]byte(guestnet.ParentMAC())} // a clone's agent sets another
 	if d.host.Net != nil {
 		cfg.NewEngine = d.host.Net.NewEngine
 	}
