@@ -27,8 +27,9 @@ type Head struct {
 	Ended bool
 }
 
-// maxReads bounds what a flow that comes byte by byte costs, as each piece has all before it looked at again.
-const maxReads = 1024
+// maxLooked bounds what a flow that comes in small pieces costs, in bytes: each piece has all
+// before it looked at again. A hello of 5 KiB may come byte by byte, one of MaxHead in packets.
+const maxLooked = 16 << 20
 
 // Peek reads the name of a flow from its first bytes, for at most so long. With
 // ErrNoName, Head has what was read still.
@@ -36,7 +37,7 @@ func Peek(c net.Conn, limit time.Duration) (h Head, err error) {
 	c.SetReadDeadline(time.Now().Add(limit))
 	defer c.SetReadDeadline(time.Time{})
 	buf := make([]byte, 4096)
-	for reads := 1; ; reads++ {
+	for looked := 0; ; looked += len(h.Bytes) {
 		n, err := c.Read(buf)
 		h.Bytes = append(h.Bytes, buf[:n]...)
 		h.Ended = errors.Is(err, io.EOF)
@@ -52,7 +53,7 @@ func Peek(c net.Conn, limit time.Duration) (h Head, err error) {
 		switch {
 		case err != nil:
 			return h, fmt.Errorf("%w: %d bytes came: %w", ErrNoName, len(h.Bytes), err)
-		case len(h.Bytes) > MaxHead, reads >= maxReads:
+		case len(h.Bytes) > MaxHead, looked > maxLooked:
 			return h, fmt.Errorf("%w: it is not in the first %d", ErrNoName, len(h.Bytes))
 		case len(h.Bytes) > len(buf)/2 && len(buf) < MaxHead:
 			buf = make([]byte, 2*len(buf))

@@ -137,23 +137,46 @@ func cutExtension(t *testing.T) []byte {
 
 func TestAPeekLeavesEveryByte(t *testing.T) {
 	b := append(split(hello(t, "api.example.com"), 20), "and more"...)
+	for _, size := range []int{1, 7, 1460, len(b)} {
+		a := pieces(t, b, size)
+		h, err := netproxy.Peek(a, time.Minute)
+		if err != nil || h.Name != "api.example.com" {
+			t.Fatalf("name %q in pieces of %d: %v", h.Name, size, err)
+		}
+		rest, _ := io.ReadAll(a)
+		if got := append(h.Bytes, rest...); !bytes.Equal(got, b) {
+			t.Errorf("%d bytes are left of %d in pieces of %d", len(got), len(b), size)
+		}
+	}
+}
+
+// pieces is a connection on which b comes in reads of so many bytes, whatever the speed.
+func pieces(t *testing.T, b []byte, size int) net.Conn {
 	a, c := net.Pipe()
-	defer a.Close()
+	t.Cleanup(func() { a.Close() })
 	go func() {
-		for piece := range slices.Chunk(b, 7) {
+		defer c.Close()
+		for piece := range slices.Chunk(b, size) {
 			if _, err := c.Write(piece); err != nil {
 				return
 			}
 		}
-		c.Close()
 	}()
-	h, err := netproxy.Peek(a, time.Minute)
-	if err != nil || h.Name != "api.example.com" {
-		t.Fatalf("name %q: %v", h.Name, err)
+	return a
+}
+
+func TestANameIsFoundBehindManyPackets(t *testing.T) {
+	far := "GET / HTTP/1.1\r\nA: " + strings.Repeat("x", 30<<10) + "\r\nHost: example.com\r\n\r\n"
+	if h, err := netproxy.Peek(pieces(t, []byte(far), 1460), time.Minute); err != nil || h.Name != "example.com" {
+		t.Errorf("name %q: %v", h.Name, err)
 	}
-	rest, _ := io.ReadAll(a)
-	if got := append(h.Bytes, rest...); !bytes.Equal(got, b) {
-		t.Errorf("%d bytes are left of %d", len(got), len(b))
+}
+
+func TestAPeekOfSmallPiecesCostsLittle(t *testing.T) {
+	endless := "GET / HTTP/1.1\r\nA: " + strings.Repeat("x", 30<<10)
+	h, err := netproxy.Peek(pieces(t, []byte(endless), 1), time.Minute)
+	if !errors.Is(err, netproxy.ErrNoName) || len(h.Bytes) > 8<<10 {
+		t.Errorf("%d bytes: %v", len(h.Bytes), err)
 	}
 }
 

@@ -18,7 +18,8 @@ func arpReply(b []byte) []byte {
 		return nil
 	}
 	h := header.ARP(b[:header.ARPSize])
-	if !h.IsValid() || h.Op() != header.ARPRequest || netip.AddrFrom4([4]byte(h.ProtocolAddressTarget())) != guestnet.Gateway4 {
+	target := netip.AddrFrom4([4]byte(h.ProtocolAddressTarget()))
+	if !h.IsValid() || h.Op() != header.ARPRequest || target != guestnet.Gateway4 {
 		return nil
 	}
 	frame := make([]byte, header.EthernetMinimumSize+header.ARPSize)

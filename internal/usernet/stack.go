@@ -43,7 +43,8 @@ func newStack(l *link, limits Limits, clock tcpip.Clock) (*stack.Stack, error) {
 		{Destination: header.IPv4EmptySubnet, NIC: nic}, {Destination: header.IPv6EmptySubnet, NIC: nic},
 	})
 	for addr, bits := range map[netip.Addr]int{
-		guestnet.Gateway4: guestnet.Guest4.Bits(), guestnet.Gateway6: guestnet.Guest6.Bits(), guestnet.GatewayUniqueLocal: guestnet.Guest6.Bits(),
+		guestnet.Gateway4: guestnet.Guest4.Bits(), guestnet.Gateway6: guestnet.GuestLinkLocal.Bits(),
+		guestnet.GatewayUniqueLocal: guestnet.Guest6.Bits(),
 	} {
 		err := s.AddProtocolAddress(nic, tcpip.ProtocolAddress{
 			Protocol: networkOf(addr), AddressWithPrefix: tcpip.AddressWithPrefix{Address: toStack(addr), PrefixLen: bits},

@@ -79,8 +79,9 @@ func (n nets) Flows(_ context.Context, id string) ([]sandbox.NetFlow, error) {
 	defer n.e.mu.Unlock()
 	var out []sandbox.NetFlow
 	for i, rule := range b.info.Network.Effective.Allow {
+		from := netip.AddrPortFrom(guestnet.Guest4.Addr(), uint16(40000+i))
 		out = append(out, sandbox.NetFlow{
-			Protocol: "tcp", Guest: netip.AddrPortFrom(guestnet.Guest4.Addr(), uint16(40000+i)).String(), Far: "198.51.100.7:443", Name: "host.example",
+			Protocol: "tcp", Guest: from.String(), Far: "198.51.100.7:443", Name: "host.example",
 			Rule: rule, Sent: 2048, Received: 3 << 20, Began: n.e.Now,
 		})
 	}
