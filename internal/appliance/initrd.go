@@ -30,7 +30,7 @@ const guestToken = "/etc/forkd/token"
 // kernel has built in; their dependencies are added.
 var moduleNames = []string{
 	"virtio_net", "virtio_blk", "virtio-rng", "virtio_balloon",
-	"kvm-amd", "kvm-intel", "tun",
+	"kvm-amd", "kvm-intel", "tun", "veth", // veth: tests make an internet of it
 }
 
 // applets are the busybox tools that get a name of their own.
