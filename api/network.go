@@ -9,6 +9,7 @@ const (
 	NetNone   Net = "none"
 	NetPublic Net = "public"
 	NetCustom Net = "custom" // in answers only
+	NetTap    Net = "tap"    // in answers only: NetworkPolicy.Tap says which
 )
 
 // NetworkPolicy says what a sandbox may reach. Beside it a floor holds, that no policy
@@ -20,6 +21,7 @@ type NetworkPolicy struct {
 	HTTPSPorts []uint16       `json:"https_ports,omitempty" doc:"Ports, beside 80 and 443, whose first bytes may tell the name where no DNS answer did" maxItems:"64" nullable:"true"`
 	Headers    []HeaderRule   `json:"headers,omitempty" doc:"Set by the host on requests to named hosts, over TLS it has verified. Values are never given out: they read ***, and who sends that back keeps the value there is" maxItems:"64" nullable:"true"`
 	Limits     *NetworkLimits `json:"limits,omitempty" doc:"Bounds of what the sandbox may use"`
+	Tap        string         `json:"tap,omitempty" doc:"Instead of all that, a tap device on the daemon's host that its operator allows: for one sandbox that is forked, or while a snapshot is made" maxLength:"15"`
 }
 
 // HeaderRule injects headers, which may be secrets, into requests to one host.
@@ -38,7 +40,8 @@ type NetworkLimits struct {
 
 // NetworkSummary is what a list of sandboxes tells of one's network.
 type NetworkSummary struct {
-	Policy Net      `json:"policy" doc:"none, public, or custom: what rules say" enum:"none,public,custom"`
+	Policy Net      `json:"policy" doc:"none, public, custom: what rules say; or tap: a network of the operator's" enum:"none,public,custom,tap"`
+	Tap    string   `json:"tap,omitempty" doc:"The operator's tap that it has"`
 	Allow  int      `json:"allow" doc:"Number of allow rules"`
 	Deny   int      `json:"deny" doc:"Number of deny rules"`
 	Cut    []string `json:"cut,omitempty" doc:"What was asked for and the operator's ceiling took, each with the reason"`

@@ -28,6 +28,8 @@ const (
 	ReasonNetRule             Reason = "net_rule"
 	ReasonNetSecret           Reason = "net_secret"
 	ReasonNetStarting         Reason = "net_starting"
+	ReasonNetTap              Reason = "net_tap"
+	ReasonNetTapBusy          Reason = "net_tap_busy"
 	ReasonNotAFile            Reason = "not_a_file"
 	ReasonNotInAncestry       Reason = "not_in_ancestry"
 	ReasonOverlayNoRoom       Reason = "overlay_no_room"
@@ -97,6 +99,8 @@ func Reasons() []ReasonRow {
 		{ReasonNetRule, "a rule of a network policy cannot be read; `rule` is it, `why` what is wrong"},
 		{ReasonNetSecret, "a hidden value of a header was sent back, and there is none that it stands for"},
 		{ReasonNetStarting, "forkd-net does not answer, and is being started again"},
+		{ReasonNetTap, "the tap is not one that a sandbox can have here, or not together with what else was asked for"},
+		{ReasonNetTapBusy, "the tap is in use; `sandbox` has it, if it is one of the daemon's"},
 		{ReasonNotAFile, "the path does not lead to a regular file on the daemon's host"},
 		{ReasonNotInAncestry, "the sandbox did not come from that snapshot; `tags` are those that would do"},
 		{ReasonOverlayNoRoom, "the store has no room for what the sandboxes may write"},

@@ -9,7 +9,7 @@ type CreateSnapshotRequest struct {
 	Kernel       string  `json:"kernel,omitempty" doc:"Path of a kernel on the daemon's host" maxLength:"4096"`
 	Rootfs       string  `json:"rootfs,omitempty" doc:"Path of a root image on the daemon's host" maxLength:"4096"`
 	RW           bool    `json:"rw,omitempty" doc:"Accepted and not needed: every sandbox writes to its own layer"`
-	Tap          *string `json:"tap,omitempty" doc:"Accepted and not needed: a guest's network is in user mode"`
+	Tap          *string `json:"tap,omitempty" doc:"A tap device that it has while it is made, if the operator allows it; else ignored"`
 	BootWaitSecs int     `json:"boot_wait_secs,omitempty" doc:"Limit for the guest to get ready; 0 means the daemon's default" minimum:"0" maximum:"60"`
 
 	// Ours.

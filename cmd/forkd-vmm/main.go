@@ -63,7 +63,7 @@ func run(args []string) error {
 		}, Net: &network{}},
 		OnExit: func(e vmm.Exit) { ended <- e },
 		OnDisk: func(h vmm.DiskHealth) { daemon.SendDisks(h) },
-		Warn:   func(err error) { fmt.Fprintln(os.Stderr, "forkd-vmm:", err) },
+		Warn:   warn,
 	})
 	if err != nil {
 		return err

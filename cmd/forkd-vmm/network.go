@@ -1,25 +1,104 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+
 	"github.com/forkd/forkd/internal/guestnet"
+	"github.com/forkd/forkd/internal/hostnet/tap"
 	"github.com/forkd/forkd/internal/netwire/netclient"
 	"github.com/forkd/forkd/internal/usernet"
 	"github.com/forkd/forkd/internal/virtio/net"
 )
 
-// network joins the guest's wire and its engine: it implements live.Network.
-type network struct{ netclient.Client }
+// network joins the guest's wire and its engine: it implements live.Network. What it is given
+// is either a wire to forkd-net, behind an engine in user mode, or a tap of the operator's.
+type network struct {
+	netclient.Client
+
+	mu     sync.Mutex // guards what follows
+	tap    *os.File   // nil: none, or its engine has it
+	tapped bool       // it was given a tap
+	begun  bool       // there is an engine
+}
+
+var errTapped = errors.New("the VM has a network that cannot be exchanged while it runs")
+
+// SetWire implements live.Network. The descriptor says by its type what it is.
+func (n *network) SetWire(f *os.File) error {
+	is := tap.Is(f)
+	n.mu.Lock()
+	refuse := n.tapped || is && n.begun
+	if is && !refuse {
+		n.tap, n.tapped = f, true
+	}
+	n.mu.Unlock()
+	switch {
+	case refuse:
+		f.Close()
+		return errTapped
+	case is:
+		return nil
+	}
+	return n.Client.SetWire(f)
+}
+
+// Eager implements live.Network: what is behind a tap may ask for the guest's address first.
+func (n *network) Eager() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.tapped
+}
 
 // NewEngine implements live.Network.
 func (n *network) NewEngine(g net.Guest) net.Engine {
+	n.mu.Lock()
+	f := n.tap
+	n.tap, n.begun = nil, true
+	n.mu.Unlock()
+	if f != nil {
+		e, err := tap.New(tap.Config{Guest: g, File: f, Offloads: offloads(g), Warn: warn})
+		if err == nil {
+			return e
+		}
+		warn(err) // the guest is refused everything
+	}
+	return n.userMode(g)
+}
+
+func (n *network) userMode(g net.Guest) net.Engine {
 	cfg := usernet.Config{Guest: g, Dialer: &n.Client, MTU: guestnet.MTU}
-	if d, ok := g.(interface {
-		Offloads() (checksum, tso4, tso6 bool)
-	}); ok {
+	if takes := offloads(g); takes != nil {
 		cfg.Plain = func() bool {
-			checksum, tso4, tso6 := d.Offloads()
+			checksum, tso4, tso6 := takes()
 			return !checksum || !tso4 || !tso6
 		}
 	}
 	return usernet.New(cfg)
 }
+
+// offloads tells what a guest's driver takes; nil: nobody knows.
+func offloads(g net.Guest) func() (checksum, tso4, tso6 bool) {
+	if d, ok := g.(interface {
+		Offloads() (checksum, tso4, tso6 bool)
+	}); ok {
+		return d.Offloads
+	}
+	return nil
+}
+
+// Close implements live.Network.
+func (n *network) Close() {
+	n.mu.Lock()
+	f := n.tap
+	n.tap = nil
+	n.mu.Unlock()
+	if f != nil {
+		f.Close()
+	}
+	n.Client.Close()
+}
+
+func warn(err error) { fmt.Fprintln(os.Stderr, "forkd-vmm:", err) }

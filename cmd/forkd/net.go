@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -29,8 +31,12 @@ func newNetPolicyCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if _, err := n.policy(); n.net != "" && err != nil { // before the daemon is asked
+			p, err := n.policy()
+			if n.net != "" && err != nil { // before the daemon is asked
 				return err
+			}
+			if p != nil && p.Tap != "" {
+				return exit.UsageError{Err: errors.New("a sandbox gets a tap when it is forked: `forkd fork TAG --net tap=NAME`")}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				now, err := c.Network(ctx, args[0])
@@ -68,6 +74,9 @@ func (n *netFlags) change(ctx context.Context, c *client.Client, id string,
 func printNetwork(a *ui.Printer, n api.SandboxNetwork) error {
 	if a.JSON {
 		return a.Value(n)
+	}
+	if n.Tap != "" {
+		return a.Facts("policy", string(n.Policy), "tap", n.Tap)
 	}
 	facts := []string{"policy", string(n.Policy), "default", n.Effective.Default}
 	for _, list := range []struct {

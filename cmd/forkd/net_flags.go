@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/hostnet"
 	"github.com/forkd/forkd/internal/netpolicy"
 )
 
@@ -21,7 +23,7 @@ type netFlags struct {
 // addFlags adds them to a command; otherwise is what holds without them.
 func (n *netFlags) addFlags(cmd *cobra.Command, otherwise string) {
 	f := cmd.Flags()
-	f.StringVar(&n.net, "net", "", "what may be reached: none, public, or a policy file in YAML (default: "+otherwise+")")
+	f.StringVar(&n.net, "net", "", "what may be reached: none, public, a policy file in YAML, or tap=NAME (default: "+otherwise+")")
 	f.StringArrayVar(&n.allow, "allow", nil,
 		"allow HOST[:PORT[-PORT]][/tcp|udp], such as pypi.org:443 or '*.example.com'; may be given more than once")
 	f.StringArrayVar(&n.deny, "deny", nil,
@@ -38,11 +40,29 @@ func (n *netFlags) policy() (*api.NetworkPolicy, error) {
 	if !n.given() {
 		return nil, nil
 	}
+	if name, is := strings.CutPrefix(n.net, tapPrefix); is {
+		return n.tap(name)
+	}
 	spec, err := namedPolicy(n.net)
 	if err != nil {
 		return nil, exit.UsageError{Err: err}
 	}
 	return n.added(spec)
+}
+
+// tapPrefix stands before the name of a tap.
+const tapPrefix = "tap="
+
+// tap is an operator's network, which no policy bounds.
+func (n *netFlags) tap(name string) (*api.NetworkPolicy, error) {
+	if err := hostnet.CheckName(name); err != nil {
+		return nil, exit.UsageError{Err: fmt.Errorf("--net %q: %w", n.net, err)}
+	}
+	if len(n.allow) > 0 || len(n.deny) > 0 {
+		return nil, exit.UsageError{Err: errors.New("--net tap=NAME takes no --allow and no --deny: " +
+			"what is reachable there is the operator's to say")}
+	}
+	return &api.NetworkPolicy{Tap: name}, nil
 }
 
 // added are the rules on top of a policy.

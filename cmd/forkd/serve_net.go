@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/network/netproc"
+	"github.com/forkd/forkd/internal/hostnet"
 	"github.com/forkd/forkd/internal/netpolicy"
 )
 
@@ -28,6 +29,7 @@ type netOptions struct {
 	hostPorts   []string
 	hostAddress string
 	resolvConf  string
+	taps        []string
 }
 
 func (o *netOptions) addFlags(f *pflag.FlagSet) {
@@ -42,6 +44,8 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "address of this host that those ports are at")
 	f.StringVar(&o.resolvConf, "net-resolv-conf", "",
 		"file whose resolvers are asked for sandboxes' names (default: /etc/resolv.conf)")
+	f.StringArrayVar(&o.taps, "net-tap", nil,
+		"tap device of this host that sandboxes may have, by name or as PREFIX*; may be given more than once (default: none)")
 }
 
 // complete checks the flags, and looks for forkd-net.
@@ -62,6 +66,11 @@ func (o *netOptions) complete() error {
 	}
 	if _, err := netip.ParseAddr(o.hostAddress); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("--net-host-address %q: want an address", o.hostAddress)}
+	}
+	for _, p := range o.taps {
+		if err := hostnet.CheckPattern(p); err != nil {
+			return exit.UsageError{Err: fmt.Errorf("--net-tap %q: %w", p, err)}
+		}
 	}
 	if err := o.completeCeiling(); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("--net-ceiling: %w", err)}
@@ -92,7 +101,7 @@ func (o *netOptions) completeCeiling() error {
 
 // configure has an engine use forkd-net, if it is there.
 func (o *netOptions) configure(c *engine.Config, log *slog.Logger) {
-	c.NetCeiling = o.ceiling
+	c.NetCeiling, c.NetTaps = o.ceiling, hostnet.Taps(o.taps)
 	if o.binary == "" {
 		log.Warn("forkd-net is not beside forkd: sandboxes have no network")
 		return

@@ -87,11 +87,11 @@ func (e *Engine) makeCatalog() (err error) {
 func (e *Engine) makePools() {
 	e.memory = &launch.Memory{Available: e.cfg.MemAvailable, Reserve: e.cfg.HostReserve, Now: e.cfg.Now}
 	c := e.cfg
-	e.wires = network.New(network.Config{Connect: c.NetConnect, Ceiling: c.NetCeiling, Random: e.random, Log: c.Logger})
+	e.wires = network.New(network.Config{
+		Connect: c.NetConnect, Ceiling: c.NetCeiling, Taps: c.NetTaps, Random: e.random, Log: c.Logger})
 	e.launcher = launch.New(launch.Config{
 		Procs: e.procs, Wires: e.wires, RestoreTimeout: e.cfg.RestoreTimeout, IdentityTimeout: e.cfg.IdentityTimeout,
-		Random: e.random, Log: e.cfg.Logger,
-	})
+		Random: e.random, Log: e.cfg.Logger})
 	e.pools = pool.New(pool.Config{
 		Launcher: e.launcher, Memory: e.memory, ShellMemory: e.cfg.ChildMemory, Fallback: e.cfg.PoolSize,
 		Find: e.home.Snapshots.Get, Open: func(tag string) (*launch.Source, error) { return e.OpenSource(tag) },

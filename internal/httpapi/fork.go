@@ -58,7 +58,7 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 	}
 	note(ctx).snapshot, note(ctx).count = req.Tag, req.N
 	var err error
-	if req.Network, err = policyOf(in.Body.Net, in.Body.Network); err != nil {
+	if req.Network, req.Tap, err = networkOf(in.Body.Net, in.Body.Network); err != nil {
 		return nil, err
 	}
 	if accepts(in.Accept, ndjson) {

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"strconv"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -128,6 +129,19 @@ func (s *networkRoutes) log(w http.ResponseWriter, r *http.Request) error {
 	return err
 }
 
+// networkOf is what a request says of a network that may be a tap: that or a policy, if anything.
+func networkOf(name api.Net, p *api.NetworkPolicy) (spec *netpolicy.Spec, tap string, err error) {
+	if p == nil || p.Tap == "" {
+		spec, err = policyOf(name, p)
+		return spec, "", err
+	}
+	if name != "" || !reflect.DeepEqual(*p, api.NetworkPolicy{Tap: p.Tap}) {
+		return nil, "", fail(api.CodeInvalid, api.ReasonNetTap,
+			"network: a policy does not go with a tap, whose network is the operator's")
+	}
+	return nil, p.Tap, nil
+}
+
 // policyOf is what a request says of a network, by name or in full; nil: nothing.
 func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 	switch {
@@ -139,6 +153,9 @@ func policyOf(name api.Net, p *api.NetworkPolicy) (*netpolicy.Spec, error) {
 		return &netpolicy.Spec{Default: netpolicy.Deny}, nil
 	case p == nil:
 		return nil, nil
+	case p.Tap != "":
+		return nil, fail(api.CodeInvalid, api.ReasonNetTap,
+			"network: a tap is for one sandbox that is forked, or for a snapshot while it is made")
 	}
 	s := netpolicy.Spec{
 		Default: netpolicy.Default(p.Default), Allow: p.Allow, Deny: p.Deny, HTTPSPorts: p.HTTPSPorts,
@@ -169,15 +186,19 @@ func wirePolicy(s netpolicy.Spec) api.NetworkPolicy {
 
 func wireSummary(n sandbox.Network) api.NetworkSummary {
 	return api.NetworkSummary{
-		Policy: api.Net(n.Policy()), Allow: len(n.Effective.Allow), Deny: len(n.Effective.Deny), Cut: n.Cut,
+		Policy: api.Net(n.Policy()), Allow: len(n.Effective.Allow), Deny: len(n.Effective.Deny), Cut: n.Cut, Tap: n.Tap,
 	}
 }
 
 func wireNetwork(n sandbox.Network) api.SandboxNetwork {
-	return api.SandboxNetwork{
+	out := api.SandboxNetwork{
 		NetworkSummary: wireSummary(n), Network: wirePolicy(n.Asked), Effective: wirePolicy(n.Effective),
 		Warning: n.Warning,
 	}
+	if n.Tap != "" {
+		out.Network = api.NetworkPolicy{Tap: n.Tap}
+	}
+	return out
 }
 
 // summary is absent of a sandbox that has ended.

@@ -110,12 +110,12 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 		return sandbox.DeriveRequest{},
 			fail(api.CodeInvalid, "", "memory_mib, vcpus and boot_wait_secs do not go with from, whose shape they are")
 	}
-	policy, build, err := makingPolicies(b)
+	n, err := makingNetworks(b)
 	if err != nil {
 		return sandbox.DeriveRequest{}, err
 	}
 	return sandbox.DeriveRequest{
-		Network: policy, BuildNetwork: build,
+		Network: n.later, BuildNetwork: n.build, Tap: n.tap, TapIfAllowed: n.ifAllowed,
 		Tag: b.Tag, From: b.From, Exec: b.Exec, User: b.ExecUser, ExecTimeout: seconds(b.ExecTimeoutSecs), Warm: b.Warm,
 	}, nil
 }
@@ -132,25 +132,37 @@ func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 		return sandbox.CreateRequest{},
 			fail(api.CodeInvalid, api.ReasonImageMissing, "image, or kernel and rootfs, or from, must be given")
 	}
-	policy, build, err := makingPolicies(b)
+	n, err := makingNetworks(b)
 	if err != nil {
 		return sandbox.CreateRequest{}, err
 	}
 	return sandbox.CreateRequest{
-		Network: policy, BuildNetwork: build,
+		Network: n.later, BuildNetwork: n.build, Tap: n.tap, TapIfAllowed: n.ifAllowed,
 		Tag: b.Tag, Image: b.Image, Kernel: b.Kernel, Rootfs: b.Rootfs,
 		MemoryMiB: b.MemoryMiB, VCPUs: b.VCPUs, Warm: b.Warm,
 		BootWait: time.Duration(b.BootWaitSecs) * time.Second,
 	}, nil
 }
 
-// makingPolicies are that of the snapshot's sandboxes, and the one while it is made.
-func makingPolicies(b api.CreateSnapshotRequest) (policy, build *netpolicy.Spec, err error) {
-	if policy, err = policyOf(b.Net, b.Network); err != nil {
-		return nil, nil, err
+// networks are what a snapshot's sandboxes may reach later, and what while it is made: by a
+// policy or a tap.
+type networks struct {
+	later, build *netpolicy.Spec
+	tap          string
+	ifAllowed    bool // else the tap is ignored
+}
+
+func makingNetworks(b api.CreateSnapshotRequest) (n networks, err error) {
+	if n.later, n.tap, err = networkOf(b.Net, b.Network); err != nil {
+		return n, err
 	}
-	build, err = policyOf(b.BuildNet, nil)
-	return policy, build, err
+	if n.build, err = policyOf(b.BuildNet, nil); err != nil {
+		return n, err
+	}
+	if n.tap == "" && b.Tap != nil && n.build == nil { // the original's clients always name one
+		n.tap, n.ifAllowed = *b.Tap, true
+	}
+	return n, nil
 }
 
 func (s *snapshotRoutes) listSnapshots(ctx context.Context, _ *none) (*body[[]api.SnapshotInfo], error) {

@@ -19,12 +19,20 @@ type Network struct {
 	// Wire is the name of its VM at forkd-net; empty: it has no wire, and needs none
 	// while nothing is allowed.
 	Wire string `json:"wire,omitempty"`
+	// Tap is the operator's tap that it has instead of a policy; empty: none. Effective is
+	// none then: what is reachable there is not forkd's to say.
+	Tap string `json:"tap,omitempty"`
 	// Warning says why it has less than Effective; in what requests give.
 	Warning string `json:"-"`
 }
 
 // Policy is the name of what is enforced.
-func (n Network) Policy() PolicyName { return NameOf(n.Effective) }
+func (n Network) Policy() PolicyName {
+	if n.Tap != "" {
+		return PolicyTap
+	}
+	return NameOf(n.Effective)
+}
 
 // PolicyName tells policies apart at a glance.
 type PolicyName string
@@ -34,6 +42,7 @@ const (
 	PolicyNone   PolicyName = "none"   // nothing is allowed: whatever the guest tries is refused at once
 	PolicyPublic PolicyName = "public" // all public addresses
 	PolicyCustom PolicyName = "custom" // what rules say
+	PolicyTap    PolicyName = "tap"    // a network of the operator's
 )
 
 // NameOf is the name of a policy.
@@ -95,6 +104,14 @@ type NetFlow struct {
 	Sent     int64  // bytes from the guest
 	Received int64  // bytes to it
 	Began    time.Time
+}
+
+// Taps are the operator's taps as the engine uses them.
+type Taps interface {
+	// Allows reports whether sandboxes may have a tap.
+	Allows(name string) bool
+	// Open opens one that is there. The error is EBUSY if somebody has it.
+	Open(name string) (*os.File, error)
 }
 
 // NetConnect connects to forkd-net and starts it if it does not run.

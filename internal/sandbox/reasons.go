@@ -28,6 +28,8 @@ const (
 	ReasonNetRule            Reason = "net_rule"
 	ReasonNetSecret          Reason = "net_secret"
 	ReasonNetStarting        Reason = "net_starting"
+	ReasonNetTap             Reason = "net_tap"
+	ReasonNetTapBusy         Reason = "net_tap_busy"
 	ReasonNotAFile           Reason = "not_a_file"
 	ReasonNotInAncestry      Reason = "not_in_ancestry"
 	ReasonOverlayNoRoom      Reason = "overlay_no_room"
@@ -79,6 +81,8 @@ func Reasons() []Reason {
 		ReasonNetRule,
 		ReasonNetSecret,
 		ReasonNetStarting,
+		ReasonNetTap,
+		ReasonNetTapBusy,
 		ReasonNotAFile,
 		ReasonNotInAncestry,
 		ReasonOverlayNoRoom,

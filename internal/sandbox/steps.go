@@ -41,6 +41,9 @@ type DeriveRequest struct {
 	Network *netpolicy.Spec
 	// BuildNetwork is the policy while Exec and Warm run; nil: Network.
 	BuildNetwork *netpolicy.Spec
+	// Tap and TapIfAllowed are as in a CreateRequest.
+	Tap          string
+	TapIfAllowed bool
 }
 
 // StepCapture is a branch's step in its snapshot's account: all until the sandbox runs again.

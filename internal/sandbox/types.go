@@ -87,6 +87,8 @@ type ForkRequest struct {
 	GuestFork bool
 	// Network is the children's policy; nil: the snapshot's.
 	Network *netpolicy.Spec
+	// Tap is an operator's tap that the one child gets, instead of a policy.
+	Tap string
 
 	// Kin is of children that a guest makes; only the engine sets it.
 	Kin Kin
@@ -126,6 +128,11 @@ type CreateRequest struct {
 	Network *netpolicy.Spec
 	// BuildNetwork is the policy while the snapshot is made; nil: Network.
 	BuildNetwork *netpolicy.Spec
+	// Tap is an operator's tap that the parent has while the snapshot is made, instead of
+	// BuildNetwork. The snapshot's sandboxes do not inherit it.
+	Tap string
+	// TapIfAllowed has a tap that is not allowed be ignored.
+	TapIfAllowed bool
 }
 
 // DefaultBootWait is how long a parent may take to get ready, and to warm up after that.

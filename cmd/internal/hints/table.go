@@ -31,8 +31,11 @@ func byReason() map[api.Reason]string {
 			"`forkd doctor` looks for it",
 		api.ReasonNetRule: "a rule is host[:port[-port]][/tcp|udp], such as pypi.org:443, *.example.com or " +
 			"198.51.100.0/24",
-		api.ReasonNetSecret:     "give the header's value",
-		api.ReasonNetStarting:   "try again in a moment; the policy is kept, and holds from then on",
+		api.ReasonNetSecret:   "give the header's value",
+		api.ReasonNetStarting: "try again in a moment; the policy is kept, and holds from then on",
+		api.ReasonNetTap: "the operator allows taps with `forkd serve --net-tap`, and makes them with `ip tuntap add`; " +
+			"one sandbox has one, and no policy with it",
+		api.ReasonNetTapBusy:    "end what has it, or take another tap",
 		api.ReasonNotAFile:      "give the path of a file on the daemon's host",
 		api.ReasonNotInAncestry: "these would do: {tags}",
 		api.ReasonOverlayNoRoom: "free some space in the store (kill sandboxes, delete " +

@@ -77,7 +77,7 @@ func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 			if err := checkIdentity(answer); err != nil {
 				return answer, err
 			}
-			return answer, openNet(ctx, m.VM)
+			return answer, openNet(ctx, m)
 		case ctx.Err() != nil && last != nil && errors.Is(context.Cause(ctx), late):
 			return nil, fmt.Errorf("%w; tried again and again: %v", late, last)
 		case ctx.Err() != nil:
@@ -94,7 +94,10 @@ func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 
 // openNet lets out what the guest sends: it is one of a kind now. Before that a sibling could
 // have sent the same bytes, such as the begin of an encrypted connection.
-func openNet(ctx context.Context, m *vmproc.VM) error {
+func openNet(ctx context.Context, m *VM) error {
+	if m.Silent {
+		return nil
+	}
 	if err := m.Proc.OpenNet(ctx); err != nil {
 		return fmt.Errorf("open its network: %w", err)
 	}

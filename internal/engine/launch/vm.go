@@ -19,7 +19,9 @@ type VM struct {
 	Populated int64
 	// IdentityBy is how its guest was told who it is; empty: it was not yet.
 	IdentityBy Way
-	gate       *startgate.Gate // where it waits, until it has begun; nil: it does not
+	// Silent has its network stay shut when it is identified: somebody else opens it.
+	Silent bool
+	gate   *startgate.Gate // where it waits, until it has begun; nil: it does not
 }
 
 // closeGate frees the gate, open or shut.

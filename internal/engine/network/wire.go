@@ -18,10 +18,11 @@ type VM interface {
 	Done() <-chan struct{}
 }
 
-// Wire is one VM's line to forkd-net: a pair of sockets, one end at each. A nil Wire is that
-// of a VM which needs none.
+// Wire is one VM's line to forkd-net: a pair of sockets, one end at each; or the operator's tap
+// that it has instead, of which there is one end. A nil Wire is that of a VM which needs none.
 type Wire struct {
-	name    string // at forkd-net
+	name    string // at forkd-net; empty: it has a tap
+	tap     string // name of the tap
 	sandbox string
 	tag     string // that the VM was forked from
 
@@ -37,7 +38,7 @@ type Wire struct {
 	vm    VM   // nil: it is still being made
 }
 
-// Name is its name at forkd-net, for the VM's journal; empty for a nil Wire.
+// Name is its name at forkd-net, for the VM's journal; empty for a nil Wire and for a tap.
 func (x *Wire) Name() string {
 	if x == nil {
 		return ""
@@ -155,6 +156,9 @@ func (w *Wires) Release(x *Wire) {
 	w.mu.Lock()
 	known := w.wires[x.name] == x
 	delete(w.wires, x.name)
+	if w.taps[x.tap] == x {
+		delete(w.taps, x.tap)
+	}
 	e, port, bound := x.takeEndLocked(), w.port, x.bound
 	w.mu.Unlock()
 	e.close()

@@ -17,6 +17,8 @@ type Config struct {
 	Connect sandbox.NetConnect
 	// Ceiling bounds every policy; nil: nothing does.
 	Ceiling *netpolicy.Spec
+	// Taps are those of the operator that sandboxes may have; nil: none.
+	Taps sandbox.Taps
 	// Random returns bytes of cryptographic quality: names are made of them.
 	Random func(n int) ([]byte, error)
 	Log    *slog.Logger
@@ -33,11 +35,13 @@ type Wires struct {
 	epoch int             // counts connections
 	tried chan struct{}   // closed when the attempt to connect that is under way is over
 	wires map[string]*Wire
+	taps  map[string]*Wire // by the tap's name: who has it
 }
 
 // New makes Wires without a connection: Run makes one.
 func New(c Config) *Wires {
-	w := &Wires{cfg: c, released: make(chan struct{}), tried: make(chan struct{}), wires: map[string]*Wire{}}
+	w := &Wires{cfg: c, released: make(chan struct{}), tried: make(chan struct{}), wires: map[string]*Wire{},
+		taps: map[string]*Wire{}}
 	if c.Connect == nil {
 		close(w.tried)
 	}
@@ -92,8 +96,10 @@ func (w *Wires) Close() {
 	w.watchers.Wait()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, x := range w.wires {
-		x.takeEndLocked().close()
+	for _, all := range []map[string]*Wire{w.wires, w.taps} {
+		for _, x := range all {
+			x.takeEndLocked().close()
+		}
 	}
 	if w.port != nil {
 		w.port.Close()

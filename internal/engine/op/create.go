@@ -171,7 +171,7 @@ func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 	}
 	c.m = m
 	u.Push(func() { m.Discard() })
-	if c.wire, err = parentWire(ctx, c.e.wires, c.req.Tag, either(c.req.BuildNetwork, c.req.Network)); err != nil {
+	if c.wire, err = c.parentWire(ctx); err != nil {
 		return 0, err
 	}
 	u.Push(func() { c.e.wires.Release(c.wire) })

@@ -110,9 +110,11 @@ func (d *deriveOp) steps() []deriveStep {
 
 // fork makes the child. It is listed like any other while it lives.
 func (d *deriveOp) fork(ctx context.Context) (int64, error) {
-	r, err := d.e.Fork(ctx, sandbox.ForkRequest{
-		Tag: d.req.From, N: 1, Network: either(d.req.BuildNetwork, d.req.Network),
-	})
+	req := sandbox.ForkRequest{Tag: d.req.From, N: 1, Network: either(d.req.BuildNetwork, d.req.Network)}
+	if d.req.Tap != "" {
+		req.Tap, req.Network = d.req.Tap, nil
+	}
+	r, err := d.e.Fork(ctx, req)
 	if err != nil {
 		return 0, err
 	}

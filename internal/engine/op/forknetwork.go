@@ -2,6 +2,7 @@ package op
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
@@ -12,6 +13,9 @@ import (
 
 // bind judges what the children may reach, and makes their wires with one request.
 func (f *forkOp) bind(ctx context.Context) (err error) {
+	if f.req.Tap != "" {
+		return f.bindTap()
+	}
 	f.network, err = f.e.wires.Judge(asked(f.req.Network, f.src.Files.Manifest))
 	if err != nil {
 		return err
@@ -30,6 +34,28 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 	return nil
 }
 
+// bindTap opens the tap of the one child.
+func (f *forkOp) bindTap() (err error) {
+	switch {
+	case f.req.N != 1:
+		return badTap(f.req.Tap, fmt.Sprintf("one sandbox can have it, and %d were asked for", f.req.N))
+	case f.req.Network != nil:
+		return badTap(f.req.Tap, policyBeside)
+	}
+	f.network = sandbox.Network{Tap: f.req.Tap, Asked: nothing, Effective: nothing}
+	f.children[0].wire, err = f.e.wires.BindTap(f.req.Tap, f.childID(1))
+	return err
+}
+
+// nothing is the policy that allows nothing.
+var nothing = netpolicy.Spec{Default: netpolicy.Deny}
+
+const policyBeside = "a policy does not go with a tap, whose network is the operator's"
+
+func badTap(name, why string) error {
+	return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: %s", sandbox.Clip(name), why)
+}
+
 // asked is the policy that a request asks for, or else the snapshot's.
 func asked(of *netpolicy.Spec, m *snapshot.Manifest) netpolicy.Spec {
 	switch {
@@ -38,7 +64,7 @@ func asked(of *netpolicy.Spec, m *snapshot.Manifest) netpolicy.Spec {
 	case m.Network != nil:
 		return *m.Network
 	}
-	return netpolicy.Spec{Default: netpolicy.Deny}
+	return nothing
 }
 
 // networkOf is what the journal says of one child's network.
@@ -55,16 +81,20 @@ func (f *forkOp) unbind(b *child) {
 	}
 }
 
-// parentWire makes the wire of a VM that boots, and is opened at once.
-func parentWire(ctx context.Context, w *network.Wires, tag string, policy *netpolicy.Spec) (*network.Wire, error) {
-	if policy == nil {
+// parentWire makes the wire of a VM that boots, and is opened at once; or opens its tap.
+func (c *createOp) parentWire(ctx context.Context) (*network.Wire, error) {
+	w, policy := c.e.wires, either(c.req.BuildNetwork, c.req.Network)
+	switch {
+	case c.req.Tap != "":
+		return w.BindTap(c.req.Tap, network.ParentName(c.req.Tag))
+	case policy == nil:
 		return nil, nil
 	}
 	n, err := w.Judge(*policy)
 	if err != nil {
 		return nil, err
 	}
-	wires, err := w.Bind(ctx, "", n.Effective, "tag:"+tag)
+	wires, err := w.Bind(ctx, "", n.Effective, network.ParentName(c.req.Tag))
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +132,10 @@ func (w *branchOp) judgeNetwork() error {
 
 // judgeNetwork finds the policy of the new snapshot: the request's, else that of the one below.
 func (d *deriveOp) judgeNetwork() error {
+	var err error
+	if d.req.Tap, err = d.e.makingTap(d.req.Tap, d.req.TapIfAllowed, d.req.BuildNetwork); err != nil {
+		return err
+	}
 	for _, p := range []*netpolicy.Spec{d.req.Network, d.req.BuildNetwork} {
 		if p == nil {
 			continue
@@ -114,11 +148,14 @@ func (d *deriveOp) judgeNetwork() error {
 	if err != nil {
 		return err
 	}
-	d.network = either(d.req.Network, from.Network, &netpolicy.Spec{Default: netpolicy.Deny})
+	d.network = either(d.req.Network, from.Network, &nothing)
 	return nil
 }
 
-func (c *createOp) judgeNetwork() error {
+func (c *createOp) judgeNetwork() (err error) {
+	if c.req.Tap, err = c.e.makingTap(c.req.Tap, c.req.TapIfAllowed, c.req.BuildNetwork); err != nil {
+		return err
+	}
 	for _, p := range []*netpolicy.Spec{c.req.Network, c.req.BuildNetwork} {
 		if p == nil {
 			continue
@@ -128,6 +165,17 @@ func (c *createOp) judgeNetwork() error {
 		}
 	}
 	return nil
+}
+
+// makingTap is the tap that there is while a snapshot is made; empty: none.
+func (o *Ops) makingTap(name string, ifAllowed bool, build *netpolicy.Spec) (string, error) {
+	switch {
+	case name == "", ifAllowed && !o.wires.AllowsTap(name):
+		return "", nil
+	case build != nil:
+		return "", badTap(name, policyBeside)
+	}
+	return name, nil
 }
 
 // bootWired boots the parent, which has its end of its wire from the first.

@@ -136,6 +136,7 @@ func (r *rollbackOp) restore(ctx context.Context) error {
 
 // identify tells the new VM who it is. On failure it goes.
 func (r *rollbackOp) identify(ctx context.Context) error {
+	r.next.m.Silent = r.b.Info().Network.Tap != ""
 	err := r.f.introduce(ctx, &r.next, r.b.Who())
 	failpoint.Here(failpoint.RollbackConfirmed)
 	if err == nil {
@@ -209,10 +210,10 @@ func (r *rollbackOp) stands(ctx context.Context) error {
 }
 
 // endOld ends the VM that was, whose files lie in the new one's directory now.
-func (r *rollbackOp) endOld(context.Context) error {
+func (r *rollbackOp) endOld(ctx context.Context) error {
 	r.old.Own(nil)
 	r.old.Agent.Close()
-	r.old.End()
+	r.endOldVM(ctx)
 	r.e.procs.Remove(r.next.m.Dir, r.old.Disks.Paths())
 	r.e.catalog.CollectLater() // what it lay over may be needed no more
 	r.next.trace.mark("end")

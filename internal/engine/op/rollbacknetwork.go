@@ -8,7 +8,11 @@ import (
 
 // bind makes the wire of the new VM: the sandbox keeps its policy, and what its old VM has
 // open ends with that one. A wire whose VM does not become the sandbox's is released.
+// A tap follows when the old VM has ended, as the kernel gives it to one process at a time.
 func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
+	if r.b.Info().Network.Tap != "" {
+		return nil, nil
+	}
 	wires, err := r.e.wires.Bind(ctx, r.tag, r.b.Info().Network.Effective, r.b.ID())
 	if err != nil {
 		return nil, err
@@ -19,6 +23,26 @@ func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
 		}
 	})
 	return wires[0], nil
+}
+
+// endOldVM ends the VM that was. If it has a tap the new one takes that over, and may send only
+// then.
+func (r *rollbackOp) endOldVM(ctx context.Context) {
+	n := r.b.Info().Network
+	if n.Tap == "" {
+		r.old.End()
+		return
+	}
+	proc := r.next.m.Proc
+	err := r.e.wires.TakeOver(ctx, n.Tap, r.b.ID(), proc, r.old.End)
+	if err == nil {
+		err = proc.OpenNet(ctx)
+	} else {
+		_ = proc.OpenNet(ctx) // what it tries is refused, and does not hang
+	}
+	if err != nil {
+		r.e.cfg.Logger.Warn("a sandbox was rolled back and has lost its tap", "sandbox", r.b.ID(), "tap", n.Tap, "err", err)
+	}
 }
 
 // settleNetwork makes up for a change of the policy while the new VM was being made.

@@ -6,9 +6,11 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -41,6 +43,10 @@ func (p *Policies) Adopt() error {
 			continue // it has failed
 		}
 		was := s.Info().Network
+		if was.Tap != "" {
+			p.adoptTap(s.ID(), was.Tap, vm)
+			continue
+		}
 		n, err := p.cfg.Wires.Judge(was.Asked)
 		if err != nil { // an earlier build could read it: nothing is allowed
 			n = sandbox.Network{Asked: was.Asked, Cut: []string{err.Error()}}
@@ -54,6 +60,18 @@ func (p *Policies) Adopt() error {
 	}
 	return nil
 }
+
+// adoptTap takes over a sandbox's tap. A VM that did not have it yet was not let out either.
+func (p *Policies) adoptTap(id, tap string, vm *vmproc.VM) {
+	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
+	defer cancel()
+	if p.cfg.Wires.AdoptTap(ctx, tap, id, vm.Proc) {
+		_ = vm.Proc.OpenNet(ctx) // it fails if the VM has ended
+	}
+}
+
+// adoptTimeout bounds what a VM is asked that an earlier daemon left.
+const adoptTimeout = 10 * time.Second
 
 // Network is a sandbox's, without secrets.
 func (p *Policies) Network(id string) (sandbox.Network, error) {
@@ -80,6 +98,10 @@ func (p *Policies) SetNetwork(ctx context.Context, id string, asked netpolicy.Sp
 	s, _, err := p.cfg.Sandboxes.Running(id)
 	if err != nil {
 		return sandbox.Network{}, err
+	}
+	if tap := s.Info().Network.Tap; tap != "" {
+		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTap,
+			"sandbox %s has tap %s: what is reachable there is the operator's to say", id, tap)
 	}
 	if asked, err = restore(asked, s.Info().Network.Asked); err != nil {
 		return sandbox.Network{}, err

@@ -68,6 +68,8 @@ type Config struct {
 	NetConnect sandbox.NetConnect
 	// NetCeiling is the most that any sandbox may reach; nil: all that it asks for.
 	NetCeiling *netpolicy.Spec
+	// NetTaps are the operator's taps that sandboxes may have; nil: none.
+	NetTaps sandbox.Taps
 
 	// Oracle has every snapshot of a running sandbox compared, page by page, with
 	// what its source was at that instant. It takes long, and is for tests.

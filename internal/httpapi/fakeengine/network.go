@@ -35,6 +35,20 @@ func (e *Engine) networkOf(asked *netpolicy.Spec, of sandbox.SnapshotInfo) (sand
 	return judge(netpolicy.Spec{Default: netpolicy.Deny}, e.NoNetwork)
 }
 
+// Tap is the one tap that the operator allows.
+const Tap = "tap0"
+
+// forkNetwork is what the children of a fork have. The tap is never in use.
+func (e *Engine) forkNetwork(req sandbox.ForkRequest, of sandbox.SnapshotInfo) (sandbox.Network, error) {
+	switch {
+	case req.Tap == "":
+		return e.networkOf(req.Network, of)
+	case req.Tap != Tap, req.N != 1, req.Network != nil:
+		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: not so", req.Tap)
+	}
+	return sandbox.Network{Tap: req.Tap}, nil
+}
+
 // inherited is a policy as a snapshot keeps it.
 func inherited(s *netpolicy.Spec) *netpolicy.Spec {
 	if s == nil || sandbox.NameOf(*s) == sandbox.PolicyNone {

@@ -48,7 +48,7 @@ type Config struct {
 	// MAC is the guest's hardware address until it sets another.
 	MAC [6]byte
 	// NewEngine makes the other end of the wire when the guest sends its first
-	// frame. Nil: nothing that it sends is read.
+	// frame, or at Start. Nil: nothing that it sends is read.
 	NewEngine func(Guest) Engine
 	// Now is the device's clock; nil: the host's.
 	Now func() time.Time
@@ -118,6 +118,22 @@ func New(cfg Config) *Device {
 // Open lets out what the guest sends, from now on. Until then it waits in the
 // guest. The caller has the transport look at the queues afterwards.
 func (d *Device) Open() { d.open.Store(true) }
+
+// Start makes the engine if there is none yet: for a network that may speak before the guest
+// does. The caller has opened the device.
+func (d *Device) Start() {
+	d.tx.mu.Lock()
+	defer d.tx.mu.Unlock()
+	d.startEngine()
+}
+
+// startEngine reports whether there is an engine. The lock of tx is held.
+func (d *Device) startEngine() bool {
+	if d.tx.engine == nil && !d.tx.closed && d.newEngine != nil {
+		d.tx.engine = d.newEngine(d)
+	}
+	return d.tx.engine != nil
+}
 
 // Type implements virtio.Device.
 func (d *Device) Type() uint32 { return virtio.TypeNet }

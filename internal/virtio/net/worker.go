@@ -99,11 +99,7 @@ func (d *Device) transmit(h Header, frame []byte) {
 		}
 		return
 	}
-	if d.tx.engine == nil {
-		if d.tx.closed {
-			return
-		}
-		d.tx.engine = d.newEngine(d)
+	if d.startEngine() {
+		d.tx.engine.Transmit(h, frame)
 	}
-	d.tx.engine.Transmit(h, frame)
 }

@@ -48,7 +48,7 @@ func (m *Machine) Boot(c vmm.BootConfig) error {
 		return err
 	}
 	m.cid = c.CID
-	m.devices.net.Open() // a guest that boots is nobody's clone
+	m.devices.letOut() // a guest that boots is nobody's clone
 	m.runLocked()
 	m.devices.serve()
 	return nil

@@ -17,6 +17,9 @@ type Network interface {
 	SetWire(f *os.File) error
 	// NewEngine makes the other end of the guest's wire, when the guest sends its first frame.
 	NewEngine(g net.Guest) net.Engine
+	// Eager reports whether the engine is needed as soon as the guest is let out: the far side
+	// may be the first to speak.
+	Eager() bool
 	// Close ends the way to the host. The engine is closed before.
 	Close()
 }
@@ -41,9 +44,17 @@ func (d *deviceSet) setWire(f *os.File) error {
 	return d.host.Net.SetWire(f)
 }
 
+// letOut opens the network device. Before that no engine is made.
+func (d *deviceSet) letOut() {
+	d.net.Open()
+	if d.host.Net != nil && d.host.Net.Eager() {
+		d.net.Start()
+	}
+}
+
 // openNet has the network device read what the guest sends, from now on.
 func (d *deviceSet) openNet() {
-	d.net.Open()
+	d.letOut()
 	d.slots[len(d.slots)-1].transport.Poke()
 }
 

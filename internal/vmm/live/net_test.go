@@ -19,6 +19,7 @@ import (
 // fakeNetwork notes what a machine does with it, and is its engine as well.
 type fakeNetwork struct {
 	wires  []*os.File
+	eager  bool
 	err    error // of SetWire
 	said   []string
 	frames chan []byte
@@ -36,6 +37,8 @@ func (n *fakeNetwork) NewEngine(net.Guest) net.Engine {
 	return fakeEngine{n}
 }
 
+func (n *fakeNetwork) Eager() bool { return n.eager }
+
 func (n *fakeNetwork) Close() { n.said = append(n.said, "closed") }
 
 type fakeEngine struct{ n *fakeNetwork }
@@ -49,6 +52,7 @@ type echoNetwork struct{}
 
 func (echoNetwork) SetWire(f *os.File) error         { return f.Close() }
 func (echoNetwork) NewEngine(g net.Guest) net.Engine { return echoEngine{g} }
+func (echoNetwork) Eager() bool                      { return false }
 func (echoNetwork) Close()                           {}
 
 type echoEngine struct{ guest net.Guest }

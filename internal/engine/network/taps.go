@@ -1,0 +1,146 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// BindTap opens an operator's tap for a VM that is about to be made, as Bind makes a wire. Of
+// is whose VM it is.
+func (w *Wires) BindTap(name, of string) (*Wire, error) {
+	if err := w.mayTap(name); err != nil {
+		return nil, err
+	}
+	x := &Wire{tap: name, sandbox: of}
+	if err := w.hold(x); err != nil {
+		return nil, err
+	}
+	if err := w.openTap(x); err != nil {
+		w.Release(x)
+		return nil, err
+	}
+	return x, nil
+}
+
+// AllowsTap reports whether the operator lets sandboxes have a tap.
+func (w *Wires) AllowsTap(name string) bool { return w.cfg.Taps != nil && w.cfg.Taps.Allows(name) }
+
+func (w *Wires) mayTap(name string) error {
+	if w.AllowsTap(name) {
+		return nil
+	}
+	return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: the daemon does not allow it (--net-tap)",
+		sandbox.Clip(name))
+}
+
+// hold makes x the one that has the tap, unless another has it.
+func (w *Wires) hold(x *Wire) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if had := w.taps[x.tap]; had != nil && !had.endedLocked() {
+		return had.hasIt()
+	}
+	w.taps[x.tap] = x
+	return nil
+}
+
+// endedLocked reports that its VM is gone: its watcher may not have seen that yet.
+func (x *Wire) endedLocked() bool {
+	if x.vm == nil {
+		return false
+	}
+	select {
+	case <-x.vm.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// hasIt says who has a tap.
+func (x *Wire) hasIt() error {
+	if tag, made := strings.CutPrefix(x.sandbox, parentPrefix); made {
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTapBusy,
+			"tap %s: snapshot %s has it, which is being made", x.tap, tag)
+	}
+	err := sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTapBusy, "tap %s: sandbox %s has it", x.tap, x.sandbox)
+	return sandbox.Detailed(err, "sandbox", x.sandbox)
+}
+
+// parentPrefix stands before the tag of a snapshot that is being made, where others have the
+// name of a sandbox.
+const parentPrefix = "tag:"
+
+// ParentName is what the VM is called that is to become a snapshot.
+func ParentName(tag string) string { return parentPrefix + tag }
+
+// openTap gives x its end.
+func (w *Wires) openTap(x *Wire) error {
+	f, err := w.cfg.Taps.Open(x.tap)
+	if errors.Is(err, unix.EBUSY) {
+		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTapBusy, "tap %s: %w", x.tap, err)
+	}
+	if err != nil {
+		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: %w", x.tap, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x.end = end{f}
+	return nil
+}
+
+// TakeOver has a VM follow the one that its sandbox had before, and take its tap over. The
+// kernel gives a tap to one process at a time, so end ends the old one in between.
+func (w *Wires) TakeOver(ctx context.Context, name, of string, vm VM, end func()) error {
+	x := &Wire{tap: name, sandbox: of}
+	w.mu.Lock()
+	had := w.taps[name]
+	ours := had == nil || had.sandbox == of
+	if ours {
+		w.taps[name] = x // when the old VM has ended nobody else gets it
+	}
+	w.mu.Unlock()
+	end()
+	if !ours {
+		return had.hasIt()
+	}
+	err := w.mayTap(name)
+	if err == nil {
+		err = w.openTap(x)
+	}
+	if err != nil {
+		w.Release(x)
+		return err
+	}
+	w.Attach(ctx, x, vm, Lent{})
+	return nil
+}
+
+// AdoptTap takes over a tap that an earlier daemon gave to a VM which still runs. It reports
+// whether the VM had to be given it: that daemon had ended in the middle of a rollback.
+func (w *Wires) AdoptTap(ctx context.Context, name, of string, vm VM) (given bool) {
+	x := &Wire{tap: name, sandbox: of, vm: vm}
+	w.mu.Lock()
+	w.taps[name] = x
+	w.mu.Unlock()
+	w.watch(x, vm)
+	if !w.AllowsTap(name) {
+		w.cfg.Log.Warn("a sandbox has a tap that is not allowed any more: it keeps it until it ends",
+			"sandbox", of, "tap", name)
+		return false
+	}
+	err := w.openTap(x)
+	switch {
+	case err == nil:
+		w.give(ctx, x)
+		return true
+	case !errors.Is(err, unix.EBUSY): // busy: the VM has it
+		w.cfg.Log.Warn("a sandbox's tap", "sandbox", of, "tap", name, "err", err)
+	}
+	return false
+}

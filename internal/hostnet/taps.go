@@ -1,0 +1,61 @@
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Taps are the taps that an operator allows: names, and prefixes that end with a *.
+type Taps []string
+
+// Errors of Open that a caller tells apart.
+var (
+	ErrNotAllowed = errors.New("not among the taps that the daemon allows (--net-tap)")
+	// ErrBusy is of a tap that another process has. It is EBUSY as well.
+	ErrBusy = fmt.Errorf("another process has it open: %w", syscall.EBUSY)
+)
+
+// CheckPattern says what is wrong with a name or a prefix.
+func CheckPattern(p string) error {
+	name, prefix := strings.CutSuffix(p, "*")
+	if prefix && name == "" {
+		return errors.New("want a prefix before the *: all devices are too many")
+	}
+	return CheckName(name)
+}
+
+// nameMax is IFNAMSIZ without the final zero.
+const nameMax = 15
+
+// CheckName says what is wrong with a device's name, if no tap can have it.
+func CheckName(name string) error {
+	bad := func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune("/:%*", r) } // % numbers new devices
+	if name == "" || len(name) > nameMax || name == "." || name == ".." || strings.ContainsFunc(name, bad) {
+		return fmt.Errorf("want the name of a network device, of at most %d characters", nameMax)
+	}
+	return nil
+}
+
+// Allows reports whether a tap of that name may be opened.
+func (t Taps) Allows(name string) bool {
+	return slices.ContainsFunc(t, func(p string) bool {
+		prefix, is := strings.CutSuffix(p, "*")
+		return p == name || is && prefix != "" && strings.HasPrefix(name, prefix)
+	})
+}
+
+// Open opens a tap that is there, and sets it up for frames with the header of the virtio
+// device. The device itself stays as it is: what becomes of its frames is the operator's.
+func (t Taps) Open(name string) (*os.File, error) {
+	if err := CheckName(name); err != nil {
+		return nil, err
+	}
+	if !t.Allows(name) {
+		return nil, ErrNotAllowed
+	}
+	return open(name)
+}
