@@ -46,4 +46,5 @@ type VersionInfo struct {
 	Commit string `json:"commit,omitempty" doc:"Source revision the daemon was built from"`
 	Go     string `json:"go,omitempty" doc:"Version of the Go toolchain"`
 	OS     string `json:"os,omitempty" doc:"Operating system and architecture"`
+	Domain string `json:"domain,omitempty" doc:"Domain of servers in sandboxes, http://{port}-{dns_id}.DOMAIN; absent: they are reached through the API only"`
 }

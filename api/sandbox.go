@@ -16,6 +16,8 @@ type CreateSandboxesRequest struct {
 	GuestFork bool              `json:"guest_fork,omitempty" doc:"Let programs in the children fork them, within the daemon's limits"`
 	Net       Net               `json:"net,omitempty" doc:"What the children may reach, by name: none or public; instead of network" enum:"none,public"`
 	Network   *NetworkPolicy    `json:"network,omitempty" doc:"What the children may reach; absent: what the snapshot says, or nothing. Never more than the operator's ceiling"`
+	// PrivatePorts is nil for what the snapshot says.
+	PrivatePorts *bool `json:"private_ports,omitempty" doc:"Requests from outside to the children's ports must show a token, of each child's own: traffic_token in the answer. Absent: what the snapshot says, or false"`
 }
 
 // SandboxStatus is a sandbox's state.
@@ -54,6 +56,8 @@ type SandboxInfo struct {
 	MemoryMiB    int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
 	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
 	Network      *NetworkSummary `json:"network,omitempty" doc:"What it may reach"`
+	PrivatePorts bool            `json:"private_ports,omitempty" doc:"Requests from outside to its ports must show its traffic_token"`
+	TrafficToken string          `json:"traffic_token,omitempty" doc:"That token, to show in the header Forkd-Access-Token or as Authorization: Bearer; in the answer to a fork or a branch, and in that of one sandbox"`
 	GuestFork    bool            `json:"guest_fork,omitempty" doc:"Its guest may fork it"`
 	ForkedBy     string          `json:"forked_by,omitempty" doc:"Sandbox whose guest forked it; absent if it was forked through the API"`
 	ForkDepth    int             `json:"fork_depth,omitempty" doc:"Forks by guests from the first of its tree to it"`

@@ -53,15 +53,16 @@ type SnapshotInfo struct {
 	Warning       *string        `json:"warning,omitempty" doc:"Something a person should know"`
 
 	// Ours.
-	ParentTag   *string        `json:"parent_tag,omitempty" doc:"Snapshot it is a diff of"`
-	Image       string         `json:"image,omitempty" doc:"Image it was made of"`
-	ImageDigest string         `json:"image_digest,omitempty" doc:"Digest of that image"`
-	MemoryMiB   int            `json:"memory_mib,omitempty" doc:"Memory of its children"`
-	VCPUs       int            `json:"vcpus,omitempty" doc:"Virtual CPUs of its children"`
-	SizeBytes   int64          `json:"size_bytes,omitempty" doc:"Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent"`
-	Languages   []string       `json:"languages,omitempty" doc:"Interpreters that are warm in it"`
-	Network     *NetworkPolicy `json:"network,omitempty" doc:"What sandboxes that are forked from it may reach by default; absent: nothing"`
-	Timings     Timings        `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
+	ParentTag    *string        `json:"parent_tag,omitempty" doc:"Snapshot it is a diff of"`
+	Image        string         `json:"image,omitempty" doc:"Image it was made of"`
+	ImageDigest  string         `json:"image_digest,omitempty" doc:"Digest of that image"`
+	MemoryMiB    int            `json:"memory_mib,omitempty" doc:"Memory of its children"`
+	VCPUs        int            `json:"vcpus,omitempty" doc:"Virtual CPUs of its children"`
+	SizeBytes    int64          `json:"size_bytes,omitempty" doc:"Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent"`
+	Languages    []string       `json:"languages,omitempty" doc:"Interpreters that are warm in it"`
+	Network      *NetworkPolicy `json:"network,omitempty" doc:"What sandboxes that are forked from it may reach by default; absent: nothing"`
+	PrivatePorts bool           `json:"private_ports,omitempty" doc:"Sandboxes that are forked from it ask for a token at their ports by default, as the one does that it was branched from"`
+	Timings      Timings        `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
 	// The scrub's.
 	VerifiedAtUnix *int64   `json:"verified_at_unix,omitempty" doc:"When its layers were last read whole and found as they were written, the one that was longest ago, in seconds since 1970; missing if one never was"`
 	Damaged        []string `json:"damaged,omitempty" doc:"Its layers that have changed since they were written, and where; it cannot be forked then"`

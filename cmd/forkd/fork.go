@@ -17,7 +17,7 @@ import (
 func newForkCommand(a *app) *cobra.Command {
 	var n, limit int
 	var env []string
-	var guestFork bool
+	var guestFork, private bool
 	var network netFlags
 	cmd := &cobra.Command{
 		Use:   "fork TAG",
@@ -39,6 +39,9 @@ func newForkCommand(a *app) *cobra.Command {
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
 				req := api.CreateSandboxesRequest{SnapshotTag: args[0], N: &n, Env: vars, GuestFork: guestFork, Network: policy}
+				if cmd.Flags().Changed("private-ports") { // else it is as the snapshot says
+					req.PrivatePorts = &private
+				}
 				if limit > 0 {
 					req.MemoryLimitMiB = &limit
 				}
@@ -59,6 +62,8 @@ func newForkCommand(a *app) *cobra.Command {
 	f.IntVar(&limit, "memory-limit-mib", 0, "bound of each child's host memory, not enforced yet (default: none)")
 	f.BoolVar(&guestFork, "guest-fork", false,
 		"let programs in the children fork them, with forkd-fork or Python's forkd.fork()")
+	f.BoolVar(&private, "private-ports", false,
+		"have HTTP requests to ports of the children show a token, which `forkd inspect ID` tells (default: as the snapshot says)")
 	network.addFlags(cmd, "the snapshot's")
 	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
 	return cmd

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -19,7 +20,9 @@ func newInspectCommand(a *app) *cobra.Command {
 		Short: "Show how a sandbox or a snapshot came to be: its receipt",
 		Long: "Show the receipt of a sandbox (its fork, or its last rollback) or of a snapshot: what it was\n" +
 			"made from, what was captured and how, who the guest was told to be, its proof that it drew\n" +
-			"new randomness, and how long each step took. Receipts stay when what they tell of is gone.",
+			"new randomness, and how long each step took. Receipts stay when what they tell of is gone.\n\n" +
+			"Of a sandbox that is there it shows first what it may reach, the URL of servers in it, with\n" +
+			"{port} for the port that they listen on, and the token that its ports ask for if they are private.",
 		Example:           "  forkd inspect sb-5f3a-0001\n  forkd inspect pyagent --json\n  forkd inspect sb-5f3a-0001 --all",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().idsAndTags(),
@@ -77,21 +80,40 @@ type inspected struct {
 
 // sandboxState is empty for what is no sandbox, or is gone.
 type sandboxState struct {
-	Status  api.SandboxStatus `json:"status,omitempty"`
-	Reason  string            `json:"reason,omitempty"`
-	Warning string            `json:"warning,omitempty"`
+	Status  api.SandboxStatus   `json:"status,omitempty"`
+	Reason  string              `json:"reason,omitempty"`
+	Warning string              `json:"warning,omitempty"`
+	Network *api.NetworkSummary `json:"network,omitempty"`
+	// Ports is the URL of its servers, with {port} for the port; absent if there is none from here.
+	Ports        string `json:"ports,omitempty"`
+	PrivatePorts bool   `json:"private_ports,omitempty"`
+	TrafficToken string `json:"traffic_token,omitempty"`
+
+	id string
 }
 
 func stateOf(ctx context.Context, c *client.Client, id string) (sandboxState, error) {
 	sb, err := c.Sandbox(ctx, id)
 	var e *client.Error
-	if errors.As(err, &e) && (e.Code == api.CodeNotFound || e.Code == api.CodeInvalid) {
+	switch {
+	case errors.As(err, &e) && (e.Code == api.CodeNotFound || e.Code == api.CodeInvalid):
 		return sandboxState{}, nil
+	case err != nil:
+		return sandboxState{}, err
 	}
-	return sandboxState{sb.Status, sb.Reason, sb.Warning}, err
+	s := sandboxState{
+		Status: sb.Status, Reason: sb.Reason, Warning: sb.Warning, Network: sb.Network,
+		PrivatePorts: sb.PrivatePorts, TrafficToken: sb.TrafficToken, id: sb.ID,
+	}
+	if sb.Status == api.SandboxFailed {
+		return s, nil
+	}
+	v, err := c.Version(ctx)
+	s.Ports = client.PortURL(c.URL(), v, sb)
+	return s, err
 }
 
-// facts are for people: nothing of a sandbox that just runs.
+// facts are for people.
 func (s sandboxState) facts() (f []string) {
 	if s.Status != "" && s.Status != api.SandboxRunning {
 		f = append(f, "status", strings.TrimPrefix(string(s.Status)+": "+s.Reason, "paused: "))
@@ -99,7 +121,11 @@ func (s sandboxState) facts() (f []string) {
 	if s.Warning != "" {
 		f = append(f, "warning", s.Warning)
 	}
-	return f
+	if s.Network == nil { // it has ended, or is none
+		return f
+	}
+	return append(f, "network", string(s.Network.Policy), "ports",
+		cmp.Or(s.Ports, "forkd port-forward "+s.id+" PORT"), "traffic token", s.TrafficToken)
 }
 
 // receiptsOf finds the newest receipt of a sandbox, or else of a snapshot, or all.

@@ -19,7 +19,8 @@ func newPsCommand(a *app) *cobra.Command {
 		Aliases: []string{"ls"},
 		Short:   "List the sandboxes",
 		Long: "List the sandboxes. MEMORY is the host memory that a sandbox shares with nobody: the pages that it\n" +
-			"has written, its VMM's own, and their page tables. It would be free if the sandbox ended.",
+			"has written, its VMM's own, and their page tables. It would be free if the sandbox ended.\n" +
+			"NET is what it may reach: none, public, or custom, which `forkd net policy ID` shows.",
 		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.ListSandboxes(ctx)
@@ -29,7 +30,8 @@ func newPsCommand(a *app) *cobra.Command {
 			if a.JSON {
 				return a.Value(list)
 			}
-			return a.Table([]string{"ID", "SNAPSHOT", "INDEX", "STATUS", "AGE", "PID", "MEMORY", "REASON"}, sandboxRows(list))
+			head := []string{"ID", "SNAPSHOT", "INDEX", "STATUS", "NET", "AGE", "PID", "MEMORY", "REASON"}
+			return a.Table(head, sandboxRows(list))
 		}),
 	}
 }
@@ -46,8 +48,16 @@ func sandboxRows(list []api.SandboxInfo) [][]string {
 			memory = ui.Bytes(sb.OwnMemoryKiB << 10)
 		}
 		age := ui.Age(time.Unix(sb.CreatedAtUnix, 0), time.Now())
-		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), age, pid, memory,
-			cmp.Or(sb.Reason, sb.Warning)})
+		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), policyName(sb), age, pid,
+			memory, cmp.Or(sb.Reason, sb.Warning)})
 	}
 	return rows
+}
+
+// policyName is empty of a sandbox that has ended.
+func policyName(sb api.SandboxInfo) string {
+	if sb.Network == nil {
+		return ""
+	}
+	return string(sb.Network.Policy)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/engine"
@@ -209,7 +210,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	server := httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
-		Version: versionInfo(), Log: log, Audit: audit, Timings: timings, Ingress: o.ingress(engine, log),
+		Version: o.version(), Log: log, Audit: audit, Timings: timings, Ingress: o.ingress(engine, log),
 	})
 	notifySystemd(log, "READY=1")
 	err = server.Run(ctx, listeners, stopGrace)
@@ -218,12 +219,18 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	return err
 }
 
+func (o serveOptions) version() api.VersionInfo {
+	v := versionInfo()
+	v.Domain = o.domain
+	return v
+}
+
 // ingress is what carries requests to servers in sandboxes; nil if nothing is to do so.
 func (o serveOptions) ingress(engine *engine.Engine, log *slog.Logger) httpapi.Ingress {
 	if o.domain == "" {
 		return nil
 	}
-	return ingress.New(ingress.Config{Domain: o.domain, Dialer: engine, Log: log})
+	return ingress.New(ingress.Config{Domain: o.domain, Dialer: engine, Guard: engine, Wake: engine.Wake, Log: log})
 }
 
 // claimDirs looks whether the directories are the daemon's to use; the engine opens them.

@@ -52,6 +52,7 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"machine state", ui.Bytes(s.VMStateBytes),
 		"warm", strings.Join(s.Languages, ", "),
 		"timings", timings(s.Timings),
+		"ports", privatePorts(s.SnapshotInfo),
 		"directory", s.Dir,
 		"content", s.ContentHash,
 		"branched from", text(s.BranchedFrom),
@@ -62,6 +63,14 @@ func (a *app) describeSnapshot(s api.SnapshotDetail) error {
 		"dependents", strings.Join(s.Dependents, ", "),
 		"sandboxes", strings.Join(s.Sandboxes, ", "),
 	)
+}
+
+// privatePorts is empty for a snapshot whose sandboxes ask for no token.
+func privatePorts(s api.SnapshotInfo) string {
+	if !s.PrivatePorts {
+		return ""
+	}
+	return "private"
 }
 
 // onDisk says what an image takes, and what of it is not shared with the parent.

@@ -124,9 +124,8 @@ func TestCallsUnderWayForWantOfRoom(t *testing.T) {
 	}
 	say("a long lack")
 	wantError(t, <-hanging, sandbox.ErrNoSpace, "paused: no room", "a long lack")
-	if _, err := io.ReadAll(conn); err == nil {
-		t.Error("the stream ended well")
-	}
+	_, err = io.ReadAll(conn)
+	wantError(t, err, sandbox.ErrNoSpace, "paused: no room", "a long lack")
 	say("")
 	if i, err := e.Get(id); err != nil || i.Status != sandbox.StatusRunning {
 		t.Errorf("it does not run again: %+v, %v", i, err)

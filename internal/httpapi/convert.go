@@ -43,7 +43,7 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Warning: optional(s.Warning), ParentTag: optional(s.ParentTag),
 		Image: s.Image, ImageDigest: s.ImageDigest,
 		MemoryMiB: s.Shape.MemoryMiB, VCPUs: s.Shape.VCPUs,
-		Network:   wireDefault(s.Network),
+		Network: wireDefault(s.Network), PrivatePorts: s.PrivatePorts,
 		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
 	}
 	if out.Damaged = s.Damaged; !s.VerifiedAt.IsZero() {
@@ -103,18 +103,25 @@ func wireSandbox(i sandbox.Info) api.SandboxInfo {
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
 		Index: i.Index, Hostname: i.Hostname,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
-		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i),
+		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i), PrivatePorts: i.PrivatePorts(),
 		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
 		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed),
 			ReadyMS: milliseconds(i.Ready)},
 	}
 }
 
+// wireWithToken is for answers about sandboxes that are the client's: those it makes, or asks for.
+func wireWithToken(i sandbox.Info) api.SandboxInfo {
+	out := wireSandbox(i)
+	out.TrafficToken = i.TrafficToken
+	return out
+}
+
 // wireChild is the entry of one child in the answer to a fork.
 func wireChild(c sandbox.Child, req sandbox.ForkRequest) api.SandboxInfo {
 	var out api.SandboxInfo
 	if c.Err == nil {
-		out = wireSandbox(c.Info)
+		out = wireWithToken(c.Info)
 	} else {
 		f := failureOf(c.Err)
 		out = api.SandboxInfo{

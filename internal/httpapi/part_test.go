@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/ingress"
 )
 
@@ -26,8 +27,10 @@ func (b *bench) withIngress(t *testing.T) *httpapi.Server {
 	}}
 	return httpapi.New(httpapi.Options{
 		Engine: b.engine, Images: b.images, Version: api.VersionInfo{Version: "1.2.3"},
-		Audit:   httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }),
-		Ingress: ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: b.engine}),
+		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }),
+		Ingress: ingress.New(ingress.Config{
+			Domain: ingress.DefaultDomain, Dialer: b.engine, Guard: fakeengine.Guard{Of: b.engine.Engine},
+		}),
 	})
 }
 
@@ -105,6 +108,64 @@ func TestHTTP2IsForSandboxes(t *testing.T) {
 			t.Errorf("%s: %s %s, %q", host, resp.Proto, resp.Status, body)
 		}
 	}
+}
+
+// A private sandbox's token is told to who makes it or asks for it, and in no list; without it
+// its ports are closed to all but the API.
+func TestPrivatePorts(t *testing.T) {
+	b := newBench(t)
+	sb := into[[]api.SandboxInfo](t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","private_ports":true}`), 201)[0]
+	if !sb.PrivatePorts || len(sb.TrafficToken) != 64 {
+		t.Fatalf("got %+v", sb)
+	}
+	if got := into[api.SandboxInfo](t, b.do("GET", "/v1/sandboxes/"+sb.ID, ""), 200); got.TrafficToken != sb.TrafficToken {
+		t.Errorf("asked for, it says %+v", got)
+	}
+	if w := b.do("GET", "/v1/sandboxes", ""); strings.Contains(w.Body.String(), sb.TrafficToken) ||
+		!strings.Contains(w.Body.String(), `"private_ports":true`) {
+		t.Errorf("the list is %s", w.Body)
+	}
+	branch := into[api.BranchResult](t, b.do("POST", "/v1/sandboxes/"+sb.ID+"/branch", `{"n":1}`), 201)
+	if child := branch.Children[0]; len(child.TrafficToken) != 64 || child.TrafficToken == sb.TrafficToken {
+		t.Errorf("a child is %+v", child)
+	}
+	if strings.Contains(b.audit.String(), sb.TrafficToken) {
+		t.Error("the audit log has the token")
+	}
+	h := b.withIngress(t).Handler(httpapi.Access{Token: token})
+	for name, c := range map[string]struct {
+		header, value string
+		status        int
+	}{
+		"nothing":        {"X-None", "", 403},
+		"the API's":      {"Authorization", "Bearer " + token, 403},
+		"of another":     {"Authorization", "Bearer " + branch.Children[0].TrafficToken, 403},
+		"as a bearer":    {"Authorization", "Bearer " + sb.TrafficToken, 200},
+		"E2B's header":   {"E2b-Traffic-Access-Token", sb.TrafficToken, 200},
+		"header of ours": {"Forkd-Access-Token", sb.TrafficToken, 200},
+	} {
+		for _, byName := range []bool{true, false} {
+			r := httptest.NewRequest(http.MethodGet, "/", nil)
+			if r.Host = "127.0.0.1:8889"; byName {
+				r.Host = "80-" + sb.DNSID + "." + ingress.DefaultDomain
+			} else {
+				r.Header.Set(ingress.HeaderSandbox, sb.DNSID)
+				r.Header.Set(ingress.HeaderPort, "80")
+			}
+			r.Header.Set(c.header, c.value)
+			w := httptest.NewRecorder()
+			if h.ServeHTTP(w, r); w.Code != c.status {
+				t.Errorf("%s, by name %v: %d, %s", name, byName, w.Code, w.Body)
+			}
+		}
+	}
+	// its token opens nothing of the API
+	r := httptest.NewRequest(http.MethodGet, "/v1/sandboxes", nil)
+	r.Host = "127.0.0.1:8889"
+	r.Header.Set("Authorization", "Bearer "+sb.TrafficToken)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	wantError(t, w, api.CodeUnauthorized)
 }
 
 func TestSandboxesHaveASecondName(t *testing.T) {

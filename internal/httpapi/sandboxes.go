@@ -64,7 +64,7 @@ func (s *sandboxRoutes) getSandbox(_ context.Context, in *IDPath) (*body[api.San
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SandboxInfo]{wireSandbox(info)}, nil
+	return &body[api.SandboxInfo]{wireWithToken(info)}, nil
 }
 
 func (s *sandboxRoutes) killSandbox(ctx context.Context, in *IDPath) (*struct{}, error) {

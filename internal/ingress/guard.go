@@ -4,29 +4,60 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
+	"strings"
 )
 
 // tokenHeaders may carry a private sandbox's token. The first two are taken off; the last
 // is passed on, as E2B's clients show it to the agent in the guest as well.
 func tokenHeaders() []string {
-	return []string{"Forkd-Access-Token", "E2b-Traffic-Access-Token", "X-Access-Token"}
+	return []string{"Forkd-Access-Token", headerTraffic, "X-Access-Token"}
 }
 
-// admits reports whether a request shows what its sandbox asks for.
-func (h *Handler) admits(r *http.Request, to Target) bool {
+// headerTraffic is E2B's.
+const headerTraffic = "E2b-Traffic-Access-Token"
+
+// bearer is the token in a request's Authorization, which may be the guest's own.
+func bearer(h http.Header) string {
+	scheme, token, _ := strings.Cut(h.Get("Authorization"), " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// errPrivate is a request to a private sandbox that does not show its token. The texts are E2B's.
+type errPrivate struct{ wrong bool }
+
+func (e errPrivate) Error() string {
+	if e.wrong {
+		return "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
+	}
+	return "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
+}
+
+// admit refuses a request that does not show what its sandbox asks for. One that shows it as
+// Authorization loses that header: it is no business of the guest's server.
+func (h *Handler) admit(r *http.Request, to Target) error {
 	if h.cfg.Guard == nil {
-		return true
+		return nil
 	}
 	want := h.cfg.Guard.TrafficToken(to.Sandbox, to.Port)
 	if want == "" {
-		return true
+		return nil
 	}
+	var no errPrivate
 	for _, name := range tokenHeaders() {
-		if shown := r.Header.Get(name); shown != "" && equal(shown, want) {
-			return true
+		shown := r.Header.Get(name)
+		if shown != "" && equal(shown, want) {
+			return nil
 		}
+		no.wrong = no.wrong || shown != ""
 	}
-	return false
+	if shown := bearer(r.Header); shown != "" && equal(shown, want) {
+		r.Header.Del("Authorization")
+		return nil
+	}
+	return no
 }
 
 // equal compares digests, so that neither content nor length shows in the time it takes.

@@ -82,8 +82,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, Target{}, err)
 		return
 	}
-	if !h.admits(r, to) {
-		refuse(w, r, to, errPrivate)
+	if err := h.admit(r, to); err != nil {
+		refuse(w, r, to, err)
 		return
 	}
 	// A server may answer before it has read all of the request. HTTP/2 can do so anyway.

@@ -261,7 +261,7 @@ func TestWhatTheGuestDoesNotAnswer(t *testing.T) {
 		"no sandbox":    {host: "80-sb000000019999", status: 502, message: "The sandbox was not found", kind: "not_found"},
 		"closed port":   {host: "81-sb000000010001", status: 502, message: "The sandbox is running but port is not open", port: 81, kind: "port_closed"},
 		"failed":        {host: "80-sb000000010001", err: gone, status: 502, message: "The sandbox was not found", kind: "guest_gone"},
-		"paused":        {host: "80-sb000000010001", err: full, status: 502, message: "The sandbox is paused", kind: "no_space"},
+		"paused":        {host: "80-sb000000010001", err: full, status: 507, message: "The sandbox is paused", kind: "no_space"},
 		"no HTTP":       {host: "80-sb000000010001", status: 502, message: "The server in the sandbox broke off, or does not speak HTTP", port: 80, kind: "guest_gone"},
 		"shutting down": {host: "80-sb000000010001", err: sandbox.ErrClosing, status: 503, message: "The daemon is shutting down", kind: "closing"},
 	} {
@@ -326,7 +326,8 @@ func TestAPrivateSandbox(t *testing.T) {
 		value  string
 		status int
 	}{
-		{80, "X-None", "", 403}, {80, "Forkd-Access-Token", "wrong", 403}, {80, "Authorization", "Bearer token", 403},
+		{80, "X-None", "", 403}, {80, "Forkd-Access-Token", "wrong", 403}, {80, "Authorization", "Bearer wrong", 403},
+		{80, "Authorization", "Basic token", 403}, {80, "Authorization", "Bearer token", 200}, {80, "Authorization", "bearer token", 200},
 		{80, "Forkd-Access-Token", "token", 200}, {80, "E2b-Traffic-Access-Token", "token", 200},
 		{80, "X-Access-Token", "token", 200}, {49983, "X-None", "", 200},
 	} {
@@ -334,6 +335,66 @@ func TestAPrivateSandbox(t *testing.T) {
 		if resp.StatusCode != c.status {
 			t.Errorf("port %d, %s %q: %s, %s", c.port, c.name, c.value, resp.Status, body)
 		}
+	}
+}
+
+// A refusal is E2B's, word for word; a person in a browser reads what to do.
+func TestARefusalOfAPrivateSandboxIsE2Bs(t *testing.T) {
+	b := start(t, Config{Guard: private{aSandbox: "token"}}, nil)
+	const begin, end = `{"sandboxId":"sb-00000001-0001","message":"Sandbox is secured with traffic access token. `, `","code":403}` + "\n"
+	for _, c := range []struct{ name, value, says string }{
+		{"X-None", "x", "Token header 'e2b-traffic-access-token' is missing"},
+		{"Authorization", "Bearer the-guests", "Token header 'e2b-traffic-access-token' is missing"},
+		{"E2b-Traffic-Access-Token", "x", "Provided token in header 'e2b-traffic-access-token' is invalid"},
+	} {
+		resp, body := b.get(t, "http://"+hostOf(80), http.Header{c.name: {c.value}})
+		if resp.StatusCode != 403 || body != begin+c.says+end || resp.Header.Get("Content-Type") != "application/json; charset=utf-8" {
+			t.Errorf("%s: %s, %v, %s", c.name, resp.Status, resp.Header, body)
+		}
+	}
+	_, page := b.get(t, "http://"+hostOf(80), http.Header{"Accept": {"text/html"}})
+	if !strings.Contains(page, "traffic_token") {
+		t.Errorf("the page is %s", page)
+	}
+}
+
+// The token is for the daemon: the server in the guest does not get it, but its own Authorization.
+func TestATokenStaysHere(t *testing.T) {
+	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.Header.Get("Authorization"), r.Header.Get("Forkd-Access-Token"), r.Header.Get("E2b-Traffic-Access-Token"))
+	})
+	b := start(t, Config{Guard: private{aSandbox: "token"}}, map[uint16]http.Handler{80: echo})
+	for want, header := range map[string]http.Header{
+		"":           {"Authorization": {"Bearer token"}},
+		"Bearer own": {"Authorization": {"Bearer own"}, "E2b-Traffic-Access-Token": {"token"}, "Forkd-Access-Token": {"token"}},
+	} {
+		if resp, body := b.get(t, "http://"+hostOf(80), header); resp.StatusCode != 200 || body != want {
+			t.Errorf("%v: %s, %q", header, resp.Status, body)
+		}
+	}
+}
+
+// stalled is a connection to a guest that is paused for want of room once it has been asked.
+type stalled struct{ net.Conn }
+
+func (stalled) Read([]byte) (int, error) {
+	return 0, sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonDiskNoRoom, "sandbox is paused: no room")
+}
+
+type stalledGuest struct{}
+
+func (stalledGuest) DialPort(context.Context, string, uint16) (net.Conn, error) {
+	near, far := net.Pipe()
+	go func() { _, _ = io.Copy(io.Discard, far) }() // ends with near
+	return stalled{near}, nil
+}
+
+// A request under way when its sandbox is paused is told so, as are those that come later.
+func TestARequestUnderWayWhenThereIsNoRoom(t *testing.T) {
+	b := start(t, Config{Dialer: stalledGuest{}}, nil)
+	resp, body := b.get(t, "http://"+hostOf(80), nil)
+	if resp.StatusCode != 507 || !strings.Contains(body, "paused: no room") {
+		t.Errorf("got %s, %s", resp.Status, body)
 	}
 }
 

@@ -36,7 +36,7 @@ func rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.Scheme = "http"
 	p.Out.URL.Host = net.JoinHostPort(to.Sandbox, strconv.Itoa(int(to.Port)))
 	p.Out.Host, p.Out.URL.RawQuery = p.In.Host, p.In.URL.RawQuery
-	for _, name := range []string{HeaderSandbox, HeaderPort, "Forkd-Access-Token", "E2b-Traffic-Access-Token"} {
+	for _, name := range []string{HeaderSandbox, HeaderPort, "Forkd-Access-Token", headerTraffic} {
 		p.Out.Header.Del(name)
 	}
 	forwarded(p)

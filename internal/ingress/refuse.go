@@ -1,6 +1,7 @@
 package ingress
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,8 +16,6 @@ import (
 // HeaderError tells an answer of the daemon's from one of the guest's server, as the API does.
 const HeaderError = "Forkd-Error"
 
-var errPrivate = errors.New("the sandbox is private: show its token in the header Forkd-Access-Token")
-
 // refusal is the body of an answer that is not the guest's. Its first fields are E2B's:
 // clients of it read the text.
 type refusal struct {
@@ -28,7 +27,8 @@ type refusal struct {
 	Error string `json:"error,omitempty"` // what happened, in our words
 	Hint  string `json:"hint,omitempty"`
 
-	kind string // one of the API's codes, for the header
+	kind   string // one of the API's codes, for the header
+	advice string // for people, where the body is E2B's and nothing else
 }
 
 // refuse answers for a guest that could not.
@@ -46,9 +46,9 @@ func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.WriteHeader(f.Code)
 		fmt.Fprintf(w, "<!doctype html><title>%[1]d</title><h1>%[2]s</h1><p>%[3]s</p><p>%[4]s</p>\n", f.Code,
-			html.EscapeString(f.Message), html.EscapeString(f.Error), html.EscapeString(f.Hint))
+			html.EscapeString(f.Message), html.EscapeString(f.Error), html.EscapeString(cmp.Or(f.Hint, f.advice)))
 	default:
-		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.WriteHeader(f.Code)
 		enc := json.NewEncoder(w)
 		enc.SetEscapeHTML(false)
@@ -61,12 +61,13 @@ func refusalOf(to Target, err error) refusal {
 	f := refusal{Sandbox: to.Sandbox, Code: http.StatusBadGateway, Error: ellipsis.Clip(err.Error(), 500)}
 	var bad badRoute
 	var dial dialError
+	var private errPrivate
 	switch {
 	case errors.As(err, &bad):
 		f.Code, f.Message, f.kind = http.StatusBadRequest, bad.text, "invalid_request"
-	case errors.Is(err, errPrivate):
-		f.Code, f.Message, f.kind = http.StatusForbidden, errPrivate.Error(), "forbidden"
-		f.Error = ""
+	case errors.As(err, &private):
+		f.Code, f.Message, f.kind = http.StatusForbidden, private.Error(), "forbidden"
+		f.Error, f.advice = "", "its ports are private: the API tells the token, traffic_token, to who may ask it"
 	case errors.Is(err, sandbox.ErrNotFound):
 		f.Message, f.kind = "The sandbox was not found", "not_found"
 		f.Hint = "it may have been ended; the daemon's list has the sandboxes there are"
@@ -81,7 +82,7 @@ func refusalOf(to Target, err error) refusal {
 		f.Message, f.kind = "The sandbox's agent is too old", "conflict"
 		f.Hint = "make its snapshot again, from an image that this version of forkd built"
 	case errors.Is(err, sandbox.ErrNoSpace):
-		f.Message, f.kind = "The sandbox is paused", "no_space"
+		f.Code, f.Message, f.kind = http.StatusInsufficientStorage, "The sandbox is paused", "no_space"
 		f.Hint = "make room on the host for its disk; it goes on by itself then"
 	case errors.As(err, &dial): // failed, or ended
 		f.Message, f.kind = "The sandbox was not found", "guest_gone"

@@ -32,7 +32,9 @@ type SnapshotInfo struct {
 	CPU         *CPU            // that its guest has seen; nil for one from before it was noted
 	Languages   []string        // interpreters that are warm in it
 	Network     *netpolicy.Spec // of sandboxes forked from it without one of their own; nil: nothing is allowed
-	Steps       []Step          // how long its making took, step by step
+	// PrivatePorts: sandboxes forked from it ask for a token at their ports, unless a fork says otherwise.
+	PrivatePorts bool
+	Steps        []Step // how long its making took, step by step
 
 	MemoryLogicalBytes  int64 // the guest's memory
 	MemoryPhysicalBytes int64 // on disk, all layers of it: pages of zeros take none

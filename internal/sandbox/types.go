@@ -43,11 +43,17 @@ type Info struct {
 	Hostname  string
 	Kin       Kin // its place in a tree of forks that guests made
 	Network   Network
+	// TrafficToken is what requests from outside to its ports must show; empty: nothing.
+	// The API's token opens them without it. It is a secret: a list does not tell it.
+	TrafficToken string `json:",omitempty"`
 	// Timings of the fork, from the request's arrival.
 	Armed   time.Duration // it is restored and waits at its gate
 	Resumed time.Duration // its vCPUs run
 	Ready   time.Duration // its agent confirmed the new identity
 }
+
+// PrivatePorts reports whether requests from outside must show a token.
+func (i Info) PrivatePorts() bool { return i.TrafficToken != "" }
 
 // Base is the snapshot that its memory and disks lie over: the one it was
 // forked from, or was rolled back to since.
@@ -89,6 +95,9 @@ type ForkRequest struct {
 	Network *netpolicy.Spec
 	// Tap is an operator's tap that the one child gets, instead of a policy.
 	Tap string
+	// PrivatePorts has requests from outside show a token, of each child's own; nil: as the
+	// snapshot says.
+	PrivatePorts *bool
 
 	// Kin is of children that a guest makes; only the engine sets it.
 	Kin Kin

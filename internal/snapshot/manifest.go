@@ -81,7 +81,10 @@ type Manifest struct {
 	// Network is the policy of sandboxes that are forked from it without one of their
 	// own; nil: nothing is allowed. There are no secrets in it.
 	Network *netpolicy.Spec `json:"network,omitempty"`
-	Parent  *Parent         `json:"parent,omitempty"` // nil: it depends on none
+	// PrivatePorts: it was branched from a sandbox that asks for a token at its ports, and so
+	// do sandboxes that are forked from it, unless a fork says otherwise. No token is in it.
+	PrivatePorts bool    `json:"private_ports,omitempty"`
+	Parent       *Parent `json:"parent,omitempty"` // nil: it depends on none
 	// Ancestors are the snapshots that Parent was branched from in turn, root first:
 	// they are found even when one in between is gone. At most MaxAncestors, the nearest.
 	Ancestors []Parent `json:"ancestors,omitempty"`

@@ -72,7 +72,8 @@ func (p Program) setUp(env *testscript.Env) error {
 func serve(env *testscript.Env, names []string) (Daemon, error) {
 	images := fakeengine.NewImages(names...)
 	engine := fakeengine.New(images)
-	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"}})
+	server := httpapi.New(httpapi.Options{Engine: engine, Images: images,
+		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
 	dir, err := os.MkdirTemp("", "forkd-cli-") // short, for the socket
 	if err != nil {
 		return Daemon{}, err

@@ -90,7 +90,7 @@ func (c *Catalog) measure(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 // fill adds what the manifest says.
 func fill(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 	s.CreatedAt, s.Shape, s.Cmdline, s.Languages = m.Created(), m.Shape, m.Cmdline, m.Languages
-	s.Network = m.Network
+	s.Network, s.PrivatePorts = m.Network, m.PrivatePorts
 	if m.Image != nil {
 		s.Image, s.ImageDigest, s.Kernel = m.Image.Name, m.Image.Digest, m.Image.Kernel
 	}

@@ -82,6 +82,7 @@ func Run(t *testing.T, subject Subject) {
 		"a rollback that cannot be":    noRollback,
 		"a network":                    networks,
 		"a network that cannot be":     badRules,
+		"private ports":                privatePorts,
 		"a deletion with dependents":   deletionWithDependents,
 		"a deletion of what is in use": deletionInUse,
 		"a compaction":                 compaction,

@@ -149,7 +149,7 @@ func (c *Calls) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 	if err != nil {
 		return nil, Error(ctx, m, id, err)
 	}
-	return m.WhileRoomConn(conn), nil
+	return m.WhileRoomConn(conn, "sandbox "+id), nil
 }
 
 // enter admits a request to a running sandbox and bounds its time.

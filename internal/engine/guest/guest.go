@@ -20,8 +20,11 @@ type Config struct {
 	Layers  string // directory of the layers
 	// BeforeEval is called before the first evaluation in a sandbox that runs from a snapshot.
 	BeforeEval func(ctx context.Context, m *vmproc.VM, tag string)
-	Observer   sandbox.Observer
-	Now        func() time.Time
+	// Wake has a sandbox that was paused on purpose go on, and reports whether it does. nil:
+	// there are none such. It is not asked of one that stands still for want of room.
+	Wake     func(ctx context.Context, id string) (bool, error)
+	Observer sandbox.Observer
+	Now      func() time.Time
 }
 
 // Calls are requests to running sandboxes. Their methods are safe for concurrent use.

@@ -40,7 +40,7 @@ func (c *Calls) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	}
 	code, err := askPort(ctx, conn, port)
 	if err == nil && code == dialwire.OK {
-		return m.WhileRoomConn(conn), nil
+		return m.WhileRoomConn(conn, "sandbox "+id), nil
 	}
 	conn.Close()
 	if err != nil {

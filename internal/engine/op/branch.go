@@ -322,6 +322,7 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 		Steps: []snapshot.Step{{Name: sandbox.StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
 	}
 	m.Network = inherited(*either(w.req.Network, &w.network))
+	m.PrivatePorts = w.b.Info().PrivatePorts()
 	describeCPU(m, w.draft.Draft)
 	if w.req.Mode != sandbox.BranchFull {
 		m.Descend(from, w.src.Files.ContentHash)

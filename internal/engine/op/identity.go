@@ -2,6 +2,7 @@ package op
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -45,6 +46,10 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 		return err
 	}
 	who.ForkToken = f.req.Kin.Token
+	traffic, err := f.trafficToken()
+	if err != nil {
+		return err
+	}
 	if err := f.introduce(ctx, b, who); err != nil {
 		return err
 	}
@@ -55,7 +60,7 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 	b.info = sandbox.Info{
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Status: sandbox.StatusRunning,
 		PID: b.m.Proc.PID(), CreatedAt: now,
-		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b),
+		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b), TrafficToken: traffic,
 		Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
 	err = f.e.sandboxes.Add(who, b.info, b.m.VM)
@@ -71,3 +76,19 @@ func (f *forkOp) introduce(ctx context.Context, b *child, who sandbox.Identity) 
 	b.trace.mark("identity")
 	return err
 }
+
+// trafficToken is what one child's ports will ask for; empty: nothing.
+func (f *forkOp) trafficToken() (string, error) {
+	private := f.src.Files.Manifest.PrivatePorts
+	if f.req.PrivatePorts != nil {
+		private = *f.req.PrivatePorts
+	}
+	if !private {
+		return "", nil
+	}
+	b, err := f.e.random(trafficTokenBytes)
+	return hex.EncodeToString(b), err
+}
+
+// trafficTokenBytes is the size of a token before it is written in hex.
+const trafficTokenBytes = 32

@@ -180,12 +180,29 @@ func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 // roomyConn is a stream into a guest that breaks when the guest stands still for want of room.
 type roomyConn struct {
 	net.Conn
-	done func()
+	done   func()
+	noRoom atomic.Pointer[error] // nil: it was not broken for that
 }
 
-// WhileRoomConn breaks a stream into the guest when the guest stands still for want of room.
-func (m *VM) WhileRoomConn(c net.Conn) net.Conn {
-	return &roomyConn{c, m.health.during(func(string) { c.Close() })}
+// WhileRoomConn breaks a stream into the guest when the guest stands still for want of room:
+// who reads it is told the reason. who is how the caller knows the guest.
+func (m *VM) WhileRoomConn(c net.Conn, who string) net.Conn {
+	r := &roomyConn{Conn: c}
+	r.done = m.health.during(func(full string) {
+		err := NoRoom(who, full)
+		r.noRoom.Store(&err) // before the close, which is what a reader sees
+		c.Close()
+	})
+	return r
+}
+
+// Read implements net.Conn.
+func (c *roomyConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if why := c.noRoom.Load(); err != nil && why != nil {
+		err = *why
+	}
+	return n, err
 }
 
 // CloseWrite ends one direction.

@@ -125,6 +125,7 @@ func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox
 	if info.Network = inherited(&b.info.Network.Effective); req.Network != nil {
 		info.Network = inherited(req.Network)
 	}
+	info.PrivatePorts = b.info.PrivatePorts()
 	if req.Mode != sandbox.BranchFull {
 		info.ParentTag, info.ParentContentHash = base, hash
 	}

@@ -60,13 +60,30 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork},
-		Network: network,
-		Armed:   time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
+		Network: network, TrafficToken: trafficToken(req, snap, e.forks, i),
+		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
 		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
 	e.entries[id] = b
 	e.recordLocked(forkReceipt(b.info, snap), e.Now)
 	return sandbox.Child{Index: i, Info: b.info}
+}
+
+// trafficToken is the same in each run of a test.
+func trafficToken(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, fork, index int) string {
+	if private := req.PrivatePorts; private != nil && !*private || private == nil && !snap.PrivatePorts {
+		return ""
+	}
+	return fmt.Sprintf("%060x%04x", fork, index)
+}
+
+// Guard implements ingress.Guard.
+type Guard struct{ Of *Engine }
+
+// TrafficToken implements ingress.Guard.
+func (g Guard) TrafficToken(id string, _ uint16) string {
+	info, _ := g.Of.Get(sandbox.CanonicalID(id))
+	return info.TrafficToken
 }
 
 func (e *Engine) List() []sandbox.Info {

@@ -1,0 +1,32 @@
+package guest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// TrafficToken is what requests from outside to a port of the sandbox must show; empty:
+// nothing, or there is no such sandbox.
+func (c *Calls) TrafficToken(id string, _ uint16) string {
+	_, info, err := c.cfg.Sandboxes.Find(id)
+	if err != nil {
+		return ""
+	}
+	return info.TrafficToken
+}
+
+// Wake is told why a sandbox could not be dialled. It reports whether that one goes on now,
+// so that another try is worth it. One that waits for room on the host goes on by itself when
+// there is some: its caller gets the reason at once instead of hanging.
+func (c *Calls) Wake(ctx context.Context, id string, cause error) (bool, error) {
+	if c.cfg.Wake == nil || errors.Is(cause, sandbox.ErrNoSpace) {
+		return false, nil
+	}
+	_, info, err := c.cfg.Sandboxes.Find(id)
+	if err != nil || info.Status != sandbox.StatusPaused {
+		return false, nil
+	}
+	return c.cfg.Wake(ctx, info.ID)
+}
