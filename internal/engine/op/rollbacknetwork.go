@@ -9,7 +9,7 @@ import (
 // bind makes the wire of the new VM: the sandbox keeps its policy, and what its old VM has
 // open ends with that one. A wire whose VM does not become the sandbox's is released.
 func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
-	wires, err := r.e.wires.Bind(ctx, r.tag, r.b.Info().Network.Effective, r.b.ID())
+	wires, err := r.e.wires.Bind(ctx, sourceOf(r.f.src), r.b.Info().Network.Effective, r.b.ID())
 	if err != nil {
 		return nil, err
 	}
