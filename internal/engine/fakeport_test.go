@@ -24,6 +24,8 @@ type fakeNet struct {
 	ports []*fakePort
 	binds [][]string // the sandboxes of each request
 	said  []string   // requests, in their order
+
+	resolved []netpolicy.Exported // by every guest, while it runs
 }
 
 func newFakeNet(t *testing.T) *fakeNet { return &fakeNet{t: t, vms: map[string]sandbox.NetBinding{}} }
@@ -137,6 +139,13 @@ func (p *fakePort) List(context.Context) (names []string, _ error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// Facts are those that the VM was bound with, and those that all guests resolve.
+func (p *fakePort) Facts(_ context.Context, vm string) ([]netpolicy.Exported, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Concat(p.vms[vm].Facts, p.resolved), nil
 }
 
 func (p *fakePort) Flows(_ context.Context, vm string) ([]sandbox.NetFlow, error) {

@@ -69,7 +69,10 @@ type NetBinding struct {
 	Sandbox string // whom the audit log names
 	Tag     string // of the snapshot that it is forked from; empty: it boots
 	Spec    netpolicy.Spec
-	Wire    *os.File // forkd-net's end; stays the caller's
+	// Facts are names that its guest has resolved already: those of the VM that it is a
+	// clone of. It can read them only; who binds many may share one list.
+	Facts []netpolicy.Exported
+	Wire  *os.File // forkd-net's end; stays the caller's
 }
 
 // NetPort is the process forkd-net as the engine uses it. Its methods are safe for
@@ -83,6 +86,8 @@ type NetPort interface {
 	Release(ctx context.Context, vm string) error
 	// List names the VMs that it serves.
 	List(ctx context.Context) ([]string, error)
+	// Facts are names that a VM's guest has resolved, for its clones.
+	Facts(ctx context.Context, vm string) ([]netpolicy.Exported, error)
 	// Flows are a VM's live ones.
 	Flows(ctx context.Context, vm string) ([]NetFlow, error)
 	// Log calls write with audit lines of a VM, each one JSON object without a line's

@@ -29,11 +29,13 @@ const (
 	// file in every child's VMM, and a message to it carries only so many.
 	MaxChain = 64
 	// MaxAncestors is how many snapshots a manifest names that its parent came from.
-	MaxAncestors  = 256
-	maxFiles      = 64
-	maxStateBytes = 64 << 20
-	maxFeatures   = 1024 // of a CPU
-	maxCPUText    = 64   // bytes of a feature's or a vendor's name
+	MaxAncestors = 256
+	// MaxNetworkFacts is how many resolved names a manifest keeps.
+	MaxNetworkFacts = 128
+	maxFiles        = 64
+	maxStateBytes   = 64 << 20
+	maxFeatures     = 1024 // of a CPU
+	maxCPUText      = 64   // bytes of a feature's or a vendor's name
 	// Of what an agent says of itself.
 	maxCapabilities = 64
 	maxAgentText    = 64 // bytes of its version, and of a capability's name
@@ -83,8 +85,11 @@ type Manifest struct {
 	Network *netpolicy.Spec `json:"network,omitempty"`
 	// PrivatePorts: it was branched from a sandbox that asks for a token at its ports, and so
 	// do sandboxes that are forked from it, unless a fork says otherwise. No token is in it.
-	PrivatePorts bool    `json:"private_ports,omitempty"`
-	Parent       *Parent `json:"parent,omitempty"` // nil: it depends on none
+	PrivatePorts bool `json:"private_ports,omitempty"`
+	// NetworkFacts are names that its guest had resolved, and to which address, at most
+	// MaxNetworkFacts: they are in the guest's memory, and rules by name go on holding for them.
+	NetworkFacts []netpolicy.Exported `json:"network_facts,omitempty"`
+	Parent       *Parent              `json:"parent,omitempty"` // nil: it depends on none
 	// Ancestors are the snapshots that Parent was branched from in turn, root first:
 	// they are found even when one in between is gone. At most MaxAncestors, the nearest.
 	Ancestors []Parent `json:"ancestors,omitempty"`
@@ -325,6 +330,9 @@ func (m *Manifest) validate() error {
 	}
 	if len(m.Ancestors) > MaxAncestors {
 		return fmt.Errorf("%d ancestors, want at most %d", len(m.Ancestors), MaxAncestors)
+	}
+	if len(m.NetworkFacts) > MaxNetworkFacts {
+		return fmt.Errorf("%d resolved names, want at most %d", len(m.NetworkFacts), MaxNetworkFacts)
 	}
 	if err := m.validateState(sizes); err != nil {
 		return err

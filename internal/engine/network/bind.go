@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -13,20 +14,27 @@ import (
 // batch is how many VMs one request to forkd-net binds: as many descriptors go with a message.
 const batch = 64
 
-// Bind makes wires for VMs that are about to be made, one for each of the sandboxes, all with
-// one policy, which are forked from the snapshot of that tag, or boot. Where nothing is allowed no VM needs a wire: they are nil. What forkd-net cannot
-// do now follows when it can; only a lack of randomness is an error.
-func (w *Wires) Bind(ctx context.Context, tag string, spec netpolicy.Spec, ids ...string) ([]*Wire, error) {
+// Source is what VMs are made of.
+type Source struct {
+	Tag   string               // of the snapshot that they are forked from; empty: they boot
+	Facts []netpolicy.Exported // names that the snapshot's guest had resolved
+}
+
+// Bind makes wires for VMs that are about to be made, one for each of the sandboxes, all of one
+// source and with one policy. Where nothing is allowed no VM needs a wire: they are nil. What
+// forkd-net cannot do now follows when it can; only a lack of randomness is an error.
+func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ...string) ([]*Wire, error) {
 	all := make([]*Wire, len(ids))
 	if sandbox.NameOf(spec) == sandbox.PolicyNone || w.cfg.Connect == nil {
 		return all, nil
 	}
+	known := facts{of.Facts, time.Now()}
 	for i, id := range ids {
 		name, err := w.name(id)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = &Wire{name: name, sandbox: id, tag: tag, spec: spec}
+		all[i] = &Wire{name: name, sandbox: id, tag: of.Tag, facts: known, spec: spec}
 	}
 	port := w.await(ctx)
 	w.mu.Lock()
@@ -76,9 +84,10 @@ func (w *Wires) bindBatch(ctx context.Context, port sandbox.NetPort, epoch int, 
 			end{bindings[i].Wire}.close()
 		}
 	}()
+	known := leftOf(time.Now())
 	w.mu.Lock()
 	for i, x := range wires {
-		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Spec: x.spec}
+		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Spec: x.spec, Facts: known(x.facts)}
 	}
 	w.mu.Unlock()
 	for i := range wires {

@@ -26,6 +26,8 @@ type Wire struct {
 	sandbox string
 	tag     string // that the VM was forked from
 
+	facts facts // that its guest begins with
+
 	// giving is held while the VMM gets an end, so that of two the newer comes last. Lock
 	// order: giving, then Wires.mu.
 	giving sync.Mutex

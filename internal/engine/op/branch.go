@@ -41,7 +41,8 @@ type branchOp struct {
 	digest  *os.File    // of all that the snapshot has to show; nil without an oracle
 	took    vmm.CaptureResult
 	start   time.Time
-	network netpolicy.Spec // the sandbox's policy when it is branched
+	network netpolicy.Spec       // the sandbox's policy when it is branched
+	known   []netpolicy.Exported // by its guest, as of the capture
 	undo    undo.Stack
 	length  time.Duration // of the capture
 	// owns are the overlay files that this branch reads, by their path.
@@ -251,6 +252,7 @@ func (w *branchOp) capture(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	w.known = w.knownNames(ctx)
 	failpoint.Here(failpoint.BranchRunning)
 	w.e.cfg.Observer.Observe(sandbox.OpBranch, w.took.Pause, nil)
 	return nil
@@ -323,6 +325,7 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 	}
 	m.Network = inherited(*either(w.req.Network, &w.network))
 	m.PrivatePorts = w.b.Info().PrivatePorts()
+	m.NetworkFacts = w.known
 	describeCPU(m, w.draft.Draft)
 	if w.req.Mode != sandbox.BranchFull {
 		m.Descend(from, w.src.Files.ContentHash)

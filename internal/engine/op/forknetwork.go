@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/netpolicy"
@@ -24,7 +25,7 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 	for i := range ids {
 		ids[i] = f.childID(i + 1)
 	}
-	wires, err := f.e.wires.Bind(ctx, f.req.Tag, f.network.Effective, ids...)
+	wires, err := f.e.wires.Bind(ctx, sourceOf(f.src), f.network.Effective, ids...)
 	if err != nil {
 		return err
 	}
@@ -54,6 +55,12 @@ const policyBeside = "a policy does not go with a tap, whose network is the oper
 
 func badTap(name, why string) error {
 	return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: %s", sandbox.Clip(name), why)
+}
+
+// sourceOf is a snapshot as wires need it.
+func sourceOf(src *launch.Source) network.Source {
+	m := src.Files.Manifest
+	return network.Source{Tag: m.Tag, Facts: m.NetworkFacts}
 }
 
 // asked is the policy that a request asks for, or else the snapshot's.
@@ -94,7 +101,7 @@ func (c *createOp) parentWire(ctx context.Context) (*network.Wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	wires, err := w.Bind(ctx, "", n.Effective, network.ParentName(c.req.Tag))
+	wires, err := w.Bind(ctx, network.Source{}, n.Effective, network.ParentName(c.req.Tag))
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +125,16 @@ func inherited(p netpolicy.Spec) *netpolicy.Spec {
 	}
 	p = sandbox.WithoutSecrets(p)
 	return &p
+}
+
+// knownNames are what the sandbox's guest has resolved, for those who get its policy with its
+// memory. Under another policy there are none: a snapshot tells nothing of what was reached
+// while it was built.
+func (w *branchOp) knownNames(ctx context.Context) []netpolicy.Exported {
+	if w.req.Network != nil {
+		return nil
+	}
+	return w.e.wires.Facts(ctx, w.b.Info().Network.Wire, snapshot.MaxNetworkFacts)
 }
 
 // judgeNetwork refuses a policy that nobody could have, before anything is captured.

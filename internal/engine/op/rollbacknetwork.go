@@ -13,7 +13,7 @@ func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
 	if r.b.Info().Network.Tap != "" {
 		return nil, nil
 	}
-	wires, err := r.e.wires.Bind(ctx, r.tag, r.b.Info().Network.Effective, r.b.ID())
+	wires, err := r.e.wires.Bind(ctx, sourceOf(r.f.src), r.b.Info().Network.Effective, r.b.ID())
 	if err != nil {
 		return nil, err
 	}

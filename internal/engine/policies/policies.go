@@ -139,7 +139,7 @@ func (p *Policies) apply(ctx context.Context, s *sandboxes.Sandbox, n sandbox.Ne
 	if now.Wire != "" {
 		return p.cfg.Wires.Update(ctx, now.Wire, now.Effective)
 	}
-	wires, err := p.cfg.Wires.Bind(ctx, info.SnapshotTag, now.Effective, s.ID())
+	wires, err := p.cfg.Wires.Bind(ctx, network.Source{Tag: info.SnapshotTag}, now.Effective, s.ID())
 	if err != nil {
 		return err
 	}

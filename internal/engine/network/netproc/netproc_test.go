@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,9 +87,15 @@ func (s *served) Refusals(vm string) ([]control.Line, error) {
 	return []control.Line{{VM: vm, Reason: "second"}, {VM: vm, Reason: "first"}}, nil
 }
 
-func (s *served) Facts(string) (json.RawMessage, error) { return nil, nil }
-func (s *served) Stats() control.Stats                  { return control.Stats{} }
-func (s *served) Shutdown()                             { go s.stop() }
+// Facts are those that the VM was bound with.
+func (s *served) Facts(vm string) (json.RawMessage, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.vms[vm].Facts, nil
+}
+
+func (s *served) Stats() control.Stats { return control.Stats{} }
+func (s *served) Shutdown()            { go s.stop() }
 
 func (s *served) Subscribe(vm string, send func(control.Line) error) (func(), error) {
 	return func() {}, send(control.Line{VM: vm, Reason: "third"})
@@ -207,6 +214,25 @@ func TestBindIsAllOrNone(t *testing.T) {
 	for range 2 { // a second time is no error
 		if err := p.Release(t.Context(), "a"); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+func TestFactsGoThere(t *testing.T) {
+	p := connect(t, bench(t))
+	f, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	facts := []netpolicy.Exported{{Name: "example.org", Addr: netip.MustParseAddr("198.51.100.7"), Seconds: 60}}
+	all := []sandbox.NetBinding{{VM: "a", Wire: f, Facts: facts}, {VM: "b", Wire: f, Facts: facts}, {VM: "c", Wire: f}}
+	if err := p.Bind(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range all {
+		if got, err := p.Facts(t.Context(), b.VM); err != nil || !slices.Equal(got, b.Facts) {
+			t.Errorf("%s: got %+v, %v, want %+v", b.VM, got, err, b.Facts)
 		}
 	}
 }

@@ -31,8 +31,13 @@ func (p *port) Close() error {
 // Bind implements sandbox.NetPort.
 func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) error {
 	bindings := make([]control.Binding, len(vms))
+	var facts factsOf
 	for i, b := range vms {
 		bindings[i] = control.Binding{VM: b.VM, Sandbox: b.Sandbox, Tag: b.Tag, Spec: b.Spec, Wire: b.Wire}
+		var err error
+		if bindings[i].Facts, err = facts.encode(b.Facts); err != nil {
+			return err
+		}
 	}
 	results, err := p.Client.Bind(ctx, bindings)
 	for _, r := range results {
@@ -49,6 +54,36 @@ func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) error {
 		}
 	}
 	return err
+}
+
+// factsOf encodes a list that many bindings share once.
+type factsOf struct {
+	last []netpolicy.Exported
+	text json.RawMessage
+}
+
+func (f *factsOf) encode(facts []netpolicy.Exported) (json.RawMessage, error) {
+	if len(facts) == 0 {
+		return nil, nil
+	}
+	if len(f.last) == len(facts) && &f.last[0] == &facts[0] {
+		return f.text, nil
+	}
+	text, err := json.Marshal(facts)
+	f.last, f.text = facts, text
+	return text, err
+}
+
+// Facts implements sandbox.NetPort.
+func (p *port) Facts(ctx context.Context, vm string) (facts []netpolicy.Exported, err error) {
+	text, err := p.Client.Facts(ctx, vm)
+	if err != nil || len(text) == 0 {
+		return nil, err
+	}
+	if err := json.Unmarshal(text, &facts); err != nil {
+		return nil, fmt.Errorf("facts of %s: %w", vm, err)
+	}
+	return facts, nil
 }
 
 // Release implements sandbox.NetPort.
