@@ -31,6 +31,7 @@ const guestToken = "/etc/forkd/token"
 var moduleNames = []string{
 	"virtio_net", "virtio_blk", "virtio-rng", "virtio_balloon",
 	"kvm-amd", "kvm-intel", "tun",
+	"veth", // of the internet that test/network makes
 }
 
 // applets are the busybox tools that get a name of their own.
