@@ -85,7 +85,8 @@ func (w *world) open(t *testing.T) error {
 	if err := os.WriteFile(file, []byte(ceiling), 0o600); err != nil {
 		return err
 	}
-	d.Flags = []string{"--net-ceiling", file, "--net-resolv-conf", w.far.resolvConf}
+	d.Flags = []string{"--net-ceiling", file, "--net-resolv-conf", w.far.resolvConf,
+		"--log-level", "debug"} // which says when an identity was confirmed
 	w.Daemon = d
 	if err := d.Start(); err != nil {
 		return err

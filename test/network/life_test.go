@@ -1,0 +1,72 @@
+package network
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+)
+
+// back is how soon new flows work again when forkd-net has been killed.
+const back = 10 * time.Second
+
+// forkd-net comes back by itself. What it relayed is over; what is new works.
+func TestAKilledForkdNetComesBack(t *testing.T) {
+	w := shared(t, "example.com")
+	w.run(t, w.guest, `relayed = dial("example.com", `+echoPort+`)`)
+	w.wantText(t, w.guest, `exchange(relayed, "before")`, "before")
+	old := w.NetProcesses()
+	if len(old) != 1 {
+		t.Fatalf("processes of forkd-net: %v", old)
+	}
+	killed := time.Now()
+	if err := syscall.Kill(old[0], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	out := w.try(t, w.guest, `relayed.recv(1).decode()`)
+	if t.Logf("a flow that it relayed: %s", out); out.Error != "ECONNRESET" && string(out.Value) != `""` {
+		t.Errorf("a flow that it relayed: %s, want its end or a reset", out)
+	}
+	eventually(t, "new flow", func() bool {
+		out = w.try(t, w.guest, `fetch("http://example.com/")`)
+		return out.Error == ""
+	})
+	if took := time.Since(killed); took > back {
+		t.Errorf("new flows worked after %s, want %s", took, back)
+	}
+	if now := w.NetProcesses(); len(now) != 1 || slices.Equal(now, old) {
+		t.Errorf("processes of forkd-net: %v, before %v", now, old)
+	}
+	w.wantRefused(t, w.guest, `addresses("secret.example.org")`, "EAI_NONAME") // the policy is there again
+}
+
+// Sandboxes have their network while there is no daemon, and the next one takes it over as it is.
+func TestFlowsOutliveAKilledDaemon(t *testing.T) {
+	w := shared(t, "example.com")
+	w.run(t, w.guest, `answerer = Answerer("example.com", `+handPort+`)`)
+	c := w.far.conn(t)
+	wantEcho(t, c, "with the daemon")
+	old := w.NetProcesses()
+	w.End(syscall.SIGKILL)
+	wantEcho(t, c, "without a daemon")
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wantEcho(t, c, "with another daemon")
+	eventually(t, "flow in the list", func() bool {
+		flows, err := w.Client.Flows(t.Context(), w.guest)
+		return err == nil && slices.ContainsFunc(flows, func(f api.NetworkFlow) bool { return f.Far == web+":"+handPort })
+	})
+	if now := w.NetProcesses(); !slices.Equal(now, old) {
+		t.Errorf("processes of forkd-net: %v, before %v", now, old)
+	}
+	w.wantText(t, w.guest, `fetch("http://example.com/")`, "the web")
+	w.allow(t, w.guest)
+	if n, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the next daemon was to cut the flow: %d bytes, %v", n, err)
+	}
+}
