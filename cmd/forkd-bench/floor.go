@@ -21,7 +21,8 @@ func newFloorCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newFloorVMsCommand(a), newFloorCopyCommand(a), newFloorDiskCommand(a), newFloorHostCommand(a))
+	cmd.AddCommand(newFloorVMsCommand(a), newFloorCopyCommand(a), newFloorDiskCommand(a), newFloorHostCommand(a),
+		newFloorBulkCommand())
 	return cmd
 }
 

@@ -31,6 +31,10 @@ type Config struct {
 	// memory; 0: it is idle.
 	DirtyMiB int
 	RateMiB  int // per second
+	// Net is what the child may reach; empty: what its snapshot says.
+	Net api.Net
+	// Network is the same, in rules; nil: Net holds.
+	Network *api.NetworkPolicy
 	// Say is told what is going on; nil: nobody is.
 	Say func(string)
 }
@@ -125,6 +129,12 @@ func Start(ctx context.Context, c Config, tag string) (*Source, error) {
 	return c.start(ctx, info)
 }
 
+// Eval runs Python in the sandbox.
+func (s *Source) Eval(ctx context.Context, code string) error {
+	_, err := measure.Eval(ctx, s.Client, s.sandbox.ID, code, setUpLimit)
+	return err
+}
+
 // Stop ends the sandbox, also when ctx has ended.
 func (s *Source) Stop(ctx context.Context) error {
 	return measure.Kill(ctx, s.Client, []api.SandboxInfo{s.sandbox})
@@ -147,7 +157,7 @@ const (
 // start forks a child, has the guest fill its buffer and then write over it, and
 // measures its own gaps without any branch.
 func (c Config) start(ctx context.Context, of api.SnapshotDetail) (_ *Source, err error) {
-	f, err := measure.Fork(ctx, c.Client, of.Tag, 1)
+	f, err := measure.ForkAs(ctx, c.Client, api.CreateSandboxesRequest{SnapshotTag: of.Tag, Net: c.Net, Network: c.Network})
 	if err != nil {
 		return nil, err
 	}

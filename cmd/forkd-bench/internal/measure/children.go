@@ -12,12 +12,17 @@ import (
 
 // Fork makes n children of a snapshot, all of which must live.
 func Fork(ctx context.Context, c *client.Client, tag string, n int) (client.ForkResult, error) {
-	res, err := ForkSome(ctx, c, tag, n, func(api.SandboxInfo) {})
+	return ForkAs(ctx, c, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
+}
+
+// ForkAs makes the children of a request, all of which must live.
+func ForkAs(ctx context.Context, c *client.Client, req api.CreateSandboxesRequest) (client.ForkResult, error) {
+	res, err := forkSome(ctx, c, req, func(api.SandboxInfo) {})
 	if err != nil {
 		return res, err
 	}
 	if failed := res.Failed(); len(failed) > 0 {
-		return res, errors.Join(fmt.Errorf("fork %s: %s", tag, failed[0].Error), Kill(ctx, c, res.OK()))
+		return res, errors.Join(fmt.Errorf("fork %s: %s", req.SnapshotTag, failed[0].Error), Kill(ctx, c, res.OK()))
 	}
 	return res, nil
 }
@@ -27,9 +32,14 @@ func Fork(ctx context.Context, c *client.Client, tag string, n int) (client.Fork
 // ends it waits for the answer all the same, and ends them: nobody else knows their names.
 func ForkSome(ctx context.Context, c *client.Client, tag string, n int,
 	each func(api.SandboxInfo)) (client.ForkResult, error) {
+	return forkSome(ctx, c, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n}, each)
+}
+
+func forkSome(ctx context.Context, c *client.Client, req api.CreateSandboxesRequest,
+	each func(api.SandboxInfo)) (client.ForkResult, error) {
 	late, cancel := patient(ctx, patience)
 	defer cancel()
-	res, err := c.ForkEach(late, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n}, each)
+	res, err := c.ForkEach(late, req, each)
 	if err == nil && ctx.Err() != nil {
 		return res, errors.Join(context.Cause(ctx), Kill(ctx, c, res.OK()))
 	}

@@ -1,0 +1,59 @@
+package netbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/branchbench"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/compare"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/netnative"
+)
+
+// What the guest writes, as `forkd-bench branch` has it, and what it downloads besides.
+const (
+	dirtyMiB          = 256
+	rateMiB           = 50
+	downloadBytesPerS = 16 << 20
+)
+
+// branchSide branches one sandbox that writes, again and again.
+type branchSide struct{ source *branchbench.Source }
+
+var _ compare.Side = branchSide{}
+
+// Settle lets what the last branch began come to its end.
+func (b branchSide) Settle(ctx context.Context) error { return measure.Pause(ctx, quiet) }
+
+// Lap is one live branch, to the end of its writing.
+func (b branchSide) Lap(ctx context.Context) ([]compare.Value, error) {
+	one, err := b.source.Branch(ctx, api.BranchLive)
+	return []compare.Value{{Name: "branch_pause", V: one.PauseP50MS}, {Name: "branch_guest_gap", V: one.GuestGapP50MS}}, err
+}
+
+// branches compares live branches of a sandbox that downloads with those of one without network.
+func (c Config) branches(ctx context.Context) (all []netnative.Figure, err error) {
+	cfg := branchbench.Config{Client: c.Client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Net: api.NetNone, Say: func(string) {}}
+	without, err := branchbench.Start(ctx, cfg, c.Tag)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, without.Stop(ctx)) }()
+	cfg.Net, cfg.Network = "", c.reachHost()
+	cfg.Network.Limits = &api.NetworkLimits{BytesPerSecond: downloadBytesPerS}
+	with, err := branchbench.Start(ctx, cfg, c.Tag)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, with.Stop(ctx)) }()
+	if err := with.Eval(ctx, carry+fmt.Sprintf(download, c.HostPort)); err != nil {
+		return nil, fmt.Errorf("begin a download: %w", err)
+	}
+	figures, err := compare.Run(ctx, branchSide{without}, branchSide{with}, c.Rounds, c.Say)
+	for _, f := range figures {
+		all = append(all, ratio(f, "ms"))
+	}
+	return all, err
+}

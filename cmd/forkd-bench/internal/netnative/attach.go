@@ -1,0 +1,185 @@
+package netnative
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/internal/netd/control"
+	"github.com/forkd/forkd/internal/netwire"
+)
+
+// Marks: microseconds a VM; KiB of forkd-net, and of it for each VM.
+const (
+	attachMark = 20
+	memoryMark = 20 << 10
+	perVMMark  = 4
+)
+
+// attaches measures binding VMs, in one call.
+func (w *world) attaches(ctx context.Context) (all []Figure, err error) {
+	for _, n := range w.VMs {
+		var took, floor []float64
+		for range w.Rounds {
+			d, err := startDaemon(ctx, w.Program)
+			if err != nil {
+				return nil, err
+			}
+			_, us, err := attach(ctx, d, n)
+			d.stop()
+			if err != nil {
+				return nil, err
+			}
+			bare, err := passBare(n)
+			if err != nil {
+				return nil, fmt.Errorf("pass descriptors: %w", err)
+			}
+			took, floor = append(took, us), append(floor, bare)
+		}
+		f := Figure{Name: fmt.Sprintf("attach_%d", n), Unit: "us/VM", Value: measure.Median(took)}
+		all = append(all, f.Beside(measure.Median(floor), Alone).Most(attachMark))
+	}
+	return all, nil
+}
+
+// attach binds VMs, and returns their wires and how many microseconds each took.
+func attach(ctx context.Context, d *daemon, n int) (wires []*os.File, us float64, err error) {
+	defer func() {
+		if err != nil {
+			closeFiles(wires)
+		}
+	}()
+	vms := make([]control.Binding, n)
+	for i := range vms {
+		ours, theirs, err := netwire.Pair()
+		if err != nil {
+			return wires, 0, err
+		}
+		defer theirs.Close()
+		wires = append(wires, ours)
+		name := fmt.Sprintf("sb-bench-%04d", i)
+		vms[i] = control.Binding{VM: name, Sandbox: name, Tag: "bench", Spec: public(), Handover: true, Wire: theirs}
+	}
+	began := time.Now()
+	bound, err := d.Bind(ctx, vms)
+	us = float64(time.Since(began).Nanoseconds()) / 1000 / float64(n)
+	for _, b := range bound {
+		if err == nil {
+			err = b.Error()
+		}
+	}
+	if err != nil {
+		return wires, 0, fmt.Errorf("bind %d VMs: %w", n, err)
+	}
+	return wires, us, nil
+}
+
+func closeFiles(all []*os.File) {
+	for _, f := range all {
+		f.Close()
+	}
+}
+
+// passBare is what passing as many descriptors takes by itself, in microseconds each.
+func passBare(n int) (float64, error) {
+	ours, theirs, err := netwire.Pair()
+	if err != nil {
+		return 0, err
+	}
+	a, err := unixConn(ours)
+	if err != nil {
+		theirs.Close()
+		return 0, err
+	}
+	defer a.Close()
+	b, err := unixConn(theirs)
+	if err != nil {
+		return 0, err
+	}
+	defer b.Close()
+	fds := make([]int, control.MaxBatch)
+	for i := range fds {
+		fds[i] = 0
+	}
+	oob := make([]byte, unix.CmsgSpace(4*control.MaxBatch))
+	began := time.Now()
+	for left := n; left > 0; left -= control.MaxBatch {
+		if _, _, err := a.WriteMsgUnix([]byte{0}, unix.UnixRights(fds[:min(left, len(fds))]...), nil); err != nil {
+			return 0, err
+		}
+		_, k, _, _, err := b.ReadMsgUnix(make([]byte, 1), oob)
+		if err != nil {
+			return 0, err
+		}
+		if err := closeRights(oob[:k]); err != nil {
+			return 0, err
+		}
+	}
+	return float64(time.Since(began).Nanoseconds()) / 1000 / float64(n), nil
+}
+
+func unixConn(f *os.File) (*net.UnixConn, error) {
+	defer f.Close()
+	c, err := net.FileConn(f)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
+}
+
+func closeRights(oob []byte) error {
+	messages, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			return err
+		}
+		for _, fd := range fds {
+			unix.Close(fd)
+		}
+	}
+	return nil
+}
+
+// settle is how long forkd-net is left alone before its memory is read.
+const settle = time.Second
+
+// memory measures what forkd-net has in memory without VMs, and with many.
+func (w *world) memory(ctx context.Context) ([]Figure, error) {
+	d, err := startDaemon(ctx, w.Program)
+	if err != nil {
+		return nil, err
+	}
+	defer d.stop()
+	if err := measure.Pause(ctx, settle); err != nil {
+		return nil, err
+	}
+	rss, before, err := d.memory()
+	if err != nil {
+		return nil, err
+	}
+	n := w.VMs[len(w.VMs)-1]
+	wires, _, err := attach(ctx, d, n)
+	if err != nil {
+		return nil, err
+	}
+	defer closeFiles(wires)
+	if err := measure.Pause(ctx, settle); err != nil {
+		return nil, err
+	}
+	_, after, err := d.memory()
+	alone := Figure{Name: "forkd_net_rss", Unit: "KiB", Value: rss}
+	own := Figure{Name: "forkd_net_anon", Unit: "KiB", Value: before}
+	each := Figure{Name: fmt.Sprintf("forkd_net_anon_per_vm_of_%d", n), Unit: "KiB", Value: (after - before) / float64(n)}
+	return []Figure{
+		alone.Beside(0, Alone).Most(memoryMark), own.Beside(0, Alone), each.Beside(0, Alone).Most(perVMMark),
+	}, err
+}

@@ -1,0 +1,55 @@
+package netnative
+
+// Figure is one figure, beside its floor and its mark (docs/formats/json-output.md).
+type Figure struct {
+	Name  string  `json:"name"`
+	Unit  string  `json:"unit"`
+	Value float64 `json:"value"`
+	Floor float64 `json:"floor,omitempty"` // of the same run; 0: there is none
+	// By is how Result comes from Value and Floor.
+	By     By      `json:"by"`
+	Result float64 `json:"result"`
+	// Low and High are the 95 % interval of a ratio over pairs; 0: there is none.
+	Low  float64 `json:"low,omitempty"`
+	High float64 `json:"high,omitempty"`
+	// AtMost or AtLeast is the mark that Result is to reach; both 0: there is none.
+	AtMost  float64 `json:"at_most,omitempty"`
+	AtLeast float64 `json:"at_least,omitempty"`
+	Met     *bool   `json:"met,omitempty"`
+}
+
+// By is how a figure is put beside its floor.
+type By string
+
+// Ways.
+const (
+	Alone      By = "value"
+	Ratio      By = "ratio"      // value to floor
+	Difference By = "difference" // value less floor
+)
+
+// Beside puts a figure beside its floor.
+func (f Figure) Beside(floor float64, by By) Figure {
+	f.Floor, f.By, f.Result = floor, by, f.Value
+	switch {
+	case by == Difference:
+		f.Result = f.Value - floor
+	case by == Ratio && floor > 0:
+		f.Result = f.Value / floor
+	}
+	return f
+}
+
+// Most sets the mark that Result is not to be above.
+func (f Figure) Most(mark float64) Figure {
+	met := f.Result <= mark
+	f.AtMost, f.Met = mark, &met
+	return f
+}
+
+// Least sets the mark that Result is not to be below.
+func (f Figure) Least(mark float64) Figure {
+	met := f.Result >= mark
+	f.AtLeast, f.Met = mark, &met
+	return f
+}
