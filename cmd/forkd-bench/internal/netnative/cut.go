@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/internal/guestnet"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/netwire/netclient"
 	"github.com/forkd/forkd/internal/usernet"
@@ -57,7 +58,7 @@ func (w *world) cut(ctx context.Context, d *daemon, vm string, n int) (float64, 
 	}
 	ends, far, err := w.open(n, func(i int) (io.ReadCloser, error) {
 		return client.DialTCP(ctx, usernet.Flow{Protocol: usernet.TCP, Far: bulkPort,
-			Guest: netip.AddrPortFrom(usernet.GuestIPv4, uint16(1024+i))})
+			Guest: netip.AddrPortFrom(guestnet.Guest4.Addr(), uint16(1024+i))})
 	})
 	defer closeAll(far)
 	defer closeAll(ends)

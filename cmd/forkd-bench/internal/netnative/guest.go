@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/guestnet"
 	"github.com/forkd/forkd/internal/netwire/netclient"
 	"github.com/forkd/forkd/internal/usernet"
 	virtionet "github.com/forkd/forkd/internal/virtio/net"
@@ -77,7 +78,7 @@ func (g *guest) configure() (err error) {
 	return errors.Join(
 		netlink.LinkSetHardwareAddr(link, guestMAC), up("eth0", "192.0.0.2/29"),
 		netlink.RouteAdd(&netlink.Route{
-			LinkIndex: link.Attrs().Index, Dst: &all, Gw: net.IP(usernet.GatewayIPv4.AsSlice()),
+			LinkIndex: link.Attrs().Index, Dst: &all, Gw: net.IP(guestnet.Gateway4.AsSlice()),
 		}))
 }
 
