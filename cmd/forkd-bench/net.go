@@ -47,7 +47,7 @@ func newNetCommand(a *app) *cobra.Command {
 			"be) with network and without, in turn. Streams and branches of it need a port of the daemon's host that sandboxes may\n" +
 			"reach: a daemon started with --net-host-port PORT, and --host-port PORT here.\n\n" +
 			"Each figure stands beside its floor of the same run, and beside the mark that it is to reach.\n\n" + exitCodes,
-		Example:           "  forkd-bench net --here --json\n  forkd-bench net pyagent -n 100 --host-port 7070 --plot net.svg",
+		Example:           "  forkd-bench net --here --json\n  forkd-bench net pyagent -n 9 --host-port 7070 --plot net.svg",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTags,
 		RunE: func(cmd *cobra.Command, args []string) error {
