@@ -42,12 +42,12 @@ func newNetCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "net [TAG]",
 		Short: "Measure the network: its parts on this host, and forks, streams and branches with and without it",
-		Long: "Measure the network in two parts. The first needs no guest: on this host, in network namespaces of its own, Linux's TCP\n" +
-			"behind a tap stands for a guest, before its engine and a forkd-net. The second forks TAG (default: pyagent, made if need\n" +
+		Long: "Measure the network in two parts. The first needs no guest: on this host, in network namespaces of its own,\n" +
+			"Linux's TCP behind a tap stands for a guest, before its engine and a forkd-net. The second forks TAG (default: pyagent, made if need\n" +
 			"be) with network and without, in turn. Streams and branches of it need a port of the daemon's host that sandboxes may\n" +
 			"reach: a daemon started with --net-host-port PORT, and --host-port PORT here.\n\n" +
 			"Each figure stands beside its floor of the same run, and beside the mark that it is to reach.\n\n" + exitCodes,
-		Example:           "  forkd-bench net --here --json\n  forkd-bench net pyagent -n 100 --host-port 7070 --plot net.svg",
+		Example:           "  forkd-bench net --here --json\n  forkd-bench net pyagent -n 9 --host-port 7070 --plot net.svg",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTags,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -58,7 +58,8 @@ func newNetCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.writePlot(o.plot, netbench.Plot(figures.Native, figures.Guests), figures.Where, figures.CPUs); err != nil {
+			plot := netbench.Plot(figures.Native, figures.Guests)
+			if err := a.writePlot(o.plot, plot, figures.Where, figures.CPUs); err != nil {
 				return err
 			}
 			if a.JSON {
@@ -76,7 +77,8 @@ func newNetCommand(a *app) *cobra.Command {
 	f.IntVarP(&o.guests.N, "count", "n", 8, "children of each fork")
 	f.IntVar(&o.guests.Rounds, "rounds", 9, "pairs of forks, streams and branches, at least 2")
 	f.IntVar(&o.guests.Pool, "pool", -1, "shells to have ready before each fork (default: as many as children)")
-	f.IntVar(&o.guests.HostPort, "host-port", 0, "port of the daemon's host that its --net-host-port opens; 0: no streams, no branches")
+	f.IntVar(&o.guests.HostPort, "host-port", 0,
+		"port of the daemon's host that its --net-host-port opens; 0: no streams, no branches")
 	f.StringVar(&o.plot, "plot", "", "write the figures as an SVG to this file")
 	return cmd
 }

@@ -157,7 +157,8 @@ const (
 // start forks a child, has the guest fill its buffer and then write over it, and
 // measures its own gaps without any branch.
 func (c Config) start(ctx context.Context, of api.SnapshotDetail) (_ *Source, err error) {
-	f, err := measure.ForkAs(ctx, c.Client, api.CreateSandboxesRequest{SnapshotTag: of.Tag, Net: c.Net, Network: c.Network})
+	req := api.CreateSandboxesRequest{SnapshotTag: of.Tag, Net: c.Net, Network: c.Network}
+	f, err := measure.ForkAs(ctx, c.Client, req)
 	if err != nil {
 		return nil, err
 	}

@@ -30,12 +30,16 @@ func (b branchSide) Settle(ctx context.Context) error { return measure.Pause(ctx
 // Lap is one live branch, to the end of its writing.
 func (b branchSide) Lap(ctx context.Context) ([]compare.Value, error) {
 	one, err := b.source.Branch(ctx, api.BranchLive)
-	return []compare.Value{{Name: "branch_pause", V: one.PauseP50MS}, {Name: "branch_guest_gap", V: one.GuestGapP50MS}}, err
+	return []compare.Value{
+		{Name: "branch_pause", V: one.PauseP50MS}, {Name: "branch_guest_gap", V: one.GuestGapP50MS},
+	}, err
 }
 
 // branches compares live branches of a sandbox that downloads with those of one without network.
 func (c Config) branches(ctx context.Context) (all []netnative.Figure, err error) {
-	cfg := branchbench.Config{Client: c.Client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Net: api.NetNone, Say: func(string) {}}
+	cfg := branchbench.Config{
+		Client: c.Client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Net: api.NetNone, Say: func(string) {},
+	}
 	without, err := branchbench.Start(ctx, cfg, c.Tag)
 	if err != nil {
 		return nil, err

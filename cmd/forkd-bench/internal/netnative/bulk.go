@@ -59,7 +59,8 @@ func (w *world) bulk(ctx context.Context) ([]Figure, error) {
 	var all []Figure
 	for _, name := range []string{"relayed", "handed"} {
 		for _, back := range []bool{false, true} {
-			f := Figure{Name: "bulk_" + wayName(name, back), Unit: "ms of CPU/GiB", Value: measure.Median(took[wayName(name, back)])}
+			way := wayName(name, back)
+			f := Figure{Name: "bulk_" + way, Unit: "ms of CPU/GiB", Value: measure.Median(took[way])}
 			all = append(all, f.Beside(measure.Median(took[wayName("loopback", back)]), Ratio))
 		}
 	}

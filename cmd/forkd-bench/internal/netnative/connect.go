@@ -130,7 +130,7 @@ func connectFigures(took map[string]*latencies) (all []Figure) {
 		for _, q := range []struct {
 			suffix string
 			at     float64
-		}{{"p50", 0.5}, {"p99", 0.99}} {
+		}{{"p50", 0.5}, {"p99", 0.99}, {"quickest", 0}} {
 			f := Figure{Name: "connect_" + name + "_" + q.suffix, Unit: "us",
 				Value: measure.Quantile(took[name].connected, q.at)}
 			f = f.Beside(measure.Quantile(direct.connected, q.at), Difference)

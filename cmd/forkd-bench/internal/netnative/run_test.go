@@ -69,10 +69,11 @@ func TestEachFigureIsMeasured(t *testing.T) {
 		}
 	}
 	want := []string{
-		"connect_relayed_p50", "connect_relayed_p99", "connect_handed_p50", "connect_handed_p99",
+		"connect_relayed_p50", "connect_relayed_p99", "connect_relayed_quickest",
+		"connect_handed_p50", "connect_handed_p99", "connect_handed_quickest",
 		"answer_relayed_p50", "answer_handed_p50", "answer_sni_p50",
 		"bulk_relayed_from_guest", "bulk_relayed_to_guest", "bulk_handed_from_guest", "bulk_handed_to_guest",
-		"verdict_1000_rules", "cut_3_flows", "attach_2", "attach_70",
+		"verdict_1000_rules", "cut_3_flows", "attach_2", "attach_2_quickest", "attach_70", "attach_70_quickest",
 		"forkd_net_rss", "forkd_net_anon", "forkd_net_anon_per_vm_of_70",
 	}
 	if !slices.Equal(names, want) {

@@ -2,6 +2,7 @@ package netnative
 
 import (
 	"fmt"
+	"math"
 	"net/netip"
 	"time"
 
@@ -39,13 +40,20 @@ func (w *world) verdicts() ([]Figure, error) {
 	return []Figure{f.Most(verdictMark)}, nil
 }
 
-// verdict is the mean of many.
+// batch is short enough that the host does not always interrupt it.
+const batch = 500
+
+// verdict is the mean of the quickest batch: what else the host does only adds to it.
 func (w *world) verdict(p *netpolicy.Policy, q netpolicy.Query) float64 {
-	began := time.Now()
-	for range w.Verdicts {
-		p.Judge(q)
+	quickest := time.Duration(math.MaxInt64)
+	for range max(1, w.Verdicts/batch) {
+		began := time.Now()
+		for range batch {
+			p.Judge(q)
+		}
+		quickest = min(quickest, time.Since(began))
 	}
-	return float64(time.Since(began).Nanoseconds()) / float64(w.Verdicts)
+	return float64(quickest.Nanoseconds()) / batch
 }
 
 // largePolicy has names, domains, and networks of both families.
