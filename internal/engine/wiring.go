@@ -12,7 +12,6 @@ import (
 	"github.com/forkd/forkd/internal/engine/policies"
 	"github.com/forkd/forkd/internal/engine/pool"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/engine/trust"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -89,7 +88,7 @@ func (e *Engine) makePools() {
 	e.memory = &launch.Memory{Available: e.cfg.MemAvailable, Reserve: e.cfg.HostReserve, Now: e.cfg.Now}
 	c := e.cfg
 	e.wires = network.New(network.Config{Connect: c.NetConnect, Ceiling: c.NetCeiling, Random: e.random, Log: c.Logger,
-		Trust: e.trust})
+		Trust: func(ctx context.Context, id, ca string) error { return e.sandboxes.Trust(ctx, id, ca) }})
 	e.launcher = launch.New(launch.Config{
 		Procs: e.procs, Wires: e.wires, RestoreTimeout: e.cfg.RestoreTimeout, IdentityTimeout: e.cfg.IdentityTimeout,
 		Random: e.random, Log: e.cfg.Logger,
@@ -114,15 +113,6 @@ func (e *Engine) makeOps() {
 		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires, Pools: e.pools, Memory: e.memory,
 		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
 	})
-}
-
-// trust has the guest of a running sandbox trust a certificate.
-func (e *Engine) trust(ctx context.Context, id, ca string) error {
-	_, m, err := e.sandboxes.Running(id)
-	if err != nil || m.Agent == nil {
-		return err
-	}
-	return trust.Install(ctx, m.Agent, ca)
 }
 
 // beforeEval is called before the first evaluation in a sandbox.
