@@ -40,7 +40,8 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 	f.StringArrayVar(&o.private, "net-private", nil,
 		"private network that policies may allow, as a CIDR; may be given more than once (default: none)")
 	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
-		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; may be given more than once (default: none)")
+		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; "+
+			"may be given more than once (default: none)")
 	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "address of this host that those ports are at")
 	f.StringVar(&o.resolvConf, "net-resolv-conf", "",
 		"file whose resolvers are asked for sandboxes' names (default: /etc/resolv.conf)")

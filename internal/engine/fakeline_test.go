@@ -22,6 +22,7 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 	mux := http.NewServeMux()
 	mux.Handle(agentv1connect.NewAgentHandler(&fakeAgent{f: f}))
 	mux.Handle(processconnect.NewProcessHandler(&fakeProcess{f: f}))
+	mux.HandleFunc("/files", f.serveFile)
 	if !f.faulty("inventory-none") {
 		mux.Handle(agentv1connect.NewInventoryHandler(&fakeInventory{f: f}))
 	}

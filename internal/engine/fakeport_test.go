@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"sync"
@@ -25,6 +26,7 @@ type fakeNet struct {
 	binds [][]string // the sandboxes of each request
 	said  []string   // requests, in their order
 
+	killed   int
 	resolved []netpolicy.Exported // by every guest, while it runs
 }
 
@@ -53,6 +55,7 @@ func (n *fakeNet) kill() {
 		p.end()
 	}
 	n.ports = nil
+	n.killed++
 }
 
 // of is what it serves of a sandbox.
@@ -86,38 +89,46 @@ type fakePort struct {
 	done chan struct{}
 }
 
+// caLocked is the certificate of a tag, of which each process has one of its own.
+func (n *fakeNet) caLocked(tag string, spec netpolicy.Spec) string {
+	if len(spec.Headers) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("certificate %d of %s\n", n.killed, tag)
+}
+
 func (p *fakePort) end()                  { p.once.Do(func() { close(p.done) }) }
 func (p *fakePort) Done() <-chan struct{} { return p.done }
 func (p *fakePort) Close() error          { p.end(); return nil }
 
-func (p *fakePort) Bind(_ context.Context, vms []sandbox.NetBinding) error {
+func (p *fakePort) Bind(_ context.Context, vms []sandbox.NetBinding) (cas []string, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var ids []string
 	for _, b := range vms {
 		fd, err := unix.FcntlInt(b.Wire.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		b.Wire = os.NewFile(uintptr(fd), "wire")
 		p.vms[b.VM] = b
-		ids = append(ids, b.Sandbox)
+		ids, cas = append(ids, b.Sandbox), append(cas, p.caLocked(b.Tag, b.Spec))
 	}
 	p.binds = append(p.binds, ids)
-	return nil
+	return cas, nil
 }
 
-func (p *fakePort) Update(_ context.Context, vm string, spec netpolicy.Spec) error {
+func (p *fakePort) Update(_ context.Context, vm string, spec netpolicy.Spec) (ca string, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	b, ok := p.vms[vm]
 	if !ok {
-		return errors.New("no such VM")
+		return "", errors.New("no such VM")
 	}
 	b.Spec = spec
 	p.vms[vm] = b
 	p.said = append(p.said, "update "+b.Sandbox)
-	return nil
+	return p.caLocked(b.Tag, spec), nil
 }
 
 func (p *fakePort) Release(_ context.Context, vm string) error {

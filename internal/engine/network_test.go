@@ -242,7 +242,7 @@ func TestTheNextDaemonTakesWiresOverAndReleasesWhatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer left.Close()
-	if err := port.Bind(t.Context(), []sandbox.NetBinding{{VM: "gone.1", Sandbox: "gone", Wire: left}}); err != nil {
+	if _, err := port.Bind(t.Context(), []sandbox.NetBinding{{VM: "gone.1", Sandbox: "gone", Wire: left}}); err != nil {
 		t.Fatal(err)
 	}
 	e = h.open()

@@ -147,11 +147,21 @@ func (g *guest) ask(p netwire.Protocol, far netip.AddrPort) (netwire.Message, *o
 	if err := g.wire.Send(m); err != nil {
 		g.t.Fatal(err)
 	}
-	answer, f, err := g.wire.Receive(true)
+	answer, f, err := g.receive()
 	if err != nil || answer.ID != g.id {
 		g.t.Fatalf("answer %+v: %v", answer, err)
 	}
 	return answer, f
+}
+
+// receive is the next answer: how streams have ended is passed over.
+func (g *guest) receive() (netwire.Message, *os.File, error) {
+	for {
+		m, f, err := g.wire.Receive(true)
+		if err != nil || m.Kind != netwire.Finished && m.Kind != netwire.Broken {
+			return m, f, err
+		}
+	}
 }
 
 // open opens a flow that is to be opened.

@@ -256,7 +256,7 @@ func TestAReleasedVMsFlowsEnd(t *testing.T) {
 		if _, err := c.Read(make([]byte, 1)); err == nil || isDeadline(err) {
 			t.Errorf("read: %v", err)
 		}
-		if _, _, err := g.wire.Receive(true); !errors.Is(err, io.EOF) {
+		if _, _, err := g.receive(); !errors.Is(err, io.EOF) {
 			t.Errorf("the wire: %v", err)
 		}
 	})

@@ -52,7 +52,11 @@ func (f *flow) serveStream(serve func(context.Context, net.Conn)) {
 	if near == nil {
 		return
 	}
-	if f.begin(&live{close: func(bool) { near.Close() }, counts: noCounts}, true) {
+	end := func(hard bool) {
+		near.Close()
+		go f.tellEnd(endKind(hard)) // who closes waits for no VMM
+	}
+	if f.begin(&live{close: end, counts: noCounts}, true) {
 		serve(f.ctx, near)
 		f.end(false)
 	}

@@ -116,7 +116,7 @@ func TestAFloodIsRefusedAndCounted(t *testing.T) {
 	var opened, limited int
 	wait.Go(func() {
 		for range 2000 {
-			m, f, err := g.wire.Receive(true)
+			m, f, err := g.receive()
 			switch {
 			case err != nil:
 				t.Error(err)
@@ -159,7 +159,7 @@ func TestDialsInFlightAreBoundedAndCancelled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if m, _, err := g.wire.Receive(true); err != nil || m.ID != 64 || m.Kind != netwire.Refused {
+	if m, _, err := g.receive(); err != nil || m.ID != 64 || m.Kind != netwire.Refused {
 		t.Errorf("answer %+v: %v", m, err)
 	}
 	for id := range uint32(64) {

@@ -35,7 +35,7 @@ func (f *flow) relayNamed(far *net.TCPConn) {
 	if far == nil { // there is nothing yet to judge anew
 		f.judged(Question{}, Verdict{}, "")
 	}
-	r := &relay{near: near, far: far}
+	r := &relay{near: near, far: far, tell: f.tellEnd}
 	if !f.begin(&live{sever: r.sever, close: r.close, counts: r.counts}, true) {
 		return
 	}

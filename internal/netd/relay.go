@@ -26,6 +26,8 @@ const (
 // unless its VM has a bandwidth limit.
 type relay struct {
 	near *net.UnixConn
+	told atomic.Bool             // the VMM knows how its end came about
+	tell func(kind netwire.Kind) // tells it
 	// in and out are what was copied, once that has ended; what is under way the kernel counts.
 	in, out atomic.Pointer[int64]
 
@@ -46,9 +48,16 @@ func (r *relay) setFar(far *net.TCPConn) bool {
 	return true
 }
 
-// close ends both ends. Hard resets the far one; the VMM sees an end, as a pair
-// of unix sockets has no resets unless there is something unread in it.
+// say tells the VMM once how its end has come about. It does not wait: the VMM does.
+func (r *relay) say(kind netwire.Kind) {
+	if !r.told.Swap(true) {
+		go r.tell(kind)
+	}
+}
+
+// close ends both ends. Hard resets them.
 func (r *relay) close(hard bool) {
+	r.say(endKind(hard)) // unless it has been told already
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.closed = true
@@ -69,6 +78,7 @@ func (r *relay) sever() {
 	if r.closed {
 		return
 	}
+	r.say(netwire.Broken)
 	r.in.Store(&in)
 	r.out.Store(&out)
 	if r.far != nil {
@@ -106,7 +116,7 @@ func (f *flow) relayPlain(far *net.TCPConn) {
 		far.Close()
 		return
 	}
-	r := &relay{near: near, far: far}
+	r := &relay{near: near, far: far, tell: f.tellEnd}
 	if !f.begin(&live{sever: r.sever, close: r.close, counts: r.counts}, true) {
 		return
 	}
@@ -123,6 +133,8 @@ func (f *flow) pass(r *relay, head int) {
 		r.in.Store(&n)
 		if err != nil {
 			f.end(true)
+		} else {
+			r.say(netwire.Finished)
 		}
 		r.near.CloseWrite()
 		back <- err
@@ -137,6 +149,19 @@ func (f *flow) pass(r *relay, head int) {
 	<-back
 	forget()
 	f.end(false)
+}
+
+// endKind is what a VMM is told of an end.
+func endKind(hard bool) netwire.Kind {
+	if hard {
+		return netwire.Broken
+	}
+	return netwire.Finished
+}
+
+// tellEnd tells the VMM how its stream has ended. A VMM that does not listen has no stream.
+func (f *flow) tellEnd(kind netwire.Kind) {
+	_ = f.v.wire.Send(netwire.Message{Kind: kind, ID: f.id})
 }
 
 // watchGuest sees that the guest has closed, not only sent its last byte: then

@@ -22,6 +22,11 @@ const (
 	Opened                  // forkd-net to VMM: here it is; a descriptor comes along
 	Refused                 // forkd-net to VMM: it may not or cannot be; Reason says how it is to look
 	Cancel                  // VMM to forkd-net: the guest has given up waiting
+	// Finished and Broken go to the VMM, for a TCP flow that forkd-net relays: its stream's end
+	// is the far end's last byte, or a reset. A pair of unix sockets cannot tell one from the
+	// other, nor either from the death of forkd-net, so an end counts only with one of these.
+	Finished
+	Broken
 )
 
 // Protocol of a flow; the numbers are usernet's.
@@ -147,7 +152,7 @@ func Decode(b []byte) (m Message, err error) {
 			return Message{}, err
 		}
 		body = b[atFamily+1:]
-	case Opened, Refused, Cancel:
+	case Opened, Refused, Cancel, Finished, Broken:
 		if b[atProtocol] != 0 {
 			return Message{}, fmt.Errorf("%w: kind %d with a protocol", ErrMessage, m.Kind)
 		}

@@ -26,6 +26,8 @@ var examples = []netwire.Message{
 	{Kind: netwire.Opened, ID: 1},
 	{Kind: netwire.Refused, ID: 2, Reason: netwire.TimedOut},
 	{Kind: netwire.Cancel, ID: 0xffffffff},
+	{Kind: netwire.Finished, ID: 1},
+	{Kind: netwire.Broken, ID: 3},
 }
 
 func TestMessagesAreTheBytesOfTheFirstRelease(t *testing.T) {

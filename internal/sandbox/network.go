@@ -78,10 +78,12 @@ type NetBinding struct {
 // NetPort is the process forkd-net as the engine uses it. Its methods are safe for
 // concurrent use.
 type NetPort interface {
-	// Bind has it serve VMs, all or none.
-	Bind(ctx context.Context, vms []NetBinding) error
-	// Update changes a VM's policy: what is no longer allowed has been cut when it returns.
-	Update(ctx context.Context, vm string, spec netpolicy.Spec) error
+	// Bind has it serve VMs, all or none. It returns a certificate for each, in PEM, that its
+	// guest has to trust as headers are set on its requests; empty: it has to trust none.
+	Bind(ctx context.Context, vms []NetBinding) (cas []string, err error)
+	// Update changes a VM's policy: what is no longer allowed has been cut when it returns. The
+	// certificate is as of Bind.
+	Update(ctx context.Context, vm string, spec netpolicy.Spec) (ca string, err error)
 	// Release ends all that a VM has open, and forgets it. One that is not there is no error.
 	Release(ctx context.Context, vm string) error
 	// List names the VMs that it serves.

@@ -18,6 +18,7 @@ var rooms = map[string]int{
 	"home":       2, // directories, locks and stores
 	"vmproc":     1,
 	"network":    1, // wires to forkd-net
+	"trust":      0, // a certificate into a guest: a leaf, as it knows files only
 	"sched":      0, // who goes first: a leaf that every room may import
 	"settings":   0, // what an engine is told
 	"bootable":   0, // images of a store, for `forkd serve`

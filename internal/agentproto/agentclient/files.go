@@ -18,6 +18,11 @@ type FileError struct {
 
 func (e *FileError) Error() string { return e.Message }
 
+// Is tells a file that is not there.
+func (e *FileError) Is(target error) bool {
+	return target == fs.ErrNotExist && e.Code == http.StatusNotFound
+}
+
 // Download writes the contents of a guest's file to w and returns how much that
 // was. Empty user means the default one.
 func (c *Client) Download(ctx context.Context, path, user string, w io.Writer) (int64, error) {

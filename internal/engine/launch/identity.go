@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/engine/trust"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -66,7 +67,7 @@ func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 	defer calm()
 	var last error // of a try before
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
-		req, err := l.identity(who) // anew: entropy is never sent twice
+		req, err := l.identity(m, who) // anew: entropy is never sent twice
 		if err != nil {
 			return nil, err
 		}
@@ -77,6 +78,7 @@ func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 			if err := checkIdentity(answer); err != nil {
 				return answer, err
 			}
+			l.trust(ctx, m, who)
 			return answer, openNet(ctx, m)
 		case ctx.Err() != nil && last != nil && errors.Is(context.Cause(ctx), late):
 			return nil, fmt.Errorf("%w; tried again and again: %v", late, last)
@@ -104,7 +106,19 @@ func openNet(ctx context.Context, m *VM) error {
 	return nil
 }
 
-func (l *Launcher) identity(who sandbox.Identity) (*agentv1.IdentityRequest, error) {
+// trust gives a guest the certificate that it has to trust before it can speak to anybody. One
+// that cannot take it is a sandbox all the same: its connections to those hosts fail.
+func (l *Launcher) trust(ctx context.Context, m *VM, who sandbox.Identity) {
+	if m.Lent.CA == "" {
+		return
+	}
+	if err := trust.Install(ctx, m.Agent, m.Lent.CA); err != nil {
+		l.cfg.Log.Warn("a guest does not trust forkd-net: hosts that headers are set on fail in it",
+			"sandbox", who.ID, "err", err)
+	}
+}
+
+func (l *Launcher) identity(m *VM, who sandbox.Identity) (*agentv1.IdentityRequest, error) {
 	entropy, err := l.cfg.Random(EntropyBytes)
 	if err != nil {
 		return nil, err
@@ -112,6 +126,13 @@ func (l *Launcher) identity(who sandbox.Identity) (*agentv1.IdentityRequest, err
 	env := maps.Clone(who.Env)
 	if env == nil {
 		env = make(map[string]string, 3)
+	}
+	if m.Lent.CA != "" {
+		for name, path := range trust.Env() {
+			if _, own := env[name]; !own {
+				env[name] = path
+			}
+		}
 	}
 	env["FORKD_INDEX"] = strconv.Itoa(who.Index)
 	env["FORKD_PARENT"] = who.Parent

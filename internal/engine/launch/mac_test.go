@@ -29,7 +29,7 @@ func TestHardwareAddresses(t *testing.T) {
 
 func TestAnIdentityHasAHardwareAddress(t *testing.T) {
 	l := New(Config{Random: func(n int) ([]byte, error) { return make([]byte, n), nil }})
-	req, err := l.identity(sandbox.Identity{ID: "sb-1"})
+	req, err := l.identity(&VM{}, sandbox.Identity{ID: "sb-1"})
 	if err != nil {
 		t.Fatal(err)
 	}

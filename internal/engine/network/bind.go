@@ -98,15 +98,18 @@ func (w *Wires) bindBatch(ctx context.Context, port sandbox.NetPort, epoch int, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	if err := port.Bind(ctx, bindings); err != nil {
+	cas, err := port.Bind(ctx, bindings)
+	if err != nil {
 		return fmt.Errorf("bind %d VMs: %w", len(wires), err)
 	}
-	return w.bound(port, epoch, wires, ours, bindings)
+	return w.bound(port, epoch, wires, ours, bindings, cas)
 }
 
 // bound notes that forkd-net serves them. What was released, or got another policy,
 // meanwhile is made up for.
-func (w *Wires) bound(port sandbox.NetPort, epoch int, wires []*Wire, ours []end, as []sandbox.NetBinding) error {
+func (w *Wires) bound(
+	port sandbox.NetPort, epoch int, wires []*Wire, ours []end, as []sandbox.NetBinding, cas []string,
+) error {
 	var gone, changed []*Wire
 	w.mu.Lock()
 	for i, x := range wires {
@@ -116,7 +119,7 @@ func (w *Wires) bound(port sandbox.NetPort, epoch int, wires []*Wire, ours []end
 		case w.epoch == epoch:
 			x.end, ours[i] = ours[i], x.end
 			x.turn++
-			x.bound = true
+			x.bound, x.ca = true, cas[i]
 			if !sameSpec(x.spec, as[i].Spec) {
 				changed = append(changed, x)
 			}
@@ -141,7 +144,15 @@ func (w *Wires) update(port sandbox.NetPort, x *Wire) error {
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	return port.Update(ctx, x.name, spec)
+	ca, err := port.Update(ctx, x.name, spec)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	x.ca = ca
+	w.mu.Unlock()
+	w.trust(ctx, x)
+	return nil
 }
 
 // Update changes the policy of a VM's wire. If forkd-net cannot do it now the new policy holds

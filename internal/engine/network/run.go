@@ -143,7 +143,10 @@ func (w *Wires) rebind(ctx context.Context, port sandbox.NetPort, missing []*Wir
 	if err := w.bindAll(ctx, port, epoch, missing); err != nil {
 		return err
 	}
-	sched.Each(len(missing), givers, func(i int) { w.give(ctx, missing[i]) })
+	sched.Each(len(missing), givers, func(i int) {
+		w.give(ctx, missing[i])
+		w.trust(ctx, missing[i])
+	})
 	w.cfg.Log.Info("VMs are bound to forkd-net", "vms", len(missing))
 	return nil
 }

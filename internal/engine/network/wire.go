@@ -34,10 +34,12 @@ type Wire struct {
 
 	// Guarded by Wires.mu:
 	spec  netpolicy.Spec
-	bound bool // forkd-net serves it
-	end   end  // of the VMM, until that has it
-	turn  int  // counts ends: which of them was lent
-	vm    VM   // nil: it is still being made
+	bound bool   // forkd-net serves it
+	end   end    // of the VMM, until that has it
+	turn  int    // counts ends: which of them was lent
+	vm    VM     // nil: it is still being made
+	ca    string // that forkd-net wants its guest to trust; empty: none
+	given string // that its guest was given
 }
 
 // Name is its name at forkd-net, for the VM's journal; empty for a nil Wire and for a tap.
@@ -75,6 +77,7 @@ func pair() (vmm, net *os.File, err error) {
 // Lent is a VMM's end, lent to who restores the VM.
 type Lent struct {
 	File *os.File // nil: there is none at this moment; closed by Close
+	CA   string   // that the guest has to trust, in PEM; empty: none
 	turn int
 }
 
@@ -89,7 +92,7 @@ func (w *Wires) Lend(x *Wire) (Lent, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := Lent{turn: x.turn}
+	l := Lent{turn: x.turn, CA: x.ca}
 	if x.end.f == nil {
 		return l, nil
 	}
@@ -108,12 +111,13 @@ func (w *Wires) Attach(ctx context.Context, x *Wire, vm VM, l Lent) {
 		return
 	}
 	w.mu.Lock()
-	x.vm = vm
+	x.vm, x.given = vm, l.CA
 	if l.File != nil && l.turn == x.turn { // it has the newest
 		x.takeEndLocked().close()
 	}
 	w.mu.Unlock()
 	w.give(ctx, x)
+	w.trust(ctx, x)
 	w.watch(x, vm)
 }
 

@@ -21,7 +21,10 @@ type Config struct {
 	Taps sandbox.Taps
 	// Random returns bytes of cryptographic quality: names are made of them.
 	Random func(n int) ([]byte, error)
-	Log    *slog.Logger
+	// Trust has the guest of a sandbox that runs trust a certificate, in place of an earlier one;
+	// nil: guests trust what they were given at their identity only.
+	Trust func(ctx context.Context, sandbox, ca string) error
+	Log   *slog.Logger
 }
 
 // Wires are the wires of all VMs that have one. Their methods are safe for concurrent use.

@@ -120,6 +120,9 @@ func (v *vm) ask(p netwire.Protocol, to string) (net.Conn, netwire.Reason) {
 		v.t.Fatal(err)
 	}
 	m, f, err := v.wire.Receive(true)
+	for err == nil && (m.Kind == netwire.Finished || m.Kind == netwire.Broken) { // of an earlier one
+		m, f, err = v.wire.Receive(true)
+	}
 	if err != nil || m.ID != v.id {
 		v.t.Fatalf("answer %+v: %v", m, err)
 	}

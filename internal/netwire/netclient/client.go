@@ -37,7 +37,7 @@ func (c *Client) SetWire(f *os.File) error {
 	if err != nil {
 		return err
 	}
-	w := &wire{conn: conn, calls: map[uint32]chan answer{}}
+	w := &wire{conn: conn, calls: map[uint32]chan answer{}, ends: map[uint32]*ending{}}
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -82,28 +82,31 @@ func (c *Client) Close() {
 
 // DialTCP implements usernet.Dialer.
 func (c *Client) DialTCP(ctx context.Context, f usernet.Flow) (usernet.Stream, error) {
-	conn, err := c.open(ctx, f)
+	conn, end, err := c.open(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 	switch conn := conn.(type) {
 	case *net.TCPConn:
+		end.forget()
 		return &stream{socket: conn, hard: func() { conn.SetLinger(0) }}, nil
 	case *net.UnixConn:
 		if conn.LocalAddr().Network() == "unix" {
-			return &stream{socket: conn, hard: func() {}}, nil
+			return &relayed{stream: stream{socket: conn, hard: func() {}}, end: end}, nil
 		}
 	}
+	end.forget()
 	conn.Close()
 	return nil, fmt.Errorf("flow's descriptor is %T: %w", conn, netwire.ErrMessage)
 }
 
 // DialDatagrams implements usernet.Dialer.
 func (c *Client) DialDatagrams(ctx context.Context, f usernet.Flow) (usernet.Datagrams, error) {
-	conn, err := c.open(ctx, f)
+	conn, end, err := c.open(ctx, f)
 	if err != nil {
 		return nil, err
 	}
+	end.forget()
 	u, ok := conn.(*net.UnixConn)
 	if !ok || u.LocalAddr().Network() != "unixpacket" {
 		conn.Close()
@@ -113,17 +116,22 @@ func (c *Client) DialDatagrams(ctx context.Context, f usernet.Flow) (usernet.Dat
 }
 
 // open asks for a flow.
-func (c *Client) open(ctx context.Context, f usernet.Flow) (net.Conn, error) {
+func (c *Client) open(ctx context.Context, f usernet.Flow) (net.Conn, expected, error) {
 	c.mu.Lock()
 	w := c.wire
 	c.mu.Unlock()
 	if w == nil {
-		return nil, &usernet.Refusal{Reason: usernet.Prohibited}
+		return nil, expected{}, &usernet.Refusal{Reason: usernet.Prohibited}
 	}
-	file, err := w.open(ctx, netwire.Flow{Protocol: netwire.Protocol(f.Protocol), Guest: f.Guest, Far: f.Far})
+	a, err := w.open(ctx, netwire.Flow{Protocol: netwire.Protocol(f.Protocol), Guest: f.Guest, Far: f.Far})
 	if err != nil {
-		return nil, err
+		return nil, expected{}, err
 	}
-	defer file.Close()
-	return net.FileConn(file)
+	defer a.file.Close()
+	end := expected{w, a.id, a.end}
+	conn, err := net.FileConn(a.file)
+	if err != nil {
+		end.forget()
+	}
+	return conn, end, err
 }

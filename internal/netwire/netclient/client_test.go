@@ -182,7 +182,8 @@ func TestAStreamPairCarriesHalfCloses(t *testing.T) {
 	}
 	b.Close()
 	defer far.Close()
-	if err := n.SendOpened((<-n.got).ID, a); err != nil {
+	id := (<-n.got).ID
+	if err := n.SendOpened(id, a); err != nil {
 		t.Fatal(err)
 	}
 	a.Close()
@@ -198,8 +199,46 @@ func TestAStreamPairCarriesHalfCloses(t *testing.T) {
 	}
 	far.Write([]byte("y"))
 	far.Close()
+	if err := n.Send(netwire.Message{Kind: netwire.Finished, ID: id}); err != nil {
+		t.Fatal(err)
+	}
 	if got, err := io.ReadAll(d.stream); string(got) != "y" || err != nil {
 		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// An end that forkd-net does not vouch for is no end of the data: a download that was cut
+// off does not look whole.
+func TestAStreamThatIsCutOffIsReset(t *testing.T) {
+	for name, end := range map[string]func(n *forkdNet, id uint32){
+		"by forkd-net":       func(n *forkdNet, id uint32) { n.Send(netwire.Message{Kind: netwire.Broken, ID: id}) },
+		"by forkd-net's end": func(n *forkdNet, _ uint32) { n.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newClient(t)
+			n := attach(t, c)
+			done := dial(t.Context(), c)
+			a, b, err := netwire.StreamPair()
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := (<-n.got).ID
+			if err := n.SendOpened(id, a); err != nil {
+				t.Fatal(err)
+			}
+			a.Close()
+			d := <-done
+			if d.err != nil {
+				t.Fatal(d.err)
+			}
+			defer d.stream.Close()
+			b.WriteString("half")
+			b.Close()
+			end(n, id)
+			if got, err := io.ReadAll(d.stream); string(got) != "half" || !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("read %q, %v", got, err)
+			}
+		})
 	}
 }
 

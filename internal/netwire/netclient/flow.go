@@ -2,6 +2,7 @@ package netclient
 
 import (
 	"errors"
+	"io"
 	"net"
 	"sync"
 	"syscall"
@@ -36,6 +37,48 @@ func (s *stream) Close() error {
 func (s *stream) Abort() {
 	s.hard()
 	s.Close()
+}
+
+// expected is what a wire will say about a stream's end.
+type expected struct {
+	wire *wire
+	id   uint32
+	*ending
+}
+
+// forget says that nobody asks any more.
+func (e expected) forget() { e.wire.forgetEnd(e.id, e.ending) }
+
+// relayed is a stream that forkd-net relays. Its end may be the far end's last byte, a reset,
+// or forkd-net's own: which it was the wire tells.
+type relayed struct {
+	stream
+	end expected
+}
+
+// Read implements usernet.Stream.
+func (r *relayed) Read(b []byte) (int, error) {
+	n, err := r.stream.Read(b)
+	if !errors.Is(err, io.EOF) {
+		return n, err
+	}
+	<-r.end.known // of the wire, or of our own closing
+	if r.end.finished {
+		return n, io.EOF
+	}
+	return n, syscall.ECONNRESET
+}
+
+// Close implements usernet.Stream.
+func (r *relayed) Close() error {
+	r.end.forget()
+	return r.stream.Close()
+}
+
+// Abort implements usernet.Stream.
+func (r *relayed) Abort() {
+	r.end.forget()
+	r.stream.Abort()
 }
 
 // WaitRead waits until a read does not.

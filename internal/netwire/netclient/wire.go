@@ -15,36 +15,63 @@ type wire struct {
 
 	mu    sync.Mutex             // guards what follows
 	calls map[uint32]chan answer // nil once the wire has ended; each takes one answer
+	ends  map[uint32]*ending     // of streams that came about
 	last  uint32                 // id
+}
+
+// ending is how a stream that forkd-net relays has ended, or will.
+type ending struct {
+	known    chan struct{} // closed when the next is right
+	finished bool          // with the far end's last byte; else it was cut off
+}
+
+// end notes how a stream ended. w.mu is held.
+func (w *wire) end(id uint32, finished bool) {
+	if e := w.ends[id]; e != nil {
+		delete(w.ends, id)
+		e.finished = finished
+		close(e.known)
+	}
+}
+
+// forgetEnd is for a stream that is closed.
+func (w *wire) forgetEnd(id uint32, e *ending) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ends[id] == e {
+		w.end(id, false)
+	}
 }
 
 // answer is to one Open.
 type answer struct {
 	file   *os.File // nil: refused
+	end    *ending  // of the file, if there is one
+	id     uint32
 	reason usernet.Reason
 }
 
 // open asks for a flow and waits for the answer.
-func (w *wire) open(ctx context.Context, f netwire.Flow) (*os.File, error) {
+func (w *wire) open(ctx context.Context, f netwire.Flow) (a answer, err error) {
 	id, call, reason := w.begin()
 	if call == nil {
-		return nil, &usernet.Refusal{Reason: reason}
+		return a, &usernet.Refusal{Reason: reason}
 	}
 	if err := w.conn.Send(netwire.Message{Kind: netwire.Open, ID: id, Flow: f}); err != nil {
 		w.forget(id, call)
-		return nil, &usernet.Refusal{Reason: usernet.Prohibited}
+		return a, &usernet.Refusal{Reason: usernet.Prohibited}
 	}
 	select {
-	case a := <-call:
+	case a = <-call:
 		if a.file == nil {
-			return nil, &usernet.Refusal{Reason: a.reason}
+			return a, &usernet.Refusal{Reason: a.reason}
 		}
-		return a.file, nil
+		return a, nil
 	case <-ctx.Done():
 		if w.forget(id, call) {
 			w.conn.Send(netwire.Message{Kind: netwire.Cancel, ID: id})
 		}
-		return nil, ctx.Err()
+		return a, ctx.Err()
 	}
 }
 
@@ -58,7 +85,7 @@ func (w *wire) begin() (id uint32, call chan answer, refused usernet.Reason) {
 	case len(w.calls) >= openMax:
 		return 0, nil, usernet.Reset
 	}
-	for w.last++; w.calls[w.last] != nil; w.last++ {
+	for w.last++; w.calls[w.last] != nil || w.ends[w.last] != nil; w.last++ {
 	}
 	call = make(chan answer, 1)
 	w.calls[w.last] = call
@@ -78,6 +105,7 @@ func (w *wire) forget(id uint32, call chan answer) bool {
 	case a := <-call:
 		if a.file != nil {
 			a.file.Close()
+			w.end(id, false)
 		}
 	default:
 	}
@@ -92,10 +120,9 @@ func (w *wire) receive() {
 		if err != nil {
 			break
 		}
-		if m.Kind != netwire.Opened && m.Kind != netwire.Refused {
+		if !w.take(m, file) {
 			break
 		}
-		w.answer(m.ID, answer{file, usernet.Reason(m.Reason)})
 	}
 	w.conn.Close()
 	w.mu.Lock()
@@ -104,6 +131,24 @@ func (w *wire) receive() {
 		call <- answer{reason: usernet.Prohibited}
 	}
 	w.calls = nil
+	for id := range w.ends { // forkd-net has died in the middle of them
+		w.end(id, false)
+	}
+}
+
+// take acts on a message; false: such a one does not come to a VMM.
+func (w *wire) take(m netwire.Message, file *os.File) bool {
+	switch m.Kind {
+	case netwire.Opened, netwire.Refused:
+		w.answer(m.ID, answer{file: file, id: m.ID, reason: usernet.Reason(m.Reason)})
+	case netwire.Finished, netwire.Broken:
+		w.mu.Lock()
+		w.end(m.ID, m.Kind == netwire.Finished)
+		w.mu.Unlock()
+	default:
+		return false
+	}
+	return true
 }
 
 // answer gives an answer to who waits for it. After a Cancel that is nobody.
@@ -112,6 +157,10 @@ func (w *wire) answer(id uint32, a answer) {
 	defer w.mu.Unlock()
 	if call := w.calls[id]; call != nil {
 		delete(w.calls, id)
+		if a.file != nil {
+			a.end = &ending{known: make(chan struct{})}
+			w.ends[id] = a.end
+		}
 		call <- a // takes one without waiting
 		return
 	}

@@ -53,11 +53,11 @@ func (s *served) Bind(b control.Binding) (control.Bound, error) {
 		return control.Bound{}, errors.New("not this one")
 	}
 	s.vms[b.VM] = b
-	return control.Bound{VM: b.VM}, nil
+	return control.Bound{VM: b.VM, CA: "ca of " + b.VM}, nil
 }
 
 func (s *served) Update(vm string, _ netpolicy.Spec) (control.Bound, error) {
-	return control.Bound{VM: vm}, nil
+	return control.Bound{VM: vm, CA: "ca of " + vm}, nil
 }
 
 func (s *served) Release(vm string) error {
@@ -143,7 +143,8 @@ func bind(t *testing.T, p sandbox.NetPort, names ...string) error {
 		defer f.Close()
 		all = append(all, sandbox.NetBinding{VM: name, Sandbox: "sb", Wire: f})
 	}
-	return p.Bind(t.Context(), all)
+	_, err := p.Bind(t.Context(), all)
+	return err
 }
 
 func list(t *testing.T, p sandbox.NetPort) []string {
@@ -218,7 +219,7 @@ func TestBindIsAllOrNone(t *testing.T) {
 	}
 }
 
-func TestFactsGoThere(t *testing.T) {
+func TestFactsGoThereAndCertificatesComeBack(t *testing.T) {
 	p := connect(t, bench(t))
 	f, err := os.Open(os.DevNull)
 	if err != nil {
@@ -227,8 +228,12 @@ func TestFactsGoThere(t *testing.T) {
 	defer f.Close()
 	facts := []netpolicy.Exported{{Name: "example.org", Addr: netip.MustParseAddr("198.51.100.7"), Seconds: 60}}
 	all := []sandbox.NetBinding{{VM: "a", Wire: f, Facts: facts}, {VM: "b", Wire: f, Facts: facts}, {VM: "c", Wire: f}}
-	if err := p.Bind(t.Context(), all); err != nil {
-		t.Fatal(err)
+	cas, err := p.Bind(t.Context(), all)
+	if err != nil || !slices.Equal(cas, []string{"ca of a", "ca of b", "ca of c"}) {
+		t.Fatalf("certificates %q, %v", cas, err)
+	}
+	if ca, err := p.Update(t.Context(), "b", netpolicy.Spec{}); err != nil || ca != "ca of b" {
+		t.Errorf("certificate %q, %v", ca, err)
 	}
 	for _, b := range all {
 		if got, err := p.Facts(t.Context(), b.VM); err != nil || !slices.Equal(got, b.Facts) {

@@ -29,14 +29,13 @@ func (p *port) Close() error {
 }
 
 // Bind implements sandbox.NetPort.
-func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) error {
+func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) (cas []string, err error) {
 	bindings := make([]control.Binding, len(vms))
 	var facts factsOf
 	for i, b := range vms {
 		bindings[i] = control.Binding{VM: b.VM, Sandbox: b.Sandbox, Tag: b.Tag, Spec: b.Spec, Wire: b.Wire}
-		var err error
 		if bindings[i].Facts, err = facts.encode(b.Facts); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	results, err := p.Client.Bind(ctx, bindings)
@@ -46,14 +45,17 @@ func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) error {
 		}
 	}
 	if err == nil {
-		return nil
+		for _, r := range results {
+			cas = append(cas, r.CA)
+		}
+		return cas, nil
 	}
 	for _, r := range results { // all or none
 		if r.Error() == nil {
 			err = errors.Join(err, p.Release(ctx, r.VM))
 		}
 	}
-	return err
+	return nil, err
 }
 
 // factsOf encodes a list that many bindings share once.
@@ -95,12 +97,12 @@ func (p *port) Release(ctx context.Context, vm string) error {
 }
 
 // Update implements sandbox.NetPort.
-func (p *port) Update(ctx context.Context, vm string, spec netpolicy.Spec) error {
+func (p *port) Update(ctx context.Context, vm string, spec netpolicy.Spec) (ca string, err error) {
 	r, err := p.Client.Update(ctx, vm, spec)
 	if err != nil {
-		return err
+		return "", err
 	}
-	return r.Error()
+	return r.CA, r.Error()
 }
 
 // List implements sandbox.NetPort. A VM whose wire has ended is not served: it gets a new one.
