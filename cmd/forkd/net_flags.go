@@ -23,7 +23,8 @@ type netFlags struct {
 // addFlags adds them to a command; otherwise is what holds without them.
 func (n *netFlags) addFlags(cmd *cobra.Command, otherwise string) {
 	f := cmd.Flags()
-	f.StringVar(&n.net, "net", "", "what may be reached: none, public, a policy file in YAML, or tap=NAME (default: "+otherwise+")")
+	f.StringVar(&n.net, "net", "",
+		"what may be reached: none, public, a policy file in YAML, or tap=NAME (default: "+otherwise+")")
 	f.StringArrayVar(&n.allow, "allow", nil,
 		"allow HOST[:PORT[-PORT]][/tcp|udp], such as pypi.org:443 or '*.example.com'; may be given more than once")
 	f.StringArrayVar(&n.deny, "deny", nil,

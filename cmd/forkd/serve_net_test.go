@@ -3,6 +3,7 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/netpolicy"
 )
 
@@ -38,6 +40,18 @@ func TestTheFlagsOfServeAreForkdNets(t *testing.T) {
 	}
 }
 
+func TestTapsOfServe(t *testing.T) {
+	o, err := netOptionsOf(t, "--net-tap", "tap0", "--net-tap", "cni-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c engine.Config
+	o.configure(&c, slog.New(slog.DiscardHandler))
+	if !c.NetTaps.Allows("tap0") || !c.NetTaps.Allows("cni-1") || c.NetTaps.Allows("eth0") {
+		t.Errorf("allowed: %v", c.NetTaps)
+	}
+}
+
 func TestWrongNetworkFlagsOfServe(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(bad, []byte("default: deny\nallow: [\"x:99999\"]\n"), 0o600); err != nil {
@@ -51,6 +65,8 @@ func TestWrongNetworkFlagsOfServe(t *testing.T) {
 		{"a word", "--net-host-port http", `--net-host-port "http": want`},
 		{"no address", "--net-host-address here", `--net-host-address "here"`},
 		{"no policy", "--net-ceiling nowhere", `--net-ceiling: "nowhere": want none, public, or a policy file`},
+		{"all taps", "--net-tap *", `--net-tap "*": want a prefix`},
+		{"no tap", "--net-tap fd:3", `--net-tap "fd:3": want the name`},
 		{"a bad rule in the ceiling", "--net-ceiling " + bad, bad + ":2: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

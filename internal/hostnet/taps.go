@@ -14,7 +14,7 @@ type Taps []string
 
 // Errors of Open that a caller tells apart.
 var (
-	ErrNotAllowed = errors.New("not among the taps that the daemon allows (--net-tap)")
+	ErrNotAllowed = errors.New("not among the taps that the daemon allows")
 	// ErrBusy is of a tap that another process has. It is EBUSY as well.
 	ErrBusy = fmt.Errorf("another process has it open: %w", syscall.EBUSY)
 )

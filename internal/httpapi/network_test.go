@@ -20,11 +20,12 @@ func TestNetworkOfARequest(t *testing.T) {
 		{"nothing said", ``, api.NetworkSummary{Policy: api.NetNone}},
 		{"the original's field", `,"per_child_netns":true`, api.NetworkSummary{Policy: api.NetNone}},
 		{"by name", `,"net":"public"`, api.NetworkSummary{Policy: api.NetPublic}},
+		{"a tap", `,"network":{"tap":"tap0"}`, api.NetworkSummary{Policy: api.NetTap, Tap: "tap0"}},
 		{"in full", `,"network":{"default":"public","deny":["example.org"]}`, api.NetworkSummary{Policy: api.NetCustom, Deny: 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			sb := post(tc.extra)
-			if n := sb.Network; n == nil || n.Policy != tc.want.Policy || n.Allow != tc.want.Allow || n.Deny != tc.want.Deny {
+			if n := sb.Network; n == nil || n.Policy != tc.want.Policy || n.Allow != tc.want.Allow || n.Deny != tc.want.Deny || n.Tap != tc.want.Tap {
 				t.Errorf("got %+v, want %+v", n, tc.want)
 			}
 			if sb.Netns != nil || sb.GuestAddr != "192.0.0.2" {
@@ -38,6 +39,31 @@ func TestNetworkOfARequest(t *testing.T) {
 	e := wantError(t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","network":{"allow":["x:99999"]}}`), api.CodeInvalid)
 	if e.Reason != api.ReasonNetRule || !strings.Contains(e.Message, "x:99999") {
 		t.Errorf("a bad rule: %+v", e)
+	}
+}
+
+func TestRequestsForATap(t *testing.T) {
+	b := newBench(t)
+	id := b.fork("1")[0].ID
+	for name, tc := range map[string]struct{ method, path, body string }{
+		"one that is not allowed": {"POST", "/v1/sandboxes", `{"snapshot_tag":"py","network":{"tap":"eth0"}}`},
+		"two children":            {"POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":2,"network":{"tap":"tap0"}}`},
+		"with rules":              {"POST", "/v1/sandboxes", `{"snapshot_tag":"py","network":{"tap":"tap0","allow":["x.org"]}}`},
+		"with a name":             {"POST", "/v1/sandboxes", `{"snapshot_tag":"py","net":"public","network":{"tap":"tap0"}}`},
+		"while it runs":           {"PUT", "/v1/sandboxes/" + id + "/network", `{"network":{"tap":"tap0"}}`},
+		"children of a branch":    {"POST", "/v1/sandboxes/" + id + "/branch", `{"network":{"tap":"tap0"},"n":1}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := wantError(t, b.do(tc.method, tc.path, tc.body), api.CodeInvalid)
+			if e.Reason != api.ReasonNetTap {
+				t.Errorf("got %+v", e)
+			}
+		})
+	}
+	sb := into[[]api.SandboxInfo](t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","network":{"tap":"tap0"}}`), 201)[0]
+	n := into[api.SandboxNetwork](t, b.do("GET", "/v1/sandboxes/"+sb.ID+"/network", ""), 200)
+	if n.Tap != "tap0" || n.Network.Tap != "tap0" || n.Effective.Tap != "" {
+		t.Errorf("got %+v", n)
 	}
 }
 

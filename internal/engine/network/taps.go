@@ -17,7 +17,7 @@ func (w *Wires) BindTap(name, of string) (*Wire, error) {
 		return nil, err
 	}
 	x := &Wire{tap: name, sandbox: of}
-	if err := w.hold(x); err != nil {
+	if err := w.claim(x); err != nil {
 		return nil, err
 	}
 	if err := w.openTap(x); err != nil {
@@ -34,12 +34,12 @@ func (w *Wires) mayTap(name string) error {
 	if w.AllowsTap(name) {
 		return nil
 	}
-	return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: the daemon does not allow it (--net-tap)",
+	return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: the daemon does not allow it",
 		sandbox.Clip(name))
 }
 
-// hold makes x the one that has the tap, unless another has it.
-func (w *Wires) hold(x *Wire) error {
+// claim makes x the one that has the tap, unless another has it.
+func (w *Wires) claim(x *Wire) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if had := w.taps[x.tap]; had != nil && !had.endedLocked() {

@@ -150,7 +150,7 @@ func (w *branchOp) judgeNetwork() error {
 // judgeNetwork finds the policy of the new snapshot: the request's, else that of the one below.
 func (d *deriveOp) judgeNetwork() error {
 	var err error
-	if d.req.Tap, err = d.e.makingTap(d.req.Tap, d.req.TapIfAllowed, d.req.BuildNetwork); err != nil {
+	if d.req.Tap, err = makingTap(d.e.wires, d.req.Tap, d.req.TapIfAllowed, d.req.BuildNetwork); err != nil {
 		return err
 	}
 	for _, p := range []*netpolicy.Spec{d.req.Network, d.req.BuildNetwork} {
@@ -170,7 +170,7 @@ func (d *deriveOp) judgeNetwork() error {
 }
 
 func (c *createOp) judgeNetwork() (err error) {
-	if c.req.Tap, err = c.e.makingTap(c.req.Tap, c.req.TapIfAllowed, c.req.BuildNetwork); err != nil {
+	if c.req.Tap, err = makingTap(c.e.wires, c.req.Tap, c.req.TapIfAllowed, c.req.BuildNetwork); err != nil {
 		return err
 	}
 	for _, p := range []*netpolicy.Spec{c.req.Network, c.req.BuildNetwork} {
@@ -185,9 +185,9 @@ func (c *createOp) judgeNetwork() (err error) {
 }
 
 // makingTap is the tap that there is while a snapshot is made; empty: none.
-func (o *Ops) makingTap(name string, ifAllowed bool, build *netpolicy.Spec) (string, error) {
+func makingTap(w *network.Wires, name string, ifAllowed bool, build *netpolicy.Spec) (string, error) {
 	switch {
-	case name == "", ifAllowed && !o.wires.AllowsTap(name):
+	case name == "", ifAllowed && !w.AllowsTap(name):
 		return "", nil
 	case build != nil:
 		return "", badTap(name, policyBeside)

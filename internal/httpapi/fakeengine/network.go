@@ -39,7 +39,7 @@ func (e *Engine) networkOf(asked *netpolicy.Spec, of sandbox.SnapshotInfo) (sand
 const Tap = "tap0"
 
 // forkNetwork is what the children of a fork have. The tap is never in use.
-func (e *Engine) forkNetwork(req sandbox.ForkRequest, of sandbox.SnapshotInfo) (sandbox.Network, error) {
+func forkNetwork(e *Engine, req sandbox.ForkRequest, of sandbox.SnapshotInfo) (sandbox.Network, error) {
 	switch {
 	case req.Tap == "":
 		return e.networkOf(req.Network, of)

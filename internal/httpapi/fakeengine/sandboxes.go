@@ -32,7 +32,7 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	if snap.Status != sandbox.SnapshotReady {
 		return sandbox.ForkResult{}, fmt.Errorf("fork %s: memory: file is missing: %w", req.Tag, sandbox.ErrNotRestorable)
 	}
-	network, err := e.forkNetwork(req, snap)
+	network, err := forkNetwork(e, req, snap)
 	if err != nil {
 		return sandbox.ForkResult{}, err
 	}

@@ -156,6 +156,24 @@ func TestARestoredGuestsFramesWaitUntilItsNetworkIsOpened(t *testing.T) {
 	n.said = nil
 }
 
+// What is behind some networks speaks first, but to nobody who is not unique yet.
+func TestAnEagerNetworksEngineIsMadeWhenTheGuestIsLetOut(t *testing.T) {
+	n := newFakeNetwork()
+	n.eager = true
+	m := slotted(t, n)
+	if len(n.said) != 0 {
+		t.Errorf("said %q before", n.said)
+	}
+	m.state = vmm.StateRunning
+	checkOK(t, m.OpenNet())
+	checkOK(t, m.OpenNet())
+	if len(n.said) != 1 || n.said[0] != "engine" {
+		t.Errorf("said %q", n.said)
+	}
+	m.devices.close()
+	n.said = nil
+}
+
 func TestTheWireIsTheMachines(t *testing.T) {
 	n := newFakeNetwork()
 	m := newMachine(Config{Host: Host{Net: n}})
