@@ -31,8 +31,8 @@ func newDemoCommand(a *app) *cobra.Command {
 		Use:   "demo",
 		Short: "From nothing to N warm forks, with proof and times",
 		Long: "Build the image python-numpy, boot it, warm it up and save it as snapshot pyagent (what is there already is used), fork N\n" +
-			"children, and have each show that it has the parent's heap, randomness of its own, and variables that no sibling sees. Then branch\n" +
-			"one of them live, in mid-computation, into three that go different ways, and allow it one page of this host, not another.",
+			"children, and have each show that it has the parent's heap, randomness of its own, and variables of its own. Then branch\n" +
+			"one of them live, in mid-computation, into three that go different ways, and allow it one page of this host.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if n < 0 || n > 1000 {

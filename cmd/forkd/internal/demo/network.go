@@ -50,7 +50,8 @@ func (r *Result) network(ctx context.Context, c *client.Client, sb api.SandboxIn
 	}
 	defer shut.Close()
 	rule := net.JoinHostPort(hostName, port(open))
-	if _, err := c.SetNetwork(ctx, sb.ID, api.SetNetworkRequest{Network: &api.NetworkPolicy{Allow: []string{rule}}}); err != nil {
+	allow := api.SetNetworkRequest{Network: &api.NetworkPolicy{Allow: []string{rule}}}
+	if _, err := c.SetNetwork(ctx, sb.ID, allow); err != nil {
 		return fmt.Errorf("allow child %d %s: %w", sb.Index, rule, err)
 	}
 	if _, err := c.Eval(ctx, sb.ID, api.EvalRequest{Code: fetch}); err != nil {
