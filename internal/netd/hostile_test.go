@@ -187,6 +187,10 @@ func TestDescriptorsThatRunOutCostRefusalsOnly(t *testing.T) {
 	g := b.bind("a", false)
 	far := listen(t, echoTCP)
 	c := g.openTCP(far)
+	c.Write([]byte("x"))
+	if _, err := c.Read(make([]byte, 1)); err != nil { // the far end has accepted it
+		t.Fatal(err)
+	}
 	few := unix.Rlimit{Cur: 3, Max: old.Max} // no new one gets so low a number
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &few); err != nil {
 		t.Fatal(err)
