@@ -49,12 +49,12 @@ func TestPolicyNoneRefusesAtOnce(t *testing.T) {
 	w.wantRefused(t, w.guest, `udp("`+web+`", `+echoPort+`, "hello")`, "EHOSTUNREACH", "ECONNREFUSED", "EACCES")
 }
 
-// curl and requests are in the guest where its image has them.
+// curl and Python's requests are Debian's, as they come.
 func TestProgramsThatOthersWroteReachTheWeb(t *testing.T) {
 	w := shared(t, "example.com")
 	for program, script := range map[string]string{
-		"curl":     `command -v curl >/dev/null || exit 42; curl -sS http://example.com/`,
-		"requests": `python3 -c 'import requests' 2>/dev/null || exit 42; python3 -c 'import requests; print(requests.get("http://example.com/").text)'`,
+		"curl":     `curl -sS http://example.com/`,
+		"requests": `python3 -c 'import requests; print(requests.get("http://example.com/").text)'`,
 		"urllib":   `python3 -c 'from urllib.request import *; print(urlopen("http://example.com/").read().decode())'`,
 	} {
 		r, err := w.Client.Exec(t.Context(), w.guest,
@@ -62,8 +62,6 @@ func TestProgramsThatOthersWroteReachTheWeb(t *testing.T) {
 		switch {
 		case err != nil:
 			t.Fatalf("%s: %v", program, err)
-		case r.ExitCode == 42:
-			t.Logf("the image has no %s", program)
 		case r.ExitCode != 0 || strings.TrimSpace(r.Stdout) != "the web":
 			t.Errorf("%s: exit code %d, %q, %q", program, r.ExitCode, r.Stdout, r.Stderr)
 		}
