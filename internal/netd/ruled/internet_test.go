@@ -346,15 +346,12 @@ func TestASecretIsSetOnRequestsToItsHostAlone(t *testing.T) {
 func TestEchoRequestsPassWhereTheKernelLetsThem(t *testing.T) {
 	h := newHost(t)
 	v := h.bind(netpolicy.Spec{Default: netpolicy.Public}, control.Binding{})
-	const groups = "/proc/sys/net/ipv4/ping_group_range"
-	if err := os.WriteFile(groups, []byte("1 0"), 0); err != nil {
-		t.Skip(err)
-	}
+	// Nobody may at first, in a network namespace that is new (ping_group_range in ip-sysctl).
 	if _, reason := v.ask(netwire.Echo, "93.184.216.34:0"); reason != netwire.Prohibited {
 		t.Errorf("without the kernel's leave: %s", reason)
 	}
-	if err := os.WriteFile(groups, []byte("0 0"), 0); err != nil {
-		t.Skip(err)
+	if err := os.WriteFile("/proc/sys/net/ipv4/ping_group_range", []byte("0 0"), 0); err != nil {
+		t.Fatal(err)
 	}
 	c, reason := v.ask(netwire.Echo, "93.184.216.34:0")
 	if c == nil {
