@@ -168,32 +168,34 @@ func TestAFlowIsHandedOver(t *testing.T) {
 	}
 }
 
-func TestAStreamPairCarriesHalfCloses(t *testing.T) {
+// relay dials a stream that forkd-net relays, and returns both its halves.
+func relay(t *testing.T) (n *forkdNet, id uint32, s usernet.Stream, far *os.File) {
+	t.Helper()
 	c := newClient(t)
-	n := attach(t, c)
+	n = attach(t, c)
 	done := dial(t.Context(), c)
-	a, b, err := netwire.StreamPair()
+	near, far, err := netwire.StreamPair()
 	if err != nil {
 		t.Fatal(err)
 	}
-	far, err := net.FileConn(b)
-	if err != nil {
+	t.Cleanup(func() { far.Close() })
+	id = (<-n.got).ID
+	if err := n.SendOpened(id, near); err != nil {
 		t.Fatal(err)
 	}
-	b.Close()
-	defer far.Close()
-	id := (<-n.got).ID
-	if err := n.SendOpened(id, a); err != nil {
-		t.Fatal(err)
-	}
-	a.Close()
+	near.Close()
 	d := <-done
 	if d.err != nil {
 		t.Fatal(d.err)
 	}
-	defer d.stream.Close()
-	d.stream.Write([]byte("x"))
-	d.stream.CloseWrite()
+	t.Cleanup(func() { d.stream.Close() })
+	return n, id, d.stream, far
+}
+
+func TestAStreamPairCarriesHalfCloses(t *testing.T) {
+	n, id, s, far := relay(t)
+	s.Write([]byte("x"))
+	s.CloseWrite()
 	if got, err := io.ReadAll(far); string(got) != "x" || err != nil {
 		t.Errorf("the far end got %q, %v", got, err)
 	}
@@ -202,7 +204,7 @@ func TestAStreamPairCarriesHalfCloses(t *testing.T) {
 	if err := n.Send(netwire.Message{Kind: netwire.Finished, ID: id}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := io.ReadAll(d.stream); string(got) != "y" || err != nil {
+	if got, err := io.ReadAll(s); string(got) != "y" || err != nil {
 		t.Errorf("read %q, %v", got, err)
 	}
 }
@@ -215,27 +217,11 @@ func TestAStreamThatIsCutOffIsReset(t *testing.T) {
 		"by forkd-net's end": func(n *forkdNet, _ uint32) { n.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newClient(t)
-			n := attach(t, c)
-			done := dial(t.Context(), c)
-			a, b, err := netwire.StreamPair()
-			if err != nil {
-				t.Fatal(err)
-			}
-			id := (<-n.got).ID
-			if err := n.SendOpened(id, a); err != nil {
-				t.Fatal(err)
-			}
-			a.Close()
-			d := <-done
-			if d.err != nil {
-				t.Fatal(d.err)
-			}
-			defer d.stream.Close()
-			b.WriteString("half")
-			b.Close()
+			n, id, s, far := relay(t)
+			far.WriteString("half")
+			far.Close()
 			end(n, id)
-			if got, err := io.ReadAll(d.stream); string(got) != "half" || !errors.Is(err, syscall.ECONNRESET) {
+			if got, err := io.ReadAll(s); string(got) != "half" || !errors.Is(err, syscall.ECONNRESET) {
 				t.Errorf("read %q, %v", got, err)
 			}
 		})
