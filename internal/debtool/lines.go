@@ -2,6 +2,8 @@ package debtool
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -9,19 +11,30 @@ import (
 // maxLine bounds a line without an end; a progress bar may be one.
 const maxLine = 8 << 10
 
+// sureLines is how many of the last lines each stream has a place for: the kernel does not say
+// which of two streams wrote first, and what a tool says on stderr as it ends is what matters.
+const sureLines = 5
+
 // lineWriter splits the output of several streams into lines and remembers the last ones.
 type lineWriter struct {
 	onLine func(string)
 
 	mu      sync.Mutex // guards all below, and serialises onLine
-	tail    []string
+	lines   int        // so far
 	streams []*lineStream
 }
 
 // lineStream is one stream: a line of one never mixes with a line of the other.
 type lineStream struct {
-	to  *lineWriter
-	buf []byte
+	to   *lineWriter
+	buf  []byte
+	tail []numbered // its last lines
+}
+
+// numbered is a line and its place among those of all streams, as they were read.
+type numbered struct {
+	at   int
+	line string
 }
 
 func (w *lineWriter) stream() *lineStream {
@@ -42,7 +55,7 @@ func (s *lineStream) Write(p []byte) (int, error) {
 		if i < 0 {
 			i = maxLine
 		}
-		s.to.lineLocked(s.buf[:i])
+		s.lineLocked(s.buf[:i])
 		s.buf = s.buf[i+1:]
 	}
 }
@@ -52,21 +65,54 @@ func (w *lineWriter) flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.streams {
-		w.lineLocked(s.buf)
+		s.lineLocked(s.buf)
 		s.buf = nil
 	}
 }
 
-func (w *lineWriter) lineLocked(b []byte) {
+func (s *lineStream) lineLocked(b []byte) {
 	line := strings.TrimRight(strings.ToValidUTF8(string(b), "?"), " \t")
 	if line == "" {
 		return
 	}
-	if len(w.tail) == tailLines {
-		w.tail = append(w.tail[:0], w.tail[1:]...)
+	if len(s.tail) == tailLines {
+		s.tail = append(s.tail[:0], s.tail[1:]...)
 	}
-	w.tail = append(w.tail, line)
-	if w.onLine != nil {
-		w.onLine(line)
+	s.to.lines++
+	s.tail = append(s.tail, numbered{s.to.lines, line})
+	if s.to.onLine != nil {
+		s.to.onLine(line)
 	}
+}
+
+// tail is the last lines of all streams, in the order in which they were read.
+func (w *lineWriter) tail() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []numbered
+	for _, s := range w.streams {
+		all = append(all, s.tail...)
+	}
+	for len(all) > tailLines {
+		all = w.withoutOldestLocked(all)
+	}
+	slices.SortFunc(all, func(a, b numbered) int { return cmp.Compare(a.at, b.at) })
+	lines := make([]string, len(all))
+	for i, l := range all {
+		lines[i] = l.line
+	}
+	return lines
+}
+
+// withoutOldestLocked leaves the oldest line out, of the streams that have more than is sure.
+func (w *lineWriter) withoutOldestLocked(all []numbered) []numbered {
+	var from *lineStream
+	for _, s := range w.streams {
+		if len(s.tail) > sureLines && (from == nil || s.tail[0].at < from.tail[0].at) {
+			from = s
+		}
+	}
+	oldest := from.tail[0]
+	from.tail = from.tail[1:]
+	return slices.DeleteFunc(all, func(l numbered) bool { return l == oldest })
 }

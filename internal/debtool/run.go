@@ -89,7 +89,7 @@ func Run(ctx context.Context, c Command) ([]byte, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("run %s: %w", tool, context.Cause(ctx))
 	}
-	return nil, &Error{Tool: tool, Err: err, Tail: lines.tail}
+	return nil, &Error{Tool: tool, Err: err, Tail: lines.tail()}
 }
 
 func missing(tool, pkg string) error {
