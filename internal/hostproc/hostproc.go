@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/prometheus/procfs"
 )
@@ -32,6 +33,17 @@ func Runs(pid int, start uint64) bool { return runs(procfs.DefaultMountPoint, pi
 func runs(root string, pid int, start uint64) bool {
 	st, err := stat(root, pid)
 	return err == nil && st.State != "Z" && st.State != "X" && st.Starttime == start
+}
+
+// CPUTime is what a process has used of the CPUs, its threads' user, guest and system time
+// together, in steps of a clock tick (10 ms).
+func CPUTime(pid int) (time.Duration, error) {
+	st, err := stat(procfs.DefaultMountPoint, pid)
+	return cpuTime(st), err
+}
+
+func cpuTime(st procfs.ProcStat) time.Duration {
+	return time.Duration(st.CPUTime() * float64(time.Second))
 }
 
 func stat(root string, pid int) (procfs.ProcStat, error) {

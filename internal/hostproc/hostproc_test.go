@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // plant writes a file below a made-up /proc.
@@ -28,6 +29,11 @@ func TestStartTimeOfALiveProcess(t *testing.T) {
 	plant(t, root, "42/stat", "42 (a) b (c)"+tail)
 	if st, err := stat(root, 42); err != nil || st.Starttime != 4711 || !runs(root, 42, 4711) || runs(root, 42, 4712) {
 		t.Errorf("got %d, %v", st.Starttime, err)
+	}
+	busy := strings.Replace(tail, "4194560 1 0 0 0 0 0", "4194560 1 0 0 0 250 75", 1)
+	plant(t, root, "45/stat", "45 (a)"+busy)
+	if st, err := stat(root, 45); err != nil || cpuTime(st) != 3250*time.Millisecond {
+		t.Errorf("CPU time is %s, %v", cpuTime(st), err)
 	}
 	for name, bad := range map[string]string{
 		"empty": "", "no name": "43 (x", "cut off": "43 (x) S 1", "a zombie": "43 (x)" + strings.Replace(tail, " S", " Z", 1),

@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/layer/store"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -374,6 +375,8 @@ func (c *createOp) explain(ctx context.Context, err error) error {
 	text := "the console is empty"
 	if tail := vmproc.TailLines(filepath.Join(c.m.Dir, client.ConsoleLog), vmproc.ConsoleTail); tail != "" {
 		text = "the console's last lines:\n" + tail
+	} else if used, err := hostproc.CPUTime(c.m.Proc.PID()); err == nil { // does it spin, or wait?
+		text += fmt.Sprintf("; its VMM has used %s of CPU time", used)
 	}
 	return sandbox.Errorf(sandbox.ErrBootFailed, "", "%w; %s", err, text)
 }
