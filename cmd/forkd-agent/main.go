@@ -132,6 +132,9 @@ func run(args []string) error {
 }
 
 func serve(ctx context.Context, o options) error {
+	if err := quiet.Relax(); err != nil {
+		logf("%v", err) // it only costs more
+	}
 	token, err := readToken(o.tokenFile)
 	if err != nil {
 		return err

@@ -10,6 +10,9 @@ package quiet
 import (
 	"runtime"
 	"runtime/debug"
+	"time"
+
+	"github.com/forkd/forkd/internal/timerslack"
 )
 
 const (
@@ -26,6 +29,23 @@ func Tune() {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(baseLimit)
 	followHeap()
+}
+
+// How late the agent's sleeps may end. With one processor only the runtime's monitor sleeps, which
+// looks whether a call has kept that processor for long; with more there are the sleeps of 3 µs
+// between two threads, too.
+const (
+	slackAlone = 4 * time.Millisecond
+	slack      = time.Millisecond
+)
+
+// Relax lets the runtime's monitor look less often: in a clone that takes its identity most timer
+// interrupts, and the exits for each, were its. /proc has to be there.
+func Relax() error {
+	if runtime.GOMAXPROCS(0) == 1 {
+		return timerslack.SetAll(slackAlone)
+	}
+	return timerslack.SetAll(slack)
 }
 
 // followHeap keeps the limit at twice what is live, so that an agent with much

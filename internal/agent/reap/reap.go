@@ -15,6 +15,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/timerslack"
 )
 
 // Reaper waits for children. Run must be running for anything to be reaped.
@@ -69,7 +71,7 @@ func (r *Reaper) Run(ctx context.Context) error {
 func (r *Reaper) Start(cmd *exec.Cmd) (*Child, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := cmd.Start(); err != nil {
+	if err := timerslack.Starting(timerslack.Default, cmd.Start); err != nil { // not the agent's own
 		return nil, err
 	}
 	c := &Child{Pid: cmd.Process.Pid, r: r, done: make(chan struct{})}

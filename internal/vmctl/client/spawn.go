@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/timerslack"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
@@ -158,7 +158,7 @@ func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
 		stderr = c.Log
 	}
 	var proc *os.Process
-	err = withTimerSlack(func() (err error) {
+	err = timerslack.Starting(timerSlack, func() (err error) {
 		proc, err = os.StartProcess(c.Binary, args, &os.ProcAttr{
 			Dir:   "/",
 			Env:   env,
@@ -187,16 +187,6 @@ func environment(s vmspec.Shape) []string {
 // another one has just made ready: with 10 ms, two of three pauses of a capture were
 // longer by that.
 const timerSlack = time.Millisecond
-
-// withTimerSlack calls start in a thread whose slack a process that it starts inherits (prctl(2)).
-func withTimerSlack(start func() error) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	// Without it a VMM is only slower. 0 sets the thread's default again.
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(timerSlack), 0, 0, 0)
-	defer unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0)
-	return start()
-}
 
 // reap waits for a child of ours and closes done.
 func (p *Process) reap(proc *os.Process) {
