@@ -1,9 +1,11 @@
 package extent
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"os"
+	"slices"
 	"sort"
 )
 
@@ -28,6 +30,36 @@ func Bytes(runs []Run) (n int64) {
 		n += r.Length
 	}
 	return n
+}
+
+// First is what the first n bytes of runs are, in whole pages.
+func First(runs []Run, n int64) []Run {
+	for i, r := range runs {
+		if n <= r.Length {
+			out := slices.Clone(runs[:i+1])
+			out[i].Length = min(r.Length, (max(n, 0)+PageSize-1)/PageSize*PageSize)
+			if out[i].Length == 0 {
+				out = out[:i]
+			}
+			return out
+		}
+		n -= r.Length
+	}
+	return runs
+}
+
+// Joined is what runs cover together, in as few runs as there can be, which rise. It keeps the list.
+func Joined(runs []Run) []Run {
+	slices.SortFunc(runs, func(a, b Run) int { return cmp.Compare(a.Offset, b.Offset) })
+	out := runs[:0]
+	for _, r := range runs {
+		if n := len(out); n > 0 && r.Offset <= out[n-1].End() {
+			out[n-1].Length = max(out[n-1].End(), r.End()) - out[n-1].Offset
+			continue
+		}
+		out = append(out, r)
+	}
+	return out
 }
 
 // Extent is a part of an image whose content is in a range of a file. In bytes.

@@ -171,3 +171,49 @@ func TestCheckRefuses(t *testing.T) {
 		t.Errorf("a good one: %v", err)
 	}
 }
+
+func TestRunsAgainstAListOfPages(t *testing.T) {
+	const pages = 24
+	rnd := rand.New(rand.NewPCG(3, 4))
+	paint := func(runs []Run) (out [pages]bool) {
+		for _, r := range runs {
+			for p := r.Offset / PageSize; p < r.End()/PageSize; p++ {
+				out[p] = true
+			}
+		}
+		return out
+	}
+	for range 2000 {
+		var some []Run
+		for range rnd.IntN(5) {
+			at := rnd.Int64N(pages)
+			some = append(some, Run{at * PageSize, (1 + rnd.Int64N(pages-at)) * PageSize})
+		}
+		want := paint(some)
+		got := Joined(slices.Clone(some))
+		for i := 1; i < len(got); i++ {
+			if got[i].Offset <= got[i-1].End() {
+				t.Fatalf("%v joined are %v", some, got)
+			}
+		}
+		if paint(got) != want {
+			t.Fatalf("%v joined are %v", some, got)
+		}
+		n := rnd.Int64N(Bytes(got) + 2*PageSize)
+		first, left := First(got, n), (n+PageSize-1)/PageSize
+		wanted := paint(got)
+		for p := range wanted {
+			if wanted[p] && left <= 0 {
+				wanted[p] = false
+			} else if wanted[p] {
+				left--
+			}
+		}
+		if paint(first) != wanted || !slices.Equal(Joined(slices.Clone(first)), first) {
+			t.Fatalf("the first %d bytes of %v are %v", n, got, first)
+		}
+	}
+	if got := First([]Run{{0, PageSize}}, -5); len(got) != 0 {
+		t.Errorf("of nothing there is %v", got)
+	}
+}

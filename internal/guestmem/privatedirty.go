@@ -80,17 +80,90 @@ func (m *Map) Track() (*Tracker, error) {
 	return &Tracker{m: m, pagemap: f, scan: scanner{pagemap: f}, stale: slices.Clone(m.protected)}, nil
 }
 
-// Arm protects a run: until the next write its pages are not reported.
-func (t *Tracker) Arm(offset, length int64) error {
-	t.m.protected.Add(offset, length) // also if it fails half-way
-	t.scan.arg = pmScanArg{flags: scanProtect | scanCheckAsync, mask: pageWritten, returned: pageWritten}
-	// In one range only: KVM forgets its mappings of all that is scanned this way.
-	if err := t.scan.scan(t.m, offset, offset+length, func(int64, int64) error { return nil }); err != nil {
+// What is armed with one call: armStep bytes at most, since all of it is copied before the next, and
+// short runs with the rest between them if that is less than armGap each. KVM forgets its mappings
+// of all that one call goes over, so that the guest faults on pages between runs again; but each
+// call costs it as much as some such faults, as its CPUs are stopped for it.
+const (
+	armStep = 1 << 20
+	armGap  = 32 * PageSize
+)
+
+// Arm protects runs, which are disjoint and rise: until the next write their pages are not reported.
+// It goes in steps, and calls armed after each for what has to be copied now: the step's part of the
+// runs, and pages between them that became the memory's own meanwhile and are protected, too.
+func (t *Tracker) Arm(runs []extent.Run, armed func(extent.Run) error) error {
+	for len(runs) > 0 {
+		n, arm := near(runs), t.armLong
+		if n > 1 {
+			arm = t.armNear
+		}
+		if err := arm(runs[:n], armed); err != nil {
+			return err
+		}
+		runs = runs[n:]
+	}
+	return nil
+}
+
+// near is how many of the runs, from the first on, one call arms.
+func near(runs []extent.Run) int {
+	n := 1
+	for ; n < len(runs) && max(runs[n-1].Length, runs[n].Length) < longRun; n++ {
+		if runs[n].Offset-runs[n-1].End() > armGap || runs[n].End()-runs[0].Offset > armStep {
+			break
+		}
+	}
+	return n
+}
+
+// armLong arms one run by itself.
+func (t *Tracker) armLong(one []extent.Run, armed func(extent.Run) error) error {
+	for at := one[0].Offset; at < one[0].End(); at += armStep {
+		step := one[0].Clip(at, at+armStep)
+		t.m.protected.Add(step.Offset, step.Length) // also if it fails half-way
+		t.scan.arg = pmScanArg{flags: scanProtect | scanCheckAsync, mask: pageWritten, returned: pageWritten}
+		err := t.scan.scan(t.m, step.Offset, step.End(), func(int64, int64) error { return nil })
+		if err != nil {
+			return fmt.Errorf("track guest memory: %w", err)
+		}
+		t.stale.Remove(step.Offset, step.Length)
+		if step.Length >= longRun {
+			t.note(step)
+		}
+		if err := armed(step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// armNear arms runs that are near each other, with one call. What is protected between them is
+// armed as they are: the kernel tells what that was.
+func (t *Tracker) armNear(runs []extent.Run, armed func(extent.Run) error) error {
+	from, to := runs[0].Offset, runs[len(runs)-1].End()
+	all := slices.Clone(runs)
+	t.scan.arg = pmScanArg{
+		flags: scanProtect | scanCheckAsync, inverted: notPrivate, mask: notPrivate | pageWritten,
+		anyOf: pagePresent | pageSwapped, returned: pageWritten,
+	}
+	err := t.scan.scan(t.m, from, to, func(offset, length int64) error {
+		all = append(all, extent.Run{Offset: offset, Length: length})
+		return nil
+	})
+	if err != nil { // who knows what is protected
+		t.m.protected.Add(from, to-from)
 		return fmt.Errorf("track guest memory: %w", err)
 	}
-	t.stale.Remove(offset, length)
-	if length >= longRun {
-		t.note(extent.Run{Offset: offset, Length: length})
+	all = extent.Joined(all)
+	for _, r := range all { // all of them are, also if what is done with one fails
+		t.m.protected.Add(r.Offset, r.Length)
+		t.stale.Remove(r.Offset, r.Length)
+	}
+	for _, r := range all {
+		if err := armed(r); err != nil {
+			return err
+		}
 	}
 	return nil
 }

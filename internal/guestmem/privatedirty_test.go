@@ -92,10 +92,8 @@ func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
 	if got := runs(t, tr.Written); !slices.Equal(got, []run{{1, 2}, {40, 1}}) {
 		t.Errorf("before it was armed: %v", got)
 	}
-	for _, r := range []run{{1, 2}, {40, 1}} {
-		if err := tr.Arm(r.offset*PageSize, r.length*PageSize); err != nil {
-			t.Fatal(err)
-		}
+	if got := arm(t, tr, run{1, 2}, run{40, 1}); !slices.Equal(got, []run{{1, 2}, {40, 1}}) {
+		t.Errorf("armed were %v", got)
 	}
 	if got := runs(t, tr.Written); len(got) != 0 {
 		t.Errorf("just armed: %v", got)
@@ -105,15 +103,40 @@ func TestTrackerTellsWhatWasWrittenSince(t *testing.T) {
 	if got := runs(t, tr.Written); !slices.Equal(got, []run{{2, 1}, {9, 1}, {60, 1}}) {
 		t.Errorf("after writes: %v", got)
 	}
-	if err := tr.Arm(2*PageSize, PageSize); err != nil {
-		t.Fatal(err)
-	}
+	arm(t, tr, run{2, 1})
 	if got := runs(t, tr.Written); !slices.Equal(got, []run{{9, 1}, {60, 1}}) {
 		t.Errorf("after one was armed again: %v", got)
 	}
-	if got := runs(t, m.PrivateDirty); !slices.Equal(got, []run{{1, 2}, {9, 1}, {40, 1}, {60, 1}}) {
+	touchPages(m, 7) // between two that are armed with one call: it is copied with them
+	if got := arm(t, tr, run{2, 1}, run{9, 1}); !slices.Equal(got, []run{{2, 1}, {7, 1}, {9, 1}}) {
+		t.Errorf("armed were %v", got)
+	}
+	if got := runs(t, tr.Written); !slices.Equal(got, []run{{60, 1}}) {
+		t.Errorf("after that: %v", got)
+	}
+	if got := runs(t, m.PrivateDirty); !slices.Equal(got, []run{{1, 2}, {7, 1}, {9, 1}, {40, 1}, {60, 1}}) {
 		t.Errorf("private dirty pages are %v", got)
 	}
+}
+
+// arm arms runs, and returns what it was told to copy.
+func arm(t *testing.T, tr *Tracker, some ...run) (armed []run) {
+	t.Helper()
+	err := tr.Arm(inBytes(some), func(r extent.Run) error {
+		armed = append(armed, run{r.Offset / PageSize, r.Length / PageSize})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return armed
+}
+
+func inBytes(some []run) (out []extent.Run) {
+	for _, r := range some {
+		out = append(out, extent.Run{Offset: r.offset * PageSize, Length: r.length * PageSize})
+	}
+	return out
 }
 
 // What an earlier tracker has armed, as a capture does that ends in whatever way, says
@@ -144,16 +167,32 @@ func TestTrackersKnowNothingOfEachOther(t *testing.T) {
 			if got := pageSetOf(t, tr.Written); !slices.Equal(got, want) {
 				t.Fatalf("a tracker finds %d pages, want %d of %d own ones", len(got), len(want), len(own))
 			}
+			var some []run
 			for _, r := range runs(t, tr.Written) {
-				if random.IntN(4) == 0 {
-					continue // a capture that failed half-way
+				if random.IntN(4) > 0 {
+					some = append(some, r)
 				}
-				if err := tr.Arm(r.offset*PageSize, r.length*PageSize); err != nil {
-					t.Fatal(err)
+			}
+			for range random.IntN(30) { // the guest does not wait
+				p := random.IntN(pages)
+				touchPages(m, p)
+				clean[int64(p)] = false
+			}
+			full := errors.New("the disk is full")
+			err := tr.Arm(inBytes(some), func(r extent.Run) error {
+				if random.IntN(40) == 0 {
+					return full
 				}
-				for p := range r.length {
-					clean[r.offset+p] = true
+				for p := range r.Length / PageSize {
+					clean[r.Offset/PageSize+p] = true
 				}
+				return nil
+			})
+			if errors.Is(err, full) {
+				break // and the capture has failed half-way
+			}
+			if err != nil {
+				t.Fatal(err)
 			}
 		}
 		tr.Close()
@@ -187,9 +226,7 @@ func TestTrackerFindsTheSameInLongRuns(t *testing.T) {
 		}
 		for _, r := range runs(t, tr.Written) {
 			if random.IntN(3) > 0 {
-				if err := tr.Arm(r.offset*PageSize, r.length*PageSize); err != nil {
-					t.Fatal(err)
-				}
+				arm(t, tr, r)
 			}
 		}
 	}
@@ -237,7 +274,7 @@ func BenchmarkWritten(b *testing.B) {
 		b.Skip(err) // Linux before 6.7; the machine's kernel has it
 	}
 	defer tr.Close()
-	if err := tr.Arm(0, size); err != nil {
+	if err := tr.Arm([]extent.Run{{Length: size}}, func(extent.Run) error { return nil }); err != nil {
 		b.Fatal(err)
 	}
 	long := tr.armed

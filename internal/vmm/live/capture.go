@@ -26,8 +26,6 @@ const (
 	// enoughLeft is what may be left for the pause if no limit is asked for, in
 	// bytes: less is soon written again by any guest that works.
 	enoughLeft = 512 << 10
-	// copyChunk is how much is armed and copied at a time.
-	copyChunk = 1 << 20
 	// copyFloor is a speed that every host reaches, in bytes per second; used until one is measured.
 	copyFloor = 200 << 20
 )
@@ -183,38 +181,22 @@ func (k *captureOp) spare() int64 {
 	return k.buffer / 2
 }
 
-// round copies the first n bytes of what is left.
+// round copies the first n bytes of what is left, each part when it is armed: what is written
+// meanwhile is found by the next round.
 func (k *captureOp) round(n int64) error {
-	start, want := time.Now(), n
-	for _, r := range k.left {
-		if n <= 0 {
-			break
-		}
-		r.Length = min(r.Length, (n+guestmem.PageSize-1)/guestmem.PageSize*guestmem.PageSize)
-		n -= r.Length
-		if err := k.copyAhead(r); err != nil {
+	start, copied := time.Now(), int64(0)
+	err := k.tracker.Arm(extent.First(k.left, n), func(r extent.Run) error {
+		if err := k.write(k.mem.Linear()[r.Offset:r.End()], r.Offset); err != nil {
 			return err
 		}
 		k.taken.Add(r.Offset, r.Length)
-	}
+		copied += r.Length
+		return nil
+	})
 	if took := time.Since(start).Seconds(); took > 0 {
-		k.speed = float64(want-n) / took
+		k.speed = float64(copied) / took
 	}
-	return nil
-}
-
-func (k *captureOp) copyAhead(r extent.Run) error {
-	for at := r.Offset; at < r.End(); at += copyChunk {
-		n := min(copyChunk, r.End()-at)
-		// Armed before it is copied: what is written meanwhile is found by the next round.
-		if err := k.tracker.Arm(at, n); err != nil {
-			return err
-		}
-		if err := k.write(k.mem.Linear()[at:at+n], at); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 func (k *captureOp) write(p []byte, at int64) error {
