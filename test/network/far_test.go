@@ -38,6 +38,10 @@ var zones = nettest.Zones{
 	"inner.example.com": {netip.MustParseAddr("10.0.0.1")},
 	"home.example.com":  {netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")},
 	"map.example.com":   {netip.MustParseAddr("::ffff:10.0.0.1")},
+	debHost:             {netip.MustParseAddr(mirrorAddr)},
+	pypiHost:            {netip.MustParseAddr(mirrorAddr)},
+	npmHost:             {netip.MustParseAddr(mirrorAddr)},
+	strangeHost:         {netip.MustParseAddr(mirrorAddr)},
 }
 
 // far is the internet, and what it has seen.
@@ -46,11 +50,12 @@ type far struct {
 	resolvConf  string
 	asked       func() []string // names that came to DNS
 	conns       chan net.Conn   // to handPort
+	mirrors     trusted
 }
 
 func newFar(t testing.TB) *far {
 	in := nettest.New(t)
-	f := &far{conns: make(chan net.Conn, 16)}
+	f := &far{conns: make(chan net.Conn, 16), mirrors: serveMirrors(t, in)}
 	f.resolvConf, f.asked = in.DNS(t, zones)
 	for addr, text := range map[string]string{web: "the web", other: "another host", forbidden: "forbidden"} {
 		in.HTTP(t, net.JoinHostPort(addr, "80"), false, page(text))
