@@ -53,6 +53,22 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 
 // complete checks the flags, and looks for forkd-net.
 func (o *netOptions) complete() error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.binary != "" {
+		return nil
+	}
+	binary, err := endpoint.Program("forkd-net")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the log and doctor say so
+	}
+	o.binary = binary
+	return err
+}
+
+// check checks the flags, and reads the files that they name.
+func (o *netOptions) check() error {
 	for _, text := range o.private {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -81,15 +97,7 @@ func (o *netOptions) complete() error {
 	if err := o.completeCeiling(); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("--net-ceiling: %w", err)}
 	}
-	if o.binary != "" {
-		return nil
-	}
-	binary, err := endpoint.Program("forkd-net")
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // the log and doctor say so
-	}
-	o.binary = binary
-	return err
+	return nil
 }
 
 func (o *netOptions) completeCeiling() error {
