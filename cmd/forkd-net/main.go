@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"os/signal"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -22,6 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/netdns"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/netproxy"
+	"github.com/forkd/forkd/internal/socks5"
 )
 
 func main() {
@@ -65,8 +67,13 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	upstream, err := o.upstreamProxy()
+	if err != nil {
+		return err
+	}
 	s, err = netd.New(netd.Config{
-		Rules: rules, AuditPath: o.log, Intercept: netproxy.NewInterceptor(roots), Warn: warn, OnShutdown: stop,
+		Rules: rules, AuditPath: o.log, Intercept: netproxy.NewInterceptor(roots), Upstream: upstream,
+		Warn: warn, OnShutdown: stop,
 	})
 	if err != nil {
 		return err
@@ -84,6 +91,7 @@ type options struct {
 	hostAddress              string
 	hostPorts                []string
 	ceiling, ca              string
+	upstream                 string
 	alone                    time.Duration
 }
 
@@ -102,6 +110,8 @@ func parse(args []string) (o options, err error) {
 		"open a `port` of the host, or FIRST-LAST, to policies, as host.forkd.internal; may be repeated")
 	f.StringVar(&o.ceiling, "ceiling", "", "no policy is above the one in this YAML `file`")
 	f.StringVar(&o.resolvConf, "resolv-conf", "/etc/resolv.conf", "ask the resolvers of this `file`")
+	f.StringVar(&o.upstream, "upstream-proxy-file", "",
+		"dial TCP through the SOCKS5 proxy whose URL is in this `file`, and refuse UDP")
 	f.StringVar(&o.ca, "net-ca", "", "where headers are injected, verify hosts by the certificates in this PEM `file`, not the system's")
 	f.DurationVar(&o.alone, "alone", time.Minute, "end when there is no daemon and no VM for this `time`")
 	if err := f.Parse(args); err != nil {
@@ -152,6 +162,22 @@ func (o *options) roots() (*x509.CertPool, error) {
 		return nil, fmt.Errorf("--net-ca: %s has no certificate", o.ca)
 	}
 	return pool, nil
+}
+
+// upstreamProxy is nil without one.
+func (o *options) upstreamProxy() (*socks5.Proxy, error) {
+	if o.upstream == "" {
+		return nil, nil
+	}
+	b, err := os.ReadFile(o.upstream)
+	if err != nil {
+		return nil, fmt.Errorf("--upstream-proxy-file: %w", err)
+	}
+	p, err := socks5.Parse(strings.TrimSpace(string(b)))
+	if err != nil {
+		return nil, fmt.Errorf("--upstream-proxy-file %s: %w", o.upstream, err)
+	}
+	return p, nil
 }
 
 func (o *options) floor() (*netpolicy.Floor, error) {

@@ -18,18 +18,22 @@ import (
 
 func TestWrongFlagsAreRefused(t *testing.T) {
 	for flags, want := range map[string]string{
-		"":                                      "--control",
-		"--control x y":                         "no flag",
-		"--control x --net-private 127.0.0.0/8": "never reachable",
-		"--control x --net-private 8.8.8.0/24":  "not inside",
-		"--control x --host-port 0":             `--host-port "0": want a port`,
-		"--control x --host-port 80-65536":      `--host-port "80-65536": want a port`,
-		"--control x --host-address here":       "--host-address",
-		"--control x --ceiling /nowhere":        "--ceiling",
+		"":                                          "--control",
+		"--control x y":                             "no flag",
+		"--control x --net-private 127.0.0.0/8":     "never reachable",
+		"--control x --net-private 8.8.8.0/24":      "not inside",
+		"--control x --host-port 0":                 `--host-port "0": want a port`,
+		"--control x --host-port 80-65536":          `--host-port "80-65536": want a port`,
+		"--control x --host-address here":           "--host-address",
+		"--control x --ceiling /nowhere":            "--ceiling",
+		"--control x --upstream-proxy-file main.go": "--upstream-proxy-file main.go: want socks5://",
 	} {
 		o, err := parse(strings.Fields(flags))
 		if err == nil {
 			_, _, err = o.rules(t.Context(), nil)
+			if err == nil {
+				_, err = o.upstreamProxy()
+			}
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", flags, err, want)

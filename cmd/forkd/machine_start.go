@@ -13,11 +13,16 @@ import (
 
 func newMachineStartCommand(name *string) *cobra.Command {
 	var opt appliance.StartOptions
+	var network machineNetOptions
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Start the machine, or do nothing if it runs",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if opt.Network, err = network.change(cmd.Flags()); err != nil {
+				return err
+			}
 			m, err := appliance.Open(*name)
 			if err != nil {
 				return err
@@ -35,15 +40,16 @@ func newMachineStartCommand(name *string) *cobra.Command {
 	f.IntVar(&opt.Spec.CPUs, "cpus", 0, "virtual CPUs (default: the host's, up to 8)")
 	f.IntVar(&opt.Spec.MemoryMiB, "memory", 0, "memory in MiB (default: half of the host's, up to 6144)")
 	f.IntVar(&opt.Spec.DiskGiB, "disk", 0, "size of the sparse data disk in GiB (default 20; it only grows)")
-	f.BoolVar(&opt.Restart, "restart", false, "restart a running machine whose programs or size differ")
+	f.BoolVar(&opt.Restart, "restart", false, "restart a running machine whose programs or settings differ")
 	f.DurationVar(&opt.Wait, "wait", appliance.DefaultStartWait, "how long the machine may take to answer")
+	network.addFlags(f)
 	return cmd
 }
 
 func describeStart(name string, res appliance.StartResult) string {
 	switch {
 	case res.Stale:
-		return fmt.Sprintf("machine %s runs, with older programs or another size; `forkd machine start --restart` renews it", name)
+		return fmt.Sprintf("machine %s runs, with older programs or other settings; `forkd machine start --restart` renews it", name)
 	case res.Already:
 		return fmt.Sprintf("machine %s runs already", name)
 	}

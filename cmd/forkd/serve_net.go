@@ -30,6 +30,7 @@ type netOptions struct {
 	hostAddress string
 	resolvConf  string
 	taps        []string
+	upstream    upstreamOptions
 }
 
 func (o *netOptions) addFlags(f *pflag.FlagSet) {
@@ -47,10 +48,27 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 		"file whose resolvers are asked for sandboxes' names (default: /etc/resolv.conf)")
 	f.StringArrayVar(&o.taps, "net-tap", nil,
 		"tap device of this host that sandboxes may have, by name or as PREFIX*; may be given more than once (default: none)")
+	o.upstream.addFlags(f)
 }
 
 // complete checks the flags, and looks for forkd-net.
 func (o *netOptions) complete() error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.binary != "" {
+		return nil
+	}
+	binary, err := endpoint.Program("forkd-net")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil // the log and doctor say so
+	}
+	o.binary = binary
+	return err
+}
+
+// check checks the flags, and reads the files that they name.
+func (o *netOptions) check() error {
 	for _, text := range o.private {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -73,18 +91,13 @@ func (o *netOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--net-tap %q: %w", p, err)}
 		}
 	}
+	if err := o.upstream.complete(); err != nil {
+		return err
+	}
 	if err := o.completeCeiling(); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("--net-ceiling: %w", err)}
 	}
-	if o.binary != "" {
-		return nil
-	}
-	binary, err := endpoint.Program("forkd-net")
-	if errors.Is(err, os.ErrNotExist) {
-		return nil // the log and doctor say so
-	}
-	o.binary = binary
-	return err
+	return nil
 }
 
 func (o *netOptions) completeCeiling() error {
@@ -109,7 +122,7 @@ func (o *netOptions) configure(c *engine.Config, log *slog.Logger) {
 	}
 	// It has the ceiling, too: what cannot be cut in rules is decided there, flow by flow.
 	c.NetConnect = netproc.Connect(netproc.Config{
-		Binary: o.binary, RunDir: c.RunDir, Args: o.args(), Ceiling: o.ceiling,
+		Binary: o.binary, RunDir: c.RunDir, Args: o.args(), Ceiling: o.ceiling, Upstream: o.upstream.url,
 	})
 }
 

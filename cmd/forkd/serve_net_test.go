@@ -40,6 +40,24 @@ func TestTheFlagsOfServeAreForkdNets(t *testing.T) {
 	}
 }
 
+func TestTheProxyOfServe(t *testing.T) {
+	o, err := netOptionsOf(t, "--net-upstream-proxy", "socks5://proxy.example")
+	if err != nil || o.upstream.url != "socks5://proxy.example" {
+		t.Errorf("got %q, %v", o.upstream.url, err)
+	}
+	file := filepath.Join(t.TempDir(), "proxy")
+	if err := os.WriteFile(file, []byte("socks5://me:geheim@proxy.example:1081\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err = netOptionsOf(t, "--net-upstream-proxy-file", file)
+	if err != nil || o.upstream.url != "socks5://me:geheim@proxy.example:1081" {
+		t.Errorf("got %q, %v", o.upstream.url, err)
+	}
+	if strings.Contains(strings.Join(o.args(), " "), "geheim") {
+		t.Errorf("forkd-net's arguments are %q", o.args())
+	}
+}
+
 func TestTapsOfServe(t *testing.T) {
 	o, err := netOptionsOf(t, "--net-tap", "tap0", "--net-tap", "cni-*")
 	if err != nil {
@@ -67,6 +85,11 @@ func TestWrongNetworkFlagsOfServe(t *testing.T) {
 		{"no policy", "--net-ceiling nowhere", `--net-ceiling: "nowhere": want none, public, or a policy file`},
 		{"all taps", "--net-tap *", `--net-tap "*": want a prefix`},
 		{"no tap", "--net-tap fd:3", `--net-tap "fd:3": want the name`},
+		{"two proxies", "--net-upstream-proxy socks5://a --net-upstream-proxy-file b", "want one of them"},
+		{"no proxy", "--net-upstream-proxy http://a", "--net-upstream-proxy: want socks5://"},
+		{"a password for all to see", "--net-upstream-proxy socks5://me:x@a", "put the URL into a file"},
+		{"no proxy in the file", "--net-upstream-proxy-file " + bad, "--net-upstream-proxy-file " + bad + ": want socks5://"},
+		{"no file with a proxy", "--net-upstream-proxy-file /nowhere", "--net-upstream-proxy-file: "},
 		{"a bad rule in the ceiling", "--net-ceiling " + bad, bad + ":2: "},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -61,7 +61,11 @@ func (a *Appliance) initrdEntries(p plan, token string) ([]initramfs.Entry, erro
 	if err != nil {
 		return nil, err
 	}
-	config, err := json.Marshal(a.guestConfig(p.ipv6))
+	guestConfig, err := a.guestConfig(p.ipv6, p.state.Network)
+	if err != nil {
+		return nil, err
+	}
+	config, err := json.Marshal(guestConfig)
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +82,11 @@ func (a *Appliance) initrdEntries(p plan, token string) ([]initramfs.Entry, erro
 		initramfs.File("etc/group", 0o644, []byte("root:x:0:\nkvm:x:104:\nnogroup:x:65534:\n")),
 		initramfs.File("etc/hosts", 0o644, []byte("127.0.0.1 localhost\n::1 localhost\n")),
 	)
+	files, err := p.state.Network.entries()
+	if err != nil {
+		return nil, err
+	}
+	entries = append(entries, files...)
 	more, err := programEntries(p.programs)
 	return append(entries, more...), err
 }
@@ -99,7 +108,8 @@ func programEntries(programs map[string]string) ([]initramfs.Entry, error) {
 
 // guestConfig names the services of the appliance. The agent is kept longest
 // when memory is short: without it nobody could find out why.
-func (a *Appliance) guestConfig(ipv6 bool) guest.Config {
+func (a *Appliance) guestConfig(ipv6 bool, n Network) (guest.Config, error) {
+	network, err := n.args()
 	return guest.Config{
 		Hostname:  a.qemuName(),
 		DataMount: dataMount,
@@ -107,14 +117,12 @@ func (a *Appliance) guestConfig(ipv6 bool) guest.Config {
 		Services: []guest.Service{
 			{Name: "agent", OOMScore: -900, Log: "/run/forkd-agent.log", Args: []string{
 				"/usr/bin/forkd-agent", "--listen", "tcp:0.0.0.0:" + strconv.Itoa(guestAgentPort), "--token-file", guestToken}},
-			{Name: daemonService, OOMScore: -500, Log: daemonLog, Args: []string{
+			{Name: daemonService, OOMScore: -500, Log: daemonLog, Args: append([]string{
 				"/usr/bin/forkd", "serve", "--listen", "unix:///run/forkd/forkd.sock",
 				"--listen", "tcp://0.0.0.0:" + strconv.Itoa(guestAPIPort),
-				"--token-file", guestToken, "--data", dataMount,
-				// Of the real host, whose user is the machine's: a policy has to name the port.
-				"--net-host-address", guest.HostAddress, "--net-host-port", "1024-65535"}},
+				"--token-file", guestToken, "--data", dataMount}, network...)},
 		},
-	}
+	}, err
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -19,7 +19,9 @@ import (
 // StartOptions is how a machine is to be.
 type StartOptions struct {
 	Spec Spec // 0 fields keep what they were, or get the default
-	// Restart replaces a running machine whose programs or size differ from
+	// Network is what is to be another about sandboxes' networks.
+	Network NetworkChange
+	// Restart replaces a running machine whose programs or settings differ from
 	// what is asked; without it such a machine is left running.
 	Restart bool
 	// AgentOnly does not wait for the daemon: tests bring programs of their own.
@@ -69,7 +71,7 @@ func (a *Appliance) startLocked(ctx context.Context, opt StartOptions) (StartRes
 	}
 	plan, perr := a.plan(ctx, opt, earlier)
 	if err == nil { // it runs
-		stale := perr == nil && (plan.state.Digest != earlier.Digest || plan.state.Spec != earlier.Spec)
+		stale := perr == nil && plan.state.differs(earlier)
 		if !stale || !opt.Restart {
 			return StartResult{Already: true, Stale: stale}, a.waitReady(ctx, earlier, opt.Wait, opt.AgentOnly)
 		}
@@ -90,6 +92,11 @@ func (a *Appliance) startLocked(ctx context.Context, opt StartOptions) (StartRes
 	return StartResult{}, a.launch(ctx, plan, opt)
 }
 
+// differs reports whether a machine would be another than the one that runs.
+func (s state) differs(running state) bool {
+	return s.Digest != running.Digest || s.Spec != running.Spec || !s.Network.same(running.Network)
+}
+
 // plan is everything that is decided before QEMU starts.
 type plan struct {
 	qemu     string
@@ -105,6 +112,10 @@ func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (
 	p := plan{state: earlier}
 	p.state.Spec = opt.Spec.withDefaults(earlier.Spec)
 	if err := p.state.Spec.validate(); err != nil {
+		return p, err
+	}
+	p.state.Network = earlier.Network.changed(opt.Network)
+	if _, err := p.state.Network.args(); err != nil {
 		return p, err
 	}
 	var qv version

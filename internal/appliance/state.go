@@ -19,6 +19,7 @@ type state struct {
 	BootID    string    `json:"boot_id"`
 	StartedAt time.Time `json:"started_at"`
 	Spec      Spec      `json:"spec"`
+	Network   Network   `json:"network"`
 	Accel     string    `json:"accel"`
 	QEMU      string    `json:"qemu"`
 	Kernel    string    `json:"kernel"`

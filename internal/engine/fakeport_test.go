@@ -26,11 +26,19 @@ type fakeNet struct {
 	binds [][]string // the sandboxes of each request
 	said  []string   // requests, in their order
 
+	// Of requests to bind VMs: each waits for answers to be closed once they are bound, and is
+	// told fails then. In asked there is a value for each.
+	answers chan struct{}
+	fails   error
+	asked   chan struct{}
+
 	killed   int
 	resolved []netpolicy.Exported // by every guest, while it runs
 }
 
-func newFakeNet(t *testing.T) *fakeNet { return &fakeNet{t: t, vms: map[string]sandbox.NetBinding{}} }
+func newFakeNet(t *testing.T) *fakeNet {
+	return &fakeNet{t: t, vms: map[string]sandbox.NetBinding{}, asked: make(chan struct{}, 64)}
+}
 
 func (n *fakeNet) connect(context.Context) (sandbox.NetPort, error) {
 	n.mu.Lock()
@@ -101,7 +109,29 @@ func (p *fakePort) end()                  { p.once.Do(func() { close(p.done) }) 
 func (p *fakePort) Done() <-chan struct{} { return p.done }
 func (p *fakePort) Close() error          { p.end(); return nil }
 
-func (p *fakePort) Bind(_ context.Context, vms []sandbox.NetBinding) (cas []string, _ error) {
+func (p *fakePort) Bind(ctx context.Context, vms []sandbox.NetBinding) ([]string, error) {
+	p.mu.Lock()
+	answers, fails := p.answers, p.fails
+	p.mu.Unlock()
+	var cas []string
+	if fails == nil {
+		var err error
+		if cas, err = p.bind(vms); err != nil {
+			return nil, err
+		}
+	}
+	p.asked <- struct{}{}
+	if answers != nil {
+		select {
+		case <-answers:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+	return cas, fails
+}
+
+func (p *fakePort) bind(vms []sandbox.NetBinding) (cas []string, _ error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var ids []string

@@ -118,4 +118,11 @@ func (f *fake) Resume() (vmm.ResumeResult, error) {
 func (f *fake) SetNet(wire *os.File) error { return f.takeWire("net", wire) }
 
 // OpenNet implements server.Handler.
-func (f *fake) OpenNet() error { return f.noteNet("open") }
+func (f *fake) OpenNet(wire *os.File) error {
+	if wire != nil {
+		if err := f.takeWire("given", wire); err != nil {
+			return err
+		}
+	}
+	return f.noteNet("open")
+}

@@ -54,6 +54,10 @@ func (f *flow) openUDP() {
 		f.deny(verdict)
 		return
 	}
+	if f.v.viaUpstream(verdict) {
+		f.refuseUpstream("UDP", "; the gateway's name server answers")
+		return
+	}
 	far, err := f.v.dial(f.ctx, netwire.UDP, f.target(verdict), q, verdict)
 	if err != nil {
 		f.fail(err)

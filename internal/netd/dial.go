@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netwire"
+	"github.com/forkd/forkd/internal/socks5"
 )
 
 // dialTimeout is for connecting. A guest's own SYNs go on meanwhile.
@@ -30,6 +31,9 @@ var errFloor = errors.New("address may not be dialed")
 func (v *vm) dial(
 	ctx context.Context, p netwire.Protocol, to netip.AddrPort, q Question, verdict Verdict,
 ) (net.Conn, error) {
+	if v.viaUpstream(verdict) {
+		return v.dialUpstream(ctx, to, q)
+	}
 	network := map[netwire.Protocol]string{netwire.TCP: "tcp", netwire.UDP: "udp"}[p]
 	d := net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}
 	d.Control = func(_, address string, _ syscall.RawConn) error {
@@ -51,11 +55,14 @@ func (v *vm) dial(
 // reasonOf says how a failure to connect is to look to the guest, and by which
 // word the audit has it.
 func reasonOf(err error, six bool) (reason netwire.Reason, verdict, text string) {
+	var upstream *socks5.Error
 	switch {
 	case errors.Is(err, errFloor):
 		return netwire.Prohibited, control.Denied, err.Error()
 	case outOfDescriptors(err):
 		return netwire.Reset, control.Limited, "forkd-net is out of descriptors"
+	case errors.As(err, &upstream):
+		return reasonOfUpstream(upstream.Why, six), control.Refused, err.Error()
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET):
 		return netwire.Reset, control.Refused, "connection refused"
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EHOSTDOWN):

@@ -31,6 +31,10 @@ func (f *flow) openEcho() {
 		f.deny(verdict)
 		return
 	}
+	if f.v.viaUpstream(verdict) {
+		f.refuseUpstream("echo requests", "")
+		return
+	}
 	far, err := pingSocket(f.asked.Far.Addr())
 	if err != nil {
 		f.refuse(netwire.Prohibited, control.Refused,

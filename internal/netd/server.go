@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/netwire"
+	"github.com/forkd/forkd/internal/socks5"
 )
 
 // Config is what a Server is told.
@@ -22,6 +23,9 @@ type Config struct {
 	AuditPath string
 	// Intercept is for policies that inject headers; nil refuses them.
 	Intercept Interceptor
+	// Upstream is the operator's proxy, through which all TCP goes that is not to the host itself;
+	// UDP and echo requests, which it cannot take, are refused then. Nil: flows are dialed directly.
+	Upstream *socks5.Proxy
 	// Warn is told what an operator should know. It must not block.
 	Warn func(error)
 	// OnShutdown is called when the daemon asks for the end of the process.
@@ -59,6 +63,9 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		a.close()
 		return nil, err
+	}
+	if cfg.Upstream != nil {
+		cfg.Upstream.Dialer.KeepAliveConfig = keepAlive
 	}
 	s := &Server{cfg: cfg, audit: a, hangups: h, vms: map[string]*vm{}}
 	s.root, s.stop = context.WithCancel(context.Background())

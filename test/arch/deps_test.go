@@ -132,6 +132,8 @@ var rules = []rule{
 		reason: "the VMM links the wire: neither forkd-net's policy nor its HTTP"},
 	{who: []string{"internal/netd", "internal/netproxy", "cmd/forkd-net"}, not: []string{"internal/usernet", "internal/engine", "internal/sandbox", "internal/vmm", "internal/vmctl", "internal/kvm"},
 		reason: "forkd-net knows wires and policies: neither engines nor machines nor the domain"},
+	{who: []string{"internal/socks5"}, not: []string{"internal/netd", "internal/netpolicy", "internal/netdns", "net/http"},
+		reason: "it dials what was judged, and the CLI links it to check a flag"},
 	{who: []string{"internal/netproxy"}, not: []string{"internal/netd", "internal/netpolicy", "internal/netdns"},
 		reason: "it reads names; who judges them calls it"},
 	{who: []string{"internal/netd/control"}, not: []string{"internal/netd/ruled", "internal/netdns", "internal/netproxy", "net/http"},
@@ -144,6 +146,7 @@ var rules = []rule{
 var testHelpers = []string{
 	"internal/engine/enginetest", "internal/kvmtest", "internal/failpoint/failpointtest", "internal/netd/nettest", "internal/vmctl/vmctltest",
 	"internal/virtio/virtiotest", "internal/httpapi/fakeengine", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
+	"internal/socks5/socks5test",
 }
 
 func TestDependencies(t *testing.T) {

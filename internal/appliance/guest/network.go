@@ -3,6 +3,7 @@ package guest
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"time"
 
@@ -29,6 +30,11 @@ const (
 	guestAddr6 = "fd66:6f72:6b6d::f/64"
 	gateway6   = "fd66:6f72:6b6d::2" // as QEMU numbers it
 )
+
+// OwnNetworks are those that QEMU makes for the appliance. The host's loopback is in each.
+func OwnNetworks() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix(guestAddr).Masked(), netip.MustParsePrefix(IPv6Net)}
+}
 
 func (a *appliance) configureNetwork() error {
 	if err := setHostname(a.cfg.Hostname); err != nil {

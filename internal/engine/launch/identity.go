@@ -51,9 +51,23 @@ func (s *Source) way() Way {
 
 // Identify gives a restored guest its identity, and returns what it says it did. It tries
 // until the guest's time is over: just after a restore it may still be resetting its vsock
-// transport and drop a connection.
+// transport and drop a connection. Then it opens its network, for which it waits for forkd-net.
 func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 	who sandbox.Identity) (*agentv1.IdentityResponse, error) {
+	answer, err := l.introduce(ctx, src, m, who)
+	if err != nil || m.Silent {
+		return answer, err
+	}
+	if err := m.wire.Await(ctx); err != nil { // the guest's time is over, and was not for this
+		return answer, err
+	}
+	return answer, l.openNet(ctx, m)
+}
+
+// introduce tells a guest who it is, and waits until it has confirmed.
+func (l *Launcher) introduce(ctx context.Context, src *Source, m *VM,
+	who sandbox.Identity) (*agentv1.IdentityResponse, error) {
+	m.Lent.CA = l.cfg.Wires.CA(m.wire)
 	m.IdentityBy = src.way()
 	ask := m.Agent.Identity
 	if m.IdentityBy == ByPort {
@@ -79,7 +93,7 @@ func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 				return answer, err
 			}
 			l.trust(ctx, m, who)
-			return answer, openNet(ctx, m)
+			return answer, nil
 		case ctx.Err() != nil && last != nil && errors.Is(context.Cause(ctx), late):
 			return nil, fmt.Errorf("%w; tried again and again: %v", late, last)
 		case ctx.Err() != nil:
@@ -95,14 +109,24 @@ func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 }
 
 // openNet lets out what the guest sends: it is one of a kind now. Before that a sibling could
-// have sent the same bytes, such as the begin of an encrypted connection.
-func openNet(ctx context.Context, m *VM) error {
-	if m.Silent {
-		return nil
+// have sent the same bytes, such as the begin of an encrypted connection. A VM that has no end of
+// its wire yet gets it with the same message. A pool's shells have none before: whose they will be,
+// and what that one may reach, is known at the fork only, and forks bind all their children with one
+// request.
+func (l *Launcher) openNet(ctx context.Context, m *VM) error {
+	lent, err := l.cfg.Wires.Lend(m.wire, m.Lent)
+	if err != nil {
+		return err
 	}
-	if err := m.Proc.OpenNet(ctx); err != nil {
+	defer lent.Close()
+	limit := l.cfg.IdentityTimeout
+	ctx, cancel := context.WithTimeoutCause(ctx, limit,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "its network was not open within %s", limit))
+	defer cancel()
+	if err := m.Proc.OpenNet(ctx, lent.File); err != nil {
 		return fmt.Errorf("open its network: %w", err)
 	}
+	lent.CA, m.Lent = m.Lent.CA, lent // what its guest was told, whatever forkd-net has now
 	return nil
 }
 

@@ -49,8 +49,9 @@ func (l *Launcher) Launch(ctx context.Context, src *Source, take func() *VM) (*V
 	return l.launch(ctx, src, take, l.Restore)
 }
 
-// LaunchArmed is Launch, but for the start: the VM waits at its gate until Enter. It has the
-// wire, which may be nil, and which the caller attaches to the VM when that is one of a kind.
+// LaunchArmed is Launch, but for the start: the VM waits at its gate until Enter. It gets the
+// wire, which may be nil, by the time that Identify has opened its network, and the caller attaches
+// that to the VM when it is one of a kind.
 func (l *Launcher) LaunchArmed(ctx context.Context, src *Source, take func() *VM, wire *network.Wire) (*VM, error) {
 	return l.launch(ctx, src, take, func(ctx context.Context, src *Source, m *VM) error {
 		return l.arm(ctx, src, m, wire)
@@ -105,31 +106,20 @@ func (l *Launcher) arm(ctx context.Context, src *Source, m *VM, wire *network.Wi
 	if m.Prepared && !m.Alive() {
 		return vmm.ErrGone
 	}
-	if m.Lent, err = l.cfg.Wires.Lend(wire); err != nil {
+	m.wire = wire
+	if m.Prepared {
+		return nil // it is lent its wire when its network is opened
+	}
+	if m.Lent, err = l.cfg.Wires.Lend(wire, network.Lent{}); err != nil { // what there is by now
 		return err
 	}
 	defer m.Lent.Close()
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
-	if m.Prepared {
-		return l.wire(ctx, m)
-	}
 	if m.gate, err = startgate.New(); err != nil {
 		return err
 	}
 	return l.restore(ctx, src, m, false)
-}
-
-// wire gives a prepared VM its end. A pool's shells have none before: whose they will be, and
-// what that one may reach, is known at the fork only, and forks bind all their children with
-// one request. What is left for each is a message to its own VMM, beside the others'; a wire
-// made ahead would need a message to forkd-net for each, one after another, and be made anew
-// whenever that process is.
-func (l *Launcher) wire(ctx context.Context, m *VM) error {
-	if m.Lent.File == nil {
-		return nil
-	}
-	return m.Proc.SetNet(ctx, m.Lent.File)
 }
 
 // Prepare restores a snapshot into a VM as far as that can be done before it is known
@@ -192,6 +182,11 @@ func restoreError(ctx context.Context, tag string, err error) error {
 // Enter opens an armed VM's gate and waits until its vCPUs run. at is of startgate.Now.
 func (l *Launcher) Enter(ctx context.Context, m *VM) (at int64, err error) {
 	defer m.closeGate()
+	if l.cfg.Wires.SetsHeaders(m.wire) { // with its identity it learns what to trust, and follows at once
+		if err := m.wire.Await(ctx); err != nil {
+			return 0, err
+		}
+	}
 	if err := m.gate.Open(); err != nil {
 		return 0, err
 	}

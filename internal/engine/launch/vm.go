@@ -14,13 +14,14 @@ type VM struct {
 	Restored vmm.RestoreResult
 	Pooled   bool         // it stood ready as a shell
 	Prepared bool         // it is restored already, behind a gate of its own
-	Lent     network.Lent // the end of a wire that it was given
+	Lent     network.Lent // the newest end of its wire that it was given, and what its guest trusts
 	// Populated is how many pages were mapped before it began.
 	Populated int64
 	// IdentityBy is how its guest was told who it is; empty: it was not yet.
 	IdentityBy Way
 	// Silent has its network stay shut when it is identified: somebody else opens it.
 	Silent bool
+	wire   *network.Wire   // nil: it needs none
 	gate   *startgate.Gate // where it waits, until it has begun; nil: it does not
 }
 

@@ -21,36 +21,63 @@ type Source struct {
 }
 
 // Bind makes wires for VMs that are about to be made, one for each of the sandboxes, all of one
-// source and with one policy. Where nothing is allowed no VM needs a wire: they are nil. What
-// forkd-net cannot do now follows when it can; only a lack of randomness is an error.
+// source and with one policy. Where nothing is allowed no VM needs a wire: they are nil. It does
+// not wait for forkd-net, whose answer Wire.Await waits for; a request that is under way when ctx
+// ends is given up. What forkd-net cannot do now follows when it can; only a lack of randomness is
+// an error.
 func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ...string) ([]*Wire, error) {
 	all := make([]*Wire, len(ids))
 	if sandbox.NameOf(spec) == sandbox.PolicyNone || w.cfg.Connect == nil {
 		return all, nil
 	}
 	known := facts{of.Facts, time.Now()}
+	var asked chan struct{}
 	for i, id := range ids {
+		if i%batch == 0 {
+			asked = make(chan struct{})
+		}
 		name, err := w.name(id)
 		if err != nil {
 			return nil, err
 		}
-		all[i] = &Wire{name: name, sandbox: id, tag: of.Tag, facts: known, spec: spec}
+		all[i] = &Wire{name: name, sandbox: id, tag: of.Tag, facts: known, asked: asked, spec: spec}
 	}
-	port := w.await(ctx)
 	w.mu.Lock()
 	for _, x := range all {
-		w.wires[x.name] = x
+		w.wires[x.name] = x // at once: what is released before forkd-net has it is never bound
 	}
-	epoch := w.epoch
 	w.mu.Unlock()
-	if port == nil {
-		w.cfg.Log.Warn("sandboxes get their network later: forkd-net does not answer", "sandboxes", len(all))
-		return all, nil
-	}
-	if err := w.bindAll(ctx, port, epoch, all); err != nil {
-		w.cfg.Log.Warn("sandboxes have no network: forkd-net did not take them", "sandboxes", len(all), "err", err)
-	}
+	w.watchers.Go(func() { w.bindNew(ctx, all) })
 	return all, nil
+}
+
+// BindNow is Bind for who has nothing to do in between: it waits for forkd-net.
+func (w *Wires) BindNow(ctx context.Context, of Source, spec netpolicy.Spec, id string) (*Wire, error) {
+	wires, err := w.Bind(ctx, of, spec, id)
+	if err != nil {
+		return nil, err
+	}
+	_ = wires[0].Await(ctx) // what forkd-net has not done follows
+	return wires[0], nil
+}
+
+// bindNew asks forkd-net to serve new wires. Who waits for one waits for its batch only.
+func (w *Wires) bindNew(ctx context.Context, all []*Wire) {
+	b := newBinder(w, w.await(ctx))
+	if b.port == nil && ctx.Err() == nil {
+		w.cfg.Log.Warn("sandboxes get their network later: forkd-net does not answer", "sandboxes", len(all))
+	}
+	failed := b.port == nil
+	for some := range slices.Chunk(all, batch) {
+		if !failed {
+			err := b.batch(ctx, some)
+			failed = err != nil
+			if failed && ctx.Err() == nil {
+				w.cfg.Log.Warn("sandboxes have no network: forkd-net did not take them", "sandboxes", len(all), "err", err)
+			}
+		}
+		close(some[0].asked)
+	}
 }
 
 // Adopt takes over a wire that an earlier daemon made for a VM that still runs.
@@ -65,17 +92,39 @@ func (w *Wires) Adopt(name, of, tag string, spec netpolicy.Spec, vm VM) {
 	w.watch(x, vm)
 }
 
-// bindAll binds wires, in batches.
-func (w *Wires) bindAll(ctx context.Context, port sandbox.NetPort, epoch int, wires []*Wire) error {
+// binder binds wires at one connection.
+type binder struct {
+	w     *Wires
+	port  sandbox.NetPort
+	epoch int // of the connection
+}
+
+func newBinder(w *Wires, port sandbox.NetPort) binder {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return binder{w, port, w.epoch}
+}
+
+// all binds wires, in batches.
+func (b binder) all(ctx context.Context, wires []*Wire) error {
 	for some := range slices.Chunk(wires, batch) {
-		if err := w.bindBatch(ctx, port, epoch, some); err != nil {
+		if err := b.batch(ctx, some); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *Wires) bindBatch(ctx context.Context, port sandbox.NetPort, epoch int, wires []*Wire) error {
+// batch binds those that are still wanted. A connection that was made anew meanwhile may have
+// bound some already.
+func (b binder) batch(ctx context.Context, wires []*Wire) error {
+	w := b.w
+	w.mu.Lock()
+	wires = slices.DeleteFunc(slices.Clone(wires), func(x *Wire) bool { return w.wires[x.name] != x || x.bound })
+	w.mu.Unlock()
+	if len(wires) == 0 {
+		return nil
+	}
 	ours := make([]end, len(wires))
 	bindings := make([]sandbox.NetBinding, len(wires))
 	defer func() {
@@ -98,25 +147,45 @@ func (w *Wires) bindBatch(ctx context.Context, port sandbox.NetPort, epoch int, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	cas, err := port.Bind(ctx, bindings)
+	cas, err := b.port.Bind(ctx, bindings)
 	if err != nil {
+		b.unsure(wires)
 		return fmt.Errorf("bind %d VMs: %w", len(wires), err)
 	}
-	return w.bound(port, epoch, wires, ours, bindings, cas)
+	return b.bound(wires, ours, bindings, cas)
+}
+
+// unsure notes that forkd-net may have bound them nevertheless, such as when nobody waited for its
+// answer: who releases one has it forgotten. Those that were released meanwhile are so now.
+func (b binder) unsure(wires []*Wire) {
+	w := b.w
+	var gone []*Wire
+	w.mu.Lock()
+	for _, x := range wires {
+		if w.wires[x.name] != x {
+			gone = append(gone, x)
+		}
+		x.unsure = true
+	}
+	w.mu.Unlock()
+	for _, x := range gone {
+		if !w.forget(b.port, x.name) {
+			return // nor would it the others: it does not answer
+		}
+	}
 }
 
 // bound notes that forkd-net serves them. What was released, or got another policy,
 // meanwhile is made up for.
-func (w *Wires) bound(
-	port sandbox.NetPort, epoch int, wires []*Wire, ours []end, as []sandbox.NetBinding, cas []string,
-) error {
+func (b binder) bound(wires []*Wire, ours []end, as []sandbox.NetBinding, cas []string) error {
+	w := b.w
 	var gone, changed []*Wire
 	w.mu.Lock()
 	for i, x := range wires {
 		switch {
 		case w.wires[x.name] != x:
 			gone = append(gone, x)
-		case w.epoch == epoch:
+		case w.epoch == b.epoch:
 			x.end, ours[i] = ours[i], x.end
 			x.turn++
 			x.bound, x.ca = true, cas[i]
@@ -127,10 +196,10 @@ func (w *Wires) bound(
 	}
 	w.mu.Unlock()
 	for _, x := range gone {
-		w.forget(port, x.name)
+		w.forget(b.port, x.name)
 	}
 	for _, x := range changed {
-		if err := w.update(port, x); err != nil {
+		if err := w.update(b.port, x); err != nil {
 			return err
 		}
 	}

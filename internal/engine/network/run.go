@@ -137,10 +137,7 @@ func (w *Wires) settled(port sandbox.NetPort) []*Wire {
 }
 
 func (w *Wires) rebind(ctx context.Context, port sandbox.NetPort, missing []*Wire) error {
-	w.mu.Lock()
-	epoch := w.epoch
-	w.mu.Unlock()
-	if err := w.bindAll(ctx, port, epoch, missing); err != nil {
+	if err := newBinder(w, port).all(ctx, missing); err != nil {
 		return err
 	}
 	sched.Each(len(missing), givers, func(i int) {

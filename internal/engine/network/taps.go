@@ -91,6 +91,7 @@ func (w *Wires) openTap(x *Wire) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x.end = end{f}
+	x.turn++
 	return nil
 }
 

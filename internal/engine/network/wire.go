@@ -28,18 +28,24 @@ type Wire struct {
 
 	facts facts // that its guest begins with
 
+	// asked is closed when the first request that binds it is over, whatever came of it; nil:
+	// there was none, of a tap or a wire that an earlier daemon made.
+	asked chan struct{}
+
 	// giving is held while the VMM gets an end, so that of two the newer comes last. Lock
 	// order: giving, then Wires.mu.
 	giving sync.Mutex
 
 	// Guarded by Wires.mu:
 	spec  netpolicy.Spec
-	bound bool   // forkd-net serves it
-	end   end    // of the VMM, until that has it
-	turn  int    // counts ends: which of them was lent
-	vm    VM     // nil: it is still being made
-	ca    string // that forkd-net wants its guest to trust; empty: none
-	given string // that its guest was given
+	bound bool // forkd-net serves it
+	// unsure: a request to bind it has failed, and forkd-net may serve it all the same.
+	unsure bool
+	end    end    // of the VMM, until that has it
+	turn   int    // counts ends, from 1: which of them was lent
+	vm     VM     // nil: it is still being made
+	ca     string // that forkd-net wants its guest to trust; empty: none
+	given  string // that its guest was given
 }
 
 // Name is its name at forkd-net, for the VM's journal; empty for a nil Wire and for a tap.
@@ -48,6 +54,19 @@ func (x *Wire) Name() string {
 		return ""
 	}
 	return x.name
+}
+
+// Await waits until forkd-net has been asked to bind a new wire, whatever came of that, or ctx ends.
+func (x *Wire) Await(ctx context.Context) error {
+	if x == nil || x.asked == nil {
+		return nil
+	}
+	select {
+	case <-x.asked:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // end is an open end, or nothing.
@@ -76,32 +95,53 @@ func pair() (vmm, net *os.File, err error) {
 
 // Lent is a VMM's end, lent to who restores the VM.
 type Lent struct {
-	File *os.File // nil: there is none at this moment; closed by Close
+	File *os.File // nil: there is no other than it had; closed by Close
 	CA   string   // that the guest has to trust, in PEM; empty: none
-	turn int
+	turn int      // of the newest that was lent; 0: none was
 }
 
 // Close closes the file.
 func (l Lent) Close() { end{l.File}.close() }
 
-// Lend hands out the VMM's end of a wire whose VM is being made. The wire keeps its own
-// until Attach: a VM that died on the way costs a try only.
-func (w *Wires) Lend(x *Wire) (Lent, error) {
+// Lend hands out the VMM's end of a wire whose VM is being made, if it is another one than the VM
+// had. The wire keeps its own until Attach: a VM that died on the way costs a try only.
+func (w *Wires) Lend(x *Wire, had Lent) (Lent, error) {
 	if x == nil {
 		return Lent{}, nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := Lent{turn: x.turn, CA: x.ca}
-	if x.end.f == nil {
+	l := Lent{turn: had.turn, CA: x.ca}
+	if x.end.f == nil || x.turn == had.turn {
 		return l, nil
 	}
 	fd, err := unix.FcntlInt(x.end.f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return l, os.NewSyscallError("fcntl", err)
 	}
-	l.File = os.NewFile(uintptr(fd), "wire")
+	l.File, l.turn = os.NewFile(uintptr(fd), "wire"), x.turn
 	return l, nil
+}
+
+// SetsHeaders reports whether forkd-net is to set headers for a wire's guest, which then has to
+// trust a certificate. Which one is known when the wire is bound.
+func (w *Wires) SetsHeaders(x *Wire) bool {
+	if x == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(x.spec.Headers) > 0
+}
+
+// CA is the certificate, in PEM, that a wire's guest has to trust; empty: none.
+func (w *Wires) CA(x *Wire) string {
+	if x == nil {
+		return ""
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return x.ca
 }
 
 // Attach says that a VM was made and has what was lent. From now on the wire is the VM's,
@@ -112,7 +152,7 @@ func (w *Wires) Attach(ctx context.Context, x *Wire, vm VM, l Lent) {
 	}
 	w.mu.Lock()
 	x.vm, x.given = vm, l.CA
-	if l.File != nil && l.turn == x.turn { // it has the newest
+	if l.turn == x.turn { // it has the newest
 		x.takeEndLocked().close()
 	}
 	w.mu.Unlock()
@@ -165,18 +205,21 @@ func (w *Wires) Release(x *Wire) {
 	if w.taps[x.tap] == x {
 		delete(w.taps, x.tap)
 	}
-	e, port, bound := x.takeEndLocked(), w.port, x.bound
+	e, port, served := x.takeEndLocked(), w.port, x.bound || x.unsure
 	w.mu.Unlock()
 	e.close()
-	if known && bound && port != nil {
+	if known && served && port != nil {
 		w.forget(port, x.name)
 	}
 }
 
-func (w *Wires) forget(port sandbox.NetPort, name string) {
+// forget has forkd-net forget a VM, and reports whether it did.
+func (w *Wires) forget(port sandbox.NetPort, name string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()
-	if err := port.Release(ctx, name); err != nil {
+	err := port.Release(ctx, name)
+	if err != nil {
 		w.cfg.Log.Warn("release a VM at forkd-net", "wire", name, "err", err)
 	}
+	return err == nil
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/snapshot"
 )
 
-// bind judges what the children may reach, and makes their wires with one request.
+// bind judges what the children may reach, and has their wires made with one request for all, beside
+// their restores: a child waits for that when it is about to be let out.
 func (f *forkOp) bind(ctx context.Context) (err error) {
 	if f.req.Tap != "" {
 		return f.bindTap()
@@ -101,11 +102,7 @@ func (c *createOp) parentWire(ctx context.Context) (*network.Wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	wires, err := w.Bind(ctx, network.Source{}, n.Effective, network.ParentName(c.req.Tag))
-	if err != nil {
-		return nil, err
-	}
-	return wires[0], nil
+	return w.BindNow(ctx, network.Source{}, n.Effective, network.ParentName(c.req.Tag))
 }
 
 // either is the first policy that is given.
@@ -197,7 +194,7 @@ func makingTap(w *network.Wires, name string, ifAllowed bool, build *netpolicy.S
 
 // bootWired boots the parent, which has its end of its wire from the first.
 func (c *createOp) bootWired(ctx context.Context, m *vmproc.VM) error {
-	lent, err := c.e.wires.Lend(c.wire)
+	lent, err := c.e.wires.Lend(c.wire, network.Lent{})
 	if err != nil {
 		return err
 	}

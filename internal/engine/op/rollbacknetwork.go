@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/network"
 )
 
-// bind makes the wire of the new VM: the sandbox keeps its policy, and what its old VM has
+// bind has the wire of the new VM made, beside its restore: the sandbox keeps its policy, and what its old VM has
 // open ends with that one. A wire whose VM does not become the sandbox's is released.
 // A tap follows when the old VM has ended, as the kernel gives it to one process at a time.
 func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
@@ -36,9 +36,9 @@ func (r *rollbackOp) endOldVM(ctx context.Context) {
 	proc := r.next.m.Proc
 	err := r.e.wires.TakeOver(ctx, n.Tap, r.b.ID(), proc, r.old.End)
 	if err == nil {
-		err = proc.OpenNet(ctx)
+		err = proc.OpenNet(ctx, nil)
 	} else {
-		_ = proc.OpenNet(ctx) // what it tries is refused, and does not hang
+		_ = proc.OpenNet(ctx, nil) // what it tries is refused, and does not hang
 	}
 	if err != nil {
 		r.e.cfg.Logger.Warn("a sandbox was rolled back and has lost its tap", "sandbox", r.b.ID(), "tap", n.Tap, "err", err)

@@ -66,7 +66,7 @@ func (p *Policies) adoptTap(id, tap string, vm *vmproc.VM) {
 	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
 	defer cancel()
 	if p.cfg.Wires.AdoptTap(ctx, tap, id, vm.Proc) {
-		_ = vm.Proc.OpenNet(ctx) // it fails if the VM has ended
+		_ = vm.Proc.OpenNet(ctx, nil) // it fails if the VM has ended
 	}
 }
 
@@ -139,12 +139,12 @@ func (p *Policies) apply(ctx context.Context, s *sandboxes.Sandbox, n sandbox.Ne
 	if now.Wire != "" {
 		return p.cfg.Wires.Update(ctx, now.Wire, now.Effective)
 	}
-	wires, err := p.cfg.Wires.Bind(ctx, network.Source{Tag: info.SnapshotTag}, now.Effective, s.ID())
+	wire, err := p.cfg.Wires.BindNow(ctx, network.Source{Tag: info.SnapshotTag}, now.Effective, s.ID())
 	if err != nil {
 		return err
 	}
-	p.cfg.Wires.Attach(ctx, wires[0], vm.Proc, network.Lent{})
-	return s.SetNetwork(func(n *sandbox.Network) { n.Wire = wires[0].Name() })
+	p.cfg.Wires.Attach(ctx, wire, vm.Proc, network.Lent{})
+	return s.SetNetwork(func(n *sandbox.Network) { n.Wire = wire.Name() })
 }
 
 // hide replaces the values of headers.

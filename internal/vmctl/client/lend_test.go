@@ -33,6 +33,7 @@ var lentTable = map[string]string{
 	"boot net":               "sealed", // a socket, the VM's own end
 	"restore net":            "sealed", // a socket, the VM's own end
 	"net file":               "sealed", // a socket, the VM's own end
+	"open net":               "sealed",
 	"rebase base":            "read",
 	"capture memory":         "write", // copied
 	"capture state":          "write", // copied
@@ -125,6 +126,7 @@ func TestWhatAVMMCanDoWithItsDescriptors(t *testing.T) {
 	})
 	check("restore", err)
 	check("net", p.SetNet(ctx, wireEnd(t)))
+	check("net-open", p.OpenNet(ctx, wireEnd(t)))
 	set := l.file("set", "set")
 	_, err = p.Populate(ctx, set)
 	check("populate", err)

@@ -18,11 +18,11 @@ func TestTheNetworkIsOpenedAndReplaced(t *testing.T) {
 	ctx := t.Context()
 	var got []*os.File
 	s.vm.Look(func(what string, f *os.File) {
-		if what == "restore net" || what == "net file" {
+		if what == "restore net" || what == "net file" || what == "open net" && f != nil {
 			got = append(got, f)
 		}
 	})
-	if err := mustSpawn(t, behaveWell, nil).OpenNet(ctx); !errors.Is(err, vmm.ErrState) {
+	if err := mustSpawn(t, behaveWell, nil).OpenNet(ctx, nil); !errors.Is(err, vmm.ErrState) {
 		t.Errorf("a shell's network is opened: %v", err)
 	}
 	first, far := pair(t)
@@ -30,7 +30,7 @@ func TestTheNetworkIsOpenedAndReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := p.OpenNet(ctx); err != nil {
+		if err := p.OpenNet(ctx, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -53,6 +53,15 @@ func TestTheNetworkIsOpenedAndReplaced(t *testing.T) {
 		t.Errorf("the VM was asked for %q", calls)
 	}
 	got[0].Close()
+	if _, err := far.Read(b); err != io.EOF {
+		t.Errorf("an end stays open: %v", err)
+	}
+	third, far := pair(t)
+	if err := p.OpenNet(ctx, third); err != nil || len(got) != 3 {
+		t.Fatalf("opened with a file: %v, %d files arrived", err, len(got))
+	}
+	third.Close()
+	got[2].Close()
 	if _, err := far.Read(b); err != io.EOF {
 		t.Errorf("an end stays open: %v", err)
 	}

@@ -80,10 +80,11 @@ func (p *Process) Populate(ctx context.Context, f *os.File) (r vmm.WorkingSetRes
 // SetNet gives the VM another way to the network, in place of the one before.
 func (p *Process) SetNet(ctx context.Context, f *os.File) error { return p.ask(ctx, wire.Net(f), nil) }
 
-// OpenNet lets out what the guest of a restored VM sends. It is for one that is unique;
-// a booted one is open from its beginning.
-func (p *Process) OpenNet(ctx context.Context) error {
-	return p.ask(ctx, wire.Ask(wire.OpNetOpen), nil)
+// OpenNet lets out what the guest of a restored VM sends, after it was given its way to the network
+// as by SetNet, unless that is nil. It is for one that is unique; a booted one is open from its
+// beginning.
+func (p *Process) OpenNet(ctx context.Context, f *os.File) error {
+	return p.ask(ctx, wire.NetOpen(f), nil)
 }
 
 // Status asks the VMM for its account of itself.

@@ -35,7 +35,8 @@ type Handler interface {
 	Populate(f *os.File) (vmm.WorkingSetResult, error)
 	// SetNet owns the file, whatever comes of it.
 	SetNet(f *os.File) error
-	OpenNet() error
+	// OpenNet owns the file, whatever comes of it. It may be nil.
+	OpenNet(f *os.File) error
 	Status() vmm.Status
 }
 
@@ -57,7 +58,9 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 	case wire.OpPopulate:
 		return withWorkingSet(m, files, s.h.Populate)
 	case wire.OpNet:
-		return s.setNet(m, files)
+		return withNet(m, files, wire.ReadNet, s.h.SetNet)
+	case wire.OpNetOpen:
+		return withNet(m, files, wire.ReadNetOpen, s.h.OpenNet)
 	}
 	wire.CloseAll(files)
 	switch m.Op {
@@ -67,8 +70,6 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 		return s.h.Resume()
 	case wire.OpCaptured:
 		return nil, s.h.Captured()
-	case wire.OpNetOpen:
-		return nil, s.h.OpenNet()
 	case wire.OpStatus:
 		return s.status(), nil
 	}
@@ -128,12 +129,14 @@ func withWorkingSet(m wire.Message, files []*os.File, do func(*os.File) (vmm.Wor
 	return do(f)
 }
 
-func (s *Server) setNet(m wire.Message, files []*os.File) (any, error) {
-	f, err := wire.ReadNet(m, files)
+// withNet runs a request that has, or may have, a way to the network, which do owns.
+func withNet(m wire.Message, files []*os.File, read func(wire.Message, []*os.File) (*os.File, error),
+	do func(*os.File) error) (any, error) {
+	f, err := read(m, files)
 	if err != nil {
 		return nil, err
 	}
-	return nil, s.h.SetNet(f)
+	return nil, do(f)
 }
 
 func (s *Server) status() wire.Status {

@@ -154,7 +154,8 @@ func (v *VM) SetNet(f *os.File) error {
 }
 
 // OpenNet implements server.Handler.
-func (v *VM) OpenNet() error {
+func (v *VM) OpenNet(f *os.File) error {
+	v.takeNet("open net", f)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.state == vmm.StateShell || v.state == vmm.StatePrepared {

@@ -241,3 +241,28 @@ func ReadNet(m Message, files []*os.File) (*os.File, error) {
 	f := a.file(b.File)
 	return f, a.end()
 }
+
+type netOpenBody struct {
+	File fileRef `json:"file,omitempty"`
+}
+
+// NetOpen asks for OpNetOpen. The file may be nil.
+func NetOpen(f *os.File) *Request {
+	r := Ask(OpNetOpen)
+	if f != nil {
+		r.body = netOpenBody{r.file(f, AsIs)}
+	}
+	return r
+}
+
+// ReadNetOpen reads OpNetOpen, which need not have a body.
+func ReadNetOpen(m Message, files []*os.File) (*os.File, error) {
+	if len(m.Body) == 0 {
+		CloseAll(files)
+		return nil, nil
+	}
+	var b netOpenBody
+	a := arrive(m, files, &b)
+	f := a.optional(b.File)
+	return f, a.end()
+}

@@ -102,7 +102,7 @@ func (c *Controller) Rebase(bases [][]extent.Extent) error {
 func (c *Controller) SetNet(f *os.File) error { return c.Machine.SetNet(f) }
 
 // OpenNet implements server.Handler.
-func (c *Controller) OpenNet() error { return c.Machine.OpenNet() }
+func (c *Controller) OpenNet(f *os.File) error { return c.Machine.OpenNet(f) }
 
 // Status implements server.Handler.
 func (c *Controller) Status() vmm.Status { return c.Machine.Status() }

@@ -71,12 +71,17 @@ func (m *Machine) SetNet(f *os.File) error {
 }
 
 // OpenNet lets out what the guest sends. Until then a restored guest's frames wait in
-// it: nothing of a clone is seen before it is unique. Opening it again changes nothing.
-func (m *Machine) OpenNet() error {
+// it: nothing of a clone is seen before it is unique. Opening it again changes nothing. The file is
+// as for SetNet, if there is one; should it be no way to the network, nothing is opened.
+func (m *Machine) OpenNet(f *os.File) error {
 	if err := m.lockIn(vmm.StateArmed, vmm.StateRunning, vmm.StatePaused, vmm.StateStalled); err != nil {
+		closeFiles([]*os.File{f})
 		return err
 	}
 	defer m.mu.Unlock()
+	if err := m.devices.setWire(f); err != nil {
+		return err
+	}
 	m.devices.openNet()
 	return nil
 }

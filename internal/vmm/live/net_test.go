@@ -136,7 +136,7 @@ func TestARestoredGuestsFramesWaitUntilItsNetworkIsOpened(t *testing.T) {
 	sendFrame(t, m, frame)
 	for _, s := range []vmm.State{vmm.StateShell, vmm.StatePrepared, vmm.StateExited} {
 		m.state = s
-		if err := m.OpenNet(); !errors.Is(err, vmm.ErrState) {
+		if err := m.OpenNet(nil); !errors.Is(err, vmm.ErrState) {
 			t.Errorf("opened while it is %s: %v", s, err)
 		}
 	}
@@ -144,8 +144,8 @@ func TestARestoredGuestsFramesWaitUntilItsNetworkIsOpened(t *testing.T) {
 		t.Fatal("a frame is out")
 	}
 	m.state = vmm.StateRunning
-	checkOK(t, m.OpenNet())
-	checkOK(t, m.OpenNet())
+	checkOK(t, m.OpenNet(nil))
+	checkOK(t, m.OpenNet(nil))
 	if got := <-n.frames; !bytes.Equal(got, frame) {
 		t.Errorf("got % x", got)
 	}
@@ -165,8 +165,8 @@ func TestAnEagerNetworksEngineIsMadeWhenTheGuestIsLetOut(t *testing.T) {
 		t.Errorf("said %q before", n.said)
 	}
 	m.state = vmm.StateRunning
-	checkOK(t, m.OpenNet())
-	checkOK(t, m.OpenNet())
+	checkOK(t, m.OpenNet(nil))
+	checkOK(t, m.OpenNet(nil))
 	if len(n.said) != 1 || n.said[0] != "engine" {
 		t.Errorf("said %q", n.said)
 	}
@@ -182,6 +182,7 @@ func TestTheWireIsTheMachines(t *testing.T) {
 		"boot":    func(f *os.File) error { return m.Boot(vmm.BootConfig{Net: f}) },
 		"restore": func(f *os.File) error { _, err := m.Restore(vmm.RestoreConfig{Net: f}); return err },
 		"net":     m.SetNet,
+		"open":    m.OpenNet,
 	} {
 		f := rebaseFile(t, nil)
 		if err := do(f); !errors.Is(err, vmm.ErrState) || !isClosed(f) {
@@ -194,6 +195,13 @@ func TestTheWireIsTheMachines(t *testing.T) {
 	n.err = os.ErrInvalid
 	if err := m.SetNet(second); err != n.err || len(n.wires) != 2 || n.wires[0] != first || n.wires[1] != second {
 		t.Errorf("%v, wires %v", err, n.wires)
+	}
+	opened := slotted(t, newFakeNetwork())
+	opened.state = vmm.StateRunning
+	third := rebaseFile(t, nil)
+	checkOK(t, opened.OpenNet(third))
+	if on := opened.devices.host.Net.(*fakeNetwork); len(on.wires) != 1 || on.wires[0] != third {
+		t.Errorf("opened with a wire: %v", on.wires)
 	}
 	m.devices.host.Net = nil
 	f := rebaseFile(t, nil)
@@ -234,7 +242,7 @@ func TestStatesOlderThanTheNetworkDevice(t *testing.T) {
 	checkOK(t, child.devices.restore(old(last)))
 	child.devices.resume()
 	child.state = vmm.StateRunning
-	checkOK(t, child.OpenNet())
+	checkOK(t, child.OpenNet(nil))
 	sendFrame(t, child, make([]byte, 60)) // should it find it nevertheless, it works
 	<-n.frames
 	if err := slotted(t, nil).devices.restore(old(0)); !errors.Is(err, vmstate.ErrMissing) {

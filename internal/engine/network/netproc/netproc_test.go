@@ -182,6 +182,33 @@ func TestTheNextDaemonFindsTheProcessUnlessItsSettingsDiffer(t *testing.T) {
 	}
 }
 
+func TestTheProxyIsInNobodysArguments(t *testing.T) {
+	c := bench(t)
+	connect(t, c).Close()
+	c.Upstream = "socks5://me:geheim@proxy.example"
+	p := connect(t, c)
+	if err := bind(t, p, "a"); err != nil {
+		t.Fatal(err)
+	}
+	args, err := c.args(filepath.Join(c.RunDir, dirName))
+	if err != nil || strings.Contains(strings.Join(args, " "), "geheim") {
+		t.Errorf("arguments %q: %v", args, err)
+	}
+	file := args[slices.Index(args, "--upstream-proxy-file")+1]
+	if b, err := os.ReadFile(file); err != nil || string(b) != c.Upstream {
+		t.Errorf("its file has %q: %v", b, err)
+	}
+	for _, path := range []string{file, filepath.Join(c.RunDir, dirName, settings)} {
+		if st, err := os.Stat(path); err != nil || st.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", path, st.Mode(), err)
+		}
+	}
+	p.Close()
+	if names := list(t, connect(t, c)); len(names) != 1 {
+		t.Errorf("the same settings make another process: %q", names)
+	}
+}
+
 func TestItsEndIsNoticedAndAnotherIsStarted(t *testing.T) {
 	c := bench(t)
 	p := connect(t, c)

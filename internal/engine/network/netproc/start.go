@@ -26,6 +26,7 @@ const (
 	auditName  = "audit.log"
 	settings   = "settings.json" // what the process was started with
 	ceiling    = "ceiling.yaml"
+	upstream   = "upstream-proxy"
 )
 
 // Config says which process it is.
@@ -34,6 +35,9 @@ type Config struct {
 	RunDir  string          // of the daemon
 	Args    []string        // its settings
 	Ceiling *netpolicy.Spec // nil: none
+	// Upstream is the URL of the proxy that it dials through; empty: none. It may have a password in
+	// it, so it is in files of the run directory, which is the daemon's alone, and in no arguments.
+	Upstream string `json:",omitempty"`
 }
 
 // startTimeout bounds how long a new process may take to answer.
@@ -82,10 +86,18 @@ func (c Config) startedAlike(dir string) bool {
 	return errors.Join(err, err2) == nil && bytes.Equal(was, now)
 }
 
-// args are the process's flags. The ceiling goes in a file: as JSON, which is YAML.
+// args are the process's flags. The ceiling goes in a file: as JSON, which is YAML. So does the
+// proxy: others can read arguments.
 func (c Config) args(dir string) ([]string, error) {
 	args := []string{"--control", filepath.Join(dir, socketName), "--log", filepath.Join(dir, auditName)}
 	args = append(args, c.Args...)
+	if c.Upstream != "" {
+		path := filepath.Join(dir, upstream)
+		args = append(args, "--upstream-proxy-file", path)
+		if err := writePrivate(path, []byte(c.Upstream)); err != nil {
+			return nil, err
+		}
+	}
 	if c.Ceiling == nil {
 		return args, nil
 	}
@@ -148,7 +160,15 @@ func (c Config) noteSettings(dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, settings), b, 0o600)
+	return writePrivate(filepath.Join(dir, settings), b)
+}
+
+// writePrivate writes a file that the daemon's user alone reads, also if there was one before.
+func writePrivate(path string, b []byte) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
 }
 
 // await dials until the process answers, or has ended.

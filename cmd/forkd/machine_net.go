@@ -1,0 +1,80 @@
+//go:build linux
+
+package main
+
+import (
+	"encoding/json"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/appliance"
+)
+
+// machineNetOptions are the flags of serve about sandboxes' networks that a machine's daemon can be
+// given from outside. Files are of this host: the machine gets their content.
+type machineNetOptions struct{ netOptions }
+
+// nothingGiven is what stands for nothing, in place of what was kept.
+const nothingGiven = "none"
+
+func (o *machineNetOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.ceilingText, "net-ceiling", "",
+		"the most that any sandbox may reach: none, public, or a policy file of this host "+
+			"(default: as before, else public)")
+	f.StringArrayVar(&o.private, "net-private", nil,
+		"private network that policies may allow, as a CIDR; may be given more than once; none: none "+
+			"(default: as before, else none)")
+	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
+		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; "+
+			"may be given more than once; none: none (default: as before, else 1024-65535)")
+	f.StringVar(&o.upstream.url, "net-upstream-proxy", "",
+		"SOCKS5 proxy that sandboxes' TCP goes through, as socks5://HOST[:PORT]; none: none "+
+			"(default: as before, else none)")
+	f.StringVar(&o.upstream.file, "net-upstream-proxy-file", "",
+		"file of this host with that URL, for one with a password: socks5://USER:PASSWORD@HOST[:PORT]")
+}
+
+// change is what the flags that were typed change.
+func (o *machineNetOptions) change(typed *pflag.FlagSet) (c appliance.NetworkChange, err error) {
+	given := o.netOptions // what is to be checked
+	given.hostAddress = "127.0.0.1"
+	if isClear(given.private) {
+		given.private = []string{}
+	}
+	if isClear(given.hostPorts) {
+		given.hostPorts = []string{}
+	}
+	if given.upstream.url == nothingGiven {
+		given.upstream.url = ""
+	}
+	if err := given.check(); err != nil {
+		return c, err
+	}
+	if typed.Changed("net-private") {
+		c.Private = &given.private
+	}
+	if typed.Changed("net-host-port") {
+		c.HostPorts = &given.hostPorts
+	}
+	if typed.Changed("net-upstream-proxy") || typed.Changed("net-upstream-proxy-file") {
+		c.Upstream = &given.upstream.url
+	}
+	if typed.Changed("net-ceiling") {
+		c.Ceiling, err = given.ceilingForMachine()
+	}
+	return c, err
+}
+
+func isClear(list []string) bool { return len(list) == 1 && list[0] == nothingGiven }
+
+// ceilingForMachine is a ceiling that was checked: a word, or a file's content.
+func (o *netOptions) ceilingForMachine() (*string, error) {
+	switch api.Net(o.ceilingText) {
+	case "", api.NetPublic, api.NetNone:
+		return &o.ceilingText, nil
+	}
+	b, err := json.Marshal(o.ceiling) // JSON is YAML
+	text := string(b)
+	return &text, err
+}

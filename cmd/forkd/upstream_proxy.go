@@ -1,0 +1,57 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/socks5"
+)
+
+// upstreamOptions are the flags about the operator's proxy, of the daemon and of the machine's.
+type upstreamOptions struct {
+	url, file string
+}
+
+func (o *upstreamOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.url, "net-upstream-proxy", "",
+		"SOCKS5 proxy that sandboxes' TCP goes through, as socks5://HOST[:PORT]; UDP is refused then (default: none)")
+	f.StringVar(&o.file, "net-upstream-proxy-file", "",
+		"file with that URL, for one with a password: socks5://USER:PASSWORD@HOST[:PORT]")
+}
+
+// errProxyPassword: every user of the host can read the arguments of a process.
+var errProxyPassword = errors.New("it has a password in it, which others would see: " +
+	"put the URL into a file, and name that with --net-upstream-proxy-file")
+
+// complete checks the proxy, and reads its file.
+func (o *upstreamOptions) complete() error {
+	flag := "--net-upstream-proxy"
+	switch {
+	case o.url != "" && o.file != "":
+		return exit.UsageError{Err: errors.New("--net-upstream-proxy and --net-upstream-proxy-file: want one of them")}
+	case o.file != "":
+		flag = "--net-upstream-proxy-file " + o.file
+		b, err := os.ReadFile(o.file)
+		if err != nil {
+			return exit.UsageError{Err: fmt.Errorf("--net-upstream-proxy-file: %w", err)}
+		}
+		o.url = strings.TrimSpace(string(b))
+	case o.url == "":
+		return nil
+	}
+	p, err := socks5.Parse(o.url)
+	if err == nil && o.file == "" && p.Secret() {
+		err = errProxyPassword
+	}
+	if err != nil {
+		return exit.UsageError{Err: fmt.Errorf("%s: %w", flag, err)}
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package socks5
+
+import (
+	"fmt"
+	"net/netip"
+)
+
+// Why is a kind of failure.
+type Why uint8
+
+// Failures of the proxy itself, and what it says of the far end.
+const (
+	Down        Why = iota // nothing is there, or it does not answer
+	Broken                 // it ended the handshake, or took too long
+	NoProxy                // what is there speaks another protocol
+	Unknown                // it does not know us, or not by what it was shown
+	Failed                 // it could not, and says no more
+	Forbidden              // its own rules forbid the connection
+	NetUnreach             // no way to the network
+	HostUnreach            // no way to the host
+	Refused                // the host refused
+	Expired                // a hop limit was used up
+	Late                   // no answer in the time there is; the caller's to say
+	Unsupported            // it cannot connect, or not by this family
+)
+
+// replies of RFC 1928, section 6.
+var replies = map[byte]struct {
+	why  Why
+	text string
+}{
+	1: {Failed, "general failure"},
+	2: {Forbidden, "its rules forbid it"},
+	3: {NetUnreach, "network unreachable"},
+	4: {HostUnreach, "host unreachable"},
+	5: {Refused, "connection refused"},
+	6: {Expired, "TTL expired"},
+	7: {Unsupported, "it cannot connect"},
+	8: {Unsupported, "it cannot reach addresses of this family"},
+}
+
+// Error says why there is no connection.
+type Error struct {
+	Why   Why
+	Proxy string // host and port
+	Text  string
+	Err   error // of the connection to the proxy; nil: it answered
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("upstream proxy %s %s", e.Proxy, e.Text) }
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
+
+func (p *Proxy) says(why Why, text string) error {
+	return &Error{Why: why, Proxy: p.address, Text: text}
+}
+
+// refused is what a reply means.
+func (p *Proxy) refused(code byte, to netip.AddrPort) error {
+	r, known := replies[code]
+	if !known {
+		r.why, r.text = Failed, fmt.Sprintf("reply %d", code)
+	}
+	return p.says(r.why, fmt.Sprintf("did not reach %s: %s", to, r.text))
+}
