@@ -64,6 +64,11 @@ func openRoot(t *testing.T, needs ...Controller) *Root {
 	return r
 }
 
+func killedBy(g *Group) Killed {
+	by, _ := g.Killed()
+	return by
+}
+
 func mustNew(t *testing.T, r *Root, tree Tree, l Limits) *Group {
 	t.Helper()
 	g, err := r.New(tree, l)
@@ -129,7 +134,7 @@ func TestAProcessIsStartedInItsGroup(t *testing.T) {
 		if u, err := g.Use(); err != nil || u.CPU == 0 {
 			t.Errorf("use is %+v, %v", u, err)
 		}
-		if g.Killed() != NotKilled {
+		if killedBy(g) != NotKilled {
 			t.Error("it is thought to be killed")
 		}
 		// A later daemon finds it, and what runs in it stays.
@@ -219,11 +224,14 @@ func TestMemoryLimitEndsItsGroupOnly(t *testing.T) {
 	if got := <-said; got != "" {
 		t.Errorf("it has %q", got)
 	}
-	if err := v.Wait(); err == nil || victim.Killed() != ByOwn {
-		t.Errorf("it ended with %v, and was killed by %v", err, victim.Killed())
+	if err := v.Wait(); err == nil || killedBy(victim) != ByOwn {
+		t.Errorf("it ended with %v, and was killed by %v", err, killedBy(victim))
 	}
-	if err := s.Process.Signal(syscall.Signal(0)); err != nil || sibling.Killed() != NotKilled {
-		t.Errorf("its sibling: %v, %v", err, sibling.Killed())
+	if _, limit := victim.Killed(); limit != l.Memory {
+		t.Errorf("the limit was %d", limit)
+	}
+	if err := s.Process.Signal(syscall.Signal(0)); err != nil || killedBy(sibling) != NotKilled {
+		t.Errorf("its sibling: %v, %v", err, killedBy(sibling))
 	}
 	if u, err := sibling.Use(); err != nil || u.Memory < 8<<20 || u.Peak < u.Memory {
 		t.Errorf("use is %+v, %v", u, err)
@@ -241,8 +249,8 @@ func TestATreeHasOneBudget(t *testing.T) {
 		t.Errorf("it has %q", got)
 	}
 	p.Wait()
-	if first.Killed() != NotKilled || second.Killed() != ByTree {
-		t.Errorf("killed: %v and %v", first.Killed(), second.Killed())
+	if killedBy(first) != NotKilled || killedBy(second) != ByTree {
+		t.Errorf("killed: %v and %v", killedBy(first), killedBy(second))
 	}
 }
 

@@ -92,23 +92,32 @@ const (
 	ByHost           // the host's, or that of a group around the daemon
 )
 
-// Killed says why a process of the group was killed for want of memory, if one was.
-func (g *Group) Killed() Killed {
+// Killed says why a process of the group was killed for want of memory, if one was, and
+// what the limit was in bytes.
+func (g *Group) Killed() (by Killed, limit int64) {
 	events, err := g.table("memory.events")
 	if err != nil || events["oom_kill"] == 0 {
-		return NotKilled
+		return NotKilled, 0
 	}
 	// The kernel counts oom where the limit was reached, and further up, but not further down.
 	if events["oom"] > 0 {
-		return ByOwn
+		return ByOwn, g.number("memory.max")
 	}
-	if tree := filepath.Dir(g.name); tree != "." {
-		around, err := (&Group{root: g.root, name: tree}).table("memory.events.local")
+	if tree := g.tree(); tree != nil {
+		around, err := tree.table("memory.events.local")
 		if err == nil && around["oom"] > 0 {
-			return ByTree
+			return ByTree, tree.number("memory.max")
 		}
 	}
-	return ByHost
+	return ByHost, 0
+}
+
+// tree is the group around it; nil: it is in no tree with a budget.
+func (g *Group) tree() *Group {
+	if dir := filepath.Dir(g.name); dir != "." {
+		return &Group{root: g.root, name: dir}
+	}
+	return nil
 }
 
 // table reads a file of lines "name value".
@@ -160,8 +169,8 @@ func (g *Group) rmdir() error {
 	if err := os.Remove(g.dir()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if tree := filepath.Dir(g.name); tree != "." {
-		_ = os.Remove(filepath.Join(g.root.dir, tree)) // one with groups in it stays
+	if tree := g.tree(); tree != nil {
+		_ = os.Remove(tree.dir()) // one with groups in it stays
 	}
 	return nil
 }
