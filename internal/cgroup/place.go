@@ -39,7 +39,14 @@ type place struct {
 	root bool   // it is the root of the hierarchy, where the rule of internal processes does not hold
 }
 
-// findPlace finds the part of the hierarchy that this process is in, if it can make groups there.
+// systemd reports whether the hierarchy is systemd's, which wants to be asked for a part of it: sd_booted(3).
+func systemd() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
+
+// findPlace finds the part of the hierarchy that this process is in; or its root, where nobody
+// else minds that, as in the machine.
 func findPlace() (place, error) {
 	self, err := procfs.Self()
 	if err != nil {
@@ -56,6 +63,9 @@ func findPlace() (place, error) {
 	for _, m := range mounts {
 		if m.FSType != "cgroup2" {
 			continue
+		}
+		if p := at(m.MountPoint); p.root && m.Root == "/" && !systemd() {
+			return p, nil
 		}
 		if below, ok := strings.CutPrefix(own+"/", strings.TrimSuffix(m.Root, "/")+"/"); ok {
 			return at(filepath.Join(m.MountPoint, below)), nil
