@@ -158,12 +158,12 @@ func (t top) show(rows []topRow) error {
 	}
 	var cells [][]string
 	for _, r := range rows {
-		cells = append(cells, []string{r.ID, r.SnapshotTag, percent(r.CPUPercent), cpuLimit(r.CPULimit), percent(r.HeldPercent),
-			ui.Bytes(r.MemoryBytes), memoryLimit(r.MemoryLimitBytes), ui.Bytes(r.MemoryPeakBytes), fmt.Sprint(r.Threads),
-			ui.Bytes(r.DiskReadPerSec), ui.Bytes(r.DiskWritePerSec)})
+		cells = append(cells, []string{r.ID, r.SnapshotTag, percent(r.CPUPercent), cpuLimit(r.CPULimit),
+			percent(r.HeldPercent), ui.Bytes(r.MemoryBytes), memoryLimit(r.MemoryLimitBytes), ui.Bytes(r.MemoryPeakBytes),
+			fmt.Sprint(r.Threads), ui.Bytes(r.DiskReadPerSec), ui.Bytes(r.DiskWritePerSec)})
 	}
-	return t.Table([]string{"ID", "SNAPSHOT", "CPU", "CPUS", "HELD", "USE", "LIMIT", "PEAK", "THREADS", "READ/S", "WRITE/S"},
-		cells)
+	head := []string{"ID", "SNAPSHOT", "CPU", "CPUS", "HELD", "USE", "LIMIT", "PEAK", "THREADS", "READ/S", "WRITE/S"}
+	return t.Table(head, cells)
 }
 
 // screenRows is how many sandboxes there is room for, below the header and above the cursor.

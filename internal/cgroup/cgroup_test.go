@@ -242,9 +242,9 @@ func TestATreeHasOneBudget(t *testing.T) {
 	r := openRoot(t, Memory)
 	tree := Tree{"sb-3", Limits{Memory: 64 << 20}}
 	first, second := mustNew(t, r, tree, Limits{Whole: true}), mustNew(t, r, tree, Limits{Whole: true})
-	_, said := run(t, first, "40")
+	_, said := run(t, first, "8")
 	<-said
-	p, said := run(t, second, "60") // the larger one is what the kernel ends
+	p, said := run(t, second, "128") // the larger one is what the kernel ends
 	if got := <-said; got != "" {
 		t.Errorf("it has %q", got)
 	}

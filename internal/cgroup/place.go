@@ -48,6 +48,9 @@ func systemd() bool {
 // findPlace finds the part of the hierarchy that this process is in; or its root, where nobody
 // else minds that, as in the machine.
 func findPlace() (place, error) {
+	if err := canStartInside(); err != nil {
+		return place{}, err
+	}
 	self, err := procfs.Self()
 	if err != nil {
 		return place{}, err
