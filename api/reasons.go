@@ -24,6 +24,7 @@ const (
 	ReasonImageMissing        Reason = "image_missing"
 	ReasonImageNotFound       Reason = "image_not_found"
 	ReasonKernelUnusable      Reason = "kernel_unusable"
+	ReasonLimitUnsupported    Reason = "limit_unsupported"
 	ReasonNetOff              Reason = "net_off"
 	ReasonNetRule             Reason = "net_rule"
 	ReasonNetSecret           Reason = "net_secret"
@@ -95,6 +96,7 @@ func Reasons() []ReasonRow {
 		{ReasonImageMissing, "the request names nothing to boot from"},
 		{ReasonImageNotFound, "no image has that name"},
 		{ReasonKernelUnusable, "the kernel is not one that can be booted"},
+		{ReasonLimitUnsupported, "the host cannot enforce that limit: a controller of cgroup v2 is missing, or not the daemon's"},
 		{ReasonNetOff, "the daemon has no forkd-net, so no sandbox has a network"},
 		{ReasonNetRule, "a rule of a network policy cannot be read; `rule` is it, `why` what is wrong"},
 		{ReasonNetSecret, "a hidden value of a header was sent back, and there is none that it stands for"},

@@ -6,7 +6,7 @@ type CreateSandboxesRequest struct {
 	SnapshotTag    string `json:"snapshot_tag" doc:"Snapshot to fork" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
 	N              *int   `json:"n,omitempty" doc:"Number of children" minimum:"1" maximum:"1000" default:"1"`
 	PerChildNetns  bool   `json:"per_child_netns,omitempty" doc:"Accepted and not needed: every sandbox is alone on its network"`
-	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" doc:"Bound of the host memory of each child; accepted, and not enforced yet" minimum:"0"`
+	MemoryLimitMiB *int   `json:"memory_limit_mib,omitempty" doc:"Bound of the host memory of each child; one that needs more is ended. At least 32; absent or 0: none that is asked for" minimum:"0"`
 	LiveFork       bool   `json:"live_fork,omitempty" doc:"Accepted and not needed"`
 	Prewarm        bool   `json:"prewarm,omitempty" doc:"Accepted and not needed"`
 	Hugepages      bool   `json:"hugepages,omitempty" doc:"Accepted and not needed"`
@@ -17,7 +17,30 @@ type CreateSandboxesRequest struct {
 	Net       Net               `json:"net,omitempty" doc:"What the children may reach, by name: none or public; instead of network" enum:"none,public"`
 	Network   *NetworkPolicy    `json:"network,omitempty" doc:"What the children may reach; absent: what the snapshot says, or nothing. Never more than the operator's ceiling"`
 	// PrivatePorts is nil for what the snapshot says.
+	SandboxLimits
 	PrivatePorts *bool `json:"private_ports,omitempty" doc:"Requests from outside to the children's ports must show a token, of each child's own: traffic_token in the answer. Absent: what the snapshot says, or false"`
+}
+
+// SandboxLimits bound what each child may use of its host, beside memory_limit_mib. 0 or
+// absent: no limit is asked for. Limits that the host cannot enforce are an error.
+type SandboxLimits struct {
+	CPUs               float64 `json:"cpus,omitempty" doc:"CPUs that it may use, 0.5 for half of the time of one: beyond that it waits" minimum:"0"`
+	CPUWeight          int     `json:"cpu_weight,omitempty" doc:"Its share where CPUs are short; one that was given none has 100" minimum:"0" maximum:"10000"`
+	DiskReadLimitMiB   int     `json:"disk_read_limit_mib,omitempty" doc:"MiB a second that it may read from the disk of the daemon's data: beyond that it waits" minimum:"0"`
+	DiskWriteLimitMiB  int     `json:"disk_write_limit_mib,omitempty" doc:"MiB a second that it may write there" minimum:"0"`
+	TreeMemoryLimitMiB int     `json:"tree_memory_limit_mib,omitempty" doc:"Bound of the host memory of a child and all that its guest forks together; the largest is ended. Needs guest_fork" minimum:"0"`
+	TreeCPUs           float64 `json:"tree_cpus,omitempty" doc:"CPUs that those may use together" minimum:"0"`
+}
+
+// SandboxUse is what a sandbox uses of its host, as the kernel accounts for it.
+type SandboxUse struct {
+	MemoryBytes      int64   `json:"memory_bytes" doc:"Host memory that its limit is about: pages of its own, its VMM's, page cache that it brought in"`
+	MemoryPeakBytes  int64   `json:"memory_peak_bytes" doc:"The most that this was"`
+	CPUMS            float64 `json:"cpu_ms" doc:"Time of all its CPUs since it was made, in milliseconds"`
+	ThrottledMS      float64 `json:"throttled_ms" doc:"Time for which its CPU limit held it up"`
+	Threads          int     `json:"threads" doc:"Threads of its VMM"`
+	DiskReadBytes    int64   `json:"disk_read_bytes" doc:"Read from the host's disks"`
+	DiskWrittenBytes int64   `json:"disk_written_bytes" doc:"Written to them"`
 }
 
 // SandboxStatus is a sandbox's state.
@@ -40,19 +63,21 @@ type SandboxInfo struct {
 	GuestAddr      string  `json:"guest_addr" doc:"Address of the guest, the same for all: each is alone on its network"`
 	CreatedAtUnix  int64   `json:"created_at_unix" doc:"When it was forked, in seconds since 1970"`
 	PID            *int    `json:"pid" doc:"Process of its VM on the daemon's host, null when it has ended"`
-	MemoryLimitMiB *int    `json:"memory_limit_mib" doc:"Bound of its host memory that was asked for, null for none; not enforced yet"`
+	MemoryLimitMiB *int    `json:"memory_limit_mib" doc:"Bound of its host memory that was asked for, null for none"`
 
 	// Ours.
 	DNSID  string        `json:"dns_id,omitempty" doc:"Its id without dashes, as host names have it: {port}-{dns_id}.DOMAIN. Good wherever an id is"`
 	Status SandboxStatus `json:"status" doc:"running, failed, or paused: it stands still until there is room on the host for its disk, and then goes on by itself" enum:"running,failed,paused"`
 	Reason string        `json:"reason,omitempty" doc:"How its VM ended, if failed; for what there is no room, if paused"`
 	// Warning is absent for one that is sound.
-	Warning string `json:"warning,omitempty" doc:"What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not enforced"`
+	Warning string `json:"warning,omitempty" doc:"What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not there"`
 	// RolledBackTo is absent for one that never was.
-	RolledBackTo string          `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
-	Index        int             `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
-	Hostname     string          `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
-	OwnMemoryKiB int64           `json:"own_memory_kib,omitempty" doc:"Host memory that it shares with nobody: pages it has written, its VMM's heap, page tables; in a list of sandboxes only"`
+	RolledBackTo string      `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
+	Index        int         `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
+	Hostname     string      `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
+	OwnMemoryKiB int64       `json:"own_memory_kib,omitempty" doc:"Host memory that it shares with nobody: pages it has written, its VMM's heap, page tables; in a list of sandboxes only"`
+	Use          *SandboxUse `json:"use,omitempty" doc:"What it uses of its host; in a list of sandboxes only, and absent if the host does not account for it"`
+	SandboxLimits
 	MemoryMiB    int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
 	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`
 	Network      *NetworkSummary `json:"network,omitempty" doc:"What it may reach"`

@@ -15,10 +15,11 @@ import (
 )
 
 func newForkCommand(a *app) *cobra.Command {
-	var n, limit int
+	var n int
 	var env []string
 	var guestFork, private bool
 	var network netFlags
+	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "fork TAG",
 		Short: "Fork sandboxes from a snapshot",
@@ -42,9 +43,7 @@ func newForkCommand(a *app) *cobra.Command {
 				if cmd.Flags().Changed("private-ports") { // else it is as the snapshot says
 					req.PrivatePorts = &private
 				}
-				if limit > 0 {
-					req.MemoryLimitMiB = &limit
-				}
+				limits.ask(&req)
 				began := time.Now()
 				res, err := c.ForkEach(ctx, req, a.tellMade)
 				if err != nil {
@@ -59,12 +58,13 @@ func newForkCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVarP(&n, "count", "n", 1, "number of children, 1 to 1000")
-	f.IntVar(&limit, "memory-limit-mib", 0, "bound of each child's host memory, not enforced yet (default: none)")
 	f.BoolVar(&guestFork, "guest-fork", false,
 		"let programs in the children fork them, with forkd-fork or Python's forkd.fork()")
 	f.BoolVar(&private, "private-ports", false,
 		"have HTTP requests to ports of the children show a token, which `forkd inspect ID` tells (default: as the snapshot says)")
 	network.addFlags(cmd, "the snapshot's")
+	limits.addFlags(cmd)
+	limits.addTreeFlags(cmd)
 	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
 	return cmd
 }

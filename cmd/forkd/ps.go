@@ -20,7 +20,8 @@ func newPsCommand(a *app) *cobra.Command {
 		Short:   "List the sandboxes",
 		Long: "List the sandboxes. MEMORY is the host memory that a sandbox shares with nobody: the pages that it\n" +
 			"has written, its VMM's own, and their page tables. It would be free if the sandbox ended.\n" +
-			"NET is what it may reach: none, public, or custom, which `forkd net policy ID` shows.",
+			"USE/LIMIT is the host memory that a limit is about, which has page cache in it too, and the limit, if one was\n" +
+			"asked for. NET is what it may reach: none, public, or custom, which `forkd net policy ID` shows.",
 		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.ListSandboxes(ctx)
@@ -30,7 +31,7 @@ func newPsCommand(a *app) *cobra.Command {
 			if a.JSON {
 				return a.Value(list)
 			}
-			head := []string{"ID", "SNAPSHOT", "INDEX", "STATUS", "NET", "AGE", "PID", "MEMORY", "REASON"}
+			head := []string{"ID", "SNAPSHOT", "INDEX", "STATUS", "NET", "AGE", "PID", "MEMORY", "USE/LIMIT", "REASON"}
 			return a.Table(head, sandboxRows(list))
 		}),
 	}
@@ -49,9 +50,21 @@ func sandboxRows(list []api.SandboxInfo) [][]string {
 		}
 		age := ui.Age(time.Unix(sb.CreatedAtUnix, 0), time.Now())
 		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), policyName(sb), age, pid,
-			memory, cmp.Or(sb.Reason, sb.Warning)})
+			memory, useOfLimit(sb), cmp.Or(sb.Reason, sb.Warning)})
 	}
 	return rows
+}
+
+// useOfLimit is empty of a sandbox that has ended.
+func useOfLimit(sb api.SandboxInfo) string {
+	if sb.Use == nil {
+		return ""
+	}
+	use := ui.Bytes(sb.Use.MemoryBytes)
+	if sb.MemoryLimitMiB != nil {
+		use += "/" + ui.Bytes(int64(*sb.MemoryLimitMiB)<<20)
+	}
+	return use
 }
 
 // policyName is empty of a sandbox that has ended.

@@ -18,6 +18,7 @@ func newRunCommand(a *app) *cobra.Command {
 	var s streams
 	var keep bool
 	var network netFlags
+	var limits limitFlags
 	cmd := &cobra.Command{
 		Use:   "run [flags] IMAGE [--] PROGRAM [ARG...]",
 		Short: "Run a program in a fresh sandbox, and remove the sandbox",
@@ -38,18 +39,21 @@ func newRunCommand(a *app) *cobra.Command {
 				return err
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return a.runInFresh(ctx, c, args[0], program, s, keep, policy)
+				req := api.CreateSandboxesRequest{Network: policy}
+				limits.ask(&req)
+				return a.runInFresh(ctx, c, args[0], program, s, keep, req)
 			})
 		},
 	}
 	s.addFlags(cmd)
 	network.addFlags(cmd, "none")
+	limits.addFlags(cmd)
 	cmd.Flags().BoolVar(&keep, "keep", false, "leave the sandbox running")
 	return cmd
 }
 
 func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string, program []string, s streams,
-	keep bool, policy *api.NetworkPolicy) error {
+	keep bool, req api.CreateSandboxesRequest) error {
 	img, err := a.ensureImage(ctx, c, imageName)
 	if err != nil {
 		return err
@@ -58,7 +62,8 @@ func (a *app) runInFresh(ctx context.Context, c *client.Client, imageName string
 	if err != nil {
 		return err
 	}
-	res, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tag, Network: policy})
+	req.SnapshotTag = tag
+	res, err := c.Fork(ctx, req)
 	if err != nil {
 		return err
 	}

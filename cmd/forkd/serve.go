@@ -47,6 +47,7 @@ type serveOptions struct {
 	logLevel, logFormat string
 	net                 netOptions
 	domain              string
+	cgroup              string
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -102,6 +103,8 @@ func newServeCommand(a *app) *cobra.Command {
 		"how often each layer is read whole in the background and compared with its digests; 0: never")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
 	o.net.addFlags(f)
+	f.StringVar(&o.cgroup, "cgroup", cgroupAuto,
+		"auto: each VM has a cgroup, where the host lets the daemon make some; off: none has, and none can be limited")
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -197,6 +200,12 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	timings := httpapi.NewTimings()
 	config := o.engineConfig(images, timings, log)
+	if config.Groups, err = o.groups(log); err != nil {
+		return err
+	}
+	if config.Groups != nil {
+		opened.Push(config.Groups.Close)
+	}
 	o.net.configure(&config, log)
 	engine, err := engine.Open(ctx, config)
 	if err != nil {

@@ -121,7 +121,7 @@ func (e *Engine) adopt(ctx context.Context) error {
 	if err := e.families.Adopt(); err != nil {
 		return home.Refusal(err)
 	}
-	return errors.Join(e.Policies.Adopt(), e.sandboxes.SweepOverlays())
+	return errors.Join(e.Policies.Adopt(), e.sandboxes.Sweep())
 }
 
 func (e *Engine) startWorkers() {

@@ -48,6 +48,7 @@ func (e *Engine) makeSandboxes() (err error) {
 	e.procs, err = vmproc.New(vmproc.Config{
 		Binary: e.cfg.VMMBinary, KVM: e.kvm, RunDir: e.cfg.RunDir, VMs: e.home.VMs,
 		Overlays: e.home.OverlaysDir(), DiskReserve: e.cfg.DiskReserve, Random: e.random, Log: e.cfg.Logger,
+		Groups: e.cfg.Groups,
 		Dialer: func() (client.HostDialer, func(*client.Process)) { return e.families.Dialer() },
 	})
 	if err != nil {

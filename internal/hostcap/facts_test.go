@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/cgroup"
 	"github.com/forkd/forkd/internal/fsverity"
 )
 
@@ -85,7 +86,7 @@ func TestCacheIsOfOneBootAndOneDay(t *testing.T) {
 }
 
 func TestHostChecksSayWhatToDo(t *testing.T) {
-	poor := HostFacts{Kernel: "6.1.0", AvailableMiB: 100, FreeMiB: 100, DataDir: "/x", KSM: true, Verity: fsverity.ErrUnsupported, Missing: []Tool{{"mmdebstrap", "mmdebstrap"}}}
+	poor := HostFacts{Kernel: "6.1.0", AvailableMiB: 100, FreeMiB: 100, DataDir: "/x", KSM: true, Verity: fsverity.ErrUnsupported, Limits: cgroup.Facts{Err: cgroup.ErrUnsupported}, Missing: []Tool{{"mmdebstrap", "mmdebstrap"}}}
 	for _, c := range poor.Checks() {
 		if c.Level == OK || c.Do == "" {
 			t.Errorf("%+v", c)

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/cgroup"
 	"github.com/forkd/forkd/internal/fsverity"
 	"github.com/forkd/forkd/internal/hostproc"
 )
@@ -26,6 +27,7 @@ type HostFacts struct {
 	// Verity is why the file system there has no fs-verity; nil if it has.
 	Verity  error
 	Missing []Tool
+	Limits  cgroup.Facts // of a daemon that is started from here
 }
 
 // Tool is a program that building images needs, and its Debian package.
@@ -43,7 +45,7 @@ func ProbeHost(dataDir string) HostFacts {
 	f := HostFacts{
 		PagemapScan: hasPagemapScan(), Userfaultfd: hasUserfaultfd(),
 		AvailableMiB: availableMiB(), DataDir: dataDir, FreeMiB: freeMiB(dataDir), KSM: ksmRuns(),
-		Verity: fsverity.Probe(parent(dataDir)),
+		Verity: fsverity.Probe(parent(dataDir)), Limits: cgroup.Probe(),
 	}
 	var u unix.Utsname
 	if unix.Uname(&u) == nil {
@@ -71,7 +73,7 @@ func (f HostFacts) Checks() []Check {
 			"close programs, or start a smaller machine (--memory)"),
 		amountCheck("disk", f.FreeMiB, comfortableDiskMiB, "free for "+f.DataDir,
 			"make room, or set XDG_DATA_HOME to another disk"),
-		f.ksmCheck(), f.verityCheck(),
+		f.ksmCheck(), f.verityCheck(), f.limitsCheck(),
 		f.toolsCheck(),
 	}
 }
@@ -111,6 +113,27 @@ func (f HostFacts) verityCheck() Check {
 	}
 	return Check{Name: name, Level: OK,
 		Detail: fmt.Sprintf("found by the daily scrub; fs-verity could not be tried (%v)", f.Verity)}
+}
+
+func (f HostFacts) limitsCheck() Check {
+	const name = "limits"
+	const advice = "start the daemon as a service with Delegate=yes on a host with cgroup v2 (docs/limits.md); " +
+		"sandboxes in the machine can be limited in any case"
+	switch l := f.Limits; {
+	case l.Err != nil:
+		return Check{name, Note, fmt.Sprintf("a daemon started here can limit no sandbox: %v", l.Err), advice}
+	case len(l.Missing) > 0:
+		return Check{name, Note, "a daemon started here has no cgroup v2 controller for: " + joined(l.Missing), advice}
+	}
+	return Check{Name: name, Level: OK, Detail: "cgroup v2 with memory, cpu, pids and io"}
+}
+
+func joined(names []cgroup.Controller) string {
+	var all []string
+	for _, n := range names {
+		all = append(all, string(n))
+	}
+	return strings.Join(all, ", ")
 }
 
 func (f HostFacts) toolsCheck() Check {

@@ -104,6 +104,7 @@ func wireSandbox(i sandbox.Info) api.SandboxInfo {
 		Index: i.Index, Hostname: i.Hostname,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i), PrivatePorts: i.PrivatePorts(),
+		MemoryLimitMiB: optional(i.Limits.MemoryMiB), SandboxLimits: wireLimits(i.Limits), Use: wireUse(i.Use),
 		GuestFork: i.Kin.MayFork, ForkedBy: i.Kin.Parent, ForkDepth: i.Kin.Depth,
 		Timings: &api.SandboxTimings{ArmedMS: milliseconds(i.Armed), ResumedMS: milliseconds(i.Resumed),
 			ReadyMS: milliseconds(i.Ready)},
@@ -128,19 +129,42 @@ func wireChild(c sandbox.Child, req sandbox.ForkRequest) api.SandboxInfo {
 			SnapshotTag: req.Tag, Status: api.SandboxFailed, Index: c.Index, Error: f.Message, Code: f.Code,
 		}
 	}
-	out.MemoryLimitMiB = optional(req.MemoryLimitMiB)
-	if c.Err == nil && req.MemoryLimitMiB > 0 {
-		out.Warning = limitWarning
-	}
+	out.MemoryLimitMiB = optional(req.Limits.MemoryMiB)
 	if c.Err == nil && c.Info.Network.Warning != "" {
 		out.Warning = strings.TrimPrefix(out.Warning+"; "+c.Info.Network.Warning, "; ")
 	}
 	return out
 }
 
-// limitWarning is in the answer for each child that was to have a limit. Clients of
-// the original send one, so it is no error.
-const limitWarning = "memory_limit_mib is not enforced yet: the host memory of this sandbox has no bound of its own"
+// domainLimits are what a request asks for.
+func domainLimits(in api.CreateSandboxesRequest) sandbox.Limits {
+	l := in.SandboxLimits
+	out := sandbox.Limits{
+		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadMiB: l.DiskReadLimitMiB, DiskWriteMiB: l.DiskWriteLimitMiB,
+		Tree: sandbox.TreeBudget{MemoryMiB: l.TreeMemoryLimitMiB, CPUs: l.TreeCPUs},
+	}
+	if in.MemoryLimitMiB != nil {
+		out.MemoryMiB = *in.MemoryLimitMiB
+	}
+	return out
+}
+
+func wireLimits(l sandbox.Limits) api.SandboxLimits {
+	return api.SandboxLimits{
+		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadLimitMiB: l.DiskReadMiB, DiskWriteLimitMiB: l.DiskWriteMiB,
+		TreeMemoryLimitMiB: l.Tree.MemoryMiB, TreeCPUs: l.Tree.CPUs,
+	}
+}
+
+func wireUse(u *sandbox.Use) *api.SandboxUse {
+	if u == nil {
+		return nil
+	}
+	return &api.SandboxUse{
+		MemoryBytes: u.Memory, MemoryPeakBytes: u.Peak, CPUMS: milliseconds(u.CPU), ThrottledMS: milliseconds(u.Throttled),
+		Threads: u.Threads, DiskReadBytes: u.DiskRead, DiskWrittenBytes: u.DiskWritten,
+	}
+}
 
 func wireExec(r sandbox.ExecResult) api.ExecResponse {
 	out := api.ExecResponse{

@@ -33,6 +33,7 @@ func sentinels() []sentinel {
 		{sandbox.ErrNoSpace, api.CodeNoSpace},
 		{sandbox.ErrNoMemory, api.CodeNoMemory},
 		{sandbox.ErrBusy, api.CodeBusy},
+		{sandbox.ErrUnsupported, api.CodeUnsupported},
 		{sandbox.ErrClosing, api.CodeClosing},
 		// Last: other kinds may be conflicts as well.
 		{sandbox.ErrConflict, api.CodeConflict},

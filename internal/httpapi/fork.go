@@ -39,7 +39,7 @@ func (f *forkRoutes) add(rt *router) {
 		Summary: "Fork n sandboxes from a snapshot",
 		Description: "The answer has one entry per child asked for. A child that could not be made is an entry with status " +
 			"failed, error and code; only if none could be made is the answer an error.",
-		Responses: map[string]*huma.Response{"201": created}, Errors: []int{400, 401, 404, 409, 503, 507},
+		Responses: map[string]*huma.Response{"201": created}, Errors: []int{400, 401, 404, 409, 501, 503, 507},
 	}, f.fork)
 }
 
@@ -50,12 +50,9 @@ func numberHeader(doc string) *huma.Param {
 // fork answers with a list at the end, or with a line for each child.
 func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamResponse, error) {
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork,
-		PrivatePorts: in.Body.PrivatePorts}
+		PrivatePorts: in.Body.PrivatePorts, Limits: domainLimits(in.Body)}
 	if in.Body.N != nil {
 		req.N = *in.Body.N
-	}
-	if in.Body.MemoryLimitMiB != nil {
-		req.MemoryLimitMiB = *in.Body.MemoryLimitMiB
 	}
 	note(ctx).snapshot, note(ctx).count = req.Tag, req.N
 	var err error

@@ -38,6 +38,8 @@ var (
 	ErrNoMemory = errors.New("not enough memory")
 	// ErrBusy: as many operations of that kind as are allowed at once are under way.
 	ErrBusy = errors.New("busy")
+	// ErrUnsupported: this host cannot do that.
+	ErrUnsupported = errors.New("not supported on this host")
 	// ErrClosing: the daemon is shutting down.
 	ErrClosing = errors.New("daemon is shutting down")
 )

@@ -24,6 +24,7 @@ const (
 	ReasonImageMissing       Reason = "image_missing"
 	ReasonImageNotFound      Reason = "image_not_found"
 	ReasonKernelUnusable     Reason = "kernel_unusable"
+	ReasonLimitUnsupported   Reason = "limit_unsupported"
 	ReasonNetOff             Reason = "net_off"
 	ReasonNetRule            Reason = "net_rule"
 	ReasonNetSecret          Reason = "net_secret"
@@ -77,6 +78,7 @@ func Reasons() []Reason {
 		ReasonImageMissing,
 		ReasonImageNotFound,
 		ReasonKernelUnusable,
+		ReasonLimitUnsupported,
 		ReasonNetOff,
 		ReasonNetRule,
 		ReasonNetSecret,

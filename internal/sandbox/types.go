@@ -37,7 +37,10 @@ type Info struct {
 	// OwnMemory is the host memory, in bytes, that its VMM's process shares with nobody; 0: it
 	// has none any more. In what List gives.
 	OwnMemory int64 `json:"-"`
-	PID       int   // of its VMM process, on the daemon's host; 0 when it has ended
+	// Use is what it uses; nil: the host does not account for it. In what List gives.
+	Use       *Use   `json:"-"`
+	Limits    Limits // that were asked for
+	PID       int    // of its VMM process, on the daemon's host; 0 when it has ended
 	CreatedAt time.Time
 	Shape     vmspec.Shape
 	Hostname  string
@@ -85,8 +88,8 @@ type Child struct {
 type ForkRequest struct {
 	Tag string
 	N   int // 1 to MaxFork
-	// MemoryLimitMiB bounds the host memory of each child; 0 means no limit of its own.
-	MemoryLimitMiB int
+	// Limits are of each child, but for the budget of a tree, which each begins.
+	Limits Limits
 	// Env is added to the environment of every process started in the child.
 	Env map[string]string
 	// GuestFork lets the children's guests fork them, and those in turn.

@@ -27,6 +27,8 @@ func byReason() map[api.Reason]string {
 		api.ReasonImageNotFound: "`forkd image ls` shows the images there are, `forkd image build` makes one",
 		api.ReasonKernelUnusable: "name a kernel for x86-64, as an ELF file or bzImage, or an " +
 			"image: `forkd image build` makes one",
+		api.ReasonLimitUnsupported: "run it in the machine (--machine), or start the daemon as a service with " +
+			"Delegate=yes; `forkd doctor` tells what is missing",
 		api.ReasonNetOff: "put the program forkd-net beside forkd and start the daemon again; " +
 			"`forkd doctor` looks for it",
 		api.ReasonNetRule: "a rule is host[:port[-port]][/tcp|udp], such as pypi.org:443, *.example.com or " +

@@ -36,7 +36,11 @@ func New(c Config) *Launcher { return &Launcher{c} }
 // Spawn starts a process for a VM of that shape. With prewarm it does once, on itself,
 // what a restore will do (package vmm): for one that has time.
 func (l *Launcher) Spawn(ctx context.Context, shape vmspec.Shape, prewarm bool) (*VM, error) {
-	m, err := l.cfg.Procs.Spawn(ctx, shape, vmproc.SpawnOptions{Prewarm: prewarm})
+	return l.spawn(ctx, shape, vmproc.SpawnOptions{Prewarm: prewarm})
+}
+
+func (l *Launcher) spawn(ctx context.Context, shape vmspec.Shape, o vmproc.SpawnOptions) (*VM, error) {
+	m, err := l.cfg.Procs.Spawn(ctx, shape, o)
 	if err != nil {
 		return nil, err
 	}
@@ -46,31 +50,30 @@ func (l *Launcher) Spawn(ctx context.Context, shape vmspec.Shape, prewarm bool) 
 // Launch restores a snapshot into a VM that take has, or into a new one, and lets it run.
 // Of those that take has, one that died in the pool costs a try only.
 func (l *Launcher) Launch(ctx context.Context, src *Source, take func() *VM) (*VM, error) {
-	return l.launch(ctx, src, take, l.Restore)
+	return l.launch(ctx, src, take, vmproc.Bounds{}, l.Restore)
 }
 
 // LaunchArmed is Launch, but for the start: the VM waits at its gate until Enter. It gets the
 // wire, which may be nil, by the time that Identify has opened its network, and the caller attaches
-// that to the VM when it is one of a kind.
-func (l *Launcher) LaunchArmed(ctx context.Context, src *Source, take func() *VM, wire *network.Wire) (*VM, error) {
-	return l.launch(ctx, src, take, func(ctx context.Context, src *Source, m *VM) error {
+// that to the VM when it is one of a kind. It is within its bounds before it has anything of the
+// snapshot, or at least before it begins.
+func (l *Launcher) LaunchArmed(ctx context.Context, src *Source, take func() *VM, wire *network.Wire,
+	bounds vmproc.Bounds) (*VM, error) {
+	return l.launch(ctx, src, take, bounds, func(ctx context.Context, src *Source, m *VM) error {
 		return l.arm(ctx, src, m, wire)
 	})
 }
 
 type restoreFunc func(ctx context.Context, src *Source, m *VM) error
 
-func (l *Launcher) launch(ctx context.Context, src *Source, take func() *VM, restore restoreFunc) (*VM, error) {
+func (l *Launcher) launch(ctx context.Context, src *Source, take func() *VM, bounds vmproc.Bounds,
+	restore restoreFunc) (*VM, error) {
 	for {
-		m := take()
-		pooled := m != nil
-		if !pooled {
-			var err error
-			if m, err = l.Spawn(ctx, src.Shape(), false); err != nil {
-				return nil, err
-			}
+		m, pooled, err := l.takeOrSpawn(ctx, src, take, bounds)
+		if err != nil {
+			return nil, err
 		}
-		err := restore(ctx, src, m)
+		err = restore(ctx, src, m)
 		if err == nil {
 			m.Pooled = pooled
 			return m, nil
@@ -84,6 +87,23 @@ func (l *Launcher) launch(ctx context.Context, src *Source, take func() *VM, res
 			return nil, err
 		}
 	}
+}
+
+// takeOrSpawn is a VM within its bounds.
+func (l *Launcher) takeOrSpawn(ctx context.Context, src *Source, take func() *VM,
+	bounds vmproc.Bounds) (m *VM, pooled bool, err error) {
+	if !bounds.Apart() {
+		m = take()
+	}
+	if m == nil {
+		m, err = l.spawn(ctx, src.Shape(), vmproc.SpawnOptions{Bounds: bounds})
+		return m, false, err
+	}
+	if err := m.Limit(bounds); err != nil && m.Alive() { // of a dead one the restore tells
+		m.Discard()
+		return nil, true, err
+	}
+	return m, true, nil
 }
 
 // Restore restores a snapshot into a VM, which runs then. A prepared VM is restored

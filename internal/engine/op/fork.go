@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/startgate"
@@ -34,6 +35,7 @@ type child struct {
 	m       *launch.VM
 	trace   trace
 	wire    *network.Wire             // nil: it needs none
+	bounds  vmproc.Bounds             // that it is kept within
 	who     sandbox.Identity          // empty: it did not come so far
 	answer  *agentv1.IdentityResponse // nil: its guest gave none
 	release func()                    // of its admitted memory
@@ -61,6 +63,10 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	if req.N < 1 || req.N > sandbox.MaxFork {
 		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrInvalid, "", "n is %d, want 1 to %d", req.N, sandbox.MaxFork)
 	}
+	req.Kin.MayFork = req.Kin.MayFork || req.GuestFork
+	if err := checkLimits(o.procs, req); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	o.traffic.Enter()
 	defer o.traffic.Leave()
 	f := &forkOp{e: o, req: req, start: start, began: startgate.Now(), children: make([]child, req.N)}
@@ -68,7 +74,6 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 		return sandbox.ForkResult{}, err
 	}
 	defer f.src.Close()
-	f.req.Kin.MayFork = f.req.Kin.MayFork || req.GuestFork
 	prefix, err := o.random(4)
 	if err != nil {
 		return sandbox.ForkResult{}, err
@@ -102,10 +107,19 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	return r, nil
 }
 
+// checkLimits refuses limits that cannot be, or not here, before any child is made.
+func checkLimits(procs *vmproc.Supervisor, req sandbox.ForkRequest) error {
+	if err := req.Limits.Check(req.Kin.MayFork); err != nil {
+		return err
+	}
+	return procs.CheckLimits(req.Limits)
+}
+
 // restore loads one child, whose vCPUs then wait at the gate.
 func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 	begin := f.e.cfg.Now()
 	b.index, b.trace = index, f.e.newTrace(f.start)
+	b.bounds = vmproc.Bounds{Limits: f.req.Limits, Tree: f.req.Kin.RootOf(f.childID(index))}
 	b.trace.mark("turn")
 	if b.err = context.Cause(ctx); b.err != nil {
 		return
@@ -171,7 +185,7 @@ func (f *forkOp) take() *launch.VM { return f.e.pools.Take(f.src) }
 
 // restoreInto restores a child, in a shell from the pool if there is one.
 func (f *forkOp) restoreInto(ctx context.Context, b *child) (err error) {
-	b.m, err = f.e.launcher.LaunchArmed(ctx, f.src, f.take, b.wire)
+	b.m, err = f.e.launcher.LaunchArmed(ctx, f.src, f.take, b.wire, b.bounds)
 	return err
 }
 

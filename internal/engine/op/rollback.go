@@ -91,6 +91,7 @@ func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) er
 	r.undo.Push(src.Close)
 	r.next.trace = r.e.newTrace(start)
 	r.next.trace.mark("turn")
+	r.next.bounds = vmproc.Bounds{Limits: info.Limits, Tree: info.Kin.RootOf(info.ID)}
 	r.f = &forkOp{e: r.e, req: sandbox.ForkRequest{Tag: r.tag, N: 1}, start: start, src: src}
 	return nil
 }

@@ -22,14 +22,18 @@ func (t *Table) Adopt(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// SweepOverlays removes the overlay files that no sandbox names.
-func (t *Table) SweepOverlays() error {
-	used := map[string]bool{}
+// Sweep removes the overlay files that no sandbox names, and the cgroups that no VM is in.
+func (t *Table) Sweep() error {
+	used, groups := map[string]bool{}, map[string]bool{}
 	for _, s := range t.All() {
+		if s.vm != nil {
+			groups[s.vm.Group()] = true
+		}
 		for _, path := range s.Disks().Paths() {
 			used[path] = true
 		}
 	}
+	t.cfg.Procs.SweepGroups(groups)
 	return t.cfg.Procs.SweepOverlays(used)
 }
 
@@ -78,7 +82,11 @@ func (t *Table) failAdopted(s *Sandbox, left vmproc.Left, cause error) {
 		t.cfg.Log.Warn("end a VM that was not adopted", "sandbox", s.id, "err", err)
 	}
 	s.diedUnseen, s.state = true, failed
-	s.info.Fail(fmt.Sprintf("its VM did not outlive the daemon's restart: %v", cause))
+	why := t.cfg.Procs.KilledFor(left)
+	if why == "" {
+		why = fmt.Sprintf("its VM did not outlive the daemon's restart: %v", cause)
+	}
+	s.info.Fail(why)
 	if err := s.recordLocked().write(s.dir); err != nil {
 		t.cfg.Log.Error("write journal", "sandbox", s.id, "err", err)
 	}

@@ -5,15 +5,18 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// WithMemory fills in what each sandbox's process has for itself: nothing for one that
+// WithUse fills in what each sandbox's process has for itself, and uses: nothing for one that
 // has ended, or does just now.
-func WithMemory(list []sandbox.Info) []sandbox.Info {
+func (t *Table) WithUse(list []sandbox.Info) []sandbox.Info {
 	for i := range list {
 		if list[i].PID == 0 {
 			continue
 		}
 		if n, err := hostproc.OwnMemory(list[i].PID); err == nil {
 			list[i].OwnMemory = n
+		}
+		if _, vm, err := t.Running(list[i].ID); err == nil {
+			list[i].Use = vm.Use()
 		}
 	}
 	return list

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/cgroup"
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -63,6 +64,9 @@ type Config struct {
 	Rand     io.Reader // of cryptographic quality: it is the children's entropy
 	// MemAvailable is the host's available memory in bytes; default /proc/meminfo.
 	MemAvailable func() (int64, error)
+
+	// Groups are what sandboxes are kept within limits by; nil: none may be asked for.
+	Groups *cgroup.Root
 
 	// NetConnect reaches forkd-net; nil: there is none, and sandboxes have no network.
 	NetConnect sandbox.NetConnect

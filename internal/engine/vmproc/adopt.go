@@ -60,9 +60,18 @@ func (s *Supervisor) Adopt(ctx context.Context, l Left, disks *Disks) (*VM, erro
 		return nil, err
 	}
 	started(proc)
-	m := &VM{sup: s, Proc: proc, Dir: l.Dir, Shape: l.rec.Shape, CID: l.rec.CID, Disks: disks}
+	m := &VM{sup: s, Proc: proc, Dir: l.Dir, group: s.find(l.rec.Group), Shape: l.rec.Shape, CID: l.rec.CID,
+		Disks: disks}
 	m.watch()
 	return m, nil
+}
+
+// KilledFor says why the kernel killed a VM that has ended, if that was for want of memory.
+func (s *Supervisor) KilledFor(l Left) string {
+	if g := s.find(l.rec.Group); g != nil {
+		return killed(g.Group)
+	}
+	return ""
 }
 
 // Kill ends it, if it still runs.

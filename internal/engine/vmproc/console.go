@@ -86,6 +86,9 @@ func (m *VM) EndReason() string {
 		}
 		return "the guest rebooted"
 	case vmm.ExitKilled:
+		if why := m.group.ended(); why != "" {
+			return why
+		}
 		if said := TailLines(filepath.Join(m.Dir, vmmLog), 3); said != "" {
 			return fmt.Sprintf("%s; it said: %s", exit.Reason, said)
 		}

@@ -30,6 +30,7 @@ type Record struct {
 	Ref     client.Ref   `json:"ref"`
 	Shape   vmspec.Shape `json:"shape"`
 	CID     uint32       `json:"cid"`
+	Group   string       `json:"group,omitempty"` // its cgroup; empty: the daemon that began it had none
 }
 
 // WriteJSON writes a journal file whole or not at all. The run directory is a

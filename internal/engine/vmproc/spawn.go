@@ -22,6 +22,7 @@ const spawnTimeout = 30 * time.Second
 type SpawnOptions struct {
 	Prewarm bool              // see client.SpawnConfig
 	Dial    client.HostDialer // nil: that of Config.Dialer
+	Bounds  Bounds
 }
 
 // Spawn starts a process that has a VM of that shape, and no guest in it yet. Its
@@ -35,13 +36,18 @@ func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptio
 		return nil, fmt.Errorf("make run directory: %w", err)
 	}
 	u.Push(func() { s.removeDir(dir) })
-	proc, err := s.start(ctx, dir, shape, o)
+	group, err := s.bound(shape, o.Bounds)
 	if err != nil {
 		return nil, err
 	}
-	m := &VM{sup: s, Proc: proc, Dir: dir, Shape: shape, CID: s.nextCID.Add(1) - 1, Disks: &Disks{}}
+	u.Push(func() { group.ended() })
+	proc, err := s.start(ctx, dir, group, shape, o)
+	if err != nil {
+		return nil, err
+	}
+	m := &VM{sup: s, Proc: proc, Dir: dir, group: group, Shape: shape, CID: s.nextCID.Add(1) - 1, Disks: &Disks{}}
 	u.Push(m.End)
-	rec := Record{Version: JournalVersion, Ref: proc.Ref(), Shape: shape, CID: m.CID}
+	rec := Record{Version: JournalVersion, Ref: proc.Ref(), Shape: shape, CID: m.CID, Group: group.name()}
 	if err := WriteJSON(filepath.Join(dir, Journal), rec); err != nil {
 		return nil, fmt.Errorf("write journal: %w", err)
 	}
@@ -50,7 +56,7 @@ func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptio
 }
 
 // start starts the process itself.
-func (s *Supervisor) start(ctx context.Context, dir string, shape vmspec.Shape,
+func (s *Supervisor) start(ctx context.Context, dir string, in *group, shape vmspec.Shape,
 	o SpawnOptions) (*client.Process, error) {
 	c := client.SpawnConfig{Shape: shape, Dial: o.Dial, Prewarm: o.Prewarm}
 	started := func(*client.Process) {}
@@ -62,6 +68,10 @@ func (s *Supervisor) start(ctx context.Context, dir string, shape vmspec.Shape,
 		return nil, fmt.Errorf("make run directory: %w", err)
 	}
 	defer stderr.Close()
+	if c.Cgroup, err = in.open(); err != nil {
+		return nil, fmt.Errorf("limit VM: %w", err)
+	}
+	defer c.Cgroup.Close()
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the VMM process was not ready within %s", spawnTimeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, spawnTimeout, late)
 	defer cancel()

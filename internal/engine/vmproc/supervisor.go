@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/forkd/forkd/internal/cgroup"
 	"github.com/forkd/forkd/internal/rundir"
 	"github.com/forkd/forkd/internal/vmctl/client"
 )
@@ -23,6 +24,8 @@ type Config struct {
 	Overlays string      // directory of the overlay files; made if it is not there
 	// DiskReserve is how many bytes of the overlays' file system stay free.
 	DiskReserve int64
+	// Groups are what VMs are kept within limits by; nil: nothing does.
+	Groups *cgroup.Root
 	// Dialer answers what a guest dials on the host. It is called before the process
 	// is there; started is called with the process as soon as it is.
 	Dialer func() (dial client.HostDialer, started func(*client.Process))

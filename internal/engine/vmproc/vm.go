@@ -19,6 +19,7 @@ type VM struct {
 	sup    *Supervisor
 	Proc   *client.Process
 	Dir    string
+	group  *group // what keeps it within limits; nil: nothing does
 	Shape  vmspec.Shape
 	CID    uint32
 	Disks  *Disks              // what it writes to, see overlay.go
@@ -43,6 +44,7 @@ func (m *VM) watch() {
 		case <-m.sup.released:
 			return
 		}
+		m.group.ended()
 		m.mu.Lock()
 		ended := m.onEnd
 		m.onEnd = nil
@@ -81,6 +83,7 @@ func (m *VM) End() {
 	m.Proc.Kill()
 	<-m.Proc.Done()
 	m.Proc.Release()
+	m.group.ended()
 }
 
 // Discard ends a VM and removes all it left.
@@ -93,7 +96,8 @@ func (m *VM) Discard() {
 // MovedTo is the VM under another run directory, which was exchanged with its own. The
 // caller sets the agent, whose connections began at the other address.
 func (m *VM) MovedTo(dir string) *VM {
-	next := &VM{sup: m.sup, Proc: m.Proc, Dir: dir, Shape: m.Shape, CID: m.CID, Disks: m.Disks}
+	next := &VM{sup: m.sup, Proc: m.Proc, Dir: dir, group: m.group, Shape: m.Shape, CID: m.CID,
+		Disks: m.Disks}
 	next.watch()
 	return next
 }

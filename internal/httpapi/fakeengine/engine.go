@@ -55,6 +55,7 @@ type Engine struct {
 	journal
 	pools     map[string]int
 	forks     int
+	looks     int                      // at the list
 	branches  int                      // that were not given a tag
 	writing   map[string]chan struct{} // closed when the snapshot of that tag is written
 	collected bool                     // the garbage is gone

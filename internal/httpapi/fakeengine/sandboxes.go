@@ -60,7 +60,7 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork},
-		Network: network, TrafficToken: trafficToken(req, snap, e.forks, i),
+		Limits: req.Limits, Network: network, TrafficToken: trafficToken(req, snap, e.forks, i),
 		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
 		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
@@ -94,11 +94,18 @@ func (e *Engine) List() []sandbox.Info {
 		info := b.info
 		if info.Status == sandbox.StatusRunning {
 			info.OwnMemory = 5 << 20
+			info.Use = &sandbox.Use{Memory: 40 << 20, Peak: 50 << 20, CPU: e.used(), Threads: 9}
 		}
 		out = append(out, info)
 	}
 	slices.SortFunc(out, func(a, b sandbox.Info) int { return strings.Compare(a.ID, b.ID) })
 	return out
+}
+
+// used is the CPU time of each sandbox: more with each look.
+func (e *Engine) used() time.Duration {
+	e.looks++
+	return time.Duration(e.looks) * 100 * time.Millisecond
 }
 
 func (e *Engine) Get(id string) (sandbox.Info, error) {

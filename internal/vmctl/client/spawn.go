@@ -31,6 +31,7 @@ type SpawnConfig struct {
 	KVM    *os.File
 	Dial   HostDialer // may be nil: the guest cannot reach the host
 	Log    *os.File   // the process's standard error; may be nil
+	Cgroup *os.File   // directory of the cgroup that it starts in; nil: the daemon's own
 	// Prewarm makes the process go through a restore with nothing in it before
 	// it is ready: that takes as long as what the real one saves, so it is for those that wait.
 	Prewarm bool
@@ -163,12 +164,21 @@ func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
 			Dir:   "/",
 			Env:   env,
 			Files: append([]*os.File{null, null, stderr, c.KVM}, files...),
-			// A session of its own: a Ctrl-C at the daemon's terminal must not end the VMs.
-			Sys: &syscall.SysProcAttr{Setsid: true},
+			Sys:   attributes(c.Cgroup),
 		})
 		return err
 	})
 	return proc, err
+}
+
+// attributes are how the process begins. It has a session of its own: a Ctrl-C at the
+// daemon's terminal must not end the VMs. It is never outside of its cgroup.
+func attributes(group *os.File) *syscall.SysProcAttr {
+	a := &syscall.SysProcAttr{Setsid: true}
+	if group != nil {
+		a.UseCgroupFD, a.CgroupFD = true, int(group.Fd())
+	}
+	return a
 }
 
 // environment is what tunes a VMM's Go runtime. A vCPU in the guest keeps a

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+)
+
+// limitFlags are what sandboxes may use of their host.
+type limitFlags struct {
+	memoryMiB int
+	rest      api.SandboxLimits
+}
+
+func (l *limitFlags) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&l.memoryMiB, "memory-limit-mib", 0,
+		"host memory that each may use; one that needs more is ended (default: no limit)")
+	f.Float64Var(&l.rest.CPUs, "cpus", 0, "CPUs that each may use, such as 0.5 (default: no limit)")
+	f.IntVar(&l.rest.CPUWeight, "cpu-weight", 0, "share of each where CPUs are short, 1 to 10000 (default: 100)")
+	f.IntVar(&l.rest.DiskReadLimitMiB, "disk-read-limit-mib", 0,
+		"MiB a second that each may read from the daemon's disk (default: no limit)")
+	f.IntVar(&l.rest.DiskWriteLimitMiB, "disk-write-limit-mib", 0,
+		"MiB a second that each may write to it (default: no limit)")
+}
+
+// addTreeFlags adds those that are about trees of forks by guests.
+func (l *limitFlags) addTreeFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.IntVar(&l.rest.TreeMemoryLimitMiB, "tree-memory-limit-mib", 0,
+		"host memory of each and all that its guest forks together, with --guest-fork (default: no limit)")
+	f.Float64Var(&l.rest.TreeCPUs, "tree-cpus", 0, "CPUs that those may use together (default: no limit)")
+}
+
+// ask adds the limits to a request.
+func (l *limitFlags) ask(req *api.CreateSandboxesRequest) {
+	req.SandboxLimits = l.rest
+	if l.memoryMiB != 0 {
+		req.MemoryLimitMiB = &l.memoryMiB
+	}
+}

@@ -1,0 +1,96 @@
+package cgroup
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Limits bound a group. What is zero is not touched: in a new group it has no bound.
+type Limits struct {
+	Memory int64 // memory.max, bytes: beyond it the group's processes are killed together
+	High   int64 // memory.high, bytes: beyond it they are slowed down and their caches taken
+	PIDs   int   // pids.max, threads
+	// CPUs is cpu.max, in CPUs: 0.5 is half the time of one.
+	CPUs   float64
+	Weight int // cpu.weight, 1 to 10000; a group that was not told has 100
+	// Disk bounds what is read from one device and written to it.
+	Disk DiskLimits
+	// Whole has the kernel kill all of the group if it kills one of it: memory.oom.group.
+	Whole bool
+}
+
+// DiskLimits are a line of io.max. What is zero has no bound.
+type DiskLimits struct {
+	Device            string // "major:minor" of a whole disk, see DeviceOf
+	ReadBPS, WriteBPS int64  // bytes a second
+}
+
+// period is over which cpu.max is reckoned, in microseconds: the kernel's default.
+const period = 100_000
+
+// minQuota is the least that the kernel takes for cpu.max, in microseconds.
+const minQuota = 1000
+
+// setting is a value for one file of a group.
+type setting struct {
+	needs       Controller
+	file, value string
+}
+
+// settings are the files to write, in an order in which none contradicts the ones before.
+func (l Limits) settings() []setting {
+	var out []setting
+	add := func(on bool, needs Controller, file string, value any) {
+		if on {
+			out = append(out, setting{needs, file, fmt.Sprint(value)})
+		}
+	}
+	add(l.Whole, Memory, "memory.oom.group", 1)
+	add(l.High > 0, Memory, "memory.high", l.High)
+	add(l.Memory > 0, Memory, "memory.max", l.Memory)
+	add(l.PIDs > 0, PIDs, "pids.max", l.PIDs)
+	add(l.CPUs > 0, CPU, "cpu.max", fmt.Sprintf("%d %d", max(minQuota, int64(l.CPUs*period)), period))
+	add(l.Weight > 0, CPU, "cpu.weight", l.Weight)
+	add(l.Disk.ReadBPS > 0 || l.Disk.WriteBPS > 0, IO, "io.max", l.Disk.line())
+	return out
+}
+
+// line is a line of io.max: cgroup-v2, "IO Interface Files".
+func (d DiskLimits) line() string {
+	fields := []string{d.Device}
+	if d.ReadBPS > 0 {
+		fields = append(fields, fmt.Sprintf("rbps=%d", d.ReadBPS))
+	}
+	if d.WriteBPS > 0 {
+		fields = append(fields, fmt.Sprintf("wbps=%d", d.WriteBPS))
+	}
+	return strings.Join(fields, " ")
+}
+
+// Only are the limits that need none but the controllers given.
+func (l Limits) Only(have []Controller) Limits {
+	if !slices.Contains(have, Memory) {
+		l.Memory, l.High, l.Whole = 0, 0, false
+	}
+	if !slices.Contains(have, PIDs) {
+		l.PIDs = 0
+	}
+	if !slices.Contains(have, CPU) {
+		l.CPUs, l.Weight = 0, 0
+	}
+	if !slices.Contains(have, IO) {
+		l.Disk = DiskLimits{}
+	}
+	return l
+}
+
+// Check says which controller is missing for the limits, if one is.
+func (l Limits) Check(have []Controller) error {
+	for _, s := range l.settings() {
+		if !slices.Contains(have, s.needs) {
+			return fmt.Errorf("the %s controller of cgroup v2 is not delegated to the daemon: %w", s.needs, ErrUnsupported)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,174 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/prometheus/procfs"
+)
+
+// ErrUnsupported is of what this host, or what was delegated on it, cannot do.
+var ErrUnsupported = errors.New("not supported here")
+
+// Controller is one of the kernel's, by its name in cgroup.controllers.
+type Controller string
+
+const (
+	Memory Controller = "memory"
+	CPU    Controller = "cpu"
+	PIDs   Controller = "pids"
+	IO     Controller = "io"
+)
+
+// controllers are those that limits need.
+var controllers = []Controller{Memory, CPU, PIDs, IO}
+
+// daemonLeaf is the group that the daemon itself is in, where its own cannot have processes
+// beside children ("no internal processes": cgroups(7)). A systemd unit names it with DelegateSubgroup.
+const daemonLeaf = "daemon"
+
+// place is where groups can be made.
+type place struct {
+	dir  string // below the mount of cgroup2
+	root bool   // it is the root of the hierarchy, where the rule of internal processes does not hold
+}
+
+// systemd reports whether the hierarchy is systemd's, which wants to be asked for a part of it: sd_booted(3).
+func systemd() bool {
+	_, err := os.Stat("/run/systemd/system")
+	return err == nil
+}
+
+// findPlace finds the part of the hierarchy that this process is in; or its root, where nobody
+// else minds that, as in the machine.
+func findPlace() (place, error) {
+	if err := canStartInside(); err != nil {
+		return place{}, err
+	}
+	self, err := procfs.Self()
+	if err != nil {
+		return place{}, err
+	}
+	own, err := ownPath(self)
+	if err != nil {
+		return place{}, err
+	}
+	mounts, err := self.MountInfo()
+	if err != nil {
+		return place{}, err
+	}
+	for _, m := range mounts {
+		if m.FSType != "cgroup2" {
+			continue
+		}
+		if p := at(m.MountPoint); p.root && m.Root == "/" && !systemd() {
+			return p, nil
+		}
+		if below, ok := strings.CutPrefix(own+"/", strings.TrimSuffix(m.Root, "/")+"/"); ok {
+			return at(filepath.Join(m.MountPoint, below)), nil
+		}
+	}
+	return place{}, fmt.Errorf("no cgroup2 file system that shows this process's group is mounted: %w", ErrUnsupported)
+}
+
+// ownPath is this process's group in the hierarchy of version 2.
+func ownPath(self procfs.Proc) (string, error) {
+	groups, err := self.Cgroups()
+	if err != nil {
+		return "", err
+	}
+	for _, g := range groups {
+		if g.HierarchyID == 0 {
+			return g.Path, nil
+		}
+	}
+	return "", fmt.Errorf("the kernel has no cgroup v2: %w", ErrUnsupported)
+}
+
+// at is the place of a process that is in dir.
+func at(dir string) place {
+	if filepath.Base(dir) == daemonLeaf { // an earlier daemon, or systemd, put it there
+		dir = filepath.Dir(dir)
+	}
+	_, err := os.Stat(filepath.Join(dir, "cgroup.type"))
+	return place{dir, errors.Is(err, fs.ErrNotExist)}
+}
+
+// enable lets the groups below dir use the controllers, as far as dir has them.
+func enable(dir string) error {
+	has, err := listed(dir, "cgroup.controllers")
+	if err != nil {
+		return err
+	}
+	on, err := listed(dir, "cgroup.subtree_control")
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, c := range controllers { // one by one: one that cannot be enabled costs only itself
+		if slices.Contains(has, c) && !slices.Contains(on, c) {
+			errs = append(errs, set(dir, "cgroup.subtree_control", "+"+string(c)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// processes are those in the place itself. It is an error if this one is not alone there.
+func (p place) processes() (n int, err error) {
+	b, err := os.ReadFile(filepath.Join(p.dir, "cgroup.procs"))
+	if err != nil {
+		return 0, err
+	}
+	pids := strings.Fields(string(b))
+	if n = len(pids); n > 1 || n == 1 && pids[0] != strconv.Itoa(os.Getpid()) {
+		return n, fmt.Errorf("cgroup %s has other processes in it than this one (a service with Delegate=yes has not): %w",
+			p.dir, ErrUnsupported)
+	}
+	return n, nil
+}
+
+// vacate leaves no process in the place, but where that does no harm.
+func (p place) vacate() error {
+	if p.root {
+		return nil
+	}
+	if n, err := p.processes(); err != nil || n == 0 {
+		return err
+	}
+	leaf := filepath.Join(p.dir, daemonLeaf)
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return set(leaf, "cgroup.procs", "0") // 0: the process that writes
+}
+
+func listed(dir, file string) ([]Controller, error) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return nil, err
+	}
+	var out []Controller
+	for _, name := range strings.Fields(string(b)) {
+		out = append(out, Controller(name))
+	}
+	return out, nil
+}
+
+// set writes a file of a group.
+func set(dir, file, value string) error {
+	f, err := os.OpenFile(filepath.Join(dir, file), os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(value)
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("set %s of cgroup %s to %q: %w", file, filepath.Base(dir), value, err)
+	}
+	return nil
+}

@@ -1,0 +1,64 @@
+package sandbox
+
+import "time"
+
+// Limits bound what one sandbox may use of its host. What is zero has no limit that was asked
+// for. Children that its guest forks have the same.
+type Limits struct {
+	// MemoryMiB is host memory: the guest's pages of its own, its VMM's, and the page cache of
+	// what it reads and writes. A VM that needs more is ended.
+	MemoryMiB int     `json:"memory_mib,omitempty"`
+	CPUs      float64 `json:"cpus,omitempty"`       // 0.5: half of the time of one CPU. More has to wait
+	CPUWeight int     `json:"cpu_weight,omitempty"` // its share where CPUs are short; others have 100
+	// DiskReadMiB and DiskWriteMiB are MiB a second, from and to the disk of the store.
+	DiskReadMiB  int `json:"disk_read_mib,omitempty"`
+	DiskWriteMiB int `json:"disk_write_mib,omitempty"`
+	// Tree is one budget for it and all that descend from it by forks in guests.
+	Tree TreeBudget `json:"tree,omitzero"`
+}
+
+// TreeBudget is of a whole tree, on top of what each sandbox in it may use.
+type TreeBudget struct {
+	MemoryMiB int     `json:"memory_mib,omitempty"`
+	CPUs      float64 `json:"cpus,omitempty"`
+}
+
+// Bounds of Limits. A VMM needs most of the least memory for itself.
+const (
+	MinMemoryLimitMiB = 32
+	MinCPUs           = 0.01
+	MaxCPUWeight      = 10_000
+)
+
+// Check says whether there can be such limits. mayFork: its guest may fork it.
+func (l Limits) Check(mayFork bool) error {
+	for name, mib := range map[string]int{"memory limit": l.MemoryMiB, "memory limit of the tree": l.Tree.MemoryMiB} {
+		if mib != 0 && mib < MinMemoryLimitMiB {
+			return Errorf(ErrInvalid, "", "the %s is %d MiB, want at least %d", name, mib, MinMemoryLimitMiB)
+		}
+	}
+	for name, cpus := range map[string]float64{"CPU limit": l.CPUs, "CPU limit of the tree": l.Tree.CPUs} {
+		if cpus != 0 && !(cpus >= MinCPUs) {
+			return Errorf(ErrInvalid, "", "the %s is %g CPUs, want at least %g", name, cpus, MinCPUs)
+		}
+	}
+	switch {
+	case l.CPUWeight < 0 || l.CPUWeight > MaxCPUWeight:
+		return Errorf(ErrInvalid, "", "the CPU weight is %d, want 1 to %d", l.CPUWeight, MaxCPUWeight)
+	case l.DiskReadMiB < 0 || l.DiskWriteMiB < 0:
+		return Errorf(ErrInvalid, "", "a disk limit is less than 0")
+	case l.Tree != TreeBudget{} && !mayFork:
+		return Errorf(ErrInvalid, "", "a budget for a tree of forks needs guest_fork")
+	}
+	return nil
+}
+
+// Use is what a sandbox uses of its host, as the kernel accounts for its VMM's group.
+type Use struct {
+	Memory, Peak int64         // bytes, as Limits.MemoryMiB has them
+	CPU          time.Duration // of all its CPUs, since it was made
+	Throttled    time.Duration // for which a CPU limit held it up
+	Threads      int           // of its VMM
+	// DiskRead and DiskWritten are bytes from and to the host's disks: what the page cache has is no disk's.
+	DiskRead, DiskWritten int64
+}
