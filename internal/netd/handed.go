@@ -20,7 +20,7 @@ type handed struct {
 	in, out int64 // when it was severed
 }
 
-func (h *handed) send(w *netwire.Conn, id uint32) error {
+func (h *handed) send(w *netwire.End, id uint32) error {
 	h.mu.Lock()
 	fd := h.fd
 	h.mu.Unlock()

@@ -58,7 +58,7 @@ func TestForgedMessagesEndTheirWireAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer ours.Close()
-			if _, err := b.s.Bind(control.Binding{VM: "a", Wire: theirs}); err != nil {
+			if _, err := b.s.Bind(control.Binding{VM: "a"}, descriptor(t, theirs)); err != nil {
 				t.Fatal(err)
 			}
 			raw, err := ours.SyscallConn()
@@ -91,7 +91,7 @@ func TestAnotherVMGoesOnBesideABrokenOne(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.s.Bind(control.Binding{VM: "good", Wire: devNull(t)}); err == nil {
+	if _, err := b.s.Bind(control.Binding{VM: "good"}, descriptor(t, devNull(t))); err == nil {
 		t.Error("what is no wire was bound")
 	}
 	bad = b.bind("bad", true) // it may have another wire

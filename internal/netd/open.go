@@ -123,29 +123,41 @@ func duplicate(c *net.TCPConn) (fd int, err error) {
 
 // nearEnd makes the pair of a relayed flow and sends the VMM its end. It is nil
 // when there is no flow any more.
-func (f *flow) nearEnd(pair func() (a, b *os.File, err error)) *net.UnixConn {
+func (f *flow) nearEnd(pair func() (a, b int, err error)) *net.UnixConn {
 	ours, theirs, err := pair()
 	if err != nil {
 		f.fail(err)
 		return nil
 	}
-	defer theirs.Close()
-	c, err := net.FileConn(ours)
-	ours.Close()
-	if err != nil {
-		f.fail(err)
-		return nil
-	}
+	defer unix.Close(theirs)
 	if !f.answer() {
-		c.Close()
+		unix.Close(ours)
 		f.remove()
 		return nil
 	}
-	if err := f.v.wire.SendOpened(f.id, theirs); err != nil {
-		c.Close()
+	if err := f.v.wire.SendFD(f.id, theirs); err != nil {
+		unix.Close(ours)
 		f.finish(true, control.Cut, "it cannot be handed over: "+err.Error())
 		f.v.wire.Send(netwire.Message{Kind: netwire.Refused, ID: f.id, Reason: netwire.Reset})
 		return nil
 	}
-	return c.(*net.UnixConn)
+	// The VMM goes on while this one is made ready.
+	c, err := connOf(ours)
+	if err != nil {
+		f.finish(true, control.Cut, "it cannot be relayed: "+err.Error())
+		f.tellEnd(netwire.Broken)
+		return nil
+	}
+	return c
+}
+
+// connOf takes a socket over: fd is closed, whatever comes of it.
+func connOf(fd int) (*net.UnixConn, error) {
+	file := os.NewFile(uintptr(fd), "near")
+	defer file.Close()
+	c, err := net.FileConn(file)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
 }

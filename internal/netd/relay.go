@@ -111,7 +111,7 @@ func (r *relay) counts() (in, out int64) {
 
 // relayPlain relays a connection that nothing is to be read from.
 func (f *flow) relayPlain(far *net.TCPConn) {
-	near := f.nearEnd(netwire.StreamPair)
+	near := f.nearEnd(netwire.StreamFDs)
 	if near == nil {
 		far.Close()
 		return

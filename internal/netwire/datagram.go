@@ -18,10 +18,16 @@ const (
 )
 
 // StreamPair makes both ends of a relayed TCP flow.
-func StreamPair() (a, b *os.File, err error) { return socketpair(unix.SOCK_STREAM, "stream") }
+func StreamPair() (a, b *os.File, err error) { return filePair(StreamFDs, "stream") }
 
 // DatagramPair makes both ends of a UDP or echo flow.
-func DatagramPair() (a, b *os.File, err error) { return socketpair(unix.SOCK_SEQPACKET, "datagrams") }
+func DatagramPair() (a, b *os.File, err error) { return filePair(DatagramFDs, "datagrams") }
+
+// StreamFDs is StreamPair for who needs no files: those are the runtime's to poll from the start.
+func StreamFDs() (a, b int, err error) { return socketpair(unix.SOCK_STREAM) }
+
+// DatagramFDs is DatagramPair in the same way.
+func DatagramFDs() (a, b int, err error) { return socketpair(unix.SOCK_SEQPACKET) }
 
 // RefusalPacket says that the far end refused.
 func RefusalPacket(r Reason) []byte { return []byte{PacketRefusal, byte(r)} }

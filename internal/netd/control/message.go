@@ -60,7 +60,7 @@ type Binding struct {
 	// Facts are what Client.Facts gave for the VM that this one is a clone of:
 	// names that its guest has resolved already.
 	Facts json.RawMessage `json:"facts,omitempty"`
-	// Wire is forkd-net's end. Client.Bind leaves it open; a handler owns it.
+	// Wire is forkd-net's end, for Client.Bind, which leaves it open.
 	Wire *os.File `json:"-"`
 }
 
