@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -255,11 +256,33 @@ func (v *vm) update(spec netpolicy.Spec) error {
 	live := v.liveLocked()
 	v.mu.Unlock()
 	// First all bytes stop, then what is left of the flows is put away.
-	live = slices.DeleteFunc(live, func(f *flow) bool { return !f.sever() })
-	for _, f := range live {
-		f.cut("")
-	}
+	severed := make([]bool, len(live))
+	onCPUs(len(live), func(i int) { severed[i] = live[i].sever() })
+	onCPUs(len(live), func(i int) {
+		if severed[i] {
+			live[i].cut("")
+		}
+	})
 	return nil
+}
+
+// perCPU is how many flows one CPU ends at least before another one helps.
+const perCPU = 32
+
+// onCPUs does n things on as many CPUs as it is worth: the kernel takes its time for each reset.
+func onCPUs(n int, do func(i int)) {
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	worker := func() {
+		for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+			do(int(i - 1))
+		}
+	}
+	for range min(runtime.GOMAXPROCS(0), n/perCPU) - 1 {
+		wait.Go(worker)
+	}
+	worker()
+	wait.Wait()
 }
 
 func (v *vm) liveLocked() (live []*flow) {

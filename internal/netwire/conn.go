@@ -24,19 +24,19 @@ type Conn struct {
 }
 
 // Pair makes both ends of a wire.
-func Pair() (a, b *os.File, err error) { return filePair(DatagramFDs, "netwire") }
+func Pair() (a, b *os.File, err error) { return filePair(unix.SOCK_SEQPACKET, "netwire") }
 
-func filePair(pair func() (a, b int, err error), name string) (*os.File, *os.File, error) {
-	a, b, err := pair()
+// filePair makes a pair of unix sockets whose descriptors do not block.
+func filePair(kind int, name string) (*os.File, *os.File, error) {
+	a, b, err := socketpair(kind | unix.SOCK_NONBLOCK)
 	if err != nil {
 		return nil, nil, err
 	}
 	return os.NewFile(uintptr(a), name), os.NewFile(uintptr(b), name), nil
 }
 
-// socketpair makes a pair of unix sockets whose descriptors do not block.
 func socketpair(kind int) (a, b int, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, -1, os.NewSyscallError("socketpair", err)
 	}
@@ -166,6 +166,7 @@ func takeFile(oob []byte) (*os.File, error) {
 		}
 	}
 	if len(all) == 1 {
+		unix.SetNonblock(all[0], true) // else the runtime would not poll it
 		return os.NewFile(uintptr(all[0]), "flow"), nil
 	}
 	for _, fd := range all {

@@ -1,11 +1,13 @@
 package control
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"reflect"
 	"time"
 
 	"github.com/forkd/forkd/internal/netpolicy"
@@ -234,6 +236,20 @@ func toWire(err error) *wireError {
 		}
 	}
 	return w
+}
+
+// share has equal parts of two bindings in memory once: a fork's children differ in
+// their names only.
+func (b *Binding) share(with Binding) {
+	if reflect.DeepEqual(b.Spec, with.Spec) {
+		b.Spec = with.Spec
+	}
+	if bytes.Equal(b.Facts, with.Facts) {
+		b.Facts = with.Facts
+	}
+	if b.Tag == with.Tag {
+		b.Tag = with.Tag
+	}
 }
 
 // Check refuses a binding that no server takes.

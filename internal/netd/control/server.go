@@ -275,6 +275,10 @@ func (p *peer) bind(e envelope, fds []int) (any, error) {
 	}
 	answer := boundBody{VMs: make([]Bound, len(fds))}
 	for i, binding := range b.VMs {
+		if i > 0 {
+			binding.share(b.VMs[i-1])
+		}
+		b.VMs[i] = binding
 		answer.VMs[i] = p.bindOne(binding, fds[i])
 	}
 	return answer, nil
