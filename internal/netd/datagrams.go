@@ -68,7 +68,7 @@ func (f *flow) openUDP() {
 
 // relayDatagrams relays to a flow's end; d has the far end.
 func (f *flow) relayDatagrams(d *datagrams, idle time.Duration) {
-	near := f.nearEnd(netwire.DatagramPair)
+	near := f.nearEnd(netwire.DatagramFDs)
 	if near == nil {
 		d.far.Close()
 		return

@@ -41,15 +41,20 @@ func (v *vm) dial(
 		if err != nil || at != to {
 			return fmt.Errorf("%w: %s is not %s", errFloor, address, to)
 		}
-		if verdict.Dial.IsValid() && verdict.Dial == at {
-			return nil // the operator's own address for the host
-		}
-		if again := v.judge.Flow(Question{Protocol: p, Far: at, Name: q.Name}); again.Outcome == Deny {
-			return fmt.Errorf("%w: %s", errFloor, again.Text)
-		}
-		return nil
+		return v.lookAgain(p, at, q, verdict)
 	}
 	return d.DialContext(ctx, network, to.String())
+}
+
+// lookAgain has the address judged that the kernel is about to be given.
+func (v *vm) lookAgain(p netwire.Protocol, at netip.AddrPort, q Question, verdict Verdict) error {
+	if verdict.Dial.IsValid() && verdict.Dial == at {
+		return nil // the operator's own address for the host
+	}
+	if again := v.judge.Flow(Question{Protocol: p, Far: at, Name: q.Name}); again.Outcome == Deny {
+		return fmt.Errorf("%w: %s", errFloor, again.Text)
+	}
+	return nil
 }
 
 // reasonOf says how a failure to connect is to look to the guest, and by which

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/netd"
 	"github.com/forkd/forkd/internal/netd/control"
@@ -122,7 +123,7 @@ func (b *bench) bind(name string, handover bool) *guest {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := b.s.Bind(control.Binding{VM: name, Sandbox: "s-" + name, Handover: handover, Wire: theirs}); err != nil {
+	if _, err := b.s.Bind(control.Binding{VM: name, Sandbox: "s-" + name, Handover: handover}, descriptor(b.t, theirs)); err != nil {
 		b.t.Fatal(err)
 	}
 	wire, err := netwire.NewConn(ours)
@@ -131,6 +132,17 @@ func (b *bench) bind(name string, handover bool) *guest {
 	}
 	b.t.Cleanup(func() { wire.Close() })
 	return &guest{t: b.t, name: name, wire: wire}
+}
+
+// descriptor is f's, which is closed.
+func descriptor(t *testing.T, f *os.File) int {
+	t.Helper()
+	defer f.Close()
+	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fd
 }
 
 var guestAddr = netip.MustParseAddrPort("192.0.0.2:40000")

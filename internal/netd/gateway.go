@@ -48,7 +48,7 @@ func (f *flow) serveGateway() {
 
 // serveStream has a TCP flow served here.
 func (f *flow) serveStream(serve func(context.Context, net.Conn)) {
-	near := f.nearEnd(netwire.StreamPair)
+	near := f.nearEnd(netwire.StreamFDs)
 	if near == nil {
 		return
 	}
@@ -64,7 +64,7 @@ func (f *flow) serveStream(serve func(context.Context, net.Conn)) {
 
 // serveDNS answers the queries of one UDP flow, several at once.
 func (f *flow) serveDNS() {
-	near := f.nearEnd(netwire.DatagramPair)
+	near := f.nearEnd(netwire.DatagramFDs)
 	if near == nil {
 		return
 	}

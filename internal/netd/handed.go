@@ -20,7 +20,7 @@ type handed struct {
 	in, out int64 // when it was severed
 }
 
-func (h *handed) send(w *netwire.Conn, id uint32) error {
+func (h *handed) send(w *netwire.End, id uint32) error {
 	h.mu.Lock()
 	fd := h.fd
 	h.mu.Unlock()
@@ -37,11 +37,24 @@ func (h *handed) watch(ended func()) {
 		h.mu.Unlock()
 		return
 	}
+	setKeepAlive(h.fd)
 	token, err := h.hangups.add(h.fd, ended)
 	h.token, h.watched = token, err == nil
 	h.mu.Unlock()
 	if err != nil { // not watched, it would never be seen to end
 		ended()
+	}
+}
+
+// setKeepAlive does what package net does to a connection. The VMM has it already.
+func setKeepAlive(fd int) {
+	for _, o := range []struct{ level, name, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlive.Idle.Seconds())},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAlive.Interval.Seconds())},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAlive.Count},
+	} {
+		unix.SetsockoptInt(fd, o.level, o.name, o.value)
 	}
 }
 

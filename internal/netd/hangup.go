@@ -1,9 +1,7 @@
 package netd
 
 import (
-	"os"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 )
@@ -12,9 +10,8 @@ import (
 // kernel for nothing else, so data that passes through a handed-over socket
 // wakes nobody here.
 type hangups struct {
-	file *os.File // an epoll instance, in the runtime's own
-	raw  syscall.RawConn
-	done chan struct{}
+	epoll *epoll
+	done  chan struct{}
 
 	mu    sync.Mutex
 	last  uint64
@@ -22,21 +19,11 @@ type hangups struct {
 }
 
 func newHangups() (*hangups, error) {
-	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	e, err := newEpoll("hangups")
 	if err != nil {
-		return nil, os.NewSyscallError("epoll_create1", err)
-	}
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, os.NewSyscallError("fcntl", err)
-	}
-	file := os.NewFile(uintptr(fd), "hangups")
-	raw, err := file.SyscallConn()
-	if err != nil {
-		file.Close()
 		return nil, err
 	}
-	h := &hangups{file: file, raw: raw, done: make(chan struct{}), watch: map[uint64]func(){}}
+	h := &hangups{epoll: e, done: make(chan struct{}), watch: map[uint64]func(){}}
 	go h.run()
 	return h, nil
 }
@@ -49,15 +36,7 @@ func (h *hangups) add(fd int, ended func()) (token uint64, err error) {
 	token = h.last
 	h.watch[token] = ended
 	h.mu.Unlock()
-	ev := unix.EpollEvent{Events: unix.EPOLLET, Fd: int32(token), Pad: int32(token >> 32)} //nolint:gosec // halves of it
-	var ctl error
-	err = h.raw.Control(func(epoll uintptr) {
-		ctl = unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, fd, &ev)
-	})
-	if err == nil {
-		err = os.NewSyscallError("epoll_ctl", ctl)
-	}
-	if err != nil {
+	if err := h.epoll.add(fd, unix.EPOLLET, token); err != nil {
 		h.forget(token)
 		return 0, err
 	}
@@ -67,9 +46,7 @@ func (h *hangups) add(fd int, ended func()) (token uint64, err error) {
 // remove is to be called before fd is closed, which it might outlive otherwise.
 func (h *hangups) remove(fd int, token uint64) {
 	h.forget(token)
-	h.raw.Control(func(epoll uintptr) {
-		unix.EpollCtl(int(epoll), unix.EPOLL_CTL_DEL, fd, &unix.EpollEvent{})
-	})
+	h.epoll.remove(fd)
 }
 
 func (h *hangups) forget(token uint64) (ended func()) {
@@ -81,26 +58,15 @@ func (h *hangups) forget(token uint64) (ended func()) {
 }
 
 func (h *hangups) close() {
-	h.file.Close()
+	h.epoll.close()
 	<-h.done
 }
 
 func (h *hangups) run() {
 	defer close(h.done)
-	events := make([]unix.EpollEvent, 128)
-	for {
-		n := 0
-		err := h.raw.Read(func(epoll uintptr) bool {
-			n, _ = unix.EpollWait(int(epoll), events, 0)
-			return n > 0
-		})
-		if err != nil {
-			return
+	h.epoll.run(func(token uint64) {
+		if ended := h.forget(token); ended != nil {
+			ended()
 		}
-		for _, ev := range events[:n] {
-			if ended := h.forget(uint64(uint32(ev.Fd)) | uint64(uint32(ev.Pad))<<32); ended != nil {
-				ended()
-			}
-		}
-	}
+	})
 }

@@ -58,7 +58,7 @@ func TestForgedMessagesEndTheirWireAlone(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer ours.Close()
-			if _, err := b.s.Bind(control.Binding{VM: "a", Wire: theirs}); err != nil {
+			if _, err := b.s.Bind(control.Binding{VM: "a"}, descriptor(t, theirs)); err != nil {
 				t.Fatal(err)
 			}
 			raw, err := ours.SyscallConn()
@@ -91,7 +91,7 @@ func TestAnotherVMGoesOnBesideABrokenOne(t *testing.T) {
 	if _, err := c.Read(make([]byte, 1)); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.s.Bind(control.Binding{VM: "good", Wire: devNull(t)}); err == nil {
+	if _, err := b.s.Bind(control.Binding{VM: "good"}, descriptor(t, devNull(t))); err == nil {
 		t.Error("what is no wire was bound")
 	}
 	bad = b.bind("bad", true) // it may have another wire
@@ -314,5 +314,43 @@ func TestAnAllowedAddressGoesOnWithoutAName(t *testing.T) {
 	buf := make([]byte, len(text))
 	if _, err := io.ReadFull(c, buf); err != nil || string(buf) != text {
 		t.Errorf("read %q: %v", buf, err)
+	}
+}
+
+func TestAVMMThatTakesNoRefusalsIsNotRead(t *testing.T) {
+	b := newBench(t)
+	b.rules.limits = netpolicy.Limits{Flows: 1, FlowsPerSecond: 1 << 16, DNSPerSecond: 1}
+	stuck := make(chan struct{})
+	b.rules.set(func(netd.Question) netd.Verdict {
+		<-stuck // the first flow is the one that there may be
+		return netd.Verdict{Text: "no"}
+	})
+	deaf, other := b.bind("deaf", true), b.bind("other", true)
+	const flood = 2000 // more than both sockets have room for
+	asked := make(chan error, 1)
+	go func() {
+		var err error
+		for id := uint32(0); id < flood && err == nil; id++ {
+			err = deaf.wire.Send(netwire.Message{Kind: netwire.Open, ID: id, Flow: netwire.Flow{
+				Protocol: netwire.TCP, Guest: guestAddr, Far: netip.MustParseAddrPort("127.0.0.1:9")}})
+		}
+		asked <- err
+	}()
+	eventually(t, "refusals", func() bool { return b.s.Stats().Limited > 100 })
+	udp := netip.MustParseAddrPort("192.0.0.1:99") // the gateway answers by itself
+	if m, _ := other.ask(netwire.UDP, udp); m.Kind != netwire.Refused {
+		t.Errorf("the other one is answered %+v", m)
+	}
+	if n := b.s.Stats().Limited; n >= flood-1 {
+		t.Errorf("%d were read, though nobody takes the answers", n)
+	}
+	close(stuck)
+	for range flood {
+		if m, f, err := deaf.wire.Receive(true); err != nil || m.Kind != netwire.Refused {
+			t.Fatalf("%+v, %v, %v", m, f, err)
+		}
+	}
+	if err := <-asked; err != nil {
+		t.Error(err)
 	}
 }

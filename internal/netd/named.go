@@ -25,7 +25,7 @@ const (
 // relayNamed accepts a flow, reads which host it is for, and has that judged. far
 // is the connection that its address alone allowed; nil when only the name can.
 func (f *flow) relayNamed(far *net.TCPConn) {
-	near := f.nearEnd(netwire.StreamPair)
+	near := f.nearEnd(netwire.StreamFDs)
 	if near == nil {
 		if far != nil {
 			far.Close()

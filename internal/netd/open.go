@@ -57,20 +57,54 @@ func (f *flow) openTCP() {
 		return
 	}
 	q := Question{Protocol: netwire.TCP, Far: f.asked.Far}
+	if f.isPlain(verdict) && !verdict.Dial.IsValid() {
+		fd, err := f.v.connect(f.ctx, f.asked.Far, q, verdict)
+		if err != nil {
+			f.fail(err)
+			return
+		}
+		f.pick(fd, verdict)
+		return
+	}
 	c, err := f.v.dial(f.ctx, netwire.TCP, f.target(verdict), q, verdict)
 	if err != nil {
 		f.fail(err)
 		return
 	}
 	far := c.(*net.TCPConn)
-	switch {
-	case verdict.Peek, f.asked.Far.Port() == 443 && f.v.judge.HasHeaders():
+	if !f.isPlain(verdict) {
 		f.relayNamed(far)
-	case f.v.mayHandOver():
-		f.handOver(far)
-	default:
-		f.relayPlain(far)
+		return
 	}
+	fd, err := duplicate(far)
+	far.Close()
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	f.pick(fd, verdict)
+}
+
+// pick has a connected socket handed over or relayed, by what policy says by now.
+func (f *flow) pick(fd int, verdict Verdict) {
+	switch {
+	case f.isPlain(verdict) && f.v.mayHandOver():
+		f.handOver(fd)
+	case f.isPlain(verdict):
+		f.relayPlain(fd)
+	default:
+		far, err := tcpConn(fd)
+		if err != nil {
+			f.fail(err)
+			return
+		}
+		f.relayNamed(far)
+	}
+}
+
+// isPlain: nothing is to be read from an allowed flow.
+func (f *flow) isPlain(verdict Verdict) bool {
+	return !verdict.Peek && !(f.asked.Far.Port() == 443 && f.v.judge.HasHeaders())
 }
 
 // mayHandOver: a bandwidth limit is kept by relaying only.
@@ -80,22 +114,16 @@ func (v *vm) mayHandOver() bool {
 	return v.handover && v.limits.BytesPerSecond == 0
 }
 
-// handOver gives the VMM the connected socket. A duplicate stays here, outside
-// of the runtime's poller, which would wake for each segment that passes.
-func (f *flow) handOver(far *net.TCPConn) {
-	fd, err := duplicate(far)
-	far.Close()
-	if err != nil {
-		f.fail(err)
-		return
-	}
+// handOver gives the VMM a connected socket. Ours stays here, outside of the
+// runtime's poller, which would wake for each segment that passes.
+func (f *flow) handOver(fd int) {
 	h := &handed{hangups: f.v.s.hangups, fd: fd}
 	if !f.answer() {
 		h.close(true)
 		f.remove()
 		return
 	}
-	err = unix.ECANCELED
+	err := error(unix.ECANCELED)
 	if f.begin(&live{sever: h.sever, close: h.close, counts: h.counts}, false) {
 		err = h.send(f.v.wire, f.id)
 	}
@@ -123,29 +151,57 @@ func duplicate(c *net.TCPConn) (fd int, err error) {
 
 // nearEnd makes the pair of a relayed flow and sends the VMM its end. It is nil
 // when there is no flow any more.
-func (f *flow) nearEnd(pair func() (a, b *os.File, err error)) *net.UnixConn {
+func (f *flow) nearEnd(pair func() (a, b int, err error)) *net.UnixConn {
 	ours, theirs, err := pair()
 	if err != nil {
 		f.fail(err)
 		return nil
 	}
-	defer theirs.Close()
-	c, err := net.FileConn(ours)
-	ours.Close()
-	if err != nil {
-		f.fail(err)
-		return nil
-	}
+	defer unix.Close(theirs)
 	if !f.answer() {
-		c.Close()
+		unix.Close(ours)
 		f.remove()
 		return nil
 	}
-	if err := f.v.wire.SendOpened(f.id, theirs); err != nil {
-		c.Close()
+	if err := f.v.wire.SendFD(f.id, theirs); err != nil {
+		unix.Close(ours)
 		f.finish(true, control.Cut, "it cannot be handed over: "+err.Error())
 		f.v.wire.Send(netwire.Message{Kind: netwire.Refused, ID: f.id, Reason: netwire.Reset})
 		return nil
 	}
-	return c.(*net.UnixConn)
+	// The VMM goes on while this one is made ready.
+	c, err := connOf(ours)
+	if err != nil {
+		f.finish(true, control.Cut, "it cannot be relayed: "+err.Error())
+		f.tellEnd(netwire.Broken)
+		return nil
+	}
+	return c
+}
+
+// connOf takes a socket over: fd is closed, whatever comes of it.
+func connOf(fd int) (*net.UnixConn, error) {
+	c, err := connOfAny(fd)
+	if err != nil {
+		return nil, err
+	}
+	return c.(*net.UnixConn), nil
+}
+
+// tcpConn takes a connected socket over: fd is closed, whatever comes of it.
+func tcpConn(fd int) (*net.TCPConn, error) {
+	unix.SetNonblock(fd, false) // else the runtime would poll fd as well, for nothing
+	c, err := connOfAny(fd)
+	if err != nil {
+		return nil, err
+	}
+	far := c.(*net.TCPConn)
+	far.SetKeepAliveConfig(keepAlive)
+	return far, nil
+}
+
+func connOfAny(fd int) (net.Conn, error) {
+	file := os.NewFile(uintptr(fd), "flow")
+	defer file.Close()
+	return net.FileConn(file)
 }

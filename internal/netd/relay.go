@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netwire"
 	"github.com/forkd/forkd/internal/pace"
 )
@@ -109,11 +110,18 @@ func (r *relay) counts() (in, out int64) {
 	return in, out
 }
 
-// relayPlain relays a connection that nothing is to be read from.
-func (f *flow) relayPlain(far *net.TCPConn) {
-	near := f.nearEnd(netwire.StreamPair)
+// relayPlain relays a connected socket that nothing is to be read from.
+func (f *flow) relayPlain(fd int) {
+	near := f.nearEnd(netwire.StreamFDs)
 	if near == nil {
-		far.Close()
+		unix.Close(fd)
+		return
+	}
+	far, err := tcpConn(fd)
+	if err != nil {
+		near.Close()
+		f.finish(true, control.Cut, "it cannot be relayed: "+err.Error())
+		f.tellEnd(netwire.Broken)
 		return
 	}
 	r := &relay{near: near, far: far, tell: f.tellEnd}

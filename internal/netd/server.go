@@ -37,12 +37,13 @@ type Server struct {
 	cfg     Config
 	audit   *audit
 	hangups *hangups
+	wires   *wires
 	counts  counts
 	root    context.Context
 	stop    context.CancelFunc
 	closed  sync.Once
 
-	mu  sync.Mutex // taken before any vm.mu
+	mu  sync.Mutex // taken before any vm's
 	vms map[string]*vm
 }
 
@@ -64,10 +65,16 @@ func New(cfg Config) (*Server, error) {
 		a.close()
 		return nil, err
 	}
+	w, err := newWires()
+	if err != nil {
+		h.close()
+		a.close()
+		return nil, err
+	}
 	if cfg.Upstream != nil {
 		cfg.Upstream.Dialer.KeepAliveConfig = keepAlive
 	}
-	s := &Server{cfg: cfg, audit: a, hangups: h, vms: map[string]*vm{}}
+	s := &Server{cfg: cfg, audit: a, hangups: h, wires: w, vms: map[string]*vm{}}
 	s.root, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -84,6 +91,7 @@ func (s *Server) close() {
 	for _, v := range all {
 		v.leave()
 	}
+	s.wires.close()
 	s.hangups.close()
 	s.audit.close()
 }
@@ -96,24 +104,22 @@ func (s *Server) VMs() int {
 }
 
 // Bind takes a VM's wire. A VM whose wire has ended may be bound anew.
-func (s *Server) Bind(b control.Binding) (control.Bound, error) {
+func (s *Server) Bind(b control.Binding, fd int) (control.Bound, error) {
+	wire, err := netwire.TakeEnd(fd)
+	if err != nil {
+		return control.Bound{}, fmt.Errorf("%w: %w", control.ErrInvalid, err)
+	}
 	judge, err := s.cfg.Rules.New(b)
 	if err != nil {
-		b.Wire.Close()
+		wire.Close()
 		return control.Bound{}, fmt.Errorf("%w: %w", control.ErrInvalid, err)
 	}
 	bound, err := s.bound(b.VM, b.Tag, judge)
 	if err != nil {
-		b.Wire.Close()
+		wire.Close()
 		judge.Close()
 		return control.Bound{}, err
 	}
-	wire, err := netwire.NewConn(b.Wire)
-	if err != nil {
-		judge.Close()
-		return control.Bound{}, fmt.Errorf("%w: %w", control.ErrInvalid, err)
-	}
-	b.Wire, b.Facts = nil, nil
 	v := newVM(s, b, wire, judge)
 	old, err := s.enter(v)
 	if err != nil {
@@ -136,8 +142,10 @@ func (s *Server) enter(v *vm) (old *vm, err error) {
 	if old = s.vms[v.name]; old != nil && old.isConnected() {
 		return nil, fmt.Errorf("%w: %s", control.ErrExists, v.name)
 	}
+	if err := v.start(); err != nil {
+		return nil, err
+	}
 	s.vms[v.name] = v
-	v.start()
 	return old, nil
 }
 

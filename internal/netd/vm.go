@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netpolicy"
@@ -22,14 +25,18 @@ type vm struct {
 	s                  *Server
 	name, sandbox, tag string
 	handover           bool
-	wire               *netwire.Conn
+	wire               *netwire.End
 	judge              Judge
 	refusals           refusals
 	queries            chan struct{} // has a value for each DNS query under way
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	wait   sync.WaitGroup // the reader, and what opens or relays
+	wait   sync.WaitGroup // what opens, relays, or ends the VM
+
+	reading sync.Mutex // held while a message is handled; taken before mu
+	token   uint64     // at wires; 0 for none
+	left    bool       // no message is handled any more
 
 	mu         sync.Mutex // no I/O under it
 	spec       netpolicy.Spec
@@ -43,7 +50,7 @@ type vm struct {
 	connected  bool
 }
 
-func newVM(s *Server, b control.Binding, wire *netwire.Conn, judge Judge) *vm {
+func newVM(s *Server, b control.Binding, wire *netwire.End, judge Judge) *vm {
 	v := &vm{
 		s: s, name: b.VM, sandbox: b.Sandbox, tag: b.Tag, handover: b.Handover, wire: wire, judge: judge,
 		spec: b.Spec, flows: map[uint64]*flow{}, opening: map[uint32]*flow{}, connected: true,
@@ -63,25 +70,87 @@ func (v *vm) setLimitsLocked(l netpolicy.Limits) {
 	}
 }
 
-// start reads the wire until it ends.
-func (v *vm) start() {
-	v.wait.Go(func() {
-		err := v.read()
-		v.mu.Lock()
-		v.connected = false
-		v.mu.Unlock()
-		v.wire.Close()
-		if errors.Is(err, netwire.ErrMessage) && v.ctx.Err() == nil {
-			v.s.tell(v, control.Line{Verdict: control.Broken, Reason: err.Error()})
-		}
-		v.cancel()
-		v.cutAll("the VM's wire has ended")
-	})
+// start has the wire read from now on.
+func (v *vm) start() (err error) {
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	v.token, err = v.s.wires.add(v)
+	return err
+}
+
+// deafen has the wire read no more, for now. reading is held.
+func (v *vm) deafen() {
+	if v.token != 0 {
+		v.s.wires.remove(v, v.token)
+		v.token = 0
+	}
+}
+
+// readable handles one of the VMM's messages.
+func (v *vm) readable() {
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	if v.left || v.token == 0 {
+		return
+	}
+	m, err := v.wire.Receive()
+	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		return
+	}
+	if err == nil {
+		err = v.handle(m)
+	}
+	switch {
+	case errors.Is(err, unix.EAGAIN): // it does not take its refusal: nothing is read until it has
+		v.deafen()
+		v.wait.Go(func() { v.refuseLater(m.ID) })
+	case err != nil:
+		v.deafen()
+		v.left = true
+		v.wait.Go(func() { v.ended(err) })
+	}
+}
+
+// refuseLater waits until a VMM takes a refusal, then has its wire read again.
+func (v *vm) refuseLater(id uint32) {
+	err := v.wire.Send(overLimit(id))
+	v.reading.Lock()
+	defer v.reading.Unlock()
+	if v.left {
+		return
+	}
+	if err == nil {
+		v.token, err = v.s.wires.add(v)
+	}
+	if err != nil {
+		v.left = true
+		v.wait.Go(func() { v.ended(err) })
+	}
+}
+
+// ended is for a wire that has ended, or whose VMM has broken the protocol.
+func (v *vm) ended(err error) {
+	v.mu.Lock()
+	v.connected = false
+	v.mu.Unlock()
+	v.wire.Close()
+	if errors.Is(err, netwire.ErrMessage) && v.ctx.Err() == nil {
+		v.s.tell(v, control.Line{Verdict: control.Broken, Reason: err.Error()})
+	}
+	v.cancel()
+	v.cutAll("the VM's wire has ended")
 }
 
 // leave ends all that the VM has, and waits for it.
 func (v *vm) leave() {
 	v.cancel()
+	v.reading.Lock()
+	v.left = true
+	v.deafen()
+	v.reading.Unlock()
+	v.mu.Lock()
+	v.connected = false
+	v.mu.Unlock()
 	v.wire.Close()
 	v.cutAll("the VM was released")
 	v.wait.Wait()
@@ -109,26 +178,16 @@ func (v *vm) listed() control.Listed {
 	}
 }
 
-// read handles the VMM's messages until the wire ends. What is no message of a
-// sound VMM is an ErrMessage.
-func (v *vm) read() error {
-	for {
-		m, _, err := v.wire.Receive(false)
-		if err != nil {
-			return err
-		}
-		switch m.Kind {
-		case netwire.Open:
-			err = v.open(m)
-		case netwire.Cancel:
-			v.cancelOpening(m.ID)
-		default:
-			err = fmt.Errorf("%w: kind %d from a VMM", netwire.ErrMessage, m.Kind)
-		}
-		if err != nil {
-			return err
-		}
+// handle acts on a VMM's message. What is no message of a sound VMM is an ErrMessage.
+func (v *vm) handle(m netwire.Message) error {
+	switch m.Kind {
+	case netwire.Open:
+		return v.open(m)
+	case netwire.Cancel:
+		v.cancelOpening(m.ID)
+		return nil
 	}
+	return fmt.Errorf("%w: kind %d from a VMM", netwire.ErrMessage, m.Kind)
 }
 
 // open admits a flow and begins to open it, or refuses it.
@@ -140,13 +199,18 @@ func (v *vm) open(m netwire.Message) error {
 	}
 	if limit != "" {
 		v.s.tell(v, f.line(control.Limited, limit))
-		return v.wire.Send(netwire.Message{Kind: netwire.Refused, ID: m.ID, Reason: netwire.Reset})
+		return v.wire.TrySend(overLimit(m.ID))
 	}
 	v.wait.Go(func() {
 		defer f.cancel()
 		f.run()
 	})
 	return nil
+}
+
+// overLimit is what a flow over a limit is answered.
+func overLimit(id uint32) netwire.Message {
+	return netwire.Message{Kind: netwire.Refused, ID: id, Reason: netwire.Reset}
 }
 
 // admit lists a flow as being opened, or says which limit it is over.
@@ -192,11 +256,33 @@ func (v *vm) update(spec netpolicy.Spec) error {
 	live := v.liveLocked()
 	v.mu.Unlock()
 	// First all bytes stop, then what is left of the flows is put away.
-	live = slices.DeleteFunc(live, func(f *flow) bool { return !f.sever() })
-	for _, f := range live {
-		f.cut("")
-	}
+	severed := make([]bool, len(live))
+	onCPUs(len(live), func(i int) { severed[i] = live[i].sever() })
+	onCPUs(len(live), func(i int) {
+		if severed[i] {
+			live[i].cut("")
+		}
+	})
 	return nil
+}
+
+// perCPU is how many flows one CPU ends at least before another one helps.
+const perCPU = 32
+
+// onCPUs does n things on as many CPUs as it is worth: the kernel takes its time for each reset.
+func onCPUs(n int, do func(i int)) {
+	var next atomic.Int64
+	var wait sync.WaitGroup
+	worker := func() {
+		for i := next.Add(1); i <= int64(n); i = next.Add(1) {
+			do(int(i - 1))
+		}
+	}
+	for range min(runtime.GOMAXPROCS(0), n/perCPU) - 1 {
+		wait.Go(worker)
+	}
+	worker()
+	wait.Wait()
 }
 
 func (v *vm) liveLocked() (live []*flow) {

@@ -24,17 +24,23 @@ type Conn struct {
 }
 
 // Pair makes both ends of a wire.
-func Pair() (a, b *os.File, err error) {
-	return socketpair(unix.SOCK_SEQPACKET, "netwire")
+func Pair() (a, b *os.File, err error) { return filePair(unix.SOCK_SEQPACKET, "netwire") }
+
+// filePair makes a pair of unix sockets whose descriptors do not block.
+func filePair(kind int, name string) (*os.File, *os.File, error) {
+	a, b, err := socketpair(kind | unix.SOCK_NONBLOCK)
+	if err != nil {
+		return nil, nil, err
+	}
+	return os.NewFile(uintptr(a), name), os.NewFile(uintptr(b), name), nil
 }
 
-// socketpair makes a pair of unix sockets whose descriptors do not block.
-func socketpair(kind int, name string) (a, b *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+func socketpair(kind int) (a, b int, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
+		return -1, -1, os.NewSyscallError("socketpair", err)
 	}
-	return os.NewFile(uintptr(fds[0]), name), os.NewFile(uintptr(fds[1]), name), nil
+	return fds[0], fds[1], nil
 }
 
 // NewConn takes an end of a wire over: f is closed, whatever comes of it.
@@ -83,11 +89,6 @@ func (c *Conn) SendOpened(id uint32, f *os.File) error {
 		err = c.write(Message{Kind: Opened, ID: id}, unix.UnixRights(int(fd)))
 	})
 	return errors.Join(ctlErr, err)
-}
-
-// SendFD is SendOpened for a descriptor that is no os.File.
-func (c *Conn) SendFD(id uint32, fd int) error {
-	return c.write(Message{Kind: Opened, ID: id}, unix.UnixRights(fd))
 }
 
 func (c *Conn) write(m Message, oob []byte) error {
@@ -165,6 +166,7 @@ func takeFile(oob []byte) (*os.File, error) {
 		}
 	}
 	if len(all) == 1 {
+		unix.SetNonblock(all[0], true) // else the runtime would not poll it
 		return os.NewFile(uintptr(all[0]), "flow"), nil
 	}
 	for _, fd := range all {

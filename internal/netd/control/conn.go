@@ -23,6 +23,7 @@ var errMessage = errors.New("bad control message")
 // conn sends and receives envelopes. One goroutine receives, any number may send.
 type conn struct {
 	c    *net.UnixConn
+	buf  []byte // of who receives
 	send sync.Mutex
 }
 
@@ -85,66 +86,65 @@ func number(f *os.File) (fd int, err error) {
 }
 
 // read returns the next envelope and at most so many descriptors, which are the caller's.
-func (c *conn) read(most int) (envelope, []*os.File, error) {
-	buf := make([]byte, maxInline+1)
+func (c *conn) read(most int) (envelope, []int, error) {
+	if c.buf == nil {
+		c.buf = make([]byte, maxInline+1)
+	}
 	oob := make([]byte, unix.CmsgSpace(4*(most+1))) // and a memfd
-	n, oobn, flags, _, err := c.c.ReadMsgUnix(buf, oob)
+	n, oobn, flags, _, err := c.c.ReadMsgUnix(c.buf, oob)
 	if err != nil {
 		return envelope{}, nil, err
 	}
-	files := takeFiles(oob[:oobn])
-	e, files, err := decodePacket(buf[:n], flags, files)
-	if err == nil && len(files) > most {
-		err = fmt.Errorf("%w: %d descriptors, want at most %d", errMessage, len(files), most)
+	e, fds, err := decodePacket(c.buf[:n], flags, takeFDs(oob[:oobn]))
+	if err == nil && len(fds) > most {
+		err = fmt.Errorf("%w: %d descriptors, want at most %d", errMessage, len(fds), most)
 	}
 	if err != nil {
-		closeAll(files)
+		closeFDs(fds)
 		return envelope{}, nil, err
 	}
-	return e, files, nil
+	return e, fds, nil
 }
 
-func decodePacket(b []byte, flags int, files []*os.File) (e envelope, rest []*os.File, err error) {
+// decodePacket keeps nothing of b.
+func decodePacket(b []byte, flags int, fds []int) (e envelope, rest []int, err error) {
 	switch {
 	case flags&(unix.MSG_CTRUNC|unix.MSG_TRUNC) != 0:
-		return e, files, fmt.Errorf("%w: over its limits", errMessage)
-	case len(b) == 0 && len(files) == 0:
+		return e, fds, fmt.Errorf("%w: over its limits", errMessage)
+	case len(b) == 0 && len(fds) == 0:
 		return e, nil, io.EOF
 	}
 	if err := json.Unmarshal(b, &e); err != nil {
-		return e, files, fmt.Errorf("%w: %w", errMessage, err)
+		return e, fds, fmt.Errorf("%w: %w", errMessage, err)
 	}
 	if e.Long == 0 {
-		return e, files, nil
+		return e, fds, nil
 	}
-	if len(files) == 0 || len(e.Body) > 0 {
-		return e, files, fmt.Errorf("%w: long body without its descriptor", errMessage)
+	if len(fds) == 0 || len(e.Body) > 0 {
+		return e, fds, fmt.Errorf("%w: long body without its descriptor", errMessage)
 	}
-	last := len(files) - 1
-	e.Body, err = takeLong(files[last], e.Long)
-	files[last].Close()
-	return e, files[:last], err
+	last := len(fds) - 1
+	long := os.NewFile(uintptr(fds[last]), "long body")
+	defer long.Close()
+	e.Body, err = takeLong(long, e.Long)
+	return e, fds[:last], err
 }
 
-func takeFiles(oob []byte) (files []*os.File) {
+func takeFDs(oob []byte) (all []int) {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return nil
 	}
 	for i := range msgs {
 		fds, _ := unix.ParseUnixRights(&msgs[i])
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "control"))
-		}
+		all = append(all, fds...)
 	}
-	return files
+	return all
 }
 
-func closeAll(files []*os.File) {
-	for _, f := range files {
-		if f != nil {
-			f.Close()
-		}
+func closeFDs(fds []int) {
+	for _, fd := range fds {
+		unix.Close(fd)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netpolicy"
@@ -27,18 +28,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type fake struct {
 	mu    sync.Mutex
 	bound map[string]control.Binding
+	wires map[string]int
 	subs  []func(control.Line) error
 	ended bool
 }
 
-func (f *fake) Bind(b control.Binding) (control.Bound, error) {
+func (f *fake) Bind(b control.Binding, wire int) (control.Bound, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, there := f.bound[b.VM]; there {
-		b.Wire.Close()
+		unix.Close(wire)
 		return control.Bound{}, fmt.Errorf("%w: %s", control.ErrExists, b.VM)
 	}
-	f.bound[b.VM] = b
+	f.bound[b.VM], f.wires[b.VM] = b, wire
 	return control.Bound{CA: "ca of " + b.Tag}, nil
 }
 
@@ -57,12 +59,11 @@ func (f *fake) Update(vm string, spec netpolicy.Spec) (control.Bound, error) {
 func (f *fake) Release(vm string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	b, there := f.bound[vm]
-	if !there {
+	if _, there := f.bound[vm]; !there {
 		return control.ErrNotFound
 	}
 	delete(f.bound, vm)
-	return b.Wire.Close()
+	return unix.Close(f.wires[vm])
 }
 
 func (f *fake) List() (all []control.Listed) {
@@ -99,8 +100,8 @@ func (f *fake) Shutdown() {
 }
 
 func (f *fake) close() {
-	for _, b := range f.bound {
-		b.Wire.Close()
+	for vm := range f.bound {
+		unix.Close(f.wires[vm])
 	}
 }
 
@@ -111,7 +112,7 @@ func serve(t *testing.T) (*fake, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fake{bound: map[string]control.Binding{}}
+	f := &fake{bound: map[string]control.Binding{}, wires: map[string]int{}}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- control.NewServer(l, f, func(err error) { t.Log(err) }).Serve(ctx) }()
@@ -187,11 +188,11 @@ func TestLongPoliciesAndAnswersPass(t *testing.T) {
 	if _, err := c.Bind(t.Context(), []control.Binding{{VM: "a", Spec: spec, Wire: null(t)}}); err != nil {
 		t.Fatal(err)
 	}
-	if got := f.bound["a"].Spec.Allow; !slices.Equal(got, spec.Allow) {
+	if got := f.List()[0].Spec.Allow; !slices.Equal(got, spec.Allow) {
 		t.Errorf("%d rules came", len(got))
 	}
 	spec.Allow = spec.Allow[:9000]
-	if _, err := c.Update(t.Context(), "a", spec); err != nil || len(f.bound["a"].Spec.Allow) != 9000 {
+	if _, err := c.Update(t.Context(), "a", spec); err != nil || len(f.List()[0].Spec.Allow) != 9000 {
 		t.Errorf("update: %v", err)
 	}
 	if flows, err := c.Flows(t.Context(), "a"); err != nil || len(flows) != 2000 {
@@ -252,7 +253,7 @@ func TestAnEndedConnectionFailsRequests(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	f := &fake{bound: map[string]control.Binding{}}
+	f := &fake{bound: map[string]control.Binding{}, wires: map[string]int{}}
 	go func() { done <- control.NewServer(l, f, func(error) {}).Serve(ctx) }()
 	c := dial(t, path)
 	cancel()

@@ -1,11 +1,13 @@
 package control
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
+	"reflect"
 	"time"
 
 	"github.com/forkd/forkd/internal/netpolicy"
@@ -60,7 +62,7 @@ type Binding struct {
 	// Facts are what Client.Facts gave for the VM that this one is a clone of:
 	// names that its guest has resolved already.
 	Facts json.RawMessage `json:"facts,omitempty"`
-	// Wire is forkd-net's end. Client.Bind leaves it open; a handler owns it.
+	// Wire is forkd-net's end, for Client.Bind, which leaves it open.
 	Wire *os.File `json:"-"`
 }
 
@@ -234,6 +236,20 @@ func toWire(err error) *wireError {
 		}
 	}
 	return w
+}
+
+// share has equal parts of two bindings in memory once: a fork's children differ in
+// their names only.
+func (b *Binding) share(with Binding) {
+	if reflect.DeepEqual(b.Spec, with.Spec) {
+		b.Spec = with.Spec
+	}
+	if bytes.Equal(b.Facts, with.Facts) {
+		b.Facts = with.Facts
+	}
+	if b.Tag == with.Tag {
+		b.Tag = with.Tag
+	}
 }
 
 // Check refuses a binding that no server takes.

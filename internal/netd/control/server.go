@@ -24,8 +24,8 @@ const acceptPause = 200 * time.Millisecond
 // Handler does what the daemon asks for. Its methods may be called at once, but
 // for the requests of one connection.
 type Handler interface {
-	// Bind owns the binding's wire from here on, also when it fails.
-	Bind(b Binding) (Bound, error)
+	// Bind owns wire, forkd-net's end, from here on, also when it fails.
+	Bind(b Binding, wire int) (Bound, error)
 	Update(vm string, spec netpolicy.Spec) (Bound, error)
 	Release(vm string) error
 	List() []Listed
@@ -151,14 +151,14 @@ func (s *Server) serve(c *conn) {
 		delete(s.conns, c)
 	}()
 	for {
-		e, files, err := c.read(MaxBatch)
+		e, fds, err := c.read(MaxBatch)
 		if err != nil {
 			if errors.Is(err, errMessage) {
 				s.warn(fmt.Errorf("control connection is ended: %w", err))
 			}
 			return
 		}
-		if !p.answer(e, files) {
+		if !p.answer(e, fds) {
 			return
 		}
 	}
@@ -180,26 +180,26 @@ func (p *peer) end() {
 }
 
 // answer answers one request, and reports whether the connection goes on.
-func (p *peer) answer(e envelope, files []*os.File) bool {
-	body, err := p.handle(e, files)
+func (p *peer) answer(e envelope, fds []int) bool {
+	body, err := p.handle(e, fds)
 	werr := p.conn.write(envelope{ID: e.ID, Err: toWire(err)}, body, nil)
 	return werr == nil && !errors.Is(err, ErrVersion)
 }
 
-func (p *peer) handle(e envelope, files []*os.File) (any, error) {
-	if e.Op != opBind && len(files) > 0 {
-		closeAll(files)
+func (p *peer) handle(e envelope, fds []int) (any, error) {
+	if e.Op != opBind && len(fds) > 0 {
+		closeFDs(fds)
 		return nil, fmt.Errorf("%w: %s with descriptors", ErrInvalid, e.Op)
 	}
 	if !p.greeted && e.Op != opHello {
-		closeAll(files)
+		closeFDs(fds)
 		return nil, fmt.Errorf("%w: %s before hello", ErrVersion, e.Op)
 	}
 	switch e.Op {
 	case opHello:
 		return p.hello(e)
 	case opBind:
-		return p.bind(e, files)
+		return p.bind(e, fds)
 	case opUpdate:
 		var b updateBody
 		if err := decode(e, &b); err != nil {
@@ -263,30 +263,33 @@ func (p *peer) hello(e envelope) (any, error) {
 	return helloBody{Version: Version, Program: "forkd-net"}, nil
 }
 
-func (p *peer) bind(e envelope, files []*os.File) (any, error) {
+func (p *peer) bind(e envelope, fds []int) (any, error) {
 	var b bindBody
 	err := decode(e, &b)
-	if err == nil && (len(b.VMs) != len(files) || len(files) == 0) {
-		err = fmt.Errorf("%w: bind of %d VMs with %d wires", ErrInvalid, len(b.VMs), len(files))
+	if err == nil && (len(b.VMs) != len(fds) || len(fds) == 0) {
+		err = fmt.Errorf("%w: bind of %d VMs with %d wires", ErrInvalid, len(b.VMs), len(fds))
 	}
 	if err != nil {
-		closeAll(files)
+		closeFDs(fds)
 		return nil, err
 	}
-	answer := boundBody{VMs: make([]Bound, len(files))}
+	answer := boundBody{VMs: make([]Bound, len(fds))}
 	for i, binding := range b.VMs {
-		answer.VMs[i] = p.bindOne(binding, files[i])
+		if i > 0 {
+			binding.share(b.VMs[i-1])
+		}
+		b.VMs[i] = binding
+		answer.VMs[i] = p.bindOne(binding, fds[i])
 	}
 	return answer, nil
 }
 
-func (p *peer) bindOne(b Binding, wire *os.File) Bound {
+func (p *peer) bindOne(b Binding, wire int) Bound {
 	if err := b.check(); err != nil {
-		wire.Close()
+		unix.Close(wire)
 		return Bound{Err: toWire(err)}
 	}
-	b.Wire = wire
-	bound, err := p.handler.Bind(b)
+	bound, err := p.handler.Bind(b, wire)
 	bound.VM, bound.Err = b.VM, toWire(err)
 	return bound
 }

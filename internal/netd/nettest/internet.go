@@ -10,6 +10,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/hostnet/link"
 )
 
 // Addresses of the bench.
@@ -57,9 +59,9 @@ func New(t testing.TB) *Internet {
 // build makes the namespace and the link. The host's end is in the process's own.
 func build() (*Internet, error) {
 	n := &Internet{}
-	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wan"}, PeerName: "isp"}
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wan"}, PeerName: "isp"}
 	err := onThread(func() error {
-		if err := netlink.LinkAdd(link); err != nil {
+		if err := netlink.LinkAdd(veth); err != nil {
 			return fmt.Errorf("add link: %w", err)
 		}
 		return nil
@@ -85,7 +87,7 @@ func build() (*Internet, error) {
 	if err := <-made; err != nil {
 		return nil, err
 	}
-	err = onThread(func() error { return n.configureHost(link) })
+	err = onThread(n.configureHost)
 	close(move)
 	if theirs := <-made; theirs != nil {
 		return nil, theirs
@@ -96,7 +98,7 @@ func build() (*Internet, error) {
 	return n, onThread(addRoutes)
 }
 
-func (n *Internet) configureHost(link *netlink.Veth) error {
+func (n *Internet) configureHost() error {
 	peer, err := netlink.LinkByName("isp")
 	if err != nil {
 		return err
@@ -104,12 +106,12 @@ func (n *Internet) configureHost(link *netlink.Veth) error {
 	if err := netlink.LinkSetNsFd(peer, int(n.ns.Fd())); err != nil {
 		return fmt.Errorf("move link: %w", err)
 	}
-	return up("wan", HostAddr+"/30", host6+"/64")
+	return link.Up("wan", HostAddr+"/30", host6+"/64")
 }
 
 // configure is in the internet's namespace.
 func (n *Internet) configure() error {
-	if err := up("isp", router+"/30", router6+"/64"); err != nil {
+	if err := link.Up("isp", router+"/30", router6+"/64"); err != nil {
 		return err
 	}
 	var all []string
@@ -120,32 +122,11 @@ func (n *Internet) configure() error {
 		}
 		all = append(all, a+bits)
 	}
-	return up("lo", all...)
-}
-
-func up(name string, addrs ...string) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("find %s: %w", name, err)
-	}
-	for _, a := range addrs {
-		addr, err := netlink.ParseAddr(a)
-		if err != nil {
-			return err
-		}
-		addr.Flags = unix.IFA_F_NODAD
-		if err := netlink.AddrAdd(link, addr); err != nil {
-			return fmt.Errorf("give %s %s: %w", name, a, err)
-		}
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set %s up: %w", name, err)
-	}
-	return nil
+	return link.Up("lo", all...)
 }
 
 func addRoutes() error {
-	if err := up("lo"); err != nil {
+	if err := link.Up("lo"); err != nil {
 		return err
 	}
 	for _, gateway := range []string{router, router6} {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/netd"
 	"github.com/forkd/forkd/internal/netd/control"
@@ -90,11 +91,16 @@ func (h *host) bind(spec netpolicy.Spec, b control.Binding) *vm {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	b.Spec, b.Wire, b.Handover = spec, theirs, true
+	b.Spec, b.Handover = spec, true
 	if b.VM == "" {
 		b.VM = "a"
 	}
-	bound, err := h.s.Bind(b)
+	defer theirs.Close()
+	fd, err := unix.FcntlInt(theirs.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	bound, err := h.s.Bind(b, fd)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"reflect"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,12 +26,18 @@ type Config struct {
 }
 
 // Rules makes judges.
-type Rules struct{ cfg Config }
+type Rules struct {
+	cfg Config
+
+	mu sync.Mutex
+	// last is what was compiled last: the children of a fork have one policy, and share it.
+	last *netpolicy.Policy
+}
 
 var _ netd.Rules = (*Rules)(nil)
 
 // New makes Rules.
-func New(cfg Config) *Rules { return &Rules{cfg} }
+func New(cfg Config) *Rules { return &Rules{cfg: cfg} }
 
 // New compiles a VM's policy.
 func (r *Rules) New(b control.Binding) (netd.Judge, error) {
@@ -50,8 +58,21 @@ func (r *Rules) New(b control.Binding) (netd.Judge, error) {
 	return j, nil
 }
 
+// compile compiles a policy, unless it is the one before.
 func (r *Rules) compile(spec netpolicy.Spec) (*netpolicy.Policy, error) {
-	return netpolicy.CompileWithin(spec, netpolicy.Bounds{Floor: r.cfg.Floor, Ceiling: r.cfg.Ceiling})
+	r.mu.Lock()
+	last := r.last
+	r.mu.Unlock()
+	if last != nil && reflect.DeepEqual(last.Spec(), spec) {
+		return last, nil
+	}
+	p, err := netpolicy.CompileWithin(spec, netpolicy.Bounds{Floor: r.cfg.Floor, Ceiling: r.cfg.Ceiling})
+	if err == nil {
+		r.mu.Lock()
+		r.last = p
+		r.mu.Unlock()
+	}
+	return p, err
 }
 
 // judge is one VM's.

@@ -13,6 +13,8 @@ import (
 	"os"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/internal/netwire"
 	"github.com/forkd/forkd/internal/usernet"
 )
@@ -82,56 +84,53 @@ func (c *Client) Close() {
 
 // DialTCP implements usernet.Dialer.
 func (c *Client) DialTCP(ctx context.Context, f usernet.Flow) (usernet.Stream, error) {
-	conn, end, err := c.open(ctx, f)
+	s, end, err := c.open(ctx, f)
 	if err != nil {
 		return nil, err
 	}
-	switch conn := conn.(type) {
-	case *net.TCPConn:
+	switch {
+	case s.kind != unix.SOCK_STREAM:
+	case s.domain == unix.AF_INET, s.domain == unix.AF_INET6:
 		end.forget()
-		return &stream{socket: conn, hard: func() { conn.SetLinger(0) }}, nil
-	case *net.UnixConn:
-		if conn.LocalAddr().Network() == "unix" {
-			return &relayed{stream: stream{socket: conn, hard: func() {}}, end: end}, nil
-		}
+		return &stream{socket: s, hard: s.resetOnClose}, nil
+	case s.domain == unix.AF_UNIX:
+		return &relayed{stream: stream{socket: s, hard: func() {}}, end: end}, nil
 	}
 	end.forget()
-	conn.Close()
-	return nil, fmt.Errorf("flow's descriptor is %T: %w", conn, netwire.ErrMessage)
+	s.Close()
+	return nil, fmt.Errorf("descriptor of a TCP flow is %s: %w", s, netwire.ErrMessage)
 }
 
 // DialDatagrams implements usernet.Dialer.
 func (c *Client) DialDatagrams(ctx context.Context, f usernet.Flow) (usernet.Datagrams, error) {
-	conn, end, err := c.open(ctx, f)
+	s, end, err := c.open(ctx, f)
 	if err != nil {
 		return nil, err
 	}
 	end.forget()
-	u, ok := conn.(*net.UnixConn)
-	if !ok || u.LocalAddr().Network() != "unixpacket" {
-		conn.Close()
-		return nil, fmt.Errorf("flow's descriptor is %T: %w", conn, netwire.ErrMessage)
+	if s.domain != unix.AF_UNIX || s.kind != unix.SOCK_SEQPACKET {
+		s.Close()
+		return nil, fmt.Errorf("descriptor of a flow of datagrams is %s: %w", s, netwire.ErrMessage)
 	}
-	return &datagrams{u}, nil
+	return &datagrams{s}, nil
 }
 
 // open asks for a flow.
-func (c *Client) open(ctx context.Context, f usernet.Flow) (net.Conn, expected, error) {
+func (c *Client) open(ctx context.Context, f usernet.Flow) (socket, expected, error) {
 	c.mu.Lock()
 	w := c.wire
 	c.mu.Unlock()
 	if w == nil {
-		return nil, expected{}, &usernet.Refusal{Reason: usernet.Prohibited}
+		return socket{}, expected{}, &usernet.Refusal{Reason: usernet.Prohibited}
 	}
 	a, err := w.open(ctx, netwire.Flow{Protocol: netwire.Protocol(f.Protocol), Guest: f.Guest, Far: f.Far})
 	if err != nil {
-		return nil, expected{}, err
+		return socket{}, expected{}, err
 	}
-	defer a.file.Close()
 	end := expected{w, a.id, a.end}
-	conn, err := net.FileConn(a.file)
+	s, err := socketOf(a.file)
 	if err != nil {
 		end.forget()
 	}
-	return conn, end, err
+	return s, end, err
 }

@@ -3,7 +3,6 @@ package netclient
 import (
 	"errors"
 	"io"
-	"net"
 	"sync"
 	"syscall"
 
@@ -11,14 +10,6 @@ import (
 	"github.com/forkd/forkd/internal/usernet"
 	"golang.org/x/sys/unix"
 )
-
-// socket is what TCP's and unix sockets have in common.
-type socket interface {
-	net.Conn
-	syscall.Conn
-	CloseRead() error
-	CloseWrite() error
-}
 
 // stream is a TCP flow's far half.
 type stream struct {
@@ -28,8 +19,7 @@ type stream struct {
 
 // Close ends both directions, whoever else has the socket.
 func (s *stream) Close() error {
-	s.CloseRead()
-	s.CloseWrite()
+	s.shutdown(unix.SHUT_RDWR)
 	return s.socket.Close()
 }
 
@@ -100,16 +90,16 @@ func waitRead(c syscall.Conn) error {
 var packets = sync.Pool{New: func() any { return new([1 + netwire.MaxDatagram]byte) }}
 
 // datagrams is the far half of a flow of UDP or of echo requests.
-type datagrams struct{ *net.UnixConn }
+type datagrams struct{ socket }
 
 // WaitRead waits until a read does not.
-func (d *datagrams) WaitRead() error { return waitRead(d.UnixConn) }
+func (d *datagrams) WaitRead() error { return waitRead(d.socket) }
 
 // Read implements usernet.Datagrams.
 func (d *datagrams) Read(b []byte) (int, error) {
 	buf := packets.Get().(*[1 + netwire.MaxDatagram]byte)
 	defer packets.Put(buf)
-	n, err := d.UnixConn.Read(buf[:])
+	n, err := d.File.Read(buf[:])
 	if err != nil {
 		return 0, err
 	}
@@ -132,7 +122,7 @@ func (d *datagrams) Write(b []byte) (int, error) {
 	defer packets.Put(buf)
 	buf[0] = netwire.PacketData
 	n := copy(buf[1:], b)
-	if _, err := d.UnixConn.Write(buf[:1+n]); err != nil {
+	if _, err := d.File.Write(buf[:1+n]); err != nil {
 		return 0, err
 	}
 	return n, nil

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/guestnet"
+	"github.com/forkd/forkd/internal/hostnet/link"
 	"github.com/forkd/forkd/internal/netwire/netclient"
 	"github.com/forkd/forkd/internal/usernet"
 	virtionet "github.com/forkd/forkd/internal/virtio/net"
@@ -70,15 +71,15 @@ func (g *guest) configure() (err error) {
 	if g.tap, err = openTap("eth0"); err != nil {
 		return err
 	}
-	link, err := netlink.LinkByName("eth0")
+	eth0, err := netlink.LinkByName("eth0")
 	if err != nil {
 		return err
 	}
 	all := net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}
 	return errors.Join(
-		netlink.LinkSetHardwareAddr(link, guestMAC), up("eth0", "192.0.0.2/29"),
+		netlink.LinkSetHardwareAddr(eth0, guestMAC), link.Up("eth0", "192.0.0.2/29"),
 		netlink.RouteAdd(&netlink.Route{
-			LinkIndex: link.Attrs().Index, Dst: &all, Gw: net.IP(guestnet.Gateway4.AsSlice()),
+			LinkIndex: eth0.Attrs().Index, Dst: &all, Gw: net.IP(guestnet.Gateway4.AsSlice()),
 		}))
 }
 

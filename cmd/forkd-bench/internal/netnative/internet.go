@@ -6,7 +6,8 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/hostnet/link"
 )
 
 // Addresses of the internet and of the host before it.
@@ -29,8 +30,8 @@ func newInternet() (_ *space, err error) {
 			s.close()
 		}
 	}()
-	link := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wan"}, PeerName: "isp"}
-	if err := netlink.LinkAdd(link); err != nil {
+	veth := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "wan"}, PeerName: "isp"}
+	if err := netlink.LinkAdd(veth); err != nil {
 		return nil, fmt.Errorf("add link to the internet: %w", err)
 	}
 	peer, err := netlink.LinkByName("isp")
@@ -41,32 +42,10 @@ func newInternet() (_ *space, err error) {
 		return nil, fmt.Errorf("move link: %w", err)
 	}
 	err = s.do(func() error {
-		return errors.Join(up("isp", router+"/30"), up("lo", site+"/32", resolver+"/32"))
+		return errors.Join(link.Up("isp", router+"/30"), link.Up("lo", site+"/32", resolver+"/32"))
 	})
-	if err := errors.Join(err, up("wan", hostAddr+"/30"), up("lo")); err != nil {
+	if err := errors.Join(err, link.Up("wan", hostAddr+"/30"), link.Up("lo")); err != nil {
 		return nil, err
 	}
 	return s, netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(router)})
-}
-
-// up gives a link of this thread's namespace addresses, and sets it up.
-func up(name string, addrs ...string) error {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return fmt.Errorf("find %s: %w", name, err)
-	}
-	for _, a := range addrs {
-		addr, err := netlink.ParseAddr(a)
-		if err != nil {
-			return err
-		}
-		addr.Flags = unix.IFA_F_NODAD
-		if err := netlink.AddrAdd(link, addr); err != nil {
-			return fmt.Errorf("give %s %s: %w", name, a, err)
-		}
-	}
-	if err := netlink.LinkSetUp(link); err != nil {
-		return fmt.Errorf("set %s up: %w", name, err)
-	}
-	return nil
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -45,11 +47,11 @@ type served struct {
 	stop func()
 }
 
-func (s *served) Bind(b control.Binding) (control.Bound, error) {
+func (s *served) Bind(b control.Binding, wire int) (control.Bound, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	unix.Close(wire)
 	if b.VM == "bad" {
-		b.Wire.Close()
 		return control.Bound{}, errors.New("not this one")
 	}
 	s.vms[b.VM] = b

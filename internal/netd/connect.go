@@ -1,0 +1,83 @@
+package netd
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// connect is dial of TCP for a socket from which nothing is to be read before the VMM is
+// told. It makes no more than a descriptor: a net.Conn has twice the system calls.
+// The address is no host's own: nothing is done here against a connection to itself.
+func (v *vm) connect(ctx context.Context, to netip.AddrPort, q Question, verdict Verdict) (fd int, err error) {
+	if err := v.lookAgain(q.Protocol, to, q, verdict); err != nil {
+		return -1, err
+	}
+	family, addr := sockaddr(to)
+	fd, err = unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return -1, os.NewSyscallError("socket", err)
+	}
+	err = unix.Connect(fd, addr)
+	if err == unix.EINPROGRESS || err == unix.EINTR {
+		err = connected(ctx, fd)
+	}
+	if err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("connect to %s: %w", to, err)
+	}
+	return fd, nil
+}
+
+func sockaddr(to netip.AddrPort) (family int, addr unix.Sockaddr) {
+	if to.Addr().Is4() {
+		return unix.AF_INET, &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
+	}
+	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
+}
+
+// connected waits for a connection. One to close by is there already; for others the
+// runtime polls a duplicate, since what it has had once it never gives back.
+func connected(ctx context.Context, fd int) error {
+	if !writable(fd) {
+		dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			return os.NewSyscallError("fcntl", err)
+		}
+		f := os.NewFile(uintptr(dup), "connecting")
+		defer f.Close()
+		if err := waitWritable(ctx, f); err != nil {
+			return err
+		}
+	}
+	errno, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+	if err == nil && errno != 0 {
+		err = unix.Errno(errno)
+	}
+	return err
+}
+
+func waitWritable(ctx context.Context, f *os.File) error {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	f.SetWriteDeadline(time.Now().Add(dialTimeout))
+	stop := context.AfterFunc(ctx, func() { f.SetWriteDeadline(time.Unix(1, 0)) })
+	defer stop()
+	err = raw.Write(func(fd uintptr) bool { return writable(int(fd)) })
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// writable is true of a socket whose connecting has failed, too.
+func writable(fd int) bool {
+	n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, 0)
+	return n > 0
+}

@@ -1,0 +1,72 @@
+package netd
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// wires tells VMs that there is something to read on their wires: one goroutine
+// for all of them, which takes one message of each in turn, so that a VMM that
+// floods its wire holds no other one up for longer than that takes.
+type wires struct {
+	epoll *epoll
+	done  chan struct{}
+
+	mu   sync.Mutex
+	last uint64
+	vms  map[uint64]*vm // by token
+}
+
+func newWires() (*wires, error) {
+	e, err := newEpoll("wires")
+	if err != nil {
+		return nil, err
+	}
+	w := &wires{epoll: e, done: make(chan struct{}), vms: map[uint64]*vm{}}
+	go w.run()
+	return w, nil
+}
+
+// add has v.readable called while there is something to read.
+func (w *wires) add(v *vm) (token uint64, err error) {
+	w.mu.Lock()
+	w.last++
+	token = w.last
+	w.vms[token] = v
+	w.mu.Unlock()
+	err = v.wire.Control(func(fd int) error { return w.epoll.add(fd, unix.EPOLLIN, token) })
+	if err != nil {
+		w.forget(token)
+	}
+	return token, err
+}
+
+// remove ends the calls. One may be under way.
+func (w *wires) remove(v *vm, token uint64) {
+	w.forget(token)
+	v.wire.Control(func(fd int) error { w.epoll.remove(fd); return nil })
+}
+
+func (w *wires) forget(token uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.vms, token)
+}
+
+func (w *wires) close() {
+	w.epoll.close()
+	<-w.done
+}
+
+func (w *wires) run() {
+	defer close(w.done)
+	w.epoll.run(func(token uint64) {
+		w.mu.Lock()
+		v := w.vms[token]
+		w.mu.Unlock()
+		if v != nil {
+			v.readable()
+		}
+	})
+}
