@@ -81,7 +81,6 @@ func track(t *testing.T, m *Map) *Tracker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(tr.Close)
 	return tr
 }
 
@@ -156,7 +155,6 @@ func TestTrackersKnowNothingOfEachOther(t *testing.T) {
 				}
 			}
 		}
-		tr.Close()
 	}
 }
 
@@ -236,7 +234,6 @@ func BenchmarkWritten(b *testing.B) {
 	if err != nil {
 		b.Skip(err) // Linux before 6.7; the machine's kernel has it
 	}
-	defer tr.Close()
 	if err := tr.Arm(0, size); err != nil {
 		b.Fatal(err)
 	}
