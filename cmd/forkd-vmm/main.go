@@ -34,7 +34,7 @@ func run(args []string) error {
 	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
 		return err
 	}
-	shape, prewarm, err := wire.ParseArgs(args)
+	start, err := wire.ParseArgs(args)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func run(args []string) error {
 	ended := make(chan vmm.Exit, 1)
 	var daemon *server.Server // made before the VM has a guest
 	machine, err := live.New(live.Config{
-		KVM: system, Shape: shape, Console: console,
+		KVM: system, Shape: start.Shape, Console: console,
 		Host: live.Host{Vsock: vsock, Dial: func(ctx context.Context, port uint32) (net.Conn, error) {
 			return daemon.DialHost(ctx, port)
 		}, Net: &network{}},
@@ -69,13 +69,15 @@ func run(args []string) error {
 		return err
 	}
 	system.Close()
-	if prewarm {
+	if start.Prewarm {
 		if err := machine.Prewarm(); err != nil {
 			return fmt.Errorf("prewarm: %w", err)
 		}
 		wire.Prewarm()
 	}
-	daemon = server.NewServer(control, &live.Controller{Machine: machine})
+	controller := &live.Controller{Machine: machine}
+	daemon = server.NewServer(control, controller)
+	daemon.Confinement = confine(start.Seccomp, controller)
 	return serve(daemon, ended)
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/ingress"
 	"github.com/forkd/forkd/internal/rundir"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/undo"
 )
 
@@ -48,6 +49,7 @@ type serveOptions struct {
 	net                 netOptions
 	domain              string
 	cgroup              string
+	seccomp             string
 }
 
 func newServeCommand(a *app) *cobra.Command {
@@ -102,6 +104,9 @@ func newServeCommand(a *app) *cobra.Command {
 	f.DurationVar(&o.scrub, "scrub-interval", 24*time.Hour,
 		"how often each layer is read whole in the background and compared with its digests; 0: never")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
+	f.StringVar(&o.seccomp, "vmm-seccomp", string(seccomp.On),
+		"what becomes of a VMM process that makes a system call which it has no need of: on, log, trap or off")
+	_ = f.MarkHidden("vmm-seccomp") // for finding what a list lacks: nobody should need to turn it off
 	o.net.addFlags(f)
 	f.StringVar(&o.cgroup, "cgroup", cgroupAuto,
 		"auto: each VM has a cgroup, where the host lets the daemon make some; off: none has, and none can be limited")
@@ -137,6 +142,9 @@ func (o *serveOptions) complete() error {
 	}
 	if !ingress.ValidDomain(o.domain) {
 		return exit.UsageError{Err: fmt.Errorf("--domain %q: want a domain name, without a port", o.domain)}
+	}
+	if _, err := seccomp.ParseMode(o.seccomp); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("--vmm-seccomp %w", err)}
 	}
 	if o.pool < 0 || o.concurrency < 0 {
 		return exit.UsageError{Err: errors.New("--pool and --concurrency cannot be negative")}
@@ -267,6 +275,7 @@ func (o serveOptions) engineConfig(images *image.Store, observer sandbox.Observe
 	return engine.Config{
 		StoreDir: o.data, RunDir: o.run, VMMBinary: o.vmm,
 		OpenKVM:         o.openKVM,
+		VMMSeccomp:      seccomp.Mode(o.seccomp),
 		Images:          bootable.Images(images),
 		IdentityTimeout: o.identity,
 		ScrubInterval:   o.scrub,

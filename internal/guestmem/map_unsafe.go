@@ -3,6 +3,7 @@ package guestmem
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"unsafe"
 
@@ -24,8 +25,10 @@ type Map struct {
 	base    unsafe.Pointer // start of the reservation
 	size    int64
 	regions []Region
-	filed   bool       // some of it is mapped from files
-	watch   *uffd.UFFD // nil unless it is watched
+	filed   bool // some of it is mapped from files
+	pagemap once[*os.File]
+	uffd    once[*uffd.UFFD]
+	watched bool // it is registered with uffd
 	// protected are pages that some tracker has ever armed, and perhaps more; nil until then.
 	protected extent.PageSet
 }
@@ -49,9 +52,7 @@ func (m *Map) Close() error {
 	if m.base == nil {
 		return nil
 	}
-	if m.watch != nil {
-		m.watch.Close()
-	}
+	m.closeTracking()
 	err := unix.MunmapPtr(m.base, uintptr(m.size))
 	m.base = nil
 	return err

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -21,11 +20,10 @@ const notPrivate = pageFile | pageZeroPage
 // may be in use: a page that becomes the memory's own meanwhile may be missed.
 // Before Linux 6.7 it may also report pages of zeros.
 func (m *Map) PrivateDirty(fn func(offset, length int64) error) error {
-	f, err := os.Open("/proc/self/pagemap")
+	f, err := m.openPagemap()
 	if err != nil {
 		return fmt.Errorf("find private dirty pages: %w", err)
 	}
-	defer f.Close()
 	s := scanner{pagemap: f, arg: pmScanArg{
 		inverted: notPrivate, mask: notPrivate, anyOf: pagePresent | pageSwapped, returned: pagePresent,
 	}}
@@ -49,10 +47,9 @@ func (m *Map) PrivateDirty(fn func(offset, length int64) error) error {
 // there were before; Arm takes pages out of it. Asynchronous write-protection costs a fault for the first
 // write to a page after it was armed, which the kernel resolves alone.
 type Tracker struct {
-	m       *Map
-	pagemap *os.File
-	scan    scanner
-	armed   []extent.Run // long runs that were armed, rising and disjoint
+	m     *Map
+	scan  scanner
+	armed []extent.Run // long runs that were armed, rising and disjoint
 	// stale are private dirty pages that an earlier tracker armed and this one has not: their
 	// protection, where it still stands, tells nothing of this tracker's time.
 	stale extent.PageSet
@@ -65,19 +62,19 @@ const longRun = 128 * PageSize
 
 // Track makes a tracker. It arms nothing yet. errors.ErrUnsupported: this kernel cannot.
 func (m *Map) Track() (*Tracker, error) {
-	if m.watch == nil {
+	if !m.watched {
 		if err := m.Watch(); err != nil {
 			return nil, err
 		}
 	}
-	f, err := os.Open("/proc/self/pagemap")
+	f, err := m.openPagemap()
 	if err != nil {
 		return nil, fmt.Errorf("track guest memory: %w", err)
 	}
 	if m.protected == nil {
 		m.protected = extent.NewPageSet(m.size)
 	}
-	return &Tracker{m: m, pagemap: f, scan: scanner{pagemap: f}, stale: slices.Clone(m.protected)}, nil
+	return &Tracker{m: m, scan: scanner{pagemap: f}, stale: slices.Clone(m.protected)}, nil
 }
 
 // What is armed with one call: armStep bytes at most, since all of it is copied before the next, and
@@ -231,6 +228,3 @@ func (t *Tracker) find(what pmScanArg, from, to int64, fn func(offset, length in
 	}
 	return nil
 }
-
-// Close ends the tracking. The memory stays registered.
-func (t *Tracker) Close() { t.pagemap.Close() }

@@ -81,7 +81,6 @@ func track(t *testing.T, m *Map) *Tracker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(tr.Close)
 	return tr
 }
 
@@ -195,7 +194,6 @@ func TestTrackersKnowNothingOfEachOther(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		tr.Close()
 	}
 }
 
@@ -273,7 +271,6 @@ func BenchmarkWritten(b *testing.B) {
 	if err != nil {
 		b.Skip(err) // Linux before 6.7; the machine's kernel has it
 	}
-	defer tr.Close()
 	if err := tr.Arm([]extent.Run{{Length: size}}, func(extent.Run) error { return nil }); err != nil {
 		b.Fatal(err)
 	}

@@ -3,12 +3,10 @@ package guestmem
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/linux"
-	"github.com/forkd/forkd/internal/uffd"
 )
 
 // Bits of a word of /proc/self/pagemap, beside those in touched.go.
@@ -21,15 +19,14 @@ const (
 // first access. Call it after the memory is mapped and before anything touches
 // it. errors.ErrUnsupported leaves Accessed with written pages only.
 func (m *Map) Watch() error {
-	u, err := uffd.OpenAsyncWP()
+	u, err := m.openUFFD()
 	if err != nil {
 		return fmt.Errorf("watch guest memory: %w", err)
 	}
 	if err := u.RegisterWP(m.HostAddr(Region{}), m.size); err != nil {
-		u.Close()
 		return fmt.Errorf("watch guest memory: %w", err)
 	}
-	m.watch = u
+	m.watched = true
 	return nil
 }
 
@@ -37,11 +34,10 @@ func (m *Map) Watch() error {
 // in rising order: those that were written, and, if the memory is watched,
 // those that were only read. Nothing may touch the memory meanwhile.
 func (m *Map) Accessed(fn func(offset, length int64, written bool) error) error {
-	f, err := os.Open("/proc/self/pagemap")
+	f, err := m.openPagemap()
 	if err != nil {
 		return fmt.Errorf("find accessed pages: %w", err)
 	}
-	defer f.Close()
 	run := accessRun{fn: fn}
 	buf := make([]byte, 16<<10)
 	for off := int64(0); off < m.size; {
@@ -77,7 +73,7 @@ func (m *Map) access(word uint64) access {
 		return untouched
 	case word&pagemapFile == 0 && word&pagemapExclusive != 0:
 		return wasWritten
-	case m.watch != nil:
+	case m.watched:
 		return wasRead
 	}
 	return untouched // perhaps only a neighbour of what was touched

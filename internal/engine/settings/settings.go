@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/seccomp"
 )
 
 // Config is what an engine is made of. What has a default may stay zero.
@@ -24,7 +25,9 @@ type Config struct {
 	RunDir    string // volatile (tmpfs), short: sockets have to fit in 107 bytes
 	VMMBinary string // the forkd-vmm executable
 	OpenKVM   func() (*os.File, error)
-	Images    sandbox.Images
+	// VMMSeccomp is what becomes of a VMM that makes a call which it has no need of; default seccomp.On.
+	VMMSeccomp seccomp.Mode
+	Images     sandbox.Images
 
 	// PoolSize is the number of shells kept ready for the shape of every
 	// snapshot that was made or forked in this run; SetPool overrides it by tag.
@@ -102,6 +105,7 @@ func (c *Config) Complete() error {
 	case c.Images == nil:
 		return errors.New("no image store")
 	}
+	setDefault(&c.VMMSeccomp, seccomp.On)
 	setDefault(&c.Concurrency, 2*runtime.NumCPU())
 	setDefault(&c.BootWait, sandbox.DefaultBootWait)
 	setDefault(&c.RestoreTimeout, time.Minute)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmctl/client"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -58,7 +59,7 @@ func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptio
 // start starts the process itself.
 func (s *Supervisor) start(ctx context.Context, dir string, in *group, shape vmspec.Shape,
 	o SpawnOptions) (*client.Process, error) {
-	c := client.SpawnConfig{Shape: shape, Dial: o.Dial, Prewarm: o.Prewarm}
+	c := client.SpawnConfig{Shape: shape, Dial: o.Dial, Prewarm: o.Prewarm, Seccomp: s.cfg.Seccomp}
 	started := func(*client.Process) {}
 	if c.Dial == nil {
 		c.Dial, started = s.cfg.Dialer()
@@ -82,6 +83,9 @@ func (s *Supervisor) start(ctx context.Context, dir string, in *group, shape vms
 			err = fmt.Errorf("%w; it said: %s", err, tail)
 		}
 		return nil, err
+	}
+	if c := client.ConfinementOf(proc); s.cfg.Seccomp == seccomp.On && !c.Confined {
+		s.open.Do(func() { s.cfg.Log.Warn("VMM processes are not confined to their system calls", "why", c.Why) })
 	}
 	started(proc)
 	return proc, nil

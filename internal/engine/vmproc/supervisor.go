@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/internal/cgroup"
 	"github.com/forkd/forkd/internal/rundir"
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/vmctl/client"
 )
 
@@ -29,6 +30,8 @@ type Config struct {
 	// Dialer answers what a guest dials on the host. It is called before the process
 	// is there; started is called with the process as soon as it is.
 	Dialer func() (dial client.HostDialer, started func(*client.Process))
+	// Seccomp is what the processes' filters of system calls do; empty: they have none.
+	Seccomp seccomp.Mode
 	// Random returns bytes of cryptographic quality.
 	Random func(n int) ([]byte, error)
 	Log    *slog.Logger
@@ -42,6 +45,7 @@ type Supervisor struct {
 	nextCID  atomic.Uint32
 	released chan struct{} // closed by Release: watchers let go of VMs that run on
 	watchers sync.WaitGroup
+	open     sync.Once // says that processes are not confined
 }
 
 // New makes a Supervisor. Release must be called when it is of no more use.

@@ -8,11 +8,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/vmctl/server"
 	"github.com/forkd/forkd/internal/vmctl/vmctltest"
 	"github.com/forkd/forkd/internal/vmctl/wire"
@@ -44,10 +47,11 @@ const (
 )
 
 func fakeMain() int {
-	shape, _, err := wire.ParseArgs(os.Args)
+	start, err := wire.ParseArgs(os.Args)
 	if err != nil {
 		return 2
 	}
+	shape := start.Shape
 	l, err := net.FileListener(os.NewFile(wire.FDControl, "control"))
 	if err != nil {
 		return 2
@@ -73,7 +77,13 @@ func fakeMain() int {
 	}
 	vm := vmctltest.New(vmm.StateShell)
 	vm.Shape, vm.HangInPause = shape, shape.VCPUs == hangInPause
-	s := server.NewServer(control, vm)
+	s := server.NewServer(control, disobedient{vm})
+	if vm.Confined = start.Seccomp != seccomp.Off; vm.Confined {
+		if err := seccomp.VM.Install(start.Seccomp, seccomp.AllThreads); err != nil {
+			return 2
+		}
+		s.Confinement = seccomp.Confinement{Confined: start.Seccomp == seccomp.On, Why: strings.Repeat("why not? ", 1000)}
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.Serve() }()
 	select {
@@ -114,6 +124,16 @@ func otherVersionMain(l *net.UnixListener) int {
 	}
 }
 
+// disobedient makes a call that no VMM makes when its network is opened.
+type disobedient struct{ *vmctltest.VM }
+
+func (d disobedient) OpenNet() error {
+	if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err == nil {
+		unix.Close(fd)
+	}
+	return d.VM.OpenNet()
+}
+
 // spawn starts a fake VMM process that is gone when the test ends.
 func spawn(t *testing.T, behaviour int, dial HostDialer) (*Process, error) {
 	t.Helper()
@@ -121,6 +141,12 @@ func spawn(t *testing.T, behaviour int, dial HostDialer) (*Process, error) {
 }
 
 func spawnShape(t *testing.T, shape vmspec.Shape, dial HostDialer) (*Process, error) {
+	t.Helper()
+	return spawnAs(t, SpawnConfig{Shape: shape, Dial: dial})
+}
+
+// spawnAs starts one with that configuration, as far as it goes.
+func spawnAs(t *testing.T, c SpawnConfig) (*Process, error) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -137,9 +163,8 @@ func spawnShape(t *testing.T, shape vmspec.Shape, dial HostDialer) (*Process, er
 		t.Fatal(err)
 	}
 	defer log.Close()
-	p, err := Spawn(context.Background(), SpawnConfig{
-		Binary: exe, Shape: shape, Dir: dir, KVM: kvm, Dial: dial, Log: log,
-	})
+	c.Binary, c.Dir, c.KVM, c.Log = exe, dir, kvm, log
+	p, err := Spawn(context.Background(), c)
 	if err == nil {
 		t.Cleanup(func() {
 			p.Kill()

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -43,15 +44,17 @@ type Process struct {
 	drained chan struct{} // closed when nothing more can be read from the control socket
 	hungUp  chan struct{} // closed when the control socket is
 
-	mu       sync.Mutex // guards what follows
-	dir      string
-	nextID   uint64
-	pending  map[uint64]chan wire.Message
-	late     int  // calls that were given up and whose answers are still to come
-	gone     bool // the control socket is closed
-	released bool // by Release
-	exit     *vmm.Exit
-	lonely   time.Duration // lonelyLimit but in tests
+	mu  sync.Mutex // guards what follows
+	dir string
+	// confinement is what it said before it had a guest: what it says later is not to be believed.
+	confinement seccomp.Confinement
+	nextID      uint64
+	pending     map[uint64]chan wire.Message
+	late        int  // calls that were given up and whose answers are still to come
+	gone        bool // the control socket is closed
+	released    bool // by Release
+	exit        *vmm.Exit
+	lonely      time.Duration // lonelyLimit but in tests
 }
 
 // PID is the process's id on this host.
@@ -70,6 +73,14 @@ func (p *Process) Moved(dir string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.dir = dir
+}
+
+// ConfinementOf says whether filters have taken system calls from the process. Of an adopted one
+// it is what the daemon before noted.
+func ConfinementOf(p *Process) seccomp.Confinement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.confinement
 }
 
 // VsockPath is the Unix socket through which guest ports are reached.

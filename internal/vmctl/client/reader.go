@@ -67,8 +67,10 @@ func (p *Process) read(ready chan<- error) error {
 			if spare == nil {
 				return fmt.Errorf("%w: it was ready already", errBroken)
 			}
-			spare <- nil
-			spare = nil
+			if err = noteReady(p, m); err == nil {
+				spare <- nil
+				spare = nil
+			}
 		case wire.EventExit:
 			err = p.heardExit(m)
 		case wire.EventDisks:
@@ -98,6 +100,21 @@ func (p *Process) deliver(m wire.Message) error {
 	}
 	delete(p.pending, m.ID)
 	ch <- m // has room for one
+	return nil
+}
+
+// noteReady notes what the process said of itself while it had no guest.
+func noteReady(p *Process, m wire.Message) error {
+	var r wire.Ready
+	if len(m.Body) > 0 {
+		if err := json.Unmarshal(m.Body, &r); err != nil {
+			return fmt.Errorf("%w: %w", errBroken, err)
+		}
+	}
+	r.Why = wire.Printable(r.Why)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.confinement = r.Confinement
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/timerslack"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmctl/wire"
@@ -35,6 +36,8 @@ type SpawnConfig struct {
 	// Prewarm makes the process go through a restore with nothing in it before
 	// it is ready: that takes as long as what the real one saves, so it is for those that wait.
 	Prewarm bool
+	// Seccomp is what the process's filters of system calls do; empty: it has none.
+	Seccomp seccomp.Mode
 }
 
 // Spawn starts a VMM process and waits until its VM exists. On error nothing
@@ -136,7 +139,7 @@ func openFiles(c SpawnConfig, u *undo.Stack) (files []*os.File, err error) {
 }
 
 func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
-	args, err := wire.Args(c.Shape, c.Prewarm)
+	args, err := wire.Args(wire.Start{Shape: c.Shape, Prewarm: c.Prewarm, Seccomp: c.Seccomp})
 	if err != nil {
 		return nil, err
 	}
@@ -206,9 +209,17 @@ func (p *Process) reap(proc *os.Process) {
 	case err != nil:
 		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: err.Error()})
 	default:
-		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: "the VMM process ended: " + st.String()})
+		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: endOf(st)})
 	}
 	close(p.done)
+}
+
+// endOf says how a process ended.
+func endOf(st *os.ProcessState) string {
+	if w, ok := st.Sys().(syscall.WaitStatus); ok && w.Signaled() && w.Signal() == unix.SIGSYS {
+		return "the VMM process was killed by its filter of system calls"
+	}
+	return "the VMM process ended: " + st.String()
 }
 
 // drain waits until all that a process said before it ended has been read: its
@@ -225,10 +236,14 @@ type Ref struct {
 	Dir       string `json:"dir"`
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"start_time"` // clock ticks since boot, field 22 of /proc/PID/stat
+	// Confined is what the process said of itself before it had a guest.
+	Confined bool `json:"confined,omitempty"`
 }
 
 // Ref names this process for a later Adopt.
-func (p *Process) Ref() Ref { return Ref{Dir: p.Dir(), PID: p.pid, StartTime: p.startTime} }
+func (p *Process) Ref() Ref {
+	return Ref{Dir: p.Dir(), PID: p.pid, StartTime: p.startTime, Confined: ConfinementOf(p).Confined}
+}
 
 // Adopt takes over a VMM process that another daemon spawned. It must have a VM
 // that was booted or restored; shells end with their daemon. A process that is
@@ -250,6 +265,7 @@ func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
 		return nil, err
 	}
 	p := newProcess(ref.Dir, ref.PID, start, cn, dial)
+	p.confinement.Confined = ref.Confined
 	pinned := os.NewFile(uintptr(pidfd), "pidfd")
 	p.kill = func() error { return killPinned(pinned) }
 	go p.watch(pinned)

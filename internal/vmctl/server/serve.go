@@ -8,6 +8,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -15,6 +16,9 @@ import (
 // Server is the VMM's end of the control socket. One daemon is connected at a
 // time; when a running VM's daemon goes, the next may come.
 type Server struct {
+	// Confinement is what the daemon is told when the process is ready. It is set before Serve.
+	Confinement seccomp.Confinement
+
 	l *net.UnixListener
 	h Handler
 
@@ -70,7 +74,7 @@ var errRequests = fmt.Errorf("more than %d requests wait", maxRequests)
 // pass a request on wakes a second thread.
 func (s *Server) serveConn(c *wire.Conn) {
 	if s.h.Status().State == vmm.StateShell {
-		if s.send(c, wire.Message{Event: wire.EventReady}) != nil {
+		if s.sendReady(c) != nil {
 			return
 		}
 	}
@@ -90,6 +94,15 @@ func (s *Server) serveConn(c *wire.Conn) {
 			return
 		}
 	}
+}
+
+// sendReady says that the process can take a guest, and what it cannot do any more.
+func (s *Server) sendReady(c *wire.Conn) error {
+	body, err := json.Marshal(wire.ClipReady(wire.Ready{Confinement: s.Confinement}))
+	if err != nil {
+		return err
+	}
+	return s.send(c, wire.Message{Event: wire.EventReady, Body: body})
 }
 
 // quick tells which requests do not last: those that begin a VM, and questions.

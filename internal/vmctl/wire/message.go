@@ -6,6 +6,7 @@ import (
 	"unicode"
 
 	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/vmm"
 )
 
@@ -61,6 +62,20 @@ type Message struct {
 	// Table has the request's extents, unless they are in a sealed file: the last descriptor.
 	Table     []byte `json:"table,omitempty"`
 	TableFile bool   `json:"table_file,omitempty"`
+}
+
+// Ready is the body of EventReady. It comes before there is a guest, so it is to be believed.
+type Ready struct {
+	seccomp.Confinement
+}
+
+// maxWhy bounds what a VMM says of its confinement.
+const maxWhy = 500
+
+// ClipReady keeps the message within MaxAnswer.
+func ClipReady(r Ready) Ready {
+	r.Why = ellipsis.Clip(r.Why, maxWhy)
+	return r
 }
 
 // Dial is the body of EventDial.

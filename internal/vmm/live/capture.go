@@ -109,11 +109,7 @@ func (k *captureOp) run() error {
 	}
 	failpoint.Here(failpoint.CaptureBegun)
 	if k.Live || extent.Bytes(k.left) > k.buffer {
-		err := k.preCopy()
-		if k.tracker != nil {
-			defer k.tracker.Close()
-		}
-		if err != nil {
+		if err := k.preCopy(); err != nil {
 			return err
 		}
 	}

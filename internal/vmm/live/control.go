@@ -17,6 +17,16 @@ type Controller struct {
 	writing chan error // of the last capture: its end; nil: there was none
 }
 
+// OnVCPUThreads has the thread of every vCPU call do: what is to hold for those threads alone.
+// The machine is a shell.
+func (c *Controller) OnVCPUThreads(do func() error) error {
+	if err := c.Machine.lockIn(vmm.StateShell); err != nil {
+		return err
+	}
+	defer c.Machine.mu.Unlock()
+	return c.Machine.cpus.each(do)
+}
+
 // Boot implements server.Handler.
 func (c *Controller) Boot(b vmm.BootConfig) error {
 	yieldProcess()

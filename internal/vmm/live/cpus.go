@@ -112,6 +112,18 @@ func (c *cpuSet) interrupt() {
 	}
 }
 
+// each has every vCPU's thread call do. All are parked, and are then.
+func (c *cpuSet) each(do func() error) error {
+	errs := make([]error, len(c.all))
+	for i, v := range c.all {
+		v.start(func(*vcpu) bool { errs[i] = do(); return false })
+	}
+	for _, v := range c.all {
+		<-v.parked
+	}
+	return errors.Join(errs...)
+}
+
 // tellOfPause keeps the guest's watchdogs quiet.
 func (c *cpuSet) tellOfPause() error {
 	for _, v := range c.all {

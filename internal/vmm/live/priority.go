@@ -11,9 +11,10 @@ const guestNice = 0
 // vCPU's thread never has that priority, and the rest of the process loses it
 // with the restore, since from then on a guest can give it work.
 
-// yieldThread takes the calling thread's raised priority from it. There is
+// yieldThread takes the calling thread's raised priority from it: of another the filter of system
+// calls leaves it alone. There is
 // nothing to do about a failure, which means it has none.
-func yieldThread(tid int) { _ = unix.Setpriority(unix.PRIO_PROCESS, tid, guestNice) }
+func yieldThread() { _ = unix.Setpriority(unix.PRIO_PROCESS, 0, guestNice) }
 
 // yieldProcess takes it from all threads: the VMM is alone in its process group (client.Spawn of package vmctl).
 func yieldProcess() { _ = unix.Setpriority(unix.PRIO_PGRP, 0, guestNice) }

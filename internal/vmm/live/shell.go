@@ -90,11 +90,12 @@ func newMachine(c Config) *Machine {
 }
 
 func (m *Machine) reserveMemory(_ Config, u *undo.Stack) (err error) {
-	m.mem, err = guestmem.Reserve(m.shape.MemoryBytes())
-	if err == nil {
-		u.Push(func() { m.mem.Close() })
+	if m.mem, err = guestmem.Reserve(m.shape.MemoryBytes()); err != nil {
+		return err
 	}
-	return err
+	u.Push(func() { m.mem.Close() })
+	m.mem.OpenTracking() // a process that is confined opens nothing when it is captured
+	return nil
 }
 
 func (m *Machine) createVM(c Config, u *undo.Stack) (err error) {

@@ -44,7 +44,7 @@ func (c *vcpu) loop() {
 	close(c.ready)
 	for pass := range c.runs {
 		if pass(c) {
-			yieldThread(c.tid)
+			yieldThread()
 			c.run()
 		}
 		c.parked <- struct{}{}

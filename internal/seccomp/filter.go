@@ -1,0 +1,90 @@
+package seccomp
+
+import (
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// Filter is a program for the kernel (struct sock_filter, docs/vmm.md#system-calls).
+type Filter struct {
+	Name string
+	code string
+}
+
+//go:embed lists/spawn.bpf
+var spawn string
+
+//go:embed lists/vm.bpf
+var vm string
+
+//go:embed lists/vcpu.bpf
+var vcpu string
+
+// The filters, in the order in which they come.
+var (
+	Spawn = Filter{"spawn", spawn} // before a VMM's program is executed; for who starts it
+	VM    = Filter{"vm", vm}       // all threads, once the VM exists
+	VCPU  = Filter{"vcpu", vcpu}   // each vCPU's thread, after VM
+)
+
+// What package compile and Install agree on.
+const (
+	// Prologue is how many instructions each program begins with that refuse another
+	// architecture's calls. They do so in every mode.
+	Prologue = 6
+	// PIDHere stands in a comparison where the process's own id goes. No process has it.
+	PIDHere = 0x50494400
+)
+
+// Values that a filter returns (linux/seccomp.h).
+const (
+	RetKill  = 0x80000000
+	RetTrap  = 0x00030000
+	RetErrno = 0x00050000 // and the number
+	RetLog   = 0x7ffc0000
+	RetAllow = 0x7fff0000
+)
+
+// instruction is struct sock_filter.
+type instruction struct {
+	Code   uint16
+	Jt, Jf uint8
+	K      uint32
+}
+
+const (
+	instructionBytes = 8
+	opReturn         = 0x06 // BPF_RET|BPF_K
+	opJumpEqual      = 0x15 // BPF_JMP|BPF_JEQ|BPF_K
+)
+
+// program is the filter as a process with that id installs it.
+func (f Filter) program(mode Mode, pid int) ([]instruction, error) {
+	kill := uint32(RetKill)
+	switch mode {
+	case On:
+	case Log:
+		kill = RetLog
+	case Trap:
+		kill = RetTrap
+	default:
+		return nil, fmt.Errorf("there is no filter in mode %q", mode)
+	}
+	if len(f.code) == 0 || len(f.code)%instructionBytes != 0 {
+		return nil, fmt.Errorf("the filter has %d bytes", len(f.code))
+	}
+	var all []instruction
+	for b := range slices.Chunk([]byte(f.code), instructionBytes) {
+		i := instruction{binary.LittleEndian.Uint16(b), b[2], b[3], binary.LittleEndian.Uint32(b[4:])}
+		switch {
+		case i.Code == opReturn && i.K == RetKill && len(all) >= Prologue:
+			i.K = kill
+		case i.Code == opJumpEqual && i.K == PIDHere:
+			i.K = uint32(pid)
+		}
+		all = append(all, i)
+	}
+	return all, nil
+}
