@@ -201,7 +201,7 @@ func (w *world) firstFlows(t *testing.T) map[string]time.Time {
 
 var confirmedLine = regexp.MustCompile(`(?m)^time=(\S+) .*msg="identity confirmed" sandbox=(\S+)`)
 
-// confirmed is when each sandbox's identity was, by the daemon's log; in whole milliseconds, not later
+// confirmed is when each sandbox's identity first was, by the daemon's log; in whole milliseconds, not later
 // than it was.
 func (w *world) confirmed(t *testing.T) map[string]time.Time {
 	t.Helper()
@@ -215,7 +215,9 @@ func (w *world) confirmed(t *testing.T) map[string]time.Time {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out[m[2]] = at
+		if _, known := out[m[2]]; !known { // a rollback confirms it again
+			out[m[2]] = at
+		}
 	}
 	return out
 }
