@@ -3,6 +3,7 @@
 package main
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,6 +30,7 @@ type netOptions struct {
 	hostPorts   []string
 	hostAddress string
 	resolvConf  string
+	ca          string
 	taps        []string
 	upstream    upstreamOptions
 }
@@ -46,6 +48,8 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "address of this host that those ports are at")
 	f.StringVar(&o.resolvConf, "net-resolv-conf", "",
 		"file whose resolvers are asked for sandboxes' names (default: /etc/resolv.conf)")
+	f.StringVar(&o.ca, "net-ca", "",
+		"PEM file of the certificates by which hosts are verified that headers are set on (default: the system's)")
 	f.StringArrayVar(&o.taps, "net-tap", nil,
 		"tap device of this host that sandboxes may have, by name or as PREFIX*; may be given more than once (default: none)")
 	o.upstream.addFlags(f)
@@ -86,6 +90,9 @@ func (o *netOptions) check() error {
 	if _, err := netip.ParseAddr(o.hostAddress); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("--net-host-address %q: want an address", o.hostAddress)}
 	}
+	if err := o.checkCA(); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("--net-ca: %w", err)}
+	}
 	for _, p := range o.taps {
 		if err := hostnet.CheckPattern(p); err != nil {
 			return exit.UsageError{Err: fmt.Errorf("--net-tap %q: %w", p, err)}
@@ -98,6 +105,18 @@ func (o *netOptions) check() error {
 		return exit.UsageError{Err: fmt.Errorf("--net-ceiling: %w", err)}
 	}
 	return nil
+}
+
+// checkCA has a bad file refused here, where somebody looks: forkd-net would be started again and again.
+func (o *netOptions) checkCA() error {
+	if o.ca == "" {
+		return nil
+	}
+	b, err := os.ReadFile(o.ca)
+	if err == nil && !x509.NewCertPool().AppendCertsFromPEM(b) {
+		err = fmt.Errorf("%s has no certificate in PEM", o.ca)
+	}
+	return err
 }
 
 func (o *netOptions) completeCeiling() error {
@@ -139,6 +158,9 @@ func (o *netOptions) args() (args []string) {
 	}
 	if o.resolvConf != "" {
 		args = append(args, "--resolv-conf", o.resolvConf)
+	}
+	if o.ca != "" {
+		args = append(args, "--net-ca", o.ca)
 	}
 	return args
 }

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"encoding/pem"
 	"log/slog"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -58,6 +60,23 @@ func TestTheProxyOfServe(t *testing.T) {
 	}
 }
 
+func TestTheCertificatesOfServeAreForkdNets(t *testing.T) {
+	s := httptest.NewTLSServer(nil)
+	defer s.Close()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	b := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	if err := os.WriteFile(file, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o, err := netOptionsOf(t, "--net-ca", file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := o.args(); !slices.Equal(got, []string{"--net-ca", file}) {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestTapsOfServe(t *testing.T) {
 	o, err := netOptionsOf(t, "--net-tap", "tap0", "--net-tap", "cni-*")
 	if err != nil {
@@ -83,6 +102,8 @@ func TestWrongNetworkFlagsOfServe(t *testing.T) {
 		{"a word", "--net-host-port http", `--net-host-port "http": want`},
 		{"no address", "--net-host-address here", `--net-host-address "here"`},
 		{"no policy", "--net-ceiling nowhere", `--net-ceiling: "nowhere": want none, public, or a policy file`},
+		{"no file of certificates", "--net-ca nowhere.pem", "--net-ca: open nowhere.pem: "},
+		{"a file without certificates", "--net-ca " + bad, "--net-ca: " + bad + " has no certificate in PEM"},
 		{"all taps", "--net-tap *", `--net-tap "*": want a prefix`},
 		{"no tap", "--net-tap fd:3", `--net-tap "fd:3": want the name`},
 		{"two proxies", "--net-upstream-proxy socks5://a --net-upstream-proxy-file b", "want one of them"},

@@ -55,7 +55,7 @@ func (f *flow) openUDP() {
 		return
 	}
 	if f.v.viaUpstream(verdict) {
-		f.refuseUpstream("UDP", "; the gateway's name server answers")
+		refuseUpstream(f, "UDP", "; the gateway's name server answers")
 		return
 	}
 	far, err := f.v.dial(f.ctx, netwire.UDP, f.target(verdict), q, verdict)

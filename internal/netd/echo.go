@@ -32,7 +32,7 @@ func (f *flow) openEcho() {
 		return
 	}
 	if f.v.viaUpstream(verdict) {
-		f.refuseUpstream("echo requests", "")
+		refuseUpstream(f, "echo requests", "")
 		return
 	}
 	far, err := pingSocket(f.asked.Far.Addr())

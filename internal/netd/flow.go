@@ -157,7 +157,8 @@ func (f *flow) cut(why string) { f.finish(true, control.Cut, why) }
 // end ends a live flow that has ended by itself.
 func (f *flow) end(hard bool) { f.finish(hard, control.Allowed, "") }
 
-// finish ends a flow once: its bytes are counted, then it is closed.
+// finish ends a flow once: its bytes are counted and its line is written, then it is closed. So
+// whoever sees the end can read why.
 func (f *flow) finish(hard bool, verdict, why string) {
 	line := f.line(verdict, why)
 	f.v.mu.Lock()
@@ -169,13 +170,15 @@ func (f *flow) finish(hard bool, verdict, why string) {
 		return
 	}
 	f.cancel()
-	if l := f.live; l != nil {
-		line.BytesIn, line.BytesOut = l.counts()
-		l.close(hard)
+	if f.live != nil {
+		line.BytesIn, line.BytesOut = f.live.counts()
 	}
 	line.Seconds = time.Since(f.since).Seconds()
 	if !f.gateway {
 		f.v.s.tell(f.v, line)
+	}
+	if f.live != nil {
+		f.live.close(hard)
 	}
 }
 

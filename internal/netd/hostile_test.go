@@ -140,10 +140,14 @@ func TestAFloodIsRefusedAndCounted(t *testing.T) {
 		t.Errorf("%d opened, %d limited; stats %+v", opened, limited, s)
 	}
 	b.s.Close()
+	told := 0 // of some reasons there may be one only
 	for _, l := range b.lines() {
-		if l.Verdict == control.Limited && l.Count < 2 {
-			t.Errorf("limits are told one by one: %+v", l)
+		if l.Verdict == control.Limited {
+			told++
 		}
+	}
+	if told == 0 || told > limited/100 {
+		t.Errorf("%d limits are told in %d lines", limited, told)
 	}
 }
 

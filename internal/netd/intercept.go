@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 
+	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netproxy"
 )
 
@@ -25,7 +26,14 @@ func (f *flow) intercept(r *relay, head netproxy.Head) {
 		Headers: func() map[string]string { return f.v.judge.Headers(head.Name) },
 		Near:    &prefixed{Conn: r.near, head: head.Bytes}, Far: r.far,
 	})
-	f.end(err != nil)
+	switch {
+	case err == nil:
+		f.end(false)
+	case f.ctx.Err() != nil: // it is being ended
+		f.end(true)
+	default: // the host is not who it should be, or speaks no TLS
+		f.finish(true, control.Refused, err.Error())
+	}
 }
 
 // prefixed reads what was read already first.

@@ -57,7 +57,7 @@ func (f *flow) openTCP() {
 		return
 	}
 	q := Question{Protocol: netwire.TCP, Far: f.asked.Far}
-	if f.isPlain(verdict) && !verdict.Dial.IsValid() {
+	if f.isPlain(verdict) && !verdict.Dial.IsValid() && !f.v.viaUpstream(verdict) {
 		fd, err := f.v.connect(f.ctx, f.asked.Far, q, verdict)
 		if err != nil {
 			f.fail(err)

@@ -42,7 +42,7 @@ func (v *vm) dialUpstream(ctx context.Context, to netip.AddrPort, q Question) (n
 
 // refuseUpstream refuses an allowed flow that a proxy cannot take. Directly it is not dialed: who
 // has a proxy wants nothing to go past it.
-func (f *flow) refuseUpstream(what, but string) {
+func refuseUpstream(f *flow, what, but string) {
 	f.refuse(netwire.Prohibited, control.Refused,
 		fmt.Sprintf("%s cannot pass the upstream proxy %s, which takes TCP only%s", what, f.v.s.cfg.Upstream.Address(), but))
 }

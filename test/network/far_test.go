@@ -4,10 +4,14 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/binary"
+	"encoding/pem"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +46,7 @@ var zones = nettest.Zones{
 	pypiHost:            {netip.MustParseAddr(mirrorAddr)},
 	npmHost:             {netip.MustParseAddr(mirrorAddr)},
 	strangeHost:         {netip.MustParseAddr(mirrorAddr)},
+	"impostor.test":     {netip.MustParseAddr(other)}, // whose certificate is for other names
 }
 
 // far is the internet, and what it has seen.
@@ -51,6 +56,23 @@ type far struct {
 	asked       func() []string // names that came to DNS
 	conns       chan net.Conn   // to handPort
 	mirrors     trusted
+
+	mu       sync.Mutex
+	requests []request
+}
+
+// pem is the certificate that all its servers have, which is its own CA.
+func (f *far) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: f.certificate.Raw})
+}
+
+// request is one over HTTP, as a server of the far side got it.
+type request struct {
+	by            string // who asks, as the query says
+	at, host      string // the page that it got, and the name that it asked for
+	proto         string
+	secure        bool
+	authorization []string
 }
 
 func newFar(t testing.TB) *far {
@@ -58,20 +80,63 @@ func newFar(t testing.TB) *far {
 	f := &far{conns: make(chan net.Conn, 16), mirrors: serveMirrors(t, in)}
 	f.resolvConf, f.asked = in.DNS(t, zones)
 	for addr, text := range map[string]string{web: "the web", other: "another host", forbidden: "forbidden"} {
-		in.HTTP(t, net.JoinHostPort(addr, "80"), false, page(text))
-		s := in.HTTP(t, net.JoinHostPort(addr, "443"), true, page(text))
+		in.HTTP(t, net.JoinHostPort(addr, "80"), false, f.page(text))
+		s := in.HTTP(t, net.JoinHostPort(addr, "443"), true, f.page(text))
 		f.certificate = s.Certificate()
 		in.Echo(t, net.JoinHostPort(addr, echoPort))
 	}
-	in.HTTP(t, net.JoinHostPort(web6, "80"), false, page("the web"))
+	in.HTTP(t, net.JoinHostPort(web6, "80"), false, f.page("the web"))
 	in.Echo(t, net.JoinHostPort(web, "853"))
 	accept(in.Listen(t, net.JoinHostPort(web, handPort)), func(c net.Conn) { f.conns <- c })
 	accept(in.Listen(t, net.JoinHostPort(web, bulkPort)), bulk)
 	return f
 }
 
-func page(text string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+// page answers with a text, and never with what was sent: a guest must not learn its own secret.
+func (f *far) page(text string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		f.mu.Lock()
+		f.requests = append(f.requests, request{by: r.URL.Query().Get("by"), at: text, host: r.Host, proto: r.Proto,
+			secure: r.TLS != nil, authorization: r.Header.Values("Authorization")})
+		f.mu.Unlock()
+		_, _ = io.WriteString(w, text)
+	})
+}
+
+// wantRequest checks that one request came from somebody, to a page, with just these values of
+// the header Authorization.
+func (f *far) wantRequest(t *testing.T, by, at string, authorization ...string) {
+	t.Helper()
+	if err := f.request(by, at, authorization...); err != nil {
+		t.Error(err)
+	}
+}
+
+func (f *far) request(by, at string, authorization ...string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var got []request
+	for _, r := range f.requests {
+		if r.by == by {
+			got = append(got, r)
+		}
+	}
+	if len(got) != 1 || got[0].at != at || !slices.Equal(got[0].authorization, authorization) {
+		return fmt.Errorf("requests by %q: %+v, want one to %q with %q", by, got, at, authorization)
+	}
+	return nil
+}
+
+// wantNoRequest checks that nothing of somebody's came anywhere.
+func (f *far) wantNoRequest(t *testing.T, by string) {
+	t.Helper()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.requests {
+		if r.by == by {
+			t.Errorf("a request by %q came: %+v", by, r)
+		}
+	}
 }
 
 // accept serves connections until the listener is closed.
@@ -90,8 +155,13 @@ func accept(l net.Listener, serve func(net.Conn)) {
 // conn is the next connection to handPort. It ends with the test.
 func (f *far) conn(t *testing.T) net.Conn {
 	t.Helper()
+	return next(t, f.conns)
+}
+
+func next(t *testing.T, conns <-chan net.Conn) net.Conn {
+	t.Helper()
 	select {
-	case c := <-f.conns:
+	case c := <-conns:
 		t.Cleanup(func() { c.Close() })
 		_ = c.SetDeadline(time.Now().Add(patience))
 		return c

@@ -43,9 +43,18 @@ func (w *world) set(t *testing.T, id string, req api.SetNetworkRequest) api.Sand
 	return now
 }
 
+// slow is a step that is worth a line: what takes so long has often waited for something.
+const slow = 5 * time.Second
+
 // run has a sandbox's interpreter run statements, and returns what they print.
 func (w *world) run(t *testing.T, id, code string) string {
 	t.Helper()
+	began := time.Now()
+	defer func() {
+		if took := time.Since(began); took > slow {
+			t.Logf("%s: %.80q: %s", id, code, took.Round(time.Millisecond))
+		}
+	}()
 	r, err := w.Client.Eval(t.Context(), id, api.EvalRequest{Code: code + "\nNone", TimeoutSecs: patience.Seconds()})
 	switch {
 	case err != nil:

@@ -16,7 +16,9 @@ const back = 10 * time.Second
 
 // forkd-net comes back by itself. What it relayed is over; what is new works.
 func TestAKilledForkdNetComesBack(t *testing.T) {
-	w := shared(t, "example.com")
+	w := shared(t)
+	p := injecting(secret, "example.com")
+	w.set(t, w.guest, api.SetNetworkRequest{Network: &p})
 	w.run(t, w.guest, `relayed = dial("example.com", `+echoPort+`)`)
 	w.wantText(t, w.guest, `exchange(relayed, "before")`, "before")
 	old := w.NetProcesses()
@@ -42,6 +44,10 @@ func TestAKilledForkdNetComesBack(t *testing.T) {
 		t.Errorf("processes of forkd-net: %v, before %v", now, old)
 	}
 	w.wantRefused(t, w.guest, `addresses("secret.example.org")`, "EAI_NONAME") // the policy is there again
+	// So is the secret, and the guest trusts the new certificate.
+	w.trusts(t, w.guest)
+	w.wantText(t, w.guest, `fetch("https://example.com/?by=reborn", trusted)`, "the web")
+	w.far.wantRequest(t, "reborn", "the web", secret)
 }
 
 // Sandboxes have their network while there is no daemon, and the next one takes it over as it is.

@@ -2,7 +2,6 @@ package network
 
 import (
 	_ "embed"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -85,8 +84,12 @@ func (w *world) open(t *testing.T) error {
 	if err := os.WriteFile(file, []byte(ceiling), 0o600); err != nil {
 		return err
 	}
+	ca := filepath.Join(dir, "ca.pem")
+	if err := os.WriteFile(ca, w.far.pem(), 0o600); err != nil {
+		return err
+	}
 	d.Flags = []string{"--net-ceiling", file, "--net-resolv-conf", w.far.resolvConf,
-		"--log-level", "debug"} // which says when an identity was confirmed
+		"--net-ca", ca, "--net-tap", tapPrefix + "*", "--log-level", "debug"} // which says when an identity was confirmed
 	w.Daemon = d
 	if err := d.Start(); err != nil {
 		return err
@@ -96,14 +99,13 @@ func (w *world) open(t *testing.T) error {
 
 // makeGuest makes the snapshot and the sandbox.
 func (w *world) makeGuest(t *testing.T) error {
-	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.far.certificate.Raw})
 	_, err := w.Client.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: parentTag, Image: "python-numpy",
-		Warm: fmt.Sprintf("certificate = %q\n%s", certificate, guestProgram)}, func(api.Step) {})
+		Warm: fmt.Sprintf("certificate = %q\n%s", w.far.pem(), guestProgram)}, func(api.Step) {})
 	if err != nil {
 		return err
 	}
 	n := 1
-	res, err := w.Client.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
+	res, err := w.Client.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, GuestFork: true})
 	if err != nil {
 		return err
 	}

@@ -59,8 +59,7 @@ func (w *world) narrower(t *testing.T, tag string) {
 	w.wantRefused(t, id, `dial("`+web+`", `+echoPort+`)`, "ECONNREFUSED")
 }
 
-func (w *world) cutByCeiling(t *testing.T, tag string) {
-	sb := w.fork(t, tag, api.NetworkPolicy{Allow: []string{"example.com", forbidden}})
+func (w *world) cutByCeiling(t *testing.T, sb api.SandboxInfo) {
 	if sb.Network == nil || !strings.Contains(strings.Join(sb.Network.Cut, "\n"), forbidden) {
 		t.Errorf("the answer does not say that %s was cut: %+v", forbidden, sb.Network)
 	}

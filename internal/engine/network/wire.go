@@ -46,6 +46,8 @@ type Wire struct {
 	vm     VM     // nil: it is still being made
 	ca     string // that forkd-net wants its guest to trust; empty: none
 	given  string // that its guest was given
+	// trusting: somebody is giving it.
+	trusting bool
 }
 
 // Name is its name at forkd-net, for the VM's journal; empty for a nil Wire and for a tap.

@@ -311,30 +311,35 @@ func TestAHostHeaderDecidesWhereNoFactDoes(t *testing.T) {
 	}
 }
 
-func TestASecretIsSetOnRequestsToItsHostAlone(t *testing.T) {
-	h := newHost(t)
-	server := h.net.HTTP(t, "93.184.216.34:443", true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		io.WriteString(w, "authorization: "+strings.Join(r.Header.Values("Authorization"), ","))
-	}))
-	h.roots.AddCert(server.Certificate())
+// withSecret is a client in a guest whose policy sets a secret for a host, which it takes to be at an address.
+func (h *host) withSecret(name, at string) *http.Client {
 	v := h.bind(netpolicy.Spec{
-		Allow:   []string{"example.com"},
-		Headers: []netpolicy.HeaderRule{{Host: "example.com", Headers: map[string]string{"Authorization": "Bearer s3cret"}}},
+		Allow:   []string{name},
+		Headers: []netpolicy.HeaderRule{{Host: name, Headers: map[string]string{"Authorization": "Bearer s3cret"}}},
 	}, control.Binding{Tag: "t"})
 	trusted := x509.NewCertPool()
 	if !trusted.AppendCertsFromPEM([]byte(v.ca)) {
-		t.Fatalf("the CA is %q", v.ca)
+		h.t.Fatalf("the CA is %q", v.ca)
 	}
-	client := &http.Client{Transport: &http.Transport{
+	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: trusted}, ForceAttemptHTTP2: true, DisableKeepAlives: true,
 		DialContext: func(context.Context, string, string) (net.Conn, error) {
-			c, reason := v.ask(netwire.TCP, "93.184.216.34:443")
+			c, reason := v.ask(netwire.TCP, at)
 			if c == nil {
 				return nil, errors.New(reason.String())
 			}
 			return c, nil
 		},
 	}}
+}
+
+func TestASecretIsSetOnRequestsToItsHostAlone(t *testing.T) {
+	h := newHost(t)
+	server := h.net.HTTP(t, "93.184.216.34:443", true, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "authorization: "+strings.Join(r.Header.Values("Authorization"), ","))
+	}))
+	h.roots.AddCert(server.Certificate())
+	client := h.withSecret("example.com", "93.184.216.34:443")
 	r, err := client.Get("https://example.com/")
 	if err != nil {
 		t.Fatal(err)
@@ -346,6 +351,28 @@ func TestASecretIsSetOnRequestsToItsHostAlone(t *testing.T) {
 	list, err := h.s.Flows("a")
 	if err != nil || len(list) > 1 || len(list) == 1 && list[0].NameSource != "sni" {
 		t.Errorf("flows %+v: %v", list, err)
+	}
+}
+
+// The guest sees a reset, and can read why.
+func TestAHostThatIsNotVerifiedIsRefusedWithTheReason(t *testing.T) {
+	h := newHost(t)
+	server := h.net.HTTP(t, "93.184.216.35:443", true, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		t.Error("it was asked for something")
+	}))
+	h.roots.AddCert(server.Certificate()) // which is for other names
+	client := h.withSecret("other.example.net", "93.184.216.35:443")
+	if r, err := client.Get("https://other.example.net/"); err == nil {
+		r.Body.Close()
+		t.Errorf("it answers %s", r.Status)
+	}
+	refused, err := h.s.Refusals("a")
+	if err != nil || len(refused) != 1 {
+		t.Fatalf("refusals %+v: %v", refused, err)
+	}
+	l := refused[0]
+	if l.Verdict != control.Refused || l.Name != "other.example.net" || !strings.Contains(l.Reason, "not other.example.net") {
+		t.Errorf("the log says %+v", l)
 	}
 }
 

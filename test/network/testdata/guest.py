@@ -32,22 +32,34 @@ def tell(f):
     print(json.dumps(outcome(f), default=str))
 
 
-def fetch(url, **headers):
+def fetch(url, context=tls, **headers):
     r = urllib.request.Request(url, headers=headers)
-    with urllib.request.urlopen(r, timeout=patience, context=tls) as answer:
+    with urllib.request.urlopen(r, timeout=patience, context=context) as answer:
         return answer.read().decode()
+
+
+def system():
+    """What the system trusts by now; `tls` trusts the far web alone."""
+    return ssl.create_default_context(cafile="/etc/ssl/certs/ca-certificates.crt")
+
+
+def issuer(host, context):
+    """Whose word for a host's certificate it is that is taken."""
+    with dial(host, 443) as s, context.wrap_socket(s, server_hostname=host) as t:
+        return dict(part[0] for part in t.getpeercert()["issuer"])["commonName"]
 
 
 def dial(host, port):
     return socket.create_connection((host, port), timeout=patience)
 
 
-def handshake(host, port, name):
-    """A TLS handshake that says another name, or none; the certificate is not what is tested."""
+def handshake(host, port, name, authority="example.com", by=""):
+    """A TLS handshake that says another name, or none, and a request that says one; the
+    certificate is not what is tested."""
     loose = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     loose.check_hostname, loose.verify_mode = False, ssl.CERT_NONE
     with dial(host, port) as s, loose.wrap_socket(s, server_hostname=name) as t:
-        t.sendall(b"GET / HTTP/1.1\r\nHost: example.com\r\nConnection: close\r\n\r\n")
+        t.sendall(("GET /?by=%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n" % (by, authority)).encode())
         return t.recv(65536).decode()
 
 
@@ -106,12 +118,12 @@ def state():
 
 
 class Download(threading.Thread):
-    """Receives until the other side ends. The outcome is a file, so it is there in the clone
-    when nobody has asked for it."""
+    """Receives until the other side ends. The outcome is there in the clone when nobody has
+    asked for it."""
 
-    def __init__(self, host, port, path):
+    def __init__(self, host, port):
         super().__init__(daemon=True)
-        self.path, self.got, self.sum = path, 0, hashlib.sha256()
+        self.out, self.got, self.sum = None, 0, hashlib.sha256()
         self.socket = dial(host, port)
         self.socket.settimeout(None)  # a recv that blocks, in the kernel
         self.start()
@@ -123,17 +135,21 @@ class Download(threading.Thread):
         return self.sum.hexdigest()
 
     def run(self):
-        out = outcome(self.receive)
-        with open(self.path + ".new", "w") as f:
-            json.dump(dict(out, got=self.got), f)
-        os.rename(self.path + ".new", self.path)
+        self.out = dict(outcome(self.receive), got=self.got)
 
 
-def ended(path):
-    try:
-        return json.load(open(path))
-    except FileNotFoundError:
-        return None
+def met(by, context=tls):
+    """What a VM meets that was just made, of what was open and at once."""
+    caller.on = False  # it was to be first, and many of it are a load on all
+    return {
+        "recv": download.out,  # before all else: the connection is reset before it is ready
+        "datagram": outcome(lambda: chat(sock, "of another")),
+        "page": outcome(lambda: fetch("http://example.com/")),
+        "secure": outcome(lambda: fetch("https://example.com/?by=" + by, context, Authorization="mine")),
+        "denied": outcome(lambda: addresses("secret.example.org")),
+        "state": state(),
+        "later": "later" in globals(),
+    }
 
 
 class Server(threading.Thread):
