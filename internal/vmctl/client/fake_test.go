@@ -127,7 +127,7 @@ func otherVersionMain(l *net.UnixListener) int {
 // disobedient makes a call that no VMM makes when its network is opened.
 type disobedient struct{ *vmctltest.VM }
 
-func (d disobedient) OpenNet() error {
+func (d disobedient) OpenNet(*os.File) error {
 	if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err == nil {
 		unix.Close(fd)
 	}
