@@ -127,11 +127,11 @@ func otherVersionMain(l *net.UnixListener) int {
 // disobedient makes a call that no VMM makes when its network is opened.
 type disobedient struct{ *vmctltest.VM }
 
-func (d disobedient) OpenNet(*os.File) error {
+func (d disobedient) OpenNet(wire *os.File) error {
 	if fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0); err == nil {
 		unix.Close(fd)
 	}
-	return d.VM.OpenNet()
+	return d.VM.OpenNet(wire)
 }
 
 // spawn starts a fake VMM process that is gone when the test ends.
