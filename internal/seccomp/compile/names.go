@@ -144,6 +144,7 @@ var constants = map[string]uint32{
 	"MSG_FASTOPEN":  unix.MSG_FASTOPEN,
 	"SOL_SOCKET":    unix.SOL_SOCKET,
 	"SO_TYPE":       unix.SO_TYPE,
+	"SO_DOMAIN":     unix.SO_DOMAIN,
 	"SO_ERROR":      unix.SO_ERROR,
 	"SO_LINGER":     unix.SO_LINGER,
 	"SO_KEEPALIVE":  unix.SO_KEEPALIVE,
