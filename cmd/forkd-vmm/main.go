@@ -34,7 +34,11 @@ func run(args []string) error {
 	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {
 		return err
 	}
-	shape, prewarm, err := wire.ParseArgs(args)
+	start, err := wire.ParseArgs(args)
+	if err != nil {
+		return err
+	}
+	files, err := kernelFiles(start)
 	if err != nil {
 		return err
 	}
@@ -57,7 +61,7 @@ func run(args []string) error {
 	ended := make(chan vmm.Exit, 1)
 	var daemon *server.Server // made before the VM has a guest
 	machine, err := live.New(live.Config{
-		KVM: system, Shape: shape, Console: console,
+		KVM: system, Shape: start.Shape, Console: console, Kernel: files,
 		Host: live.Host{Vsock: vsock, Dial: func(ctx context.Context, port uint32) (net.Conn, error) {
 			return daemon.DialHost(ctx, port)
 		}, Net: &network{}},
@@ -69,7 +73,7 @@ func run(args []string) error {
 		return err
 	}
 	system.Close()
-	if prewarm {
+	if start.Prewarm {
 		if err := machine.Prewarm(); err != nil {
 			return fmt.Errorf("prewarm: %w", err)
 		}

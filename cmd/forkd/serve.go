@@ -46,6 +46,7 @@ type serveOptions struct {
 	killOnStop          bool
 	logLevel, logFormat string
 	net                 netOptions
+	jail                jailOptions
 	domain              string
 }
 
@@ -102,6 +103,7 @@ func newServeCommand(a *app) *cobra.Command {
 		"how often each layer is read whole in the background and compared with its digests; 0: never")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
 	o.net.addFlags(f)
+	o.jail.addFlags(f)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -153,7 +155,7 @@ func (o *serveOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
-	if err := o.net.complete(); err != nil {
+	if err := errors.Join(o.net.complete(), o.jail.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -198,6 +200,9 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	timings := httpapi.NewTimings()
 	config := o.engineConfig(images, timings, log)
 	o.net.configure(&config, log)
+	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
+		return err
+	}
 	engine, err := engine.Open(ctx, config)
 	if err != nil {
 		return err

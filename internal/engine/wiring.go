@@ -46,7 +46,7 @@ func (e *Engine) makeRooms() error {
 // makeSandboxes makes the VM processes and the list of sandboxes over them.
 func (e *Engine) makeSandboxes() (err error) {
 	e.procs, err = vmproc.New(vmproc.Config{
-		Binary: e.cfg.VMMBinary, KVM: e.kvm, RunDir: e.cfg.RunDir, VMs: e.home.VMs,
+		Binary: e.cfg.VMMBinary, Starter: e.cfg.Starter, KVM: e.kvm, RunDir: e.cfg.RunDir, VMs: e.home.VMs,
 		Overlays: e.home.OverlaysDir(), DiskReserve: e.cfg.DiskReserve, Random: e.random, Log: e.cfg.Logger,
 		Dialer: func() (client.HostDialer, func(*client.Process)) { return e.families.Dialer() },
 	})

@@ -26,6 +26,7 @@ type Map struct {
 	regions []Region
 	filed   bool       // some of it is mapped from files
 	watch   *uffd.UFFD // nil unless it is watched
+	kernel  Kernel
 	// protected are pages that some tracker has ever armed, and perhaps more; nil until then.
 	protected extent.PageSet
 }

@@ -21,7 +21,7 @@ const notPrivate = pageFile | pageZeroPage
 // may be in use: a page that becomes the memory's own meanwhile may be missed.
 // Before Linux 6.7 it may also report pages of zeros.
 func (m *Map) PrivateDirty(fn func(offset, length int64) error) error {
-	f, err := os.Open("/proc/self/pagemap")
+	f, err := m.openPagemap()
 	if err != nil {
 		return fmt.Errorf("find private dirty pages: %w", err)
 	}
@@ -70,7 +70,7 @@ func (m *Map) Track() (*Tracker, error) {
 			return nil, err
 		}
 	}
-	f, err := os.Open("/proc/self/pagemap")
+	f, err := m.openPagemap()
 	if err != nil {
 		return nil, fmt.Errorf("track guest memory: %w", err)
 	}

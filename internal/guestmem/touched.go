@@ -3,7 +3,6 @@ package guestmem
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 )
 
 // Bits of a word of /proc/self/pagemap (Documentation/admin-guide/mm/pagemap.rst).
@@ -19,7 +18,7 @@ func (m *Map) Touched(fn func(offset, length int64) error) error {
 	if m.filed {
 		return fn(0, m.size)
 	}
-	f, err := os.Open("/proc/self/pagemap")
+	f, err := m.openPagemap()
 	if err != nil {
 		return fmt.Errorf("find touched pages: %w", err)
 	}

@@ -3,12 +3,10 @@ package guestmem
 import (
 	"encoding/binary"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/linux"
-	"github.com/forkd/forkd/internal/uffd"
 )
 
 // Bits of a word of /proc/self/pagemap, beside those in touched.go.
@@ -21,7 +19,7 @@ const (
 // first access. Call it after the memory is mapped and before anything touches
 // it. errors.ErrUnsupported leaves Accessed with written pages only.
 func (m *Map) Watch() error {
-	u, err := uffd.OpenAsyncWP()
+	u, err := m.openUserfaultfd()
 	if err != nil {
 		return fmt.Errorf("watch guest memory: %w", err)
 	}
@@ -37,7 +35,7 @@ func (m *Map) Watch() error {
 // in rising order: those that were written, and, if the memory is watched,
 // those that were only read. Nothing may touch the memory meanwhile.
 func (m *Map) Accessed(fn func(offset, length int64, written bool) error) error {
-	f, err := os.Open("/proc/self/pagemap")
+	f, err := m.openPagemap()
 	if err != nil {
 		return fmt.Errorf("find accessed pages: %w", err)
 	}

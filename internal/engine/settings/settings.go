@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmctl/client"
 )
 
 // Config is what an engine is made of. What has a default may stay zero.
@@ -23,7 +24,9 @@ type Config struct {
 	RunDir    string // volatile (tmpfs), short: sockets have to fit in 107 bytes
 	VMMBinary string // the forkd-vmm executable
 	OpenKVM   func() (*os.File, error)
-	Images    sandbox.Images
+	// Starter starts VMMs in a jail; nil: they are children of this process, in none.
+	Starter client.Starter
+	Images  sandbox.Images
 
 	// PoolSize is the number of shells kept ready for the shape of every
 	// snapshot that was made or forked in this run; SetPool overrides it by tag.

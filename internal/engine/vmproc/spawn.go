@@ -52,7 +52,7 @@ func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptio
 // start starts the process itself.
 func (s *Supervisor) start(ctx context.Context, dir string, shape vmspec.Shape,
 	o SpawnOptions) (*client.Process, error) {
-	c := client.SpawnConfig{Shape: shape, Dial: o.Dial, Prewarm: o.Prewarm}
+	c := client.SpawnConfig{Shape: shape, Dial: o.Dial, Prewarm: o.Prewarm, Starter: s.cfg.Starter}
 	started := func(*client.Process) {}
 	if c.Dial == nil {
 		c.Dial, started = s.cfg.Dialer()

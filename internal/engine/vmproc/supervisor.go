@@ -16,11 +16,12 @@ import (
 
 // Config is what a Supervisor is made of.
 type Config struct {
-	Binary   string      // the forkd-vmm executable
-	KVM      *os.File    // /dev/kvm, which each VMM inherits
-	RunDir   string      // the daemon's run directory
-	VMs      *rundir.Dir // the directory VMsName in it
-	Overlays string      // directory of the overlay files; made if it is not there
+	Binary   string         // the forkd-vmm executable
+	Starter  client.Starter // starts it in a jail; nil: as a child, in none
+	KVM      *os.File       // /dev/kvm, which each VMM inherits
+	RunDir   string         // the daemon's run directory
+	VMs      *rundir.Dir    // the directory VMsName in it
+	Overlays string         // directory of the overlay files; made if it is not there
 	// DiskReserve is how many bytes of the overlays' file system stay free.
 	DiskReserve int64
 	// Dialer answers what a guest dials on the host. It is called before the process

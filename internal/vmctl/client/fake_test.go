@@ -44,10 +44,11 @@ const (
 )
 
 func fakeMain() int {
-	shape, _, err := wire.ParseArgs(os.Args)
+	start, err := wire.ParseArgs(os.Args)
 	if err != nil {
 		return 2
 	}
+	shape := start.Shape
 	l, err := net.FileListener(os.NewFile(wire.FDControl, "control"))
 	if err != nil {
 		return 2

@@ -2,7 +2,9 @@ package wire
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"time"
 
 	"github.com/forkd/forkd/internal/vmspec"
 )
@@ -15,40 +17,90 @@ const (
 	FDConsole = 6 // console log, read and write
 	// FDFailpoints is there in crash tests only (package failpoint).
 	FDFailpoints = 7
+	// FDProc is there in a jail, which has no /proc: the process's own directory of it, to open
+	// files of once. It is closed before there is a guest.
+	FDProc = 8
+	// FDUserfaultfd is /dev/userfaultfd, in a jail on a host that has one.
+	FDUserfaultfd = 9
 )
 
 // Program is the first argument of a VMM process, its name in a list of processes.
 const Program = "forkd-vmm"
 
-// argPrewarm is the argument behind the shape that asks for a prewarming.
-const argPrewarm = "prewarm"
+// Start is what a VMM process is told by its arguments.
+type Start struct {
+	Shape vmspec.Shape
+	// Prewarm makes it go through a restore with nothing in it before it is ready: that takes
+	// as long as what the real one saves, so it is for those that wait.
+	Prewarm     bool
+	Proc        bool // FDProc is there
+	Userfaultfd bool // FDUserfaultfd is there
+}
 
-// Args are a VMM process's arguments. With prewarm it goes through a restore with
-// nothing in it before it is ready: that takes as long as what the real one saves,
-// so it is for those that wait.
-func Args(shape vmspec.Shape, prewarm bool) ([]string, error) {
-	b, err := json.Marshal(shape)
+// words are the arguments behind the shape.
+func (s *Start) words() []struct {
+	word string
+	is   *bool
+} {
+	return []struct {
+		word string
+		is   *bool
+	}{{"prewarm", &s.Prewarm}, {"proc", &s.Proc}, {"userfaultfd", &s.Userfaultfd}}
+}
+
+// Args are a VMM process's arguments.
+func (s Start) Args() ([]string, error) {
+	b, err := json.Marshal(s.Shape)
 	if err != nil {
 		return nil, err
 	}
 	args := []string{Program, string(b)}
-	if prewarm {
-		args = append(args, argPrewarm)
+	for _, w := range s.words() {
+		if *w.is {
+			args = append(args, w.word)
+		}
 	}
 	return args, nil
 }
 
-// ParseArgs is what Args was given.
-func ParseArgs(args []string) (shape vmspec.Shape, prewarm bool, err error) {
-	prewarm = len(args) == 3 && args[2] == argPrewarm
-	if len(args) != 2 && !prewarm {
-		return shape, false, fmt.Errorf("this is the process of a virtual machine; the daemon starts it, nobody does by hand")
+// ParseArgs is what Args was made of.
+func ParseArgs(args []string) (s Start, err error) {
+	if len(args) < 2 {
+		return s, errByHand
 	}
-	if err := json.Unmarshal([]byte(args[1]), &shape); err != nil {
-		return shape, false, fmt.Errorf("decode shape: %w", err)
+	rest := args[2:]
+	for _, w := range s.words() {
+		if len(rest) > 0 && rest[0] == w.word {
+			*w.is, rest = true, rest[1:]
+		}
 	}
-	if err := shape.Validate(); err != nil {
-		return shape, false, fmt.Errorf("shape: %w", err)
+	if len(rest) > 0 {
+		return s, errByHand
 	}
-	return shape, prewarm, nil
+	if err := json.Unmarshal([]byte(args[1]), &s.Shape); err != nil {
+		return s, fmt.Errorf("decode shape: %w", err)
+	}
+	if err := s.Shape.Validate(); err != nil {
+		return s, fmt.Errorf("shape: %w", err)
+	}
+	return s, nil
 }
+
+var errByHand = errors.New("this is the process of a virtual machine; the daemon starts it, nobody does by hand")
+
+// Environment is what tunes a VMM's Go runtime. A vCPU in the guest keeps a
+// processor of it for up to two times TimerSlack; one is always left to the devices.
+// disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
+func Environment(s vmspec.Shape) []string {
+	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single",
+		"GODEBUG=asyncpreemptoff=1,disablethp=1"}
+}
+
+// TimerSlack is how late timers of a VMM's threads may be. Guests' timers are
+// the kernel's and have none of it. What has it is the Go runtime's monitor: a
+// thread that, whenever a process begins to do something, looks at it every 20 µs
+// for a while. In a restore, that was half of the CPU time (with KVM emulated). And
+// what has it is the runtime's sleep of 3 µs before a thread takes over what
+// another one has just made ready: with 10 ms, two of three pauses of a capture were
+// longer by that.
+const TimerSlack = time.Millisecond
