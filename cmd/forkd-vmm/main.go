@@ -38,6 +38,10 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+	files, err := kernelFiles(start)
+	if err != nil {
+		return err
+	}
 	control, err := listener(wire.FDControl, "control")
 	if err != nil {
 		return err
@@ -57,7 +61,7 @@ func run(args []string) error {
 	ended := make(chan vmm.Exit, 1)
 	var daemon *server.Server // made before the VM has a guest
 	machine, err := live.New(live.Config{
-		KVM: system, Shape: start.Shape, Console: console,
+		KVM: system, Shape: start.Shape, Console: console, Kernel: files,
 		Host: live.Host{Vsock: vsock, Dial: func(ctx context.Context, port uint32) (net.Conn, error) {
 			return daemon.DialHost(ctx, port)
 		}, Net: &network{}},

@@ -69,6 +69,7 @@ func diagnose(cmd *cobra.Command) (diagnosis, error) {
 	d.Checks = append(d.Checks, kvm.Checks()...)
 	d.Checks = append(d.Checks, hostcap.ProbeHost(m.Dir).Checks()...)
 	d.Checks = append(d.Checks, netCheck())
+	d.Checks = append(d.Checks, jailChecks(cmd.Context())...)
 	d.Checks = append(d.Checks, forMachine...)
 	return d, nil
 }

@@ -47,6 +47,7 @@ type serveOptions struct {
 	killOnStop          bool
 	logLevel, logFormat string
 	net                 netOptions
+	jail                jailOptions
 	domain              string
 	cgroup              string
 	seccomp             string
@@ -110,6 +111,7 @@ func newServeCommand(a *app) *cobra.Command {
 	o.net.addFlags(f)
 	f.StringVar(&o.cgroup, "cgroup", cgroupAuto,
 		"auto: each VM has a cgroup, where the host lets the daemon make some; off: none has, and none can be limited")
+	o.jail.addFlags(f)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -164,7 +166,7 @@ func (o *serveOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
-	if err := o.net.complete(); err != nil {
+	if err := errors.Join(o.net.complete(), o.jail.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -215,6 +217,9 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		opened.Push(config.Groups.Close)
 	}
 	o.net.configure(&config, log)
+	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
+		return err
+	}
 	engine, err := engine.Open(ctx, config)
 	if err != nil {
 		return err

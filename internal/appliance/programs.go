@@ -23,6 +23,7 @@ var programs = []program{
 	{name: "forkd-net", target: "usr/bin/forkd-net"},
 	{name: "forkd-vmm", target: "usr/bin/forkd-vmm", optional: true},
 	{name: "forkd-net", target: "usr/bin/forkd-net", optional: true},
+	{name: "forkd-spawn", target: "usr/bin/forkd-spawn", optional: true},
 	{name: "forkd-bench", target: "usr/bin/forkd-bench", optional: true},
 }
 

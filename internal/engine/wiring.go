@@ -46,9 +46,9 @@ func (e *Engine) makeRooms() error {
 // makeSandboxes makes the VM processes and the list of sandboxes over them.
 func (e *Engine) makeSandboxes() (err error) {
 	e.procs, err = vmproc.New(vmproc.Config{
-		Binary: e.cfg.VMMBinary, Seccomp: e.cfg.VMMSeccomp, KVM: e.kvm, RunDir: e.cfg.RunDir, VMs: e.home.VMs,
-		Overlays: e.home.OverlaysDir(), DiskReserve: e.cfg.DiskReserve, Random: e.random, Log: e.cfg.Logger,
-		Groups: e.cfg.Groups,
+		Binary: e.cfg.VMMBinary, Starter: e.cfg.Starter, Seccomp: e.cfg.VMMSeccomp, Groups: e.cfg.Groups,
+		KVM: e.kvm, RunDir: e.cfg.RunDir, VMs: e.home.VMs, Overlays: e.home.OverlaysDir(),
+		DiskReserve: e.cfg.DiskReserve, Random: e.random, Log: e.cfg.Logger,
 		Dialer: func() (client.HostDialer, func(*client.Process)) { return e.families.Dialer() },
 	})
 	if err != nil {

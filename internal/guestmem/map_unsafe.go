@@ -26,6 +26,7 @@ type Map struct {
 	size    int64
 	regions []Region
 	filed   bool // some of it is mapped from files
+	kernel  Kernel
 	pagemap once[*os.File]
 	uffd    once[*uffd.UFFD]
 	watched bool // it is registered with uffd

@@ -3,6 +3,8 @@ package guestmem
 import (
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/internal/uffd"
 )
 
@@ -30,10 +32,21 @@ func (m *Map) OpenTracking() {
 
 // openPagemap is this process's pagemap. It stays the Map's.
 func (m *Map) openPagemap() (*os.File, error) {
-	return m.pagemap.get(func() (*os.File, error) { return os.Open("/proc/self/pagemap") })
+	return m.pagemap.get(func() (*os.File, error) {
+		if m.kernel.Pagemap == nil {
+			return os.Open("/proc/self/pagemap")
+		}
+		fd, err := unix.FcntlInt(m.kernel.Pagemap.Fd(), unix.F_DUPFD_CLOEXEC, 3)
+		if err != nil {
+			return nil, os.NewSyscallError("duplicate the pagemap's descriptor", err)
+		}
+		return os.NewFile(uintptr(fd), m.kernel.Pagemap.Name()), nil
+	})
 }
 
-func (m *Map) openUFFD() (*uffd.UFFD, error) { return m.uffd.get(uffd.OpenAsyncWP) }
+func (m *Map) openUFFD() (*uffd.UFFD, error) {
+	return m.uffd.get(func() (*uffd.UFFD, error) { return uffd.OpenAsyncWP(m.kernel.Userfaultfd) })
+}
 
 // closeTracking closes what was opened, which undoes the registration of a watched memory.
 func (m *Map) closeTracking() {

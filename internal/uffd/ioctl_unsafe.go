@@ -12,6 +12,7 @@ const (
 	featureWPAsync = 1 << 15
 	modeWP         = 1 << 1
 
+	reqNew      = 0xaa00     // _IO(0xAA, 0x00), of /dev/userfaultfd
 	reqAPI      = 0xc018aa3f // _IOWR(0xAA, 0x3F, struct uffdio_api)
 	reqRegister = 0xc020aa00 // _IOWR(0xAA, 0x00, struct uffdio_register)
 )
@@ -23,6 +24,16 @@ type uffdioRegister struct{ start, length, mode, ioctls uint64 }
 func open() (int, error) {
 	// SAFETY: the call takes flags only.
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0)
+	if errno != 0 {
+		return -1, errno
+	}
+	return int(fd), nil
+}
+
+// openBy asks a device, which whoever has it open may use.
+func openBy(device uintptr) (int, error) {
+	// SAFETY: the request takes flags only.
+	fd, _, errno := unix.Syscall(unix.SYS_IOCTL, device, reqNew, unix.O_CLOEXEC|unix.O_NONBLOCK)
 	if errno != 0 {
 		return -1, errno
 	}

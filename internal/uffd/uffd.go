@@ -6,6 +6,7 @@ package uffd
 
 import (
 	"fmt"
+	"os"
 
 	"golang.org/x/sys/unix"
 
@@ -17,9 +18,16 @@ type UFFD struct{ fd int }
 
 // OpenAsyncWP opens a userfaultfd for asynchronous write-protection. It also
 // covers faults that happen in the kernel: KVM's are. errors.ErrUnsupported: this kernel
-// cannot, or does not let this process use userfaultfd for faults of the kernel.
-func OpenAsyncWP() (*UFFD, error) {
-	fd, err := open()
+// cannot, or does not let this process use userfaultfd for faults of the kernel. With device,
+// which is /dev/userfaultfd, it needs no right of its own; nil: the system call, which takes one.
+func OpenAsyncWP(device *os.File) (*UFFD, error) {
+	var fd int
+	var err error
+	if device != nil {
+		fd, err = openBy(device.Fd())
+	} else {
+		fd, err = open()
+	}
 	if err != nil {
 		return nil, unsupported(err)
 	}

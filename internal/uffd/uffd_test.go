@@ -2,13 +2,14 @@ package uffd
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
 )
 
 func TestRegister(t *testing.T) {
-	u, err := OpenAsyncWP()
+	u, err := OpenAsyncWP(nil)
 	if errors.Is(err, errors.ErrUnsupported) {
 		t.Skip(err)
 	}
@@ -27,4 +28,17 @@ func TestRegister(t *testing.T) {
 	if err := u.RegisterWP(uintptr(p)+1, 1<<12); err == nil {
 		t.Error("an address that is no page's was registered")
 	}
+}
+
+func TestOpenByTheDevice(t *testing.T) {
+	device, err := os.OpenFile("/dev/userfaultfd", os.O_RDWR, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer device.Close()
+	u, err := OpenAsyncWP(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Close()
 }

@@ -57,9 +57,31 @@ func New(t testing.TB, dir string) (*Daemon, error) {
 			return nil, err
 		}
 	}
+	if err := d.inJail(t); err != nil {
+		return nil, err
+	}
 	var err error
 	d.Client, err = client.New(client.Options{URL: d.URL()})
 	return d, err
+}
+
+// jailVariable has the VMs of all daemons in a jail: best or strict, as `forkd serve --jail` has it.
+const jailVariable = "FORKD_TEST_JAIL"
+
+// jailFlags are those of the variable; a test's own flags come behind them.
+func jailFlags() []string {
+	if mode := os.Getenv(jailVariable); mode != "" {
+		return []string{"--jail", mode}
+	}
+	return nil
+}
+
+// inJail gives it forkd-spawn, if its VMs are to be in a jail.
+func (d *Daemon) inJail(t testing.TB) error {
+	if len(jailFlags()) == 0 {
+		return nil
+	}
+	return Link(kvmtest.Fixture(t, "forkd-spawn"), filepath.Join(d.Bin, "forkd-spawn"))
 }
 
 // WithNet has it find forkd-net, which its sandboxes have no network without.
@@ -97,7 +119,8 @@ func (d *Daemon) Start() error {
 	defer log.Close()
 	args := append([]string{"serve", "--listen", d.URL(), "--data", d.Data, "--run", d.Run,
 		"--guest-files", d.Dir, "--guest-files", d.fixtures,
-		"--identity-timeout", (5 * patience).String()}, d.Flags...) // a slow machine is not wrong
+		"--identity-timeout", (5 * patience).String()}, // a slow machine is not wrong
+		slices.Concat(jailFlags(), d.Flags)...)
 	cmd := exec.Command(d.Forkd(), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(append(os.Environ(), d.oracleEnv()), d.Env...)

@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/vmctl/client"
 )
 
 // Config is what an engine is made of. What has a default may stay zero.
@@ -27,7 +28,9 @@ type Config struct {
 	OpenKVM   func() (*os.File, error)
 	// VMMSeccomp is what becomes of a VMM that makes a call which it has no need of; default seccomp.On.
 	VMMSeccomp seccomp.Mode
-	Images     sandbox.Images
+	// Starter starts VMMs in a jail; nil: they are children of this process, in none.
+	Starter client.Starter
+	Images  sandbox.Images
 
 	// PoolSize is the number of shells kept ready for the shape of every
 	// snapshot that was made or forked in this run; SetPool overrides it by tag.

@@ -59,7 +59,9 @@ func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptio
 // start starts the process itself.
 func (s *Supervisor) start(ctx context.Context, dir string, in *group, shape vmspec.Shape,
 	o SpawnOptions) (*client.Process, error) {
-	c := client.SpawnConfig{Shape: shape, Dial: o.Dial, Prewarm: o.Prewarm, Seccomp: s.cfg.Seccomp}
+	c := client.SpawnConfig{
+		Shape: shape, Dial: o.Dial, Prewarm: o.Prewarm, Seccomp: s.cfg.Seccomp, Starter: s.cfg.Starter,
+	}
 	started := func(*client.Process) {}
 	if c.Dial == nil {
 		c.Dial, started = s.cfg.Dialer()

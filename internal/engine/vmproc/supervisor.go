@@ -18,11 +18,12 @@ import (
 
 // Config is what a Supervisor is made of.
 type Config struct {
-	Binary   string      // the forkd-vmm executable
-	KVM      *os.File    // /dev/kvm, which each VMM inherits
-	RunDir   string      // the daemon's run directory
-	VMs      *rundir.Dir // the directory VMsName in it
-	Overlays string      // directory of the overlay files; made if it is not there
+	Binary   string         // the forkd-vmm executable
+	Starter  client.Starter // starts it in a jail; nil: as a child, in none
+	KVM      *os.File       // /dev/kvm, which each VMM inherits
+	RunDir   string         // the daemon's run directory
+	VMs      *rundir.Dir    // the directory VMsName in it
+	Overlays string         // directory of the overlay files; made if it is not there
 	// DiskReserve is how many bytes of the overlays' file system stay free.
 	DiskReserve int64
 	// Groups are what VMs are kept within limits by; nil: nothing does.

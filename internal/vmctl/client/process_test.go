@@ -327,7 +327,7 @@ func TestNothingLeaksPerCall(t *testing.T) {
 		return vmctltest.OpenDescriptors(), int(s.CID)
 	}
 	ours, theirs := round()
-	if o, th := round(); o != ours || th != theirs {
+	if o, th := round(); o > ours || th > theirs { // earlier tests may still close theirs
 		t.Errorf("20 saves took the daemon from %d to %d descriptors and the VMM from %d to %d", ours, o, theirs, th)
 	}
 }

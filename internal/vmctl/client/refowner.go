@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/jail"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 )
 
@@ -20,7 +21,7 @@ import (
 var ErrNotOurs = errors.New("it is not the VMM of that directory")
 
 // Check looks at the process that a reference names before it is ended or adopted:
-// it must be this user's, run the VMM binary, and have that directory's console log
+// it must be this user's or one of the users of the jail, run the VMM binary, and have that directory's console log
 // open where a VMM has it. One that has ended, or whose pid has another owner since, is no error.
 func (r Ref) Check(binary string) error {
 	for end := time.Now().Add(killWait); ; time.Sleep(5 * time.Millisecond) {
@@ -40,7 +41,7 @@ func (r Ref) Check(binary string) error {
 
 func (r Ref) check(binary string) error {
 	proc := fmt.Sprintf("/proc/%d", r.PID)
-	if uid, err := userOf(proc); err != nil || uid != os.Geteuid() {
+	if uid, err := userOf(proc); err != nil || !isOurs(uid) {
 		return fmt.Errorf("it belongs to user %d (%v)", uid, err)
 	}
 	exe, err := os.Readlink(proc + "/exe")
@@ -65,6 +66,11 @@ func (r Ref) check(binary string) error {
 		return fmt.Errorf("it does not write the directory's %s", ConsoleLog)
 	}
 	return nil
+}
+
+// isOurs tells whether a VMM of ours may run as that user.
+func isOurs(uid int) bool {
+	return uid == os.Geteuid() || os.Geteuid() == 0 && jail.IsUser(uint32(uid))
 }
 
 // isProgram compares a process's program with the VMM. After an upgrade it may be gone,

@@ -7,17 +7,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/seccomp"
-	"github.com/forkd/forkd/internal/timerslack"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
@@ -38,6 +33,8 @@ type SpawnConfig struct {
 	Prewarm bool
 	// Seccomp is what the process's filters of system calls do; empty: it has none.
 	Seccomp seccomp.Mode
+	// Starter starts the process in another way than as a child of this one; nil: as a child.
+	Starter Starter
 }
 
 // Spawn starts a VMM process and waits until its VM exists. On error nothing
@@ -53,30 +50,29 @@ func Spawn(ctx context.Context, c SpawnConfig) (_ *Process, err error) {
 		return nil, err
 	}
 	defer wire.CloseAll(files)
-	proc, err := startProcess(c, files)
-	if err != nil {
-		return nil, fmt.Errorf("start %s: %w", c.Binary, err)
-	}
+	// Before there is a process: if this daemon ends now, or gives up, that finds its connection
+	// ended, and ends, too. Our copies of its listeners are open, so that this does not wait for it.
 	cn, err := connect(c.Dir)
 	if err != nil {
-		proc.Kill()
-		proc.Wait()
 		return nil, err
 	}
-	start, err := hostproc.StartTime(proc.Pid)
+	proc, err := startProcess(ctx, c, files)
 	if err != nil {
 		cn.Close()
-		proc.Kill()
-		proc.Wait()
+		return nil, fmt.Errorf("start %s: %w", c.Binary, err)
+	}
+	start, err := hostproc.StartTime(proc.pid)
+	if err != nil {
+		cn.Close()
+		proc.end()
 		return nil, err
 	}
-	p := newProcess(c.Dir, proc.Pid, start, cn, c.Dial)
-	p.kill = proc.Kill // by its handle, a pidfd
-	go p.reap(proc)
+	p := newProcess(c.Dir, proc.pid, start, cn, c.Dial)
+	p.kill = proc.kill // by its handle, a pidfd
+	go proc.watch(p)
 	ready := make(chan error, 1)
 	go p.readLoop(ready)
-	// Until the process is ready we hold our copies of its listeners open, so the connect above cannot fail.
-	// For the same reason its end is not seen on the socket, only by reap.
+	// As we hold our copies of its listeners open, its end is not seen on the socket.
 	select {
 	case err = <-ready:
 	case <-p.done:
@@ -138,69 +134,6 @@ func openFiles(c SpawnConfig, u *undo.Stack) (files []*os.File, err error) {
 	return append(files, f), nil
 }
 
-func startProcess(c SpawnConfig, files []*os.File) (*os.Process, error) {
-	args, err := wire.Args(wire.Start{Shape: c.Shape, Prewarm: c.Prewarm, Seccomp: c.Seccomp})
-	if err != nil {
-		return nil, err
-	}
-	env := environment(c.Shape)
-	points, err := failpoint.Connect()
-	if err != nil {
-		return nil, err
-	}
-	if points != nil {
-		defer points.Close()
-		files, env = append(slices.Clone(files), points), append(env, failpoint.Environ(wire.FDFailpoints)...)
-	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer null.Close()
-	stderr := null
-	if c.Log != nil {
-		stderr = c.Log
-	}
-	var proc *os.Process
-	err = timerslack.Starting(timerSlack, func() (err error) {
-		proc, err = os.StartProcess(c.Binary, args, &os.ProcAttr{
-			Dir:   "/",
-			Env:   env,
-			Files: append([]*os.File{null, null, stderr, c.KVM}, files...),
-			Sys:   attributes(c.Cgroup),
-		})
-		return err
-	})
-	return proc, err
-}
-
-// attributes are how the process begins. It has a session of its own: a Ctrl-C at the
-// daemon's terminal must not end the VMs. It is never outside of its cgroup.
-func attributes(group *os.File) *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Setsid: true}
-	if group != nil {
-		a.UseCgroupFD, a.CgroupFD = true, int(group.Fd())
-	}
-	return a
-}
-
-// environment is what tunes a VMM's Go runtime. A vCPU in the guest keeps a
-// processor of it for up to two times timerSlack; one is always left to the devices.
-// disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
-func environment(s vmspec.Shape) []string {
-	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single",
-		"GODEBUG=asyncpreemptoff=1,disablethp=1"}
-}
-
-// timerSlack is how late timers of a VMM's threads may be. Guests' timers are
-// the kernel's and have none of it. What has it is the Go runtime's monitor: a
-// thread that, whenever a process begins to do something, looks at it every 20 µs
-// for a while. In a restore, that was half of the CPU time (with KVM emulated). And
-// what has it is the runtime's sleep of 3 µs before a thread takes over what
-// another one has just made ready: with 10 ms, two of three pauses of a capture were
-// longer by that.
-const timerSlack = time.Millisecond
-
 // reap waits for a child of ours and closes done.
 func (p *Process) reap(proc *os.Process) {
 	st, err := proc.Wait()
@@ -209,17 +142,9 @@ func (p *Process) reap(proc *os.Process) {
 	case err != nil:
 		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: err.Error()})
 	default:
-		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: endOf(st)})
+		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: ended(st.String())})
 	}
 	close(p.done)
-}
-
-// endOf says how a process ended.
-func endOf(st *os.ProcessState) string {
-	if w, ok := st.Sys().(syscall.WaitStatus); ok && w.Signaled() && w.Signal() == unix.SIGSYS {
-		return "the VMM process was killed by its filter of system calls"
-	}
-	return "the VMM process ended: " + st.String()
 }
 
 // drain waits until all that a process said before it ended has been read: its
@@ -268,7 +193,7 @@ func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
 	p.confinement.Confined = ref.Confined
 	pinned := os.NewFile(uintptr(pidfd), "pidfd")
 	p.kill = func() error { return killPinned(pinned) }
-	go p.watch(pinned)
+	go p.watch(pinned, func() string { return "the VMM process was killed" })
 	go p.readLoop(nil)
 	st, err := askStatus(ctx, p)
 	if err == nil && st.Version != wire.Version {
@@ -281,9 +206,9 @@ func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
 	return p, nil
 }
 
-// watch waits for an adopted process, which is nobody's child here. The
+// watch waits for a process that is nobody's child here; how says how it ended. The
 // descriptor is non-blocking, so the runtime polls it: no thread waits per VM.
-func (p *Process) watch(f *os.File) {
+func (p *Process) watch(f *os.File, how func() string) {
 	defer f.Close()
 	ended := func(fd uintptr) bool {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
@@ -293,7 +218,7 @@ func (p *Process) watch(f *os.File) {
 		c.Read(ended)
 	}
 	p.drain()
-	p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: "the VMM process was killed"})
+	p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: how()})
 	close(p.done)
 }
 

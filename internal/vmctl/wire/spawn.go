@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -18,36 +19,53 @@ const (
 	FDConsole = 6 // console log, read and write
 	// FDFailpoints is there in crash tests only (package failpoint).
 	FDFailpoints = 7
+	// FDProc is there in a jail, which has no /proc: the process's own directory of it, to open
+	// files of once. It is closed before there is a guest.
+	FDProc = 8
+	// FDUserfaultfd is /dev/userfaultfd, in a jail on a host that has one.
+	FDUserfaultfd = 9
 )
 
 // Program is the first argument of a VMM process, its name in a list of processes.
 const Program = "forkd-vmm"
 
-// Arguments behind the shape.
-const (
-	argPrewarm = "prewarm"
-	argSeccomp = "seccomp=" // and the mode
-)
+// argSeccomp is followed by the mode.
+const argSeccomp = "seccomp="
 
 // Start is what a VMM process is told by its arguments.
 type Start struct {
 	Shape vmspec.Shape
 	// Prewarm has it go through a restore with nothing in it before it is ready: that takes
 	// as long as what the real one saves, so it is for those that wait.
-	Prewarm bool
+	Prewarm     bool
+	Proc        bool // FDProc is there
+	Userfaultfd bool // FDUserfaultfd is there
 	// Seccomp is what its filters do; empty: seccomp.Off.
 	Seccomp seccomp.Mode
 }
 
+// words are the arguments behind the shape.
+func (s *Start) words() []struct {
+	word string
+	is   *bool
+} {
+	return []struct {
+		word string
+		is   *bool
+	}{{"prewarm", &s.Prewarm}, {"proc", &s.Proc}, {"userfaultfd", &s.Userfaultfd}}
+}
+
 // Args are a VMM process's arguments.
-func Args(s Start) ([]string, error) {
+func (s Start) Args() ([]string, error) {
 	b, err := json.Marshal(s.Shape)
 	if err != nil {
 		return nil, err
 	}
 	args := []string{Program, string(b)}
-	if s.Prewarm {
-		args = append(args, argPrewarm)
+	for _, w := range s.words() {
+		if *w.is {
+			args = append(args, w.word)
+		}
 	}
 	if s.Seccomp != "" {
 		args = append(args, argSeccomp+string(s.Seccomp))
@@ -55,9 +73,25 @@ func Args(s Start) ([]string, error) {
 	return args, nil
 }
 
-// ParseArgs is what Args was given.
+// ParseArgs is what Args was made of.
 func ParseArgs(args []string) (s Start, err error) {
 	if len(args) < 2 {
+		return s, errByHand
+	}
+	rest := args[2:]
+	for _, w := range s.words() {
+		if len(rest) > 0 && rest[0] == w.word {
+			*w.is, rest = true, rest[1:]
+		}
+	}
+	s.Seccomp = seccomp.Off
+	if len(rest) == 1 && strings.HasPrefix(rest[0], argSeccomp) {
+		if s.Seccomp, err = seccomp.ParseMode(strings.TrimPrefix(rest[0], argSeccomp)); err != nil {
+			return s, fmt.Errorf("mode of the filters of system calls: %w", err)
+		}
+		rest = nil
+	}
+	if len(rest) > 0 {
 		return s, errByHand
 	}
 	if err := json.Unmarshal([]byte(args[1]), &s.Shape); err != nil {
@@ -66,21 +100,24 @@ func ParseArgs(args []string) (s Start, err error) {
 	if err := s.Shape.Validate(); err != nil {
 		return s, fmt.Errorf("shape: %w", err)
 	}
-	s.Seccomp = seccomp.Off
-	for _, arg := range args[2:] {
-		mode, isMode := strings.CutPrefix(arg, argSeccomp)
-		switch {
-		case arg == argPrewarm:
-			s.Prewarm = true
-		case !isMode:
-			return s, errByHand
-		default:
-			if s.Seccomp, err = seccomp.ParseMode(mode); err != nil {
-				return s, fmt.Errorf("mode of the filters of system calls: %w", err)
-			}
-		}
-	}
 	return s, nil
 }
 
 var errByHand = errors.New("this is the process of a virtual machine; the daemon starts it, nobody does by hand")
+
+// Environment is what tunes a VMM's Go runtime. A vCPU in the guest keeps a
+// processor of it for up to two times TimerSlack; one is always left to the devices.
+// disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
+func Environment(s vmspec.Shape) []string {
+	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single",
+		"GODEBUG=asyncpreemptoff=1,disablethp=1"}
+}
+
+// TimerSlack is how late timers of a VMM's threads may be. Guests' timers are
+// the kernel's and have none of it. What has it is the Go runtime's monitor: a
+// thread that, whenever a process begins to do something, looks at it every 20 µs
+// for a while. In a restore, that was half of the CPU time (with KVM emulated). And
+// what has it is the runtime's sleep of 3 µs before a thread takes over what
+// another one has just made ready: with 10 ms, two of three pauses of a capture were
+// longer by that.
+const TimerSlack = time.Millisecond

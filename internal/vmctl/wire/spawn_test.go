@@ -13,7 +13,7 @@ func TestArgumentsComeBack(t *testing.T) {
 		{Shape: shape, Seccomp: seccomp.Off}, {Shape: shape, Prewarm: true, Seccomp: seccomp.On},
 		{Shape: shape, Seccomp: seccomp.Trap},
 	} {
-		args, err := Args(s)
+		args, err := s.Args()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -21,7 +21,7 @@ func TestArgumentsComeBack(t *testing.T) {
 			t.Errorf("%q: got %+v, %v, want %+v", args, got, err, s)
 		}
 	}
-	args, err := Args(Start{Shape: shape})
+	args, err := (Start{Shape: shape}).Args()
 	if err != nil {
 		t.Fatal(err)
 	}

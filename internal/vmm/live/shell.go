@@ -19,6 +19,7 @@ type Config struct {
 	Shape   vmspec.Shape
 	Console *serial.Log
 	Host    Host
+	Kernel  guestmem.Kernel // files that a jail does not let the process open; the machine takes none over
 	// OnExit is called once, from a goroutine of its own, when the guest has ended by itself.
 	OnExit func(vmm.Exit)
 	// OnDisk hears when a disk finds no room or some again, or has lost a write, from a goroutine
@@ -89,11 +90,12 @@ func newMachine(c Config) *Machine {
 	return m
 }
 
-func (m *Machine) reserveMemory(_ Config, u *undo.Stack) (err error) {
+func (m *Machine) reserveMemory(c Config, u *undo.Stack) (err error) {
 	if m.mem, err = guestmem.Reserve(m.shape.MemoryBytes()); err != nil {
 		return err
 	}
 	u.Push(func() { m.mem.Close() })
+	m.mem.Use(c.Kernel)
 	m.mem.OpenTracking() // a process that is confined opens nothing when it is captured
 	return nil
 }

@@ -1,0 +1,35 @@
+// Command forkd-spawn starts VMM processes in a jail. The daemon starts it, hands it a VMM's
+// descriptors, and gets a descriptor of its process. It does nothing else, so that of what can be
+// asked of it little has to be understood. VMMs outlive it; it ends with the daemon.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/forkd/forkd/internal/spawner/server"
+	"github.com/forkd/forkd/internal/spawner/wire"
+)
+
+func main() {
+	if err := run(os.Args); err != nil {
+		fmt.Fprintln(os.Stderr, "forkd-spawn:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if server.IsInit(args) {
+		return server.Init(args)
+	}
+	if len(args) != 2 || args[1] != wire.ArgServe {
+		return errors.New("the daemon starts it, nobody does by hand")
+	}
+	conn, err := wire.NewConn(os.NewFile(wire.FDDaemon, "daemon"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return server.Serve(conn)
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/guestmem"
+	"github.com/forkd/forkd/internal/vmctl/wire"
+)
+
+// kernelFiles opens, in a jail, what will not be reached later: afterwards no
+// descriptor leads to a directory.
+func kernelFiles(s wire.Start) (k guestmem.Kernel, err error) {
+	if s.Userfaultfd {
+		unix.CloseOnExec(wire.FDUserfaultfd)
+		k.Userfaultfd = os.NewFile(wire.FDUserfaultfd, "/dev/userfaultfd")
+	}
+	if !s.Proc {
+		return k, nil
+	}
+	fd, err := unix.Openat(wire.FDProc, "pagemap", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	unix.Close(wire.FDProc)
+	if err != nil {
+		return k, fmt.Errorf("open pagemap: %w", err)
+	}
+	k.Pagemap = os.NewFile(uintptr(fd), "/proc/self/pagemap")
+	return k, nil
+}

@@ -1,0 +1,56 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/internal/hostcap"
+	"github.com/forkd/forkd/internal/jail"
+	spawner "github.com/forkd/forkd/internal/spawner/client"
+)
+
+// jailProbeLimit is for a few processes that do next to nothing.
+const jailProbeLimit = 10 * time.Second
+
+// jailChecks are a line for each part of the jail: what `forkd serve --jail` can do here for this user.
+func jailChecks(ctx context.Context) []hostcap.Check {
+	binary, err := endpoint.Program("forkd-spawn")
+	if err != nil {
+		return []hostcap.Check{{
+			Name: "jail", Level: hostcap.Note, Detail: "forkd-spawn is not beside forkd: VMs are in no jail",
+			Do: "put it there (make build), and start the daemon again",
+		}}
+	}
+	ctx, cancel := context.WithTimeout(ctx, jailProbeLimit)
+	defer cancel()
+	r, err := spawner.Probe(ctx, binary)
+	if err != nil {
+		return []hostcap.Check{{Name: "jail", Level: hostcap.Note,
+			Detail: fmt.Sprintf("could not be tried: %v", err)}}
+	}
+	return jailReport(r)
+}
+
+func jailReport(r spawner.Report) (checks []hostcap.Check) {
+	jail.All.Each(func(p jail.Part) {
+		c := hostcap.Check{Name: "jail: " + p.String(), Level: hostcap.OK, Detail: p.What()}
+		if errno := r.Failed[p]; errno != 0 {
+			c.Level, c.Detail = hostcap.Note, fmt.Sprintf("not on this host: %s", errno.Error())
+			c.Do = "forkd serve --jail best goes without"
+			if !p.Optional() {
+				c.Do += ", --jail strict does not serve"
+			}
+		}
+		checks = append(checks, c)
+	})
+	c := hostcap.Check{Name: "jail: userfaultfd", Level: hostcap.OK, Detail: "branches do not stop sandboxes"}
+	if r.Userfaultfd != nil {
+		c.Level, c.Detail = hostcap.Note, fmt.Sprintf("not for a VM in the jail: %v", r.Userfaultfd)
+		c.Do = "sandboxes stand still while they are branched; let the daemon's user open /dev/userfaultfd"
+	}
+	return append(checks, c)
+}

@@ -1,0 +1,88 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/jail"
+	spawner "github.com/forkd/forkd/internal/spawner/client"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// jailMode says how much of a jail VMs are in.
+type jailMode string
+
+const (
+	jailOff    jailMode = "off"    // they run as the daemon's user
+	jailBest   jailMode = "best"   // what this host can do
+	jailStrict jailMode = "strict" // all that is needed, or the daemon does not serve
+
+	defaultJail = jailOff
+)
+
+// jailOptions are the daemon's flags about it.
+type jailOptions struct {
+	mode   string
+	binary string
+}
+
+func (o *jailOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.mode, "jail", string(defaultJail),
+		"keep VM processes from the host: off, best (as far as this host can) or strict (or do not serve)")
+	f.StringVar(&o.binary, "spawn", "", "the forkd-spawn program, for --jail (default: beside this one)")
+}
+
+// complete checks the flags, and looks for forkd-spawn.
+func (o *jailOptions) complete() error {
+	switch jailMode(o.mode) {
+	case jailOff:
+		return nil
+	case jailBest, jailStrict:
+	default:
+		return exit.UsageError{Err: fmt.Errorf("--jail %q: want off, best or strict", o.mode)}
+	}
+	if o.binary != "" {
+		return nil
+	}
+	binary, err := endpoint.Program("forkd-spawn")
+	if errors.Is(err, os.ErrNotExist) && jailMode(o.mode) == jailBest {
+		return nil // the log and doctor say so
+	}
+	o.binary = binary
+	return err
+}
+
+// configure has an engine start VMs in a jail.
+func (o *jailOptions) configure(ctx context.Context, c *engine.Config, log *slog.Logger, opened *undo.Stack) error {
+	if jailMode(o.mode) == jailOff {
+		return nil
+	}
+	if o.binary == "" {
+		log.Warn("forkd-spawn is not beside forkd: VMs are in no jail")
+		return nil
+	}
+	s, err := spawner.Open(ctx, spawner.Config{Binary: o.binary, Strict: jailMode(o.mode) == jailStrict, Log: log})
+	if errors.Is(err, spawner.ErrMissing) {
+		return exit.UsageError{Err: fmt.Errorf("--jail strict: %w (forkd doctor says more)", err)}
+	}
+	if err != nil {
+		return err
+	}
+	opened.Push(s.Close)
+	c.Starter = s
+	// forkd-spawn and forkd-net inherit it, VMs get one of their own. Without the right to it the
+	// kernel chooses as ever.
+	_ = jail.WriteOOMScore(jail.DaemonOOMScore)
+	log.Info("VMs are in a jail", "parts", s.Want().String())
+	return nil
+}

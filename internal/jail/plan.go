@@ -1,0 +1,72 @@
+package jail
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// Plan is what a process loses. It is plain data: Enter applies it.
+type Plan struct {
+	Want Set
+	// UID is the user and the group that it gets, for part User. 0: it is in a user namespace
+	// of its own already, with one user in it.
+	UID uint32
+	// FileSize bounds the files that it writes, in bytes.
+	FileSize uint64
+}
+
+// Limits, for part Limits.
+const (
+	// maxFiles has room for 1024 vsock connections, and for a network's flows beside those of most guests.
+	maxFiles = 2048
+	// oomScore is added to what the kernel reckons a process to be worth.
+	oomScore = 500
+)
+
+// DaemonOOMScore is the daemon's oom_score_adj where VMMs are in a jail. Without one they would inherit it.
+const DaemonOOMScore = -900
+
+// First is the lowest uid and gid of VMMs, Users how many there are: a range that neither
+// distributions nor systemd give to anybody (systemd's UIDS-GIDS.md: "unused").
+const (
+	First uint32 = 0x7100_0000
+	Users uint32 = 1 << 16
+)
+
+// IsUser tells whether a uid is of the range.
+func IsUser(uid uint32) bool { return uid >= First && uid < First+Users }
+
+// PickUser returns a user of the range that has no process, beginning with number n. It
+// asks the kernel, so that users of VMMs which another forkd-spawn has started count, too.
+func PickUser(n uint32) (uint32, error) {
+	for i := range Users {
+		uid := First + (n+i)%Users
+		if _, err := unix.Getpriority(unix.PRIO_USER, int(uid)); errors.Is(err, unix.ESRCH) {
+			return uid, nil
+		}
+	}
+	return 0, fmt.Errorf("all %d users for VMMs have processes", Users)
+}
+
+// Error is a part that could not be applied.
+type Error struct {
+	Part Part // Parts: the program could not be executed
+	Err  syscall.Errno
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("jail: %s: %s", e.Part, e.Err.Error()) }
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// failure makes an Error of whatever a step returned; nil stays nil.
+func failure(p Part, err error) *Error {
+	if err == nil {
+		return nil
+	}
+	errno := unix.EIO
+	errors.As(err, &errno)
+	return &Error{Part: p, Err: errno}
+}

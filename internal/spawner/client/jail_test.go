@@ -1,0 +1,426 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/spawner/wire"
+	vmclient "github.com/forkd/forkd/internal/vmctl/client"
+	vmwire "github.com/forkd/forkd/internal/vmctl/wire"
+	"github.com/forkd/forkd/internal/vmspec"
+)
+
+// program is this test's, which is all of forkd-spawn and the VMM, too.
+const program = "/proc/self/exe"
+
+// limit is for what should be done at once; it is long for loaded machines.
+const limit = time.Minute
+
+func openSpawner(t testing.TB, strict bool) *Spawner {
+	t.Helper()
+	if hasInterpreter() {
+		t.Skip("the test is linked dynamically, and there is no linker in a jail: CGO_ENABLED=0")
+	}
+	s, err := Open(t.Context(), Config{Binary: program, Strict: strict, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+// inside is a jailed process and the connection to it.
+type inside struct {
+	vmclient.Started
+	conn    net.Conn
+	console string
+}
+
+// launch starts an inmate with descriptors as a VMM has.
+func launch(t testing.TB, s vmclient.Starter) (*inside, error) {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "jail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	in := &inside{console: filepath.Join(dir, "console")}
+	console, err := os.Create(in.console)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer console.Close()
+	path := filepath.Join(dir, "control")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	control, err := l.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer control.Close()
+	if in.conn, err = net.Dial("unix", path); err != nil { // as Spawn does, before there is a process
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { in.conn.Close() })
+	in.Started, err = s.Start(t.Context(), vmclient.Launch{
+		Binary: program, Start: vmwire.Start{Shape: vmspec.Shape{MemoryMiB: 64, VCPUs: 1}},
+		Null: null, Log: os.Stderr, KVM: null, Control: control, Vsock: control, Console: console,
+	})
+	if err == nil {
+		t.Cleanup(func() {
+			_ = signalKill(in.PIDFD)
+			in.PIDFD.Close()
+		})
+	}
+	return in, err
+}
+
+func mustLaunch(t testing.TB, s vmclient.Starter) *inside {
+	t.Helper()
+	in, err := launch(t, s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return in
+}
+
+func (in *inside) ask(t testing.TB, o outside) (a attempts) {
+	t.Helper()
+	b, err := json.Marshal(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.conn.SetDeadline(time.Now().Add(limit))
+	if _, err := in.conn.Write(append(b, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(in.conn).ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(line, &a); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// world is what there is to reach for on the host.
+func world(t *testing.T) outside {
+	t.Helper()
+	victim := exec.Command("sleep", "600")
+	if err := victim.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		victim.Process.Kill()
+		victim.Wait()
+	})
+	o := outside{PID: victim.Process.Pid}
+	dir, err := os.MkdirTemp("", "jail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	o.Socket, o.Abstract = filepath.Join(dir, "socket"), filepath.Base(dir)
+	for network, address := range map[string]string{"unix": "@" + o.Abstract, "unix ": o.Socket, "tcp": "127.0.0.1:0"} {
+		l, err := net.Listen(strings.TrimSpace(network), address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		if network == "tcp" {
+			o.TCP = l.Addr().String()
+		}
+	}
+	return o
+}
+
+func TestAnInmateReachesNothing(t *testing.T) {
+	s := openSpawner(t, os.Geteuid() == 0)
+	o := world(t)
+	got := mustLaunch(t, s).ask(t, o)
+	if len(got) < 25 {
+		t.Errorf("only %d attempts", len(got))
+	}
+	for name, how := range got {
+		if can := strings.HasPrefix(name, "+"); can != (how == "") {
+			t.Errorf("%s: %q", name, how)
+		}
+		t.Logf("%s: %s", name, how)
+	}
+	if got["+pagemap"] != "" {
+		t.Error("it has no pagemap")
+	}
+	// The same from the test, which is in no jail: so the attempts are good ones.
+	if err := connect("tcp", o.TCP); err != nil {
+		t.Error(err)
+	}
+	if err := connect("unix", "@"+o.Abstract); err != nil {
+		t.Error(err)
+	}
+	if err := unix.Kill(o.PID, 0); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestWhatAnInmateHas(t *testing.T) {
+	s := openSpawner(t, os.Geteuid() == 0)
+	in := mustLaunch(t, s)
+	in.ask(t, world(t)) // it has closed what it closes at the start
+	proc := fmt.Sprintf("/proc/%d/", in.PID)
+	status := statusOf(t, proc)
+	for name, want := range map[string]string{
+		"CapInh": "0000000000000000", "CapPrm": "0000000000000000", "CapEff": "0000000000000000",
+		"CapBnd": "0000000000000000", "CapAmb": "0000000000000000", "NoNewPrivs": "1",
+	} {
+		if status[name] != want {
+			t.Errorf("%s is %q, want %q", name, status[name], want)
+		}
+	}
+	if os.Geteuid() == 0 {
+		uid, err := strconv.Atoi(strings.Fields(status["Uid"])[0])
+		same := strings.Repeat(fmt.Sprint(uid)+"\t", 4)
+		if err != nil || !jail.IsUser(uint32(uid)) || status["Uid"]+"\t" != same || status["Gid"]+"\t" != same {
+			t.Errorf("its user is %q, its group %q", status["Uid"], status["Gid"])
+		}
+		if status["Groups"] != "" {
+			t.Errorf("its groups are %q", status["Groups"])
+		}
+	}
+	if ids := strings.Fields(status["NSpid"]); len(ids) < 2 || ids[len(ids)-1] != "1" {
+		t.Errorf("its process ids are %q", ids)
+	}
+	namespaces(t, s, proc)
+	var open []string
+	for _, e := range must(os.ReadDir(proc + "fd")) {
+		to, err := os.Readlink(proc + "fd/" + e.Name())
+		if fd := must(strconv.Atoi(e.Name())); err != nil || fd > 6 { // up to there they are as given
+			open = append(open, strings.TrimRight(to, "0123456789[]"))
+		}
+	}
+	slices.Sort(open)
+	want := []string{"/dev/userfaultfd",
+		// of a /proc that is no longer mounted where it is
+		fmt.Sprintf("/%d/pagemap", in.PID),
+		"anon_inode:[eventfd", "anon_inode:[eventpoll", "socket:", "socket:"} // the listener in Go's hands, a connection
+	if device, err := os.OpenFile(userfaultfd, os.O_RDWR, 0); err != nil {
+		want = slices.DeleteFunc(want, func(s string) bool { return s == userfaultfd })
+	} else {
+		device.Close()
+	}
+	slices.Sort(want)
+	if !slices.Equal(open, want) {
+		t.Errorf("beside those it was given, its descriptors are %q, want %q", open, want)
+	}
+	if entries, err := os.ReadDir(proc + "root/"); err != nil || len(entries) != 0 {
+		t.Errorf("its root has %v, %v", entries, err)
+	}
+	mounts := string(must(os.ReadFile(proc + "mounts")))
+	if strings.Count(mounts, "\n") > 2 || !strings.Contains(mounts, "tmpfs ro,") {
+		t.Errorf("it has the mounts\n%s", mounts)
+	}
+	if score := strings.TrimSpace(string(must(os.ReadFile(proc + "oom_score_adj")))); score != "500" {
+		t.Errorf("its oom_score_adj is %s", score)
+	}
+	limits := string(must(os.ReadFile(proc + "limits")))
+	for _, want := range []string{`open files +2048 +2048 `, `core file size +0 +0 `, `locked memory +0 +0 `, `file size +[0-9]+ +[0-9]+ `} {
+		if !regexp.MustCompile(want).MatchString(limits) {
+			t.Errorf("its limits have no %q:\n%s", want, limits)
+		}
+	}
+	if exe, err := os.Readlink(proc + "exe"); err != nil || exe != must(os.Executable()) {
+		t.Errorf("its program is %q, %v", exe, err)
+	}
+}
+
+// namespaces compares an inmate's with the host's, and its network with a sibling's.
+func namespaces(t *testing.T, s *Spawner, proc string) {
+	t.Helper()
+	sibling := mustLaunch(t, s)
+	for _, name := range []string{"mnt", "pid", "ipc", "uts", "cgroup", "net", "user"} {
+		ours, its := must(os.Readlink("/proc/self/ns/"+name)), must(os.Readlink(proc+"ns/"+name))
+		other := must(os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", sibling.PID, name)))
+		if shared := name == "user" && os.Geteuid() == 0; (its == ours) != shared {
+			t.Errorf("its %s namespace is %s, the host's %s", name, its, ours)
+		}
+		if shared := name == "net" || name == "user" && os.Geteuid() == 0; (its == other) != shared {
+			t.Errorf("its %s namespace is %s, a sibling's %s", name, its, other)
+		}
+	}
+	if os.Geteuid() == 0 && statusOf(t, proc)["Uid"] == statusOf(t, fmt.Sprintf("/proc/%d/", sibling.PID))["Uid"] {
+		t.Error("two inmates have one user")
+	}
+	devices := string(must(os.ReadFile(proc + "net/dev")))
+	if strings.Count(devices, ":") != 1 || !strings.Contains(devices, "lo:") {
+		t.Errorf("its network has\n%s", devices)
+	}
+}
+
+func statusOf(t *testing.T, proc string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for line := range strings.Lines(string(must(os.ReadFile(proc + "status")))) {
+		name, value, _ := strings.Cut(line, ":")
+		all[name] = strings.TrimSpace(value)
+	}
+	return all
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+// The same as a user without privileges, where this test has them.
+func TestWithoutPrivileges(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("the other tests are without privileges already")
+	}
+	const nobody = 65534
+	cmd := exec.Command(program, "-test.run", "Inmate|Ends|Killed", "-test.v")
+	cmd.Dir = "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
+
+func TestHowItEnds(t *testing.T) {
+	s := openSpawner(t, false)
+	in := mustLaunch(t, s)
+	b := must(json.Marshal(outside{Exit: 7}))
+	if _, err := in.conn.Write(append(b, '\n')); err != nil {
+		t.Fatal(err)
+	}
+	if how := in.Ended(); how != "exit status 7" {
+		t.Errorf("it ended with %q", how)
+	}
+	in = mustLaunch(t, s)
+	if err := signalKill(in.PIDFD); err != nil {
+		t.Fatal(err)
+	}
+	if how := in.Ended(); how != "signal: killed" {
+		t.Errorf("it ended with %q", how)
+	}
+}
+
+// VMs run on when forkd-spawn is killed, and a new one starts others.
+func TestKilledSpawnerIsStartedAgain(t *testing.T) {
+	s := openSpawner(t, false)
+	in := mustLaunch(t, s)
+	first := s.PID()
+	if err := unix.Kill(first, unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-s.conn.done
+	in.ask(t, world(t))
+	other := mustLaunch(t, s)
+	if s.PID() == first {
+		t.Error("it is the same process")
+	}
+	other.ask(t, world(t))
+	if err := signalKill(in.PIDFD); err != nil {
+		t.Fatal(err)
+	}
+	if how := in.Ended(); how != "nobody saw how" {
+		t.Errorf("it ended with %q", how)
+	}
+}
+
+// Wherever a start is when forkd-spawn is killed: nothing is left.
+func TestKilledWhileItStarts(t *testing.T) {
+	s := openSpawner(t, false)
+	known := map[int]bool{}
+	started := 0
+	for i := range 40 {
+		known[mustLaunch(t, s).PID] = true // so that there is one
+		s.mu.Lock()
+		c := s.conn
+		s.mu.Unlock()
+		time.AfterFunc(time.Duration(i)*400*time.Microsecond, func() { unix.Kill(c.process.Pid, unix.SIGKILL) })
+		in, err := launch(t, s)
+		if err == nil {
+			started++
+			_ = signalKill(in.PIDFD)
+		}
+		in.conn.Close()
+		<-c.done
+	}
+	t.Logf("%d of 40 were started", started)
+	eventually(t, "no process beside those that are known", func() bool {
+		for _, e := range must(os.ReadDir("/proc")) {
+			if pid, err := strconv.Atoi(e.Name()); err != nil || known[pid] {
+				continue
+			}
+			b, err := os.ReadFile("/proc/" + e.Name() + "/cmdline")
+			if err != nil || !strings.HasPrefix(string(b), vmwire.Program) && !strings.HasPrefix(string(b), wire.Name+"\x00init") {
+				continue
+			}
+			exe, _ := os.Readlink("/proc/" + e.Name() + "/exe")
+			if exe != must(os.Executable()) {
+				continue
+			}
+			return false
+		}
+		return true
+	})
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %s: %s", limit, what)
+		}
+	}
+}
+
+func TestAPartThatCannotBeDoneIsNamed(t *testing.T) {
+	s := openSpawner(t, false)
+	c := must(s.connection())
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	r, err := s.probe(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Failed[jail.Files], r.Failed[jail.Scope] = unix.ENOSYS, unix.ENOSYS
+	strict := &Spawner{cfg: Config{Strict: true, Log: slog.New(slog.DiscardHandler)}, conn: c}
+	if err := strict.settle(r); err == nil || !strings.Contains(err.Error(), "landlock files (function not implemented)") ||
+		strings.Contains(err.Error(), "scope") {
+		t.Errorf("strict: %v", err)
+	}
+	strict.cfg.Strict = false
+	if err := strict.settle(r); err != nil || strict.want.Has(jail.Files) || !strict.want.Has(jail.NoNewPrivs) {
+		t.Errorf("best: %v, wants %s", err, strict.want)
+	}
+}

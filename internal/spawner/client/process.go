@@ -1,0 +1,252 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/spawner/wire"
+	vmclient "github.com/forkd/forkd/internal/vmctl/client"
+)
+
+// connection is one process of forkd-spawn, and what it was asked.
+type connection struct {
+	*wire.Conn
+	process *os.Process
+	done    chan struct{} // closed when it has ended, or is of no use
+	err     error         // why; valid after done
+
+	mu      sync.Mutex // guards what follows
+	nextID  uint32
+	pending map[uint32]chan answer
+	ends    map[int]chan string // of VMMs that it has started
+}
+
+// answer is one, with its descriptors.
+type answer struct {
+	wire.Message
+	files []*os.File
+	ended chan string // of a Spawned
+}
+
+// startProcess starts forkd-spawn. Without privileges it gets a user namespace, in which it has them;
+// where there are none, it has to do without, and says what it cannot do.
+func startProcess(binary string) (*connection, error) {
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	cmd := command(binary, theirs)
+	if uid := os.Geteuid(); uid != 0 {
+		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER
+		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	err = cmd.Start()
+	if err != nil && cmd.SysProcAttr.Cloneflags != 0 {
+		cmd = command(binary, theirs)
+		err = cmd.Start()
+	}
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	conn, err := wire.NewConn(ours)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, err
+	}
+	c := &connection{Conn: conn, process: cmd.Process, done: make(chan struct{}),
+		pending: map[uint32]chan answer{}, ends: map[int]chan string{}}
+	go c.run(cmd)
+	return c, nil
+}
+
+func command(binary string, socket *os.File) *exec.Cmd {
+	cmd := exec.Command(binary, wire.ArgServe)
+	cmd.Args[0] = wire.Name
+	cmd.Dir, cmd.Env, cmd.Stderr = "/", []string{"GODEBUG=disablethp=1"}, os.Stderr
+	cmd.ExtraFiles = []*os.File{socket} // wire.FDDaemon
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+// run reads until the connection ends, and takes the process away.
+func (c *connection) run(cmd *exec.Cmd) {
+	err := c.read()
+	c.Conn.Close()
+	if errors.Is(err, wire.ErrMessage) {
+		_ = cmd.Process.Kill()
+	}
+	if end := cmd.Wait(); end != nil {
+		err = end
+	}
+	c.err = err
+	close(c.done)
+}
+
+func (c *connection) close() {
+	c.Conn.Close()
+	<-c.done
+}
+
+func (c *connection) read() error {
+	for {
+		m, files, err := c.Receive()
+		if err != nil {
+			return err
+		}
+		c.take(m, files)
+	}
+}
+
+// take hands a message to who waits for it.
+func (c *connection) take(m wire.Message, files []*os.File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.Kind == wire.Ended {
+		if end, ok := c.ends[int(m.PID)]; ok {
+			end <- describe(syscall.WaitStatus(m.Status)) // there is room for one
+			delete(c.ends, int(m.PID))
+		}
+		return
+	}
+	a := answer{Message: m, files: files}
+	waiting, ok := c.pending[m.ID]
+	delete(c.pending, m.ID)
+	if !ok {
+		a.discard()
+		return
+	}
+	if m.Kind == wire.Spawned {
+		a.ended = make(chan string, 1)
+		c.ends[int(m.PID)] = a.ended
+	}
+	waiting <- a // there is room for one
+}
+
+// discard ends what nobody wants any more.
+func (a answer) discard() {
+	for _, f := range a.files { // a pidfd
+		_ = signalKill(f)
+		f.Close()
+	}
+}
+
+func signalKill(pidfd *os.File) (err error) {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctl := raw.Control(func(fd uintptr) { err = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	return errors.Join(ctl, err)
+}
+
+// ask sends a request, and waits for its answer.
+func (c *connection) ask(ctx context.Context, m wire.Message, files ...*os.File) (answer, error) {
+	waiting := make(chan answer, 1)
+	c.mu.Lock()
+	c.nextID++
+	m.ID = c.nextID
+	c.pending[m.ID] = waiting
+	c.mu.Unlock()
+	if err := c.Send(m, files...); err != nil {
+		c.forget(m.ID, waiting)
+		return answer{}, fmt.Errorf("ask forkd-spawn: %w", err)
+	}
+	select {
+	case a := <-waiting:
+		return a, nil
+	case <-c.done:
+	case <-ctx.Done():
+	}
+	c.forget(m.ID, waiting)
+	if err := context.Cause(ctx); err != nil {
+		return answer{}, fmt.Errorf("ask forkd-spawn: %w", err)
+	}
+	return answer{}, fmt.Errorf("forkd-spawn has ended: %w", c.err)
+}
+
+// forget gives a request up: its answer is discarded, also if it has just come.
+func (c *connection) forget(id uint32, waiting chan answer) {
+	c.mu.Lock()
+	delete(c.pending, id)
+	c.mu.Unlock()
+	select {
+	case a := <-waiting:
+		a.discard()
+	default:
+	}
+}
+
+// started is what an answer to a Spawn says.
+func (a answer) started(c *connection) (vmclient.Started, error) {
+	switch a.Kind {
+	case wire.Spawned:
+		pidfd, err := watchable(a.files[0])
+		if err != nil {
+			a.discard()
+			return vmclient.Started{}, err
+		}
+		return vmclient.Started{PID: int(a.PID), PIDFD: pidfd, Ended: func() string { return c.end(a.ended) }}, nil
+	case wire.Failed:
+		return vmclient.Started{}, &jail.Error{Part: a.Part, Err: unix.Errno(a.Errno)}
+	}
+	a.discard()
+	return vmclient.Started{}, fmt.Errorf("%w: a spawn is answered by kind %d", wire.ErrMessage, a.Kind)
+}
+
+// watchable is the same pidfd as a file that the runtime polls: it does so with descriptors that do not block.
+func watchable(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	ctl := raw.Control(func(n uintptr) { fd, err = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 3) })
+	if err := errors.Join(ctl, err); err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	f.Close()
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// end waits for the status of a VMM that has ended. forkd-spawn knows it a moment after
+// the kernel; if that has ended before, nobody knows it.
+func (c *connection) end(ended chan string) string {
+	select {
+	case how := <-ended:
+		return how
+	case <-c.done:
+	}
+	select {
+	case how := <-ended:
+		return how
+	default:
+		return "nobody saw how"
+	}
+}
+
+// describe says it as os.ProcessState does.
+func describe(s syscall.WaitStatus) string {
+	switch {
+	case s.Exited():
+		return fmt.Sprintf("exit status %d", s.ExitStatus())
+	case s.Signaled():
+		return "signal: " + s.Signal().String()
+	}
+	return fmt.Sprintf("status %#x", uint32(s))
+}
