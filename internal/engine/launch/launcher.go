@@ -105,7 +105,7 @@ func (l *Launcher) arm(ctx context.Context, src *Source, m *VM, wire *network.Wi
 	if m.Prepared && !m.Alive() {
 		return vmm.ErrGone
 	}
-	if m.Lent, err = l.cfg.Wires.Lend(wire); err != nil {
+	if m.Lent, err = l.cfg.Wires.Lend(wire, m.Confined()); err != nil {
 		return err
 	}
 	defer m.Lent.Close()

@@ -18,6 +18,8 @@ const batch = 64
 type Source struct {
 	Tag   string               // of the snapshot that they are forked from; empty: they boot
 	Facts []netpolicy.Exported // names that the snapshot's guest had resolved
+	// Unconfined: the VM is there, and could connect a socket that it is handed to anywhere.
+	Unconfined bool
 }
 
 // Bind makes wires for VMs that are about to be made, one for each of the sandboxes, all of one
@@ -34,7 +36,8 @@ func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ..
 		if err != nil {
 			return nil, err
 		}
-		all[i] = &Wire{name: name, sandbox: id, tag: of.Tag, facts: known, spec: spec}
+		all[i] = &Wire{name: name, sandbox: id, tag: of.Tag, facts: known, spec: spec,
+			handover: w.cfg.Confined && !of.Unconfined}
 	}
 	port := w.await(ctx)
 	w.mu.Lock()
@@ -54,11 +57,11 @@ func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ..
 }
 
 // Adopt takes over a wire that an earlier daemon made for a VM that still runs.
-func (w *Wires) Adopt(name, of, tag string, spec netpolicy.Spec, vm VM) {
+func (w *Wires) Adopt(name, of, tag string, spec netpolicy.Spec, vm VM, confined bool) {
 	if name == "" || w.cfg.Connect == nil {
 		return
 	}
-	x := &Wire{name: name, sandbox: of, tag: tag, spec: spec, vm: vm}
+	x := &Wire{name: name, sandbox: of, tag: tag, spec: spec, vm: vm, handover: confined}
 	w.mu.Lock()
 	w.wires[name] = x
 	w.mu.Unlock()
@@ -87,7 +90,8 @@ func (w *Wires) bindBatch(ctx context.Context, port sandbox.NetPort, epoch int, 
 	known := leftOf(time.Now())
 	w.mu.Lock()
 	for i, x := range wires {
-		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Spec: x.spec, Facts: known(x.facts)}
+		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Spec: x.spec,
+			Facts: known(x.facts), Handover: x.handover}
 	}
 	w.mu.Unlock()
 	for i := range wires {
@@ -116,6 +120,8 @@ func (w *Wires) bound(
 		switch {
 		case w.wires[x.name] != x:
 			gone = append(gone, x)
+		case as[i].Handover != x.handover: // Lend was told meanwhile; Attach binds it so
+			x.bound, x.anew = w.epoch == epoch, true
 		case w.epoch == epoch:
 			x.end, ours[i] = ours[i], x.end
 			x.turn++

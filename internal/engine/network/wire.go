@@ -34,12 +34,16 @@ type Wire struct {
 
 	// Guarded by Wires.mu:
 	spec  netpolicy.Spec
-	bound bool   // forkd-net serves it
-	end   end    // of the VMM, until that has it
-	turn  int    // counts ends: which of them was lent
-	vm    VM     // nil: it is still being made
-	ca    string // that forkd-net wants its guest to trust; empty: none
-	given string // that its guest was given
+	bound bool // forkd-net serves it
+	// handover: forkd-net is told that the VMM may be handed sockets. It is expected of VMMs that
+	// are still to be made, and taken back before one that must not be gets its end.
+	handover bool
+	end      end    // of the VMM, until that has it
+	turn     int    // counts ends: which of them was lent
+	anew     bool   // forkd-net is to bind it anew: it was told that the VMM may be handed sockets
+	vm       VM     // nil: it is still being made
+	ca       string // that forkd-net wants its guest to trust; empty: none
+	given    string // that its guest was given
 }
 
 // Name is its name at forkd-net, for the VM's journal; empty for a nil Wire and for a tap.
@@ -85,13 +89,19 @@ type Lent struct {
 func (l Lent) Close() { end{l.File}.close() }
 
 // Lend hands out the VMM's end of a wire whose VM is being made. The wire keeps its own
-// until Attach: a VM that died on the way costs a try only.
-func (w *Wires) Lend(x *Wire) (Lent, error) {
+// until Attach: a VM that died on the way costs a try only. A VMM that is not confined, though that
+// was expected, gets none: Attach gives it one that is bound so.
+func (w *Wires) Lend(x *Wire, confined bool) (Lent, error) {
 	if x == nil {
 		return Lent{}, nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if x.handover && !confined {
+		x.takeEndLocked().close()
+		x.turn++
+		x.handover, x.anew = false, x.bound
+	}
 	l := Lent{turn: x.turn, CA: x.ca}
 	if x.end.f == nil {
 		return l, nil
@@ -115,7 +125,15 @@ func (w *Wires) Attach(ctx context.Context, x *Wire, vm VM, l Lent) {
 	if l.File != nil && l.turn == x.turn { // it has the newest
 		x.takeEndLocked().close()
 	}
+	port, epoch, anew := w.port, w.epoch, x.anew
+	x.anew = false
 	w.mu.Unlock()
+	if anew && port != nil { // without it all is bound when there is one
+		w.forget(port, x.name)
+		if err := w.bindAll(ctx, port, epoch, []*Wire{x}); err != nil {
+			w.cfg.Log.Warn("a sandbox has no network: forkd-net did not take it anew", "sandbox", x.sandbox, "err", err)
+		}
+	}
 	w.give(ctx, x)
 	w.trust(ctx, x)
 	w.watch(x, vm)

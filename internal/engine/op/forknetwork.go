@@ -197,7 +197,7 @@ func makingTap(w *network.Wires, name string, ifAllowed bool, build *netpolicy.S
 
 // bootWired boots the parent, which has its end of its wire from the first.
 func (c *createOp) bootWired(ctx context.Context, m *vmproc.VM) error {
-	lent, err := c.e.wires.Lend(c.wire)
+	lent, err := c.e.wires.Lend(c.wire, m.Confined())
 	if err != nil {
 		return err
 	}

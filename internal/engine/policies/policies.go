@@ -56,7 +56,7 @@ func (p *Policies) Adopt() error {
 				return err
 			}
 		}
-		p.cfg.Wires.Adopt(n.Wire, s.ID(), s.Info().SnapshotTag, n.Effective, vm.Proc)
+		p.cfg.Wires.Adopt(n.Wire, s.ID(), s.Info().SnapshotTag, n.Effective, vm.Proc, vm.Confined())
 	}
 	return nil
 }
@@ -139,7 +139,8 @@ func (p *Policies) apply(ctx context.Context, s *sandboxes.Sandbox, n sandbox.Ne
 	if now.Wire != "" {
 		return p.cfg.Wires.Update(ctx, now.Wire, now.Effective)
 	}
-	wires, err := p.cfg.Wires.Bind(ctx, network.Source{Tag: info.SnapshotTag}, now.Effective, s.ID())
+	of := network.Source{Tag: info.SnapshotTag, Unconfined: !vm.Confined()}
+	wires, err := p.cfg.Wires.Bind(ctx, of, now.Effective, s.ID())
 	if err != nil {
 		return err
 	}
