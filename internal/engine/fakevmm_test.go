@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/op"
 	"github.com/forkd/forkd/internal/extent"
 	"github.com/forkd/forkd/internal/overlay"
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmctl/server"
 	"github.com/forkd/forkd/internal/vmctl/wire"
@@ -74,6 +76,8 @@ func fakeVMM() error {
 		return err
 	}
 	f.server = server.NewServer(control, f)
+	confined := slices.Contains(os.Args, "seccomp=on") && !f.faulty("unconfined")
+	f.server.Confinement = seccomp.Confinement{Confined: confined}
 	go f.serveAgent(vsock)
 	served := make(chan error, 1)
 	go func() { served <- f.server.Serve() }()

@@ -89,7 +89,7 @@ func (e *Engine) makePools() {
 	e.memory = &launch.Memory{Available: e.cfg.MemAvailable, Reserve: e.cfg.HostReserve, Now: e.cfg.Now}
 	c := e.cfg
 	e.wires = network.New(network.Config{Connect: c.NetConnect, Ceiling: c.NetCeiling, Taps: c.NetTaps, Log: c.Logger,
-		Random: e.random, Trust: func(ctx context.Context, id, ca string) error { return e.sandboxes.Trust(ctx, id, ca) }})
+		Random: e.random, Trust: e.sandboxes.Trust, Confined: c.ExpectConfined()})
 	e.launcher = launch.New(launch.Config{
 		Procs: e.procs, Wires: e.wires, RestoreTimeout: e.cfg.RestoreTimeout, IdentityTimeout: e.cfg.IdentityTimeout,
 		Random: e.random, Log: e.cfg.Logger})

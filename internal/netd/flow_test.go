@@ -272,6 +272,19 @@ func TestWhatWasHandedOverOutlivesForkdNet(t *testing.T) {
 	}
 }
 
+// The daemon has forkd-net end when the next is to have other settings: nobody would judge by those
+// what went on.
+func TestWhatWasHandedOverIsCutWhenSettingsChange(t *testing.T) {
+	b := newBench(t)
+	c := b.bind("a", true).openTCP(listen(t, echoTCP))
+	b.s.Shutdown()
+	b.s.Close()
+	c.Write([]byte("x"))
+	if n, err := c.Read(make([]byte, 1)); err == nil {
+		t.Errorf("read %d bytes", n)
+	}
+}
+
 func TestABandwidthLimitIsKept(t *testing.T) {
 	b := newBench(t)
 	b.rules.limits = netpolicy.Limits{Flows: 10, FlowsPerSecond: 10, BytesPerSecond: 1 << 20}

@@ -42,6 +42,8 @@ type Server struct {
 	root    context.Context
 	stop    context.CancelFunc
 	closed  sync.Once
+	// replaced: the next process has other settings, by which what goes on without us is not judged.
+	replaced atomic.Bool
 
 	mu  sync.Mutex // taken before any vm's
 	vms map[string]*vm
@@ -79,7 +81,8 @@ func New(cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// Close ends all wires and relays, and waits for them. What was handed over goes on.
+// Close ends all wires and relays, and waits for them. What was handed over goes on, unless
+// Shutdown was called.
 func (s *Server) Close() { s.closed.Do(s.close) }
 
 func (s *Server) close() {
@@ -268,8 +271,11 @@ func (s *Server) Subscribe(vm string, send func(control.Line) error) (func(), er
 	return s.audit.subscribe(vm, send), nil
 }
 
-// Shutdown begins the end of the process.
-func (s *Server) Shutdown() { s.cfg.OnShutdown() }
+// Shutdown begins the end of the process, in whose place comes one with other settings.
+func (s *Server) Shutdown() {
+	s.replaced.Store(true)
+	s.cfg.OnShutdown()
+}
 
 // NameDenied notes a name that a VM's guest was not told.
 func (s *Server) NameDenied(vm, name, rule, text string) {

@@ -295,12 +295,12 @@ func (v *vm) liveLocked() (live []*flow) {
 }
 
 // cutAll ends what is live. When it is forkd-net that ends, what was handed over
-// goes on without it.
+// goes on without it; but not past a change of settings, which may be a narrower ceiling.
 func (v *vm) cutAll(why string) {
 	v.mu.Lock()
 	live := v.liveLocked()
 	v.mu.Unlock()
-	ending := v.s.root.Err() != nil
+	ending := v.s.root.Err() != nil && !v.s.replaced.Load()
 	for _, f := range live {
 		if ending && !f.relayed {
 			f.finish(false, control.Allowed, "it goes on: forkd-net has ended")

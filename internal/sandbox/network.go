@@ -72,7 +72,9 @@ type NetBinding struct {
 	// Facts are names that its guest has resolved already: those of the VM that it is a
 	// clone of. It can read them only; who binds many may share one list.
 	Facts []netpolicy.Exported
-	Wire  *os.File // forkd-net's end; stays the caller's
+	// Handover: the VMM cannot connect a socket to anywhere, so that it may be handed connected ones.
+	Handover bool
+	Wire     *os.File // forkd-net's end; stays the caller's
 }
 
 // NetPort is the process forkd-net as the engine uses it. Its methods are safe for

@@ -67,7 +67,7 @@ func child(name string) {
 }
 
 // spawned runs a child to its end.
-func spawned(t *testing.T, mode seccomp.Mode, filter, call string) (out string, killed bool) {
+func spawned(t testing.TB, mode seccomp.Mode, filter, call string) (out string, killed bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

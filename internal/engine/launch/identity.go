@@ -114,7 +114,7 @@ func (l *Launcher) introduce(ctx context.Context, src *Source, m *VM,
 // and what that one may reach, is known at the fork only, and forks bind all their children with one
 // request.
 func (l *Launcher) openNet(ctx context.Context, m *VM) error {
-	lent, err := l.cfg.Wires.Lend(m.wire, m.Lent)
+	lent, err := l.cfg.Wires.Lend(ctx, m.wire, m.Lent)
 	if err != nil {
 		return err
 	}

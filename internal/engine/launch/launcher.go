@@ -126,11 +126,11 @@ func (l *Launcher) arm(ctx context.Context, src *Source, m *VM, wire *network.Wi
 	if m.Prepared && !m.Alive() {
 		return vmm.ErrGone
 	}
-	m.wire = wire
+	m.wire, m.Lent = wire, network.Lent{Confined: m.Confined()}
 	if m.Prepared {
 		return nil // it is lent its wire when its network is opened
 	}
-	if m.Lent, err = l.cfg.Wires.Lend(wire, network.Lent{}); err != nil { // what there is by now
+	if m.Lent, err = l.cfg.Wires.Lend(ctx, wire, m.Lent); err != nil { // what there is by now
 		return err
 	}
 	defer m.Lent.Close()

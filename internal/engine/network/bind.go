@@ -18,6 +18,8 @@ const batch = 64
 type Source struct {
 	Tag   string               // of the snapshot that they are forked from; empty: they boot
 	Facts []netpolicy.Exported // names that the snapshot's guest had resolved
+	// Unconfined: the VM is there, and could connect a socket that it is handed to anywhere.
+	Unconfined bool
 }
 
 // Bind makes wires for VMs that are about to be made, one for each of the sandboxes, all of one
@@ -40,7 +42,8 @@ func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ..
 		if err != nil {
 			return nil, err
 		}
-		all[i] = &Wire{name: name, sandbox: id, tag: of.Tag, facts: known, asked: asked, spec: spec}
+		all[i] = &Wire{name: name, sandbox: id, tag: of.Tag, facts: known, asked: asked, spec: spec,
+			handover: w.cfg.Confined && !of.Unconfined}
 	}
 	w.mu.Lock()
 	for _, x := range all {
@@ -81,11 +84,11 @@ func (w *Wires) bindNew(ctx context.Context, all []*Wire) {
 }
 
 // Adopt takes over a wire that an earlier daemon made for a VM that still runs.
-func (w *Wires) Adopt(name, of, tag string, spec netpolicy.Spec, vm VM) {
+func (w *Wires) Adopt(name, of, tag string, spec netpolicy.Spec, vm VM, confined bool) {
 	if name == "" || w.cfg.Connect == nil {
 		return
 	}
-	x := &Wire{name: name, sandbox: of, tag: tag, spec: spec, vm: vm}
+	x := &Wire{name: name, sandbox: of, tag: tag, spec: spec, vm: vm, handover: confined}
 	w.mu.Lock()
 	w.wires[name] = x
 	w.mu.Unlock()
@@ -115,15 +118,17 @@ func (b binder) all(ctx context.Context, wires []*Wire) error {
 	return nil
 }
 
-// batch binds those that are still wanted. A connection that was made anew meanwhile may have
-// bound some already.
+// batch binds those that are still wanted, and anew those that are bound with a handover which was
+// taken back. A connection that was made anew meanwhile may have bound some already.
 func (b binder) batch(ctx context.Context, wires []*Wire) error {
 	w := b.w
 	w.mu.Lock()
-	wires = slices.DeleteFunc(slices.Clone(wires), func(x *Wire) bool { return w.wires[x.name] != x || x.bound })
+	wires = slices.DeleteFunc(slices.Clone(wires), func(x *Wire) bool {
+		return w.wires[x.name] != x || x.bound && !x.takenBackLocked()
+	})
 	w.mu.Unlock()
-	if len(wires) == 0 {
-		return nil
+	if err := b.forgetTakenBack(wires); err != nil || len(wires) == 0 {
+		return err
 	}
 	ours := make([]end, len(wires))
 	bindings := make([]sandbox.NetBinding, len(wires))
@@ -136,7 +141,9 @@ func (b binder) batch(ctx context.Context, wires []*Wire) error {
 	known := leftOf(time.Now())
 	w.mu.Lock()
 	for i, x := range wires {
-		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Spec: x.spec, Facts: known(x.facts)}
+		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Spec: x.spec,
+			Facts: known(x.facts), Handover: x.handover}
+		x.told = x.told || x.handover
 	}
 	w.mu.Unlock()
 	for i := range wires {
@@ -145,14 +152,14 @@ func (b binder) batch(ctx context.Context, wires []*Wire) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	soon, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	cas, err := b.port.Bind(ctx, bindings)
+	cas, err := b.port.Bind(soon, bindings)
 	if err != nil {
 		b.unsure(wires)
 		return fmt.Errorf("bind %d VMs: %w", len(wires), err)
 	}
-	return b.bound(wires, ours, bindings, cas)
+	return b.bound(ctx, wires, ours, bindings, cas)
 }
 
 // unsure notes that forkd-net may have bound them nevertheless, such as when nobody waited for its
@@ -177,14 +184,18 @@ func (b binder) unsure(wires []*Wire) {
 
 // bound notes that forkd-net serves them. What was released, or got another policy,
 // meanwhile is made up for.
-func (b binder) bound(wires []*Wire, ours []end, as []sandbox.NetBinding, cas []string) error {
+func (b binder) bound(
+	ctx context.Context, wires []*Wire, ours []end, as []sandbox.NetBinding, cas []string) error {
 	w := b.w
-	var gone, changed []*Wire
+	var gone, changed, again []*Wire
 	w.mu.Lock()
 	for i, x := range wires {
 		switch {
 		case w.wires[x.name] != x:
 			gone = append(gone, x)
+		case w.epoch == b.epoch && as[i].Handover != x.handover: // taken back meanwhile: nobody gets this end
+			x.bound = true
+			again = append(again, x)
 		case w.epoch == b.epoch:
 			x.end, ours[i] = ours[i], x.end
 			x.turn++
@@ -202,6 +213,9 @@ func (b binder) bound(wires []*Wire, ours []end, as []sandbox.NetBinding, cas []
 		if err := w.update(b.port, x); err != nil {
 			return err
 		}
+	}
+	if len(again) > 0 { // once: a handover that was taken back stays so
+		return b.batch(ctx, again)
 	}
 	return nil
 }
@@ -259,11 +273,11 @@ func starting() error {
 		"forkd-net does not answer: it is being started again")
 }
 
-// unboundLocked are the wires that forkd-net does not serve. Wires.mu is held.
+// unboundLocked are the wires that forkd-net does not serve, or not as it is to. Wires.mu is held.
 func (w *Wires) unboundLocked() []*Wire {
 	var out []*Wire
 	for _, name := range slices.Sorted(maps.Keys(w.wires)) {
-		if x := w.wires[name]; !x.bound {
+		if x := w.wires[name]; !x.bound || x.takenBackLocked() {
 			out = append(out, x)
 		}
 	}

@@ -93,12 +93,12 @@ func TestWhoIsOfTheFirstBatchDoesNotWaitForTheSecond(t *testing.T) {
 	if n := <-p.asked; n != 1 || over(all[batch]) {
 		t.Errorf("asked for %d; the last is done: %v", n, over(all[batch]))
 	}
-	first, err := w.Lend(all[0], Lent{})
+	first, err := w.Lend(t.Context(), all[0], Lent{})
 	if err != nil || first.File == nil {
 		t.Errorf("the first has no end: %v", err)
 	}
 	first.Close()
-	again, err := w.Lend(all[0], first)
+	again, err := w.Lend(t.Context(), all[0], first)
 	if err != nil || again.File != nil {
 		t.Errorf("it is lent the same end twice: %v", err)
 	}

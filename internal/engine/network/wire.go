@@ -41,11 +41,16 @@ type Wire struct {
 	bound bool // forkd-net serves it
 	// unsure: a request to bind it has failed, and forkd-net may serve it all the same.
 	unsure bool
-	end    end    // of the VMM, until that has it
-	turn   int    // counts ends, from 1: which of them was lent
-	vm     VM     // nil: it is still being made
-	ca     string // that forkd-net wants its guest to trust; empty: none
-	given  string // that its guest was given
+	// handover: the VMM may be handed sockets. It is expected of VMMs that are still to be made, and
+	// taken back, for good, before one that is not confined gets an end. An end that is kept is of a
+	// binding that says the same.
+	handover bool
+	told     bool   // forkd-net may have been asked to bind it with handover, and was not made to forget it
+	end      end    // of the VMM, until that has it
+	turn     int    // counts ends, from 1: which of them was lent
+	vm       VM     // nil: it is still being made
+	ca       string // that forkd-net wants its guest to trust; empty: none
+	given    string // that its guest was given
 	// trusting: somebody is giving it.
 	trusting bool
 }
@@ -97,23 +102,30 @@ func pair() (vmm, net *os.File, err error) {
 
 // Lent is a VMM's end, lent to who restores the VM.
 type Lent struct {
-	File *os.File // nil: there is no other than it had; closed by Close
-	CA   string   // that the guest has to trust, in PEM; empty: none
-	turn int      // of the newest that was lent; 0: none was
+	// Confined: the VMM has confirmed that it cannot connect a socket. Without it the wire is bound as
+	// one of a VMM that is handed none.
+	Confined bool
+	File     *os.File // nil: there is no other than it had; closed by Close
+	CA       string   // that the guest has to trust, in PEM; empty: none
+	turn     int      // of the newest that was lent; 0: none was
 }
 
 // Close closes the file.
 func (l Lent) Close() { end{l.File}.close() }
 
 // Lend hands out the VMM's end of a wire whose VM is being made, if it is another one than the VM
-// had. The wire keeps its own until Attach: a VM that died on the way costs a try only.
-func (w *Wires) Lend(x *Wire, had Lent) (Lent, error) {
+// had. The wire keeps its own until Attach: a VM that died on the way costs a try only. For a VMM
+// that is not confined, though that was expected, it waits until the wire is bound anew.
+func (w *Wires) Lend(ctx context.Context, x *Wire, had Lent) (Lent, error) {
 	if x == nil {
-		return Lent{}, nil
+		return Lent{Confined: had.Confined}, nil
+	}
+	if !had.Confined {
+		handover{w, x}.takeBack(ctx)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	l := Lent{turn: had.turn, CA: x.ca}
+	l := Lent{Confined: had.Confined, turn: had.turn, CA: x.ca}
 	if x.end.f == nil || x.turn == had.turn {
 		return l, nil
 	}
@@ -147,10 +159,13 @@ func (w *Wires) CA(x *Wire) string {
 }
 
 // Attach says that a VM was made and has what was lent. From now on the wire is the VM's,
-// and goes when its process has ended.
+// and goes when its process has ended. What it was not lent it is given.
 func (w *Wires) Attach(ctx context.Context, x *Wire, vm VM, l Lent) {
 	if x == nil {
 		return
+	}
+	if !l.Confined {
+		handover{w, x}.takeBack(ctx)
 	}
 	w.mu.Lock()
 	x.vm, x.given = vm, l.CA

@@ -19,6 +19,9 @@ type Config struct {
 	Ceiling *netpolicy.Spec
 	// Taps are those of the operator that sandboxes may have; nil: none.
 	Taps sandbox.Taps
+	// Confined says that VMMs are expected not to be able to connect a socket. Which one cannot is
+	// known when it is there: Lend and Attach are told.
+	Confined bool
 	// Random returns bytes of cryptographic quality: names are made of them.
 	Random func(n int) ([]byte, error)
 	// Trust has the guest of a sandbox that runs trust a certificate, in place of an earlier one;

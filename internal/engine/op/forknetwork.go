@@ -194,7 +194,7 @@ func makingTap(w *network.Wires, name string, ifAllowed bool, build *netpolicy.S
 
 // bootWired boots the parent, which has its end of its wire from the first.
 func (c *createOp) bootWired(ctx context.Context, m *vmproc.VM) error {
-	lent, err := c.e.wires.Lend(c.wire, network.Lent{})
+	lent, err := c.e.wires.Lend(ctx, c.wire, network.Lent{Confined: m.Confined()})
 	if err != nil {
 		return err
 	}

@@ -56,7 +56,7 @@ func (p *Policies) Adopt() error {
 				return err
 			}
 		}
-		p.cfg.Wires.Adopt(n.Wire, s.ID(), s.Info().SnapshotTag, n.Effective, vm.Proc)
+		p.cfg.Wires.Adopt(n.Wire, s.ID(), s.Info().SnapshotTag, n.Effective, vm.Proc, vm.Confined())
 	}
 	return nil
 }
@@ -139,11 +139,12 @@ func (p *Policies) apply(ctx context.Context, s *sandboxes.Sandbox, n sandbox.Ne
 	if now.Wire != "" {
 		return p.cfg.Wires.Update(ctx, now.Wire, now.Effective)
 	}
-	wire, err := p.cfg.Wires.BindNow(ctx, network.Source{Tag: info.SnapshotTag}, now.Effective, s.ID())
+	of := network.Source{Tag: info.SnapshotTag, Unconfined: !vm.Confined()}
+	wire, err := p.cfg.Wires.BindNow(ctx, of, now.Effective, s.ID())
 	if err != nil {
 		return err
 	}
-	p.cfg.Wires.Attach(ctx, wire, vm.Proc, network.Lent{})
+	p.cfg.Wires.Attach(ctx, wire, vm.Proc, network.Lent{Confined: vm.Confined()})
 	return s.SetNetwork(func(n *sandbox.Network) { n.Wire = wire.Name() })
 }
 

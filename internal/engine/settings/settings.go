@@ -86,6 +86,12 @@ type Config struct {
 	Oracle bool
 }
 
+// ExpectConfined reports whether VMM processes will be killed for system calls that they have no
+// need of. That one is so it says itself when it is there.
+func (c *Config) ExpectConfined() bool {
+	return c.VMMSeccomp == seccomp.On && seccomp.Available() == nil
+}
+
 type nobody struct{}
 
 func (nobody) Observe(sandbox.Op, time.Duration, error) {}

@@ -78,6 +78,10 @@ func (m *VM) Alive() bool {
 	}
 }
 
+// Confined reports whether the process cannot connect a socket, nor do anything else that its filters
+// of system calls take.
+func (m *VM) Confined() bool { return client.ConfinementOf(m.Proc).Confined }
+
 // End kills the process and waits until the kernel has taken it away.
 func (m *VM) End() {
 	m.Proc.Kill()

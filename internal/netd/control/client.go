@@ -145,7 +145,7 @@ func (c *Client) Stats(ctx context.Context) (Stats, error) {
 	return answer, err
 }
 
-// Shutdown ends forkd-net and all flows that it relays.
+// Shutdown ends forkd-net and all flows, for one with other settings to take its place.
 func (c *Client) Shutdown(ctx context.Context) error {
 	return c.call(ctx, opShutdown, nil, nil, nil)
 }
