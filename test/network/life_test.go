@@ -14,13 +14,14 @@ import (
 // back is how soon new flows work again when forkd-net has been killed.
 const back = 10 * time.Second
 
-// forkd-net comes back by itself. What it relayed is over; what is new works.
+// forkd-net comes back by itself. What it handed over goes on without it, what it relayed is over,
+// and what is new works.
 func TestAKilledForkdNetComesBack(t *testing.T) {
 	w := shared(t)
 	p := injecting(secret, "example.com")
 	w.set(t, w.guest, api.SetNetworkRequest{Network: &p})
-	w.run(t, w.guest, `relayed = dial("example.com", `+echoPort+`)`)
-	w.wantText(t, w.guest, `exchange(relayed, "before")`, "before")
+	w.run(t, w.guest, `handed = dial("example.com", `+echoPort+`); relayed = dial("example.com", 443)`)
+	w.wantText(t, w.guest, `exchange(handed, "before")`, "before")
 	old := w.NetProcesses()
 	if len(old) != 1 {
 		t.Fatalf("processes of forkd-net: %v", old)
@@ -33,6 +34,7 @@ func TestAKilledForkdNetComesBack(t *testing.T) {
 	if out.Error != "ECONNRESET" { // and not an end, which would make a part look whole
 		t.Errorf("a flow that it relayed: %s, want a reset", out)
 	}
+	w.wantText(t, w.guest, `exchange(handed, "after")`, "after")
 	eventually(t, "new flow", func() bool {
 		out = w.try(t, w.guest, `fetch("http://example.com/")`)
 		return out.Error == ""
