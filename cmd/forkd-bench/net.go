@@ -45,7 +45,7 @@ func newNetCommand(a *app) *cobra.Command {
 		Long: "Measure the network in two parts. The first needs no guest: on this host, in network namespaces of its own,\n" +
 			"Linux's TCP behind a tap stands for a guest, before its engine and a forkd-net. The second forks TAG (default: pyagent, made if need\n" +
 			"be) with network and without, in turn. Streams and branches of it need a port of the daemon's host that sandboxes may\n" +
-			"reach: a daemon started with --net-host-port PORT, and --host-port PORT here.\n\n" +
+			"reach: a daemon started with --net-host-port PORT, as the machine's is with 1024-65535, and --host-port PORT here.\n\n" +
 			"Each figure stands beside its floor of the same run, and beside the mark that it is to reach.\n\n" + exitCodes,
 		Example:           "  forkd-bench net --here --json\n  forkd-bench net pyagent -n 9 --host-port 7070 --plot net.svg",
 		Args:              cobra.MaximumNArgs(1),
@@ -202,16 +202,24 @@ func networkRow(f netnative.Figure) []string {
 	return []string{f.Name, number(f.Value) + " " + f.Unit, known(f.Floor, number), beside, interval, mark, met}
 }
 
-// serveNear answers at a port of the daemon's host, where guests carry bytes to.
+// serveNear answers at the port that guests carry bytes to: of the daemon's host, or of this one
+// if the daemon is in the machine.
 func serveNear(ctx context.Context, b bench, port int, say func(string)) (stop func(), err error) {
 	if !b.floors.Known() {
 		return nil, errors.New("--host-port: the daemon was named by its URL, and may be on another host")
+	}
+	serve := func(ctx context.Context) error {
+		_, err := b.floors.Run(ctx, "bulk", "--port", fmt.Sprint(port))
+		return err
+	}
+	if b.where == string(endpoint.Machine) { // what sandboxes in it have for a host is this one
+		serve = func(ctx context.Context) error { return netbench.Serve(ctx, port) }
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if _, err := b.floors.Run(ctx, "bulk", "--port", fmt.Sprint(port)); err != nil && ctx.Err() == nil {
+		if err := serve(ctx); err != nil && ctx.Err() == nil {
 			say("answer at port " + fmt.Sprint(port) + ": " + err.Error())
 		}
 	}()
