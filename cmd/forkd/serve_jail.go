@@ -27,7 +27,8 @@ const (
 	jailBest   jailMode = "best"   // what this host can do
 	jailStrict jailMode = "strict" // all that is needed, or the daemon does not serve
 
-	defaultJail = jailOff
+	// defaultJail is strict where the host can do all of it: what best then uses is everything.
+	defaultJail = jailBest
 )
 
 // jailOptions are the daemon's flags about it.
@@ -39,7 +40,7 @@ type jailOptions struct {
 func (o *jailOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "jail", string(defaultJail),
 		"keep VM processes from the host: off, best (as far as this host can) or strict (or do not serve)")
-	f.StringVar(&o.binary, "spawn", "", "the forkd-spawn program, for --jail (default: beside this one)")
+	f.StringVar(&o.binary, "spawn", "", "the forkd-spawn program, which starts VMs in their jail (default: beside this one)")
 }
 
 // complete checks the flags, and looks for forkd-spawn.

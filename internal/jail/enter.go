@@ -1,7 +1,6 @@
 package jail
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -86,10 +85,11 @@ func keepProc(to int) error {
 	if err != nil {
 		return fmt.Errorf("open /proc/self: %w", err)
 	}
-	defer unix.Close(fd)
-	if fd == to {
-		return errors.New("the descriptor for /proc/self is taken")
+	if fd == to { // the first that was free, where those below are all in use
+		_, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0)
+		return err
 	}
+	defer unix.Close(fd)
 	return unix.Dup3(fd, to, 0)
 }
 

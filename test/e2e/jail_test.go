@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,12 +17,6 @@ func TestVMMsInAJailOwnNothing(t *testing.T) {
 	d := secondDaemon(t, "--jail", "strict", "--pool", "1")
 	if err := linkedImage(t, d.images(), "box"); err != nil {
 		t.Fatal(err)
-	}
-	program := filepath.Join(d.Bin, "forkd-spawn")
-	if _, err := os.Stat(program); err != nil { // it is there if all daemons of the run have a jail
-		if err := link(kvmtest.Fixture(t, "forkd-spawn"), program); err != nil {
-			t.Fatal(err)
-		}
 	}
 	d.start()
 	if _, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "parent", Image: "box"}, nil); err != nil {

@@ -31,7 +31,9 @@ type Daemon struct {
 	NoOracle bool
 	// Mismatches is how many snapshots a test has made the oracle find that differ from their sources.
 	Mismatches int
-	Client     *client.Client
+	// User is whom it runs as; nil: as the test.
+	User   *syscall.Credential
+	Client *client.Client
 
 	fixtures string // the folder that the images' kernels and roots are in
 
@@ -50,38 +52,28 @@ func New(t testing.TB, dir string) (*Daemon, error) {
 	if err := os.MkdirAll(d.Bin, 0o755); err != nil {
 		return nil, err
 	}
-	for _, name := range []string{"forkd", "forkd-vmm"} {
+	for _, name := range []string{"forkd", "forkd-vmm", "forkd-spawn"} {
 		from := kvmtest.Fixture(t, name)
 		d.fixtures = filepath.Dir(from)
 		if err := Link(from, filepath.Join(d.Bin, name)); err != nil {
 			return nil, err
 		}
 	}
-	if err := d.inJail(t); err != nil {
-		return nil, err
-	}
 	var err error
 	d.Client, err = client.New(client.Options{URL: d.URL()})
 	return d, err
 }
 
-// jailVariable has the VMs of all daemons in a jail: best or strict, as `forkd serve --jail` has it.
+// jailVariable is what VMs of all daemons have of a jail, as `forkd serve --jail` has it. In the machine
+// the runner says strict: it can do all, and a part that went missing is to be seen.
 const jailVariable = "FORKD_TEST_JAIL"
 
-// jailFlags are those of the variable; a test's own flags come behind them.
+// jailFlags say so; a test's own flags come behind them.
 func jailFlags() []string {
 	if mode := os.Getenv(jailVariable); mode != "" {
 		return []string{"--jail", mode}
 	}
 	return nil
-}
-
-// inJail gives it forkd-spawn, if its VMs are to be in a jail.
-func (d *Daemon) inJail(t testing.TB) error {
-	if len(jailFlags()) == 0 {
-		return nil
-	}
-	return Link(kvmtest.Fixture(t, "forkd-spawn"), filepath.Join(d.Bin, "forkd-spawn"))
 }
 
 // WithNet has it find forkd-net, which its sandboxes have no network without.
@@ -123,6 +115,9 @@ func (d *Daemon) Start() error {
 		slices.Concat(jailFlags(), d.Flags)...)
 	cmd := exec.Command(d.Forkd(), args...)
 	cmd.Stdout, cmd.Stderr = log, log
+	if d.User != nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: d.User}
+	}
 	cmd.Env = append(append(os.Environ(), d.oracleEnv()), d.Env...)
 	if err := cmd.Start(); err != nil {
 		return err

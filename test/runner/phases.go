@@ -154,6 +154,7 @@ func (o options) bench(ctx context.Context) (bench, error) {
 		b.onHost = true
 		return b, nil
 	}
+	b.env = append(b.env, "FORKD_TEST_JAIL=strict") // package harness: the machine can do all of it
 	b.args = append(b.args, "-exec", fmt.Sprintf("%s machine test-exec --name %s --timeout %s", forkd, o.machine, o.limit))
 	return b, nil
 }

@@ -1,0 +1,94 @@
+package e2e
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+// someone is an ordinary user, whose group may open the devices that VMs need.
+const someone = 1000
+
+// grant lets someone's group open a device until the test ends, as a distribution's rules do.
+func grant(t *testing.T, device string) {
+	t.Helper()
+	st, err := os.Stat(device)
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner := st.Sys().(*syscall.Stat_t)
+	t.Cleanup(func() {
+		_ = os.Chmod(device, st.Mode().Perm())
+		_ = os.Chown(device, int(owner.Uid), int(owner.Gid))
+	})
+	if err := os.Chown(device, -1, someone); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(device, 0o660); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// give gives directories to someone; the files in them are links to what is everybody's.
+func give(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil || !e.IsDir() {
+			return err
+		}
+		return os.Chown(name, someone, someone)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A daemon of a user without any right has its VMs in a jail, too: in a user namespace.
+func TestAnOrdinaryUsersVMsAreInAJail(t *testing.T) {
+	kvmtest.Require(t)
+	if os.Geteuid() != 0 {
+		t.Skip("the other tests run as an ordinary user already")
+	}
+	d := secondDaemon(t, "--jail", "strict", "--pool", "1")
+	if err := putImage(t, d.images(), "box", imageFiles{}); err != nil {
+		t.Fatal(err)
+	}
+	grant(t, "/dev/kvm")
+	grant(t, "/dev/userfaultfd")
+	give(t, d.Dir)
+	d.User = &syscall.Credential{Uid: someone, Gid: someone}
+	d.start()
+	if _, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "parent", Image: "box"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	n := 2
+	for _, sb := range d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "parent", N: &n}).OK() {
+		if uid := d.jailed(*sb.PID); uid == "0" {
+			t.Errorf("%s runs as root", sb.ID)
+		}
+		ours, err1 := os.Readlink("/proc/self/ns/user")
+		theirs, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", *sb.PID))
+		if err1 != nil || err2 != nil || ours == theirs {
+			t.Errorf("%s: its user namespace is %s, ours %s (%v, %v)", sb.ID, theirs, ours, err1, err2)
+		}
+		if got := d.sh(sb.ID, "echo hello"); got != "hello" {
+			t.Errorf("%s says %q", sb.ID, got)
+		}
+		res := d.branch(sb.ID, api.BranchRequest{Tag: "of-" + sb.ID, Mode: api.BranchLive, N: 1})
+		if res.Mechanism != "wp-async" {
+			t.Errorf("its live branch found writes by %q", res.Mechanism)
+		}
+		if got := d.sh(res.Children[0].ID, "echo hello"); got != "hello" {
+			t.Errorf("its child says %q", got)
+		}
+		if _, err := d.c.Rollback(t.Context(), sb.ID, "of-"+sb.ID); err != nil {
+			t.Errorf("rollback of %s: %v", sb.ID, err)
+		}
+	}
+}
