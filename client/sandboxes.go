@@ -132,9 +132,24 @@ func (c *Client) Sandbox(ctx context.Context, id string) (api.SandboxInfo, error
 	return out, c.call(ctx, http.MethodGet, sandboxPath(id, ""), nil, &out)
 }
 
+// KillOption changes what Kill ends.
+type KillOption func(query url.Values)
+
+// KillTree has Kill end all of the sandbox's tree of forks by guests, whichever of them is named. None of
+// them can fork meanwhile.
+func KillTree(query url.Values) { query.Set("tree", "true") }
+
 // Kill ends a sandbox. One that has ended already is not found.
-func (c *Client) Kill(ctx context.Context, id string) error {
-	return c.call(ctx, http.MethodDelete, sandboxPath(id, ""), nil, nil)
+func (c *Client) Kill(ctx context.Context, id string, options ...KillOption) error {
+	query := url.Values{}
+	for _, o := range options {
+		o(query)
+	}
+	path := sandboxPath(id, "")
+	if len(query) > 0 {
+		path += "?" + query.Encode()
+	}
+	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
 // Memory tells what a sandbox costs in host memory.

@@ -12,13 +12,14 @@ import (
 )
 
 func newKillCommand(a *app) *cobra.Command {
-	var all bool
+	var all, tree bool
 	cmd := &cobra.Command{
-		Use:               "kill ID...",
-		Aliases:           []string{"rm"},
-		Short:             "End sandboxes",
-		Long:              "End sandboxes. All that are named are tried; exit code 3 if one of them does not exist.",
-		Example:           "  forkd kill sb-5f3a-0001\n  forkd kill --all",
+		Use:     "kill ID...",
+		Aliases: []string{"rm"},
+		Short:   "End sandboxes",
+		Long: "End sandboxes. All that are named are tried; exit code 3 if one of them does not exist.\n\n" +
+			"With --tree all that descends by forks in guests from the same root goes, too, and cannot fork meanwhile.",
+		Example:           "  forkd kill sb-5f3a-0001\n  forkd kill --tree sb-5f3a-0001\n  forkd kill --all",
 		ValidArgsFunction: a.complete().ids(),
 		Args: func(_ *cobra.Command, args []string) error {
 			if all == (len(args) > 0) {
@@ -33,10 +34,16 @@ func newKillCommand(a *app) *cobra.Command {
 					return err
 				}
 			}
-			return a.killed(ids, killEach(ctx, c, ids, all))
+			var options []client.KillOption
+			if tree {
+				options = append(options, client.KillTree)
+			}
+			return a.killed(ids, killEach(ctx, c, ids, all, options...))
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "end all sandboxes")
+	cmd.Flags().BoolVar(&tree, "tree", false, "end all of their trees of forks as well")
+	cmd.MarkFlagsMutuallyExclusive("all", "tree")
 	return cmd
 }
 
@@ -51,7 +58,7 @@ func everyID(ctx context.Context, c *client.Client) ([]string, error) {
 
 // killEach ends sandboxes, some at a time. With all, those that somebody else
 // ended meanwhile are as they should be.
-func killEach(ctx context.Context, c *client.Client, ids []string, all bool) []error {
+func killEach(ctx context.Context, c *client.Client, ids []string, all bool, options ...client.KillOption) []error {
 	const atOnce = 16
 	errs := make([]error, len(ids))
 	var wg sync.WaitGroup
@@ -60,7 +67,7 @@ func killEach(ctx context.Context, c *client.Client, ids []string, all bool) []e
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			if err := c.Kill(ctx, id); !all || !client.IsNotFound(err) {
+			if err := c.Kill(ctx, id, options...); !all || !client.IsNotFound(err) {
 				errs[i] = err
 			}
 		})

@@ -40,7 +40,8 @@ type jailOptions struct {
 func (o *jailOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.mode, "jail", string(defaultJail),
 		"keep VM processes from the host: off, best (as far as this host can) or strict (or do not serve)")
-	f.StringVar(&o.binary, "spawn", "", "the forkd-spawn program, which starts VMs in their jail (default: beside this one)")
+	f.StringVar(&o.binary, "spawn", "",
+		"the forkd-spawn program, which starts VMs in their jail (default: beside this one)")
 }
 
 // complete checks the flags, and looks for forkd-spawn.

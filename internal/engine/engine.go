@@ -33,6 +33,8 @@ type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
 	*policies.Policies
+	*guestfork.Trees
+	*pool.Sizes
 
 	cfg  Config
 	ops  *op.Config // how operations are carried out

@@ -40,17 +40,3 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, tag string, o sandbox.Delet
 	e.families.SweepLater() // what it was built on may be needed no more
 	return nil
 }
-
-// SetPool sets how many shells are kept ready for a snapshot. Filling goes on in
-// the background. The size is remembered with the store.
-func (e *Engine) SetPool(ctx context.Context, tag string, size int) error {
-	_, done, err := e.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return e.pools.Set(tag, size)
-}
-
-// Pools returns the pools by tag.
-func (e *Engine) Pools() []sandbox.PoolStatus { return e.pools.Status() }

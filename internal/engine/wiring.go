@@ -40,6 +40,7 @@ func (e *Engine) makeRooms() error {
 		Sandboxes: e.sandboxes, Snapshots: e.catalog, Operations: e.Ops,
 		Begin: e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
 	})
+	e.Trees = e.families.Trees()
 	return nil
 }
 
@@ -98,6 +99,7 @@ func (e *Engine) makePools() {
 		Find: e.home.Snapshots.Get, Open: func(tag string) (*launch.Source, error) { return e.OpenSource(tag) },
 		AwaitForks: e.traffic.Wait, File: e.home.PoolsFile(), AtOnce: 4 * e.cfg.Concurrency, Log: e.cfg.Logger,
 	})
+	e.Sizes = e.pools.Sizes(e.begin)
 }
 
 func (e *Engine) makeOps() {

@@ -67,7 +67,16 @@ func (s *sandboxRoutes) getSandbox(_ context.Context, in *IDPath) (*body[api.San
 	return &body[api.SandboxInfo]{wireWithToken(info)}, nil
 }
 
-func (s *sandboxRoutes) killSandbox(ctx context.Context, in *IDPath) (*struct{}, error) {
+// killInput is the input of kill-sandbox.
+type killInput struct {
+	IDPath
+	Tree bool `query:"tree" doc:"And all of its tree of forks by guests, whichever of them is named: none of them can fork meanwhile"`
+}
+
+func (s *sandboxRoutes) killSandbox(ctx context.Context, in *killInput) (*struct{}, error) {
+	if in.Tree {
+		return nil, s.engine.KillTree(ctx, in.ID)
+	}
 	return nil, s.engine.Kill(ctx, in.ID)
 }
 

@@ -66,6 +66,8 @@ type Families struct {
 	mu       sync.Mutex
 	held     map[string]bool             // tags of forks under way
 	room     map[string]reservation      // by token of the fork that will fill it
+	released chan struct{}               // closed, and made anew, when room was given back
+	ending   map[string]int              // by root: calls of KillTree
 	families map[string]*forktree.Family // by sandbox, see familyOf
 	calls    map[string]int              // connections of a sandbox's guest to agentproto.ForkPort
 }
@@ -78,7 +80,7 @@ func New(c Config) *Families {
 	}
 	return &Families{
 		cfg: c, turns: make(chan struct{}, max(1, c.Branches/2)), sweep: make(chan struct{}, 1),
-		held: map[string]bool{}, room: map[string]reservation{},
+		held: map[string]bool{}, room: map[string]reservation{}, released: make(chan struct{}), ending: map[string]int{},
 		families: map[string]*forktree.Family{}, calls: map[string]int{},
 	}
 }

@@ -19,7 +19,11 @@ func (g *guestForkOp) check() error {
 }
 
 func (g *guestForkOp) checkLocked() error {
-	now := g.f.censusLocked(g.info.Kin.RootOf(g.info.ID))
+	root := g.info.Kin.RootOf(g.info.ID)
+	if err := g.f.endingLocked(root); err != nil {
+		return err
+	}
+	now := g.f.censusLocked(root)
 	return g.f.cfg.Limits.Check(g.info.Kin, now, g.req.N, g.info.Shape.MemoryMiB)
 }
 
@@ -37,6 +41,8 @@ func (g *guestForkOp) reserve() (release func(), err error) {
 		g.f.mu.Lock()
 		defer g.f.mu.Unlock()
 		delete(g.f.room, g.req.Token)
+		close(g.f.released)
+		g.f.released = make(chan struct{})
 	}, nil
 }
 

@@ -1,0 +1,45 @@
+package engine
+
+import (
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// A tree whose guests fork for as long as they may ends whole, whichever of it is named, and nobody else does.
+func TestATreeThatForksOnIsEnded(t *testing.T) {
+	g := newGuestBench(t, func(c *Config) { c.GuestFork = sandbox.TreeLimits{Size: 30, Depth: 8, MemoryMiB: 1 << 20} })
+	children := g.forked(g.root.ID, 3)
+	other, err := g.e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1})
+	if err != nil || other.Children[0].Err != nil {
+		t.Fatal(err, other)
+	}
+	var bombs sync.WaitGroup
+	for i, id := range children {
+		bombs.Go(func() {
+			for n := 1000 * (i + 1); ; n++ {
+				if _, err := g.tryCall(id, fakeCall{Req: forkwire.Request{Op: forkwire.OpFork, N: 1, Token: tokenOf(n)}}); err != nil {
+					return // its VM has ended
+				}
+			}
+		})
+	}
+	eventually(t, "a tree that grows", func() bool { return len(g.e.List()) > 8 })
+	if err := g.e.KillTree(t.Context(), children[1]); err != nil {
+		t.Fatal(err)
+	}
+	if left := g.e.List(); len(left) != 1 || left[0].ID != other.Children[0].Info.ID {
+		t.Errorf("these are left: %+v", left)
+	}
+	bombs.Wait()
+	if err := g.e.KillTree(t.Context(), children[1]); !errors.Is(err, sandbox.ErrNotFound) {
+		t.Errorf("once more: %v", err)
+	}
+	// One that has forked nobody is a tree, too.
+	if err := g.e.KillTree(t.Context(), other.Children[0].Info.ID); err != nil || len(g.e.List()) != 0 {
+		t.Errorf("alone: %v, %+v", err, g.e.List())
+	}
+}
