@@ -165,7 +165,11 @@ func (b *build) resolved(ctx context.Context) (resolution, error) {
 	if err := json.Unmarshal(e.Extra, &res); err != nil {
 		return resolution{}, fmt.Errorf("read resolution: %w", err)
 	}
-	b.progress.done(StepResolve, hit, fmt.Sprintf("%d packages", len(res.Packages)))
+	detail := fmt.Sprintf("%d packages", len(res.Packages))
+	if len(res.Packages) == 0 {
+		detail = "in " + b.recipe.Suite + ", which is not this host's: mmdebstrap chooses the versions"
+	}
+	b.progress.done(StepResolve, hit, detail)
 	return res, nil
 }
 
@@ -208,13 +212,24 @@ func (b *build) rootKey(files []rootFile, res resolution) (string, error) {
 		Excludes, Includes []string
 		Suite, Compression string
 		Packages           []string
+		Pip                []string `json:",omitempty"`
+		PipScript          string   `json:",omitempty"`
+		Setup              string
 		Files              []rootFile
 		Guest              guestMetadata
 		Resolution         resolution
 	}{
 		builderVersion, finishScript, excludes, includes, b.recipe.Suite, b.recipe.Compression,
-		b.recipe.packageNames(), files, b.recipe.guest(), res,
+		b.recipe.packageNames(), texts(b.recipe.Pip), b.pipScript(), manFolders, files, b.recipe.guest(), res,
 	})
+}
+
+// pipScript is what a recipe without packages of PyPI does not depend on.
+func (b *build) pipScript() string {
+	if len(b.recipe.Pip) == 0 {
+		return ""
+	}
+	return pipScript
 }
 
 // uuid is a file system's, made of a digest.

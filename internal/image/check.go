@@ -92,6 +92,11 @@ func (r *Recipe) checkPackages() error {
 			return at(p.Line, "%q is not the name of a Debian package", p.Value)
 		}
 	}
+	for _, p := range r.Pip {
+		if !requirementRE.MatchString(p.Value) {
+			return at(p.Line, "pip has %q, want a package of PyPI, as name or name==version", p.Value)
+		}
+	}
 	return nil
 }
 

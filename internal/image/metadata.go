@@ -57,7 +57,8 @@ type Metadata struct {
 	Kernel        KernelInfo         `json:"kernel"`
 	Defaults      Defaults           `json:"defaults"`
 	Files         map[string]FileSum `json:"files"`
-	// Packages are the root's Debian packages, "name=version", sorted.
+	// Packages are the root's Debian packages, "name=version", sorted; behind them those of PyPI,
+	// "pip:name=version".
 	Packages []string `json:"packages"`
 }
 

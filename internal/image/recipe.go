@@ -27,6 +27,7 @@ type Recipe struct {
 	Suite       string            `yaml:"suite"`
 	Kernel      string            `yaml:"kernel"`
 	Packages    []Text            `yaml:"packages"`
+	Pip         []Text            `yaml:"pip"`
 	Files       []File            `yaml:"files"`
 	Env         map[string]string `yaml:"env"`
 	User        string            `yaml:"user"`
@@ -116,13 +117,7 @@ func ParseRecipe(path string, text []byte) (*Recipe, error) {
 }
 
 // packageNames are the recipe's packages without their lines.
-func (r *Recipe) packageNames() []string {
-	names := make([]string, 0, len(r.Packages))
-	for _, p := range r.Packages {
-		names = append(names, p.Value)
-	}
-	return names
-}
+func (r *Recipe) packageNames() []string { return texts(r.Packages) }
 
 // lineError is an error that begins with ":LINE: ", to follow a file name.
 type lineError struct {

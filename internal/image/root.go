@@ -29,6 +29,10 @@ var excludes = []string{
 // includes are exceptions: licences must go where the programs go.
 var includes = []string{"/usr/share/locale/locale.alias", "/usr/share/doc/*/copyright"}
 
+// manFolders makes the folders of man pages, which are left out otherwise: packages that make links of
+// alternatives in them fail without.
+const manFolders = `for n in 1 2 3 4 5 6 7 8; do mkdir -p "$1/usr/share/man/man$n"; done`
+
 // rootBuild is one run of mmdebstrap and what comes after.
 type rootBuild struct {
 	run      debtool.Runner
@@ -112,6 +116,11 @@ func (b *rootBuild) build(ctx context.Context, dir string) (_ []string, err erro
 	if err != nil {
 		return nil, fmt.Errorf("build root: %w", err)
 	}
+	python, err := b.installPip(ctx, tree, packages)
+	if err != nil {
+		return nil, fmt.Errorf("build root: %w", err)
+	}
+	packages = append(packages, python...)
 	if err := b.pack(ctx, tree, additions, out, before); err != nil {
 		return nil, fmt.Errorf("pack root: %w", b.recipe.blame(err))
 	}
@@ -185,6 +194,7 @@ func (b *rootBuild) bootstrap(ctx context.Context, tree, list string) error {
 	}
 	args := []string{"mmdebstrap", "--verbose", "--mode=" + mode, "--format=directory", "--variant=minbase",
 		"--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
+		"--setup-hook=" + manFolders,
 		"--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Languages none"}
 	for _, p := range excludes {
 		args = append(args, "--dpkgopt=path-exclude="+p)
