@@ -216,7 +216,7 @@ func TestALimitWithoutItsControllerIsAnError(t *testing.T) {
 
 func TestMemoryLimitEndsItsGroupOnly(t *testing.T) {
 	r := openRoot(t, Memory)
-	l := Limits{Memory: 64 << 20, High: 60 << 20, Whole: true}
+	l := Limits{Memory: 64 << 20, Whole: true}
 	victim, sibling := mustNew(t, r, Tree{}, l), mustNew(t, r, Tree{}, l)
 	s, said := run(t, sibling, "8")
 	<-said
@@ -277,9 +277,9 @@ func TestCPULimitHoldsUp(t *testing.T) {
 }
 
 func TestSettings(t *testing.T) {
-	l := Limits{Memory: 2, High: 1, PIDs: 3, CPUs: 0.25, Weight: 7, Whole: true,
+	l := Limits{Memory: 2, PIDs: 3, CPUs: 0.25, Weight: 7, Whole: true,
 		Disk: DiskLimits{Device: "8:0", ReadBPS: 4, WriteBPS: 5}}
-	want := map[string]string{"memory.max": "2", "memory.high": "1", "memory.oom.group": "1", "pids.max": "3",
+	want := map[string]string{"memory.max": "2", "memory.oom.group": "1", "pids.max": "3",
 		"cpu.max": "25000 100000", "cpu.weight": "7", "io.max": "8:0 rbps=4 wbps=5"}
 	for _, s := range l.settings() {
 		if want[s.file] != s.value {

@@ -9,7 +9,6 @@ import (
 // Limits bound a group. What is zero is not touched: in a new group it has no bound.
 type Limits struct {
 	Memory int64 // memory.max, bytes: beyond it the group's processes are killed together
-	High   int64 // memory.high, bytes: beyond it they are slowed down and their caches taken
 	PIDs   int   // pids.max, threads
 	// CPUs is cpu.max, in CPUs: 0.5 is half the time of one.
 	CPUs   float64
@@ -47,7 +46,6 @@ func (l Limits) settings() []setting {
 		}
 	}
 	add(l.Whole, Memory, "memory.oom.group", 1)
-	add(l.High > 0, Memory, "memory.high", l.High)
 	add(l.Memory > 0, Memory, "memory.max", l.Memory)
 	add(l.PIDs > 0, PIDs, "pids.max", l.PIDs)
 	add(l.CPUs > 0, CPU, "cpu.max", fmt.Sprintf("%d %d", max(minQuota, int64(l.CPUs*period)), period))
@@ -71,7 +69,7 @@ func (d DiskLimits) line() string {
 // Only are the limits that need none but the controllers given.
 func (l Limits) Only(have []Controller) Limits {
 	if !slices.Contains(have, Memory) {
-		l.Memory, l.High, l.Whole = 0, 0, false
+		l.Memory, l.Whole = 0, false
 	}
 	if !slices.Contains(have, PIDs) {
 		l.PIDs = 0

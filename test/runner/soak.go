@@ -29,6 +29,7 @@ var soakSuites = []suite{
 	{"./internal/engine", "ConformsOverReal"},
 	{"./internal/vmm/live", "Captures"},
 	{"./test/conformance", "^TestConformance$"}, // the other is of the canaries: it wants a Python, and no VM
+	{"./test/pressure", "."},
 	{"./test/e2e", "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged"},
 }
 

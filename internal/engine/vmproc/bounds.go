@@ -32,8 +32,6 @@ const (
 	// vmmThreads are beside vCPUs. The Go runtime makes a thread for each system call that waits, and
 	// ends the process if it cannot: this is far from what a VMM has, and far from a host's limit.
 	vmmThreads = 64
-	// highBelow is the most that memory.high is below memory.max.
-	highBelow = 32 << 20
 )
 
 // groupLimits are the limits of a VM's group: those that were asked for, and for the rest what
@@ -51,10 +49,11 @@ func groupLimits(shape vmspec.Shape, l sandbox.Limits, have []cgroup.Controller,
 	return asked
 }
 
-// askedLimits are those that were asked for.
+// askedLimits are those that were asked for. There is no memory.high below memory.max: a guest's memory
+// cannot be taken back, so what it did was to let a guest that asks slowly stand before its limit for
+// ever (test/pressure), neither ended nor of any use.
 func askedLimits(l sandbox.Limits, disk string) cgroup.Limits {
 	out := cgroup.Limits{Memory: int64(l.MemoryMiB) << 20, CPUs: l.CPUs, Weight: l.CPUWeight}
-	out.High = out.Memory - min(out.Memory/32, highBelow)
 	if l.DiskReadMiB > 0 || l.DiskWriteMiB > 0 {
 		out.Disk = cgroup.DiskLimits{Device: disk, ReadBPS: int64(l.DiskReadMiB) << 20, WriteBPS: int64(l.DiskWriteMiB) << 20}
 	}
