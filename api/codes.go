@@ -25,6 +25,7 @@ const (
 	CodeTimeout        Code = "timeout"
 	CodeNoSpace        Code = "no_space"
 	CodeNoMemory       Code = "no_memory"
+	CodeNoResources    Code = "no_resources"
 	CodeBusy           Code = "busy"
 	CodeClosing        Code = "closing"
 	CodeUnsupported    Code = "unsupported"
@@ -63,6 +64,7 @@ func Codes() []CodeRow {
 		{CodeTimeout, http.StatusGatewayTimeout, 8, "the guest did not answer in time"},
 		{CodeNoSpace, http.StatusInsufficientStorage, 9, "the store's file system is full; of a sandbox: it is paused until there is room"},
 		{CodeNoMemory, http.StatusServiceUnavailable, 9, "the host lacks memory for another sandbox"},
+		{CodeNoResources, http.StatusServiceUnavailable, 9, "the host lacks descriptors or threads for another sandbox"},
 		{CodeUnauthorized, http.StatusUnauthorized, 10, "the token is missing or wrong"},
 		{CodeForbidden, http.StatusForbidden, 10, "the daemon does not let this user in, or was not started with the flag that allows that"},
 		{CodeUnreachable, 0, 10, "no daemon answers"},

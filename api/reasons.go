@@ -18,13 +18,18 @@ const (
 	ReasonDirectoryRefused    Reason = "directory_refused"
 	ReasonDiskLostWrites      Reason = "disk_lost_writes"
 	ReasonDiskNoRoom          Reason = "disk_no_room"
+	ReasonDiskPromised        Reason = "disk_promised"
 	ReasonEvalTimeout         Reason = "eval_timeout"
+	ReasonHostDescriptors     Reason = "host_descriptors"
 	ReasonHostMemory          Reason = "host_memory"
+	ReasonHostPressure        Reason = "host_pressure"
+	ReasonHostThreads         Reason = "host_threads"
 	ReasonImageDamaged        Reason = "image_damaged"
 	ReasonImageMissing        Reason = "image_missing"
 	ReasonImageNotFound       Reason = "image_not_found"
 	ReasonKernelUnusable      Reason = "kernel_unusable"
 	ReasonLimitUnsupported    Reason = "limit_unsupported"
+	ReasonMemoryPromised      Reason = "memory_promised"
 	ReasonNetOff              Reason = "net_off"
 	ReasonNetRule             Reason = "net_rule"
 	ReasonNetSecret           Reason = "net_secret"
@@ -90,13 +95,18 @@ func Reasons() []ReasonRow {
 		{ReasonDirectoryRefused, "the directory was not made by forkd, or others may write to it"},
 		{ReasonDiskLostWrites, "a write of the sandbox's disk failed on the host"},
 		{ReasonDiskNoRoom, "the sandbox is paused until its disk has room on the host"},
+		{ReasonDiskPromised, "sandboxes could come to fill more of the store than the daemon may promise"},
 		{ReasonEvalTimeout, "the code ran into its limit, and its interpreter may have been restarted"},
+		{ReasonHostDescriptors, "the daemon has not the descriptors left for another VM"},
 		{ReasonHostMemory, "the host's free memory, less a reserve, is below what was asked for"},
+		{ReasonHostPressure, "the host is under pressure, and makes no VM until that is less"},
+		{ReasonHostThreads, "the host, or the daemon's cgroup, has not the threads left for another VM"},
 		{ReasonImageDamaged, "a file of the image is missing or altered"},
 		{ReasonImageMissing, "the request names nothing to boot from"},
 		{ReasonImageNotFound, "no image has that name"},
 		{ReasonKernelUnusable, "the kernel is not one that can be booted"},
 		{ReasonLimitUnsupported, "the host cannot enforce that limit: a controller of cgroup v2 is missing, or not the daemon's"},
+		{ReasonMemoryPromised, "sandboxes could come to take more of the host's memory than the daemon may promise"},
 		{ReasonNetOff, "the daemon has no forkd-net, so no sandbox has a network"},
 		{ReasonNetRule, "a rule of a network policy cannot be read; `rule` is it, `why` what is wrong"},
 		{ReasonNetSecret, "a hidden value of a header was sent back, and there is none that it stands for"},

@@ -34,6 +34,7 @@ type Options struct {
 type Client struct {
 	connection
 	networks
+	hosts
 }
 
 // New makes a client; it connects on first use.
@@ -56,6 +57,7 @@ func New(opt Options) (*Client, error) {
 	}
 	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent}}
 	c.networks.conn = &c.connection
+	c.hosts.conn = &c.connection
 	tr := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		Proxy:                  http.ProxyFromEnvironment,

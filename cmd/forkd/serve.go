@@ -48,6 +48,7 @@ type serveOptions struct {
 	logLevel, logFormat string
 	net                 netOptions
 	jail                jailOptions
+	admission           admissionOptions
 	domain              string
 	cgroup              string
 	seccomp             string
@@ -112,6 +113,7 @@ func newServeCommand(a *app) *cobra.Command {
 	f.StringVar(&o.cgroup, "cgroup", cgroupAuto,
 		"auto: each VM has a cgroup, where the host lets the daemon make some; off: none has, and none can be limited")
 	o.jail.addFlags(f)
+	o.admission.addFlags(f)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&o.logFormat, "log-format", "text", "text or json")
 	return cmd
@@ -166,7 +168,7 @@ func (o *serveOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
-	if err := errors.Join(o.net.complete(), o.jail.complete()); err != nil {
+	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -217,6 +219,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		opened.Push(config.Groups.Close)
 	}
 	o.net.configure(&config, log)
+	o.admission.configure(&config)
 	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -14,7 +15,7 @@ func TestABranchNeedsMemoryForItsPause(t *testing.T) {
 	need := sb.Shape.MemoryBytes() // less than the bound in these tests
 	give := func(n int64) {
 		h.available = n
-		e.memory.Refresh()
+		e.Admission.Refresh()
 	}
 	give(e.cfg.HostReserve + need - 1)
 	_, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"})
@@ -31,8 +32,8 @@ func TestABranchNeedsMemoryForItsPause(t *testing.T) {
 	if err != nil {
 		t.Errorf("with just enough: %v", err)
 	}
-	if e.memory.Pending() != 0 {
-		t.Errorf("%d bytes are still taken", e.memory.Pending())
+	if left := e.Admission.Pending(); left != (admission.Need{}) {
+		t.Errorf("still taken: %+v", left)
 	}
 	give(plenty)
 	h.fork(e, "b", 1)

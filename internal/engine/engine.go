@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/guestfork"
@@ -35,13 +36,13 @@ type Engine struct {
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes
+	admission.Meter // whether the host has what a VM needs
 
-	cfg  Config
-	ops  *op.Config // how operations are carried out
-	home *home.Home // directories and stores, held until Close
-	kvm  *os.File
-	// random returns fresh random bytes.
-	random func(n int) ([]byte, error)
+	cfg    Config
+	ops    *op.Config // how operations are carried out
+	home   *home.Home // directories and stores, held until Close
+	kvm    *os.File
+	random func(n int) ([]byte, error) // fresh random bytes
 
 	// root ends when Close runs out of patience; its cause is ErrClosing.
 	root    context.Context
@@ -54,7 +55,6 @@ type Engine struct {
 	procs     *vmproc.Supervisor
 	sandboxes *sandboxes.Table
 	catalog   *catalog.Catalog
-	memory    *launch.Memory
 	launcher  *launch.Launcher
 	wires     *network.Wires
 	pools     *pool.Pools

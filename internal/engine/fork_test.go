@@ -126,32 +126,6 @@ func TestAConnectionThatIsDroppedAfterTheRestoreIsTriedAgain(t *testing.T) {
 	h.fork(e, "a", 2)
 }
 
-func TestThoseForWhomThereIsMemoryLive(t *testing.T) {
-	h := newHost(t)
-	h.cfg.ChildMemory, h.cfg.HostReserve = 64<<20, 256<<20
-	h.cfg.Concurrency = 100 // all are in flight together
-	e := h.open()
-	h.snapshot(e, "a")
-	h.available = 256<<20 + 5*64<<20
-	e.memory.Refresh()
-	h.fault("identity-hang", 0)
-	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 8})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ok := 0
-	for _, c := range r.Children {
-		if c.Err == nil {
-			ok++
-			continue
-		}
-		wantError(t, c.Err, sandbox.ErrNoMemory, "64 MiB are needed")
-	}
-	if ok != 5 {
-		t.Errorf("%d live, want 5", ok)
-	}
-}
-
 func TestForksThatCannotBegin(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

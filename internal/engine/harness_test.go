@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/rundir"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -20,7 +21,15 @@ import (
 type host struct {
 	t         *testing.T
 	cfg       Config
-	available int64
+	available int64 // bytes of memory
+	facts     hostproc.Facts
+}
+
+// Facts has a test say what there is: much, unless it changes that.
+func (h *host) Facts() (hostproc.Facts, error) {
+	f := h.facts
+	f.MemoryAvailable = h.available
+	return f, nil
 }
 
 func newHost(t *testing.T) *host {
@@ -37,9 +46,10 @@ func newHost(t *testing.T) *host {
 	if err := os.Mkdir(filepath.Join(run, "fake"), 0o700); err != nil { // tokens, see fake
 		t.Fatal(err)
 	}
-	h := &host{t: t, available: 64 << 30}
+	h := &host{t: t, available: 64 << 30, facts: hostproc.Facts{MemoryTotal: 64 << 30, DiskFree: 1 << 40, DiskTotal: 2 << 40,
+		Files: 100, MaxFiles: 100_000, Threads: 1000, MaxThreads: 100_000}}
 	h.cfg = config(t.TempDir(), run, fakeImages(t))
-	h.cfg.MemAvailable = func() (int64, error) { return h.available, nil }
+	h.cfg.Host = h
 	if h.cfg.VMMBinary, err = os.Executable(); err != nil {
 		t.Fatal(err)
 	}

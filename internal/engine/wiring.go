@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/guestfork"
@@ -87,15 +88,14 @@ func (e *Engine) makeCatalog() (err error) {
 }
 
 func (e *Engine) makePools() {
-	e.memory = &launch.Memory{Available: e.cfg.MemAvailable, Reserve: e.cfg.HostReserve, Now: e.cfg.Now}
+	e.Meter = admission.Meter{Admission: admission.New(&e.cfg, e.sandboxes.Promised)}
 	c := e.cfg
 	e.wires = network.New(network.Config{Connect: c.NetConnect, Ceiling: c.NetCeiling, Taps: c.NetTaps, Log: c.Logger,
 		Random: e.random, Trust: e.sandboxes.Trust, Confined: c.ExpectConfined()})
-	e.launcher = launch.New(launch.Config{
-		Procs: e.procs, Wires: e.wires, RestoreTimeout: e.cfg.RestoreTimeout, IdentityTimeout: e.cfg.IdentityTimeout,
-		Random: e.random, Log: e.cfg.Logger})
+	e.launcher = launch.New(launch.Config{Procs: e.procs, Wires: e.wires, RestoreTimeout: c.RestoreTimeout,
+		IdentityTimeout: c.IdentityTimeout, Random: e.random, Log: c.Logger})
 	e.pools = pool.New(pool.Config{
-		Launcher: e.launcher, Memory: e.memory, ShellMemory: e.cfg.ChildMemory, Fallback: e.cfg.PoolSize,
+		Launcher: e.launcher, Admission: e.Admission, ShellMemory: e.cfg.ChildMemory, Fallback: e.cfg.PoolSize,
 		Find: e.home.Snapshots.Get, Open: func(tag string) (*launch.Source, error) { return e.OpenSource(tag) },
 		AwaitForks: e.traffic.Wait, File: e.home.PoolsFile(), AtOnce: 4 * e.cfg.Concurrency, Log: e.cfg.Logger,
 	})
@@ -112,7 +112,7 @@ func (e *Engine) makeOps() {
 	}
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,
-		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires, Pools: e.pools, Memory: e.memory,
+		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires, Pools: e.pools, Admission: e.Admission,
 		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
 	})
 }

@@ -20,6 +20,7 @@ type Engine interface {
 	Receipts
 	Guests
 	Pools
+	Hosts
 	Networks
 }
 

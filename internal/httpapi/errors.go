@@ -32,6 +32,7 @@ func sentinels() []sentinel {
 		{sandbox.ErrTimeout, api.CodeTimeout},
 		{sandbox.ErrNoSpace, api.CodeNoSpace},
 		{sandbox.ErrNoMemory, api.CodeNoMemory},
+		{sandbox.ErrNoResources, api.CodeNoResources},
 		{sandbox.ErrBusy, api.CodeBusy},
 		{sandbox.ErrUnsupported, api.CodeUnsupported},
 		{sandbox.ErrClosing, api.CodeClosing},
@@ -73,10 +74,16 @@ func (f *failure) GetStatus() int { return f.status }
 // a branch takes about that long.
 const retryAfter = "1"
 
+// retryPressure is the same of a host under pressure: the kernel reckons over 10 s.
+const retryPressure = "10"
+
 // GetHeaders are sent with the error.
 func (f *failure) GetHeaders() http.Header {
 	h := http.Header{api.HeaderError: {string(f.Code)}}
-	if f.Code == api.CodeBusy {
+	switch {
+	case f.Reason == api.ReasonHostPressure:
+		h.Set("Retry-After", retryPressure)
+	case f.Code == api.CodeBusy:
 		h.Set("Retry-After", retryAfter)
 	}
 	return h

@@ -84,6 +84,7 @@ func (s *Server) addRoutes(opt Options) {
 	newAgentProxy(s.answers, opt.Engine, opt.Engine).add(s.router)
 	(&networkRoutes{opt.Engine}).add(s.router)
 	(&poolRoutes{opt.Engine}).add(s.router)
+	(&capacityRoutes{opt.Engine}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
 }
 

@@ -36,6 +36,8 @@ var (
 	ErrNoSpace = errors.New("no space left")
 	// ErrNoMemory: the host lacks the memory for another sandbox.
 	ErrNoMemory = errors.New("not enough memory")
+	// ErrNoResources: the host lacks descriptors or threads for another sandbox.
+	ErrNoResources = errors.New("not enough resources")
 	// ErrBusy: as many operations of that kind as are allowed at once are under way.
 	ErrBusy = errors.New("busy")
 	// ErrUnsupported: this host cannot do that.

@@ -18,13 +18,18 @@ const (
 	ReasonDirectoryRefused   Reason = "directory_refused"
 	ReasonDiskLostWrites     Reason = "disk_lost_writes"
 	ReasonDiskNoRoom         Reason = "disk_no_room"
+	ReasonDiskPromised       Reason = "disk_promised"
 	ReasonEvalTimeout        Reason = "eval_timeout"
+	ReasonHostDescriptors    Reason = "host_descriptors"
 	ReasonHostMemory         Reason = "host_memory"
+	ReasonHostPressure       Reason = "host_pressure"
+	ReasonHostThreads        Reason = "host_threads"
 	ReasonImageDamaged       Reason = "image_damaged"
 	ReasonImageMissing       Reason = "image_missing"
 	ReasonImageNotFound      Reason = "image_not_found"
 	ReasonKernelUnusable     Reason = "kernel_unusable"
 	ReasonLimitUnsupported   Reason = "limit_unsupported"
+	ReasonMemoryPromised     Reason = "memory_promised"
 	ReasonNetOff             Reason = "net_off"
 	ReasonNetRule            Reason = "net_rule"
 	ReasonNetSecret          Reason = "net_secret"
@@ -72,13 +77,18 @@ func Reasons() []Reason {
 		ReasonDirectoryRefused,
 		ReasonDiskLostWrites,
 		ReasonDiskNoRoom,
+		ReasonDiskPromised,
 		ReasonEvalTimeout,
+		ReasonHostDescriptors,
 		ReasonHostMemory,
+		ReasonHostPressure,
+		ReasonHostThreads,
 		ReasonImageDamaged,
 		ReasonImageMissing,
 		ReasonImageNotFound,
 		ReasonKernelUnusable,
 		ReasonLimitUnsupported,
+		ReasonMemoryPromised,
 		ReasonNetOff,
 		ReasonNetRule,
 		ReasonNetSecret,

@@ -39,6 +39,7 @@ type Info struct {
 	OwnMemory int64 `json:"-"`
 	// Use is what it uses; nil: the host does not account for it. In what List gives.
 	Use       *Use   `json:"-"`
+	DiskBytes int64  `json:",omitempty"` // that its guest could write to its disks
 	Limits    Limits // that were asked for
 	PID       int    // of its VMM process, on the daemon's host; 0 when it has ended
 	CreatedAt time.Time

@@ -20,8 +20,19 @@ func byReason() map[api.Reason]string {
 		api.ReasonDiskLostWrites:     "fork another, or branch with --force to save what there is",
 		api.ReasonDiskNoRoom: "make room on the file system of the daemon's data (kill sandboxes, " +
 			"delete snapshots or images); it goes on by itself",
-		api.ReasonEvalTimeout:   "what was defined before may be lost; raise the timeout",
-		api.ReasonHostMemory:    "kill sandboxes, ask for fewer, or give the host (or the machine) more memory",
+		api.ReasonDiskPromised: "kill sandboxes, ask for fewer or for smaller disks (--disk-limit-mib), or start " +
+			"the daemon with a larger --disk-overcommit",
+		api.ReasonEvalTimeout: "what was defined before may be lost; raise the timeout",
+		api.ReasonHostMemory: "kill sandboxes, ask for fewer, or give the host (or the machine) more memory; the daemon's " +
+			"--memory-reserve stays free",
+		api.ReasonHostDescriptors: "kill sandboxes, ask for fewer, or start the daemon with a larger limit of open " +
+			"files (LimitNOFILE of its unit, ulimit -n)",
+		api.ReasonHostPressure: "try again in ten seconds; `forkd capacity` shows the pressure and the bounds of the " +
+			"daemon's --pressure",
+		api.ReasonHostThreads: "kill sandboxes, ask for fewer, or raise kernel.pid_max and kernel.threads-max, or " +
+			"TasksMax of the daemon's unit",
+		api.ReasonMemoryPromised: "kill sandboxes, ask for fewer or with a --memory-limit-mib, or start the daemon with " +
+			"a larger --memory-overcommit; `forkd capacity` shows what is promised",
 		api.ReasonImageDamaged:  "remove the image and build it again",
 		api.ReasonImageMissing:  "`forkd image ls` shows the images there are",
 		api.ReasonImageNotFound: "`forkd image ls` shows the images there are, `forkd image build` makes one",
@@ -99,6 +110,7 @@ func byCode() map[api.Code]string {
 		api.CodeTimeout:       "ask for a longer limit, or look at the console with `forkd logs`",
 		api.CodeNoSpace:       "remove snapshots (`forkd snapshot rm`) or images (`forkd image rm`)",
 		api.CodeNoMemory:      "kill sandboxes (`forkd kill`), fork fewer, or make the pool smaller (`forkd pool`)",
+		api.CodeNoResources:   "kill sandboxes (`forkd kill`), or fork fewer; `forkd capacity` shows what is left",
 		api.CodeBusy:          "try again in a moment",
 		api.CodeInternal:      "the daemon's log says more",
 		api.CodeUnauthorized: "set FORKD_TOKEN, or pass --token, with the content of the daemon's token file: " +

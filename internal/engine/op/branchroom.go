@@ -9,7 +9,7 @@ import (
 // admitBuffer reserves, until the branch ends, the memory that the VMM may take to hold
 // what it copies during the pause.
 func (w *branchOp) admitBuffer() error {
-	release, err := w.e.memory.Admit(vmm.PauseBuffer(w.src.Shape().MemoryBytes()))
+	release, err := w.e.admission.Memory(vmm.PauseBuffer(w.src.Shape().MemoryBytes()))
 	if err != nil {
 		return fmt.Errorf("branch %s: memory for what is copied while it is paused: %w", w.req.SandboxID, err)
 	}

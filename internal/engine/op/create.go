@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
@@ -105,7 +106,7 @@ func (o *Ops) reserve(c *createOp, u *undo.Stack) (err error) {
 
 func (c *createOp) run(ctx context.Context, u *undo.Stack) error {
 	// The parent may touch all its memory; better to refuse than to be killed later.
-	release, err := c.e.memory.Admit(c.src.shape.MemoryBytes())
+	release, err := c.e.admission.VM(admission.Parent(c.src.shape, c.src.upper))
 	if err != nil {
 		return err
 	}
@@ -363,8 +364,8 @@ func (c *createOp) explain(ctx context.Context, err error) error {
 		return sandbox.Ended(ctx, err)
 	case errors.Is(err, sandbox.ErrNoSpace), sandbox.IsNoSpace(err), errors.Is(err, vmm.ErrNoRoom):
 		return sandbox.NoSpace(err)
-	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrBootFailed),
-		errors.Is(err, snapshot.ErrExists):
+	case errors.Is(err, sandbox.ErrInvalid), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrNoResources),
+		errors.Is(err, sandbox.ErrBusy), errors.Is(err, sandbox.ErrBootFailed), errors.Is(err, snapshot.ErrExists):
 		return sandbox.StoreError(err)
 	case c.m == nil:
 		return err

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/sched"
@@ -27,6 +28,7 @@ type forkOp struct {
 	src      *launch.Source
 	network  sandbox.Network // of each child, but for its wire
 	children []child
+	grant    *admission.Grant // of what the children need
 }
 
 // child is one child that is not listed yet.
@@ -38,7 +40,7 @@ type child struct {
 	bounds  vmproc.Bounds             // that it is kept within
 	who     sandbox.Identity          // empty: it did not come so far
 	answer  *agentv1.IdentityResponse // nil: its guest gave none
-	release func()                    // of its admitted memory
+	release func()                    // of its part of the grant
 	armed   time.Duration             // restored, at its gate
 	resumed time.Duration
 	ready   time.Duration
@@ -74,6 +76,11 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 		return sandbox.ForkResult{}, err
 	}
 	defer f.src.Close()
+	poolReady := o.pools.Count(f.src)
+	if f.grant, err = o.admission.VMs(req.N, poolReady, childNeeds(o.cfg.ChildMemory, f.src, req.Limits)); err != nil {
+		return sandbox.ForkResult{}, fmt.Errorf("fork %s: %w", req.Tag, err)
+	}
+	defer f.grant.Release()
 	prefix, err := o.random(4)
 	if err != nil {
 		return sandbox.ForkResult{}, err
@@ -82,11 +89,11 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	if err := f.bind(ctx); err != nil {
 		return sandbox.ForkResult{}, err
 	}
-	poolReady := o.pools.Count(f.src)
 	o.pools.Touch(req.Tag, f.src.Shape())
 	// A restore computes and waits for nothing: more at once than there are CPUs only get into each other's way.
-	sched.Each(req.N, max(1, o.cfg.Concurrency/2), func(i int) { f.restore(ctx, &f.children[i], i+1) })
-	sched.Each(req.N, o.cfg.Concurrency, func(i int) {
+	atOnce := f.grant.AtOnce(o.cfg.Concurrency)
+	sched.Each(req.N, max(1, atOnce/2), func(i int) { f.restore(ctx, &f.children[i], i+1) })
+	sched.Each(req.N, atOnce, func(i int) {
 		f.resume(ctx, &f.children[i])
 		f.identify(ctx, &f.children[i])
 		f.unbind(&f.children[i])
@@ -124,9 +131,7 @@ func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 	if b.err = context.Cause(ctx); b.err != nil {
 		return
 	}
-	if b.release, b.err = f.e.memory.Admit(f.e.cfg.ChildMemory); b.err != nil {
-		return
-	}
+	b.release = f.grant.One()
 	b.err = f.restoreInto(ctx, b)
 	b.armed = f.e.cfg.Now().Sub(f.start)
 	b.trace.mark("restore")

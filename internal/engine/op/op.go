@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/network"
@@ -60,7 +61,7 @@ type Rooms struct {
 	Launcher  *launch.Launcher
 	Wires     *network.Wires
 	Pools     Pools
-	Memory    *launch.Memory
+	Admission *admission.Control
 	Traffic   *sched.Traffic
 	// Branches has a value for each branch under way; its room is how many there may be.
 	Branches chan struct{}
@@ -84,7 +85,7 @@ type Ops struct {
 	launcher  *launch.Launcher
 	wires     *network.Wires
 	pools     Pools
-	memory    *launch.Memory
+	admission *admission.Control
 	traffic   *sched.Traffic
 	branches  chan struct{}
 	root      context.Context
@@ -97,7 +98,7 @@ type Ops struct {
 func New(c *Config, r Rooms) *Ops {
 	return &Ops{
 		cfg: c, store: r.Store, layers: r.Layers, receipts: r.Receipts, catalog: r.Catalog, sandboxes: r.Sandboxes,
-		procs: r.Procs, launcher: r.Launcher, wires: r.Wires, pools: r.Pools, memory: r.Memory, traffic: r.Traffic,
+		procs: r.Procs, launcher: r.Launcher, wires: r.Wires, pools: r.Pools, admission: r.Admission, traffic: r.Traffic,
 		branches: r.Branches, root: r.Root, begin: r.Begin, random: r.Random,
 	}
 }

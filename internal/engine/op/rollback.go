@@ -117,7 +117,7 @@ func (r *rollbackOp) run(ctx context.Context) error {
 
 // restore brings the new VM up. It belongs to nobody in the journal.
 func (r *rollbackOp) restore(ctx context.Context) error {
-	release, err := r.e.memory.Admit(r.e.cfg.ChildMemory)
+	release, err := r.e.admission.VM(oneOfMany(r.e.cfg.ChildMemory, r.f.src))
 	if err != nil {
 		return err
 	}

@@ -108,7 +108,7 @@ func (w *probe) open(ctx context.Context) error {
 	if len(src.Agent.Capabilities) > 0 && !src.Agent.Can(agentproto.CanInventory) {
 		return w.agentOld()
 	}
-	release, err := w.e.memory.Admit(w.e.cfg.ChildMemory)
+	release, err := w.e.admission.VM(oneOfMany(w.e.cfg.ChildMemory, src))
 	if err != nil {
 		return err
 	}

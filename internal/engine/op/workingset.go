@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
@@ -58,7 +59,7 @@ func (c *createOp) workingSetsOf(ctx context.Context, set, evalSet *os.File) (r 
 	defer cancel()
 	var u undo.Stack
 	defer u.Run()
-	release, err := c.e.memory.Admit(c.e.cfg.ChildMemory)
+	release, err := c.e.admission.VM(admission.Shell(c.e.cfg.ChildMemory, c.src.shape))
 	if err != nil {
 		return r, false, err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
@@ -17,8 +18,8 @@ import (
 
 // Config is what Pools are made of.
 type Config struct {
-	Launcher *launch.Launcher
-	Memory   *launch.Memory
+	Launcher  *launch.Launcher
+	Admission *admission.Control
 	// ShellMemory is what one shell is reckoned to need, in bytes.
 	ShellMemory int64
 	// Fallback is the number of plain shells for each shape that a tag without a size of its own has.

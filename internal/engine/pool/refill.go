@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -61,7 +62,7 @@ func (p *Pools) refillOne(ctx context.Context) (ok bool, err error) {
 // from the tag's snapshot as far as can be done before it is known which child it
 // will be, and a plain one prewarms itself by that.
 func (p *Pools) makeShell(ctx context.Context, key Key) (*shell, *launch.Source, error) {
-	release, err := p.cfg.Memory.Admit(p.cfg.ShellMemory)
+	release, err := p.cfg.Admission.Spare(admission.Shell(p.cfg.ShellMemory, key.Shape))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,6 +1,7 @@
 package sandboxes
 
 import (
+	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -20,4 +21,10 @@ func (t *Table) WithUse(list []sandbox.Info) []sandbox.Info {
 		}
 	}
 	return list
+}
+
+// Promised is what those that run could come to take of the host.
+func (t *Table) Promised() (sum admission.Promised) {
+	t.Each(func(i sandbox.Info) { sum = sum.Add(admission.PromisedTo(i.Shape, i.DiskBytes, i.Limits)) })
+	return sum
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/cgroup"
-	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/seccomp"
@@ -68,8 +67,14 @@ type Config struct {
 	Logger   *slog.Logger
 	Now      func() time.Time
 	Rand     io.Reader // of cryptographic quality: it is the children's entropy
-	// MemAvailable is the host's available memory in bytes; default /proc/meminfo.
-	MemAvailable func() (int64, error)
+	// Host is what there is for VMs; nil: what this host has.
+	Host Host
+
+	// MemoryOvercommit is how many times the host's memory may be promised to sandboxes;
+	// default 32. DiskOvercommit is the same of the store's file system; 0: any number of times.
+	MemoryOvercommit, DiskOvercommit float64
+	// Pressure is from which pressure of the host on less is admitted; nil: DefaultPressure.
+	Pressure *Pressure
 
 	// Groups are what sandboxes are kept within limits by; nil: none may be asked for.
 	Groups *cgroup.Root
@@ -125,6 +130,11 @@ func (c *Config) Complete() error {
 	setDefault(&c.FailedKeep, time.Hour)
 	setDefault(&c.ChildMemory, 8<<20)
 	setDefault(&c.HostReserve, 256<<20)
+	setDefault(&c.MemoryOvercommit, DefaultMemoryOvercommit)
+	if c.Pressure == nil {
+		p := DefaultPressure()
+		c.Pressure = &p
+	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}
@@ -136,9 +146,6 @@ func (c *Config) Complete() error {
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Reader
-	}
-	if c.MemAvailable == nil {
-		c.MemAvailable = hostproc.MemAvailable
 	}
 	return nil
 }

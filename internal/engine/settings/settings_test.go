@@ -63,8 +63,47 @@ func TestDefaultsLeaveWhatIsSet(t *testing.T) {
 	if c.RestoreTimeout != time.Minute || c.GuestFork != sandbox.DefaultTree || c.Concurrency < 2 {
 		t.Errorf("what was zero became %s, %+v, %d", c.RestoreTimeout, c.GuestFork, c.Concurrency)
 	}
-	if c.Observer == nil || c.Logger == nil || c.Now == nil || c.Rand == nil || c.MemAvailable == nil {
+	if c.Observer == nil || c.Logger == nil || c.Now == nil || c.Rand == nil {
 		t.Error("a function that others call is nil")
+	}
+}
+
+func TestDefaultsOfAdmission(t *testing.T) {
+	c := least()
+	if err := c.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	if c.MemoryOvercommit != 32 || c.DiskOvercommit != 0 || *c.Pressure != DefaultPressure() {
+		t.Errorf("%g, %g, %+v", c.MemoryOvercommit, c.DiskOvercommit, c.Pressure)
+	}
+	c.Pressure = &Pressure{}
+	if err := c.Complete(); err != nil || *c.Pressure != (Pressure{}) {
+		t.Errorf("what was turned off became %+v, %v", c.Pressure, err)
+	}
+}
+
+func TestParsePressure(t *testing.T) {
+	memory := DefaultPressure().Memory
+	for words, want := range map[string]Pressure{
+		"":                         {Memory: memory},
+		"memory=10:40":             {Memory: Bound{10, 40}},
+		"memory=off":               {},
+		"io=80: cpu=:95.5":         {CPU: Bound{None: 95.5}, Memory: memory, IO: Bound{Fewer: 80}},
+		"cpu=50:60 cpu=70:70":      {CPU: Bound{70, 70}, Memory: memory},
+		"memory=off io=1:2 io=off": {},
+	} {
+		if got, err := ParsePressure(strings.Fields(words)); err != nil || got != want {
+			t.Errorf("%q: %+v, %v, want %+v", words, got, err, want)
+		}
+	}
+	for word, says := range map[string]string{
+		"disk=1:2": "want cpu=, memory= or io=", "memory": "want FEWER:NONE", "memory=": "want FEWER:NONE",
+		"memory=5": "want FEWER:NONE", "memory=:": "want FEWER:NONE", "io=x:1": "no percentage", "io=1:101": "no percentage",
+		"io=NaN:": "no percentage", "io=0:5": "no percentage", "cpu=60:50": "more than none", "": "want cpu=",
+	} {
+		if _, err := ParsePressure([]string{word}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", word, err, says)
+		}
 	}
 }
 

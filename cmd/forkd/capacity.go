@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/ui"
+)
+
+func newCapacityCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "capacity",
+		Short: "Show what the host has for sandboxes, and what of it is promised",
+		Long: "Show what the host has for sandboxes, and what of it is promised. FREE is what new ones can have, without the\n" +
+			"RESERVE. PROMISED is what those that run could come to take, with their guests' whole memory and disks, or what\n" +
+			"their limits leave of that; more than AT MOST is promised to nobody. PRESSURE is the part of the last 10 s for\n" +
+			"which work waited; from FEWER FROM on fewer are made at once, from NONE FROM on none.",
+		Args: cobra.NoArgs,
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
+			cap, err := c.Capacity(ctx)
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Value(cap)
+			}
+			return printCapacity(&a.Printer, cap)
+		}),
+	}
+}
+
+func printCapacity(a *ui.Printer, c api.Capacity) error {
+	var rows [][]string
+	for _, r := range c.Resources {
+		show := func(n int64) string { return amount(r.Resource, n) }
+		rows = append(rows, []string{r.Resource, show(r.Total), show(r.Free), show(r.Reserve),
+			unlessZero(r.Promised, show), unlessZero(r.MayPromise, show)})
+	}
+	if err := a.Table([]string{"RESOURCE", "TOTAL", "FREE", "RESERVE", "PROMISED", "AT MOST"}, rows); err != nil {
+		return err
+	}
+	rows = nil
+	for _, p := range c.Pressure {
+		rows = append(rows, []string{p.Resource, percent(p.Some), unlessZero(p.Fewer, percent),
+			unlessZero(p.None, percent)})
+	}
+	if err := a.Line("%s", ""); err != nil {
+		return err
+	}
+	if err := a.Table([]string{"PRESSURE", "NOW", "FEWER FROM", "NONE FROM"}, rows); err != nil {
+		return err
+	}
+	a.Note("sandboxes that run: %d, that are coming: %d; admitted at this moment: %s",
+		c.Sandboxes, c.Coming, ui.Clean(string(c.Admits)))
+	return nil
+}
+
+// amount is bytes, or a number.
+func amount(resource string, n int64) string {
+	if resource == "memory" || resource == "disk" {
+		return ui.Bytes(n)
+	}
+	return fmt.Sprint(n)
+}
+
+func unlessZero[T int64 | float64](v T, show func(T) string) string {
+	if v == 0 {
+		return ""
+	}
+	return show(v)
+}

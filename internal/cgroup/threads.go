@@ -1,0 +1,46 @@
+package cgroup
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Threads are those in the group around dir that has the fewest left, and how many it may have:
+// pids.current and pids.max of dir and of all groups around it. bounded is false where none
+// of them has a limit.
+func Threads(dir string) (used, limit int64, bounded bool) {
+	for ; isGroup(dir); dir = filepath.Dir(dir) {
+		most, ok := numberIn(dir, "pids.max")
+		now, counted := numberIn(dir, "pids.current")
+		if ok && counted && (!bounded || most-now < limit-used) {
+			used, limit, bounded = now, most, true
+		}
+	}
+	return used, limit, bounded
+}
+
+// Around is the group that this process's groups are made in, or would be; empty: there is none.
+func Around() string {
+	p, err := findPlace()
+	if err != nil {
+		return ""
+	}
+	return p.dir
+}
+
+func isGroup(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "cgroup.controllers"))
+	return err == nil
+}
+
+// numberIn reads a file of one number; false if it has another word, such as max.
+func numberIn(dir, file string) (int64, bool) {
+	b, err := os.ReadFile(filepath.Join(dir, file))
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	return n, err == nil
+}

@@ -1,0 +1,36 @@
+package admission
+
+import "github.com/forkd/forkd/internal/sandbox"
+
+// Meter shows what the host has, to who does not admit.
+type Meter struct{ Admission *Control }
+
+// Capacity is what the host has for sandboxes, and what of it is promised.
+func (m Meter) Capacity() (sandbox.Capacity, error) { return m.Admission.capacity() }
+
+func (a *Control) capacity() (sandbox.Capacity, error) {
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	if err := a.lookLocked(); err != nil {
+		return sandbox.Capacity{}, err
+	}
+	s := state{facts: a.facts, pending: a.Pending(), bounds: a.bounds}
+	s.promised = a.promised()
+	return sandbox.Capacity{
+		Sandboxes: s.promised.VMs, Coming: s.pending.Promised.VMs, Resources: s.resources(),
+		Pressure: a.bounds.pressureOf(a.facts), Admits: a.bounds.pressed(a.facts).admits,
+	}, nil
+}
+
+func (s state) resources() []sandbox.Resource {
+	all := s.promised.Add(s.pending.Promised)
+	threads, ofThreads, _ := s.threadsFree()
+	return []sandbox.Resource{
+		{Name: sandbox.ResourceMemory, Total: s.facts.MemoryTotal, Free: max(0, s.memoryFree()),
+			Reserve: s.bounds.memoryReserve, Promised: all.Memory, MayPromise: s.mayPromiseMemory()},
+		{Name: sandbox.ResourceDisk, Total: s.facts.DiskTotal, Free: max(0, s.diskFree()),
+			Reserve: s.bounds.diskReserve, Promised: all.Disk, MayPromise: s.mayPromiseDisk()},
+		{Name: sandbox.ResourceDescriptors, Total: s.facts.MaxFiles, Free: max(0, s.filesFree()), Reserve: spareFiles},
+		{Name: sandbox.ResourceThreads, Total: ofThreads, Free: max(0, threads), Reserve: spareThreads},
+	}
+}

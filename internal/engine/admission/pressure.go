@@ -1,0 +1,54 @@
+package admission
+
+import (
+	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// pressed is how many VMs are made at once, and for which pressure.
+type pressed struct {
+	admits string
+	by     sandbox.PressureOf
+}
+
+// memoryIsShort is the share of the host's memory, one in so many, below which memory pressure
+// is believed. A sandbox that is at its own memory limit stalls as well, and the kernel counts that
+// for the whole host: without this a guest could keep everybody from forking.
+const memoryIsShort = 4
+
+// pressureOf is the host's pressure beside what it means.
+func (b bounds) pressureOf(f hostproc.Facts) []sandbox.PressureOf {
+	p := b.pressure
+	return []sandbox.PressureOf{
+		{Name: "cpu", Some: f.Pressure.CPU, Fewer: p.CPU.Fewer, None: p.CPU.None},
+		{Name: "memory", Some: f.Pressure.Memory, Fewer: p.Memory.Fewer, None: p.Memory.None},
+		{Name: "io", Some: f.Pressure.IO, Fewer: p.IO.Fewer, None: p.IO.None},
+	}
+}
+
+// pressed finds the pressure that counts most.
+func (b bounds) pressed(f hostproc.Facts) pressed {
+	worst := pressed{admits: sandbox.AdmitsAll}
+	for _, p := range b.pressureOf(f) {
+		if p.Name == "memory" && f.MemoryAvailable > f.MemoryTotal/memoryIsShort {
+			continue
+		}
+		switch {
+		case p.None > 0 && p.Some >= p.None:
+			return pressed{sandbox.AdmitsNone, p}
+		case p.Fewer > 0 && p.Some >= p.Fewer:
+			worst = pressed{sandbox.AdmitsFewer, p}
+		}
+	}
+	return worst
+}
+
+func (p pressed) refusal() error {
+	bound, what := p.by.None, "no VM is made"
+	if p.admits == sandbox.AdmitsFewer {
+		bound, what = p.by.Fewer, "no shell is made"
+	}
+	return sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonHostPressure,
+		"the host is under pressure: for %.0f %% of the last 10 s work waited for %s, and from %g %% on %s",
+		p.by.Some, p.by.Name, bound, what)
+}
