@@ -157,6 +157,9 @@ func (s *Spawner) Start(ctx context.Context, l vmclient.Launch) (vmclient.Starte
 	if l.Start.Seccomp != seccomp.Off {
 		m.Seccomp = l.Start.Seccomp
 	}
+	if m.Seccomp == "" { // no filters at all were asked for
+		m.Want = m.Want.Without(jail.Calls)
+	}
 	files := []*os.File{binary, l.Null, l.Log, l.KVM, l.Control, l.Vsock, l.Console}
 	if l.Failpoints != nil {
 		m.Files, files = m.Files|wire.Failpoints, append(files, l.Failpoints)
