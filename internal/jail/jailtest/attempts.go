@@ -120,9 +120,9 @@ var attempts = []Attempt{
 	{"the clock", setClock},
 	{"a restart of the host", func(World) error { return unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF) }},
 	{"the kernel's log", func(World) error { _, err := unix.Klogctl(3, make([]byte, 64)); return err }},
-	{"another VM", func(World) error { return eachDescriptor(0xae01) }},                  // KVM_CREATE_VM
-	{"typing into a terminal", func(World) error { return eachDescriptor(0x5412) }},      // TIOCSTI
-	{"a slot of its memory", func(World) error { return setMemory() }},                   // KVM_SET_USER_MEMORY_REGION
+	{"another VM", func(World) error { return anotherVM() }},
+	{"typing into a terminal", func(World) error { return typeInto() }},
+	{"a slot of memory", func(World) error { return setMemory() }},
 	{"all processes that there can be", func(World) error { return allProcesses() }},     // the control group's bound
 	{"all descriptors that there can be", func(World) error { return allDescriptors() }}, // the limit's
 }

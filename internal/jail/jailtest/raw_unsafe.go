@@ -172,18 +172,15 @@ func module() error {
 	return err
 }
 
-// eachDescriptor asks all descriptors for something by an ioctl.
-func eachDescriptor(request uintptr) error {
-	failed := error(errNothing)
+// typeInto asks all descriptors to take a character as if it had been typed.
+func typeInto() error {
+	failed := errNothing
 	for fd := range uintptr(lastDescriptor) {
-		var b [8]byte
-		// SAFETY: no request that is asked for writes more than a byte.
-		got, err := raw(unix.SYS_IOCTL, fd, request, uintptr(unsafe.Pointer(&b)))
-		runtime.KeepAlive(&b)
+		var c [1]byte
+		// SAFETY: the kernel reads one byte during the call.
+		_, err := raw(unix.SYS_IOCTL, fd, unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
+		runtime.KeepAlive(&c)
 		if err == nil {
-			if got > 2 {
-				unix.Close(int(got))
-			}
 			return nil
 		}
 		if err != unix.EBADF {
@@ -193,19 +190,26 @@ func eachDescriptor(request uintptr) error {
 	return failed
 }
 
-// setMemory takes a slot of memory from a VM that has none of that number.
+// setMemory has no VM to give: those that a VMM has answer only between two runs of a vCPU.
 func setMemory() error {
-	failed := error(errNothing)
-	for fd := range uintptr(lastDescriptor) {
-		region := [4]uint64{31} // struct kvm_userspace_memory_region, of no bytes
-		// SAFETY: the kernel reads 32 bytes during the call.
-		_, err := raw(unix.SYS_IOCTL, fd, 0x4020ae46, uintptr(unsafe.Pointer(&region)))
-		runtime.KeepAlive(&region)
-		if err == nil {
-			return nil
+	region := [4]uint64{31} // struct kvm_userspace_memory_region, of no bytes
+	// SAFETY: the kernel would read 32 bytes during the call.
+	_, err := raw(unix.SYS_IOCTL, ^uintptr(0), 0x4020ae46, uintptr(unsafe.Pointer(&region)))
+	runtime.KeepAlive(&region)
+	return err
+}
+
+// anotherVM asks every device that the process has for one. (A vCPU would have this wait for it.)
+func anotherVM() error {
+	failed := errNothing
+	for fd := range lastDescriptor {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
+			continue
 		}
-		if err != unix.EBADF && err != unix.ENOTTY {
-			failed = err
+		const createVM = 0xae01
+		if _, failed = raw(unix.SYS_IOCTL, uintptr(fd), createVM, 0); failed == nil {
+			return nil
 		}
 	}
 	return failed

@@ -144,6 +144,12 @@ func (in *inside) tell(t testing.TB, o order) {
 func (in *inside) ask(t testing.TB, o order) (a answers) {
 	t.Helper()
 	in.tell(t, o)
+	return in.answer(t)
+}
+
+// answer is the answer to what it was told.
+func (in *inside) answer(t testing.TB) (a answers) {
+	t.Helper()
 	line, err := bufio.NewReader(in.conn).ReadBytes('\n')
 	if err != nil {
 		t.Fatal(err)
