@@ -119,7 +119,7 @@ func (j *jailed) check(how string, pid int) {
 	j.inNamespaces(who, pid)
 	j.filtered(who, proc)
 	j.limited(who, pid)
-	j.holds(who, proc)
+	j.descriptors(who, proc)
 }
 
 // alone checks that nobody but this process has something.
@@ -224,8 +224,8 @@ var may = []struct {
 	{regexp.MustCompile(`^/memfd:`), false}, // the start gate, tables
 }
 
-// holds checks a VMM's descriptors: what is of others it may read, its own it may write.
-func (j *jailed) holds(who, proc string) {
+// descriptors checks a VMM's descriptors: what is of others it may read, its own it may write.
+func (j *jailed) descriptors(who, proc string) {
 	t := j.d.t
 	t.Helper()
 	kinds := map[string]int{}
