@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,7 +53,7 @@ func TestMain(m *testing.M) {
 // order is what the inmate is told to do.
 type order struct {
 	World jailtest.World
-	Only  string // an attempt's name; empty: all
+	Only  []string // attempts' names; none: all
 	// Filter is what it installs before, as a VMM does: filterVM, filterVCPU, or nothing.
 	Filter string
 	Step   string // of package failpoint, to stand at; empty: none
@@ -120,7 +121,7 @@ func inmate() error {
 		var word [8]byte
 		_, err = unix.Pread(pagemap, word[:], 0)
 		all["pagemap"] = jailtest.Answer(err)
-		if start.Userfaultfd && o.Only == "" {
+		if start.Userfaultfd && len(o.Only) == 0 {
 			u, err := uffd.OpenAsyncWP(os.NewFile(vmwire.FDUserfaultfd, "userfaultfd"))
 			if all["/dev/userfaultfd"] = jailtest.Answer(err); err == nil {
 				u.Close()
@@ -168,7 +169,7 @@ func tryFiltered(o order) (all answers, err error) {
 func tryAll(o order) answers {
 	all := answers{}
 	for _, a := range jailtest.Attempts() {
-		if o.Only == "" || o.Only == a.Name {
+		if len(o.Only) == 0 || slices.Contains(o.Only, a.Name) {
 			all[a.Name] = a.Try(o.World)
 		}
 	}

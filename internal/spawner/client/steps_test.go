@@ -70,7 +70,7 @@ func TestKilledAtEachOfItsSteps(t *testing.T) {
 		eventually(t, "no VMM but the old one", func() bool { return len(inmates(t)) == 1 })
 		next := mustLaunch(t, s) // it may not be known to have ended yet
 		for _, in := range []*inside{old, next} {
-			in.ask(t, order{Only: "none"})
+			in.ask(t, order{Only: nothing})
 			_ = signalKill(in.PIDFD)
 			in.Ended()
 		}
@@ -110,9 +110,9 @@ func TestStepsInAJailAreTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in.ask(t, order{Only: "none", Filter: filterVM}) // which is on from now on
+	in.ask(t, order{Only: nothing, Filter: filterVM}) // which is on from now on
 	points.Arm(step)
-	in.tell(t, order{Only: "none", Step: step})
+	in.tell(t, order{Only: nothing, Step: step})
 	eventually(t, "inmate at its step", func() bool { return points.Reached(step) })
 	points.Disarm(step)
 	in.answer(t)
