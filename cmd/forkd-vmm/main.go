@@ -82,6 +82,7 @@ func run(args []string) error {
 	controller := &live.Controller{Machine: machine}
 	daemon = server.NewServer(control, controller)
 	daemon.Confinement = confine(start.Seccomp, controller)
+	overrun(controller)
 	return serve(daemon, ended)
 }
 

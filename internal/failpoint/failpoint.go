@@ -74,6 +74,14 @@ func Connect() (*os.File, error) {
 // Environ is the environment of a process that inherits a connection as descriptor fd.
 func Environ(fd int) []string { return []string{Variable + "=" + inherited + strconv.Itoa(fd)} }
 
+// Child is the environment of a process that opens its connections itself; nil outside tests.
+func Child() []string {
+	if s := socket(); s != "" && !strings.HasPrefix(s, inherited) {
+		return []string{Variable + "=" + s}
+	}
+	return nil
+}
+
 func dial() (*net.UnixConn, error) {
 	return net.DialUnix("unixpacket", nil, &net.UnixAddr{Name: socket(), Net: "unixpacket"})
 }

@@ -36,7 +36,14 @@ const (
 	RollbackConfirmed Step = "rollback.confirmed" // it is the sandbox, and nobody's
 	RollbackRecorded  Step = "rollback.recorded"  // its journal says so, where it does not hold
 	RollbackExchanged Step = "rollback.exchanged" // it holds, and the old VM is nobody's
+
+	SpawnAsked    Step = "spawn.asked"    // in forkd-spawn, as those below: it has the request and its descriptors
+	SpawnForked   Step = "spawn.forked"   // there is a process, which enters its jail
+	SpawnExecuted Step = "spawn.executed" // it has its program, and the daemon does not know
 )
+
+// SpawnPrefix is that of steps which are passed with VMs in a jail only.
+const SpawnPrefix = "spawn."
 
 // Prefixes of the stores' steps, which are not listed: their own tests go through them.
 const (
@@ -52,5 +59,6 @@ func Steps() []Step {
 		CreateReserved, CreateBooted, CreateSaved, CreateDone,
 		ForkRestored, ForkResumed, ForkConfirmed, ForkRecorded,
 		RollbackBegun, RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,
+		SpawnAsked, SpawnForked, SpawnExecuted,
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/seccomp"
 )
 
 // FDs are the descriptors of a process that enters a jail.
@@ -23,8 +25,8 @@ type step struct {
 }
 
 // steps are in the order in which each still may do what it does: the file systems before
-// the capabilities, those before no_new_privs, which Landlock needs. A seccomp filter
-// that denies what the steps do themselves belongs behind the last.
+// the capabilities, those before no_new_privs, which Landlock needs. The filter of system
+// calls is the last: it denies what others do.
 func (p Plan) steps(f FDs) []step {
 	return []step{
 		{OOM, raiseOOMScore},
@@ -38,6 +40,7 @@ func (p Plan) steps(f FDs) []step {
 		{Files, func() error { return restrictFiles(f.Program, f.Proc) }},
 		{TCP, restrictTCP},
 		{Scope, restrictScope},
+		{Calls, p.filterCalls},
 	}
 }
 
@@ -122,6 +125,15 @@ func (p Plan) limit() error {
 		}
 	}
 	return nil
+}
+
+// filterCalls leaves the exec, and what the program does until it has a VM and filters itself more
+// narrowly. All threads that the program makes inherit it from this one.
+func (p Plan) filterCalls() error {
+	if p.Seccomp == "" || p.Seccomp == seccomp.Off {
+		return unix.EINVAL
+	}
+	return seccomp.Spawn.Install(p.Seccomp, seccomp.ThisThread)
 }
 
 // closeOthers has the exec close all descriptors but those below the program's. Until then Go's

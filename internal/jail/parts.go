@@ -27,6 +27,7 @@ const (
 	Limits                  // resource limits
 	OOM                     // the kernel ends a VMM before the daemon when memory runs out
 	Descriptors             // descriptors that it was not meant to have are closed
+	Calls                   // seccomp: a first filter of system calls, below those that the VMM adds itself
 	Parts                   // how many there are
 )
 
@@ -52,6 +53,7 @@ var facts = [Parts]struct {
 	Limits:      {name: "limits", what: "descriptors, file size, core dumps, locked memory"},
 	OOM:         {name: "oom score", what: "ends before the daemon when memory runs out"},
 	Descriptors: {name: "descriptors", what: "has those on the list only"},
+	Calls:       {name: "seccomp", what: "makes no socket, mount or namespace from its first instruction on"},
 }
 
 func (p Part) String() string {

@@ -6,6 +6,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/seccomp"
 )
 
 // Plan is what a process loses. It is plain data: Enter applies it.
@@ -16,6 +18,9 @@ type Plan struct {
 	UID uint32
 	// FileSize bounds the files that it writes, in bytes.
 	FileSize uint64
+	// Seccomp is what becomes of a call that is taken away, for part Calls. It is not seccomp.Off:
+	// the part is not wanted then.
+	Seccomp seccomp.Mode
 }
 
 // Limits, for part Limits.

@@ -37,7 +37,7 @@ func threadTime() int64 {
 // BenchmarkCost tells what the filters add to a call: that which each exit of a guest makes, and one
 // without conditions.
 func BenchmarkCost(b *testing.B) {
-	for _, filter := range []string{"none", "vm", "vcpu"} {
+	for _, filter := range []string{"none", "vm", "vcpu", "jailed"} {
 		out, _ := spawned(b, seccomp.On, filter, "cost")
 		b.Logf("%s: %s", filter, out)
 	}

@@ -152,7 +152,7 @@ var rules = []rule{
 
 // testHelpers are packages for tests only; the last rule is not about them.
 var testHelpers = []string{
-	"internal/engine/enginetest", "internal/kvmtest", "internal/failpoint/failpointtest", "internal/netd/nettest", "internal/vmctl/vmctltest",
+	"internal/jail/jailtest", "internal/engine/enginetest", "internal/kvmtest", "internal/failpoint/failpointtest", "internal/netd/nettest", "internal/vmctl/vmctltest",
 	"internal/virtio/virtiotest", "internal/httpapi/fakeengine", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
 	"internal/socks5/socks5test",
 }

@@ -81,7 +81,7 @@ func TestKills(t *testing.T) {
 	}
 	w.verified(parentTag)
 	for _, s := range failpoint.Steps() {
-		if !slices.Contains(seen, s) {
+		if inJail := strings.HasPrefix(string(s), failpoint.SpawnPrefix); !inJail && !slices.Contains(seen, s) {
 			t.Errorf("no operation passes %s", s)
 		}
 	}

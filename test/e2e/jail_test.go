@@ -3,49 +3,285 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/failpoint/failpointtest"
 	"github.com/forkd/forkd/internal/kvmtest"
 )
 
-// With all of the jail a VMM owns nothing, and forks, branches and its guest's programs go as ever.
+// With all of the jail a VMM owns nothing, however it came about, and forks, branches and its guest's
+// programs go as ever. Steps in it are still told: by a descriptor that it inherits.
 func TestVMMsInAJailOwnNothing(t *testing.T) {
 	kvmtest.Require(t)
 	d := secondDaemon(t, "--jail", "strict", "--pool", "1")
+	points, err := failpointtest.Listen(filepath.Join(d.Dir, "points"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(points.Close)
+	d.Env = points.Environ()
 	if err := linkedImage(t, d.images(), "box"); err != nil {
 		t.Fatal(err)
 	}
 	d.start()
-	if _, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "parent", Image: "box"}, nil); err != nil {
+	j := &jailed{d: d, users: map[string]string{}, namespaces: map[string]string{}, groups: map[string]string{}}
+	points.Arm(failpoint.CreateBooted)
+	made := make(chan error, 1)
+	go func() {
+		_, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "parent", Image: "box"}, nil)
+		made <- err
+	}()
+	eventually(t, "booted VMM", func() bool { return points.Reached(failpoint.CreateBooted) })
+	for _, pid := range d.processes() {
+		j.check("booted", pid)
+	}
+	points.Disarm(failpoint.CreateBooted)
+	if err := <-made; err != nil {
 		t.Fatal(err)
 	}
 	n := 2
-	uids := map[string]bool{}
-	for _, sb := range d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "parent", N: &n}).OK() {
-		uid := d.jailed(*sb.PID)
-		if uids[uid] || uid == "0" {
-			t.Errorf("%s runs as user %s, others: %v", sb.ID, uid, uids)
-		}
-		uids[uid] = true
+	for i, sb := range d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "parent", N: &n}).OK() {
+		how := fmt.Sprint("child ", i)
+		j.check(how, *sb.PID)
 		if got := d.sh(sb.ID, "echo hello"); got != "hello" {
 			t.Errorf("%s says %q", sb.ID, got)
 		}
+		points.Passed()
 		res := d.branch(sb.ID, api.BranchRequest{Tag: "of-" + sb.ID, Mode: api.BranchLive, N: 1})
 		if res.Mechanism != "wp-async" {
 			t.Errorf("its live branch found writes by %q", res.Mechanism)
 		}
-		d.jailed(*res.Children[0].PID)
+		if steps := points.Passed(); !slices.Contains(steps, failpoint.CaptureHeld) {
+			t.Errorf("of the steps in the VMM only these were told: %v", steps)
+		}
+		j.check(how+" after a live branch", *sb.PID)
+		j.check(how+" of a live branch", *res.Children[0].PID)
+		if info := d.rollback(sb.ID, "parent"); info.PID == nil {
+			t.Errorf("rolled back: %+v", info)
+		} else {
+			j.check(how+" after a rollback", *info.PID)
+		}
+	}
+	all := d.processes()
+	for _, pid := range all { // and those that wait in the pool, or are on their way there
+		eventually(t, "VMM with its filters", func() bool { return filterOfVCPUs(fmt.Sprintf("/proc/%d", pid)) > 0 })
+		j.check("any", pid)
+	}
+	t.Logf("%d VMMs were looked at, %d at the end", len(j.users), len(all))
+	if len(j.users) < 7 {
+		t.Errorf("only of %d users", len(j.users))
 	}
 }
 
-// jailed checks what the kernel says of a VMM's process, and returns its user.
-func (d *daemon) jailed(pid int) (uid string) {
-	t := d.t
+// jailed is what is known of VMMs in a jail: what one has, no other may have.
+type jailed struct {
+	d                         *daemon
+	users, namespaces, groups map[string]string // by what it is, who has it
+	network                   string            // the one that all have
+}
+
+// check compares what the kernel says of a VMM's process with what it may have.
+func (j *jailed) check(how string, pid int) {
+	j.d.t.Helper()
+	t, proc := j.d.t, fmt.Sprintf("/proc/%d", pid)
+	who := fmt.Sprintf("VMM %d (%s)", pid, how)
+	status := statusOf(t, proc)
+	for name, want := range map[string]string{
+		"CapInh": "0", "CapPrm": "0", "CapEff": "0", "CapBnd": "0", "CapAmb": "0", "NoNewPrivs": "1", "Seccomp": "2", "Groups": "",
+	} {
+		if got := strings.TrimLeft(status[name], "0"); got != strings.TrimLeft(want, "0") {
+			t.Errorf("%s: %s is %q, want %q", who, name, status[name], want)
+		}
+	}
+	if files, err := os.ReadDir(proc + "/root"); err != nil || len(files) != 0 {
+		t.Errorf("%s: its root holds %v, %v", who, files, err)
+	}
+	if b, err := os.ReadFile(proc + "/oom_score_adj"); err != nil || strings.TrimSpace(string(b)) != "500" {
+		t.Errorf("%s: its oom_score_adj is %q, %v", who, b, err)
+	}
+	uid := regexp.MustCompile(`^\d+`).FindString(status["Uid"])
+	if uid == "0" {
+		t.Errorf("%s is root", who)
+	}
+	j.alone(who, pid, "user", uid, j.users)
+	j.inNamespaces(who, pid)
+	j.filtered(who, proc)
+	j.limited(who, pid)
+	j.descriptors(who, proc)
+}
+
+// alone checks that nobody but this process has something.
+func (j *jailed) alone(who string, pid int, what, is string, known map[string]string) {
+	j.d.t.Helper()
+	other, ok := known[is]
+	if _, err := os.Stat("/proc/" + other); err != nil {
+		ok = false // it has ended: numbers of namespaces are given again
+	}
+	if ok && other != strconv.Itoa(pid) {
+		j.d.t.Errorf("%s has the %s %s, as VMM %s has", who, what, is, other)
+	}
+	known[is] = strconv.Itoa(pid)
+}
+
+func (j *jailed) inNamespaces(who string, pid int) {
+	t := j.d.t
 	t.Helper()
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for _, ns := range []string{"mnt", "pid", "net", "ipc", "uts", "cgroup"} {
+		theirs, err1 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns))
+		ours, err2 := os.Readlink("/proc/self/ns/" + ns)
+		if err1 != nil || err2 != nil || theirs == ours {
+			t.Errorf("%s: namespace %s is %s, ours %s (%v, %v)", who, ns, theirs, ours, err1, err2)
+		}
+		if ns != "net" {
+			j.alone(who, pid, "namespace", theirs, j.namespaces)
+			continue
+		}
+		if j.network != "" && j.network != theirs {
+			t.Errorf("%s: its network is %s, others have %s", who, theirs, j.network)
+		}
+		j.network = theirs
+	}
+}
+
+// filterOfVCPUs is how many threads have the filter of a vCPU, beside the jail's and the process's.
+func filterOfVCPUs(proc string) (n int) {
+	for _, thread := range names(proc + "/task") {
+		b, _ := os.ReadFile(proc + "/task/" + thread + "/status")
+		if strings.Contains(string(b), "\nSeccomp_filters:\t3\n") {
+			n++
+		}
+	}
+	return n
+}
+
+// filtered checks each thread: the jail's filter and the process's, and on the vCPU's one more.
+func (j *jailed) filtered(who, proc string) {
+	t := j.d.t
+	t.Helper()
+	for _, thread := range names(proc + "/task") {
+		b, err := os.ReadFile(proc + "/task/" + thread + "/status")
+		if err != nil {
+			continue // Go's threads come and go
+		}
+		if found := regexp.MustCompile(`(?m)^Seccomp:\t2\nSeccomp_filters:\t[23]$`).Find(b); found == nil {
+			t.Errorf("%s: thread %s has not its filters:\n%s", who, thread, b)
+		}
+	}
+	if n := filterOfVCPUs(proc); n != 1 {
+		t.Errorf("%s: %d threads have a vCPU's filter, want 1", who, n)
+	}
+}
+
+// limited checks resource limits and the control group.
+func (j *jailed) limited(who string, pid int) {
+	t := j.d.t
+	t.Helper()
+	for resource, most := range map[int]uint64{unix.RLIMIT_NOFILE: 2048, unix.RLIMIT_CORE: 0, unix.RLIMIT_MEMLOCK: 0, unix.RLIMIT_FSIZE: 1 << 47} {
+		var l unix.Rlimit
+		if err := unix.Prlimit(pid, resource, nil, &l); err != nil || l.Max > most || l.Cur > most {
+			t.Errorf("%s: limit %d is %+v, want at most %d, %v", who, resource, l, most, err)
+		}
+	}
+	theirs, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	daemons, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", j.d.pid()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(theirs) == string(daemons) {
+		t.Logf("%s: the daemon has no control groups to give", who)
+		return
+	}
+	j.alone(who, pid, "control group", string(theirs), j.groups)
+	if !pidsAreBounded(pid) {
+		t.Errorf("%s: its control group %q does not bound its processes", who, theirs)
+	}
+}
+
+// may are the kinds of descriptors that a VMM may have, by what the kernel calls them.
+var may = []struct {
+	kind   *regexp.Regexp
+	writes bool
+}{
+	{regexp.MustCompile(`^socket:\[\d+\]$`), true}, // control, vsock, wire; here also the test's
+	{regexp.MustCompile(`^anon_inode:(kvm-vm|kvm-vcpu:\d+|\[?eventfd\]?|\[?eventpoll\]?|\[?userfaultfd\]?)$`), true},
+	{regexp.MustCompile(`^/dev/(null|userfaultfd)$`), true},
+	{regexp.MustCompile(`/\d+/pagemap$`), false},
+	{regexp.MustCompile(`^/memfd:`), false}, // the start gate, tables
+}
+
+// descriptors checks a VMM's descriptors: what is of others it may read, its own it may write.
+func (j *jailed) descriptors(who, proc string) {
+	t := j.d.t
+	t.Helper()
+	kinds := map[string]int{}
+	for _, fd := range names(proc + "/fd") {
+		path, err := os.Readlink(proc + "/fd/" + fd)
+		if err != nil {
+			continue // closed meanwhile
+		}
+		kind, writes := j.kindOf(path)
+		kinds[kind]++
+		if kind == "" {
+			t.Errorf("%s has descriptor %s: %s", who, fd, path)
+		}
+		if flags := openFlags(proc + "/fdinfo/" + fd); !writes && flags&unix.O_ACCMODE != unix.O_RDONLY {
+			t.Errorf("%s may write %s by descriptor %s: flags %#o", who, path, fd, flags)
+		}
+	}
+	t.Logf("%s has %v", who, kinds)
+}
+
+// kindOf is a descriptor's kind; empty: a VMM must not have it.
+func (j *jailed) kindOf(path string) (kind string, writes bool) {
+	for _, m := range may {
+		if found := m.kind.FindString(path); found != "" {
+			return regexp.MustCompile(`\d+`).ReplaceAllString(found, "N"), m.writes
+		}
+	}
+	path = strings.TrimSuffix(path, " (deleted)")
+	fixtures, err := filepath.EvalSymlinks(kvmtest.Fixture(j.d.t, "vmlinux"))
+	if err != nil {
+		j.d.t.Fatal(err)
+	}
+	for dir, writes := range map[string]bool{
+		filepath.Join(j.d.Run, "vm"):         true, // console, log
+		j.d.owns():                           true, // its disks' overlays
+		filepath.Join(j.d.Data, "layers"):    false,
+		filepath.Join(j.d.Data, "snapshots"): false,
+		j.d.images():                         false,
+		filepath.Dir(fixtures):               false,
+		os.TempDir():                         false, // where this test's image is
+	} {
+		if strings.HasPrefix(path, dir+"/") && (dir != os.TempDir() || !strings.HasPrefix(path, j.d.Dir+"/")) {
+			return filepath.Base(dir), writes
+		}
+	}
+	return "", false
+}
+
+// openFlags are those of an open file, from its fdinfo.
+func openFlags(info string) int {
+	b, _ := os.ReadFile(info)
+	flags, _ := strconv.ParseInt(string(regexp.MustCompile(`(?m)^flags:\s*(\d+)`).FindSubmatch(append(b, "\nflags: 0"...))[1]), 8, 64)
+	return int(flags)
+}
+
+// statusOf is the status file of a process or a thread.
+func statusOf(t *testing.T, proc string) map[string]string {
+	t.Helper()
+	b, err := os.ReadFile(proc + "/status")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,22 +290,5 @@ func (d *daemon) jailed(pid int) (uid string) {
 		name, value, _ := strings.Cut(line, ":")
 		status[name] = strings.TrimSpace(value)
 	}
-	for name, want := range map[string]string{
-		"CapInh": "0", "CapPrm": "0", "CapEff": "0", "CapBnd": "0", "CapAmb": "0", "NoNewPrivs": "1", "Seccomp": "2", "Groups": "",
-	} {
-		if got := strings.TrimLeft(status[name], "0"); got != strings.TrimLeft(want, "0") {
-			t.Errorf("VMM %d: %s is %q, want %q", pid, name, status[name], want)
-		}
-	}
-	for _, ns := range []string{"mnt", "pid", "net", "ipc", "uts", "cgroup"} {
-		theirs, err1 := os.Readlink(fmt.Sprintf("/proc/%d/ns/%s", pid, ns))
-		ours, err2 := os.Readlink("/proc/self/ns/" + ns)
-		if err1 != nil || err2 != nil || theirs == ours {
-			t.Errorf("VMM %d: namespace %s is %s, ours %s (%v, %v)", pid, ns, theirs, ours, err1, err2)
-		}
-	}
-	if files, err := os.ReadDir(fmt.Sprintf("/proc/%d/root", pid)); err != nil || len(files) != 0 {
-		t.Errorf("VMM %d: its root holds %v, %v", pid, files, err)
-	}
-	return regexp.MustCompile(`^\d+`).FindString(status["Uid"])
+	return status
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -69,8 +70,10 @@ func TestAnOrdinaryUsersVMsAreInAJail(t *testing.T) {
 	}
 	n := 2
 	for _, sb := range d.forkSome(api.CreateSandboxesRequest{SnapshotTag: "parent", N: &n}).OK() {
-		if uid := d.jailed(*sb.PID); uid == "0" {
-			t.Errorf("%s runs as root", sb.ID)
+		status := statusOf(t, fmt.Sprintf("/proc/%d", *sb.PID))
+		if strings.HasPrefix(status["Uid"], "0") || strings.Trim(status["CapPrm"]+status["CapBnd"], "0") != "" ||
+			status["NoNewPrivs"] != "1" || status["Seccomp"] != "2" {
+			t.Errorf("%s has %v", sb.ID, status)
 		}
 		ours, err1 := os.Readlink("/proc/self/ns/user")
 		theirs, err2 := os.Readlink(fmt.Sprintf("/proc/%d/ns/user", *sb.PID))

@@ -85,10 +85,11 @@ func (d *Daemon) WithNet(t testing.TB) error {
 // URL is where it serves.
 func (d *Daemon) URL() string { return "unix://" + filepath.Join(d.Run, "forkd.sock") }
 
-// Forkd, VMM and Net are its programs' paths.
+// Forkd, VMM, Net and Spawn are its programs' paths.
 func (d *Daemon) Forkd() string { return filepath.Join(d.Bin, "forkd") }
 func (d *Daemon) VMM() string   { return filepath.Join(d.Bin, "forkd-vmm") }
 func (d *Daemon) Net() string   { return filepath.Join(d.Bin, "forkd-net") }
+func (d *Daemon) Spawn() string { return filepath.Join(d.Bin, "forkd-spawn") }
 
 // Images is its store of images.
 func (d *Daemon) Images() string { return filepath.Join(d.Data, "images") }
@@ -225,6 +226,9 @@ func (d *Daemon) Processes() []int { return running(d.VMM()) }
 
 // NetProcesses are the pids of its forkd-net, which outlives it; one at most, unless one ends just now.
 func (d *Daemon) NetProcesses() []int { return running(d.Net()) }
+
+// SpawnProcesses are the pids of forkd-spawn, and of processes that have yet to become VMMs.
+func (d *Daemon) SpawnProcesses() []int { return running(d.Spawn()) }
 
 // running are the pids of processes of a program.
 func running(program string) []int {

@@ -103,6 +103,7 @@ var syscalls = map[string]uint32{
 	"socket":            unix.SYS_SOCKET,
 	"swapoff":           unix.SYS_SWAPOFF,
 	"swapon":            unix.SYS_SWAPON,
+	"syslog":            unix.SYS_SYSLOG,
 	"tgkill":            unix.SYS_TGKILL,
 	"umount2":           unix.SYS_UMOUNT2,
 	"unshare":           unix.SYS_UNSHARE,
@@ -123,6 +124,7 @@ var constants = map[string]uint32{
 	"PRIO_PGRP":               unix.PRIO_PGRP,
 	"SECCOMP_SET_MODE_FILTER": unix.SECCOMP_SET_MODE_FILTER,
 
+	"CLONE_NEWUSER": unix.CLONE_NEWUSER,
 	"CLONE_VM":      unix.CLONE_VM,
 	"CLONE_FS":      unix.CLONE_FS,
 	"CLONE_FILES":   unix.CLONE_FILES,

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/seccomp"
 	vmclient "github.com/forkd/forkd/internal/vmctl/client"
 )
 
@@ -33,6 +34,14 @@ func (plain) Start(_ context.Context, l vmclient.Launch) (vmclient.Started, erro
 	}}, nil
 }
 
+// withFilter starts what others start without filters with that of the jail.
+type withFilter struct{ *Spawner }
+
+func (s withFilter) Start(ctx context.Context, l vmclient.Launch) (vmclient.Started, error) {
+	l.Start.Seccomp = seccomp.On
+	return s.Spawner.Start(ctx, l)
+}
+
 // BenchmarkStart is the price of the jail: from the request until the process has its program, and the processor
 // time of all processes that it takes, until the process has ended.
 func BenchmarkStart(b *testing.B) {
@@ -42,6 +51,10 @@ func BenchmarkStart(b *testing.B) {
 	b.Run("jail", func(b *testing.B) {
 		s := openSpawner(b, false)
 		benchmarkStart(b, s, func() time.Duration { return childTime(b, s.PID()) })
+	})
+	b.Run("jail and filter", func(b *testing.B) {
+		s := openSpawner(b, false)
+		benchmarkStart(b, withFilter{s}, func() time.Duration { return childTime(b, s.PID()) })
 	})
 }
 

@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"runtime"
+	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/jail/jailtest"
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/spawner/server"
 	"github.com/forkd/forkd/internal/spawner/wire"
 	"github.com/forkd/forkd/internal/uffd"
@@ -46,17 +50,24 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// outside is what there is to reach for, told by the test.
-type outside struct {
-	PID      int    // of a process of the host
-	Abstract string // name of an abstract socket
-	Socket   string // path of a socket
-	TCP      string // host and port
-	Exit     int    // status to end with; 0: stay
+// order is what the inmate is told to do.
+type order struct {
+	World jailtest.World
+	Only  []string // attempts' names; none: all
+	// Filter is what it installs before, as a VMM does: filterVM, filterVCPU, or nothing.
+	Filter string
+	Step   string // of package failpoint, to stand at; empty: none
+	Exit   int    // status to end with; 0: stay
 }
 
-// attempts are what the inmate tries; nil: it could.
-type attempts map[string]string
+// The filters of an order.
+const (
+	filterVM   = "vm"   // for all threads
+	filterVCPU = "vcpu" // and the second, for the thread that tries
+)
+
+// answers are what the inmate's attempts came to, by their names.
+type answers map[string]string
 
 // wellBehaved is the number of vCPUs of an inmate that speaks the protocol of a VMM.
 const wellBehaved = 2
@@ -79,34 +90,40 @@ func inmate() error {
 	if err != nil {
 		return err
 	}
-	var early attempts
+	early := answers{}
 	pagemap := 0
 	if start.Proc {
-		early = attempts{"the host's /proc by its own": tried(openat(vmwire.FDProc, "../1/status")),
-			"the host's root by its own /proc": tried(openat(vmwire.FDProc, "../../etc/passwd"))}
+		early["the host's /proc by its own"] = jailtest.Answer(openat(vmwire.FDProc, "../1/status"))
+		early["the host's root by its own /proc"] = jailtest.Answer(openat(vmwire.FDProc, "../../etc/passwd"))
 		if pagemap, err = unix.Openat(vmwire.FDProc, "pagemap", unix.O_RDONLY|unix.O_CLOEXEC, 0); err != nil {
 			return fmt.Errorf("pagemap: %w", err)
 		}
 		unix.Close(vmwire.FDProc)
 	}
 	for lines := bufio.NewScanner(c); lines.Scan(); {
-		var o outside
+		var o order
 		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
 			return err
 		}
 		if o.Exit != 0 {
 			os.Exit(o.Exit)
 		}
-		all := tryAll(o)
+		if o.Step != "" {
+			failpoint.Here(failpoint.Step(o.Step))
+		}
+		all, err := tryFiltered(o)
+		if err != nil {
+			return err
+		}
 		for name, how := range early {
 			all[name] = how
 		}
 		var word [8]byte
-		_, err := unix.Pread(pagemap, word[:], 0)
-		all["+pagemap"] = tried(err)
-		if start.Userfaultfd {
+		_, err = unix.Pread(pagemap, word[:], 0)
+		all["pagemap"] = jailtest.Answer(err)
+		if start.Userfaultfd && len(o.Only) == 0 {
 			u, err := uffd.OpenAsyncWP(os.NewFile(vmwire.FDUserfaultfd, "userfaultfd"))
-			if all["+userfaultfd"] = tried(err); err == nil {
+			if all["/dev/userfaultfd"] = jailtest.Answer(err); err == nil {
 				u.Close()
 			}
 		}
@@ -121,13 +138,6 @@ func inmate() error {
 	return nil
 }
 
-func tried(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
-}
-
 func openat(dir int, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err == nil {
@@ -136,91 +146,34 @@ func openat(dir int, name string) error {
 	return err
 }
 
-func open(name string, flags int) error {
-	fd, err := unix.Open(name, flags|unix.O_CLOEXEC, 0o600)
-	if err == nil {
-		unix.Close(fd)
+// tryFiltered is tryAll under the filters of the order.
+func tryFiltered(o order) (all answers, err error) {
+	if o.Filter == "" {
+		return tryAll(o), nil
 	}
-	return err
+	if err := seccomp.VM.Install(seccomp.On, seccomp.AllThreads); err != nil || o.Filter == filterVM {
+		return tryAll(o), err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and ends with its thread
+		if err = seccomp.VCPU.Install(seccomp.On, seccomp.ThisThread); err == nil {
+			all = tryAll(o)
+		}
+	}()
+	<-done
+	return all, err
 }
 
-func connect(network, address string) error {
-	c, err := net.Dial(network, address)
-	if err == nil {
-		c.Close()
-	}
-	return err
-}
-
-func tryAll(o outside) attempts {
-	all := attempts{}
-	for name, err := range map[string]error{
-		"a file of the host":      open("/etc/passwd", unix.O_RDONLY),
-		"the root":                open("/", unix.O_RDONLY|unix.O_DIRECTORY),
-		"above the root":          open("../../../../etc/passwd", unix.O_RDONLY),
-		"/proc":                   open("/proc/self/status", unix.O_RDONLY),
-		"its console by /proc":    open(fmt.Sprintf("/proc/self/fd/%d", vmwire.FDConsole), unix.O_RDWR),
-		"a device":                open("/dev/null", unix.O_RDWR),
-		"a new file":              open("/new", unix.O_RDWR|unix.O_CREAT),
-		"a file without a name":   open("/", unix.O_RDWR|unix.O_TMPFILE),
-		"a device node":           unix.Mknod("/kvm", unix.S_IFCHR|0o600, int(unix.Mkdev(10, 232))),
-		"a directory":             unix.Mkdir("/new", 0o700),
-		"a program of the host":   unix.Exec("/bin/sh", []string{"sh", "-c", "true"}, nil),
-		"tracing a process":       unix.PtraceAttach(o.PID),
-		"a process's memory":      readMemory(o.PID),
-		"a handle of a process":   handleOf(o.PID),
-		"a signal to a process":   unix.Kill(o.PID, 0),
-		"signals to all":          unix.Kill(-1, 0),
-		"an abstract socket":      connect("unix", "@"+o.Abstract),
-		"a socket by its path":    connect("unix", o.Socket),
-		"TCP to the host":         connect("tcp", o.TCP),
-		"a mount":                 unix.Mount("none", "/", "tmpfs", 0, ""),
-		"chroot":                  unix.Chroot("/"),
-		"another user":            syscall.Setuid(1),
-		"another host name":       unix.Sethostname([]byte("taken")),
-		"a namespace":             unix.Unshare(unix.CLONE_NEWNET),
-		"more descriptors":        unix.Prlimit(0, unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: 1 << 16, Max: 1 << 16}, nil),
-		"locked memory":           lock(),
-		"a raised priority":       unix.Setpriority(unix.PRIO_PROCESS, 0, -20),
-		"KVM by another name":     open("/dev/kvm", unix.O_RDWR),
-		"a raw socket":            rawSocket(),
-		"a capability by an exec": unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_RAISE, unix.CAP_SYS_ADMIN, 0, 0),
-	} {
-		all[name] = tried(err)
+func tryAll(o order) answers {
+	all := answers{}
+	for _, a := range jailtest.Attempts() {
+		if len(o.Only) == 0 || slices.Contains(o.Only, a.Name) {
+			all[a.Name] = a.Try(o.World)
+		}
 	}
 	return all
-}
-
-func readMemory(pid int) error {
-	var b [1]byte
-	local := []unix.Iovec{{Base: &b[0], Len: 1}}
-	_, err := unix.ProcessVMReadv(pid, local, []unix.RemoteIovec{{Base: 0x400000, Len: 1}}, 0)
-	return err
-}
-
-func handleOf(pid int) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err == nil {
-		unix.Close(fd)
-	}
-	return err
-}
-
-func lock() error {
-	p, err := unix.Mmap(-1, 0, 1<<16, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		return err
-	}
-	defer unix.Munmap(p)
-	return unix.Mlock(p)
-}
-
-func rawSocket() error {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)
-	if err == nil {
-		unix.Close(fd)
-	}
-	return err
 }
 
 func hasInterpreter() bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"sync"
@@ -11,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/jail"
 	"github.com/forkd/forkd/internal/spawner/wire"
 	vmclient "github.com/forkd/forkd/internal/vmctl/client"
@@ -74,7 +76,7 @@ func startProcess(binary string) (*connection, error) {
 func command(binary string, socket *os.File) *exec.Cmd {
 	cmd := exec.Command(binary, wire.ArgServe)
 	cmd.Args[0] = wire.Name
-	cmd.Dir, cmd.Env, cmd.Stderr = "/", []string{"GODEBUG=disablethp=1"}, os.Stderr
+	cmd.Dir, cmd.Env, cmd.Stderr = "/", append(failpoint.Child(), "GODEBUG=disablethp=1"), os.Stderr
 	cmd.ExtraFiles = []*os.File{socket} // wire.FDDaemon
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd
@@ -151,6 +153,10 @@ func signalKill(pidfd *os.File) (err error) {
 	return errors.Join(ctl, err)
 }
 
+// errUnheard: forkd-spawn had ended, and the request has reached nobody: another one may be asked. One that
+// was sent may not: what has come of it has the same listeners, and may take the only connection.
+var errUnheard = errors.New("forkd-spawn has ended before it was asked")
+
 // ask sends a request, and waits for its answer.
 func (c *connection) ask(ctx context.Context, m wire.Message, files ...*os.File) (answer, error) {
 	waiting := make(chan answer, 1)
@@ -161,6 +167,9 @@ func (c *connection) ask(ctx context.Context, m wire.Message, files ...*os.File)
 	c.mu.Unlock()
 	if err := c.Send(m, files...); err != nil {
 		c.forget(m.ID, waiting)
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+			err = fmt.Errorf("%w: %w", errUnheard, err)
+		}
 		return answer{}, fmt.Errorf("ask forkd-spawn: %w", err)
 	}
 	select {

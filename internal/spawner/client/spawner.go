@@ -157,6 +157,9 @@ func (s *Spawner) Start(ctx context.Context, l vmclient.Launch) (vmclient.Starte
 	if l.Start.Seccomp != seccomp.Off {
 		m.Seccomp = l.Start.Seccomp
 	}
+	if m.Seccomp == "" { // no filters at all were asked for
+		m.Want = m.Want.Without(jail.Calls)
+	}
 	files := []*os.File{binary, l.Null, l.Log, l.KVM, l.Control, l.Vsock, l.Console}
 	if l.Failpoints != nil {
 		m.Files, files = m.Files|wire.Failpoints, append(files, l.Failpoints)
@@ -168,15 +171,33 @@ func (s *Spawner) Start(ctx context.Context, l vmclient.Launch) (vmclient.Starte
 	if l.Cgroup != nil {
 		m.Files, files = m.Files|wire.Cgroup, append(files, l.Cgroup)
 	}
-	c, err := s.connection()
-	if err != nil {
-		return vmclient.Started{}, err
-	}
-	a, err := c.ask(ctx, m, files...)
+	c, a, err := s.ask(ctx, m, files...)
 	if err != nil {
 		return vmclient.Started{}, err
 	}
 	return a.started(c)
+}
+
+// ask asks the process that there is, or another one if it turns out to have ended before.
+func (s *Spawner) ask(ctx context.Context, m wire.Message, files ...*os.File) (*connection, answer, error) {
+	c, err := s.connection()
+	if err != nil {
+		return nil, answer{}, err
+	}
+	a, err := c.ask(ctx, m, files...)
+	if !errors.Is(err, errUnheard) {
+		return c, a, err
+	}
+	select {
+	case <-c.done: // it is seen to have ended at any moment
+	case <-ctx.Done():
+		return nil, answer{}, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+	}
+	if c, err = s.connection(); err != nil {
+		return nil, answer{}, err
+	}
+	a, err = c.ask(ctx, m, files...)
+	return c, a, err
 }
 
 // fileSize bounds the files that a VMM writes: memory, in a capture or a save, with what is

@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/spawner/wire"
 	vmwire "github.com/forkd/forkd/internal/vmctl/wire"
 )
@@ -86,7 +87,7 @@ func become(message, user string) error {
 	}
 	// Without it a VMM is only slower.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(vmwire.TimerSlack), 0, 0, 0)
-	failed := jail.Enter(jail.Plan{Want: m.Want, UID: uint32(uid), FileSize: m.FileSize},
+	failed := jail.Enter(jail.Plan{Want: m.Want, UID: uint32(uid), FileSize: m.FileSize, Seccomp: m.Seccomp},
 		jail.FDs{Proc: vmwire.FDProc, Program: fdProgram}, args, env)
 	report := encodeReport(failed)
 	if _, err := unix.Write(fdReport, report[:]); err != nil {
@@ -106,7 +107,7 @@ func try(want, user string) error {
 	if err != nil {
 		return err
 	}
-	failed, err := jail.Try(jail.Plan{Want: jail.Set(set), UID: uint32(uid), FileSize: 1 << 40},
+	failed, err := jail.Try(jail.Plan{Want: jail.Set(set), UID: uint32(uid), FileSize: 1 << 40, Seccomp: seccomp.On},
 		jail.FDs{Proc: vmwire.FDProc, Program: fdProgram})
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/jail"
 	"github.com/forkd/forkd/internal/spawner/wire"
 )
@@ -75,9 +76,11 @@ func Serve(conn *wire.Conn) error {
 // spawn starts a VMM, and answers when it has its program. What cannot be sent has
 // nobody who would hear it.
 func (s *Server) spawn(m wire.Message, files []*os.File) {
+	failpoint.Here(failpoint.SpawnAsked)
 	c, err := s.start(m, files)
 	wire.CloseAll(files)
 	if err == nil {
+		failpoint.Here(failpoint.SpawnForked)
 		err = c.executed()
 	}
 	if err != nil {
@@ -88,6 +91,7 @@ func (s *Server) spawn(m wire.Message, files []*os.File) {
 		s.conn.Send(wire.Message{Kind: wire.Failed, ID: m.ID, Part: part.Part, Errno: uint32(part.Err)})
 		return
 	}
+	failpoint.Here(failpoint.SpawnExecuted)
 	err = s.conn.Send(wire.Message{Kind: wire.Spawned, ID: m.ID, PID: uint32(c.pid)}, c.pidfd)
 	c.pidfd.Close()
 	if err == nil {

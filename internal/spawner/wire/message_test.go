@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "rewrite golden files")
 
 var examples = []wire.Message{
 	{Kind: wire.Spawn, ID: 1, Want: jail.All, Shape: vmspec.Shape{MemoryMiB: 512, VCPUs: 2, Disks: 1}, Prewarm: true,
-		Files: wire.Required | wire.Userfaultfd, FileSize: 1 << 40},
+		Files: wire.Required | wire.Userfaultfd, FileSize: 1 << 40, Seccomp: seccomp.On},
 	{Kind: wire.Spawn, ID: 2, Shape: vmspec.Shape{MemoryMiB: vmspec.MaxMemoryMiB, VCPUs: vmspec.MaxVCPUs}, Files: wire.AllFiles, FileSize: 1},
 	{Kind: wire.Spawned, ID: 1, PID: 4711},
 	{Kind: wire.Failed, ID: 2, Part: jail.Files, Errno: uint32(unix.ENOSYS)},

@@ -1,0 +1,135 @@
+package jailtest
+
+import "strings"
+
+// Killed is how an attempt ends that a filter of system calls does not leave.
+const Killed = "killed"
+
+// Outcome is what an attempt is to come to. Where there are several words, one of them: kernels differ in
+// what they have and in what they check first.
+type Outcome struct {
+	// Alone is that of a process in a jail without filters. OK stands where only a filter is in the
+	// way; so does an error that says that nothing but the arguments was wrong.
+	Alone string
+	// Rootless is that in a jail that an ordinary user has made, where it is another.
+	Rootless string
+	// Spawn: the filter that is there from the first instruction on ends it, or gives this error.
+	Spawn string
+	// VM is that on a VMM's threads; empty: it is killed.
+	VM string
+}
+
+// Is tells whether an attempt came to one of the words.
+func Is(got, want string) bool {
+	for word := range strings.FieldsSeq(want) {
+		if got == word {
+			return true
+		}
+	}
+	return false
+}
+
+// Outcomes are those of all Attempts, by their names. On threads of vCPUs, which have a filter more,
+// what VM leaves is killed, too, or comes to the same.
+var Outcomes = map[string]Outcome{
+	"a file of the host":                   {Alone: "ENOENT"},
+	"a file of the daemon":                 {Alone: "ENOENT"},
+	"the root":                             {Alone: "EACCES"},
+	"above the root":                       {Alone: "ENOENT"},
+	"/proc of itself":                      {Alone: "ENOENT"},
+	"/proc of another":                     {Alone: "ENOENT"},
+	"a descriptor by /proc":                {Alone: "ENOENT"},
+	"a device":                             {Alone: "ENOENT"},
+	"KVM by its name":                      {Alone: "ENOENT"},
+	"a new file":                           {Alone: "EROFS"},
+	"a file without a name":                {Alone: "EROFS"},
+	"a file by openat2":                    {Alone: "ENOENT"},
+	"a file by its handle":                 {Alone: "EPERM", Spawn: Killed},
+	"a device node":                        {Alone: "EROFS"},
+	"a directory":                          {Alone: "EROFS"},
+	"a link to what it has":                {Alone: "EROFS ENOENT"}, // before Linux 6.10: ENOENT
+	"removing a file":                      {Alone: "ENOENT"},
+	"cutting a file":                       {Alone: "ENOENT"},
+	"removing the root":                    {Alone: "EPERM", Spawn: Killed},
+	"writing what it may read":             {Alone: "EBADF", VM: "EBADF"},
+	"cutting what it may read":             {Alone: "EINVAL", VM: "EINVAL"},
+	"a hole in what it may read":           {Alone: "EBADF", VM: "EBADF"},
+	"mapping what it may read for writing": {Alone: "EACCES", VM: "EACCES"},
+	// The daemon's own user may: without root, that is what it is to the kernel.
+	"rights of what it may read": {Alone: "EPERM EROFS", Rootless: OK},
+	"times of what it may read":  {Alone: "EPERM EROFS", Rootless: OK},
+	// It shares no lock, and forkd takes none on layers: the filter is so that it stays so.
+	"a lock on what it may read": {Alone: OK},
+
+	"a program of the host":      {Alone: "ENOENT"},
+	"its own program":            {Alone: "ENOENT"},
+	"a program from memory":      {Alone: "ENOEXEC EACCES"}, // Landlock does not see such files
+	"a process":                  {Alone: OK},
+	"a process in a namespace":   {Alone: OK + " EPERM ENOSPC", Spawn: Killed},
+	"executable memory":          {Alone: OK},
+	"memory made executable":     {Alone: OK},
+	"tracing a process":          {Alone: "ESRCH", Spawn: Killed},
+	"a process's memory":         {Alone: "ESRCH", Spawn: Killed},
+	"writing a process's memory": {Alone: "ESRCH", Spawn: Killed},
+	"a handle of a process":      {Alone: "ESRCH", Spawn: Killed},
+	"a signal to a process":      {Alone: "ESRCH"},
+	"signals to all":             {Alone: "ESRCH"},
+	"a signal to a thread":       {Alone: "ESRCH"},
+	"another's priority":         {Alone: "ESRCH"},
+	"another's limits":           {Alone: "ESRCH"},
+	"comparing with a process":   {Alone: "ESRCH ENOSYS", Spawn: Killed},
+
+	"an abstract socket":   {Alone: "ECONNREFUSED EPERM", Spawn: Killed},
+	"a socket by its path": {Alone: "ENOENT", Spawn: Killed},
+	"TCP to the host":      {Alone: "EACCES ENETUNREACH ECONNREFUSED", Spawn: Killed},
+	"a TCP listener":       {Alone: "EACCES " + OK, Spawn: Killed},
+	"an abstract name":     {Alone: OK, Spawn: Killed}, // in a network namespace where nobody else is
+	"a raw socket":         {Alone: "EPERM", Spawn: Killed},
+	"a packet socket":      {Alone: "EPERM EAFNOSUPPORT", Spawn: Killed},
+	// Namespaces do not part vsock: only the filter does.
+	"a vsock of the host": {Alone: OK + " EAFNOSUPPORT", Spawn: Killed},
+
+	"a mount":                     {Alone: "EPERM", Spawn: Killed},
+	"a file system":               {Alone: "EPERM", Spawn: Killed},
+	"chroot":                      {Alone: "EPERM", Spawn: Killed},
+	"pivot_root":                  {Alone: "EPERM", Spawn: Killed},
+	"a network namespace":         {Alone: "EPERM", Spawn: Killed},
+	"a mount namespace":           {Alone: "EPERM", Spawn: Killed},
+	"a namespace by a descriptor": {Alone: "EINVAL", Spawn: Killed},
+	"another host name":           {Alone: "EPERM"},
+
+	"another user":             {Alone: "EPERM", Rootless: "EINVAL"},
+	"root":                     {Alone: "EPERM", Rootless: OK}, // it is its namespace's only user
+	"a group":                  {Alone: "EPERM"},
+	"a capability":             {Alone: "EPERM"},
+	"a capability by an exec":  {Alone: "EPERM"},
+	"new privileges again":     {Alone: "EINVAL"},
+	"other securebits":         {Alone: "EPERM"},
+	"being dumped":             {Alone: OK}, // by whom: it sees nobody
+	"a filter with a listener": {Alone: OK},
+	"no filter":                {Alone: "EINVAL"},
+
+	"more descriptors":  {Alone: "EPERM"},
+	"core dumps":        {Alone: "EPERM"},
+	"larger files":      {Alone: "EPERM"},
+	"locked memory":     {Alone: "EPERM"},
+	"a raised priority": {Alone: "EACCES"},
+	"real time":         {Alone: "EPERM"},
+
+	"a BPF map":              {Alone: OK + " EPERM ENOSYS", Spawn: Killed},
+	"performance counters":   {Alone: "EACCES EPERM ENOENT ENOSYS", Spawn: Killed},
+	"a key":                  {Alone: OK + " ENOSYS", Spawn: Killed},
+	"io_uring":               {Alone: OK + " ENOMEM EPERM ENOSYS", Spawn: Killed},
+	"userfaultfd":            {Alone: OK + " EPERM ENOSYS"}, // before its VM is there it may need one
+	"a kernel module":        {Alone: "EPERM ENOSYS", Spawn: Killed},
+	"the clock":              {Alone: "EPERM"},
+	"a restart of the host":  {Alone: "EPERM", Spawn: Killed},
+	"the kernel's log":       {Alone: OK + " EPERM ENOSYS", Spawn: Killed},
+	"another VM":             {Alone: "ENOTTY EINVAL " + Nothing},
+	"typing into a terminal": {Alone: "ENOTTY EINVAL"},
+	"a slot of memory":       {Alone: "EBADF"},
+
+	// A control group is what bounds it.
+	"all processes that there can be":   {Alone: OK + " EAGAIN"},
+	"all descriptors that there can be": {Alone: "EMFILE", VM: "EMFILE"},
+}

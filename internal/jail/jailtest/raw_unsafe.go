@@ -1,0 +1,217 @@
+package jailtest
+
+import (
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// raw makes a call whose arguments are numbers.
+func raw(number uintptr, args ...uintptr) (uintptr, error) {
+	var a [6]uintptr
+	copy(a[:], args)
+	// SAFETY: callers pass no pointers but those to memory that they keep alive, as each says.
+	r, _, errno := unix.RawSyscall6(number, a[0], a[1], a[2], a[3], a[4], a[5])
+	if errno != 0 {
+		return 0, errno
+	}
+	return r, nil
+}
+
+// fork makes a process that ends at once.
+func fork() error { return cloneInto(0) }
+
+// cloneInto makes one in namespaces of its own.
+func cloneInto(flags uintptr) error {
+	pid, err := child(flags, false)
+	if err != nil {
+		return err
+	}
+	_, err = unix.Wait4(pid, nil, 0, nil)
+	return err
+}
+
+// child makes a process that ends at once, or waits to be killed.
+//
+//go:noinline
+func child(flags uintptr, waits bool) (int, error) {
+	// SAFETY: no memory is shared: the child has a copy of this stack, and makes raw calls alone, on
+	// the only thread that it has, so that Go's runtime never runs in it.
+	pid, _, errno := unix.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD)|flags, 0, 0, 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	if pid == 0 {
+		for waits {
+			unix.RawSyscall6(unix.SYS_PPOLL, 0, 0, 0, 0, 0, 0) // for ever
+		}
+		for {
+			unix.RawSyscall(unix.SYS_EXIT_GROUP, 0, 0, 0)
+		}
+	}
+	return int(pid), nil
+}
+
+// allProcesses has as many as the control group leaves, and ends them. Go's runtime, which ends the process
+// if it gets no thread, is not to want one meanwhile: so there are raw calls only.
+func allProcesses() (err error) {
+	const most = 400
+	pids := make([]int, 0, most)
+	for len(pids) < most {
+		var pid int
+		if pid, err = child(0, true); err != nil {
+			break
+		}
+		pids = append(pids, pid)
+	}
+	for _, pid := range pids {
+		_, _ = raw(unix.SYS_KILL, uintptr(pid), uintptr(unix.SIGKILL))
+		_, _ = raw(unix.SYS_WAIT4, uintptr(pid), 0, 0, 0)
+	}
+	return err
+}
+
+// executeDescriptor executes the program that fd is.
+func executeDescriptor(fd int) error {
+	empty, none := [1]byte{}, [1]*byte{}
+	// SAFETY: the kernel reads the name and both empty lists during the call.
+	_, err := raw(unix.SYS_EXECVEAT, uintptr(fd), uintptr(unsafe.Pointer(&empty)), uintptr(unsafe.Pointer(&none)),
+		uintptr(unsafe.Pointer(&none)), unix.AT_EMPTY_PATH)
+	runtime.KeepAlive(&empty)
+	runtime.KeepAlive(&none)
+	return err
+}
+
+// setUser changes the thread's user only, unlike package syscall's.
+func setUser(uid uintptr) error {
+	_, err := raw(unix.SYS_SETRESUID, uid, uid, uid)
+	return err
+}
+
+func setGroups() error {
+	group := [1]uint32{0}
+	// SAFETY: the kernel reads the list during the call.
+	_, err := raw(unix.SYS_SETGROUPS, 1, uintptr(unsafe.Pointer(&group)))
+	runtime.KeepAlive(&group)
+	return err
+}
+
+func allCapabilities() error {
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	all := [2]unix.CapUserData{{Effective: ^uint32(0), Permitted: ^uint32(0)}}
+	return unix.Capset(&h, &all[0])
+}
+
+// kcmp asks whether descriptor 0 is the same as another's.
+func kcmp(pid int) error {
+	_, err := raw(unix.SYS_KCMP, 1, uintptr(pid), 0, 0, 0)
+	return err
+}
+
+// filterListener installs a filter that allows everything, with a descriptor that would answer for it.
+func filterListener() error {
+	const newListener = 1 << 3 // SECCOMP_FILTER_FLAG_NEW_LISTENER
+	code := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fff0000}}
+	prog := unix.SockFprog{Len: 1, Filter: &code[0]}
+	// SAFETY: the kernel copies the program during the call.
+	fd, err := raw(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, newListener, uintptr(unsafe.Pointer(&prog)))
+	runtime.KeepAlive(&prog)
+	return closed(int(fd), err)
+}
+
+// setTimes sets a file's by its descriptor; package unix's goes by /proc.
+func setTimes(fd int, times [2]unix.Timespec) error {
+	// SAFETY: the kernel reads both times during the call; without a name it is about the descriptor.
+	_, err := raw(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&times)))
+	runtime.KeepAlive(&times)
+	return err
+}
+
+func realTime() error {
+	priority := int32(1)
+	// SAFETY: the kernel reads the structure, which is one number, during the call.
+	_, err := raw(unix.SYS_SCHED_SETSCHEDULER, 0, 1, uintptr(unsafe.Pointer(&priority))) // SCHED_FIFO
+	runtime.KeepAlive(&priority)
+	return err
+}
+
+func bpfMap() error {
+	attr := [16]uint32{2, 4, 8, 1} // an array with one element
+	// SAFETY: the kernel reads 64 bytes during the call.
+	fd, err := raw(unix.SYS_BPF, 0, uintptr(unsafe.Pointer(&attr)), 64)
+	runtime.KeepAlive(&attr)
+	return closed(int(fd), err)
+}
+
+// perf asks for the cycles of the whole of CPU 0.
+func perf() error {
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_SOFTWARE, Size: uint32(unsafe.Sizeof(unix.PerfEventAttr{}))}
+	return closed(unix.PerfEventOpen(&attr, -1, 0, -1, unix.PERF_FLAG_FD_CLOEXEC))
+}
+
+func key() error {
+	_, err := unix.KeyctlGetKeyringID(unix.KEY_SPEC_USER_KEYRING, true)
+	return err
+}
+
+func ioUring() error {
+	var params [120]byte // struct io_uring_params
+	// SAFETY: the kernel reads and writes the structure during the call.
+	fd, err := raw(unix.SYS_IO_URING_SETUP, 1, uintptr(unsafe.Pointer(&params)))
+	runtime.KeepAlive(&params)
+	return closed(int(fd), err)
+}
+
+func userfaultfd() error {
+	fd, err := raw(unix.SYS_USERFAULTFD, unix.O_CLOEXEC)
+	return closed(int(fd), err)
+}
+
+func module() error {
+	_, err := raw(unix.SYS_DELETE_MODULE, 0, 0)
+	return err
+}
+
+// typeInto asks all descriptors to take a character as if it had been typed.
+func typeInto() error {
+	failed := errNothing
+	for fd := range uintptr(lastDescriptor) {
+		var c [1]byte
+		// SAFETY: the kernel reads one byte during the call.
+		_, err := raw(unix.SYS_IOCTL, fd, unix.TIOCSTI, uintptr(unsafe.Pointer(&c)))
+		runtime.KeepAlive(&c)
+		if err == nil {
+			return nil
+		}
+		if err != unix.EBADF {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// setMemory has no VM to give: those that a VMM has answer only between two runs of a vCPU.
+func setMemory() error {
+	region := [4]uint64{31} // struct kvm_userspace_memory_region, of no bytes
+	// SAFETY: the kernel would read 32 bytes during the call.
+	_, err := raw(unix.SYS_IOCTL, ^uintptr(0), 0x4020ae46, uintptr(unsafe.Pointer(&region)))
+	runtime.KeepAlive(&region)
+	return err
+}
+
+// anotherVM asks every device that the process has for one. (A vCPU would have this wait for it.)
+func anotherVM() error {
+	failed := errNothing
+	for fd := range lastDescriptor {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
+			continue
+		}
+		const createVM = 0xae01
+		if _, failed = raw(unix.SYS_IOCTL, uintptr(fd), createVM, 0); failed == nil {
+			return nil
+		}
+	}
+	return failed
+}

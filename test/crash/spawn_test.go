@@ -1,0 +1,70 @@
+package crash
+
+import (
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/test/harness"
+)
+
+// Kills forkd-spawn at every step that the operations pass with VMs in a jail: those of the daemon, of the
+// VMM, and its own. Nobody but a VM that it is just starting notices.
+func TestKillsOfForkdSpawn(t *testing.T) {
+	w := newWorld(t, func(d *harness.Daemon) {
+		d.Flags = append(d.Flags, "--jail", "strict")
+	})
+	var seen []failpoint.Step
+	for _, op := range operations {
+		var steps []failpoint.Step
+		w.sub(op.name+" passes", func() { steps = w.watch(op) })
+		for _, s := range steps {
+			if slices.Contains(seen, s) {
+				continue
+			}
+			seen = append(seen, s)
+			w.sub(op.name+" at "+string(s), func() { w.killSpawn(op, s) })
+		}
+	}
+	w.verified(parentTag)
+	for _, s := range failpoint.Steps() {
+		if !slices.Contains(seen, s) {
+			t.Errorf("no operation passes %s", s)
+		}
+	}
+}
+
+// killSpawn kills forkd-spawn while the operation stands at a step, and looks at what comes of it.
+func (w *world) killSpawn(op operation, s failpoint.Step) {
+	source := w.source(op)
+	own := strings.HasPrefix(string(s), failpoint.SpawnPrefix)
+	mark, ended := w.stand(op, s, source)
+	killed := 0
+	for _, pid := range w.d.SpawnProcesses() {
+		if syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
+		}
+	}
+	w.eventually("end of forkd-spawn", func() bool { return len(w.d.SpawnProcesses()) == 0 })
+	w.disarm(s)
+	err := <-ended
+	w.t.Logf("%d processes of forkd-spawn killed; the caller was told: %v", killed, err)
+	// Where it has ended before it was asked, another one is. What it was just doing is lost with it.
+	if err != nil && !own {
+		w.t.Errorf("the operation failed: %v", err)
+	}
+	switch {
+	case op.back && err == nil:
+		w.isOneOfTwo(source, mark)
+	case op.source:
+		w.lives(source, mark)
+	}
+	w.listedIsWhole(mark) // and forks, by another forkd-spawn
+	w.fork(parentTag)
+	w.clean()
+	// A VMM that nobody knows of finds its connection ended, and ends.
+	w.eventually("end of all VMMs", func() bool { return len(w.d.Processes()) == 0 })
+	w.nothingLeft()
+}
