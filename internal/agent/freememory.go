@@ -23,14 +23,17 @@ func (a *Agent) evaluated(took time.Duration) {
 }
 
 // reportsOff is for the time before a snapshot: clones begin without reports. What interpreters have
-// by then is none of their use.
+// by then is none of their use. A guest whose reports go on is still worth a snapshot, so this never fails.
 func (a *Agent) reportsOff() error {
 	for _, i := range a.interp.About() {
 		// The peak is now what it has; without that a clone reports earlier than it is worth.
 		_ = os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", i.Pid), []byte("5"), 0)
 	}
 	a.had.Store(a.interpretersPeak())
-	return a.free.Off()
+	if err := a.free.Off(); err != nil {
+		a.cfg.Log("end reports of free memory: %v", err)
+	}
+	return nil
 }
 
 // interpretersPeak is the most memory that an interpreter had at a time, in bytes.
