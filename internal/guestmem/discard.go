@@ -10,7 +10,7 @@ import (
 
 // Discard gives whole pages at gpa back to the host. What is read there afterwards is what was
 // mapped: the file's content, or zeros. It is then no page of the memory's own, for captures neither:
-// what a tracker knows of it is forgotten with it. While somebody holds the memory it does nothing.
+// what a tracker knows of it is forgotten with it. While somebody retains the memory it does nothing.
 // It may be called from any goroutine.
 func (m *Map) Discard(gpa GPA, n int64) error {
 	offset, ok := m.linearOffset(gpa, int(n))
@@ -19,7 +19,7 @@ func (m *Map) Discard(gpa GPA, n int64) error {
 	}
 	m.discarding.Lock()
 	defer m.discarding.Unlock()
-	if m.holds > 0 {
+	if m.retained > 0 {
 		return nil
 	}
 	m.unprotect(extent.Run{Offset: offset, Length: n})
@@ -45,17 +45,17 @@ func (m *Map) unprotect(run extent.Run) {
 	m.protected.Remove(run.Offset, run.Length)
 }
 
-// Hold keeps the memory as it is but for what is written to it, until release is called: when it
+// Retain keeps the memory as it is but for what is written to it, until release is called: when it
 // returns, no Discard is under way. A capture needs that, from the first page that it looks at to
 // the instant that it shows. A page that it has copied and that is discarded then is not written,
 // so that the tracker would not tell of it, and reads as something else.
-func (m *Map) Hold() (release func()) {
-	m.hold(1)
-	return func() { m.hold(-1) }
+func (m *Map) Retain() (release func()) {
+	m.retain(1)
+	return func() { m.retain(-1) }
 }
 
-func (m *Map) hold(n int) {
+func (m *Map) retain(n int) {
 	m.discarding.Lock()
 	defer m.discarding.Unlock()
-	m.holds += n
+	m.retained += n
 }

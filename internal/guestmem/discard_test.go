@@ -79,10 +79,10 @@ func TestDiscardRefusesWhatIsNotWholePagesOfMemory(t *testing.T) {
 	}
 }
 
-func TestNothingIsDiscardedWhileHeld(t *testing.T) {
+func TestNothingIsDiscardedFromRetainedMemory(t *testing.T) {
 	m := mappedOver(t, 8)
 	*m.testPage(1) = 0xff
-	first, second := m.Hold(), m.Hold()
+	first, second := m.Retain(), m.Retain()
 	first()
 	discard(t, m, 1, 1)
 	if *m.testPage(1) != 0xff {
@@ -139,7 +139,7 @@ func TestCapturesBetweenDiscards(t *testing.T) {
 			p := random.IntN(pages - 64)
 			discard(t, m, p, 1+random.IntN(64))
 		}
-		release := m.Hold()
+		release := m.Retain()
 		tr := track(t, m)
 		image := slices.Clone(base)
 		take := func(r extent.Run) error {
@@ -157,7 +157,7 @@ func TestCapturesBetweenDiscards(t *testing.T) {
 			for range random.IntN(20) {
 				*m.testPage(random.IntN(pages))++
 			}
-			discard(t, m, random.IntN(pages-64), 64) // held: nothing goes
+			discard(t, m, random.IntN(pages-64), 64) // retained: nothing goes
 		}
 		for _, r := range runs(t, tr.Written) {
 			if err := take(extent.Run{Offset: r.offset * PageSize, Length: r.length * PageSize}); err != nil {

@@ -35,10 +35,10 @@ type Map struct {
 	// more; nil until then.
 	protected extent.PageSet
 
-	// discarding is held while something is discarded. Who has called Hold reads and changes watched
+	// discarding is held while something is discarded. Who has called Retain reads and changes watched
 	// and protected without it.
 	discarding sync.Mutex
-	holds      int // while it is not 0, nothing is discarded
+	retained   int // while it is not 0, nothing is discarded
 }
 
 // Reserve takes size bytes (a multiple of PageSize) of address space without

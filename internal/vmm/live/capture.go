@@ -76,7 +76,7 @@ func (m *Machine) capture(guest standstill,
 	}
 	k.res.Mechanism = "none"
 	if err = m.check(vmm.StateRunning); err == nil {
-		err = k.runHeld()
+		err = k.runRetaining()
 	}
 	if err != nil {
 		k.tail.free()
@@ -97,10 +97,10 @@ func (m *Machine) check(want vmm.State) error {
 	return err
 }
 
-// runHeld runs while the guest's reports of free memory are answered, and nothing is discarded. When
+// runRetaining runs while the guest's reports of free memory are answered, and nothing is discarded. When
 // it is over, all that the capture shows has been copied.
-func (k *captureOp) runHeld() error {
-	defer k.mem.Hold()()
+func (k *captureOp) runRetaining() error {
+	defer k.mem.Retain()()
 	return k.run()
 }
 
