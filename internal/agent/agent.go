@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"connectrpc.com/connect"
@@ -16,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/agent/dialport"
 	"github.com/forkd/forkd/internal/agent/files"
 	"github.com/forkd/forkd/internal/agent/forkcall"
+	"github.com/forkd/forkd/internal/agent/freepages"
 	"github.com/forkd/forkd/internal/agent/generation"
 	"github.com/forkd/forkd/internal/agent/identity"
 	"github.com/forkd/forkd/internal/agent/interp"
@@ -80,6 +82,8 @@ type Agent struct {
 	forks   *forkcall.Server
 	files   *files.Server
 	watch   *watch.Server
+	free    *freepages.Reporter
+	had     atomic.Int64 // the most memory of an interpreter when reports were switched off
 	handler http.Handler
 
 	// cpuMu guards the counters of the last look at the processor.
@@ -101,7 +105,9 @@ func New(cfg Config) (*Agent, error) {
 		return nil, err
 	}
 	a := &Agent{cfg: cfg, started: time.Now(), rec: defaults.New(image)}
+	a.free = freepages.New(cfg.Root, cfg.Log)
 	a.reaper = reap.New(cfg.Orphans)
+	a.reaper.Ended = a.free.Look
 	a.groups = procgroup.Open(cfg.CgroupMount, "forkd")
 	a.procs = procs.NewTable(a.reaper, a.groups, a.rec, cfg.Log)
 	a.interp = interp.NewSet(a.reaper, a.groups, a.rec, interp.Python())

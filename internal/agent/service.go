@@ -178,6 +178,7 @@ func (s *service) Eval(ctx context.Context,
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("timeout is negative"))
 	}
 	res, err := s.a.interp.Eval(ctx, cmp.Or(req.Msg.GetLanguage(), defaultLanguage), req.Msg.GetCode(), limit)
+	s.a.evaluated(time.Since(began))
 	if err != nil {
 		return nil, evalError(err)
 	}
@@ -256,6 +257,7 @@ func (s *service) quiesceSteps(ctx context.Context, stop bool) []quiesceStep {
 		}},
 		{"identity files", s.a.ident.Prepare},
 		{"sync", func() error { unix.Sync(); return nil }},
+		{"free page reports", s.a.reportsOff},
 		{"agent memory", func() error { quiet.Settle(); return nil }},
 	}
 }

@@ -63,11 +63,15 @@ func (s PageSet) Empty() bool {
 }
 
 // Runs are the set's pages in runs as long as they can be, in rising order.
-func (s PageSet) Runs() iter.Seq[Run] {
+func (s PageSet) Runs() iter.Seq[Run] { return s.Within(Run{Length: int64(len(s)) * 64 * PageSize}) }
+
+// Within are the set's pages that lie in a run, in rising order.
+func (s PageSet) Within(run Run) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
-		total := int64(len(s)) * 64
-		for p := s.next(0, true); p < total; {
-			end := s.next(p, false)
+		last := min(run.End()/PageSize, int64(len(s))*64)
+		s := s[:(last+63)/64] // the rest is not looked at
+		for p := s.next(run.Offset/PageSize, true); p < last; {
+			end := min(s.next(p, false), last)
 			if !yield(Run{Offset: p * PageSize, Length: (end - p) * PageSize}) {
 				return
 			}

@@ -3,6 +3,7 @@ package extent
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -51,6 +52,18 @@ func TestPageSetAgainstAList(t *testing.T) {
 		}
 		if s.Bytes() != n || s.Empty() != (n == 0) {
 			t.Fatalf("it has %d bytes, empty %v, want %d", s.Bytes(), s.Empty(), n)
+		}
+		from := random.IntN(pages)
+		run := Run{Offset: int64(from) * PageSize, Length: int64(random.IntN(pages-from+1)) * PageSize}
+		for p := range want {
+			want[p] = want[p] && p >= from && int64(p) < run.End()/PageSize
+		}
+		part := NewPageSet(int64(pages) * PageSize)
+		for r := range s.Within(run) {
+			part.Add(r.Offset, r.Length)
+		}
+		if got := pagesOf(t, part, pages); !slices.Equal(got, want) {
+			t.Fatalf("within %v: %v, want %v", run, got, want)
 		}
 		back, err := DecodePageSet(bytes.NewReader(s.Encode()), int64(pages)*PageSize)
 		if err != nil || !bytes.Equal(back.Encode(), s.Encode()) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 
@@ -30,8 +31,14 @@ type Map struct {
 	pagemap once[*os.File]
 	uffd    once[*uffd.UFFD]
 	watched bool // it is registered with uffd
-	// protected are pages that some tracker has ever armed, and perhaps more; nil until then.
+	// protected are pages that some tracker has armed since they were last discarded, and perhaps
+	// more; nil until then.
 	protected extent.PageSet
+
+	// discarding is held while something is discarded. Who has called Retain reads and changes watched
+	// and protected without it.
+	discarding sync.Mutex
+	retained   int // while it is not 0, nothing is discarded
 }
 
 // Reserve takes size bytes (a multiple of PageSize) of address space without

@@ -21,6 +21,7 @@ func GuestModules() []string {
 		"vmw_vsock_virtio_transport",
 		"virtio_rng",
 		"virtio_net",
+		"virtio_balloon", // what is free goes back to the host
 	}
 }
 

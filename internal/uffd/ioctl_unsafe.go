@@ -15,9 +15,12 @@ const (
 	reqNew      = 0xaa00     // _IO(0xAA, 0x00), of /dev/userfaultfd
 	reqAPI      = 0xc018aa3f // _IOWR(0xAA, 0x3F, struct uffdio_api)
 	reqRegister = 0xc020aa00 // _IOWR(0xAA, 0x00, struct uffdio_register)
+	reqProtect  = 0xc018aa06 // _IOWR(0xAA, 0x06, struct uffdio_writeprotect)
 )
 
 type uffdioAPI struct{ api, features, ioctls uint64 }
+
+type uffdioProtect struct{ start, length, mode uint64 }
 
 type uffdioRegister struct{ start, length, mode, ioctls uint64 }
 
@@ -55,6 +58,17 @@ func (u *UFFD) register(addr uintptr, length int64, mode uint64) error {
 	// SAFETY: arg is the structure of the size in the request, and lives through the call; addr is
 	// only a number, and registering changes no memory.
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(u.fd), reqRegister, uintptr(unsafe.Pointer(&arg)))
+	if errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+func (u *UFFD) protect(addr uintptr, length int64, mode uint64) error {
+	arg := uffdioProtect{start: uint64(addr), length: uint64(length), mode: mode}
+	// SAFETY: arg is the structure of the size in the request, and lives through the call; addr is
+	// only a number, and protection changes no memory.
+	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(u.fd), reqProtect, uintptr(unsafe.Pointer(&arg)))
 	if errno != 0 {
 		return errno
 	}

@@ -53,5 +53,20 @@ func (u *UFFD) RegisterWP(addr uintptr, length int64) error {
 	return nil
 }
 
+// Unprotect takes write-protection from length bytes at addr, all of them registered; also what the
+// kernel keeps of it where a page is gone.
+func (u *UFFD) Unprotect(addr uintptr, length int64) error {
+	for {
+		err := u.protect(addr, length, 0)
+		if err == unix.EAGAIN { // the mappings were changing
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("take write-protection from %d bytes: %w", length, err)
+		}
+		return nil
+	}
+}
+
 // Close undoes the registrations.
 func (u *UFFD) Close() error { return unix.Close(u.fd) }

@@ -35,9 +35,19 @@ type Chain struct {
 	Head uint16
 	// Readable is what the driver sends, Writable where the answer goes.
 	Readable, Writable Buffers
+	// Ranges are the memory that the device may write, if the chain is by address: then Readable and
+	// Writable are empty, and the bytes are not bounded by MaxChainBytes, as nothing is copied.
+	Ranges []Range
 
-	bytes int
-	links int // descriptors seen, indirect ones included
+	byAddress bool
+	bytes     int
+	links     int // descriptors seen, indirect ones included
+}
+
+// Range is guest memory that lies in RAM as a whole.
+type Range struct {
+	GPA   GPA
+	Bytes uint32
 }
 
 type descriptor struct {
@@ -60,7 +70,7 @@ func readDesc(table []byte, i uint16) descriptor {
 // load follows the chain at head and checks all of it.
 func (c *Chain) load(q *Queue, head uint16) error {
 	c.Head, c.bytes, c.links = head, 0, 0
-	c.Readable, c.Writable = c.Readable[:0], c.Writable[:0]
+	c.Readable, c.Writable, c.Ranges = c.Readable[:0], c.Writable[:0], c.Ranges[:0]
 	return c.follow(q, q.desc, q.size, head, false)
 }
 
@@ -116,6 +126,9 @@ func (c *Chain) add(mem Memory, d descriptor) error {
 	if d.len == 0 {
 		return nil
 	}
+	if c.byAddress {
+		return c.addRange(mem, d)
+	}
 	if uint64(c.bytes)+uint64(d.len) > MaxChainBytes {
 		return errChainBytes
 	}
@@ -129,5 +142,14 @@ func (c *Chain) add(mem Memory, d descriptor) error {
 	} else {
 		c.Readable = append(c.Readable, b)
 	}
+	return nil
+}
+
+// addRange notes where the memory of one descriptor is.
+func (c *Chain) addRange(mem Memory, d descriptor) error {
+	if _, err := sliceAt(mem, d.addr, uint64(d.len)); err != nil || d.flags&descWrite == 0 {
+		return err
+	}
+	c.Ranges = append(c.Ranges, Range{GPA: d.addr, Bytes: d.len})
 	return nil
 }

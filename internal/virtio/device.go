@@ -5,6 +5,7 @@ const (
 	TypeNet     = 1
 	TypeBlock   = 2
 	TypeEntropy = 4
+	TypeBalloon = 5
 	TypeVsock   = 19
 )
 

@@ -29,6 +29,12 @@ type Worker struct {
 // Init sets what to do with a request. An error other than ErrLater breaks the device.
 func (w *Worker) Init(handle func(*Chain) (written uint32, err error)) { w.handle = handle }
 
+// InitByAddress is Init for requests that name memory and bring none along: the handler finds
+// Chain.Ranges.
+func (w *Worker) InitByAddress(handle func(*Chain) (written uint32, err error)) {
+	w.handle, w.chain.byAddress = handle, true
+}
+
 // Start makes q the queue to serve. Requests that wait there already are
 // served at the next Kick.
 func (w *Worker) Start(q *Queue) {
@@ -41,7 +47,7 @@ func (w *Worker) Start(q *Queue) {
 func (w *Worker) Stop() {
 	w.lockToStop()
 	defer w.mu.Unlock()
-	w.queue, w.chain = nil, Chain{}
+	w.queue, w.chain = nil, Chain{byAddress: w.chain.byAddress}
 }
 
 // Pause implements Device.

@@ -21,12 +21,17 @@ import (
 
 // Reaper waits for children. Run must be running for anything to be reaped.
 type Reaper struct {
+	// Ended, if set before Run, hears after processes have ended: of them and of those that they waited
+	// for, the one that had the most memory at a time, in bytes.
+	Ended func(had int64)
+
 	orphans bool
 
 	// mu is held from before a child exists until it is in the table, and
 	// while reaping: no status can be seen whose owner is not yet known.
 	mu       sync.Mutex
 	children map[int]*Child
+	had      int64 // for Ended; 0: none has ended since
 }
 
 // Child is a process started by a Reaper.
@@ -116,28 +121,38 @@ func (c *Child) signal(target int, sig unix.Signal) error {
 }
 
 func (r *Reaper) reap() {
+	if had := r.reapAll(); had > 0 && r.Ended != nil {
+		r.Ended(had)
+	}
+}
+
+func (r *Reaper) reapAll() (had int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.had = 0
 	if r.orphans {
 		for r.reapOneLocked(-1) {
 		}
-		return
+		return r.had
 	}
 	for pid := range r.children {
 		r.reapOneLocked(pid)
 	}
+	return r.had
 }
 
 // reapOneLocked reaps pid, or any child for -1, and reports whether it did.
 func (r *Reaper) reapOneLocked(pid int) bool {
 	var ws unix.WaitStatus
-	got, err := unix.Wait4(pid, &ws, unix.WNOHANG, nil)
+	var used unix.Rusage
+	got, err := unix.Wait4(pid, &ws, unix.WNOHANG, &used)
 	for err == unix.EINTR {
-		got, err = unix.Wait4(pid, &ws, unix.WNOHANG, nil)
+		got, err = unix.Wait4(pid, &ws, unix.WNOHANG, &used)
 	}
 	if err != nil || got <= 0 {
 		return false
 	}
+	r.had = max(r.had, used.Maxrss<<10)
 	if c := r.children[got]; c != nil {
 		delete(r.children, got)
 		c.status = ws

@@ -103,3 +103,20 @@ func TestStartOfWhatIsMissing(t *testing.T) {
 		t.Error("started")
 	}
 }
+
+// What processes have had is told when they have ended, of their own children, too.
+func TestTellsHowMuchMemoryWasUsed(t *testing.T) {
+	had := make(chan int64, 16)
+	r := New(false)
+	r.Ended = func(n int64) { had <- n }
+	defer runReaper(r)()
+	for _, script := range []string{"exit 0", "x=$(head -c 20000000 /dev/zero | tr '\\0' x); exit ${#y}"} {
+		if _, err := r.Start(sh(script)); err != nil {
+			t.Fatal(err)
+		}
+		n := <-had
+		if large := len(script) > 10; n <= 0 || large && n < 20_000_000 {
+			t.Errorf("%q had %d bytes", script, n)
+		}
+	}
+}

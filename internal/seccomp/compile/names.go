@@ -159,8 +159,9 @@ var constants = map[string]uint32{
 	"TUNGETIFF":     unix.TUNGETIFF,
 	"TUNSETOFFLOAD": unix.TUNSETOFFLOAD,
 
-	"PAGEMAP_SCAN":    0xc0606610, // linux/fs.h
-	"UFFDIO_REGISTER": 0xc020aa00, // linux/userfaultfd.h
+	"PAGEMAP_SCAN":        0xc0606610, // linux/fs.h
+	"UFFDIO_REGISTER":     0xc020aa00, // linux/userfaultfd.h
+	"UFFDIO_WRITEPROTECT": 0xc018aa06,
 
 	// linux/kvm.h, for x86
 	"KVM_RUN":              0xae80,

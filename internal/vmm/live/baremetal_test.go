@@ -241,6 +241,7 @@ const (
 	slotVsock    = bareDisks
 	slotRNG      = bareDisks + 1
 	slotNet      = bareDisks + 2
+	slotBalloon  = bareDisks + 3
 )
 
 // hostDial is who answers when the guest connects to a port of the host.

@@ -76,7 +76,7 @@ func (m *Machine) capture(guest standstill,
 	}
 	k.res.Mechanism = "none"
 	if err = m.check(vmm.StateRunning); err == nil {
-		err = k.run()
+		err = k.runRetaining()
 	}
 	if err != nil {
 		k.tail.free()
@@ -95,6 +95,13 @@ func (m *Machine) check(want vmm.State) error {
 		m.mu.Unlock()
 	}
 	return err
+}
+
+// runRetaining runs while the guest's reports of free memory are answered, and nothing is discarded. When
+// it is over, all that the capture shows has been copied.
+func (k *captureOp) runRetaining() error {
+	defer k.mem.Retain()()
+	return k.run()
 }
 
 func (k *captureOp) run() error {

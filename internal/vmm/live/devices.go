@@ -23,12 +23,13 @@ import (
 	"github.com/forkd/forkd/internal/vmstate"
 )
 
-// Queues per device type. Slots are the disks, then vsock, then rng, then net.
+// Queues per device type. Slots are the disks, then vsock, then rng, then net, then balloon.
 const (
-	blkQueues   = 1
-	vsockQueues = 3
-	rngQueues   = 1
-	netQueues   = 3
+	blkQueues     = 1
+	vsockQueues   = 3
+	rngQueues     = 1
+	netQueues     = 3
+	balloonQueues = 5
 )
 
 // slotQueues is the number of queues of each device of a shape, in slot order.
@@ -37,7 +38,16 @@ func slotQueues(s vmspec.Shape) []int {
 	for range s.Disks {
 		q = append(q, blkQueues)
 	}
-	return append(q, vsockQueues, rngQueues, netQueues)
+	return append(q, vsockQueues, rngQueues, netQueues, balloonQueues)
+}
+
+// slotDoorbells is the number of queues of each device of a shape that have an ioeventfd. The
+// balloon's have none: a guest notifies it every two seconds at most, and an exit for that costs less
+// than five registrations in every shell.
+func slotDoorbells(s vmspec.Shape) []int {
+	q := slotQueues(s)
+	q[len(q)-1] = 0
+	return q
 }
 
 // Host is the host's side of the devices.
@@ -96,9 +106,9 @@ func (d *deviceSet) newIRQ(gsi uint32, u *undo.Stack) (int, error) {
 	return fd, d.vm.IRQFD(fd, gsi)
 }
 
-// attachSlots registers interrupt and doorbells of every device, which has so many queues.
-func (d *deviceSet) attachSlots(queues []int, u *undo.Stack) error {
-	for i, n := range queues {
+// attachSlots registers interrupt and doorbells of every device, which has so many of these.
+func (d *deviceSet) attachSlots(doorbells []int, u *undo.Stack) error {
+	for i, n := range doorbells {
 		irq, err := d.newIRQ(boot.MMIOIRQ(i), u)
 		if err != nil {
 			return err
@@ -134,9 +144,13 @@ func (d *deviceSet) fill(disks *diskSet, cid uint32, mem *guestmem.Map) error {
 	}
 	d.attachVsock(n, cid, mem)
 	d.attach(n+1, rng.New(rand.Reader), mem)
-	d.attachNet(n+2, mem)
+	d.attachNet(d.netSlot(), mem)
+	d.attachBalloon(mem)
 	return nil
 }
+
+// netSlot is the network device's place; the balloon's is behind it.
+func (d *deviceSet) netSlot() int { return len(d.slots) - 2 }
 
 func (d *deviceSet) attachVsock(i int, cid uint32, mem *guestmem.Map) {
 	cfg := vsock.Config{CID: uint64(cid)}
@@ -227,9 +241,9 @@ func (d *deviceSet) restore(st *vmstate.State) error {
 		return fmt.Errorf("restore serial console: %w", err)
 	}
 	for i, s := range d.slots {
-		if i == len(d.slots)-1 && !st.Has(secVirtio(i)) {
+		if i >= d.netSlot() && !st.Has(secVirtio(i)) {
 			s.transport.Pause() // as those that are restored
-			continue            // the guest is older than the network device, and does not know of it
+			continue            // the guest is older than the device, and does not know of it
 		}
 		if b, err = st.Section(secVirtio(i), virtioVersion); err != nil {
 			return err

@@ -291,7 +291,7 @@ func TestKickStorm(t *testing.T) {
 	start(rng)
 	from := s.here()
 	s.op(opAdd16, rng.avail+2, 1) // entries of the ring all name chain 0
-	for slot := range slotNet + 1 {
+	for slot := range slotBalloon + 1 {
 		for _, q := range []uint64{0, 1, 2, 3, 0xffff, 0xffffffff} {
 			s.op(opStore32, s.device(slot).at(regQueueNotify), q)
 		}
@@ -299,7 +299,7 @@ func TestKickStorm(t *testing.T) {
 	s.loop(from, 200)
 	s.op(opStore32, bareMark, 1)
 	again := s.here() // the storm goes on while the machine is paused and saved
-	for slot := range slotNet + 1 {
+	for slot := range slotBalloon + 1 {
 		s.repeat(opStore32, 50, s.device(slot).at(regQueueNotify), 0, 0)
 	}
 	s.op(opAdd16, bareBeat, 1)
@@ -316,7 +316,7 @@ var accesses = []struct{ load, store opcode }{{opLoad8, opStore8}, {opLoad16, op
 // and not, and across its end.
 func TestEveryRegisterInEveryWidth(t *testing.T) {
 	s := newScript()
-	for slot := range slotNet + 2 { // one more than there are
+	for slot := range slotBalloon + 2 { // one more than there are
 		base := boot.MMIOAddr(slot)
 		for _, a := range accesses {
 			s.repeat(a.load, 0x108, base, 0, 1)
@@ -331,7 +331,7 @@ func TestEveryRegisterInEveryWidth(t *testing.T) {
 			s.repeat(a.load, 64, at, 0, 0)
 		}
 	}
-	for slot := range slotNet + 1 {
+	for slot := range slotBalloon + 1 {
 		s.device(slot).write(regStatus, 0)
 		s.device(slot).read(regStatus)
 	}

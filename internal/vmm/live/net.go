@@ -55,7 +55,7 @@ func (d *deviceSet) letOut() {
 // openNet has the network device read what the guest sends, from now on.
 func (d *deviceSet) openNet() {
 	d.letOut()
-	d.slots[len(d.slots)-1].transport.Poke()
+	d.slots[d.netSlot()].transport.Poke()
 }
 
 // SetNet gives the machine's network another way to the host, as after a restart of

@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/forkd/forkd/internal/boot"
 	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/serial"
+	"github.com/forkd/forkd/internal/virtio"
 	"github.com/forkd/forkd/internal/virtio/net"
 	"github.com/forkd/forkd/internal/vmm"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -87,13 +89,16 @@ func slotted(t *testing.T, network Network) *Machine {
 
 // Every shape's devices have an interrupt line and a window each.
 func TestThereIsAPlaceForEveryDevice(t *testing.T) {
-	if n := len(slotQueues(vmspec.Shape{Disks: vmspec.MaxDisks})); n != vmspec.MaxDisks+3 || n > boot.MaxMMIO {
+	if n := len(slotQueues(vmspec.Shape{Disks: vmspec.MaxDisks})); n != vmspec.MaxDisks+4 || n > boot.MaxMMIO {
 		t.Errorf("%d devices, and room for %d", n, boot.MaxMMIO)
 	}
 	m := slotted(t, nil)
 	for i, n := range slotQueues(m.shape) {
 		if got := m.devices.slots[i].transport.Queues(); got != n {
-			t.Errorf("slot %d has %d queues, and doorbells for %d", i, got, n)
+			t.Errorf("slot %d has %d queues, and a place for %d", i, got, n)
+		}
+		if got := slotDoorbells(m.shape)[i]; got != n && m.devices.slots[i].transport.Device().Type() != virtio.TypeBalloon {
+			t.Errorf("slot %d has %d queues, and doorbells for %d", i, n, got)
 		}
 	}
 }
@@ -102,7 +107,7 @@ func TestThereIsAPlaceForEveryDevice(t *testing.T) {
 func sendFrame(t *testing.T, m *Machine, frame []byte) {
 	t.Helper()
 	const desc, avail, used, data = 0x10000, 0x11000, 0x12000, 0x13000
-	tr := m.devices.slots[len(m.devices.slots)-1].transport
+	tr := m.devices.slots[m.devices.netSlot()].transport
 	write := func(reg uint64, v uint32) {
 		tr.WriteMMIO(reg, binary.LittleEndian.AppendUint32(nil, v))
 	}
@@ -210,26 +215,26 @@ func TestTheWireIsTheMachines(t *testing.T) {
 	}
 }
 
-// A guest that was saved by a build without the network device goes on without.
-func TestStatesOlderThanTheNetworkDevice(t *testing.T) {
+// A guest that was saved by a build without the balloon, or the network device as well, goes on without.
+func TestStatesOlderThanADevice(t *testing.T) {
 	m := slotted(t, nil)
 	m.devices.pause()
 	var w vmstate.Writer
 	checkOK(t, m.devices.save(&w))
 	st, err := vmstate.Decode(w.Bytes())
 	checkOK(t, err)
-	last := len(m.devices.slots) - 1
 	checkOK(t, slotted(t, nil).devices.restore(st))
-	old := func(without int) *vmstate.State {
+	const network, balloon = 2, 3 // slots
+	old := func(without ...int) *vmstate.State {
 		var w vmstate.Writer
-		for _, name := range []string{secSerial, secVirtio(0), secVirtio(1), secVirtio(2)} {
+		for _, name := range []string{secSerial, secVirtio(0), secVirtio(1), secVirtio(network), secVirtio(balloon)} {
 			version := uint32(virtioVersion)
 			if name == secSerial {
 				version = serial.StateVersion
 			}
 			b, err := st.Section(name, version)
 			checkOK(t, err)
-			if name != secVirtio(without) {
+			if !slices.ContainsFunc(without, func(i int) bool { return name == secVirtio(i) }) {
 				w.Add(name, version, b)
 			}
 		}
@@ -237,14 +242,16 @@ func TestStatesOlderThanTheNetworkDevice(t *testing.T) {
 		checkOK(t, err)
 		return st
 	}
-	n := newFakeNetwork()
-	child := slotted(t, n)
-	checkOK(t, child.devices.restore(old(last)))
-	child.devices.resume()
-	child.state = vmm.StateRunning
-	checkOK(t, child.OpenNet(nil))
-	sendFrame(t, child, make([]byte, 60)) // should it find it nevertheless, it works
-	<-n.frames
+	for _, without := range [][]int{{balloon}, {network, balloon}} {
+		n := newFakeNetwork()
+		child := slotted(t, n)
+		checkOK(t, child.devices.restore(old(without...)))
+		child.devices.resume()
+		child.state = vmm.StateRunning
+		checkOK(t, child.OpenNet(nil))
+		sendFrame(t, child, make([]byte, 60)) // should it find it nevertheless, it works
+		<-n.frames
+	}
 	if err := slotted(t, nil).devices.restore(old(0)); !errors.Is(err, vmstate.ErrMissing) {
 		t.Errorf("without another device's section: %v", err)
 	}

@@ -14,8 +14,8 @@ import (
 )
 
 // The oracle's guest under KVM is a bare one: it writes over a part of its memory, and
-// has its disk and its source of entropy read and write the rest, again and again. What
-// it writes where stands in its own script, and is changed while it is paused.
+// has its disk and its source of entropy read and write the rest, again and again, and reports some
+// of it as free. What it writes where stands in its own script, and is changed while it is paused.
 const (
 	oracleBeat    = 0x5f0000
 	oracleRings   = 0x600000
@@ -34,6 +34,8 @@ type oracleScript struct {
 	*script
 	stores   []knob // to the guest's own memory
 	requests []requestKnobs
+	reports  ring
+	free     [2]knob // address and length of a report
 }
 
 type requestKnobs struct{ op, sector, shape, count knob }
@@ -46,6 +48,8 @@ func newOracleScript(disk bool) *oracleScript {
 		rings, entropy = append(rings, s.diskRing()), 1
 	}
 	rings = append(rings, s.entropyRing(entropy+1))
+	s.reports = s.reportsRing(entropy + 3)
+	rings = append(rings, s.reports)
 	top := s.here()
 	s.op(opAdd16, oracleBeat, 1)
 	for range 3 {
@@ -55,6 +59,10 @@ func newOracleScript(disk bool) *oracleScript {
 	if disk {
 		s.requestsOf(rings[0])
 	}
+	s.free[0] = knob(s.here())
+	s.op(opStore64, s.reports.desc, oracleWindow)
+	s.free[1] = knob(s.here())
+	s.op(opStore64, s.reports.desc+8, flagWrite<<32) // of no bytes
 	for _, r := range rings {
 		s.op(opAdd16, r.avail+2, uint64(r.size))
 		r.kick()
@@ -102,6 +110,17 @@ func (s *oracleScript) entropyRing(slot int) ring {
 		r.put(i, oracleData+uint64(8+i)<<16, 5000, flagWrite, 0)
 		s.op(opStore16, r.avail+4+uint64(2*i), uint64(i))
 	}
+	r.tell()
+	r.write(regStatus, statusDriverOK)
+	return r
+}
+
+func (s *oracleScript) reportsRing(slot int) ring {
+	r := s.ring(slot, 1)
+	r.q = 4
+	r.begin(featVersion1 | 1<<5)
+	r.clear()
+	s.op(opStore16, r.avail+4, 0)
 	r.tell()
 	r.write(regStatus, statusDriverOK)
 	return r
@@ -169,6 +188,12 @@ func (w kvmWorld) disturb(g *guestVM, s *oracleScript, random *rand.Rand) {
 		n := 1 + random.Uint64N(min(room-1, 1<<random.IntN(12)))
 		turn(k, uint32(n), oracleWindow+random.Uint64N(room-n+1)*stride, 1, stride)
 	}
+	free, bytes := random.Uint64N(oracleMemory/guestmem.PageSize-oracleWindow/guestmem.PageSize-64), uint64(0)
+	if random.IntN(2) == 0 {
+		bytes = guestmem.PageSize * (1 + random.Uint64N(64))
+	}
+	turn(s.free[0], 1, s.reports.desc, oracleWindow+free*guestmem.PageSize, 0)
+	turn(s.free[1], 1, s.reports.desc+8, bytes|flagWrite<<32, 0)
 	for i, k := range s.requests {
 		sectors := 1 + random.Uint64N(60)
 		sector := random.Uint64N(oracleDisk/512 - sectors)

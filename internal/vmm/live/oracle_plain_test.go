@@ -27,6 +27,7 @@ type goroutineGuest struct {
 	rate    atomic.Int64 // pages in one go
 	first   atomic.Int64 // page of the window that is written to
 	window  atomic.Int64 // pages of it
+	frees   atomic.Bool  // it also reports memory as free
 }
 
 func (g *goroutineGuest) Pause() error {
@@ -66,6 +67,18 @@ func (g *goroutineGuest) writeMemory(random *rand.Rand) {
 		}
 		at := random.IntN(guestmem.PageSize - 8)
 		binary.LittleEndian.PutUint64(p[at:], random.Uint64())
+	}
+}
+
+// freeMemory reports some pages now and then, which go unless a capture is under way.
+func (g *goroutineGuest) freeMemory(random *rand.Rand) {
+	if !g.frees.Load() || random.IntN(10) > 0 {
+		return
+	}
+	n := guestmem.PageSize * (1 + random.Int64N(64))
+	at := random.Int64N((oracleMemory-n)/guestmem.PageSize) * guestmem.PageSize
+	if err := g.m.mem.Discard(uint64(at), n); err != nil {
+		panic(err)
 	}
 }
 
@@ -110,12 +123,14 @@ func (w plainWorld) restore(memory []extent.Extent, disks []vmm.Disk, state []by
 	g := &goroutineGuest{m: m}
 	s := &subject{Machine: m, guest: g, disturb: g.disturb}
 	g.disturb(w.random)
-	if state != nil { // until it is resumed
+	g.frees.Store(false) // until it is disturbed again
+	if state != nil {    // until it is resumed
 		checkOK(w.t, g.Pause())
 	}
 	for range 2 {
 		g.write(g.writeMemory)
 	}
+	g.write(g.freeMemory)
 	if len(disks) > 0 {
 		g.write(g.writeDisk)
 	}
@@ -135,6 +150,7 @@ func (w plainWorld) restore(memory []extent.Extent, disks []vmm.Disk, state []by
 
 func (g *goroutineGuest) disturb(random *rand.Rand) {
 	g.rate.Store(1 << random.IntN(7))
+	g.frees.Store(random.IntN(2) == 0)
 	g.first.Store(random.Int64N(oracleMemory / guestmem.PageSize))
 	g.window.Store(1 + random.Int64N(oracleMemory/guestmem.PageSize))
 }
