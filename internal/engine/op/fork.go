@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
@@ -27,6 +28,7 @@ type forkOp struct {
 	src      *launch.Source
 	network  sandbox.Network // of each child, but for its wire
 	children []child
+	refused  sync.Once
 }
 
 // child is one child that is not listed yet.
@@ -125,6 +127,7 @@ func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 		return
 	}
 	if b.release, b.err = f.e.memory.Admit(f.e.cfg.ChildMemory); b.err != nil {
+		f.refused.Do(func() { f.e.tellRefused("fork", f.req.Tag, b.err) })
 		return
 	}
 	b.err = f.restoreInto(ctx, b)
@@ -135,7 +138,18 @@ func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 	if b.err != nil {
 		b.err = fmt.Errorf("restore child %d: %w", index, b.err)
 		b.release()
+		return
 	}
+	f.e.cfg.Tell(sandbox.EventCreated, f.childID(index), f.about(b).About())
+}
+
+// about is what there is to say of a child that is not listed yet, or not any more.
+func (f *forkOp) about(b *child) sandbox.Info {
+	i := sandbox.Info{ID: f.childID(b.index), SnapshotTag: f.req.Tag, Index: b.index}
+	if b.err != nil {
+		i.Reason = b.err.Error()
+	}
+	return i
 }
 
 // resume lets one child begin. A fork that nobody waits for any more is ended by
@@ -189,8 +203,11 @@ func (f *forkOp) restoreInto(ctx context.Context, b *child) (err error) {
 	return err
 }
 
-// tell says what became of a child, if the caller wants to know before the last is ready.
+// tell says what became of a child: also to the caller, if that wants to know before the last is ready.
 func (f *forkOp) tell(b *child) {
+	if b.err != nil && b.index > 0 {
+		f.e.cfg.Tell(sandbox.EventFailed, f.childID(b.index), f.about(b).About())
+	}
 	if f.req.Each != nil {
 		f.req.Each(sandbox.Child{Index: b.index, Info: b.info, Err: b.err})
 	}
