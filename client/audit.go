@@ -44,8 +44,8 @@ func (r AuditRequest) path() string {
 
 // Audit calls each with lines of the daemon's audit log, a JSON object each (docs/formats/audit.md).
 // With Follow it goes on until the daemon stops, each fails, or ctx ends.
-func (c *Client) Audit(ctx context.Context, req AuditRequest, each func(line []byte) error) error {
-	resp, err := c.send(ctx, http.MethodGet, req.path(), nil, nil)
+func (c records) Audit(ctx context.Context, req AuditRequest, each func(line []byte) error) error {
+	resp, err := c.conn.send(ctx, http.MethodGet, req.path(), nil, nil)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (c *Client) Audit(ctx context.Context, req AuditRequest, each func(line []b
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return brokenOff(c.url, http.MethodGet, err)
+		return brokenOff(c.conn.url, http.MethodGet, err)
 	default:
 		return fmt.Errorf("read the audit log: %w", err)
 	}
@@ -71,11 +71,11 @@ func (c *Client) Audit(ctx context.Context, req AuditRequest, each func(line []b
 
 // VerifyAudit has the daemon compare its audit log with its chain of hashes, and with heads that were
 // noted earlier, as SEQ:HASH.
-func (c *Client) VerifyAudit(ctx context.Context, heads ...string) (api.AuditReport, error) {
+func (c records) VerifyAudit(ctx context.Context, heads ...string) (api.AuditReport, error) {
 	path := "/v1/audit/verify"
 	if len(heads) > 0 {
 		path += "?" + url.Values{"head": heads}.Encode()
 	}
 	var out api.AuditReport
-	return out, c.call(ctx, http.MethodGet, path, nil, &out)
+	return out, c.conn.call(ctx, http.MethodGet, path, nil, &out)
 }

@@ -15,6 +15,9 @@ import (
 	"github.com/forkd/forkd/api"
 )
 
+// records are the requests about what happened, and who did it; a Client has them.
+type records struct{ conn *connection }
+
 // EventsRequest says which events are wanted.
 type EventsRequest struct {
 	// After is the ID of the last event that is known: the first is the one after it, or one of kind
@@ -50,8 +53,8 @@ const maxEvent = 1 << 20
 
 // Events calls each with what happens in the daemon, until each fails or ctx ends. When the daemon
 // ends the stream the error says why; another call with After then goes on where it ended.
-func (c *Client) Events(ctx context.Context, req EventsRequest, each func(api.Event) error) error {
-	resp, err := c.send(ctx, http.MethodGet, req.path(), nil, http.Header{"Accept": {"text/event-stream"}})
+func (c records) Events(ctx context.Context, req EventsRequest, each func(api.Event) error) error {
+	resp, err := c.conn.send(ctx, http.MethodGet, req.path(), nil, http.Header{"Accept": {"text/event-stream"}})
 	if err != nil {
 		return err
 	}
@@ -76,7 +79,7 @@ func (c *Client) Events(ctx context.Context, req EventsRequest, each func(api.Ev
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
 	case err == nil, errors.Is(err, io.ErrUnexpectedEOF):
-		return brokenOff(c.url, http.MethodGet, io.ErrUnexpectedEOF)
+		return brokenOff(c.conn.url, http.MethodGet, io.ErrUnexpectedEOF)
 	default:
 		return fmt.Errorf("follow events: %w", err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/forkd/forkd/internal/events"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/httpapi/fakeengine"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 var errEnough = errors.New("enough")
@@ -61,7 +60,7 @@ func observed(t *testing.T) (*client.Client, *events.Log, func()) {
 func TestEventsAreResumed(t *testing.T) {
 	c, log, stop := observed(t)
 	for i := range 20 {
-		log.Add(events.Event{Kind: sandbox.EventReady, Sandbox: fmt.Sprint(i)})
+		log.Add(events.Event{Kind: "sandbox.ready", Sandbox: fmt.Sprint(i)})
 	}
 	req := client.EventsRequest{All: true, Kinds: []string{"sandbox."}}
 	seen := 0

@@ -43,7 +43,7 @@ func newAuditCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.readAudit(cmd.Context(), o.file, q)
+			return readAudit(cmd.Context(), a, o.file, q)
 		},
 	}
 	f := cmd.Flags()
@@ -89,7 +89,7 @@ func (o auditOptions) query(now time.Time) (audit.Query, error) {
 }
 
 // readAudit prints lines, of a file or of the daemon's.
-func (a *app) readAudit(ctx context.Context, file string, q audit.Query) error {
+func readAudit(ctx context.Context, a *app, file string, q audit.Query) error {
 	if file != "" {
 		return audit.Read(ctx, file, q, func(line []byte, e audit.Entry) error {
 			return printAuditLine(&a.Printer, line, e)
@@ -160,18 +160,18 @@ func newAuditVerifyCommand(a *app, o *auditOptions) *cobra.Command {
 			"it on another machine, and --head shows later whether what was there then still is.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			r, err := a.verifyAudit(cmd.Context(), o.file, heads)
+			r, err := verifyAudit(cmd.Context(), a, o.file, heads)
 			if err != nil {
 				return err
 			}
-			return a.printAuditReport(r)
+			return printAuditReport(&a.Printer, r)
 		},
 	}
 	cmd.Flags().StringArrayVar(&heads, "head", nil, "`SEQ:HASH` that an earlier verification printed; may be given more than once")
 	return cmd
 }
 
-func (a *app) verifyAudit(ctx context.Context, file string, heads []string) (r audit.Report, err error) {
+func verifyAudit(ctx context.Context, a *app, file string, heads []string) (r audit.Report, err error) {
 	known := make([]audit.Head, len(heads))
 	for i, text := range heads {
 		if known[i], err = audit.ParseHead(text); err != nil {
@@ -194,7 +194,7 @@ func (a *app) verifyAudit(ctx context.Context, file string, heads []string) (r a
 }
 
 // printAuditReport fails if the log is not what was written.
-func (a *app) printAuditReport(r audit.Report) error {
+func printAuditReport(a *ui.Printer, r audit.Report) error {
 	if a.JSON {
 		if err := a.Value(r); err != nil {
 			return err

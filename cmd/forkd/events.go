@@ -26,8 +26,9 @@ func newEventsCommand(a *app) *cobra.Command {
 		Long: "Print what happens in the daemon, a line each, as it happens: sandboxes that come, fail and go, snapshots,\n" +
 			"pools, policies, what was refused for want of room. With --json a line is an Event, whose id --since-id takes:\n" +
 			"what happened since is printed first, or, if the daemon does not have all of it any more, a line of kind gap.",
-		Example: "  forkd events\n  forkd events --sandbox sb-5f3a0012-0001 --json\n  forkd events --kind sandbox.failed,snapshot.",
-		Args:    cobra.NoArgs,
+		Example: "  forkd events\n  forkd events --sandbox sb-5f3a0012-0001 --json\n" +
+			"  forkd events --kind sandbox.failed,snapshot.",
+		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			if req.All && req.After > 0 {
 				return exit.UsageError{Err: errors.New("--all and --since-id exclude each other")}

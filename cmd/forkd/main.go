@@ -55,7 +55,8 @@ func newRoot(a *app) *cobra.Command {
 	}
 	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a), newRunCommand(a), newExecCommand(a),
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a),
-		newPsCommand(a), newTopCommand(a), newEventsCommand(a), newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
+		newPsCommand(a), newTopCommand(a), newEventsCommand(a),
+		newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
 	add(host, hostCommands(a)...)
 	add(host, newAuditCommand(a))

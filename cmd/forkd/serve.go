@@ -235,7 +235,8 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	server := httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
-		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened, Timings: timings, Ingress: o.ingress(engine, log),
+		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
+		Timings: timings, Ingress: o.ingress(engine, log),
 	})
 	notifySystemd(log, "READY=1")
 	err = server.Run(ctx, listeners, stopGrace)

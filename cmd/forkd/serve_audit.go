@@ -27,9 +27,12 @@ type auditFlags struct {
 }
 
 func (o *auditFlags) addFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.file, "audit-log", "", "file to append a JSON line per request to, in a chain of hashes (forkd audit)")
-	f.IntVar(&o.fileMiB, "audit-log-size", audit.DefaultMaxBytes>>20, "MiB of that file, beyond which a new one is begun")
-	f.IntVar(&o.files, "audit-log-files", audit.DefaultKeep, "full files of the audit log that stay; older ones are removed")
+	f.StringVar(&o.file, "audit-log", "",
+		"file to append a JSON line per request to, in a chain of hashes (forkd audit)")
+	f.IntVar(&o.fileMiB, "audit-log-size", audit.DefaultMaxBytes>>20,
+		"MiB of that file, beyond which a new one is begun")
+	f.IntVar(&o.files, "audit-log-files", audit.DefaultKeep,
+		"full files of the audit log that stay; older ones are removed")
 }
 
 func (o *auditFlags) complete() (err error) {

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -36,5 +37,20 @@ func TestWhatTheEngineTellsBecomesAnEvent(t *testing.T) {
 	}
 	if e := got[2]; e.Sandbox != "" || e.Snapshot != "py" {
 		t.Errorf("got %+v", e)
+	}
+}
+
+func TestAuditFlags(t *testing.T) {
+	for name, o := range map[string]auditFlags{
+		"no size": {"x", 0, 1}, "a negative size": {"x", -1, 1}, "more than a disk has": {"x", 1 << 40, 1},
+		"no files": {"x", 1, 0},
+	} {
+		if o.complete() == nil {
+			t.Errorf("%s: it will do", name)
+		}
+	}
+	o := auditFlags{"x", 1, 1}
+	if err := o.complete(); err != nil || !filepath.IsAbs(o.file) {
+		t.Errorf("got %+v, %v", o, err)
 	}
 }

@@ -96,7 +96,7 @@ func (e *Engine) makePools() {
 	e.pools = pool.New(pool.Config{
 		Launcher: e.launcher, Memory: e.memory, ShellMemory: e.cfg.ChildMemory, Fallback: e.cfg.PoolSize,
 		Find: e.home.Snapshots.Get, Open: func(tag string) (*launch.Source, error) { return e.OpenSource(tag) },
-		AwaitForks: e.traffic.Wait, File: e.home.PoolsFile(), AtOnce: 4 * e.cfg.Concurrency, Tell: e.cfg.Events, Log: e.cfg.Logger,
+		AwaitForks: e.traffic.Wait, File: e.home.PoolsFile(), AtOnce: 4 * c.Concurrency, Tell: c.Events, Log: c.Logger,
 	})
 }
 

@@ -61,7 +61,7 @@ func (s *auditRoutes) allowed(ctx context.Context) error {
 	case !s.askers.operator(ctx):
 		return fail(api.CodeForbidden, "", "the audit log is the operator's")
 	case s.path == "":
-		return fail(api.CodeUnsupported, "", "this daemon writes no audit log: it has no --audit-log")
+		return fail(api.CodeUnsupported, "", "this daemon writes no audit log")
 	}
 	return nil
 }

@@ -65,12 +65,16 @@ func Changes() map[string]bool {
 type Limits struct {
 	Header, Body, Swallow time.Duration
 	Waiting               int
+	Beat, Take            time.Duration // of events: between signs of life, and for a client to take them
 }
 
 // NewLimited is New with other limits.
 func NewLimited(opt Options, l Limits) *Server {
 	most := defaultLimits()
 	most.header, most.body, most.swallowTime, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
+	if l.Beat > 0 {
+		most.events = eventPace{beat: l.Beat, write: l.Take}
+	}
 	return newServer(opt, most)
 }
 

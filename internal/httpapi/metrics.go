@@ -126,8 +126,9 @@ func auditCounters(a Audit) []prometheus.Collector {
 			func() float64 { return float64(a.Stats().Written) }),
 		counter("forkd_audit_lost_total", "Actions that are missing in the audit log, since its disk was slow or full.",
 			func() float64 { return float64(a.Stats().Lost) }),
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "forkd_audit_queued", Help: "Actions that wait for the audit log's disk."},
-			func() float64 { return float64(a.Stats().Queued) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "forkd_audit_queued", Help: "Actions that wait for the audit log's disk.",
+		}, func() float64 { return float64(a.Stats().Queued) }),
 	}
 }
 

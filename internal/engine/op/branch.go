@@ -137,7 +137,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	default:
 		err := sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonBranchesBusy, "%d branches are under way already",
 			cap(w.e.branches))
-		w.e.tellRefused("branch", w.req.Tag, err)
+		w.e.cfg.tellRefused("branch", w.req.Tag, err)
 		return err
 	}
 	b, _, err := w.e.sandboxes.Running(w.req.SandboxID)

@@ -108,7 +108,7 @@ func (c *createOp) run(ctx context.Context, u *undo.Stack) error {
 	// The parent may touch all its memory; better to refuse than to be killed later.
 	release, err := c.e.memory.Admit(c.src.shape.MemoryBytes())
 	if err != nil {
-		c.e.tellRefused("create", c.req.Tag, err)
+		c.e.cfg.tellRefused("create", c.req.Tag, err)
 		return err
 	}
 	u.Push(release)

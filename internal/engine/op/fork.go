@@ -127,7 +127,7 @@ func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 		return
 	}
 	if b.release, b.err = f.e.memory.Admit(f.e.cfg.ChildMemory); b.err != nil {
-		f.refused.Do(func() { f.e.tellRefused("fork", f.req.Tag, b.err) })
+		f.refused.Do(func() { f.e.cfg.tellRefused("fork", f.req.Tag, b.err) })
 		return
 	}
 	b.err = f.restoreInto(ctx, b)

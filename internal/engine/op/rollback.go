@@ -122,7 +122,7 @@ func (r *rollbackOp) run(ctx context.Context) error {
 func (r *rollbackOp) restore(ctx context.Context) error {
 	release, err := r.e.memory.Admit(r.e.cfg.ChildMemory)
 	if err != nil {
-		r.e.tellRefused("rollback", r.tag, err)
+		r.e.cfg.tellRefused("rollback", r.tag, err)
 		return err
 	}
 	r.undo.Push(release)

@@ -7,8 +7,8 @@ import (
 )
 
 // tellRefused says that the host has no room for an operation on a snapshot.
-func (o *Ops) tellRefused(what, tag string, err error) {
-	o.cfg.Tell(sandbox.EventRefused, tag, map[string]string{"operation": what, sandbox.EventKeyReason: err.Error()})
+func (c *Config) tellRefused(what, tag string, err error) {
+	c.Tell(sandbox.EventRefused, tag, map[string]string{"operation": what, sandbox.EventKeyReason: err.Error()})
 }
 
 // tell says that a snapshot was made of the sandbox.
