@@ -123,7 +123,12 @@ type Error struct {
 	Code    Code              `json:"code" doc:"Stable identifier of the kind of error, for programs"`
 	Reason  Reason            `json:"reason,omitempty" doc:"Tells errors of one code apart where what to do about them differs; stable"`
 	Details map[string]string `json:"details,omitempty" doc:"Names that belong to the reason, such as that of a snapshot"`
+	// RequestID finds the request in the daemon's log and in the audit log.
+	RequestID string `json:"request_id,omitempty" doc:"ID of the request, as in the header Forkd-Request-Id, the daemon's log and the audit log"`
 }
+
+// HeaderRequestID carries the ID of a request in its answer.
+const HeaderRequestID = "Forkd-Request-Id"
 
 // HeaderError carries the code of an error that the daemon itself reports. On
 // the agent route it tells them from what the guest's agent answers.

@@ -35,6 +35,7 @@ type Client struct {
 	connection
 	networks
 	hosts
+	records
 }
 
 // New makes a client; it connects on first use.
@@ -56,8 +57,7 @@ func New(opt Options) (*Client, error) {
 		return nil, fmt.Errorf("parse daemon's URL: %w", err)
 	}
 	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent}}
-	c.networks.conn = &c.connection
-	c.hosts.conn = &c.connection
+	c.networks.conn, c.hosts.conn, c.records.conn = &c.connection, &c.connection, &c.connection
 	tr := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		Proxy:                  http.ProxyFromEnvironment,

@@ -160,7 +160,8 @@ func (c *connection) stream(ctx context.Context, path string, in any) (*http.Res
 // streamed is an error that the daemon sent as the last line of a stream.
 func streamed(e *api.Error) error {
 	return &Error{
-		Code: e.Code, Message: e.Message, Reason: e.Reason, Details: e.Details, Status: e.Code.Status(), fromDaemon: true,
+		Code: e.Code, Message: e.Message, Reason: e.Reason, Details: e.Details, Status: e.Code.Status(),
+		RequestID: e.RequestID, fromDaemon: true,
 	}
 }
 

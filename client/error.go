@@ -22,6 +22,8 @@ type Error struct {
 	// Details are names that belong to the reason, such as that of a snapshot.
 	Details map[string]string
 	Status  int // of the HTTP response; 0 if there was none
+	// RequestID finds the request in the daemon's log and in its audit log; empty: there was none.
+	RequestID string
 	// RetryAfter is when the daemon says to try again; 0 if it does not.
 	RetryAfter time.Duration
 	cause      error
@@ -86,6 +88,7 @@ func responseError(resp *http.Response) error {
 		}
 	}
 	e.fromDaemon = resp.Header.Get(api.HeaderError) != ""
+	e.RequestID = resp.Header.Get(api.HeaderRequestID)
 	if !e.fromDaemon && agentAnswered(body.Code) &&
 		(e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden) {
 		e.Code = api.CodeInvalid // a user that the guest does not have, or who may not; no token is wrong

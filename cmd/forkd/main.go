@@ -55,9 +55,11 @@ func newRoot(a *app) *cobra.Command {
 	}
 	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a), newRunCommand(a), newExecCommand(a),
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a),
-		newPsCommand(a), newTopCommand(a), newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
+		newPsCommand(a), newTopCommand(a), newEventsCommand(a),
+		newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
 	add(host, append(hostCommands(a), newCapacityCommand(a))...)
+	add(host, newAuditCommand(a))
 	root.AddCommand(newVersionCommand(a), newCompletionCommand())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.line.flagError(cmd, err) })
 	if err := platform.Check(runtime.GOOS, runtime.GOARCH); err != nil {

@@ -35,7 +35,8 @@ const stopGrace = 10 * time.Second
 // serveOptions are the daemon's flags.
 type serveOptions struct {
 	listen              []string
-	tokenFile, auditLog string
+	tokenFile           string
+	audit               auditFlags
 	data, run, vmm, kvm string
 	guestFiles          []string
 	pool, concurrency   int
@@ -81,7 +82,7 @@ func newServeCommand(a *app) *cobra.Command {
 		"file with the token that TCP clients must show (default: one is made, RUN/token)")
 	f.StringArrayVar(&o.guestFiles, "guest-files", nil,
 		"folder below which requests may name kernel and rootfs by path; may be given more than once (default: none)")
-	f.StringVar(&o.auditLog, "audit-log", "", "file to append a JSON line per request to")
+	o.audit.addFlags(f)
 	f.StringVar(&o.data, "data", "",
 		"directory of images and snapshots (default: /var/lib/forkd, or in the home directory)")
 	f.StringVar(&o.run, "run", "",
@@ -168,7 +169,7 @@ func (o *serveOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
-	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete()); err != nil {
+	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -194,7 +195,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return exit.UsageError{Err: err}
 	}
 	opened.Push(guestFiles.Close)
-	audit, err := o.audit(&opened)
+	audit, err := o.audit.open(o.run, log, &opened)
 	if err != nil {
 		return err
 	}
@@ -211,7 +212,9 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	timings := httpapi.NewTimings()
+	happened := openEvents(o.data, log)
 	config := o.engineConfig(images, timings, log)
+	config.Events = telling(happened)
 	if config.Groups, err = o.groups(log); err != nil {
 		return err
 	}
@@ -235,7 +238,8 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	server := httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
-		Version: o.version(), Log: log, Audit: audit, Timings: timings, Ingress: o.ingress(engine, log),
+		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
+		Timings: timings, Ingress: o.ingress(engine, log),
 	})
 	notifySystemd(log, "READY=1")
 	err = server.Run(ctx, listeners, stopGrace)
@@ -328,18 +332,6 @@ func (o serveOptions) logger(a *app) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(a.Err, opt)), nil
 	}
 	return nil, exit.UsageError{Err: fmt.Errorf("--log-format %q: want text or json", o.logFormat)}
-}
-
-func (o serveOptions) audit(opened *undo.Stack) (*httpapi.Audit, error) {
-	if o.auditLog == "" {
-		return nil, nil
-	}
-	f, err := os.OpenFile(o.auditLog, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open audit log: %w", err)
-	}
-	opened.Push(func() { f.Close() })
-	return httpapi.NewAudit(f, time.Now), nil
 }
 
 // notifySystemd tells a service manager how far the daemon is, if there is one:

@@ -34,7 +34,7 @@ func (e *Engine) makeRooms() error {
 		Observer: e.cfg.Observer, Now: e.cfg.Now, BeforeEval: e.beforeEval,
 	})
 	e.Policies = policies.New(policies.Config{Sandboxes: e.sandboxes, Wires: e.wires, Begin: e.begin,
-		Closing: e.background})
+		Tell: e.cfg.Events, Closing: e.background})
 	e.makeOps()
 	e.families = guestfork.New(guestfork.Config{
 		Limits: e.cfg.GuestFork, Branches: e.cfg.Branches, RunDir: e.cfg.RunDir, Run: e.home.Run,
@@ -65,7 +65,7 @@ func (e *Engine) makeSandboxes() (err error) {
 		},
 		Pin:        func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
 		Unpin:      func(id string) { e.catalog.Unpin(id) },
-		FailedKeep: e.cfg.FailedKeep, AtOnce: e.cfg.Concurrency, Now: e.cfg.Now, Log: e.cfg.Logger,
+		FailedKeep: e.cfg.FailedKeep, AtOnce: e.cfg.Concurrency, Tell: e.cfg.Events, Now: e.cfg.Now, Log: e.cfg.Logger,
 	})
 	return nil
 }
@@ -82,7 +82,7 @@ func (e *Engine) makeCatalog() (err error) {
 		Snapshots: e.home.Snapshots, Layers: e.home.Layers, Sandboxes: e.sandboxes,
 		Deleted:    func(tag string) { e.pools.Forget(tag) },
 		AwaitForks: e.traffic.Wait, AwaitBranches: func(ctx context.Context) error { return e.AwaitBranches(ctx) },
-		Now: e.cfg.Now, Logger: e.cfg.Logger, ScrubInterval: e.cfg.ScrubInterval,
+		Tell: e.cfg.Events, Now: e.cfg.Now, Logger: e.cfg.Logger, ScrubInterval: e.cfg.ScrubInterval,
 	})
 	return err
 }
@@ -97,7 +97,7 @@ func (e *Engine) makePools() {
 	e.pools = pool.New(pool.Config{
 		Launcher: e.launcher, Admission: e.Admission, ShellMemory: e.cfg.ChildMemory, Fallback: e.cfg.PoolSize,
 		Find: e.home.Snapshots.Get, Open: func(tag string) (*launch.Source, error) { return e.OpenSource(tag) },
-		AwaitForks: e.traffic.Wait, File: e.home.PoolsFile(), AtOnce: 4 * e.cfg.Concurrency, Log: e.cfg.Logger,
+		AwaitForks: e.traffic.Wait, File: e.home.PoolsFile(), AtOnce: 4 * c.Concurrency, Tell: c.Events, Log: c.Logger,
 	})
 	e.Sizes = e.pools.Sizes(e.begin)
 }
@@ -108,7 +108,7 @@ func (e *Engine) makeOps() {
 		RunDir: c.RunDir, Images: c.Images, Concurrency: c.Concurrency, BootWait: c.BootWait,
 		RestoreTimeout: c.RestoreTimeout, IdentityTimeout: c.IdentityTimeout, BranchTimeout: c.BranchTimeout,
 		ChildMemory: c.ChildMemory, NoWorkingSet: c.NoWorkingSet, Oracle: c.Oracle,
-		Observer: c.Observer, Logger: c.Logger, Now: c.Now,
+		Observer: c.Observer, Tell: c.Events, Logger: c.Logger, Now: c.Now,
 	}
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,

@@ -114,6 +114,7 @@ func distrustAgent(resp *http.Response) error {
 	resp.Header.Set("X-Content-Type-Options", "nosniff")
 	resp.Header.Del("Set-Cookie")
 	resp.Header.Del(api.HeaderError)
+	resp.Header.Del(api.HeaderRequestID)
 	return nil
 }
 

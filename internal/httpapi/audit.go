@@ -2,59 +2,28 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
-	"io"
 	"net/http"
-	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/audit"
 	"github.com/forkd/forkd/internal/ellipsis"
 )
 
-// Audit writes one JSON object per request, one per line.
-type Audit struct {
-	mu  sync.Mutex // guards the order of lines in w
-	w   io.Writer
-	now func() time.Time
-}
-
-// NewAudit makes an audit log over w, which the caller closes after the last
-// request.
-func NewAudit(w io.Writer, now func() time.Time) *Audit { return &Audit{w: w, now: now} }
-
-// entry is a line of the audit log.
-type entry struct {
-	Time      string `json:"time"` // RFC 3339, when the request ended
-	Method    string `json:"method"`
-	Path      string `json:"path"`
-	Status    int    `json:"status"`
-	LatencyUS int64  `json:"latency_us"`
-	UserAgent string `json:"user_agent"`
-	Principal string `json:"principal,omitempty"` // how the client showed who it is
-	Sandbox   string `json:"sandbox,omitempty"`
-	Snapshot  string `json:"snapshot,omitempty"`
-	Image     string `json:"image,omitempty"`
-	Count     int    `json:"count,omitempty"` // children asked for
-	Error     string `json:"error,omitempty"`
-}
-
-func (a *Audit) write(e entry) error {
-	e.Time = a.now().UTC().Format(time.RFC3339Nano)
-	line, err := json.Marshal(e)
-	if err != nil {
-		return err
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, err = a.w.Write(append(line, '\n'))
-	return err
+// Audit gets an entry for each request, and never keeps one waiting; *audit.Log is one.
+type Audit interface {
+	Add(audit.Entry)
+	Stats() audit.Stats
 }
 
 // notes is what handlers add about their request. One request has one
 // goroutine that writes to it.
 type notes struct {
+	id                                       string
+	asker                                    Asker
 	principal, sandbox, snapshot, image, err string
 	count                                    int
+	// routed is the request as the mux got it: that has the pattern and the path's values.
+	routed *http.Request
 }
 
 type notesKey struct{}
@@ -73,9 +42,18 @@ func note(ctx context.Context) *notes {
 
 func noteError(ctx context.Context, f *failure) { note(ctx).err = ellipsis.Clip(f.Message, 500) }
 
+// noteAsker keeps who asks for the audit log: authorize has put that into the context.
+func (s *Server) noteAsker(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n := note(r.Context())
+		n.asker, n.routed = s.askers.of(r.Context()), r
+		next.ServeHTTP(w, r)
+	})
+}
+
 // record writes a request's line, with what its path and its handler told.
 func (s *Server) record(r *http.Request, n *notes, status int, took time.Duration) {
-	s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", status, "took", took)
+	s.log.Debug("request", "method", r.Method, "path", r.URL.Path, "status", status, "took", took, "request", n.id)
 	if s.audit == nil {
 		return
 	}
@@ -85,13 +63,24 @@ func (s *Server) record(r *http.Request, n *notes, status int, took time.Duratio
 		}
 		return ellipsis.Clip(r.PathValue(param), 64)
 	}
-	err := s.audit.write(entry{
-		Method: r.Method, Path: ellipsis.Clip(r.URL.Path, 1000), Status: status, LatencyUS: took.Microseconds(),
-		UserAgent: ellipsis.Clip(r.UserAgent(), 300), Principal: n.principal,
+	did := s.router.actionOf(r)
+	s.audit.Add(audit.Entry{
+		Action: did.name, Read: did.read, Object: did.object(r), Result: resultOf(status, n.err), Request: n.id,
+		Key: n.asker.Key, KeyName: n.asker.Name, Tenant: n.asker.Tenant,
+		Method: r.Method, Path: r.URL.Path, Status: status, LatencyUS: took.Microseconds(),
+		UserAgent: r.UserAgent(), Principal: n.principal,
 		Sandbox: pick(n.sandbox, "id"), Snapshot: pick(n.snapshot, "tag"), Image: pick(n.image, "name"),
 		Count: n.count, Error: n.err,
 	})
-	if err != nil {
-		s.log.Error("write audit log", "error", err)
+}
+
+// resultOf is what became of a request. A stream that fails on its way has a good status.
+func resultOf(status int, err string) audit.Result {
+	switch {
+	case status >= 500, status < 400 && err != "":
+		return audit.Failed
+	case status >= 400:
+		return audit.Refused
 	}
+	return audit.OK
 }

@@ -59,7 +59,9 @@ type failure struct {
 	Code    api.Code          `json:"code" doc:"Stable identifier of the kind of error, for programs"`
 	Reason  api.Reason        `json:"reason,omitempty" doc:"Tells errors of one code apart where what to do about them differs; stable"`
 	Details map[string]string `json:"details,omitempty" doc:"Names that belong to the reason, such as that of a snapshot"`
-	status  int
+	// RequestID is set when the error is written.
+	RequestID string `json:"request_id,omitempty" doc:"ID of the request, as in the header Forkd-Request-Id, the daemon's log and the audit log"`
+	status    int
 }
 
 var (
@@ -90,7 +92,7 @@ func (f *failure) GetHeaders() http.Header {
 }
 
 func (f *failure) wire() *api.Error {
-	return &api.Error{Message: f.Message, Code: f.Code, Reason: f.Reason, Details: f.Details}
+	return &api.Error{Message: f.Message, Code: f.Code, Reason: f.Reason, Details: f.Details, RequestID: f.RequestID}
 }
 
 // fail makes a failure of a code of our own.

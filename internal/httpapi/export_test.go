@@ -2,9 +2,13 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
+	"io"
+	"sync"
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/audit"
 )
 
 // Routes lists "METHOD /path" of everything that was added.
@@ -19,16 +23,58 @@ func SentinelCodes() []api.Code {
 	return out
 }
 
+// AuditWriter writes entries as they are, at once.
+type AuditWriter struct {
+	mu  sync.Mutex
+	w   io.Writer
+	now func() time.Time
+	n   uint64
+}
+
+// NewAudit writes a line per request to w.
+func NewAudit(w io.Writer, now func() time.Time) *AuditWriter { return &AuditWriter{w: w, now: now} }
+
+// Add writes a line.
+func (a *AuditWriter) Add(e audit.Entry) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	e.Time = a.now().UTC()
+	a.n++
+	if err := json.NewEncoder(a.w).Encode(e); err != nil {
+		panic(err)
+	}
+}
+
+// Stats counts the lines.
+func (a *AuditWriter) Stats() audit.Stats {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return audit.Stats{Written: a.n}
+}
+
+// Changes are the routes that have a name in the audit log.
+func Changes() map[string]bool {
+	all := map[string]bool{}
+	for route := range changes() {
+		all[route] = true
+	}
+	return all
+}
+
 // Limits are those of a test, where what never comes must not take long.
 type Limits struct {
 	Header, Body, Swallow time.Duration
 	Waiting               int
+	Beat, Take            time.Duration // of events: between signs of life, and for a client to take them
 }
 
 // NewLimited is New with other limits.
 func NewLimited(opt Options, l Limits) *Server {
 	most := defaultLimits()
 	most.header, most.body, most.swallowTime, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
+	if l.Beat > 0 {
+		most.events = eventPace{beat: l.Beat, write: l.Take}
+	}
 	return newServer(opt, most)
 }
 

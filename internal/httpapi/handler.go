@@ -22,8 +22,16 @@ type Access struct {
 
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access Access) http.Handler {
-	api := s.swallow(s.survive(s.authorize(access, http.HandlerFunc(s.router.dispatch))))
-	return s.observe(s.part(api))
+	api := s.swallow(s.survive(s.authorize(access, s.noteAsker(http.HandlerFunc(s.router.dispatch)))))
+	return s.observe(s.part(s.name(api)))
+}
+
+// name tells the client its request's ID. What a sandbox's server answers is left as it is.
+func (s *Server) name(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(api.HeaderRequestID, requestID(r.Context()))
+		next.ServeHTTP(w, r)
+	})
 }
 
 // survive turns a panic of a handler into a 500, if nothing was sent yet.
@@ -37,7 +45,8 @@ func (s *Server) survive(next http.Handler) http.Handler {
 			if p == http.ErrAbortHandler { // the way to cut an answer short
 				panic(p)
 			}
-			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
+				"request", requestID(r.Context()), "stack", string(debug.Stack()))
 			if rec, ok := w.(*recorder); ok && rec.status == 0 {
 				writeFailure(w, fail(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
 				return
@@ -52,12 +61,15 @@ func (s *Server) survive(next http.Handler) http.Handler {
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		n := new(notes)
+		n := &notes{id: newRequestID()}
 		// The mux leaves pattern and path values in this very request.
 		r = r.WithContext(withNotes(r.Context(), n))
 		rec := &recorder{ResponseWriter: w}
 		defer func() {
 			took := time.Since(began)
+			if n.routed != nil {
+				r = n.routed
+			}
 			s.metrics.request(r.Method, r.Pattern, rec.sent(), took)
 			s.record(r, n, rec.sent(), took)
 		}()

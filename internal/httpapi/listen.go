@@ -30,11 +30,12 @@ type limits struct {
 	waiting      int           // connections of a listener that no handler works on
 	swallowTime  time.Duration // for the rest of a refused body
 	swallowBytes int64
+	events       eventPace
 }
 
 func defaultLimits() limits {
 	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowTime: 10 * time.Second,
-		swallowBytes: 256 << 20}
+		swallowBytes: 256 << 20, events: defaultEventPace()}
 }
 
 // Listener is a bound address and who may use it.
@@ -148,6 +149,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 // stop ends the servers, the polite way first. What is no HTTP any more has no end of its
 // own to wait for: it ends when the requests have.
 func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
+	s.streams.stop()
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	var wg sync.WaitGroup

@@ -27,7 +27,7 @@ type metrics struct {
 	eval     prometheus.Histogram
 }
 
-func newMetrics(e Engine, v api.VersionInfo, t *Timings) *metrics {
+func newMetrics(e Engine, v api.VersionInfo, t *Timings, a Audit) *metrics {
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -51,6 +51,7 @@ func newMetrics(e Engine, v api.VersionInfo, t *Timings) *metrics {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.registry.MustRegister(engineGauges(e)...)
 	m.registry.MustRegister(t.collectors()...)
+	m.registry.MustRegister(auditCounters(a)...)
 	return m
 }
 
@@ -109,6 +110,25 @@ func engineGauges(e Engine) []prometheus.Collector {
 			}
 			return float64(n)
 		}),
+	}
+}
+
+// auditCounters ask the audit log, if there is one.
+func auditCounters(a Audit) []prometheus.Collector {
+	if a == nil {
+		return nil
+	}
+	counter := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value)
+	}
+	return []prometheus.Collector{
+		counter("forkd_audit_lines_total", "Lines written to the audit log.",
+			func() float64 { return float64(a.Stats().Written) }),
+		counter("forkd_audit_lost_total", "Actions that are missing in the audit log, since its disk was slow or full.",
+			func() float64 { return float64(a.Stats().Lost) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "forkd_audit_queued", Help: "Actions that wait for the audit log's disk.",
+		}, func() float64 { return float64(a.Stats().Queued) }),
 	}
 }
 

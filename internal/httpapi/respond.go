@@ -19,15 +19,16 @@ type answers struct{ log *slog.Logger }
 func (a answers) failed(ctx context.Context, err error) *failure {
 	f := failureOf(err)
 	if f.status >= http.StatusInternalServerError && ctx.Err() == nil {
-		a.log.Error("request failed", "code", f.Code, "error", f.Message)
+		a.log.Error("request failed", "code", f.Code, "error", f.Message, "request", requestID(ctx))
 	}
+	f.RequestID = requestID(ctx)
 	noteError(ctx, f)
 	return f
 }
 
 func writeFailure(w http.ResponseWriter, f *failure) {
 	maps.Copy(w.Header(), f.GetHeaders())
-	writeJSON(w, f.status, f)
+	writeJSON(w, f.status, f.named(w.Header()))
 }
 
 // writeJSON writes a whole answer. A client that went away is told nothing.

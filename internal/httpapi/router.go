@@ -24,10 +24,13 @@ type router struct {
 	params   []pathParam
 	bodyTime time.Duration // for a JSON body to arrive
 	added    []string      // "METHOD /path" of every route, for the conformance test
+	// changes and agentActions are the names of actions, for the audit log.
+	changes, agentActions map[string]action
 }
 
 func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration) *router {
-	rt := &router{answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime}
+	rt := &router{answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime,
+		changes: changes(), agentActions: agentActions()}
 	rt.api = humago.New(rt.mux, openAPIConfig(v))
 	rt.api.UseMiddleware(rt.checkPath)
 	return rt
@@ -52,6 +55,7 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 	// No pages that load scripts from elsewhere, no $schema fields in answers.
 	cfg.DocsPath, cfg.SchemasPath = "", ""
 	cfg.CreateHooks = nil
+	cfg.Transformers = []huma.Transformer{withRequestID}
 	return cfg
 }
 

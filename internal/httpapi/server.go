@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -8,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/events"
 )
 
 // Options is what a Server is made of.
@@ -17,8 +19,14 @@ type Options struct {
 	Version api.VersionInfo
 	// Log gets the daemon's own messages; nil discards them.
 	Log *slog.Logger
-	// Audit gets one line per request; nil writes none.
-	Audit *Audit
+	// Audit gets an entry for each request; nil: nobody does.
+	Audit Audit
+	// AuditFile is where that can be read; empty: nowhere.
+	AuditFile string
+	// Events are what the engine tells of what happens; nil: it tells nothing.
+	Events *events.Log
+	// Asker says who a request's context is of; nil: the operator asks for everything.
+	Asker func(context.Context) Asker
 	// GuestFiles are where requests may name files by path; nil: nowhere.
 	GuestFiles *GuestFiles
 	// Timings are shown with the metrics; nil: there are none.
@@ -39,7 +47,9 @@ type Ingress interface {
 // Server serves the routes. It is made once and serves any number of listeners.
 type Server struct {
 	answers
-	audit   *Audit
+	askers  askers
+	streams *streams
+	audit   Audit // may be nil
 	metrics *metrics
 	router  *router
 	limits  limits
@@ -60,8 +70,9 @@ func newServer(opt Options, most limits) *Server {
 	}
 	opt.Version.API = api.Version
 	s := &Server{
-		answers: answers{opt.Log}, audit: opt.Audit, limits: most, ingress: opt.Ingress,
-		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings),
+		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
+		audit: opt.Audit, limits: most, ingress: opt.Ingress,
+		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings, opt.Audit),
 	}
 	s.router = newRouter(s.answers, opt.Version, most.body)
 	s.addRoutes(opt)
@@ -86,6 +97,9 @@ func (s *Server) addRoutes(opt Options) {
 	(&poolRoutes{opt.Engine}).add(s.router)
 	(&capacityRoutes{opt.Engine}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
+	(&auditRoutes{s.askers, s.streams, opt.AuditFile}).add(s.router)
+	(&eventRoutes{answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
+		pace: s.limits.events}).add(s.router)
 }
 
 // OpenAPI returns the document served at /openapi.json.

@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/audit"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/httpapi/fakeengine"
 )
@@ -72,12 +73,17 @@ func (p Program) setUp(env *testscript.Env) error {
 func serve(env *testscript.Env, names []string) (Daemon, error) {
 	images := fakeengine.NewImages(names...)
 	engine := fakeengine.New(images)
-	server := httpapi.New(httpapi.Options{Engine: engine, Images: images,
-		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
 	dir, err := os.MkdirTemp("", "forkd-cli-") // short, for the socket
 	if err != nil {
 		return Daemon{}, err
 	}
+	record, err := audit.Open(audit.Config{Path: filepath.Join(dir, "audit.log")})
+	if err != nil {
+		return Daemon{}, err
+	}
+	env.Setenv("AUDIT_LOG", record.Path())
+	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Audit: record, AuditFile: record.Path(),
+		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
 	var listeners []httpapi.Listener
 	for _, address := range []string{"unix://" + filepath.Join(dir, "s"), "tcp://127.0.0.1:0"} {
 		l, err := httpapi.Listen(context.Background(), address, Token)
@@ -96,6 +102,7 @@ func serve(env *testscript.Env, names []string) (Daemon, error) {
 		stop()
 		<-ended
 		engine.Close()
+		_ = record.Close(time.Minute)
 		os.RemoveAll(dir)
 	})
 	return Daemon{engine, listeners[0].URL, listeners[1].URL}, nil

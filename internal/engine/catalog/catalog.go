@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/layer/store"
+	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
 )
 
@@ -30,6 +31,8 @@ type Config struct {
 	Sandboxes Sandboxes
 	// Deleted is called for each snapshot that was deleted, before its tag is free again.
 	Deleted func(tag string)
+	// Tell is told what happens to snapshots, for those who follow it from outside.
+	Tell sandbox.Events
 	// AwaitForks returns when no fork is under way; AwaitBranches when no branch is. Background
 	// work calls them again and again, so that it does not take the CPUs that those need.
 	AwaitForks, AwaitBranches func(context.Context) error

@@ -63,6 +63,8 @@ func victimsOf(tag string, entries []snapshot.Entry, o sandbox.DeleteOptions) ([
 
 // deleteClaimed deletes one snapshot and frees its tag.
 func (c *Catalog) deleteClaimed(tag string) error {
+	info, _ := c.Get(tag)
+	about := info.About()
 	// One that cannot be read has nothing to be branched from; what is mapped of it stays.
 	if en, err := c.snapshots.Get(tag); err == nil {
 		if err := c.cfg.Sandboxes.PinLayers(en); err != nil {
@@ -73,6 +75,7 @@ func (c *Catalog) deleteClaimed(tag string) error {
 		return sandbox.StoreError(err)
 	}
 	c.cfg.Deleted(tag)
+	c.cfg.Tell(sandbox.EventSnapshotDeleted, tag, about)
 	return c.tags.move(tag, removed)
 }
 

@@ -34,6 +34,7 @@ type bench struct {
 	sandboxes map[string]snapshot.Parent // by id, what they run from
 	pinned    map[string]string          // by id, the content hash of what was deleted
 	deleted   []string
+	told      []string // events, as "kind tag reason"
 }
 
 func newBench(t testing.TB) *bench {
@@ -41,7 +42,7 @@ func newBench(t testing.TB) *bench {
 	b := &bench{t: t, dir: t.TempDir(), sandboxes: map[string]snapshot.Parent{}, pinned: map[string]string{}}
 	never := func(ctx context.Context) error { return ctx.Err() }
 	b.cfg = Config{
-		Sandboxes: b, Deleted: b.noteDeleted, AwaitForks: never, AwaitBranches: never,
+		Sandboxes: b, Deleted: b.noteDeleted, Tell: b.tell, AwaitForks: never, AwaitBranches: never,
 		Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 	}
 	b.reopen()
@@ -123,6 +124,12 @@ func (b *bench) noteDeleted(tag string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.deleted = append(b.deleted, tag)
+}
+
+func (b *bench) tell(kind, tag string, detail map[string]string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.told = append(b.told, strings.TrimSpace(kind+" "+tag+" "+detail[sandbox.EventKeyReason]))
 }
 
 // start runs a sandbox from a snapshot, as a fork does that ends well.

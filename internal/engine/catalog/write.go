@@ -11,7 +11,10 @@ type Draft struct {
 	*snapshot.Draft
 	catalog *Catalog
 	tag     string
+	info    sandbox.SnapshotInfo
 	ended   bool
+	whole   bool  // it is committed
+	reason  error // why it is given up, if that is known
 }
 
 // Begin takes a tag for a snapshot that is going to be written, and lists it as info says.
@@ -27,7 +30,7 @@ func (c *Catalog) Begin(info sandbox.SnapshotInfo, forksWait bool) (*Draft, erro
 		draft.Discard()
 		return nil, err
 	}
-	return &Draft{Draft: draft, catalog: c, tag: info.Tag}, nil
+	return &Draft{Draft: draft, catalog: c, tag: info.Tag, info: info}, nil
 }
 
 // Tag is the snapshot's.
@@ -35,6 +38,16 @@ func (d *Draft) Tag() string { return d.tag }
 
 // Dir is where the draft's files are until it is committed.
 func (d *Draft) Dir() string { return d.catalog.snapshots.DraftDir(d.tag) }
+
+// Commit makes the draft the snapshot of its tag, which can be forked from after End.
+func (d *Draft) Commit(m *snapshot.Manifest) error {
+	err := d.Draft.Commit(m)
+	d.whole = err == nil
+	return err
+}
+
+// Because says why the draft is going to be given up, for those who follow what happens.
+func (d *Draft) Because(reason error) { d.reason = reason }
 
 // End frees the tag, and discards a draft that was not committed. Only the first call
 // does something, and none after Fail has freed the tag.
@@ -54,11 +67,29 @@ func (d *Draft) free(ev event, reason error) {
 	}
 	d.ended = true
 	d.catalog.tags.free(d.tag, ev, reason)
+	d.tell(reason)
+}
+
+// tell says what became of the draft.
+func (d *Draft) tell(reason error) {
+	about := d.info.About()
+	if d.whole && reason == nil {
+		d.catalog.cfg.Tell(sandbox.EventSnapshotCreated, d.tag, about)
+		return
+	}
+	if reason == nil {
+		reason = d.reason
+	}
+	if reason != nil {
+		about[sandbox.EventKeyReason] = reason.Error()
+	}
+	d.catalog.cfg.Tell(sandbox.EventSnapshotFailed, d.tag, about)
 }
 
 // Withdraw deletes the draft's snapshot after it was committed and before End: nobody can
 // have forked from it.
 func (d *Draft) Withdraw() error {
+	d.whole = false
 	err := d.catalog.snapshots.Delete(d.tag)
 	d.catalog.CollectLater()
 	return err

@@ -75,7 +75,7 @@ func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (_ sandbox.
 	w.trace.mark("capture")
 	if err != nil {
 		err = fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
-		w.leaveReceipt(err)
+		w.giveUp(err)
 		return sandbox.BranchResult{}, err
 	}
 	if req.NoWait {
@@ -89,7 +89,7 @@ func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (_ sandbox.
 	}
 	if err := w.finish(ctx); err != nil {
 		err = fmt.Errorf("branch %s: %w", req.SandboxID, w.explain(ctx, err))
-		w.leaveReceipt(err)
+		w.giveUp(err)
 		return sandbox.BranchResult{}, err
 	}
 	w.leaveReceipt(nil)
@@ -101,6 +101,12 @@ func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (_ sandbox.
 	r.Snapshot, err = o.catalog.Get(w.req.Tag)
 	r.AfterResume = w.sinceResume()
 	return r, err
+}
+
+// giveUp leaves word of a branch that failed.
+func (w *branchOp) giveUp(err error) {
+	w.draft.Because(err)
+	w.leaveReceipt(err)
 }
 
 // forkBranch forks the children that a branch was asked for. The snapshot is
@@ -129,8 +135,10 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	case w.e.branches <- struct{}{}:
 		w.undo.Push(func() { <-w.e.branches })
 	default:
-		return sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonBranchesBusy, "%d branches are under way already",
+		err := sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonBranchesBusy, "%d branches are under way already",
 			cap(w.e.branches))
+		w.e.cfg.tellRefused("branch", w.req.Tag, err)
+		return err
 	}
 	b, _, err := w.e.sandboxes.Running(w.req.SandboxID)
 	if err != nil {
@@ -294,6 +302,7 @@ func (w *branchOp) finish(ctx context.Context) error {
 	w.e.cfg.Logger.Info("branched", "sandbox", w.req.SandboxID, "tag", w.req.Tag, "mode", w.req.Mode,
 		"pause", w.took.Pause, "rounds", w.took.Rounds, "bytes", w.took.Bytes,
 		"paused_bytes", w.took.PausedBytes, "capture", w.length)
+	w.tell()
 	return nil
 }
 

@@ -80,6 +80,7 @@ func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	}
 	if err := c.run(ctx, &u); err != nil {
 		err = fmt.Errorf("create snapshot %s: %w", req.Tag, c.explain(ctx, err))
+		c.draft.Because(err)
 		c.leaveReceipt(start, err)
 		return sandbox.SnapshotInfo{}, err
 	}
@@ -108,6 +109,7 @@ func (c *createOp) run(ctx context.Context, u *undo.Stack) error {
 	// The parent may touch all its memory; better to refuse than to be killed later.
 	release, err := c.e.admission.VM(admission.Parent(c.src.shape, c.src.upper))
 	if err != nil {
+		c.e.cfg.tellRefused("create", c.req.Tag, err)
 		return err
 	}
 	u.Push(release)

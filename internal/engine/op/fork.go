@@ -78,6 +78,7 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	defer f.src.Close()
 	poolReady := o.pools.Count(f.src)
 	if f.grant, err = o.admission.VMs(req.N, poolReady, childNeeds(o.cfg.ChildMemory, f.src, req.Limits)); err != nil {
+		o.cfg.tellRefused("fork", req.Tag, err)
 		return sandbox.ForkResult{}, fmt.Errorf("fork %s: %w", req.Tag, err)
 	}
 	defer f.grant.Release()
@@ -140,7 +141,18 @@ func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 	if b.err != nil {
 		b.err = fmt.Errorf("restore child %d: %w", index, b.err)
 		b.release()
+		return
 	}
+	f.e.cfg.Tell(sandbox.EventCreated, f.childID(index), f.about(b).About())
+}
+
+// about is what there is to say of a child that is not listed yet, or not any more.
+func (f *forkOp) about(b *child) sandbox.Info {
+	i := sandbox.Info{ID: f.childID(b.index), SnapshotTag: f.req.Tag, Index: b.index}
+	if b.err != nil {
+		i.Reason = b.err.Error()
+	}
+	return i
 }
 
 // resume lets one child begin. A fork that nobody waits for any more is ended by
@@ -194,8 +206,11 @@ func (f *forkOp) restoreInto(ctx context.Context, b *child) (err error) {
 	return err
 }
 
-// tell says what became of a child, if the caller wants to know before the last is ready.
+// tell says what became of a child: also to the caller, if that wants to know before the last is ready.
 func (f *forkOp) tell(b *child) {
+	if b.err != nil && b.index > 0 {
+		f.e.cfg.Tell(sandbox.EventFailed, f.childID(b.index), f.about(b).About())
+	}
 	if f.req.Each != nil {
 		f.req.Each(sandbox.Child{Index: b.index, Info: b.info, Err: b.err})
 	}

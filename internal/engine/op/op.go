@@ -32,6 +32,7 @@ type Config struct {
 	NoWorkingSet    bool
 	Oracle          bool
 	Observer        sandbox.Observer
+	Tell            sandbox.Events
 	Logger          *slog.Logger
 	Now             func() time.Time
 }

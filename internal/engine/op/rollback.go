@@ -59,6 +59,9 @@ func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err
 	}
 	o.cfg.Logger.Info("rolled back", "sandbox", id, "tag", tag, "took", o.cfg.Now().Sub(start))
 	_, info, err := o.sandboxes.Find(id)
+	about := r.b.Info().About()
+	about[sandbox.EventKeySnapshot] = tag
+	o.cfg.Tell(sandbox.EventRolledBack, r.b.ID(), about)
 	return info, err
 }
 
@@ -119,6 +122,7 @@ func (r *rollbackOp) run(ctx context.Context) error {
 func (r *rollbackOp) restore(ctx context.Context) error {
 	release, err := r.e.admission.VM(oneOfMany(r.e.cfg.ChildMemory, r.f.src))
 	if err != nil {
+		r.e.cfg.tellRefused("rollback", r.tag, err)
 		return err
 	}
 	r.undo.Push(release)

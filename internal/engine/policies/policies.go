@@ -21,6 +21,8 @@ type Config struct {
 	Wires     *network.Wires
 	// Begin admits a request; done must be called.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
+	// Tell is told of policies that were changed.
+	Tell sandbox.Events
 	// Closing ends when the daemon begins to close: nobody follows a log then.
 	Closing context.Context
 }
@@ -116,6 +118,9 @@ func (p *Policies) SetNetwork(ctx context.Context, id string, asked netpolicy.Sp
 	if err := p.apply(ctx, s, next); err != nil {
 		return sandbox.Network{}, fmt.Errorf("network of sandbox %s: %w", id, err)
 	}
+	about := s.Info().About()
+	about["policy"] = string(next.Policy())
+	p.cfg.Tell(sandbox.EventNetwork, s.ID(), about)
 	return p.shown(next), nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
+	"strconv"
 	"sync"
 
 	"github.com/forkd/forkd/internal/engine/admission"
@@ -30,8 +31,9 @@ type Config struct {
 	Open func(tag string) (*launch.Source, error)
 	// AwaitForks returns when no fork is under way.
 	AwaitForks func(context.Context) error
-	File       string // that remembers the sizes
-	AtOnce     int    // how many shells are ended at once
+	File       string         // that remembers the sizes
+	AtOnce     int            // how many shells are ended at once
+	Tell       sandbox.Events // is told of sizes that were set
 	Log        *slog.Logger
 }
 
@@ -73,7 +75,11 @@ func (p *Pools) Set(tag string, size int) error {
 	if size == 0 {
 		p.buckets.sources.drop(key.Tag)
 	}
-	return p.save()
+	if err := p.save(); err != nil {
+		return err
+	}
+	p.cfg.Tell(sandbox.EventPool, tag, map[string]string{"size": strconv.Itoa(size)})
+	return nil
 }
 
 // keyOf names the pool of a tag's snapshot, if that is there.

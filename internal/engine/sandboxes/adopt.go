@@ -90,5 +90,6 @@ func (t *Table) failAdopted(s *Sandbox, left vmproc.Left, cause error) {
 	if err := s.recordLocked().write(s.dir); err != nil {
 		t.cfg.Log.Error("write journal", "sandbox", s.id, "err", err)
 	}
+	t.cfg.Tell(sandbox.EventFailed, s.id, s.info.About())
 	t.LogFailure(s.info, s.info.Reason, s.dir)
 }

@@ -23,6 +23,8 @@ import (
 type Config struct {
 	Procs  *vmproc.Supervisor
 	Events Events
+	// Tell is told what happens to sandboxes, for those who follow it from outside.
+	Tell sandbox.Events
 	// Pin keeps layers for a sandbox until Unpin.
 	Pin   func(id string, layers []layer.ID) error
 	Unpin func(id string)
@@ -68,6 +70,7 @@ func (t *Table) Add(who sandbox.Identity, info sandbox.Info, vm *vmproc.VM) erro
 		t.cfg.Events.Dropped(info)
 		return fmt.Errorf("id %s is taken: %w", info.ID, sandbox.ErrConflict)
 	}
+	t.cfg.Tell(sandbox.EventReady, info.ID, info.About()) // before its end can be told
 	if !vm.Own(func() { t.fail(s, vm) }) {
 		t.unlist(s)
 		t.cfg.Events.Dropped(info)
@@ -113,6 +116,7 @@ func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
 	s.info, s.vm = rec.Info, nil
 	s.moveLocked(vmEnded) // refused of one that is being killed since: that waits for files
 	t.mu.Unlock()
+	t.cfg.Tell(sandbox.EventFailed, s.id, rec.Info.About())
 	t.cfg.Events.Ended(rec.Info, false)
 	t.LogFailure(rec.Info, rec.Info.Reason, s.dir)
 }
@@ -141,6 +145,7 @@ func (t *Table) End(s *Sandbox) {
 		t.cfg.Unpin(s.id)
 	}
 	t.unlist(s)
+	t.cfg.Tell(sandbox.EventEnded, s.id, s.info.About())
 	t.cfg.Events.Ended(s.info, true)
 	close(s.gone)
 }

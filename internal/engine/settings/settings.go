@@ -64,6 +64,7 @@ type Config struct {
 	KillOnClose bool
 
 	Observer sandbox.Observer // may be nil
+	Events   sandbox.Events   // is told what happens; may be nil
 	Logger   *slog.Logger
 	Now      func() time.Time
 	Rand     io.Reader // of cryptographic quality: it is the children's entropy
@@ -137,6 +138,9 @@ func (c *Config) Complete() error {
 	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
+	}
+	if c.Events == nil {
+		c.Events = func(string, string, map[string]string) {}
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

@@ -1,0 +1,81 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/forkd/forkd/api"
+)
+
+// AuditRequest says which lines of the audit log are wanted; what is zero leaves none out.
+type AuditRequest struct {
+	Since                                    time.Time
+	Sandbox, Tenant, Action, Result, Request string
+	Changes                                  bool // only what changes something
+	Limit                                    int  // the last so many; 0: all
+	Follow                                   bool
+}
+
+func (r AuditRequest) path() string {
+	q := url.Values{"limit": {strconv.Itoa(r.Limit)}}
+	for name, v := range map[string]string{"sandbox": r.Sandbox, "tenant": r.Tenant, "action": r.Action,
+		"result": r.Result, "request": r.Request} {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	if !r.Since.IsZero() {
+		q.Set("since", r.Since.UTC().Format(time.RFC3339Nano))
+	}
+	for name, v := range map[string]bool{"changes": r.Changes, "follow": r.Follow} {
+		if v {
+			q.Set(name, "true")
+		}
+	}
+	return "/v1/audit?" + q.Encode()
+}
+
+// Audit calls each with lines of the daemon's audit log, a JSON object each (docs/formats/audit.md).
+// With Follow it goes on until the daemon stops, each fails, or ctx ends.
+func (c records) Audit(ctx context.Context, req AuditRequest, each func(line []byte) error) error {
+	resp, err := c.conn.send(ctx, http.MethodGet, req.path(), nil, nil)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxLogLine)
+	for lines.Scan() {
+		if err := each(lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	switch err := lines.Err(); {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return brokenOff(c.conn.url, http.MethodGet, err)
+	default:
+		return fmt.Errorf("read the audit log: %w", err)
+	}
+}
+
+// VerifyAudit has the daemon compare its audit log with its chain of hashes, and with heads that were
+// noted earlier, as SEQ:HASH.
+func (c records) VerifyAudit(ctx context.Context, heads ...string) (api.AuditReport, error) {
+	path := "/v1/audit/verify"
+	if len(heads) > 0 {
+		path += "?" + url.Values{"head": heads}.Encode()
+	}
+	var out api.AuditReport
+	return out, c.conn.call(ctx, http.MethodGet, path, nil, &out)
+}

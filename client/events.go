@@ -1,0 +1,101 @@
+package client
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/forkd/forkd/api"
+)
+
+// records are the requests about what happened, and who did it; a Client has them.
+type records struct{ conn *connection }
+
+// EventsRequest says which events are wanted.
+type EventsRequest struct {
+	// After is the ID of the last event that is known: the first is the one after it, or one of kind
+	// api.EventGap if that is not there any more. 0: from now on.
+	After uint64
+	// All begins with the oldest event that is there; not with After.
+	All               bool
+	Sandbox, Snapshot string   // empty: all
+	Kinds             []string // with a dot at its end: all that begin so; empty: all
+}
+
+func (r EventsRequest) path() string {
+	q := url.Values{}
+	set := func(name, v string) {
+		if v != "" {
+			q.Set(name, v)
+		}
+	}
+	set("sandbox", r.Sandbox)
+	set("snapshot", r.Snapshot)
+	set("kind", strings.Join(r.Kinds, ","))
+	if r.After > 0 || r.All {
+		q.Set("after", strconv.FormatUint(r.After, 10))
+	}
+	if len(q) == 0 {
+		return "/v1/events"
+	}
+	return "/v1/events?" + q.Encode()
+}
+
+// maxEvent bounds one line of the stream.
+const maxEvent = 1 << 20
+
+// Events calls each with what happens in the daemon, until each fails or ctx ends. When the daemon
+// ends the stream the error says why; another call with After then goes on where it ended.
+func (c records) Events(ctx context.Context, req EventsRequest, each func(api.Event) error) error {
+	resp, err := c.conn.send(ctx, http.MethodGet, req.path(), nil, http.Header{"Accept": {"text/event-stream"}})
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, maxEvent)
+	name := ""
+	for lines.Scan() {
+		key, value, _ := strings.Cut(lines.Text(), ":")
+		switch value = strings.TrimPrefix(value, " "); key {
+		case "event":
+			name = value
+		case "data":
+			if err := tellEvent(name, []byte(value), each); err != nil {
+				return err
+			}
+		case "":
+			name = ""
+		}
+	}
+	switch err := lines.Err(); {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err == nil, errors.Is(err, io.ErrUnexpectedEOF):
+		return brokenOff(c.conn.url, http.MethodGet, io.ErrUnexpectedEOF)
+	default:
+		return fmt.Errorf("follow events: %w", err)
+	}
+}
+
+func tellEvent(name string, data []byte, each func(api.Event) error) error {
+	if name == api.EventEnd {
+		var e api.Error
+		if err := json.Unmarshal(data, &e); err != nil {
+			return fmt.Errorf("read the end of the events: %w", err)
+		}
+		return streamed(&e)
+	}
+	var e api.Event
+	if err := json.Unmarshal(data, &e); err != nil {
+		return fmt.Errorf("read an event: %w", err)
+	}
+	return each(e)
+}

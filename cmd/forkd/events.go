@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/ui"
+)
+
+func newEventsCommand(a *app) *cobra.Command {
+	var req client.EventsRequest
+	cmd := &cobra.Command{
+		Use:   "events",
+		Short: "Follow what happens",
+		Long: "Print what happens in the daemon, a line each, as it happens: sandboxes that come, fail and go, snapshots,\n" +
+			"pools, policies, what was refused for want of room. With --json a line is an Event, whose id --since-id takes:\n" +
+			"what happened since is printed first, or, if the daemon does not have all of it any more, a line of kind gap.",
+		Example: "  forkd events\n  forkd events --sandbox sb-5f3a0012-0001 --json\n" +
+			"  forkd events --kind sandbox.failed,snapshot.",
+		Args: cobra.NoArgs,
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
+			if req.All && req.After > 0 {
+				return exit.UsageError{Err: errors.New("--all and --since-id exclude each other")}
+			}
+			return c.Events(ctx, req, func(e api.Event) error { return printEvent(&a.Printer, e) })
+		}),
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&req.After, "since-id", 0, "begin after the event with this `id`; 0: with what happens from now on")
+	f.BoolVar(&req.All, "all", false, "begin with the oldest event that the daemon still has")
+	f.StringVar(&req.Sandbox, "sandbox", "", "only of this sandbox")
+	f.StringVar(&req.Snapshot, "snapshot", "", "only of this snapshot")
+	f.StringSliceVar(&req.Kinds, "kind", nil, "only of these kinds; with a dot at its end those that begin so")
+	_ = cmd.RegisterFlagCompletionFunc("sandbox", a.complete().ids())
+	return cmd
+}
+
+func printEvent(p *ui.Printer, e api.Event) error {
+	if p.JSON {
+		line, err := json.Marshal(e)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(p.Out, "%s\n", line)
+		return err
+	}
+	_, err := fmt.Fprintln(p.Out, ui.Clean(eventText(e)))
+	return err
+}
+
+// eventText is one line; a reason in it may have a guest's words.
+func eventText(e api.Event) string {
+	parts := []string{e.Time.UTC().Format(time.RFC3339), e.Kind}
+	if e.Sandbox != "" {
+		parts = append(parts, e.Sandbox)
+	}
+	if e.Snapshot != "" {
+		parts = append(parts, "snapshot "+e.Snapshot)
+	}
+	if e.Owner != "" {
+		parts = append(parts, "of "+e.Owner)
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.Detail)) {
+		if key != "reason" {
+			parts = append(parts, key+" "+e.Detail[key])
+		}
+	}
+	if reason := e.Detail["reason"]; reason != "" {
+		parts = append(parts, "("+reason+")")
+	}
+	return strings.Join(parts, "  ")
+}

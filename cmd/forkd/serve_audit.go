@@ -1,0 +1,99 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/audit"
+	"github.com/forkd/forkd/internal/events"
+	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// auditFlags are where the daemon writes down what was done, and how much of it stays.
+type auditFlags struct {
+	file    string
+	fileMiB int
+	files   int
+}
+
+func (o *auditFlags) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.file, "audit-log", "",
+		"file to append a JSON line per request to, in a chain of hashes (forkd audit)")
+	f.IntVar(&o.fileMiB, "audit-log-size", audit.DefaultMaxBytes>>20,
+		"MiB of that file, beyond which a new one is begun")
+	f.IntVar(&o.files, "audit-log-files", audit.DefaultKeep,
+		"full files of the audit log that stay; older ones are removed")
+}
+
+func (o *auditFlags) complete() (err error) {
+	if o.fileMiB < 1 || o.fileMiB > 1<<20 || o.files < 1 || o.files > 100_000 {
+		return exit.UsageError{Err: fmt.Errorf(
+			"--audit-log-size is %d and --audit-log-files is %d, want at least 1 of each", o.fileMiB, o.files)}
+	}
+	if o.file != "" {
+		o.file, err = filepath.Abs(o.file)
+	}
+	return err
+}
+
+// auditPatience is how long the daemon's end waits for the audit log's disk.
+const auditPatience = 5 * time.Second
+
+// open opens the log, if there is to be one; nil: there is none.
+func (o auditFlags) open(run string, log *slog.Logger, opened *undo.Stack) (httpapi.Audit, error) {
+	if o.file == "" {
+		return nil, nil
+	}
+	l, err := audit.Open(audit.Config{
+		Path: o.file, MaxBytes: int64(o.fileMiB) << 20, Keep: o.files, Log: log,
+		// Verdicts on flows are forkd-net's to write: it outlives this daemon.
+		Opened: audit.Entry{Note: fmt.Sprintf("forkd %s; network verdicts: %s", version,
+			filepath.Join(run, "net", "audit.log"))},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	opened.Push(func() {
+		if err := l.Close(auditPatience); err != nil {
+			log.Error("close audit log", "error", err)
+		}
+	})
+	return l, nil
+}
+
+// openEvents makes the list of what happens, whose IDs go on where the last daemon's ended.
+func openEvents(data string, log *slog.Logger) *events.Log {
+	last, err := events.FirstAfterBoot(filepath.Join(data, "events.boot"))
+	if err != nil {
+		log.Warn("the next daemon may give the same IDs to its events", "error", err)
+	}
+	return events.New(last, 0, time.Now)
+}
+
+// telling puts what the engine tells on the list.
+func telling(l *events.Log) sandbox.Events {
+	return func(kind, id string, detail map[string]string) {
+		e := events.Event{Kind: kind, Sandbox: detail[sandbox.EventKeySandbox], Snapshot: detail[sandbox.EventKeySnapshot],
+			Owner: detail[sandbox.EventKeyOwner], Principal: detail[sandbox.EventKeyPrincipal], Detail: detail}
+		if strings.HasPrefix(kind, "sandbox.") {
+			e.Sandbox = id
+		} else {
+			e.Snapshot = id
+		}
+		for _, key := range []string{sandbox.EventKeySandbox, sandbox.EventKeySnapshot, sandbox.EventKeyOwner,
+			sandbox.EventKeyPrincipal} {
+			delete(detail, key)
+		}
+		l.Add(e)
+	}
+}

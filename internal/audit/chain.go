@@ -1,0 +1,49 @@
+package audit
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Zero is the Prev of the first line.
+var Zero = strings.Repeat("0", 2*sha256.Size)
+
+// Head names the last line of a log, and with it all that precede it.
+type Head struct {
+	Seq  uint64 `json:"seq"`
+	Hash string `json:"hash"` // SHA-256 of that line, without its newline, in hex
+}
+
+// String is what ParseHead reads.
+func (h Head) String() string { return fmt.Sprintf("%d:%s", h.Seq, h.Hash) }
+
+// ParseHead reads SEQ:HASH.
+func ParseHead(s string) (Head, error) {
+	seq, hash, _ := strings.Cut(s, ":")
+	n, err := strconv.ParseUint(seq, 10, 64)
+	if err != nil || n == 0 || !isHash(hash) {
+		return Head{}, fmt.Errorf("head %q: want SEQ:HASH, as a verification prints it", s)
+	}
+	return Head{n, strings.ToLower(hash)}, nil
+}
+
+func hashOf(line []byte) string {
+	sum := sha256.Sum256(line)
+	return hex.EncodeToString(sum[:])
+}
+
+// next is the entry as the line after h, without its newline, and the head that it makes.
+func (h Head) next(e Entry) (line []byte, _ Head, err error) {
+	e.Seq, e.Prev = h.Seq+1, h.Hash
+	if line, err = json.Marshal(e); err != nil {
+		return nil, h, err
+	}
+	if len(line) >= MaxLine {
+		return nil, h, fmt.Errorf("entry has %d bytes, want less than %d", len(line), MaxLine)
+	}
+	return line, Head{e.Seq, hashOf(line)}, nil
+}

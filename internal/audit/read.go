@@ -1,0 +1,221 @@
+package audit
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+)
+
+// Query is what Read reads.
+type Query struct {
+	Filter
+	Last   int  // that many lines at most, the newest; 0: all
+	Follow bool // go on with those that come, until the context ends
+}
+
+// pollEvery is how often a follower looks for what is new.
+const pollEvery = 250 * time.Millisecond
+
+// Read calls each with the lines that a query wants, oldest first: as they are in the file, without
+// their newlines, and read. The line is good until each returns. What is no line is passed over.
+func Read(ctx context.Context, path string, q Query, each func(line []byte, e Entry) error) error {
+	r := reader{ctx: ctx, path: path, q: q, each: each}
+	if q.Last > 0 {
+		r.last = make([]kept, 0, min(q.Last, 1024))
+	}
+	defer r.close()
+	if err := r.files(); err != nil {
+		return err
+	}
+	if err := r.flush(); err != nil || !q.Follow {
+		return err
+	}
+	return r.follow()
+}
+
+// kept is a line that waits until it is known to be one of the last.
+type kept struct {
+	line  []byte
+	entry Entry
+}
+
+type reader struct {
+	ctx  context.Context
+	path string
+	q    Query
+	each func([]byte, Entry) error
+	last []kept // nil: every line is told as it is read
+
+	f    *os.File
+	s    *scanner
+	rest []byte // of a line whose end is not written yet
+	seq  uint64 // of the last line that was read
+}
+
+func (r *reader) close() {
+	if r.f != nil {
+		r.f.Close()
+	}
+}
+
+// files reads all files from their beginning, and leaves the last open.
+func (r *reader) files() error {
+	paths, err := Files(r.path)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := r.file(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// file reads one to its end. One that is gone was the oldest, and is removed.
+func (r *reader) file(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r.close()
+	r.f, r.s, r.rest = f, newScanner(f), nil
+	return r.drain()
+}
+
+// drain reads what there is.
+func (r *reader) drain() error {
+	for {
+		if r.ctx.Err() != nil {
+			return context.Cause(r.ctx)
+		}
+		p, err := r.s.next()
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.take(p); err != nil {
+			return err
+		}
+	}
+}
+
+// take tells a line, if it is wanted. Its beginning may have come with an earlier piece.
+func (r *reader) take(p piece) error {
+	line, e, whole := p.line, p.entry, p.whole
+	if len(r.rest) > 0 || !p.end {
+		if len(r.rest)+len(p.raw) > MaxLine {
+			r.rest = r.rest[:0] // no line is so long
+			return nil
+		}
+		r.rest = append(r.rest, p.raw...)
+		if !p.end {
+			return nil
+		}
+		line = r.rest[:len(r.rest)-1]
+		r.rest = nil
+		var err error
+		e, err = Decode(line)
+		whole = err == nil
+	}
+	if !whole || e.Seq <= r.seq { // the latter: it was read before the file was rolled over
+		return nil
+	}
+	r.seq = e.Seq
+	if !r.q.Match(e) {
+		return nil
+	}
+	if r.last == nil {
+		return r.each(line, e)
+	}
+	if len(r.last) == r.q.Last {
+		copy(r.last, r.last[1:])
+		r.last = r.last[:len(r.last)-1]
+	}
+	r.last = append(r.last, kept{append([]byte(nil), line...), e})
+	return nil
+}
+
+// flush tells the last lines; those that come after are told as they come.
+func (r *reader) flush() error {
+	last := r.last
+	r.last = nil
+	for _, k := range last {
+		if err := r.each(k.line, k.entry); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow goes on with what comes, also in the files after this one.
+func (r *reader) follow() error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-r.ctx.Done():
+			return context.Cause(r.ctx)
+		case <-tick.C:
+		}
+		if err := r.drain(); err != nil {
+			return err
+		}
+		if !r.moved() {
+			continue
+		}
+		if err := r.drain(); err != nil { // what was written to it last
+			return err
+		}
+		if err := r.after(); err != nil {
+			return err
+		}
+	}
+}
+
+// moved reports whether the open file is the log's current one no more.
+func (r *reader) moved() bool {
+	if r.f == nil {
+		return true
+	}
+	now, err := os.Stat(r.path)
+	if err != nil {
+		return false // between two names
+	}
+	open, err := r.f.Stat()
+	return err == nil && !os.SameFile(now, open)
+}
+
+// after reads the files that are newer than the open one.
+func (r *reader) after() error {
+	paths, err := Files(r.path)
+	if err != nil {
+		return err
+	}
+	from := 0
+	if r.f != nil {
+		open, err := r.f.Stat()
+		if err != nil {
+			return err
+		}
+		for i, path := range paths {
+			if st, err := os.Stat(path); err == nil && os.SameFile(st, open) {
+				from = i + 1
+			}
+		}
+	}
+	for _, path := range paths[from:] {
+		if err := r.file(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+)
+
+// action is what the audit log calls a request.
+type action struct {
+	name string
+	read bool // it changes nothing
+	file bool // its object is a file in the guest, named in the query
+}
+
+// object is what of a request the other fields of its line do not say.
+func (a action) object(r *http.Request) string {
+	if !a.file {
+		return ""
+	}
+	return r.URL.Query().Get("path")
+}
+
+// changes are the names of all routes that change something, by method and path. A test holds the
+// table against the routes. Those that only read are named by what they are about.
+func changes() map[string]action {
+	return map[string]action{
+		"POST /v1/snapshots":                           {name: "snapshot.create"},
+		"DELETE /v1/snapshots/{tag}":                   {name: "snapshot.delete"},
+		"POST /v1/snapshots/{tag}/verify":              {name: "snapshot.verify"},
+		"POST /v1/snapshots/{tag}/compact":             {name: "snapshot.compact"},
+		"PUT /v1/snapshots/{tag}/pool":                 {name: "pool.set"},
+		"POST /v1/store/gc":                            {name: "store.gc"},
+		"PUT /v1/images/{name}":                        {name: "image.import"},
+		"DELETE /v1/images/{name}":                     {name: "image.delete"},
+		"POST /v1/sandboxes":                           {name: "sandbox.fork"},
+		"DELETE /v1/sandboxes/{id}":                    {name: "sandbox.kill"},
+		"POST /v1/sandboxes/{id}/branch":               {name: "sandbox.branch"},
+		"POST /v1/sandboxes/{id}/rollback":             {name: "sandbox.rollback"},
+		"POST /v1/sandboxes/{id}/pause":                {name: "sandbox.pause"},
+		"POST /v1/sandboxes/{id}/resume":               {name: "sandbox.resume"},
+		"PATCH /v1/sandboxes/{id}/life":                {name: "sandbox.life"},
+		"POST /v1/sandboxes/{id}/ping":                 {name: "sandbox.ping", read: true},
+		"POST /v1/sandboxes/{id}/exec":                 {name: "sandbox.exec"},
+		"POST /v1/sandboxes/{id}/eval":                 {name: "sandbox.eval"},
+		"PUT /v1/sandboxes/{id}/network":               {name: "network.set"},
+		"GET /v1/sandboxes/{id}/ports/{port}/connect":  {name: "port.connect"},
+		"POST /v1/sandboxes/{id}/ports/{port}/connect": {name: "port.connect"},
+		"GET /v1/sandboxes/{id}/agent/{path}":          {name: "agent.request", read: true},
+		"POST /v1/sandboxes/{id}/agent/{path}":         {name: "agent.request"},
+		"POST /v1/keys":                                {name: "key.create"},
+		"DELETE /v1/keys/{id}":                         {name: "key.revoke"},
+		"POST /v1/keys/{id}/rotate":                    {name: "key.rotate"},
+		ingressRoute:                                   {name: "port.request"},
+	}
+}
+
+// agentActions are those of the agent's own routes that change something, by their paths. The rest
+// of it is agent.request.
+func agentActions() map[string]action {
+	return map[string]action{
+		"POST files":                                  {name: "file.write", file: true},
+		"GET files":                                   {name: "file.read", file: true, read: true},
+		"POST files/link":                             {name: "file.write", file: true},
+		"POST filesystem.Filesystem/MakeDir":          {name: "file.write"},
+		"POST filesystem.Filesystem/Move":             {name: "file.write"},
+		"POST filesystem.Filesystem/Remove":           {name: "file.remove"},
+		"POST filesystem.Filesystem/Stat":             {name: "file.read", read: true},
+		"POST filesystem.Filesystem/ListDir":          {name: "file.read", read: true},
+		"POST filesystem.Filesystem/WatchDir":         {name: "file.read", read: true},
+		"POST filesystem.Filesystem/CreateWatcher":    {name: "file.read", read: true},
+		"POST filesystem.Filesystem/GetWatcherEvents": {name: "file.read", read: true},
+		"POST filesystem.Filesystem/RemoveWatcher":    {name: "file.read", read: true},
+		"POST process.Process/Start":                  {name: "process.start"},
+		"POST process.Process/Connect":                {name: "process.read", read: true},
+		"POST process.Process/List":                   {name: "process.read", read: true},
+		"POST process.Process/Update":                 {name: "process.input"},
+		"POST process.Process/StreamInput":            {name: "process.input"},
+		"POST process.Process/SendInput":              {name: "process.input"},
+		"POST process.Process/CloseStdin":             {name: "process.input"},
+		"POST process.Process/SendSignal":             {name: "process.signal"},
+		"POST forkd.agent.v1.Agent/Ping":              {name: "sandbox.ping", read: true},
+		"POST forkd.agent.v1.Agent/Eval":              {name: "sandbox.eval"},
+	}
+}
+
+// agentPattern begins the pattern of the route to the agent, which has no method.
+const agentPattern = "/v1/sandboxes/{id}/agent/"
+
+// actionOf names a request, also one that was refused before it came to a route.
+func (rt *router) actionOf(r *http.Request) action {
+	pattern := r.Pattern
+	if pattern == "" {
+		_, pattern = rt.mux.Handler(r)
+	}
+	if strings.HasPrefix(pattern, agentPattern) {
+		_, path, _ := strings.Cut(r.URL.Path, "/agent/")
+		if a, ok := rt.agentActions[r.Method+" "+path]; ok {
+			return a
+		}
+		return action{name: "agent.request", read: reads(r.Method)}
+	}
+	if a, ok := rt.changes[pattern]; ok {
+		return a
+	}
+	switch {
+	case pattern == "":
+		return action{name: "none", read: true} // no route: nothing can have come of it
+	case !reads(r.Method):
+		return action{name: "api.change"}
+	}
+	return action{name: areaOf(pattern) + ".read", read: true}
+}
+
+func reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }
+
+// areaOf is what a route that only reads is about.
+func areaOf(pattern string) string {
+	_, path, _ := strings.Cut(pattern, " ")
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/v1/"), "/")
+	switch first {
+	case "sandboxes":
+		return "sandbox"
+	case "snapshots", "images", "pools", "receipts", "keys", "events":
+		return strings.TrimSuffix(first, "s")
+	case "audit":
+		return first
+	}
+	return "daemon"
+}
