@@ -134,7 +134,7 @@ func (s *Spawner) connection() (*connection, error) {
 			return s.conn, nil
 		}
 	}
-	c, err := startProcess(s.cfg.Binary)
+	c, err := startProcess(s.cfg.Binary, s.cfg.Log)
 	if err != nil {
 		return nil, fmt.Errorf("start forkd-spawn: %w", err)
 	}
