@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
@@ -32,7 +33,21 @@ func jailChecks(ctx context.Context) []hostcap.Check {
 		return []hostcap.Check{{Name: "jail", Level: hostcap.Note,
 			Detail: fmt.Sprintf("could not be tried: %v", err)}}
 	}
-	return jailReport(r)
+	return append(jailReport(r), usersCheck())
+}
+
+// usersCheck tells whether each VM is a user of its own to the host.
+func usersCheck() hostcap.Check {
+	c := hostcap.Check{Name: "jail: user per VM", Level: hostcap.OK, Detail: "each VM is another user to the host"}
+	if err := spawner.OwnUsers(); err != nil {
+		c.Level, c.Detail = hostcap.Note, fmt.Sprintf("all VMs are this user to the host, parted by namespaces: %v", err)
+		if os.Geteuid() == 0 {
+			return c
+		}
+		c.Do = "install uidmap, and give this user 65536 ids in /etc/subuid and /etc/subgid (usermod --add-subuids, " +
+			"--add-subgids)"
+	}
+	return c
 }
 
 func jailReport(r spawner.Report) (checks []hostcap.Check) {
