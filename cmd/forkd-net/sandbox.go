@@ -61,18 +61,18 @@ func (o *options) confine(open []selfbox.Path) (lost string, err error) {
 	if err := limit(); err != nil {
 		return "", err
 	}
+	var unsupported *linux.Unsupported
 	version, err := selfbox.Files(open...)
 	switch {
-	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
-		lost = "no landlock, which this kernel has not"
+	case errors.As(err, &unsupported):
+		lost = fmt.Sprintf("no rules for files: %v", err)
 	case err != nil:
 		return "", err
 	default:
 		lost = fmt.Sprintf("landlock %d", version)
 	}
-	var unsupported *linux.Unsupported
 	switch err := install(mode); {
-	case errors.As(err, &unsupported):
+	case errors.As(err, &unsupported), errors.Is(err, unix.EPERM):
 		lost += fmt.Sprintf(", no filter of system calls: %v", err)
 	case err != nil:
 		return "", err

@@ -25,6 +25,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/landlock"
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netd/nettest"
 	"github.com/forkd/forkd/internal/netpolicy"
@@ -393,6 +394,7 @@ func (p *process) cutsAndLogs() {
 func (p *process) isConfined() {
 	t := p.t
 	t.Helper()
+	needsSandbox(t)
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.cmd.Process.Pid))
 	all := append([]string{fmt.Sprint(p.cmd.Process.Pid)}, strings.Fields(string(children))...)
 	if err != nil {
@@ -507,7 +509,17 @@ func attempt(name, dir, host string) error {
 	return errors.New("it could")
 }
 
+// needsSandbox skips a test where the kernel has not what a sandbox is made of.
+func needsSandbox(t *testing.T) {
+	t.Helper()
+	_, err := landlock.Version()
+	if err := errors.Join(err, seccomp.Available()); err != nil {
+		t.Skip(err)
+	}
+}
+
 func TestWhatItCannotDo(t *testing.T) {
+	needsSandbox(t)
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "file")
 	if err := errors.Join(os.WriteFile(outside, []byte("x"), 0o644),
 		os.WriteFile(filepath.Join(dir, "secret"), nil, 0o600)); err != nil {

@@ -51,9 +51,9 @@ func confine() error {
 func leftToDaemon() string {
 	switch {
 	case os.Geteuid() == 0:
-		return fmt.Sprintf(
-			"no_new_privs, and as root %d capabilities, of which it uses %d and forkd-spawn the others: still root's files",
-			(daemonUses | spawnerUses).Count(), daemonUses.Count())
+		has, _ := selfbox.Capabilities()
+		return fmt.Sprintf("no_new_privs, root's files, %d capabilities, and %d that only forkd-spawn uses",
+			(has & daemonUses).Count(), (has & spawnerUses).Count())
 	case spawner.OwnUsers() == nil:
 		return "no capabilities; programs that are setuid, as newuidmap is"
 	}

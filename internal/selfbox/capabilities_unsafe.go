@@ -34,7 +34,7 @@ func NoNewPrivileges() error {
 	return nil
 }
 
-// Capabilities are those that the process may use.
+// Capabilities are those that the process may have in force.
 func Capabilities() (Set, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

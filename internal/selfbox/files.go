@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/landlock"
+	"github.com/forkd/forkd/internal/linux"
 )
 
 // Path is a file or directory that stays open to a program.
@@ -18,9 +19,10 @@ type Path struct {
 
 // Files closes all files to the process but these; what is open already stays so. A path that is
 // not there is none. It returns the version of Landlock's interface; NoNewPrivileges comes before it.
+// errors.ErrUnsupported: this kernel has none, or a container's filter keeps it.
 func Files(open ...Path) (version int, err error) {
 	if version, err = landlock.Version(); err != nil {
-		return 0, err
+		return 0, &linux.Unsupported{Feature: "Landlock", Since: "5.13", Err: err}
 	}
 	all := landlock.AllFiles(version)
 	return version, landlock.Ruleset{Files: all}.Restrict(landlock.AllThreads, func(ruleset int) error {

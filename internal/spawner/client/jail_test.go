@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/selfbox"
 	"github.com/forkd/forkd/internal/spawner/wire"
 	vmclient "github.com/forkd/forkd/internal/vmctl/client"
 	vmwire "github.com/forkd/forkd/internal/vmctl/wire"
@@ -378,6 +379,32 @@ func TestWithMappedUsers(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Logf("%s", out)
+}
+
+// The same as root of a container with Docker's capabilities: what such a root could not take over when
+// it was another user is not made one.
+func TestWithFewCapabilities(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has capabilities")
+	}
+	cmd := exec.Command(program, "-test.run", "Ends|Killed", "-test.v")
+	cmd.Args[0], cmd.Dir = asContained, "/"
+	out, err := cmd.CombinedOutput()
+	if err != nil || strings.Contains(string(out), "--- SKIP") {
+		t.Errorf("%v", err)
+	}
+	t.Logf("%s", out)
+}
+
+// becomeContained gives up what Docker does by default.
+func becomeContained() error {
+	docker := selfbox.Of(unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
+		unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_SYS_CHROOT, unix.CAP_MKNOD,
+		unix.CAP_AUDIT_WRITE, unix.CAP_SETFCAP)
+	if err := selfbox.Keep(docker, docker); err != nil {
+		return err
+	}
+	return unix.Exec(program, append([]string{"client.test"}, os.Args[1:]...), os.Environ())
 }
 
 // becomeMapped makes this process nobody, with a range in an /etc of its own.

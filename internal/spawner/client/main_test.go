@@ -22,8 +22,11 @@ import (
 	"github.com/forkd/forkd/internal/vmm"
 )
 
-// asMapped is argument 0 of the tests as a user who has users.
-const asMapped = "as-mapped"
+// Arguments 0 of the tests as a user who has users, and as root of a container.
+const (
+	asMapped    = "as-mapped"
+	asContained = "as-contained"
+)
 
 // TestMain is also forkd-spawn, and the VMM that it starts: the latter does what a guest that
 // has taken its VMM over would try.
@@ -32,6 +35,8 @@ func TestMain(m *testing.M) {
 	switch {
 	case os.Args[0] == asMapped:
 		err = becomeMapped()
+	case os.Args[0] == asContained:
+		err = becomeContained()
 	case os.Args[0] == vmwire.Program:
 		err = inmate()
 	case os.Args[0] == wire.Name && server.IsInit(os.Args):

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/selfbox"
 	"github.com/forkd/forkd/internal/uffd"
 )
 
@@ -25,8 +26,21 @@ func newReport(errnos [jail.Parts]uint8) (r Report) {
 	for p, errno := range errnos {
 		r.Failed[p] = unix.Errno(errno)
 	}
+	if r.Failed[jail.User] == 0 && !rulesOthers() {
+		r.Failed[jail.User] = unix.EPERM
+	}
 	r.Userfaultfd = tryUserfaultfd()
 	return r
+}
+
+// rulesOthers tells whether this process may end and look at VMs that are other users, which who takes
+// them over has to. An ordinary user owns their namespace.
+func rulesOthers() bool {
+	if os.Geteuid() != 0 || !jail.HasUsers() {
+		return true
+	}
+	has, err := selfbox.Capabilities()
+	return err == nil && has.Has(unix.CAP_KILL) && has.Has(unix.CAP_SYS_PTRACE)
 }
 
 // tryUserfaultfd looks for a way that takes no right of the VMM's own.

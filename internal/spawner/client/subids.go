@@ -53,6 +53,9 @@ func OwnUsers() error {
 		if !jail.HasUsers() {
 			return fmt.Errorf("this root is one of a user namespace, which lacks the users from %d on", jail.First)
 		}
+		if !rulesOthers() {
+			return errors.New("this root may not rule over other users: it lacks CAP_KILL or CAP_SYS_PTRACE")
+		}
 		return nil
 	}
 	_, err := findMapping()
