@@ -43,7 +43,7 @@ func TestDoctorSaysWhatToDoAboutAMissingPart(t *testing.T) {
 }
 
 func TestDoctorSaysWhatTheDaemonKeeps(t *testing.T) {
-	for _, c := range []hostcap.Check{selfCheck(), usersCheck(), netSandboxCheck()} {
+	for _, c := range []hostcap.Check{selfCheck(), usersCheck(nil), usersCheck(errors.New("no")), netSandboxCheck()} {
 		if c.Name == "" || c.Detail == "" || c.Level == hostcap.Note && c.Do == "" && c.Name != "jail: user per VM" {
 			t.Errorf("%+v", c)
 		}

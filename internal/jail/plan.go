@@ -44,10 +44,12 @@ func IsUser(uid uint32) bool { return uid >= First && uid < First+Users }
 // HasUsers tells whether this process may become any user of the range: it is root, and where it is so
 // in a user namespace, that has them.
 func HasUsers() bool {
-	if os.Geteuid() != 0 {
-		return false
-	}
-	b, err := os.ReadFile("/proc/self/uid_map")
+	return os.Geteuid() == 0 && UsersMapped(os.Getpid())
+}
+
+// UsersMapped tells whether the range is there in the user namespace of a process.
+func UsersMapped(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", pid))
 	return err == nil && covers(string(b), First, Users)
 }
 

@@ -440,6 +440,9 @@ func TestUsersAreMapped(t *testing.T) {
 	if uids != 400000 || gids != 600000 {
 		t.Errorf("the ranges begin at %d and %d", uids, gids)
 	}
+	if r, err := Probe(t.Context(), program); err != nil || r.Users != nil {
+		t.Errorf("the report is %v, %v", r.Users, err)
+	}
 	s := openSpawner(t, true) // strict: nothing is missing
 	if status := statusOf(t, fmt.Sprintf("/proc/%d/", s.PID())); !strings.HasPrefix(status["Uid"], fmt.Sprint(os.Geteuid())) {
 		t.Errorf("forkd-spawn is user %q", status["Uid"])
@@ -452,6 +455,23 @@ func TestUsersAreMapped(t *testing.T) {
 			t.Errorf("%q: %v", from, ok)
 		}
 	}
+}
+
+// A process whose users could not be mapped is none.
+func TestUsersThatCannotBeMapped(t *testing.T) {
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	cmd, err := startMapped(mapping{newuidmap: "/bin/false", newgidmap: "/bin/false"}, program, theirs)
+	if err == nil {
+		cmd.Process.Kill()
+		cmd.Wait()
+		t.Fatal("it runs without users")
+	}
+	t.Log(err)
 }
 
 func TestHowItEnds(t *testing.T) {

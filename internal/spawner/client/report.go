@@ -20,9 +20,12 @@ type Report struct {
 	Failed [jail.Parts]unix.Errno // by part; 0: it can
 	// Userfaultfd is why a VMM in the jail cannot track writes of a running guest; nil: it can.
 	Userfaultfd error
+	// Users is why VMs are all one user to the host; nil: each is one of its own.
+	Users error
 }
 
-func newReport(errnos [jail.Parts]uint8) (r Report) {
+// newReport makes it of what the process of forkd-spawn has answered.
+func newReport(errnos [jail.Parts]uint8, spawner int) (r Report) {
 	for p, errno := range errnos {
 		r.Failed[p] = unix.Errno(errno)
 	}
@@ -30,6 +33,12 @@ func newReport(errnos [jail.Parts]uint8) (r Report) {
 		r.Failed[jail.User] = unix.EPERM
 	}
 	r.Userfaultfd = tryUserfaultfd()
+	switch r.Users = OwnUsers(); {
+	case r.Users == nil && r.Failed[jail.User] != 0:
+		r.Users = r.Failed[jail.User]
+	case r.Users == nil && !jail.UsersMapped(spawner):
+		r.Users = errors.New("newuidmap or newgidmap failed; the daemon's log has why")
+	}
 	return r
 }
 

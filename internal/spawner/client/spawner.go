@@ -74,7 +74,7 @@ func (s *Spawner) probe(ctx context.Context) (Report, error) {
 		wire.CloseAll(a.files)
 		return Report{}, fmt.Errorf("%w: a probe is answered by kind %d", wire.ErrMessage, a.Kind)
 	}
-	return newReport(a.Errnos), nil
+	return newReport(a.Errnos, c.process.Pid), nil
 }
 
 // settle decides what VMMs are to lose.
