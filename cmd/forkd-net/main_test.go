@@ -26,11 +26,12 @@ func TestWrongFlagsAreRefused(t *testing.T) {
 		"--control x --host-port 80-65536":          `--host-port "80-65536": want a port`,
 		"--control x --host-address here":           "--host-address",
 		"--control x --ceiling /nowhere":            "--ceiling",
+		"--control x --sandbox strict":              "--sandbox \"strict\": want on",
 		"--control x --upstream-proxy-file main.go": "--upstream-proxy-file main.go: want socks5://",
 	} {
 		o, err := parse(strings.Fields(flags))
 		if err == nil {
-			_, _, err = o.rules(t.Context(), nil)
+			_, _, err = o.rules(t.Context(), nil, nil)
 			if err == nil {
 				_, err = o.upstreamProxy()
 			}
@@ -59,7 +60,7 @@ func TestAVMsFlowToLoopbackIsDenied(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	rules, wait, err := o.rules(ctx, nil)
+	rules, wait, err := o.rules(ctx, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

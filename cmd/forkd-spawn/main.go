@@ -23,6 +23,9 @@ func run(args []string) error {
 	if server.IsInit(args) {
 		return server.Init(args)
 	}
+	if len(args) == 2 && args[1] == wire.ArgWait {
+		return server.Wait()
+	}
 	if len(args) != 2 || args[1] != wire.ArgServe {
 		return errors.New("the daemon starts it, nobody does by hand")
 	}

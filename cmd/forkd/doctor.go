@@ -4,6 +4,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -14,6 +15,8 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/hostcap"
+	"github.com/forkd/forkd/internal/landlock"
+	"github.com/forkd/forkd/internal/seccomp"
 )
 
 // diagnosis is doctor's result. Its JSON form is part of the CLI's contract.
@@ -68,8 +71,9 @@ func diagnose(cmd *cobra.Command) (diagnosis, error) {
 	d.Ready = d.Decision.Where == hostcap.Host || appliance.Ready(forMachine)
 	d.Checks = append(d.Checks, kvm.Checks()...)
 	d.Checks = append(d.Checks, hostcap.ProbeHost(m.Dir).Checks()...)
-	d.Checks = append(d.Checks, netCheck())
+	d.Checks = append(d.Checks, netCheck(), netSandboxCheck())
 	d.Checks = append(d.Checks, jailChecks(cmd.Context())...)
+	d.Checks = append(d.Checks, selfCheck())
 	d.Checks = append(d.Checks, forMachine...)
 	return d, nil
 }
@@ -81,6 +85,20 @@ func netCheck() hostcap.Check {
 		c.Level, c.Detail = hostcap.Note, "forkd-net is not beside forkd: sandboxes have no network"
 		c.Do = "put it there (make build), and start the daemon again"
 	}
+	return c
+}
+
+// netSandboxCheck tells what of its own sandbox forkd-net can have here.
+func netSandboxCheck() hostcap.Check {
+	c := hostcap.Check{Name: "network: sandbox", Level: hostcap.OK}
+	version, noFiles := landlock.Version()
+	noCalls := seccomp.Available()
+	if err := errors.Join(noFiles, noCalls); err != nil {
+		c.Level, c.Detail = hostcap.Note, fmt.Sprintf("forkd-net goes without a part: %v", err)
+		c.Do = "a kernel with Landlock (5.13, in the list lsm=) and seccomp"
+		return c
+	}
+	c.Detail = fmt.Sprintf("no capabilities, landlock %d, a filter of system calls", version)
 	return c
 }
 

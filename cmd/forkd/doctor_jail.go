@@ -5,7 +5,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/internal/hostcap"
@@ -32,7 +35,43 @@ func jailChecks(ctx context.Context) []hostcap.Check {
 		return []hostcap.Check{{Name: "jail", Level: hostcap.Note,
 			Detail: fmt.Sprintf("could not be tried: %v", err)}}
 	}
-	return jailReport(r)
+	return append(jailReport(r), usersCheck(r.Users))
+}
+
+// remedy is what gives a host a part that it lacks.
+func remedy(p jail.Part, errno unix.Errno) string {
+	switch p {
+	case jail.Files:
+		return "Landlock: Linux 5.13, with landlock in the kernel's list lsm="
+	case jail.TCP:
+		return "Linux 6.7"
+	case jail.Scope:
+		return "Linux 6.12"
+	case jail.User, jail.Root, jail.PIDs, jail.IPC, jail.UTS, jail.CgroupNS, jail.Network:
+		switch {
+		case errno == unix.ENOSPC:
+			return "raise the sysctl user.max_user_namespaces"
+		case os.Geteuid() == 0:
+			return "start the daemon with CAP_SYS_ADMIN, CAP_SETUID, CAP_SETGID, CAP_SETPCAP, CAP_KILL and CAP_SYS_PTRACE"
+		}
+		return "let ordinary users make user namespaces (sysctl kernel.unprivileged_userns_clone=1, or " +
+			"kernel.apparmor_restrict_unprivileged_userns=0; a container's seccomp profile), or start the daemon as root"
+	}
+	return "start the daemon with the capabilities of root"
+}
+
+// usersCheck tells whether each VM is a user of its own to the host.
+func usersCheck(missing error) hostcap.Check {
+	c := hostcap.Check{Name: "jail: user per VM", Level: hostcap.OK, Detail: "each VM is another user to the host"}
+	if missing != nil {
+		c.Level, c.Detail = hostcap.Note, fmt.Sprintf("all VMs are this user to the host, parted by namespaces: %v", missing)
+		if os.Geteuid() == 0 {
+			return c
+		}
+		c.Do = "install uidmap, and give this user 65536 ids in /etc/subuid and /etc/subgid (usermod --add-subuids, " +
+			"--add-subgids)"
+	}
+	return c
 }
 
 func jailReport(r spawner.Report) (checks []hostcap.Check) {
@@ -40,7 +79,7 @@ func jailReport(r spawner.Report) (checks []hostcap.Check) {
 		c := hostcap.Check{Name: "jail: " + p.String(), Level: hostcap.OK, Detail: p.What()}
 		if errno := r.Failed[p]; errno != 0 {
 			c.Level, c.Detail = hostcap.Note, fmt.Sprintf("not on this host: %s", errno.Error())
-			c.Do = "forkd serve --jail best goes without"
+			c.Do = remedy(p, errno) + "; forkd serve --jail best goes without"
 			if !p.Optional() {
 				c.Do += ", --jail strict does not serve"
 			}

@@ -20,6 +20,12 @@ func newMachineStartCommand(name *string) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
+			if cmd.Flags().Changed("jail") {
+				err = checkJail(opt.Jail)
+			}
+			if err != nil {
+				return err
+			}
 			if opt.Network, err = network.change(cmd.Flags()); err != nil {
 				return err
 			}
@@ -42,6 +48,8 @@ func newMachineStartCommand(name *string) *cobra.Command {
 	f.IntVar(&opt.Spec.DiskGiB, "disk", 0, "size of the sparse data disk in GiB (default 20; it only grows)")
 	f.BoolVar(&opt.Restart, "restart", false, "restart a running machine whose programs or settings differ")
 	f.DurationVar(&opt.Wait, "wait", appliance.DefaultStartWait, "how long the machine may take to answer")
+	f.StringVar(&opt.Jail, "jail", "", "keep VM processes from the machine: off, best (as far as it can) or strict "+
+		"(or its daemon does not serve) (default: as before, else "+string(defaultJail)+")")
 	network.addFlags(f)
 	return cmd
 }

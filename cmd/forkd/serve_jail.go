@@ -44,16 +44,21 @@ func (o *jailOptions) addFlags(f *pflag.FlagSet) {
 		"the forkd-spawn program, which starts VMs in their jail (default: beside this one)")
 }
 
+// checkJail checks what --jail was given.
+func checkJail(mode string) error {
+	switch jailMode(mode) {
+	case jailOff, jailBest, jailStrict:
+		return nil
+	}
+	return exit.UsageError{Err: fmt.Errorf("--jail %q: want off, best or strict", mode)}
+}
+
 // complete checks the flags, and looks for forkd-spawn.
 func (o *jailOptions) complete() error {
-	switch jailMode(o.mode) {
-	case jailOff:
-		return nil
-	case jailBest, jailStrict:
-	default:
-		return exit.UsageError{Err: fmt.Errorf("--jail %q: want off, best or strict", o.mode)}
+	if err := checkJail(o.mode); err != nil {
+		return err
 	}
-	if o.binary != "" {
+	if jailMode(o.mode) == jailOff || o.binary != "" {
 		return nil
 	}
 	binary, err := endpoint.Program("forkd-spawn")
@@ -73,6 +78,7 @@ func (o *jailOptions) configure(ctx context.Context, c *engine.Config, log *slog
 		log.Warn("forkd-spawn is not beside forkd: VMs are in no jail")
 		return nil
 	}
+	confineSelf(log) // before forkd-spawn is there, so that one that is started again is as the first
 	s, err := spawner.Open(ctx, spawner.Config{Binary: o.binary, Strict: jailMode(o.mode) == jailStrict, Log: log})
 	if errors.Is(err, spawner.ErrMissing) {
 		return exit.UsageError{Err: fmt.Errorf("--jail strict: %w (forkd doctor says more)", err)}

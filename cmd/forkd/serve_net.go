@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/network/netproc"
 	"github.com/forkd/forkd/internal/hostnet"
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/seccomp"
 )
 
 // netOptions are the daemon's flags about sandboxes' networks.
@@ -32,6 +33,7 @@ type netOptions struct {
 	resolvConf  string
 	ca          string
 	taps        []string
+	sandbox     string
 	upstream    upstreamOptions
 }
 
@@ -52,6 +54,9 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 		"PEM file of the certificates by which hosts are verified that headers are set on (default: the system's)")
 	f.StringArrayVar(&o.taps, "net-tap", nil,
 		"tap device of this host that sandboxes may have, by name or as PREFIX*; may be given more than once (default: none)")
+	f.StringVar(&o.sandbox, "net-sandbox", string(seccomp.On),
+		"what becomes of a forkd-net that makes a system call which it has no need of: on, log, trap; off: it has no sandbox")
+	_ = f.MarkHidden("net-sandbox") // for finding what the list lacks: nobody should need to turn it off
 	o.upstream.addFlags(f)
 }
 
@@ -59,6 +64,9 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 func (o *netOptions) complete() error {
 	if err := o.check(); err != nil {
 		return err
+	}
+	if _, err := seccomp.ParseMode(o.sandbox); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("--net-sandbox %w", err)}
 	}
 	if o.binary != "" {
 		return nil
@@ -161,6 +169,9 @@ func (o *netOptions) args() (args []string) {
 	}
 	if o.ca != "" {
 		args = append(args, "--net-ca", o.ca)
+	}
+	if o.sandbox != "" && seccomp.Mode(o.sandbox) != seccomp.On {
+		args = append(args, "--sandbox", o.sandbox)
 	}
 	return args
 }

@@ -61,7 +61,7 @@ func (a *Appliance) initrdEntries(p plan, token string) ([]initramfs.Entry, erro
 	if err != nil {
 		return nil, err
 	}
-	guestConfig, err := a.guestConfig(p.ipv6, p.state.Network)
+	guestConfig, err := a.guestConfig(p.ipv6, p.state.Network, p.state.Jail)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +108,11 @@ func programEntries(programs map[string]string) ([]initramfs.Entry, error) {
 
 // guestConfig names the services of the appliance. The agent is kept longest
 // when memory is short: without it nobody could find out why.
-func (a *Appliance) guestConfig(ipv6 bool, n Network) (guest.Config, error) {
-	network, err := n.args()
+func (a *Appliance) guestConfig(ipv6 bool, n Network, jail string) (guest.Config, error) {
+	settings, err := n.args()
+	if jail != "" {
+		settings = append([]string{"--jail", jail}, settings...)
+	}
 	return guest.Config{
 		Hostname:  a.qemuName(),
 		DataMount: dataMount,
@@ -120,7 +123,7 @@ func (a *Appliance) guestConfig(ipv6 bool, n Network) (guest.Config, error) {
 			{Name: daemonService, OOMScore: -500, Log: daemonLog, Args: append([]string{
 				"/usr/bin/forkd", "serve", "--listen", "unix:///run/forkd/forkd.sock",
 				"--listen", "tcp://0.0.0.0:" + strconv.Itoa(guestAPIPort),
-				"--token-file", guestToken, "--data", dataMount}, network...)},
+				"--token-file", guestToken, "--data", dataMount}, settings...)},
 		},
 	}, err
 }

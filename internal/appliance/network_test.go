@@ -43,7 +43,7 @@ func TestTheMachinesDaemonGetsItsNetwork(t *testing.T) {
 			if got := flagsOf(t, tc.n); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
-			c, err := testMachine(t).guestConfig(false, tc.n)
+			c, err := testMachine(t).guestConfig(false, tc.n, "")
 			if err != nil || !strings.HasSuffix(strings.Join(c.Services[1].Args, " "), tc.want) {
 				t.Errorf("its service is %q: %v", c.Services[1].Args, err)
 			}
@@ -103,6 +103,31 @@ func TestANetworkIsKeptUntilItIsChanged(t *testing.T) {
 	var older state // of a build that knew no network
 	if err := json.Unmarshal([]byte(`{"digest":"x"}`), &older); err != nil || older.differs(state{Digest: "x"}) {
 		t.Errorf("a state without a network differs: %+v, %v", older.Network, err)
+	}
+}
+
+func TestTheMachinesDaemonGetsItsJail(t *testing.T) {
+	m := testMachine(t)
+	for jail, want := range map[string]string{"": "--data /data --net", "strict": "--data /data --jail strict --net"} {
+		c, err := m.guestConfig(false, Network{}, jail)
+		if err != nil || !strings.Contains(strings.Replace(strings.Join(c.Services[1].Args, " "), dataMount, "/data", 1), want) {
+			t.Errorf("its service is %q: %v", c.Services[1].Args, err)
+		}
+	}
+	if err := m.writeState(state{Jail: "best"}); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := m.readState()
+	if err != nil || kept.Jail != "best" || kept.differs(state{Jail: "best"}) || !kept.differs(state{Jail: "off"}) {
+		t.Errorf("kept is %q, %v", kept.Jail, err)
+	}
+	for jail, refused := range map[string]bool{"": false, "best": false, "strict": true} {
+		if err := checkJail(jail, map[string]string{}); (err != nil) != refused {
+			t.Errorf("%q without forkd-spawn: %v", jail, err)
+		}
+	}
+	if err := checkJail("strict", map[string]string{spawnTarget: "/bin/forkd-spawn"}); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -17,13 +17,16 @@ type program struct {
 	optional bool
 }
 
+// spawnTarget is where the program is that the daemon needs for a jail.
+const spawnTarget = "usr/bin/forkd-spawn"
+
 var programs = []program{
 	{name: "forkd", target: "usr/bin/forkd"},
 	{name: "forkd-agent", target: "usr/bin/forkd-agent"},
 	{name: "forkd-net", target: "usr/bin/forkd-net"},
 	{name: "forkd-vmm", target: "usr/bin/forkd-vmm", optional: true},
 	{name: "forkd-net", target: "usr/bin/forkd-net", optional: true},
-	{name: "forkd-spawn", target: "usr/bin/forkd-spawn", optional: true},
+	{name: "forkd-spawn", target: spawnTarget, optional: true},
 	{name: "forkd-bench", target: "usr/bin/forkd-bench", optional: true},
 }
 
@@ -45,6 +48,14 @@ func findPrograms() (map[string]string, error) {
 		}
 	}
 	return found, nil
+}
+
+// checkJail has a machine that could not serve refused here, where somebody looks.
+func checkJail(jail string, programs map[string]string) error {
+	if jail == "strict" && programs[spawnTarget] == "" {
+		return errors.New("a jail that is strict needs forkd-spawn beside forkd (make build)")
+	}
+	return nil
 }
 
 // digestPrograms is a short name for the programs' content, to tell whether a

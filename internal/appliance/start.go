@@ -1,6 +1,7 @@
 package appliance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,8 @@ type StartOptions struct {
 	Spec Spec // 0 fields keep what they were, or get the default
 	// Network is what is to be another about sandboxes' networks.
 	Network NetworkChange
+	// Jail is forkd serve's flag of that name; empty: as before.
+	Jail string
 	// Restart replaces a running machine whose programs or settings differ from
 	// what is asked; without it such a machine is left running.
 	Restart bool
@@ -94,7 +97,8 @@ func (a *Appliance) startLocked(ctx context.Context, opt StartOptions) (StartRes
 
 // differs reports whether a machine would be another than the one that runs.
 func (s state) differs(running state) bool {
-	return s.Digest != running.Digest || s.Spec != running.Spec || !s.Network.same(running.Network)
+	return s.Digest != running.Digest || s.Spec != running.Spec || s.Jail != running.Jail ||
+		!s.Network.same(running.Network)
 }
 
 // plan is everything that is decided before QEMU starts.
@@ -114,6 +118,7 @@ func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (
 	if err := p.state.Spec.validate(); err != nil {
 		return p, err
 	}
+	p.state.Jail = cmp.Or(opt.Jail, earlier.Jail)
 	p.state.Network = earlier.Network.changed(opt.Network)
 	if _, err := p.state.Network.args(); err != nil {
 		return p, err
@@ -137,6 +142,9 @@ func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (
 	p.x2apic, p.ipv6 = hasX2APIC(qv, p.state.Accel), hasIPv6()
 	p.state.QEMU, p.state.Kernel = qv.String(), p.kernel.release
 	if p.programs, err = findPrograms(); err != nil {
+		return p, err
+	}
+	if err := checkJail(p.state.Jail, p.programs); err != nil {
 		return p, err
 	}
 	if p.state.Digest, err = digestPrograms(p.programs); err != nil {

@@ -20,6 +20,7 @@ type state struct {
 	StartedAt time.Time `json:"started_at"`
 	Spec      Spec      `json:"spec"`
 	Network   Network   `json:"network"`
+	Jail      string    `json:"jail,omitempty"` // the daemon's flag; empty: its default
 	Accel     string    `json:"accel"`
 	QEMU      string    `json:"qemu"`
 	Kernel    string    `json:"kernel"`

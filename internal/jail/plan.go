@@ -3,6 +3,8 @@ package jail
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +45,32 @@ const (
 
 // IsUser tells whether a uid is of the range.
 func IsUser(uid uint32) bool { return uid >= First && uid < First+Users }
+
+// HasUsers tells whether this process may become any user of the range: it is root, and where it is so
+// in a user namespace, that has them.
+func HasUsers() bool {
+	return os.Geteuid() == 0 && UsersMapped(os.Getpid())
+}
+
+// UsersMapped tells whether the range is there in the user namespace of a process.
+func UsersMapped(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/uid_map", pid))
+	return err == nil && covers(string(b), First, Users)
+}
+
+// covers tells whether a uid_map has all of a range.
+func covers(uidMap string, first, n uint32) bool {
+	var inside, outside, size uint64
+	for line := range strings.Lines(uidMap) {
+		if _, err := fmt.Sscan(line, &inside, &outside, &size); err != nil {
+			return false
+		}
+		if inside <= uint64(first) && uint64(first)+uint64(n) <= inside+size {
+			return true
+		}
+	}
+	return false
+}
 
 // PickUser returns a user of the range that has no process, beginning with number n. It
 // asks the kernel, so that users of VMMs which another forkd-spawn has started count, too.

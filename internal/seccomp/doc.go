@@ -1,4 +1,4 @@
-// Package seccomp takes system calls from a VMM's process for good: it has the
+// Package seccomp takes system calls from a process for good, a VMM's or forkd-net: it has the
 // filters, and installs them. What they leave is data, one file per step in
 // lists/, with a reason for each line; package compile makes the programs beside
 // them, which are embedded as they are, so that a VMM neither parses nor has the

@@ -22,12 +22,18 @@ var vm string
 //go:embed lists/vcpu.bpf
 var vcpu string
 
-// The filters, in the order in which they come.
+//go:embed lists/net.bpf
+var network string
+
+// The filters of a VMM, in the order in which they come.
 var (
 	Spawn = Filter{"spawn", spawn} // before a VMM's program is executed; for who starts it
 	VM    = Filter{"vm", vm}       // all threads, once the VM exists
 	VCPU  = Filter{"vcpu", vcpu}   // each vCPU's thread, after VM
 )
+
+// Net is that of forkd-net, for all of its threads.
+var Net = Filter{"net", network}
 
 // What package compile and Install agree on.
 const (

@@ -225,7 +225,22 @@ func (d *Daemon) VMDirs() []string { return Names(filepath.Join(d.Run, "vm")) }
 func (d *Daemon) Processes() []int { return running(d.VMM()) }
 
 // NetProcesses are the pids of its forkd-net, which outlives it; one at most, unless one ends just now.
-func (d *Daemon) NetProcesses() []int { return running(d.Net()) }
+// The child that reads resolv.conf for it is none, and ends with it.
+func (d *Daemon) NetProcesses() []int {
+	all := running(d.Net())
+	return slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return slices.Contains(all, parent(pid)) })
+}
+
+// parent is 0 of a process that is no more.
+func parent(pid int) (of int) {
+	b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(b)) {
+		if n, is := strings.CutPrefix(line, "PPid:"); is {
+			of, _ = strconv.Atoi(strings.TrimSpace(n))
+		}
+	}
+	return of
+}
 
 // SpawnProcesses are the pids of forkd-spawn, and of processes that have yet to become VMMs.
 func (d *Daemon) SpawnProcesses() []int { return running(d.Spawn()) }

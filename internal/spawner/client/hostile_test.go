@@ -25,8 +25,11 @@ func TestAnInmateReachesNothing(t *testing.T) {
 	for _, a := range jailtest.Attempts() {
 		want := jailtest.Outcomes[a.Name]
 		alone := want.Alone
-		if os.Geteuid() != 0 && want.Rootless != "" {
+		switch {
+		case !ownUsers() && want.Rootless != "":
 			alone = want.Rootless
+		case ownUsers() && os.Geteuid() != 0 && a.Name == "another user":
+			alone = "EINVAL" // the map has its own range alone
 		}
 		if !jailtest.Is(got[a.Name], alone) {
 			t.Errorf("%s: %q, want %s", a.Name, got[a.Name], alone)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -23,6 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/jail"
 	"github.com/forkd/forkd/internal/jail/jailtest"
 	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/selfbox"
 	"github.com/forkd/forkd/internal/spawner/wire"
 	vmclient "github.com/forkd/forkd/internal/vmctl/client"
 	vmwire "github.com/forkd/forkd/internal/vmctl/wire"
@@ -208,10 +210,13 @@ func TestWhatAnInmateHas(t *testing.T) {
 			t.Errorf("%s is %q, want %q", name, status[name], want)
 		}
 	}
-	if os.Geteuid() == 0 {
+	if ownUsers() {
+		uids, gids := userRanges(t)
 		uid, err := strconv.Atoi(strings.Fields(status["Uid"])[0])
-		same := strings.Repeat(fmt.Sprint(uid)+"\t", 4)
-		if err != nil || !jail.IsUser(uint32(uid)) || status["Uid"]+"\t" != same || status["Gid"]+"\t" != same {
+		gid := int(gids) + uid - int(uids)
+		same := func(id int) string { return strings.Repeat(fmt.Sprint(id)+"\t", 4) }
+		if err != nil || uint32(uid) < uids || uint32(uid) >= uids+jail.Users || status["Uid"]+"\t" != same(uid) ||
+			status["Gid"]+"\t" != same(gid) {
 			t.Errorf("its user is %q, its group %q", status["Uid"], status["Gid"])
 		}
 		if status["Groups"] != "" {
@@ -223,9 +228,8 @@ func TestWhatAnInmateHas(t *testing.T) {
 	}
 	namespaces(t, s, proc)
 	var open []string
-	for _, e := range must(os.ReadDir(proc + "fd")) {
-		to, err := os.Readlink(proc + "fd/" + e.Name())
-		if fd := must(strconv.Atoi(e.Name())); err != nil || fd > 6 { // up to there they are as given
+	for fd, to := range descriptors(t, in.PID) {
+		if fd > 6 { // up to there they are as given
 			open = append(open, strings.TrimRight(to, "0123456789[]"))
 		}
 	}
@@ -274,17 +278,62 @@ func namespaces(t *testing.T, s *Spawner, proc string) {
 		if shared := name == "user" && os.Geteuid() == 0; (its == ours) != shared {
 			t.Errorf("its %s namespace is %s, the host's %s", name, its, ours)
 		}
-		if shared := name == "net" || name == "user" && os.Geteuid() == 0; (its == other) != shared {
+		if shared := name == "net" || name == "user" && ownUsers(); (its == other) != shared {
 			t.Errorf("its %s namespace is %s, a sibling's %s", name, its, other)
 		}
 	}
-	if os.Geteuid() == 0 && statusOf(t, proc)["Uid"] == statusOf(t, fmt.Sprintf("/proc/%d/", sibling.PID))["Uid"] {
+	if ownUsers() && statusOf(t, proc)["Uid"] == statusOf(t, fmt.Sprintf("/proc/%d/", sibling.PID))["Uid"] {
 		t.Error("two inmates have one user")
 	}
 	devices := string(must(os.ReadFile(proc + "net/dev")))
 	if strings.Count(devices, ":") != 1 || !strings.Contains(devices, "lo:") {
 		t.Errorf("its network has\n%s", devices)
 	}
+}
+
+// descriptors are a process's, with what each is. Of a mapped user's nobody else may list them, but the
+// owner of its namespace may have them.
+func descriptors(t *testing.T, pid int) map[int]string {
+	t.Helper()
+	all := map[int]string{}
+	dir := fmt.Sprintf("/proc/%d/fd/", pid)
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		all[must(strconv.Atoi(e.Name()))], _ = os.Readlink(dir + e.Name())
+	}
+	if err == nil {
+		return all
+	}
+	process := must(unix.PidfdOpen(pid, 0))
+	defer unix.Close(process)
+	for fd := range 1024 {
+		got, err := unix.PidfdGetfd(process, fd, 0)
+		if err == unix.EBADF {
+			continue
+		}
+		if err != nil {
+			t.Fatalf("descriptor %d: %v", fd, err)
+		}
+		all[fd], _ = os.Readlink(fmt.Sprintf("/proc/self/fd/%d", got))
+		unix.Close(got)
+	}
+	return all
+}
+
+// ownUsers tells whether each inmate is a user of its own to the host.
+func ownUsers() bool { return OwnUsers() == nil }
+
+// userRanges are where the host's ids of inmates begin.
+func userRanges(t *testing.T) (uids, gids uint32) {
+	t.Helper()
+	if os.Geteuid() == 0 {
+		return jail.First, jail.First
+	}
+	m, err := findMapping()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.uids, m.gids
 }
 
 func statusOf(t *testing.T, proc string) map[string]string {
@@ -318,6 +367,118 @@ func TestWithoutPrivileges(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 	t.Logf("%s", out)
+}
+
+// The same as a user whom /etc/subuid names, where there is newuidmap.
+func TestWithMappedUsers(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can name a user in /etc/subuid")
+	}
+	if _, err := exec.LookPath(mapUsers); err != nil {
+		t.Skip(err)
+	}
+	cmd := exec.Command(program, "-test.run", "Inmate|Ends|Killed|AreMapped", "-test.v")
+	cmd.Args[0], cmd.Dir = asMapped, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestUsersAreMapped") {
+		t.Errorf("%v\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
+
+// The same as root of a container with Docker's capabilities: what such a root could not take over when
+// it was another user is not made one.
+func TestWithFewCapabilities(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has capabilities")
+	}
+	// No inmate tries anything: without a PID namespace it would meet the host's processes.
+	cmd := exec.Command(program, "-test.run", "Ends|VMMInAJail", "-test.v")
+	cmd.Args[0], cmd.Dir = asContained, "/"
+	out, err := cmd.CombinedOutput()
+	if err != nil || strings.Contains(string(out), "--- SKIP") {
+		t.Errorf("%v", err)
+	}
+	t.Logf("%s", out)
+}
+
+// becomeContained gives up what Docker does by default.
+func becomeContained() error {
+	docker := selfbox.Of(unix.CAP_CHOWN, unix.CAP_DAC_OVERRIDE, unix.CAP_FOWNER, unix.CAP_FSETID, unix.CAP_KILL, unix.CAP_SETGID,
+		unix.CAP_SETUID, unix.CAP_SETPCAP, unix.CAP_NET_BIND_SERVICE, unix.CAP_NET_RAW, unix.CAP_SYS_CHROOT, unix.CAP_MKNOD,
+		unix.CAP_AUDIT_WRITE, unix.CAP_SETFCAP)
+	if err := selfbox.Keep(docker, docker); err != nil {
+		return err
+	}
+	return unix.Exec(program, append([]string{"client.test"}, os.Args[1:]...), os.Environ())
+}
+
+// becomeMapped makes this process nobody, with a range in an /etc of its own.
+func becomeMapped() error {
+	const nobody = 65534
+	etc, err := os.MkdirTemp("", "etc")
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{
+		"passwd": "root:x:0:0::/:/bin/sh\nnobody:x:65534:65534::/:/bin/sh\n", "group": "root:x:0:\nnogroup:x:65534:\n",
+		"subuid": "other:100000:65536\nnobody:300000:10\nnobody:400000:65536\n", "subgid": "65534:600000:70000\n",
+	} {
+		if err := os.WriteFile(filepath.Join(etc, name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(os.Chmod(etc, 0o755), unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""),
+		unix.Mount(etc, "/etc", "", unix.MS_BIND, "")); err != nil {
+		return err
+	}
+	if err := errors.Join(syscall.Setgroups(nil), syscall.Setgid(nobody), syscall.Setuid(nobody)); err != nil {
+		return err
+	}
+	return unix.Exec(program, append([]string{"client.test"}, os.Args[1:]...), os.Environ())
+}
+
+func TestUsersAreMapped(t *testing.T) {
+	if os.Geteuid() == 0 || OwnUsers() != nil {
+		t.Skip("they are not")
+	}
+	uids, gids := userRanges(t)
+	if uids != 400000 || gids != 600000 {
+		t.Errorf("the ranges begin at %d and %d", uids, gids)
+	}
+	if r, err := Probe(t.Context(), program); err != nil || r.Users != nil {
+		t.Errorf("the report is %v, %v", r.Users, err)
+	}
+	s := openSpawner(t, true) // strict: nothing is missing
+	if status := statusOf(t, fmt.Sprintf("/proc/%d/", s.PID())); !strings.HasPrefix(status["Uid"], fmt.Sprint(os.Geteuid())) {
+		t.Errorf("forkd-spawn is user %q", status["Uid"])
+	}
+	for from, to := range map[string]bool{
+		"n:1:65536": true, "7:1:65536": true, "n:1:65535": false, "m:1:65536": false, "n:1": false, "n:-1:65536": false,
+		"n:4294967295:65536": false, "": false,
+	} {
+		if _, ok := parseRange(from, "n", "7"); ok != to {
+			t.Errorf("%q: %v", from, ok)
+		}
+	}
+}
+
+// A process whose users could not be mapped is none.
+func TestUsersThatCannotBeMapped(t *testing.T) {
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ours.Close()
+	defer theirs.Close()
+	cmd, err := startMapped(mapping{newuidmap: "/bin/false", newgidmap: "/bin/false"}, program, theirs)
+	if err == nil {
+		cmd.Process.Kill()
+		cmd.Wait()
+		t.Fatal("it runs without users")
+	}
+	t.Log(err)
 }
 
 func TestHowItEnds(t *testing.T) {

@@ -26,15 +26,27 @@ import (
 	"github.com/forkd/forkd/internal/vmm"
 )
 
+// Arguments 0 of the tests as a user who has users, and as root of a container.
+const (
+	asMapped    = "as-mapped"
+	asContained = "as-contained"
+)
+
 // TestMain is also forkd-spawn, and the VMM that it starts: the latter does what a guest that
 // has taken its VMM over would try.
 func TestMain(m *testing.M) {
 	var err error
 	switch {
+	case os.Args[0] == asMapped:
+		err = becomeMapped()
+	case os.Args[0] == asContained:
+		err = becomeContained()
 	case os.Args[0] == vmwire.Program:
 		err = inmate()
 	case os.Args[0] == wire.Name && server.IsInit(os.Args):
 		err = server.Init(os.Args)
+	case os.Args[0] == wire.Name && os.Args[1] == wire.ArgWait:
+		err = server.Wait()
 	case os.Args[0] == wire.Name:
 		var conn *wire.Conn
 		if conn, err = wire.NewConn(os.NewFile(wire.FDDaemon, "daemon")); err == nil {

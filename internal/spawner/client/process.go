@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -38,25 +39,16 @@ type answer struct {
 	ended chan string // of a Spawned
 }
 
-// startProcess starts forkd-spawn. Without privileges it gets a user namespace, in which it has them;
-// where there are none, it has to do without, and says what it cannot do.
-func startProcess(binary string) (*connection, error) {
+// startProcess starts forkd-spawn. Without privileges it gets a user namespace, in which it has them, with
+// users for VMs where the host gives this user some; where there is none, it has to do without,
+// and says what it cannot do.
+func startProcess(binary string, log *slog.Logger) (*connection, error) {
 	ours, theirs, err := wire.Pair()
 	if err != nil {
 		return nil, err
 	}
 	defer theirs.Close()
-	cmd := command(binary, theirs)
-	if uid := os.Geteuid(); uid != 0 {
-		cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER
-		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
-		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
-	}
-	err = cmd.Start()
-	if err != nil && cmd.SysProcAttr.Cloneflags != 0 {
-		cmd = command(binary, theirs)
-		err = cmd.Start()
-	}
+	cmd, err := startCommand(binary, theirs, log)
 	if err != nil {
 		ours.Close()
 		return nil, err
@@ -73,8 +65,60 @@ func startProcess(binary string) (*connection, error) {
 	return c, nil
 }
 
-func command(binary string, socket *os.File) *exec.Cmd {
-	cmd := exec.Command(binary, wire.ArgServe)
+// startCommand starts the process with as much as this user can give it.
+func startCommand(binary string, theirs *os.File, log *slog.Logger) (*exec.Cmd, error) {
+	uid := os.Geteuid()
+	if uid == 0 {
+		cmd := command(binary, wire.ArgServe, theirs)
+		return cmd, cmd.Start()
+	}
+	m, err := findMapping()
+	if err == nil {
+		var cmd *exec.Cmd
+		if cmd, err = startMapped(m, binary, theirs); err == nil {
+			return cmd, nil
+		}
+		log.Warn("VMs share one user, since theirs cannot be mapped", "err", err)
+	}
+	cmd := command(binary, wire.ArgServe, theirs)
+	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER
+	cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+	cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	if cmd.Start() == nil {
+		return cmd, nil
+	}
+	cmd = command(binary, wire.ArgServe, theirs)
+	return cmd, cmd.Start()
+}
+
+// startMapped starts it in a user namespace without a map, has that written, and lets it go on.
+func startMapped(m mapping, binary string, theirs *os.File) (*exec.Cmd, error) {
+	wait, mapped, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer mapped.Close()
+	defer wait.Close()
+	cmd := command(binary, wire.ArgWait, theirs)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, wait) // wire.FDMapped
+	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	err = m.of(cmd.Process.Pid)
+	if err == nil {
+		_, err = mapped.Write([]byte{1})
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, err
+	}
+	return cmd, nil
+}
+
+func command(binary, arg string, socket *os.File) *exec.Cmd {
+	cmd := exec.Command(binary, arg)
 	cmd.Args[0] = wire.Name
 	cmd.Dir, cmd.Env, cmd.Stderr = "/", append(failpoint.Child(), "GODEBUG=disablethp=1"), os.Stderr
 	cmd.ExtraFiles = []*os.File{socket} // wire.FDDaemon

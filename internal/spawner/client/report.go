@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/selfbox"
 	"github.com/forkd/forkd/internal/uffd"
 )
 
@@ -19,14 +20,36 @@ type Report struct {
 	Failed [jail.Parts]unix.Errno // by part; 0: it can
 	// Userfaultfd is why a VMM in the jail cannot track writes of a running guest; nil: it can.
 	Userfaultfd error
+	// Users is why VMs are all one user to the host; nil: each is one of its own.
+	Users error
 }
 
-func newReport(errnos [jail.Parts]uint8) (r Report) {
+// newReport makes it of what the process of forkd-spawn has answered.
+func newReport(errnos [jail.Parts]uint8, spawner int) (r Report) {
 	for p, errno := range errnos {
 		r.Failed[p] = unix.Errno(errno)
 	}
+	if r.Failed[jail.User] == 0 && !rulesOthers() {
+		r.Failed[jail.User] = unix.EPERM
+	}
 	r.Userfaultfd = tryUserfaultfd()
+	switch r.Users = OwnUsers(); {
+	case r.Users == nil && r.Failed[jail.User] != 0:
+		r.Users = r.Failed[jail.User]
+	case r.Users == nil && !jail.UsersMapped(spawner):
+		r.Users = errors.New("newuidmap or newgidmap failed; the daemon's log has why")
+	}
 	return r
+}
+
+// rulesOthers tells whether this process may end and look at VMs that are other users, which who takes
+// them over has to. An ordinary user owns their namespace.
+func rulesOthers() bool {
+	if os.Geteuid() != 0 || !jail.HasUsers() {
+		return true
+	}
+	has, err := selfbox.Capabilities()
+	return err == nil && has.Has(unix.CAP_KILL) && has.Has(unix.CAP_SYS_PTRACE)
 }
 
 // tryUserfaultfd looks for a way that takes no right of the VMM's own.

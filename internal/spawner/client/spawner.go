@@ -74,7 +74,7 @@ func (s *Spawner) probe(ctx context.Context) (Report, error) {
 		wire.CloseAll(a.files)
 		return Report{}, fmt.Errorf("%w: a probe is answered by kind %d", wire.ErrMessage, a.Kind)
 	}
-	return newReport(a.Errnos), nil
+	return newReport(a.Errnos, c.process.Pid), nil
 }
 
 // settle decides what VMMs are to lose.
@@ -134,7 +134,7 @@ func (s *Spawner) connection() (*connection, error) {
 			return s.conn, nil
 		}
 	}
-	c, err := startProcess(s.cfg.Binary)
+	c, err := startProcess(s.cfg.Binary, s.cfg.Log)
 	if err != nil {
 		return nil, fmt.Errorf("start forkd-spawn: %w", err)
 	}

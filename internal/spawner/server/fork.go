@@ -10,7 +10,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -181,27 +180,4 @@ func randomUser() (uint32, error) {
 	var b [4]byte
 	_, err := rand.Read(b[:])
 	return binary.LittleEndian.Uint32(b[:]) % jail.Users, err
-}
-
-// hasUsers tells whether this process may become any user of the range.
-func hasUsers() bool {
-	if os.Geteuid() != 0 {
-		return false
-	}
-	b, err := os.ReadFile("/proc/self/uid_map")
-	return err == nil && covers(string(b), jail.First, jail.Users)
-}
-
-// covers tells whether a uid_map has all of a range.
-func covers(uidMap string, first, n uint32) bool {
-	var inside, outside, size uint64
-	for line := range strings.Lines(uidMap) {
-		if _, err := fmt.Sscan(line, &inside, &outside, &size); err != nil {
-			return false
-		}
-		if inside <= uint64(first) && uint64(first)+uint64(n) <= inside+size {
-			return true
-		}
-	}
-	return false
 }

@@ -42,7 +42,7 @@ func Serve(conn *wire.Conn) error {
 	if err != nil {
 		return err
 	}
-	s := &Server{conn: conn, forks: newForker(), users: hasUsers(), children: map[int]chan uint32{}}
+	s := &Server{conn: conn, forks: newForker(), users: jail.HasUsers(), children: map[int]chan uint32{}}
 	s.next.Store(first)
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)

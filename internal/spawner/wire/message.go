@@ -16,7 +16,9 @@ import (
 const (
 	Name     = "forkd-spawn" // argument 0
 	ArgServe = "serve"       // the only other
+	ArgWait  = "wait"        // or first it waits until its users are mapped
 	FDDaemon = 3             // its end of the socket
+	FDMapped = 4             // with ArgWait: a byte says that they are
 )
 
 // Version is the first byte of each message.

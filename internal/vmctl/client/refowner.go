@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/jail"
 	"github.com/forkd/forkd/internal/vmctl/wire"
@@ -41,7 +43,7 @@ func (r Ref) Check(binary string) error {
 
 func (r Ref) check(binary string) error {
 	proc := fmt.Sprintf("/proc/%d", r.PID)
-	if uid, err := userOf(proc); err != nil || !isOurs(uid) {
+	if uid, err := userOf(proc); err != nil || !isOurs(uid) && !inOurNamespace(proc) {
 		return fmt.Errorf("it belongs to user %d (%v)", uid, err)
 	}
 	exe, err := os.Readlink(proc + "/exe")
@@ -52,6 +54,9 @@ func (r Ref) check(binary string) error {
 		return fmt.Errorf("it runs %s", exe)
 	}
 	open, err := os.Stat(fmt.Sprintf("%s/fd/%d", proc, wire.FDConsole)) // follows to the file itself
+	if errors.Is(err, fs.ErrPermission) {
+		open, err = statFD(r.PID, wire.FDConsole)
+	}
 	if err != nil {
 		return err
 	}
@@ -71,6 +76,35 @@ func (r Ref) check(binary string) error {
 // isOurs tells whether a VMM of ours may run as that user.
 func isOurs(uid int) bool {
 	return uid == os.Geteuid() || os.Geteuid() == 0 && jail.IsUser(uint32(uid))
+}
+
+// inOurNamespace tells whether a process is in a user namespace that this user has made: there a jail's
+// users are those that the host has mapped for it, who are others to the host.
+func inOurNamespace(proc string) bool {
+	f, err := os.Open(proc + "/ns/user")
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	owner, err := unix.IoctlGetUint32(int(f.Fd()), unix.NS_GET_OWNER_UID)
+	return err == nil && os.Geteuid() != 0 && int(owner) == os.Geteuid()
+}
+
+// statFD looks at a file that a process has open. The directory of descriptors is its user's alone; who
+// owns its namespace gets one all the same.
+func statFD(pid, fd int) (fs.FileInfo, error) {
+	process, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_open", err)
+	}
+	defer unix.Close(process)
+	got, err := unix.PidfdGetfd(process, fd, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("pidfd_getfd", err)
+	}
+	f := os.NewFile(uintptr(got), "console")
+	defer f.Close()
+	return f.Stat()
 }
 
 // isProgram compares a process's program with the VMM. After an upgrade it may be gone,

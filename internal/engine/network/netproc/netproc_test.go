@@ -304,3 +304,18 @@ func TestAProcessThatCannotBeStartedSaysWhy(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Who looks for why it ended finds it, though the next one runs already.
+func TestWhyItEndedIsKept(t *testing.T) {
+	c := bench(t)
+	broken := c
+	broken.Args = []string{"--broken"}
+	if _, err := Connect(broken)(t.Context()); err == nil {
+		t.Fatal("it is not broken")
+	}
+	connect(t, c)
+	b, err := os.ReadFile(filepath.Join(c.RunDir, dirName, logName+".1"))
+	if err != nil || !strings.Contains(string(b), "out of luck") || !strings.Contains(string(b), "has ended: exit status 3") {
+		t.Errorf("%q, %v", b, err)
+	}
+}

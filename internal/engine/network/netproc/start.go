@@ -126,12 +126,14 @@ func shutDown(ctx context.Context, client *control.Client) error {
 // start starts the process, and waits until it answers.
 func (c Config) start(ctx context.Context, dir, socket string) (sandbox.NetPort, error) {
 	_ = os.Remove(socket) // of one that is no more
-	log, err := os.OpenFile(filepath.Join(dir, logName), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	args, err := c.args(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer log.Close()
-	args, err := c.args(dir)
+	// What the one before said stays for a while: it may have ended for a reason.
+	path := filepath.Join(dir, logName)
+	_ = os.Rename(path, path+".1")
+	log, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -139,14 +141,22 @@ func (c Config) start(ctx context.Context, dir, socket string) (sandbox.NetPort,
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the daemon's group is not for it
 	if err := cmd.Start(); err != nil {
+		log.Close()
 		return nil, fmt.Errorf("start forkd-net: %w", err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() {
+		defer log.Close()
+		err := cmd.Wait()
+		if err != nil {
+			fmt.Fprintln(log, "forkd-net has ended:", err)
+		}
+		ended <- err
+	}()
 	client, err := await(ctx, socket, ended)
 	if err != nil {
 		_ = cmd.Process.Kill()
-		return nil, fmt.Errorf("start forkd-net: %w%s", err, lastWords(log.Name()))
+		return nil, fmt.Errorf("start forkd-net: %w%s", err, lastWords(path))
 	}
 	if err := c.noteSettings(dir); err != nil {
 		client.Close()

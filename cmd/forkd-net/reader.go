@@ -1,0 +1,136 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/internal/landlock"
+	"github.com/forkd/forkd/internal/netdns"
+	"github.com/forkd/forkd/internal/selfbox"
+)
+
+// readerArg, a mode of the sandbox, and a path are the arguments of the process that reads
+// resolv.conf. Who writes that file puts another one in its place, and Landlock knows files, not their
+// names: forkd-net would have to be left all of /etc, where as root it owns the host's secrets.
+const readerArg = "resolv-conf"
+
+// reader is that process, as forkd-net sees it: a line of servers for each byte.
+type reader struct {
+	path string
+	cmd  *exec.Cmd
+	in   *os.File
+	out  *os.File
+	warn func(error)
+
+	mu      sync.Mutex // guards what follows
+	lines   *bufio.Reader
+	asked   time.Time
+	servers []netip.AddrPort
+	broken  bool
+}
+
+const (
+	readerFresh = time.Second     // how long an answer holds
+	readerLimit = 2 * time.Second // for one: the file is a local one
+)
+
+// startReader starts it. It ends with its input, so with forkd-net.
+func startReader(path, mode string, warn func(error)) (*reader, error) {
+	theirs, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	out, answers, err := os.Pipe()
+	if err != nil {
+		in.Close()
+		return nil, err
+	}
+	defer answers.Close()
+	cmd := exec.Command("/proc/self/exe", readerArg, mode, path)
+	cmd.Args[0] = os.Args[0]
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = theirs, answers, os.Stderr
+	if err := cmd.Start(); err != nil {
+		in.Close()
+		out.Close()
+		return nil, fmt.Errorf("start the reader of %s: %w", path, err)
+	}
+	return &reader{path: path, cmd: cmd, in: in, out: out, warn: warn, lines: bufio.NewReader(out)}, nil
+}
+
+// close ends it.
+func (r *reader) close() {
+	r.in.Close()
+	r.out.Close()
+	_ = r.cmd.Wait() // it was asked to end
+}
+
+// Servers are those of the file, asked for at most once a second. Without the reader they stay what
+// they were.
+func (r *reader) Servers() []netip.AddrPort {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.broken || r.servers != nil && time.Since(r.asked) < readerFresh {
+		return r.servers
+	}
+	servers, err := r.read()
+	if err != nil {
+		r.broken = true
+		r.warn(fmt.Errorf("the reader of %s does not answer, its servers stay %v: %w", r.path, r.servers, err))
+		return r.servers
+	}
+	r.asked, r.servers = time.Now(), servers
+	return servers
+}
+
+func (r *reader) read() (servers []netip.AddrPort, err error) {
+	if err := r.out.SetReadDeadline(time.Now().Add(readerLimit)); err != nil {
+		return nil, err
+	}
+	if _, err := r.in.Write([]byte{'?'}); err != nil {
+		return nil, err
+	}
+	line, err := r.lines.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	for _, word := range strings.Fields(line) {
+		server, err := netip.ParseAddrPort(word)
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, server)
+	}
+	return servers, nil
+}
+
+// read is that process: it can read files, and nothing else.
+func read(mode, path string, in io.Reader, out io.Writer) error {
+	if err := dropPrivileges(); err != nil {
+		return err
+	}
+	o := options{sandbox: mode}
+	if _, err := o.confine([]selfbox.Path{{Name: "/", Rights: landlock.Read}}); err != nil {
+		return err
+	}
+	file := netdns.OpenResolvConf(path)
+	for asked := make([]byte, 1); ; {
+		if _, err := in.Read(asked); err != nil {
+			return nil // forkd-net has ended
+		}
+		var words []string
+		for _, s := range file.Servers() {
+			words = append(words, s.String())
+		}
+		if _, err := fmt.Fprintln(out, strings.Join(words, " ")); err != nil {
+			return nil
+		}
+	}
+}

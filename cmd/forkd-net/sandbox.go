@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/landlock"
+	"github.com/forkd/forkd/internal/linux"
+	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/selfbox"
+)
+
+// dropPrivileges gives up all capabilities, in every thread, for good. Whoever it runs as is the
+// daemon's choice.
+func dropPrivileges() error {
+	if err := selfbox.NoNewPrivileges(); err != nil {
+		return err
+	}
+	return selfbox.Keep(0, 0)
+}
+
+// certificates are where package crypto/x509 looks for the system's, on the distributions that it
+// knows: it reads them when it verifies for the first time.
+var certificates = []string{
+	"/etc/ssl/certs", "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem", "/etc/pki/tls/certs", "/etc/pki/tls/cacert.pem",
+	"/etc/pki/ca-trust/extracted", "/usr/share/ca-certificates", "/usr/local/share/ca-certificates",
+	"/var/lib/ca-certificates",
+}
+
+// files are what it opens once it serves: certificates, and what is beside its log and its socket.
+func (o *options) files() (open []selfbox.Path) {
+	for _, name := range append(certificates, os.Getenv("SSL_CERT_FILE")) {
+		if name != "" {
+			open = append(open, selfbox.Path{Name: name, Rights: landlock.ReadTree})
+		}
+	}
+	for name := range strings.SplitSeq(os.Getenv("SSL_CERT_DIR"), ":") {
+		if name != "" {
+			open = append(open, selfbox.Path{Name: name, Rights: landlock.ReadTree})
+		}
+	}
+	if o.log != "" {
+		open = append(open, selfbox.Path{Name: filepath.Dir(o.log), Rights: landlock.Append})
+	}
+	return append(open, selfbox.Path{Name: filepath.Dir(o.control), Rights: landlock.Remove})
+}
+
+// confine takes from the process what it has no use for once it serves, for good, and says what it
+// has lost. What this host cannot do is said, and gone without: forkd-net has no capabilities in any case.
+func (o *options) confine(open []selfbox.Path) (lost string, err error) {
+	mode := seccomp.Mode(o.sandbox)
+	if mode == seccomp.Off {
+		return "no sandbox, as --sandbox off says", nil
+	}
+	if err := limit(); err != nil {
+		return "", err
+	}
+	var unsupported *linux.Unsupported
+	version, err := selfbox.Files(open...)
+	switch {
+	case errors.As(err, &unsupported):
+		lost = fmt.Sprintf("no rules for files: %v", err)
+	case err != nil:
+		return "", err
+	default:
+		lost = fmt.Sprintf("landlock %d", version)
+	}
+	switch err := install(mode); {
+	case errors.As(err, &unsupported), errors.Is(err, unix.EPERM):
+		lost += fmt.Sprintf(", no filter of system calls: %v", err)
+	case err != nil:
+		return "", err
+	default:
+		lost += fmt.Sprintf(", filter of system calls: %s", mode)
+	}
+	return lost, nil
+}
+
+// install puts the filter on. It must come last.
+func install(mode seccomp.Mode) error {
+	if runtime.GOARCH != "amd64" {
+		return &linux.Unsupported{Feature: "the list of system calls for " + runtime.GOARCH, Err: unix.ENOSYS}
+	}
+	return seccomp.Net.Install(mode, seccomp.AllThreads)
+}
+
+// logLimit bounds the files that it writes: its messages; the audit ends far earlier.
+const logLimit = 1 << 30
+
+// limit sets limits that nothing raises again.
+func limit() error {
+	for resource, most := range map[int]uint64{
+		unix.RLIMIT_CORE: 0, unix.RLIMIT_MEMLOCK: 0, unix.RLIMIT_FSIZE: logLimit,
+	} {
+		var old unix.Rlimit
+		err := unix.Getrlimit(resource, &old)
+		if err == nil {
+			most = min(most, old.Max)
+			err = unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most})
+		}
+		if err != nil {
+			return fmt.Errorf("set limit %d: %w", resource, err)
+		}
+	}
+	return nil
+}

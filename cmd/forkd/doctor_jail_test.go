@@ -1,0 +1,51 @@
+//go:build linux
+
+package main
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/hostcap"
+	"github.com/forkd/forkd/internal/jail"
+	spawner "github.com/forkd/forkd/internal/spawner/client"
+)
+
+// Each part that a host lacks has a line that says what gives it, and what becomes of it meanwhile.
+func TestDoctorSaysWhatToDoAboutAMissingPart(t *testing.T) {
+	var r spawner.Report
+	for _, c := range jailReport(r) {
+		if c.Level != hostcap.OK || c.Do != "" {
+			t.Errorf("nothing is missing: %+v", c)
+		}
+	}
+	r.Userfaultfd = errors.New("permission denied")
+	for p := range r.Failed {
+		r.Failed[p] = unix.EPERM
+	}
+	checks := jailReport(r)
+	if len(checks) != int(jail.Parts)+1 {
+		t.Errorf("%d lines", len(checks))
+	}
+	for i, c := range checks {
+		refused := strings.Contains(c.Do, "--jail strict does not serve")
+		if c.Level != hostcap.Note || c.Do == "" || strings.HasPrefix(c.Do, ";") ||
+			i < int(jail.Parts) && refused == jail.Part(i).Optional() {
+			t.Errorf("%+v", c)
+		}
+	}
+	if got := remedy(jail.User, unix.ENOSPC); !strings.Contains(got, "user.max_user_namespaces") {
+		t.Errorf("user namespaces are used up: %s", got)
+	}
+}
+
+func TestDoctorSaysWhatTheDaemonKeeps(t *testing.T) {
+	for _, c := range []hostcap.Check{selfCheck(), usersCheck(nil), usersCheck(errors.New("no")), netSandboxCheck()} {
+		if c.Name == "" || c.Detail == "" || c.Level == hostcap.Note && c.Do == "" && c.Name != "jail: user per VM" {
+			t.Errorf("%+v", c)
+		}
+	}
+}

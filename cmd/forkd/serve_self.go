@@ -1,0 +1,66 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/hostcap"
+	"github.com/forkd/forkd/internal/selfbox"
+	spawner "github.com/forkd/forkd/internal/spawner/client"
+)
+
+// What a daemon that is root has use for once it serves with a jail (docs/security.md says what for).
+var (
+	daemonUses = selfbox.Of(
+		unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, // files that others own: images, guests' files
+		unix.CAP_KILL,         // VMs are other users
+		unix.CAP_SYS_PTRACE,   // what /proc tells of them
+		unix.CAP_SYS_NICE,     // who goes first
+		unix.CAP_SYS_RESOURCE, // descriptors, the oom score
+		unix.CAP_NET_ADMIN,    // taps that others own
+	)
+	// spawnerUses are for forkd-spawn alone. They are kept, not in force, as it is started again if it ends.
+	spawnerUses = selfbox.Of(unix.CAP_SYS_ADMIN, unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SETPCAP, unix.CAP_SYS_CHROOT)
+)
+
+// confineSelf takes from the daemon, and all that it starts from then on, what it has no use for.
+func confineSelf(log *slog.Logger) {
+	if err := confine(); err != nil {
+		log.Warn("the daemon keeps what it has no use for", "err", err)
+		return
+	}
+	log.Info("the daemon has given up what it has no use for", "left", leftToDaemon())
+}
+
+func confine() error {
+	if err := selfbox.Keep(daemonUses|spawnerUses, daemonUses); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 && spawner.OwnUsers() == nil {
+		return nil // newuidmap is setuid: with no_new_privs it would have no right to map
+	}
+	return selfbox.NoNewPrivileges()
+}
+
+// leftToDaemon says what a daemon of this user keeps.
+func leftToDaemon() string {
+	switch {
+	case os.Geteuid() == 0:
+		has, _ := selfbox.Capabilities()
+		return fmt.Sprintf("no_new_privs, root's files, %d capabilities, and %d that only forkd-spawn uses",
+			(has & daemonUses).Count(), (has & spawnerUses).Count())
+	case spawner.OwnUsers() == nil:
+		return "no capabilities; programs that are setuid, as newuidmap is"
+	}
+	return "no capabilities, no_new_privs: what its user may do"
+}
+
+// selfCheck is doctor's line about it.
+func selfCheck() hostcap.Check {
+	return hostcap.Check{Name: "daemon", Level: hostcap.OK, Detail: "with --jail it keeps: " + leftToDaemon()}
+}
