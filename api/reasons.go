@@ -16,6 +16,7 @@ const (
 	ReasonDigestsNotReady     Reason = "digests_not_ready"
 	ReasonDirectoryInUse      Reason = "directory_in_use"
 	ReasonDirectoryRefused    Reason = "directory_refused"
+	ReasonDiskLimit           Reason = "disk_limit"
 	ReasonDiskLostWrites      Reason = "disk_lost_writes"
 	ReasonDiskNoRoom          Reason = "disk_no_room"
 	ReasonDiskPromised        Reason = "disk_promised"
@@ -93,6 +94,7 @@ func Reasons() []ReasonRow {
 		{ReasonDigestsNotReady, "the snapshot's digests are still being computed"},
 		{ReasonDirectoryInUse, "another daemon uses the directory"},
 		{ReasonDirectoryRefused, "the directory was not made by forkd, or others may write to it"},
+		{ReasonDiskLimit, "the sandbox is paused: what it wrote takes as much of the store as its limit allows"},
 		{ReasonDiskLostWrites, "a write of the sandbox's disk failed on the host"},
 		{ReasonDiskNoRoom, "the sandbox is paused until its disk has room on the host"},
 		{ReasonDiskPromised, "sandboxes could come to fill more of the store than the daemon may promise"},

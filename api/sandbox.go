@@ -28,6 +28,7 @@ type SandboxLimits struct {
 	CPUWeight          int     `json:"cpu_weight,omitempty" doc:"Its share where CPUs are short; one that was given none has 100" minimum:"0" maximum:"10000"`
 	DiskReadLimitMiB   int     `json:"disk_read_limit_mib,omitempty" doc:"MiB a second that it may read from the disk of the daemon's data: beyond that it waits" minimum:"0"`
 	DiskWriteLimitMiB  int     `json:"disk_write_limit_mib,omitempty" doc:"MiB a second that it may write there" minimum:"0"`
+	DiskLimitMiB       int     `json:"disk_limit_mib,omitempty" doc:"Bound of what its disk's writes take of the daemon's disk; at it the sandbox stands still. At least 16" minimum:"0"`
 	TreeMemoryLimitMiB int     `json:"tree_memory_limit_mib,omitempty" doc:"Bound of the host memory of a child and all that its guest forks together; the largest is ended. Needs guest_fork" minimum:"0"`
 	TreeCPUs           float64 `json:"tree_cpus,omitempty" doc:"CPUs that those may use together" minimum:"0"`
 }

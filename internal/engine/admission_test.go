@@ -130,3 +130,18 @@ func TestUnderPressureFewerAreMadeAtOnceAndNoShell(t *testing.T) {
 	_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "b", Image: "tiny"}, nil)
 	wantError(t, err, sandbox.ErrBusy, "under pressure")
 }
+
+// What is counted for a child in the daemon is not less than what it takes.
+func TestAChildTakesNoMoreDescriptorsThanAreCounted(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	const n = 20
+	before := openFiles(t)
+	sbs := h.fork(e, "a", n)
+	took := openFiles(t) - before
+	t.Logf("%d descriptors for %d children", took, n)
+	if counted := admission.Shell(0, sbs[0].Shape).Files; took > n*int(counted)+n/2 {
+		t.Errorf("%d children take %d descriptors, %d are counted for each", n, took, counted)
+	}
+}

@@ -135,6 +135,7 @@ func TestLimitsThatCannotBeAreRefused(t *testing.T) {
 		"no cgroups":          {sandbox.Limits{MemoryMiB: 512}, sandbox.ErrUnsupported, "cannot be enforced"},
 		"too little":          {sandbox.Limits{MemoryMiB: 8}, sandbox.ErrInvalid, "at least 32"},
 		"a tree that is none": {sandbox.Limits{Tree: sandbox.TreeBudget{CPUs: 1}}, sandbox.ErrInvalid, "guest_fork"},
+		"a small disk":        {sandbox.Limits{DiskMiB: 15}, sandbox.ErrInvalid, "at least 16"},
 		"a weight":            {sandbox.Limits{CPUWeight: -1}, sandbox.ErrInvalid, "weight"},
 	} {
 		_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Limits: c.limits})

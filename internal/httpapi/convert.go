@@ -141,7 +141,8 @@ func domainLimits(in api.CreateSandboxesRequest) sandbox.Limits {
 	l := in.SandboxLimits
 	out := sandbox.Limits{
 		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadMiB: l.DiskReadLimitMiB, DiskWriteMiB: l.DiskWriteLimitMiB,
-		Tree: sandbox.TreeBudget{MemoryMiB: l.TreeMemoryLimitMiB, CPUs: l.TreeCPUs},
+		DiskMiB: l.DiskLimitMiB,
+		Tree:    sandbox.TreeBudget{MemoryMiB: l.TreeMemoryLimitMiB, CPUs: l.TreeCPUs},
 	}
 	if in.MemoryLimitMiB != nil {
 		out.MemoryMiB = *in.MemoryLimitMiB
@@ -152,6 +153,7 @@ func domainLimits(in api.CreateSandboxesRequest) sandbox.Limits {
 func wireLimits(l sandbox.Limits) api.SandboxLimits {
 	return api.SandboxLimits{
 		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadLimitMiB: l.DiskReadMiB, DiskWriteLimitMiB: l.DiskWriteMiB,
+		DiskLimitMiB:       l.DiskMiB,
 		TreeMemoryLimitMiB: l.Tree.MemoryMiB, TreeCPUs: l.Tree.CPUs,
 	}
 }

@@ -58,6 +58,10 @@ type Disk struct {
 	// reserveStep: look again.
 	unchecked int64
 
+	limit int64 // see Limit
+	// unlimited is how much was written since the limit was looked at; more than reserveStep: look again.
+	unlimited int64
+
 	read, write [][]byte // scratch of the request in work
 }
 

@@ -108,6 +108,8 @@ func (f *fakeFile) nextHole(off, end int64) (int64, error) {
 	return min(off, end), nil
 }
 
+func (f *fakeFile) used() (int64, error) { return int64(len(f.pages)) * BlockSize, f.try("used") }
+
 func (f *fakeFile) free() (int64, error) { return f.room, f.try("free") }
 
 // loss is the file after the power went and came back.

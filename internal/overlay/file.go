@@ -23,6 +23,8 @@ type overlayFile interface {
 	nextHole(off, end int64) (int64, error)
 	// free is how many bytes the file system has left.
 	free() (int64, error)
+	// used is how many bytes of it the file has.
+	used() (int64, error)
 }
 
 // opened is an overlayFile that others can read, once it is frozen, as a backing file.
@@ -60,6 +62,12 @@ func (o file) free() (int64, error) {
 	var st unix.Statfs_t
 	err := unix.Fstatfs(int(o.f.Fd()), &st)
 	return int64(st.Bavail) * st.Frsize, err
+}
+
+func (o file) used() (int64, error) {
+	var st unix.Stat_t
+	err := unix.Fstat(int(o.f.Fd()), &st)
+	return st.Blocks * 512, err // stat(2): in units of 512 bytes, whatever the file system's are
 }
 
 func seek(f *os.File, off, end int64, whence int) (int64, error) {

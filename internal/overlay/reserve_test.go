@@ -2,6 +2,8 @@ package overlay
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -43,5 +45,64 @@ func TestTheReserveIsLeftAlone(t *testing.T) {
 	}
 	for i := range int64(8) { // a file system that does not say has room until it has none
 		must(t, d.WriteVecAt([][]byte{block}, at+(i+1)*int64(len(block))))
+	}
+}
+
+// A disk with a limit takes no more of its host than that, but for a bounded step, however the guest
+// writes and discards.
+func TestADiskKeepsToItsLimit(t *testing.T) {
+	f := newFake()
+	d, err := open(f, 64<<20, nil)
+	must(t, err)
+	const limit = 4 << 20
+	d.Limit(limit)
+	block := make([]byte, 256<<10)
+	block[0] = 1
+	fill := func(from int64) int64 {
+		at := from
+		for ; at < 64<<20; at += int64(len(block)) {
+			if err = d.WriteVecAt([][]byte{block}, at); err != nil {
+				break
+			}
+		}
+		if !NoRoom(err) || d.Broken() != nil || !strings.Contains(err.Error(), "disk limit of 4 MiB is reached") {
+			t.Fatalf("at %d: %v, broken: %v", at, err, d.Broken())
+		}
+		if used, _ := f.used(); used > limit+reserveStep {
+			t.Errorf("from %d on: %d KiB are used", from, used>>10)
+		}
+		return at
+	}
+	at := fill(0)
+	must(t, d.Discard(0, at))
+	at = fill(at) // what it discarded counts no more
+	must(t, d.Discard(0, at))
+	fill(0) // blocks that are allocated, and have no room
+	f.fail = func(op string) error {
+		if op == "used" {
+			return unix.EIO
+		}
+		return nil
+	}
+	for i := range int64(8) { // what cannot be told is not beyond the limit for ever unnoticed
+		err = d.WriteVecAt([][]byte{block}, i*int64(len(block)))
+	}
+	if !errors.Is(err, unix.EIO) {
+		t.Errorf("a file that does not say: %v", err)
+	}
+}
+
+func TestUsedIsWhatTheFileTakes(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "overlay"))
+	must(t, err)
+	defer f.Close()
+	must(t, f.Truncate(1<<30))
+	before, err := file{f}.used()
+	must(t, err)
+	_, err = f.WriteAt(make([]byte, 1<<20), 512<<20)
+	must(t, err)
+	must(t, f.Sync())
+	if now, err := (file{f}).used(); err != nil || before > 64<<10 || now < 1<<20 || now > 2<<20 {
+		t.Errorf("empty it takes %d bytes, with a MiB %d, %v", before, now, err)
 	}
 }

@@ -13,6 +13,9 @@ type Limits struct {
 	// DiskReadMiB and DiskWriteMiB are MiB a second, from and to the disk of the store.
 	DiskReadMiB  int `json:"disk_read_mib,omitempty"`
 	DiskWriteMiB int `json:"disk_write_mib,omitempty"`
+	// DiskMiB is how much of the store what it writes to its disk may take. One that is there
+	// stands still.
+	DiskMiB int `json:"disk_mib,omitempty"`
 	// Tree is one budget for it and all that descend from it by forks in guests.
 	Tree TreeBudget `json:"tree,omitzero"`
 }
@@ -26,6 +29,7 @@ type TreeBudget struct {
 // Bounds of Limits. A VMM needs most of the least memory for itself.
 const (
 	MinMemoryLimitMiB = 32
+	MinDiskLimitMiB   = 16
 	MinCPUs           = 0.01
 	MaxCPUWeight      = 10_000
 )
@@ -45,6 +49,8 @@ func (l Limits) Check(mayFork bool) error {
 	switch {
 	case l.CPUWeight < 0 || l.CPUWeight > MaxCPUWeight:
 		return Errorf(ErrInvalid, "", "the CPU weight is %d, want 1 to %d", l.CPUWeight, MaxCPUWeight)
+	case l.DiskMiB != 0 && l.DiskMiB < MinDiskLimitMiB:
+		return Errorf(ErrInvalid, "", "the disk limit is %d MiB, want at least %d", l.DiskMiB, MinDiskLimitMiB)
 	case l.DiskReadMiB < 0 || l.DiskWriteMiB < 0:
 		return Errorf(ErrInvalid, "", "a disk limit is less than 0")
 	case l.Tree != TreeBudget{} && !mayFork:

@@ -16,6 +16,7 @@ const (
 	ReasonDigestsNotReady    Reason = "digests_not_ready"
 	ReasonDirectoryInUse     Reason = "directory_in_use"
 	ReasonDirectoryRefused   Reason = "directory_refused"
+	ReasonDiskLimit          Reason = "disk_limit"
 	ReasonDiskLostWrites     Reason = "disk_lost_writes"
 	ReasonDiskNoRoom         Reason = "disk_no_room"
 	ReasonDiskPromised       Reason = "disk_promised"
@@ -75,6 +76,7 @@ func Reasons() []Reason {
 		ReasonDigestsNotReady,
 		ReasonDirectoryInUse,
 		ReasonDirectoryRefused,
+		ReasonDiskLimit,
 		ReasonDiskLostWrites,
 		ReasonDiskNoRoom,
 		ReasonDiskPromised,

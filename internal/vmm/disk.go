@@ -21,6 +21,8 @@ type Disk struct {
 	Base    []extent.Extent
 	// Reserve is how many bytes the disk leaves free on the overlay file's file system.
 	Reserve int64
+	// Limit is how many bytes of that the overlay file may take; 0: no limit.
+	Limit int64
 }
 
 // Close closes all files of a disk; those that several extents name once.

@@ -147,6 +147,14 @@ func TestALimitIsAPromise(t *testing.T) {
 	}
 }
 
+func TestADiskLimitIsAPromise(t *testing.T) {
+	for limit, want := range map[int]int64{0: 4096, 64: 64, 8192: 4096} {
+		if got := PromisedTo(vmspec.Shape{}, 4*gib, sandbox.Limits{DiskMiB: limit}).Disk >> 20; got != want {
+			t.Errorf("with a limit of %d MiB it is promised %d MiB, want %d", limit, got, want)
+		}
+	}
+}
+
 func TestWhatIsNotKnownIsNotCounted(t *testing.T) {
 	w := newWorld(&fakeHost{has: hostproc.Facts{MemoryAvailable: gib, DiskFree: gib}}, nil)
 	if _, err := w.VMs(2, 0, child(sandbox.Limits{})); err != nil {

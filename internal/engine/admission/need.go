@@ -44,7 +44,8 @@ const (
 // PromisedTo is what a sandbox could come to take: all of its guest's memory and disk, or what
 // its limits leave of that.
 func PromisedTo(shape vmspec.Shape, disk int64, l sandbox.Limits) Promised {
-	return Promised{VMs: 1, Memory: least(shape.MemoryBytes(), int64(l.MemoryMiB)<<20), Disk: disk}
+	return Promised{VMs: 1, Memory: least(shape.MemoryBytes(), int64(l.MemoryMiB)<<20),
+		Disk: least(disk, int64(l.DiskMiB)<<20)}
 }
 
 // least is v, or the limit if there is one and it is less.

@@ -77,7 +77,7 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	}
 	defer f.src.Close()
 	poolReady := o.pools.Count(f.src)
-	if f.grant, err = o.admission.VMs(req.N, poolReady, childNeeds(o.cfg.ChildMemory, f.src, req.Limits)); err != nil {
+	if f.grant, err = admitChildren(o, f.src, req, poolReady); err != nil {
 		o.cfg.tellRefused("fork", req.Tag, err)
 		return sandbox.ForkResult{}, fmt.Errorf("fork %s: %w", req.Tag, err)
 	}

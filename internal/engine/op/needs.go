@@ -3,13 +3,18 @@ package op
 import (
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
 )
 
-// childNeeds is what one child of a snapshot takes of the host; memory is what an idle one takes.
-func childNeeds(memory int64, src *launch.Source, l sandbox.Limits) admission.Need {
-	return admission.Child(memory, src.Shape(), diskBytes(src.Files.Manifest), l)
+// admitChildren admits all children of a fork, or none. ready is how many shells stand ready.
+func admitChildren(o *Ops, src *launch.Source, req sandbox.ForkRequest, ready int) (*admission.Grant, error) {
+	if (vmproc.Bounds{Limits: req.Limits}).Apart() { // it takes no shells
+		ready = 0
+	}
+	disk := diskBytes(src.Files.Manifest)
+	return o.admission.VMs(req.N, ready, admission.Child(o.cfg.ChildMemory, src.Shape(), disk, req.Limits))
 }
 
 // oneOfMany is what a VM needs that is no sandbox, or takes the place of one.

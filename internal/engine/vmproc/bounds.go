@@ -18,8 +18,17 @@ type Bounds struct {
 }
 
 // Apart reports whether a VM's process has to be started for these bounds: one that runs cannot
-// be moved to the group of a tree at a cost that a fork could bear (package cgroup).
-func (b Bounds) Apart() bool { return b.Limits.Tree != sandbox.TreeBudget{} }
+// be moved to the group of a tree at a cost that a fork could bear (package cgroup), and a shell
+// that is prepared has its disks already, without a limit.
+func (b Bounds) Apart() bool { return b.inTree() || b.Limits.DiskMiB != 0 }
+
+func (b Bounds) inTree() bool { return b.Limits.Tree != sandbox.TreeBudget{} }
+
+// ofGroup are the limits that a cgroup enforces: that of the disk's space is its VMM's.
+func ofGroup(l sandbox.Limits) sandbox.Limits {
+	l.DiskMiB = 0
+	return l
+}
 
 // What a VM has that asked for no limit, so that a VMM which does what it should not is not
 // the host's end.
@@ -62,7 +71,7 @@ func askedLimits(l sandbox.Limits, disk string) cgroup.Limits {
 
 // treeOf is the group around those of a tree, if it has a budget.
 func treeOf(b Bounds) cgroup.Tree {
-	if !b.Apart() {
+	if !b.inTree() {
 		return cgroup.Tree{}
 	}
 	t := b.Limits.Tree
@@ -71,7 +80,7 @@ func treeOf(b Bounds) cgroup.Tree {
 
 // CheckLimits says whether this host can keep a VM within such limits.
 func (s *Supervisor) CheckLimits(l sandbox.Limits) error {
-	if l == (sandbox.Limits{}) {
+	if ofGroup(l) == (sandbox.Limits{}) {
 		return nil
 	}
 	if s.cfg.Groups == nil {
@@ -177,7 +186,7 @@ func killed(g *cgroup.Group) string {
 
 // Limit keeps a VM that was started without limits within these, which are not Apart.
 func (m *VM) Limit(b Bounds) error {
-	if b.Limits == (sandbox.Limits{}) {
+	if ofGroup(b.Limits) == (sandbox.Limits{}) {
 		return nil
 	}
 	if m.group == nil {

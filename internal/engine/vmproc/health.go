@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/forkd/forkd/internal/overlay"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -141,10 +143,20 @@ func (m *VM) HasRoom(who string) error {
 
 // NoRoom refuses what needs a guest that runs; full is what its VMM says.
 func NoRoom(who, full string) error {
-	return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonDiskNoRoom, "%s is %s", who, pausedReason(full))
+	reason := sandbox.ReasonDiskNoRoom
+	if atLimit(full) {
+		reason = sandbox.ReasonDiskLimit
+	}
+	return sandbox.Errorf(sandbox.ErrNoSpace, reason, "%s is %s", who, pausedReason(full))
 }
 
+// atLimit tells a lack of room on the host from a disk that is at its own limit.
+func atLimit(full string) bool { return strings.Contains(full, overlay.LimitReached) }
+
 func pausedReason(full string) string {
+	if atLimit(full) {
+		return fmt.Sprintf("paused: its disk takes no more (%s)", full)
+	}
 	return fmt.Sprintf("paused: no room on the host for its disk (%s)", full)
 }
 

@@ -128,7 +128,7 @@ func (m *VM) OpenOverlays(disks []vmm.Disk, backing [][]layer.ID) (_ []vmm.Disk,
 			own.Backing = backing[len(made)]
 		}
 		files, out[i].Overlay, made = append(files, f), f, append(made, own)
-		out[i].Reserve = m.sup.cfg.DiskReserve
+		out[i].Reserve, out[i].Limit = m.sup.cfg.DiskReserve, m.diskLimit
 		m.Disks.Set(made)
 	}
 	return out, close, nil

@@ -46,7 +46,8 @@ func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptio
 	if err != nil {
 		return nil, err
 	}
-	m := &VM{sup: s, Proc: proc, Dir: dir, group: group, Shape: shape, CID: s.nextCID.Add(1) - 1, Disks: &Disks{}}
+	m := &VM{sup: s, Proc: proc, Dir: dir, group: group, Shape: shape, CID: s.nextCID.Add(1) - 1, Disks: &Disks{},
+		diskLimit: int64(o.Bounds.Limits.DiskMiB) << 20}
 	u.Push(m.End)
 	rec := Record{Version: JournalVersion, Ref: proc.Ref(), Shape: shape, CID: m.CID, Group: group.name()}
 	if err := WriteJSON(filepath.Join(dir, Journal), rec); err != nil {

@@ -25,6 +25,8 @@ type VM struct {
 	Disks  *Disks              // what it writes to, see overlay.go
 	Agent  *agentclient.Client // set by its owner when there is an agent to speak to
 	health diskHealth
+	// diskLimit is how many bytes of the store each disk may take that it is given; 0: any number.
+	diskLimit int64
 	// Replaced says, once the VM was put aside for another one of the same
 	// sandbox, how that came. It is set before the VM is ended.
 	Replaced atomic.Pointer[string]

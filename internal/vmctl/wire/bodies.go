@@ -18,11 +18,12 @@ type diskBody struct {
 	Size     int64   `json:"size,omitempty"`
 	Base     int     `json:"base,omitempty"` // extents
 	Reserve  int64   `json:"reserve,omitempty"`
+	Limit    int64   `json:"limit,omitempty"`
 }
 
 func (r *Request) disks(disks []vmm.Disk) (out []diskBody) {
 	for _, d := range disks {
-		b := diskBody{ReadOnly: d.ReadOnly, Size: d.Size, Reserve: d.Reserve}
+		b := diskBody{ReadOnly: d.ReadOnly, Size: d.Size, Reserve: d.Reserve, Limit: d.Limit}
 		switch {
 		case d.Overlay != nil:
 			b.Overlay, b.Base = r.file(d.Overlay, AsIs), r.base(d.Base)
@@ -38,7 +39,7 @@ func (r *Request) disks(disks []vmm.Disk) (out []diskBody) {
 
 func (a *arrival) disks(bodies []diskBody) (out []vmm.Disk) {
 	for _, b := range bodies {
-		d := vmm.Disk{ReadOnly: b.ReadOnly, Size: b.Size, Reserve: b.Reserve}
+		d := vmm.Disk{ReadOnly: b.ReadOnly, Size: b.Size, Reserve: b.Reserve, Limit: b.Limit}
 		if b.Overlay != 0 {
 			d.Overlay, d.Base = a.file(b.Overlay), a.base(b.Base)
 		} else {

@@ -51,7 +51,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 	a, b := f(), f()
 	disks := []vmm.Disk{
 		{File: f(), ReadOnly: true},
-		{Overlay: f(), Size: 1 << 30, Reserve: 4711, Base: []extent.Extent{
+		{Overlay: f(), Size: 1 << 30, Reserve: 4711, Limit: 4712, Base: []extent.Extent{
 			{File: a, FileOffset: 4096, Offset: 0, Length: 8192}, {File: b, Offset: 8192, Length: 512}, {File: a, Offset: 1 << 20, Length: 4096},
 		}},
 		{File: f()},

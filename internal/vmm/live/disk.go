@@ -63,6 +63,7 @@ func (s *diskSet) open(i int, d vmm.Disk) (blk.Backend, error) {
 		return nil, err
 	}
 	cow.Reserve(d.Reserve)
+	cow.Limit(d.Limit)
 	s.overlays = append(s.overlays, &overlayDisk{Disk: cow, index: i})
 	return &watchedDisk{Disk: cow, in: s, name: fmt.Sprintf("disk %d", i)}, nil
 }
