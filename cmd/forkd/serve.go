@@ -36,6 +36,7 @@ const stopGrace = 10 * time.Second
 type serveOptions struct {
 	listen              []string
 	tokenFile, auditLog string
+	tls                 tlsOptions
 	data, run, vmm, kvm string
 	guestFiles          []string
 	pool, concurrency   int
@@ -63,7 +64,7 @@ func newServeCommand(a *app) *cobra.Command {
 			"stops accepting, lets requests end for 10 s, and leaves running sandboxes to the next daemon unless " +
 			"--kill-on-stop is given.",
 		Example: "  forkd serve\n  forkd serve --listen unix:///run/forkd/forkd.sock --listen tcp://127.0.0.1:8889\n" +
-			"  forkd serve --listen tcp://0.0.0.0:8889 --token-file /etc/forkd/token --data /var/lib/forkd",
+			"  forkd serve --listen tcp://0.0.0.0:8889 --tls-self-signed --token-file /etc/forkd/token --data /var/lib/forkd",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
@@ -78,6 +79,7 @@ func newServeCommand(a *app) *cobra.Command {
 		"domain of servers in sandboxes, http://PORT-ID.DOMAIN; empty: they are reached through the API only")
 	f.StringVar(&o.tokenFile, "token-file", "",
 		"file with the token that TCP clients must show (default: one is made, RUN/token)")
+	o.tls.addFlags(f)
 	f.StringArrayVar(&o.guestFiles, "guest-files", nil,
 		"folder below which requests may name kernel and rootfs by path; may be given more than once (default: none)")
 	f.StringVar(&o.auditLog, "audit-log", "", "file to append a JSON line per request to")
@@ -166,7 +168,7 @@ func (o *serveOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
-	if err := errors.Join(o.net.complete(), o.jail.complete()); err != nil {
+	if err := errors.Join(o.net.complete(), o.jail.complete(), o.tls.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -177,6 +179,9 @@ func (o *serveOptions) complete() error {
 
 // serve wires the daemon together and runs it until ctx ends.
 func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
+	for _, name := range []string{"FORKD_TOKEN", "E2B_API_KEY"} {
+		_ = os.Unsetenv(name) // a client's: neither for the daemon nor for the processes that it starts
+	}
 	var opened undo.Stack // everything is given back at the end, newest first
 	defer opened.Run()
 	log, err := o.logger(a)
@@ -200,7 +205,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	// Before the engine: a taken address is the likeliest mistake, and the cheapest.
-	listeners, err := bind(ctx, o.listen, token, &opened)
+	listeners, err := o.bind(ctx, token, log, &opened)
 	if err != nil {
 		return err
 	}
@@ -225,6 +230,13 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
+	stores, err := openKeys(ctx, o.data, log, &opened)
+	if err != nil {
+		return err
+	}
+	for i := range listeners {
+		listeners[i].Access.Keys = stores.keys
+	}
 	if made { // the engine holds the run directory now
 		if err := leaveToken(o.run, token, listeners, log, &opened); err != nil {
 			return err
@@ -233,6 +245,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	server := httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: o.version(), Log: log, Audit: audit, Timings: timings, Ingress: o.ingress(engine, log),
+		Keys: stores.keys, Published: stores.published,
 	})
 	notifySystemd(log, "READY=1")
 	err = server.Run(ctx, listeners, stopGrace)
@@ -297,19 +310,6 @@ func closeEngine(ctx context.Context, engine *engine.Engine) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
 	return engine.Close(ctx)
-}
-
-func bind(ctx context.Context, addresses []string, token string, opened *undo.Stack) ([]httpapi.Listener, error) {
-	var all []httpapi.Listener
-	for _, address := range addresses {
-		l, err := httpapi.Listen(ctx, address, token)
-		if err != nil {
-			return nil, exit.UsageError{Err: err}
-		}
-		opened.Push(func() { l.Close() }) // a second time after the server's own is harmless
-		all = append(all, l)
-	}
-	return all, nil
 }
 
 func (o serveOptions) logger(a *app) (*slog.Logger, error) {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -32,6 +34,8 @@ func sentinels() []sentinel {
 		{sandbox.ErrTimeout, api.CodeTimeout},
 		{sandbox.ErrNoSpace, api.CodeNoSpace},
 		{sandbox.ErrNoMemory, api.CodeNoMemory},
+		{sandbox.ErrForbidden, api.CodeForbidden},
+		{sandbox.ErrQuota, api.CodeQuota},
 		{sandbox.ErrBusy, api.CodeBusy},
 		{sandbox.ErrUnsupported, api.CodeUnsupported},
 		{sandbox.ErrClosing, api.CodeClosing},
@@ -59,6 +63,7 @@ type failure struct {
 	Reason  api.Reason        `json:"reason,omitempty" doc:"Tells errors of one code apart where what to do about them differs; stable"`
 	Details map[string]string `json:"details,omitempty" doc:"Names that belong to the reason, such as that of a snapshot"`
 	status  int
+	retry   time.Duration // when to try again, if that is known
 }
 
 var (
@@ -76,7 +81,10 @@ const retryAfter = "1"
 // GetHeaders are sent with the error.
 func (f *failure) GetHeaders() http.Header {
 	h := http.Header{api.HeaderError: {string(f.Code)}}
-	if f.Code == api.CodeBusy {
+	switch {
+	case f.retry > 0:
+		h.Set("Retry-After", strconv.FormatInt(int64((f.retry+time.Second-1)/time.Second), 10))
+	case f.Code == api.CodeBusy, f.Code == api.CodeQuota:
 		h.Set("Retry-After", retryAfter)
 	}
 	return h
@@ -101,6 +109,10 @@ func failureOf(err error) *failure {
 	var e *sandbox.Error
 	if errors.As(err, &e) {
 		f.Reason, f.Details = api.Reason(e.Reason()), e.Details()
+	}
+	var later interface{ RetryAfter() time.Duration }
+	if errors.As(err, &later) {
+		f.retry = later.RetryAfter()
 	}
 	return f
 }

@@ -1,13 +1,17 @@
 package httpapi
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/tenancy"
 )
 
 // Options is what a Server is made of.
@@ -25,6 +29,11 @@ type Options struct {
 	Timings *Timings
 	// Ingress gets the requests that match it, before the API and its tokens; nil: there are none.
 	Ingress Ingress
+	// Keys are made and ended by routes; nil: there are none. Which listeners take them, their
+	// Access says.
+	Keys *keys.Store
+	// Published are the snapshots that all tenants may fork from; nil: none, and none can be.
+	Published *tenancy.Published
 }
 
 // Ingress is what carries requests to servers in sandboxes.
@@ -63,28 +72,50 @@ func newServer(opt Options, most limits) *Server {
 		answers: answers{opt.Log}, audit: opt.Audit, limits: most, ingress: opt.Ingress,
 		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings),
 	}
-	s.router = newRouter(s.answers, opt.Version, most.body)
-	s.addRoutes(opt)
+	tenants := tenancy.New(opt.Engine, tenancy.Config{Quotas: quotasOf(opt.Keys), Published: opt.Published})
+	opt.Engine = nil // routes reach it through a view
+	view := func(ctx context.Context) Engine { return tenants.For(ctx) }
+	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
+	s.addRoutes(opt, view)
+	(&publishRoutes{tenants}).add(s.router)
 	return s
 }
 
+var _ Engine = (*tenancy.View)(nil)
+
+func quotasOf(k *keys.Store) func(string) keys.Quotas {
+	if k == nil {
+		return nil
+	}
+	return k.Quotas
+}
+
+// shown is a part of the engine, as who asks in a context may see it.
+type shown[T any] func(context.Context) T
+
+// partOf is that part which a group of routes is about.
+func partOf[T any](view func(context.Context) Engine) shown[T] {
+	return func(ctx context.Context) T { return any(view(ctx)).(T) } // T is one of the interfaces that Engine has
+}
+
 // addRoutes gives each group of routes that part of the engine which it is about.
-func (s *Server) addRoutes(opt Options) {
+func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	created := &creations{s.answers, s.router}
 	(&daemonRoutes{opt.Version, s.metrics}).add(s.router)
-	(&snapshotRoutes{opt.Engine, opt.GuestFiles, created}).add(s.router)
-	(&diffRoutes{opt.Engine}).add(s.router)
-	(&storeRoutes{opt.Engine, created}).add(s.router)
-	(&forkRoutes{s.answers, opt.Engine, s.metrics}).add(s.router)
-	(&sandboxRoutes{opt.Engine}).add(s.router)
-	(&branchRoutes{opt.Engine, s.metrics}).add(s.router)
-	(&receiptRoutes{opt.Engine}).add(s.router)
-	(&guestRoutes{opt.Engine, s.metrics}).add(s.router)
-	(&portRoutes{s.answers, opt.Engine}).add(s.router)
-	newAgentProxy(s.answers, opt.Engine, opt.Engine).add(s.router)
-	(&networkRoutes{opt.Engine}).add(s.router)
-	(&poolRoutes{opt.Engine}).add(s.router)
+	(&snapshotRoutes{partOf[Snapshots](view), opt.GuestFiles, created}).add(s.router)
+	(&diffRoutes{partOf[Diffs](view)}).add(s.router)
+	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
+	(&forkRoutes{s.answers, partOf[Sandboxes](view), s.metrics}).add(s.router)
+	(&sandboxRoutes{partOf[Sandboxes](view)}).add(s.router)
+	(&branchRoutes{partOf[Branches](view), s.metrics}).add(s.router)
+	(&receiptRoutes{partOf[Receipts](view)}).add(s.router)
+	(&guestRoutes{partOf[Guests](view), s.metrics}).add(s.router)
+	(&portRoutes{s.answers, partOf[Guests](view)}).add(s.router)
+	newAgentProxy(s.answers, partOf[Sandboxes](view), partOf[Guests](view)).add(s.router)
+	(&networkRoutes{partOf[Networks](view)}).add(s.router)
+	(&poolRoutes{partOf[Pools](view)}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
+	(&keyRoutes{opt.Keys, time.Now}).add(s.router)
 }
 
 // OpenAPI returns the document served at /openapi.json.

@@ -17,6 +17,8 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/tenancy"
 )
 
 // Token is the daemon's.
@@ -72,15 +74,23 @@ func (p Program) setUp(env *testscript.Env) error {
 func serve(env *testscript.Env, names []string) (Daemon, error) {
 	images := fakeengine.NewImages(names...)
 	engine := fakeengine.New(images)
-	server := httpapi.New(httpapi.Options{Engine: engine, Images: images,
-		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
 	dir, err := os.MkdirTemp("", "forkd-cli-") // short, for the socket
 	if err != nil {
 		return Daemon{}, err
 	}
+	store, err := keys.Open(keys.Config{Path: filepath.Join(dir, "keys.json")})
+	if err != nil {
+		return Daemon{}, err
+	}
+	published, err := tenancy.OpenPublished(filepath.Join(dir, "published.json"))
+	if err != nil {
+		return Daemon{}, err
+	}
+	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Keys: store, Published: published,
+		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
 	var listeners []httpapi.Listener
 	for _, address := range []string{"unix://" + filepath.Join(dir, "s"), "tcp://127.0.0.1:0"} {
-		l, err := httpapi.Listen(context.Background(), address, Token)
+		l, err := httpapi.Binding{Token: Token, Keys: store}.Listen(context.Background(), address)
 		if err != nil {
 			return Daemon{}, err
 		}
