@@ -51,6 +51,7 @@ type Server struct {
 	audit   *Audit
 	metrics *metrics
 	router  *router
+	view    func(context.Context) Engine
 	limits  limits
 	ingress Ingress // may be nil
 }
@@ -75,6 +76,7 @@ func newServer(opt Options, most limits) *Server {
 	tenants := tenancy.New(opt.Engine, tenancy.Config{Quotas: quotasOf(opt.Keys), Published: opt.Published})
 	opt.Engine = nil // routes reach it through a view
 	view := func(ctx context.Context) Engine { return tenants.For(ctx) }
+	s.view = view
 	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
 	s.addRoutes(opt, view)
 	(&publishRoutes{tenants}).add(s.router)
@@ -82,6 +84,10 @@ func newServer(opt Options, most limits) *Server {
 }
 
 var _ Engine = (*tenancy.View)(nil)
+
+// View is the engine as who asks in a context may see it, for handlers of other APIs that are
+// served beside this one; quotas are counted together.
+func (s *Server) View(ctx context.Context) Engine { return s.view(ctx) }
 
 func quotasOf(k *keys.Store) func(string) keys.Quotas {
 	if k == nil {

@@ -74,7 +74,8 @@ func (v *lens) admit(n, memoryMiB int) (release func(), err error) {
 			n, have+n, q.Sandboxes)
 	case q.MemoryMiB > 0 && haveMiB+memoryMiB > q.MemoryMiB:
 		return nil, v.over("memory_mib", stockRetry,
-			"%d MiB of guests' memory more would be %d MiB, and the key's quota is %d MiB", memoryMiB, haveMiB+memoryMiB, q.MemoryMiB)
+			"%d MiB of guests' memory more would be %d MiB, and the key's quota is %d MiB",
+			memoryMiB, haveMiB+memoryMiB, q.MemoryMiB)
 	}
 	if err := v.forkRateLocked(n, q.ForksPerMinute); err != nil {
 		return nil, err

@@ -198,7 +198,8 @@ func (v snapshotView) CollectLayers(ctx context.Context, dryRun bool) (sandbox.C
 }
 
 // DiffSnapshots compares two that the tenant may fork from; a child of each runs for it.
-func (v snapshotView) DiffSnapshots(ctx context.Context, before, after string, limit int) (sandbox.SnapshotDiff, error) {
+func (v snapshotView) DiffSnapshots(ctx context.Context, before, after string,
+	limit int) (sandbox.SnapshotDiff, error) {
 	if v.p.Operator() {
 		return v.engine.DiffSnapshots(ctx, before, after, limit)
 	}

@@ -53,7 +53,7 @@ var goneWords = []goneWord{
 	{words: "hold", instead: "pin; of a capture: stop-and-copy"},
 	{words: "holds", instead: "pins"},
 	{words: "release", instead: "unpin", only: []string{"internal/layer", "internal/snapshot"}},
-	{words: "rotate", instead: "switch the overlay", except: rotatedFiles},
+	{words: "rotate", instead: "switch the overlay", except: keyAndLogFiles},
 	{words: "rotated", instead: "switched", except: []string{"internal/appliance"}},
 	{words: "rotations", instead: "overlay generation"},
 	{words: "went on", instead: "after the capture"},
@@ -69,8 +69,8 @@ var goneWords = []goneWord{
 	{words: "loud", instead: "logging"},
 }
 
-// rotatedFiles are where logs are rotated, or keys.
-var rotatedFiles = []string{"internal/appliance", "internal/keys", "internal/httpapi", "api", "client", "cmd/forkd"}
+// keyAndLogFiles are where logs are rotated, or keys.
+var keyAndLogFiles = []string{"internal/appliance", "internal/keys", "internal/httpapi", "api", "client", "cmd/forkd"}
 
 // memfdFiles are where files are sealed as memfd_create(2) has it.
 var memfdFiles = []string{"internal/vmctl/wire", "internal/startgate", "internal/netd/control"}
