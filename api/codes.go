@@ -27,6 +27,7 @@ const (
 	CodeNoMemory       Code = "no_memory"
 	CodeNoResources    Code = "no_resources"
 	CodeBusy           Code = "busy"
+	CodeQuota          Code = "quota_exceeded"
 	CodeClosing        Code = "closing"
 	CodeUnsupported    Code = "unsupported"
 
@@ -71,6 +72,7 @@ func Codes() []CodeRow {
 		{CodeBroken, 0, 10, "the daemon's answer broke off; what was asked for may or may not have been done"},
 		{CodeClosing, http.StatusServiceUnavailable, 10, "the daemon is shutting down"},
 		{CodeBusy, http.StatusServiceUnavailable, 12, "too much of that is under way already; try again after Retry-After seconds"},
+		{CodeQuota, http.StatusTooManyRequests, 12, "a quota of the key is used up; try again after Retry-After seconds"},
 		{CodeInterrupted, 0, 130, "interrupted"},
 		{CodePartial, 0, 11, "some of the children could not be forked, or some files not copied"},
 		{CodeMethod, http.StatusMethodNotAllowed, 1, "the path exists, the method does not"},

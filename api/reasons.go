@@ -39,6 +39,7 @@ const (
 	ReasonNetTapBusy          Reason = "net_tap_busy"
 	ReasonNotAFile            Reason = "not_a_file"
 	ReasonNotInAncestry       Reason = "not_in_ancestry"
+	ReasonOperatorOnly        Reason = "operator_only"
 	ReasonOverlayNoRoom       Reason = "overlay_no_room"
 	ReasonPauseTooLong        Reason = "pause_too_long"
 	ReasonPinDamaged          Reason = "pin_damaged"
@@ -47,6 +48,7 @@ const (
 	ReasonPortsBusy           Reason = "ports_busy"
 	ReasonProgramFailed       Reason = "program_failed"
 	ReasonProgramTimeout      Reason = "program_timeout"
+	ReasonQuota               Reason = "quota"
 	ReasonReceiptNotFound     Reason = "receipt_not_found"
 	ReasonRestoreRefused      Reason = "restore_refused"
 	ReasonSameTag             Reason = "same_tag"
@@ -63,6 +65,7 @@ const (
 	ReasonGuestFilesElsewhere Reason = "guest_files_elsewhere"
 	ReasonGuestFilesOff       Reason = "guest_files_off"
 	ReasonSocketForeign       Reason = "socket_foreign"
+	ReasonScopeMissing        Reason = "scope_missing"
 	ReasonTokenUnwanted       Reason = "token_unwanted"
 	ReasonVerifyFailed        Reason = "verify_failed"
 
@@ -117,6 +120,7 @@ func Reasons() []ReasonRow {
 		{ReasonNetTapBusy, "the tap is in use; `sandbox` has it, if it is one of the daemon's"},
 		{ReasonNotAFile, "the path does not lead to a regular file on the daemon's host"},
 		{ReasonNotInAncestry, "the sandbox did not come from that snapshot; `tags` are those that would do"},
+		{ReasonOperatorOnly, "that is for the operator and its keys: it concerns all tenants, or the host"},
 		{ReasonOverlayNoRoom, "the store has no room for what the sandboxes may write"},
 		{ReasonPauseTooLong, "the pause would have been longer than the request allows"},
 		{ReasonPinDamaged, "a record of what is pinned cannot be read, so nothing is collected"},
@@ -125,6 +129,7 @@ func Reasons() []ReasonRow {
 		{ReasonPortsBusy, "the guest has as many connections from outside as its agent allows"},
 		{ReasonProgramFailed, "the program of a derivation failed; nothing was kept"},
 		{ReasonProgramTimeout, "the program of a derivation ran into its limit; nothing was kept"},
+		{ReasonQuota, "a quota of the key is used up; details: `quota`"},
 		{ReasonReceiptNotFound, "there is no receipt, or it is no longer kept"},
 		{ReasonRestoreRefused, "the VMM cannot restore the snapshot: another CPU, another format"},
 		{ReasonSameTag, "the new snapshot has the tag of the old one"},
@@ -141,6 +146,7 @@ func Reasons() []ReasonRow {
 		{ReasonGuestFilesElsewhere, "the path is in none of the directories that the daemon opens files in"},
 		{ReasonGuestFilesOff, "the daemon was not told to open files by path"},
 		{ReasonSocketForeign, "the daemon's socket is another user's, and the daemon has no token"},
+		{ReasonScopeMissing, "the key lacks the scope; details: `scope`"},
 		{ReasonTokenUnwanted, "a token was shown to a daemon that has none"},
 		{ReasonVerifyFailed, "the snapshot's files could not be verified"},
 		{ReasonAgentLinks, "the agent in the sandbox is of an older forkd and makes no links"},

@@ -73,6 +73,7 @@ type SandboxInfo struct {
 	// Warning is absent for one that is sound.
 	Warning string `json:"warning,omitempty" doc:"What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not there"`
 	// RolledBackTo is absent for one that never was.
+	Owner        string      `json:"owner,omitempty" doc:"Tenant that it belongs to; absent: the operator"`
 	RolledBackTo string      `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
 	Index        int         `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
 	Hostname     string      `json:"hostname,omitempty" doc:"Name the guest knows itself by"`

@@ -61,6 +61,8 @@ type SnapshotInfo struct {
 	SizeBytes    int64          `json:"size_bytes,omitempty" doc:"Bytes that it takes on the disk: its own layers and its state, without what it shares with its parent"`
 	Languages    []string       `json:"languages,omitempty" doc:"Interpreters that are warm in it"`
 	Network      *NetworkPolicy `json:"network,omitempty" doc:"What sandboxes that are forked from it may reach by default; absent: nothing"`
+	Owner        string         `json:"owner,omitempty" doc:"Tenant that it belongs to; absent: the operator"`
+	Public       bool           `json:"public,omitempty" doc:"All tenants may fork from it"`
 	PrivatePorts bool           `json:"private_ports,omitempty" doc:"Sandboxes that are forked from it ask for a token at their ports by default, as the one does that it was branched from"`
 	Timings      Timings        `json:"timings,omitempty" doc:"Milliseconds by step: boot, warm, quiesce, save"`
 	// The scrub's.

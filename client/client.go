@@ -24,6 +24,10 @@ type Options struct {
 	// Token is shown to the daemon. Empty means FORKD_TOKEN, if URL is empty too:
 	// a token is never sent to a daemon it was not meant for.
 	Token string
+	// Fingerprint pins the certificate of a daemon whose URL is https://…: the SHA-256 of it in
+	// hex, as the daemon prints it. Nothing else of the certificate is looked at then. Empty
+	// means FORKD_TLS_FINGERPRINT, if URL is empty too; else who signed it must be known here.
+	Fingerprint string
 	// UserAgent is what the audit log will say; empty means "forkd-go".
 	UserAgent string
 	// Dial replaces how connections are made; for tests.
@@ -36,6 +40,7 @@ type Client struct {
 	networks
 	hosts
 	records
+	authority
 }
 
 // New makes a client; it connects on first use.
@@ -44,6 +49,9 @@ func New(opt Options) (*Client, error) {
 		opt.URL = os.Getenv("FORKD_URL")
 		if opt.Token == "" {
 			opt.Token = os.Getenv("FORKD_TOKEN")
+		}
+		if opt.Fingerprint == "" {
+			opt.Fingerprint = os.Getenv("FORKD_TLS_FINGERPRINT")
 		}
 	}
 	if opt.URL == "" {
@@ -57,13 +65,18 @@ func New(opt Options) (*Client, error) {
 		return nil, fmt.Errorf("parse daemon's URL: %w", err)
 	}
 	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent}}
-	c.networks.conn, c.hosts.conn, c.records.conn = &c.connection, &c.connection, &c.connection
+	c.networks.conn, c.hosts.conn, c.records.conn, c.authority.conn = &c.connection, &c.connection, &c.connection, &c.connection
 	tr := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		Proxy:                  http.ProxyFromEnvironment,
 		MaxIdleConnsPerHost:    16,
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: 1 << 20,
+	}
+	if opt.Fingerprint != "" {
+		if tr.TLSClientConfig, err = pinned(u, opt.Fingerprint); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case u.Scheme == "unix" && u.Path != "" && u.Host == "":

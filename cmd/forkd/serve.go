@@ -37,6 +37,7 @@ type serveOptions struct {
 	listen              []string
 	tokenFile           string
 	audit               auditFlags
+	tls                 tlsOptions
 	data, run, vmm, kvm string
 	guestFiles          []string
 	pool, concurrency   int
@@ -65,7 +66,7 @@ func newServeCommand(a *app) *cobra.Command {
 			"stops accepting, lets requests end for 10 s, and leaves running sandboxes to the next daemon unless " +
 			"--kill-on-stop is given.",
 		Example: "  forkd serve\n  forkd serve --listen unix:///run/forkd/forkd.sock --listen tcp://127.0.0.1:8889\n" +
-			"  forkd serve --listen tcp://0.0.0.0:8889 --token-file /etc/forkd/token --data /var/lib/forkd",
+			"  forkd serve --listen tcp://0.0.0.0:8889 --tls-self-signed --token-file /etc/forkd/token --data /var/lib/forkd",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.complete(); err != nil {
@@ -80,6 +81,7 @@ func newServeCommand(a *app) *cobra.Command {
 		"domain of servers in sandboxes, http://PORT-ID.DOMAIN; empty: they are reached through the API only")
 	f.StringVar(&o.tokenFile, "token-file", "",
 		"file with the token that TCP clients must show (default: one is made, RUN/token)")
+	o.tls.addFlags(f)
 	f.StringArrayVar(&o.guestFiles, "guest-files", nil,
 		"folder below which requests may name kernel and rootfs by path; may be given more than once (default: none)")
 	o.audit.addFlags(f)
@@ -169,7 +171,8 @@ func (o *serveOptions) complete() error {
 			return exit.UsageError{Err: fmt.Errorf("--guest-fork-max-%s is %d, want at least 1", flag, v)}
 		}
 	}
-	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete()); err != nil {
+	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
+		o.tls.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -180,6 +183,9 @@ func (o *serveOptions) complete() error {
 
 // serve wires the daemon together and runs it until ctx ends.
 func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
+	for _, name := range []string{"FORKD_TOKEN", "E2B_API_KEY"} {
+		_ = os.Unsetenv(name) // a client's: neither for the daemon nor for the processes that it starts
+	}
 	var opened undo.Stack // everything is given back at the end, newest first
 	defer opened.Run()
 	log, err := o.logger(a)
@@ -203,7 +209,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	// Before the engine: a taken address is the likeliest mistake, and the cheapest.
-	listeners, err := bind(ctx, o.listen, token, &opened)
+	listeners, err := o.bind(ctx, token, log, &opened)
 	if err != nil {
 		return err
 	}
@@ -231,6 +237,13 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
+	stores, err := openKeys(ctx, o.data, log, &opened)
+	if err != nil {
+		return err
+	}
+	for i := range listeners {
+		listeners[i].Access.Keys = stores.keys
+	}
 	if made { // the engine holds the run directory now
 		if err := leaveToken(o.run, token, listeners, log, &opened); err != nil {
 			return err
@@ -240,6 +253,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: o.ingress(engine, log),
+		Keys: stores.keys, Published: stores.published,
 	})
 	notifySystemd(log, "READY=1")
 	err = server.Run(ctx, listeners, stopGrace)
@@ -304,19 +318,6 @@ func closeEngine(ctx context.Context, engine *engine.Engine) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
 	return engine.Close(ctx)
-}
-
-func bind(ctx context.Context, addresses []string, token string, opened *undo.Stack) ([]httpapi.Listener, error) {
-	var all []httpapi.Listener
-	for _, address := range addresses {
-		l, err := httpapi.Listen(ctx, address, token)
-		if err != nil {
-			return nil, exit.UsageError{Err: err}
-		}
-		opened.Push(func() { l.Close() }) // a second time after the server's own is harmless
-		all = append(all, l)
-	}
-	return all, nil
 }
 
 func (o serveOptions) logger(a *app) (*slog.Logger, error) {

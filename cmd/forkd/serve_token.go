@@ -33,7 +33,7 @@ func (o serveOptions) token() (token string, made bool, err error) {
 func leaveToken(run, token string, listeners []httpapi.Listener, log *slog.Logger, opened *undo.Stack) error {
 	var addresses []string
 	for _, l := range listeners {
-		if strings.HasPrefix(l.URL, "tcp:") {
+		if !strings.HasPrefix(l.URL, "unix:") {
 			addresses = append(addresses, l.URL)
 		}
 	}

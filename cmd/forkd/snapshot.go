@@ -5,10 +5,10 @@ import (
 )
 
 func newSnapshotCommand(a *app) *cobra.Command {
-	cmd := group("snapshot", "Make, list, describe, draw, compare, check, compact and delete snapshots",
+	cmd := group("snapshot", "Make, list, describe, draw, compare, check, compact, publish and delete snapshots",
 		newSnapshotCreateCommand(a), newSnapshotLsCommand(a), newSnapshotInfoCommand(a), newSnapshotTreeCommand(a),
 		newSnapshotDiffCommand(a),
-		newSnapshotVerifyCommand(a), newSnapshotCompactCommand(a), newSnapshotRmCommand(a))
+		newSnapshotVerifyCommand(a), newSnapshotCompactCommand(a), newSnapshotPublishCommand(a), newSnapshotRmCommand(a))
 	cmd.Aliases = []string{"snapshots"}
 	return cmd
 }

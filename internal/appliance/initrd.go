@@ -122,7 +122,7 @@ func (a *Appliance) guestConfig(ipv6 bool, n Network, jail string) (guest.Config
 				"/usr/bin/forkd-agent", "--listen", "tcp:0.0.0.0:" + strconv.Itoa(guestAgentPort), "--token-file", guestToken}},
 			{Name: daemonService, OOMScore: -500, Log: daemonLog, Args: append([]string{
 				"/usr/bin/forkd", "serve", "--listen", "unix:///run/forkd/forkd.sock",
-				"--listen", "tcp://0.0.0.0:" + strconv.Itoa(guestAPIPort),
+				"--plain-http", "--listen", "tcp://0.0.0.0:" + strconv.Itoa(guestAPIPort),
 				"--token-file", guestToken, "--data", dataMount}, settings...)},
 		},
 	}, err

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -48,6 +49,23 @@ func Replace(path string, b []byte) error {
 		os.Remove(f.Name())
 	}
 	return err
+}
+
+// Rewrite replaces a small file, for this user alone: whoever reads it sees the old content
+// or the new, and once it returns the new one is there after a power cut. One at a time may
+// do so for a path.
+func Rewrite(path string, b []byte) error {
+	next := path + ".new"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) { // nor a link of that name is followed
+		return err
+	}
+	if err := WriteFile(next, b); err != nil {
+		return err
+	}
+	if err := os.Rename(next, path); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
 }
 
 // ReadFile reads a whole file of at most limit bytes. It follows no link and

@@ -36,14 +36,14 @@ func (p *agentProxy) lost(ctx context.Context) *failure {
 		return nil
 	}
 	for deadline := time.Now().Add(lostGrace); ; time.Sleep(10 * time.Millisecond) {
-		if f := p.lostNow(v); f != nil || ctx.Err() != nil || time.Now().After(deadline) {
+		if f := p.lostNow(ctx, v); f != nil || ctx.Err() != nil || time.Now().After(deadline) {
 			return f
 		}
 	}
 }
 
-func (p *agentProxy) lostNow(v served) *failure {
-	info, err := p.sandboxes.Get(v.id)
+func (p *agentProxy) lostNow(ctx context.Context, v served) *failure {
+	info, err := p.sandboxes(ctx).Get(v.id)
 	switch {
 	case err != nil:
 		return fail(api.CodeGuestGone, api.ReasonSandboxEnded, "sandbox %s was killed", v.id)

@@ -18,12 +18,12 @@ import (
 // and a client that leaves takes its request to the agent with it.
 type agentProxy struct {
 	answers
-	sandboxes Sandboxes
-	guests    Guests
+	sandboxes shown[Sandboxes]
+	guests    shown[Guests]
 	proxy     *httputil.ReverseProxy
 }
 
-func newAgentProxy(a answers, sandboxes Sandboxes, guests Guests) *agentProxy {
+func newAgentProxy(a answers, sandboxes shown[Sandboxes], guests shown[Guests]) *agentProxy {
 	p := &agentProxy{answers: a, sandboxes: sandboxes, guests: guests}
 	p.proxy = p.reverseProxy()
 	return p
@@ -40,9 +40,10 @@ func (p *agentProxy) add(rt *router) {
 		})
 		rt.added = append(rt.added, method+" /v1/sandboxes/{id}/agent/{path}")
 	}
-	rt.mux.HandleFunc(path, rt.rawHandler(func(w http.ResponseWriter, r *http.Request) error {
+	const as = "POST /v1/sandboxes/{id}/agent/{path}" // other methods need the same
+	rt.mux.HandleFunc(path, rt.rawHandler(as, func(w http.ResponseWriter, r *http.Request) error {
 		// A clear error beats a failed dial.
-		info, err := p.sandboxes.Get(r.PathValue("id"))
+		info, err := p.sandboxes(r.Context()).Get(r.PathValue("id"))
 		if err != nil {
 			return err
 		}
@@ -87,7 +88,7 @@ func (p *agentProxy) transport() *http.Transport {
 			if err != nil {
 				return nil, err
 			}
-			return p.guests.DialAgent(ctx, id)
+			return p.guests(ctx).DialAgent(ctx, id)
 		},
 		DisableKeepAlives:      true,
 		DisableCompression:     true,
@@ -100,6 +101,7 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 	p.Out.URL.Path, p.Out.URL.RawPath = "/"+p.In.PathValue("path"), ""
 	p.Out.Host = "agent"
 	p.Out.Header.Del("Authorization")
+	p.Out.Header.Del(api.HeaderKey)
 	p.Out.Header.Del(api.HeaderAgentUser)
 	p.Out.Header.Del(agentproto.HeaderAsRoot)
 	if user := p.In.Header.Get(api.HeaderAgentUser); user != "" {

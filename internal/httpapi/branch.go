@@ -22,7 +22,7 @@ type branchInput struct {
 
 // branchRoutes are ways between a running sandbox and its snapshots.
 type branchRoutes struct {
-	engine  Branches
+	engine  shown[Branches]
 	metrics *metrics
 }
 
@@ -54,7 +54,7 @@ func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.B
 			return nil, err
 		}
 	}
-	res, err := s.engine.Branch(ctx, req)
+	res, err := s.engine(ctx).Branch(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -15,14 +15,14 @@ type Hosts interface {
 	Capacity() (sandbox.Capacity, error)
 }
 
-type capacityRoutes struct{ engine Hosts }
+type capacityRoutes struct{ engine shown[Hosts] }
 
 func (s *capacityRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "capacity", Method: http.MethodGet, Path: "/v1/capacity", Tags: []string{"daemon"},
 		Summary: "What the host has for sandboxes, and what of it is promised",
-	}, func(context.Context, *none) (*body[api.Capacity], error) {
-		c, err := s.engine.Capacity()
+	}, func(ctx context.Context, _ *none) (*body[api.Capacity], error) {
+		c, err := s.engine(ctx).Capacity()
 		if err != nil {
 			return nil, err
 		}

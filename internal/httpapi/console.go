@@ -18,7 +18,7 @@ func (s *sandboxRoutes) console(w http.ResponseWriter, r *http.Request) error {
 	if follow {
 		return s.followConsole(w, r, lines)
 	}
-	text, err := s.engine.Console(r.PathValue("id"))
+	text, err := s.engine(r.Context()).Console(r.PathValue("id"))
 	if err != nil {
 		return err
 	}
@@ -35,14 +35,14 @@ func plainText(w http.ResponseWriter) {
 
 // followConsole streams until the sandbox has ended or the client leaves.
 func (s *sandboxRoutes) followConsole(w http.ResponseWriter, r *http.Request, lines int) error {
-	if _, err := s.engine.Get(r.PathValue("id")); err != nil {
+	if _, err := s.engine(r.Context()).Get(r.PathValue("id")); err != nil {
 		return err
 	}
 	plainText(w)
 	w.WriteHeader(http.StatusOK)
 	control := http.NewResponseController(w)
 	_ = control.Flush() // the client sees that it is connected
-	err := s.engine.FollowConsole(r.Context(), r.PathValue("id"), lines, func(b []byte) error {
+	err := s.engine(r.Context()).FollowConsole(r.Context(), r.PathValue("id"), lines, func(b []byte) error {
 		if _, err := w.Write(b); err != nil {
 			return err
 		}

@@ -43,6 +43,7 @@ func wireSnapshot(s sandbox.SnapshotInfo) api.SnapshotInfo {
 		Warning: optional(s.Warning), ParentTag: optional(s.ParentTag),
 		Image: s.Image, ImageDigest: s.ImageDigest,
 		MemoryMiB: s.Shape.MemoryMiB, VCPUs: s.Shape.VCPUs,
+		Owner: s.Owner, Public: s.Public,
 		Network: wireDefault(s.Network), PrivatePorts: s.PrivatePorts,
 		SizeBytes: s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes, Languages: s.Languages,
 	}
@@ -101,7 +102,7 @@ func wireSandbox(i sandbox.Info) api.SandboxInfo {
 		ID: i.ID, DNSID: sandbox.DNSID(i.ID), SnapshotTag: i.SnapshotTag,
 		CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
-		Index: i.Index, Hostname: i.Hostname,
+		Index: i.Index, Hostname: i.Hostname, Owner: i.Owner,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i), PrivatePorts: i.PrivatePorts(),
 		MemoryLimitMiB: optional(i.Limits.MemoryMiB), SandboxLimits: wireLimits(i.Limits), Use: wireUse(i.Use),

@@ -22,7 +22,7 @@ type diffInput struct {
 	Limit int    `query:"limit" doc:"How long each list may be; 0 means 1000" minimum:"0" maximum:"10000"`
 }
 
-type diffRoutes struct{ engine Diffs }
+type diffRoutes struct{ engine shown[Diffs] }
 
 func (s *diffRoutes) add(rt *router) {
 	route(rt, huma.Operation{
@@ -36,7 +36,7 @@ func (s *diffRoutes) add(rt *router) {
 
 func (s *diffRoutes) diffSnapshots(ctx context.Context, in *diffInput) (*body[api.SnapshotDiff], error) {
 	note(ctx).snapshot = in.Tag
-	d, err := s.engine.DiffSnapshots(ctx, in.Tag, in.Other, in.Limit)
+	d, err := s.engine(ctx).DiffSnapshots(ctx, in.Tag, in.Other, in.Limit)
 	if err != nil {
 		return nil, err
 	}

@@ -32,6 +32,8 @@ type Snapshots interface {
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
 	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
+	// SnapshotBrief looks at that snapshot only.
+	SnapshotBrief(tag string) (sandbox.SnapshotBrief, error)
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
 	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
 	CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
@@ -42,6 +44,8 @@ type Snapshots interface {
 type Sandboxes interface {
 	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
 	List() []sandbox.Info
+	// Holdings are what an owner has running: sandboxes, and MiB of their guests' memory.
+	Holdings(owner string) (n, memoryMiB int)
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	KillTree(ctx context.Context, id string) error

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -33,6 +35,8 @@ func sentinels() []sentinel {
 		{sandbox.ErrNoSpace, api.CodeNoSpace},
 		{sandbox.ErrNoMemory, api.CodeNoMemory},
 		{sandbox.ErrNoResources, api.CodeNoResources},
+		{sandbox.ErrForbidden, api.CodeForbidden},
+		{sandbox.ErrQuota, api.CodeQuota},
 		{sandbox.ErrBusy, api.CodeBusy},
 		{sandbox.ErrUnsupported, api.CodeUnsupported},
 		{sandbox.ErrClosing, api.CodeClosing},
@@ -62,6 +66,7 @@ type failure struct {
 	// RequestID is set when the error is written.
 	RequestID string `json:"request_id,omitempty" doc:"ID of the request, as in the header Forkd-Request-Id, the daemon's log and the audit log"`
 	status    int
+	retry     time.Duration // when to try again, if that is known
 }
 
 var (
@@ -83,9 +88,11 @@ const retryPressure = "10"
 func (f *failure) GetHeaders() http.Header {
 	h := http.Header{api.HeaderError: {string(f.Code)}}
 	switch {
+	case f.retry > 0:
+		h.Set("Retry-After", strconv.FormatInt(int64((f.retry+time.Second-1)/time.Second), 10))
 	case f.Reason == api.ReasonHostPressure:
 		h.Set("Retry-After", retryPressure)
-	case f.Code == api.CodeBusy:
+	case f.Code == api.CodeBusy, f.Code == api.CodeQuota:
 		h.Set("Retry-After", retryAfter)
 	}
 	return h
@@ -110,6 +117,10 @@ func failureOf(err error) *failure {
 	var e *sandbox.Error
 	if errors.As(err, &e) {
 		f.Reason, f.Details = api.Reason(e.Reason()), e.Details()
+	}
+	var later interface{ RetryAfter() time.Duration }
+	if errors.As(err, &later) {
+		f.retry = later.RetryAfter()
 	}
 	return f
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/audit"
+	"github.com/forkd/forkd/internal/principal"
 )
 
 // Routes lists "METHOD /path" of everything that was added.
@@ -82,3 +83,15 @@ func NewLimited(opt Options, l Limits) *Server {
 func PeerContext(ctx context.Context, uid uint32) context.Context {
 	return context.WithValue(ctx, peerKey{}, uid)
 }
+
+// Needs are the routes that package tenancy's scopes are known of.
+func Needs() map[string]principal.Scopes {
+	out := map[string]principal.Scopes{}
+	for route, n := range needs() {
+		out[route] = n.scope
+	}
+	return out
+}
+
+// OperatorOnly reports whether a route is no tenant's.
+func OperatorOnly(route string) bool { return needs()[route].operator }

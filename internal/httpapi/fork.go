@@ -22,7 +22,7 @@ type forkInput struct {
 // forkRoutes make sandboxes.
 type forkRoutes struct {
 	answers
-	engine  Sandboxes
+	engine  shown[Sandboxes]
 	metrics *metrics
 }
 
@@ -77,7 +77,7 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 
 // run forks. It is an error if no child was made.
 func (f *forkRoutes) run(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
-	res, err := f.engine.Fork(ctx, req)
+	res, err := f.engine(ctx).Fork(ctx, req)
 	if err != nil {
 		return sandbox.ForkResult{}, err
 	}

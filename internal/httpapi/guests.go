@@ -23,7 +23,7 @@ type evalInput struct {
 
 // guestRoutes are requests to a sandbox's agent that the daemon answers itself.
 type guestRoutes struct {
-	engine  Guests
+	engine  shown[Guests]
 	metrics *metrics
 }
 
@@ -45,7 +45,7 @@ func (s *guestRoutes) add(rt *router) {
 }
 
 func (s *guestRoutes) ping(ctx context.Context, in *IDPath) (*body[api.PingResponse], error) {
-	pong, err := s.engine.Ping(ctx, in.ID)
+	pong, err := s.engine(ctx).Ping(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*body[api.ExecRe
 		req.Stdin = []byte(*in.Body.Stdin)
 	}
 	began := time.Now()
-	res, err := s.engine.Exec(ctx, in.ID, req)
+	res, err := s.engine(ctx).Exec(ctx, in.ID, req)
 	s.metrics.exec.Observe(time.Since(began).Seconds())
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*body[api.ExecRe
 
 func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*body[api.EvalResponse], error) {
 	began := time.Now()
-	res, err := s.engine.Eval(ctx, in.ID, sandbox.EvalRequest{
+	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
 		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
 	})
 	s.metrics.eval.Observe(time.Since(began).Seconds())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/keys"
 )
 
 // Access is how a listener's clients are told from others.
@@ -18,6 +19,8 @@ type Access struct {
 	Token string
 	// Local is for a Unix socket: root and the daemon's own user need no token.
 	Local bool
+	// Keys let in who shows one of them; nil: there are none.
+	Keys *keys.Store
 }
 
 // Handler serves all routes to clients of one kind of listener.

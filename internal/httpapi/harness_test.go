@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +15,9 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/tenancy"
 )
 
 const token = "0123456789abcdef0123456789abcdef"
@@ -25,6 +29,8 @@ type bench struct {
 	images  *fakeengine.Images
 	server  *httpapi.Server
 	timings *httpapi.Timings
+	keys    *keys.Store
+	log     *bytes.Buffer
 	audit   *bytes.Buffer
 	h       http.Handler
 }
@@ -33,12 +39,24 @@ func newBench(t testing.TB) *bench {
 	t.Helper()
 	images := fakeengine.NewImages("python-numpy", "broken")
 	b := &bench{t: t, engine: &engine{}, images: images, timings: httpapi.NewTimings(), audit: &bytes.Buffer{}}
+	b.log = &bytes.Buffer{}
 	b.fill()
+	dir := t.TempDir()
+	var err error
+	if b.keys, err = keys.Open(keys.Config{Path: filepath.Join(dir, "keys.json")}); err != nil {
+		t.Fatal(err)
+	}
+	published, err := tenancy.OpenPublished(filepath.Join(dir, "published.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	b.server = httpapi.New(httpapi.Options{
 		Engine: b.engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
 		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
+		Keys: b.keys, Published: published,
+		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
-	b.h = b.server.Handler(httpapi.Access{Token: token})
+	b.h = b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})
 	return b
 }
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/keys"
 )
 
 // Timeouts of the HTTP servers. Bodies and answers have none of their own:
@@ -45,9 +48,27 @@ type Listener struct {
 	Access Access
 }
 
+// Binding is how addresses are bound.
+type Binding struct {
+	Token string      // lets in whoever shows it
+	Keys  *keys.Store // let in who shows one; nil: there are none
+	TLS   *tls.Config // of TCP addresses; nil: they speak plain HTTP
+	// Plain allows plain HTTP beyond loopback, where whoever is on the way reads tokens, and
+	// changes what is asked and answered.
+	Plain bool
+}
+
+// ErrPlain refuses an address that others on the way could read along on.
+var ErrPlain = errors.New("plain HTTP would be served beyond this host: whoever is on the way could read its tokens")
+
+// Listen binds an address of this host, tcp://HOST:PORT or unix:///PATH, for plain HTTP.
+func Listen(ctx context.Context, address, token string) (Listener, error) {
+	return Binding{Token: token}.Listen(ctx, address)
+}
+
 // Listen binds an address, tcp://HOST:PORT or unix:///PATH. TCP, loopback too, needs
 // a token: every user of the host can connect to it.
-func Listen(ctx context.Context, address, token string) (Listener, error) {
+func (b Binding) Listen(ctx context.Context, address string) (Listener, error) {
 	u, err := url.Parse(address)
 	if err != nil {
 		return Listener{}, fmt.Errorf("listen on %q: want tcp://HOST:PORT or unix:///PATH", address)
@@ -55,25 +76,42 @@ func Listen(ctx context.Context, address, token string) (Listener, error) {
 	switch {
 	case u.Scheme == "unix" && u.Path != "" && u.Host == "":
 		l, err := listenUnix(ctx, u.Path)
-		return Listener{l, address, Access{Token: token, Local: true}}, err
+		return Listener{l, address, Access{Token: b.Token, Local: true, Keys: b.Keys}}, err
 	case u.Scheme == "tcp" && u.Host != "" && u.Path == "":
-		return listenTCP(ctx, u.Host, token)
+		return b.listenTCP(ctx, u.Host)
 	}
 	return Listener{}, fmt.Errorf("listen on %q: want tcp://HOST:PORT or unix:///PATH", address)
 }
 
-func listenTCP(ctx context.Context, hostport, token string) (Listener, error) {
-	if _, _, err := net.SplitHostPort(hostport); err != nil {
+func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, error) {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
 		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, err)
 	}
-	if token == "" {
+	if b.Token == "" {
 		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, as others could reach it", hostport)
+	}
+	if b.TLS == nil && !b.Plain && !loopback(host) {
+		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, ErrPlain)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", hostport)
 	if err != nil {
 		return Listener{}, fmt.Errorf("listen: %w", err)
 	}
-	return Listener{l, "tcp://" + l.Addr().String(), Access{Token: token}}, nil
+	scheme := "tcp://"
+	if b.TLS != nil {
+		// Below the crowd, so that what it answers itself is encrypted, too. A client that
+		// does not shake hands is one that sends no header.
+		l, scheme = tls.NewListener(l, b.TLS), "https://"
+	}
+	return Listener{l, scheme + l.Addr().String(), Access{Token: b.Token, Keys: b.Keys}}, nil
+}
+
+// loopback reports whether an address is reached from this host only. Of names localhost
+// alone is taken at its word: what others lead to may change.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // listenUnix binds a socket that only this user may connect to (and others only if

@@ -28,6 +28,7 @@ func pathParams() []pathParam {
 		{"other", "tag", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
 		{"id", "sandbox id", regexp.MustCompile(api.IDPattern), "1 to 64 letters, digits, - or _"},
 		{"port", "port", regexp.MustCompile("^[0-9]{1,5}$"), "1 to 65535"},
+		{"key", "key", regexp.MustCompile(api.KeyPattern), "k and 12 hex digits"},
 		{"name", "image name", regexp.MustCompile(api.ImagePattern), "1 to 64 letters, digits, - or _"},
 	}
 }

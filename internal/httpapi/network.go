@@ -20,7 +20,7 @@ type setNetworkInput struct {
 }
 
 // networkRoutes are about what running sandboxes may reach, and what they do.
-type networkRoutes struct{ engine Networks }
+type networkRoutes struct{ engine shown[Networks] }
 
 func (s *networkRoutes) add(rt *router) {
 	tags := []string{"network"}
@@ -50,8 +50,8 @@ func (s *networkRoutes) add(rt *router) {
 	}, s.log)
 }
 
-func (s *networkRoutes) get(_ context.Context, in *IDPath) (*body[api.SandboxNetwork], error) {
-	n, err := s.engine.Network(in.ID)
+func (s *networkRoutes) get(ctx context.Context, in *IDPath) (*body[api.SandboxNetwork], error) {
+	n, err := s.engine(ctx).Network(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func (s *networkRoutes) set(ctx context.Context, in *setNetworkInput) (*body[api
 	if spec == nil {
 		return nil, fail(api.CodeInvalid, "", "network: want a policy, or net by its name")
 	}
-	n, err := s.engine.SetNetwork(ctx, in.ID, *spec)
+	n, err := s.engine(ctx).SetNetwork(ctx, in.ID, *spec)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func (s *networkRoutes) set(ctx context.Context, in *setNetworkInput) (*body[api
 }
 
 func (s *networkRoutes) flows(ctx context.Context, in *IDPath) (*body[[]api.NetworkFlow], error) {
-	flows, err := s.engine.Flows(ctx, in.ID)
+	flows, err := s.engine(ctx).Flows(ctx, in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (s *networkRoutes) log(w http.ResponseWriter, r *http.Request) error {
 		}
 	}
 	id := r.PathValue("id")
-	if _, err := s.engine.Network(id); err != nil {
+	if _, err := s.engine(r.Context()).Network(id); err != nil {
 		return err
 	}
 	out := http.NewResponseController(w)
@@ -112,7 +112,7 @@ func (s *networkRoutes) log(w http.ResponseWriter, r *http.Request) error {
 		begin()
 		_ = out.Flush() // the client sees that it is connected
 	}
-	err := s.engine.NetworkLog(r.Context(), id, follow, func(line []byte) error {
+	err := s.engine(r.Context()).NetworkLog(r.Context(), id, follow, func(line []byte) error {
 		begin()
 		if _, err := w.Write(append(line, '\n')); err != nil {
 			return err

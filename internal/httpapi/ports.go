@@ -18,7 +18,7 @@ import (
 // portRoutes connect clients with servers in a guest, byte by byte.
 type portRoutes struct {
 	answers
-	guests Guests
+	guests shown[Guests]
 }
 
 func (p *portRoutes) add(rt *router) {
@@ -46,7 +46,7 @@ func (p *portRoutes) connect(w http.ResponseWriter, r *http.Request) error {
 	case !wantsUpgrade(r):
 		return fail(api.CodeInvalid, "", "want the headers Connection: Upgrade and Upgrade: %s", api.UpgradeTCP)
 	}
-	guest, err := p.guests.DialPort(r.Context(), r.PathValue("id"), uint16(port))
+	guest, err := p.guests(r.Context()).DialPort(r.Context(), r.PathValue("id"), uint16(port))
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ type receiptsInput struct {
 	Limit    int    `query:"limit" doc:"At most so many" minimum:"1" maximum:"1000" default:"100"`
 }
 
-type receiptRoutes struct{ engine Receipts }
+type receiptRoutes struct{ engine shown[Receipts] }
 
 func (s *receiptRoutes) add(rt *router) {
 	tags := []string{"receipts"}
@@ -40,23 +40,23 @@ func (s *receiptRoutes) add(rt *router) {
 	}, s.listReceipts)
 }
 
-func (s *receiptRoutes) sandboxReceipt(_ context.Context, in *IDPath) (*body[api.Receipt], error) {
-	return s.receipt(receipt.OfSandbox, in.ID)
+func (s *receiptRoutes) sandboxReceipt(ctx context.Context, in *IDPath) (*body[api.Receipt], error) {
+	return s.receipt(ctx, receipt.OfSandbox, in.ID)
 }
 
-func (s *receiptRoutes) snapshotReceipt(_ context.Context, in *TagPath) (*body[api.Receipt], error) {
-	return s.receipt(receipt.OfSnapshot, in.Tag)
+func (s *receiptRoutes) snapshotReceipt(ctx context.Context, in *TagPath) (*body[api.Receipt], error) {
+	return s.receipt(ctx, receipt.OfSnapshot, in.Tag)
 }
 
-func (s *receiptRoutes) receipt(kind receipt.Kind, of string) (*body[api.Receipt], error) {
-	r, err := s.engine.Receipt(kind, of)
+func (s *receiptRoutes) receipt(ctx context.Context, kind receipt.Kind, of string) (*body[api.Receipt], error) {
+	r, err := s.engine(ctx).Receipt(kind, of)
 	if err != nil {
 		return nil, err
 	}
 	return &body[api.Receipt]{wireReceipt(r)}, nil
 }
 
-func (s *receiptRoutes) listReceipts(_ context.Context, in *receiptsInput) (*body[[]api.Receipt], error) {
+func (s *receiptRoutes) listReceipts(ctx context.Context, in *receiptsInput) (*body[[]api.Receipt], error) {
 	f := receipt.Filter{Op: receipt.Op(in.Op), Limit: in.Limit}
 	switch {
 	case in.Sandbox != "" && in.Snapshot != "":
@@ -66,7 +66,7 @@ func (s *receiptRoutes) listReceipts(_ context.Context, in *receiptsInput) (*bod
 	case in.Snapshot != "":
 		f.Kind, f.Of = receipt.OfSnapshot, in.Snapshot
 	}
-	all, err := s.engine.Receipts(f)
+	all, err := s.engine(ctx).Receipts(f)
 	if err != nil {
 		return nil, err
 	}

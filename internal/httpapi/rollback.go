@@ -27,7 +27,7 @@ func (s *branchRoutes) addRollback(rt *router) {
 
 func (s *branchRoutes) rollback(ctx context.Context, in *rollbackInput) (*body[api.SandboxInfo], error) {
 	note(ctx).snapshot = in.Body.SnapshotTag
-	info, err := s.engine.Rollback(ctx, in.ID, in.Body.SnapshotTag)
+	info, err := s.engine(ctx).Rollback(ctx, in.ID, in.Body.SnapshotTag)
 	if err != nil {
 		return nil, err
 	}

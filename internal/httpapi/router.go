@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/keys"
 )
 
 // router finds the operation that a request asks for, and lists all operations in the
@@ -23,14 +24,18 @@ type router struct {
 	api      huma.API
 	params   []pathParam
 	bodyTime time.Duration // for a JSON body to arrive
-	added    []string      // "METHOD /path" of every route, for the conformance test
+	view     func(context.Context) Engine
+	keys     *keys.Store // may be nil
+	needs    map[string]need
+	added    []string // "METHOD /path" of every route, for the conformance test
 	// changes and agentActions are the names of actions, for the audit log.
 	changes, agentActions map[string]action
 }
 
-func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration) *router {
-	rt := &router{answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime,
-		changes: changes(), agentActions: agentActions()}
+func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration, view func(context.Context) Engine,
+	k *keys.Store) *router {
+	rt := &router{answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime, view: view, keys: k,
+		needs: needs(), changes: changes(), agentActions: agentActions()}
 	rt.api = humago.New(rt.mux, openAPIConfig(v))
 	rt.api.UseMiddleware(rt.checkPath)
 	return rt
@@ -46,10 +51,11 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 		Schemas: schemas,
 		SecuritySchemes: map[string]*huma.SecurityScheme{
 			"bearer": {Type: "http", Scheme: "bearer",
-				Description: "The daemon's token; on its Unix socket root and its own user need none"},
+				Description: "The daemon's token, or a key; on its Unix socket root and its own user need none"},
+			"key": {Type: "apiKey", In: "header", Name: api.HeaderKey, Description: "The same, as E2B's clients show it"},
 		},
 	}
-	cfg.Security = []map[string][]string{{"bearer": {}}}
+	cfg.Security = []map[string][]string{{"bearer": {}}, {"key": {}}}
 	// The original's clients send fields that we do not know; so may newer ones.
 	cfg.AllowAdditionalPropertiesByDefault = true
 	// No pages that load scripts from elsewhere, no $schema fields in answers.
@@ -90,15 +96,18 @@ func (rt *router) documentErrors(op *huma.Operation) {
 func (rt *router) rawRoute(op huma.Operation, h func(http.ResponseWriter, *http.Request) error) {
 	rt.describe(op)
 	rt.added = append(rt.added, op.Method+" "+op.Path)
-	rt.mux.HandleFunc(op.Method+" "+op.Path, rt.rawHandler(h))
+	rt.mux.HandleFunc(op.Method+" "+op.Path, rt.rawHandler(op.Method+" "+op.Path, h))
 }
 
-func (rt *router) rawHandler(h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+// rawHandler checks what a route needs; it is named as in needs.
+func (rt *router) rawHandler(of string, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		err := checkParams(rt.params, r.PathValue)
 		if err == nil {
 			named(r)
-			err = h(w, r)
+			if err = rt.permit(r, of); err == nil {
+				err = h(w, r)
+			}
 		}
 		if err != nil {
 			writeFailure(w, rt.failed(r.Context(), err))
@@ -127,6 +136,10 @@ func (rt *router) checkPath(ctx huma.Context, next func(huma.Context)) {
 		return
 	}
 	named(r)
+	if err := rt.permit(r, ctx.Operation().Method+" "+ctx.Operation().Path); err != nil {
+		writeFailure(w, rt.failed(r.Context(), err))
+		return
+	}
 	next(ctx)
 }
 

@@ -17,7 +17,7 @@ type IDPath struct {
 }
 
 // sandboxRoutes list and end sandboxes.
-type sandboxRoutes struct{ engine Sandboxes }
+type sandboxRoutes struct{ engine shown[Sandboxes] }
 
 func (s *sandboxRoutes) add(rt *router) {
 	tags := []string{"sandboxes"}
@@ -48,9 +48,9 @@ func (s *sandboxRoutes) add(rt *router) {
 	}, s.console)
 }
 
-func (s *sandboxRoutes) listSandboxes(context.Context, *none) (*body[[]api.SandboxInfo], error) {
+func (s *sandboxRoutes) listSandboxes(ctx context.Context, _ *none) (*body[[]api.SandboxInfo], error) {
 	out := []api.SandboxInfo{}
-	for _, info := range s.engine.List() {
+	for _, info := range s.engine(ctx).List() {
 		out = append(out, wireSandbox(info))
 	}
 	slices.SortStableFunc(out, func(a, b api.SandboxInfo) int {
@@ -59,8 +59,8 @@ func (s *sandboxRoutes) listSandboxes(context.Context, *none) (*body[[]api.Sandb
 	return &body[[]api.SandboxInfo]{out}, nil
 }
 
-func (s *sandboxRoutes) getSandbox(_ context.Context, in *IDPath) (*body[api.SandboxInfo], error) {
-	info, err := s.engine.Get(in.ID)
+func (s *sandboxRoutes) getSandbox(ctx context.Context, in *IDPath) (*body[api.SandboxInfo], error) {
+	info, err := s.engine(ctx).Get(in.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -75,13 +75,13 @@ type killInput struct {
 
 func (s *sandboxRoutes) killSandbox(ctx context.Context, in *killInput) (*struct{}, error) {
 	if in.Tree {
-		return nil, s.engine.KillTree(ctx, in.ID)
+		return nil, s.engine(ctx).KillTree(ctx, in.ID)
 	}
-	return nil, s.engine.Kill(ctx, in.ID)
+	return nil, s.engine(ctx).Kill(ctx, in.ID)
 }
 
-func (s *sandboxRoutes) sandboxMemory(_ context.Context, in *IDPath) (*body[api.MemoryUse], error) {
-	use, err := s.engine.Memory(in.ID)
+func (s *sandboxRoutes) sandboxMemory(ctx context.Context, in *IDPath) (*body[api.MemoryUse], error) {
+	use, err := s.engine(ctx).Memory(in.ID)
 	if err != nil {
 		return nil, err
 	}

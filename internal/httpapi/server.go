@@ -5,11 +5,14 @@ import (
 	"log/slog"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/events"
+	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/tenancy"
 )
 
 // Options is what a Server is made of.
@@ -33,6 +36,11 @@ type Options struct {
 	Timings *Timings
 	// Ingress gets the requests that match it, before the API and its tokens; nil: there are none.
 	Ingress Ingress
+	// Keys are made and ended by routes; nil: there are none. Which listeners take them, their
+	// Access says.
+	Keys *keys.Store
+	// Published are the snapshots that all tenants may fork from; nil: none, and none can be.
+	Published *tenancy.Published
 }
 
 // Ingress is what carries requests to servers in sandboxes.
@@ -52,6 +60,7 @@ type Server struct {
 	audit   Audit // may be nil
 	metrics *metrics
 	router  *router
+	view    func(context.Context) Engine
 	limits  limits
 	ingress Ingress // may be nil
 }
@@ -74,29 +83,56 @@ func newServer(opt Options, most limits) *Server {
 		audit: opt.Audit, limits: most, ingress: opt.Ingress,
 		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings, opt.Audit),
 	}
-	s.router = newRouter(s.answers, opt.Version, most.body)
-	s.addRoutes(opt)
+	tenants := tenancy.New(opt.Engine, tenancy.Config{Quotas: quotasOf(opt.Keys), Published: opt.Published})
+	opt.Engine = nil // routes reach it through a view
+	view := func(ctx context.Context) Engine { return tenants.For(ctx) }
+	s.view = view
+	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
+	s.addRoutes(opt, view)
+	(&publishRoutes{tenants}).add(s.router)
 	return s
 }
 
+var _ Engine = (*tenancy.View)(nil)
+
+// View is the engine as who asks in a context may see it, for handlers of other APIs that are
+// served beside this one; quotas are counted together.
+func (s *Server) View(ctx context.Context) Engine { return s.view(ctx) }
+
+func quotasOf(k *keys.Store) func(string) keys.Quotas {
+	if k == nil {
+		return nil
+	}
+	return k.Quotas
+}
+
+// shown is a part of the engine, as who asks in a context may see it.
+type shown[T any] func(context.Context) T
+
+// partOf is that part which a group of routes is about.
+func partOf[T any](view func(context.Context) Engine) shown[T] {
+	return func(ctx context.Context) T { return any(view(ctx)).(T) } // T is one of the interfaces that Engine has
+}
+
 // addRoutes gives each group of routes that part of the engine which it is about.
-func (s *Server) addRoutes(opt Options) {
+func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	created := &creations{s.answers, s.router}
 	(&daemonRoutes{opt.Version, s.metrics}).add(s.router)
-	(&snapshotRoutes{opt.Engine, opt.GuestFiles, created}).add(s.router)
-	(&diffRoutes{opt.Engine}).add(s.router)
-	(&storeRoutes{opt.Engine, created}).add(s.router)
-	(&forkRoutes{s.answers, opt.Engine, s.metrics}).add(s.router)
-	(&sandboxRoutes{opt.Engine}).add(s.router)
-	(&branchRoutes{opt.Engine, s.metrics}).add(s.router)
-	(&receiptRoutes{opt.Engine}).add(s.router)
-	(&guestRoutes{opt.Engine, s.metrics}).add(s.router)
-	(&portRoutes{s.answers, opt.Engine}).add(s.router)
-	newAgentProxy(s.answers, opt.Engine, opt.Engine).add(s.router)
-	(&networkRoutes{opt.Engine}).add(s.router)
-	(&poolRoutes{opt.Engine}).add(s.router)
-	(&capacityRoutes{opt.Engine}).add(s.router)
+	(&snapshotRoutes{partOf[Snapshots](view), opt.GuestFiles, created}).add(s.router)
+	(&diffRoutes{partOf[Diffs](view)}).add(s.router)
+	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
+	(&forkRoutes{s.answers, partOf[Sandboxes](view), s.metrics}).add(s.router)
+	(&sandboxRoutes{partOf[Sandboxes](view)}).add(s.router)
+	(&branchRoutes{partOf[Branches](view), s.metrics}).add(s.router)
+	(&receiptRoutes{partOf[Receipts](view)}).add(s.router)
+	(&guestRoutes{partOf[Guests](view), s.metrics}).add(s.router)
+	(&portRoutes{s.answers, partOf[Guests](view)}).add(s.router)
+	newAgentProxy(s.answers, partOf[Sandboxes](view), partOf[Guests](view)).add(s.router)
+	(&networkRoutes{partOf[Networks](view)}).add(s.router)
+	(&poolRoutes{partOf[Pools](view)}).add(s.router)
+	(&capacityRoutes{partOf[Hosts](view)}).add(s.router)
 	(&imageRoutes{opt.Images}).add(s.router)
+	(&keyRoutes{opt.Keys, time.Now}).add(s.router)
 	(&auditRoutes{s.askers, s.streams, opt.AuditFile}).add(s.router)
 	(&eventRoutes{answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
 		pace: s.limits.events}).add(s.router)

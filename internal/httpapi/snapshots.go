@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -32,7 +33,7 @@ type deleteSnapshotInput struct {
 
 // snapshotRoutes make, list and delete snapshots.
 type snapshotRoutes struct {
-	engine  Snapshots
+	engine  shown[Snapshots]
 	files   *GuestFiles // may be nil
 	created *creations
 }
@@ -78,27 +79,31 @@ func (s *snapshotRoutes) creator(b api.CreateSnapshotRequest) (creator, error) {
 		req, err := createRequest(b)
 		return func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 			if req.Image != "" {
-				return s.engine.CreateSnapshot(ctx, req, progress)
+				return s.engine(ctx).CreateSnapshot(ctx, req, progress)
 			}
 			return s.createFromPaths(ctx, req, progress)
 		}, err
 	}
 	req, err := deriveRequest(b)
 	return func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-		return s.engine.DeriveSnapshot(ctx, req, progress)
+		return s.engine(ctx).DeriveSnapshot(ctx, req, progress)
 	}, err
 }
 
 // createFromPaths boots a kernel and a root file system of the daemon's host.
 func (s *snapshotRoutes) createFromPaths(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if !principal.From(ctx).Operator() { // before a file is looked for
+		return sandbox.SnapshotInfo{}, fail(api.CodeForbidden, api.ReasonOperatorOnly,
+			"a kernel or root file system by its path is the operator's: a tenant's key cannot")
+	}
 	open, err := s.files.openPaths(req.Kernel, req.Rootfs)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
 	defer open.close()
 	req.Kernel, req.Rootfs = open.name(0), open.name(1)
-	info, err := s.engine.CreateSnapshot(ctx, req, progress)
+	info, err := s.engine(ctx).CreateSnapshot(ctx, req, progress)
 	return info, open.told(err)
 }
 
@@ -166,7 +171,7 @@ func makingNetworks(b api.CreateSnapshotRequest) (n networks, err error) {
 }
 
 func (s *snapshotRoutes) listSnapshots(ctx context.Context, _ *none) (*body[[]api.SnapshotInfo], error) {
-	infos, err := s.engine.ListSnapshots(ctx)
+	infos, err := s.engine(ctx).ListSnapshots(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -184,11 +189,11 @@ func (s *snapshotRoutes) deleteSnapshot(ctx context.Context, in *deleteSnapshotI
 			"cascade and force exclude each other: one deletes the dependents, the other leaves them")
 	}
 	opt := sandbox.DeleteOptions{Cascade: in.Cascade, Force: in.Force}
-	return nil, s.engine.DeleteSnapshot(ctx, in.Tag, opt)
+	return nil, s.engine(ctx).DeleteSnapshot(ctx, in.Tag, opt)
 }
 
 func (s *snapshotRoutes) snapshotInfo(ctx context.Context, in *TagPath) (*body[api.SnapshotDetail], error) {
-	info, err := s.engine.SnapshotInfo(ctx, in.Tag)
+	info, err := s.engine(ctx).SnapshotInfo(ctx, in.Tag)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +201,7 @@ func (s *snapshotRoutes) snapshotInfo(ctx context.Context, in *TagPath) (*body[a
 }
 
 func (s *snapshotRoutes) verifySnapshot(ctx context.Context, in *TagPath) (*body[api.VerifyResult], error) {
-	report, err := s.engine.VerifySnapshot(ctx, in.Tag)
+	report, err := s.engine(ctx).VerifySnapshot(ctx, in.Tag)
 	if err != nil {
 		f := *failureOf(err)
 		if f.Code == api.CodeNotRestorable { // verify is what they have just done

@@ -23,7 +23,7 @@ type collectInput struct {
 
 // storeRoutes are about the layers that snapshots are made of.
 type storeRoutes struct {
-	engine  Snapshots
+	engine  shown[Snapshots]
 	created *creations
 }
 
@@ -49,12 +49,12 @@ func (s *storeRoutes) compactSnapshot(ctx context.Context, in *compactInput) (*h
 	}
 	return s.created.answer(ctx, in.Accept,
 		func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
-			return s.engine.CompactSnapshot(ctx, in.Tag, in.Body.To, progress)
+			return s.engine(ctx).CompactSnapshot(ctx, in.Tag, in.Body.To, progress)
 		})
 }
 
 func (s *storeRoutes) collectLayers(ctx context.Context, in *collectInput) (*body[api.CollectResult], error) {
-	report, err := s.engine.CollectLayers(ctx, in.Body != nil && in.Body.DryRun)
+	report, err := s.engine(ctx).CollectLayers(ctx, in.Body != nil && in.Body.DryRun)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,10 @@
 package httpapi
 
-import "context"
+import (
+	"context"
+
+	"github.com/forkd/forkd/internal/principal"
+)
 
 // Asker is who a request came from, as far as it was shown by a key. The zero Asker is the operator,
 // who sees everything.
@@ -14,7 +18,10 @@ type askers struct{ of func(context.Context) Asker }
 
 func newAskers(of func(context.Context) Asker) askers {
 	if of == nil {
-		of = func(context.Context) Asker { return Asker{} }
+		of = func(ctx context.Context) Asker {
+			p := principal.From(ctx)
+			return Asker{Key: p.KeyID, Name: p.Name, Tenant: p.Tenant}
+		}
 	}
 	return askers{of}
 }

@@ -19,6 +19,8 @@ type Receipt struct {
 	Format int    `json:"format"`
 	ID     string `json:"id"` // rises with time
 	Op     Op     `json:"op"`
+	// Owner is the tenant that the subject belongs to; empty: the operator.
+	Owner string `json:"owner,omitempty"`
 	// Sandbox is the subject of a fork and a rollback, and the source of a branch.
 	Sandbox string `json:"sandbox,omitempty"`
 	// Snapshot is the subject of a branch and of a snapshot.

@@ -24,6 +24,7 @@ const (
 // BranchRequest asks for a snapshot of a running sandbox, which goes on.
 type BranchRequest struct {
 	SandboxID string
+	Owner     string     // of the new snapshot: a tenant; empty: the sandbox's
 	Tag       string     // of the new snapshot; empty: one is made of the sandbox's id and a number
 	Mode      BranchMode // empty: live
 	// MaxPause is the longest pause that the guest may see; 0: no limit. If it

@@ -40,6 +40,10 @@ var (
 	ErrNoResources = errors.New("not enough resources")
 	// ErrBusy: as many operations of that kind as are allowed at once are under way.
 	ErrBusy = errors.New("busy")
+	// ErrForbidden: who asks sees the object, and may not do that.
+	ErrForbidden = errors.New("forbidden")
+	// ErrQuota: a quota of who asks is used up.
+	ErrQuota = errors.New("quota exceeded")
 	// ErrUnsupported: this host cannot do that.
 	ErrUnsupported = errors.New("not supported on this host")
 	// ErrClosing: the daemon is shutting down.

@@ -39,6 +39,7 @@ const (
 	ReasonNetTapBusy         Reason = "net_tap_busy"
 	ReasonNotAFile           Reason = "not_a_file"
 	ReasonNotInAncestry      Reason = "not_in_ancestry"
+	ReasonOperatorOnly       Reason = "operator_only"
 	ReasonOverlayNoRoom      Reason = "overlay_no_room"
 	ReasonPauseTooLong       Reason = "pause_too_long"
 	ReasonPinDamaged         Reason = "pin_damaged"
@@ -47,6 +48,7 @@ const (
 	ReasonPortsBusy          Reason = "ports_busy"
 	ReasonProgramFailed      Reason = "program_failed"
 	ReasonProgramTimeout     Reason = "program_timeout"
+	ReasonQuota              Reason = "quota"
 	ReasonReceiptNotFound    Reason = "receipt_not_found"
 	ReasonRestoreRefused     Reason = "restore_refused"
 	ReasonSameTag            Reason = "same_tag"
@@ -99,6 +101,7 @@ func Reasons() []Reason {
 		ReasonNetTapBusy,
 		ReasonNotAFile,
 		ReasonNotInAncestry,
+		ReasonOperatorOnly,
 		ReasonOverlayNoRoom,
 		ReasonPauseTooLong,
 		ReasonPinDamaged,
@@ -107,6 +110,7 @@ func Reasons() []Reason {
 		ReasonPortsBusy,
 		ReasonProgramFailed,
 		ReasonProgramTimeout,
+		ReasonQuota,
 		ReasonReceiptNotFound,
 		ReasonRestoreRefused,
 		ReasonSameTag,

@@ -18,7 +18,10 @@ const (
 
 // SnapshotInfo describes one snapshot. It is a copy.
 type SnapshotInfo struct {
-	Tag       string
+	Tag   string
+	Owner string // the tenant that it belongs to; empty: the operator
+	// Public: all tenants may fork from it. Not the engine sets it, but what knows tenants.
+	Public    bool
 	Dir       string // on the daemon's host
 	CreatedAt time.Time
 	Status    SnapshotStatus
@@ -65,6 +68,14 @@ type SnapshotInfo struct {
 	Transient     bool
 	Pause         time.Duration
 	CapturedBytes int64 // of memory that its branch took; 0 for one made from an image
+}
+
+// SnapshotBrief is what can be told of a snapshot at once, with each request.
+type SnapshotBrief struct {
+	Tag         string
+	Owner       string // the tenant that it belongs to; empty: the operator
+	ContentHash string // empty while it is being written
+	MemoryMiB   int    // of a child's guest
 }
 
 // CPU is a processor as a guest has seen it.

@@ -28,10 +28,11 @@ const DefaultDeriveTimeout = 10 * time.Minute
 // DeriveRequest asks for a snapshot on top of another: of a child in which a
 // program has run. At least one of Exec and Warm is given.
 type DeriveRequest struct {
-	Tag  string // of the new snapshot
-	From string // the snapshot below it
-	Exec []string
-	User string // that Exec runs as; empty: the image's
+	Tag   string // of the new snapshot
+	Owner string // of it, and of the child: a tenant; empty: the operator
+	From  string // the snapshot below it
+	Exec  []string
+	User  string // that Exec runs as; empty: the image's
 	// ExecTimeout bounds Exec; 0 means DefaultDeriveTimeout.
 	ExecTimeout time.Duration
 	// Warm is Python code that is run in the warmed interpreter after Exec.

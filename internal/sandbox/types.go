@@ -30,8 +30,11 @@ type Info struct {
 	RolledBackTo   string
 	RolledBackHash string
 	Index          int // 1 to N within its fork call, as fork() tells children apart
-	Status         Status
-	Reason         string // why it failed or is paused; empty while running
+	// Owner is the tenant that it belongs to; empty: the operator. What its guest forks, and
+	// what it is branched to, is the same tenant's.
+	Owner  string `json:",omitempty"`
+	Status Status
+	Reason string // why it failed or is paused; empty while running
 	// Warning says what is wrong with it all the same: in what List and Get give.
 	Warning string `json:"-"`
 	// OwnMemory is the host memory, in bytes, that its VMM's process shares with nobody; 0: it
@@ -87,8 +90,9 @@ type Child struct {
 
 // ForkRequest asks for N children of a snapshot.
 type ForkRequest struct {
-	Tag string
-	N   int // 1 to MaxFork
+	Tag   string
+	N     int    // 1 to MaxFork
+	Owner string // of the children: a tenant; empty: the operator
 	// Limits are of each child, but for the budget of a tree, which each begins.
 	Limits Limits
 	// Env is added to the environment of every process started in the child.
@@ -127,6 +131,7 @@ type ForkResult struct {
 // CreateRequest asks for a snapshot of a freshly booted and warmed image.
 type CreateRequest struct {
 	Tag   string
+	Owner string // of the snapshot: a tenant; empty: the operator
 	Image string // name of a built image; or Kernel and Rootfs
 	// Kernel and Rootfs are files on the daemon's host, the original API's way to name a parent.
 	Kernel, Rootfs string

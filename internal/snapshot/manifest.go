@@ -64,6 +64,7 @@ func DiskFile(i int) string { return fmt.Sprintf("disk%d", i) }
 type Manifest struct {
 	Format        int    `json:"format"`
 	Tag           string `json:"tag"`
+	Owner         string `json:"owner,omitempty"` // the tenant that it belongs to; empty: the operator
 	CreatedUnixMS int64  `json:"created_unix_ms"`
 	Image         *Image `json:"image,omitempty"` // nil: booted from a bare kernel and root file system
 
@@ -304,6 +305,9 @@ func contentHash(manifest []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
+// OwnerPattern is what an owner may be called: nothing, for the operator, or a tenant's name.
+var OwnerPattern = regexp.MustCompile(`^([a-z0-9_]{1,24})?$`)
+
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 
 // plainName accepts a name that cannot leave the directory or hide in it.
@@ -317,6 +321,9 @@ func (m *Manifest) validate() error {
 	}
 	if err := CheckTag(m.Tag); err != nil {
 		return err
+	}
+	if !OwnerPattern.MatchString(m.Owner) {
+		return fmt.Errorf("owner %q is no tenant's name", ellipsis.Clip(m.Owner, 80))
 	}
 	if err := m.Shape.Validate(); err != nil {
 		return fmt.Errorf("shape: %w", err)

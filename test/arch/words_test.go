@@ -53,7 +53,7 @@ var goneWords = []goneWord{
 	{words: "hold", instead: "pin; of a capture: stop-and-copy"},
 	{words: "holds", instead: "pins"},
 	{words: "release", instead: "unpin", only: []string{"internal/layer", "internal/snapshot"}},
-	{words: "rotate", instead: "switch the overlay", except: []string{"internal/appliance"}}, // logs are rotated
+	{words: "rotate", instead: "switch the overlay", except: keyAndLogFiles},
 	{words: "rotated", instead: "switched", except: []string{"internal/appliance"}},
 	{words: "rotations", instead: "overlay generation"},
 	{words: "went on", instead: "after the capture"},
@@ -68,6 +68,9 @@ var goneWords = []goneWord{
 	{words: "witness", instead: "probe child"},
 	{words: "loud", instead: "logging"},
 }
+
+// keyAndLogFiles are where logs are rotated, or keys.
+var keyAndLogFiles = []string{"internal/appliance", "internal/keys", "internal/httpapi", "api", "client", "cmd/forkd"}
 
 // memfdFiles are where files are sealed as memfd_create(2) has it.
 var memfdFiles = []string{"internal/vmctl/wire", "internal/startgate", "internal/netd/control"}

@@ -18,6 +18,8 @@ import (
 	"github.com/forkd/forkd/internal/audit"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/tenancy"
 )
 
 // Token is the daemon's.
@@ -82,11 +84,20 @@ func serve(env *testscript.Env, names []string) (Daemon, error) {
 		return Daemon{}, err
 	}
 	env.Setenv("AUDIT_LOG", record.Path())
-	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Audit: record, AuditFile: record.Path(),
+	store, err := keys.Open(keys.Config{Path: filepath.Join(dir, "keys.json")})
+	if err != nil {
+		return Daemon{}, err
+	}
+	published, err := tenancy.OpenPublished(filepath.Join(dir, "published.json"))
+	if err != nil {
+		return Daemon{}, err
+	}
+	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Audit: record,
+		AuditFile: record.Path(), Keys: store, Published: published,
 		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
 	var listeners []httpapi.Listener
 	for _, address := range []string{"unix://" + filepath.Join(dir, "s"), "tcp://127.0.0.1:0"} {
-		l, err := httpapi.Listen(context.Background(), address, Token)
+		l, err := httpapi.Binding{Token: Token, Keys: store}.Listen(context.Background(), address)
 		if err != nil {
 			return Daemon{}, err
 		}

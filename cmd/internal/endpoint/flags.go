@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,15 +13,18 @@ import (
 // Flags are the global flags that say which daemon a command talks to.
 type Flags struct {
 	URL, Token    string
-	Host, Machine bool // skip the decision where VMs run
+	Fingerprint   string // of its certificate
+	Host, Machine bool   // skip the decision where VMs run
 }
 
 // Add adds the flags to a program's root command.
 func (f *Flags) Add(root *cobra.Command) {
 	flags := root.PersistentFlags()
-	flags.StringVar(&f.URL, "url", "", "daemon to use: http://HOST:PORT or unix:///PATH (default: $FORKD_URL, else found or started)")
+	flags.StringVar(&f.URL, "url", "", "daemon to use: http://HOST:PORT, https://HOST:PORT or unix:///PATH (default: $FORKD_URL, else found or started)")
 	flags.StringVar(&f.Token, "token", "",
 		"token to show to the daemon (default: $FORKD_TOKEN for one that is named; else found)")
+	flags.StringVar(&f.Fingerprint, "tls-fingerprint", "",
+		"SHA-256 of the certificate of a daemon at https://..., as it prints it (default: $FORKD_TLS_FINGERPRINT)")
 	flags.BoolVar(&f.Host, "host", false, "run VMs on this host, without deciding by measurement")
 	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without deciding by measurement")
 	root.MarkFlagsMutuallyExclusive("host", "machine", "url")
@@ -38,11 +42,20 @@ func (f Flags) Connect(ctx context.Context, opt Options, userAgent string) (*cli
 	if err != nil {
 		return nil, e, err
 	}
-	c, err := client.New(client.Options{URL: e.URL, Token: e.Token, UserAgent: userAgent})
+	c, err := client.New(client.Options{URL: e.URL, Token: e.Token, Fingerprint: f.pin(e), UserAgent: userAgent})
 	if err != nil {
 		return nil, e, FlagError{err}
 	}
 	return c, e, nil
+}
+
+// pin is the fingerprint for a daemon. The environment's is for one at https:// only, as it
+// may be set for another than this command is for; a flag that does not fit is an error.
+func (f Flags) pin(e Endpoint) string {
+	if f.Fingerprint == "" && strings.HasPrefix(e.URL, "https:") {
+		return os.Getenv("FORKD_TLS_FINGERPRINT")
+	}
+	return f.Fingerprint
 }
 
 // complete fills in what the flags and the environment say.

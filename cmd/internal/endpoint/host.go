@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -61,6 +62,9 @@ func startDaemon(ctx context.Context, p Paths, forkd string) error {
 	// It serves its Unix socket only, to this user.
 	cmd := exec.Command(forkd, "serve", "--data", p.Data, "--run", p.Run)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // it is not for it, and it has children
+		return strings.HasPrefix(v, "FORKD_TOKEN=") || strings.HasPrefix(v, "E2B_API_KEY=")
+	})
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return err

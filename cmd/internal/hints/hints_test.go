@@ -51,7 +51,7 @@ func TestHintOf(t *testing.T) {
 // What a detail is called is the table's and the daemon's business; a name that nobody
 // fills would be printed.
 func TestDetailsThatHintsName(t *testing.T) {
-	known := []string{"{tag}", "{tags}", "{sandbox}", "{directory}", "{machine}", "{log}", "{port}"}
+	known := []string{"{tag}", "{tags}", "{sandbox}", "{directory}", "{machine}", "{log}", "{port}", "{quota}", "{scope}"}
 	for reason, hint := range byReason() {
 		for _, name := range known {
 			hint = strings.ReplaceAll(hint, name, "")

@@ -52,12 +52,14 @@ func byReason() map[api.Reason]string {
 		api.ReasonNetTapBusy:    "end what has it, or take another tap",
 		api.ReasonNotAFile:      "give the path of a file on the daemon's host",
 		api.ReasonNotInAncestry: "these would do: {tags}",
+		api.ReasonOperatorOnly:  "ask the operator of the daemon",
 		api.ReasonOverlayNoRoom: "free some space in the store (kill sandboxes, delete " +
 			"snapshots or images) and try again",
 		api.ReasonPauseTooLong:   "allow a longer pause, or branch when the sandbox writes less",
 		api.ReasonPinDamaged:     "move that file out of the store's layers/pins if nothing needs it",
 		api.ReasonProgramFailed:  "correct the command; nothing was kept",
 		api.ReasonProgramTimeout: "allow it more time; nothing was kept",
+		api.ReasonQuota:          "end what is not needed, or ask the operator for a key with more {quota}",
 		api.ReasonReceiptNotFound: "receipts are kept for a month and while what they tell of exists; " +
 			"`forkd ps` and `forkd snapshot ls` show what there is",
 		api.ReasonPortRefused: "start a server in the sandbox that listens on port {port}; its localhost is enough. " +
@@ -84,6 +86,7 @@ func byReason() map[api.Reason]string {
 			"make an image: `forkd image build`",
 		api.ReasonSocketForeign: "use it as that user or as root, or start the daemon " +
 			"with --token-file and show that token",
+		api.ReasonScopeMissing:  "use a key with the scope {scope}, or have one made: `forkd key create`",
 		api.ReasonTokenUnwanted: "leave out --token and FORKD_TOKEN, or start the daemon with --token-file",
 		api.ReasonVerifyFailed: "delete it with `forkd snapshot rm {tag}`, and make it " +
 			"again with `forkd snapshot create`",

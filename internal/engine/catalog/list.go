@@ -53,6 +53,25 @@ func (c *Catalog) Get(tag string) (sandbox.SnapshotInfo, error) {
 	return sandbox.SnapshotInfo{}, notFound("snapshot %s not found", tag)
 }
 
+// Brief looks at that snapshot only, so that it may be asked with each request.
+func (c *Catalog) Brief(tag string) (sandbox.SnapshotBrief, error) {
+	if err := snapshot.CheckTag(tag); err != nil {
+		return sandbox.SnapshotBrief{}, sandbox.StoreError(err)
+	}
+	if e := c.tags.get(tag); e.state == writing || e.state == failed {
+		return sandbox.SnapshotBrief{Tag: tag, Owner: e.info.Owner, MemoryMiB: e.info.Shape.MemoryMiB}, nil
+	}
+	en, err := c.snapshots.Get(tag)
+	if err != nil {
+		return sandbox.SnapshotBrief{}, sandbox.StoreError(err)
+	}
+	b := sandbox.SnapshotBrief{Tag: tag, ContentHash: en.ContentHash}
+	if m := en.Manifest; m != nil { // of a damaged one it cannot be told whose it is: the operator's
+		b.Owner, b.MemoryMiB = m.Owner, m.Shape.MemoryMiB
+	}
+	return b, nil
+}
+
 func notFound(format string, args ...any) error {
 	return sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonSnapshotNotFound, format, args...)
 }
@@ -90,7 +109,7 @@ func (c *Catalog) measure(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 // fill adds what the manifest says.
 func fill(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 	s.CreatedAt, s.Shape, s.Cmdline, s.Languages = m.Created(), m.Shape, m.Cmdline, m.Languages
-	s.Network, s.PrivatePorts = m.Network, m.PrivatePorts
+	s.Owner, s.Network, s.PrivatePorts = m.Owner, m.Network, m.PrivatePorts
 	if m.Image != nil {
 		s.Image, s.ImageDigest, s.Kernel = m.Image.Name, m.Image.Digest, m.Image.Kernel
 	}

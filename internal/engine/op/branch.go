@@ -1,6 +1,7 @@
 package op
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
@@ -112,7 +113,7 @@ func (w *branchOp) giveUp(err error) {
 // forkBranch forks the children that a branch was asked for. The snapshot is
 // there whatever becomes of them, so that an error is theirs.
 func (o *Ops) forkBranch(ctx context.Context, req sandbox.BranchRequest) *sandbox.ForkResult {
-	r, err := o.Fork(ctx, sandbox.ForkRequest{Tag: req.Tag, N: req.N, Network: req.Network})
+	r, err := o.Fork(ctx, sandbox.ForkRequest{Tag: req.Tag, N: req.N, Owner: req.Owner, Network: req.Network})
 	if err != nil {
 		for i := range req.N {
 			r.Children = append(r.Children, sandbox.Child{Index: i + 1, Err: err})
@@ -152,6 +153,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	if w.b, w.m, err = w.e.sandboxes.Running(w.req.SandboxID); err != nil { // as it is now that it is our turn
 		return err
 	}
+	w.req.Owner = cmp.Or(w.req.Owner, w.b.Info().Owner)
 	if err := w.fit(); err != nil {
 		return err
 	}
@@ -212,7 +214,7 @@ func (w *branchOp) check() error {
 // reserve takes the tag; forks from it wait from now on.
 func (w *branchOp) reserve() (err error) {
 	m := w.src.Files.Manifest
-	info := sandbox.SnapshotInfo{Tag: w.req.Tag, CreatedAt: w.start, Shape: m.Shape, ParentTag: w.base,
+	info := sandbox.SnapshotInfo{Tag: w.req.Tag, Owner: w.req.Owner, CreatedAt: w.start, Shape: m.Shape, ParentTag: w.base,
 		BranchedFrom: w.req.SandboxID}
 	if m.Image != nil {
 		info.Image, info.ImageDigest = m.Image.Name, m.Image.Digest
@@ -323,6 +325,7 @@ func (w *branchOp) finishAlone() {
 func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 	from := w.src.Files.Manifest
 	m := &snapshot.Manifest{
+		Owner:         w.req.Owner,
 		CreatedUnixMS: w.start.UnixMilli(), Image: from.Image, Shape: from.Shape, Cmdline: from.Cmdline,
 		State: snapshot.State{File: snapshot.StateFile}, Languages: from.Languages, Agent: from.Agent,
 		Branch: &snapshot.Branch{

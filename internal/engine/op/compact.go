@@ -56,7 +56,9 @@ func (o *Ops) compact(ctx context.Context, src *launch.Source, to string, u *und
 	progress func(sandbox.Step)) error {
 	start := o.cfg.Now()
 	from := src.Files.Manifest
-	draft, err := o.catalog.Begin(sandbox.SnapshotInfo{Tag: to, CreatedAt: start, Shape: from.Shape}, false)
+	draft, err := o.catalog.Begin(sandbox.SnapshotInfo{
+		Tag: to, Owner: from.Owner, CreatedAt: start, Shape: from.Shape,
+	}, false)
 	if err != nil {
 		return err
 	}

@@ -95,7 +95,8 @@ func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 // reserve takes the tag.
 func (o *Ops) reserve(c *createOp, u *undo.Stack) (err error) {
 	c.draft, err = o.catalog.Begin(sandbox.SnapshotInfo{
-		Tag: c.req.Tag, CreatedAt: o.cfg.Now(), Image: c.src.image.Name, ImageDigest: c.src.image.Digest, Shape: c.src.shape,
+		Tag: c.req.Tag, Owner: c.req.Owner, CreatedAt: o.cfg.Now(), Shape: c.src.shape,
+		Image: c.src.image.Name, ImageDigest: c.src.image.Digest,
 	}, false)
 	if err != nil {
 		return err
@@ -323,6 +324,7 @@ func (c *createOp) place(base *store.Draft, u *undo.Stack) (snapshot.Chain, erro
 
 func (c *createOp) commit() error {
 	m := &snapshot.Manifest{
+		Owner:         c.req.Owner,
 		CreatedUnixMS: c.e.cfg.Now().UnixMilli(),
 		Shape:         c.src.shape,
 		Cmdline:       c.src.cmdline,

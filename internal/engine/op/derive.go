@@ -110,7 +110,8 @@ func (d *deriveOp) steps() []deriveStep {
 
 // fork makes the child. It is listed like any other while it lives.
 func (d *deriveOp) fork(ctx context.Context) (int64, error) {
-	req := sandbox.ForkRequest{Tag: d.req.From, N: 1, Network: either(d.req.BuildNetwork, d.req.Network)}
+	req := sandbox.ForkRequest{Tag: d.req.From, N: 1, Owner: d.req.Owner,
+		Network: either(d.req.BuildNetwork, d.req.Network)}
 	if d.req.Tap != "" {
 		req.Tap, req.Network = d.req.Tap, nil
 	}
@@ -168,6 +169,7 @@ func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 // capture takes a diff: the child has nothing else to do, so a pause is no harm.
 func (d *deriveOp) capture(ctx context.Context) (int64, error) {
 	r, err := d.e.Branch(ctx, sandbox.BranchRequest{SandboxID: d.id, Tag: d.req.Tag, Mode: sandbox.BranchDiff,
+		Owner:   d.req.Owner,
 		Network: d.network})
 	d.created = r.Snapshot
 	return r.Bytes, err

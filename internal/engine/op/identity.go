@@ -29,7 +29,8 @@ func (f *forkOp) identify(ctx context.Context, b *child) {
 	}
 	if !b.m.Alive() || gone(b.err) && b.m.WaitEnd(50*time.Millisecond) {
 		b.err = b.m.EndError()
-		f.e.sandboxes.LogFailure(sandbox.Info{ID: f.childID(b.index), SnapshotTag: f.req.Tag, CreatedAt: f.start},
+		f.e.sandboxes.LogFailure(sandbox.Info{ID: f.childID(b.index), Owner: f.req.Owner,
+			SnapshotTag: f.req.Tag, CreatedAt: f.start},
 			b.m.EndReason(), b.m.Dir)
 	}
 	b.err = fmt.Errorf("identity of child %d: %w", b.index, b.err)
@@ -58,8 +59,9 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 	now := f.e.cfg.Now()
 	b.ready = now.Sub(f.start)
 	b.info = sandbox.Info{
-		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Status: sandbox.StatusRunning,
-		PID: b.m.Proc.PID(), CreatedAt: now,
+		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Owner: f.req.Owner,
+		Status: sandbox.StatusRunning,
+		PID:    b.m.Proc.PID(), CreatedAt: now,
 		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b), TrafficToken: traffic,
 		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}

@@ -76,6 +76,8 @@ type Rooms struct {
 
 // Ops are the operations. Their methods are safe for concurrent use.
 type Ops struct {
+	Accounts
+
 	cfg       *Config
 	store     *snapshot.Store
 	layers    *store.Store
@@ -97,7 +99,7 @@ type Ops struct {
 
 // New makes Ops. The configuration is the caller's, who does not change it while one is under way.
 func New(c *Config, r Rooms) *Ops {
-	return &Ops{
+	return &Ops{Accounts: Accounts{r.Catalog, r.Sandboxes},
 		cfg: c, store: r.Store, layers: r.Layers, receipts: r.Receipts, catalog: r.Catalog, sandboxes: r.Sandboxes,
 		procs: r.Procs, launcher: r.Launcher, wires: r.Wires, pools: r.Pools, admission: r.Admission, traffic: r.Traffic,
 		branches: r.Branches, root: r.Root, begin: r.Begin, random: r.Random,

@@ -170,15 +170,16 @@ func (o *Ops) toldOf(i sandbox.Info) bool {
 func recovered(op receipt.Op, info sandbox.Info, who sandbox.Identity) receipt.Receipt {
 	tag, hash := info.Base()
 	return receipt.Receipt{
-		Op: op, Sandbox: info.ID, At: info.CreatedAt.UTC(), TookUS: info.Ready.Microseconds(), Recovered: true,
-		Parent: &receipt.Source{Tag: tag, ContentHash: hash}, Identity: identityGiven(who, nil),
+		Op: op, Sandbox: info.ID, Owner: info.Owner, At: info.CreatedAt.UTC(), TookUS: info.Ready.Microseconds(),
+		Recovered: true,
+		Parent:    &receipt.Source{Tag: tag, ContentHash: hash}, Identity: identityGiven(who, nil),
 	}
 }
 
 // childReceipt tells of a child, whether it came to be or not.
 func (f *forkOp) childReceipt(b *child, layers func() []receipt.Layer) {
 	r := b.trace.receipt(receipt.Fork, b.err)
-	r.Sandbox = f.childID(b.index)
+	r.Sandbox, r.Owner = f.childID(b.index), f.req.Owner
 	r.Parent = &receipt.Source{Tag: f.req.Tag, ContentHash: f.src.Hash()}
 	m, who, answer := b.m, b.who, b.answer
 	f.e.putReceipt(r, func(r *receipt.Receipt) {
@@ -293,7 +294,7 @@ func (o *Ops) madeSource(tag string) *receipt.Source {
 // leaveReceipt tells of a branch that came as far as its capture.
 func (w *branchOp) leaveReceipt(err error) {
 	r := w.trace.receipt(receipt.Branch, err)
-	r.Sandbox, r.Snapshot = w.req.SandboxID, w.req.Tag
+	r.Sandbox, r.Snapshot, r.Owner = w.req.SandboxID, w.req.Tag, w.req.Owner
 	r.Parent = &receipt.Source{Tag: w.base, ContentHash: w.src.Hash()}
 	r.Capture = &receipt.Capture{
 		Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.Pause.Microseconds(),
@@ -313,7 +314,7 @@ func (w *branchOp) leaveReceipt(err error) {
 func (c *createOp) leaveReceipt(start time.Time, err error) {
 	t := c.e.newTrace(start)
 	r := t.receipt(receipt.Snapshot, err)
-	r.Snapshot = c.req.Tag
+	r.Snapshot, r.Owner = c.req.Tag, c.req.Owner
 	if img := c.src.image; img.Digest != "" {
 		r.Image = &receipt.Image{Name: img.Name, Digest: img.Digest}
 	}
@@ -329,7 +330,7 @@ func (c *createOp) leaveReceipt(start time.Time, err error) {
 // leaveReceipt tells of a rollback that came as far as a new VM.
 func (r *rollbackOp) leaveReceipt(err error) {
 	rec := r.next.trace.receipt(receipt.Rollback, err)
-	rec.Sandbox, rec.Before = r.b.ID(), r.before
+	rec.Sandbox, rec.Before, rec.Owner = r.b.ID(), r.before, r.b.Info().Owner
 	rec.Parent = &receipt.Source{Tag: r.tag, ContentHash: r.f.src.Hash()}
 	m, who, answer, below := r.next.m, r.next.who, r.next.answer, r.f.src.Files.Manifest
 	r.e.putReceipt(rec, func(rec *receipt.Receipt) {

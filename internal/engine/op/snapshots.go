@@ -3,18 +3,41 @@ package op
 import (
 	"context"
 
+	"github.com/forkd/forkd/internal/engine/catalog"
+	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
+// Accounts say what there is, and whose it is.
+type Accounts struct {
+	catalog   *catalog.Catalog
+	sandboxes *sandboxes.Table
+}
+
 // ListSnapshots returns all snapshots by tag: those that are being written and
 // those that are damaged, too.
-func (o *Ops) ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
+func (o Accounts) ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
 	return o.catalog.List(ctx)
 }
 
 // SnapshotInfo describes one snapshot.
-func (o *Ops) SnapshotInfo(_ context.Context, tag string) (sandbox.SnapshotInfo, error) {
+func (o Accounts) SnapshotInfo(_ context.Context, tag string) (sandbox.SnapshotInfo, error) {
 	return o.catalog.Get(tag)
+}
+
+// SnapshotBrief says whose a snapshot is, and little more.
+func (o Accounts) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) {
+	return o.catalog.Brief(tag)
+}
+
+// Holdings are what an owner has running: sandboxes, and MiB of their guests' memory.
+func (o Accounts) Holdings(owner string) (n, memoryMiB int) {
+	for _, i := range o.sandboxes.List() {
+		if i.Owner == owner && i.Status != sandbox.StatusFailed {
+			n, memoryMiB = n+1, memoryMiB+i.Shape.MemoryMiB
+		}
+	}
+	return n, memoryMiB
 }
 
 // VerifySnapshot reads a snapshot whole and compares it with its digests.

@@ -1,6 +1,7 @@
 package fakeengine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -34,7 +35,7 @@ func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox
 	if req.N == 0 {
 		return res, nil
 	}
-	forked, err := e.Fork(ctx, sandbox.ForkRequest{Tag: res.Tag, N: req.N, Network: req.Network})
+	forked, err := e.Fork(ctx, sandbox.ForkRequest{Tag: res.Tag, N: req.N, Owner: req.Owner, Network: req.Network})
 	if err != nil {
 		return sandbox.BranchResult{}, err
 	}
@@ -72,7 +73,9 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 	}
 	e.snapshots[res.Tag] = e.branchedLocked(b, req, res)
 	base, _ := b.info.Base()
-	e.recordLocked(branchReceipt(req, res, base), e.Now)
+	rec := branchReceipt(req, res, base)
+	rec.Owner = e.snapshots[res.Tag].Owner
+	e.recordLocked(rec, e.Now)
 	if req.NoWait {
 		e.writing[res.Tag] = make(chan struct{})
 	}
@@ -115,7 +118,8 @@ func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox
 	base, hash := b.info.Base()
 	source := e.snapshots[base] // empty if it was deleted
 	info := sandbox.SnapshotInfo{
-		Tag: res.Tag, Dir: "/var/lib/forkd/snapshots/" + res.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
+		Tag: res.Tag, Owner: cmp.Or(req.Owner, b.info.Owner),
+		Dir: "/var/lib/forkd/snapshots/" + res.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: source.Image, ImageDigest: source.ImageDigest, Kernel: source.Kernel, Languages: source.Languages,
 		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90<<20 + res.Bytes,
 		MemoryOwnBytes: res.Bytes, VMStateBytes: 20 << 10,

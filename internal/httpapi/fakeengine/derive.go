@@ -44,7 +44,7 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
 	}
 	e.snapshots[req.Tag] = e.branchedLocked(
 		&entry{info: sandbox.Info{SnapshotTag: req.From, SnapshotHash: from.ContentHash, Shape: from.Shape}},
-		sandbox.BranchRequest{SandboxID: "sb-derived-0001", Mode: sandbox.BranchDiff,
+		sandbox.BranchRequest{SandboxID: "sb-derived-0001", Owner: req.Owner, Mode: sandbox.BranchDiff,
 			Network: cmp.Or(req.Network, from.Network)},
 		sandbox.BranchResult{Tag: req.Tag, Bytes: diffBytes, Pause: diffPause})
 	return e.snapshotLocked(req.Tag)

@@ -109,7 +109,8 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 		return sandbox.SnapshotInfo{}, fmt.Errorf("create snapshot %s: %w", req.Tag, err)
 	}
 	info := sandbox.SnapshotInfo{
-		Tag: req.Tag, Dir: "/var/lib/forkd/snapshots/" + req.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
+		Tag: req.Tag, Owner: req.Owner,
+		Dir: "/var/lib/forkd/snapshots/" + req.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
 		Image: img.Name, ImageDigest: img.Digest, Kernel: img.Kernel, Languages: []string{"python"},
 		Shape: vmspec.Shape{MemoryMiB: cmp.Or(req.MemoryMiB, img.MemoryMiB),
 			VCPUs: cmp.Or(req.VCPUs, img.VCPUs), Disks: 1},
@@ -184,6 +185,22 @@ func (e *Engine) SnapshotInfo(_ context.Context, tag string) (sandbox.SnapshotIn
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.snapshotLocked(tag)
+}
+
+// SnapshotBrief says whose a snapshot is.
+func (e *Engine) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) {
+	s, err := e.SnapshotInfo(context.Background(), tag)
+	return sandbox.SnapshotBrief{Tag: tag, Owner: s.Owner, ContentHash: s.ContentHash, MemoryMiB: s.Shape.MemoryMiB}, err
+}
+
+// Holdings are what an owner has running.
+func (e *Engine) Holdings(owner string) (n, memoryMiB int) {
+	for _, i := range e.List() {
+		if i.Owner == owner && i.Status != sandbox.StatusFailed {
+			n, memoryMiB = n+1, memoryMiB+i.Shape.MemoryMiB
+		}
+	}
+	return n, memoryMiB
 }
 
 func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.DeleteOptions) error {

@@ -27,8 +27,8 @@ func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, erro
 		return sandbox.Info{}, fmt.Errorf("%w; these would do: %s", err, strings.Join(tags, ", "))
 	}
 	if !slices.Contains(tags, tag) {
-		return sandbox.Info{}, fmt.Errorf("sandbox %s did not come from snapshot %s; these would do: %s: %w",
-			id, tag, strings.Join(tags, ", "), sandbox.ErrConflict)
+		return sandbox.Info{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNotInAncestry,
+			"sandbox %s did not come from snapshot %s; these would do: %s", id, tag, strings.Join(tags, ", "))
 	}
 	r := forkReceipt(b.info, e.snapshots[tag])
 	r.Op = receipt.Rollback

@@ -1,0 +1,58 @@
+package api
+
+// HeaderKey carries a key, as Authorization: Bearer does.
+const HeaderKey = "X-API-KEY"
+
+// KeyPattern is what keys are named by in a path: their id.
+const KeyPattern = "^k[0-9a-f]{12}$"
+
+// MaxKeyGraceSecs is how long the text before a rotation may go on opening the daemon.
+const MaxKeyGraceSecs = 7 * 86400
+
+// KeyQuotas bound what a tenant may have when it asks with a key. 0 or absent: no bound.
+type KeyQuotas struct {
+	Sandboxes         int `json:"sandboxes,omitempty" doc:"Sandboxes that the whole tenant may have at once" minimum:"0"`
+	MemoryMiB         int `json:"memory_mib,omitempty" doc:"Memory of their guests, all together" minimum:"0"`
+	ForksPerMinute    int `json:"forks_per_minute,omitempty" doc:"Children that may be asked for in a minute" minimum:"0"`
+	DiskMiB           int `json:"disk_mib,omitempty" doc:"What the tenant's snapshots may take on the disk before no more are made" minimum:"0"`
+	RequestsPerSecond int `json:"requests_per_second,omitempty" doc:"Requests of any kind with this key" minimum:"0"`
+}
+
+// CreateKeyRequest is the body of POST /v1/keys.
+type CreateKeyRequest struct {
+	Name        string    `json:"name" doc:"Name of the key, for people" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`
+	Tenant      string    `json:"tenant,omitempty" doc:"Whose key it is; empty: the operator's own, which sees everything; of a tenant's key the tenant's" maxLength:"24"`
+	Scopes      []string  `json:"scopes" doc:"What it may do: read, run, fork, admin" minItems:"1" maxItems:"8" nullable:"false"`
+	Quotas      KeyQuotas `json:"quotas,omitempty" doc:"How much of it"`
+	ExpiresSecs int64     `json:"expires_secs,omitempty" doc:"How long it is good; 0: until it is revoked" minimum:"0" maximum:"3153600000"`
+}
+
+// RotateKeyRequest is the body of POST /v1/keys/{key}/rotate, and may be absent.
+type RotateKeyRequest struct {
+	GraceSecs int64 `json:"grace_secs,omitempty" doc:"How long the old text is good, too; 0: it ends at once" minimum:"0" maximum:"604800"`
+}
+
+// Key describes a key. Its text is not in it.
+type Key struct {
+	ID           string    `json:"id" doc:"Name of the key in paths, k and 12 hex digits"`
+	Name         string    `json:"name" doc:"Its name, for people"`
+	Tenant       string    `json:"tenant,omitempty" doc:"Whose it is; absent: the operator's own"`
+	Scopes       []string  `json:"scopes" doc:"What it may do" nullable:"false"`
+	Quotas       KeyQuotas `json:"quotas" doc:"How much of it"`
+	Status       string    `json:"status" doc:"active, expired or revoked" enum:"active,expired,revoked"`
+	CreatedUnix  int64     `json:"created_at_unix" doc:"When it was made, in seconds since 1970"`
+	ExpiresUnix  *int64    `json:"expires_at_unix,omitempty" doc:"When it ends; absent: never"`
+	LastUsedUnix *int64    `json:"last_used_unix,omitempty" doc:"When it was last used, to the hour; absent: never"`
+	RevokedUnix  *int64    `json:"revoked_at_unix,omitempty" doc:"When it was revoked; absent: it was not"`
+}
+
+// NewKey is a key with its text, which no other answer has.
+type NewKey struct {
+	Key
+	Text string `json:"key" doc:"What to show to the daemon: e2b_ and 40 hex digits. It is told this once"`
+}
+
+// PublishRequest is the body of PUT /v1/snapshots/{tag}/public.
+type PublishRequest struct {
+	Public bool `json:"public" doc:"Whether all tenants may fork from it"`
+}

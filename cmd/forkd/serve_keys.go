@@ -1,0 +1,39 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"log/slog"
+	"path/filepath"
+	"sync"
+
+	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/tenancy"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// authority is what the daemon keeps of tenants.
+type authority struct {
+	keys      *keys.Store
+	published *tenancy.Published
+}
+
+// openKeys reads what is kept in the data directory. The engine must hold that: of two
+// daemons the second would write over what the first has.
+func openKeys(ctx context.Context, data string, log *slog.Logger, opened *undo.Stack) (a authority, err error) {
+	if a.keys, err = keys.Open(keys.Config{Path: filepath.Join(data, "keys.json"), Log: log}); err != nil {
+		return a, err
+	}
+	if a.published, err = tenancy.OpenPublished(filepath.Join(data, "published.json")); err != nil {
+		return a, err
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var writes sync.WaitGroup
+	writes.Go(func() { a.keys.Run(ctx) })
+	opened.Push(func() {
+		stop()
+		writes.Wait()
+	})
+	return a, nil
+}

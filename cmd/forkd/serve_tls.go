@@ -1,0 +1,100 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
+	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/tlscert"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// tlsOptions are the flags of how TCP clients are spoken to.
+type tlsOptions struct {
+	cert, key, clientCA string
+	selfSigned, plain   bool
+}
+
+func (o *tlsOptions) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.cert, "tls-cert", "",
+		"file of the certificate, and those that signed it, that TCP clients are shown; read again when it changes")
+	f.StringVar(&o.key, "tls-key", "", "file of that certificate's key")
+	f.BoolVar(&o.selfSigned, "tls-self-signed", false,
+		"make a certificate at the first start and print its fingerprint, for clients to pin (--tls-fingerprint)")
+	f.StringVar(&o.clientCA, "tls-client-ca", "",
+		"file of certificates: TCP clients must have one that was signed by one of them")
+	f.BoolVar(&o.plain, "plain-http", false,
+		"allow TCP addresses beyond loopback without TLS: whoever is on the way reads tokens, and changes answers")
+}
+
+func (o *tlsOptions) complete() error {
+	switch {
+	case (o.cert == "") != (o.key == ""):
+		return exit.UsageError{Err: errors.New("--tls-cert and --tls-key go together")}
+	case o.cert != "" && o.selfSigned:
+		return exit.UsageError{Err: errors.New("--tls-cert and --tls-self-signed exclude each other")}
+	case o.clientCA != "" && o.cert == "" && !o.selfSigned:
+		return exit.UsageError{Err: errors.New("--tls-client-ca goes with --tls-cert or --tls-self-signed")}
+	case o.plain && (o.cert != "" || o.selfSigned):
+		return exit.UsageError{Err: errors.New("--plain-http and a certificate exclude each other")}
+	}
+	return nil
+}
+
+// config is the servers' side of TLS; nil for none.
+func (o *tlsOptions) config(data string, log *slog.Logger) (*tls.Config, error) {
+	cert, key := o.cert, o.key
+	if o.selfSigned {
+		var err error
+		if cert, key, err = tlscert.Made(filepath.Join(data, "tls")); err != nil {
+			return nil, err
+		}
+	}
+	if cert == "" {
+		return nil, nil
+	}
+	files, err := tlscert.Open(cert, key, log)
+	if err != nil {
+		return nil, exit.UsageError{Err: err}
+	}
+	c, err := files.Config(o.clientCA)
+	if err != nil {
+		return nil, exit.UsageError{Err: err}
+	}
+	log.Info("TCP clients are spoken to over TLS", "fingerprint", files.Fingerprint())
+	return c, nil
+}
+
+// bind binds the addresses. Keys come later: the engine must hold the data directory first.
+func (o *serveOptions) bind(ctx context.Context, token string, log *slog.Logger,
+	opened *undo.Stack) ([]httpapi.Listener, error) {
+	binding := httpapi.Binding{Token: token, Plain: o.tls.plain}
+	var err error
+	if binding.TLS, err = o.tls.config(o.data, log); err != nil {
+		return nil, err
+	}
+	var all []httpapi.Listener
+	for _, address := range o.listen {
+		l, err := binding.Listen(ctx, address)
+		if errors.Is(err, httpapi.ErrPlain) {
+			err = hints.With(fmt.Errorf("--listen: %w", err), "give --tls-cert and --tls-key, or --tls-self-signed; "+
+				"--plain-http allows it where something else keeps others off")
+		}
+		if err != nil {
+			return nil, exit.UsageError{Err: err}
+		}
+		opened.Push(func() { l.Close() }) // a second time after the server's own is harmless
+		all = append(all, l)
+	}
+	return all, nil
+}

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/client"
+)
+
+func newSnapshotPublishCommand(a *app) *cobra.Command {
+	var undo bool
+	cmd := &cobra.Command{
+		Use:   "publish TAG",
+		Short: "Let all tenants fork from a snapshot",
+		Long: "Let all tenants see a snapshot and fork from it. What was forked from it shares its layers, and stays when it is no\n" +
+			"longer public. A tag that is given to another snapshot is not public any more.",
+		Example:           "  forkd snapshot publish python\n  forkd snapshot publish --undo python",
+		ValidArgsFunction: a.complete().tags(),
+		Args:              cobra.ExactArgs(1),
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			info, err := c.PublishSnapshot(ctx, args[0], !undo)
+			if err != nil {
+				return err
+			}
+			if a.JSON {
+				return a.Value(info)
+			}
+			if undo {
+				a.Note("snapshot %s is not public any more", info.Tag)
+			} else {
+				a.Note("all tenants may fork from snapshot %s", info.Tag)
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().BoolVar(&undo, "undo", false, "take it back")
+	return cmd
+}

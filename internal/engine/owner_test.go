@@ -1,0 +1,99 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/forkd/forkd/internal/principal"
+	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/tenancy"
+)
+
+// as is a context of a tenant's key.
+func as(ctx context.Context, tenant string) context.Context {
+	return principal.With(ctx, principal.Principal{Name: "k", KeyID: "k1", Tenant: tenant, Scopes: principal.All})
+}
+
+// Owners are on disk, with all that comes of a thing; and tenants over the real engine do
+// not see each other's, before and after the daemon's end.
+func TestOwnersOutliveTheDaemon(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	acme, evil := as(t.Context(), "acme"), as(t.Context(), "evil")
+	over := func(e *Engine, ctx context.Context) *tenancy.View { return tenancy.New(e, tenancy.Config{}).For(ctx) }
+	v := over(e, acme)
+	if _, err := v.CreateSnapshot(acme, sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	forked, err := v.Fork(acme, sandbox.ForkRequest{Tag: "a", N: 2})
+	if err != nil || forked.Children[0].Err != nil {
+		t.Fatal(err, forked)
+	}
+	id := forked.Children[0].Info.ID
+	branch, err := v.Branch(acme, sandbox.BranchRequest{SandboxID: id, Tag: "b", N: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if branch.Tag != "acme-b" || branch.Fork.Children[0].Info.Owner != "acme" || branch.Snapshot.Owner != "acme" {
+		t.Errorf("branched to %+v", branch)
+	}
+	if _, err := v.Rollback(acme, id, "a"); err != nil {
+		t.Error(err)
+	}
+	if _, err := v.CompactSnapshot(acme, "b", "c", nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: id, Tag: "operators"}); err != nil { // stays acme's
+		t.Error(err)
+	}
+	h.close(e)
+	e = h.open()
+	v = over(e, acme)
+	if n, mib := e.Holdings("acme"); n != 3 || mib == 0 || len(v.List()) != 3 {
+		t.Errorf("after the daemon's end acme has %d sandboxes, %d MiB; listed %d", n, mib, len(v.List()))
+	}
+	for _, tag := range []string{"acme-a", "acme-b", "acme-c", "operators"} {
+		if b, err := e.SnapshotBrief(tag); err != nil || b.Owner != "acme" || b.ContentHash == "" || b.MemoryMiB == 0 {
+			t.Errorf("%s: %+v, %v", tag, b, err)
+		}
+		notThere(t, over(e, evil), tag, id)
+	}
+	if rs, err := v.Receipts(receipt.Filter{Limit: 100}); err != nil || len(rs) < 5 {
+		t.Errorf("%d receipts, %v", len(rs), err)
+	}
+	if rs, err := over(e, evil).Receipts(receipt.Filter{Limit: 100}); err != nil || len(rs) != 0 {
+		t.Errorf("evil reads %d receipts, %v", len(rs), err)
+	}
+}
+
+// notThere checks that nothing can be done to what is another's.
+func notThere(t *testing.T, v *tenancy.View, tag, id string) {
+	t.Helper()
+	ctx := t.Context()
+	_, forks := v.Fork(ctx, sandbox.ForkRequest{Tag: tag, N: 1})
+	_, branches := v.Branch(ctx, sandbox.BranchRequest{SandboxID: id, Tag: "x"})
+	_, rolls := v.Rollback(ctx, id, tag)
+	_, infos := v.SnapshotInfo(ctx, tag)
+	_, verifies := v.VerifySnapshot(ctx, tag)
+	_, diffs := v.DiffSnapshots(ctx, tag, tag, 0)
+	_, derives := v.DeriveSnapshot(ctx, sandbox.DeriveRequest{Tag: "x", From: tag, Exec: []string{"true"}}, nil)
+	_, execs := v.Exec(ctx, id, sandbox.ExecRequest{Args: []string{"true"}})
+	_, dials := v.DialPort(ctx, id, 80)
+	_, agents := v.DialAgent(ctx, id)
+	_, consoles := v.Console(id)
+	_, receipts := v.Receipt(receipt.OfSandbox, id)
+	_, flows := v.Flows(ctx, id)
+	for name, err := range map[string]error{"fork": forks, "branch": branches, "rollback": rolls, "info": infos, "verify": verifies,
+		"diff": diffs, "derive": derives, "exec": execs, "port": dials, "agent": agents, "console": consoles, "receipt": receipts,
+		"flows": flows, "kill": v.Kill(ctx, id), "delete": v.DeleteSnapshot(ctx, tag, sandbox.DeleteOptions{Force: true}),
+		"pool": v.SetPool(ctx, tag, 1)} {
+		if !errors.Is(err, sandbox.ErrNotFound) {
+			t.Errorf("%s of %s: %v", name, tag, err)
+		}
+	}
+	if l, err := v.ListSnapshots(ctx); err != nil || len(l) != 0 || len(v.List()) != 0 || len(v.Pools()) != 0 {
+		t.Errorf("listed: %v, %v", l, err)
+	}
+}

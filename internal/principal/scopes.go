@@ -1,0 +1,71 @@
+package principal
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+)
+
+// Scopes are what a key may do: a set.
+type Scopes uint8
+
+const (
+	Read  Scopes = 1 << iota // look at things
+	Run                      // use sandboxes that are there: exec, eval, files, ports, pause and resume
+	Fork                     // make and end sandboxes and snapshots
+	Admin                    // keys, pools; of the operator's keys also images and the store
+
+	All = Read | Run | Fork | Admin
+)
+
+// names are in the order in which they are printed.
+func names() []string { return []string{"read", "run", "fork", "admin"} }
+
+// ParseScopes reads names of scopes. None at all is an error.
+func ParseScopes(list []string) (Scopes, error) {
+	var s Scopes
+next:
+	for _, word := range list {
+		for i, name := range names() {
+			if word == name {
+				s |= 1 << i
+				continue next
+			}
+		}
+		return 0, fmt.Errorf("scope %.40q: want %s", word, strings.Join(names(), ", "))
+	}
+	if s == 0 {
+		return 0, fmt.Errorf("no scope: want one or more of %s", strings.Join(names(), ", "))
+	}
+	return s, nil
+}
+
+// Has reports whether all of other are in s.
+func (s Scopes) Has(other Scopes) bool { return s&other == other }
+
+// List names them.
+func (s Scopes) List() []string {
+	out := []string{}
+	for i, name := range names() {
+		if s&(1<<i) != 0 {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func (s Scopes) String() string { return strings.Join(s.List(), ",") }
+
+// MarshalJSON writes the list of names.
+func (s Scopes) MarshalJSON() ([]byte, error) { return json.Marshal(s.List()) }
+
+// UnmarshalJSON reads it.
+func (s *Scopes) UnmarshalJSON(b []byte) error {
+	var list []string
+	if err := json.Unmarshal(b, &list); err != nil {
+		return err
+	}
+	read, err := ParseScopes(list)
+	*s = read
+	return err
+}

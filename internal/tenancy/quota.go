@@ -1,0 +1,140 @@
+package tenancy
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// ledger is what is about to be, and what keys asked for lately.
+type ledger struct {
+	mu      sync.Mutex // guards what follows; nothing is asked under it but Holdings
+	pending map[string]holding
+	forks   map[string]*forkRate // by key
+}
+
+type holding struct{ sandboxes, memoryMiB int }
+
+// forkRate lets a number of children be asked for in a minute.
+type forkRate struct {
+	perMinute int
+	limiter   *rate.Limiter
+}
+
+func newLedger() ledger { return ledger{pending: map[string]holding{}, forks: map[string]*forkRate{}} }
+
+// stockRetry is what a client is told to wait when something has to end first.
+const stockRetry = 10 * time.Second
+
+// overQuota is an error with the time after which another try makes sense.
+type overQuota struct {
+	error
+	retry time.Duration
+}
+
+func (e *overQuota) Unwrap() error { return e.error }
+
+// RetryAfter is what the header of that name says.
+func (e *overQuota) RetryAfter() time.Duration { return e.retry }
+
+// over makes the error of a quota, which is named.
+func (v *lens) over(quota string, retry time.Duration, format string, args ...any) error {
+	err := sandbox.Detailed(sandbox.Errorf(sandbox.ErrQuota, sandbox.ReasonQuota, format, args...), "quota", quota)
+	return &overQuota{err, max(retry, time.Second)}
+}
+
+func (v *lens) quotas() keys.Quotas {
+	if v.p.KeyID == "" {
+		return keys.Quotas{}
+	}
+	return v.t.cfg.Quotas(v.p.KeyID)
+}
+
+// admit lets a tenant make n sandboxes with so much memory in all, which count until they
+// are listed, or release is called.
+func (v *lens) admit(n, memoryMiB int) (release func(), err error) {
+	q := v.quotas()
+	if n == 0 || q == (keys.Quotas{}) {
+		return func() {}, nil
+	}
+	l := &v.t.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pending := l.pending[v.p.Tenant]
+	have, haveMiB := v.engine.Holdings(v.p.Tenant)
+	have, haveMiB = have+pending.sandboxes, haveMiB+pending.memoryMiB
+	switch {
+	case q.Sandboxes > 0 && have+n > q.Sandboxes:
+		return nil, v.over("sandboxes", stockRetry, "%d more sandboxes would be %d, and the key's quota is %d",
+			n, have+n, q.Sandboxes)
+	case q.MemoryMiB > 0 && haveMiB+memoryMiB > q.MemoryMiB:
+		return nil, v.over("memory_mib", stockRetry,
+			"%d MiB of guests' memory more would be %d MiB, and the key's quota is %d MiB",
+			memoryMiB, haveMiB+memoryMiB, q.MemoryMiB)
+	}
+	if err := v.forkRateLocked(n, q.ForksPerMinute); err != nil {
+		return nil, err
+	}
+	l.pending[v.p.Tenant] = holding{pending.sandboxes + n, pending.memoryMiB + memoryMiB}
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		now := l.pending[v.p.Tenant]
+		if now = (holding{now.sandboxes - n, now.memoryMiB - memoryMiB}); now == (holding{}) {
+			delete(l.pending, v.p.Tenant)
+			return
+		}
+		l.pending[v.p.Tenant] = now
+	}, nil
+}
+
+func (v *lens) forkRateLocked(n, perMinute int) error {
+	if perMinute == 0 {
+		return nil
+	}
+	now, l := v.t.cfg.Now(), &v.t.ledger
+	r := l.forks[v.p.KeyID]
+	if r == nil || r.perMinute != perMinute {
+		r = &forkRate{perMinute, rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)}
+		l.forks[v.p.KeyID] = r
+	}
+	res := r.limiter.ReserveN(now, n)
+	if !res.OK() {
+		return v.over("forks_per_minute", time.Minute, "%d children at once are more than the key's %d forks a minute",
+			n, perMinute)
+	}
+	if wait := res.DelayFrom(now); wait > 0 {
+		res.CancelAt(now)
+		return v.over("forks_per_minute", wait, "the key may fork %d children a minute", perMinute)
+	}
+	return nil
+}
+
+// roomOnDisk refuses another snapshot to a tenant whose snapshots take all that they may.
+// The one that is made then may go beyond: how large it gets is not known before.
+func (v *lens) roomOnDisk(ctx context.Context) error {
+	limit := int64(v.quotas().DiskMiB) << 20
+	if limit == 0 {
+		return nil
+	}
+	all, err := v.engine.ListSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	var used int64
+	for _, s := range all {
+		if s.Owner == v.p.Tenant {
+			used += s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes
+		}
+	}
+	if used >= limit {
+		return v.over("disk_mib", stockRetry, "the tenant's snapshots take %d MiB, and the key's quota is %d MiB",
+			used>>20, limit>>20)
+	}
+	return nil
+}

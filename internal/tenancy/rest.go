@@ -1,0 +1,99 @@
+package tenancy
+
+import (
+	"context"
+
+	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Receipt is the newest of a subject, which may be gone: whose it was is in the receipt.
+func (v recordView) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) {
+	if v.p.Operator() {
+		return v.engine.Receipt(kind, of)
+	}
+	list, err := v.Receipts(receipt.Filter{Kind: kind, Of: of, Limit: 1})
+	if err == nil && len(list) == 0 {
+		err = sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonReceiptNotFound, "%s %s has no receipt", kind,
+			sandbox.Clip(of))
+	}
+	if err != nil {
+		return receipt.Receipt{}, err
+	}
+	return list[0], nil
+}
+
+// Receipts are the tenant's, newest first. A tag may have been another's before.
+func (v recordView) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
+	if v.p.Operator() {
+		return v.engine.Receipts(f)
+	}
+	limit := f.Limit
+	f.Limit = 0
+	names := []string{f.Of}
+	if f.Kind == receipt.OfSnapshot && f.Of != "" {
+		if whole, err := v.newTag(f.Of); err == nil && whole != f.Of {
+			names = []string{whole, f.Of}
+		}
+	}
+	var out []receipt.Receipt
+	for _, name := range names {
+		f.Of = name
+		all, err := v.engine.Receipts(f)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range all {
+			if r.Owner == v.p.Tenant && (limit == 0 || len(out) < limit) {
+				out = append(out, r)
+			}
+		}
+		if len(out) > 0 {
+			break
+		}
+	}
+	return out, nil
+}
+
+// SetPool keeps shells ready for one of the tenant's own snapshots.
+func (v recordView) SetPool(ctx context.Context, tag string, size int) error {
+	b, err := v.findOwn(tag)
+	if err != nil {
+		return err
+	}
+	if q := v.quotas().Sandboxes; q > 0 && size > q {
+		return v.over("sandboxes", 0, "a pool of %d is more than the key's quota of %d sandboxes", size, q)
+	}
+	return v.engine.SetPool(ctx, b.Tag, size)
+}
+
+// Pools are those of the tenant's own snapshots.
+func (v recordView) Pools() []sandbox.PoolStatus {
+	all := v.engine.Pools()
+	if v.p.Operator() {
+		return all
+	}
+	var out []sandbox.PoolStatus
+	for _, p := range all {
+		if b, err := v.engine.SnapshotBrief(p.Tag); err == nil && v.p.Sees(b.Owner) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// Holdings are what the tenant has running.
+func (v recordView) Holdings(owner string) (n, memoryMiB int) {
+	if !v.p.Sees(owner) {
+		return 0, 0
+	}
+	return v.engine.Holdings(owner)
+}
+
+// Capacity is the host's, for the operator's eyes: it counts what all have.
+func (v recordView) Capacity() (sandbox.Capacity, error) {
+	if !v.p.Operator() {
+		return sandbox.Capacity{}, v.operatorOnly("the host's capacity")
+	}
+	return v.engine.Capacity()
+}
