@@ -29,6 +29,7 @@ func changes() map[string]action {
 		"POST /v1/snapshots/{tag}/verify":              {name: "snapshot.verify"},
 		"POST /v1/snapshots/{tag}/compact":             {name: "snapshot.compact"},
 		"PUT /v1/snapshots/{tag}/pool":                 {name: "pool.set"},
+		"PUT /v1/snapshots/{tag}/public":               {name: "snapshot.publish"},
 		"POST /v1/store/gc":                            {name: "store.gc"},
 		"PUT /v1/images/{name}":                        {name: "image.import"},
 		"DELETE /v1/images/{name}":                     {name: "image.delete"},
@@ -48,8 +49,8 @@ func changes() map[string]action {
 		"GET /v1/sandboxes/{id}/agent/{path}":          {name: "agent.request", read: true},
 		"POST /v1/sandboxes/{id}/agent/{path}":         {name: "agent.request"},
 		"POST /v1/keys":                                {name: "key.create"},
-		"DELETE /v1/keys/{id}":                         {name: "key.revoke"},
-		"POST /v1/keys/{id}/rotate":                    {name: "key.rotate"},
+		"DELETE /v1/keys/{key}":                        {name: "key.revoke"},
+		"POST /v1/keys/{key}/rotate":                   {name: "key.rotate"},
 		ingressRoute:                                   {name: "port.request"},
 	}
 }

@@ -20,6 +20,9 @@ func newAskers(of func(context.Context) Asker) askers {
 	if of == nil {
 		of = func(ctx context.Context) Asker {
 			p := principal.From(ctx)
+			if p.KeyID == "" {
+				return Asker{} // its name is the way it came
+			}
 			return Asker{Key: p.KeyID, Name: p.Name, Tenant: p.Tenant}
 		}
 	}

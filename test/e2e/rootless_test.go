@@ -90,7 +90,7 @@ func TestAnOrdinaryUsersVMsAreInAJail(t *testing.T) {
 		if got := d.sh(res.Children[0].ID, "echo hello"); got != "hello" {
 			t.Errorf("its child says %q", got)
 		}
-		if _, err := d.c.Rollback(t.Context(), sb.ID, "of-"+sb.ID); err != nil {
+		if _, err := d.c.Rollback(t.Context(), sb.ID, "parent"); err != nil {
 			t.Errorf("rollback of %s: %v", sb.ID, err)
 		}
 	}
