@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/engine/home"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/life"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/op"
 	"github.com/forkd/forkd/internal/engine/policies"
@@ -33,6 +34,7 @@ type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
 	*policies.Policies
+	*life.Watch // how long sandboxes run
 
 	cfg  Config
 	ops  *op.Config // how operations are carried out
@@ -130,5 +132,6 @@ func (e *Engine) startWorkers() {
 	e.workers.Go(func() { e.catalog.Run(e.background) })
 	e.workers.Go(func() { e.sandboxes.Expire(e.background) })
 	e.workers.Go(func() { e.families.Run(e.background) })
+	e.workers.Go(func() { e.Watch.Watch(e.background) })
 	e.workers.Go(func() { e.WriteReceipts(e.background) })
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/life"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/op"
 	"github.com/forkd/forkd/internal/engine/policies"
@@ -31,6 +32,7 @@ func (e *Engine) makeRooms() error {
 	e.Calls = guest.New(guest.Config{
 		Sandboxes: e.sandboxes, Begin: e.begin, Closing: e.background, Layers: e.home.LayersDir(),
 		Observer: e.cfg.Observer, Now: e.cfg.Now, BeforeEval: e.beforeEval,
+		Wake: func(ctx context.Context, id string) (bool, error) { return e.Rouse(ctx, id) },
 	})
 	e.Policies = policies.New(policies.Config{Sandboxes: e.sandboxes, Wires: e.wires, Begin: e.begin,
 		Closing: e.background})
@@ -40,6 +42,8 @@ func (e *Engine) makeRooms() error {
 		Sandboxes: e.sandboxes, Snapshots: e.catalog, Operations: e.Ops,
 		Begin: e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
 	})
+	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Ops, Begin: e.begin,
+		InUse: func(id string) bool { return e.families.Calls(id) > 0 }, Now: e.cfg.Now, Log: e.cfg.Logger})
 	return nil
 }
 
@@ -61,9 +65,9 @@ func (e *Engine) makeSandboxes() (err error) {
 			Dropped: func(i sandbox.Info) { e.families.Dropped(i) },
 			Ended:   e.sandboxEnded,
 		},
-		Pin:        func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
-		Unpin:      func(id string) { e.catalog.Unpin(id) },
-		FailedKeep: e.cfg.FailedKeep, AtOnce: e.cfg.Concurrency, Now: e.cfg.Now, Log: e.cfg.Logger,
+		Pin:    func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
+		Unpin:  func(id string) { e.catalog.Unpin(id) },
+		Paused: e.home.PausedDir(), Elapsed: e.cfg.Elapsed, FailedKeep: e.cfg.FailedKeep, AtOnce: e.cfg.Concurrency, Now: e.cfg.Now, Log: e.cfg.Logger,
 	})
 	return nil
 }
@@ -73,6 +77,8 @@ func (e *Engine) sandboxEnded(i sandbox.Info, killed bool) {
 	_, hash := i.Base()
 	e.catalog.Left(hash)
 	e.families.Ended(i, killed)
+	e.DropPause(i)
+	e.Forget(i.ID)
 }
 
 func (e *Engine) makeCatalog() (err error) {
@@ -111,7 +117,7 @@ func (e *Engine) makeOps() {
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,
 		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires, Pools: e.pools, Memory: e.memory,
-		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
+		Traffic: &e.traffic, Branches: e.branches, Resumes: make(chan struct{}, c.Concurrency), Root: e.root, Begin: e.begin, Random: e.random,
 	})
 }
 

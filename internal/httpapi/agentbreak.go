@@ -49,7 +49,7 @@ func (p *agentProxy) lostNow(v served) *failure {
 		return fail(api.CodeGuestGone, api.ReasonSandboxEnded, "sandbox %s was killed", v.id)
 	case info.Status == sandbox.StatusFailed:
 		return fail(api.CodeGuestGone, api.ReasonSandboxFailed, "sandbox %s has failed: %s", v.id, info.Reason)
-	case info.Status == sandbox.StatusPaused:
+	case info.Status == sandbox.StatusStalled:
 		return fail(api.CodeNoSpace, api.ReasonDiskNoRoom, "sandbox %s is %s", v.id, info.Reason)
 	case info.PID != v.pid && info.RolledBackTo != "":
 		return fail(api.CodeGuestGone, api.ReasonSandboxRolledBack, "sandbox %s was rolled back to snapshot %s",

@@ -61,7 +61,7 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Status: sandbox.StatusRunning,
 		PID: b.m.Proc.PID(), CreatedAt: now,
 		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b), TrafficToken: traffic,
-		Limits: f.req.Limits, Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
+		Limits: f.req.Limits, Life: f.req.Life, Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
 	err = f.e.sandboxes.Add(who, b.info, b.m.VM)
 	b.trace.mark("journal")

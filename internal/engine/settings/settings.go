@@ -67,7 +67,9 @@ type Config struct {
 	Observer sandbox.Observer // may be nil
 	Logger   *slog.Logger
 	Now      func() time.Time
-	Rand     io.Reader // of cryptographic quality: it is the children's entropy
+	// Elapsed is a clock that nobody sets, for how long sandboxes are idle; default: since Complete.
+	Elapsed func() time.Duration
+	Rand    io.Reader // of cryptographic quality: it is the children's entropy
 	// MemAvailable is the host's available memory in bytes; default /proc/meminfo.
 	MemAvailable func() (int64, error)
 
@@ -133,6 +135,10 @@ func (c *Config) Complete() error {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Elapsed == nil {
+		began := time.Now()
+		c.Elapsed = func() time.Duration { return time.Since(began) }
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Reader
