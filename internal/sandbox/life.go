@@ -63,6 +63,20 @@ func (l Life) Set(now time.Time) (Life, error) {
 	return l, nil
 }
 
+// Change is what becomes of a life that is set anew. A deadline that stays may have passed.
+func (l Life) Change(to Life, now time.Time) (Life, error) {
+	if to.Deadline.IsZero() || !to.Deadline.Equal(l.Deadline) {
+		return to.Set(now)
+	}
+	to.Deadline, to.TTL = time.Time{}, 0
+	to, err := to.Set(now)
+	if to.AtEnd == "" {
+		to.AtEnd = AtEndKill
+	}
+	to.Deadline, to.TTL = l.Deadline, l.TTL
+	return to, err
+}
+
 // Passed reports whether the deadline has.
 func (l Life) Passed(now time.Time) bool {
 	return !l.Deadline.IsZero() && !l.Deadline.After(now.Round(0))

@@ -200,12 +200,8 @@ func (w *Watch) SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox
 		_, _, err = w.cfg.Sandboxes.Running(id)
 		return sandbox.Info{}, err
 	}
-	now := w.cfg.Now()
-	if l, err = l.Set(now); err != nil {
-		return sandbox.Info{}, err
-	}
 	w.Forget(info.ID) // what is asked for anew is tried anew
-	return s.SetLife(func(sandbox.Life) (sandbox.Life, error) { return l, nil })
+	return s.SetLife(func(old sandbox.Life) (sandbox.Life, error) { return old.Change(l, w.cfg.Now()) })
 }
 
 // Touch notes that somebody uses a sandbox: it is not idle.
