@@ -68,10 +68,12 @@ func newPauseCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.sandboxLine(c.Pause(ctx, args[0], req))
+			info, err := client.Life{Client: c}.Pause(ctx, args[0], req)
+			return printID(a, info, err)
 		}),
 	}
-	cmd.Flags().BoolVar(&req.FilesystemOnly, "filesystem-only", false, "keep its disk without its memory (not supported yet)")
+	cmd.Flags().BoolVar(&req.FilesystemOnly, "filesystem-only", false,
+		"keep its disk without its memory (not supported yet)")
 	return cmd
 }
 
@@ -85,7 +87,8 @@ func newResumeCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			return a.sandboxLine(c.Resume(ctx, args[0]))
+			info, err := client.Life{Client: c}.Resume(ctx, args[0])
+			return printID(a, info, err)
 		}),
 	}
 }
@@ -108,13 +111,15 @@ func newExtendCommand(a *app) *cobra.Command {
 			return exit.UsageError{Err: err}
 		}
 		return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-			return a.sandboxLine(c.SetLife(ctx, args[0], req))
+			info, err := client.Life{Client: c}.SetLife(ctx, args[0], req)
+			return printID(a, info, err)
 		})
 	}
 	return cmd
 }
 
-func (a *app) sandboxLine(info api.SandboxInfo, err error) error {
+// printID prints the sandbox that something was done to.
+func printID(a *app, info api.SandboxInfo, err error) error {
 	switch {
 	case err != nil:
 		return err

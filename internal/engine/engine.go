@@ -33,6 +33,7 @@ type Config = settings.Config
 type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
+	*op.Pauses
 	*policies.Policies
 	*life.Watch // how long sandboxes run
 
@@ -127,11 +128,8 @@ func (e *Engine) adopt(ctx context.Context) error {
 }
 
 func (e *Engine) startWorkers() {
-	e.workers.Go(func() { e.wires.Run(e.background) })
-	e.workers.Go(func() { e.pools.Run(e.background) })
-	e.workers.Go(func() { e.catalog.Run(e.background) })
-	e.workers.Go(func() { e.sandboxes.Expire(e.background) })
-	e.workers.Go(func() { e.families.Run(e.background) })
-	e.workers.Go(func() { e.Watch.Watch(e.background) })
-	e.workers.Go(func() { e.WriteReceipts(e.background) })
+	for _, work := range []func(context.Context){e.wires.Run, e.pools.Run, e.catalog.Run, e.sandboxes.Expire,
+		e.families.Run, e.WriteReceipts, e.Watch.Watch} {
+		e.workers.Go(func() { work(e.background) })
+	}
 }

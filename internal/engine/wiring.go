@@ -31,7 +31,10 @@ func (e *Engine) makeRooms() error {
 	e.makePools()
 	e.Calls = guest.New(guest.Config{
 		Sandboxes: e.sandboxes, Begin: e.begin, Closing: e.background, Layers: e.home.LayersDir(),
-		Observer: e.cfg.Observer, Now: e.cfg.Now, BeforeEval: e.beforeEval,
+		Observer: e.cfg.Observer, Now: e.cfg.Now,
+		BeforeEval: func(ctx context.Context, m *vmproc.VM, tag string) {
+			e.launcher.PopulateForEval(ctx, m, e.home.Snapshots.Dir(tag))
+		},
 		Wake: func(ctx context.Context, id string) (bool, error) { return e.Rouse(ctx, id) },
 	})
 	e.Policies = policies.New(policies.Config{Sandboxes: e.sandboxes, Wires: e.wires, Begin: e.begin,
@@ -42,7 +45,7 @@ func (e *Engine) makeRooms() error {
 		Sandboxes: e.sandboxes, Snapshots: e.catalog, Operations: e.Ops,
 		Begin: e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
 	})
-	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Ops, Begin: e.begin,
+	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Pauses, Begin: e.begin,
 		InUse: func(id string) bool { return e.families.Calls(id) > 0 }, Now: e.cfg.Now, Log: e.cfg.Logger})
 	return nil
 }
@@ -67,7 +70,8 @@ func (e *Engine) makeSandboxes() (err error) {
 		},
 		Pin:    func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
 		Unpin:  func(id string) { e.catalog.Unpin(id) },
-		Paused: e.home.PausedDir(), Elapsed: e.cfg.Elapsed, FailedKeep: e.cfg.FailedKeep, AtOnce: e.cfg.Concurrency, Now: e.cfg.Now, Log: e.cfg.Logger,
+		Paused: sandboxes.PausedDir(e.home.PausedDir()), Elapsed: e.cfg.Elapsed, FailedKeep: e.cfg.FailedKeep,
+		AtOnce: e.cfg.Concurrency, Now: e.cfg.Now, Log: e.cfg.Logger,
 	})
 	return nil
 }
@@ -77,8 +81,7 @@ func (e *Engine) sandboxEnded(i sandbox.Info, killed bool) {
 	_, hash := i.Base()
 	e.catalog.Left(hash)
 	e.families.Ended(i, killed)
-	e.DropPause(i)
-	e.Forget(i.ID)
+	e.Drop(i)
 }
 
 func (e *Engine) makeCatalog() (err error) {
@@ -117,11 +120,7 @@ func (e *Engine) makeOps() {
 	e.Ops = op.New(e.ops, op.Rooms{
 		Store: e.home.Snapshots, Layers: e.home.Layers, Receipts: e.home.Receipts, Catalog: e.catalog,
 		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires, Pools: e.pools, Memory: e.memory,
-		Traffic: &e.traffic, Branches: e.branches, Resumes: make(chan struct{}, c.Concurrency), Root: e.root, Begin: e.begin, Random: e.random,
+		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
 	})
-}
-
-// beforeEval is called before the first evaluation in a sandbox.
-func (e *Engine) beforeEval(ctx context.Context, m *vmproc.VM, tag string) {
-	e.launcher.PopulateForEval(ctx, m, e.home.Snapshots.Dir(tag))
+	e.Pauses = op.NewPauses(e.Ops)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,6 +78,7 @@ func (w *Watch) Look(ctx context.Context) {
 }
 
 func (w *Watch) look(ctx context.Context) {
+	w.forget()
 	now := w.cfg.Now()
 	for _, i := range w.cfg.Sandboxes.Mortal() {
 		d := dueOf(i, now)
@@ -178,11 +181,23 @@ func (w *Watch) release(id string) {
 	delete(w.busy, id)
 }
 
-// Forget is called when a sandbox is gone.
-func (w *Watch) Forget(id string) {
+// now has a sandbox that could not be paused tried again as soon as it is due.
+func (w *Watch) now(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.later, id)
+}
+
+// forget drops what is known of sandboxes that are gone.
+func (w *Watch) forget() {
+	w.mu.Lock()
+	failed := slices.Collect(maps.Keys(w.later))
+	w.mu.Unlock()
+	for _, id := range failed {
+		if w.cfg.Sandboxes.Lookup(id) == nil {
+			w.now(id)
+		}
+	}
 }
 
 // SetLife changes for how long a sandbox may run, counted from now, and what becomes of it then.
@@ -200,8 +215,19 @@ func (w *Watch) SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox
 		_, _, err = w.cfg.Sandboxes.Running(id)
 		return sandbox.Info{}, err
 	}
-	w.Forget(info.ID) // what is asked for anew is tried anew
+	w.now(info.ID) // what is asked for anew is tried anew
 	return s.SetLife(func(old sandbox.Life) (sandbox.Life, error) { return old.Change(l, w.cfg.Now()) })
+}
+
+// Kill ends a sandbox, running, paused or failed, and waits until nothing of it is left.
+// Of two callers at once both succeed; later ones get ErrNotFound.
+func (w *Watch) Kill(ctx context.Context, id string) error {
+	_, done, err := w.cfg.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return w.cfg.Sandboxes.Kill(id)
 }
 
 // Touch notes that somebody uses a sandbox: it is not idle.

@@ -65,8 +65,6 @@ type Rooms struct {
 	Traffic   *sched.Traffic
 	// Branches has a value for each branch under way; its room is how many there may be.
 	Branches chan struct{}
-	// Resumes has a value for each resume under way; others wait.
-	Resumes chan struct{}
 	// Root ends when the daemon can wait no longer.
 	Root context.Context
 	// Begin admits an operation; done must be called.
@@ -90,8 +88,8 @@ type Ops struct {
 	memory    *launch.Memory
 	traffic   *sched.Traffic
 	branches  chan struct{}
-	resumes   chan struct{}
-	waking    atomic.Int32 // resumes under way, and those that wait
+	resumes   chan struct{} // a value for each resume under way; others wait
+	waking    atomic.Int32  // resumes under way, and those that wait
 	root      context.Context
 	begin     func(context.Context) (_ context.Context, done func(), _ error)
 	random    func(n int) ([]byte, error)
@@ -103,6 +101,6 @@ func New(c *Config, r Rooms) *Ops {
 	return &Ops{
 		cfg: c, store: r.Store, layers: r.Layers, receipts: r.Receipts, catalog: r.Catalog, sandboxes: r.Sandboxes,
 		procs: r.Procs, launcher: r.Launcher, wires: r.Wires, pools: r.Pools, memory: r.Memory, traffic: r.Traffic,
-		branches: r.Branches, resumes: r.Resumes, root: r.Root, begin: r.Begin, random: r.Random,
+		branches: r.Branches, resumes: make(chan struct{}, c.Concurrency), root: r.Root, begin: r.Begin, random: r.Random,
 	}
 }

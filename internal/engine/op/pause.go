@@ -22,9 +22,16 @@ type pauseOp struct {
 	hash string       // of the snapshot
 }
 
+// Pauses are the operations that pause and resume sandboxes.
+type Pauses struct{ e *Ops }
+
+// NewPauses makes Pauses.
+func NewPauses(o *Ops) *Pauses { return &Pauses{o} }
+
 // Pause makes a sandbox a snapshot under its own id: it has no process and no memory any more,
 // until Resume. If anything fails it runs on.
-func (o *Ops) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (_ sandbox.Info, err error) {
+func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (_ sandbox.Info, err error) {
+	o := l.e
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -32,7 +39,7 @@ func (o *Ops) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (_
 	defer done()
 	p := &pauseOp{branchOp: branchOp{e: o, start: o.cfg.Now(), stay: true}}
 	p.trace = o.newTrace(p.start)
-	if p.req, err = o.pauseRequest(id, opt); err != nil {
+	if p.req, err = pauseRequest(o, id, opt); err != nil {
 		return sandbox.Info{}, err
 	}
 	err = p.run(ctx, opt)
@@ -40,20 +47,20 @@ func (o *Ops) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (_
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	o.DropPause(p.was)
+	dropPause(o, p.was)
 	o.catalog.Left(baseHash(p.was))
 	o.catalog.HashLater(p.req.Tag)
 	o.cfg.Logger.Info("paused", "sandbox", p.req.SandboxID, "tag", p.req.Tag, "bytes", p.took.Bytes,
 		"took", o.cfg.Now().Sub(p.start))
 	_, info, err := o.sandboxes.Find(p.req.SandboxID)
 	if err != nil { // it was killed before its snapshot could be deleted
-		o.DropPause(sandbox.Info{ID: p.req.SandboxID, PausedIn: p.req.Tag, PausedHash: p.hash})
+		dropPause(o, sandbox.Info{ID: p.req.SandboxID, PausedIn: p.req.Tag, PausedHash: p.hash})
 	}
 	return info, err
 }
 
 // pauseRequest is the branch that a pause is made of.
-func (o *Ops) pauseRequest(id string, opt sandbox.PauseOptions) (sandbox.BranchRequest, error) {
+func pauseRequest(o *Ops, id string, opt sandbox.PauseOptions) (sandbox.BranchRequest, error) {
 	_, info, err := o.sandboxes.Find(id)
 	if err != nil {
 		return sandbox.BranchRequest{}, err
@@ -147,9 +154,9 @@ func baseHash(i sandbox.Info) string {
 	return hash
 }
 
-// DropPause deletes the snapshot that a sandbox was last paused in, if it lies over another one
+// dropPause deletes the snapshot that a sandbox was last paused in, if it lies over another one
 // by now, or has ended. What is built on it lives on.
-func (o *Ops) DropPause(was sandbox.Info) {
+func dropPause(o *Ops, was sandbox.Info) {
 	if was.PausedIn == "" || len(o.sandboxes.Using(was.PausedIn, was.PausedHash)) > 0 {
 		return
 	}
@@ -161,6 +168,9 @@ func (o *Ops) DropPause(was sandbox.Info) {
 			"err", err)
 	}
 }
+
+// Drop deletes the snapshot that a sandbox was last paused in, which has ended.
+func (l *Pauses) Drop(was sandbox.Info) { dropPause(l.e, was) }
 
 // leavePauseReceipt tells of a pause that came as far as its capture.
 func (p *pauseOp) leavePauseReceipt(err error) {

@@ -24,7 +24,8 @@ const maxWaking = 1000
 
 // Resume lets a paused sandbox go on: in a new VM, with its name and its identity; entropy and
 // clock are new, connections of before are reset. One that runs is returned as it is.
-func (o *Ops) Resume(ctx context.Context, id string) (_ sandbox.Info, err error) {
+func (l *Pauses) Resume(ctx context.Context, id string) (_ sandbox.Info, err error) {
+	o := l.e
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
@@ -118,7 +119,7 @@ func (r *resumeOp) run(ctx context.Context) error {
 	for _, s := range []struct {
 		name string
 		do   func(context.Context) error
-	}{{"restore", r.restore}, {"identity", r.identify}, {"hold", r.hold}} {
+	}{{"restore", r.restore}, {"identity", r.identify}, {"settle", r.settle}} {
 		if err := s.do(ctx); err != nil {
 			r.e.wires.Release(r.next.wire)
 			return sandbox.Ended(ctx, fmt.Errorf("%s: %w", s.name, err))
@@ -174,8 +175,8 @@ func (r *resumeOp) identify(ctx context.Context) error {
 	return err
 }
 
-// hold makes the new VM the sandbox's, at one moment.
-func (r *resumeOp) hold(ctx context.Context) error {
+// settle makes the new VM the sandbox's, at one moment.
+func (r *resumeOp) settle(ctx context.Context) error {
 	err := r.b.Resume(ctx, r.next.m.VM, func(i *sandbox.Info) {
 		i.Network.Wire = r.next.wire.Name()
 		i.Life = i.Life.Resumed(r.e.cfg.Now())
@@ -184,7 +185,7 @@ func (r *resumeOp) hold(ctx context.Context) error {
 		r.drop()
 		return err
 	}
-	r.next.trace.mark("hold")
+	r.next.trace.mark("settle")
 	return nil
 }
 

@@ -220,7 +220,7 @@ func (r *rollbackOp) endOld(ctx context.Context) error {
 	r.old.Agent.Close()
 	r.endOldVM(ctx)
 	r.e.procs.Remove(r.next.m.Dir, r.old.Disks.Paths())
-	r.e.DropPause(r.was)
+	dropPause(r.e, r.was)
 	r.e.catalog.CollectLater() // what it lay over may be needed no more
 	r.next.trace.mark("end")
 	return nil

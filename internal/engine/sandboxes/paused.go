@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -43,14 +44,18 @@ const (
 	tmpSuffix    = ".tmp"
 )
 
-func (t *Table) pausedFile(id string) string { return filepath.Join(t.cfg.Paused, id+pausedSuffix) }
+// PausedDir is the directory of the records.
+type PausedDir string
 
-func (t *Table) keepPaused(info sandbox.Info, who sandbox.Identity) error {
+func (d PausedDir) file(id string) string { return filepath.Join(string(d), id+pausedSuffix) }
+
+// keep writes the record of a paused sandbox.
+func (d PausedDir) keep(info sandbox.Info, who sandbox.Identity) error {
 	b, err := json.Marshal(pausedRecord{Version: pausedVersion, Info: info, Who: who})
 	if err != nil {
 		return err
 	}
-	if err := replaceDurably(t.pausedFile(info.ID), b); err != nil {
+	if err := replaceDurably(d.file(info.ID), b); err != nil {
 		return fmt.Errorf("write the record of a paused sandbox: %w", err)
 	}
 	return nil
@@ -75,30 +80,29 @@ func replaceDurably(path string, b []byte) error {
 	return err
 }
 
-// forgetPaused removes the record of a paused sandbox. It is an error only if the record is still there.
-func (t *Table) forgetPaused(id string) error {
-	err := os.Remove(t.pausedFile(id))
-	if err == nil {
-		err = durable.SyncDir(t.cfg.Paused)
-		if err != nil {
-			t.cfg.Log.Error("remove the record of a paused sandbox: it may come back with the host's next boot",
-				"sandbox", id, "err", err)
-		}
+// forget removes the record of a paused sandbox. It is an error only if the record is still there.
+func (d PausedDir) forget(id string, log *slog.Logger) error {
+	err := os.Remove(d.file(id))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
+	case err != nil:
+		return fmt.Errorf("remove the record of a paused sandbox: %w", err)
 	}
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	if err := durable.SyncDir(string(d)); err != nil {
+		log.Error("remove the record of a paused sandbox: it may come back with the host's next boot", "sandbox", id,
+			"err", err)
 	}
-	return fmt.Errorf("remove the record of a paused sandbox: %w", err)
+	return nil
 }
 
 // adoptPaused lists the sandboxes that are paused. One whose record cannot be read is not listed, and
 // its snapshot is kept.
 func (t *Table) adoptPaused() error {
-	if err := os.MkdirAll(t.cfg.Paused, 0o700); err != nil {
+	if err := os.MkdirAll(string(t.cfg.Paused), 0o700); err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(t.cfg.Paused)
+	entries, err := os.ReadDir(string(t.cfg.Paused))
 	if err != nil {
 		return err
 	}
@@ -106,11 +110,11 @@ func (t *Table) adoptPaused() error {
 		id, ours := strings.CutSuffix(en.Name(), pausedSuffix)
 		if !ours || !ValidID(id) {
 			if strings.HasSuffix(en.Name(), tmpSuffix) { // of a write that was cut short
-				os.Remove(filepath.Join(t.cfg.Paused, en.Name()))
+				os.Remove(filepath.Join(string(t.cfg.Paused), en.Name()))
 			}
 			continue
 		}
-		rec, err := t.readPaused(id)
+		rec, err := t.cfg.Paused.read(id)
 		t.mu.Lock()
 		if err != nil {
 			t.unread[id] = true
@@ -125,8 +129,8 @@ func (t *Table) adoptPaused() error {
 	return nil
 }
 
-func (t *Table) readPaused(id string) (rec pausedRecord, err error) {
-	b, err := durable.ReadFile(t.pausedFile(id), maxPaused)
+func (d PausedDir) read(id string) (rec pausedRecord, err error) {
+	b, err := durable.ReadFile(d.file(id), maxPaused)
 	if err != nil {
 		return rec, err
 	}
@@ -225,7 +229,7 @@ func (s *Sandbox) Pause(vm *vmproc.VM, tag, hash string) error {
 		return failedMeanwhile(info)
 	}
 	info.Status, info.PID, info.PausedIn, info.PausedHash = sandbox.StatusPaused, 0, tag, hash
-	if err := t.keepPaused(info, s.who); err != nil {
+	if err := t.cfg.Paused.keep(info, s.who); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.PauseRecorded)
@@ -275,7 +279,8 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 	}
 	info.Status, info.PID, info.Shape = sandbox.StatusRunning, vm.Proc.PID(), vm.Shape
 	change(&info)
-	rec := Record{Version: vmproc.JournalVersion, Dir: filepath.Base(vm.Dir), Info: info, Who: s.who, Disks: vm.Disks.List()}
+	rec := Record{Version: vmproc.JournalVersion, Dir: filepath.Base(vm.Dir), Info: info, Who: s.who,
+		Disks: vm.Disks.List()}
 	if err := rec.write(vm.Dir); err != nil {
 		return err
 	}
@@ -284,7 +289,7 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 	if !vm.Own(func() { t.fail(s, vm) }) {
 		return vm.EndError()
 	}
-	if err := t.forgetPaused(s.id); err != nil {
+	if err := t.cfg.Paused.forget(s.id, t.cfg.Log); err != nil {
 		vm.Own(nil)
 		return err
 	}

@@ -27,7 +27,7 @@ type Config struct {
 	Pin   func(id string, layers []layer.ID) error
 	Unpin func(id string)
 	// Paused is the directory of the records of paused sandboxes, in the store.
-	Paused string
+	Paused PausedDir
 	// FailedKeep is how long a failed sandbox stays listed.
 	FailedKeep time.Duration
 	AtOnce     int // how many VMs are adopted at once
@@ -146,7 +146,7 @@ func (t *Table) End(s *Sandbox) {
 		t.cfg.Procs.Remove(s.dir, s.disks.Paths())
 	}
 	if s.info.Status == sandbox.StatusPaused {
-		if err := t.forgetPaused(s.id); err != nil {
+		if err := t.cfg.Paused.forget(s.id, t.cfg.Log); err != nil {
 			t.cfg.Log.Error("kill a paused sandbox: it comes back with the next daemon", "sandbox", s.id, "err", err)
 		}
 	}
