@@ -11,6 +11,7 @@ const (
 	ReasonBranchFailed        Reason = "branch_failed"
 	ReasonBranchesBusy        Reason = "branches_busy"
 	ReasonChildBrokeOff       Reason = "child_broke_off"
+	ReasonColdPause           Reason = "cold_pause"
 	ReasonDependentSandboxes  Reason = "dependent_sandboxes"
 	ReasonDependentSnapshots  Reason = "dependent_snapshots"
 	ReasonDigestsNotReady     Reason = "digests_not_ready"
@@ -51,9 +52,11 @@ const (
 	ReasonQuota               Reason = "quota"
 	ReasonReceiptNotFound     Reason = "receipt_not_found"
 	ReasonRestoreRefused      Reason = "restore_refused"
+	ReasonResumesBusy         Reason = "resumes_busy"
 	ReasonSameTag             Reason = "same_tag"
 	ReasonSandboxEnded        Reason = "sandbox_ended"
 	ReasonSandboxFailed       Reason = "sandbox_failed"
+	ReasonSandboxPaused       Reason = "sandbox_paused"
 	ReasonSandboxRolledBack   Reason = "sandbox_rolled_back"
 	ReasonSnapshotDamaged     Reason = "snapshot_damaged"
 	ReasonSnapshotNotFound    Reason = "snapshot_not_found"
@@ -92,6 +95,7 @@ func Reasons() []ReasonRow {
 		{ReasonBranchFailed, "the branch that was to write the snapshot failed"},
 		{ReasonBranchesBusy, "as many branches as are allowed at once are under way"},
 		{ReasonChildBrokeOff, "a child that was forked for the comparison ended"},
+		{ReasonColdPause, "a sandbox cannot be paused with its disk alone"},
 		{ReasonDependentSandboxes, "sandboxes run from the snapshot"},
 		{ReasonDependentSnapshots, "other snapshots are built on the snapshot"},
 		{ReasonDigestsNotReady, "the snapshot's digests are still being computed"},
@@ -132,9 +136,11 @@ func Reasons() []ReasonRow {
 		{ReasonQuota, "a quota of the key is used up; details: `quota`"},
 		{ReasonReceiptNotFound, "there is no receipt, or it is no longer kept"},
 		{ReasonRestoreRefused, "the VMM cannot restore the snapshot: another CPU, another format"},
+		{ReasonResumesBusy, "as many sandboxes as may wait for it are being resumed"},
 		{ReasonSameTag, "the new snapshot has the tag of the old one"},
 		{ReasonSandboxEnded, "the sandbox was killed, or its VM has ended"},
 		{ReasonSandboxFailed, "the sandbox's VM has ended without being told to, and is listed as failed"},
+		{ReasonSandboxPaused, "the sandbox is paused, or was paused meanwhile"},
 		{ReasonSandboxRolledBack, "the sandbox was rolled back meanwhile"},
 		{ReasonSnapshotDamaged, "a file of the snapshot was found altered, and nothing is made from it"},
 		{ReasonSnapshotNotFound, "no snapshot has that tag"},

@@ -6,6 +6,8 @@ type ReceiptOp string
 const (
 	ReceiptFork     ReceiptOp = "fork"
 	ReceiptRollback ReceiptOp = "rollback"
+	ReceiptPause    ReceiptOp = "pause"
+	ReceiptResume   ReceiptOp = "resume"
 	ReceiptBranch   ReceiptOp = "branch"
 	ReceiptSnapshot ReceiptOp = "snapshot"
 )
@@ -14,7 +16,7 @@ const (
 // snapshot leaves. It stays when what it tells of is gone.
 type Receipt struct {
 	ID        string    `json:"id" doc:"Name of the receipt; rises with time"`
-	Op        ReceiptOp `json:"op" doc:"What left it; fork and rollback are of a sandbox, branch and snapshot of a snapshot" enum:"fork,rollback,branch,snapshot"`
+	Op        ReceiptOp `json:"op" doc:"What left it; fork, rollback, pause and resume are of a sandbox, branch and snapshot of a snapshot" enum:"fork,rollback,pause,resume,branch,snapshot"`
 	Sandbox   string    `json:"sandbox,omitempty" doc:"Sandbox that was forked or rolled back, or the source of a branch"`
 	Snapshot  string    `json:"snapshot,omitempty" doc:"Tag of the snapshot that was made"`
 	AtUnixMS  int64     `json:"at_unix_ms" doc:"When it ended, in milliseconds since 1970"`

@@ -18,6 +18,7 @@ type CreateSandboxesRequest struct {
 	Network   *NetworkPolicy    `json:"network,omitempty" doc:"What the children may reach; absent: what the snapshot says, or nothing. Never more than the operator's ceiling"`
 	// PrivatePorts is nil for what the snapshot says.
 	SandboxLimits
+	SandboxLife
 	PrivatePorts *bool `json:"private_ports,omitempty" doc:"Requests from outside to the children's ports must show a token, of each child's own: traffic_token in the answer. Absent: what the snapshot says, or false"`
 }
 
@@ -51,6 +52,10 @@ const (
 	SandboxRunning SandboxStatus = "running"
 	SandboxFailed  SandboxStatus = "failed"
 	SandboxPaused  SandboxStatus = "paused"
+
+	SandboxPausing  SandboxStatus = "pausing"
+	SandboxResuming SandboxStatus = "resuming"
+	SandboxStalled  SandboxStatus = "stalled"
 )
 
 // SandboxInfo describes one sandbox. In the answer to a fork an entry may
@@ -68,17 +73,20 @@ type SandboxInfo struct {
 
 	// Ours.
 	DNSID  string        `json:"dns_id,omitempty" doc:"Its id without dashes, as host names have it: {port}-{dns_id}.DOMAIN. Good wherever an id is"`
-	Status SandboxStatus `json:"status" doc:"running, failed, or paused: it stands still until there is room on the host for its disk, and then goes on by itself" enum:"running,failed,paused"`
-	Reason string        `json:"reason,omitempty" doc:"How its VM ended, if failed; for what there is no room, if paused"`
+	Status SandboxStatus `json:"status" doc:"running; failed; paused: it is a snapshot until it is resumed; pausing and resuming on the way; or stalled: it stands still until there is room on the host for its disk, and then goes on by itself" enum:"running,failed,paused,pausing,resuming,stalled"`
+	Reason string        `json:"reason,omitempty" doc:"How its VM ended, if failed; for what there is no room, if stalled"`
 	// Warning is absent for one that is sound.
 	Warning string `json:"warning,omitempty" doc:"What is wrong with a sandbox that runs: its disk has lost writes; in the answer to a fork also what was asked for and is not there"`
 	// RolledBackTo is absent for one that never was.
-	Owner        string      `json:"owner,omitempty" doc:"Tenant that it belongs to; absent: the operator"`
-	RolledBackTo string      `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
-	Index        int         `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
-	Hostname     string      `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
-	OwnMemoryKiB int64       `json:"own_memory_kib,omitempty" doc:"Host memory that it shares with nobody: pages it has written, its VMM's heap, page tables; in a list of sandboxes only"`
-	Use          *SandboxUse `json:"use,omitempty" doc:"What it uses of its host; in a list of sandboxes only, and absent if the host does not account for it"`
+	Owner        string `json:"owner,omitempty" doc:"Tenant that it belongs to; absent: the operator"`
+	RolledBackTo string `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
+	// PausedIn is absent for one that never was, or was rolled back since.
+	PausedIn     string           `json:"paused_in,omitempty" doc:"Snapshot that it is paused in, or was last"`
+	Life         *SandboxLifeInfo `json:"life,omitempty" doc:"For how long it may run; absent: for ever"`
+	Index        int              `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
+	Hostname     string           `json:"hostname,omitempty" doc:"Name the guest knows itself by"`
+	OwnMemoryKiB int64            `json:"own_memory_kib,omitempty" doc:"Host memory that it shares with nobody: pages it has written, its VMM's heap, page tables; in a list of sandboxes only"`
+	Use          *SandboxUse      `json:"use,omitempty" doc:"What it uses of its host; in a list of sandboxes only, and absent if the host does not account for it"`
 	SandboxLimits
 	MemoryMiB    int             `json:"memory_mib,omitempty" doc:"Memory of the guest"`
 	VCPUs        int             `json:"vcpus,omitempty" doc:"Virtual CPUs of the guest"`

@@ -20,6 +20,7 @@ func newForkCommand(a *app) *cobra.Command {
 	var guestFork, private bool
 	var network netFlags
 	var limits limitFlags
+	var life lifeFlags
 	cmd := &cobra.Command{
 		Use:   "fork TAG",
 		Short: "Fork sandboxes from a snapshot",
@@ -44,6 +45,7 @@ func newForkCommand(a *app) *cobra.Command {
 					req.PrivatePorts = &private
 				}
 				limits.ask(&req)
+				req.SandboxLife = life.life()
 				began := time.Now()
 				res, err := c.ForkEach(ctx, req, a.tellMade)
 				if err != nil {
@@ -65,6 +67,7 @@ func newForkCommand(a *app) *cobra.Command {
 	network.addFlags(cmd, "the snapshot's")
 	limits.addFlags(cmd)
 	limits.addTreeFlags(cmd)
+	life.addFlags(cmd)
 	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
 	return cmd
 }

@@ -53,7 +53,8 @@ func newRoot(a *app) *cobra.Command {
 			root.AddCommand(cmd)
 		}
 	}
-	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a), newRunCommand(a), newExecCommand(a),
+	add(sandboxes, newForkCommand(a), newBranchCommand(a), newRollbackCommand(a),
+		newPauseCommand(a), newResumeCommand(a), newExtendCommand(a), newRunCommand(a), newExecCommand(a),
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a),
 		newPsCommand(a), newTopCommand(a), newEventsCommand(a),
 		newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))

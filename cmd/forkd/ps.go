@@ -31,7 +31,7 @@ func newPsCommand(a *app) *cobra.Command {
 			if a.JSON {
 				return a.Value(list)
 			}
-			head := []string{"ID", "SNAPSHOT", "INDEX", "STATUS", "NET", "AGE", "PID", "MEMORY", "USE/LIMIT", "REASON"}
+			head := []string{"ID", "SNAPSHOT", "INDEX", "STATUS", "NET", "AGE", "END", "PID", "MEMORY", "USE/LIMIT", "REASON"}
 			return a.Table(head, sandboxRows(list))
 		}),
 	}
@@ -49,8 +49,8 @@ func sandboxRows(list []api.SandboxInfo) [][]string {
 			memory = ui.Bytes(sb.OwnMemoryKiB << 10)
 		}
 		age := ui.Age(time.Unix(sb.CreatedAtUnix, 0), time.Now())
-		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), policyName(sb), age, pid,
-			memory, useOfLimit(sb), cmp.Or(sb.Reason, sb.Warning)})
+		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), policyName(sb),
+			age, endOf(sb), pid, memory, useOfLimit(sb), cmp.Or(sb.Reason, sb.Warning)})
 	}
 	return rows
 }

@@ -51,7 +51,7 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 			e = h.open()
 		}
 		for _, i := range e.List() {
-			if paused := i.ID == id; (i.Status == sandbox.StatusPaused) != paused || strings.HasPrefix(i.Reason, "paused: no room") != paused || i.PID == 0 {
+			if paused := i.ID == id; (i.Status == sandbox.StatusStalled) != paused || strings.HasPrefix(i.Reason, "paused: no room") != paused || i.PID == 0 {
 				t.Errorf("listed is %+v", i)
 			}
 		}

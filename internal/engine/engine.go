@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/engine/home"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/life"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/op"
 	"github.com/forkd/forkd/internal/engine/policies"
@@ -33,10 +34,12 @@ type Config = settings.Config
 type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
+	*op.Pauses
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes
 	admission.Meter // whether the host has what a VM needs
+	*life.Watch     // how long sandboxes run
 
 	cfg    Config
 	ops    *op.Config // how operations are carried out
@@ -127,10 +130,8 @@ func (e *Engine) adopt(ctx context.Context) error {
 }
 
 func (e *Engine) startWorkers() {
-	e.workers.Go(func() { e.wires.Run(e.background) })
-	e.workers.Go(func() { e.pools.Run(e.background) })
-	e.workers.Go(func() { e.catalog.Run(e.background) })
-	e.workers.Go(func() { e.sandboxes.Expire(e.background) })
-	e.workers.Go(func() { e.families.Run(e.background) })
-	e.workers.Go(func() { e.WriteReceipts(e.background) })
+	for _, work := range []func(context.Context){e.wires.Run, e.pools.Run, e.catalog.Run, e.sandboxes.Expire,
+		e.families.Run, e.WriteReceipts, e.Watch.Watch} {
+		e.workers.Go(func() { work(e.background) })
+	}
 }

@@ -87,6 +87,9 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 		if f.faulty("capture-late") {
 			return res, errors.New("the vCPU does not run")
 		}
+		if r.Stay {
+			continue
+		}
 		// The guest goes on: what it writes now is in no snapshot.
 		line := make([]byte, 4096)
 		if _, err := f.disks[i].ReadAt(line, 4096); err != nil {
@@ -100,7 +103,9 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 			return res, err
 		}
 	}
-	_, err = r.State.WriteString(fakeState())
+	if _, err = r.State.WriteString(fakeState()); err == nil && r.Stay && !f.faulty("capture-goes-on") {
+		f.set(vmm.StatePaused, 0)
+	}
 	return vmm.CaptureResult{Pause: 2 * time.Millisecond, Mechanism: "wp-async", Rounds: 1, Bytes: 4096, PausedBytes: 4096, RunningAt: startgate.Now(),
 		Steps: []vmm.PauseStep{{Name: "copy", Took: 2 * time.Millisecond}}}, err
 }

@@ -54,7 +54,8 @@ func TestAGuestsForkIsPrivateIfItsSourceIs(t *testing.T) {
 func TestTrafficDoesNotWakeWhatHasNoRoom(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
-	id := h.disky(e, 1)[0].ID
+	sbs := h.disky(e, 2)
+	id := sbs[0].ID
 	asked := 0
 	calls := guest.New(guest.Config{Sandboxes: e.sandboxes, Wake: func(_ context.Context, of string) (bool, error) {
 		if asked++; of != id {
@@ -74,6 +75,8 @@ func TestTrafficDoesNotWakeWhatHasNoRoom(t *testing.T) {
 	if woken, err := e.Wake(t.Context(), id, other); woken || err != nil {
 		t.Errorf("nobody can wake it: %v, %v", woken, err)
 	}
+	id = sbs[1].ID
+	h.pause(e, id)
 	if woken, err := calls.Wake(t.Context(), sandbox.DNSID(id), other); !woken || err != nil || asked != 1 {
 		t.Errorf("one that is paused otherwise: %v, %v, asked %d times", woken, err, asked)
 	}

@@ -183,7 +183,7 @@ func TestAnOpenRecordIsResolved(t *testing.T) {
 	lines := b.Disks().List()
 	lines[0].Next = next
 	b.Disks().Set(lines)
-	if err := b.SaveDisks(); err != nil {
+	if err := b.Save(); err != nil {
 		t.Fatal(err)
 	}
 	h.close(e)

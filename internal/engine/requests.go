@@ -15,17 +15,6 @@ func (e *Engine) Get(id string) (sandbox.Info, error) {
 	return info, err
 }
 
-// Kill ends a sandbox, running or failed, and waits until nothing of it is left.
-// Of two callers at once both succeed; later ones get ErrNotFound.
-func (e *Engine) Kill(ctx context.Context, id string) error {
-	_, done, err := e.begin(ctx)
-	if err != nil {
-		return err
-	}
-	defer done()
-	return e.sandboxes.Kill(id)
-}
-
 // DeleteSnapshot deletes a snapshot that nothing depends on; see DeleteOptions
 // for the others. Sandboxes that run from a deleted one live on.
 func (e *Engine) DeleteSnapshot(ctx context.Context, tag string, o sandbox.DeleteOptions) error {

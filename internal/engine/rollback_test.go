@@ -450,6 +450,9 @@ func doomedDaemon(store, run, images, step string) error {
 	if step == stepHashing {
 		return e.doomedToHash(ctx)
 	}
+	if strings.HasPrefix(step, "pause.") || strings.HasPrefix(step, "resume.") {
+		return e.doomedToPause(ctx)
+	}
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err
 	}

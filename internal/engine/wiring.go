@@ -8,6 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/engine/life"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/op"
 	"github.com/forkd/forkd/internal/engine/policies"
@@ -31,7 +32,11 @@ func (e *Engine) makeRooms() error {
 	e.makePools()
 	e.Calls = guest.New(guest.Config{
 		Sandboxes: e.sandboxes, Begin: e.begin, Closing: e.background, Layers: e.home.LayersDir(),
-		Observer: e.cfg.Observer, Now: e.cfg.Now, BeforeEval: e.beforeEval,
+		Observer: e.cfg.Observer, Now: e.cfg.Now,
+		BeforeEval: func(ctx context.Context, m *vmproc.VM, tag string) {
+			e.launcher.PopulateForEval(ctx, m, e.home.Snapshots.Dir(tag))
+		},
+		Wake: func(ctx context.Context, id string) (bool, error) { return e.Rouse(ctx, id) },
 	})
 	e.Policies = policies.New(policies.Config{Sandboxes: e.sandboxes, Wires: e.wires, Begin: e.begin,
 		Tell: e.cfg.Events, Closing: e.background})
@@ -42,6 +47,8 @@ func (e *Engine) makeRooms() error {
 		Begin: e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
 	})
 	e.Trees = e.families.Trees()
+	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Pauses, Begin: e.begin,
+		InUse: func(id string) bool { return e.families.Calls(id) > 0 }, Now: e.cfg.Now, Log: e.cfg.Logger})
 	return nil
 }
 
@@ -63,9 +70,10 @@ func (e *Engine) makeSandboxes() (err error) {
 			Dropped: func(i sandbox.Info) { e.families.Dropped(i) },
 			Ended:   e.sandboxEnded,
 		},
-		Pin:        func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
-		Unpin:      func(id string) { e.catalog.Unpin(id) },
-		FailedKeep: e.cfg.FailedKeep, AtOnce: e.cfg.Concurrency, Tell: e.cfg.Events, Now: e.cfg.Now, Log: e.cfg.Logger,
+		Pin:    func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
+		Unpin:  func(id string) { e.catalog.Unpin(id) },
+		Paused: sandboxes.PausedDir(e.home.PausedDir()), Elapsed: e.cfg.Elapsed, FailedKeep: e.cfg.FailedKeep,
+		AtOnce: e.cfg.Concurrency, Tell: e.cfg.Events, Now: e.cfg.Now, Log: e.cfg.Logger,
 	})
 	return nil
 }
@@ -75,6 +83,7 @@ func (e *Engine) sandboxEnded(i sandbox.Info, killed bool) {
 	_, hash := i.Base()
 	e.catalog.Left(hash)
 	e.families.Ended(i, killed)
+	e.Drop(i)
 }
 
 func (e *Engine) makeCatalog() (err error) {
@@ -115,9 +124,5 @@ func (e *Engine) makeOps() {
 		Sandboxes: e.sandboxes, Procs: e.procs, Launcher: e.launcher, Wires: e.wires, Pools: e.pools, Admission: e.Admission,
 		Traffic: &e.traffic, Branches: e.branches, Root: e.root, Begin: e.begin, Random: e.random,
 	})
-}
-
-// beforeEval is called before the first evaluation in a sandbox.
-func (e *Engine) beforeEval(ctx context.Context, m *vmproc.VM, tag string) {
-	e.launcher.PopulateForEval(ctx, m, e.home.Snapshots.Dir(tag))
+	e.Pauses = op.NewPauses(e.Ops)
 }

@@ -31,6 +31,15 @@ const (
 	ForkConfirmed Step = "fork.confirmed" // it is itself, and nobody knows of it
 	ForkRecorded  Step = "fork.recorded"  // the journal knows of it, the list does not
 
+	PauseCaptured Step = "pause.captured" // the guest stands still, its disks in new files
+	PauseWritten  Step = "pause.written"  // the snapshot is there
+	PauseRecorded Step = "pause.recorded" // the store knows of it: the sandbox is paused, its VM is nobody's
+
+	ResumeRestored  Step = "resume.restored"  // the new VM has its memory, and runs
+	ResumeConfirmed Step = "resume.confirmed" // it is the sandbox, and nobody's
+	ResumeRecorded  Step = "resume.recorded"  // its journal says so, and the store that the sandbox is paused
+	ResumeHeld      Step = "resume.held"      // the store says so no more
+
 	RollbackBegun     Step = "rollback.begun"     // the sandbox is reserved, nothing else has been done
 	RollbackRestored  Step = "rollback.restored"  // the new VM has its memory, and runs
 	RollbackConfirmed Step = "rollback.confirmed" // it is the sandbox, and nobody's
@@ -58,6 +67,8 @@ func Steps() []Step {
 		CaptureBegun, CaptureRound, CapturePaused, CaptureHeld, CaptureResumed, CaptureWritten,
 		CreateReserved, CreateBooted, CreateSaved, CreateDone,
 		ForkRestored, ForkResumed, ForkConfirmed, ForkRecorded,
+		PauseCaptured, PauseWritten, PauseRecorded,
+		ResumeRestored, ResumeConfirmed, ResumeRecorded, ResumeHeld,
 		RollbackBegun, RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,
 		SpawnAsked, SpawnForked, SpawnExecuted,
 	}

@@ -49,8 +49,12 @@ func (p *agentProxy) lostNow(ctx context.Context, v served) *failure {
 		return fail(api.CodeGuestGone, api.ReasonSandboxEnded, "sandbox %s was killed", v.id)
 	case info.Status == sandbox.StatusFailed:
 		return fail(api.CodeGuestGone, api.ReasonSandboxFailed, "sandbox %s has failed: %s", v.id, info.Reason)
-	case info.Status == sandbox.StatusPaused:
+	case info.Status == sandbox.StatusStalled:
 		return fail(api.CodeNoSpace, api.ReasonDiskNoRoom, "sandbox %s is %s", v.id, info.Reason)
+	case v.pid != 0 && (info.Status == sandbox.StatusPaused || info.PID != v.pid && info.PausedIn != ""):
+		f := fail(api.CodeGuestGone, api.ReasonSandboxPaused, "sandbox %s was paused", v.id)
+		f.Details = map[string]string{"sandbox": v.id}
+		return f
 	case info.PID != v.pid && info.RolledBackTo != "":
 		return fail(api.CodeGuestGone, api.ReasonSandboxRolledBack, "sandbox %s was rolled back to snapshot %s",
 			v.id, info.RolledBackTo)

@@ -53,6 +53,7 @@ type Sandboxes interface {
 	// FollowConsole ends without an error when the VM has ended.
 	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error
 	Memory(id string) (sandbox.MemoryUse, error)
+	Lives
 }
 
 // Branches makes snapshots of sandboxes that run on, and puts sandboxes back to them.

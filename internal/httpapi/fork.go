@@ -50,7 +50,8 @@ func numberHeader(doc string) *huma.Param {
 // fork answers with a list at the end, or with a line for each child.
 func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamResponse, error) {
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork,
-		PrivatePorts: in.Body.PrivatePorts, Limits: domainLimits(in.Body)}
+		PrivatePorts: in.Body.PrivatePorts, Limits: domainLimits(in.Body),
+		Life: domainLife(in.Body.SandboxLife)}
 	if in.Body.N != nil {
 		req.N = *in.Body.N
 	}

@@ -14,7 +14,7 @@ import (
 type receiptsInput struct {
 	Sandbox  string `query:"sandbox" doc:"Only of this sandbox" maxLength:"64"`
 	Snapshot string `query:"snapshot" doc:"Only of this snapshot; not with sandbox" maxLength:"64"`
-	Op       string `query:"op" doc:"Only of this operation" enum:"fork,rollback,branch,snapshot"`
+	Op       string `query:"op" doc:"Only of this operation" enum:"fork,rollback,pause,resume,branch,snapshot"`
 	Limit    int    `query:"limit" doc:"At most so many" minimum:"1" maximum:"1000" default:"100"`
 }
 

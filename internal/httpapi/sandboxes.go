@@ -37,6 +37,7 @@ func (s *sandboxRoutes) add(rt *router) {
 		OperationID: "sandbox-memory", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/memory", Tags: tags,
 		Summary: "What a sandbox costs in host memory", Errors: []int{400, 401, 404, 502},
 	}, s.sandboxMemory)
+	s.addLife(rt)
 	rt.rawRoute(huma.Operation{
 		OperationID: "sandbox-console", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/console", Tags: tags,
 		Summary: "The last part of what the guest wrote to its serial console",

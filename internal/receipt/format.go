@@ -70,7 +70,7 @@ func (r *Receipt) check() error {
 		return fmt.Errorf("%w: bad id", ErrFormat)
 	}
 	switch r.Op {
-	case Fork, Rollback, Branch, Snapshot:
+	case Fork, Rollback, Pause, Resume, Branch, Snapshot:
 	default:
 		return fmt.Errorf("%w: unknown operation", ErrFormat)
 	}

@@ -5,10 +5,12 @@ import "time"
 // Op is what left a receipt.
 type Op string
 
-// The operations. Fork and rollback are of a sandbox, the others of a snapshot.
+// The operations. Fork, rollback, pause and resume are of a sandbox, the others of a snapshot.
 const (
 	Fork     Op = "fork"
 	Rollback Op = "rollback"
+	Pause    Op = "pause"
+	Resume   Op = "resume"
 	Branch   Op = "branch"
 	Snapshot Op = "snapshot" // of a freshly booted image
 )
@@ -21,7 +23,7 @@ type Receipt struct {
 	Op     Op     `json:"op"`
 	// Owner is the tenant that the subject belongs to; empty: the operator.
 	Owner string `json:"owner,omitempty"`
-	// Sandbox is the subject of a fork and a rollback, and the source of a branch.
+	// Sandbox is the subject of a fork, a rollback, a pause and a resume, and the source of a branch.
 	Sandbox string `json:"sandbox,omitempty"`
 	// Snapshot is the subject of a branch and of a snapshot.
 	Snapshot string    `json:"snapshot,omitempty"`

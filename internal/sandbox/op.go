@@ -11,6 +11,8 @@ const (
 	OpSave     Op = "save"
 	OpBranch   Op = "branch"   // its pause
 	OpRollback Op = "rollback" // one request
+	OpPause    Op = "pause"    // one request
+	OpResume   Op = "resume"   // one request
 	OpFork     Op = "fork"     // one request, all children
 	OpRestore  Op = "restore"  // one child, shell included
 	OpIdentity Op = "identity" // one child

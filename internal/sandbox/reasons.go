@@ -11,6 +11,7 @@ const (
 	ReasonBranchFailed       Reason = "branch_failed"
 	ReasonBranchesBusy       Reason = "branches_busy"
 	ReasonChildBrokeOff      Reason = "child_broke_off"
+	ReasonColdPause          Reason = "cold_pause"
 	ReasonDependentSandboxes Reason = "dependent_sandboxes"
 	ReasonDependentSnapshots Reason = "dependent_snapshots"
 	ReasonDigestsNotReady    Reason = "digests_not_ready"
@@ -51,9 +52,11 @@ const (
 	ReasonQuota              Reason = "quota"
 	ReasonReceiptNotFound    Reason = "receipt_not_found"
 	ReasonRestoreRefused     Reason = "restore_refused"
+	ReasonResumesBusy        Reason = "resumes_busy"
 	ReasonSameTag            Reason = "same_tag"
 	ReasonSandboxEnded       Reason = "sandbox_ended"
 	ReasonSandboxFailed      Reason = "sandbox_failed"
+	ReasonSandboxPaused      Reason = "sandbox_paused"
 	ReasonSandboxRolledBack  Reason = "sandbox_rolled_back"
 	ReasonSnapshotDamaged    Reason = "snapshot_damaged"
 	ReasonSnapshotNotFound   Reason = "snapshot_not_found"
@@ -73,6 +76,7 @@ func Reasons() []Reason {
 		ReasonBranchFailed,
 		ReasonBranchesBusy,
 		ReasonChildBrokeOff,
+		ReasonColdPause,
 		ReasonDependentSandboxes,
 		ReasonDependentSnapshots,
 		ReasonDigestsNotReady,
@@ -113,9 +117,11 @@ func Reasons() []Reason {
 		ReasonQuota,
 		ReasonReceiptNotFound,
 		ReasonRestoreRefused,
+		ReasonResumesBusy,
 		ReasonSameTag,
 		ReasonSandboxEnded,
 		ReasonSandboxFailed,
+		ReasonSandboxPaused,
 		ReasonSandboxRolledBack,
 		ReasonSnapshotDamaged,
 		ReasonSnapshotNotFound,

@@ -14,9 +14,13 @@ type Status string
 const (
 	StatusRunning Status = "running"
 	StatusFailed  Status = "failed" // its VM ended by itself; Reason says how
-	// StatusPaused is in what List and Get give, and nowhere else: it runs, but stands still
-	// until there is room on the host for its disk; Reason says for what.
-	StatusPaused Status = "paused"
+	StatusPaused  Status = "paused" // it is a snapshot: it has no VM until it is resumed
+	// Those that follow are in what List and Get give, and nowhere else.
+	StatusPausing  Status = "pausing"  // it is being paused: its guest stands still, or will in a moment
+	StatusResuming Status = "resuming" // it was paused, and is getting a VM
+	// StatusStalled: it stands still until there is room on the host for its disk; Reason says
+	// for what.
+	StatusStalled Status = "stalled"
 )
 
 // Info describes one sandbox. It is a copy: changing it changes nothing.
@@ -34,7 +38,16 @@ type Info struct {
 	// what it is branched to, is the same tenant's.
 	Owner  string `json:",omitempty"`
 	Status Status
-	Reason string // why it failed or is paused; empty while running
+	Reason string // why it failed or is stalled; empty while running
+	// PausedIn is the snapshot that it is paused in, or lies over since it was resumed, with that one's content
+	// hash; empty: it never was paused, or was rolled back since.
+	PausedIn   string `json:",omitempty"`
+	PausedHash string `json:",omitempty"`
+	// Life is how long it may run.
+	Life Life `json:",omitzero"`
+	// Unused is for how long nobody has used it; of one that runs and may be idle for so long only, in
+	// what List and Get give.
+	Unused time.Duration `json:"-"`
 	// Warning says what is wrong with it all the same: in what List and Get give.
 	Warning string `json:"-"`
 	// OwnMemory is the host memory, in bytes, that its VMM's process shares with nobody; 0: it
@@ -63,19 +76,23 @@ type Info struct {
 func (i Info) PrivatePorts() bool { return i.TrafficToken != "" }
 
 // Base is the snapshot that its memory and disks lie over: the one it was
-// forked from, or was rolled back to since.
+// forked from, or was rolled back to or paused in since.
 func (i Info) Base() (tag, hash string) {
+	if i.PausedIn != "" {
+		return i.PausedIn, i.PausedHash
+	}
 	if i.RolledBackTo != "" {
 		return i.RolledBackTo, i.RolledBackHash
 	}
 	return i.SnapshotTag, i.SnapshotHash
 }
 
-// Needs reports whether a running sandbox came from a snapshot, or lies over it. The
+// Needs reports whether a sandbox that has not failed came from a snapshot, or lies over it. The
 // tag may be another snapshot's by now; without a hash any of that tag will do.
 func (i Info) Needs(tag, hash string) bool {
 	is := func(t, h string) bool { return t == tag && (hash == "" || h == "" || h == hash) }
-	return i.Status != StatusFailed && (is(i.SnapshotTag, i.SnapshotHash) || is(i.RolledBackTo, i.RolledBackHash))
+	return i.Status != StatusFailed && (is(i.SnapshotTag, i.SnapshotHash) || is(i.RolledBackTo, i.RolledBackHash) ||
+		is(i.PausedIn, i.PausedHash))
 }
 
 // Fail notes that the VM has ended; its process id may soon be another's.
@@ -106,6 +123,8 @@ type ForkRequest struct {
 	// PrivatePorts has requests from outside show a token, of each child's own; nil: as the
 	// snapshot says.
 	PrivatePorts *bool
+	// Life is how long each child may run.
+	Life Life
 
 	// Kin is of children that a guest makes; only the engine sets it.
 	Kin Kin

@@ -46,6 +46,9 @@ type sandboxes interface {
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	KillTree(ctx context.Context, id string) error
+	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
+	Resume(ctx context.Context, id string) (sandbox.Info, error)
+	SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error)
 	Console(id string) (io.ReadCloser, error)
 	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error
 	Memory(id string) (sandbox.MemoryUse, error)

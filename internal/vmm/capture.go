@@ -26,9 +26,12 @@ type CaptureConfig struct {
 	// page of memory and every block of Disks as they were at the instant (package
 	// pagedigest). It is whole when the capture is written, and makes the pause much longer.
 	Digest *os.File
-	Force  bool          // also if a disk has lost writes, which is ErrLost otherwise
-	Live   bool          // copy while the guest runs, and pause it for the rest only
-	Max    time.Duration // no capture is made if the pause would be longer (ErrPause); 0: no limit
+	Force  bool // also if a disk has lost writes, which is ErrLost otherwise
+	Live   bool // copy while the guest runs, and pause it for the rest only
+	// Stay leaves the guest standing still when the capture is taken: Resume lets it go on. One that fails
+	// lets it go on in any case.
+	Stay bool
+	Max  time.Duration // no capture is made if the pause would be longer (ErrPause); 0: no limit
 }
 
 // CloseOutput closes what a capture writes once; the disks' files stay open.

@@ -12,6 +12,7 @@ const engine = "internal/engine"
 var rooms = map[string]int{
 	"op": 4, "pool": 4,
 	"guestfork": 4, // operations make guests' forks: it is handed them, as an interface
+	"life":      4, // when sandboxes end or are paused: it is handed the operations, too
 	"guest":     3, // requests to a running guest; operations use them
 	"policies":  3, // what is asked about sandboxes' networks
 	"launch":    2, "catalog": 2, "sandboxes": 2,

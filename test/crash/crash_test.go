@@ -22,6 +22,8 @@ type operation struct {
 	do     func(ctx context.Context, c *client.Client, source string) error
 	// back: it gives the sandbox another VM, and what was in the parent.
 	back bool
+	// pauses: the sandbox may be paused after it.
+	pauses bool
 	// noVMM are its steps at which there is no VMM to kill.
 	noVMM []failpoint.Step
 }
@@ -39,6 +41,13 @@ var operations = []operation{
 	}},
 	{name: "rollback", source: true, back: true, noVMM: []failpoint.Step{failpoint.RollbackBegun}, do: func(ctx context.Context, c *client.Client, source string) error {
 		_, err := c.Rollback(ctx, source, parentTag)
+		return err
+	}},
+	{name: "pause and resume", source: true, pauses: true, noVMM: []failpoint.Step{failpoint.PauseRecorded}, do: func(ctx context.Context, c *client.Client, source string) error {
+		if _, err := (client.Life{Client: c}).Pause(ctx, source, api.PauseRequest{}); err != nil {
+			return err
+		}
+		_, err := client.Life{Client: c}.Resume(ctx, source)
 		return err
 	}},
 	{name: "create", noVMM: []failpoint.Step{failpoint.CreateReserved, failpoint.CreateSaved, failpoint.CreateDone}, do: func(ctx context.Context, c *client.Client, _ string) error {
@@ -149,6 +158,8 @@ func (w *world) killDaemon(op operation, s failpoint.Step) {
 	w.disarm(s)
 	w.start()
 	switch {
+	case op.pauses:
+		w.runsOrIsPaused(source.ID, mark)
 	case op.back:
 		w.isOneOfTwo(source, mark)
 	case op.source:
@@ -179,6 +190,11 @@ func (w *world) killVMM(op operation, s failpoint.Step) {
 	err := <-ended
 	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
 	switch {
+	case op.pauses:
+		w.pausedOrFailed(source.ID, mark)
+		w.clean()
+		w.nothingLeft()
+		return
 	case op.back && s != failpoint.RollbackExchanged: // what was killed was not the sandbox's yet
 		if err == nil {
 			w.t.Error("the caller was told of success")
@@ -204,6 +220,36 @@ func (w *world) lives(source api.SandboxInfo, mark string) {
 		w.t.Fatalf("the source is %+v, %v", info, err)
 	}
 	w.marked(source.ID, mark)
+}
+
+// runsOrIsPaused checks that a sandbox runs, or is paused and can be resumed, with what it had.
+func (w *world) runsOrIsPaused(id, mark string) {
+	w.t.Helper()
+	info, err := w.d.Client.Sandbox(w.t.Context(), id)
+	if err != nil || info.Status != api.SandboxRunning && info.Status != api.SandboxPaused {
+		w.t.Fatalf("the sandbox is %+v, %v", info, err)
+	}
+	if _, err := (client.Life{Client: w.d.Client}).Resume(w.t.Context(), id); err != nil {
+		w.t.Fatal(err)
+	}
+	w.marked(id, mark)
+}
+
+// pausedOrFailed checks a sandbox whose VMM was killed: that was its own, or one that was to become it.
+func (w *world) pausedOrFailed(id, mark string) {
+	w.t.Helper()
+	status := api.SandboxRunning
+	w.eventually("paused or failed sandbox", func() bool {
+		info, err := w.d.Client.Sandbox(w.t.Context(), id)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		status = info.Status
+		return status == api.SandboxPaused || status == api.SandboxFailed
+	})
+	if status == api.SandboxPaused {
+		w.runsOrIsPaused(id, mark)
+	}
 }
 
 // isOneOfTwo checks that a sandbox runs, either as it was or as it was to become.

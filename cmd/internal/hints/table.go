@@ -12,6 +12,7 @@ func byReason() map[api.Reason]string {
 		api.ReasonBranchFailed:       "branch again; `forkd snapshot rm {tag}` clears it from the list",
 		api.ReasonBranchesBusy:       "try again when one of them has ended",
 		api.ReasonChildBrokeOff:      "try again; `forkd logs` of a child shows its console",
+		api.ReasonColdPause:          "pause it with its memory, or kill it and keep what matters elsewhere",
 		api.ReasonDependentSandboxes: "kill them first, or use --force: they live on",
 		api.ReasonDependentSnapshots: "delete them first, or use --cascade to delete them too, or --force to leave them",
 		api.ReasonDigestsNotReady:    "try again in a moment",
@@ -68,9 +69,11 @@ func byReason() map[api.Reason]string {
 		api.ReasonPortsBusy:   "close some of them, and try again",
 		api.ReasonRestoreRefused: "make it again on this host with `forkd snapshot create`; `forkd " +
 			"snapshot verify` tells whether it is damaged",
+		api.ReasonResumesBusy:       "try again when some of them run",
 		api.ReasonSameTag:           "choose another tag: the snapshot itself stays as it is",
 		api.ReasonSandboxEnded:      "fork another",
 		api.ReasonSandboxFailed:     "kill it and fork another",
+		api.ReasonSandboxPaused:     "`forkd resume {sandbox}` lets it go on",
 		api.ReasonSandboxRolledBack: "what ran in it has ended; run it again",
 		api.ReasonSnapshotDamaged: "make it again with `forkd snapshot create`; if its file was put right, `forkd " +
 			"snapshot verify {tag}` reads it again and lets it be forked",

@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/vmctl/client"
@@ -155,7 +156,7 @@ func (c *Calls) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 // enter admits a request to a running sandbox and bounds its time.
 func (c *Calls) enter(ctx context.Context, id string,
 	limit time.Duration) (_ context.Context, done func(), _ *vmproc.VM, _ error) {
-	_, m, err := c.cfg.Sandboxes.Running(id)
+	s, m, err := c.awake(ctx, id)
 	if err == nil {
 		err = m.HasRoom("sandbox " + id)
 	}
@@ -169,7 +170,28 @@ func (c *Calls) enter(ctx context.Context, id string,
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "sandbox %s did not answer within %s", id, limit))
 	ctx, calm := m.WhileRoom(ctx, "sandbox "+id)
-	return ctx, func() { calm(); cancel(); leave() }, m, nil
+	return ctx, func() { s.Touch(); calm(); cancel(); leave() }, m, nil
+}
+
+// awake is a sandbox that runs, woken if it is paused and is to be woken by a call. It is used from now on: a pause
+// for its having been idle looks at that after no call can begin any more.
+func (c *Calls) awake(ctx context.Context, id string) (*sandboxes.Sandbox, *vmproc.VM, error) {
+	if s := c.cfg.Sandboxes.Lookup(id); s != nil {
+		s.Touch()
+	}
+	s, m, err := c.cfg.Sandboxes.Running(id)
+	var told *sandbox.Error
+	if err == nil || c.cfg.Wake == nil || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
+		return s, m, err
+	}
+	woken, wakeErr := c.cfg.Wake(ctx, id)
+	switch {
+	case wakeErr != nil:
+		return nil, nil, wakeErr
+	case !woken:
+		return nil, nil, err
+	}
+	return c.cfg.Sandboxes.Running(id)
 }
 
 // Error says what an agent's error means: the VM is gone or was replaced,
@@ -179,6 +201,10 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 		return sandbox.Ended(ctx, cause)
 	}
 	if how := m.Replaced.Load(); how != nil {
+		if *how == sandboxes.WasPaused {
+			return sandbox.Detailed(sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxPaused, "sandbox %s %s", id,
+				*how), "sandbox", id)
+		}
 		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxRolledBack, "sandbox %s %s", id, *how)
 	}
 	switch connect.CodeOf(err) {

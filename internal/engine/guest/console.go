@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/serial"
 	"github.com/forkd/forkd/internal/vmctl/client"
@@ -20,9 +21,18 @@ func (c *Calls) Console(id string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.Open(filepath.Join(b.Dir(), client.ConsoleLog))
+	return openConsole(b)
+}
+
+// openConsole opens the console's file. A paused sandbox has none.
+func openConsole(b *sandboxes.Sandbox) (*os.File, error) {
+	dir := b.Dir()
+	if dir == "" {
+		return nil, sandbox.Paused(b.Info())
+	}
+	f, err := os.Open(filepath.Join(dir, client.ConsoleLog))
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.ErrNotFound, "", "console of sandbox %s: %w", id, err)
+		return nil, sandbox.Errorf(sandbox.ErrNotFound, "", "console of sandbox %s: %w", b.ID(), err)
 	}
 	return f, nil
 }
@@ -38,9 +48,9 @@ func (c *Calls) FollowConsole(ctx context.Context, id string, lines int, write f
 	if err != nil {
 		return err
 	}
-	file, err := os.Open(filepath.Join(b.Dir(), client.ConsoleLog))
+	file, err := openConsole(b)
 	if err != nil {
-		return sandbox.Errorf(sandbox.ErrNotFound, "", "console of sandbox %s: %w", id, err)
+		return err
 	}
 	defer file.Close()
 	log := serial.NewFollower(file)

@@ -94,6 +94,9 @@ func (h *Home) LayersDir() string { return filepath.Join(h.store, "layers") }
 // OverlaysDir is the directory of the running sandboxes' disks.
 func (h *Home) OverlaysDir() string { return filepath.Join(h.store, "own") }
 
+// PausedDir is the directory of the records of paused sandboxes.
+func (h *Home) PausedDir() string { return filepath.Join(h.store, "paused") }
+
 // PoolsFile is the file that remembers the pools' sizes.
 func (h *Home) PoolsFile() string { return filepath.Join(h.store, "pools.json") }
 

@@ -50,6 +50,8 @@ type branchOp struct {
 	owns map[string]*os.File
 	// touched are the overlay files that this branch made or let go of, see removeOrphans.
 	touched []string
+	// stay: it is for a pause. The guest stands still when it is captured, and its VM ends.
+	stay bool
 }
 
 // Branch takes a snapshot of a running sandbox, which keeps running even on failure.
@@ -132,13 +134,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the sandbox could not be branched within %s", limit))
 	defer cancel()
-	select {
-	case w.e.branches <- struct{}{}:
-		w.undo.Push(func() { <-w.e.branches })
-	default:
-		err := sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonBranchesBusy, "%d branches are under way already",
-			cap(w.e.branches))
-		w.e.cfg.tellRefused("branch", w.req.Tag, err)
+	if err := w.slot(ctx); err != nil {
 		return err
 	}
 	b, _, err := w.e.sandboxes.Running(w.req.SandboxID)
@@ -229,7 +225,8 @@ func (w *branchOp) reserve() (err error) {
 
 // capture returns when the sandbox runs again.
 func (w *branchOp) capture(ctx context.Context) (err error) {
-	c := vmm.CaptureConfig{Live: w.req.Mode != sandbox.BranchDiff, Force: w.req.Force, Max: w.req.MaxPause}
+	c := vmm.CaptureConfig{Live: w.req.Mode != sandbox.BranchDiff, Force: w.req.Force, Max: w.req.MaxPause,
+		Stay: w.stay}
 	for _, to := range []**os.File{&w.memory, &w.index, &w.state} {
 		f, err := w.draft.Layers().Scratch()
 		if err != nil {
@@ -268,25 +265,36 @@ func (w *branchOp) capture(ctx context.Context) (err error) {
 	return nil
 }
 
-// finish makes the snapshot whole.
-func (w *branchOp) finish(ctx context.Context) error {
+// writeLimit bounds what follows the capture.
+func (w *branchOp) writeLimit(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := w.e.cfg.BranchTimeout
-	wctx, cancel := context.WithTimeoutCause(ctx, limit,
+	return context.WithTimeoutCause(ctx, limit,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the capture was not written within %s", limit))
-	defer cancel()
-	if err := w.m.Proc.Captured(wctx); err != nil {
-		return err
+}
+
+// write writes the snapshot, and commits it.
+func (w *branchOp) write(ctx context.Context) (*snapshot.Manifest, error) {
+	if err := w.m.Proc.Captured(ctx); err != nil {
+		return nil, err
 	}
 	if err := w.keepState(); err != nil {
-		return err
+		return nil, err
 	}
 	w.trace.mark("write")
 	failpoint.Here(failpoint.BranchWritten)
-	m, err := w.manifest(wctx)
+	m, err := w.manifest(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := w.draft.Commit(m); err != nil {
+	return m, w.draft.Commit(m)
+}
+
+// finish makes the snapshot whole, and has the sandbox lie over it.
+func (w *branchOp) finish(ctx context.Context) error {
+	wctx, cancel := w.writeLimit(ctx)
+	defer cancel()
+	m, err := w.write(wctx)
+	if err != nil {
 		return err
 	}
 	if err := w.takeOver(wctx); err != nil { // the snapshot is whole all the same

@@ -96,7 +96,7 @@ func (w *branchOp) keepLines(lines []vmproc.Disk) error {
 		return nil
 	}
 	w.m.Disks.Set(lines)
-	return w.b.SaveDisks()
+	return w.b.Save()
 }
 
 // statusTimeout bounds the question whether a disk went on.

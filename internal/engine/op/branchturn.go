@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/engine/sched"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // AwaitBranches returns when no branch is under way, or when ctx ends.
@@ -13,4 +14,25 @@ func (o *Ops) AwaitBranches(ctx context.Context) error {
 		sched.Sleep(ctx, 20*time.Millisecond)
 	}
 	return ctx.Err()
+}
+
+// slot takes one of the places for branches. A pause waits for one: many sandboxes may become idle at once, and
+// none has to be paused this moment.
+func (w *branchOp) slot(ctx context.Context) error {
+	if w.stay {
+		select {
+		case w.e.branches <- struct{}{}:
+		case <-ctx.Done():
+			return sandbox.Ended(ctx, context.Cause(ctx))
+		}
+	} else {
+		select {
+		case w.e.branches <- struct{}{}:
+		default:
+			return sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonBranchesBusy, "%d branches are under way already",
+				cap(w.e.branches))
+		}
+	}
+	w.undo.Push(func() { <-w.e.branches })
+	return nil
 }

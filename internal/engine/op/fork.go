@@ -69,6 +69,9 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	if err := checkLimits(o.procs, req); err != nil {
 		return sandbox.ForkResult{}, err
 	}
+	if req.Life, err = req.Life.Set(start); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	o.traffic.Enter()
 	defer o.traffic.Leave()
 	f := &forkOp{e: o, req: req, start: start, began: startgate.Now(), children: make([]child, req.N)}

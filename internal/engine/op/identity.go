@@ -63,7 +63,8 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 		Status: sandbox.StatusRunning,
 		PID:    b.m.Proc.PID(), CreatedAt: now,
 		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b), TrafficToken: traffic,
-		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
+		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Life: f.req.Life,
+		Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
 	err = f.e.sandboxes.Add(who, b.info, b.m.VM)
 	b.trace.mark("journal")

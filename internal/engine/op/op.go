@@ -3,6 +3,7 @@ package op
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/forkd/forkd/internal/engine/admission"
@@ -91,6 +92,8 @@ type Ops struct {
 	admission *admission.Control
 	traffic   *sched.Traffic
 	branches  chan struct{}
+	resumes   chan struct{} // a value for each resume under way; others wait
+	waking    atomic.Int32  // resumes under way, and those that wait
 	root      context.Context
 	begin     func(context.Context) (_ context.Context, done func(), _ error)
 	random    func(n int) ([]byte, error)
@@ -102,6 +105,6 @@ func New(c *Config, r Rooms) *Ops {
 	return &Ops{Accounts: Accounts{r.Catalog, r.Sandboxes},
 		cfg: c, store: r.Store, layers: r.Layers, receipts: r.Receipts, catalog: r.Catalog, sandboxes: r.Sandboxes,
 		procs: r.Procs, launcher: r.Launcher, wires: r.Wires, pools: r.Pools, admission: r.Admission, traffic: r.Traffic,
-		branches: r.Branches, root: r.Root, begin: r.Begin, random: r.Random,
+		branches: r.Branches, resumes: make(chan struct{}, c.Concurrency), root: r.Root, begin: r.Begin, random: r.Random,
 	}
 }

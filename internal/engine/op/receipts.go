@@ -296,18 +296,23 @@ func (w *branchOp) leaveReceipt(err error) {
 	r := w.trace.receipt(receipt.Branch, err)
 	r.Sandbox, r.Snapshot, r.Owner = w.req.SandboxID, w.req.Tag, w.req.Owner
 	r.Parent = &receipt.Source{Tag: w.base, ContentHash: w.src.Hash()}
-	r.Capture = &receipt.Capture{
-		Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.Pause.Microseconds(),
-		Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes,
-	}
-	for _, s := range w.took.Steps {
-		r.Capture.PauseSteps = append(r.Capture.PauseSteps, receipt.Step{Name: s.Name, TookUS: s.Took.Microseconds()})
-	}
+	r.Capture = captureOf(w)
 	if err == nil {
 		r.Made = w.e.madeSource(w.req.Tag)
 	}
 	below := w.src.Files.Manifest
 	w.e.putReceipt(r, func(r *receipt.Receipt) { r.Parent.Layers = w.e.layersOf(below) })
+}
+
+func captureOf(w *branchOp) *receipt.Capture {
+	c := &receipt.Capture{
+		Mode: string(w.req.Mode), Mechanism: w.took.Mechanism, PauseUS: w.took.Pause.Microseconds(),
+		Rounds: w.took.Rounds, Bytes: w.took.Bytes, PausedBytes: w.took.PausedBytes,
+	}
+	for _, s := range w.took.Steps {
+		c.PauseSteps = append(c.PauseSteps, receipt.Step{Name: s.Name, TookUS: s.Took.Microseconds()})
+	}
+	return c
 }
 
 // leaveReceipt tells of a snapshot of a freshly booted parent.

@@ -29,6 +29,7 @@ type rollbackOp struct {
 	next child // the new VM
 	// before is the tag that the sandbox lies over until now.
 	before string
+	was    sandbox.Info // the sandbox until now
 	undo   undo.Stack
 }
 
@@ -87,6 +88,7 @@ func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) er
 		return err
 	}
 	r.before, _ = info.Base()
+	r.was = info
 	src, err := r.e.openForkSource(ctx, r.tag)
 	if err != nil {
 		return err
@@ -174,6 +176,7 @@ func (r *rollbackOp) exchange(ctx context.Context) error {
 		Old: r.old, New: r.next.m.VM, How: "was rolled back to snapshot " + r.tag,
 		Change: func(i *sandbox.Info) {
 			i.RolledBackTo, i.RolledBackHash, i.Network.Wire = r.tag, r.f.src.Hash(), r.next.wire.Name()
+			i.PausedIn, i.PausedHash = "", ""
 		},
 		Check: func() error { return r.stands(ctx) },
 	})
@@ -190,6 +193,7 @@ func (r *rollbackOp) exchange(ctx context.Context) error {
 func originOf(i sandbox.Info) catalog.Origin {
 	return catalog.Origin{Sandbox: i.ID, From: []snapshot.Parent{
 		{Tag: i.SnapshotTag, ContentHash: i.SnapshotHash}, {Tag: i.RolledBackTo, ContentHash: i.RolledBackHash},
+		{Tag: i.PausedIn, ContentHash: i.PausedHash},
 	}}
 }
 
@@ -220,6 +224,7 @@ func (r *rollbackOp) endOld(ctx context.Context) error {
 	r.old.Agent.Close()
 	r.endOldVM(ctx)
 	r.e.procs.Remove(r.next.m.Dir, r.old.Disks.Paths())
+	dropPause(r.e, r.was)
 	r.e.catalog.CollectLater() // what it lay over may be needed no more
 	r.next.trace.mark("end")
 	return nil

@@ -14,6 +14,9 @@ import (
 // over sandboxes that still run, keeps failed ones listed, and ends and removes
 // everything that belongs to nobody, such as shells and half-made children.
 func (t *Table) Adopt(ctx context.Context) error {
+	if err := t.adoptPaused(); err != nil {
+		return err
+	}
 	dirs, err := t.cfg.Procs.Left()
 	if err != nil {
 		return err
@@ -49,10 +52,19 @@ func (t *Table) adoptDir(ctx context.Context, dir string) {
 		t.cfg.Procs.ClearAway(left)
 		return
 	}
+	if t.Lookup(rec.Info.ID) != nil || t.isUnread(rec.Info.ID) {
+		// It is paused: its VM was about to end, or a new one about to be made its own.
+		t.cfg.Procs.ClearAway(left)
+		return
+	}
 	s := t.newSandbox(dir, rec.Who, rec.Info)
 	s.disks = vmproc.NewDisks(rec.Disks)
 	if rec.Info.Status == sandbox.StatusRunning {
-		if err := t.adoptVM(ctx, s, left); err != nil {
+		err := t.adoptVM(ctx, s, left)
+		if err == nil && rec.Pausing {
+			err = t.goOn(ctx, s)
+		}
+		if err != nil {
 			t.failAdopted(s, left, err)
 		}
 	}

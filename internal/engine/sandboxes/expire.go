@@ -36,7 +36,7 @@ func (t *Table) failedAt(i sandbox.Info) time.Time {
 	if s == nil {
 		return t.cfg.Now()
 	}
-	st, err := os.Stat(filepath.Join(s.dir, vmproc.SandboxJournal))
+	st, err := os.Stat(filepath.Join(s.Dir(), vmproc.SandboxJournal))
 	if err != nil {
 		return i.CreatedAt
 	}

@@ -22,6 +22,8 @@ type Record struct {
 	Info  sandbox.Info     `json:"info"`
 	Who   sandbox.Identity `json:"who"`
 	Disks []vmproc.Disk    `json:"disks,omitempty"` // those that it writes to, in their order
+	// Pausing: its guest stands still, or will in a moment, for a pause that may never be whole.
+	Pausing bool `json:"pausing,omitempty"`
 }
 
 // validIn reports whether the record is about the VM in that directory.
@@ -40,11 +42,11 @@ func (r Record) write(dir string) error {
 // goroutine knows the sandbox.
 func (s *Sandbox) recordLocked() Record {
 	return Record{Version: vmproc.JournalVersion, Dir: filepath.Base(s.dir), Info: s.info, Who: s.who,
-		Disks: s.disks.List()}
+		Disks: s.disks.List(), Pausing: s.pausing}
 }
 
-// SaveDisks writes a listed sandbox's journal anew: its disks have changed.
-func (s *Sandbox) SaveDisks() error {
+// Save writes a running sandbox's journal anew: its disks have changed, or it is being paused.
+func (s *Sandbox) Save() error {
 	s.files.Lock()
 	defer s.files.Unlock()
 	s.table.mu.Lock()
@@ -56,17 +58,41 @@ func (s *Sandbox) SaveDisks() error {
 // SetNetwork changes what the journal, and the list, say of a sandbox's network. change is
 // called once, and sees it as it is.
 func (s *Sandbox) SetNetwork(change func(*sandbox.Network)) error {
+	_, err := s.change(func(i *sandbox.Info) error { change(&i.Network); return nil })
+	return err
+}
+
+// SetLife changes for how long a sandbox may run, also of one that is paused.
+func (s *Sandbox) SetLife(change func(sandbox.Life) (sandbox.Life, error)) (sandbox.Info, error) {
+	return s.change(func(i *sandbox.Info) (err error) { i.Life, err = change(i.Life); return err })
+}
+
+// change changes what the journal, or the record of a paused one, and the list say of a sandbox.
+func (s *Sandbox) change(change func(*sandbox.Info) error) (sandbox.Info, error) {
 	s.files.Lock()
 	defer s.files.Unlock()
 	s.table.mu.Lock()
-	rec := s.recordLocked()
+	rec, st := s.recordLocked(), s.state
 	s.table.mu.Unlock()
-	change(&rec.Info.Network)
-	if err := rec.write(s.dir); err != nil {
-		return err
+	if st == ending {
+		return rec.Info, ErrKilled
+	}
+	if err := change(&rec.Info); err != nil {
+		return rec.Info, err
+	}
+	if err := s.keep(rec, st); err != nil {
+		return rec.Info, err
 	}
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	s.info.Network = rec.Info.Network
-	return nil
+	s.info = rec.Info // nobody else writes it while files is held
+	return s.seenLocked(), nil
+}
+
+// keep writes what is known of a sandbox to where its state has it.
+func (s *Sandbox) keep(rec Record, st state) error {
+	if st == paused {
+		return s.table.cfg.Paused.keep(rec.Info, rec.Who)
+	}
+	return rec.write(s.dir)
 }

@@ -2,6 +2,7 @@ package sandboxes
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/layer"
@@ -21,23 +22,42 @@ func (t *Table) Pin(s *Sandbox, vm *vmproc.VM, layers []layer.ID) error {
 	return nil
 }
 
-// PinLayers keeps a snapshot's layers for the sandboxes that run from it.
+// PinLayers keeps a snapshot's layers for the sandboxes that lie over it.
 func (t *Table) PinLayers(of snapshot.Entry) error {
 	for _, id := range t.Using(of.Tag, of.ContentHash) {
-		s, vm, err := t.Running(id)
-		if err != nil {
+		s := t.Lookup(id)
+		if s == nil {
 			continue // it has ended
 		}
 		if _, hash := s.Info().Base(); hash != of.ContentHash {
 			continue
 		}
-		ids := of.Manifest.LayerIDs()
+		if err := t.pinFor(s, of.Manifest.LayerIDs()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Table) pinFor(s *Sandbox, ids []layer.ID) error {
+	t.mu.Lock()
+	vm, is := s.vm, s.state
+	t.mu.Unlock()
+	switch {
+	case vm != nil:
 		for _, d := range vm.Disks.List() {
 			ids = append(ids, d.Backing...)
 		}
-		if err := t.Pin(s, vm, ids); err != nil {
-			return err
-		}
+		return t.Pin(s, vm, ids)
+	case is != paused:
+		return nil // it has ended
+	}
+	if err := t.cfg.Pin(s.id, ids); err != nil {
+		return err
+	}
+	s.Disks().SetPinned() // after the pin: of one that is resumed meanwhile these are the new VM's
+	if s.isEnding() {
+		t.cfg.Unpin(s.id)
 	}
 	return nil
 }
@@ -52,7 +72,7 @@ func (t *Table) NotePin(id string) bool {
 	return true
 }
 
-// Using are the sandboxes that run from a snapshot, sorted. The tag may be another
+// Using are the sandboxes that run from a snapshot or are paused in it, sorted. The tag may be another
 // snapshot's by now; without a hash any of that tag will do.
 func (t *Table) Using(tag, hash string) []string {
 	t.mu.Lock()
@@ -63,17 +83,22 @@ func (t *Table) Using(tag, hash string) []string {
 			ids = append(ids, id)
 		}
 	}
+	for id := range t.unread {
+		if strings.HasPrefix(tag, PauseTag(id)) {
+			ids = append(ids, id)
+		}
+	}
 	slices.Sort(ids)
 	return ids
 }
 
-// Bases are the content hashes of the snapshots that running sandboxes lie over.
+// Bases are the content hashes of the snapshots that sandboxes lie over, running or paused.
 func (t *Table) Bases() map[string]bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	bases := map[string]bool{}
 	for _, s := range t.all {
-		if s.state == running {
+		if s.state == running || s.state == paused {
 			_, hash := s.info.Base()
 			bases[hash] = true
 		}

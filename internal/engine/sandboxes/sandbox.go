@@ -3,6 +3,8 @@ package sandboxes
 import (
 	"context"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -12,25 +14,31 @@ import (
 type Sandbox struct {
 	table *Table
 	id    string
-	dir   string
 	who   sandbox.Identity
-	turn  chan struct{} // holds a value while a branch or a rollback is under way
+	turn  chan struct{} // holds a value while a branch, a rollback, a pause or a resume is under way
 	gone  chan struct{} // closed when killed and removed
 	// life ends when the sandbox begins to be killed; what is being made for it need not go on.
 	life context.Context
 	die  context.CancelCauseFunc
 	// diedUnseen is set of a sandbox whose VM ended between two daemons.
 	diedUnseen bool
+	// used is when somebody last wanted something of its guest, by Config.Elapsed.
+	used atomic.Int64
 
-	// files serialises the writers of dir: the failure's record, the removal and
-	// a rollback's exchange. Lock order: files, then Table.mu.
+	// files serialises the writers of dir: the failure's record, the removal,
+	// a rollback's exchange, a pause and a resume. Lock order: files, then Table.mu.
 	files sync.Mutex
 
-	// Guarded by Table.mu:
+	// Guarded by Table.mu; dir is written with files held as well:
+	dir   string // its VM's run directory; empty when paused
 	state state
 	info  sandbox.Info
-	vm    *vmproc.VM    // nil when failed
+	vm    *vmproc.VM    // nil when failed or paused
 	disks *vmproc.Disks // as those of the VM
+	// pausing is set while its guest stands still to be paused, resuming while it gets a VM.
+	pausing, resuming bool
+	// unpaused is why it was last not paused although it was time; empty: it was not so.
+	unpaused string
 }
 
 // newSandbox is one that is not listed yet.
@@ -39,9 +47,13 @@ func (t *Table) newSandbox(dir string, who sandbox.Identity, info sandbox.Info) 
 		table: t, id: info.ID, dir: dir, who: who, info: info, disks: &vmproc.Disks{},
 		turn: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
-	if info.Status == sandbox.StatusFailed {
+	switch info.Status {
+	case sandbox.StatusFailed:
 		s.state = failed
+	case sandbox.StatusPaused:
+		s.state = paused
 	}
+	s.Touch()
 	s.life, s.die = context.WithCancelCause(context.Background())
 	return s
 }
@@ -58,8 +70,12 @@ func (s *Sandbox) Life() context.Context { return s.life }
 // DiedUnseen reports whether its VM ended between two daemons.
 func (s *Sandbox) DiedUnseen() bool { return s.diedUnseen }
 
-// Dir is its VM's run directory, which a rollback does not change.
-func (s *Sandbox) Dir() string { return s.dir }
+// Dir is its VM's run directory, which a rollback does not change; empty: it is paused.
+func (s *Sandbox) Dir() string {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	return s.dir
+}
 
 // Info is what the journal says of it: without what its disks suffer at this moment.
 func (s *Sandbox) Info() sandbox.Info {
@@ -75,7 +91,7 @@ func (s *Sandbox) Disks() *vmproc.Disks {
 	return s.disks
 }
 
-// Turn waits until no branch or rollback of the sandbox is under way.
+// Turn waits until no branch, rollback, pause or resume of the sandbox is under way.
 func (s *Sandbox) Turn(ctx context.Context) (leave func(), err error) {
 	select {
 	case s.turn <- struct{}{}:
@@ -103,10 +119,35 @@ func (s *Sandbox) isEnding() bool {
 
 // seenLocked is what is listed of it. Table.mu is held.
 func (s *Sandbox) seenLocked() sandbox.Info {
-	if s.vm == nil {
-		return s.info
+	i := s.info
+	if s.vm != nil {
+		i = s.vm.Describe(i)
+		if i.Life.Idle > 0 {
+			i.Unused = s.unusedLocked()
+		}
 	}
-	return s.vm.Describe(s.info)
+	switch {
+	case s.pausing && s.state == running:
+		i.Status = sandbox.StatusPausing
+	case s.resuming && s.state == paused:
+		i.Status = sandbox.StatusResuming
+	}
+	if i.Warning == "" {
+		i.Warning = s.unpaused
+	}
+	return i
+}
+
+// Touch notes that somebody uses it.
+func (s *Sandbox) Touch() { s.used.Store(int64(s.table.cfg.Elapsed())) }
+
+// unusedLocked is for how long nobody has used it. A call or a stream that is under way counts as
+// use. Table.mu is held.
+func (s *Sandbox) unusedLocked() time.Duration {
+	if s.vm.Calls() > 0 {
+		s.Touch()
+	}
+	return s.table.cfg.Elapsed() - time.Duration(s.used.Load())
 }
 
 // LockFiles keeps everybody from its directory until release: its failure is not recorded

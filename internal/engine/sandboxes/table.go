@@ -28,11 +28,15 @@ type Config struct {
 	// Pin keeps layers for a sandbox until Unpin.
 	Pin   func(id string, layers []layer.ID) error
 	Unpin func(id string)
+	// Paused is the directory of the records of paused sandboxes, in the store.
+	Paused PausedDir
 	// FailedKeep is how long a failed sandbox stays listed.
 	FailedKeep time.Duration
 	AtOnce     int // how many VMs are adopted at once
 	Now        func() time.Time
-	Log        *slog.Logger
+	// Elapsed is a clock that nobody sets.
+	Elapsed func() time.Duration
+	Log     *slog.Logger
 }
 
 // Events are what others do when a sandbox comes or goes. They are called without Table.mu.
@@ -49,10 +53,14 @@ type Table struct {
 
 	mu  sync.Mutex // guards what follows, and parts of each Sandbox; never held across I/O
 	all map[string]*Sandbox
+	// unread are the ids of paused sandboxes whose records could not be read.
+	unread map[string]bool
 }
 
 // New makes a table that is empty.
-func New(c Config) *Table { return &Table{cfg: c, all: map[string]*Sandbox{}} }
+func New(c Config) *Table {
+	return &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}}
+}
 
 // ErrKilled ends what was under way for a sandbox.
 var ErrKilled = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox was killed meanwhile")
@@ -138,8 +146,13 @@ func (t *Table) End(s *Sandbox) {
 	if vm := s.vm; vm != nil {
 		vm.Agent.Close()
 		t.endVM(s.info, vm)
-	} else {
+	} else if s.dir != "" {
 		t.cfg.Procs.Remove(s.dir, s.disks.Paths())
+	}
+	if s.info.Status == sandbox.StatusPaused {
+		if err := t.cfg.Paused.forget(s.id, t.cfg.Log); err != nil {
+			t.cfg.Log.Error("kill a paused sandbox: it comes back with the next daemon", "sandbox", s.id, "err", err)
+		}
 	}
 	if s.disks.Pinned() {
 		t.cfg.Unpin(s.id)
@@ -175,7 +188,7 @@ func (t *Table) LogFailure(info sandbox.Info, reason, dir string) {
 		"console", vmproc.LastWords(filepath.Join(dir, client.ConsoleLog)))
 }
 
-// Kill ends a sandbox, running or failed, and waits until nothing of it is left.
+// Kill ends a sandbox, running, paused or failed, and waits until nothing of it is left.
 // Of two callers at once both succeed; later ones get ErrNotFound.
 func (t *Table) Kill(id string) error {
 	s := t.Lookup(id)
@@ -209,15 +222,18 @@ func (t *Table) Find(id string) (*Sandbox, sandbox.Info, error) {
 	return s, s.seenLocked(), nil
 }
 
-// Running returns a sandbox and its VM, or why it has none.
+// Running returns a sandbox and its VM, or why it has none that could be used.
 func (t *Table) Running(id string) (*Sandbox, *vmproc.VM, error) {
 	s, info, err := t.Find(id)
 	if err != nil {
 		return nil, nil, err
 	}
 	t.mu.Lock()
-	vm := s.vm
+	vm, away := s.vm, s.pausing && s.state == running || s.state == paused
 	t.mu.Unlock()
+	if away {
+		return nil, nil, sandbox.Paused(info)
+	}
 	if vm == nil {
 		return nil, nil, sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxFailed, "sandbox %s has failed: %s",
 			id, info.Reason)

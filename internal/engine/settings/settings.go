@@ -67,7 +67,9 @@ type Config struct {
 	Events   sandbox.Events   // is told what happens; may be nil
 	Logger   *slog.Logger
 	Now      func() time.Time
-	Rand     io.Reader // of cryptographic quality: it is the children's entropy
+	// Elapsed is a clock that nobody sets, for how long sandboxes are idle; default: since Complete.
+	Elapsed func() time.Duration
+	Rand    io.Reader // of cryptographic quality: it is the children's entropy
 	// Host is what there is for VMs; nil: what this host has.
 	Host Host
 
@@ -147,6 +149,10 @@ func (c *Config) Complete() error {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Elapsed == nil {
+		began := time.Now()
+		c.Elapsed = func() time.Duration { return time.Since(began) }
 	}
 	if c.Rand == nil {
 		c.Rand = rand.Reader

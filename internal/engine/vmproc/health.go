@@ -16,7 +16,7 @@ import (
 )
 
 // StallGrace is how long a lack of room may last before calls end for it. A VM whose disk finds no room on the host pauses itself, and goes on when there is some.
-// Its sandbox is listed as paused meanwhile. Calls that come then are refused; those under way
+// Its sandbox is listed as stalled meanwhile. Calls that come then are refused; those under way
 // end when it has lasted, since a short lack should not kill what runs.
 const StallGrace = 2 * time.Second
 
@@ -181,7 +181,7 @@ func lostWarning(lost string) string {
 func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	h := m.health.get()
 	if h.Full != "" && i.Status == sandbox.StatusRunning {
-		i.Status, i.Reason = sandbox.StatusPaused, pausedReason(h.Full)
+		i.Status, i.Reason = sandbox.StatusStalled, pausedReason(h.Full)
 	}
 	if h.Lost != "" {
 		i.Warning = lostWarning(h.Lost)

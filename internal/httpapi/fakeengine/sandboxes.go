@@ -32,6 +32,9 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	if snap.Status != sandbox.SnapshotReady {
 		return sandbox.ForkResult{}, fmt.Errorf("fork %s: memory: file is missing: %w", req.Tag, sandbox.ErrNotRestorable)
 	}
+	if req.Life, err = req.Life.Set(e.Now); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	network, err := forkNetwork(e, req, snap)
 	if err != nil {
 		return sandbox.ForkResult{}, err
@@ -60,7 +63,7 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork},
-		Limits: req.Limits, Network: network, TrafficToken: trafficToken(req, snap, e.forks, i),
+		Limits: req.Limits, Life: req.Life, Network: network, TrafficToken: trafficToken(req, snap, e.forks, i),
 		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
 		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
@@ -135,6 +138,9 @@ func (e *Engine) live(id string) (*entry, error) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if b.info.Status == sandbox.StatusPaused {
+		return nil, sandbox.Paused(b.info)
+	}
 	if b.info.Status != sandbox.StatusRunning {
 		return nil, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
 	}

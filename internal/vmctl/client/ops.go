@@ -37,7 +37,7 @@ func (p *Process) Save(ctx context.Context, c vmm.SaveConfig) (r vmm.SaveResult,
 
 // Capture takes a running VM's memory and state at one instant. It returns when
 // the VM runs again; Captured waits until the files are whole. vmm.ErrPause means
-// that the limit could not be kept. The VM runs on in any case.
+// that the limit could not be kept. The VM runs on in any case, but after a capture that is to Stay.
 func (p *Process) Capture(ctx context.Context, c vmm.CaptureConfig) (vmm.CaptureResult, error) {
 	var r vmm.CaptureResult
 	err := p.ask(ctx, wire.Capture(c), &r)

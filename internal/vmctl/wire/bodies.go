@@ -122,6 +122,7 @@ type captureBody struct {
 	Digest fileRef       `json:"digest,omitempty"`
 	Force  bool          `json:"force,omitempty"`
 	Live   bool          `json:"live,omitempty"`
+	Stay   bool          `json:"stay,omitempty"`
 	Max    time.Duration `json:"max_pause_ns,omitempty"`
 }
 
@@ -130,7 +131,8 @@ func Capture(c vmm.CaptureConfig) *Request {
 	r := Ask(OpCapture)
 	r.body = captureBody{
 		Memory: r.file(c.Memory, Write), State: r.file(c.State, Write), Index: r.file(c.Index, Write),
-		Disks: r.fileList(c.Disks, Write), Digest: r.file(c.Digest, Write), Force: c.Force, Live: c.Live, Max: c.Max,
+		Disks: r.fileList(c.Disks, Write), Digest: r.file(c.Digest, Write), Force: c.Force, Live: c.Live,
+		Stay: c.Stay, Max: c.Max,
 	}
 	return r
 }
@@ -141,7 +143,8 @@ func ReadCapture(m Message, files []*os.File) (c vmm.CaptureConfig, err error) {
 	a := arrive(m, files, &b)
 	c = vmm.CaptureConfig{
 		Memory: a.file(b.Memory), State: a.file(b.State), Index: a.file(b.Index),
-		Disks: a.fileList(b.Disks), Digest: a.optional(b.Digest), Force: b.Force, Live: b.Live, Max: b.Max,
+		Disks: a.fileList(b.Disks), Digest: a.optional(b.Digest), Force: b.Force, Live: b.Live,
+		Stay: b.Stay, Max: b.Max,
 	}
 	return c, a.end()
 }

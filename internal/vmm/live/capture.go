@@ -56,7 +56,7 @@ type captureOp struct {
 	res      vmm.CaptureResult
 }
 
-// Capture captures a running machine, which keeps running even on failure. When it
+// Capture captures a running machine, which keeps running even on failure, unless it is to Stay. When it
 // returns, the instant is held; finish writes what is not in the files yet and
 // closes them. The files are the capture's from the call on; one of Disks becomes
 // the machine's if its disk went on in it, which Status.OverlayGeneration tells also if the
@@ -231,6 +231,10 @@ func (k *captureOp) stopAndCopy() error {
 		k.lap("digest")
 	}
 	failpoint.Here(failpoint.CaptureHeld)
+	if err == nil && k.Stay {
+		k.res.Pause = k.last.Sub(start)
+		return nil
+	}
 	at, resumeErr := k.guest.Resume()
 	k.lap("resume")
 	k.res.RunningAt = at

@@ -1,0 +1,39 @@
+package api
+
+// AtEnd is what becomes of a sandbox at its deadline, or when it was idle for too long.
+type AtEnd string
+
+const (
+	AtEndKill  AtEnd = "kill"
+	AtEndPause AtEnd = "pause"
+)
+
+// SandboxLife is for how long each child of a fork may run.
+type SandboxLife struct {
+	TTLSecs    float64 `json:"ttl_secs,omitempty" doc:"Seconds that it may run from now on; at least 1; absent or 0: for ever" minimum:"0" maximum:"315360000"`
+	IdleSecs   float64 `json:"idle_secs,omitempty" doc:"Seconds that it may run without being used: no call, no stream, no connection to a port; at least 1; absent or 0: for ever" minimum:"0" maximum:"315360000"`
+	AtEnd      AtEnd   `json:"at_end,omitempty" doc:"What becomes of it then; absent: kill" enum:"kill,pause"`
+	AutoResume bool    `json:"auto_resume,omitempty" doc:"Let it go on when somebody wants something of its guest while it is paused"`
+}
+
+// LifeRequest is the body of PATCH /v1/sandboxes/{id}/life. What is absent stays as it is.
+type LifeRequest struct {
+	TTLSecs    *float64 `json:"ttl_secs,omitempty" doc:"Seconds that it may run from now on; 0: for ever" minimum:"0" maximum:"315360000"`
+	IdleSecs   *float64 `json:"idle_secs,omitempty" doc:"Seconds that it may run without being used; 0: for ever" minimum:"0" maximum:"315360000"`
+	AtEnd      *AtEnd   `json:"at_end,omitempty" doc:"What becomes of it then" enum:"kill,pause"`
+	AutoResume *bool    `json:"auto_resume,omitempty" doc:"Let it go on when somebody wants something of its guest while it is paused"`
+}
+
+// PauseRequest is the body of POST /v1/sandboxes/{id}/pause.
+type PauseRequest struct {
+	FilesystemOnly bool `json:"filesystem_only,omitempty" doc:"Keep the disk without the memory. No daemon of today can: it is refused with 501"`
+}
+
+// SandboxLifeInfo is for how long a sandbox may run.
+type SandboxLifeInfo struct {
+	DeadlineUnix *int64  `json:"deadline_unix,omitempty" doc:"When its end comes, in seconds since 1970 by the host's clock; absent: never"`
+	IdleSecs     float64 `json:"idle_secs,omitempty" doc:"For how long it may run without being used; absent: for ever"`
+	AtEnd        AtEnd   `json:"at_end" doc:"What becomes of it then" enum:"kill,pause"`
+	AutoResume   bool    `json:"auto_resume,omitempty" doc:"It goes on when somebody wants something of its guest while it is paused"`
+	UnusedSecs   float64 `json:"unused_secs,omitempty" doc:"For how long nobody has used it, if it has an idle_secs"`
+}

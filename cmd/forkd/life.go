@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/ui"
+)
+
+// lifeFlags are for how long sandboxes may run.
+type lifeFlags struct {
+	ttl, idle  time.Duration
+	atEnd      string
+	autoResume bool
+}
+
+func (l *lifeFlags) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.DurationVar(&l.ttl, "ttl", 0, "for how long each may run, such as 2h, by the host's clock (default: for ever)")
+	f.DurationVar(&l.idle, "idle", 0, "for how long each may run without being used (default: for ever)")
+	f.StringVar(&l.atEnd, "at-end", "", "what becomes of it then: kill or pause (default: kill)")
+	f.BoolVar(&l.autoResume, "auto-resume", false, "let one that is paused go on when somebody wants something of it")
+}
+
+func (l *lifeFlags) life() api.SandboxLife {
+	return api.SandboxLife{TTLSecs: l.ttl.Seconds(), IdleSecs: l.idle.Seconds(), AtEnd: api.AtEnd(l.atEnd),
+		AutoResume: l.autoResume}
+}
+
+// change is what was given of the flags.
+func (l *lifeFlags) change(cmd *cobra.Command) (req api.LifeRequest, err error) {
+	given := cmd.Flags().Changed
+	if given("ttl") {
+		s := l.ttl.Seconds()
+		req.TTLSecs = &s
+	}
+	if given("idle") {
+		s := l.idle.Seconds()
+		req.IdleSecs = &s
+	}
+	if given("at-end") {
+		e := api.AtEnd(l.atEnd)
+		req.AtEnd = &e
+	}
+	if given("auto-resume") {
+		req.AutoResume = &l.autoResume
+	}
+	if req == (api.LifeRequest{}) {
+		return req, errors.New("give --ttl, --idle, --at-end or --auto-resume")
+	}
+	return req, nil
+}
+
+func newPauseCommand(a *app) *cobra.Command {
+	var req api.PauseRequest
+	cmd := &cobra.Command{
+		Use:   "pause ID",
+		Short: "Pause a sandbox: it becomes a snapshot under its own id",
+		Long: "Pause a sandbox. It has no process and no memory any more, survives the daemon and a reboot of the\n" +
+			"host, and goes on with `forkd resume`. Connections to it end. If that fails, it runs on as it was.",
+		Example:           "  forkd pause sb-5f3a-0001",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.complete().ids(),
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			info, err := client.Life{Client: c}.Pause(ctx, args[0], req)
+			return printID(a, info, err)
+		}),
+	}
+	cmd.Flags().BoolVar(&req.FilesystemOnly, "filesystem-only", false,
+		"keep its disk without its memory (not supported yet)")
+	return cmd
+}
+
+func newResumeCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume ID",
+		Short: "Let a paused sandbox go on",
+		Long: "Let a paused sandbox go on, with its id, its processes and its identity; clock and randomness are\n" +
+			"new, connections of before are reset. One that runs is left as it is.",
+		Example:           "  forkd resume sb-5f3a-0001",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.complete().ids(),
+		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
+			info, err := client.Life{Client: c}.Resume(ctx, args[0])
+			return printID(a, info, err)
+		}),
+	}
+}
+
+func newExtendCommand(a *app) *cobra.Command {
+	var life lifeFlags
+	cmd := &cobra.Command{
+		Use:   "extend ID",
+		Short: "Change for how long a sandbox may run, and what becomes of it then",
+		Long: "Change for how long a sandbox may run, counted from now. What is not given stays as it is; 0 is\n" +
+			"for ever.",
+		Example:           "  forkd extend sb-5f3a-0001 --ttl 2h\n  forkd extend sb-5f3a-0001 --idle 10m --at-end pause",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: a.complete().ids(),
+	}
+	life.addFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		req, err := life.change(cmd)
+		if err != nil {
+			return exit.UsageError{Err: err}
+		}
+		return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+			info, err := client.Life{Client: c}.SetLife(ctx, args[0], req)
+			return printID(a, info, err)
+		})
+	}
+	return cmd
+}
+
+// printID prints the sandbox that something was done to.
+func printID(a *app, info api.SandboxInfo, err error) error {
+	switch {
+	case err != nil:
+		return err
+	case a.JSON:
+		return a.Value(info)
+	}
+	return a.Line("%s", info.ID)
+}
+
+// endOf is what becomes of a sandbox at its deadline, and when; empty: nothing does.
+func endOf(sb api.SandboxInfo) string {
+	l := sb.Life
+	if l == nil || l.DeadlineUnix == nil || sb.Status == api.SandboxFailed ||
+		sb.Status == api.SandboxPaused && l.AtEnd == api.AtEndPause {
+		return ""
+	}
+	left := max(0, time.Until(time.Unix(*l.DeadlineUnix, 0)))
+	return string(l.AtEnd) + " in " + ui.Duration(left.Round(time.Second))
+}

@@ -1,0 +1,186 @@
+package op
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/vmm"
+)
+
+// pauseOp is one Pause under way: a branch whose guest stands still from the capture on. When its
+// snapshot is whole the store is told that the sandbox is paused in it, and that is the moment; then
+// the VM goes. Until then any failure lets the guest go on.
+type pauseOp struct {
+	branchOp
+	was  sandbox.Info // the sandbox until now
+	hash string       // of the snapshot
+}
+
+// Pauses are the operations that pause and resume sandboxes.
+type Pauses struct{ e *Ops }
+
+// NewPauses makes Pauses.
+func NewPauses(o *Ops) *Pauses { return &Pauses{o} }
+
+// Pause makes a sandbox a snapshot under its own id: it has no process and no memory any more,
+// until Resume. If anything fails it runs on.
+func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (_ sandbox.Info, err error) {
+	o := l.e
+	ctx, done, err := o.begin(ctx)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	defer done()
+	p := &pauseOp{branchOp: branchOp{e: o, start: o.cfg.Now(), stay: true}}
+	p.trace = o.newTrace(p.start)
+	if p.req, err = pauseRequest(o, id, opt); err != nil {
+		return sandbox.Info{}, err
+	}
+	err = p.run(ctx, opt)
+	o.cfg.Observer.Observe(sandbox.OpPause, o.cfg.Now().Sub(p.start), err)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	dropPause(o, p.was)
+	o.catalog.Left(baseHash(p.was))
+	o.catalog.HashLater(p.req.Tag)
+	o.cfg.Logger.Info("paused", "sandbox", p.req.SandboxID, "tag", p.req.Tag, "bytes", p.took.Bytes,
+		"took", o.cfg.Now().Sub(p.start))
+	_, info, err := o.sandboxes.Find(p.req.SandboxID)
+	if err != nil { // it was killed before its snapshot could be deleted
+		dropPause(o, sandbox.Info{ID: p.req.SandboxID, PausedIn: p.req.Tag, PausedHash: p.hash})
+	}
+	return info, err
+}
+
+// pauseRequest is the branch that a pause is made of.
+func pauseRequest(o *Ops, id string, opt sandbox.PauseOptions) (sandbox.BranchRequest, error) {
+	_, info, err := o.sandboxes.Find(id)
+	if err != nil {
+		return sandbox.BranchRequest{}, err
+	}
+	if opt.FilesystemOnly {
+		return sandbox.BranchRequest{}, sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonColdPause,
+			"sandbox %s cannot be paused with its disk alone: a child of a snapshot has nothing to boot from", info.ID)
+	}
+	random, err := o.random(4)
+	if err != nil {
+		return sandbox.BranchRequest{}, err
+	}
+	return sandbox.BranchRequest{SandboxID: info.ID, Tag: sandboxes.PauseTag(info.ID) + hex.EncodeToString(random),
+		Mode: sandbox.BranchDiff, Transient: true}, nil
+}
+
+func (p *pauseOp) run(ctx context.Context, opt sandbox.PauseOptions) error {
+	defer p.undo.Run()
+	if err := p.prepare(ctx); err != nil {
+		return err
+	}
+	p.was = p.b.Info()
+	p.trace.mark("turn")
+	end, err := p.b.BeginPause(p.m, opt.IdleFor)
+	if err != nil {
+		return err
+	}
+	p.undo.Push(end)
+	if err := p.stand(ctx); err != nil {
+		p.goOn()
+		err = fmt.Errorf("pause %s: %w", p.req.SandboxID, p.explain(ctx, err))
+		p.leavePauseReceipt(err)
+		return err
+	}
+	p.leavePauseReceipt(nil)
+	return nil
+}
+
+// stand takes the snapshot, and makes the sandbox one that is paused in it.
+func (p *pauseOp) stand(ctx context.Context) error {
+	err := p.capture(ctx)
+	p.trace.mark("capture")
+	if err != nil {
+		return err
+	}
+	ctx, cancel := p.writeLimit(ctx)
+	defer cancel()
+	st, err := p.m.Proc.Status(ctx)
+	if err == nil && st.State != vmm.StatePaused {
+		err = fmt.Errorf("the guest is %s: its VMM is of an older forkd", st.State)
+	}
+	if err != nil {
+		return err
+	}
+	failpoint.Here(failpoint.PauseCaptured)
+	if _, err := p.write(ctx); err != nil {
+		return err
+	}
+	failpoint.Here(failpoint.PauseWritten)
+	if err := p.settlePause(); err != nil {
+		return errors.Join(err, p.draft.Withdraw())
+	}
+	return nil
+}
+
+func (p *pauseOp) settlePause() error {
+	if err := p.e.checkCaptured(p.draft, p.digest); err != nil {
+		return err
+	}
+	made, err := p.e.store.Get(p.req.Tag)
+	if err != nil {
+		return err
+	}
+	p.hash = made.ContentHash
+	p.trace.mark("commit")
+	return p.b.Pause(p.m, p.req.Tag, p.hash)
+}
+
+// goOn lets the guest go on after a pause that failed. Whether it stands still at all may not be
+// known: a capture that nobody waits for any more is still under way.
+func (p *pauseOp) goOn() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.e.root), p.e.cfg.BranchTimeout)
+	defer cancel()
+	if _, err := p.m.Proc.Resume(ctx); err != nil && p.m.Alive() {
+		p.e.cfg.Logger.Error("a sandbox does not go on after a pause that failed", "sandbox", p.req.SandboxID, "err", err)
+	}
+}
+
+func baseHash(i sandbox.Info) string {
+	_, hash := i.Base()
+	return hash
+}
+
+// dropPause deletes the snapshot that a sandbox was last paused in, if it lies over another one
+// by now, or has ended. What is built on it lives on.
+func dropPause(o *Ops, was sandbox.Info) {
+	if was.PausedIn == "" || len(o.sandboxes.Using(was.PausedIn, was.PausedHash)) > 0 {
+		return
+	}
+	if en, err := o.store.Get(was.PausedIn); err != nil || en.ContentHash != was.PausedHash {
+		return // it is gone, or another one
+	}
+	if err := o.catalog.Delete(was.PausedIn, sandbox.DeleteOptions{Force: true}); err != nil {
+		o.cfg.Logger.Warn("delete the snapshot that a sandbox was paused in", "sandbox", was.ID, "tag", was.PausedIn,
+			"err", err)
+	}
+}
+
+// Drop deletes the snapshot that a sandbox was last paused in, which has ended.
+func (l *Pauses) Drop(was sandbox.Info) { dropPause(l.e, was) }
+
+// leavePauseReceipt tells of a pause that came as far as its capture.
+func (p *pauseOp) leavePauseReceipt(err error) {
+	r := p.trace.receipt(receipt.Pause, err)
+	r.Sandbox = p.req.SandboxID
+	r.Parent = &receipt.Source{Tag: p.base, ContentHash: p.src.Hash()}
+	r.Capture = captureOf(&p.branchOp)
+	if err == nil {
+		r.Made = p.e.madeSource(p.req.Tag)
+	}
+	below := p.src.Files.Manifest
+	p.e.putReceipt(r, func(r *receipt.Receipt) { r.Parent.Layers = p.e.layersOf(below) })
+}

@@ -1,0 +1,202 @@
+package op
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// resumeOp is one Resume under way. The paused sandbox gets a new VM as in a rollback, and the
+// record that it is paused goes: that is the moment. Until then a failure, or the end of the
+// daemon, costs the new VM only.
+type resumeOp struct {
+	rollbackOp
+	was sandbox.Info
+}
+
+// maxWaking bounds how many resumes may be under way or wait.
+const maxWaking = 1000
+
+// Resume lets a paused sandbox go on: in a new VM, with its name and its identity; entropy and
+// clock are new, connections of before are reset. One that runs is returned as it is.
+func (l *Pauses) Resume(ctx context.Context, id string) (_ sandbox.Info, err error) {
+	o := l.e
+	start := o.cfg.Now()
+	ctx, done, err := o.begin(ctx)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	defer done()
+	r := &resumeOp{rollbackOp: rollbackOp{e: o}}
+	defer r.undo.Run()
+	paused, err := r.turn(ctx, id)
+	if err != nil || !paused {
+		return r.was, err
+	}
+	if err := r.open(ctx, start); err != nil {
+		return sandbox.Info{}, fmt.Errorf("resume sandbox %s: %w", r.was.ID, err)
+	}
+	err = r.run(ctx)
+	o.cfg.Observer.Observe(sandbox.OpResume, o.cfg.Now().Sub(start), err)
+	r.leaveResumeReceipt(err)
+	if err != nil {
+		return sandbox.Info{}, fmt.Errorf("resume sandbox %s: %w", r.was.ID, err)
+	}
+	o.cfg.Logger.Info("resumed", "sandbox", r.was.ID, "tag", r.tag, "took", o.cfg.Now().Sub(start))
+	_, info, err := o.sandboxes.Find(id)
+	return info, err
+}
+
+// turn waits for the sandbox's turn, and reports whether it is paused then.
+func (r *resumeOp) turn(ctx context.Context, id string) (paused bool, err error) {
+	if r.b, _, err = r.e.sandboxes.Find(id); err != nil {
+		return false, err
+	}
+	leave, err := r.b.Turn(ctx)
+	if err != nil {
+		return false, err
+	}
+	r.undo.Push(leave)
+	if _, r.was, err = r.e.sandboxes.Find(id); err != nil {
+		return false, err
+	}
+	switch r.was.Status {
+	case sandbox.StatusPaused:
+		return true, nil
+	case sandbox.StatusFailed:
+		_, _, err = r.e.sandboxes.Running(id) // says how it ended
+	}
+	return false, err
+}
+
+// open takes what the resume needs: a place, and the snapshot.
+func (r *resumeOp) open(ctx context.Context, start time.Time) error {
+	if err := r.slot(ctx); err != nil {
+		return err
+	}
+	r.undo.Push(r.b.BeginResume())
+	r.tag = r.was.PausedIn
+	src, err := r.e.openBase(ctx, r.was)
+	if err != nil {
+		return err
+	}
+	r.undo.Push(src.Close)
+	r.next.trace = r.e.newTrace(start)
+	r.next.trace.mark("turn")
+	r.next.bounds = vmproc.Bounds{Limits: r.was.Limits, Tree: r.was.Kin.RootOf(r.was.ID)}
+	r.f = &forkOp{e: r.e, req: sandbox.ForkRequest{Tag: r.tag, N: 1}, start: start, src: src}
+	return nil
+}
+
+// slot takes one of the places for resumes. Who comes when too many wait already is refused.
+func (r *resumeOp) slot(ctx context.Context) error {
+	if n := r.e.waking.Add(1); n > maxWaking {
+		r.e.waking.Add(-1)
+		return sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonResumesBusy, "%d sandboxes are being resumed already", n-1)
+	}
+	r.undo.Push(func() { r.e.waking.Add(-1) })
+	select {
+	case r.e.resumes <- struct{}{}:
+		r.undo.Push(func() { <-r.e.resumes })
+		return nil
+	case <-ctx.Done():
+		return sandbox.Ended(ctx, context.Cause(ctx))
+	}
+}
+
+func (r *resumeOp) run(ctx context.Context) error {
+	r.e.traffic.Enter()
+	defer r.e.traffic.Leave()
+	defer r.e.pools.Wake()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(r.b.Life(), func() { cancel(context.Cause(r.b.Life())) })()
+	for _, s := range []struct {
+		name string
+		do   func(context.Context) error
+	}{{"restore", r.restore}, {"identity", r.identify}, {"settle", r.settle}} {
+		if err := s.do(ctx); err != nil {
+			r.e.wires.Release(r.next.wire)
+			return sandbox.Ended(ctx, fmt.Errorf("%s: %w", s.name, err))
+		}
+	}
+	return nil
+}
+
+// restore brings the new VM up. It belongs to nobody in the journal.
+func (r *resumeOp) restore(ctx context.Context) error {
+	release, err := r.e.admission.VM(oneOfMany(r.e.cfg.ChildMemory, r.f.src))
+	if err != nil {
+		return err
+	}
+	r.undo.Push(release)
+	if err := r.bind(ctx); err != nil {
+		return err
+	}
+	err = r.f.restoreInto(ctx, &r.next)
+	r.next.trace.mark("restore")
+	failpoint.Here(failpoint.ResumeRestored)
+	if err != nil {
+		return err
+	}
+	_, err = r.f.enter(ctx, &r.next)
+	return err
+}
+
+// bind has the wire of the new VM made: the sandbox keeps its policy, or its tap.
+func (r *resumeOp) bind(ctx context.Context) (err error) {
+	n := r.was.Network
+	if n.Tap != "" {
+		r.next.wire, err = r.e.wires.BindTap(n.Tap, r.was.ID)
+		return err
+	}
+	wires, err := r.e.wires.Bind(ctx, sourceOf(r.f.src), n.Effective, r.was.ID)
+	if err == nil {
+		r.next.wire = wires[0]
+	}
+	return err
+}
+
+// identify tells the new VM who it is. On failure it goes.
+func (r *resumeOp) identify(ctx context.Context) error {
+	err := r.f.introduce(ctx, &r.next, r.b.Who())
+	failpoint.Here(failpoint.ResumeConfirmed)
+	if err == nil {
+		r.e.wires.Attach(ctx, r.next.wire, r.next.m.Proc, r.next.m.Lent)
+		return nil
+	}
+	err = r.reason(ctx, err)
+	r.drop()
+	return err
+}
+
+// settle makes the new VM the sandbox's, at one moment.
+func (r *resumeOp) settle(ctx context.Context) error {
+	err := r.b.Resume(ctx, r.next.m.VM, func(i *sandbox.Info) {
+		i.Network.Wire = r.next.wire.Name()
+		i.Life = i.Life.Resumed(r.e.cfg.Now())
+	})
+	if err != nil {
+		r.drop()
+		return err
+	}
+	r.next.trace.mark("settle")
+	return nil
+}
+
+// leaveResumeReceipt tells of a resume that came as far as a new VM.
+func (r *resumeOp) leaveResumeReceipt(err error) {
+	rec := r.next.trace.receipt(receipt.Resume, err)
+	rec.Sandbox = r.was.ID
+	rec.Parent = &receipt.Source{Tag: r.tag, ContentHash: r.f.src.Hash()}
+	m, who, answer, below := r.next.m, r.next.who, r.next.answer, r.f.src.Files.Manifest
+	r.e.putReceipt(rec, func(rec *receipt.Receipt) {
+		rec.Parent.Layers = r.e.layersOf(below)
+		fillVM(rec, m, who, answer)
+	})
+}

@@ -1,0 +1,472 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+func (h *host) pause(e *Engine, id string) sandbox.Info {
+	h.t.Helper()
+	info, err := e.Pause(h.t.Context(), id, sandbox.PauseOptions{})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return info
+}
+
+func (h *host) resume(e *Engine, id string) sandbox.Info {
+	h.t.Helper()
+	info, err := e.Resume(h.t.Context(), id)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return info
+}
+
+// pausedRecords are the names of the records of paused sandboxes.
+func (h *host) pausedRecords() string {
+	entries, err := os.ReadDir(filepath.Join(h.cfg.StoreDir, "paused"))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var names []string
+	for _, en := range entries {
+		names = append(names, en.Name())
+	}
+	return strings.Join(names, " ")
+}
+
+// pauses are the stored snapshots that sandboxes are or were paused in.
+func (h *host) pauses() (tags []string) {
+	for _, name := range strings.Fields(h.stored()) {
+		if strings.HasPrefix(name, "pause-") {
+			tags = append(tags, name)
+		}
+	}
+	return tags
+}
+
+// pauseHost is an engine with a snapshot "d" and a sandbox of it with a disk.
+func pauseHost(t *testing.T) (*host, *Engine, sandbox.Info) {
+	t.Helper()
+	h := newHost(t)
+	e := h.open()
+	return h, e, h.disky(e, 1)[0]
+}
+
+// A sandbox is paused and goes on, again and again: nothing of it is left while it is paused but its snapshot
+// and its record, and that is one snapshot however often it was paused.
+func TestASandboxIsPausedAndGoesOn(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	same, entropy := h.identityOf(e, sb.ID)
+	seen := map[string]bool{entropy: true}
+	for round := range 4 {
+		before, err := e.Get(sb.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info := h.pause(e, sb.ID)
+		if info.Status != sandbox.StatusPaused || info.PID != 0 || !strings.HasPrefix(info.PausedIn, "pause-"+sb.ID+"-") {
+			t.Fatalf("paused: %+v", info)
+		}
+		h.empty()
+		eventually(t, "end of its VM", processGone(before.PID))
+		if left := h.overlayFiles(); left != "" {
+			t.Errorf("overlay files: %s", left)
+		}
+		if got := h.pauses(); !reflect.DeepEqual(got, []string{info.PausedIn}) {
+			t.Errorf("round %d: pauses stored are %q", round, got)
+		}
+		if got := h.pausedRecords(); got != sb.ID+".json" {
+			t.Errorf("records: %q", got)
+		}
+		for what, err := range map[string]error{
+			"exec": errorOf(e.Exec(t.Context(), sb.ID, sandbox.ExecRequest{Args: []string{"true"}})),
+			"eval": errorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"})),
+			"dial": errorOf(e.DialAgent(t.Context(), sb.ID)), "port": errorOf(e.DialPort(t.Context(), sb.ID, 80)),
+			"branch":   h.branch(e, sb.ID, "x"),
+			"rollback": errorOf(e.Rollback(t.Context(), sb.ID, "d")),
+			"pause":    errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})),
+			"console":  errorOf(e.Console(sb.ID)), "memory": errorOf(e.Memory(sb.ID)),
+		} {
+			var told *sandbox.Error
+			if !errors.Is(err, sandbox.ErrConflict) || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
+				t.Errorf("%s of a paused one: %v", what, err)
+			}
+		}
+		if round == 2 { // another daemon, after a reboot: the run directory is gone
+			h.close(e)
+			if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
+				t.Fatal(err)
+			}
+			e = h.open()
+		}
+		after := h.resume(e, sb.ID)
+		if after.Status != sandbox.StatusRunning || after.PID == 0 || after.PID == before.PID || after.PausedIn != info.PausedIn {
+			t.Errorf("resumed: %+v", after)
+		}
+		again := h.resume(e, sb.ID)
+		again.Unused, after.Unused = 0, 0
+		if !reflect.DeepEqual(again, after) {
+			t.Errorf("resume of one that runs: %+v, want %+v", again, after)
+		}
+		now, entropy := h.identityOf(e, sb.ID)
+		if now != same || seen[entropy] {
+			t.Errorf("identity %q, entropy %s; before it was %q", now, entropy, same)
+		}
+		seen[entropy] = true
+		if got := h.pausedRecords(); got != "" {
+			t.Errorf("records of one that runs: %q", got)
+		}
+	}
+	// It can be branched and rolled back as any other.
+	if err := h.branch(e, sb.ID, "later"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Rollback(t.Context(), sb.ID, "later"); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.pauses(); len(got) != 0 {
+		t.Errorf("after a rollback: %q", got)
+	}
+	for _, op := range []receipt.Op{receipt.Pause, receipt.Resume} {
+		list, err := e.Receipts(receipt.Filter{Kind: receipt.OfSandbox, Of: sb.ID, Op: op})
+		if err != nil || len(list) != 4 || list[0].Error != "" {
+			t.Errorf("%s: %d receipts, %v", op, len(list), err)
+		}
+	}
+	h.pause(e, sb.ID)
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing left", func() bool { return len(h.pauses()) == 0 && h.pausedRecords() == "" })
+}
+
+func errorOf[T any](_ T, err error) error { return err }
+
+// Whatever goes wrong with a pause, the sandbox runs on and nothing else remains.
+func TestAPauseThatFails(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	for fault, kind := range map[string]error{
+		"capture-full": sandbox.ErrNoSpace, "captured-fail": sandbox.ErrNoSpace, "capture-fail": errAny,
+		"capture-late": errAny, "capture-goes-on": errAny,
+	} {
+		h.fault(fault, 1)
+		_, err := e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
+		wantError(t, err, kind)
+		info, err := e.Get(sb.ID)
+		if err != nil || info.Status != sandbox.StatusRunning || info.PID != sb.PID {
+			t.Fatalf("%s: %+v, %v", fault, info, err)
+		}
+		h.eval(e, sb.ID, "index")
+		if got := h.pauses(); len(got) != 0 || h.pausedRecords() != "" {
+			t.Errorf("%s: left %q %q", fault, got, h.pausedRecords())
+		}
+	}
+	// The record cannot be written.
+	dir := filepath.Join(h.cfg.StoreDir, "paused")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
+	wantError(t, err, errAny, "record")
+	if got := h.pauses(); len(got) != 0 {
+		t.Errorf("left %q", got)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.eval(e, sb.ID, "index")
+	_, err = e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{FilesystemOnly: true})
+	wantError(t, err, sandbox.ErrUnsupported)
+	_, err = e.Pause(t.Context(), "sb-none", sandbox.PauseOptions{})
+	wantError(t, err, sandbox.ErrNotFound)
+	_, err = e.Resume(t.Context(), "sb-none")
+	wantError(t, err, sandbox.ErrNotFound)
+	h.pause(e, sb.ID) // after all
+}
+
+// Whatever goes wrong with a resume, the sandbox is paused as it was.
+func TestAResumeThatFails(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	before := h.pause(e, sb.ID)
+	for _, fault := range []string{"spawn", "restore-fail", "restore-die", "identity-die", "identity-clone"} {
+		h.fault(fault, 1)
+		_, err := e.Resume(t.Context(), sb.ID)
+		wantError(t, err, errAny)
+		if info, err := e.Get(sb.ID); err != nil || !reflect.DeepEqual(info, before) {
+			t.Errorf("%s: %+v, %v", fault, info, err)
+		}
+		h.empty()
+	}
+	h.available = 0
+	_, err := e.Resume(t.Context(), sb.ID)
+	wantError(t, err, sandbox.ErrNoMemory)
+	h.available = 64 << 30
+	eventually(t, "memory", func() bool { _, err := e.Resume(t.Context(), sb.ID); return err == nil })
+}
+
+// doomedToPause is what a daemon does that is killed at a step of it.
+func (e *Engine) doomedToPause(ctx context.Context) error {
+	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
+		return err
+	}
+	r, err := e.Fork(ctx, sandbox.ForkRequest{Tag: "d", N: 1})
+	if err != nil {
+		return err
+	}
+	id := r.Children[0].Info.ID
+	if _, err := e.Pause(ctx, id, sandbox.PauseOptions{}); err != nil {
+		return err
+	}
+	_, err = e.Resume(ctx, id)
+	return err
+}
+
+// A daemon is killed at every step of a pause and of a resume: with the next one the sandbox runs or is paused whole,
+// and nothing else is left.
+func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
+	for _, c := range []struct {
+		step   failpoint.Step
+		paused bool // with the next daemon
+	}{
+		{failpoint.PauseCaptured, false}, {failpoint.PauseWritten, false}, {failpoint.PauseRecorded, true},
+		{failpoint.ResumeRestored, true}, {failpoint.ResumeConfirmed, true}, {failpoint.ResumeRecorded, true},
+		{failpoint.ResumeHeld, false},
+	} {
+		for _, reboot := range []bool{false, true} {
+			if reboot && !c.paused { // what runs ends with the host
+				continue
+			}
+			name := string(c.step)
+			if reboot {
+				name += " and a reboot"
+			}
+			t.Run(name, func(t *testing.T) {
+				h := newHost(t)
+				h.makeUpper()
+				h.killDaemonAt(string(c.step))
+				pids := h.journalled()
+				if reboot {
+					h.killAll()
+					if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				e := h.open()
+				l := e.List()
+				want := sandbox.StatusRunning
+				if c.paused {
+					want = sandbox.StatusPaused
+				}
+				if len(l) != 1 || l[0].Status != want {
+					t.Fatalf("listed: %+v, want one that is %s", l, want)
+				}
+				id := l[0].ID
+				for _, pid := range pids {
+					if pid != l[0].PID {
+						eventually(t, "end of the other VM", processGone(pid))
+					}
+				}
+				if c.paused {
+					h.empty()
+					if left := h.overlayFiles(); left != "" {
+						t.Errorf("overlay files: %q", left)
+					}
+					h.resume(e, id)
+				}
+				if got := h.eval(e, id, "sandbox_id"); got != id {
+					t.Errorf("it says that it is %q", got)
+				}
+				eventually(t, "the snapshots that are needed", func() bool {
+					runs := mustGet(t, e, id).PausedIn
+					return strings.Join(h.pauses(), " ") == runs
+				})
+				if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) > 2 {
+					t.Errorf("run directories %q, overlay files %q", d, o)
+				}
+				h.pause(e, id)
+				h.resume(e, id)
+				if err := e.Kill(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				// The sweep of transient snapshots may have begun to delete it just before the kill would.
+				eventually(t, "nothing left", func() bool {
+					return len(h.pauses()) == 0 && h.pausedRecords() == "" && h.overlayFiles() == ""
+				})
+			})
+		}
+	}
+}
+
+// Killed while it is being paused or resumed: nothing is left of it.
+func TestAKillDuringAPause(t *testing.T) {
+	for _, step := range []failpoint.Step{failpoint.PauseCaptured, failpoint.PauseWritten, failpoint.PauseRecorded,
+		failpoint.ResumeRestored, failpoint.ResumeConfirmed, failpoint.ResumeRecorded, failpoint.ResumeHeld} {
+		h, e, sb := pauseHost(t)
+		resuming := strings.HasPrefix(string(step), "resume")
+		if resuming {
+			h.pause(e, sb.ID)
+		}
+		killed := make(chan error, 1)
+		var once sync.Once
+		unset := failpoint.Set(func(s failpoint.Step) error {
+			if s == step {
+				once.Do(func() {
+					go func() { killed <- e.Kill(context.Background(), sb.ID) }()
+					eventually(t, "beginning of the kill", func() bool { _, err := e.Get(sb.ID); return err != nil })
+				})
+			}
+			return nil
+		})
+		if resuming {
+			e.Resume(t.Context(), sb.ID)
+		} else {
+			e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
+		}
+		if err := <-killed; err != nil {
+			t.Errorf("%s: %v", step, err)
+		}
+		unset()
+		eventually(t, "nothing left after "+string(step), func() bool {
+			return len(h.pauses()) == 0 && h.pausedRecords() == "" && h.overlayFiles() == ""
+		})
+		h.empty()
+	}
+}
+
+// A sandbox whose VM dies while it is being paused has failed.
+func TestAVMThatDiesDuringAPause(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	defer failpoint.Set(func(s failpoint.Step) error {
+		if s == failpoint.PauseCaptured {
+			unix.Kill(sb.PID, unix.SIGKILL)
+			eventually(t, "failure", failed(e, sb.ID))
+		}
+		return nil
+	})()
+	_, err := e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
+	wantError(t, err, errAny)
+	if got := h.pauses(); len(got) != 0 || h.pausedRecords() != "" {
+		t.Errorf("left %q", got)
+	}
+	_, err = e.Resume(t.Context(), sb.ID)
+	wantError(t, err, sandbox.ErrGuestGone)
+}
+
+// Many want a paused sandbox at once: it is resumed once, and all are served.
+func TestAStampedeResumesOnce(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	if _, err := e.SetLife(t.Context(), sb.ID, sandbox.Life{AutoResume: true}); err != nil {
+		t.Fatal(err)
+	}
+	h.pause(e, sb.ID)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if _, err := e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	list, err := e.Receipts(receipt.Filter{Kind: receipt.OfSandbox, Of: sb.ID, Op: receipt.Resume})
+	if err != nil || len(list) != 1 {
+		t.Errorf("%d resumes, %v", len(list), err)
+	}
+	for what, do := range map[string]func() error{
+		"eval": func() error { return errorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"})) },
+		"dial": func() error {
+			c, err := e.DialAgent(t.Context(), sb.ID)
+			if err == nil {
+				c.Close()
+			}
+			return err
+		},
+	} {
+		h.pause(e, sb.ID)
+		if err := do(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// The snapshot that a paused sandbox lies in is in use, as that of one that runs is; deleted by force it is kept
+// until nobody needs it.
+func TestTheSnapshotOfAPausedSandboxIsInUse(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	info := h.pause(e, sb.ID)
+	wantError(t, e.DeleteSnapshot(t.Context(), info.PausedIn, sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
+	wantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{}), sandbox.ErrConflict)
+	wantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Cascade: true}), sandbox.ErrConflict, sb.ID)
+	for _, tag := range []string{"d", info.PausedIn} {
+		if err := e.DeleteSnapshot(t.Context(), tag, sandbox.DeleteOptions{Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := e.CollectLayers(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	h.close(e)
+	e = h.open()
+	h.resume(e, sb.ID)
+	h.eval(e, sb.ID, "index")
+	h.pause(e, sb.ID)
+	h.resume(e, sb.ID)
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an empty store", func() bool {
+		r, err := e.CollectLayers(t.Context(), true)
+		left, _ := os.ReadDir(filepath.Join(h.cfg.StoreDir, "layers"))
+		files := 0
+		for _, en := range left {
+			if en.Type().IsRegular() {
+				files++
+			}
+		}
+		return err == nil && len(r.Layers) == 0 && h.stored() == ""
+	})
+}
+
+// A record that cannot be read is left alone, and so is the snapshot that it may be about.
+func TestARecordThatCannotBeRead(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	info := h.pause(e, sb.ID)
+	h.close(e)
+	file := filepath.Join(h.cfg.StoreDir, "paused", sb.ID+".json")
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", "{", `{"version": 2}`, strings.Replace(string(whole), sb.ID, "sb-00000000-0001", 1)} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e = h.open()
+		if _, err := e.Get(sb.ID); !errors.Is(err, sandbox.ErrNotFound) {
+			t.Errorf("%q: %v", text, err)
+		}
+		e.families.Sweep(t.Context())
+		h.close(e)
+	}
+	if err := os.WriteFile(file, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e = h.open()
+	if got := h.resume(e, sb.ID); got.PausedIn != info.PausedIn {
+		t.Errorf("%+v", got)
+	}
+}

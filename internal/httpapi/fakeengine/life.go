@@ -1,0 +1,70 @@
+package fakeengine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Pause makes a sandbox one that is paused; its guest is kept for Resume.
+func (e *Engine) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
+	b, err := e.entry(id)
+	if err == nil && opt.FilesystemOnly {
+		err = sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonColdPause,
+			"sandbox %s cannot be paused with its disk alone: a child of a snapshot has nothing to boot from", id)
+	}
+	if err == nil {
+		b, err = e.live(id)
+	}
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := forkReceipt(b.info, e.snapshots[b.info.SnapshotTag])
+	r.Op = receipt.Pause
+	e.recordLocked(r, e.Now)
+	b.info.Status, b.info.PID = sandbox.StatusPaused, 0
+	b.info.PausedIn, b.info.PausedHash = fmt.Sprintf("pause-%s-00000001", b.info.ID), "sha256:feed"
+	return b.info, nil
+}
+
+// Resume lets a paused sandbox go on.
+func (e *Engine) Resume(_ context.Context, id string) (sandbox.Info, error) {
+	b, err := e.entry(id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch b.info.Status {
+	case sandbox.StatusFailed:
+		return sandbox.Info{}, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
+	case sandbox.StatusPaused:
+		r := forkReceipt(b.info, e.snapshots[b.info.SnapshotTag])
+		r.Op = receipt.Resume
+		e.recordLocked(r, e.Now)
+		b.info.Status, b.info.PID, b.info.Life = sandbox.StatusRunning, 5000+b.info.Index, b.info.Life.Resumed(e.Now)
+	}
+	return b.info, nil
+}
+
+// SetLife notes for how long a sandbox may run. Nothing comes of it.
+func (e *Engine) SetLife(_ context.Context, id string, l sandbox.Life) (sandbox.Info, error) {
+	b, err := e.entry(id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b.info.Status == sandbox.StatusFailed {
+		return sandbox.Info{}, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
+	}
+	if l, err = b.info.Life.Change(l, e.Now); err != nil {
+		return sandbox.Info{}, err
+	}
+	b.info.Life = l
+	return b.info, nil
+}

@@ -1,0 +1,105 @@
+package sandbox
+
+import "time"
+
+// AtEnd is what becomes of a sandbox at its deadline, or when it was idle for too long.
+type AtEnd string
+
+const (
+	AtEndKill  AtEnd = "kill" // what a Life without an AtEnd has
+	AtEndPause AtEnd = "pause"
+)
+
+// Life is how long a sandbox may run, and what becomes of it then.
+type Life struct {
+	// Deadline is an instant of the host's wall clock; zero: there is none. A paused sandbox
+	// that is to be killed at it is killed, too.
+	Deadline time.Time `json:",omitzero"`
+	// TTL is how far ahead the deadline was when it was set. In a request a TTL without a deadline sets that
+	// from now on; a resume does so again when the deadline has passed.
+	TTL time.Duration `json:",omitempty"`
+	// Idle is for how long it may run without being used; 0: for ever.
+	Idle time.Duration `json:",omitempty"`
+	// AtEnd is what becomes of it then.
+	AtEnd AtEnd `json:",omitempty"`
+	// AutoResume has it go on when somebody wants something of its guest while it is paused.
+	AutoResume bool `json:",omitempty"`
+}
+
+// Bounds of a Life. The longest is such that no clock of ours overflows.
+const (
+	MinLife = time.Second
+	MaxLife = 3650 * 24 * time.Hour
+)
+
+// Set is a Life as it is kept: complete, or the reason why it cannot be.
+func (l Life) Set(now time.Time) (Life, error) {
+	if l == (Life{}) {
+		return l, nil
+	}
+	if l.AtEnd == "" {
+		l.AtEnd = AtEndKill
+	}
+	switch {
+	case l.AtEnd != AtEndKill && l.AtEnd != AtEndPause:
+		return l, Errorf(ErrInvalid, "", "at_end is %q, want kill or pause", Clip(string(l.AtEnd)))
+	case l.Idle != 0 && (l.Idle < MinLife || l.Idle > MaxLife):
+		return l, Errorf(ErrInvalid, "", "the idle time is %s, want %s to %s, or 0 for none", l.Idle, MinLife, MaxLife)
+	case l.TTL != 0 && (l.TTL < MinLife || l.TTL > MaxLife):
+		return l, Errorf(ErrInvalid, "", "the time to live is %s, want %s to %s, or 0 for none", l.TTL, MinLife, MaxLife)
+	case !l.Deadline.IsZero() && !l.Deadline.After(now), l.Deadline.Sub(now) > MaxLife:
+		return l, Errorf(ErrInvalid, "", "the deadline is %s, want one within the next %s", l.Deadline, MaxLife)
+	}
+	// Without its reading of the monotonic clock: it is an instant, whatever becomes of this process.
+	switch now = now.Round(0).UTC(); {
+	case l.Deadline.IsZero() && l.TTL != 0:
+		l.Deadline = now.Add(l.TTL)
+	case !l.Deadline.IsZero():
+		l.Deadline = l.Deadline.Round(0).UTC()
+		if l.TTL == 0 {
+			l.TTL = l.Deadline.Sub(now)
+		}
+	}
+	return l, nil
+}
+
+// Change is what becomes of a life that is set anew. A deadline that stays may have passed.
+func (l Life) Change(to Life, now time.Time) (Life, error) {
+	if to.Deadline.IsZero() || !to.Deadline.Equal(l.Deadline) {
+		return to.Set(now)
+	}
+	to.Deadline, to.TTL = time.Time{}, 0
+	to, err := to.Set(now)
+	if to.AtEnd == "" {
+		to.AtEnd = AtEndKill
+	}
+	to.Deadline, to.TTL = l.Deadline, l.TTL
+	return to, err
+}
+
+// Passed reports whether the deadline has.
+func (l Life) Passed(now time.Time) bool {
+	return !l.Deadline.IsZero() && !l.Deadline.After(now.Round(0))
+}
+
+// Resumed is the Life of a sandbox that was paused: a deadline that has passed meanwhile is
+// set anew.
+func (l Life) Resumed(now time.Time) Life {
+	if l.Passed(now) {
+		l.Deadline = now.Round(0).UTC().Add(l.TTL)
+	}
+	return l
+}
+
+// Paused refuses what needs a guest of a sandbox that is paused, or about to be.
+func Paused(i Info) error {
+	return Detailed(Errorf(ErrConflict, ReasonSandboxPaused, "sandbox %s is %s", i.ID, i.Status), "sandbox", i.ID)
+}
+
+// PauseOptions are how a sandbox is paused.
+type PauseOptions struct {
+	// FilesystemOnly keeps its disk, and not its memory. No host of today can resume that: it is ErrUnsupported.
+	FilesystemOnly bool
+	// IdleFor has it paused only if nobody has used it for so long; 0: in any case.
+	IdleFor time.Duration
+}

@@ -1,0 +1,172 @@
+package e2e
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
+
+func (d *daemon) life() client.Life { return client.Life{Client: d.c} }
+
+func (d *daemon) pause(id string) api.SandboxInfo {
+	d.t.Helper()
+	info, err := d.life().Pause(d.t.Context(), id, api.PauseRequest{})
+	if err != nil {
+		d.t.Fatalf("pause %s: %v", id, err)
+	}
+	if info.Status != api.SandboxPaused || info.PID != nil || info.PausedIn == "" {
+		d.t.Errorf("paused it is %+v", info)
+	}
+	return info
+}
+
+func (d *daemon) resume(id string) api.SandboxInfo {
+	d.t.Helper()
+	info, err := d.life().Resume(d.t.Context(), id)
+	if err != nil {
+		d.t.Fatalf("resume %s: %v", id, err)
+	}
+	if info.Status != api.SandboxRunning || info.PID == nil {
+		d.t.Errorf("resumed it is %+v", info)
+	}
+	return info
+}
+
+// A sandbox is paused in the middle of what it does, and goes on there: after a moment, with another daemon, and
+// after a boot of the host, of which nothing but the store is left.
+func TestPause(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	n := 1
+	sb := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, Env: map[string]string{"COLOUR": "red"}}).OK()[0]
+	id := sb.ID
+	d.eval(id, startCounting)
+	d.remember(id, "of then")
+	same, seen := d.list(id, lasting...), d.list(id, fresh...)
+	for _, c := range []struct {
+		name    string
+		between func()
+	}{
+		{"at once", func() {}},
+		{"another daemon", func() { d.end(syscall.SIGKILL); d.start() }},
+		{"after a boot", func() {
+			d.end(syscall.SIGKILL)
+			if err := os.RemoveAll(filepath.Join(d.Run, "vm")); err != nil {
+				d.t.Fatal(err)
+			}
+			d.start()
+		}},
+	} {
+		d.sub(c.name, func(t *testing.T) {
+			ticks := d.ticks(id)
+			broken := d.streamInto(id)
+			before, err := d.c.Sandbox(t.Context(), id)
+			if err != nil {
+				t.Fatal(err)
+			}
+			d.pause(id)
+			var e *client.Error
+			if err := <-broken; !errors.As(err, &e) || e.Code != api.CodeGuestGone || !strings.Contains(err.Error(), "was paused") {
+				t.Errorf("the stream ended with %v", err)
+			}
+			if syscall.Kill(*before.PID, 0) == nil {
+				t.Errorf("process %d still runs", *before.PID)
+			}
+			_, err = d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"true"}})
+			wantError(t, err, api.CodeConflict, id, "paused")
+			c.between()
+			d.resume(id)
+			if now := d.ticks(id); now < ticks || now > ticks+2000 {
+				t.Errorf("it has counted to %d, to %d before", now, ticks)
+			}
+			d.counts(id)
+			d.remembers(id, "of then")
+			seen = d.sameButFresh(id, same, seen)
+			d.tellsTheTime(id)
+		})
+	}
+	res := d.branch(id, api.BranchRequest{Tag: "after", N: 1})
+	d.remembers(res.Children[0].ID, "of then")
+	d.kill(res.Children[0].ID)
+	if err := d.c.DeleteSnapshot(t.Context(), "after", client.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	d.kill(id)
+	if list, err := d.c.ListSnapshots(t.Context()); err != nil || slices.ContainsFunc(list, func(s api.SnapshotInfo) bool { return s.Transient }) {
+		t.Errorf("snapshots: %+v, %v", list, err)
+	}
+}
+
+// Many paused sandboxes are wanted at once: all go on, each once.
+func TestTrafficResumesMany(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	n := 8
+	sbs := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n,
+		SandboxLife: api.SandboxLife{AutoResume: true, AtEnd: api.AtEndPause}}).OK()
+	for _, sb := range sbs {
+		d.pause(sb.ID)
+	}
+	var all sync.WaitGroup
+	for _, sb := range sbs {
+		for range 2 {
+			all.Go(func() {
+				r, err := d.c.Exec(t.Context(), sb.ID, api.ExecRequest{Args: []string{"hostname"}})
+				if err != nil || strings.TrimSpace(r.Stdout) != sb.ID {
+					t.Errorf("%s: %+v, %v", sb.ID, r, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+	for _, sb := range sbs {
+		d.kill(sb.ID)
+	}
+}
+
+// A sandbox is paused and resumed 20 times while it works.
+func TestPausesInALoop(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	id := d.oneSandbox()
+	d.eval(id, startCounting)
+	for range 20 {
+		ticks := d.ticks(id)
+		d.pause(id)
+		d.resume(id)
+		if now := d.ticks(id); now < ticks {
+			t.Fatalf("it has counted to %d, to %d before", now, ticks)
+		}
+	}
+	d.kill(id)
+}
+
+// Nobody uses a sandbox: it is paused, and wakes when somebody does. At its deadline another ends.
+func TestIdleSandboxesArePaused(t *testing.T) {
+	d := shared(t)
+	d.unchanged()
+	one := func(l api.SandboxLife) string {
+		n := 1
+		return d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, SandboxLife: l}).OK()[0].ID
+	}
+	idle := one(api.SandboxLife{IdleSecs: 1, AtEnd: api.AtEndPause, AutoResume: true})
+	dies := one(api.SandboxLife{TTLSecs: 2})
+	eventually(t, "paused sandbox", func() bool {
+		info, err := d.c.Sandbox(t.Context(), idle)
+		return err == nil && info.Status == api.SandboxPaused
+	})
+	d.sh(idle, "true")
+	eventually(t, "end of the other", func() bool {
+		_, err := d.c.Sandbox(t.Context(), dies)
+		return client.IsNotFound(err)
+	})
+	d.kill(idle)
+}
