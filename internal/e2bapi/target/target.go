@@ -91,6 +91,9 @@ func parse(id, port string) (Target, error) {
 	return Target{ID: full, Shown: sandbox.DNSID(full), Port: uint16(n)}, nil
 }
 
+// Port is a port of a sandbox by its id in the engine.
+func Port(id string, port uint16) Target { return Target{ID: id, Shown: sandbox.DNSID(id), Port: port} }
+
 // ID is the engine's id of what a client calls a sandbox: its id without dashes, with an
 // older client's own id behind it, or with dashes as the engine has it.
 func ID(shown string) string {

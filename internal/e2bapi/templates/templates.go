@@ -88,3 +88,9 @@ func Matches(tag, asked string) bool {
 	want, err := Tag(asked)
 	return err == nil && want == tag
 }
+
+// Version is that of a tag.
+func Version(tag string) string {
+	_, version := split(tag)
+	return version
+}
