@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"path/filepath"
@@ -100,6 +101,9 @@ func (e *Engine) start(ctx context.Context, info sandbox.Info, env map[string]st
 	serve, stop := context.WithCancel(context.Background())
 	g.stop = stop
 	go func() { g.served <- a.Serve(serve, l) }()
+	// Login shells read the profile of a home of their own, not of whoever runs the test.
+	home := map[string]string{"HOME": dir}
+	maps.Copy(home, env)
 	c := agentclient.New(func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", g.socket)
 	})
@@ -107,7 +111,7 @@ func (e *Engine) start(ctx context.Context, info sandbox.Info, env map[string]st
 	e.mu.Lock()
 	e.guests[info.ID] = g
 	e.mu.Unlock()
-	_, err = c.Identity(ctx, &agentv1.IdentityRequest{SandboxId: info.ID, Index: uint32(info.Index), Env: env,
+	_, err = c.Identity(ctx, &agentv1.IdentityRequest{SandboxId: info.ID, Index: uint32(info.Index), Env: home,
 		Entropy: make([]byte, 32)})
 	return err
 }
