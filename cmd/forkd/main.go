@@ -57,6 +57,7 @@ func newRoot(a *app) *cobra.Command {
 		newEvalCommand(a), newCpCommand(a), newPortForwardCommand(a),
 		newPsCommand(a), newTopCommand(a), newNetCommand(a), newInspectCommand(a), newKillCommand(a), newLogsCommand(a))
 	add(parents, newImageCommand(a), newSnapshotCommand(a), newPoolCommand(a), newStoreCommand(a))
+	add(host, newE2BCommand(a))
 	add(host, hostCommands(a)...)
 	root.AddCommand(newVersionCommand(a), newCompletionCommand())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return a.line.flagError(cmd, err) })

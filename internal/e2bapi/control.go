@@ -42,34 +42,35 @@ type answer struct {
 // have a slash in it.
 func (h *Handler) controlRoutes() *http.ServeMux {
 	mux := http.NewServeMux()
+	many, life, snaps, use := listing{h}, lives{h}, snapshots{h}, usage{h}
 	for pattern, f := range map[string]func(call) (answer, error){
 		"POST /sandboxes":        func(c call) (answer, error) { return h.create(c, 1) },
 		"POST /v2/sandboxes":     func(c call) (answer, error) { return h.create(c, 2) },
-		"GET /sandboxes":         h.listRunning,
-		"GET /v2/sandboxes":      h.list,
+		"GET /sandboxes":         many.listRunning,
+		"GET /v2/sandboxes":      many.list,
 		"GET /sandboxes/{id}":    h.info,
-		"DELETE /sandboxes/{id}": h.kill,
+		"DELETE /sandboxes/{id}": life.kill,
 
-		"POST /sandboxes/{id}/connect":    func(c call) (answer, error) { return h.connect(c, 1) },
-		"POST /v2/sandboxes/{id}/connect": func(c call) (answer, error) { return h.connect(c, 2) },
-		"POST /sandboxes/{id}/resume":     h.resume,
-		"POST /sandboxes/{id}/pause":      h.pause,
-		"POST /sandboxes/{id}/timeout":    h.setTimeout,
-		"POST /sandboxes/{id}/refreshes":  h.refresh,
-		"POST /sandboxes/{id}/snapshots":  h.snapshot,
-		"POST /sandboxes/{id}/fork":       h.fork,
+		"POST /sandboxes/{id}/connect":    func(c call) (answer, error) { return life.connect(c, 1) },
+		"POST /v2/sandboxes/{id}/connect": func(c call) (answer, error) { return life.connect(c, 2) },
+		"POST /sandboxes/{id}/resume":     life.resume,
+		"POST /sandboxes/{id}/pause":      life.pause,
+		"POST /sandboxes/{id}/timeout":    life.setTimeout,
+		"POST /sandboxes/{id}/refreshes":  life.refresh,
+		"POST /sandboxes/{id}/snapshots":  snaps.snapshot,
+		"POST /sandboxes/{id}/fork":       snaps.fork,
 		"PUT /sandboxes/{id}/network":     h.setNetwork,
-		"GET /sandboxes/{id}/metrics":     h.metrics,
-		"GET /sandboxes/metrics":          h.metricsOfMany,
-		"GET /sandboxes/{id}/logs":        h.logs,
-		"GET /v2/sandboxes/{id}/logs":     h.logsV2,
+		"GET /sandboxes/{id}/metrics":     use.metrics,
+		"GET /sandboxes/metrics":          use.metricsOfMany,
+		"GET /sandboxes/{id}/logs":        use.logs,
+		"GET /v2/sandboxes/{id}/logs":     use.logsV2,
 
-		"GET /snapshots":             h.listSnapshots,
-		"GET /templates":             h.listTemplates,
-		"GET /v2/templates":          h.listTemplates,
-		"GET /templates/{id}":        h.template,
-		"DELETE /templates/{id}":     h.deleteTemplate,
-		"GET /templates/{id}/{part}": h.templatePart,
+		"GET /snapshots":             snaps.listSnapshots,
+		"GET /templates":             snaps.listTemplates,
+		"GET /v2/templates":          snaps.listTemplates,
+		"GET /templates/{id}":        snaps.template,
+		"DELETE /templates/{id}":     snaps.deleteTemplate,
+		"GET /templates/{id}/{part}": snaps.templatePart,
 	} {
 		mux.HandleFunc(pattern, h.route(f))
 	}
@@ -158,4 +159,23 @@ func (h *Handler) findID(c call, id string) (known, error) {
 		rec = records.Record{ID: id, Template: info.SnapshotTag, Started: info.CreatedAt}
 	}
 	return known{info, rec, exists}, nil
+}
+
+// findRunning is find for what only a running sandbox can do.
+func (h *Handler) findRunning(c call) (known, error) {
+	k, err := h.find(c)
+	if err == nil && stateOf(k.info) != stateRunning {
+		err = failf(http.StatusConflict, "sandbox %s is not running", sandbox.DNSID(k.info.ID))
+	}
+	return k, err
+}
+
+// remember writes a known sandbox's record; one that the native API made has none before.
+func (h *Handler) remember(k known) error {
+	if !k.exists {
+		return h.opt.Records.Put(k.rec)
+	}
+	// One that has ended meanwhile stays forgotten.
+	_, _, err := h.opt.Records.Change(k.rec.ID, func(r *records.Record) { *r = k.rec })
+	return err
 }

@@ -51,9 +51,13 @@ func (h *Handler) create(c call, version int) (answer, error) {
 	earlier, end, err := h.repeats.Begin(c.owner, key, c.body, h.opt.Now())
 	switch {
 	case errors.Is(err, idempotency.ErrMismatch):
-		return answer{}, &apiError{Code: http.StatusUnprocessableEntity, Message: err.Error(), Word: "idempotency_request_mismatch"}
+		e := failf(http.StatusUnprocessableEntity, "%s", err.Error())
+		e.Word = "idempotency_request_mismatch"
+		return answer{}, e
 	case errors.Is(err, idempotency.ErrProgress):
-		return answer{}, &apiError{Code: http.StatusConflict, Message: err.Error(), Word: "idempotency_in_progress"}
+		e := failf(http.StatusConflict, "%s", err.Error())
+		e.Word = "idempotency_in_progress"
+		return answer{}, e
 	case err != nil:
 		return answer{}, invalidf("Idempotency-Key: %v", err)
 	case earlier != nil:

@@ -106,17 +106,27 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // serveSandbox serves a request to a port of a sandbox.
 func (h *Handler) serveSandbox(w http.ResponseWriter, r *http.Request, to target.Target) {
-	if err := h.awake(r.Context(), to.ID); err != nil {
+	rec, ours := h.opt.Records.Get(to.ID)
+	err := h.awake(r.Context(), to.ID)
+	switch {
+	case err == nil && to.Port == target.EnvdPort:
+		h.opt.Lives.Touch(to.ID)
+		h.envd.serve(w, r, to)
+		return
+	case err != nil && (ours || to.Port == target.EnvdPort) && !wantsPage(r):
 		h.refuseSandbox(w, to, err)
 		return
 	}
-	h.opt.Lives.Touch(to.ID)
-	if to.Port == target.EnvdPort {
-		h.envd.serve(w, r, to)
-		return
-	}
-	if rec, ok := h.opt.Records.Get(to.ID); ok && rec.MaskHost != "" {
+	if rec.MaskHost != "" {
 		r.Host = maskedHost(rec.MaskHost, to.Port)
 	}
-	h.opt.Ports.ServePort(w, r, to.ID, to.Shown, to.Port)
+	shown := to.Shown
+	if !ours && !isNotFound(err) {
+		shown = "" // one of the native API's, which has more to say when it refuses
+	}
+	h.opt.Lives.Touch(to.ID)
+	h.opt.Ports.ServePort(w, r, to.ID, shown, to.Port)
 }
+
+// wantsPage tells browsers, which are refused with a page for people.
+func wantsPage(r *http.Request) bool { return strings.Contains(r.Header.Get("Accept"), "text/html") }

@@ -5,22 +5,14 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// remember writes a known sandbox's record; one that the native API made has none before.
-func (h *Handler) remember(k known) error {
-	if !k.exists {
-		return h.opt.Records.Put(k.rec)
-	}
-	// One that has ended meanwhile stays forgotten.
-	_, _, err := h.opt.Records.Change(k.rec.ID, func(r *records.Record) { *r = k.rec })
-	return err
-}
+// lives are what is done to the life of one sandbox.
+type lives struct{ *Handler }
 
 // kill is DELETE /sandboxes/{id}.
-func (h *Handler) kill(c call) (answer, error) {
+func (h lives) kill(c call) (answer, error) {
 	k, err := h.find(c)
 	if err != nil {
 		return answer{}, err
@@ -38,7 +30,7 @@ type connectRequest struct {
 }
 
 // connect resumes what is paused, and only ever extends the time.
-func (h *Handler) connect(c call, version int) (answer, error) {
+func (h lives) connect(c call, version int) (answer, error) {
 	var req connectRequest
 	if err := decode(c.body, &req); err != nil {
 		return answer{}, err
@@ -77,7 +69,7 @@ func (h *Handler) connect(c call, version int) (answer, error) {
 	return answer{status, h.created(k, c.Request)}, nil
 }
 
-func (h *Handler) wake(c call, k known) (known, error) {
+func (h lives) wake(c call, k known) (known, error) {
 	if err := h.opt.Lives.Resume(c.ctx, k.info.ID); err != nil {
 		return known{}, err
 	}
@@ -91,7 +83,7 @@ func (h *Handler) wake(c call, k known) (known, error) {
 
 // extend moves a sandbox's end to a time from now, if that is later, or anew after a resume.
 // A sandbox without a record gets one, and a token.
-func (h *Handler) extend(c call, k known, life time.Duration, anew bool) (known, error) {
+func (h lives) extend(c call, k known, life time.Duration, anew bool) (known, error) {
 	if !k.exists {
 		k.rec.EnvdToken, k.rec.Owner = newToken(), c.owner
 		return k, h.remember(k) // it was made without an end, and has none
@@ -103,7 +95,7 @@ func (h *Handler) extend(c call, k known, life time.Duration, anew bool) (known,
 }
 
 // putLife has a sandbox end as its record says.
-func (h *Handler) putLife(c call, k known) error {
+func (h lives) putLife(c call, k known) error {
 	if err := h.remember(k); err != nil { // first: who keeps the deadline looks there
 		return err
 	}
@@ -111,7 +103,7 @@ func (h *Handler) putLife(c call, k known) error {
 }
 
 // resume is POST /sandboxes/{id}/resume, of older clients.
-func (h *Handler) resume(c call) (answer, error) {
+func (h lives) resume(c call) (answer, error) {
 	var req struct {
 		connectRequest
 		AutoPause bool `json:"autoPause"`
@@ -145,7 +137,7 @@ func (h *Handler) resume(c call) (answer, error) {
 }
 
 // pause is POST /sandboxes/{id}/pause. 409 is for what is paused already, and nothing else.
-func (h *Handler) pause(c call) (answer, error) {
+func (h lives) pause(c call) (answer, error) {
 	var req connectRequest
 	if err := decode(c.body, &req); err != nil {
 		return answer{}, err
@@ -174,7 +166,7 @@ func (h *Handler) pause(c call) (answer, error) {
 }
 
 // pauseError tells one that was paused meanwhile from one that cannot be now.
-func (h *Handler) pauseError(id string, already *apiError, err error) error {
+func (h lives) pauseError(id string, already *apiError, err error) error {
 	if !errors.Is(err, sandbox.ErrConflict) {
 		return err
 	}
@@ -185,7 +177,7 @@ func (h *Handler) pauseError(id string, already *apiError, err error) error {
 }
 
 // setTimeout is POST /sandboxes/{id}/timeout: from now, also if that is earlier.
-func (h *Handler) setTimeout(c call) (answer, error) {
+func (h lives) setTimeout(c call) (answer, error) {
 	var req connectRequest
 	if err := decode(c.body, &req); err != nil {
 		return answer{}, err
@@ -201,7 +193,7 @@ func (h *Handler) setTimeout(c call) (answer, error) {
 }
 
 // refresh is POST /sandboxes/{id}/refreshes.
-func (h *Handler) refresh(c call) (answer, error) {
+func (h lives) refresh(c call) (answer, error) {
 	var req struct {
 		Duration int64 `json:"duration"`
 	}
@@ -214,7 +206,7 @@ func (h *Handler) refresh(c call) (answer, error) {
 	return h.endIn(c, time.Duration(req.Duration)*time.Second, false)
 }
 
-func (h *Handler) endIn(c call, life time.Duration, shorten bool) (answer, error) {
+func (h lives) endIn(c call, life time.Duration, shorten bool) (answer, error) {
 	k, err := h.find(c)
 	if err != nil {
 		return answer{}, err

@@ -20,6 +20,9 @@ const (
 	headerTotal = "X-Total-Running"
 )
 
+// listing is what tells of many sandboxes.
+type listing struct{ *Handler }
+
 // filter is what a list is asked for.
 type filter struct {
 	metadata map[string]string
@@ -62,7 +65,10 @@ func filterOf(q url.Values) (filter, error) {
 }
 
 func (f filter) matches(l listedSandbox, tag string) bool {
-	if f.never || f.template != "" && f.template != tag || !slices.Contains(f.states, l.State) || l.Started.Before(f.after) {
+	if f.never || f.template != "" && f.template != tag {
+		return false
+	}
+	if !slices.Contains(f.states, l.State) || l.Started.Before(f.after) {
 		return false
 	}
 	for k, v := range f.metadata {
@@ -74,7 +80,7 @@ func (f filter) matches(l listedSandbox, tag string) bool {
 }
 
 // visible are the sandboxes that a caller may see.
-func (h *Handler) visible(owner string) []known {
+func (h listing) visible(owner string) []known {
 	var out []known
 	for _, info := range h.opt.Engine.List() {
 		rec, exists := h.opt.Records.Get(info.ID)
@@ -90,7 +96,7 @@ func (h *Handler) visible(owner string) []known {
 }
 
 // matching are those that a filter leaves, in order.
-func (h *Handler) matching(owner string, f filter) []listedSandbox {
+func (h listing) matching(owner string, f filter) []listedSandbox {
 	out := []listedSandbox{}
 	for _, k := range h.visible(owner) {
 		if l := listed(k); f.matches(l, k.info.SnapshotTag) {
@@ -108,7 +114,7 @@ func (h *Handler) matching(owner string, f filter) []listedSandbox {
 }
 
 // list is GET /v2/sandboxes.
-func (h *Handler) list(c call) (answer, error) {
+func (h listing) list(c call) (answer, error) {
 	q := c.URL.Query()
 	f, err := filterOf(q)
 	if err != nil {
@@ -141,7 +147,7 @@ func (h *Handler) list(c call) (answer, error) {
 }
 
 // listRunning is GET /sandboxes, of older clients: all that run, at once.
-func (h *Handler) listRunning(c call) (answer, error) {
+func (h listing) listRunning(c call) (answer, error) {
 	f, err := filterOf(url.Values{"metadata": c.URL.Query()["metadata"], "state": {string(stateRunning)}})
 	if err != nil {
 		return answer{}, err

@@ -23,7 +23,7 @@ type logEntry struct {
 }
 
 // console is a guest's console as log entries. It has no times: all are of the start.
-func (h *Handler) console(c call) ([]logEntry, error) {
+func (h usage) console(c call) ([]logEntry, error) {
 	k, err := h.find(c)
 	if err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (h *Handler) console(c call) ([]logEntry, error) {
 }
 
 // logsV2 is GET /v2/sandboxes/{id}/logs.
-func (h *Handler) logsV2(c call) (answer, error) {
+func (h usage) logsV2(c call) (answer, error) {
 	all, err := h.console(c)
 	if err != nil {
 		return answer{}, err
@@ -76,7 +76,7 @@ func (h *Handler) logsV2(c call) (answer, error) {
 }
 
 // logs is GET /sandboxes/{id}/logs, of older clients.
-func (h *Handler) logs(c call) (answer, error) {
+func (h usage) logs(c call) (answer, error) {
 	all, err := h.console(c)
 	if err != nil {
 		return answer{}, err

@@ -77,8 +77,11 @@ func (s *history) forget(id string) {
 	delete(s.all, id)
 }
 
+// usage is what sandboxes use, and have said.
+type usage struct{ *Handler }
+
 // metrics is GET /sandboxes/{id}/metrics.
-func (h *Handler) metrics(c call) (answer, error) {
+func (h usage) metrics(c call) (answer, error) {
 	from, to := time.Unix(0, 0), h.opt.Now().Add(time.Minute)
 	for name, at := range map[string]*time.Time{"start": &from, "end": &to} {
 		if s := c.URL.Query().Get(name); s != "" {
@@ -98,7 +101,7 @@ func (h *Handler) metrics(c call) (answer, error) {
 }
 
 // metricsOfMany is GET /sandboxes/metrics: the latest sample of each.
-func (h *Handler) metricsOfMany(c call) (answer, error) {
+func (h usage) metricsOfMany(c call) (answer, error) {
 	out := map[string]sample{}
 	ids := strings.Split(c.URL.Query().Get("sandbox_ids"), ",")
 	if len(ids) > 100 {
@@ -118,7 +121,7 @@ func (h *Handler) metricsOfMany(c call) (answer, error) {
 }
 
 // measure takes a sample if the last is old. A guest that does not answer has none.
-func (h *Handler) measure(ctx context.Context, k known) {
+func (h usage) measure(ctx context.Context, k known) {
 	now := h.opt.Now()
 	if stateOf(k.info) != stateRunning || !h.history.stale(k.info.ID, now) {
 		return
@@ -133,7 +136,7 @@ func (h *Handler) measure(ctx context.Context, k known) {
 }
 
 // ask has the guest's agent measure. What it says is not believed, only passed on.
-func (h *Handler) ask(ctx context.Context, id string) (sample, error) {
+func (h usage) ask(ctx context.Context, id string) (sample, error) {
 	ctx, cancel := context.WithTimeout(ctx, sampleTime)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+id+"/metrics", nil)

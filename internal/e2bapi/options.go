@@ -52,7 +52,8 @@ type Lives interface {
 
 // Ports carries requests to servers in sandboxes.
 type Ports interface {
-	// ServePort serves a request to a port; shown is the sandbox's id as the client has it.
+	// ServePort serves a request to a port; shown is the sandbox's id as the client has it, or
+	// empty for one of the native API's.
 	ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16)
 }
 

@@ -17,6 +17,9 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
+// snapshots are templates, what sandboxes are branched to, and forks.
+type snapshots struct{ *Handler }
+
 // madeTag begins the tags of snapshots that were given no name.
 const madeTag = "e2b-"
 
@@ -40,7 +43,7 @@ func shownSnapshot(tag string) snapshotInfo {
 }
 
 // snapshot is POST /sandboxes/{id}/snapshots: the sandbox runs on.
-func (h *Handler) snapshot(c call) (answer, error) {
+func (h snapshots) snapshot(c call) (answer, error) {
 	var req struct {
 		Name   string `json:"name"`
 		Memory *bool  `json:"memory"`
@@ -68,17 +71,8 @@ func (h *Handler) snapshot(c call) (answer, error) {
 	return answer{http.StatusCreated, shownSnapshot(tag)}, nil
 }
 
-// findRunning is find for what only a running sandbox can do.
-func (h *Handler) findRunning(c call) (known, error) {
-	k, err := h.find(c)
-	if err == nil && stateOf(k.info) != stateRunning {
-		err = failf(http.StatusConflict, "sandbox %s is not running", sandbox.DNSID(k.info.ID))
-	}
-	return k, err
-}
-
 // listSnapshots is GET /snapshots: those that were branched from sandboxes.
-func (h *Handler) listSnapshots(c call) (answer, error) {
+func (h snapshots) listSnapshots(c call) (answer, error) {
 	q := c.URL.Query()
 	limit, err := page.Limit(q.Get("limit"))
 	if err != nil {
@@ -113,7 +107,7 @@ func (h *Handler) listSnapshots(c call) (answer, error) {
 }
 
 // fork is POST /sandboxes/{id}/fork: sandboxes of this moment's memory and disk.
-func (h *Handler) fork(c call) (answer, error) {
+func (h snapshots) fork(c call) (answer, error) {
 	req := struct {
 		Timeout *int64 `json:"timeout"`
 		Count   *int   `json:"count"`
@@ -151,7 +145,7 @@ type forkedSandbox struct {
 	Error   *apiError       `json:"error,omitempty"`
 }
 
-func (h *Handler) forked(made []child, r *http.Request) []forkedSandbox {
+func (h snapshots) forked(made []child, r *http.Request) []forkedSandbox {
 	out := make([]forkedSandbox, 0, len(made))
 	for _, m := range made {
 		if m.err != nil {
@@ -165,7 +159,7 @@ func (h *Handler) forked(made []child, r *http.Request) []forkedSandbox {
 }
 
 // forkOf branches a sandbox and forks the branch, whose tag goes when the children have it.
-func (h *Handler) forkOf(ctx context.Context, k known, owner string, life time.Duration, n int) ([]child, error) {
+func (h snapshots) forkOf(ctx context.Context, k known, owner string, life time.Duration, n int) ([]child, error) {
 	tag := newTag()
 	if _, err := h.opt.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: tag}); err != nil {
 		return nil, err
@@ -184,7 +178,7 @@ func (h *Handler) forkOf(ctx context.Context, k known, owner string, life time.D
 }
 
 // deleteTemplate is DELETE /templates/{id}, of snapshots too.
-func (h *Handler) deleteTemplate(c call) (answer, error) {
+func (h snapshots) deleteTemplate(c call) (answer, error) {
 	gone := failf(http.StatusNotFound, "template %q not found", sandbox.Clip(c.PathValue("id")))
 	tag, err := templates.Tag(c.PathValue("id"))
 	if err != nil {

@@ -44,7 +44,7 @@ func shownTemplate(s sandbox.SnapshotInfo) templateInfo {
 }
 
 // listTemplates is GET /templates and /v2/templates: all snapshots that somebody named.
-func (h *Handler) listTemplates(c call) (answer, error) {
+func (h snapshots) listTemplates(c call) (answer, error) {
 	all, err := h.opt.Engine.ListSnapshots(c.ctx)
 	if err != nil {
 		return answer{}, err
@@ -58,7 +58,7 @@ func (h *Handler) listTemplates(c call) (answer, error) {
 	return answer{http.StatusOK, out}, nil
 }
 
-func (h *Handler) findTemplate(c call, name string) (sandbox.SnapshotInfo, error) {
+func (h snapshots) findTemplate(c call, name string) (sandbox.SnapshotInfo, error) {
 	tag, err := templates.Tag(name)
 	var info sandbox.SnapshotInfo
 	if err == nil {
@@ -70,14 +70,14 @@ func (h *Handler) findTemplate(c call, name string) (sandbox.SnapshotInfo, error
 	return info, nil
 }
 
-func (h *Handler) template(c call) (answer, error) {
+func (h snapshots) template(c call) (answer, error) {
 	s, err := h.findTemplate(c, c.PathValue("id"))
 	return answer{http.StatusOK, shownTemplate(s)}, err
 }
 
 // templatePart is GET /templates/aliases/{alias} and GET /templates/{id}/tags, which a mux
 // cannot tell apart.
-func (h *Handler) templatePart(c call) (answer, error) {
+func (h snapshots) templatePart(c call) (answer, error) {
 	switch {
 	case c.PathValue("id") == "aliases":
 		return h.alias(c)
@@ -87,7 +87,7 @@ func (h *Handler) templatePart(c call) (answer, error) {
 	return answer{}, failf(http.StatusNotFound, "there is no such route")
 }
 
-func (h *Handler) alias(c call) (answer, error) {
+func (h snapshots) alias(c call) (answer, error) {
 	s, err := h.findTemplate(c, c.PathValue("part"))
 	return answer{http.StatusOK, struct {
 		ID     string `json:"templateID"`
@@ -95,7 +95,7 @@ func (h *Handler) alias(c call) (answer, error) {
 	}{s.Tag, false}}, err
 }
 
-func (h *Handler) templateTags(c call) (answer, error) {
+func (h snapshots) templateTags(c call) (answer, error) {
 	if _, err := h.findTemplate(c, c.PathValue("id")); err != nil {
 		return answer{}, err
 	}

@@ -86,7 +86,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // ServePort passes a request on to a port that somebody else found it to be for. shown is the
-// sandbox's id as its client has it: refusals have that, and E2B's fields only.
+// sandbox's id as its client has it: refusals have that, and E2B's fields only, unless it is empty.
 func (h *Handler) ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16) {
 	h.serve(w, r.WithContext(context.WithValue(r.Context(), shownKey{}, shown)), Target{id, port})
 }

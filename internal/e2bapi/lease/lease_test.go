@@ -28,7 +28,7 @@ func TestSandboxesEndAtTheirDeadlines(t *testing.T) {
 		k.Set("spared", began.Add(time.Minute))
 		k.Set("spared", time.Time{})
 		k.Set("past", began.Add(-time.Hour))
-		time.Sleep(30 * time.Minute)
+		time.Sleep(30 * time.Minute) // elapses: the bubble's own time
 		synctest.Wait()
 		k.Set("late", time.Now())
 		synctest.Wait()
