@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -26,7 +27,8 @@ import (
 // Engine is the fake engine with guests that are real.
 type Engine struct {
 	*fakeengine.Engine
-	t testing.TB
+	t   testing.TB
+	dir string
 
 	mu     sync.Mutex
 	guests map[string]*guest
@@ -48,7 +50,7 @@ var _ e2bapi.Engine = (*Engine)(nil)
 
 // New makes an engine that can make snapshots of images by these names.
 func New(t testing.TB, images ...string) *Engine {
-	e := &Engine{Engine: fakeengine.New(fakeengine.NewImages(images...)), t: t, guests: map[string]*guest{},
+	e := &Engine{Engine: fakeengine.New(fakeengine.NewImages(images...)), t: t, dir: t.TempDir(), guests: map[string]*guest{},
 		Lives: map[string]e2bapi.Life{}}
 	t.Cleanup(func() {
 		e.Engine.Close()
@@ -87,7 +89,10 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 }
 
 func (e *Engine) start(ctx context.Context, info sandbox.Info, env map[string]string) error {
-	dir := e.t.TempDir()
+	dir, err := os.MkdirTemp(e.dir, "")
+	if err != nil {
+		return err
+	}
 	a, err := agent.New(agent.Config{Version: "test", ImageFile: filepath.Join(dir, "image.json"), Root: dir,
 		System: system{}, HooksDir: "/hooks", CgroupMount: filepath.Join(dir, "none")})
 	if err != nil {
