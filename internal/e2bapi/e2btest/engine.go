@@ -50,8 +50,8 @@ var _ e2bapi.Engine = (*Engine)(nil)
 
 // New makes an engine that can make snapshots of images by these names.
 func New(t testing.TB, images ...string) *Engine {
-	e := &Engine{Engine: fakeengine.New(fakeengine.NewImages(images...)), t: t, dir: t.TempDir(), guests: map[string]*guest{},
-		Lives: map[string]e2bapi.Life{}}
+	e := &Engine{Engine: fakeengine.New(fakeengine.NewImages(images...)), t: t, dir: t.TempDir(),
+		guests: map[string]*guest{}, Lives: map[string]e2bapi.Life{}}
 	t.Cleanup(func() {
 		e.Engine.Close()
 		e.mu.Lock()
