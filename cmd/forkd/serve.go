@@ -52,6 +52,7 @@ type serveOptions struct {
 	jail                jailOptions
 	admission           admissionOptions
 	domain              string
+	e2b                 bool
 	cgroup              string
 	seccomp             string
 }
@@ -79,6 +80,8 @@ func newServeCommand(a *app) *cobra.Command {
 	f.StringArrayVar(&o.listen, "listen", nil, "address, tcp://HOST:PORT or unix:///PATH; may be given more than once (default: RUN/forkd.sock)")
 	f.StringVar(&o.domain, "domain", ingress.DefaultDomain,
 		"domain of servers in sandboxes, http://PORT-ID.DOMAIN; empty: they are reached through the API only")
+	f.BoolVar(&o.e2b, "e2b", true,
+		"serve E2B's API on the same addresses; it needs a domain (forkd e2b env: what its clients are told)")
 	f.StringVar(&o.tokenFile, "token-file", "",
 		"file with the token that TCP clients must show (default: one is made, RUN/token)")
 	o.tls.addFlags(f)
@@ -249,10 +252,14 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 			return err
 		}
 	}
+	outside, err := o.outside(ctx, engine, token, log, &opened)
+	if err != nil {
+		return err
+	}
 	server := httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
-		Timings: timings, Ingress: o.ingress(engine, log),
+		Timings: timings, Ingress: outside,
 		Keys: stores.keys, Published: stores.published,
 	})
 	notifySystemd(log, "READY=1")
@@ -266,14 +273,6 @@ func (o serveOptions) version() api.VersionInfo {
 	v := versionInfo()
 	v.Domain = o.domain
 	return v
-}
-
-// ingress is what carries requests to servers in sandboxes; nil if nothing is to do so.
-func (o serveOptions) ingress(engine *engine.Engine, log *slog.Logger) httpapi.Ingress {
-	if o.domain == "" {
-		return nil
-	}
-	return ingress.New(ingress.Config{Domain: o.domain, Dialer: engine, Guard: engine, Wake: engine.Wake, Log: log})
 }
 
 // claimDirs looks whether the directories are the daemon's to use; the engine opens them.

@@ -247,7 +247,7 @@ func TestFilesystem(t *testing.T) {
 			continue
 		}
 		e := st.Msg.GetEntry()
-		if e.GetName() != tc.name || e.GetType() != tc.kind || e.GetMode() != tc.mode || e.GetPermissions() != tc.perm || e.GetSymlinkTarget() != tc.target || (e.SymlinkTarget != nil) != (tc.target != "") {
+		if e.GetName() != tc.name || e.GetType() != tc.kind || e.GetMode() != tc.mode || e.GetPermissions() != tc.perm || e.GetSymlinkTarget() != tc.target || (e.SymlinkTarget != nil) != (tc.target != "") || e.GetIsSymlink() != (tc.target != "") {
 			t.Errorf("%s: got %v", tc.name, e)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
@@ -278,6 +279,9 @@ func TestSignals(t *testing.T) {
 	p.until("up")
 	if err := signal(p, process.Signal_SIGNAL_SIGKILL); err != nil {
 		t.Fatal(err)
+	}
+	if err := unix.Kill(int(p.pid), 0); err != unix.ESRCH {
+		t.Errorf("when the kill is answered it is there: %v", err)
 	}
 	if _, end := p.end(); end.GetExitCode() != -1 || end.GetExited() || end.GetStatus() != "signal: killed" || end.GetError() != "signal: killed" {
 		t.Errorf("got %v", end)

@@ -82,6 +82,16 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuse(w, r, Target{}, err)
 		return
 	}
+	h.serve(w, r, to)
+}
+
+// ServePort passes a request on to a port that somebody else found it to be for. shown is the
+// sandbox's id as its client has it: refusals have that, and E2B's fields only, unless it is empty.
+func (h *Handler) ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16) {
+	h.serve(w, r.WithContext(context.WithValue(r.Context(), shownKey{}, shown)), Target{id, port})
+}
+
+func (h *Handler) serve(w http.ResponseWriter, r *http.Request, to Target) {
 	if err := h.admit(r, to); err != nil {
 		refuse(w, r, to, err)
 		return
@@ -90,6 +100,9 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).EnableFullDuplex()
 	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, to)))
 }
+
+// shownKey is where it has a sandbox's id as its client has it.
+type shownKey struct{}
 
 // targetKey is where a request's context has its Target.
 type targetKey struct{}

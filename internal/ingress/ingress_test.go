@@ -430,3 +430,21 @@ func TestOnlyThisHostIsBelieved(t *testing.T) {
 		}
 	}
 }
+
+// Whoever found the port gets refusals of E2B's fields, with the id as its client has it.
+func TestAPortThatAnotherFound(t *testing.T) {
+	b := start(t, Config{}, map[uint16]http.Handler{80: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "served")
+	})})
+	h := New(Config{Domain: DefaultDomain, Dialer: b.guest})
+	for port, want := range map[uint16]string{
+		80: "served",
+		81: `{"sandboxId":"sb000000010001","message":"The sandbox is running but port is not open","port":81,"code":502}` + "\n",
+	} {
+		w := httptest.NewRecorder()
+		h.ServePort(w, httptest.NewRequest(http.MethodGet, "/", nil), aSandbox, "sb000000010001", port)
+		if w.Body.String() != want {
+			t.Errorf("port %d: %s", port, w.Body)
+		}
+	}
+}

@@ -34,6 +34,9 @@ type refusal struct {
 // refuse answers for a guest that could not.
 func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
 	f := refusalOf(to, err)
+	if shown, _ := r.Context().Value(shownKey{}).(string); shown != "" {
+		f.Sandbox, f.Error, f.Hint = shown, "", ""
+	}
 	w.Header().Set(HeaderError, f.kind)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

@@ -52,13 +52,17 @@ func (i Info) About() map[string]string {
 	if i.Reason != "" {
 		d[EventKeyReason] = i.Reason
 	}
+	if i.Owner != "" {
+		d[EventKeyOwner] = i.Owner
+	}
 	return d
 }
 
 // About are the details of an event of the snapshot.
 func (s SnapshotInfo) About() map[string]string {
 	d := map[string]string{}
-	for key, v := range map[string]string{"image": s.Image, "parent": s.ParentTag, EventKeySandbox: s.BranchedFrom} {
+	for key, v := range map[string]string{"image": s.Image, "parent": s.ParentTag, EventKeySandbox: s.BranchedFrom,
+		EventKeyOwner: s.Owner} {
 		if v != "" {
 			d[key] = v
 		}

@@ -108,6 +108,8 @@ var rules = []rule{
 		reason: "KVM is reached through the VMM; only hostcap, which measures it, and the appliance's init, which holds it, open it themselves"},
 	{who: []string{"internal/ingress"}, not: []string{"internal/engine", "internal/httpapi", "internal/vmctl", "internal/vmm", "api", "client"},
 		reason: "it carries HTTP to whatever its Dialer connects to: it knows no engine, and the API's tokens open nothing in it"},
+	{who: []string{"internal/e2bapi"}, not: []string{"internal/engine", "internal/httpapi", "internal/ingress", "internal/vmctl", "internal/vmm", "api", "client"},
+		reason: "it is a second API over the same words: the daemon hands it the engine and what carries requests to ports"},
 	{who: []string{"internal/httpapi"}, not: []string{"internal/engine"},
 		reason: "the API names the domain's words, which are in internal/sandbox; the daemon hands it the engine"},
 	{who: []string{"internal/netpolicy", "internal/netdns"}, not: append([]string{"internal/usernet", "net/http", "internal/agent"}, hostSide...),
@@ -153,7 +155,7 @@ var rules = []rule{
 // testHelpers are packages for tests only; the last rule is not about them.
 var testHelpers = []string{
 	"internal/jail/jailtest", "internal/engine/enginetest", "internal/kvmtest", "internal/failpoint/failpointtest", "internal/netd/nettest", "internal/vmctl/vmctltest",
-	"internal/virtio/virtiotest", "internal/httpapi/fakeengine", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
+	"internal/virtio/virtiotest", "internal/httpapi/fakeengine", "internal/e2bapi/e2btest", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
 	"internal/socks5/socks5test",
 }
 

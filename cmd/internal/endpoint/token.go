@@ -116,3 +116,31 @@ func readPrivate(path string) (string, error) {
 	b, err := io.ReadAll(io.LimitReader(f, 64<<10))
 	return string(b), err
 }
+
+// Listening is the TCP address of the daemon that serves a Unix socket, with the token that it
+// made for it; both empty if it has none, or its token is not one that it made.
+func Listening(daemon string) (address, token string) {
+	u, err := url.Parse(daemon)
+	if err != nil || u.Scheme != "unix" {
+		return "", ""
+	}
+	run := filepath.Dir(u.Path)
+	addresses, err := readPrivate(addressFile(run))
+	if err != nil {
+		return "", ""
+	}
+	for _, a := range strings.Fields(addresses) {
+		host, port, err := net.SplitHostPort(strings.TrimPrefix(a, "tcp://"))
+		if err != nil {
+			continue
+		}
+		if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+			host = "127.0.0.1"
+		}
+		address = "http://" + net.JoinHostPort(host, port)
+		if token = tokenFor(run, address); token != "" {
+			return address, token
+		}
+	}
+	return "", ""
+}

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 )
 
@@ -118,4 +119,7 @@ func (r *Record) Become(c Clone, env map[string]string, token string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.clone, r.env, r.token = c, maps.Clone(env), token
+	if env["E2B_SANDBOX"] == "true" { // the host knows the id too late to send it along
+		r.env["E2B_SANDBOX_ID"] = strings.ReplaceAll(c.SandboxID, "-", "")
+	}
 }

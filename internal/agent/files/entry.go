@@ -42,7 +42,7 @@ func Entry(path, shown string) (*filesystem.EntryInfo, error) {
 		e.Owner, e.Group = userName(sys.Uid), groupName(sys.Gid)
 	}
 	if st.Mode()&fs.ModeSymlink != 0 {
-		e.LinkText = linkText(at)
+		e.LinkText, e.IsSymlink = linkText(at), true
 		describeTarget(e, path)
 	} else {
 		e.Metadata = readMetadata(self(at))

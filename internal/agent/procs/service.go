@@ -210,6 +210,7 @@ func (t *Table) SendSignal(_ context.Context,
 		err = p.child.SignalGroup(unix.SIGTERM)
 	case process.Signal_SIGNAL_SIGKILL:
 		p.killTree()
+		waitBriefly(p) // who asks for it next must find it gone, and not a zombie
 	default:
 		return nil, connect.NewError(connect.CodeUnimplemented, fmt.Errorf("signal %s is not supported", req.Msg.GetSignal()))
 	}

@@ -502,6 +502,7 @@ type EntryInfo struct {
 	ModifiedTime  *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=modified_time,json=modifiedTime,proto3" json:"modified_time,omitempty"`
 	SymlinkTarget *string                `protobuf:"bytes,10,opt,name=symlink_target,json=symlinkTarget,proto3,oneof" json:"symlink_target,omitempty"`
 	Metadata      map[string]string      `protobuf:"bytes,11,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	IsSymlink     bool                   `protobuf:"varint,12,opt,name=is_symlink,json=isSymlink,proto3" json:"is_symlink,omitempty"`
 	// Ours: the text of a link, as readlink gives it. symlink_target is what it
 	// leads to in the end.
 	LinkText      []byte `protobuf:"bytes,100,opt,name=link_text,json=linkText,proto3,oneof" json:"link_text,omitempty"`
@@ -614,6 +615,13 @@ func (x *EntryInfo) GetMetadata() map[string]string {
 		return x.Metadata
 	}
 	return nil
+}
+
+func (x *EntryInfo) GetIsSymlink() bool {
+	if x != nil {
+		return x.IsSymlink
+	}
+	return false
 }
 
 func (x *EntryInfo) GetLinkText() []byte {
@@ -1320,7 +1328,7 @@ const file_filesystem_filesystem_proto_rawDesc = "" +
 	"\vStatRequest\x12\x12\n" +
 	"\x04path\x18\x01 \x01(\tR\x04path\";\n" +
 	"\fStatResponse\x12+\n" +
-	"\x05entry\x18\x01 \x01(\v2\x15.filesystem.EntryInfoR\x05entry\"\x81\x04\n" +
+	"\x05entry\x18\x01 \x01(\v2\x15.filesystem.EntryInfoR\x05entry\"\xa0\x04\n" +
 	"\tEntryInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12(\n" +
 	"\x04type\x18\x02 \x01(\x0e2\x14.filesystem.FileTypeR\x04type\x12\x12\n" +
@@ -1333,7 +1341,9 @@ const file_filesystem_filesystem_proto_rawDesc = "" +
 	"\rmodified_time\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\fmodifiedTime\x12*\n" +
 	"\x0esymlink_target\x18\n" +
 	" \x01(\tH\x00R\rsymlinkTarget\x88\x01\x01\x12?\n" +
-	"\bmetadata\x18\v \x03(\v2#.filesystem.EntryInfo.MetadataEntryR\bmetadata\x12 \n" +
+	"\bmetadata\x18\v \x03(\v2#.filesystem.EntryInfo.MetadataEntryR\bmetadata\x12\x1d\n" +
+	"\n" +
+	"is_symlink\x18\f \x01(\bR\tisSymlink\x12 \n" +
 	"\tlink_text\x18d \x01(\fH\x01R\blinkText\x88\x01\x01\x1a;\n" +
 	"\rMetadataEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +

@@ -52,6 +52,7 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 	o.catalog.HashLater(p.req.Tag)
 	o.cfg.Logger.Info("paused", "sandbox", p.req.SandboxID, "tag", p.req.Tag, "bytes", p.took.Bytes,
 		"took", o.cfg.Now().Sub(p.start))
+	o.cfg.Tell(sandbox.EventPaused, p.req.SandboxID, p.was.About())
 	_, info, err := o.sandboxes.Find(p.req.SandboxID)
 	if err != nil { // it was killed before its snapshot could be deleted
 		dropPause(o, sandbox.Info{ID: p.req.SandboxID, PausedIn: p.req.Tag, PausedHash: p.hash})

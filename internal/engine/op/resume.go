@@ -48,6 +48,7 @@ func (l *Pauses) Resume(ctx context.Context, id string) (_ sandbox.Info, err err
 		return sandbox.Info{}, fmt.Errorf("resume sandbox %s: %w", r.was.ID, err)
 	}
 	o.cfg.Logger.Info("resumed", "sandbox", r.was.ID, "tag", r.tag, "took", o.cfg.Now().Sub(start))
+	o.cfg.Tell(sandbox.EventResumed, r.was.ID, r.was.About())
 	_, info, err := o.sandboxes.Find(id)
 	return info, err
 }

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/e2bapi/apikey"
+)
+
+func newE2BCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "e2b",
+		Short: "Have E2B's clients use this daemon",
+		Long:  "E2B's clients, unmodified, make sandboxes of this daemon when three variables say so (docs/e2b.md).",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(newE2BEnvCommand(a))
+	return cmd
+}
+
+func newE2BEnvCommand(a *app) *cobra.Command {
+	var bare bool
+	cmd := &cobra.Command{
+		Use:   "env",
+		Short: "Print the variables that E2B's clients want",
+		Long: "Print the variables that have E2B's clients use this daemon, as a shell takes them, or as a .env file has them. The\n" +
+			"key among them is as good as the daemon's token.",
+		Example: "  eval \"$(forkd e2b env)\"\n  forkd e2b env --dotenv > .env",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			vars, err := askE2BVariables(cmd.Context(), a)
+			switch {
+			case err != nil:
+				return err
+			case a.JSON:
+				return a.Value(vars)
+			}
+			prefix := "export "
+			if bare {
+				prefix = ""
+			}
+			return a.Line("%[1]sE2B_API_KEY=%[2]s\n%[1]sE2B_API_URL=%[3]s\n%[1]sE2B_SANDBOX_URL=%[4]s", prefix,
+				vars.Key, vars.API, vars.Sandbox)
+		},
+	}
+	cmd.Flags().BoolVar(&bare, "dotenv", false, "print lines for a .env file")
+	return cmd
+}
+
+// e2bVariables are what E2B's clients read, by the names that they have.
+type e2bVariables struct {
+	Key     string `json:"E2B_API_KEY"`
+	API     string `json:"E2B_API_URL"`
+	Sandbox string `json:"E2B_SANDBOX_URL"`
+}
+
+// askE2BVariables asks the daemon, so that what is printed is of one that runs.
+func askE2BVariables(ctx context.Context, a *app) (e2bVariables, error) {
+	c, e, err := a.daemon(ctx)
+	if err != nil {
+		return e2bVariables{}, err
+	}
+	defer c.Close()
+	if _, err := c.Version(ctx); err != nil {
+		return e2bVariables{}, err
+	}
+	address, token := httpURL(e.URL), e.Token
+	if address == "" {
+		address, token = endpoint.Listening(e.URL)
+	}
+	if address == "" {
+		return e2bVariables{}, exit.UsageError{Err: errors.New("this daemon has no address that E2B's clients can use: " +
+			"forkd serve --listen tcp://127.0.0.1:8889 has one, with a token in its run directory")}
+	}
+	if token == "" {
+		return e2bVariables{}, &client.Error{Code: api.CodeUnauthorized, Status: api.CodeUnauthorized.Status(),
+			Message: "the daemon's token is not known here: give it with --token, or as FORKD_TOKEN"}
+	}
+	return e2bVariables{Key: apikey.Of(token), API: address, Sandbox: address}, nil
+}
+
+// httpURL is a daemon's address as HTTP clients have it; empty for a Unix socket.
+func httpURL(daemon string) string {
+	u, err := url.Parse(daemon)
+	if err != nil || u.Host == "" {
+		return ""
+	}
+	if u.Scheme != "https" {
+		u.Scheme = "http"
+	}
+	if host, port, err := net.SplitHostPort(u.Host); err == nil {
+		u.Host = net.JoinHostPort(host, port)
+	}
+	return u.Scheme + "://" + u.Host
+}

@@ -1,0 +1,59 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/forkd/forkd/internal/e2bapi"
+	"github.com/forkd/forkd/internal/engine"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// e2bLives keeps the times of E2B's sandboxes as the engine keeps those of all.
+type e2bLives struct{ *engine.Engine }
+
+// Pause implements e2bapi.Lives. One that is paused has no end until it is resumed, as E2B has it.
+func (e e2bLives) Pause(ctx context.Context, id string, filesystemOnly bool) error {
+	info, err := e.Get(id)
+	if err != nil {
+		return err
+	}
+	without := info.Life
+	without.Deadline, without.TTL, without.AtEnd = time.Time{}, 0, sandbox.AtEndPause
+	if _, err := e.Engine.SetLife(ctx, id, without); err != nil {
+		return err
+	}
+	if _, err := e.Engine.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: filesystemOnly}); err != nil {
+		_, _ = e.Engine.SetLife(ctx, id, info.Life) // it runs on as it was, if it does
+		return err
+	}
+	return nil
+}
+
+// Resume implements e2bapi.Lives.
+func (e e2bLives) Resume(ctx context.Context, id string) error {
+	_, err := e.Engine.Resume(ctx, id)
+	return err
+}
+
+// SetLife implements e2bapi.Lives. An end that is not ahead is now.
+func (e e2bLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
+	info, err := e.Get(id)
+	if err != nil {
+		return err
+	}
+	if !l.End.IsZero() && !l.End.After(time.Now()) {
+		if l.Pause {
+			return e.Pause(ctx, id, false)
+		}
+		return e.Kill(ctx, id)
+	}
+	life := sandbox.Life{Deadline: l.End, Idle: info.Life.Idle, AtEnd: sandbox.AtEndKill, AutoResume: l.AutoResume}
+	if l.Pause {
+		life.AtEnd = sandbox.AtEndPause
+	}
+	_, err = e.Engine.SetLife(ctx, id, life)
+	return err
+}

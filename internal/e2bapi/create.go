@@ -1,0 +1,325 @@
+package e2bapi
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/forkd/forkd/internal/e2bapi/idempotency"
+	"github.com/forkd/forkd/internal/e2bapi/records"
+	"github.com/forkd/forkd/internal/e2bapi/templates"
+	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Timeouts where a client says none, in seconds, by the API's version.
+const (
+	defaultTimeoutV1 = 15
+	defaultTimeoutV2 = 300
+)
+
+// createRequest is the body of both versions; v2 has no secure: it always is.
+type createRequest struct {
+	Template        string            `json:"templateID"`
+	Timeout         *int64            `json:"timeout"`
+	Secure          bool              `json:"secure"`
+	Internet        *bool             `json:"allow_internet_access"`
+	Metadata        map[string]string `json:"metadata"`
+	Envs            map[string]string `json:"envVars"`
+	AutoPause       bool              `json:"autoPause"`
+	AutoPauseMemory *bool             `json:"autoPauseMemory"`
+	AutoResume      *struct {
+		Enabled bool `json:"enabled"`
+	} `json:"autoResume"`
+	Network *networkConfig    `json:"network"`
+	IAM     json.RawMessage   `json:"iam"`
+	Volumes []json.RawMessage `json:"volumeMounts"`
+}
+
+// create is POST /sandboxes and POST /v2/sandboxes.
+func (h *Handler) create(c call, version int) (answer, error) {
+	key := c.Header.Get("Idempotency-Key")
+	if key == "" || version == 1 {
+		made, err := h.createOnce(c, version)
+		return answer{http.StatusCreated, made}, err
+	}
+	earlier, end, err := h.repeats.Begin(c.owner, key, c.body, h.opt.Now())
+	switch {
+	case errors.Is(err, idempotency.ErrMismatch):
+		e := failf(http.StatusUnprocessableEntity, "%s", err.Error())
+		e.Word = "idempotency_request_mismatch"
+		return answer{}, e
+	case errors.Is(err, idempotency.ErrProgress):
+		e := failf(http.StatusConflict, "%s", err.Error())
+		e.Word = "idempotency_in_progress"
+		return answer{}, e
+	case err != nil:
+		return answer{}, invalidf("Idempotency-Key: %v", err)
+	case earlier != nil:
+		return answer{http.StatusCreated, *earlier}, nil
+	}
+	made, err := h.createOnce(c, version)
+	if err != nil {
+		end(nil)
+		return answer{}, err
+	}
+	end(&made)
+	return answer{http.StatusCreated, made}, nil
+}
+
+func (h *Handler) createOnce(c call, version int) (createdSandbox, error) {
+	var req createRequest
+	if err := decode(c.body, &req); err != nil {
+		return createdSandbox{}, err
+	}
+	plan, err := h.planOf(req, version)
+	if err != nil {
+		return createdSandbox{}, err
+	}
+	plan.rec.Owner = c.owner
+	snap, err := h.templateSnapshot(c.ctx, req.Template)
+	if err != nil {
+		return createdSandbox{}, err
+	}
+	plan.tag, plan.rec.DiskMB = snap.Tag, int(snap.DiskLogicalBytes>>20)
+	made, err := h.make(c.ctx, plan, 1)
+	if err != nil {
+		return createdSandbox{}, err
+	}
+	if made[0].err != nil {
+		return createdSandbox{}, made[0].err
+	}
+	return h.created(made[0].known, c.Request), nil
+}
+
+// plan is what sandboxes are to be made like.
+type plan struct {
+	tag      string
+	rec      records.Record // of each, but for id, tokens and times
+	secure   bool
+	life     time.Duration
+	network  *netpolicy.Spec
+	asked    bool // the client named a policy: without one, none is better than no sandbox
+	isolated *bool
+}
+
+func (h *Handler) planOf(req createRequest, version int) (plan, error) {
+	p := plan{secure: version == 2 || req.Secure}
+	timeout := int64(defaultTimeoutV1)
+	if version == 2 {
+		timeout = defaultTimeoutV2
+	}
+	if req.Timeout != nil {
+		timeout = *req.Timeout
+	}
+	var err error
+	if p.life, err = seconds("timeout", timeout, 1); err != nil {
+		return plan{}, err
+	}
+	resumes := req.AutoResume != nil && req.AutoResume.Enabled
+	diskOnly := req.AutoPauseMemory != nil && !*req.AutoPauseMemory
+	switch {
+	case req.Template == "":
+		return plan{}, invalidf("templateID is required")
+	case len(req.Volumes) > 0:
+		return plan{}, notYet("mounting volumes")
+	case len(req.IAM) > 0 && string(req.IAM) != "null" && string(req.IAM) != "{}":
+		return plan{}, notYet("iam")
+	case diskOnly && !req.AutoPause:
+		return plan{}, invalidf("autoPauseMemory requires autoPause")
+	case diskOnly && resumes:
+		return plan{}, invalidf("autoPauseMemory false and autoResume exclude each other")
+	case diskOnly:
+		return plan{}, notYet("pausing without memory by a timeout")
+	case req.AutoPause && h.leases != nil:
+		return plan{}, notYet("autoPause")
+	}
+	if err := checkEnvs(req.Envs); err != nil {
+		return plan{}, err
+	}
+	p.rec = records.Record{Template: req.Template, Metadata: req.Metadata, Envs: req.Envs, Pause: req.AutoPause,
+		AutoResume: resumes, Internet: req.Internet}
+	return p, p.setNetwork(req)
+}
+
+// checkEnvs refuses what no process can have in its environment.
+func checkEnvs(envs map[string]string) error {
+	for k, v := range envs {
+		if k == "" || containsAny(k, "=\x00") || containsAny(v, "\x00") {
+			return invalidf("envVars: %q is no name of a variable, or its value has a zero byte", sandbox.Clip(k))
+		}
+	}
+	return nil
+}
+
+func (p *plan) setNetwork(req createRequest) error {
+	cfg := networkConfig{}
+	if req.Network != nil {
+		cfg = *req.Network
+	}
+	p.asked = cfg.asksEgress() || req.Internet != nil && !*req.Internet
+	spec, err := cfg.policy(req.Internet)
+	if err != nil {
+		return err
+	}
+	p.network, p.rec.Network, p.rec.MaskHost = &spec, cfg.shown(), cfg.MaskHost
+	if cfg.Public != nil {
+		closed := !*cfg.Public
+		p.isolated = &closed
+	}
+	return nil
+}
+
+// child is one sandbox that was to be made.
+type child struct {
+	known
+	err error
+}
+
+// make forks sandboxes by a plan and records them. What cannot be recorded is ended.
+func (h *Handler) make(ctx context.Context, p plan, n int) ([]child, error) {
+	env := map[string]string{"E2B_SANDBOX": "true", "E2B_TEMPLATE_ID": p.rec.Template}
+	maps.Copy(env, p.rec.Envs)
+	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: env, Network: p.network, PrivatePorts: p.isolated}
+	res, err := h.opt.Engine.Fork(ctx, req)
+	if err == nil && allFailed(res) != nil {
+		err = allFailed(res)
+	}
+	if err != nil && !p.asked && noNetwork(err) {
+		req.Network = nil // this host has none to give
+		if res, err = h.opt.Engine.Fork(ctx, req); err == nil {
+			err = allFailed(res)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	out := make([]child, 0, n)
+	for _, f := range res.Children {
+		if f.Err != nil {
+			out = append(out, child{err: f.Err})
+			continue
+		}
+		rec, err := h.record(ctx, p, f.Info)
+		out = append(out, child{known{f.Info, rec, true}, err})
+	}
+	return out, nil
+}
+
+// record writes down a sandbox that was made. Of one that its client does not wait for any
+// more, or that cannot be recorded, nothing is left.
+func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (records.Record, error) {
+	rec := p.rec
+	rec.ID, rec.Started = info.ID, h.opt.Now()
+	rec.End = rec.Started.Add(p.life)
+	if p.secure {
+		rec.EnvdToken = newToken()
+	}
+	err := ctx.Err()
+	if err == nil {
+		err = h.opt.Records.Put(rec)
+	}
+	if err == nil {
+		err = h.opt.Lives.SetLife(ctx, rec.ID, lifeOf(rec))
+	}
+	if err == nil {
+		return rec, nil
+	}
+	clean := context.WithoutCancel(ctx)
+	if killErr := h.opt.Engine.Kill(clean, info.ID); killErr != nil && !isNotFound(killErr) {
+		h.opt.Log.Error("end a sandbox that could not be recorded", "sandbox", info.ID, "error", killErr)
+		return records.Record{}, &apiError{Code: http.StatusInternalServerError, Message: err.Error(), leftSomething: true}
+	}
+	h.forget(info.ID)
+	return records.Record{}, err
+}
+
+func lifeOf(r records.Record) Life { return Life{End: r.End, Pause: r.Pause, AutoResume: r.AutoResume} }
+
+// newToken is 256 random bits, in the alphabet of E2B's.
+func newToken() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+func allFailed(res sandbox.ForkResult) error {
+	var first error
+	for _, c := range res.Children {
+		if c.Err == nil {
+			return nil
+		}
+		if first == nil {
+			first = c.Err
+		}
+	}
+	return first
+}
+
+// noNetwork tells a host that gives sandboxes no network.
+func noNetwork(err error) bool {
+	var e *sandbox.Error
+	return errors.As(err, &e) && e.Reason() == sandbox.ReasonNetOff
+}
+
+// build is a snapshot of a template that is being made.
+type build struct {
+	done chan struct{}
+	err  error
+}
+
+// templateSnapshot is the snapshot that a template stands for. One of an image that nobody
+// has made a snapshot of yet is made now; that goes on when the client does not wait for it.
+func (h *Handler) templateSnapshot(ctx context.Context, name string) (sandbox.SnapshotInfo, error) {
+	tag, err := templates.Tag(name)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	info, err := h.opt.Engine.SnapshotInfo(ctx, tag)
+	if err == nil || !isNotFound(err) {
+		return info, err
+	}
+	b := h.startBuild(ctx, tag)
+	select {
+	case <-b.done:
+	case <-ctx.Done():
+		return sandbox.SnapshotInfo{}, context.Cause(ctx)
+	}
+	if isNotFound(b.err) {
+		return sandbox.SnapshotInfo{}, failf(http.StatusNotFound,
+			"template '%s' not found: there is neither a snapshot nor an image %q", sandbox.Clip(name), tag)
+	}
+	if b.err != nil {
+		return sandbox.SnapshotInfo{}, b.err
+	}
+	return h.opt.Engine.SnapshotInfo(ctx, tag)
+}
+
+// startBuild makes a snapshot of the image of that name, once for all who ask.
+func (h *Handler) startBuild(ctx context.Context, tag string) *build {
+	h.buildMu.Lock()
+	defer h.buildMu.Unlock()
+	if b := h.building[tag]; b != nil {
+		return b
+	}
+	b := &build{done: make(chan struct{})}
+	h.building[tag] = b
+	go func() {
+		_, err := h.opt.Engine.CreateSnapshot(context.WithoutCancel(ctx), sandbox.CreateRequest{Tag: tag, Image: tag},
+			func(sandbox.Step) {})
+		if errors.Is(err, sandbox.ErrConflict) {
+			err = nil // somebody else has made it meanwhile
+		}
+		b.err = err
+		h.buildMu.Lock()
+		delete(h.building, tag)
+		h.buildMu.Unlock()
+		close(b.done)
+	}()
+	return b
+}

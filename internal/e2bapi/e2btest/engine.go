@@ -1,0 +1,284 @@
+// Package e2btest is an engine for tests of E2B's API whose guests are real agents that run on
+// this host: no VM, but all of a guest's protocol. Sandboxes share the host's files and users,
+// so a test keeps to folders of its own. It can pause: a paused guest answers nobody.
+package e2btest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/agent"
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/e2bapi"
+	"github.com/forkd/forkd/internal/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Engine is the fake engine with guests that are real.
+type Engine struct {
+	*fakeengine.Engine
+	t   testing.TB
+	dir string
+
+	mu     sync.Mutex
+	guests map[string]*guest
+	// Lives are the last that were set.
+	Lives map[string]e2bapi.Life
+}
+
+type guest struct {
+	agent  *agent.Agent
+	socket string
+	stop   context.CancelFunc
+	served chan error
+	paused bool
+
+	conns map[net.Conn]bool
+}
+
+var _ e2bapi.Engine = (*Engine)(nil)
+
+// New makes an engine that can make snapshots of images by these names.
+func New(t testing.TB, images ...string) *Engine {
+	e := &Engine{Engine: fakeengine.New(fakeengine.NewImages(images...)), t: t, dir: t.TempDir(),
+		guests: map[string]*guest{}, Lives: map[string]e2bapi.Life{}}
+	t.Cleanup(func() {
+		e.Engine.Close()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, g := range e.guests {
+			g.end(t)
+		}
+	})
+	return e
+}
+
+// system is a kernel that an identity does not change.
+type system struct{}
+
+func (system) AddEntropy([]byte) error  { return nil }
+func (system) SetClock(time.Time) error { return nil }
+func (system) SetHostname(string) error { return nil }
+func (system) BindBootID(string) error  { return nil }
+
+// Fork starts an agent for each child.
+func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	res, err := e.Engine.Fork(ctx, req)
+	if err != nil {
+		return res, err
+	}
+	for _, c := range res.Children {
+		if c.Err != nil {
+			continue
+		}
+		if err := e.start(ctx, c.Info, req.Env); err != nil {
+			return res, err
+		}
+	}
+	return res, nil
+}
+
+func (e *Engine) start(ctx context.Context, info sandbox.Info, env map[string]string) error {
+	dir, err := os.MkdirTemp(e.dir, "")
+	if err != nil {
+		return err
+	}
+	a, err := agent.New(agent.Config{Version: "test", ImageFile: filepath.Join(dir, "image.json"), Root: dir,
+		System: system{}, HooksDir: "/hooks", CgroupMount: filepath.Join(dir, "none")})
+	if err != nil {
+		return err
+	}
+	g := &guest{agent: a, socket: filepath.Join(dir, "s"), served: make(chan error, 1), conns: map[net.Conn]bool{}}
+	l, err := net.Listen("unix", g.socket)
+	if err != nil {
+		return err
+	}
+	serve, stop := context.WithCancel(context.Background())
+	g.stop = stop
+	go func() { g.served <- a.Serve(serve, l) }()
+	// Login shells read the profile of a home of their own, not of whoever runs the test.
+	home := map[string]string{"HOME": dir}
+	maps.Copy(home, env)
+	c := agentclient.New(func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", g.socket)
+	})
+	defer c.Close()
+	e.mu.Lock()
+	e.guests[info.ID] = g
+	e.mu.Unlock()
+	_, err = c.Identity(ctx, &agentv1.IdentityRequest{SandboxId: info.ID, Index: uint32(info.Index), Env: home,
+		Entropy: make([]byte, 32)})
+	return err
+}
+
+func (g *guest) end(t testing.TB) {
+	for c := range g.conns {
+		c.Close()
+	}
+	g.stop()
+	if err := <-g.served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if err := g.agent.Close(); err != nil {
+		t.Errorf("close agent: %v", err)
+	}
+}
+
+// Kill ends a sandbox's agent; connections to it break off.
+func (e *Engine) Kill(ctx context.Context, id string) error {
+	if err := e.Engine.Kill(ctx, id); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	g := e.guests[id]
+	delete(e.guests, id)
+	e.mu.Unlock()
+	if g != nil {
+		g.end(e.t)
+	}
+	return nil
+}
+
+// Get tells of paused ones as the real engine does.
+func (e *Engine) Get(id string) (sandbox.Info, error) {
+	info, err := e.Engine.Get(id)
+	return e.seen(info), err
+}
+
+// List is Get of all.
+func (e *Engine) List() []sandbox.Info {
+	all := e.Engine.List()
+	for i := range all {
+		all[i] = e.seen(all[i])
+	}
+	return all
+}
+
+func (e *Engine) seen(info sandbox.Info) sandbox.Info {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g := e.guests[info.ID]; g != nil && g.paused {
+		info.Status, info.PID = sandbox.StatusPaused, 0
+	}
+	return info
+}
+
+func (e *Engine) running(id string) (*guest, error) {
+	if _, err := e.Engine.Get(id); err != nil {
+		return nil, err
+	}
+	g := e.guests[id]
+	if g == nil || g.paused {
+		return nil, sandbox.Errorf(sandbox.ErrGuestGone, "", "sandbox %s does not run", id)
+	}
+	return g, nil
+}
+
+// DialAgent connects to a sandbox's agent.
+func (e *Engine) DialAgent(ctx context.Context, id string) (net.Conn, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g, err := e.running(id)
+	if err != nil {
+		return nil, err
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "unix", g.socket)
+	if err == nil {
+		g.conns[c] = true
+	}
+	return c, err
+}
+
+// DialPort connects to a server on this host, as all sandboxes share it.
+func (e *Engine) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
+	e.mu.Lock()
+	_, err := e.running(id)
+	e.mu.Unlock()
+	if errors.Is(err, sandbox.ErrGuestGone) {
+		err = sandbox.Errorf(sandbox.ErrNotFound, "", "%w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.ErrPortClosed, sandbox.ReasonPortRefused, "%w", err)
+	}
+	return c, nil
+}
+
+// TrafficToken is what requests to a port must show.
+func (e *Engine) TrafficToken(id string, _ uint16) string {
+	info, err := e.Engine.Get(id)
+	if err != nil {
+		return ""
+	}
+	return info.TrafficToken
+}
+
+// Pause has a sandbox answer nobody, and breaks its connections off.
+func (e *Engine) Pause(_ context.Context, id string, _ bool) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g, err := e.running(id)
+	if err != nil {
+		return err
+	}
+	g.paused = true
+	for c := range g.conns {
+		c.Close()
+	}
+	return nil
+}
+
+// Resume ends a pause.
+func (e *Engine) Resume(_ context.Context, id string) error {
+	if _, err := e.Engine.Get(id); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g := e.guests[id]; g != nil {
+		g.paused = false
+	}
+	return nil
+}
+
+// SetLife notes it, and ends at once what has no time left.
+func (e *Engine) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
+	e.mu.Lock()
+	e.Lives[id] = l
+	e.mu.Unlock()
+	if l.End.IsZero() || l.End.After(time.Now()) {
+		return nil
+	}
+	if l.Pause {
+		return e.Pause(ctx, id, false)
+	}
+	return e.Kill(ctx, id)
+}
+
+// Touch does nothing.
+func (e *Engine) Touch(string) {}
+
+// Serve is an HTTP server of a handler that stands in for the daemon's listener: what does not
+// match is answered 418.
+func Serve(h *e2bapi.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.Match(r) {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}

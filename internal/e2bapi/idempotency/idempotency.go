@@ -1,0 +1,99 @@
+// Package idempotency lets a request that was sent twice be carried out once: the second has
+// the answer of the first. It keeps answers for a while and in memory; a daemon that starts
+// anew has forgotten them.
+package idempotency
+
+import (
+	"crypto/sha256"
+	"errors"
+	"regexp"
+	"sync"
+	"time"
+)
+
+// Errors of Begin.
+var (
+	ErrKey      = errors.New("want 1 to 255 of a-z, 0-9 and -")
+	ErrMismatch = errors.New("the key was used with another request")
+	ErrProgress = errors.New("the request with that key is in progress")
+)
+
+// Bounds of what is remembered.
+const (
+	lifetime = 24 * time.Hour
+	most     = 10_000
+)
+
+var aKey = regexp.MustCompile(`^[a-z0-9-]{1,255}$`)
+
+// Cache has the answers, which are of one type. The zero value is empty and ready.
+type Cache[T any] struct {
+	mu      sync.Mutex
+	entries map[string]*entry[T]
+}
+
+type entry[T any] struct {
+	body   [sha256.Size]byte
+	at     time.Time
+	done   bool
+	answer T
+}
+
+// Begin looks for an earlier request of a caller with that key. Without one the caller must
+// carry the request out and call end, with the answer, or with nil if it failed and may be
+// tried again.
+func (c *Cache[T]) Begin(caller, key string, body []byte, now time.Time) (answer *T, end func(*T), err error) {
+	if !aKey.MatchString(key) {
+		return nil, nil, ErrKey
+	}
+	full, sum := caller+"\x00"+key, sha256.Sum256(body)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgetLocked(now)
+	if e := c.entries[full]; e != nil {
+		switch {
+		case e.body != sum:
+			return nil, nil, ErrMismatch
+		case !e.done:
+			return nil, nil, ErrProgress
+		}
+		found := e.answer
+		return &found, nil, nil
+	}
+	if c.entries == nil {
+		c.entries = map[string]*entry[T]{}
+	}
+	e := &entry[T]{body: sum, at: now}
+	c.entries[full] = e
+	return nil, func(answer *T) { c.end(full, e, answer) }, nil
+}
+
+func (c *Cache[T]) end(full string, e *entry[T], answer *T) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if answer == nil {
+		delete(c.entries, full)
+		return
+	}
+	e.done, e.answer = true, *answer
+}
+
+// forgetLocked drops what is old, and if there is too much the oldest that is done.
+func (c *Cache[T]) forgetLocked(now time.Time) {
+	if len(c.entries) < most {
+		return
+	}
+	oldest := ""
+	for key, e := range c.entries {
+		switch {
+		case !e.done:
+		case now.Sub(e.at) > lifetime:
+			delete(c.entries, key)
+		case oldest == "" || e.at.Before(c.entries[oldest].at):
+			oldest = key
+		}
+	}
+	if len(c.entries) >= most {
+		delete(c.entries, oldest)
+	}
+}

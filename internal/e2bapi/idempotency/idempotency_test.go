@@ -1,0 +1,62 @@
+package idempotency
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+)
+
+func TestARequestIsCarriedOutOnce(t *testing.T) {
+	var c Cache[string]
+	now := time.Unix(1000, 0)
+	begin := func(caller, key, body string) (*string, func(*string), error) {
+		return c.Begin(caller, key, []byte(body), now)
+	}
+	_, end, err := begin("me", "k-1", "body")
+	if err != nil || end == nil {
+		t.Fatal(err)
+	}
+	if _, _, err := begin("me", "k-1", "body"); !errors.Is(err, ErrProgress) {
+		t.Errorf("under way: %v", err)
+	}
+	if _, _, err := begin("me", "k-1", "other"); !errors.Is(err, ErrMismatch) {
+		t.Errorf("another body: %v", err)
+	}
+	if _, other, err := begin("you", "k-1", "other"); err != nil || other == nil {
+		t.Errorf("another caller: %v", err)
+	}
+	answer := "made"
+	end(&answer)
+	if got, again, err := begin("me", "k-1", "body"); err != nil || again != nil || got == nil || *got != "made" {
+		t.Errorf("after it: %v, %v", got, err)
+	}
+	_, end, _ = begin("me", "k-2", "body")
+	end(nil)
+	if _, again, err := begin("me", "k-2", "other"); err != nil || again == nil {
+		t.Errorf("after a failure: %v", err)
+	}
+	for _, key := range []string{"", "A", "a b", "a\n"} {
+		if _, _, err := begin("me", key, ""); !errors.Is(err, ErrKey) {
+			t.Errorf("%q: %v", key, err)
+		}
+	}
+}
+
+func TestWhatIsRememberedIsBounded(t *testing.T) {
+	var c Cache[int]
+	one := 1
+	for i := range most + 10 {
+		_, end, err := c.Begin("me", fmt.Sprint(i), nil, time.Unix(int64(i), 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(&one)
+	}
+	if n := len(c.entries); n > most {
+		t.Errorf("%d are remembered", n)
+	}
+	if got, _, _ := c.Begin("me", fmt.Sprint(most+9), nil, time.Unix(most, 0)); got == nil {
+		t.Error("the newest was forgotten")
+	}
+}

@@ -1,0 +1,90 @@
+package e2bapi
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/forkd/forkd/internal/e2bapi/records"
+	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// Engine is the domain as this package uses it.
+type Engine interface {
+	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
+	List() []sandbox.Info
+	Get(id string) (sandbox.Info, error)
+	Kill(ctx context.Context, id string) error
+	Console(id string) (io.ReadCloser, error)
+
+	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
+	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
+	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
+	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
+
+	SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error)
+	DialAgent(ctx context.Context, id string) (net.Conn, error)
+}
+
+// Life is until when a sandbox lives, and what happens then.
+type Life struct {
+	End        time.Time // zero: it does not end by itself
+	Pause      bool      // at the end, instead of being killed
+	AutoResume bool      // traffic resumes it
+}
+
+// Lives pauses and resumes sandboxes and keeps their deadlines.
+type Lives interface {
+	// Pause returns when the sandbox is paused; with filesystemOnly its memory is dropped.
+	Pause(ctx context.Context, id string, filesystemOnly bool) error
+	// Resume returns when it runs; one that runs is left alone.
+	Resume(ctx context.Context, id string) error
+	SetLife(ctx context.Context, id string, l Life) error
+	// Touch notes that there was traffic.
+	Touch(id string)
+}
+
+// Ports carries requests to servers in sandboxes.
+type Ports interface {
+	// ServePort serves a request to a port; shown is the sandbox's id as the client has it, or
+	// empty for one of the native API's.
+	ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16)
+}
+
+// Options is what a Handler is made of.
+type Options struct {
+	Engine  Engine
+	Records *records.Store
+	// Lives may be nil: then sandboxes end at their deadlines, and nothing can be paused.
+	Lives Lives
+	Ports Ports
+	// Authenticate says who sends a request to the control API. An error is answered 401, or
+	// with its own HTTPStatus if it has one.
+	Authenticate func(*http.Request) (context.Context, error)
+	// Owner is the tenant in a context of Authenticate's; nil or empty: the operator, who sees all.
+	Owner func(context.Context) string
+	// Domain is that of host names of ports; empty: clients have to use headers.
+	Domain string
+	Now    func() time.Time
+	// Log gets what goes wrong here; nil drops it.
+	Log *slog.Logger
+}
+
+func (o Options) complete() Options {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Owner == nil {
+		o.Owner = func(context.Context) string { return "" }
+	}
+	return o
+}

@@ -1,0 +1,192 @@
+// Package records keeps what E2B's API knows of a sandbox beyond the engine: its template's
+// name, metadata, environment and tokens. A record is a file of its own below one folder, so
+// that it outlives the daemon; it is written before its sandbox is told to anybody, and goes
+// with it. The trap: records hold secrets. Their files are the daemon's user's alone.
+package records
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/internal/durable"
+)
+
+// maxBytes bounds a record: metadata and environment come from a request of at most that.
+const maxBytes = 4 << 20
+
+// Record is about one sandbox. It is a copy: changing it changes nothing.
+type Record struct {
+	ID       string `json:"id"` // the engine's
+	Template string `json:"template"`
+	Alias    string `json:"alias,omitempty"`
+	Owner    string `json:"owner,omitempty"` // tenant; empty: the operator
+	// EnvdToken is what requests to the agent must show; empty: they are open to who knows the
+	// id, as was asked for.
+	EnvdToken string            `json:"envd_token,omitempty"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	Envs      map[string]string `json:"envs,omitempty"`
+	Started   time.Time         `json:"started"`
+	// End is when it is killed, or paused with Pause; zero: never.
+	End        time.Time `json:"end,omitzero"`
+	Pause      bool      `json:"pause,omitempty"`
+	AutoResume bool      `json:"auto_resume,omitempty"`
+	// FilesystemOnly: paused, it keeps its disk and not its memory.
+	FilesystemOnly bool `json:"filesystem_only,omitempty"`
+	DiskMB         int  `json:"disk_mb,omitempty"`
+	// Internet is allow_internet_access; nil: nothing was said.
+	Internet *bool `json:"internet,omitempty"`
+	// Network is what was asked for, as it is told again, without secrets.
+	Network json.RawMessage `json:"network,omitempty"`
+	// MaskHost is the Host that servers in the sandbox see; empty: the client's.
+	MaskHost string `json:"mask_host,omitempty"`
+}
+
+func (r Record) clone() Record {
+	r.Metadata, r.Envs = maps.Clone(r.Metadata), maps.Clone(r.Envs)
+	return r
+}
+
+// Store is the records of all sandboxes.
+type Store struct {
+	dir string
+
+	mu  sync.Mutex // guards all, and orders writes
+	all map[string]Record
+}
+
+// Open reads the records below dir, which is made if it is missing. A file that is none of
+// ours, or damaged, is left where it is and named in skipped.
+func Open(dir string) (_ *Store, skipped []string, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("make directory of records: %w", err)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read records: %w", err)
+	}
+	s := &Store{dir: dir, all: map[string]Record{}}
+	for _, n := range names {
+		r, err := read(filepath.Join(dir, n.Name()))
+		if err != nil {
+			skipped = append(skipped, fmt.Sprintf("%s: %v", n.Name(), err))
+			continue
+		}
+		s.all[r.ID] = r
+	}
+	return s, skipped, nil
+}
+
+func read(path string) (Record, error) {
+	id, ok := strings.CutSuffix(filepath.Base(path), suffix)
+	if !ok || !anID.MatchString(id) {
+		return Record{}, errors.New("it is no record")
+	}
+	b, err := durable.ReadFile(path, maxBytes)
+	if err != nil {
+		return Record{}, err
+	}
+	r, err := Decode(b)
+	if err == nil && r.ID != id {
+		err = fmt.Errorf("it is about %q", r.ID)
+	}
+	return r, err
+}
+
+// Decode reads a record.
+func Decode(b []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return Record{}, fmt.Errorf("decode record: %w", err)
+	}
+	if !anID.MatchString(r.ID) || r.Template == "" {
+		return Record{}, errors.New("decode record: its id or its template is missing")
+	}
+	return r, nil
+}
+
+const suffix = ".json"
+
+// anID keeps a record's file below the folder.
+var anID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+func (s *Store) path(id string) string { return filepath.Join(s.dir, id+suffix) }
+
+// Put writes a record in place of an earlier one of that sandbox.
+func (s *Store) Put(r Record) error {
+	if !anID.MatchString(r.ID) {
+		return fmt.Errorf("record of sandbox %q: that is no id", r.ID)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.putLocked(r)
+}
+
+func (s *Store) putLocked(r Record) error {
+	b, err := json.Marshal(r)
+	if err == nil && len(b) > maxBytes {
+		err = fmt.Errorf("it has %d bytes, more than %d", len(b), maxBytes)
+	}
+	if err == nil {
+		err = durable.Replace(s.path(r.ID), b)
+	}
+	if err != nil {
+		return fmt.Errorf("write record of %s: %w", r.ID, err)
+	}
+	s.all[r.ID] = r.clone()
+	return nil
+}
+
+// Change has f change a record; false if there is none.
+func (s *Store) Change(id string, f func(*Record)) (Record, bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.all[id]
+	if !ok {
+		return Record{}, false, nil
+	}
+	r = r.clone()
+	f(&r)
+	return r.clone(), true, s.putLocked(r)
+}
+
+// Get finds a record.
+func (s *Store) Get(id string) (Record, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.all[id]
+	return r.clone(), ok
+}
+
+// All are all records, in no order.
+func (s *Store) All() []Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Record, 0, len(s.all))
+	for _, r := range s.all {
+		out = append(out, r.clone())
+	}
+	return out
+}
+
+// Remove forgets a sandbox. One without a record is forgotten already.
+func (s *Store) Remove(id string) error {
+	if !anID.MatchString(id) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, id)
+	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove record of %s: %w", id, err)
+	}
+	return nil
+}

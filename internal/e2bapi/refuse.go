@@ -1,0 +1,97 @@
+package e2bapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/forkd/forkd/internal/e2bapi/target"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// sandboxRefusal is the body of an answer in place of a sandbox's. Clients read the texts.
+type sandboxRefusal struct {
+	Sandbox string `json:"sandboxId"`
+	Message string `json:"message"`
+	Port    uint16 `json:"port,omitempty"`
+	Code    int    `json:"code"`
+}
+
+const (
+	textGone   = "The sandbox was not found"
+	textClosed = "The sandbox is running but port is not open"
+)
+
+// errTransition is a sandbox that is on its way to being paused, or back.
+var errTransition = errors.New("the sandbox is in transition")
+
+// state of a sandbox, as E2B tells it.
+type state string
+
+const (
+	stateRunning    state = "running"
+	statePaused     state = "paused"
+	stateTransition state = "transition"
+	stateGone       state = "gone"
+)
+
+// stateOf reads the engine's. A sandbox that stands still for want of room on the host has its
+// process, and is running to clients: it goes on by itself.
+func stateOf(i sandbox.Info) state {
+	switch {
+	case i.Status == sandbox.StatusFailed:
+		return stateGone
+	case i.Status == sandbox.StatusPaused && i.PID == 0:
+		return statePaused
+	case i.Status == "pausing" || i.Status == "resuming":
+		return stateTransition
+	}
+	return stateRunning
+}
+
+// awake is nil if a sandbox can take a request. Traffic resumes one that was made so.
+func (h *Handler) awake(ctx context.Context, id string) error {
+	info, err := h.opt.Engine.Get(id)
+	if err != nil {
+		return err
+	}
+	switch stateOf(info) {
+	case stateRunning:
+		return nil
+	case stateTransition:
+		return errTransition
+	case statePaused:
+		rec, ok := h.opt.Records.Get(id)
+		if ok && rec.AutoResume {
+			return h.opt.Lives.Resume(ctx, id)
+		}
+	}
+	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s is not running", id)
+}
+
+// refuseSandbox answers for a sandbox that cannot.
+func (h *Handler) refuseSandbox(w http.ResponseWriter, to target.Target, err error) {
+	body := sandboxRefusal{Sandbox: to.Shown, Message: textGone, Code: http.StatusBadGateway}
+	switch {
+	case errors.Is(err, errTransition):
+		body.Message, body.Code = "The sandbox is in transition", http.StatusConflict
+	case errors.Is(err, sandbox.ErrPortClosed):
+		body.Message, body.Port = textClosed, to.Port
+	case errors.Is(err, sandbox.ErrNoSpace):
+		body.Message, body.Code = "The sandbox is paused until there is room on the host", http.StatusInsufficientStorage
+	case errors.Is(err, sandbox.ErrBusy), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrClosing):
+		body.Message, body.Code = err.Error(), http.StatusServiceUnavailable
+	}
+	writeJSON(w, body.Code, body)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	enc := json.NewEncoder(w)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(v)
+}

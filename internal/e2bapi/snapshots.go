@@ -1,0 +1,197 @@
+package e2bapi
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/e2bapi/page"
+	"github.com/forkd/forkd/internal/e2bapi/target"
+	"github.com/forkd/forkd/internal/e2bapi/templates"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// snapshots are templates, what sandboxes are branched to, and forks.
+type snapshots struct{ *Handler }
+
+// madeTag begins the tags of snapshots that were given no name.
+const madeTag = "e2b-"
+
+func newTag() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return madeTag + hex.EncodeToString(b[:])
+}
+
+type snapshotInfo struct {
+	ID    string   `json:"snapshotID"`
+	Names []string `json:"names"`
+}
+
+func shownSnapshot(tag string) snapshotInfo {
+	s := snapshotInfo{ID: templates.SnapshotID(tag), Names: []string{}}
+	if !strings.HasPrefix(tag, madeTag) {
+		s.Names = append(s.Names, templates.Name(tag))
+	}
+	return s
+}
+
+// snapshot is POST /sandboxes/{id}/snapshots: the sandbox runs on.
+func (h snapshots) snapshot(c call) (answer, error) {
+	var req struct {
+		Name   string `json:"name"`
+		Memory *bool  `json:"memory"`
+	}
+	if err := decode(c.body, &req); err != nil {
+		return answer{}, err
+	}
+	if req.Memory != nil && !*req.Memory {
+		return answer{}, invalidf("snapshots without memory are not supported by this server")
+	}
+	tag := newTag()
+	if req.Name != "" {
+		var err error
+		if tag, err = templates.Tag(req.Name); err != nil {
+			return answer{}, err
+		}
+	}
+	k, err := h.findRunning(c)
+	if err != nil {
+		return answer{}, err
+	}
+	if _, err := h.opt.Engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: tag}); err != nil {
+		return answer{}, err
+	}
+	return answer{http.StatusCreated, shownSnapshot(tag)}, nil
+}
+
+// listSnapshots is GET /snapshots: those that were branched from sandboxes.
+func (h snapshots) listSnapshots(c call) (answer, error) {
+	q := c.URL.Query()
+	limit, err := page.Limit(q.Get("limit"))
+	if err != nil {
+		return answer{}, invalidf("limit: %v", err)
+	}
+	all, err := h.opt.Engine.ListSnapshots(c.ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	all = slices.DeleteFunc(all, func(s sandbox.SnapshotInfo) bool {
+		of, name := q.Get("sandboxID"), q.Get("name")
+		return s.BranchedFrom == "" || s.Transient || s.Status == sandbox.SnapshotFailed ||
+			of != "" && s.BranchedFrom != target.ID(of) || name != "" && !templates.Matches(s.Tag, name)
+	})
+	slices.SortFunc(all, func(a, b sandbox.SnapshotInfo) int {
+		return -cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Tag, b.Tag))
+	})
+	some, next, err := page.Of(all, q.Get("nextToken"), limit, func(s sandbox.SnapshotInfo) page.Key {
+		return page.Key{At: s.CreatedAt, ID: s.Tag}
+	}, false)
+	if err != nil {
+		return answer{}, invalidf("nextToken: %v", err)
+	}
+	if next != "" {
+		c.w.Header().Set(headerNext, next)
+	}
+	out := make([]snapshotInfo, 0, len(some))
+	for _, s := range some {
+		out = append(out, shownSnapshot(s.Tag))
+	}
+	return answer{http.StatusOK, out}, nil
+}
+
+// fork is POST /sandboxes/{id}/fork: sandboxes of this moment's memory and disk.
+func (h snapshots) fork(c call) (answer, error) {
+	req := struct {
+		Timeout *int64 `json:"timeout"`
+		Count   *int   `json:"count"`
+	}{}
+	if err := decode(c.body, &req); err != nil {
+		return answer{}, err
+	}
+	count, timeout := 1, int64(defaultTimeoutV1)
+	if req.Count != nil {
+		count = *req.Count
+	}
+	if req.Timeout != nil {
+		timeout = *req.Timeout
+	}
+	if count < 1 || count > sandbox.MaxFork {
+		return answer{}, invalidf("count must be between 1 and %d", sandbox.MaxFork)
+	}
+	life, err := seconds("timeout", timeout, 1)
+	if err != nil {
+		return answer{}, err
+	}
+	k, err := h.findRunning(c)
+	if err != nil {
+		return answer{}, err
+	}
+	made, err := h.forkOf(c.ctx, k, c.owner, life, count)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{http.StatusCreated, h.forked(made, c.Request)}, nil
+}
+
+type forkedSandbox struct {
+	Sandbox *createdSandbox `json:"sandbox,omitempty"`
+	Error   *apiError       `json:"error,omitempty"`
+}
+
+func (h snapshots) forked(made []child, r *http.Request) []forkedSandbox {
+	out := make([]forkedSandbox, 0, len(made))
+	for _, m := range made {
+		if m.err != nil {
+			out = append(out, forkedSandbox{Error: apiErrorOf(m.err)})
+			continue
+		}
+		view := h.created(m.known, r)
+		out = append(out, forkedSandbox{Sandbox: &view})
+	}
+	return out
+}
+
+// forkOf branches a sandbox and forks the branch, whose tag goes when the children have it.
+func (h snapshots) forkOf(ctx context.Context, k known, owner string, life time.Duration, n int) ([]child, error) {
+	tag := newTag()
+	if _, err := h.opt.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: tag}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		err := h.opt.Engine.DeleteSnapshot(context.WithoutCancel(ctx), tag, sandbox.DeleteOptions{Force: true})
+		if err != nil && !isNotFound(err) {
+			h.opt.Log.Warn("delete what a fork was made of", "snapshot", tag, "error", err)
+		}
+	}()
+	rec := k.rec
+	rec.Owner, rec.EnvdToken = owner, ""
+	// The policy and whether ports are private are the source's, by the snapshot.
+	secure := !k.exists || k.rec.EnvdToken != ""
+	return h.make(ctx, plan{tag: tag, rec: rec, life: life, secure: secure, asked: true}, n)
+}
+
+// deleteTemplate is DELETE /templates/{id}, of snapshots too.
+func (h snapshots) deleteTemplate(c call) (answer, error) {
+	gone := failf(http.StatusNotFound, "template %q not found", sandbox.Clip(c.PathValue("id")))
+	tag, err := templates.Tag(c.PathValue("id"))
+	if err != nil {
+		return answer{}, gone
+	}
+	err = h.opt.Engine.DeleteSnapshot(c.ctx, tag, sandbox.DeleteOptions{})
+	switch {
+	case isNotFound(err):
+		return answer{}, gone
+	case errors.Is(err, sandbox.ErrConflict):
+		return answer{}, invalidf("%s", err.Error())
+	case err != nil:
+		return answer{}, err
+	}
+	return answer{status: http.StatusNoContent}, nil
+}

@@ -1,0 +1,29 @@
+#!/bin/sh
+# Installs the pinned versions of E2B's own packages, from PyPI and npm, into .cache/e2b: the
+# tests of test/e2b run them. It is quick and changes nothing when all is there.
+#
+#   e2b-sdks.sh [DIR]    install into DIR instead
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+dir=${1:-$root/.cache/e2b}
+mkdir -p "$dir"
+
+# The pins are those of test/e2b/versions_test.go.
+for pin in 2.45.1 2.55.0 2.63.0; do
+	at=$dir/python-$pin
+	[ -e "$at/ready" ] && continue
+	rm -rf "$at"
+	python3 -m venv "$at"
+	"$at/bin/pip" install --quiet --disable-pip-version-check "e2b==$pin"
+	touch "$at/ready"
+done
+for pin in 2.45.0 2.51.0; do
+	at=$dir/node-$pin
+	[ -e "$at/ready" ] && continue
+	rm -rf "$at"
+	mkdir -p "$at"
+	echo '{"private":true,"type":"module"}' >"$at/package.json"
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$at" "e2b@$pin"
+	touch "$at/ready"
+done

@@ -1,0 +1,8 @@
+package e2b
+
+// Versions of E2B's packages that the tests run: three generations (docs/e2b.md). They are the
+// ones that scripts/e2b-sdks.sh installs.
+var (
+	pythonVersions = []string{"2.45.1", "2.55.0", "2.63.0"}
+	nodeVersions   = []string{"2.45.0", "2.51.0"}
+)
