@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"os"
 	"sync"
 	"testing"
 
@@ -38,7 +39,18 @@ func TestATreeThatForksOnIsEnded(t *testing.T) {
 	if err := g.e.KillTree(t.Context(), children[1]); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("once more: %v", err)
 	}
-	// One that has forked nobody is a tree, too.
+	// One that has forked nobody is a tree, too, also when it failed.
+	p, err := os.FindProcess(other.Children[0].Info.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "failure", func() bool {
+		i, err := g.e.Get(other.Children[0].Info.ID)
+		return err == nil && i.Status == sandbox.StatusFailed
+	})
 	if err := g.e.KillTree(t.Context(), other.Children[0].Info.ID); err != nil || len(g.e.List()) != 0 {
 		t.Errorf("alone: %v, %+v", err, g.e.List())
 	}

@@ -35,7 +35,7 @@ func TestLimitsOfDiskSpace(t *testing.T) {
 	}
 	full()
 	sb, err := d.c.Sandbox(t.Context(), id)
-	if err != nil || sb.Status != api.SandboxPaused || !strings.Contains(sb.Reason, "its disk takes no more") {
+	if err != nil || sb.Status != api.SandboxStalled || !strings.Contains(sb.Reason, "its disk takes no more") {
 		t.Errorf("it is %s (%s), %v", sb.Status, sb.Reason, err)
 	}
 	d.sh(sibling.ID, fill) // who has no limit

@@ -120,7 +120,7 @@ func (d *daemon) fullStore(id, sibling, mount string) {
 		}
 		return info
 	}
-	eventually(t, "sandbox that is paused", func() bool { return status().Status == api.SandboxPaused })
+	eventually(t, "sandbox that is paused", func() bool { return status().Status == api.SandboxStalled })
 	if got := status().Reason; !strings.Contains(got, "no room on the host for its disk") || !strings.Contains(got, "no space left on device") {
 		t.Errorf("the reason is %q", got)
 	}
@@ -154,7 +154,7 @@ func (d *daemon) fullStore(id, sibling, mount string) {
 		info, _ := d.c.Sandbox(ctx, sibling)
 		t.Errorf("its sibling, %+v, says %+v, %v", info, beside, err)
 	}
-	if status().Status != api.SandboxPaused {
+	if status().Status != api.SandboxStalled {
 		t.Error("it runs, though there is no room")
 	}
 	makeRoom()

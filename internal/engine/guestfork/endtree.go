@@ -86,11 +86,11 @@ func (f *Families) members(root string) (ids []string, coming bool, changed <-ch
 	for _, r := range f.room {
 		coming = coming || r.root == root
 	}
-	f.cfg.Sandboxes.Each(func(i sandbox.Info) {
+	for _, i := range f.cfg.Sandboxes.List() { // those that failed and those that are paused, too
 		if i.Kin.RootOf(i.ID) == root {
 			ids = append(ids, i.ID)
 		}
-	})
+	}
 	return ids, coming, f.released
 }
 
