@@ -65,7 +65,8 @@ func New(opt Options) (*Client, error) {
 		return nil, fmt.Errorf("parse daemon's URL: %w", err)
 	}
 	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent}}
-	c.networks.conn, c.hosts.conn, c.records.conn, c.authority.conn = &c.connection, &c.connection, &c.connection, &c.connection
+	c.networks.conn, c.hosts.conn = &c.connection, &c.connection
+	c.records.conn, c.authority.conn = &c.connection, &c.connection
 	tr := &http.Transport{
 		DialContext:            (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		Proxy:                  http.ProxyFromEnvironment,

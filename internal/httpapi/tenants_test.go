@@ -84,6 +84,8 @@ func bodyFor(route, tag string) string {
 		return `{"public":true}`
 	case "PUT /v1/sandboxes/{id}/network":
 		return `{"net":"none"}`
+	case "PATCH /v1/sandboxes/{id}/life":
+		return `{"ttl_secs":60}`
 	case "POST /v1/sandboxes/{id}/exec":
 		return `{"args":["true"]}`
 	case "POST /v1/sandboxes/{id}/eval":

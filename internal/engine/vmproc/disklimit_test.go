@@ -34,7 +34,7 @@ func TestWhoIsAtItsLimitIsNotTheHosts(t *testing.T) {
 		}
 		m.health.health = vmm.DiskHealth{Full: full}
 		i := m.Describe(sandbox.Info{Status: sandbox.StatusRunning})
-		if onHost := strings.Contains(i.Reason, "on the host"); i.Status != sandbox.StatusPaused || onHost != (want == sandbox.ReasonDiskNoRoom) {
+		if onHost := strings.Contains(i.Reason, "on the host"); i.Status != sandbox.StatusStalled || onHost != (want == sandbox.ReasonDiskNoRoom) {
 			t.Errorf("it is %s: %s", i.Status, i.Reason)
 		}
 	}

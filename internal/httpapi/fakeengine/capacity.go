@@ -2,14 +2,17 @@ package fakeengine
 
 import "github.com/forkd/forkd/internal/sandbox"
 
+// hosts is the engine, as far as it is about what there is for sandboxes.
+type hosts struct{ e *Engine }
+
 // Capacity is that of a made-up host of 16 GiB.
-func (e *Engine) Capacity() (sandbox.Capacity, error) {
+func (h hosts) Capacity() (sandbox.Capacity, error) {
 	c := sandbox.Capacity{Admits: sandbox.AdmitsAll, Pressure: []sandbox.PressureOf{
 		{Name: "cpu", Some: 12.5}, {Name: "memory", Fewer: 20, None: 60}, {Name: "io"},
 	}}
 	memory := sandbox.Resource{Name: sandbox.ResourceMemory, Total: 16 << 30, Free: 12 << 30, Reserve: 256 << 20,
 		MayPromise: 512 << 30}
-	for _, i := range e.List() {
+	for _, i := range h.e.List() {
 		if i.Status == sandbox.StatusRunning {
 			c.Sandboxes++
 			memory.Promised += i.Shape.MemoryBytes()

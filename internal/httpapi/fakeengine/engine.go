@@ -30,6 +30,9 @@ var (
 
 // Engine is the fake. Make it with New.
 type Engine struct {
+	lives
+	hosts
+
 	// Now is the time of everything; fixed, so that output can be compared.
 	Now time.Time
 	// Limit is how many sandboxes fit; the others of a fork fail with ErrNoMemory.
@@ -74,7 +77,7 @@ func New(images *Images) *Engine {
 		lines: lines{snapshots: map[string]sandbox.SnapshotInfo{}, entries: map[string]*entry{}, hashes: map[string]int{}},
 		pools: map[string]int{}, writing: map[string]chan struct{}{},
 	}
-	e.guests.e, e.nets.e = e, e
+	e.guests.e, e.nets.e, e.lives.e, e.hosts.e = e, e, e, e
 	return e
 }
 

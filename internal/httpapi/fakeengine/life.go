@@ -8,8 +8,12 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
+// lives is the engine, as far as it is about how long sandboxes run.
+type lives struct{ e *Engine }
+
 // Pause makes a sandbox one that is paused; its guest is kept for Resume.
-func (e *Engine) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
+func (l lives) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
+	e := l.e
 	b, err := e.entry(id)
 	if err == nil && opt.FilesystemOnly {
 		err = sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonColdPause,
@@ -32,7 +36,8 @@ func (e *Engine) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (
 }
 
 // Resume lets a paused sandbox go on.
-func (e *Engine) Resume(_ context.Context, id string) (sandbox.Info, error) {
+func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
+	e := l.e
 	b, err := e.entry(id)
 	if err != nil {
 		return sandbox.Info{}, err
@@ -52,7 +57,8 @@ func (e *Engine) Resume(_ context.Context, id string) (sandbox.Info, error) {
 }
 
 // SetLife notes for how long a sandbox may run. Nothing comes of it.
-func (e *Engine) SetLife(_ context.Context, id string, l sandbox.Life) (sandbox.Info, error) {
+func (v lives) SetLife(_ context.Context, id string, l sandbox.Life) (sandbox.Info, error) {
+	e := v.e
 	b, err := e.entry(id)
 	if err != nil {
 		return sandbox.Info{}, err
