@@ -261,7 +261,7 @@ func TestWhatTheGuestDoesNotAnswer(t *testing.T) {
 		"no sandbox":    {host: "80-sb000000019999", status: 502, message: "The sandbox was not found", kind: "not_found"},
 		"closed port":   {host: "81-sb000000010001", status: 502, message: "The sandbox is running but port is not open", port: 81, kind: "port_closed"},
 		"failed":        {host: "80-sb000000010001", err: gone, status: 502, message: "The sandbox was not found", kind: "guest_gone"},
-		"paused":        {host: "80-sb000000010001", err: full, status: 507, message: "The sandbox is paused", kind: "no_space"},
+		"paused":        {host: "80-sb000000010001", err: full, status: 507, message: "The sandbox is stalled", kind: "no_space"},
 		"no HTTP":       {host: "80-sb000000010001", status: 502, message: "The server in the sandbox broke off, or does not speak HTTP", port: 80, kind: "guest_gone"},
 		"shutting down": {host: "80-sb000000010001", err: sandbox.ErrClosing, status: 503, message: "The daemon is shutting down", kind: "closing"},
 	} {

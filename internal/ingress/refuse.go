@@ -85,7 +85,7 @@ func refusalOf(to Target, err error) refusal {
 		f.Message, f.kind = "The sandbox's agent is too old", "conflict"
 		f.Hint = "make its snapshot again, from an image that this version of forkd built"
 	case errors.Is(err, sandbox.ErrNoSpace):
-		f.Code, f.Message, f.kind = http.StatusInsufficientStorage, "The sandbox is paused", "no_space"
+		f.Code, f.Message, f.kind = http.StatusInsufficientStorage, "The sandbox is stalled", "no_space"
 		f.Hint = "make room on the host for its disk; it goes on by itself then"
 	case errors.As(err, &dial): // failed, or ended
 		f.Message, f.kind = "The sandbox was not found", "guest_gone"
