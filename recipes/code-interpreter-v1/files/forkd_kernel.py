@@ -33,11 +33,17 @@ def load_ipython_extension(ip):
         print_method = ObjectName("_repr_e2b_chart_")
         _return_type = dict
 
+        def __call__(self, obj):
+            # Not for_type: the inline backend takes figures out of every formatter when it starts.
+            matplotlib = sys.modules.get("matplotlib.figure")
+            if self.enabled and matplotlib is not None and isinstance(obj, matplotlib.Figure):
+                return figure(obj)
+            return super().__call__(obj)
+
     formatters = ip.display_formatter.formatters
     data, chart = Data(parent=ip.display_formatter), Chart(parent=ip.display_formatter)
     data.for_type_by_name("pandas.core.frame", "DataFrame", frame)
     data.for_type_by_name("pandas", "DataFrame", frame)  # its module's name since pandas 3
-    chart.for_type_by_name("matplotlib.figure", "Figure", figure)
     formatters[data.format_type], formatters[chart.format_type] = data, chart
     json = formatters["application/json"]
     for t in (dict, list):
@@ -58,7 +64,6 @@ def figure(fig):
         from e2b_charts import chart_figure_to_dict
         chart = chart_figure_to_dict(fig)
     except Exception:  # a figure that it does not know is shown without
-        import traceback; traceback.print_exc()
         return None
     return plain(chart) if chart else None
 

@@ -32,6 +32,7 @@ for (const name of ['stdout', 'stderr']) {
   };
 }
 
+// What the REPL would print is for nobody: answers are said here.
 const sink = new Writable({ write: (chunk, encoding, done) => done() });
 const server = repl.start({
   prompt: '', input: new PassThrough(), output: sink, terminal: false, useGlobal: true, breakEvalOnSigint: true,
@@ -42,6 +43,8 @@ globalThis.display = (value) => say({ type: 'result', main: false, data: bundle(
 
 let interrupt = null; // ends the wait for a promise
 process.on('SIGINT', () => interrupt && interrupt(new Error('Execution was interrupted')));
+// Older REPLs evaluate in a domain, which is told of errors in place of the callback.
+server._domain?.on('error', (e) => interrupt && interrupt(e));
 process.on('unhandledRejection', (e) => process.stderr.write(util.inspect(e) + '\n'));
 process.on('uncaughtException', (e) => (interrupt ? interrupt(e) : process.stderr.write(util.inspect(e) + '\n')));
 
@@ -113,7 +116,6 @@ function bundle(value) {
   return data;
 }
 
-// esbuild ends its output in a semicolon, which makes `1 + 1;` of `1 + 1`: its value is the same.
 const evaluate = (code) => new Promise((resolve, reject) => {
   server.eval(code + '\n', server.context, 'code', (e, value) => (e ? reject(e.err ?? e) : resolve(value)));
 });
