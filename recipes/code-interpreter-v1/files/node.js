@@ -42,7 +42,8 @@ globalThis.require = createRequire(path.join(process.cwd(), 'code.js'));
 globalThis.display = (value) => say({ type: 'result', main: false, data: bundle(value) });
 
 let interrupt = null; // ends the wait for a promise
-process.on('SIGINT', () => interrupt && interrupt(new Error('Execution was interrupted')));
+const onInterrupt = () => interrupt && interrupt(new Error('Execution was interrupted'));
+process.on('SIGINT', onInterrupt);
 // Older REPLs evaluate in a domain, which is told of errors in place of the callback.
 server._domain?.on('error', (e) => interrupt && interrupt(e));
 process.on('unhandledRejection', (e) => process.stderr.write(util.inspect(e) + '\n'));
@@ -116,9 +117,20 @@ function bundle(value) {
   return data;
 }
 
-const evaluate = (code) => new Promise((resolve, reject) => {
-  server.eval(code + '\n', server.context, 'code', (e, value) => (e ? reject(e.err ?? e) : resolve(value)));
-});
+// Synchronous code is interrupted by vm, which a listener here would be in the way of: with one, node
+// ends. It takes a turn of the event loop until a removed one is gone.
+async function evaluate(code) {
+  process.off('SIGINT', onInterrupt);
+  await new Promise(setImmediate);
+  try {
+    return await new Promise((resolve, reject) => {
+      server.eval(code + '\n', server.context, 'code', (e, value) => (e ? reject(e.err ?? e) : resolve(value)));
+      process.on('SIGINT', onInterrupt); // for what is waited for now
+    });
+  } finally {
+    if (!process.listeners('SIGINT').includes(onInterrupt)) process.on('SIGINT', onInterrupt);
+  }
+}
 
 let count = 0;
 async function run(request) {
