@@ -3,6 +3,7 @@
 // the first argument names, answers on the second's.
 'use strict';
 const fs = require('node:fs');
+const net = require('node:net');
 const path = require('node:path');
 const vm = require('node:vm');
 const repl = require('node:repl');
@@ -155,7 +156,9 @@ async function run(request) {
 
 async function serve() {
   say({ type: 'ready' });
-  for await (const line of readline.createInterface({ input: fs.createReadStream(null, { fd: requests }) })) {
+  // Not a file's stream, whose read blocks a thread that process.exit() would wait for.
+  const input = new net.Socket({ fd: requests, readable: true, writable: false });
+  for await (const line of readline.createInterface({ input })) {
     const request = JSON.parse(line);
     if (request.op === 'environ') {
       Object.assign(process.env, request.values);

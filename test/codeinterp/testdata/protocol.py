@@ -275,7 +275,7 @@ def clones():
     same = execute(draw).text
     execute(seed)
     equal(execute(draw).text, same)
-    execute("import forkd_guest\ntold = []\nforkd_guest.on_fork(told.append)")
+    execute("import os, forkd_guest\ntold = []\nforkd_guest.on_fork(told.append)")
     execute("r=1", language="bash")
     seen = {same}
     for index in ("1", "2"):
