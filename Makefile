@@ -11,7 +11,7 @@ LINTER  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures test soak quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks test soak quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -26,7 +26,10 @@ build: ## build bin/forkd, bin/forkd-agent, bin/forkd-vmm, bin/forkd-spawn, bin/
 fixtures: deps build ## build the kernels and images that KVM tests boot
 	$(GO) run ./test/fixtures
 
-test: deps build fixtures ## everything: vet, other platforms, tests, KVM tests in the machine (or on this host), fuzz targets briefly
+sdks: deps ## install the pinned packages of E2B that tests run
+	@scripts/e2b-sdks.sh
+
+test: deps build fixtures sdks ## everything: vet, other platforms, tests, KVM tests in the machine (or on this host), fuzz targets briefly
 	$(GO) run ./test/runner
 
 soak: deps build fixtures ## random steps, kills and churn, each capture compared with its source (SOAK=1h)
