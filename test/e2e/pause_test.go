@@ -43,7 +43,11 @@ func (d *daemon) resume(id string) api.SandboxInfo {
 // A sandbox is paused in the middle of what it does, and goes on there: after a moment, with another daemon, and
 // after a boot of the host, of which nothing but the store is left.
 func TestPause(t *testing.T) {
-	d := shared(t)
+	first, d := shared(t), secondDaemon(t) // a boot ends all VMs of its daemon
+	if err := cloneStore(first, d); err != nil {
+		t.Fatal(err)
+	}
+	d.start()
 	d.unchanged()
 	n := 1
 	sb := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, Env: map[string]string{"COLOUR": "red"}}).OK()[0]
@@ -136,7 +140,7 @@ func TestTrafficResumesMany(t *testing.T) {
 func TestPausesInALoop(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
-	id := d.oneSandbox()
+	id := d.fork(1)[0].ID
 	d.eval(id, startCounting)
 	for range 20 {
 		ticks := d.ticks(id)
