@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/test/harness"
 )
 
 func (d *daemon) life() client.Life { return client.Life{Client: d.c} }
@@ -136,13 +137,21 @@ func TestTrafficResumesMany(t *testing.T) {
 	}
 }
 
-// A sandbox is paused and resumed 20 times while it works.
+// pauses is how often one sandbox is paused: in a soak until a leak would show.
+func pauses() int {
+	if harness.Soaking() {
+		return 100
+	}
+	return 5
+}
+
+// A sandbox is paused and resumed, again and again, while it works.
 func TestPausesInALoop(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
 	id := d.fork(1)[0].ID
 	d.eval(id, startCounting)
-	for range 20 {
+	for range pauses() {
 		ticks := d.ticks(id)
 		d.pause(id)
 		d.resume(id)
