@@ -190,6 +190,11 @@ func (w *world) killVMM(op operation, s failpoint.Step) {
 	err := <-ended
 	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
 	switch {
+	case op.pauses && err == nil: // its VM was wanted no more, as the pause had all of it
+		w.runsOrIsPaused(source.ID, mark)
+		w.clean()
+		w.nothingLeft()
+		return
 	case op.pauses:
 		w.pausedOrFailed(source.ID, mark)
 		w.clean()
@@ -294,6 +299,8 @@ func (w *world) listedIsWhole(mark string) (made bool) {
 		case sn.Status != api.SnapshotReady || !sn.Bootable:
 			w.t.Errorf("snapshot %s is %s: %v", sn.Tag, sn.Status, sn.Warning)
 		case sn.Tag == parentTag:
+		case sn.Transient && strings.HasPrefix(sn.Tag, "pause-"): // a sandbox that was resumed lies over it
+			w.verified(sn.Tag)
 		case sn.Tag == newTag:
 			made = true
 			w.t.Log("the snapshot is there")
