@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/forkd/forkd/internal/e2bapi/idempotency"
 	"github.com/forkd/forkd/internal/e2bapi/target"
@@ -37,12 +38,26 @@ func New(opt Options) *Handler {
 	return h
 }
 
-// Run forgets sandboxes that ended while there was no daemon, and keeps deadlines until ctx
-// ends.
+// sweepEvery is how often sandboxes are forgotten that ended by other ways than this API's.
+const sweepEvery = time.Minute
+
+// Run forgets sandboxes that have ended, by their deadlines or while there was no daemon, until ctx ends.
+// Where there is no Lives it keeps the deadlines.
 func (h *Handler) Run(ctx context.Context) {
 	h.sweep()
 	if h.leases != nil {
 		h.leases.run(ctx)
+		return
+	}
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			h.sweep()
+		}
 	}
 }
 
