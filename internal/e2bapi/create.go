@@ -175,6 +175,15 @@ func (p *plan) setNetwork(req createRequest) error {
 	return nil
 }
 
+// lives is the plan's time as the engine has it.
+func (p *plan) lives() sandbox.Life {
+	l := sandbox.Life{TTL: p.life, AtEnd: sandbox.AtEndKill, AutoResume: p.rec.AutoResume}
+	if p.rec.Pause {
+		l.AtEnd = sandbox.AtEndPause
+	}
+	return l
+}
+
 // child is one sandbox that was to be made.
 type child struct {
 	known
@@ -186,6 +195,9 @@ func (h *Handler) make(ctx context.Context, p plan, n int) ([]child, error) {
 	env := map[string]string{"E2B_SANDBOX": "true", "E2B_TEMPLATE_ID": p.rec.Template}
 	maps.Copy(env, p.rec.Envs)
 	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: env, Network: p.network, PrivatePorts: p.isolated}
+	if h.leases == nil { // from its first moment on, should the daemon end before it is recorded
+		req.Life = p.lives()
+	}
 	res, err := h.opt.Engine.Fork(ctx, req)
 	if err == nil && allFailed(res) != nil {
 		err = allFailed(res)
