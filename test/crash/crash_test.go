@@ -190,7 +190,7 @@ func (w *world) killVMM(op operation, s failpoint.Step) {
 	err := <-ended
 	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
 	switch {
-	case op.pauses && err == nil: // its VM was wanted no more, as the pause had all of it
+	case op.pauses && s == failpoint.PauseWritten: // its VM was wanted no more, as the pause had all of it
 		w.runsOrIsPaused(source.ID, mark)
 		w.clean()
 		w.nothingLeft()
