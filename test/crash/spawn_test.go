@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// Kills forkd-spawn at every step that the operations pass with VMs in a jail: those of the daemon, of the
+// Kills forkd-spawn at every step about VMs that the operations pass, with those in a jail: of the daemon, of the
 // VMM, and its own. Nobody but a VM that it is just starting notices.
 func TestKillsOfForkdSpawn(t *testing.T) {
 	w := newWorld(t, func(d *harness.Daemon) {
@@ -21,7 +21,7 @@ func TestKillsOfForkdSpawn(t *testing.T) {
 		var steps []failpoint.Step
 		w.sub(op.name+" passes", func() { steps = w.watch(op) })
 		for _, s := range steps {
-			if slices.Contains(seen, s) {
+			if slices.Contains(seen, s) || ofStores(s) {
 				continue
 			}
 			seen = append(seen, s)
@@ -30,10 +30,16 @@ func TestKillsOfForkdSpawn(t *testing.T) {
 	}
 	w.verified(parentTag)
 	for _, s := range failpoint.Steps() {
-		if !slices.Contains(seen, s) {
+		if !slices.Contains(seen, s) && !ofStores(s) {
 			t.Errorf("no operation passes %s", s)
 		}
 	}
+}
+
+// ofStores are steps of writing and removing files, which no VM is started in: TestKills has them, and those
+// of collecting what nobody needs are passed at no certain time.
+func ofStores(s failpoint.Step) bool {
+	return strings.HasPrefix(string(s), "layer.") || strings.HasPrefix(string(s), "snapshot.")
 }
 
 // killSpawn kills forkd-spawn while the operation stands at a step, and looks at what comes of it.
