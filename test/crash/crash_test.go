@@ -73,7 +73,7 @@ func TestKills(t *testing.T) {
 		var steps []failpoint.Step
 		w.sub(op.name+" passes", func() { steps = w.watch(op) })
 		for _, s := range steps {
-			if slices.Contains(seen, s) {
+			if slices.Contains(seen, s) || collects(s) {
 				continue
 			}
 			seen = append(seen, s)
@@ -95,6 +95,10 @@ func TestKills(t *testing.T) {
 		}
 	}
 }
+
+// collects tells of steps of the collection of layers, which are passed when nobody waits for them, and not
+// again when this test would have them. The layer store has a test that kills at each.
+func collects(s failpoint.Step) bool { return strings.HasPrefix(string(s), "layer.gc.") }
 
 // watch does an operation without harm, and returns the steps that it passed.
 func (w *world) watch(op operation) []failpoint.Step {

@@ -62,6 +62,8 @@ func (w *world) killSpawn(op operation, s failpoint.Step) {
 		w.t.Errorf("the operation failed: %v", err)
 	}
 	switch {
+	case op.pauses:
+		w.runsOrIsPaused(source.ID, mark)
 	case op.back && err == nil:
 		w.isOneOfTwo(source, mark)
 	case op.source:

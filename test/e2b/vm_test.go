@@ -1,3 +1,5 @@
+//go:build e2bvm
+
 package e2b
 
 import (
@@ -12,12 +14,9 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// TestPythonOverVMs runs the same programs against a daemon with VMs. It needs both a KVM and
-// E2B's packages, so it has to be asked for.
+// TestPythonOverVMs runs the same programs against a daemon with VMs. It needs both a KVM and E2B's packages,
+// and the machine of the other tests has no Python: so it is no part of `make test`.
 func TestPythonOverVMs(t *testing.T) {
-	if os.Getenv("FORKD_E2B_VM") != "1" {
-		t.Skip("FORKD_E2B_VM=1 runs it, where there is a KVM")
-	}
 	kvmtest.Require(t)
 	python := filepath.Join(cache(t, "python-"+pythonVersions[len(pythonVersions)-1]), "bin", "python")
 	vars := variables(t, startDaemon(t))
