@@ -1,11 +1,7 @@
 package client
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -45,28 +41,7 @@ func (r AuditRequest) path() string {
 // Audit calls each with lines of the daemon's audit log, a JSON object each (docs/formats/audit.md).
 // With Follow it goes on until the daemon stops, each fails, or ctx ends.
 func (c records) Audit(ctx context.Context, req AuditRequest, each func(line []byte) error) error {
-	resp, err := c.conn.send(ctx, http.MethodGet, req.path(), nil, nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxLogLine)
-	for lines.Scan() {
-		if err := each(lines.Bytes()); err != nil {
-			return err
-		}
-	}
-	switch err := lines.Err(); {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return brokenOff(c.conn.url, http.MethodGet, err)
-	default:
-		return fmt.Errorf("read the audit log: %w", err)
-	}
+	return c.conn.lines(ctx, req.path(), each)
 }
 
 // VerifyAudit has the daemon compare its audit log with its chain of hashes, and with heads that were

@@ -1,11 +1,7 @@
 package client
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"net/http"
 
 	"github.com/forkd/forkd/api"
@@ -42,26 +38,5 @@ func (n networks) NetworkLog(ctx context.Context, id string, follow bool, each f
 	if follow {
 		path += "?follow=true"
 	}
-	resp, err := n.conn.send(ctx, http.MethodGet, path, nil, nil)
-	if err != nil {
-		return err
-	}
-	defer resp.Body.Close()
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, maxLogLine)
-	for lines.Scan() {
-		if err := each(lines.Bytes()); err != nil {
-			return err
-		}
-	}
-	switch err := lines.Err(); {
-	case err == nil:
-		return nil
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case errors.Is(err, io.ErrUnexpectedEOF):
-		return brokenOff(n.conn.url, http.MethodGet, err)
-	default:
-		return fmt.Errorf("the network log of %s: %w", id, err)
-	}
+	return n.conn.lines(ctx, path, each)
 }
