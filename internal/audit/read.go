@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 )
@@ -27,7 +26,7 @@ func Read(ctx context.Context, path string, q Query, each func(line []byte, e En
 		r.last = make([]kept, 0, min(q.Last, 1024))
 	}
 	defer r.close()
-	if err := r.files(); err != nil {
+	if err := r.files(0); err != nil {
 		return err
 	}
 	if err := r.flush(); err != nil || !q.Follow {
@@ -61,29 +60,19 @@ func (r *reader) close() {
 	}
 }
 
-// files reads all files from their beginning, and leaves the last open.
-func (r *reader) files() error {
-	paths, err := Files(r.path)
-	if err != nil {
-		return err
-	}
-	for _, path := range paths {
-		if err := r.file(path); err != nil {
+// files reads those that are newer than a number, and leaves the last open. What the log removes
+// meanwhile, being the oldest, is not read.
+func (r *reader) files(done uint64) error {
+	for try := 1; ; try++ {
+		err := walk(r.path, done, r.file)
+		if !errors.Is(err, errOldestGone) || try == maxTries {
 			return err
 		}
 	}
-	return nil
 }
 
-// file reads one to its end. One that is gone was the oldest, and is removed.
-func (r *reader) file(path string) error {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
+// file reads one to its end.
+func (r *reader) file(f *os.File, _ bool) error {
 	r.close()
 	r.f, r.s, r.rest = f, newScanner(f), nil
 	return r.drain()
@@ -196,26 +185,21 @@ func (r *reader) moved() bool {
 
 // after reads the files that are newer than the open one.
 func (r *reader) after() error {
-	paths, err := Files(r.path)
-	if err != nil {
-		return err
-	}
-	from := 0
+	var done uint64 // the open one is gone: all are newer
 	if r.f != nil {
 		open, err := r.f.Stat()
 		if err != nil {
 			return err
 		}
-		for i, path := range paths {
-			if st, err := os.Stat(path); err == nil && os.SameFile(st, open) {
-				from = i + 1
+		full, err := rolledFiles(r.path)
+		if err != nil {
+			return err
+		}
+		for _, f := range full {
+			if st, err := os.Stat(f.path); err == nil && os.SameFile(st, open) {
+				done = f.number
 			}
 		}
 	}
-	for _, path := range paths[from:] {
-		if err := r.file(path); err != nil {
-			return err
-		}
-	}
-	return nil
+	return r.files(done)
 }

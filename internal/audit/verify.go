@@ -4,12 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"hash"
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 )
 
 // Problem is a place where a log is not what was written.
@@ -40,17 +40,14 @@ const maxProblems = 100
 // that were noted earlier. An error means that it could not be read.
 func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
 	for try := 1; ; try++ {
-		before, _ := Files(path)
 		r, err := verify(ctx, path, known)
-		after, _ := Files(path)
-		// A file that the daemon rolled over meanwhile was read twice, or not at all.
-		if err == nil && r.OK || ctx.Err() != nil || try == maxTries || slices.Equal(before, after) {
+		if !errors.Is(err, errOldestGone) || try == maxTries {
 			return r, err
 		}
 	}
 }
 
-// maxTries is how often a log is read that changes its files all the time.
+// maxTries is how often a log is read that removes its oldest files all the time.
 const maxTries = 5
 
 func verify(ctx context.Context, path string, known []Head) (Report, error) {
@@ -66,14 +63,8 @@ func verify(ctx context.Context, path string, known []Head) (Report, error) {
 		v.known = append(v.known[:len(v.known):len(v.known)], head)
 	}
 	v.seen = make([]bool, len(v.known))
-	paths, err := Files(path)
-	if err != nil {
+	if err := walk(path, 0, v.file); err != nil {
 		return Report{}, err
-	}
-	for i, p := range paths {
-		if err := v.file(p, i == len(paths)-1); err != nil {
-			return Report{}, err
-		}
 	}
 	v.end()
 	v.report.OK = len(v.report.Problems) == 0
@@ -101,16 +92,17 @@ func (v *verifier) problem(file string, line int, format string, args ...any) {
 	}
 }
 
-func (v *verifier) file(path string, last bool) error {
-	f, err := os.Open(path)
+func (v *verifier) file(f *os.File, current bool) error {
+	defer f.Close()
+	st, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 	v.report.Files++
-	v.name, v.line = path, 1
+	v.name, v.line = f.Name(), 1
 	end := true
-	for s := newScanner(f); ; {
+	// Not what is written from now on: the rest of a line whose beginning was its file's end is no line.
+	for s := newScanner(io.LimitReader(f, st.Size())); ; {
 		if v.ctx.Err() != nil {
 			return context.Cause(v.ctx)
 		}
@@ -127,10 +119,10 @@ func (v *verifier) file(path string, last bool) error {
 		}
 	}
 	switch {
-	case v.torn != nil && last && !end:
+	case v.torn != nil && current && !end:
 		v.report.Pending = true
 	case v.torn != nil:
-		v.problem(path, v.tore, "it is not a line of the log, and none says why")
+		v.problem(v.name, v.tore, "it is not a line of the log, and none says why")
 	}
 	v.torn = nil
 	return nil
