@@ -15,15 +15,17 @@ func crowd() int {
 	return 20
 }
 
-// eager connects without a rest. A clone of it is content with one connection: it knows itself by
-// the name that it was given with its identity.
+// eager connects without a rest. A clone of it is content with one connection of its own: it knows
+// itself by the name that it was given with its identity, and looks at that before it connects, as what
+// it inherited may be a connection that is through already.
 const eager = `
 def call():
     born = socket.gethostname()
     while eager_on:
         try:
+            clone = socket.gethostname() != born
             dial("` + web + `", ` + echoPort + `).close()
-            if socket.gethostname() != born:
+            if clone:
                 return
         except OSError:
             pass

@@ -13,7 +13,6 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,10 +161,12 @@ type auditLine struct {
 // identity was confirmed.
 func (w *world) early(t *testing.T, ids []string) (which map[string]error) {
 	var first map[string]time.Time
-	eventually(t, "connection of each clone", func() bool {
-		first = w.firstFlows(t)
-		return !slices.ContainsFunc(ids, func(id string) bool { return first[id].IsZero() })
-	})
+	for _, id := range ids {
+		eventually(t, "connection of "+id, func() bool {
+			first = w.firstFlows(t)
+			return !first[id].IsZero()
+		})
+	}
 	confirmed, which := w.confirmed(t), map[string]error{}
 	for _, id := range ids {
 		switch at, known := confirmed[id]; {
