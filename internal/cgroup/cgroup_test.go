@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "spin":
-		for {
+		for spin := true; spin; {
 		}
 	default:
 		mib, _ := strconv.Atoi(what)

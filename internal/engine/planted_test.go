@@ -226,7 +226,7 @@ func TestOnlyWhatADaemonMakesIsRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.close(e)
-	e = h.open()
+	h.open()
 	for _, path := range []string{note, keep} {
 		if _, err := os.Stat(path); err != nil {
 			t.Error(err)

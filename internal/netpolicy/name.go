@@ -53,7 +53,7 @@ func checkLabel(label, name string) error {
 	case label == "":
 		return fmt.Errorf("%q has an empty part between dots", name)
 	case len(label) > 63:
-		return fmt.Errorf("a part of the name is longer than 63 characters: %.20s...", label)
+		return fmt.Errorf("a part of the name is longer than 63 characters; it begins with %.20q", label)
 	case strings.Contains(label, "*"):
 		return fmt.Errorf("%q: * may only be the whole first part, as in *.example.com", name)
 	case label[0] == '-' || label[len(label)-1] == '-':

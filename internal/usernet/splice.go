@@ -89,8 +89,8 @@ func (s *splice) toFar() error {
 	s.events.EventRegister(&ready)
 	defer s.events.EventUnregister(&ready)
 	for {
-		n, err := s.readOnce()
-		switch err.(type) {
+		end, err := s.readOnce()
+		switch end.(type) {
 		case nil:
 		case *tcpip.ErrWouldBlock:
 			<-wake
@@ -100,27 +100,27 @@ func (s *splice) toFar() error {
 		default:
 			return errGone
 		}
-		if n != nil {
-			return n
+		if err != nil {
+			return err
 		}
 	}
 }
 
 // readOnce carries what there is, up to a chunk. The stack's error and the far
 // half's are apart.
-func (s *splice) readOnce() (far error, guest tcpip.Error) {
+func (s *splice) readOnce() (guest tcpip.Error, far error) {
 	if s.ep.Readiness(waiter.ReadableEvents) == 0 {
-		return nil, &tcpip.ErrWouldBlock{}
+		return &tcpip.ErrWouldBlock{}, nil
 	}
 	buf := chunks.Get().(*[chunkMax]byte)
 	defer chunks.Put(buf)
 	into := tcpip.SliceWriter(buf[:])
 	r, err := s.ep.Read(&into, tcpip.ReadOptions{})
 	if err != nil {
-		return nil, err
+		return err, nil
 	}
 	_, far = s.far.Write(buf[:r.Count])
-	return far, nil
+	return nil, far
 }
 
 // toGuest carries what the far end sends, until it has said that it is done.

@@ -124,7 +124,7 @@ func (w *world) attack(ids []string) *siege {
 func (w *world) wantEnds(ids []string) {
 	limited := fmt.Sprintf("memory limit of %d MiB reached", memoryMiB)
 	var list map[string]api.SandboxInfo
-	counts := map[string]int{}
+	var counts map[string]int
 	for end := time.Now().Add(harness.Patience()); ; time.Sleep(time.Second) {
 		list, counts = w.listed(), map[string]int{}
 		for i, id := range ids {
