@@ -1,7 +1,6 @@
 package netwire
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -11,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // SendLimit is how long the other side may leave its socket full. Either side
@@ -24,24 +25,7 @@ type Conn struct {
 }
 
 // Pair makes both ends of a wire.
-func Pair() (a, b *os.File, err error) { return filePair(unix.SOCK_SEQPACKET, "netwire") }
-
-// filePair makes a pair of unix sockets whose descriptors do not block.
-func filePair(kind int, name string) (*os.File, *os.File, error) {
-	a, b, err := socketpair(kind | unix.SOCK_NONBLOCK)
-	if err != nil {
-		return nil, nil, err
-	}
-	return os.NewFile(uintptr(a), name), os.NewFile(uintptr(b), name), nil
-}
-
-func socketpair(kind int) (a, b int, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, kind|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return -1, -1, os.NewSyscallError("socketpair", err)
-	}
-	return fds[0], fds[1], nil
-}
+func Pair() (a, b *os.File, err error) { return unixfd.Pair(unix.SOCK_SEQPACKET, "netwire") }
 
 // NewConn takes an end of a wire over: f is closed, whatever comes of it.
 func NewConn(f *os.File) (*Conn, error) {
@@ -80,15 +64,11 @@ func (c *Conn) Send(m Message) error {
 // keeps its own.
 func (c *Conn) SendOpened(id uint32, f *os.File) error {
 	defer runtime.KeepAlive(f)
-	raw, err := f.SyscallConn()
+	oob, err := unixfd.Rights(f)
 	if err != nil {
 		return err
 	}
-	// Fd would make the description blocking, for all who share it.
-	ctlErr := raw.Control(func(fd uintptr) {
-		err = c.write(Message{Kind: Opened, ID: id}, unix.UnixRights(int(fd)))
-	})
-	return errors.Join(ctlErr, err)
+	return c.write(Message{Kind: Opened, ID: id}, oob)
 }
 
 func (c *Conn) write(m Message, oob []byte) error {
@@ -155,22 +135,14 @@ func takeFile(oob []byte) (*os.File, error) {
 	if len(oob) == 0 {
 		return nil, nil
 	}
-	msgs, err := unix.ParseSocketControlMessage(oob)
+	all, err := unixfd.Taken(oob)
 	if err != nil {
-		return nil, fmt.Errorf("%w: control data: %w", ErrMessage, err)
-	}
-	var all []int
-	for i := range msgs {
-		if fds, err := unix.ParseUnixRights(&msgs[i]); err == nil {
-			all = append(all, fds...)
-		}
+		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
 	}
 	if len(all) == 1 {
 		unix.SetNonblock(all[0], true) // else the runtime would not poll it
 		return os.NewFile(uintptr(all[0]), "flow"), nil
 	}
-	for _, fd := range all {
-		unix.Close(fd)
-	}
+	unixfd.Close(all)
 	return nil, fmt.Errorf("%w: %d descriptors", ErrMessage, len(all))
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // MaxDatagram is the largest datagram of a UDP or echo flow, and of its socket's
@@ -18,17 +20,17 @@ const (
 )
 
 // StreamPair makes both ends of a relayed TCP flow.
-func StreamPair() (a, b *os.File, err error) { return filePair(unix.SOCK_STREAM, "stream") }
+func StreamPair() (a, b *os.File, err error) { return unixfd.Pair(unix.SOCK_STREAM, "stream") }
 
 // DatagramPair makes both ends of a UDP or echo flow.
-func DatagramPair() (a, b *os.File, err error) { return filePair(unix.SOCK_SEQPACKET, "datagrams") }
+func DatagramPair() (a, b *os.File, err error) { return unixfd.Pair(unix.SOCK_SEQPACKET, "datagrams") }
 
 // StreamFDs is StreamPair for who needs no files yet. The descriptors block, so that an
 // os.File of one is not polled before its time; both sides change that.
-func StreamFDs() (a, b int, err error) { return socketpair(unix.SOCK_STREAM) }
+func StreamFDs() (a, b int, err error) { return unixfd.Numbers(unix.SOCK_STREAM) }
 
 // DatagramFDs is DatagramPair in the same way.
-func DatagramFDs() (a, b int, err error) { return socketpair(unix.SOCK_SEQPACKET) }
+func DatagramFDs() (a, b int, err error) { return unixfd.Numbers(unix.SOCK_SEQPACKET) }
 
 // RefusalPacket says that the far end refused.
 func RefusalPacket(r Reason) []byte { return []byte{PacketRefusal, byte(r)} }

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/forkwire"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/pace"
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmctl/client"
 )
 
@@ -106,18 +107,16 @@ func (f *Families) port(l *line) client.HostDialer {
 
 // callPair is a connection, and its other end for the guest.
 func callPair() (conn net.Conn, theirs *os.File, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	ours, theirs, err := unixfd.Pair(unix.SOCK_STREAM, "guest call")
 	if err != nil {
 		return nil, nil, err
 	}
-	ours := os.NewFile(uintptr(pair[0]), "guest call")
-	conn, err = net.FileConn(ours)
-	ours.Close()
-	if err != nil {
-		unix.Close(pair[1])
+	defer ours.Close()
+	if conn, err = net.FileConn(ours); err != nil {
+		theirs.Close()
 		return nil, nil, err
 	}
-	return conn, os.NewFile(uintptr(pair[1]), "guest call"), nil
+	return conn, theirs, nil
 }
 
 // admit finds the sandbox and counts the call. Before a clone is listed it

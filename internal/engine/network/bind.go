@@ -7,8 +7,11 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // batch is how many VMs one request to forkd-net binds: as many descriptors go with a message.
@@ -148,7 +151,7 @@ func (b binder) batch(ctx context.Context, wires []*Wire) error {
 	w.mu.Unlock()
 	for i := range wires {
 		var err error
-		if ours[i].f, bindings[i].Wire, err = pair(); err != nil {
+		if ours[i].f, bindings[i].Wire, err = unixfd.Pair(unix.SOCK_SEQPACKET, "wire"); err != nil {
 			return err
 		}
 	}

@@ -91,15 +91,6 @@ func (x *Wire) takeEndLocked() end {
 	return e
 }
 
-// pair makes the two ends of a wire.
-func pair() (vmm, net *os.File, err error) {
-	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	return os.NewFile(uintptr(p[0]), "wire"), os.NewFile(uintptr(p[1]), "wire"), nil
-}
-
 // Lent is a VMM's end, lent to who restores the VM.
 type Lent struct {
 	// Confined: the VMM has confirmed that it cannot connect a socket. Without it the wire is bound as

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // readySignal waits for the guest to dial agentproto.ReadyPort and say that it
@@ -36,13 +37,13 @@ func (r *readySignal) dial(port uint32) (*os.File, error) {
 	if r.closed || r.ours != nil {
 		return nil, errors.New("host port is in use")
 	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	ours, theirs, err := unixfd.Pair(unix.SOCK_STREAM, "ready")
 	if err != nil {
 		return nil, err
 	}
-	r.ours = os.NewFile(uintptr(pair[0]), "ready")
-	r.reading.Go(func() { r.read(r.ours) })
-	return os.NewFile(uintptr(pair[1]), "ready"), nil
+	r.ours = ours
+	r.reading.Go(func() { r.read(ours) })
+	return theirs, nil
 }
 
 func (r *readySignal) read(f *os.File) {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // sendLimit is how long the other side may leave its socket full.
@@ -54,17 +56,9 @@ func (c *conn) write(e envelope, body any, files []*os.File) (err error) {
 
 func (c *conn) writePacket(b []byte, files []*os.File) error {
 	defer runtime.KeepAlive(files) // oob has only their numbers
-	var oob []byte
-	if len(files) > 0 {
-		fds := make([]int, len(files))
-		for i, f := range files {
-			fd, err := number(f)
-			if err != nil {
-				return err
-			}
-			fds[i] = fd
-		}
-		oob = unix.UnixRights(fds...)
+	oob, err := unixfd.Rights(files...)
+	if err != nil {
+		return err
 	}
 	c.send.Lock()
 	defer c.send.Unlock()
@@ -73,16 +67,6 @@ func (c *conn) writePacket(b []byte, files []*os.File) error {
 		return fmt.Errorf("send control message: %w", err)
 	}
 	return nil
-}
-
-// number is a file's descriptor; Fd would make it blocking for all who share it.
-func number(f *os.File) (fd int, err error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	err = raw.Control(func(n uintptr) { fd = int(n) })
-	return fd, err
 }
 
 // read returns the next envelope and at most so many descriptors, which are the caller's.
@@ -95,12 +79,16 @@ func (c *conn) read(most int) (envelope, []int, error) {
 	if err != nil {
 		return envelope{}, nil, err
 	}
-	e, fds, err := decodePacket(c.buf[:n], flags, takeFDs(oob[:oobn]))
+	fds, err := unixfd.Taken(oob[:oobn])
+	if err != nil {
+		return envelope{}, nil, fmt.Errorf("%w: %w", errMessage, err)
+	}
+	e, fds, err := decodePacket(c.buf[:n], flags, fds)
 	if err == nil && len(fds) > most {
 		err = fmt.Errorf("%w: %d descriptors, want at most %d", errMessage, len(fds), most)
 	}
 	if err != nil {
-		closeFDs(fds)
+		unixfd.Close(fds)
 		return envelope{}, nil, err
 	}
 	return e, fds, nil
@@ -128,24 +116,6 @@ func decodePacket(b []byte, flags int, fds []int) (e envelope, rest []int, err e
 	defer long.Close()
 	e.Body, err = takeLong(long, e.Long)
 	return e, fds[:last], err
-}
-
-func takeFDs(oob []byte) (all []int) {
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil
-	}
-	for i := range msgs {
-		fds, _ := unix.ParseUnixRights(&msgs[i])
-		all = append(all, fds...)
-	}
-	return all
-}
-
-func closeFDs(fds []int) {
-	for _, fd := range fds {
-		unix.Close(fd)
-	}
 }
 
 // longSeals make a memfd's content and length stay what they are.

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // maxConns bounds the connections at once: a daemon, the one before it, and those who follow the audit.
@@ -188,11 +189,11 @@ func (p *peer) answer(e envelope, fds []int) bool {
 
 func (p *peer) handle(e envelope, fds []int) (any, error) {
 	if e.Op != opBind && len(fds) > 0 {
-		closeFDs(fds)
+		unixfd.Close(fds)
 		return nil, fmt.Errorf("%w: %s with descriptors", ErrInvalid, e.Op)
 	}
 	if !p.greeted && e.Op != opHello {
-		closeFDs(fds)
+		unixfd.Close(fds)
 		return nil, fmt.Errorf("%w: %s before hello", ErrVersion, e.Op)
 	}
 	switch e.Op {
@@ -270,7 +271,7 @@ func (p *peer) bind(e envelope, fds []int) (any, error) {
 		err = fmt.Errorf("%w: bind of %d VMs with %d wires", ErrInvalid, len(b.VMs), len(fds))
 	}
 	if err != nil {
-		closeFDs(fds)
+		unixfd.Close(fds)
 		return nil, err
 	}
 	answer := boundBody{VMs: make([]Bound, len(fds))}

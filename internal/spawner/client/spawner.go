@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/overlay"
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/spawner/wire"
+	"github.com/forkd/forkd/internal/unixfd"
 	vmclient "github.com/forkd/forkd/internal/vmctl/client"
 )
 
@@ -71,7 +72,7 @@ func (s *Spawner) probe(ctx context.Context) (Report, error) {
 		return Report{}, err
 	}
 	if a.Kind != wire.Probed {
-		wire.CloseAll(a.files)
+		unixfd.CloseAll(a.files)
 		return Report{}, fmt.Errorf("%w: a probe is answered by kind %d", wire.ErrMessage, a.Kind)
 	}
 	return newReport(a.Errnos, c.process.Pid), nil

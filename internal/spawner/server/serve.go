@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/jail"
 	"github.com/forkd/forkd/internal/spawner/wire"
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // most requests are under way at once; more wait in the socket.
@@ -67,7 +68,7 @@ func Serve(conn *wire.Conn) error {
 		case wire.Probe:
 			go func() { s.probe(m); <-room }()
 		default:
-			wire.CloseAll(files)
+			unixfd.CloseAll(files)
 			return fmt.Errorf("%w: kind %d is no request", wire.ErrMessage, m.Kind)
 		}
 	}
@@ -78,7 +79,7 @@ func Serve(conn *wire.Conn) error {
 func (s *Server) spawn(m wire.Message, files []*os.File) {
 	failpoint.Here(failpoint.SpawnAsked)
 	c, err := s.start(m, files)
-	wire.CloseAll(files)
+	unixfd.CloseAll(files)
 	if err == nil {
 		failpoint.Here(failpoint.SpawnForked)
 		err = c.executed()

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // Conn is one end. One goroutine receives, any number may send.
@@ -18,13 +20,7 @@ type Conn struct {
 }
 
 // Pair makes both ends' sockets.
-func Pair() (a, b *os.File, err error) {
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, os.NewSyscallError("socketpair", err)
-	}
-	return os.NewFile(uintptr(fds[0]), "spawner"), os.NewFile(uintptr(fds[1]), "spawner"), nil
-}
+func Pair() (a, b *os.File, err error) { return unixfd.Pair(unix.SOCK_SEQPACKET, "spawner") }
 
 // NewConn takes an end over: f is closed, whatever comes of it.
 func NewConn(f *os.File) (*Conn, error) {
@@ -54,17 +50,9 @@ func (c *Conn) Send(m Message, files ...*os.File) error {
 	if err != nil {
 		return err
 	}
-	fds := make([]int, 0, len(files))
-	for _, f := range files {
-		fd, err := number(f)
-		if err != nil {
-			return err
-		}
-		fds = append(fds, fd)
-	}
-	var oob []byte
-	if len(fds) > 0 {
-		oob = unix.UnixRights(fds...)
+	oob, err := unixfd.Rights(files...)
+	if err != nil {
+		return err
 	}
 	c.send.Lock()
 	defer c.send.Unlock()
@@ -72,16 +60,6 @@ func (c *Conn) Send(m Message, files ...*os.File) error {
 		return fmt.Errorf("send to the other end: %w", err)
 	}
 	return nil
-}
-
-// number is a file's descriptor. Fd would make the description blocking, for all who share it.
-func number(f *os.File) (n int, err error) {
-	raw, err := f.SyscallConn()
-	if err != nil {
-		return -1, err
-	}
-	err = raw.Control(func(fd uintptr) { n = int(fd) })
-	return n, err
 }
 
 // carries is how many descriptors come with a message.
@@ -104,16 +82,16 @@ func (c *Conn) Receive() (Message, []*os.File, error) {
 	if err != nil {
 		return Message{}, nil, err
 	}
-	files, err := takeFiles(oob[:oobn])
+	fds, err := unixfd.Taken(oob[:oobn])
 	if err != nil {
+		return Message{}, nil, fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	m, err := decodePacket(buf[:n], flags, len(fds))
+	if err != nil {
+		unixfd.Close(fds)
 		return Message{}, nil, err
 	}
-	m, err := decodePacket(buf[:n], flags, len(files))
-	if err != nil {
-		CloseAll(files)
-		return Message{}, nil, err
-	}
-	return m, files, nil
+	return m, unixfd.Files(fds, "received"), nil
 }
 
 func decodePacket(b []byte, flags, files int) (Message, error) {
@@ -128,32 +106,4 @@ func decodePacket(b []byte, flags, files int) (Message, error) {
 		err = fmt.Errorf("%w: kind %d with %d descriptors, want %d", ErrMessage, m.Kind, files, m.carries())
 	}
 	return m, err
-}
-
-func takeFiles(oob []byte) (files []*os.File, err error) {
-	if len(oob) == 0 {
-		return nil, nil
-	}
-	msgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, fmt.Errorf("%w: control data: %w", ErrMessage, err)
-	}
-	for i := range msgs {
-		fds, err := unix.ParseUnixRights(&msgs[i])
-		if err != nil {
-			CloseAll(files)
-			return nil, fmt.Errorf("%w: control data: %w", ErrMessage, err)
-		}
-		for _, fd := range fds {
-			files = append(files, os.NewFile(uintptr(fd), "received"))
-		}
-	}
-	return files, nil
-}
-
-// CloseAll closes files.
-func CloseAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
 }

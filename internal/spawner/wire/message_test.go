@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/jail"
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/spawner/wire"
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
@@ -167,7 +168,7 @@ func TestDescriptorsComeAlong(t *testing.T) {
 	if err != nil || m != examples[2] || len(files) != 1 {
 		t.Fatalf("received %+v, %d files, %v", m, len(files), err)
 	}
-	wire.CloseAll(files)
+	unixfd.CloseAll(files)
 	a.Close()
 	raw.Close()
 	if _, _, err := b.Receive(); !errors.Is(err, io.EOF) {

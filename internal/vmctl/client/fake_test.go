@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmctl/server"
 	"github.com/forkd/forkd/internal/vmctl/vmctltest"
 	"github.com/forkd/forkd/internal/vmctl/wire"
@@ -116,7 +117,7 @@ func otherVersionMain(l *net.UnixListener) int {
 			var m wire.Message
 			var files []*os.File
 			if m, files, err = conn.Receive(buf, wire.MaxFiles); err == nil {
-				wire.CloseAll(files)
+				unixfd.CloseAll(files)
 				err = conn.Send(context.Background(), wire.Message{ID: m.ID, Body: body})
 			}
 		}

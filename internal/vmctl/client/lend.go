@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 )
 
@@ -22,7 +23,7 @@ type borrowed struct {
 	opened []*os.File
 }
 
-func (b *borrowed) close() { wire.CloseAll(b.opened) }
+func (b *borrowed) close() { unixfd.CloseAll(b.opened) }
 
 // lend opens files afresh, but for those that are to go as they are.
 func lend(files []wire.File) (*borrowed, error) {

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -49,7 +50,7 @@ func Spawn(ctx context.Context, c SpawnConfig) (_ *Process, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer wire.CloseAll(files)
+	defer unixfd.CloseAll(files)
 	// Before there is a process: if this daemon ends now, or gives up, that finds its connection
 	// ended, and ends, too. Our copies of its listeners are open, so that this does not wait for it.
 	cn, err := connect(c.Dir)
@@ -106,7 +107,7 @@ func newProcess(dir string, pid int, start uint64, c *wire.Conn, dial HostDialer
 func openFiles(c SpawnConfig, u *undo.Stack) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
-			wire.CloseAll(files)
+			unixfd.CloseAll(files)
 			files = nil
 		}
 	}()

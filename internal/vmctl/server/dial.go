@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -103,12 +104,12 @@ func (s *Server) finishDial(m wire.Message, files []*os.File) {
 	delete(s.dials, m.ID)
 	switch {
 	case ch == nil:
-		wire.CloseAll(files)
+		unixfd.CloseAll(files)
 	case m.Error != nil:
-		wire.CloseAll(files)
+		unixfd.CloseAll(files)
 		ch <- dialed{err: fmt.Errorf("the host refused the connection: %w", m.Error.Err())}
 	case len(files) != 1:
-		wire.CloseAll(files)
+		unixfd.CloseAll(files)
 		ch <- dialed{err: fmt.Errorf("the host refused the connection: %w", wire.ErrFiles)}
 	default:
 		ch <- dialed{file: files[0]}

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -126,7 +127,7 @@ func (s *Server) serveLong(c *wire.Conn, buf []byte, first request) {
 	defer func() { // whoever returns first ends the other
 		c.Close()
 		for r := range requests {
-			wire.CloseAll(r.files)
+			unixfd.CloseAll(r.files)
 		}
 	}()
 	for r := range requests {
@@ -150,7 +151,7 @@ func (s *Server) readRequests(c *wire.Conn, buf []byte, requests chan<- request)
 		select {
 		case requests <- r:
 		default:
-			wire.CloseAll(files)
+			unixfd.CloseAll(files)
 			if s.send(c, wire.Message{ID: m.ID, Error: wire.EncodeError(errRequests)}) != nil {
 				return
 			}

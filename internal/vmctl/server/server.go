@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -62,7 +63,7 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 	case wire.OpNetOpen:
 		return withNet(m, files, wire.ReadNetOpen, s.h.OpenNet)
 	}
-	wire.CloseAll(files)
+	unixfd.CloseAll(files)
 	switch m.Op {
 	case wire.OpPause:
 		return nil, s.h.Pause()

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmctl/vmctltest"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
@@ -97,7 +98,7 @@ func (d *daemon) ask(t *testing.T, raw string, files int) (wire.Message, error) 
 		return wire.Message{}, err
 	}
 	m, got, err := d.Receive(make([]byte, wire.MaxMessage), wire.MaxFiles)
-	wire.CloseAll(got)
+	unixfd.CloseAll(got)
 	return m, err
 }
 

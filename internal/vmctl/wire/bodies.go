@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmm"
 )
 
@@ -262,7 +263,7 @@ func NetOpen(f *os.File) *Request {
 // ReadNetOpen reads OpNetOpen, which need not have a body.
 func ReadNetOpen(m Message, files []*os.File) (*os.File, error) {
 	if len(m.Body) == 0 {
-		CloseAll(files)
+		unixfd.CloseAll(files)
 		return nil, nil
 	}
 	var b netOpenBody

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // sendLimit is how long the other side may leave its socket full. It reads all
@@ -97,14 +99,8 @@ func encode(m Message, files []*os.File) (b, oob []byte, err error) {
 		return nil, nil, fmt.Errorf("%w: %s%s has %d descriptors, want at most %d",
 			ErrLimit, m.Op, m.Event, len(files), MaxFiles)
 	}
-	if len(files) > 0 {
-		fds := make([]int, len(files))
-		for i, f := range files {
-			fds[i] = int(f.Fd())
-		}
-		oob = unix.UnixRights(fds...)
-	}
-	return b, oob, nil
+	oob, err = unixfd.Rights(files...)
+	return b, oob, err
 }
 
 // sendNow does not wait. Nearly every message goes this way, without the timers of the other.
@@ -164,14 +160,14 @@ func (c *Conn) Receive(buf []byte, most int) (m Message, files []*os.File, err e
 	if err != nil {
 		return m, nil, err
 	}
-	files, ferr := takeFiles(oob[:oobn])
+	fds, ferr := unixfd.Taken(oob[:oobn]) // close-on-exec already: package net asks for that
 	switch {
 	case flags&unix.MSG_CTRUNC != 0:
 		err = fmt.Errorf("%w: more descriptors than it may have", ErrMessage)
 	case n == 0 && oobn == 0:
 		err = io.EOF
 	case ferr != nil:
-		err = ferr
+		err = fmt.Errorf("%w: %w", ErrMessage, ferr)
 	case flags&unix.MSG_TRUNC != 0:
 		err = fmt.Errorf("%w: more than %d bytes", ErrMessage, len(buf))
 	default:
@@ -180,36 +176,8 @@ func (c *Conn) Receive(buf []byte, most int) (m Message, files []*os.File, err e
 		}
 	}
 	if err != nil {
-		CloseAll(files)
+		unixfd.Close(fds)
 		return m, nil, err
 	}
-	return m, files, nil
-}
-
-func takeFiles(oob []byte) ([]*os.File, error) {
-	if len(oob) == 0 {
-		return nil, nil
-	}
-	cmsgs, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return nil, fmt.Errorf("%w: parse control data: %w", ErrMessage, err)
-	}
-	var files []*os.File
-	for i := range cmsgs {
-		fds, err := unix.ParseUnixRights(&cmsgs[i])
-		if err != nil {
-			continue // other kinds of control data carry no descriptors
-		}
-		for _, fd := range fds { // close-on-exec already: package net asks for that
-			files = append(files, os.NewFile(uintptr(fd), "received"))
-		}
-	}
-	return files, nil
-}
-
-// CloseAll closes files.
-func CloseAll(files []*os.File) {
-	for _, f := range files {
-		f.Close()
-	}
+	return m, unixfd.Files(fds, "received"), nil
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // ErrFiles: a request's descriptors are not those that it names.
@@ -46,7 +47,7 @@ func (a *arrival) end() error {
 		}
 	}
 	if a.err != nil {
-		CloseAll(a.files)
+		unixfd.CloseAll(a.files)
 	}
 	return a.err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netwire"
+	"github.com/forkd/forkd/internal/unixfd"
 )
 
 // Marks: microseconds a VM; KiB of forkd-net, and of it for each VM.
@@ -136,20 +137,9 @@ func unixConn(f *os.File) (*net.UnixConn, error) {
 }
 
 func closeRights(oob []byte) error {
-	messages, err := unix.ParseSocketControlMessage(oob)
-	if err != nil {
-		return err
-	}
-	for _, m := range messages {
-		fds, err := unix.ParseUnixRights(&m)
-		if err != nil {
-			return err
-		}
-		for _, fd := range fds {
-			unix.Close(fd)
-		}
-	}
-	return nil
+	fds, err := unixfd.Taken(oob)
+	unixfd.Close(fds)
+	return err
 }
 
 // settle is how long forkd-net is left alone before its memory is read.
