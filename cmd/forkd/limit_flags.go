@@ -24,6 +24,8 @@ func (l *limitFlags) addFlags(cmd *cobra.Command) {
 		"MiB a second that each may write to it (default: no limit)")
 	f.IntVar(&l.rest.DiskLimitMiB, "disk-limit-mib", 0,
 		"MiB of the daemon's disk that each may fill; one that has them stands still (default: no limit)")
+	f.IntVar(&l.rest.NetRateMiB, "net-rate-mib", 0,
+		"MiB a second that each may have from its network, and as many to it (default: no limit)")
 }
 
 // addTreeFlags adds those that are about trees of forks by guests.

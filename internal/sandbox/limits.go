@@ -1,6 +1,10 @@
 package sandbox
 
-import "time"
+import (
+	"time"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+)
 
 // Limits bound what one sandbox may use of its host. What is zero has no limit that was asked
 // for. Children that its guest forks have the same.
@@ -16,6 +20,8 @@ type Limits struct {
 	// DiskMiB is how much of the store what it writes to its disk may take. One that is there
 	// stands still.
 	DiskMiB int `json:"disk_mib,omitempty"`
+	// NetMiB is MiB a second from its network, and as many to it. Beyond that it waits.
+	NetMiB int `json:"net_mib,omitempty"`
 	// Tree is one budget for it and all that descend from it by forks in guests.
 	Tree TreeBudget `json:"tree,omitzero"`
 }
@@ -32,6 +38,7 @@ const (
 	MinDiskLimitMiB   = 16
 	MinCPUs           = 0.01
 	MaxCPUWeight      = 10_000
+	MaxNetMiB         = 1 << 20
 )
 
 // Check says whether there can be such limits. mayFork: its guest may fork it.
@@ -53,10 +60,21 @@ func (l Limits) Check(mayFork bool) error {
 		return Errorf(ErrInvalid, "", "the disk limit is %d MiB, want at least %d", l.DiskMiB, MinDiskLimitMiB)
 	case l.DiskReadMiB < 0 || l.DiskWriteMiB < 0:
 		return Errorf(ErrInvalid, "", "a disk limit is less than 0")
+	case l.NetMiB < 0 || l.NetMiB > MaxNetMiB:
+		return Errorf(ErrInvalid, "", "the network limit is %d MiB a second, want 1 to %d", l.NetMiB, MaxNetMiB)
 	case l.Tree != TreeBudget{} && !mayFork:
 		return Errorf(ErrInvalid, "", "a budget for a tree of forks needs guest_fork")
 	}
 	return nil
+}
+
+// OfNetwork is what is left of a policy under the limits. A policy that allows nothing stays that.
+func (l Limits) OfNetwork(s netpolicy.Spec) netpolicy.Spec {
+	rate := int64(l.NetMiB) << 20
+	if rate > 0 && NameOf(s) != PolicyNone && (s.Limits.BytesPerSecond == 0 || rate < s.Limits.BytesPerSecond) {
+		s.Limits.BytesPerSecond = rate
+	}
+	return s
 }
 
 // Use is what a sandbox uses of its host, as the kernel accounts for its VMM's group.
@@ -67,4 +85,5 @@ type Use struct {
 	Threads      int           // of its VMM
 	// DiskRead and DiskWritten are bytes from and to the host's disks: what the page cache has is no disk's.
 	DiskRead, DiskWritten int64
+	Net                   NetUse
 }

@@ -24,9 +24,10 @@ func (b Bounds) Apart() bool { return b.inTree() || b.Limits.DiskMiB != 0 }
 
 func (b Bounds) inTree() bool { return b.Limits.Tree != sandbox.TreeBudget{} }
 
-// ofGroup are the limits that a cgroup enforces: that of the disk's space is its VMM's.
+// ofGroup are the limits that a cgroup enforces: that of the disk's space is its VMM's, that of the
+// network forkd-net's.
 func ofGroup(l sandbox.Limits) sandbox.Limits {
-	l.DiskMiB = 0
+	l.DiskMiB, l.NetMiB = 0, 0
 	return l
 }
 
