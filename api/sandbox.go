@@ -33,6 +33,8 @@ type SandboxLimits struct {
 	NetRateMiB         int     `json:"net_rate_mib,omitempty" doc:"MiB a second that it may have from its network, and as many to it: beyond that it waits, and datagrams are dropped" minimum:"0" maximum:"1048576"`
 	TreeMemoryLimitMiB int     `json:"tree_memory_limit_mib,omitempty" doc:"Bound of the host memory of a child and all that its guest forks together; the largest is ended. Needs guest_fork" minimum:"0"`
 	TreeCPUs           float64 `json:"tree_cpus,omitempty" doc:"CPUs that those may use together" minimum:"0"`
+	TreePIDs           int     `json:"tree_pids,omitempty" doc:"Threads that their VMMs may have together, a vCPU and 12 counted for each: a fork beyond that is refused. At least 32" minimum:"0"`
+	TreeDiskLimitMiB   int     `json:"tree_disk_limit_mib,omitempty" doc:"Bound of what their disks' writes take of the daemon's disk together: a fork whose disk_limit_mib would not fit is refused. Needs disk_limit_mib" minimum:"0"`
 }
 
 // SandboxUse is what a sandbox uses of its host, as the kernel accounts for it.

@@ -143,7 +143,8 @@ func domainLimits(in api.CreateSandboxesRequest) sandbox.Limits {
 	out := sandbox.Limits{
 		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadMiB: l.DiskReadLimitMiB, DiskWriteMiB: l.DiskWriteLimitMiB,
 		DiskMiB: l.DiskLimitMiB, NetMiB: l.NetRateMiB,
-		Tree: sandbox.TreeBudget{MemoryMiB: l.TreeMemoryLimitMiB, CPUs: l.TreeCPUs},
+		Tree: sandbox.TreeBudget{MemoryMiB: l.TreeMemoryLimitMiB, CPUs: l.TreeCPUs,
+			PIDs: l.TreePIDs, DiskMiB: l.TreeDiskLimitMiB},
 	}
 	if in.MemoryLimitMiB != nil {
 		out.MemoryMiB = *in.MemoryLimitMiB
@@ -156,6 +157,7 @@ func wireLimits(l sandbox.Limits) api.SandboxLimits {
 		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadLimitMiB: l.DiskReadMiB, DiskWriteLimitMiB: l.DiskWriteMiB,
 		DiskLimitMiB: l.DiskMiB, NetRateMiB: l.NetMiB,
 		TreeMemoryLimitMiB: l.Tree.MemoryMiB, TreeCPUs: l.Tree.CPUs,
+		TreePIDs: l.Tree.PIDs, TreeDiskLimitMiB: l.Tree.DiskMiB,
 	}
 }
 

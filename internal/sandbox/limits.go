@@ -30,6 +30,16 @@ type Limits struct {
 type TreeBudget struct {
 	MemoryMiB int     `json:"memory_mib,omitempty"`
 	CPUs      float64 `json:"cpus,omitempty"`
+	PIDs      int     `json:"pids,omitempty"` // threads of its VMMs
+	// DiskMiB is how much of the store what the tree writes to its disks may take. It is given out by
+	// forks: each sandbox may fill its Limits.DiskMiB, and what it had written stays under the fork.
+	DiskMiB int `json:"disk_mib,omitempty"`
+}
+
+// OfGroup is what a cgroup enforces of it.
+func (b TreeBudget) OfGroup() TreeBudget {
+	b.DiskMiB = 0
+	return b
 }
 
 // Bounds of Limits. A VMM needs most of the least memory for itself.
@@ -39,6 +49,7 @@ const (
 	MinCPUs           = 0.01
 	MaxCPUWeight      = 10_000
 	MaxNetMiB         = 1 << 20
+	MinTreePIDs       = 32
 )
 
 // Check says whether there can be such limits. mayFork: its guest may fork it.
@@ -62,6 +73,13 @@ func (l Limits) Check(mayFork bool) error {
 		return Errorf(ErrInvalid, "", "a disk limit is less than 0")
 	case l.NetMiB < 0 || l.NetMiB > MaxNetMiB:
 		return Errorf(ErrInvalid, "", "the network limit is %d MiB a second, want 1 to %d", l.NetMiB, MaxNetMiB)
+	case l.Tree.PIDs != 0 && l.Tree.PIDs < MinTreePIDs:
+		return Errorf(ErrInvalid, "", "the tree's limit of threads is %d, want at least %d", l.Tree.PIDs, MinTreePIDs)
+	case l.Tree.DiskMiB != 0 && l.DiskMiB == 0:
+		return Errorf(ErrInvalid, "", "a tree's disk budget needs a disk limit for each sandbox in it")
+	case l.Tree.DiskMiB != 0 && l.Tree.DiskMiB < l.DiskMiB:
+		return Errorf(ErrInvalid, "", "the tree's disk budget is %d MiB, less than the %d MiB of each sandbox in it",
+			l.Tree.DiskMiB, l.DiskMiB)
 	case l.Tree != TreeBudget{} && !mayFork:
 		return Errorf(ErrInvalid, "", "a budget for a tree of forks needs guest_fork")
 	}
