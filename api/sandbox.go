@@ -30,8 +30,11 @@ type SandboxLimits struct {
 	DiskReadLimitMiB   int     `json:"disk_read_limit_mib,omitempty" doc:"MiB a second that it may read from the disk of the daemon's data: beyond that it waits" minimum:"0"`
 	DiskWriteLimitMiB  int     `json:"disk_write_limit_mib,omitempty" doc:"MiB a second that it may write there" minimum:"0"`
 	DiskLimitMiB       int     `json:"disk_limit_mib,omitempty" doc:"Bound of what its disk's writes take of the daemon's disk; at it the sandbox stands still. At least 16" minimum:"0"`
+	NetRateMiB         int     `json:"net_rate_mib,omitempty" doc:"MiB a second that it may have from its network, and as many to it: beyond that it waits, and datagrams are dropped" minimum:"0" maximum:"1048576"`
 	TreeMemoryLimitMiB int     `json:"tree_memory_limit_mib,omitempty" doc:"Bound of the host memory of a child and all that its guest forks together; the largest is ended. Needs guest_fork" minimum:"0"`
 	TreeCPUs           float64 `json:"tree_cpus,omitempty" doc:"CPUs that those may use together" minimum:"0"`
+	TreePIDs           int     `json:"tree_pids,omitempty" doc:"Threads that their VMMs may have together, a vCPU and 12 counted for each: a fork beyond that is refused. At least 32" minimum:"0"`
+	TreeDiskLimitMiB   int     `json:"tree_disk_limit_mib,omitempty" doc:"Bound of what their disks' writes take of the daemon's disk together: a fork whose disk_limit_mib would not fit is refused. Needs disk_limit_mib" minimum:"0"`
 }
 
 // SandboxUse is what a sandbox uses of its host, as the kernel accounts for it.
@@ -43,6 +46,9 @@ type SandboxUse struct {
 	Threads          int     `json:"threads" doc:"Threads of its VMM"`
 	DiskReadBytes    int64   `json:"disk_read_bytes" doc:"Read from the host's disks"`
 	DiskWrittenBytes int64   `json:"disk_written_bytes" doc:"Written to them"`
+	NetInBytes       int64   `json:"net_in_bytes,omitempty" doc:"From its network, of connections that forkd-net knows, since its VM was made"`
+	NetOutBytes      int64   `json:"net_out_bytes,omitempty" doc:"To its network"`
+	NetLimitBytes    int64   `json:"net_limit_bytes_per_sec,omitempty" doc:"Bytes a second that it may have each way: the least of net_rate_mib, its policy's and the ceiling's; absent: no limit"`
 }
 
 // SandboxStatus is a sandbox's state.

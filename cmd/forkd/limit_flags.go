@@ -24,6 +24,8 @@ func (l *limitFlags) addFlags(cmd *cobra.Command) {
 		"MiB a second that each may write to it (default: no limit)")
 	f.IntVar(&l.rest.DiskLimitMiB, "disk-limit-mib", 0,
 		"MiB of the daemon's disk that each may fill; one that has them stands still (default: no limit)")
+	f.IntVar(&l.rest.NetRateMiB, "net-rate-mib", 0,
+		"MiB a second that each may have from its network, and as many to it (default: no limit)")
 }
 
 // addTreeFlags adds those that are about trees of forks by guests.
@@ -32,6 +34,10 @@ func (l *limitFlags) addTreeFlags(cmd *cobra.Command) {
 	f.IntVar(&l.rest.TreeMemoryLimitMiB, "tree-memory-limit-mib", 0,
 		"host memory of each and all that its guest forks together, with --guest-fork (default: no limit)")
 	f.Float64Var(&l.rest.TreeCPUs, "tree-cpus", 0, "CPUs that those may use together (default: no limit)")
+	f.IntVar(&l.rest.TreePIDs, "tree-pids", 0,
+		"threads that their VMMs may have together: a fork beyond that is refused (default: no limit)")
+	f.IntVar(&l.rest.TreeDiskLimitMiB, "tree-disk-limit-mib", 0,
+		"MiB of the daemon's disk that they may fill together, with --disk-limit-mib (default: no limit)")
 }
 
 // ask adds the limits to a request.

@@ -21,7 +21,8 @@ func newPsCommand(a *app) *cobra.Command {
 		Long: "List the sandboxes. MEMORY is the host memory that a sandbox shares with nobody: the pages that it\n" +
 			"has written, its VMM's own, and their page tables. It would be free if the sandbox ended.\n" +
 			"USE/LIMIT is the host memory that a limit is about, which has page cache in it too, and the limit, if one was\n" +
-			"asked for. NET is what it may reach: none, public, or custom, which `forkd net policy ID` shows.",
+			"asked for. NET is what it may reach: none, public, or custom, which `forkd net policy ID` shows,\n" +
+			"and its bandwidth limit, against which `forkd top` shows the use.",
 		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.ListSandboxes(ctx)
@@ -71,6 +72,9 @@ func useOfLimit(sb api.SandboxInfo) string {
 func policyName(sb api.SandboxInfo) string {
 	if sb.Network == nil {
 		return ""
+	}
+	if sb.Use != nil && sb.Use.NetLimitBytes > 0 {
+		return fmt.Sprintf("%s %s/s", sb.Network.Policy, ui.Bytes(sb.Use.NetLimitBytes))
 	}
 	return string(sb.Network.Policy)
 }

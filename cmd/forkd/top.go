@@ -26,7 +26,8 @@ func newTopCommand(a *app) *cobra.Command {
 		Short: "Show what the sandboxes use, as it changes",
 		Long: "Show what the sandboxes use, as it changes, the busiest first. CPU is in percent of one CPU; USE is the host\n" +
 			"memory that a limit is about, page cache included; HELD is the part of the time for which a CPU limit had it\n" +
-			"wait. Limits are those that were asked for. With --json a document each time.",
+			"wait; NET MAX/S is what it may have of its network each way. Limits are those that were asked for. With --json a\n" +
+			"document each time.",
 		Example: "  forkd top\n  forkd top --once --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -106,6 +107,9 @@ type topRow struct {
 	Threads          int     `json:"threads"`
 	DiskReadPerSec   int64   `json:"disk_read_bytes_per_sec"`
 	DiskWritePerSec  int64   `json:"disk_written_bytes_per_sec"`
+	NetInPerSec      int64   `json:"net_in_bytes_per_sec"`
+	NetOutPerSec     int64   `json:"net_out_bytes_per_sec"`
+	NetLimitPerSec   int64   `json:"net_limit_bytes_per_sec,omitempty"`
 }
 
 // busiest is what the sandboxes did between two looks, those that took most CPU time first.
@@ -128,6 +132,8 @@ func busiest(before, now observed) []topRow {
 			row.HeldPercent = (sb.Use.ThrottledMS - old.ThrottledMS) / took / 10
 			row.DiskReadPerSec = int64(float64(sb.Use.DiskReadBytes-old.DiskReadBytes) / took)
 			row.DiskWritePerSec = int64(float64(sb.Use.DiskWrittenBytes-old.DiskWrittenBytes) / took)
+			row.NetInPerSec = int64(float64(max(0, sb.Use.NetInBytes-old.NetInBytes)) / took)
+			row.NetOutPerSec = int64(float64(max(0, sb.Use.NetOutBytes-old.NetOutBytes)) / took)
 		}
 		rows = append(rows, row)
 	}
@@ -139,7 +145,8 @@ func busiest(before, now observed) []topRow {
 
 func rowOf(sb api.SandboxInfo) topRow {
 	row := topRow{ID: sb.ID, SnapshotTag: sb.SnapshotTag, Status: string(sb.Status), CPULimit: sb.CPUs,
-		MemoryBytes: sb.Use.MemoryBytes, MemoryPeakBytes: sb.Use.MemoryPeakBytes, Threads: sb.Use.Threads}
+		MemoryBytes: sb.Use.MemoryBytes, MemoryPeakBytes: sb.Use.MemoryPeakBytes, Threads: sb.Use.Threads,
+		NetLimitPerSec: sb.Use.NetLimitBytes}
 	if sb.MemoryLimitMiB != nil {
 		row.MemoryLimitBytes = int64(*sb.MemoryLimitMiB) << 20
 	}
@@ -159,10 +166,12 @@ func (t top) show(rows []topRow) error {
 	var cells [][]string
 	for _, r := range rows {
 		cells = append(cells, []string{r.ID, r.SnapshotTag, percent(r.CPUPercent), cpuLimit(r.CPULimit),
-			percent(r.HeldPercent), ui.Bytes(r.MemoryBytes), memoryLimit(r.MemoryLimitBytes), ui.Bytes(r.MemoryPeakBytes),
-			fmt.Sprint(r.Threads), ui.Bytes(r.DiskReadPerSec), ui.Bytes(r.DiskWritePerSec)})
+			percent(r.HeldPercent), ui.Bytes(r.MemoryBytes), bytesLimit(r.MemoryLimitBytes), ui.Bytes(r.MemoryPeakBytes),
+			fmt.Sprint(r.Threads), ui.Bytes(r.DiskReadPerSec), ui.Bytes(r.DiskWritePerSec),
+			ui.Bytes(r.NetInPerSec), ui.Bytes(r.NetOutPerSec), bytesLimit(r.NetLimitPerSec)})
 	}
-	head := []string{"ID", "SNAPSHOT", "CPU", "CPUS", "HELD", "USE", "LIMIT", "PEAK", "THREADS", "READ/S", "WRITE/S"}
+	head := []string{"ID", "SNAPSHOT", "CPU", "CPUS", "HELD", "USE", "LIMIT", "PEAK", "THREADS", "READ/S", "WRITE/S",
+		"NET IN/S", "NET OUT/S", "NET MAX/S"}
 	return t.Table(head, cells)
 }
 
@@ -189,7 +198,7 @@ func cpuLimit(cpus float64) string {
 	return fmt.Sprintf("%g", cpus)
 }
 
-func memoryLimit(bytes int64) string {
+func bytesLimit(bytes int64) string {
 	if bytes == 0 {
 		return ""
 	}

@@ -23,6 +23,9 @@ func fieldWords(cmd *cobra.Command) map[string]string {
 			"env": "env", "allow": "allow", "deny": "deny", "cpus": "cpus", "cpu_weight": "cpu-weight", "tree_cpus": "tree-cpus",
 			"disk_read_limit_mib": "disk-read-limit-mib", "disk_write_limit_mib": "disk-write-limit-mib",
 			"disk_limit_mib":        "disk-limit-mib",
+			"net_rate_mib":          "net-rate-mib",
+			"tree_pids":             "tree-pids",
+			"tree_disk_limit_mib":   "tree-disk-limit-mib",
 			"tree_memory_limit_mib": "tree-memory-limit-mib"}
 	case "branch":
 		return map[string]string{"n": "count", "tag": "tag", "mode": "mode", "max_pause_ms": "max-pause", "sandbox id": "ID",

@@ -182,6 +182,17 @@ func (p *fakePort) List(context.Context) (names []string, _ error) {
 	return names, nil
 }
 
+// Traffic is one byte in and two out for each.
+func (p *fakePort) Traffic(context.Context) (map[string]sandbox.NetUse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]sandbox.NetUse{}
+	for name, b := range p.vms {
+		out[name] = sandbox.NetUse{In: 1, Out: 2, Limit: b.Spec.Limits.BytesPerSecond}
+	}
+	return out, nil
+}
+
 // Facts are those that the VM was bound with, and those that all guests resolve.
 func (p *fakePort) Facts(_ context.Context, vm string) ([]netpolicy.Exported, error) {
 	p.mu.Lock()

@@ -278,6 +278,32 @@ func TestGuestForkMemoryLimit(t *testing.T) {
 	g.refused(g.fork(g.root.ID, 1), forkwire.Limit, "1 MiB")
 }
 
+// A tree's disk budget is given out by its forks, with what they leave as layers, and comes back.
+func TestGuestForkDiskBudget(t *testing.T) {
+	g := newGuestBench(t)
+	limits := sandbox.Limits{DiskMiB: 16, Tree: sandbox.TreeBudget{DiskMiB: 68}}
+	r, err := g.e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, GuestFork: true, Limits: limits})
+	if err != nil || r.Children[0].Err != nil {
+		t.Fatal(err, r)
+	}
+	root := r.Children[0].Info.ID
+	g.refused(g.fork(root, 3), forkwire.Limit, "it may fill 68")
+	children := g.forked(root, 2)
+	g.refused(g.fork(children[0], 1), forkwire.Limit, "1 more of 16 MiB")
+	g.forked(g.root.ID, 2) // another tree, without a budget
+	if err := g.e.Kill(t.Context(), children[1]); err != nil {
+		t.Fatal(err)
+	}
+	grand := g.forked(children[0], 1)
+	if i, err := g.e.Get(grand[0]); err != nil || i.Limits != limits || i.Kin.RootOf(i.ID) != root {
+		t.Errorf("a grandchild is %+v, %v", i, err)
+	}
+	// The next daemon knows what is given out.
+	g.close(g.e)
+	g.e = g.open()
+	g.refused(g.fork(grand[0], 1), forkwire.Limit, "it may fill 68")
+}
+
 // A fork that fails has not happened, and the original runs on.
 func TestAGuestForkThatFails(t *testing.T) {
 	g := newGuestBench(t)

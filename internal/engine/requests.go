@@ -3,11 +3,14 @@ package engine
 import (
 	"context"
 
+	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // List returns all sandboxes, oldest first, failed ones included.
-func (e *Engine) List() []sandbox.Info { return e.sandboxes.WithUse(e.sandboxes.List()) }
+func (e *Engine) List() []sandbox.Info {
+	return network.Traffic(e.wires, e.sandboxes.WithUse(e.sandboxes.List()))
+}
 
 // Get returns one sandbox.
 func (e *Engine) Get(id string) (sandbox.Info, error) {

@@ -44,7 +44,8 @@ func (e *Engine) makeRooms() error {
 	e.families = guestfork.New(guestfork.Config{
 		Limits: e.cfg.GuestFork, Branches: e.cfg.Branches, RunDir: e.cfg.RunDir, Run: e.home.Run,
 		Sandboxes: e.sandboxes, Snapshots: e.catalog, Operations: e.Ops,
-		Begin: e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
+		LayerBytes: e.home.Snapshots.Layers().Bytes,
+		Begin:      e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
 	})
 	e.Trees = e.families.Trees()
 	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Pauses, Begin: e.begin,

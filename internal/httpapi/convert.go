@@ -142,8 +142,9 @@ func domainLimits(in api.CreateSandboxesRequest) sandbox.Limits {
 	l := in.SandboxLimits
 	out := sandbox.Limits{
 		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadMiB: l.DiskReadLimitMiB, DiskWriteMiB: l.DiskWriteLimitMiB,
-		DiskMiB: l.DiskLimitMiB,
-		Tree:    sandbox.TreeBudget{MemoryMiB: l.TreeMemoryLimitMiB, CPUs: l.TreeCPUs},
+		DiskMiB: l.DiskLimitMiB, NetMiB: l.NetRateMiB,
+		Tree: sandbox.TreeBudget{MemoryMiB: l.TreeMemoryLimitMiB, CPUs: l.TreeCPUs,
+			PIDs: l.TreePIDs, DiskMiB: l.TreeDiskLimitMiB},
 	}
 	if in.MemoryLimitMiB != nil {
 		out.MemoryMiB = *in.MemoryLimitMiB
@@ -154,8 +155,9 @@ func domainLimits(in api.CreateSandboxesRequest) sandbox.Limits {
 func wireLimits(l sandbox.Limits) api.SandboxLimits {
 	return api.SandboxLimits{
 		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadLimitMiB: l.DiskReadMiB, DiskWriteLimitMiB: l.DiskWriteMiB,
-		DiskLimitMiB:       l.DiskMiB,
+		DiskLimitMiB: l.DiskMiB, NetRateMiB: l.NetMiB,
 		TreeMemoryLimitMiB: l.Tree.MemoryMiB, TreeCPUs: l.Tree.CPUs,
+		TreePIDs: l.Tree.PIDs, TreeDiskLimitMiB: l.Tree.DiskMiB,
 	}
 }
 
@@ -166,6 +168,7 @@ func wireUse(u *sandbox.Use) *api.SandboxUse {
 	return &api.SandboxUse{
 		MemoryBytes: u.Memory, MemoryPeakBytes: u.Peak, CPUMS: milliseconds(u.CPU), ThrottledMS: milliseconds(u.Throttled),
 		Threads: u.Threads, DiskReadBytes: u.DiskRead, DiskWrittenBytes: u.DiskWritten,
+		NetInBytes: u.Net.In, NetOutBytes: u.Net.Out, NetLimitBytes: u.Net.Limit,
 	}
 }
 

@@ -38,20 +38,21 @@ func TestOriginalFieldsOfASandbox(t *testing.T) {
 func TestLimitsAreAskedForAndTold(t *testing.T) {
 	b := newBench(t)
 	const limits = `"memory_limit_mib":512,"cpus":0.5,"cpu_weight":50,"disk_read_limit_mib":10,"disk_write_limit_mib":20,` +
-		`"disk_limit_mib":30,"guest_fork":true,"tree_memory_limit_mib":1024,"tree_cpus":2`
+		`"disk_limit_mib":30,"net_rate_mib":5,"guest_fork":true,"tree_memory_limit_mib":1024,"tree_cpus":2,"tree_pids":99,"tree_disk_limit_mib":120`
 	forked := into[[]api.SandboxInfo](t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":2,`+limits+`}`), 201)
 	listed := into[[]api.SandboxInfo](t, b.do("GET", "/v1/sandboxes", ""), 200)
 	for _, sb := range append(forked, listed...) {
-		want := api.SandboxLimits{CPUs: 0.5, CPUWeight: 50, DiskReadLimitMiB: 10, DiskWriteLimitMiB: 20, DiskLimitMiB: 30,
-			TreeMemoryLimitMiB: 1024, TreeCPUs: 2}
+		want := api.SandboxLimits{CPUs: 0.5, CPUWeight: 50, DiskReadLimitMiB: 10, DiskWriteLimitMiB: 20, DiskLimitMiB: 30, NetRateMiB: 5,
+			TreeMemoryLimitMiB: 1024, TreeCPUs: 2, TreePIDs: 99, TreeDiskLimitMiB: 120}
 		if sb.MemoryLimitMiB == nil || *sb.MemoryLimitMiB != 512 || sb.SandboxLimits != want || sb.Warning != "" {
 			t.Errorf("got %+v", sb)
 		}
 	}
-	if u := listed[0].Use; u == nil || u.MemoryBytes != 40<<20 || u.MemoryPeakBytes != 50<<20 || u.CPUMS == 0 || u.Threads != 9 {
+	if u := listed[0].Use; u == nil || u.MemoryBytes != 40<<20 || u.MemoryPeakBytes != 50<<20 || u.CPUMS == 0 || u.Threads != 9 ||
+		u.NetInBytes != 7 || u.NetOutBytes != 5 || u.NetLimitBytes != 5<<20 {
 		t.Errorf("use is %+v", u)
 	}
-	for _, bad := range []string{`"cpu_weight":10001`, `"cpus":-1`, `"memory_limit_mib":-1`} {
+	for _, bad := range []string{`"cpu_weight":10001`, `"cpus":-1`, `"memory_limit_mib":-1`, `"net_rate_mib":-1`} {
 		if w := b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py",`+bad+`}`); w.Code != 400 {
 			t.Errorf("%s: %d", bad, w.Code)
 		}

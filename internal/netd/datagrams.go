@@ -205,6 +205,6 @@ func (d *datagrams) refusal(err error) bool {
 
 // fits keeps the VM's bandwidth limit: datagrams over it are dropped.
 func (d *datagrams) fits(n int, out bool) bool {
-	b := d.v.bucket(out)
-	return b == nil || b.TryN(time.Now(), n)
+	m := d.v.meter(out)
+	return m == nil || m.datagram(time.Now(), n)
 }

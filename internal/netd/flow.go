@@ -37,9 +37,14 @@ type live struct {
 	sever func()
 	// close ends it; hard wants both ends to see a reset.
 	close func(hard bool)
+	// unpaced: its bytes pass forkd-net by, or are spliced, so that no rate can be kept. Nil: they are not.
+	unpaced func() bool
 	// counts are the bytes to and from the guest. It may be called until the flow is over.
 	counts func() (in, out int64)
 }
+
+// passesBy: it cannot be held to a bandwidth limit.
+func (l *live) passesBy() bool { return l.unpaced != nil && l.unpaced() }
 
 // noCounts is for what has no bytes worth telling.
 func noCounts() (in, out int64) { return 0, 0 }
@@ -139,11 +144,15 @@ func (f *flow) sever() bool {
 		return false // of the gateway, or its name is not read yet: it will be judged then
 	}
 	now := f.v.judge.Flow(q)
+	why := now.Text
 	if now.Outcome == Allow && now.Dial == old.Dial {
-		return false
+		if f.v.meter(true) == nil || !f.live.passesBy() {
+			return false
+		}
+		why = "it has a bandwidth limit now, which this connection would pass by"
 	}
 	f.v.mu.Lock()
-	f.why = "policy has changed: " + now.Text
+	f.why = "policy has changed: " + why
 	f.v.mu.Unlock()
 	if f.live.sever != nil {
 		f.live.sever()
@@ -172,6 +181,7 @@ func (f *flow) finish(hard bool, verdict, why string) {
 	f.cancel()
 	if f.live != nil {
 		line.BytesIn, line.BytesOut = f.live.counts()
+		f.v.had.add(line.BytesIn, line.BytesOut)
 	}
 	line.Seconds = time.Since(f.since).Seconds()
 	if !f.gateway {

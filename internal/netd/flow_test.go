@@ -295,3 +295,69 @@ func TestABandwidthLimitIsKept(t *testing.T) {
 		t.Errorf("%d bytes in %s: %v", n, took, err)
 	}
 }
+
+// A limit is kept by relaying: what has passed it by so far cannot be held to it, and is cut.
+func TestALimitThatComesLaterCutsWhatWouldPassItBy(t *testing.T) {
+	b := newBench(t)
+	b.rules.limits = netpolicy.Limits{Flows: 10, FlowsPerSecond: 10}
+	far := listen(t, echoTCP)
+	handed, relayed := b.bind("a", true), b.bind("b", false)
+	flows := []net.Conn{handed.openTCP(far), relayed.openTCP(far)}
+	echoes := func(c net.Conn) error {
+		c.Write([]byte("x"))
+		_, err := io.ReadFull(c, make([]byte, 1))
+		return err
+	}
+	for _, c := range flows {
+		if err := echoes(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.rules.limits.BytesPerSecond = 1 << 20
+	update := func() {
+		t.Helper()
+		for _, vm := range []string{"a", "b"} {
+			if _, err := b.s.Update(vm, netpolicy.Spec{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	update()
+	for i, c := range flows {
+		if err := echoes(c); err == nil || isDeadline(err) {
+			t.Errorf("flow %d goes on: %v", i, err)
+		}
+	}
+	flows = []net.Conn{handed.openTCP(far), relayed.openTCP(far)}
+	for _, rate := range []int64{1 << 19, 0} { // another limit, and none, leave what is kept to one
+		b.rules.limits.BytesPerSecond = rate
+		update()
+		for i, c := range flows {
+			if err := echoes(c); err != nil {
+				t.Errorf("with a limit of %d, flow %d: %v", rate, i, err)
+			}
+		}
+	}
+	eventually(t, "the echoes in the traffic", func() bool {
+		for _, tr := range b.s.Traffic() {
+			if tr.In != 3 || tr.Out < 3 || tr.Limit != 0 {
+				return false
+			}
+		}
+		return len(b.s.Traffic()) == 2
+	})
+}
+
+func TestOneAtItsLimitDoesNotHoldUpAnother(t *testing.T) {
+	b := newBench(t)
+	far := listen(t, func(c *net.TCPConn) { c.Write(make([]byte, 1<<20)) })
+	b.rules.limits = netpolicy.Limits{Flows: 100, FlowsPerSecond: 100, BytesPerSecond: 4096}
+	slow := b.bind("slow", true)
+	for range 20 {
+		slow.openTCP(far)
+	}
+	b.rules.limits.BytesPerSecond = 1 << 30
+	if n, err := io.Copy(io.Discard, b.bind("quick", true).openTCP(far)); err != nil || n != 1<<20 {
+		t.Errorf("%d bytes: %v", n, err)
+	}
+}

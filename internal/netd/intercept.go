@@ -24,7 +24,7 @@ func (f *flow) intercept(r *relay, head netproxy.Head) {
 	err := f.v.s.cfg.Intercept.Serve(f.ctx, netproxy.Session{
 		Authority: authorityOf(f.v.name, f.v.tag), Host: head.Name,
 		Headers: func() map[string]string { return f.v.judge.Headers(head.Name) },
-		Near:    &prefixed{Conn: r.near, head: head.Bytes}, Far: r.far,
+		Near:    &prefixed{Conn: r.near, head: head.Bytes, flow: f}, Far: r.far,
 	})
 	switch {
 	case err == nil:
@@ -36,17 +36,33 @@ func (f *flow) intercept(r *relay, head netproxy.Head) {
 	}
 }
 
-// prefixed reads what was read already first.
+// prefixed reads what was read already first, and keeps the VM's bandwidth limit.
 type prefixed struct {
 	net.Conn
 	head []byte
+	flow *flow
 }
 
-func (p *prefixed) Read(b []byte) (int, error) {
+func (p *prefixed) Read(b []byte) (n int, err error) {
 	if len(p.head) > 0 {
-		n := copy(b, p.head)
+		n = copy(b, p.head)
 		p.head = p.head[n:]
-		return n, nil
+	} else {
+		n, err = p.Conn.Read(b)
 	}
-	return p.Conn.Read(b)
+	if slow := p.flow.v.pace(p.flow.ctx, n, true); slow != nil {
+		return n, slow
+	}
+	return n, err
+}
+
+func (p *prefixed) Write(b []byte) (all int, err error) {
+	for len(b) > 0 && err == nil {
+		n := min(len(b), mostChunk)
+		if err = p.flow.v.pace(p.flow.ctx, n, false); err == nil {
+			n, err = p.Conn.Write(b[:n])
+			all, b = all+n, b[n:]
+		}
+	}
+	return all, err
 }

@@ -36,7 +36,7 @@ func (f *flow) relayNamed(far *net.TCPConn) {
 		f.judged(Question{}, Verdict{}, "")
 	}
 	r := &relay{near: near, far: far, tell: f.tellEnd}
-	if !f.begin(&live{sever: r.sever, close: r.close, counts: r.counts}, true) {
+	if !f.begin(r.live(), true) {
 		return
 	}
 	if head, ok := f.readName(r, far); ok {

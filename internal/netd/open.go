@@ -124,7 +124,7 @@ func (f *flow) handOver(fd int) {
 		return
 	}
 	err := error(unix.ECANCELED)
-	if f.begin(&live{sever: h.sever, close: h.close, counts: h.counts}, false) {
+	if f.begin(&live{sever: h.sever, close: h.close, counts: h.counts, unpaced: always}, false) {
 		err = h.send(f.v.wire, f.id)
 	}
 	if err != nil {
@@ -134,6 +134,9 @@ func (f *flow) handOver(fd int) {
 	}
 	h.watch(func() { f.end(false) })
 }
+
+// always is of a socket that the VMM has: its bytes pass forkd-net by.
+func always() bool { return true }
 
 func duplicate(c *net.TCPConn) (fd int, err error) {
 	raw, err := c.SyscallConn()

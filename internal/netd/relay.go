@@ -13,12 +13,9 @@ import (
 
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netwire"
-	"github.com/forkd/forkd/internal/pace"
 )
 
 const (
-	// relayChunk is how much of a flow with a bandwidth limit is passed on at a time.
-	relayChunk = 32 << 10
 	// lingerLimit is for a far end that says no more, to a guest that has closed.
 	lingerLimit = time.Minute
 )
@@ -26,15 +23,20 @@ const (
 // relay is a TCP flow whose bytes pass through forkd-net, spliced by the kernel
 // unless its VM has a bandwidth limit.
 type relay struct {
-	near *net.UnixConn
-	told atomic.Bool             // the VMM knows how its end came about
-	tell func(kind netwire.Kind) // tells it
+	near    *net.UnixConn
+	told    atomic.Bool             // the VMM knows how its end came about
+	tell    func(kind netwire.Kind) // tells it
+	spliced atomic.Int32            // ways that the kernel splices
 	// in and out are what was copied, once that has ended; what is under way the kernel counts.
 	in, out atomic.Pointer[int64]
 
 	mu     sync.Mutex
 	far    *net.TCPConn // nil until it is dialed
 	closed bool
+}
+
+func (r *relay) live() *live {
+	return &live{sever: r.sever, close: r.close, counts: r.counts, unpaced: func() bool { return r.spliced.Load() > 0 }}
 }
 
 // setFar is false when the relay is closed already; then far is, too.
@@ -125,7 +127,7 @@ func (f *flow) relayPlain(fd int) {
 		return
 	}
 	r := &relay{near: near, far: far, tell: f.tellEnd}
-	if !f.begin(&live{sever: r.sever, close: r.close, counts: r.counts}, true) {
+	if !f.begin(r.live(), true) {
 		return
 	}
 	f.pass(r, 0)
@@ -137,7 +139,7 @@ func (f *flow) pass(r *relay, head int) {
 	forget := f.watchGuest(r)
 	back := make(chan error, 1)
 	go func() { // it ends with the relay, which end below closes at the latest
-		n, err := f.v.copy(f.ctx, r.near, r.far, false)
+		n, err := f.v.copy(f.ctx, r, r.near, r.far, false)
 		r.in.Store(&n)
 		if err != nil {
 			f.end(true)
@@ -147,7 +149,7 @@ func (f *flow) pass(r *relay, head int) {
 		r.near.CloseWrite()
 		back <- err
 	}()
-	n, err := f.v.copy(f.ctx, r.far, r.near, true)
+	n, err := f.v.copy(f.ctx, r, r.far, r.near, true)
 	n += int64(head)
 	r.out.Store(&n)
 	if err != nil {
@@ -192,15 +194,18 @@ func (f *flow) watchGuest(r *relay) (forget func()) {
 }
 
 // copy has the kernel splice, unless there is a bandwidth limit.
-func (v *vm) copy(ctx context.Context, dst io.Writer, src io.Reader, out bool) (int64, error) {
-	if v.bucket(out) == nil {
+func (v *vm) copy(ctx context.Context, r *relay, dst io.Writer, src io.Reader, out bool) (int64, error) {
+	r.spliced.Add(1) // before the limit is looked at: who sets one looks at this after it
+	m := v.meter(out)
+	if m == nil {
 		return io.Copy(dst, src)
 	}
-	return v.copySlowly(ctx, dst, src, out)
+	r.spliced.Add(-1)
+	return v.copySlowly(ctx, dst, src, out, m.chunk)
 }
 
-// bucket is that of one way's bytes; nil for no limit.
-func (v *vm) bucket(out bool) *pace.Bucket {
+// meter is that of one way's bytes; nil for no limit.
+func (v *vm) meter(out bool) *meter {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if out {
@@ -210,15 +215,13 @@ func (v *vm) bucket(out bool) *pace.Bucket {
 }
 
 // copySlowly keeps the VM's bandwidth limit, as it is at the time.
-func (v *vm) copySlowly(ctx context.Context, dst io.Writer, src io.Reader, out bool) (all int64, err error) {
-	buf := make([]byte, relayChunk)
+func (v *vm) copySlowly(ctx context.Context, dst io.Writer, src io.Reader, out bool, chunk int) (all int64, err error) {
+	buf := make([]byte, chunk)
 	for {
 		n, err := src.Read(buf)
 		if n > 0 {
-			if b := v.bucket(out); b != nil {
-				if err := wait(ctx, b.TakeN(time.Now(), n)); err != nil {
-					return all, err
-				}
+			if err := v.pace(ctx, n, out); err != nil {
+				return all, err
 			}
 			if _, err := dst.Write(buf[:n]); err != nil {
 				return all, err
@@ -232,6 +235,14 @@ func (v *vm) copySlowly(ctx context.Context, dst io.Writer, src io.Reader, out b
 			return all, err
 		}
 	}
+}
+
+// pace waits until so many bytes of a stream may pass.
+func (v *vm) pace(ctx context.Context, n int, out bool) error {
+	if m := v.meter(out); m != nil {
+		return wait(ctx, m.stream(time.Now(), n))
+	}
+	return nil
 }
 
 func wait(ctx context.Context, d time.Duration) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -220,6 +221,18 @@ func (s *Server) List() []control.Listed {
 		all = append(all, v.listed())
 	}
 	slices.SortFunc(all, func(a, b control.Listed) int { return strings.Compare(a.VM, b.VM) })
+	return all
+}
+
+// Traffic is what each VM has had.
+func (s *Server) Traffic() []control.Traffic {
+	s.mu.Lock()
+	vms := slices.Collect(maps.Values(s.vms))
+	s.mu.Unlock()
+	all := make([]control.Traffic, 0, len(vms))
+	for _, v := range vms {
+		all = append(all, v.traffic())
+	}
 	return all
 }
 

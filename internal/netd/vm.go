@@ -42,12 +42,13 @@ type vm struct {
 	spec       netpolicy.Spec
 	limits     netpolicy.Limits
 	rate       *pace.Bucket // new flows
-	in, out    *pace.Bucket // bytes; nil for no limit
+	in, out    *meter       // bytes; nil for no limit
 	generation uint64       // of the policy
 	serial     uint64
 	flows      map[uint64]*flow // by serial; those that are being opened, too
 	opening    map[uint32]*flow // by id
 	connected  bool
+	had        traffic
 }
 
 func newVM(s *Server, b control.Binding, wire *netwire.End, judge Judge) *vm {
@@ -62,12 +63,28 @@ func newVM(s *Server, b control.Binding, wire *netwire.End, judge Judge) *vm {
 }
 
 func (v *vm) setLimitsLocked(l netpolicy.Limits) {
+	before := v.limits.BytesPerSecond
 	v.limits = l
 	v.rate = pace.New(l.FlowsPerSecond, l.FlowsPerSecond)
-	v.in, v.out = nil, nil
-	if n := int(l.BytesPerSecond); n > 0 {
-		v.in, v.out = pace.New(n, max(n/4, netwire.MaxDatagram)), pace.New(n, max(n/4, netwire.MaxDatagram))
+	if before != l.BytesPerSecond { // else what is owed stays owed
+		v.in, v.out = newMeter(l.BytesPerSecond), newMeter(l.BytesPerSecond)
 	}
+}
+
+// traffic is what the VM has had, in flows that have ended and in live ones.
+func (v *vm) traffic() control.Traffic {
+	t := control.Traffic{VM: v.name}
+	v.mu.Lock()
+	t.Limit = v.limits.BytesPerSecond
+	live := v.liveLocked()
+	v.mu.Unlock()
+	for _, f := range live {
+		in, out := f.live.counts()
+		t.In, t.Out = t.In+in, t.Out+out
+	}
+	// What ends in between is counted twice for once rather than not at all.
+	t.In, t.Out = t.In+v.had.in.Load(), t.Out+v.had.out.Load()
+	return t
 }
 
 // start has the wire read from now on.

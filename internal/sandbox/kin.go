@@ -22,6 +22,8 @@ type Kin struct {
 	Root    string `json:"root,omitempty"`     // of its tree; empty: itself
 	Token   string `json:"token,omitempty"`    // of the call that made it
 	Depth   int    `json:"depth,omitempty"`    // forks from the root
+	// Base is how many layers the disk of the root had when it was forked: those are not the tree's.
+	Base int `json:"base,omitempty"`
 }
 
 // RootOf is the root of the tree that the sandbox of that id and kin is in.
@@ -34,7 +36,8 @@ func (k Kin) RootOf(id string) string {
 
 // Child is the kin of a child that the sandbox of that id makes.
 func (k Kin) Child(id, token string) Kin {
-	return Kin{MayFork: k.MayFork, Parent: id, Root: k.RootOf(id), Token: token, Depth: k.Depth + 1}
+	return Kin{MayFork: k.MayFork, Parent: id, Root: k.RootOf(id), Token: token, Depth: k.Depth + 1,
+		Base: k.Base}
 }
 
 // Census is what of a tree runs, or is about to.

@@ -1,6 +1,10 @@
 package sandbox
 
-import "time"
+import (
+	"time"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+)
 
 // Limits bound what one sandbox may use of its host. What is zero has no limit that was asked
 // for. Children that its guest forks have the same.
@@ -16,6 +20,8 @@ type Limits struct {
 	// DiskMiB is how much of the store what it writes to its disk may take. One that is there
 	// stands still.
 	DiskMiB int `json:"disk_mib,omitempty"`
+	// NetMiB is MiB a second from its network, and as many to it. Beyond that it waits.
+	NetMiB int `json:"net_mib,omitempty"`
 	// Tree is one budget for it and all that descend from it by forks in guests.
 	Tree TreeBudget `json:"tree,omitzero"`
 }
@@ -24,6 +30,16 @@ type Limits struct {
 type TreeBudget struct {
 	MemoryMiB int     `json:"memory_mib,omitempty"`
 	CPUs      float64 `json:"cpus,omitempty"`
+	PIDs      int     `json:"pids,omitempty"` // threads of its VMMs
+	// DiskMiB is how much of the store what the tree writes to its disks may take. It is given out by
+	// forks: each sandbox may fill its Limits.DiskMiB, and what it had written stays under the fork.
+	DiskMiB int `json:"disk_mib,omitempty"`
+}
+
+// OfGroup is what a cgroup enforces of it.
+func (b TreeBudget) OfGroup() TreeBudget {
+	b.DiskMiB = 0
+	return b
 }
 
 // Bounds of Limits. A VMM needs most of the least memory for itself.
@@ -32,6 +48,8 @@ const (
 	MinDiskLimitMiB   = 16
 	MinCPUs           = 0.01
 	MaxCPUWeight      = 10_000
+	MaxNetMiB         = 1 << 20
+	MinTreePIDs       = 32
 )
 
 // Check says whether there can be such limits. mayFork: its guest may fork it.
@@ -53,10 +71,28 @@ func (l Limits) Check(mayFork bool) error {
 		return Errorf(ErrInvalid, "", "the disk limit is %d MiB, want at least %d", l.DiskMiB, MinDiskLimitMiB)
 	case l.DiskReadMiB < 0 || l.DiskWriteMiB < 0:
 		return Errorf(ErrInvalid, "", "a disk limit is less than 0")
+	case l.NetMiB < 0 || l.NetMiB > MaxNetMiB:
+		return Errorf(ErrInvalid, "", "the network limit is %d MiB a second, want 1 to %d", l.NetMiB, MaxNetMiB)
+	case l.Tree.PIDs != 0 && l.Tree.PIDs < MinTreePIDs:
+		return Errorf(ErrInvalid, "", "the tree's limit of threads is %d, want at least %d", l.Tree.PIDs, MinTreePIDs)
+	case l.Tree.DiskMiB != 0 && l.DiskMiB == 0:
+		return Errorf(ErrInvalid, "", "a tree's disk budget needs a disk limit for each sandbox in it")
+	case l.Tree.DiskMiB != 0 && l.Tree.DiskMiB < l.DiskMiB:
+		return Errorf(ErrInvalid, "", "the tree's disk budget is %d MiB, less than the %d MiB of each sandbox in it",
+			l.Tree.DiskMiB, l.DiskMiB)
 	case l.Tree != TreeBudget{} && !mayFork:
 		return Errorf(ErrInvalid, "", "a budget for a tree of forks needs guest_fork")
 	}
 	return nil
+}
+
+// OfNetwork is what is left of a policy under the limits. A policy that allows nothing stays that.
+func (l Limits) OfNetwork(s netpolicy.Spec) netpolicy.Spec {
+	rate := int64(l.NetMiB) << 20
+	if rate > 0 && NameOf(s) != PolicyNone && (s.Limits.BytesPerSecond == 0 || rate < s.Limits.BytesPerSecond) {
+		s.Limits.BytesPerSecond = rate
+	}
+	return s
 }
 
 // Use is what a sandbox uses of its host, as the kernel accounts for its VMM's group.
@@ -67,4 +103,5 @@ type Use struct {
 	Threads      int           // of its VMM
 	// DiskRead and DiskWritten are bytes from and to the host's disks: what the page cache has is no disk's.
 	DiskRead, DiskWritten int64
+	Net                   NetUse
 }

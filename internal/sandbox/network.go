@@ -90,6 +90,8 @@ type NetPort interface {
 	Release(ctx context.Context, vm string) error
 	// List names the VMs that it serves.
 	List(ctx context.Context) ([]string, error)
+	// Traffic is what each VM that it serves has had.
+	Traffic(ctx context.Context) (map[string]NetUse, error)
 	// Facts are names that a VM's guest has resolved, for its clones.
 	Facts(ctx context.Context, vm string) ([]netpolicy.Exported, error)
 	// Flows are a VM's live ones.
@@ -101,6 +103,12 @@ type NetPort interface {
 	Done() <-chan struct{}
 	// Close lets go of the process, which runs on.
 	Close() error
+}
+
+// NetUse is what a VM has had of its network since it was made, in bytes. Taps are not counted.
+type NetUse struct {
+	In, Out int64 // to the guest and from it
+	Limit   int64 // bytes a second each way; 0: none
 }
 
 // NetFlow is one connection of a sandbox.

@@ -102,7 +102,10 @@ func freeBytes(t *testing.T, dir string) int64 {
 
 // linkedImage is putImage with the kernel and the initrd elsewhere.
 func linkedImage(t *testing.T, store, name string) error {
-	aside := t.TempDir()
+	aside, err := os.MkdirTemp(filepath.Dir(filepath.Dir(store)), "aside-") // where the daemon's user may look
+	if err != nil {
+		return err
+	}
 	if err := putImage(t, aside, name, imageFiles{}); err != nil {
 		return err
 	}

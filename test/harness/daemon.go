@@ -105,6 +105,9 @@ const patience = time.Minute
 
 // Start runs the daemon and waits until it answers.
 func (d *Daemon) Start() error {
+	if err := errors.Join(d.become(), d.give()); err != nil {
+		return err
+	}
 	log, err := os.OpenFile(d.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err

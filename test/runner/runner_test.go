@@ -131,3 +131,18 @@ func TestAFloodIsCut(t *testing.T) {
 		t.Errorf("%d bytes shown%s", n, out)
 	}
 }
+
+func TestASoakOfAnHourHasTenMinutesOfPressure(t *testing.T) {
+	for _, s := range soakSuites {
+		want := maxSpan
+		if s.pkg == "./test/pressure" {
+			want = 10 * time.Minute
+		}
+		if got := s.span(time.Hour); got != want {
+			t.Errorf("%s: %s, want %s", s.pkg, got, want)
+		}
+		if got := s.span(time.Second); got != minSpan {
+			t.Errorf("%s in a soak of a second: %s", s.pkg, got)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,16 +22,29 @@ import (
 
 // suite is a part of a soak: tests that draw what they do, and those that kill at
 // every step. They are the same as in `make test`.
-type suite struct{ pkg, run string }
+type suite struct {
+	pkg, run string
+	most     time.Duration // of each test that could go on for ever; 0: maxSpan
+	skip     string
+	env      []string
+}
 
 var soakSuites = []suite{
-	{"./test/oracle", "."},
-	{"./test/crash", "."},
-	{"./internal/engine", "ConformsOverReal"},
-	{"./internal/vmm/live", "Captures"},
-	{"./test/conformance", "^TestConformance$"}, // the other is of the canaries: it wants a Python, and no VM
-	{"./test/pressure", "."},
-	{"./test/e2e", "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged"},
+	{pkg: "./test/oracle", run: "."},
+	{pkg: "./test/crash", run: "."},
+	{pkg: "./internal/engine", run: "ConformsOverReal"},
+	{pkg: "./internal/vmm/live", run: "Captures"},
+	{pkg: "./test/conformance", run: "^TestConformance$"}, // the other is of the canaries: it wants a Python, and no VM
+	{pkg: "./test/pressure", run: ".", most: 10 * time.Minute},
+	{pkg: "./test/e2e", run: "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged"},
+	// All of it with daemons of an ordinary user, who has no cgroups in the machine.
+	{pkg: "./test/e2e", run: ".", skip: "LimitsEndASandbox|LimitsHoldUpACPU|LimitsOfATree|AnOrdinaryUsersVMs",
+		env: []string{"FORKD_TEST_USER=1000"}},
+}
+
+// span is how long each of its tests that could go on for ever does, in a soak of that length.
+func (s suite) span(soak time.Duration) time.Duration {
+	return min(max(soak/spanPart, minSpan), cmp.Or(s.most, maxSpan))
 }
 
 // Variables of the tests.
@@ -59,7 +73,6 @@ func soak(ctx context.Context, o options) error {
 	if len(first.failed) > 0 {
 		return errFailed
 	}
-	span := min(max(o.soak/spanPart, minSpan), maxSpan)
 	total := results{tally: tally{}}
 	rounds, last := 0, time.Duration(0)
 	for ctx.Err() == nil && (rounds == 0 || o.soak-time.Since(began) > last/2) {
@@ -67,8 +80,8 @@ func soak(ctx context.Context, o options) error {
 		start := time.Now()
 		seed := rand.Uint64() >> 1
 		phase("round %d, %s=%d, %s after the start", rounds, seedVariable, seed, start.Sub(began).Round(time.Second))
-		env := append(slices.Clone(bench.env), fmt.Sprintf("%s=%d", seedVariable, seed), spanVariable+"="+span.String())
-		for _, r := range soakRound(ctx, env, bench.args) {
+		env := append(slices.Clone(bench.env), fmt.Sprintf("%s=%d", seedVariable, seed))
+		for _, r := range soakRound(ctx, o.soak, env, bench.args) {
 			total.passed += r.passed
 			total.failed = append(total.failed, r.failed...)
 			for _, s := range r.skipped {
@@ -87,13 +100,14 @@ func soak(ctx context.Context, o options) error {
 const atOnce = 2
 
 // soakRound runs each suite once.
-func soakRound(ctx context.Context, env, args []string) []results {
+func soakRound(ctx context.Context, length time.Duration, env, args []string) []results {
 	out := make([]results, len(soakSuites))
 	var all errgroup.Group
 	all.SetLimit(atOnce)
 	for i, s := range soakSuites {
 		all.Go(func() error {
-			out[i] = goTest(ctx, env, append(slices.Clone(args), "-run", s.run, s.pkg)...)
+			env := slices.Concat(env, []string{spanVariable + "=" + s.span(length).String()}, s.env)
+			out[i] = goTest(ctx, env, append(slices.Clone(args), "-run", s.run, "-skip", s.skip, s.pkg)...)
 			return nil
 		})
 	}

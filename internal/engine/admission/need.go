@@ -33,9 +33,8 @@ func (p Promised) times(n int) Promised {
 // What a VM takes beside memory, on the safe side of what was counted.
 const (
 	// vmFiles: the control socket, a process descriptor, and connections to its agent.
-	vmFiles = 4
-	// vmThreads are its VMM's beside vCPUs: Go's and the devices'.
-	vmThreads = 12
+	vmFiles   = 4
+	vmThreads = sandbox.VMMThreads
 	// vmDisk is what a child takes of the store before its guest writes: its overlay file, and the
 	// first blocks of a guest that wakes.
 	vmDisk = 256 << 10

@@ -9,6 +9,7 @@ import (
 
 	"github.com/forkd/forkd/internal/engine/guestfork/forktree"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/rundir"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -39,6 +40,8 @@ type Config struct {
 	Sandboxes  *sandboxes.Table
 	Snapshots  Snapshots
 	Operations Operations
+	// LayerBytes is what a layer of a disk takes of the store.
+	LayerBytes func(layer.ID) (int64, error)
 	// Begin admits a fork or a deletion; done must be called. The context that it returns
 	// ends with the daemon, too.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)

@@ -78,6 +78,9 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	if f.src, err = o.openForkSource(ctx, req.Tag); err != nil {
 		return sandbox.ForkResult{}, err
 	}
+	if f.req.Kin.MayFork && f.req.Kin.Root == "" && len(f.src.Backing) > 0 { // each child is the root of a tree
+		f.req.Kin.Base = len(f.src.Backing[0])
+	}
 	defer f.src.Close()
 	poolReady := o.pools.Count(f.src)
 	if f.grant, err = admitChildren(o, f.src, req, poolReady); err != nil {

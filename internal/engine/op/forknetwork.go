@@ -22,6 +22,7 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	f.network.Effective = f.req.Limits.OfNetwork(f.network.Effective)
 	ids := make([]string, len(f.children))
 	for i := range ids {
 		ids[i] = f.childID(i + 1)
@@ -43,6 +44,10 @@ func (f *forkOp) bindTap() (err error) {
 		return badTap(f.req.Tap, fmt.Sprintf("one sandbox can have it, and %d were asked for", f.req.N))
 	case f.req.Network != nil:
 		return badTap(f.req.Tap, policyBeside)
+	case f.req.Limits.NetMiB != 0:
+		return sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonLimitUnsupported,
+			"tap %s: forkd does not see what passes it, so it cannot keep a network limit: set one on the tap, with tc",
+			sandbox.Clip(f.req.Tap))
 	}
 	f.network = sandbox.Network{Tap: f.req.Tap, Asked: nothing, Effective: nothing}
 	f.children[0].wire, err = f.e.wires.BindTap(f.req.Tap, f.childID(1))

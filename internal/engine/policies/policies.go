@@ -53,6 +53,7 @@ func (p *Policies) Adopt() error {
 		if err != nil { // an earlier build could read it: nothing is allowed
 			n = sandbox.Network{Asked: was.Asked, Cut: []string{err.Error()}}
 		}
+		n.Effective = s.Info().Limits.OfNetwork(n.Effective)
 		if n.Wire = was.Wire; !reflect.DeepEqual(n.Effective, was.Effective) {
 			if err := s.SetNetwork(func(of *sandbox.Network) { *of = n }); err != nil {
 				return err
@@ -112,6 +113,7 @@ func (p *Policies) SetNetwork(ctx context.Context, id string, asked netpolicy.Sp
 	if err != nil {
 		return sandbox.Network{}, err
 	}
+	next.Effective = s.Info().Limits.OfNetwork(next.Effective)
 	if err := s.SetNetwork(func(n *sandbox.Network) { next.Wire = n.Wire; *n = next }); err != nil {
 		return sandbox.Network{}, err
 	}

@@ -22,11 +22,12 @@ type Bounds struct {
 // that is prepared has its disks already, without a limit.
 func (b Bounds) Apart() bool { return b.inTree() || b.Limits.DiskMiB != 0 }
 
-func (b Bounds) inTree() bool { return b.Limits.Tree != sandbox.TreeBudget{} }
+func (b Bounds) inTree() bool { return b.Limits.Tree.OfGroup() != sandbox.TreeBudget{} }
 
-// ofGroup are the limits that a cgroup enforces: that of the disk's space is its VMM's.
+// ofGroup are the limits that a cgroup enforces: that of the disk's space is its VMM's, that of the
+// network forkd-net's.
 func ofGroup(l sandbox.Limits) sandbox.Limits {
-	l.DiskMiB = 0
+	l.DiskMiB, l.NetMiB, l.Tree = 0, 0, l.Tree.OfGroup()
 	return l
 }
 
@@ -75,7 +76,7 @@ func treeOf(b Bounds) cgroup.Tree {
 		return cgroup.Tree{}
 	}
 	t := b.Limits.Tree
-	return cgroup.Tree{Name: b.Tree, Limits: cgroup.Limits{Memory: int64(t.MemoryMiB) << 20, CPUs: t.CPUs}}
+	return cgroup.Tree{Name: b.Tree, Limits: cgroup.Limits{Memory: int64(t.MemoryMiB) << 20, CPUs: t.CPUs, PIDs: t.PIDs}}
 }
 
 // CheckLimits says whether this host can keep a VM within such limits.

@@ -97,7 +97,8 @@ func (e *Engine) List() []sandbox.Info {
 		info := b.info
 		if info.Status == sandbox.StatusRunning {
 			info.OwnMemory = 5 << 20
-			info.Use = &sandbox.Use{Memory: 40 << 20, Peak: 50 << 20, CPU: e.used(), Threads: 9}
+			info.Use = &sandbox.Use{Memory: 40 << 20, Peak: 50 << 20, CPU: e.used(), Threads: 9,
+				Net: sandbox.NetUse{In: 7, Out: 5, Limit: int64(info.Limits.NetMiB) << 20}}
 		}
 		out = append(out, info)
 	}

@@ -117,6 +117,13 @@ func (c *Client) List(ctx context.Context) ([]Listed, error) {
 	return answer.VMs, err
 }
 
+// Traffic is what each VM has had.
+func (c *Client) Traffic(ctx context.Context) ([]Traffic, error) {
+	var answer trafficBody
+	err := c.call(ctx, opTraffic, nil, nil, &answer)
+	return answer.VMs, err
+}
+
 // Flows lists a VM's live flows.
 func (c *Client) Flows(ctx context.Context, vm string) ([]Flow, error) {
 	var answer flowsBody

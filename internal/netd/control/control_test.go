@@ -66,6 +66,15 @@ func (f *fake) Release(vm string) error {
 	return unix.Close(f.wires[vm])
 }
 
+func (f *fake) Traffic() (all []control.Traffic) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for name, b := range f.bound {
+		all = append(all, control.Traffic{VM: name, In: 1, Out: 2, Limit: b.Spec.Limits.BytesPerSecond})
+	}
+	return all
+}
+
 func (f *fake) List() (all []control.Listed) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -31,6 +31,7 @@ const (
 	opUpdate    = "update"
 	opRelease   = "release"
 	opList      = "list"
+	opTraffic   = "traffic"
 	opFlows     = "flows"
 	opRefusals  = "refusals"
 	opFacts     = "facts"
@@ -93,6 +94,15 @@ type Listed struct {
 	Connected bool           `json:"connected"`
 	Flows     int            `json:"flows"`
 	Spec      netpolicy.Spec `json:"spec"`
+}
+
+// Traffic is what a VM has had since it was bound.
+type Traffic struct {
+	VM  string `json:"vm"`
+	In  int64  `json:"in"`  // bytes to the guest
+	Out int64  `json:"out"` // bytes from the guest
+	// Limit is bytes a second each way; 0 for none.
+	Limit int64 `json:"limit,omitempty"`
 }
 
 // Flow is a live flow of a VM.
@@ -179,6 +189,10 @@ type vmBody struct {
 
 type listBody struct {
 	VMs []Listed `json:"vms"`
+}
+
+type trafficBody struct {
+	VMs []Traffic `json:"vms"`
 }
 
 type flowsBody struct {

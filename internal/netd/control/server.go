@@ -30,6 +30,7 @@ type Handler interface {
 	Update(vm string, spec netpolicy.Spec) (Bound, error)
 	Release(vm string) error
 	List() []Listed
+	Traffic() []Traffic
 	Flows(vm string) ([]Flow, error)
 	Refusals(vm string) ([]Line, error)
 	Facts(vm string) (json.RawMessage, error)
@@ -210,6 +211,8 @@ func (p *peer) handle(e envelope, fds []int) (any, error) {
 		return orNil(bound, err)
 	case opList:
 		return listBody{p.handler.List()}, nil
+	case opTraffic:
+		return trafficBody{p.handler.Traffic()}, nil
 	case opStats:
 		return p.handler.Stats(), nil
 	case opShutdown:

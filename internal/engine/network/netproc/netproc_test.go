@@ -72,6 +72,15 @@ func (s *served) Release(vm string) error {
 	return nil
 }
 
+func (s *served) Traffic() (out []control.Traffic) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name := range s.vms {
+		out = append(out, control.Traffic{VM: name, In: 1, Out: 2, Limit: 3})
+	}
+	return out
+}
+
 func (s *served) List() (out []control.Listed) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

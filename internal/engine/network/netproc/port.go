@@ -123,6 +123,16 @@ func (p *port) List(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
+// Traffic implements sandbox.NetPort.
+func (p *port) Traffic(ctx context.Context) (map[string]sandbox.NetUse, error) {
+	vms, err := p.Client.Traffic(ctx)
+	out := make(map[string]sandbox.NetUse, len(vms))
+	for _, t := range vms {
+		out[t.VM] = sandbox.NetUse{In: t.In, Out: t.Out, Limit: t.Limit}
+	}
+	return out, err
+}
+
 // Flows implements sandbox.NetPort.
 func (p *port) Flows(ctx context.Context, vm string) ([]sandbox.NetFlow, error) {
 	flows, err := p.Client.Flows(ctx, vm)

@@ -1,0 +1,29 @@
+package sandbox_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+func TestANetworkLimitIsTheLowerOfItsAndThePolicys(t *testing.T) {
+	public := netpolicy.Spec{Default: netpolicy.Public}
+	slow := public
+	slow.Limits.BytesPerSecond = 4096
+	for _, c := range []struct {
+		spec netpolicy.Spec
+		mib  int
+		want int64
+	}{{public, 0, 0}, {public, 3, 3 << 20}, {slow, 3, 4096}, {slow, 0, 4096}, {netpolicy.Spec{}, 3, 0}} {
+		if got := (sandbox.Limits{NetMiB: c.mib}).OfNetwork(c.spec).Limits.BytesPerSecond; got != c.want {
+			t.Errorf("%d MiB/s of %+v: %d bytes/s, want %d", c.mib, c.spec, got, c.want)
+		}
+	}
+	for _, mib := range []int{-1, sandbox.MaxNetMiB + 1} {
+		if err := (sandbox.Limits{NetMiB: mib}).Check(false); !errors.Is(err, sandbox.ErrInvalid) {
+			t.Errorf("%d MiB/s: %v", mib, err)
+		}
+	}
+}
