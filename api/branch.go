@@ -16,7 +16,8 @@ type BranchRequest struct {
 	Tag string `json:"tag,omitempty" doc:"Name of the new snapshot; absent: one is made" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _" nullable:"true"`
 	// Mode has no default tag: the daemon must see that it is absent to allow Diff.
 	Mode        BranchMode `json:"mode,omitempty" doc:"live, if absent: copy while the guest runs, pause it for the rest; diff: pause it for all that differs from its snapshot; full: like live, and the new snapshot depends on no other" enum:"full,diff,live" nullable:"true"`
-	Diff        *bool      `json:"diff,omitempty" doc:"Older way to say mode diff; not together with mode"`
+	Diff        *bool      `json:"diff,omitempty" doc:"Older way to say mode diff; true not together with mode"`
+	Live        *bool      `json:"live,omitempty" doc:"Older way to say mode live; true not together with mode"`
 	Wait        *bool      `json:"wait,omitempty" doc:"False: answer when the sandbox runs again; the snapshot is writing until it is ready; one that fails is listed as failed, with the reason in warning, until it is deleted" default:"true"`
 	MeasureDiff bool       `json:"measure_diff,omitempty" doc:"Accepted: bytes_written is always told"`
 

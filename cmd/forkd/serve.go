@@ -260,7 +260,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside,
-		Keys: stores.keys, Published: stores.published,
+		Keys: stores.keys, Published: stores.published, Workspaces: stores.workspaces,
 	})
 	notifySystemd(log, "READY=1")
 	err = server.Run(ctx, listeners, stopGrace)

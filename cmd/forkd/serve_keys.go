@@ -11,12 +11,15 @@ import (
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/tenancy"
 	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/workspace"
 )
 
-// authority is what the daemon keeps of tenants.
+// authority is what the daemon keeps of tenants, and the names that it was given.
 type authority struct {
 	keys      *keys.Store
 	published *tenancy.Published
+	// workspaces are names of sandboxes.
+	workspaces *workspace.Book
 }
 
 // openKeys reads what is kept in the data directory. The engine must hold that: of two
@@ -26,6 +29,9 @@ func openKeys(ctx context.Context, data string, log *slog.Logger, opened *undo.S
 		return a, err
 	}
 	if a.published, err = tenancy.OpenPublished(filepath.Join(data, "published.json")); err != nil {
+		return a, err
+	}
+	if a.workspaces, err = workspace.Open(filepath.Join(data, "workspaces.json"), nil); err != nil {
 		return a, err
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -48,6 +48,10 @@ func changes() map[string]action {
 		"POST /v1/sandboxes/{id}/ports/{port}/connect": {name: "port.connect"},
 		"GET /v1/sandboxes/{id}/agent/{path}":          {name: "agent.request", read: true},
 		"POST /v1/sandboxes/{id}/agent/{path}":         {name: "agent.request"},
+		"POST /v1/workspaces":                          {name: "workspace.create"},
+		"DELETE /v1/workspaces/{workspace}":            {name: "workspace.delete"},
+		"POST /v1/workspaces/{workspace}/suspend":      {name: "workspace.suspend"},
+		"POST /v1/workspaces/{workspace}/resume":       {name: "workspace.resume"},
 		"POST /v1/keys":                                {name: "key.create"},
 		"DELETE /v1/keys/{key}":                        {name: "key.revoke"},
 		"POST /v1/keys/{key}/rotate":                   {name: "key.rotate"},
@@ -121,7 +125,7 @@ func areaOf(pattern string) string {
 	switch first {
 	case "sandboxes":
 		return "sandbox"
-	case "snapshots", "images", "pools", "receipts", "keys", "events":
+	case "snapshots", "images", "pools", "receipts", "keys", "events", "workspaces":
 		return strings.TrimSuffix(first, "s")
 	case "audit":
 		return first

@@ -67,10 +67,12 @@ func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.B
 func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error) {
 	mode := b.Mode
 	switch {
-	case b.Diff != nil && b.Mode != "":
-		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "", "diff and mode exclude each other: leave diff out")
-	case b.Diff != nil && *b.Diff:
+	case (isTrue(b.Diff) || isTrue(b.Live)) && b.Mode != "", isTrue(b.Diff) && isTrue(b.Live):
+		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "", "mode, diff and live exclude each other: leave diff and live out")
+	case isTrue(b.Diff):
 		mode = api.BranchDiff
+	case isTrue(b.Live):
+		mode = api.BranchLive
 	}
 	policy, err := policyOf(b.Net, b.Network)
 	if err != nil {
@@ -87,6 +89,9 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 		MaxPause: time.Duration(b.MaxPauseMS * float64(time.Millisecond)),
 	}, nil
 }
+
+// isTrue reports whether a field is there and true: the original's clients may send false.
+func isTrue(b *bool) bool { return b != nil && *b }
 
 func wireBranch(r sandbox.BranchResult) api.BranchResult {
 	out := api.BranchResult{

@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/tenancy"
+	"github.com/forkd/forkd/internal/workspace"
 )
 
 const token = "0123456789abcdef0123456789abcdef"
@@ -50,10 +51,14 @@ func newBench(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	workspaces, err := workspace.Open(filepath.Join(dir, "workspaces.json"), func() time.Time { return b.engine.Now })
+	if err != nil {
+		t.Fatal(err)
+	}
 	b.server = httpapi.New(httpapi.Options{
 		Engine: b.engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
 		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
-		Keys: b.keys, Published: published,
+		Keys: b.keys, Published: published, Workspaces: workspaces,
 		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	b.h = b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})

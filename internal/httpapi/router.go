@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/workspace"
 )
 
 // router finds the operation that a request asks for, and lists all operations in the
@@ -26,8 +27,10 @@ type router struct {
 	bodyTime time.Duration // for a JSON body to arrive
 	view     func(context.Context) Engine
 	keys     *keys.Store // may be nil
-	needs    map[string]need
-	added    []string // "METHOD /path" of every route, for the conformance test
+	// workspaces are those that paths may name.
+	workspaces *workspace.Book
+	needs      map[string]need
+	added      []string // "METHOD /path" of every route, for the conformance test
 	// changes and agentActions are the names of actions, for the audit log.
 	changes, agentActions map[string]action
 }

@@ -60,6 +60,13 @@ func needs() map[string]need {
 		"GET /v1/sandboxes/{id}/agent/{path}":          run,
 		"POST /v1/sandboxes/{id}/agent/{path}":         run,
 
+		"GET /v1/workspaces":                      read,
+		"POST /v1/workspaces":                     fork,
+		"GET /v1/workspaces/{workspace}":          read,
+		"DELETE /v1/workspaces/{workspace}":       fork,
+		"POST /v1/workspaces/{workspace}/suspend": fork,
+		"POST /v1/workspaces/{workspace}/resume":  fork,
+
 		"GET /v1/images":           read,
 		"GET /v1/images/{name}":    read,
 		"HEAD /v1/images/{name}":   read,
@@ -114,6 +121,11 @@ func (rt *router) there(r *http.Request, who principal.Principal) error {
 			if _, err := view.SnapshotBrief(tag); err != nil {
 				return err
 			}
+		}
+	}
+	if name := r.PathValue("workspace"); name != "" {
+		if _, err := rt.workspaces.Get(r.Context(), view, name); err != nil {
+			return err
 		}
 	}
 	if id := r.PathValue("key"); id != "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/events"
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/tenancy"
+	"github.com/forkd/forkd/internal/workspace"
 )
 
 // Options is what a Server is made of.
@@ -41,6 +42,8 @@ type Options struct {
 	Keys *keys.Store
 	// Published are the snapshots that all tenants may fork from; nil: none, and none can be.
 	Published *tenancy.Published
+	// Workspaces are the original's: sandboxes under names; nil: there are none, and none can be.
+	Workspaces *workspace.Book
 }
 
 // Ingress is what carries requests to servers in sandboxes.
@@ -88,6 +91,10 @@ func newServer(opt Options, most limits) *Server {
 	view := func(ctx context.Context) Engine { return tenants.For(ctx) }
 	s.view = view
 	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
+	if opt.Workspaces == nil {
+		opt.Workspaces = workspace.Nowhere()
+	}
+	s.router.workspaces = opt.Workspaces
 	s.addRoutes(opt, view)
 	(&publishRoutes{tenants}).add(s.router)
 	return s
@@ -123,6 +130,7 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&storeRoutes{partOf[Snapshots](view), created}).add(s.router)
 	(&forkRoutes{s.answers, partOf[Sandboxes](view), s.metrics}).add(s.router)
 	(&sandboxRoutes{partOf[Sandboxes](view)}).add(s.router)
+	(&workspaceRoutes{partOf[Sandboxes](view), opt.Workspaces}).add(s.router)
 	(&branchRoutes{partOf[Branches](view), s.metrics}).add(s.router)
 	(&receiptRoutes{partOf[Receipts](view)}).add(s.router)
 	(&guestRoutes{partOf[Guests](view), s.metrics}).add(s.router)

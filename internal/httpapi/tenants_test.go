@@ -90,6 +90,8 @@ func bodyFor(route, tag string) string {
 		return `{"args":["true"]}`
 	case "POST /v1/sandboxes/{id}/eval":
 		return `{"code":"1"}`
+	case "POST /v1/workspaces":
+		return fmt.Sprintf(`{"name":"desk","snapshot_tag":%q}`, tag)
 	case "POST /v1/keys":
 		return `{"name":"more","scopes":["read"]}`
 	}
@@ -99,13 +101,13 @@ func bodyFor(route, tag string) string {
 func pathFor(route, id, tag string) (method, path string) {
 	method, path, _ = strings.Cut(route, " ")
 	return method, strings.NewReplacer("{id}", id, "{tag}", tag, "{other}", tag, "{port}", "80", "{path}", "health",
-		"{name}", "python-numpy", "{key}", "k000000000000").Replace(path)
+		"{workspace}", tag, "{name}", "python-numpy", "{key}", "k000000000000").Replace(path)
 }
 
 // about reports whether a route is about a thing that it names, in its path or its body.
 func about(route string) bool {
 	return strings.Contains(route, "{id}") || strings.Contains(route, "{tag}") || route == "POST /v1/snapshots" ||
-		route == "POST /v1/sandboxes" || strings.Contains(route, "{key}")
+		route == "POST /v1/sandboxes" || route == "POST /v1/workspaces" || strings.Contains(route, "{workspace}") || strings.Contains(route, "{key}")
 }
 
 func TestEveryRouteHasItsScope(t *testing.T) {
@@ -130,6 +132,7 @@ var requestID = regexp.MustCompile(`,"request_id":"[0-9a-f]+"`)
 func TestAnotherTenantsThingsAreNotThere(t *testing.T) {
 	b := newTenants(t)
 	into[api.BranchResult](t, b.as(b.acme, "POST", "/v1/sandboxes/"+b.sandbox+"/branch", `{"tag":"later"}`), 201)
+	into[api.WorkspaceInfo](t, b.as(b.acme, "POST", "/v1/workspaces", `{"name":"base","snapshot_tag":"base"}`), 201)
 	seen := 0
 	for _, scopes := range []principal.Scopes{principal.All, principal.Read, principal.Run, principal.Fork, principal.Admin} {
 		text := b.key(keys.Spec{Name: fmt.Sprintf("probe-%d", scopes), Tenant: "evil", Scopes: scopes})
@@ -175,6 +178,7 @@ func TestListsHaveNothingOfOthers(t *testing.T) {
 	b := newTenants(t)
 	into[api.BranchResult](t, b.as(b.acme, "POST", "/v1/sandboxes/"+b.sandbox+"/branch", `{"n":1}`), 201)
 	acmes := into[[]api.SandboxInfo](t, b.as(b.acme, "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), 201)
+	desk := into[api.WorkspaceInfo](t, b.as(b.acme, "POST", "/v1/workspaces", `{"name":"desk","snapshot_tag":"py"}`), 201)
 	if w := b.as(b.acme, "PUT", "/v1/snapshots/base/pool", `{"size":3}`); w.Code != 204 {
 		t.Errorf("a pool: %d %s", w.Code, w.Body)
 	}
@@ -185,11 +189,14 @@ func TestListsHaveNothingOfOthers(t *testing.T) {
 		}
 		path = strings.ReplaceAll(path, "{tag}", "py")
 		w := b.as(b.evil, "GET", path, "")
-		for _, secret := range []string{"acme", b.sandbox, acmes[0].ID, "private"} {
+		for _, secret := range []string{"acme", b.sandbox, acmes[0].ID, "private", desk.LiveSandboxID, "desk"} {
 			if strings.Contains(w.Body.String(), secret) {
 				t.Errorf("GET %s tells of %s: %s", path, secret, w.Body)
 			}
 		}
+	}
+	if w := b.as(b.acme, "DELETE", "/v1/workspaces/"+desk.Name, ""); w.Code != 204 {
+		t.Errorf("workspace %s: %d %s", desk.Name, w.Code, w.Body)
 	}
 	own := into[[]api.SnapshotInfo](t, b.as(b.acme, "GET", "/v1/snapshots", ""), 200)
 	var tags []string
@@ -212,6 +219,7 @@ func TestListsHaveNothingOfOthers(t *testing.T) {
 func TestScopesOnOnesOwn(t *testing.T) {
 	for _, scope := range []principal.Scopes{principal.Read, principal.Run, principal.Fork, principal.Admin} {
 		b := newTenants(t)
+		into[api.WorkspaceInfo](t, b.as(b.acme, "POST", "/v1/workspaces", `{"name":"base","snapshot_tag":"base"}`), 201)
 		text := b.key(keys.Spec{Name: "own", Tenant: "acme", Scopes: scope})
 		for _, route := range b.server.Routes() {
 			need := httpapi.Needs()[route]

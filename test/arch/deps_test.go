@@ -110,6 +110,8 @@ var rules = []rule{
 		reason: "it carries HTTP to whatever its Dialer connects to: it knows no engine, and the API's tokens open nothing in it"},
 	{who: []string{"internal/e2bapi"}, not: []string{"internal/engine", "internal/httpapi", "internal/ingress", "internal/vmctl", "internal/vmm", "api", "client"},
 		reason: "it is a second API over the same words: the daemon hands it the engine and what carries requests to ports"},
+	{who: []string{"internal/workspace"}, not: []string{"internal/engine", "internal/httpapi", "internal/tenancy", "api", "client", "net/http"},
+		reason: "it names sandboxes: how they are made, and who may see them, it is handed"},
 	{who: []string{"internal/httpapi"}, not: []string{"internal/engine"},
 		reason: "the API names the domain's words, which are in internal/sandbox; the daemon hands it the engine"},
 	{who: []string{"internal/netpolicy", "internal/netdns"}, not: append([]string{"internal/usernet", "net/http", "internal/agent"}, hostSide...),
