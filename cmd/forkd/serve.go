@@ -252,11 +252,12 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 			return err
 		}
 	}
-	outside, err := o.outside(ctx, engine, token, log, &opened)
+	var server *httpapi.Server // what is outside of it asks it who a request is from, and what is there for them
+	outside, err := o.outside(ctx, engine, &server, httpapi.Access{Token: token, Keys: stores.keys}, log, &opened)
 	if err != nil {
 		return err
 	}
-	server := httpapi.New(httpapi.Options{
+	server = httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside,
