@@ -21,7 +21,7 @@ import (
 
 // outside is what requests from outside of the native API are for: servers in sandboxes, and
 // E2B's API. The server is set before the first request.
-func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server **httpapi.Server,
+func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server *apiServer,
 	access httpapi.Access, log *slog.Logger, opened *undo.Stack) (httpapi.Ingress, error) {
 	if o.domain == "" {
 		return nil, nil
@@ -39,7 +39,7 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 	}
 	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Ports: ports,
 		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
-		View:   func(ctx context.Context) e2bapi.Engine { return (*server).View(ctx) },
+		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },
 		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
 		Domain: o.domain, Log: log})
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -77,10 +77,10 @@ func (b both) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // e2bAuth takes keys, the daemon's token and E2B's form of that, as E2B's clients show them or as
 // ours do. Whoever shows none is nobody: E2B's API is not for the socket's peers.
-func e2bAuth(server **httpapi.Server, access httpapi.Access) func(*http.Request) (context.Context, error) {
+func e2bAuth(server *apiServer, access httpapi.Access) func(*http.Request) (context.Context, error) {
 	access.Alias = func(shown string) bool { return apikey.Matches(shown, access.Token) }
 	authenticate := sync.OnceValue(func() func(*http.Request) (context.Context, error) {
-		return (*server).Authenticator(access)
+		return server.Load().Authenticator(access)
 	})
 	return func(r *http.Request) (context.Context, error) {
 		if r.Header.Get("X-Api-Key") == "" && r.Header.Get("Authorization") == "" {

@@ -22,6 +22,8 @@ type Kin struct {
 	Root    string `json:"root,omitempty"`     // of its tree; empty: itself
 	Token   string `json:"token,omitempty"`    // of the call that made it
 	Depth   int    `json:"depth,omitempty"`    // forks from the root
+	// Key is the API key that the root was made with, whose quotas are the whole tree's; empty: there are none.
+	Key string `json:"key,omitempty"`
 }
 
 // RootOf is the root of the tree that the sandbox of that id and kin is in.
@@ -34,7 +36,8 @@ func (k Kin) RootOf(id string) string {
 
 // Child is the kin of a child that the sandbox of that id makes.
 func (k Kin) Child(id, token string) Kin {
-	return Kin{MayFork: k.MayFork, Parent: id, Root: k.RootOf(id), Token: token, Depth: k.Depth + 1}
+	return Kin{MayFork: k.MayFork, Parent: id, Root: k.RootOf(id), Token: token, Depth: k.Depth + 1,
+		Key: k.Key}
 }
 
 // Census is what of a tree runs, or is about to.
