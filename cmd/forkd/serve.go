@@ -224,6 +224,8 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	happened := openEvents(o.data, log)
 	config := o.engineConfig(images, timings, log)
 	config.Events = telling(happened)
+	var server apiServer // what is made before it asks it who a request is from, and what is there for them
+	config.GuestQuota = server.admitGuest
 	if config.Groups, err = o.groups(log); err != nil {
 		return err
 	}
@@ -252,18 +254,19 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 			return err
 		}
 	}
-	outside, err := o.outside(ctx, engine, token, log, &opened)
+	outside, err := o.outside(ctx, engine, &server, httpapi.Access{Token: token, Keys: stores.keys}, log, &opened)
 	if err != nil {
 		return err
 	}
-	server := httpapi.New(httpapi.Options{
+	serving := httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside,
 		Keys: stores.keys, Published: stores.published, Workspaces: stores.workspaces,
 	})
+	server.Store(serving)
 	notifySystemd(log, "READY=1")
-	err = server.Run(ctx, listeners, stopGrace)
+	err = serving.Run(ctx, listeners, stopGrace)
 	notifySystemd(log, "STOPPING=1")
 	log.Info("stopping")
 	return err

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/forkd/forkd/internal/e2bapi"
@@ -21,9 +20,9 @@ import (
 )
 
 // outside is what requests from outside of the native API are for: servers in sandboxes, and
-// E2B's API.
-func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, token string, log *slog.Logger,
-	opened *undo.Stack) (httpapi.Ingress, error) {
+// E2B's API. The server is set before the first request.
+func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server *apiServer,
+	access httpapi.Access, log *slog.Logger, opened *undo.Stack) (httpapi.Ingress, error) {
 	if o.domain == "" {
 		return nil, nil
 	}
@@ -39,7 +38,9 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, token 
 		log.Warn("a record of E2B's API is passed over", "record", s)
 	}
 	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Ports: ports,
-		Lives: e2bLives{engine}, Authenticate: e2bAuth(token),
+		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
+		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },
+		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
 		Domain: o.domain, Log: log})
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
@@ -74,24 +75,24 @@ func (b both) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.ports.ServeHTTP(w, r)
 }
 
-// e2bAuth takes the daemon's token, or its key, as E2B's clients show it or as ours do.
-func e2bAuth(token string) func(*http.Request) (context.Context, error) {
+// e2bAuth takes keys, the daemon's token and E2B's form of that, as E2B's clients show them or as
+// ours do. Whoever shows none is nobody: E2B's API is not for the socket's peers.
+func e2bAuth(server *apiServer, access httpapi.Access) func(*http.Request) (context.Context, error) {
+	access.Alias = func(shown string) bool { return apikey.Matches(shown, access.Token) }
+	authenticate := sync.OnceValue(func() func(*http.Request) (context.Context, error) {
+		return server.Load().Authenticator(access)
+	})
 	return func(r *http.Request) (context.Context, error) {
-		shown := r.Header.Get("X-Api-Key")
-		if shown == "" {
-			scheme, bearer, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-			if strings.EqualFold(scheme, "Bearer") {
-				shown = strings.TrimSpace(bearer)
-			}
-		}
-		switch {
-		case shown == "":
+		if r.Header.Get("X-Api-Key") == "" && r.Header.Get("Authorization") == "" {
 			return nil, errors.New("the API key is missing (X-API-KEY)")
-		case token == "":
-			return nil, errors.New("this daemon has no API key: it serves its socket only")
-		case !apikey.Matches(shown, token):
-			return nil, errors.New("the API key is wrong")
 		}
-		return r.Context(), nil
+		if r.Header.Get("X-Api-Key") != "" { // their clients may show an account's token beside it
+			header := r.Header.Clone()
+			header.Del("Authorization")
+			shown := *r
+			shown.Header = header
+			r = &shown
+		}
+		return authenticate()(r)
 	}
 }

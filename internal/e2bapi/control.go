@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/e2bapi/target"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -29,70 +30,14 @@ type call struct {
 	ctx  context.Context
 	w    http.ResponseWriter
 	body []byte
-	// owner is the sender's tenant.
-	owner string
+	// engine is what is there for who sent it.
+	engine Engine
+	who    principal.Principal
 }
 
 type answer struct {
 	status int
 	body   any // nil: none
-}
-
-// controlRoutes are all routes. Their patterns match escaped segments: a template's id may
-// have a slash in it.
-func (h *Handler) controlRoutes() *http.ServeMux {
-	mux := http.NewServeMux()
-	many, life, snaps, use := listing{h}, lives{h}, snapshots{h}, usage{h}
-	for pattern, f := range map[string]func(call) (answer, error){
-		"POST /sandboxes":        func(c call) (answer, error) { return h.create(c, 1) },
-		"POST /v2/sandboxes":     func(c call) (answer, error) { return h.create(c, 2) },
-		"GET /sandboxes":         many.listRunning,
-		"GET /v2/sandboxes":      many.list,
-		"GET /sandboxes/{id}":    h.info,
-		"DELETE /sandboxes/{id}": life.kill,
-
-		"POST /sandboxes/{id}/connect":    func(c call) (answer, error) { return life.connect(c, 1) },
-		"POST /v2/sandboxes/{id}/connect": func(c call) (answer, error) { return life.connect(c, 2) },
-		"POST /sandboxes/{id}/resume":     life.resume,
-		"POST /sandboxes/{id}/pause":      life.pause,
-		"POST /sandboxes/{id}/timeout":    life.setTimeout,
-		"POST /sandboxes/{id}/refreshes":  life.refresh,
-		"POST /sandboxes/{id}/snapshots":  snaps.snapshot,
-		"POST /sandboxes/{id}/fork":       snaps.fork,
-		"PUT /sandboxes/{id}/network":     h.setNetwork,
-		"GET /sandboxes/{id}/metrics":     use.metrics,
-		"GET /sandboxes/metrics":          use.metricsOfMany,
-		"GET /sandboxes/{id}/logs":        use.logs,
-		"GET /v2/sandboxes/{id}/logs":     use.logsV2,
-
-		"GET /snapshots":             snaps.listSnapshots,
-		"GET /templates":             snaps.listTemplates,
-		"GET /v2/templates":          snaps.listTemplates,
-		"GET /templates/{id}":        snaps.template,
-		"DELETE /templates/{id}":     snaps.deleteTemplate,
-		"GET /templates/{id}/{part}": snaps.templatePart,
-	} {
-		mux.HandleFunc(pattern, h.route(f))
-	}
-	for pattern, what := range map[string]string{
-		"POST /templates": "building templates", "POST /v2/templates": "building templates",
-		"POST /v3/templates": "building templates", "POST /v2/templates/{id}/builds/{build}": "building templates",
-		"GET /templates/{id}/builds/{build}/status": "building templates",
-		"GET /templates/{id}/files/{hash}":          "building templates",
-		"GET /templates/{id}/builds/{build}/logs":   "building templates",
-		"POST /templates/tags":                      "tagging templates", "DELETE /templates/tags": "tagging templates",
-		"PATCH /v2/templates/{id}": "changing templates", "PATCH /templates/{id}": "changing templates",
-		"/volumes": "volumes", "/volumes/": "volumes", "/volumecontent/": "volumes",
-		"/secrets": "secrets", "/secrets/": "secrets", "/teams": "teams", "/teams/": "teams",
-		"/api-keys": "managing keys by E2B's API", "/api-keys/": "managing keys by E2B's API",
-	} {
-		mux.HandleFunc(pattern, h.route(func(call) (answer, error) { return answer{}, notYet(what) }))
-	}
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
-		w.Header().Set("Cache-Control", "no-store")
-		w.WriteHeader(http.StatusOK)
-	})
-	return mux
 }
 
 // serveControl finds the route. The mux's own answers are no JSON.
@@ -108,31 +53,6 @@ func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) {
 	h.control.ServeHTTP(w, r)
 }
 
-// route checks who asks, reads the body and writes the answer.
-func (h *Handler) route(f func(call) (answer, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, err := h.opt.Authenticate(r)
-		if err != nil {
-			writeError(w, authError(err))
-			return
-		}
-		body, err := readBody(w, r)
-		if err != nil {
-			writeError(w, err)
-			return
-		}
-		a, err := f(call{Request: r, ctx: ctx, w: w, body: body, owner: h.opt.Owner(ctx)})
-		switch {
-		case err != nil:
-			writeError(w, err)
-		case a.body == nil:
-			w.WriteHeader(a.status)
-		default:
-			writeJSON(w, a.status, a.body)
-		}
-	}
-}
-
 // known is a sandbox and what is recorded of it.
 type known struct {
 	info   sandbox.Info
@@ -144,15 +64,15 @@ type known struct {
 func (h *Handler) find(c call) (known, error) { return h.findID(c, target.ID(c.PathValue("id"))) }
 
 func (h *Handler) findID(c call, id string) (known, error) {
-	info, err := h.opt.Engine.Get(id)
+	info, err := c.engine.Get(id)
 	if err != nil && !isNotFound(err) {
 		return known{}, err
 	}
 	rec, exists := h.opt.Records.Get(id)
 	if exists && err != nil {
-		h.forget(id) // it ended by other ways than ours
+		h.forgetGone(id) // it ended by other ways than ours
 	}
-	if err != nil || stateOf(info) == stateGone || c.owner != "" && rec.Owner != c.owner {
+	if err != nil || stateOf(info) == stateGone {
 		return known{}, failf(http.StatusNotFound, "sandbox %q not found", sandbox.Clip(c.PathValue("id")))
 	}
 	if !exists {

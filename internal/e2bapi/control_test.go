@@ -268,7 +268,7 @@ func TestForks(t *testing.T) {
 // What is another tenant's is not there, whatever is done to it.
 func TestTenants(t *testing.T) {
 	b := newBench(t)
-	mine := want[created](t, b.do("POST", "/v2/sandboxes", `{"templateID":"base"}`, "X-API-KEY", "tenant-a"), 201)
+	mine := want[created](t, b.do("POST", "/v2/sandboxes", `{"templateID":"base"}`, "X-API-KEY", "tenant_a"), 201)
 	path := "/sandboxes/" + mine.SandboxID
 	for _, c := range [][2]string{{"GET", ""}, {"DELETE", ""}, {"POST", "/connect"}, {"POST", "/pause"}, {"POST", "/resume"},
 		{"POST", "/timeout"}, {"POST", "/refreshes"}, {"POST", "/snapshots"}, {"POST", "/fork"}, {"PUT", "/network"},
@@ -277,9 +277,9 @@ func TestTenants(t *testing.T) {
 		if c[0] != "GET" {
 			body = `{"timeout":5}`
 		}
-		wantError(t, b.do(c[0], path+c[1], body, "X-API-KEY", "tenant-b"), 404)
+		wantError(t, b.do(c[0], path+c[1], body, "X-API-KEY", "tenant_b"), 404)
 	}
-	for key, n := range map[string]int{"tenant-a": 1, "tenant-b": 0, apiKey: 1} {
+	for key, n := range map[string]int{"tenant_a": 1, "tenant_b": 0, apiKey: 1} {
 		if all := want[[]any](t, b.do("GET", "/v2/sandboxes", "", "X-API-KEY", key), 200); len(all) != n {
 			t.Errorf("%s sees %d", key, len(all))
 		}

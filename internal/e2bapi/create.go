@@ -46,9 +46,9 @@ func (h *Handler) create(c call, version int) (answer, error) {
 	key := c.Header.Get("Idempotency-Key")
 	if key == "" || version == 1 {
 		made, err := h.createOnce(c, version)
-		return answer{http.StatusCreated, made}, err
+		return answer{http.StatusCreated, made.tokensFor(c.who)}, err
 	}
-	earlier, end, err := h.repeats.Begin(c.owner, key, c.body, h.opt.Now())
+	earlier, end, err := h.repeats.Begin(c.who.Tenant, key, c.body, h.opt.Now())
 	switch {
 	case errors.Is(err, idempotency.ErrMismatch):
 		e := failf(http.StatusUnprocessableEntity, "%s", err.Error())
@@ -61,7 +61,7 @@ func (h *Handler) create(c call, version int) (answer, error) {
 	case err != nil:
 		return answer{}, invalidf("Idempotency-Key: %v", err)
 	case earlier != nil:
-		return answer{http.StatusCreated, *earlier}, nil
+		return answer{http.StatusCreated, earlier.tokensFor(c.who)}, nil
 	}
 	made, err := h.createOnce(c, version)
 	if err != nil {
@@ -69,7 +69,7 @@ func (h *Handler) create(c call, version int) (answer, error) {
 		return answer{}, err
 	}
 	end(&made)
-	return answer{http.StatusCreated, made}, nil
+	return answer{http.StatusCreated, made.tokensFor(c.who)}, nil
 }
 
 func (h *Handler) createOnce(c call, version int) (createdSandbox, error) {
@@ -81,25 +81,26 @@ func (h *Handler) createOnce(c call, version int) (createdSandbox, error) {
 	if err != nil {
 		return createdSandbox{}, err
 	}
-	plan.rec.Owner = c.owner
-	snap, err := h.templateSnapshot(c.ctx, req.Template)
+	snap, err := h.templateSnapshot(c, req.Template)
 	if err != nil {
 		return createdSandbox{}, err
 	}
 	plan.tag, plan.rec.DiskMB = snap.Tag, int(snap.DiskLogicalBytes>>20)
-	made, err := h.make(c.ctx, plan, 1)
+	made, err := h.make(c, plan, 1)
 	if err != nil {
 		return createdSandbox{}, err
 	}
 	if made[0].err != nil {
 		return createdSandbox{}, made[0].err
 	}
+	h.opt.Note(c.ctx, Act{Sandbox: made[0].info.ID})
 	return h.created(made[0].known, c.Request), nil
 }
 
 // plan is what sandboxes are to be made like.
 type plan struct {
 	tag      string
+	owner    string         // of a fork: the source's; a tenant's view takes its own
 	rec      records.Record // of each, but for id, tokens and times
 	secure   bool
 	life     time.Duration
@@ -191,20 +192,21 @@ type child struct {
 }
 
 // make forks sandboxes by a plan and records them. What cannot be recorded is ended.
-func (h *Handler) make(ctx context.Context, p plan, n int) ([]child, error) {
+func (h *Handler) make(c call, p plan, n int) ([]child, error) {
+	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
 	env := map[string]string{"E2B_SANDBOX": "true", "E2B_TEMPLATE_ID": p.rec.Template}
 	maps.Copy(env, p.rec.Envs)
-	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: env, Network: p.network, PrivatePorts: p.isolated}
+	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: env, Network: p.network, PrivatePorts: p.isolated, Owner: p.owner}
 	if h.leases == nil { // from its first moment on, should the daemon end before it is recorded
 		req.Life = p.lives()
 	}
-	res, err := h.opt.Engine.Fork(ctx, req)
+	res, err := c.engine.Fork(c.ctx, req)
 	if err == nil && allFailed(res) != nil {
 		err = allFailed(res)
 	}
 	if err != nil && !p.asked && noNetwork(err) {
 		req.Network = nil // this host has none to give
-		if res, err = h.opt.Engine.Fork(ctx, req); err == nil {
+		if res, err = c.engine.Fork(c.ctx, req); err == nil {
 			err = allFailed(res)
 		}
 	}
@@ -217,7 +219,7 @@ func (h *Handler) make(ctx context.Context, p plan, n int) ([]child, error) {
 			out = append(out, child{err: f.Err})
 			continue
 		}
-		rec, err := h.record(ctx, p, f.Info)
+		rec, err := h.record(c.ctx, p, f.Info)
 		out = append(out, child{known{f.Info, rec, true}, err})
 	}
 	return out, nil
@@ -279,6 +281,9 @@ func noNetwork(err error) bool {
 	return errors.As(err, &e) && e.Reason() == sandbox.ReasonNetOff
 }
 
+// templateOf is a tag as a tenant, or the operator, says it.
+type templateOf struct{ tenant, tag string }
+
 // build is a snapshot of a template that is being made.
 type build struct {
 	done chan struct{}
@@ -287,20 +292,20 @@ type build struct {
 
 // templateSnapshot is the snapshot that a template stands for. One of an image that nobody
 // has made a snapshot of yet is made now; that goes on when the client does not wait for it.
-func (h *Handler) templateSnapshot(ctx context.Context, name string) (sandbox.SnapshotInfo, error) {
+func (h *Handler) templateSnapshot(c call, name string) (sandbox.SnapshotInfo, error) {
 	tag, err := templates.Tag(name)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	info, err := h.opt.Engine.SnapshotInfo(ctx, tag)
+	info, err := c.engine.SnapshotInfo(c.ctx, tag)
 	if err == nil || !isNotFound(err) {
 		return info, err
 	}
-	b := h.startBuild(ctx, tag)
+	b := h.startBuild(c, tag)
 	select {
 	case <-b.done:
-	case <-ctx.Done():
-		return sandbox.SnapshotInfo{}, context.Cause(ctx)
+	case <-c.ctx.Done():
+		return sandbox.SnapshotInfo{}, context.Cause(c.ctx)
 	}
 	if isNotFound(b.err) {
 		return sandbox.SnapshotInfo{}, failf(http.StatusNotFound,
@@ -309,27 +314,28 @@ func (h *Handler) templateSnapshot(ctx context.Context, name string) (sandbox.Sn
 	if b.err != nil {
 		return sandbox.SnapshotInfo{}, b.err
 	}
-	return h.opt.Engine.SnapshotInfo(ctx, tag)
+	return c.engine.SnapshotInfo(c.ctx, tag)
 }
 
-// startBuild makes a snapshot of the image of that name, once for all who ask.
-func (h *Handler) startBuild(ctx context.Context, tag string) *build {
+// startBuild makes a snapshot of the image of that name, once for all of a tenant who ask.
+func (h *Handler) startBuild(c call, tag string) *build {
 	h.buildMu.Lock()
 	defer h.buildMu.Unlock()
-	if b := h.building[tag]; b != nil {
+	of := templateOf{c.who.Tenant, tag}
+	if b := h.building[of]; b != nil {
 		return b
 	}
 	b := &build{done: make(chan struct{})}
-	h.building[tag] = b
+	h.building[of] = b
 	go func() {
-		_, err := h.opt.Engine.CreateSnapshot(context.WithoutCancel(ctx), sandbox.CreateRequest{Tag: tag, Image: tag},
+		_, err := c.engine.CreateSnapshot(context.WithoutCancel(c.ctx), sandbox.CreateRequest{Tag: tag, Image: tag},
 			func(sandbox.Step) {})
 		if errors.Is(err, sandbox.ErrConflict) {
 			err = nil // somebody else has made it meanwhile
 		}
 		b.err = err
 		h.buildMu.Lock()
-		delete(h.building, tag)
+		delete(h.building, of)
 		h.buildMu.Unlock()
 		close(b.done)
 	}()

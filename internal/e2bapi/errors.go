@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -18,6 +19,8 @@ type apiError struct {
 
 	// leftSomething: to repeat the request would not be to try again.
 	leftSomething bool
+	// retry is when to try again, if that is known.
+	retry time.Duration
 }
 
 func (e *apiError) Error() string { return e.Message }
@@ -51,14 +54,24 @@ func apiErrorOf(err error) *apiError {
 	}{
 		{sandbox.ErrInvalid, 400}, {sandbox.ErrNotFound, 404}, {sandbox.ErrGuestGone, 404},
 		{sandbox.ErrBusy, 503}, {sandbox.ErrNoMemory, 503}, {sandbox.ErrClosing, 503}, {sandbox.ErrNoSpace, 503},
-		{sandbox.ErrUnsupported, 501}, {sandbox.ErrTimeout, 504}, {sandbox.ErrConflict, 409},
+		{sandbox.ErrUnsupported, 501}, {sandbox.ErrTimeout, 504}, {sandbox.ErrForbidden, 403},
+		{sandbox.ErrQuota, 429}, {sandbox.ErrNoResources, 503}, {sandbox.ErrConflict, 409},
 	} {
 		if errors.Is(err, row.is) {
 			status = row.status
 			break
 		}
 	}
-	return &apiError{Code: status, Message: ellipsis.Clip(err.Error(), 2000)}
+	return &apiError{Code: status, Message: ellipsis.Clip(err.Error(), 2000), retry: retryOf(err)}
+}
+
+// retryOf is when an error says that another try makes sense.
+func retryOf(err error) time.Duration {
+	var later interface{ RetryAfter() time.Duration }
+	if errors.As(err, &later) {
+		return later.RetryAfter()
+	}
+	return 0
 }
 
 // writeError answers with an error. Clients repeat what says that it may be repeated.
@@ -70,19 +83,21 @@ func writeError(w http.ResponseWriter, err error) {
 	case e.Code == http.StatusServiceUnavailable, e.Code == http.StatusTooManyRequests:
 		w.Header().Set("Should-Retry", "true")
 		if w.Header().Get("Retry-After") == "" {
-			w.Header().Set("Retry-After", strconv.Itoa(1))
+			w.Header().Set("Retry-After", strconv.FormatInt(int64((max(e.retry, 1)+time.Second-1)/time.Second), 10))
 		}
 	}
 	writeJSON(w, e.Code, e)
 }
 
 // statusError is an error of Authenticate's that is not about who the client is.
-type statusError interface{ HTTPStatus() int }
+type statusError interface{ GetStatus() int }
 
 func authError(err error) *apiError {
 	var s statusError
-	if errors.As(err, &s) {
-		return failf(s.HTTPStatus(), "%s", err.Error())
+	if errors.As(err, &s) && s.GetStatus() != http.StatusUnauthorized {
+		e := failf(s.GetStatus(), "%s", err.Error())
+		e.retry = retryOf(err)
+		return e
 	}
 	return failf(http.StatusUnauthorized, "unauthorized: %s", err.Error())
 }

@@ -21,14 +21,14 @@ type Handler struct {
 	repeats idempotency.Cache[createdSandbox]
 	history history
 
-	// buildMu guards building: tags of templates whose snapshots are being made.
+	// buildMu guards building: templates whose snapshots are being made.
 	buildMu  sync.Mutex
-	building map[string]*build
+	building map[templateOf]*build
 }
 
 // New makes a Handler. Run has to be called for deadlines to be kept.
 func New(opt Options) *Handler {
-	h := &Handler{opt: opt.complete(), building: map[string]*build{}}
+	h := &Handler{opt: opt.complete(), building: map[templateOf]*build{}}
 	if h.opt.Lives == nil {
 		h.leases = newLeases(h)
 		h.opt.Lives = h.leases
@@ -64,9 +64,14 @@ func (h *Handler) Run(ctx context.Context) {
 // sweep drops records of sandboxes that are no more.
 func (h *Handler) sweep() {
 	for _, r := range h.opt.Records.All() {
-		if _, err := h.opt.Engine.Get(r.ID); isNotFound(err) {
-			h.forget(r.ID)
-		}
+		h.forgetGone(r.ID)
+	}
+}
+
+// forgetGone forgets a sandbox if there is none of that id, whoever's.
+func (h *Handler) forgetGone(id string) {
+	if _, err := h.opt.Engine.Get(id); isNotFound(err) {
+		h.forget(id)
 	}
 }
 
@@ -125,6 +130,7 @@ func (h *Handler) serveSandbox(w http.ResponseWriter, r *http.Request, to target
 	err := h.awake(r.Context(), to.ID)
 	switch {
 	case err == nil && to.Port == target.EnvdPort:
+		h.noteAgent(r, to)
 		h.opt.Lives.Touch(to.ID)
 		h.envd.serve(w, r, to)
 		return

@@ -16,7 +16,9 @@ import (
 	"github.com/forkd/forkd/internal/e2bapi/e2btest"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/ingress"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/tenancy"
 )
 
 const apiKey = "e2b_0123456789abcdef0123456789abcdef01234567"
@@ -48,17 +50,36 @@ type bench struct {
 	server *httptest.Server
 }
 
-// ownerKey is where a context has the tenant.
-type ownerKey struct{}
-
 func authenticate(r *http.Request) (context.Context, error) {
 	switch key := r.Header.Get("X-Api-Key"); key {
 	case apiKey:
 		return r.Context(), nil
-	case "tenant-a", "tenant-b":
-		return context.WithValue(r.Context(), ownerKey{}, key), nil
+	case "tenant_a", "tenant_b":
+		return principal.With(r.Context(), principal.Principal{Name: key, KeyID: "k-" + key, Tenant: key,
+			Scopes: principal.All}), nil
 	}
 	return nil, errors.New("the key is wrong")
+}
+
+// native is the engine as the native API has it.
+type native struct{ *e2btest.Engine }
+
+func (n native) Pause(ctx context.Context, id string, _ sandbox.PauseOptions) (sandbox.Info, error) {
+	if err := n.Engine.Pause(ctx, id, false); err != nil {
+		return sandbox.Info{}, err
+	}
+	return n.Get(id)
+}
+
+func (n native) Resume(ctx context.Context, id string) (sandbox.Info, error) {
+	if err := n.Engine.Resume(ctx, id); err != nil {
+		return sandbox.Info{}, err
+	}
+	return n.Get(id)
+}
+
+func (n native) SetLife(_ context.Context, id string, _ sandbox.Life) (sandbox.Info, error) {
+	return n.Get(id)
 }
 
 func newBench(t testing.TB, change ...func(*e2bapi.Options)) *bench {
@@ -68,9 +89,10 @@ func newBench(t testing.TB, change ...func(*e2bapi.Options)) *bench {
 	if b.store, _, err = records.Open(t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
+	tenants := tenancy.New(native{b.engine}, tenancy.Config{})
 	opt := e2bapi.Options{
 		Engine: b.engine, Records: b.store, Lives: b.engine, Authenticate: authenticate,
-		Owner:  func(ctx context.Context) string { s, _ := ctx.Value(ownerKey{}).(string); return s },
+		View:   func(ctx context.Context) e2bapi.Engine { return tenants.For(ctx) },
 		Domain: ingress.DefaultDomain, Now: b.clock.now,
 		Ports: ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: b.engine, Guard: b.engine}),
 	}

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -17,7 +18,7 @@ func (h lives) kill(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if err := h.opt.Engine.Kill(c.ctx, k.info.ID); err != nil {
+	if err := c.engine.Kill(c.ctx, k.info.ID); err != nil {
 		return answer{}, err
 	}
 	h.forget(k.info.ID)
@@ -29,7 +30,8 @@ type connectRequest struct {
 	Memory  *bool  `json:"memory"`
 }
 
-// connect resumes what is paused, and only ever extends the time.
+// connect resumes what is paused, and only ever extends the time. A key without the scope fork is
+// told the token of a sandbox that runs, and nothing else comes of it.
 func (h lives) connect(c call, version int) (answer, error) {
 	var req connectRequest
 	if err := decode(c.body, &req); err != nil {
@@ -55,6 +57,9 @@ func (h lives) connect(c call, version int) (answer, error) {
 	case stateTransition:
 		return answer{}, failf(http.StatusConflict, "sandbox %s is in transition", sandbox.DNSID(k.info.ID))
 	case statePaused:
+		if !c.who.May(principal.Fork) {
+			return answer{}, lacks(principal.Fork)
+		}
 		if req.Memory != nil && !*req.Memory {
 			return answer{}, notYet("resuming without memory")
 		}
@@ -66,14 +71,14 @@ func (h lives) connect(c call, version int) (answer, error) {
 	if k, err = h.extend(c, k, life, status == http.StatusCreated); err != nil {
 		return answer{}, err
 	}
-	return answer{status, h.created(k, c.Request)}, nil
+	return answer{status, h.created(k, c.Request).tokensFor(c.who)}, nil
 }
 
 func (h lives) wake(c call, k known) (known, error) {
 	if err := h.opt.Lives.Resume(c.ctx, k.info.ID); err != nil {
 		return known{}, err
 	}
-	info, err := h.opt.Engine.Get(k.info.ID)
+	info, err := c.engine.Get(k.info.ID)
 	if err != nil {
 		return known{}, err
 	}
@@ -85,8 +90,11 @@ func (h lives) wake(c call, k known) (known, error) {
 // A sandbox without a record gets one, and a token.
 func (h lives) extend(c call, k known, life time.Duration, anew bool) (known, error) {
 	if !k.exists {
-		k.rec.EnvdToken, k.rec.Owner = newToken(), c.owner
+		k.rec.EnvdToken = newToken()
 		return k, h.remember(k) // it was made without an end, and has none
+	}
+	if !c.who.May(principal.Fork) {
+		return k, nil
 	}
 	if end := h.opt.Now().Add(life); anew || !k.rec.End.IsZero() && end.After(k.rec.End) {
 		k.rec.End = end
@@ -133,7 +141,7 @@ func (h lives) resume(c call) (answer, error) {
 	if k, err = h.extend(c, k, life, true); err != nil {
 		return answer{}, err
 	}
-	return answer{http.StatusCreated, h.created(k, c.Request)}, nil
+	return answer{http.StatusCreated, h.created(k, c.Request).tokensFor(c.who)}, nil
 }
 
 // pause is POST /sandboxes/{id}/pause. 409 is for what is paused already, and nothing else.

@@ -64,8 +64,9 @@ func filterOf(q url.Values) (filter, error) {
 	return f, nil
 }
 
-func (f filter) matches(l listedSandbox, tag string) bool {
-	if f.never || f.template != "" && f.template != tag {
+// matches is told the tag in all the ways that whoever asks may say it.
+func (f filter) matches(l listedSandbox, tags ...string) bool {
+	if f.never || f.template != "" && !slices.Contains(tags, f.template) {
 		return false
 	}
 	if !slices.Contains(f.states, l.State) || l.Started.Before(f.after) {
@@ -80,11 +81,11 @@ func (f filter) matches(l listedSandbox, tag string) bool {
 }
 
 // visible are the sandboxes that a caller may see.
-func (h listing) visible(owner string) []known {
+func (h listing) visible(c call) []known {
 	var out []known
-	for _, info := range h.opt.Engine.List() {
+	for _, info := range c.engine.List() {
 		rec, exists := h.opt.Records.Get(info.ID)
-		if stateOf(info) == stateGone || owner != "" && rec.Owner != owner {
+		if stateOf(info) == stateGone {
 			continue
 		}
 		if !exists {
@@ -96,10 +97,10 @@ func (h listing) visible(owner string) []known {
 }
 
 // matching are those that a filter leaves, in order.
-func (h listing) matching(owner string, f filter) []listedSandbox {
+func (h listing) matching(c call, f filter) []listedSandbox {
 	out := []listedSandbox{}
-	for _, k := range h.visible(owner) {
-		if l := listed(k); f.matches(l, k.info.SnapshotTag) {
+	for _, k := range h.visible(c) {
+		if l := listed(k); f.matches(l, k.info.SnapshotTag, c.short(k.info.SnapshotTag)) {
 			out = append(out, l)
 		}
 	}
@@ -124,7 +125,7 @@ func (h listing) list(c call) (answer, error) {
 	if err != nil {
 		return answer{}, invalidf("limit: %v", err)
 	}
-	all := h.matching(c.owner, f)
+	all := h.matching(c, f)
 	if slices.Contains(f.states, stateRunning) {
 		running := 0
 		for _, l := range all {
@@ -152,5 +153,5 @@ func (h listing) listRunning(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{http.StatusOK, h.matching(c.owner, f)}, nil
+	return answer{http.StatusOK, h.matching(c, f)}, nil
 }

@@ -28,7 +28,7 @@ func (h usage) console(c call) ([]logEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := h.opt.Engine.Console(k.info.ID)
+	f, err := c.engine.Console(k.info.ID)
 	if isNotFound(err) {
 		return []logEntry{}, nil
 	}

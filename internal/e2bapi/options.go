@@ -59,16 +59,20 @@ type Ports interface {
 
 // Options is what a Handler is made of.
 type Options struct {
+	// Engine is all of it: for what has no principal, such as requests to a sandbox's agent.
 	Engine  Engine
 	Records *records.Store
 	// Lives may be nil: then sandboxes end at their deadlines, and nothing can be paused.
 	Lives Lives
 	Ports Ports
-	// Authenticate says who sends a request to the control API. An error is answered 401, or
-	// with its own HTTPStatus if it has one.
+	// Authenticate says who sends a request to the control API: its context has the principal. An
+	// error is answered 401, or with its own GetStatus if it has one.
 	Authenticate func(*http.Request) (context.Context, error)
-	// Owner is the tenant in a context of Authenticate's; nil or empty: the operator, who sees all.
-	Owner func(context.Context) string
+	// View is the engine as the principal in a context of Authenticate's may see it, quotas and all;
+	// nil: everybody has all of Engine.
+	View func(context.Context) Engine
+	// Note takes what a request is for the audit log; nil drops it.
+	Note func(context.Context, Act)
 	// Domain is that of host names of ports; empty: clients have to use headers.
 	Domain string
 	Now    func() time.Time
@@ -83,8 +87,11 @@ func (o Options) complete() Options {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Owner == nil {
-		o.Owner = func(context.Context) string { return "" }
+	if o.View == nil {
+		o.View = func(context.Context) Engine { return o.Engine }
+	}
+	if o.Note == nil {
+		o.Note = func(context.Context, Act) {}
 	}
 	return o
 }

@@ -34,12 +34,25 @@ type snapshotInfo struct {
 	Names []string `json:"names"`
 }
 
-func shownSnapshot(tag string) snapshotInfo {
+func shownSnapshot(c call, tag string) snapshotInfo {
 	s := snapshotInfo{ID: templates.SnapshotID(tag), Names: []string{}}
-	if !strings.HasPrefix(tag, madeTag) {
-		s.Names = append(s.Names, templates.Name(tag))
+	if name := c.short(tag); !strings.HasPrefix(name, madeTag) {
+		s.Names = append(s.Names, templates.Name(name))
 	}
 	return s
+}
+
+// short is a tag as its tenant may say it: without the tenant's name before it.
+func (c call) short(tag string) string {
+	if c.who.Operator() {
+		return tag
+	}
+	return strings.TrimPrefix(tag, c.who.Tenant+"-")
+}
+
+// called reports whether a tag is what a client asks for by a name.
+func (c call) called(tag, name string) bool {
+	return templates.Matches(tag, name) || templates.Matches(c.short(tag), name)
 }
 
 // snapshot is POST /sandboxes/{id}/snapshots: the sandbox runs on.
@@ -65,10 +78,12 @@ func (h snapshots) snapshot(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if _, err := h.opt.Engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: tag}); err != nil {
+	made, err := c.engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: tag})
+	if err != nil {
 		return answer{}, err
 	}
-	return answer{http.StatusCreated, shownSnapshot(tag)}, nil
+	h.opt.Note(c.ctx, Act{Snapshot: made.Snapshot.Tag})
+	return answer{http.StatusCreated, shownSnapshot(c, made.Snapshot.Tag)}, nil
 }
 
 // listSnapshots is GET /snapshots: those that were branched from sandboxes.
@@ -78,14 +93,14 @@ func (h snapshots) listSnapshots(c call) (answer, error) {
 	if err != nil {
 		return answer{}, invalidf("limit: %v", err)
 	}
-	all, err := h.opt.Engine.ListSnapshots(c.ctx)
+	all, err := c.engine.ListSnapshots(c.ctx)
 	if err != nil {
 		return answer{}, err
 	}
 	all = slices.DeleteFunc(all, func(s sandbox.SnapshotInfo) bool {
 		of, name := q.Get("sandboxID"), q.Get("name")
 		return s.BranchedFrom == "" || s.Transient || s.Status == sandbox.SnapshotFailed ||
-			of != "" && s.BranchedFrom != target.ID(of) || name != "" && !templates.Matches(s.Tag, name)
+			of != "" && s.BranchedFrom != target.ID(of) || name != "" && !c.called(s.Tag, name)
 	})
 	slices.SortFunc(all, func(a, b sandbox.SnapshotInfo) int {
 		return -cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Tag, b.Tag))
@@ -101,7 +116,7 @@ func (h snapshots) listSnapshots(c call) (answer, error) {
 	}
 	out := make([]snapshotInfo, 0, len(some))
 	for _, s := range some {
-		out = append(out, shownSnapshot(s.Tag))
+		out = append(out, shownSnapshot(c, s.Tag))
 	}
 	return answer{http.StatusOK, out}, nil
 }
@@ -133,11 +148,11 @@ func (h snapshots) fork(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	made, err := h.forkOf(c.ctx, k, c.owner, life, count)
+	made, err := h.forkOf(c, k, life, count)
 	if err != nil {
 		return answer{}, err
 	}
-	return answer{http.StatusCreated, h.forked(made, c.Request)}, nil
+	return answer{http.StatusCreated, h.forked(c, made)}, nil
 }
 
 type forkedSandbox struct {
@@ -145,36 +160,36 @@ type forkedSandbox struct {
 	Error   *apiError       `json:"error,omitempty"`
 }
 
-func (h snapshots) forked(made []child, r *http.Request) []forkedSandbox {
+func (h snapshots) forked(c call, made []child) []forkedSandbox {
 	out := make([]forkedSandbox, 0, len(made))
 	for _, m := range made {
 		if m.err != nil {
 			out = append(out, forkedSandbox{Error: apiErrorOf(m.err)})
 			continue
 		}
-		view := h.created(m.known, r)
+		view := h.created(m.known, c.Request).tokensFor(c.who)
 		out = append(out, forkedSandbox{Sandbox: &view})
 	}
 	return out
 }
 
 // forkOf branches a sandbox and forks the branch, whose tag goes when the children have it.
-func (h snapshots) forkOf(ctx context.Context, k known, owner string, life time.Duration, n int) ([]child, error) {
+func (h snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, error) {
 	tag := newTag()
-	if _, err := h.opt.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: tag}); err != nil {
+	if _, err := c.engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: tag}); err != nil {
 		return nil, err
 	}
 	defer func() {
-		err := h.opt.Engine.DeleteSnapshot(context.WithoutCancel(ctx), tag, sandbox.DeleteOptions{Force: true})
+		err := c.engine.DeleteSnapshot(context.WithoutCancel(c.ctx), tag, sandbox.DeleteOptions{Force: true})
 		if err != nil && !isNotFound(err) {
 			h.opt.Log.Warn("delete what a fork was made of", "snapshot", tag, "error", err)
 		}
 	}()
 	rec := k.rec
-	rec.Owner, rec.EnvdToken = owner, ""
+	rec.EnvdToken = ""
 	// The policy and whether ports are private are the source's, by the snapshot.
 	secure := !k.exists || k.rec.EnvdToken != ""
-	return h.make(ctx, plan{tag: tag, rec: rec, life: life, secure: secure, asked: true}, n)
+	return h.make(c, plan{tag: tag, owner: k.info.Owner, rec: rec, life: life, secure: secure, asked: true}, n)
 }
 
 // deleteTemplate is DELETE /templates/{id}, of snapshots too.
@@ -184,7 +199,7 @@ func (h snapshots) deleteTemplate(c call) (answer, error) {
 	if err != nil {
 		return answer{}, gone
 	}
-	err = h.opt.Engine.DeleteSnapshot(c.ctx, tag, sandbox.DeleteOptions{})
+	err = c.engine.DeleteSnapshot(c.ctx, tag, sandbox.DeleteOptions{})
 	switch {
 	case isNotFound(err):
 		return answer{}, gone

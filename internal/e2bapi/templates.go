@@ -28,7 +28,7 @@ type templateInfo struct {
 	Status      string     `json:"buildStatus"`
 }
 
-func shownTemplate(s sandbox.SnapshotInfo) templateInfo {
+func shownTemplate(c call, s sandbox.SnapshotInfo) templateInfo {
 	status := "ready"
 	switch s.Status {
 	case sandbox.SnapshotFailed:
@@ -38,21 +38,22 @@ func shownTemplate(s sandbox.SnapshotInfo) templateInfo {
 	}
 	return templateInfo{
 		ID: s.Tag, Build: s.Tag, CPUs: max(s.Shape.VCPUs, 1), MemoryMB: s.Shape.MemoryMiB,
-		DiskMB: int(s.DiskLogicalBytes >> 20), Aliases: []string{s.Tag}, Names: []string{templates.Name(s.Tag)},
+		DiskMB: int(s.DiskLogicalBytes >> 20), Public: s.Public,
+		Aliases: []string{c.short(s.Tag)}, Names: []string{templates.Name(c.short(s.Tag))},
 		Created: s.CreatedAt.UTC(), Updated: s.CreatedAt.UTC(), Builds: 1, EnvdVersion: envdVersion, Status: status,
 	}
 }
 
 // listTemplates is GET /templates and /v2/templates: all snapshots that somebody named.
 func (h snapshots) listTemplates(c call) (answer, error) {
-	all, err := h.opt.Engine.ListSnapshots(c.ctx)
+	all, err := c.engine.ListSnapshots(c.ctx)
 	if err != nil {
 		return answer{}, err
 	}
 	out := []templateInfo{}
 	for _, s := range all {
 		if !s.Transient {
-			out = append(out, shownTemplate(s))
+			out = append(out, shownTemplate(c, s))
 		}
 	}
 	return answer{http.StatusOK, out}, nil
@@ -62,7 +63,7 @@ func (h snapshots) findTemplate(c call, name string) (sandbox.SnapshotInfo, erro
 	tag, err := templates.Tag(name)
 	var info sandbox.SnapshotInfo
 	if err == nil {
-		info, err = h.opt.Engine.SnapshotInfo(c.ctx, tag)
+		info, err = c.engine.SnapshotInfo(c.ctx, tag)
 	}
 	if err != nil {
 		return info, failf(http.StatusNotFound, "template %q not found", sandbox.Clip(name))
@@ -72,7 +73,7 @@ func (h snapshots) findTemplate(c call, name string) (sandbox.SnapshotInfo, erro
 
 func (h snapshots) template(c call) (answer, error) {
 	s, err := h.findTemplate(c, c.PathValue("id"))
-	return answer{http.StatusOK, shownTemplate(s)}, err
+	return answer{http.StatusOK, shownTemplate(c, s)}, err
 }
 
 // templatePart is GET /templates/aliases/{alias} and GET /templates/{id}/tags, which a mux
@@ -92,14 +93,14 @@ func (h snapshots) alias(c call) (answer, error) {
 	return answer{http.StatusOK, struct {
 		ID     string `json:"templateID"`
 		Public bool   `json:"public"`
-	}{s.Tag, false}}, err
+	}{s.Tag, s.Public}}, err
 }
 
 func (h snapshots) templateTags(c call) (answer, error) {
 	if _, err := h.findTemplate(c, c.PathValue("id")); err != nil {
 		return answer{}, err
 	}
-	all, err := h.opt.Engine.ListSnapshots(c.ctx)
+	all, err := c.engine.ListSnapshots(c.ctx)
 	if err != nil {
 		return answer{}, err
 	}
@@ -110,7 +111,7 @@ func (h snapshots) templateTags(c call) (answer, error) {
 	}
 	out := []tag{}
 	for _, s := range all {
-		if templates.Matches(s.Tag, c.PathValue("id")) {
+		if c.called(s.Tag, c.PathValue("id")) {
 			out = append(out, tag{templates.Version(s.Tag), s.Tag, s.CreatedAt.UTC()})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/e2bapi/records"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -112,9 +113,12 @@ func (h *Handler) info(c call) (answer, error) {
 		return answer{}, err
 	}
 	d := sandboxDetail{
-		listedSandbox: listed(k), EnvdToken: k.rec.EnvdToken, Domain: optional(h.domain(c.Request)),
+		listedSandbox: listed(k), Domain: optional(h.domain(c.Request)),
 		Internet: k.rec.Internet, Network: k.rec.Network,
 		Lifecycle: lifecycle{AutoResume: k.rec.AutoResume, OnTimeout: "kill"},
+	}
+	if c.who.May(principal.Run) { // with it one may do anything in there
+		d.EnvdToken = k.rec.EnvdToken
 	}
 	if k.rec.Pause {
 		d.Lifecycle.OnTimeout = "pause"

@@ -3,12 +3,14 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -302,6 +304,38 @@ func TestGuestForkDiskBudget(t *testing.T) {
 	g.close(g.e)
 	g.e = g.open()
 	g.refused(g.fork(grand[0], 1), forkwire.Limit, "it may fill 68")
+}
+
+// Whoever keeps quotas is asked before anything is done, and told when it is over.
+func TestGuestForksWithinQuotas(t *testing.T) {
+	var held, asked atomic.Int32
+	g := newGuestBench(t, func(c *Config) {
+		c.GuestQuota = func(_ context.Context, of sandbox.Info, n int) (func(), error) {
+			asked.Add(1)
+			switch {
+			case n == 2:
+				return nil, sandbox.Errorf(sandbox.ErrQuota, "", "the key's quota is 1")
+			case n == 3:
+				return nil, sandbox.Errorf(sandbox.ErrForbidden, "", "the key is revoked")
+			case of.Kin.Root != "" && of.Kin.Depth == 0:
+				return nil, errors.New("whose tree is it")
+			}
+			held.Add(1)
+			return func() { held.Add(-1) }, nil
+		}
+	})
+	before := g.stored()
+	g.refused(g.fork(g.root.ID, 2), forkwire.Limit, "quota is 1")
+	g.refused(g.fork(g.root.ID, 3), forkwire.Denied, "revoked")
+	g.storedIs(before)
+	children := g.forked(g.root.ID, 1)
+	g.forked(children[0], 1)
+	g.fault("restore-fail", 1)
+	g.refused(g.fork(g.root.ID, 1), forkwire.Failed, "none of 1")
+	eventually(t, "nothing held", func() bool { return held.Load() == 0 })
+	if n := asked.Load(); n != 5 {
+		t.Errorf("it was asked %d times", n)
+	}
 }
 
 // A fork that fails has not happened, and the original runs on.

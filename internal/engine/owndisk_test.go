@@ -203,3 +203,20 @@ func TestAChildThatFailsLeavesNoDisk(t *testing.T) {
 		t.Errorf("left %q, want %q", got, kept)
 	}
 }
+
+func TestWhatDisksTakeIsTheirOwners(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.disky(e, 2)
+	for _, name := range strings.Fields(h.overlayFiles()) {
+		if err := os.WriteFile(filepath.Join(h.cfg.StoreDir, "own", name), make([]byte, 64<<10), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := e.OverlayBytes(""); n < 2*(64<<10) || n > 4*(64<<10) {
+		t.Errorf("two files of 64 KiB take %d bytes", n)
+	}
+	if n := e.OverlayBytes("acme"); n != 0 {
+		t.Errorf("who has none takes %d bytes", n)
+	}
+}

@@ -99,10 +99,7 @@ func (rt *router) actionOf(r *http.Request) action {
 	}
 	if strings.HasPrefix(pattern, agentPattern) {
 		_, path, _ := strings.Cut(r.URL.Path, "/agent/")
-		if a, ok := rt.agentActions[r.Method+" "+path]; ok {
-			return a
-		}
-		return action{name: "agent.request", read: reads(r.Method)}
+		return rt.agentAction(r.Method, path)
 	}
 	if a, ok := rt.changes[pattern]; ok {
 		return a
@@ -114,6 +111,14 @@ func (rt *router) actionOf(r *http.Request) action {
 		return action{name: "api.change"}
 	}
 	return action{name: areaOf(pattern) + ".read", read: true}
+}
+
+// agentAction names a request to a sandbox's agent.
+func (rt *router) agentAction(method, path string) action {
+	if a, ok := rt.agentActions[method+" "+path]; ok {
+		return a
+	}
+	return action{name: "agent.request", read: reads(method)}
 }
 
 func reads(method string) bool { return method == http.MethodGet || method == http.MethodHead }

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/forkd/forkd/internal/audit"
@@ -22,6 +23,7 @@ type notes struct {
 	asker                                    Asker
 	principal, sandbox, snapshot, image, err string
 	count                                    int
+	act                                      Act
 	// routed is the request as the mux got it: that has the pattern and the path's values.
 	routed *http.Request
 }
@@ -38,6 +40,34 @@ func note(ctx context.Context) *notes {
 		return n
 	}
 	return new(notes)
+}
+
+// Act is what the handler of another API tells of its request, for the audit log. It may be told in
+// parts: an empty field says nothing.
+type Act struct {
+	Action string
+	Read   bool // it changes nothing; goes with Action
+	// Agent is the path of a request to a sandbox's agent, which is named as the native API's are.
+	Agent             string
+	Principal, Tenant string // how the sender showed who it is, if that was no key; whose the sandbox is
+	Sandbox, Snapshot string
+	Error             string
+	Count             int
+}
+
+// NoteAct adds to the line of a request's context. It is called by the goroutine that serves it.
+func NoteAct(ctx context.Context, a Act) {
+	n := note(ctx)
+	if a.Action != "" {
+		n.act.Action, n.act.Read = a.Action, a.Read
+	}
+	for _, f := range []struct{ to, from *string }{{&n.act.Agent, &a.Agent}, {&n.principal, &a.Principal},
+		{&n.asker.Tenant, &a.Tenant}, {&n.sandbox, &a.Sandbox}, {&n.snapshot, &a.Snapshot}, {&n.err, &a.Error}} {
+		if *f.from != "" {
+			*f.to = ellipsis.Clip(*f.from, 500)
+		}
+	}
+	n.count = max(n.count, a.Count)
 }
 
 func noteError(ctx context.Context, f *failure) { note(ctx).err = ellipsis.Clip(f.Message, 500) }
@@ -64,6 +94,12 @@ func (s *Server) record(r *http.Request, n *notes, status int, took time.Duratio
 		return ellipsis.Clip(r.PathValue(param), 64)
 	}
 	did := s.router.actionOf(r)
+	switch {
+	case n.act.Agent != "":
+		did = s.router.agentAction(r.Method, strings.TrimPrefix(n.act.Agent, "/"))
+	case n.act.Action != "":
+		did = action{name: n.act.Action, read: n.act.Read}
+	}
 	s.audit.Add(audit.Entry{
 		Action: did.name, Read: did.read, Object: did.object(r), Result: resultOf(status, n.err), Request: n.id,
 		Key: n.asker.Key, KeyName: n.asker.Name, Tenant: n.asker.Tenant,

@@ -55,13 +55,17 @@ func (s *Server) authorize(access Access, next http.Handler) http.Handler {
 // the principal. It is for handlers of other APIs that are served beside this one.
 func (s *Server) Authenticator(access Access) func(*http.Request) (context.Context, error) {
 	right := tokenCheck(access.Token)
+	if also, token := access.Alias, right; also != nil {
+		right = func(shown string) bool { return token(shown) || also(shown) }
+	}
 	return func(r *http.Request) (context.Context, error) {
 		who, refusal := access.admit(r, right)
 		if refusal != nil {
 			return nil, refusal
 		}
-		note(r.Context()).principal = labelOf(who)
-		return principal.With(r.Context(), who), nil
+		ctx, n := principal.With(r.Context(), who), note(r.Context())
+		n.principal, n.asker = labelOf(who), s.askers.of(ctx)
+		return ctx, nil
 	}
 }
 
@@ -131,7 +135,7 @@ func (a Access) wantsToken() *failure {
 // admitToken is for a client that shows the daemon's token, or a key. What it shows is in
 // no error.
 func (a Access) admitToken(text string, right func(string) bool) (who principal.Principal, _ *failure) {
-	if a.Keys != nil && keys.Looks(text) {
+	if a.Keys != nil && keys.Looks(text) && !right(text) {
 		if k, ok := a.Keys.Find(text); ok {
 			return k.Principal(), nil
 		}

@@ -46,6 +46,8 @@ type Sandboxes interface {
 	List() []sandbox.Info
 	// Holdings are what an owner has running: sandboxes, and MiB of their guests' memory.
 	Holdings(owner string) (n, memoryMiB int)
+	// OverlayBytes are what an owner's sandboxes have written to their disks.
+	OverlayBytes(owner string) int64
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
 	KillTree(ctx context.Context, id string) error

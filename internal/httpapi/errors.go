@@ -77,6 +77,9 @@ var (
 func (f *failure) Error() string  { return f.Message }
 func (f *failure) GetStatus() int { return f.status }
 
+// RetryAfter is when to try again, if that is known.
+func (f *failure) RetryAfter() time.Duration { return f.retry }
+
 // retryAfter is how soon a client that found us busy may try again, in seconds:
 // a branch takes about that long.
 const retryAfter = "1"

@@ -21,6 +21,8 @@ type Access struct {
 	Local bool
 	// Keys let in who shows one of them; nil: there are none.
 	Keys *keys.Store
+	// Alias reports whether a text is as good as the token; nil: none is.
+	Alias func(shown string) bool
 }
 
 // Handler serves all routes to clients of one kind of listener.

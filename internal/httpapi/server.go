@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/events"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/tenancy"
 	"github.com/forkd/forkd/internal/workspace"
 )
@@ -63,7 +64,7 @@ type Server struct {
 	audit   Audit // may be nil
 	metrics *metrics
 	router  *router
-	view    func(context.Context) Engine
+	tenants *tenancy.Tenancy
 	limits  limits
 	ingress Ingress // may be nil
 }
@@ -86,10 +87,14 @@ func newServer(opt Options, most limits) *Server {
 		audit: opt.Audit, limits: most, ingress: opt.Ingress,
 		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings, opt.Audit),
 	}
-	tenants := tenancy.New(opt.Engine, tenancy.Config{Quotas: quotasOf(opt.Keys), Published: opt.Published})
+	shared := tenancy.Config{Published: opt.Published}
+	if opt.Keys != nil {
+		shared.Quotas, shared.Alive = opt.Keys.Quotas, opt.Keys.Alive
+	}
+	tenants := tenancy.New(opt.Engine, shared)
 	opt.Engine = nil // routes reach it through a view
 	view := func(ctx context.Context) Engine { return tenants.For(ctx) }
-	s.view = view
+	s.tenants = tenants
 	s.router = newRouter(s.answers, opt.Version, most.body, view, opt.Keys)
 	if opt.Workspaces == nil {
 		opt.Workspaces = workspace.Nowhere()
@@ -104,13 +109,12 @@ var _ Engine = (*tenancy.View)(nil)
 
 // View is the engine as who asks in a context may see it, for handlers of other APIs that are
 // served beside this one; quotas are counted together.
-func (s *Server) View(ctx context.Context) Engine { return s.view(ctx) }
+func (s *Server) View(ctx context.Context) Engine { return s.tenants.For(ctx) }
 
-func quotasOf(k *keys.Store) func(string) keys.Quotas {
-	if k == nil {
-		return nil
-	}
-	return k.Quotas
+// AdmitGuest lets a guest fork n children of its sandbox within the quotas that those count in.
+// release is called when they are listed, or are not going to be.
+func (s *Server) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (release func(), err error) {
+	return s.tenants.AdmitGuest(ctx, of, n)
 }
 
 // shown is a part of the engine, as who asks in a context may see it.

@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -13,11 +14,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/principal"
+	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/tenancy"
 )
 
@@ -380,7 +383,10 @@ func TestQuotas(t *testing.T) {
 		over(b.as(text, "POST", "/v1/sandboxes", fork), name)
 	}
 	text := quota(keys.Quotas{Sandboxes: 1})
-	wantError(t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"py","guest_fork":true}`), api.CodeForbidden)
+	made := into[[]api.SandboxInfo](t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"py","guest_fork":true}`), 201)
+	if root, err := b.engine.Get(made[0].ID); err != nil || root.Kin.Key == "" {
+		t.Errorf("whose quotas its guest's forks count in is not known: %+v, %v", root.Kin, err)
+	}
 	text = quota(keys.Quotas{DiskMiB: 1})
 	into[api.SnapshotInfo](t, b.as(text, "POST", "/v1/snapshots", `{"tag":"one","image":"python-numpy"}`), 201)
 	over(b.as(text, "POST", "/v1/snapshots", `{"tag":"two","image":"python-numpy"}`), "disk_mib")
@@ -391,6 +397,75 @@ func TestQuotas(t *testing.T) {
 	}
 	if codes[200] < 2 || codes[429] == 0 {
 		t.Errorf("requests ended with %v", codes)
+	}
+}
+
+// What sandboxes write to their own disks counts, for forks and snapshots alike.
+func TestTheDiskQuotaCountsSandboxesDisks(t *testing.T) {
+	b := newTenants(t)
+	text := b.key(keys.Spec{Name: "q", Tenant: "disks", Quotas: keys.Quotas{DiskMiB: 10}})
+	b.engine.DiskWritten = 6 << 20
+	sb := into[[]api.SandboxInfo](t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), 201)[0].ID
+	into[[]api.SandboxInfo](t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":2}`), 201)
+	b.engine.DiskWritten = 11 << 20
+	eventually := time.Now().Add(10 * time.Second) // it is counted once a second
+	var w *httptest.ResponseRecorder
+	for w = b.as(text, "POST", "/v1/sandboxes/"+sb+"/branch", `{"tag":"x1"}`); w.Code == 201 && time.Now().Before(eventually); {
+		w = b.as(text, "POST", "/v1/sandboxes/"+sb+"/branch", `{"tag":"x2"}`)
+	}
+	if e := wantError(t, w, api.CodeQuota); e.Details["quota"] != "disk_mib" {
+		t.Errorf("got %+v", e)
+	}
+	wantError(t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), api.CodeQuota)
+	into[[]api.SandboxInfo](t, b.as(b.evil, "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), 201)
+}
+
+// A guest's forks count in the quotas of the key that its tree began with.
+func TestQuotasOfGuestsForks(t *testing.T) {
+	b := newTenants(t)
+	forker := func(tenant string, q keys.Quotas) (sandbox.Info, string) {
+		text := b.key(keys.Spec{Name: "g", Tenant: tenant, Quotas: q})
+		made := into[[]api.SandboxInfo](t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"py","guest_fork":true}`), 201)
+		info, err := b.engine.Get(made[0].ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info, text
+	}
+	for tenant, c := range map[string]struct {
+		q    keys.Quotas
+		says string
+	}{"few": {keys.Quotas{Sandboxes: 3}, "quota is 3"}, "small": {keys.Quotas{MemoryMiB: 3 * 256}, "memory"},
+		"slow": {keys.Quotas{ForksPerMinute: 3}, "3 children a minute"}} {
+		of, text := forker(tenant, c.q)
+		child := of // as its guest would make it
+		child.Kin = of.Kin.Child(of.ID, "token")
+		release, err := b.server.AdmitGuest(t.Context(), child, 2)
+		if err != nil {
+			t.Fatalf("%s: %v", tenant, err)
+		}
+		if _, err := b.server.AdmitGuest(t.Context(), of, 1); !errors.Is(err, sandbox.ErrQuota) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: one more: %v", tenant, err)
+		}
+		wantError(t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`), api.CodeQuota)
+		release()
+		if _, err := b.server.AdmitGuest(t.Context(), of, 2); (err == nil) != (tenant != "slow") {
+			t.Errorf("%s: when those have come to nothing: %v", tenant, err)
+		}
+	}
+	of, _ := forker("gone", keys.Quotas{Sandboxes: 3})
+	if _, err := b.keys.Revoke(of.Kin.Key); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.server.AdmitGuest(t.Context(), of, 1); !errors.Is(err, sandbox.ErrForbidden) {
+		t.Errorf("with a key that is revoked: %v", err)
+	}
+	free, err := b.engine.Get(b.sandbox)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.server.AdmitGuest(t.Context(), free, 100); err != nil {
+		t.Errorf("without a key: %v", err)
 	}
 }
 

@@ -142,6 +142,12 @@ func (s *Store) Quotas(id string) Quotas {
 	return Quotas{}
 }
 
+// Alive reports whether a key opens anything.
+func (s *Store) Alive(id string) bool {
+	e := s.table.Load().byID[id]
+	return e != nil && e.Dead(s.cfg.Now()) == ""
+}
+
 // List returns all keys, the oldest first.
 func (s *Store) List() []Key {
 	s.mu.Lock()

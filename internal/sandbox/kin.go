@@ -24,6 +24,8 @@ type Kin struct {
 	Depth   int    `json:"depth,omitempty"`    // forks from the root
 	// Base is how many layers the disk of the root had when it was forked: those are not the tree's.
 	Base int `json:"base,omitempty"`
+	// Key is the API key that the root was made with, whose quotas are the whole tree's; empty: there are none.
+	Key string `json:"key,omitempty"`
 }
 
 // RootOf is the root of the tree that the sandbox of that id and kin is in.
@@ -37,7 +39,7 @@ func (k Kin) RootOf(id string) string {
 // Child is the kin of a child that the sandbox of that id makes.
 func (k Kin) Child(id, token string) Kin {
 	return Kin{MayFork: k.MayFork, Parent: id, Root: k.RootOf(id), Token: token, Depth: k.Depth + 1,
-		Base: k.Base}
+		Base: k.Base, Key: k.Key}
 }
 
 // Census is what of a tree runs, or is about to.

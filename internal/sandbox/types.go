@@ -126,7 +126,7 @@ type ForkRequest struct {
 	// Life is how long each child may run.
 	Life Life
 
-	// Kin is of children that a guest makes; only the engine sets it.
+	// Kin is of children that a guest makes; only the engine sets it, but for its Key.
 	Kin Kin
 
 	// Each, if set, is called with each child as soon as it is ready or has failed,

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -16,6 +17,7 @@ type ledger struct {
 	mu      sync.Mutex // guards what follows; nothing is asked under it but Holdings
 	pending map[string]holding
 	forks   map[string]*forkRate // by key
+	disk    map[string]diskUse   // by tenant
 }
 
 type holding struct{ sandboxes, memoryMiB int }
@@ -26,7 +28,9 @@ type forkRate struct {
 	limiter   *rate.Limiter
 }
 
-func newLedger() ledger { return ledger{pending: map[string]holding{}, forks: map[string]*forkRate{}} }
+func newLedger() ledger {
+	return ledger{pending: map[string]holding{}, forks: map[string]*forkRate{}, disk: map[string]diskUse{}}
+}
 
 // stockRetry is what a client is told to wait when something has to end first.
 const stockRetry = 10 * time.Second
@@ -115,26 +119,20 @@ func (v *lens) forkRateLocked(n, perMinute int) error {
 	return nil
 }
 
-// roomOnDisk refuses another snapshot to a tenant whose snapshots take all that they may.
-// The one that is made then may go beyond: how large it gets is not known before.
-func (v *lens) roomOnDisk(ctx context.Context) error {
-	limit := int64(v.quotas().DiskMiB) << 20
-	if limit == 0 {
-		return nil
+// AdmitGuest lets a guest fork n children of its sandbox, within the quotas of the key that the first
+// of its tree was made with, as if whoever has that had asked. They count until they are listed, or
+// release is called.
+func (t *Tenancy) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (release func(), err error) {
+	if of.Kin.Key == "" {
+		return func() {}, nil
 	}
-	all, err := v.engine.ListSnapshots(ctx)
-	if err != nil {
-		return err
+	if !t.cfg.Alive(of.Kin.Key) {
+		return nil, sandbox.Errorf(sandbox.ErrForbidden, "",
+			"the API key that this sandbox was made with is revoked or has expired: what it made stays, and forks no more")
 	}
-	var used int64
-	for _, s := range all {
-		if s.Owner == v.p.Tenant {
-			used += s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes
-		}
+	v := &lens{t, t.engine, principal.Principal{KeyID: of.Kin.Key, Tenant: of.Owner}}
+	if err := v.roomOnDisk(ctx); err != nil {
+		return nil, err
 	}
-	if used >= limit {
-		return v.over("disk_mib", stockRetry, "the tenant's snapshots take %d MiB, and the key's quota is %d MiB",
-			used>>20, limit>>20)
-	}
-	return nil
+	return v.admit(n, n*of.Shape.MemoryMiB)
 }

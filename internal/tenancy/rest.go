@@ -90,6 +90,14 @@ func (v recordView) Holdings(owner string) (n, memoryMiB int) {
 	return v.engine.Holdings(owner)
 }
 
+// OverlayBytes are what the tenant's sandboxes have written to their disks.
+func (v recordView) OverlayBytes(owner string) int64 {
+	if !v.p.Sees(owner) {
+		return 0
+	}
+	return v.engine.OverlayBytes(owner)
+}
+
 // Capacity is the host's, for the operator's eyes: it counts what all have.
 func (v recordView) Capacity() (sandbox.Capacity, error) {
 	if !v.p.Operator() {

@@ -66,9 +66,11 @@ func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox
 	if req.Tap != "" {
 		return sandbox.ForkResult{}, v.operatorOnly("a tap of the host")
 	}
-	if q := v.quotas(); req.GuestFork && (q.Sandboxes > 0 || q.MemoryMiB > 0) {
-		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrForbidden, sandbox.ReasonQuota,
-			"a key with a quota of sandboxes or of memory cannot make sandboxes that fork themselves: nothing would count those")
+	if req.Kin = (sandbox.Kin{}); req.GuestFork {
+		req.Kin.Key = v.p.KeyID
+	}
+	if err := v.roomOnDisk(ctx); err != nil {
+		return sandbox.ForkResult{}, err
 	}
 	release, err := v.admit(req.N, req.N*brief.MemoryMiB)
 	if err != nil {
@@ -102,6 +104,7 @@ func (v sandboxView) Branch(ctx context.Context, req sandbox.BranchRequest) (san
 		return sandbox.BranchResult{}, err
 	}
 	defer release()
+	defer v.diskChanged()
 	req.Owner = v.p.Tenant
 	return v.shownBranch(v.engine.Branch(ctx, req))
 }
@@ -148,6 +151,7 @@ func (v sandboxView) Kill(ctx context.Context, id string) error {
 	if err := v.mine(id); err != nil {
 		return err
 	}
+	defer v.diskChanged()
 	return v.engine.Kill(ctx, id)
 }
 

@@ -58,7 +58,14 @@ func (v *lens) admitMaking(ctx context.Context, tag, tap *string, ifAllowed bool
 	if err := v.roomOnDisk(ctx); err != nil {
 		return nil, err
 	}
-	return v.admit(1, memoryMiB)
+	release, err := v.admit(1, memoryMiB)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		release()
+		v.diskChanged()
+	}, nil
 }
 
 // ListSnapshots returns the tenant's own, and those that are public.
@@ -130,6 +137,7 @@ func (v snapshotView) DeleteSnapshot(ctx context.Context, tag string, opt sandbo
 			return err
 		}
 	}
+	defer v.diskChanged()
 	return v.engine.DeleteSnapshot(ctx, b.Tag, opt)
 }
 
@@ -185,6 +193,7 @@ func (v snapshotView) CompactSnapshot(ctx context.Context, tag, to string,
 	if err := v.roomOnDisk(ctx); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
+	defer v.diskChanged()
 	info, err := v.engine.CompactSnapshot(ctx, b.Tag, to, progress)
 	return v.shown(info), err
 }

@@ -13,6 +13,8 @@ import (
 type Config struct {
 	// Quotas are those of a key; nil: there are none.
 	Quotas func(keyID string) keys.Quotas
+	// Alive reports whether a key still opens anything; nil: each does.
+	Alive func(keyID string) bool
 	// Published are the snapshots that all tenants may fork from; nil: none, and none can be.
 	Published *Published
 	Now       func() time.Time // nil: time.Now
@@ -32,6 +34,9 @@ func New(e Engine, c Config) *Tenancy {
 	}
 	if c.Quotas == nil {
 		c.Quotas = func(string) keys.Quotas { return keys.Quotas{} }
+	}
+	if c.Alive == nil {
+		c.Alive = func(string) bool { return true }
 	}
 	return &Tenancy{engine: e, cfg: c, ledger: newLedger()}
 }

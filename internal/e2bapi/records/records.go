@@ -28,7 +28,6 @@ type Record struct {
 	ID       string `json:"id"` // the engine's
 	Template string `json:"template"`
 	Alias    string `json:"alias,omitempty"`
-	Owner    string `json:"owner,omitempty"` // tenant; empty: the operator
 	// EnvdToken is what requests to the agent must show; empty: they are open to who knows the
 	// id, as was asked for.
 	EnvdToken string            `json:"envd_token,omitempty"`

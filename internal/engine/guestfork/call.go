@@ -171,6 +171,10 @@ func asTold(err error) *forkwire.Error {
 	switch {
 	case errors.As(err, &told):
 		return told
+	case errors.Is(err, sandbox.ErrQuota):
+		return forkwire.Errorf(forkwire.Limit, "%v", err)
+	case errors.Is(err, sandbox.ErrForbidden):
+		return forkwire.Errorf(forkwire.Denied, "%v", err)
 	case errors.Is(err, sandbox.ErrBusy):
 		return forkwire.Errorf(forkwire.Busy, "%v", err)
 	case errors.Is(err, sandbox.ErrClosing):

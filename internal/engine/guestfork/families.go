@@ -31,12 +31,14 @@ type Snapshots interface {
 	Delete(tag string, o sandbox.DeleteOptions) error
 }
 
-// Config is what Families are made of. All fields are needed but Patience.
+// Config is what Families are made of. All fields are needed but Quota and Patience.
 type Config struct {
-	Limits     sandbox.TreeLimits // of each tree
-	Branches   int                // how many branches may be under way at once, those of the API included
-	RunDir     string             // the daemon's run directory
-	Run        *rundir.Dir        // the same, open
+	Limits sandbox.TreeLimits // of each tree
+	// Quota is settings.Config.GuestQuota. It is called without a lock.
+	Quota      func(ctx context.Context, of sandbox.Info, n int) (release func(), _ error)
+	Branches   int         // how many branches may be under way at once, those of the API included
+	RunDir     string      // the daemon's run directory
+	Run        *rundir.Dir // the same, open
 	Sandboxes  *sandboxes.Table
 	Snapshots  Snapshots
 	Operations Operations
@@ -78,6 +80,9 @@ type Families struct {
 // New makes Families that know nobody: Adopt brings back those of an earlier daemon, Run
 // does the work in the background.
 func New(c Config) *Families {
+	if c.Quota == nil {
+		c.Quota = func(context.Context, sandbox.Info, int) (func(), error) { return func() {}, nil }
+	}
 	if c.Patience == 0 {
 		c.Patience = callTimeout
 	}

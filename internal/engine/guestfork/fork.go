@@ -94,6 +94,11 @@ func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 		return forkwire.Answer{}, err
 	}
 	defer release()
+	counted, err := g.f.cfg.Quota(ctx, g.info, g.req.N)
+	if err != nil {
+		return forkwire.Answer{}, err
+	}
+	defer counted()
 	g.tag = fmt.Sprintf("%s%s-%s", transientPrefix, g.info.ID, g.req.Token[:8])
 	defer g.pin()()
 	if err := g.branch(ctx); err != nil {

@@ -40,6 +40,9 @@ func (o Accounts) Holdings(owner string) (n, memoryMiB int) {
 	return n, memoryMiB
 }
 
+// OverlayBytes is what an owner's sandboxes have written to their disks, as it takes room now.
+func (o Accounts) OverlayBytes(owner string) int64 { return o.sandboxes.OverlayBytes(owner) }
+
 // VerifySnapshot reads a snapshot whole and compares it with its digests.
 // Damage is told in the report; it is not an error.
 func (o *Ops) VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error) {

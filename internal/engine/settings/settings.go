@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -41,6 +42,9 @@ type Config struct {
 
 	// GuestFork bounds the trees that guests make; default sandbox.DefaultTree.
 	GuestFork sandbox.TreeLimits
+	// GuestQuota is asked before a guest forks n children of its sandbox; release is called when those
+	// are listed, or are not going to be. nil: nobody is asked.
+	GuestQuota func(ctx context.Context, of sandbox.Info, n int) (release func(), _ error)
 
 	BootWait        time.Duration // default DefaultBootWait
 	RestoreTimeout  time.Duration // for one child; default 60 s

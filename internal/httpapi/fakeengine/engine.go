@@ -39,6 +39,8 @@ type Engine struct {
 	Limit int
 	// NoNetwork is a ceiling that allows nothing.
 	NoNetwork bool
+	// DiskWritten is what each sandbox has written to its own disk, in bytes.
+	DiskWritten int64
 	// BranchLimit is how many branches may be written at once.
 	BranchLimit int
 
@@ -204,6 +206,16 @@ func (e *Engine) Holdings(owner string) (n, memoryMiB int) {
 		}
 	}
 	return n, memoryMiB
+}
+
+// OverlayBytes is what an owner's sandboxes have written to their disks: as many as DiskWritten says.
+func (e *Engine) OverlayBytes(owner string) (sum int64) {
+	for _, i := range e.List() {
+		if i.Owner == owner {
+			sum += e.DiskWritten
+		}
+	}
+	return sum
 }
 
 func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.DeleteOptions) error {
