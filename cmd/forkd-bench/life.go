@@ -28,17 +28,19 @@ func newLifeCommand(a *app) *cobra.Command {
 	idle := lifebench.IdleConfig{}
 	cmd := &cobra.Command{
 		Use:   "life [TAG]",
-		Short: "Pause and resume a sandbox, beside a diff branch of it and a fork from that; what paused ones cost",
-		Long: "For each round: fork a child of TAG (default: pyagent, made if need be), have it write, branch it in mode diff, have it\n" +
-			"write again, pause it; then fork one child of the branch and resume the paused one, in turn.\n" +
-			"Then start a daemon on this host twice, without and with --paused paused sandboxes, to see what they cost it, and ask it " +
-			"with a key and without.",
+		Short: "Pause and resume a sandbox, beside a branch of it and a fork from that; what paused ones cost",
+		Long: "For each round: fork a child of TAG (default: pyagent, made if need be), have it write, branch it in mode\n" +
+			"diff twice, of which the second counts, have it write again, pause it; then fork one child of the branch and\n" +
+			"resume the paused one, in turn.\n" +
+			"Then start a daemon on this host twice, without and with --paused paused sandboxes, to see what they cost\n" +
+			"it, and ask it with a key and without.",
 		Example:           "  forkd-bench life --json\n  forkd-bench life pyagent --rounds 20 --dirty 64 --paused 0",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTags,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cfg.Rounds < 2 || cfg.DirtyMiB < 1 || idle.Paused < 0 || idle.Requests < 1 {
-				return exit.UsageError{Err: errors.New("--rounds is at least 2, --dirty and --requests at least 1, --paused at least 0")}
+				return exit.UsageError{
+					Err: errors.New("--rounds is at least 2, --dirty and --requests at least 1, --paused at least 0")}
 			}
 			b, err := a.open(cmd.Context())
 			if err != nil {
@@ -97,8 +99,8 @@ func (a *app) printLife(f lifeFigures) error {
 	}
 	if i := f.Idle; i != nil {
 		facts = append(facts,
-			"a paused sandbox", fmt.Sprintf("%.0f bytes of the daemon's memory; %.0f descriptors for %d", i.HeapBytes, i.Descriptors,
-				i.Paused),
+			"a paused sandbox", fmt.Sprintf("%.0f bytes of the daemon's memory; %.0f descriptors for %d", i.HeapBytes,
+				i.Descriptors, i.Paused),
 			"daemon's start", fmt.Sprintf("%s with %d, %s with none", ui.Millis(i.StartMS), i.Paused, ui.Millis(i.StartNoneMS)),
 			"list of all", ui.Millis(i.ListMS),
 			"request with a key", fmt.Sprintf("%.0f us, %.0f us without, %.1f us more", i.KeyUS, i.PlainUS, i.KeyMoreUS))

@@ -30,14 +30,15 @@ type Cycle struct {
 	// Pause is a pause (b) beside a diff branch of the same sandbox just before (a).
 	Pause compare.Figure `json:"pause"`
 	// Resume is a resume until the guest has confirmed (b) beside a fork of one from that branch (a).
-	Resume     compare.Figure `json:"resume"`
-	PauseMS    []float64      `json:"pauses_ms"` // in order
-	ResumeMS   []float64      `json:"resumes_ms"`
-	BranchMS   []float64      `json:"branches_ms"`
-	ForkMS     []float64      `json:"forks_ms"`
-	PauseP90   float64        `json:"pause_ms_p90"`
-	ResumeP90  float64        `json:"resume_ms_p90"`
-	PauseBytes float64        `json:"pause_bytes"` // of memory, as captured; median
+	Resume      compare.Figure `json:"resume"`
+	PauseMS     []float64      `json:"pauses_ms"` // in order
+	ResumeMS    []float64      `json:"resumes_ms"`
+	BranchMS    []float64      `json:"branches_ms"`
+	ForkMS      []float64      `json:"forks_ms"`
+	PauseP90    float64        `json:"pause_ms_p90"`
+	ResumeP90   float64        `json:"resume_ms_p90"`
+	PauseBytes  float64        `json:"pause_bytes"` // of memory, as captured; median
+	BranchBytes float64        `json:"branch_bytes"`
 	// PauseSteps, BranchSteps and the like are the daemon's own account of its steps, by the receipts; medians.
 	PauseSteps  []Step `json:"pause_steps"`
 	BranchSteps []Step `json:"branch_steps"`
@@ -52,7 +53,7 @@ type Step struct {
 
 // laps are what was measured so far.
 type laps struct {
-	branch, pause, fork, resume, bytes []float64
+	branch, pause, fork, resume, bytes, branchBytes []float64
 
 	branchSteps, pauseSteps, resumeSteps steps
 }
@@ -96,7 +97,7 @@ func (l *laps) cycle(c Config) Cycle {
 		Pause: compare.Pair("pause", l.branch, l.pause), Resume: compare.Pair("resume", l.fork, l.resume),
 		PauseMS: l.pause, ResumeMS: l.resume, BranchMS: l.branch, ForkMS: l.fork,
 		PauseP90: measure.Quantile(l.pause, 0.9), ResumeP90: measure.Quantile(l.resume, 0.9),
-		PauseBytes: measure.Median(l.bytes),
+		PauseBytes: measure.Median(l.bytes), BranchBytes: measure.Median(l.branchBytes),
 		PauseSteps: l.pauseSteps.medians(), BranchSteps: l.branchSteps.medians(), ResumeSteps: l.resumeSteps.medians(),
 	}
 }
@@ -111,6 +112,11 @@ func (c Config) round(ctx context.Context, n int, l *laps) (err error) {
 	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, r.OK())) }()
 	tag := fmt.Sprintf("bench-life-%s", id)
 	defer func() { err = errors.Join(err, measure.Delete(ctx, c.Client, tag, client.DeleteOptions{})) }()
+	first := tag + "-first" // what the first capture finds in no cache, and in the disk's overlay, none after it does
+	defer func() { err = errors.Join(err, measure.Delete(ctx, c.Client, first, client.DeleteOptions{})) }()
+	if err := c.branch(ctx, id, first, &laps{}); err != nil {
+		return err
+	}
 	if err := c.branch(ctx, id, tag, l); err != nil {
 		return err
 	}
@@ -139,9 +145,11 @@ func (c Config) branch(ctx context.Context, id, tag string, l *laps) error {
 		return err
 	}
 	began := time.Now()
-	if _, err := c.Client.Branch(ctx, id, api.BranchRequest{Tag: tag, Mode: api.BranchDiff}); err != nil {
+	r, err := c.Client.Branch(ctx, id, api.BranchRequest{Tag: tag, Mode: api.BranchDiff})
+	if err != nil {
 		return err
 	}
+	l.branchBytes = append(l.branchBytes, float64(r.BytesWritten))
 	l.branch = append(l.branch, measure.Millis(time.Since(began)))
 	receipt, err := c.Client.SnapshotReceipt(ctx, tag)
 	l.branchSteps.add(receipt)
