@@ -42,7 +42,7 @@ func newRoot(a *app) *cobra.Command {
 	}
 	a.addFlags(root)
 	root.AddCommand(newForkCommand(a), newBranchCommand(a), newChainCommand(a), newDiskCommand(a), newCompareCommand(a),
-		newPeersCommand(a), newNetCommand(a), newNetInsideCommand(a),
+		newLifeCommand(a), newPeersCommand(a), newNetCommand(a), newNetInsideCommand(a),
 		newFloorCommand(a))
 	return root
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/netwire"
 	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/statictest"
 )
 
 // Arguments 0 of this test's program when it is not the tests.
@@ -47,6 +48,7 @@ func TestMain(m *testing.M) {
 	case asAttempt:
 		err = attempt(os.Args[1], os.Args[2], os.Args[3])
 	default:
+		statictest.Main()
 		nettest.Main(m, (*testing.M).Run)
 	}
 	if err != nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/clitest"
 	"github.com/forkd/forkd/internal/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/statictest"
 )
 
 var update = flag.Bool("update", false, "rewrite what the scripts compare with")
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	statictest.Main()
 	testscript.Main(m, map[string]func(){"forkd": main})
 }
 

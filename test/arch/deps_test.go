@@ -156,7 +156,7 @@ var rules = []rule{
 
 // testHelpers are packages for tests only; the last rule is not about them.
 var testHelpers = []string{
-	"internal/jail/jailtest", "internal/engine/enginetest", "internal/kvmtest", "internal/failpoint/failpointtest", "internal/netd/nettest", "internal/vmctl/vmctltest",
+	"internal/jail/jailtest", "internal/engine/enginetest", "internal/kvmtest", "internal/statictest", "internal/failpoint/failpointtest", "internal/netd/nettest", "internal/vmctl/vmctltest",
 	"internal/virtio/virtiotest", "internal/httpapi/fakeengine", "internal/e2bapi/e2btest", "cmd/forkd-bench/internal/measure/measuretest", "cmd/internal/clitest",
 	"internal/socks5/socks5test",
 }

@@ -36,7 +36,7 @@ var soakSuites = []suite{
 	{pkg: "./internal/vmm/live", run: "Captures"},
 	{pkg: "./test/conformance", run: "^TestConformance$"}, // the other is of the canaries: it wants a Python, and no VM
 	{pkg: "./test/pressure", run: ".", most: 10 * time.Minute},
-	{pkg: "./test/e2e", run: "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged"},
+	{pkg: "./test/e2e", run: "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged|PausesInALoop|TrafficResumesMany"},
 	// All of it with daemons of an ordinary user, who has no cgroups in the machine.
 	{pkg: "./test/e2e", run: ".", skip: "LimitsEndASandbox|LimitsHoldUpACPU|LimitsOfATree|AnOrdinaryUsersVMs",
 		env: []string{"FORKD_TEST_USER=1000"}},
@@ -46,6 +46,9 @@ var soakSuites = []suite{
 func (s suite) span(soak time.Duration) time.Duration {
 	return min(max(soak/spanPart, minSpan), cmp.Or(s.most, maxSpan))
 }
+
+// hostSuite drives a machine from outside, which a soak on a host with KVM has none of.
+var hostSuite = suite{pkg: "./test/reboot", run: "."}
 
 // Variables of the tests.
 const (
@@ -81,7 +84,13 @@ func soak(ctx context.Context, o options) error {
 		seed := rand.Uint64() >> 1
 		phase("round %d, %s=%d, %s after the start", rounds, seedVariable, seed, start.Sub(began).Round(time.Second))
 		env := append(slices.Clone(bench.env), fmt.Sprintf("%s=%d", seedVariable, seed))
-		for _, r := range soakRound(ctx, o.soak, env, bench.args) {
+		done := soakRound(ctx, o.soak, env, bench.args)
+		if !bench.onHost {
+			done = append(done, goTest(ctx, append(slices.Clone(env), "FORKD_TEST_MACHINE="+o.machine,
+				spanVariable+"="+hostSuite.span(o.soak).String()),
+				"-count=1", "-timeout", (o.limit+time.Minute).String(), "-run", hostSuite.run, hostSuite.pkg))
+		}
+		for _, r := range done {
 			total.passed += r.passed
 			total.failed = append(total.failed, r.failed...)
 			for _, s := range r.skipped {

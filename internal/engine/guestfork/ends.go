@@ -40,16 +40,16 @@ func (f *Families) removeEnds(all *rundir.Dir, id string) {
 	}
 }
 
-// sweepEnds removes those of sandboxes that are gone.
-func (f *Families) sweepEnds() error {
+// sweepEnds removes those of sandboxes that are gone, and returns the sandboxes whose are kept.
+func (f *Families) sweepEnds() (kept []string, err error) {
 	all, err := f.cfg.Run.Sub(familyName)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer all.Close()
 	names, err := all.Names()
 	if err != nil {
-		return fmt.Errorf("list ends of children: %w", err)
+		return nil, fmt.Errorf("list ends of children: %w", err)
 	}
 	for _, id := range names {
 		switch {
@@ -57,7 +57,9 @@ func (f *Families) sweepEnds() error {
 			f.cfg.Log.Warn("left alone: not the ends of a sandbox's children", "path", f.endsDir(id))
 		case f.cfg.Sandboxes.Lookup(id) == nil:
 			f.removeEnds(all, id)
+		default:
+			kept = append(kept, id)
 		}
 	}
-	return nil
+	return kept, nil
 }

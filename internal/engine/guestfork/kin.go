@@ -64,16 +64,16 @@ func (f *Families) childEnded(i sandbox.Info, how forkwire.Status, reason string
 // Adopt brings back who is whose child after all sandboxes are found, and before another
 // goroutine uses the families.
 func (f *Families) Adopt() error {
-	if err := f.sweepEnds(); err != nil {
+	kept, err := f.sweepEnds()
+	if err != nil {
 		return err
 	}
-	all := f.cfg.Sandboxes.All()
-	for _, b := range all {
-		if err := f.familyOf(b.ID()).Load(); err != nil {
-			f.cfg.Log.Warn("children that had ended are lost", "sandbox", b.ID(), "err", err)
+	for _, id := range kept { // no other needs a family yet: there may be a thousand that are paused
+		if err := f.familyOf(id).Load(); err != nil {
+			f.cfg.Log.Warn("children that had ended are lost", "sandbox", id, "err", err)
 		}
 	}
-	for _, b := range all {
+	for _, b := range f.cfg.Sandboxes.All() {
 		info := b.Info()
 		fam := f.parentFamily(info)
 		switch {

@@ -137,7 +137,9 @@ func (p *pauseOp) settlePause() error {
 	}
 	p.hash = made.ContentHash
 	p.trace.mark("commit")
-	return p.b.Pause(p.m, p.req.Tag, p.hash)
+	err = p.b.Pause(p.m, p.req.Tag, p.hash)
+	p.trace.mark("settle")
+	return err
 }
 
 // goOn lets the guest go on after a pause that failed. Whether it stands still at all may not be

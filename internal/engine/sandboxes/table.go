@@ -3,6 +3,7 @@ package sandboxes
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,8 @@ type Config struct {
 	Unpin func(id string)
 	// Paused is the directory of the records of paused sandboxes, in the store.
 	Paused PausedDir
+	// Ran is the file in the store that lists what runs, and Boot names the host's boot; empty: it is not known.
+	Ran, Boot string
 	// FailedKeep is how long a failed sandbox stays listed.
 	FailedKeep time.Duration
 	AtOnce     int // how many VMs are adopted at once
@@ -55,11 +58,18 @@ type Table struct {
 	all map[string]*Sandbox
 	// unread are the ids of paused sandboxes whose records could not be read.
 	unread map[string]bool
+
+	// booted: the host was booted since the last daemon noted what ran. It is set before anything is adopted.
+	booted bool
+	seed   maphash.Seed
+
+	noting sync.Mutex // guards what follows, and the file Config.Ran; taken before mu
+	noted  uint64     // the mark of what is in that file
 }
 
 // New makes a table that is empty.
 func New(c Config) *Table {
-	return &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}}
+	return &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}, seed: maphash.MakeSeed()}
 }
 
 // ErrKilled ends what was under way for a sandbox.
@@ -310,6 +320,7 @@ func (t *Table) Release(kill bool) {
 			vm.Proc.Release()
 		}
 	})
+	t.noteRan()
 }
 
 // expireEvery bounds how often failed sandboxes are looked at.

@@ -26,6 +26,7 @@ import (
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/selfbox"
 	"github.com/forkd/forkd/internal/spawner/wire"
+	"github.com/forkd/forkd/internal/statictest"
 	vmclient "github.com/forkd/forkd/internal/vmctl/client"
 	vmwire "github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -39,7 +40,7 @@ const limit = time.Minute
 
 func openSpawner(t testing.TB, strict bool) *Spawner {
 	t.Helper()
-	if hasInterpreter() {
+	if statictest.Linked() {
 		t.Skip("the test is linked dynamically, and there is no linker in a jail: CGO_ENABLED=0")
 	}
 	s, err := Open(t.Context(), Config{Binary: program, Strict: strict, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})

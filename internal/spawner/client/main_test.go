@@ -8,7 +8,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -19,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/spawner/server"
 	"github.com/forkd/forkd/internal/spawner/wire"
+	"github.com/forkd/forkd/internal/statictest"
 	"github.com/forkd/forkd/internal/uffd"
 	vmserver "github.com/forkd/forkd/internal/vmctl/server"
 	"github.com/forkd/forkd/internal/vmctl/vmctltest"
@@ -53,6 +53,7 @@ func TestMain(m *testing.M) {
 			err = server.Serve(conn)
 		}
 	default:
+		statictest.Main()
 		goleak.VerifyTestMain(m)
 	}
 	if err != nil {
@@ -186,9 +187,4 @@ func tryAll(o order) answers {
 		}
 	}
 	return all
-}
-
-func hasInterpreter() bool {
-	b, err := os.ReadFile("/proc/self/maps")
-	return err == nil && strings.Contains(string(b), "/ld-")
 }
