@@ -102,6 +102,9 @@ func TestJavaScriptOverAgentsOnThisHost(t *testing.T) {
 	}
 	for _, version := range nodeVersions {
 		t.Run(version, func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "sdk.mjs")) })
+		if version == nodeVersions[len(nodeVersions)-1] {
+			t.Run(version+" rest", func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "rest.mjs")) })
+		}
 	}
 }
 

@@ -82,7 +82,7 @@ def agent(s):
 
 def forks(s):
     """Forks of one warm interpreter, each with the variables and imports of its parent."""
-    n = int(os.environ.get("FORKD_FORKS", "100"))
+    n = int(os.environ.get("FORKD_FORKS") or 100)
     s.run_code("import numpy as np, pandas as pd, matplotlib\nbig = np.arange(1_000_000)")
     made, began = [], time.time()
     while len(made) < n:

@@ -25,10 +25,10 @@ def fails(kind, f, *args, **kw):
     raise AssertionError(f"{f} gave {got!r}, want {kind}")
 
 
-def feed(part, pid, pieces):
+def feed(stream_input, pid, pieces):
     if not asynchronous:
-        return part.stream_input(pid, iter(pieces))
-    h = part.stream_input(pid)
+        return stream_input(pid, iter(pieces))
+    h = stream_input(pid)
     for p in pieces:
         h.send(p)
     h.close()
@@ -51,10 +51,10 @@ def handles(s):
     fails(Exception, s.commands.close_stdin, 999_999_9)
     fails(Exception, s.commands.send_stdin, 999_999_9, "x")
     h = s.commands.run("cat", background=True, stdin=True)
-    feed(s.commands, h.pid, ["a", "b", "c"])
+    feed(s.commands.stream_input, h.pid, ["a", "b", "c"])
     s.commands.close_stdin(h.pid)
     assert h.wait().stdout == "abc"
-    fails(Exception, feed, s.commands, 999_999_9, ["a"])
+    fails(Exception, feed, s.commands.stream_input, 999_999_9, ["a"])
     h = s.commands.run("sleep 300", background=True)
     h.disconnect()
     assert h.pid in [p.pid for p in s.commands.list()]  # it runs on
@@ -66,13 +66,13 @@ def terminals(s):
     making = {"on_data": lambda b: None} if asynchronous else {}
     h = s.pty.create(size=e2b.PtySize(rows=24, cols=80), envs={"MINE": "of-the-pty"}, **making)
     again = s.pty.connect(h.pid, on_data=out.append) if asynchronous else s.pty.connect(h.pid)
-    feed(s.pty, h.pid, [b"echo $MI", b"NE; exit 5\n"])
+    feed(s.pty.stream_input, h.pid, [b"echo $MI", b"NE; exit 5\n"])
     e = fails(e2b.CommandExitException, again.wait, **({} if asynchronous else {"on_pty": out.append}))
     assert e.exit_code == 5 and b"of-the-pty" in b"".join(bytes(o) for o in out)
     connect = (lambda pid: s.pty.connect(pid, on_data=print)) if asynchronous else s.pty.connect
     for f, args in ((connect, ()), (s.pty.send_stdin, (b"x",)), (s.pty.resize, (e2b.PtySize(rows=1, cols=1),))):
         fails(e2b.NotFoundException, f, 999_999_9, *args)
-    fails(Exception, feed, s.pty, 999_999_9, [b"x"])
+    fails(Exception, feed, s.pty.stream_input, 999_999_9, [b"x"])
     assert s.pty.kill(999_999_9) is False
     fails(e2b.InvalidArgumentException, s.pty.create, size=e2b.PtySize(rows=24, cols=80), cwd="/none",
           **making)
@@ -124,6 +124,7 @@ def urls(s):
     assert s.get_mcp_url().endswith("/mcp") and s.get_host(50005) in s.get_mcp_url()
     fails(e2b.NotFoundException, s.get_mcp_token)  # no gateway runs
     assert s.traffic_access_token is None
+    assert s.envd_direct_url.startswith("http")
     assert s.envd_api_url == os.environ["E2B_SANDBOX_URL"]
     assert s.sandbox_domain
 
@@ -188,44 +189,44 @@ def git(s):
     if s.commands.run("command -v git || true").stdout == "":
         print("git: the image has none")
         return
-    g, remote = s.git, base + "/remote.git"
-    g.init(remote, bare=True)
-    g.init(r, initial_branch="main")
-    g.configure_user("Me", "me@example.com", scope="local", path=r)
-    g.set_config("core.abbrev", "12", scope="local", path=r)
-    assert g.get_config("core.abbrev", scope="local", path=r) == "12"
-    assert g.get_config("core.none", scope="local", path=r) is None
+    remote = base + "/remote.git"
+    s.git.init(remote, bare=True)
+    s.git.init(r, initial_branch="main")
+    s.git.configure_user("Me", "me@example.com", scope="local", path=r)
+    s.git.set_config("core.abbrev", "12", scope="local", path=r)
+    assert s.git.get_config("core.abbrev", scope="local", path=r) == "12"
+    assert s.git.get_config("core.none", scope="local", path=r) is None
     s.files.write(r + "/a.txt", "a")
-    st = g.status(r)
+    st = s.git.status(r)
     assert st.untracked_count == 1 and not st.is_clean, st
-    g.add(r)
-    assert g.status(r).staged_count == 1
-    g.commit(r, "first")
-    assert g.status(r).is_clean
-    g.create_branch(r, "other")
-    g.checkout_branch(r, "main")
-    b = g.branches(r)
+    s.git.add(r)
+    assert s.git.status(r).staged_count == 1
+    s.git.commit(r, "first")
+    assert s.git.status(r).is_clean
+    s.git.create_branch(r, "other")
+    s.git.checkout_branch(r, "main")
+    b = s.git.branches(r)
     assert b.current_branch == "main" and sorted(b.branches) == ["main", "other"], b
-    g.delete_branch(r, "other", force=True)
-    g.remote_add(r, "origin", remote)
-    assert g.remote_get(r, "origin") == remote
-    g.push(r, remote="origin", branch="main", set_upstream=True)
-    g.clone(remote, base + "/clone", branch="main")
+    s.git.delete_branch(r, "other", force=True)
+    s.git.remote_add(r, "origin", remote)
+    assert s.git.remote_get(r, "origin") == remote
+    s.git.push(r, remote="origin", branch="main", set_upstream=True)
+    s.git.clone(remote, base + "/clone", branch="main")
     assert s.files.read(base + "/clone/a.txt") == "a"
     s.files.write(r + "/a.txt", "b")
-    g.add(r, files=["a.txt"])
-    g.reset(r)
-    assert g.status(r).staged_count == 0
-    g.restore(r, paths=["a.txt"])
+    s.git.add(r, files=["a.txt"])
+    s.git.reset(r)
+    assert s.git.status(r).staged_count == 0
+    s.git.restore(r, paths=["a.txt"])
     assert s.files.read(r + "/a.txt") == "a"
-    g.pull(base + "/clone")
-    fails(Exception, g.clone, base + "/none.git", base + "/never")
-    fails(Exception, g.commit, r, "nothing to commit")
-    fails(Exception, g.checkout_branch, r, "none")
-    fails(Exception, g.status, "/tmp")
-    fails(Exception, g.push, r, remote="none", branch="main")
-    fails(Exception, g.pull, base + "/none")
-    g.dangerously_authenticate("me", "secret", host="git.example.com")
+    s.git.pull(base + "/clone")
+    fails(Exception, s.git.clone, base + "/none.git", base + "/never")
+    fails(Exception, s.git.commit, r, "nothing to commit")
+    fails(Exception, s.git.checkout_branch, r, "none")
+    fails(Exception, s.git.status, "/tmp")
+    fails(Exception, s.git.push, r, remote="none", branch="main")
+    fails(Exception, s.git.pull, base + "/none")
+    s.git.dangerously_authenticate("me", "secret", host="git.example.com")
 
 
 def main():

@@ -8,6 +8,8 @@ import os
 import sys
 import time
 import traceback
+import urllib.error
+import urllib.request
 
 import e2b
 from e2b import AsyncSandbox, Sandbox, SandboxQuery, SandboxState
@@ -107,6 +109,37 @@ def expires(s):
     keeps.kill()
 
 
+def web(s):
+    """A server in the sandbox, opened from outside by its host name."""
+    s.files.write("site/index.html", "<h1>from the sandbox</h1>")
+    h = s.commands.run("exec python3 -m http.server 8000 -d site --bind 127.0.0.1", background=True, timeout=0)
+    host = s.get_host(8000)
+
+    def page():
+        asked = urllib.request.Request(os.environ["E2B_API_URL"] + "/index.html", headers={"Host": host})
+        try:
+            return urllib.request.urlopen(asked).read()
+        except urllib.error.HTTPError as e:
+            assert e.code == 502 and b"port is not open" in e.read(), e
+            return b""
+
+    until("the page is there", lambda: page() == b"<h1>from the sandbox</h1>")
+    assert h.kill() is True
+    until("it is closed", lambda: page() == b"")
+
+
+def agent(s):
+    """An agent's loop: a model, which is a stub, asks for commands until it is content."""
+    asks = iter(["python3 sums.py", "printf 'print(sum(range(101)))' > sums.py", "python3 sums.py"])
+    history = []
+    for command in asks:
+        try:
+            history.append(s.commands.run(command).stdout)
+        except e2b.CommandExitException as e:
+            history.append(e.stderr)
+    assert "No such file" in history[0] and history[2] == "5050\n", history
+
+
 def at_once(s):
     async def one(i):
         made = await AsyncSandbox.create(template, timeout=300, envs={"I": str(i)}, metadata={"who": "many"})
@@ -141,7 +174,7 @@ def main():
     s = Sandbox.create(template, timeout=600)
     failed = []
     only = os.environ.get("E2B_TEST_ONLY", "").split(",")
-    for f in (users, large, computes, metrics, expires, at_once, retries):
+    for f in (users, large, computes, metrics, web, agent, expires, at_once, retries):
         if only != [""] and f.__name__ not in only:
             continue
         began = time.time()
