@@ -11,7 +11,7 @@ LINTER  := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 export CGO_ENABLED = 0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps build fixtures sdks test soak quick cross lint demo bench clean
+.PHONY: help deps build fixtures sdks test soak codeinterp quick cross lint demo bench clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z][a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | awk -F '\t' '{ printf "  make %-10s %s\n", $$1, $$2 }'
@@ -35,6 +35,9 @@ test: deps build fixtures sdks ## everything: vet, other platforms, tests, KVM t
 
 soak: deps build fixtures ## random steps, kills and churn, each capture compared with its source (SOAK=1h)
 	$(GO) run ./test/runner -soak $(SOAK)
+
+codeinterp: deps build ## E2B's code interpreter over VMs in a machine, with FORKD_FORKS forks (100) of a warm one
+	FORKD_TEST_SOAK=1 FORKD_TEST_MACHINE=codeinterp $(GO) test -count=1 -v -timeout 60m -run OverVMs ./test/codeinterp
 
 quick: ## vet and the tests that need nothing
 	$(GO) vet ./...

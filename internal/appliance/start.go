@@ -174,6 +174,9 @@ func (a *Appliance) launch(ctx context.Context, p plan, opt StartOptions) error 
 		}
 		return err
 	}
+	if err := lengthenQueues(s.PID, s.APIPort, s.AgentPort); err != nil {
+		opt.Progress(fmt.Sprintf("many connections at once may be refused: %v", err))
+	}
 	return nil
 }
 

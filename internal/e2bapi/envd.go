@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/e2bapi/filesign"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/e2bapi/target"
+	"github.com/forkd/forkd/internal/earlyanswer"
 )
 
 // unauthorized is the text that clients know from E2B.
@@ -90,7 +91,7 @@ func (e *envd) serve(w http.ResponseWriter, r *http.Request, to target.Target) {
 	}
 	// The agent may answer before it has read all of the request: input streams for as long as
 	// a process lives.
-	_ = http.NewResponseController(w).EnableFullDuplex()
+	w = earlyanswer.Allow(w, r)
 	e.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, to)))
 }
 

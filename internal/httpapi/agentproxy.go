@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/earlyanswer"
 )
 
 // agentProxy passes requests through to the agent's own HTTP server:
@@ -49,7 +50,7 @@ func (p *agentProxy) add(rt *router) {
 		}
 		// The agent may answer before it has read all of the request. Without this
 		// the server would then close the request's body under the proxy's reader.
-		_ = http.NewResponseController(w).EnableFullDuplex()
+		w = earlyanswer.Allow(w, r)
 		r.Body = release(r.Body)
 		p.proxy.ServeHTTP(w, withServed(r, info))
 		return nil

@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"strings"
+
+	"github.com/forkd/forkd/internal/earlyanswer"
 )
 
 // DefaultDomain is one whose names browsers and systemd's resolver take for this host.
@@ -96,8 +98,8 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, to Target) {
 		refuse(w, r, to, err)
 		return
 	}
-	// A server may answer before it has read all of the request. HTTP/2 can do so anyway.
-	_ = http.NewResponseController(w).EnableFullDuplex()
+	// A server may answer before it has read all of the request.
+	w = earlyanswer.Allow(w, r)
 	h.proxy.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), targetKey{}, to)))
 }
 

@@ -80,32 +80,63 @@ func TestPythonOverAgentsOnThisHost(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			python := filepath.Join(cache(t, "python-"+version), "bin", "python")
 			url := native(t)
-			for _, program := range []string{"sync.py", "async.py"} {
-				t.Run(program, func(t *testing.T) { run(t, url, nil, python, filepath.Join("testdata", program)) })
+			programs := []string{"sync.py", "async.py"}
+			if version == pythonVersions[len(pythonVersions)-1] {
+				programs = append(programs, "rest.py") // older ones lack some of it
+			}
+			for _, program := range programs {
+				path := filepath.Join("testdata", program)
+				t.Run(program, func(t *testing.T) { run(t, url, nil, python, path) })
+				if program == "async.py" || version != pythonVersions[len(pythonVersions)-1] {
+					continue
+				}
+				t.Run("asynchronous "+program, func(t *testing.T) { run(t, url, []string{"E2B_TEST_ASYNC=1"}, python, path) })
 			}
 		})
 	}
 }
 
 func TestJavaScriptOverAgentsOnThisHost(t *testing.T) {
-	if _, err := exec.LookPath("npm"); err != nil {
-		t.Logf("there is no npm, which is no package of make deps: %v", err)
+	if !hasNPM(t) {
 		return
 	}
 	for _, version := range nodeVersions {
-		t.Run(version, func(t *testing.T) {
-			dir := cache(t, "node-"+version)
-			// Modules are found from where the program lies.
-			b, err := os.ReadFile(filepath.Join("testdata", "sdk.mjs"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			program := filepath.Join(dir, "sdk-"+filepath.Base(t.TempDir())+".mjs")
-			if err := os.WriteFile(program, b, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			defer os.Remove(program)
-			run(t, native(t), nil, "node", program)
-		})
+		t.Run(version, func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "sdk.mjs")) })
+		if version == nodeVersions[len(nodeVersions)-1] {
+			t.Run(version+" rest", func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "rest.mjs")) })
+		}
 	}
+}
+
+// hasNPM tells whether the packages for Node can be there.
+func hasNPM(t *testing.T) bool {
+	t.Helper()
+	_, err := exec.LookPath("npm")
+	if err != nil {
+		t.Logf("there is no npm, which is no package of make deps: %v", err)
+	}
+	return err == nil
+}
+
+// module copies a program to where it finds a version of the package: modules are looked for from
+// where the program lies.
+func module(t *testing.T, version, program string) string {
+	t.Helper()
+	dir := cache(t, "node-"+version)
+	b, err := os.ReadFile(filepath.Join("testdata", program))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.CreateTemp(dir, "*-"+program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Remove(f.Name()) })
+	if _, err := f.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return f.Name()
 }

@@ -1,75 +1,93 @@
-//go:build e2bvm
-
 package e2b
 
 import (
-	"encoding/json"
-	"os"
-	"os/exec"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 
-	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 
-// TestPythonOverVMs runs the same programs against a daemon with VMs. It needs both a KVM and E2B's packages,
-// and the machine of the other tests has no Python: so it is no part of `make test`.
-func TestPythonOverVMs(t *testing.T) {
-	kvmtest.Require(t)
-	python := filepath.Join(cache(t, "python-"+pythonVersions[len(pythonVersions)-1]), "bin", "python")
-	vars := variables(t, startDaemon(t))
-	for _, program := range []string{"sync.py", "async.py"} {
-		t.Run(program, func(t *testing.T) {
-			run(t, vars["E2B_API_URL"], []string{"E2B_API_KEY=" + vars["E2B_API_KEY"], "E2B_TEST_VM=1",
-				"E2B_TEST_DIR=/home/user/" + program, "E2B_TEST_SKIP=" + os.Getenv("FORKD_E2B_SKIP")},
-				python, filepath.Join("testdata", program))
-		})
-	}
+// TestOverVMs runs the same programs, and those that need VMs, against the daemon of a machine of
+// its own: the packages are on this host, as they are on a user's.
+func TestOverVMs(t *testing.T) {
+	m := harness.StartMachine(t, "-e2b")
+	m.Image(t, "python-numpy", "base")
+	t.Run("python", func(t *testing.T) { pythons(t, m) })
+	t.Run("node", func(t *testing.T) { nodes(t, m) })
 }
 
-// startDaemon is a daemon whose template "base" is of the image with Python.
-func startDaemon(t *testing.T) *harness.Daemon {
-	t.Helper()
-	dir, err := harness.TempDir("e2b-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	d, err := harness.New(t, dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d.Flags = append(d.Flags, "--listen", "tcp://127.0.0.1:0")
-	if err := harness.PythonImage(t, d.Images()); err != nil {
-		t.Fatal(err)
-	}
-	if err := d.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Finish(); err != nil {
-			t.Error(err)
+func pythons(t *testing.T, m *harness.Machine) {
+	newest := pythonVersions[len(pythonVersions)-1]
+	for _, version := range pythonVersions {
+		python := filepath.Join(cache(t, "python-"+version), "bin", "python")
+		programs := []string{"async.py"} // what there is of older ones, the native tests show
+		if version == newest || version == pythonVersions[0] {
+			programs = append(programs, "sync.py")
 		}
-	})
-	req := api.CreateSnapshotRequest{Tag: "base", Image: "python-numpy"}
-	if _, err := d.Client.CreateSnapshot(t.Context(), req, nil); err != nil {
-		t.Fatal(err)
+		if version == newest {
+			programs = append(programs, "vm.py", "rest.py")
+		}
+		for _, program := range programs {
+			t.Run(version+" "+program, func(t *testing.T) {
+				run(t, m.E2B["E2B_API_URL"], env(m, "E2B_TEST_FLAKY="+flaky(t, m.E2B["E2B_API_URL"])),
+					python, filepath.Join("testdata", program))
+			})
+		}
 	}
-	return d
 }
 
-// variables are what `forkd e2b env` prints.
-func variables(t *testing.T, d *harness.Daemon) map[string]string {
+func nodes(t *testing.T, m *harness.Machine) {
+	if !hasNPM(t) {
+		return
+	}
+	for i, version := range nodeVersions {
+		programs := []string{"sdk.mjs"}
+		if i == len(nodeVersions)-1 {
+			programs = append(programs, "vm.mjs")
+		}
+		for _, program := range programs {
+			t.Run(version+" "+program, func(t *testing.T) {
+				run(t, m.E2B["E2B_API_URL"], env(m), "node", module(t, version, program))
+			})
+		}
+	}
+}
+
+// env is what run has to know beside the address.
+func env(m *harness.Machine, more ...string) []string {
+	return append([]string{"E2B_API_KEY=" + m.E2B["E2B_API_KEY"], "E2B_TEST_VM=1", "E2B_TEST_DIR=/home/user/test"}, more...)
+}
+
+// flaky is a proxy before a server that loses the first answer to a request for a sandbox: the
+// server has made it, and the client hears nothing of that.
+func flaky(t *testing.T, server string) string {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), d.Forkd(), "--json", "--url", d.URL(), "e2b", "env").Output()
+	to, err := url.Parse(server)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var vars map[string]string
-	if err := json.Unmarshal(out, &vars); err != nil {
-		t.Fatal(err)
-	}
-	return vars
+	var lost atomic.Bool
+	s := httptest.NewServer(&httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
+		ModifyResponse: func(resp *http.Response) error {
+			made := resp.StatusCode == http.StatusCreated && strings.HasSuffix(resp.Request.URL.Path, "/sandboxes")
+			if made && lost.CompareAndSwap(false, true) {
+				return http.ErrAbortHandler
+			}
+			return nil
+		},
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusGatewayTimeout)
+			_, _ = w.Write([]byte(`{"code":504,"message":"the answer was lost"}`))
+		},
+	})
+	t.Cleanup(s.Close)
+	return s.URL
 }

@@ -1,0 +1,115 @@
+package e2b
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// method is a row of the table in docs/e2b.md.
+type method struct {
+	names map[string]string // by language
+	by    string            // languages whose programs call it
+}
+
+// TestEveryMethodIsInTheTable holds the table in docs/e2b.md against the packages that are installed,
+// and what it says is run against the programs: a method that is new with a release shows here.
+func TestEveryMethodIsInTheTable(t *testing.T) {
+	rows := table(t)
+	newest := func(versions []string) string { return versions[len(versions)-1] }
+	python := filepath.Join(cache(t, "python-"+newest(pythonVersions)), "bin", "python")
+	compare(t, rows, "Python", "*.py", exec.Command(python, filepath.Join("testdata", "public.py")))
+	if hasNPM(t) {
+		program := module(t, newest(nodeVersions), "public.mjs")
+		compare(t, rows, "JavaScript", "*.mjs", exec.Command("node", program))
+	}
+}
+
+func compare(t *testing.T, rows []method, language, programs string, list *exec.Cmd) {
+	t.Helper()
+	out, err := list.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	there := strings.Fields(string(out))
+	text := sources(t, programs)
+	var named []string
+	for _, r := range rows {
+		name := r.names[language]
+		if name == "" {
+			continue
+		}
+		named = append(named, name)
+		if !slices.Contains(there, name) {
+			t.Errorf("%s has no %s, which docs/e2b.md names", language, name)
+		}
+		if says := strings.Contains(r.by, language); says != calls(text, name) {
+			t.Errorf("%s of %s: docs/e2b.md says that a program calls it: %v", name, language, says)
+		}
+	}
+	for _, name := range there {
+		if !slices.Contains(named, name) {
+			t.Errorf("docs/e2b.md does not name %s of %s", name, language)
+		}
+	}
+}
+
+// calls looks for a method as programs write it: on its own class, or on a part of a sandbox, or on
+// an object that can have any name.
+func calls(text, name string) bool {
+	class, of, _ := strings.Cut(name, ".")
+	switch class {
+	case "commands", "files", "pty", "git", "Template", "Volume", "Secret":
+	default:
+		class = ""
+	}
+	return regexp.MustCompile(`\b` + class + `\.` + of + `\b`).MatchString(text)
+}
+
+// sources are the programs in one language, without those that list methods.
+func sources(t *testing.T, pattern string) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join("testdata", pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all strings.Builder
+	for _, p := range paths {
+		if strings.HasPrefix(filepath.Base(p), "public.") {
+			continue
+		}
+		b, err := os.ReadFile(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(b)
+	}
+	return all.String()
+}
+
+// table reads the rows.
+func table(t *testing.T) []method {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "e2b.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, ok := strings.Cut(string(b), "## Every method\n")
+	if !ok {
+		t.Fatal("docs/e2b.md has no table of methods")
+	}
+	var rows []method
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 7 || !strings.Contains(line, "`") {
+			continue
+		}
+		name := func(cell string) string { return strings.Trim(cell, " `") }
+		rows = append(rows, method{map[string]string{"Python": name(cells[1]), "JavaScript": name(cells[2])}, cells[4]})
+	}
+	return rows
+}

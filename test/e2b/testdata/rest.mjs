@@ -1,0 +1,105 @@
+// The methods of E2B's JavaScript package that sdk.mjs and vm.mjs leave out, each with its bad case.
+import assert from 'node:assert/strict'
+import { NotFoundError, Sandbox, Secret, Volume } from 'e2b'
+
+const template = process.env.E2B_TEST_TEMPLATE
+const base = process.env.E2B_TEST_DIR
+const none = 9_999_999
+
+async function commands(s) {
+  const h = await s.commands.run('cat', { background: true, stdin: true })
+  const again = await s.commands.connect(h.pid)
+  await s.commands.sendStdin(h.pid, 'x')
+  await s.commands.closeStdin(h.pid)
+  assert.equal((await h.wait()).stdout, 'x')
+  await again.disconnect()
+  await assert.rejects(s.commands.connect(none), NotFoundError)
+  await assert.rejects(s.commands.sendStdin(none, 'x'), NotFoundError)
+  await assert.rejects(s.commands.closeStdin(none))
+  const t = await s.pty.create({ cols: 80, rows: 24, onData: () => {} })
+  let out = ''
+  const also = await s.pty.connect(t.pid, { onData: (b) => { out += new TextDecoder().decode(b) } })
+  await s.pty.resize(t.pid, { cols: 100, rows: 30 })
+  await s.pty.sendInput(t.pid, new TextEncoder().encode('stty size; exit 0\n'))
+  await also.wait()
+  assert.match(out, /30 100/)
+  await assert.rejects(s.pty.connect(none, { onData: () => {} }), NotFoundError)
+  await assert.rejects(s.pty.resize(none, { cols: 1, rows: 1 }), NotFoundError)
+  await assert.rejects(s.pty.sendInput(none, new Uint8Array([1])), NotFoundError)
+  const u = await s.pty.create({ cols: 80, rows: 24, onData: () => {} })
+  assert.equal(await s.pty.kill(u.pid), true)
+  assert.equal(await s.pty.kill(none), false)
+}
+
+async function files(s) {
+  await s.files.writeFiles([{ path: base + '/j1', data: '1' }, { path: base + '/j2', data: '2' }])
+  assert.equal(await s.files.read(base + '/j2'), '2')
+  await assert.rejects(s.files.writeFiles([{ path: base, data: 'a directory' }]))
+  const form = new FormData()
+  form.append('file', new Blob(['sent']), 'up.txt')
+  const url = await s.uploadUrl(base + '/up.txt')
+  assert.equal((await fetch(url, { method: 'POST', body: form })).status, 200)
+  assert.equal(await s.files.read(base + '/up.txt'), 'sent')
+  const again = new FormData()
+  again.append('file', new Blob(['sent']), 'up.txt')
+  assert.equal((await fetch(await s.downloadUrl(base + '/up.txt'), { method: 'POST', body: again })).status, 401)
+}
+
+async function about(s) {
+  assert.ok(s.getHost(3000).startsWith(`3000-${s.sandboxId}.`))
+  assert.ok(s.getMcpUrl().endsWith('/mcp'))
+  await assert.rejects(async () => { if (!(await s.getMcpToken())) throw new Error('there is none') })
+  assert.deepEqual(await Sandbox.listSnapshots({ name: 'no-such' }).nextItems(), [])
+  await assert.rejects(s.updateNetwork({ allowOut: ['not an address!'] }))
+  assert.equal(await s.betaPause(), true)
+  assert.equal(await s.pause(), false)
+  await s.connect()
+  for (const f of [() => Volume.list(), () => Volume.create('v'), () => Secret.create('S', 'v')]) {
+    await assert.rejects(f, /501/)
+  }
+}
+
+async function git(s) {
+  const [r, remote] = [base + '/jsrepo', base + '/jsremote.git']
+  if ((await s.commands.run('command -v git || true')).stdout === '') return
+  await s.git.init(remote, { bare: true })
+  await s.git.init(r, { initialBranch: 'main' })
+  await s.git.configureUser('Me', 'me@example.com', { scope: 'local', path: r })
+  await s.git.setConfig('core.abbrev', '12', { scope: 'local', path: r })
+  assert.equal(await s.git.getConfig('core.abbrev', { scope: 'local', path: r }), '12')
+  await s.files.write(r + '/a.txt', 'a')
+  await s.git.add(r)
+  await s.git.commit(r, 'first')
+  await s.git.createBranch(r, 'other')
+  await s.git.checkoutBranch(r, 'main')
+  assert.deepEqual((await s.git.branches(r)).branches.sort(), ['main', 'other'])
+  await s.git.deleteBranch(r, 'other', { force: true })
+  await s.git.remoteAdd(r, 'origin', remote)
+  assert.equal(await s.git.remoteGet(r, 'origin'), remote)
+  await s.git.push(r, { remote: 'origin', branch: 'main', setUpstream: true })
+  await s.git.clone(remote, { path: base + '/jsclone', branch: 'main' })
+  await s.files.write(r + '/a.txt', 'b')
+  await s.git.add(r)
+  await s.git.reset(r)
+  await s.git.restore(r, { paths: ['a.txt'] })
+  assert.equal((await s.git.status(r)).isClean, true)
+  await s.git.pull(base + '/jsclone')
+  await assert.rejects(s.git.commit(r, 'nothing to commit'))
+  await assert.rejects(s.git.clone(base + '/none.git', { path: base + '/never' }))
+  await assert.rejects(s.git.checkoutBranch(r, 'none'))
+  await s.git.dangerouslyAuthenticate({ username: 'me', password: 'secret', host: 'git.example.com' })
+}
+
+const s = await Sandbox.create(template, { timeoutMs: 300_000 })
+let failed = 0
+for (const f of [commands, files, about, git]) {
+  try {
+    await f(s)
+    console.log('ok  ', f.name)
+  } catch (e) {
+    failed++
+    console.log('FAIL', f.name, e)
+  }
+}
+await s.kill()
+process.exit(failed ? 1 : 0)

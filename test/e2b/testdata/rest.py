@@ -1,0 +1,249 @@
+"""The methods of E2B's Python package that sync.py leaves out, each once with its bad case."""
+import os
+import sys
+import time
+import traceback
+import urllib.error
+import urllib.request
+
+import e2b
+from e2b import Sandbox, Secret, Volume
+
+asynchronous = os.environ.get("E2B_TEST_ASYNC") == "1"  # the same with the other half of the package
+if asynchronous:
+    from blocking import Sandbox, Secret, Volume
+
+template = os.environ["E2B_TEST_TEMPLATE"]
+base = os.environ["E2B_TEST_DIR"]
+
+
+def fails(kind, f, *args, **kw):
+    try:
+        got = f(*args, **kw)
+    except kind as e:
+        return e
+    raise AssertionError(f"{f} gave {got!r}, want {kind}")
+
+
+def feed(stream_input, pid, pieces):
+    if not asynchronous:
+        return stream_input(pid, iter(pieces))
+    h = stream_input(pid)
+    for p in pieces:
+        h.send(p)
+    h.close()
+
+
+def handles(s):
+    said = []
+    told = {"on_stdout": said.append, "on_stderr": said.append}
+    h = s.commands.run("read a; read b; echo $a$b; echo err >&2; exit 3", background=True, stdin=True,
+                       **(told if asynchronous else {}))
+    h.send_stdin("1\n")
+    h.send_stdin("2\n")
+    e = fails(e2b.CommandExitException, h.wait, **({} if asynchronous else told))
+    assert e.exit_code == 3 and sorted(said) == ["12\n", "err\n"], said
+    fails(Exception, h.send_stdin, "late\n")
+    h = s.commands.run("cat", background=True, stdin=True)
+    h.send_stdin("x")
+    h.close_stdin()
+    assert h.wait().stdout == "x"
+    fails(Exception, s.commands.close_stdin, 999_999_9)
+    fails(Exception, s.commands.send_stdin, 999_999_9, "x")
+    h = s.commands.run("cat", background=True, stdin=True)
+    feed(s.commands.stream_input, h.pid, ["a", "b", "c"])
+    s.commands.close_stdin(h.pid)
+    assert h.wait().stdout == "abc"
+    fails(Exception, feed, s.commands.stream_input, 999_999_9, ["a"])
+    h = s.commands.run("sleep 300", background=True)
+    h.disconnect()
+    assert h.pid in [p.pid for p in s.commands.list()]  # it runs on
+    assert h.kill() is True and h.kill() is False
+
+
+def terminals(s):
+    out = []
+    making = {"on_data": lambda b: None} if asynchronous else {}
+    h = s.pty.create(size=e2b.PtySize(rows=24, cols=80), envs={"MINE": "of-the-pty"}, **making)
+    again = s.pty.connect(h.pid, on_data=out.append) if asynchronous else s.pty.connect(h.pid)
+    feed(s.pty.stream_input, h.pid, [b"echo $MI", b"NE; exit 5\n"])
+    e = fails(e2b.CommandExitException, again.wait, **({} if asynchronous else {"on_pty": out.append}))
+    assert e.exit_code == 5 and b"of-the-pty" in b"".join(bytes(o) for o in out)
+    connect = (lambda pid: s.pty.connect(pid, on_data=print)) if asynchronous else s.pty.connect
+    for f, args in ((connect, ()), (s.pty.send_stdin, (b"x",)), (s.pty.resize, (e2b.PtySize(rows=1, cols=1),))):
+        fails(e2b.NotFoundException, f, 999_999_9, *args)
+    fails(Exception, feed, s.pty.stream_input, 999_999_9, [b"x"])
+    assert s.pty.kill(999_999_9) is False
+    fails(e2b.InvalidArgumentException, s.pty.create, size=e2b.PtySize(rows=24, cols=80), cwd="/none",
+          **making)
+
+
+def files(s):
+    d = base + "/rest"
+    w = s.files.write(d + "/m", "with metadata", metadata={"Author": "me"})
+    assert w.metadata == {"author": "me"} == s.files.get_info(d + "/m").metadata, w
+    s.files.write(d + "/m", "without")
+    assert not s.files.get_info(d + "/m").metadata
+    s.files.write(d + "/z", b"z" * 100_000, gzip=True)
+    assert s.files.read(d + "/z", format="bytes", gzip=True) == b"z" * 100_000
+    s.files.write(d + "/o", b"octets", use_octet_stream=True)
+    assert s.files.read(d + "/o") == "octets"
+    if not asynchronous:
+        s.files.write(d + "/i", iter([b"piece ", b"by piece"]))
+        assert s.files.read(d + "/i") == "piece by piece"
+    fails(e2b.NotFoundException, s.files.get_info, d + "/none")
+    fails(e2b.InvalidArgumentException, s.files.make_dir, d + "/m")
+    fails(e2b.SandboxException, s.files.write_files, [{"path": d, "data": "a directory"}])
+    fails(e2b.InvalidArgumentException, s.files.list, d + "/m")
+    assert s.files.exists(d + "/none") is False
+    seen = []
+    w = s.files.watch_dir(d, include_entry=True, **({"on_event": seen.append} if asynchronous else {}))
+    s.files.write(d + "/seen", "x")
+    end = time.time() + 30
+    while not [ev for ev in seen if ev.name == "seen" and ev.entry]:
+        assert time.time() < end, seen
+        seen += [] if asynchronous else w.get_new_events()
+    assert [ev.entry.path for ev in seen if ev.name == "seen" and ev.entry][0] == d + "/seen"
+    w.stop()
+    if not asynchronous:
+        fails(e2b.SandboxException, w.get_new_events)
+
+
+def urls(s):
+    path = base + "/uploaded.txt"
+    body = (b'--b\r\nContent-Disposition: form-data; name="file"; filename="uploaded.txt"\r\n\r\nsent\r\n--b--\r\n')
+    send = lambda url: urllib.request.urlopen(urllib.request.Request(
+        url, body, {"Content-Type": "multipart/form-data; boundary=b"}))
+    assert send(s.upload_url(path)).status == 200
+    assert s.files.read(path) == "sent"
+    try:
+        send(s.download_url(path))  # signed for another thing
+        raise AssertionError("a URL for reading writes")
+    except urllib.error.HTTPError as e:
+        assert e.code == 401, e
+    assert s.get_mcp_url().endswith("/mcp") and s.get_host(50005) in s.get_mcp_url()
+    fails(e2b.NotFoundException, s.get_mcp_token)  # no gateway runs
+    assert s.traffic_access_token is None
+    assert s.envd_direct_url.startswith("http")
+    assert s.envd_api_url == os.environ["E2B_SANDBOX_URL"]
+    assert s.sandbox_domain
+
+
+def lists(s):
+    pages = Sandbox.list(limit=1)
+    seen = []
+    while pages.has_next:
+        seen += pages.next_items()
+        assert pages.has_next == (pages.next_token is not None)
+    assert s.sandbox_id in [x.sandbox_id for x in seen]
+    fails(Exception, pages.next_items)
+    fails(e2b.NotFoundException, Sandbox.get_info, "sbnone0000")
+    fails(e2b.NotFoundException, Sandbox.set_timeout, "sbnone0000", 10)
+    fails(e2b.NotFoundException, Sandbox.pause, "sbnone0000")
+    fails(e2b.NotFoundException, Sandbox.fork, "sbnone0000")
+    fails(e2b.NotFoundException, Sandbox.create_snapshot, "sbnone0000")
+    fails(e2b.NotFoundException, Sandbox.update_network, "sbnone0000", {})
+    fails(Exception, Sandbox.get_metrics, "sbnone0000")
+    assert Sandbox.kill("sbnone0000") is False
+    assert not Sandbox.list_snapshots(name="no-such").next_items()
+    fails(e2b.SandboxException, Sandbox.list_snapshots(next_token="nonsense").next_items)
+
+
+def named(s):
+    snap = s.create_snapshot(name="rest-of-it")
+    assert snap.names, snap
+    assert snap.snapshot_id in [x.snapshot_id for x in Sandbox.list_snapshots(name="rest-of-it").next_items()]
+    assert Sandbox.delete_snapshot(snap.snapshot_id) is True
+    assert s.beta_pause() is True
+    assert s.pause() is False  # it is already
+    s.connect(timeout=300)
+
+
+def network(s):
+    try:
+        s.update_network({"allow_out": ["example.com"], "deny_out": ["0.0.0.0/0"]})
+    except e2b.SandboxException as e:
+        print("the network:", e)
+        assert "network" in str(e), e
+    fails(e2b.SandboxException, s.update_network, {"allow_out": ["not an address!"]})
+
+
+def elsewhere(s):
+    """What is not there says so in E2B's shape, and is no error of decoding."""
+    for f, args in ((Volume.create, ("v",)), (Volume.list, ()), (Volume.get_info, ("v",)),
+                    (Volume.connect, ("v",)), (Volume.destroy, ("v",)),
+                    (Secret.create, ("S", "v")), (Secret.get_info, ("S",)), (Secret.update, ("S", "v")),
+                    (Secret.destroy, ("S",))):
+        try:
+            f(*args)
+            raise AssertionError(f"{f} did something")
+        except e2b.NotFoundException:
+            pass
+        except Exception as e:
+            assert "501" in str(e), (f, e)
+    fails(Exception, Secret.list().next_items)
+
+
+def git(s):
+    r = base + "/repo"
+    if s.commands.run("command -v git || true").stdout == "":
+        print("git: the image has none")
+        return
+    remote = base + "/remote.git"
+    s.git.init(remote, bare=True)
+    s.git.init(r, initial_branch="main")
+    s.git.configure_user("Me", "me@example.com", scope="local", path=r)
+    s.git.set_config("core.abbrev", "12", scope="local", path=r)
+    assert s.git.get_config("core.abbrev", scope="local", path=r) == "12"
+    assert s.git.get_config("core.none", scope="local", path=r) is None
+    s.files.write(r + "/a.txt", "a")
+    st = s.git.status(r)
+    assert st.untracked_count == 1 and not st.is_clean, st
+    s.git.add(r)
+    assert s.git.status(r).staged_count == 1
+    s.git.commit(r, "first")
+    assert s.git.status(r).is_clean
+    s.git.create_branch(r, "other")
+    s.git.checkout_branch(r, "main")
+    b = s.git.branches(r)
+    assert b.current_branch == "main" and sorted(b.branches) == ["main", "other"], b
+    s.git.delete_branch(r, "other", force=True)
+    s.git.remote_add(r, "origin", remote)
+    assert s.git.remote_get(r, "origin") == remote
+    s.git.push(r, remote="origin", branch="main", set_upstream=True)
+    s.git.clone(remote, base + "/clone", branch="main")
+    assert s.files.read(base + "/clone/a.txt") == "a"
+    s.files.write(r + "/a.txt", "b")
+    s.git.add(r, files=["a.txt"])
+    s.git.reset(r)
+    assert s.git.status(r).staged_count == 0
+    s.git.restore(r, paths=["a.txt"])
+    assert s.files.read(r + "/a.txt") == "a"
+    s.git.pull(base + "/clone")
+    fails(Exception, s.git.clone, base + "/none.git", base + "/never")
+    fails(Exception, s.git.commit, r, "nothing to commit")
+    fails(Exception, s.git.checkout_branch, r, "none")
+    fails(Exception, s.git.status, "/tmp")
+    fails(Exception, s.git.push, r, remote="none", branch="main")
+    fails(Exception, s.git.pull, base + "/none")
+    s.git.dangerously_authenticate("me", "secret", host="git.example.com")
+
+
+def main():
+    s = Sandbox.create(template, timeout=300)
+    failed = []
+    for f in (handles, terminals, files, urls, lists, named, network, elsewhere, git):
+        began = time.time()
+        try:
+            f(s)
+            print(f"ok   {f.__name__} {time.time() - began:.2f} s", flush=True)
+        except BaseException:
+            failed.append(f.__name__)
+            print(f"FAIL {f.__name__}", flush=True)
+            traceback.print_exc(file=sys.stdout)
+    s.kill()
+    sys.stdout.flush()
+    os._exit(1 if failed else 0)  # the loop's thread must not outlive the interpreter
+
+
+main()

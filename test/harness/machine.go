@@ -1,0 +1,76 @@
+package harness
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/kvmtest"
+)
+
+// Machine is a machine of the tests' own, and what E2B's clients are told about its daemon.
+type Machine struct {
+	Name, URL, Token string
+	E2B              map[string]string // what `forkd e2b env` prints
+}
+
+// StartMachine starts it, beside the one of the other tests that drive one, and stops it at the end.
+// Its data disk stays: an image that is there is not sent again.
+func StartMachine(t *testing.T, suffix string) *Machine {
+	t.Helper()
+	m := &Machine{Name: kvmtest.Machine(t) + suffix}
+	m.local(t, "machine", "start", "--name", m.Name, "--memory", "4096", "--restart")
+	t.Cleanup(func() { m.local(t, "machine", "stop", "--name", m.Name) })
+	var status struct{ API, Dir string }
+	decode(t, m.local(t, "--json", "machine", "status", "--name", m.Name), &status)
+	token, err := os.ReadFile(filepath.Join(status.Dir, "token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.URL, m.Token = "http://"+status.API, strings.TrimSpace(string(token))
+	decode(t, m.Forkd(t, "--json", "e2b", "env"), &m.E2B)
+	// A run that was cut off may have left some, paused.
+	for _, id := range strings.Fields(string(m.Forkd(t, "-q", "ps"))) {
+		m.Forkd(t, "kill", id)
+	}
+	return m
+}
+
+// Image builds an image and boots it, so that a template of that name is there.
+func (m *Machine) Image(t *testing.T, recipe, tag string) {
+	t.Helper()
+	m.Forkd(t, "image", "build", filepath.Join("..", "..", "recipes", recipe))
+	if strings.Contains("\n"+string(m.Forkd(t, "-q", "snapshot", "ls")), "\n"+tag+"\n") {
+		m.Forkd(t, "snapshot", "rm", tag) // maybe of older programs
+	}
+	m.Forkd(t, "snapshot", "create", "--image", recipe, "--tag", tag)
+}
+
+// Forkd runs a command of the CLI on the machine's daemon.
+func (m *Machine) Forkd(t *testing.T, args ...string) []byte {
+	t.Helper()
+	return m.local(t, append([]string{"--url", m.URL, "--token", m.Token}, args...)...)
+}
+
+// local runs a command of the CLI.
+func (m *Machine) local(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(filepath.Join("..", "..", "bin", "forkd"), args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("forkd %s: %v: %s", strings.Join(args, " "), err, errs.String())
+	}
+	return out.Bytes()
+}
+
+func decode(t *testing.T, b []byte, v any) {
+	t.Helper()
+	if err := json.Unmarshal(b, v); err != nil {
+		t.Fatalf("%v: %s", err, b)
+	}
+}
