@@ -27,5 +27,17 @@ func (f *fake) Populate(set *os.File) (vmm.WorkingSetResult, error) {
 	if f.faulty("populate-die") {
 		syscall.Kill(os.Getpid(), syscall.SIGKILL)
 	}
-	return vmm.WorkingSetResult{ReadPages: 3}, os.WriteFile(filepath.Join(f.tokens, "populated-"+filepath.Base(f.dir)), nil, 0o600)
+	return vmm.WorkingSetResult{ReadPages: 3}, f.note("populated")
+}
+
+// PopulateShell is of shells alone.
+func (f *fake) PopulateShell(*os.File) (vmm.WorkingSetResult, error) {
+	if f.faulty("populate-shell-fail") {
+		return vmm.WorkingSetResult{}, errors.New("no page tables today")
+	}
+	return vmm.WorkingSetResult{ReadPages: 2}, f.note("shell-populated")
+}
+
+func (f *fake) note(what string) error {
+	return os.WriteFile(filepath.Join(f.tokens, what+"-"+filepath.Base(f.dir)), nil, 0o600)
 }

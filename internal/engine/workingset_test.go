@@ -65,6 +65,40 @@ func TestASnapshotIsAsGoodWithoutAWorkingSet(t *testing.T) {
 	}
 }
 
+// populatedShells is how many shells had mapped what costs them nothing.
+func (h *host) populatedShells() int {
+	found, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "shell-populated-*"))
+	return len(found)
+}
+
+func TestAPreparedShellIsPopulatedAheadOfItsFork(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	h.fault("populate-shell-fail", 1) // one can do without
+	if err := e.SetPool(t.Context(), "a", 3); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "full pool", func() bool { return e.Pools()[0].Ready == 3 })
+	if shells, children := h.populatedShells(), h.populated(); shells != 2 || children != 0 {
+		t.Errorf("%d shells and %d children were populated, want 2 and none", shells, children)
+	}
+	h.fork(e, "a", 3)
+	if n := h.populated(); n != 3 {
+		t.Errorf("%d of 3 children were populated", n)
+	}
+}
+
+func TestAPlainShellIsNotPopulated(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	h.fork(e, "a", 2)
+	if n := h.populatedShells(); n != 0 {
+		t.Errorf("%d were populated as shells", n)
+	}
+}
+
 func TestAChildThatIsNotPopulatedLives(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

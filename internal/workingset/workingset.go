@@ -65,14 +65,26 @@ func (w *Writer) Add(r Run) error {
 		return fmt.Errorf("add run of %d bytes at %d behind %d to working set: not whole pages in rising order",
 			r.Length, r.Offset, w.next)
 	}
-	if last := len(w.body) - runSize; last >= 0 && r.Offset == w.next {
-		if prev := decodeRun(w.body[last:]); prev.Written == r.Written {
-			r.Offset, r.Length = prev.Offset, prev.Length+r.Length
-			w.body = w.body[:last]
-		}
-	}
-	if len(w.body) == MaxRuns*runSize {
+	if len(w.body) == MaxRuns*runSize && !w.joins(r) {
 		return fmt.Errorf("add run to working set: it has %d already", MaxRuns)
+	}
+	w.put(r)
+	return nil
+}
+
+// joins tells whether a run goes on where the last one, of the same kind, ends.
+func (w *Writer) joins(r Run) bool {
+	last := len(w.body) - runSize
+	return last >= 0 && r.Offset == w.next && decodeRun(w.body[last:]).Written == r.Written
+}
+
+// put is Add of a run that is known to be right.
+func (w *Writer) put(r Run) {
+	if w.joins(r) {
+		last := len(w.body) - runSize
+		prev := decodeRun(w.body[last:])
+		r.Offset, r.Length = prev.Offset, prev.Length+r.Length
+		w.body = w.body[:last]
 	}
 	w.next = r.End()
 	w.body = binary.LittleEndian.AppendUint32(w.body, uint32(r.Offset/pageSize))
@@ -81,7 +93,6 @@ func (w *Writer) Add(r Run) error {
 		pages |= writtenBit
 	}
 	w.body = binary.LittleEndian.AppendUint32(w.body, pages)
-	return nil
 }
 
 // Bytes is the finished file for a guest with that much memory, in bytes.

@@ -97,7 +97,7 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 	if m.FirstEval() {
 		if b := c.cfg.Sandboxes.Lookup(id); b != nil {
 			tag, _ := b.Info().Base()
-			c.cfg.BeforeEval(ctx, m, tag)
+			defer c.cfg.BeforeEval(ctx, m, tag)()
 		}
 	}
 	start := c.cfg.Now()

@@ -18,8 +18,9 @@ type Config struct {
 	// Closing ends when the daemon begins to close: nobody follows a console then.
 	Closing context.Context
 	Layers  string // directory of the layers
-	// BeforeEval is called before the first evaluation in a sandbox that runs from a snapshot.
-	BeforeEval func(ctx context.Context, m *vmproc.VM, tag string)
+	// BeforeEval is called before the first evaluation in a sandbox that runs from a snapshot, and
+	// what it returns when that has ended.
+	BeforeEval func(ctx context.Context, m *vmproc.VM, tag string) (after func())
 	// Wake has a sandbox that was paused on purpose go on, and reports whether it does. nil:
 	// there are none such. It is not asked of one that stands still for want of room.
 	Wake     func(ctx context.Context, id string) (bool, error)

@@ -154,6 +154,7 @@ func (l *Launcher) Prepare(ctx context.Context, src *Source, m *VM) (err error) 
 		return err
 	}
 	m.Prepared = true
+	l.populateShell(ctx, src, m)
 	return nil
 }
 

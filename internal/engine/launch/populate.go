@@ -1,6 +1,7 @@
 package launch
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vmm"
 )
 
 // populateTimeout bounds what a child loses if its VMM is stuck.
@@ -20,7 +23,19 @@ func (l *Launcher) Populate(ctx context.Context, src *Source, m *VM, index int) 
 	if src.WorkingSet == nil {
 		return
 	}
-	m.Populated = l.populate(ctx, m.VM, src.WorkingSet, "tag", src.Tag, "index", index)
+	m.Populated += l.populate(ctx, src.WorkingSet, m.Proc.Populate, "tag", src.Tag, "index", index)
+}
+
+// populateShell maps what costs a prepared VM next to nothing, ahead of the fork: pages that
+// its child will only read, on its way to ready or in its first evaluation.
+func (l *Launcher) populateShell(ctx context.Context, src *Source, m *VM) {
+	// That of evaluations has the pages of the other as well.
+	if set := cmp.Or(src.EvalSet, src.WorkingSet); set != nil {
+		ahead := func(ctx context.Context, set *os.File) (vmm.WorkingSetResult, error) {
+			return client.PopulateShell(ctx, m.Proc, set)
+		}
+		m.Populated = l.populate(ctx, set, ahead, "tag", src.Tag, "for", "shell")
+	}
 }
 
 // PopulateForEval maps what a sandbox's first evaluation is going to touch. dir is that of
@@ -32,13 +47,14 @@ func (l *Launcher) PopulateForEval(ctx context.Context, m *vmproc.VM, dir string
 		return
 	}
 	defer set.Close()
-	l.populate(ctx, m, set, "for", "eval")
+	l.populate(ctx, set, m.Proc.Populate, "for", "eval")
 }
 
-func (l *Launcher) populate(ctx context.Context, m *vmproc.VM, set *os.File, what ...any) (pages int64) {
+func (l *Launcher) populate(ctx context.Context, set *os.File,
+	do func(context.Context, *os.File) (vmm.WorkingSetResult, error), what ...any) (pages int64) {
 	ctx, cancel := context.WithTimeout(ctx, populateTimeout)
 	defer cancel()
-	r, err := m.Proc.Populate(ctx, set)
+	r, err := do(ctx, set)
 	if err != nil {
 		l.cfg.Log.Warn("populate a child's memory", append(what, "err", err)...)
 		return 0

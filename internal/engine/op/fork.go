@@ -73,7 +73,7 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 		return sandbox.ForkResult{}, err
 	}
 	o.traffic.Enter()
-	defer o.traffic.Leave()
+	defer o.traffic.LeaveSoon()
 	f := &forkOp{e: o, req: req, start: start, began: startgate.Now(), children: make([]child, req.N)}
 	if f.src, err = o.openForkSource(ctx, req.Tag); err != nil {
 		return sandbox.ForkResult{}, err

@@ -3,10 +3,11 @@ package sched
 import (
 	"context"
 	"sync"
+	"time"
 )
 
-// Traffic lets background work stand back while forks are under way: on a small
-// host it would take the very CPUs that the fork needs.
+// Traffic lets background work stand back while forks are under way, and the first answers
+// that they were made for: on a small host it would take the very CPUs that these need.
 type Traffic struct {
 	mu    sync.Mutex
 	busy  int
@@ -31,7 +32,26 @@ func (t *Traffic) Leave() {
 	}
 }
 
-// Wait returns when no fork is under way, or when ctx ends.
+// LeaveSoon ends a fork whose children are about to be asked something: what stands back would
+// be in the way of that just then.
+func (t *Traffic) LeaveSoon() { time.AfterFunc(untilAsked, t.Leave) }
+
+// untilAsked is how long a caller may take from a fork's answer to its next request.
+const untilAsked = 200 * time.Millisecond
+
+// First is a sandbox's first answer, which may take long: done ends it, or limit if that is
+// sooner, as what stands back must not wait for a program.
+func (t *Traffic) First(limit time.Duration) (done func()) {
+	t.Enter()
+	leave := sync.OnceFunc(t.Leave)
+	timer := time.AfterFunc(limit, leave)
+	return func() {
+		timer.Stop()
+		leave()
+	}
+}
+
+// Wait returns when nothing is under way, or when ctx ends.
 func (t *Traffic) Wait(ctx context.Context) error {
 	for {
 		t.mu.Lock()

@@ -43,7 +43,7 @@ var lentTable = map[string]string{
 	"save state":             "write",
 	"save disk":              "write",
 	"write-working set":      "write", // likewise
-	"populate set":           "read",
+	"populate set":           "read", "populate-shell set": "read",
 }
 
 // lender is a daemon with files that it has locked, and a VMM that tries what it can do with them.
@@ -130,6 +130,8 @@ func TestWhatAVMMCanDoWithItsDescriptors(t *testing.T) {
 	set := l.file("set", "set")
 	_, err = p.Populate(ctx, set)
 	check("populate", err)
+	_, err = PopulateShell(ctx, p, set)
+	check("populate shell", err)
 	_, err = p.WriteWorkingSet(ctx, set)
 	check("write working set", err)
 	_, err = p.Save(ctx, vmm.SaveConfig{Memory: l.file("memory", ""), State: l.file("state", ""), Disks: []*os.File{l.file("disk", "")}})

@@ -77,6 +77,13 @@ func (p *Process) Populate(ctx context.Context, f *os.File) (r vmm.WorkingSetRes
 	return r, err
 }
 
+// PopulateShell maps what of a working set costs a prepared VM nothing of its own; Populate
+// leaves that out then.
+func PopulateShell(ctx context.Context, p *Process, f *os.File) (r vmm.WorkingSetResult, err error) {
+	err = p.ask(ctx, wire.PopulateShell(f), &r)
+	return r, err
+}
+
 // SetNet gives the VM another way to the network, in place of the one before.
 func (p *Process) SetNet(ctx context.Context, f *os.File) error { return p.ask(ctx, wire.Net(f), nil) }
 

@@ -19,6 +19,9 @@ func TestWorkingSetsAreWrittenAndPopulated(t *testing.T) {
 	if r, err := p.Populate(ctx, set); err != nil || r != (vmm.WorkingSetResult{Runs: 2, KVM: 5}) {
 		t.Fatalf("populate: got %+v, %v", r, err)
 	}
+	if r, err := PopulateShell(ctx, p, set); err != nil || r != (vmm.WorkingSetResult{Runs: 1}) {
+		t.Fatalf("populate a shell: got %+v, %v", r, err)
+	}
 	if _, err := p.Populate(ctx, vmctltest.File(t, "cold")); err == nil || !strings.Contains(err.Error(), `no working set but "cold"`) {
 		t.Fatalf("populate of another file: got %v", err)
 	}

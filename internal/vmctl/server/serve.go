@@ -109,7 +109,8 @@ func (s *Server) sendReady(c *wire.Conn) error {
 // quick tells which requests do not last: those that begin a VM, and questions.
 func quick(op string) bool {
 	switch op {
-	case wire.OpBoot, wire.OpRestore, wire.OpResume, wire.OpPopulate, wire.OpStatus, wire.OpNet, wire.OpNetOpen:
+	case wire.OpBoot, wire.OpRestore, wire.OpResume, wire.OpPopulate, wire.OpPopulateShell, wire.OpStatus, wire.OpNet,
+		wire.OpNetOpen:
 		return true
 	}
 	return false

@@ -34,6 +34,8 @@ type Handler interface {
 	WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error)
 	// Populate owns no file.
 	Populate(f *os.File) (vmm.WorkingSetResult, error)
+	// PopulateShell owns no file.
+	PopulateShell(f *os.File) (vmm.WorkingSetResult, error)
 	// SetNet owns the file, whatever comes of it.
 	SetNet(f *os.File) error
 	// OpenNet owns the file, whatever comes of it. It may be nil.
@@ -58,6 +60,8 @@ func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error)
 		return withWorkingSet(m, files, s.h.WriteWorkingSet)
 	case wire.OpPopulate:
 		return withWorkingSet(m, files, s.h.Populate)
+	case wire.OpPopulateShell:
+		return withWorkingSet(m, files, s.h.PopulateShell)
 	case wire.OpNet:
 		return withNet(m, files, wire.ReadNet, s.h.SetNet)
 	case wire.OpNetOpen:

@@ -203,7 +203,7 @@ func ReadRebase(m Message, files []*os.File) (bases [][]extent.Extent, err error
 	return bases, a.end()
 }
 
-// workingSetBody is that of OpWriteWorkingSet and OpPopulate.
+// workingSetBody is that of OpWriteWorkingSet, OpPopulate and OpPopulateShell.
 type workingSetBody struct {
 	File fileRef `json:"file"`
 }
@@ -214,13 +214,16 @@ func WriteWorkingSet(f *os.File) *Request { return workingSet(OpWriteWorkingSet,
 // Populate asks for OpPopulate.
 func Populate(f *os.File) *Request { return workingSet(OpPopulate, f, Read) }
 
+// PopulateShell asks for OpPopulateShell.
+func PopulateShell(f *os.File) *Request { return workingSet(OpPopulateShell, f, Read) }
+
 func workingSet(op string, f *os.File, a Access) *Request {
 	r := Ask(op)
 	r.body = workingSetBody{r.file(f, a)}
 	return r
 }
 
-// ReadWorkingSet reads OpWriteWorkingSet or OpPopulate.
+// ReadWorkingSet reads OpWriteWorkingSet, OpPopulate or OpPopulateShell.
 func ReadWorkingSet(m Message, files []*os.File) (*os.File, error) {
 	var b workingSetBody
 	a := arrive(m, files, &b)

@@ -39,6 +39,7 @@ const (
 	OpStatus          = "status"
 	OpWriteWorkingSet = "write-working-set"
 	OpPopulate        = "populate"
+	OpPopulateShell   = "populate-shell"
 	OpNet             = "net"      // another way to the network
 	OpNetOpen         = "net-open" // let out what the guest sends; on another way to the network, if there is one with it
 	OpDialed          = "dialed"   // answer to EventDial

@@ -71,6 +71,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 	travels(t, [][]extent.Extent{{{File: a, Length: 512}, {File: a, Offset: 512, Length: 512}}, {{File: b, Length: 512}}}, Rebase, ReadRebase)
 	travels(t, f(), WriteWorkingSet, ReadWorkingSet)
 	travels(t, f(), Populate, ReadWorkingSet)
+	travels(t, f(), PopulateShell, ReadWorkingSet)
 	travels(t, f(), Net, ReadNet)
 }
 

@@ -128,3 +128,8 @@ func (c *Controller) WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error) {
 
 // Populate implements server.Handler. By position: children share the open file.
 func (c *Controller) Populate(f *os.File) (vmm.WorkingSetResult, error) { return c.Machine.Populate(f) }
+
+// PopulateShell implements server.Handler.
+func (c *Controller) PopulateShell(f *os.File) (vmm.WorkingSetResult, error) {
+	return PopulateShell(c.Machine, f)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmm"
 	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/workingset"
 )
 
 // Config is what a shell is made from. The machine takes Console and Host over.
@@ -62,6 +63,8 @@ type Machine struct {
 	cid      uint32      // vsock context id
 	restored bool        // from an image, and not run since
 	gate     *gatedStart // where vCPUs wait in state armed; kept until Close
+
+	populated []workingset.Set // so far; what is in them is not mapped once more
 }
 
 // New makes a shell: everything that takes time and does not depend on a

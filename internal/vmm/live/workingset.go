@@ -17,6 +17,10 @@ import (
 // maxWorkingSet bounds what is populated, in bytes; half of the memory is another bound.
 const maxWorkingSet = 64 << 20
 
+// shellBlocks bounds what page tables a shell has for what its child will read: two pages for each
+// block of 2 MiB, one of this process and one of KVM, where a shell is to cost 2 MiB at most.
+const shellBlocks = 24
+
 func workingSetLimit(memory int64) int64 { return min(maxWorkingSet, memory/2) }
 
 // WorkingSet is what a paused machine has touched of its memory since its restore.
@@ -42,19 +46,39 @@ func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
 
 // Populate maps a working set's pages, while the guest stands still: best before it
 // begins, at its gate. A damaged set changes nothing; a kernel that can do only part of
-// it does that part.
+// it does that part. What an earlier call has mapped is left out.
 func (m *Machine) Populate(f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 	if err := m.lockIn(vmm.StateArmed, vmm.StatePrepared, vmm.StateRunning); err != nil {
 		return r, err
 	}
 	defer m.mu.Unlock()
+	return populateLocked(m, f, func(set workingset.Set) workingset.Set { return set })
+}
+
+// PopulateShell maps what of a working set takes no memory but page tables, before it is
+// known which child this will be: pages that are only read.
+func PopulateShell(m *Machine, f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
+	if err := m.lockIn(vmm.StatePrepared); err != nil {
+		return r, err
+	}
+	defer m.mu.Unlock()
+	return populateLocked(m, f, func(set workingset.Set) workingset.Set { return set.ReadOnly(shellBlocks) })
+}
+
+func populateLocked(m *Machine, f io.ReaderAt,
+	choose func(workingset.Set) workingset.Set) (r vmm.WorkingSetResult, err error) {
 	set, err := workingset.Read(f, m.mem.Size())
 	if err != nil {
 		return r, err
 	}
+	set = choose(set)
+	for _, done := range m.populated {
+		set = set.Without(done)
+	}
 	// From now on each page that the guest touches by itself is one that is not mapped in bulk;
 	// and KVM wants a vCPU that does not run.
-	if m.state == vmm.StateRunning {
+	running := m.state == vmm.StateRunning
+	if running {
 		m.cpus.park()
 		if m.ending.Load() {
 			return r, fmt.Errorf("%w: it has ended", vmm.ErrState)
@@ -62,7 +86,12 @@ func (m *Machine) Populate(f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
 		defer m.runLocked()
 	}
 	p := population{mem: m.mem, cpu: m.cpus.all[0].cpu, set: set}
-	err = p.run()
+	if err = p.run(); err == nil {
+		m.populated = append(m.populated, set)
+	}
+	if running { // for its first evaluation, and nothing is populated after that
+		m.populated = nil
+	}
 	return p.res, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/vmm"
 	"github.com/forkd/forkd/internal/workingset"
 )
@@ -72,6 +73,74 @@ func TestPopulatedGuestsGoOn(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// privateDirty is how many private dirty pages of guest memory the machine has.
+func (g *guestVM) privateDirty() (n int64) {
+	g.t.Helper()
+	err := g.mem.Accessed(func(_, length int64, written bool) error {
+		if written {
+			n += length / guestmem.PageSize
+		}
+		return nil
+	})
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return n
+}
+
+func TestAShellIsPopulatedAheadOfItsChild(t *testing.T) {
+	parent := bootRole(t, "count", shape(256, 1))
+	parent.waitFor("count 5 ")
+	s := parent.save()
+	recorded := s.restoreWatched(t, parent)
+	recorded.goesOn(5)
+	if err := recorded.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	b, found, err := recorded.WorkingSet()
+	if err != nil || found.ReadPages < 10 || found.WrittenPages < 10 {
+		t.Fatalf("the recorded touched %+v, %v", found, err)
+	}
+	gate := shutGate(t)
+	g := newShell(t, parent.shape)
+	if _, err := PopulateShell(g.Machine, bytes.NewReader(b)); !errors.Is(err, vmm.ErrState) {
+		t.Errorf("a shell without memory: got %v", err)
+	}
+	c := s.blueprint(t, g.Machine, 4)
+	c.Gate, c.Prepare = gate.File(), true
+	if _, err := g.Restore(c); err != nil {
+		t.Fatal(err)
+	}
+	before := g.privateDirty()
+	ahead, err := PopulateShell(g.Machine, bytes.NewReader(b))
+	if err != nil || ahead.ReadPages == 0 || ahead.WrittenPages != 0 {
+		t.Fatalf("mapped ahead %+v of %+v, %v", ahead, found, err)
+	}
+	if n := g.privateDirty() - before; n != 0 {
+		t.Errorf("that made %d pages the shell's own", n)
+	}
+	rest, err := g.Populate(bytes.NewReader(b))
+	if err != nil || rest.ReadPages != found.ReadPages-ahead.ReadPages || rest.WrittenPages != found.WrittenPages {
+		t.Errorf("after %+v it mapped %+v of %+v, %v", ahead, rest, found, err)
+	}
+	if again, err := g.Populate(bytes.NewReader(b)); err != nil || again.Runs != 0 {
+		t.Errorf("once more it mapped %+v, %v", again, err)
+	}
+	if err := gate.Open(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	g.goesOn(5)
+	if n, _ := g.counts(); n[len(n)-1]-n[0] != len(n)-1 {
+		t.Errorf("it counted %v", n)
+	}
+	if _, err := PopulateShell(g.Machine, bytes.NewReader(b)); !errors.Is(err, vmm.ErrState) {
+		t.Errorf("a running one: got %v", err)
 	}
 }
 

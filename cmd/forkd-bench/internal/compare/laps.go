@@ -5,7 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/branchbench"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/chainbench"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
@@ -30,7 +33,8 @@ func (f *forkSide) Settle(ctx context.Context) error {
 	return measure.Pause(ctx, quiet)
 }
 
-// Lap is one fork. What it used is read while its children live.
+// Lap is one fork, and then one evaluation in each child at once, if it has an interpreter. What
+// either used is read while the children live.
 func (f *forkSide) Lap(ctx context.Context) (_ []Value, err error) {
 	before, err := f.meter.read(f.cmd.Process.Pid)
 	if err != nil {
@@ -45,9 +49,65 @@ func (f *forkSide) Lap(ctx context.Context) (_ []Value, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]Value{
+	values := append([]Value{
 		{"armed_wall_ms", measure.Millis(res.ArmedWall)}, {"ready_wall_ms", measure.Millis(res.ReadyWall)},
-	}, after.since(before)...), nil
+	}, after.since(before)...)
+	own, err := f.own(ctx, "", res.OK())
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Settle(ctx); err != nil { // shells that are made meanwhile are not the evaluations'
+		return nil, err
+	}
+	evaluated, err := f.evaluate(ctx, res.OK())
+	return append(append(values, own), evaluated...), err
+}
+
+// own is what the guests have for themselves, by the kernel's account of their processes.
+func (f *forkSide) own(ctx context.Context, when string, children []api.SandboxInfo) (Value, error) {
+	v := Value{Name: when + "guest_dirty_kib"}
+	for _, c := range children {
+		use, err := f.client.Memory(ctx, c.ID)
+		if err != nil {
+			return v, err
+		}
+		v.V += float64(use.GuestDirtyKiB) / float64(len(children))
+	}
+	return v, nil
+}
+
+// evaluate is the first evaluation in each child.
+func (f *forkSide) evaluate(ctx context.Context, children []api.SandboxInfo) ([]Value, error) {
+	const first = "first_eval_"
+	before, err := f.meter.read(f.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	var all errgroup.Group
+	for _, c := range children {
+		all.Go(func() error {
+			_, err := f.client.Eval(ctx, c.ID, api.EvalRequest{Code: "1 + 1"})
+			return err
+		})
+	}
+	err = all.Wait()
+	if client.CodeOf(err) == api.CodeInvalid { // there is no interpreter
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	values := []Value{{first + "wall_ms", measure.Millis(time.Since(began))}}
+	after, err := f.meter.read(f.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range after.since(before) {
+		values = append(values, Value{first + v.Name, v.V})
+	}
+	own, err := f.own(ctx, first, children)
+	return append(values, own), err
 }
 
 // newForkSide forks from the snapshot itself, or from one that lies so deep in a chain on it.
