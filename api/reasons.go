@@ -148,7 +148,7 @@ func Reasons() []ReasonRow {
 		{ReasonStoreFull, "the store's file system is full; nothing half-written remains"},
 		{ReasonTagTaken, "a snapshot has that tag already"},
 		{ReasonWaitForChildren, "children were asked for, but not to wait for their snapshot"},
-		{ReasonWarmUpFailed, "the warm-up code raised an error"},
+		{ReasonWarmUpFailed, "the warm-up failed, or a service was not ready in time"},
 		{ReasonGuestFilesElsewhere, "the path is in none of the directories that the daemon opens files in"},
 		{ReasonGuestFilesOff, "the daemon was not told to open files by path"},
 		{ReasonSocketForeign, "the daemon's socket is another user's, and the daemon has no token"},

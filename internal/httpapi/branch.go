@@ -68,7 +68,8 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 	mode := b.Mode
 	switch {
 	case (isTrue(b.Diff) || isTrue(b.Live)) && b.Mode != "", isTrue(b.Diff) && isTrue(b.Live):
-		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "", "mode, diff and live exclude each other: leave diff and live out")
+		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "",
+			"mode, diff and live exclude each other: leave diff and live out")
 	case isTrue(b.Diff):
 		mode = api.BranchDiff
 	case isTrue(b.Live):

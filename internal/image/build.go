@@ -214,13 +214,16 @@ func (b *build) rootKey(files []rootFile, res resolution) (string, error) {
 		Packages           []string
 		Pip                []string `json:",omitempty"`
 		PipScript          string   `json:",omitempty"`
+		Npm                []string `json:",omitempty"`
+		NpmScript          string   `json:",omitempty"`
 		Setup              string
 		Files              []rootFile
 		Guest              guestMetadata
 		Resolution         resolution
 	}{
 		builderVersion, finishScript, excludes, includes, b.recipe.Suite, b.recipe.Compression,
-		b.recipe.packageNames(), texts(b.recipe.Pip), b.pipScript(), manFolders, files, b.recipe.guest(), res,
+		b.recipe.packageNames(), texts(b.recipe.Pip), b.pipScript(), texts(b.recipe.Npm), b.npmScript(),
+		manFolders, files, b.recipe.guest(), res,
 	})
 }
 
@@ -230,6 +233,14 @@ func (b *build) pipScript() string {
 		return ""
 	}
 	return pipScript
+}
+
+// npmScript is what a recipe without packages of the npm registry does not depend on.
+func (b *build) npmScript() string {
+	if len(b.recipe.Npm) == 0 {
+		return ""
+	}
+	return npmScript
 }
 
 // uuid is a file system's, made of a digest.
@@ -248,7 +259,7 @@ func (b *build) metadata(parts map[string]entry, info KernelInfo) (Metadata, err
 		Files:         map[string]FileSum{},
 		Defaults: Defaults{
 			MemoryMiB: r.MemoryMiB, VCPUs: r.VCPUs, DiskMiB: r.diskMiB, Env: r.Env, User: r.User, Workdir: r.Workdir,
-			Warm: r.Warm,
+			Start: r.Start, Ready: r.Ready, Warm: r.Warm,
 		},
 	}
 	for name, part := range parts {

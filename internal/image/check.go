@@ -20,8 +20,8 @@ var (
 	envRE     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
-// languages are those that have a warm interpreter in the agent.
-var languages = []string{"python"}
+// languages are python, which has a warm interpreter in the agent, and programs, which end.
+var languages = []string{"python", "command", "node"}
 
 const (
 	defaultUser      = "user"
@@ -78,7 +78,9 @@ func (r *Recipe) check() error {
 	if err := shape.Validate(); err != nil {
 		return at(0, "%v", err)
 	}
-	for _, check := range []func() error{r.checkPackages, r.checkFiles, r.checkEnv, r.checkWarm, r.checkDisk} {
+	for _, check := range []func() error{
+		r.checkPackages, r.checkFiles, r.checkEnv, r.checkService, r.checkWarm, r.checkDisk,
+	} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -95,6 +97,11 @@ func (r *Recipe) checkPackages() error {
 	for _, p := range r.Pip {
 		if !requirementRE.MatchString(p.Value) {
 			return at(p.Line, "pip has %q, want a package of PyPI, as name or name==version", p.Value)
+		}
+	}
+	for _, p := range r.Npm {
+		if !npmRE.MatchString(p.Value) {
+			return at(p.Line, "npm has %q, want a package of the npm registry, as name or name@version", p.Value)
 		}
 	}
 	return nil

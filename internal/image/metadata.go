@@ -58,7 +58,7 @@ type Metadata struct {
 	Defaults      Defaults           `json:"defaults"`
 	Files         map[string]FileSum `json:"files"`
 	// Packages are the root's Debian packages, "name=version", sorted; behind them those of PyPI,
-	// "pip:name=version".
+	// "pip:name=version", and of the npm registry, "npm:name=version".
 	Packages []string `json:"packages"`
 }
 
@@ -77,6 +77,8 @@ type Defaults struct {
 	Env       map[string]string `json:"env,omitempty"`
 	User      string            `json:"user"`
 	Workdir   string            `json:"workdir"`
+	Start     string            `json:"start,omitempty"`
+	Ready     *Ready            `json:"ready,omitempty"`
 	Warm      []Warm            `json:"warm,omitempty"`
 }
 
@@ -153,6 +155,11 @@ func (m Metadata) check() error {
 	}
 	if m.Defaults.DiskMiB < 0 {
 		return fmt.Errorf("it has a disk of %d MiB", m.Defaults.DiskMiB)
+	}
+	if r := m.Defaults.Ready; r != nil {
+		if err := r.check(m.Defaults.Start); err != nil {
+			return err
+		}
 	}
 	want := m.dataFiles()
 	if len(m.Files) != len(want) {

@@ -28,10 +28,13 @@ type Recipe struct {
 	Kernel      string            `yaml:"kernel"`
 	Packages    []Text            `yaml:"packages"`
 	Pip         []Text            `yaml:"pip"`
+	Npm         []Text            `yaml:"npm"`
 	Files       []File            `yaml:"files"`
 	Env         map[string]string `yaml:"env"`
 	User        string            `yaml:"user"`
 	Workdir     string            `yaml:"workdir"`
+	Start       string            `yaml:"start"`
+	Ready       *Ready            `yaml:"ready"`
 	Warm        []Warm            `yaml:"warm"`
 	MemoryMiB   int               `yaml:"memory_mib"`
 	VCPUs       int               `yaml:"vcpus"`
@@ -76,7 +79,7 @@ type File struct {
 	Mode    Text    `yaml:"mode"`
 }
 
-// Warm is code that runs in a language's interpreter before the snapshot is taken.
+// Warm is code that runs before the snapshot is taken: in a language's interpreter, which stays, or as a program.
 type Warm struct {
 	Language string `yaml:"language" json:"language"`
 	Code     string `yaml:"code" json:"code"`

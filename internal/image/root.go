@@ -120,7 +120,11 @@ func (b *rootBuild) build(ctx context.Context, dir string) (_ []string, err erro
 	if err != nil {
 		return nil, fmt.Errorf("build root: %w", err)
 	}
-	packages = append(packages, python...)
+	node, err := b.installNpm(ctx, tree)
+	if err != nil {
+		return nil, fmt.Errorf("build root: %w", err)
+	}
+	packages = slices.Concat(packages, python, node)
 	if err := b.pack(ctx, tree, additions, out, before); err != nil {
 		return nil, fmt.Errorf("pack root: %w", b.recipe.blame(err))
 	}

@@ -1,6 +1,9 @@
 package sandbox
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Images is the store of built images, as far as the engine needs it.
 type Images interface {
@@ -18,10 +21,20 @@ type Image struct {
 	KernelVersion    string
 	Cmdline          string // added to the kernel's command line
 	MemoryMiB, VCPUs int
+	Start            string // a service's command line, started before the warm-up; empty: none
+	Ready            *Ready // what must be up before the snapshot; nil: nothing
 	Warm             []WarmStep
 }
 
-// WarmStep is code that is run in a language's interpreter before the snapshot.
+// Ready is how a service shows that it is up. One of Port, Command and LogText is set.
+type Ready struct {
+	Port             int    // of TCP, that is listened on in the guest
+	Command          string // that succeeds
+	LogFile, LogText string // a text in a file; without a file, in what Start prints
+	Timeout          time.Duration
+}
+
+// WarmStep is code that is run before the snapshot: in a language's interpreter, which stays, or as a program.
 type WarmStep struct {
 	Language string
 	Code     string // may be empty: only start the interpreter

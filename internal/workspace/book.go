@@ -308,7 +308,8 @@ func newName(who principal.Principal, name string) (string, error) {
 		return name, nil
 	}
 	if snapshot.CheckTag(prefix+name) != nil {
-		return "", sandbox.Errorf(sandbox.ErrInvalid, "", "workspace %s: with the tenant's name before it it is too long", name)
+		return "", sandbox.Errorf(sandbox.ErrInvalid, "",
+			"workspace %s: with the tenant's name before it it is too long", name)
 	}
 	return prefix + name, nil
 }

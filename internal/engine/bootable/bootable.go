@@ -37,6 +37,13 @@ func (s images) Image(_ context.Context, name string) (sandbox.Image, error) {
 	if img.Defaults.DiskMiB > 0 {
 		out.Upper = img.Path(image.UpperFile)
 	}
+	out.Start = img.Defaults.Start
+	if r := img.Defaults.Ready; r != nil {
+		out.Ready = &sandbox.Ready{Port: r.Port, Command: r.Command, Timeout: r.Timeout()}
+		if r.Log != nil {
+			out.Ready.LogFile, out.Ready.LogText = r.Log.File, r.Log.Text
+		}
+	}
 	for _, w := range img.Defaults.Warm {
 		out.Warm = append(out.Warm, sandbox.WarmStep{Language: w.Language, Code: w.Code})
 	}

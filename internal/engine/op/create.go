@@ -204,6 +204,9 @@ func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 // warm runs the recipe's warm-up and then the request's.
 func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	limit := max(c.req.BootWait, c.e.cfg.BootWait)
+	if c.src.image.Ready != nil {
+		limit += c.src.image.Ready.Timeout
+	}
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "warm-up timed out after %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
@@ -214,24 +217,50 @@ func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 		return 0, endedOrLate(ctx, err, late)
 	}
 	c.saidOf = snapshot.Agent{Version: pong.GetVersion(), Capabilities: pong.GetCapabilities()}.Bounded()
-	req := &agentv1.WarmRequest{}
-	for _, s := range c.src.warm {
-		req.Steps = append(req.Steps, &agentv1.WarmStep{Language: s.Language, Code: s.Code, TimeoutNs: int64(limit)})
-	}
-	if len(req.Steps) == 0 {
-		return 0, nil
-	}
-	answer, err := c.agent.Warm(ctx, req)
-	if err != nil {
+	if err := c.warmGuest(ctx, limit); err != nil {
 		return 0, endedOrLate(ctx, err, late)
 	}
-	for i, r := range answer.GetResults() {
-		if r.GetError() != "" {
-			return 0, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s code of step %d: %s\n%s",
-				r.GetLanguage(), i+1, r.GetError(), r.GetTraceback())
+	return 0, nil
+}
+
+// warmGuest starts the service and runs the steps. A service of the recipe's own is waited for before them, as
+// they may want something of it; without one, what is waited for is something that they start.
+func (c *createOp) warmGuest(ctx context.Context, limit time.Duration) error {
+	if err := c.startService(ctx); err != nil {
+		return err
+	}
+	if c.src.image.Start != "" {
+		if err := c.awaitReady(ctx); err != nil {
+			return err
 		}
 	}
-	return 0, nil
+	for i, s := range c.src.warm {
+		if err := c.warmStep(ctx, i+1, s, limit); err != nil {
+			return err
+		}
+	}
+	if c.src.image.Start == "" {
+		return c.awaitReady(ctx)
+	}
+	return nil
+}
+
+func (c *createOp) warmStep(ctx context.Context, n int, s sandbox.WarmStep, limit time.Duration) error {
+	if args := warmProgram(s); args != nil {
+		return c.runWarm(ctx, n, s.Language, args, limit)
+	}
+	req := &agentv1.WarmRequest{Steps: []*agentv1.WarmStep{{Language: s.Language, Code: s.Code, TimeoutNs: int64(limit)}}}
+	answer, err := c.agent.Warm(ctx, req)
+	if err != nil {
+		return err
+	}
+	for _, r := range answer.GetResults() {
+		if r.GetError() != "" {
+			return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s code of step %d: %s\n%s",
+				r.GetLanguage(), n, r.GetError(), r.GetTraceback())
+		}
+	}
+	return nil
 }
 
 // endedOrLate is ended for calls that carry their deadline to the guest, which
@@ -350,10 +379,11 @@ func (c *createOp) commit() error {
 	return c.draft.Commit(m)
 }
 
+// languages are those whose interpreter stays.
 func languages(steps []sandbox.WarmStep) []string {
 	var out []string
 	for _, s := range steps {
-		if !slices.Contains(out, s.Language) {
+		if warmProgram(s) == nil && !slices.Contains(out, s.Language) {
 			out = append(out, s.Language)
 		}
 	}
