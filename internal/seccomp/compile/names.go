@@ -3,6 +3,8 @@
 package compile
 
 import (
+	"strings"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/seccomp"
@@ -227,4 +229,30 @@ var constants = map[string]uint32{
 	"KVM_GET_CLOCK":        0x8030ae7c,
 	"KVM_SET_CLOCK":        0x4030ae7b,
 	"KVM_IRQ_LINE":         0x4008ae61,
+}
+
+// CallName is the name of a system call, by which lists may have it; empty: it has none.
+func CallName(number uint32) string {
+	return nameOf(syscalls, number, func(string) bool { return true })
+}
+
+// RequestName is the name of an ioctl, by which lists may have it; empty: it has none.
+func RequestName(number uint32) string {
+	return nameOf(constants, number, func(name string) bool {
+		for _, prefix := range []string{"KVM_", "PAGEMAP_", "TUN", "UFFDIO_"} {
+			if strings.HasPrefix(name, prefix) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func nameOf(names map[string]uint32, number uint32, is func(string) bool) string {
+	for name, n := range names {
+		if n == number && is(name) {
+			return name
+		}
+	}
+	return ""
 }
