@@ -24,14 +24,14 @@ func newE2BCheckCommand(a *app) *cobra.Command {
 				return err
 			}
 			opt.Key, opt.API, opt.Sandbox = vars.Key, vars.API, vars.Sandbox
-			return a.printChecks(e2bcheck.Run(cmd.Context(), opt))
+			return printChecks(a, e2bcheck.Run(cmd.Context(), opt))
 		},
 	}
 	cmd.Flags().StringVar(&opt.Template, "template", "base", "template to make the sandbox of")
 	return cmd
 }
 
-func (a *app) printChecks(results []e2bcheck.Result) error {
+func printChecks(a *app, results []e2bcheck.Result) error {
 	if a.JSON {
 		if err := a.Value(results); err != nil {
 			return err
