@@ -22,7 +22,7 @@ func newE2BCommand(a *app) *cobra.Command {
 		Long:  "E2B's clients, unmodified, make sandboxes of this daemon when three variables say so (docs/e2b.md).",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(newE2BEnvCommand(a))
+	cmd.AddCommand(newE2BEnvCommand(a), newE2BCheckCommand(a))
 	return cmd
 }
 

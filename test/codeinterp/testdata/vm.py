@@ -60,7 +60,7 @@ def repository(s):
       git add . && git -c user.name=a -c user.email=a@b commit -qm one
       git clone -q --bare . /tmp/srv/r.git && git -C /tmp/srv/r.git update-server-info""")
     s.commands.run("exec python3 -m http.server 8418 -d /tmp/srv --bind 127.0.0.1", background=True, timeout=0)
-    s.commands.run("curl -sf --retry 20 --retry-connrefused --retry-delay 1 http://127.0.0.1:8418/r.git/info/refs > /dev/null")
+    s.commands.run("curl -sf --retry 150 --retry-connrefused --retry-delay 1 http://127.0.0.1:8418/r.git/info/refs > /dev/null", timeout=180)
     s.git.clone("http://127.0.0.1:8418/r.git", "/home/user/r")
     tests = "cd /home/user/r && python3 -m unittest 2>&1"
     assert "FAILED (failures=1)" in s.commands.run(tests + " || true").stdout

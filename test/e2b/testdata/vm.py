@@ -25,7 +25,7 @@ def fails(kind, f, *args, **kw):
     raise AssertionError(f"{f} gave {got!r}, want {kind}")
 
 
-def until(what, f, limit=60):
+def until(what, f, limit=150):
     end = time.time() + limit
     while not f():
         assert time.time() < end, what

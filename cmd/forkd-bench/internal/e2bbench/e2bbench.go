@@ -1,0 +1,174 @@
+// Package e2bbench measures E2B's API beside the native one: from the request for a sandbox to the
+// first answer from it, so many at once, in turn and in one run. It owns the laps and the figures; the
+// daemon and its snapshots are the caller's. `forkd-bench e2b` calls it.
+package e2bbench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/cmd/internal/e2bwire"
+)
+
+// Config is what is measured.
+type Config struct {
+	E2B    *e2bwire.Client
+	Native *client.Client
+	Tag    string // the snapshot, which is the template
+	Code   bool   // it has a code interpreter: run_code("1+1") is measured instead of a command
+	AtOnce []int  // sandboxes that are asked for at once, a figure of each
+	Rounds int    // of each, E2B's and the native API in turn
+	Say    func(string)
+}
+
+// Figures are those of one number of sandboxes at once, in milliseconds.
+type Figures struct {
+	AtOnce int    `json:"at_once"`
+	What   string `json:"what"` // command or code
+	Rounds int    `json:"rounds"`
+	// FirstP50MS and FirstP99MS are from the request for a sandbox to its first answer.
+	FirstP50MS float64 `json:"first_ms_p50"`
+	FirstP99MS float64 `json:"first_ms_p99"`
+	// CreateP50MS is of the create alone.
+	CreateP50MS float64 `json:"create_ms_p50"`
+	// NativeP50MS and NativeP99MS are the same by the native API, a fork and an exec; 0 for code.
+	NativeP50MS float64 `json:"native_ms_p50,omitempty"`
+	NativeP99MS float64 `json:"native_ms_p99,omitempty"`
+	// Ratio is of the medians, E2B's to native.
+	Ratio float64 `json:"ratio,omitempty"`
+	// ControlP50MS is a request that the control API answers by itself: what it takes of each.
+	ControlP50MS float64 `json:"control_ms_p50"`
+	ControlP99MS float64 `json:"control_ms_p99"`
+}
+
+// sample is one sandbox, in milliseconds.
+type sample struct{ create, first, control float64 }
+
+// Run measures one number after the other. The first lap of each does not count.
+func Run(ctx context.Context, cfg Config) ([]Figures, error) {
+	var out []Figures
+	for _, n := range cfg.AtOnce {
+		var theirs, ours []sample
+		for round := range cfg.Rounds + 1 {
+			cfg.Say(fmt.Sprintf("%d at once, round %d of %d ...", n, round, cfg.Rounds))
+			e2b, err := lap(ctx, n, cfg.theirs)
+			if err != nil {
+				return nil, err
+			}
+			var native []sample
+			if !cfg.Code {
+				if native, err = lap(ctx, n, cfg.ours); err != nil {
+					return nil, err
+				}
+			}
+			if round > 0 {
+				theirs, ours = append(theirs, e2b...), append(ours, native...)
+			}
+		}
+		out = append(out, cfg.figures(n, theirs, ours))
+	}
+	return out, nil
+}
+
+func (cfg Config) figures(n int, theirs, ours []sample) Figures {
+	of := func(all []sample, field func(sample) float64, q float64) float64 {
+		var values []float64
+		for _, s := range all {
+			values = append(values, field(s))
+		}
+		if len(values) == 0 {
+			return 0
+		}
+		return measure.Quantile(values, q)
+	}
+	first := func(s sample) float64 { return s.first }
+	control := func(s sample) float64 { return s.control }
+	f := Figures{AtOnce: n, What: "command", Rounds: cfg.Rounds,
+		FirstP50MS: of(theirs, first, 0.5), FirstP99MS: of(theirs, first, 0.99),
+		CreateP50MS: of(theirs, func(s sample) float64 { return s.create }, 0.5),
+		NativeP50MS: of(ours, first, 0.5), NativeP99MS: of(ours, first, 0.99),
+		ControlP50MS: of(theirs, control, 0.5), ControlP99MS: of(theirs, control, 0.99)}
+	if cfg.Code {
+		f.What = "code"
+	}
+	if f.NativeP50MS > 0 {
+		f.Ratio = f.FirstP50MS / f.NativeP50MS
+	}
+	return f
+}
+
+// lap makes so many sandboxes at once.
+func lap(ctx context.Context, n int, one func(context.Context) (sample, error)) ([]sample, error) {
+	out := make([]sample, n)
+	all, ctx := errgroup.WithContext(ctx)
+	for i := range n {
+		all.Go(func() error {
+			var err error
+			out[i], err = one(ctx)
+			return err
+		})
+	}
+	return out, all.Wait()
+}
+
+func since(t time.Time) float64 { return float64(time.Since(t)) / float64(time.Millisecond) }
+
+// theirs is one sandbox of E2B's API, from the request to the end.
+func (cfg Config) theirs(ctx context.Context) (_ sample, err error) {
+	var s sample
+	began := time.Now()
+	made, err := cfg.E2B.Create(ctx, cfg.Tag, 600)
+	if err != nil {
+		return s, err
+	}
+	defer func() { err = cmp.Or(err, cfg.E2B.Kill(context.WithoutCancel(ctx), made)) }()
+	s.create = since(began)
+	said, want := "", "2"
+	if cfg.Code {
+		said, err = cfg.E2B.Code(ctx, made, "1+1")
+	} else {
+		said, err = cfg.E2B.Run(ctx, made, line)
+	}
+	s.first = since(began)
+	if err == nil && strings.TrimSpace(said) != want {
+		err = fmt.Errorf("sandbox %s answers %q, want %q", made.ID, said, want)
+	}
+	if err != nil {
+		return s, err
+	}
+	began = time.Now()
+	err = cfg.E2B.Info(ctx, made)
+	s.control = since(began)
+	return s, err
+}
+
+// line is the command, run as E2B's packages run them.
+const line = "echo 2"
+
+// ours is one sandbox of the native API with the same command and the same network.
+func (cfg Config) ours(ctx context.Context) (_ sample, err error) {
+	var s sample
+	began := time.Now()
+	made, err := cfg.Native.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: cfg.Tag,
+		Network: &api.NetworkPolicy{Default: "public"}})
+	if err != nil {
+		return s, err
+	}
+	id := made.Sandboxes[0].ID
+	defer func() { err = cmp.Or(err, cfg.Native.Kill(context.WithoutCancel(ctx), id)) }()
+	s.create = since(began)
+	ran, err := cfg.Native.Exec(ctx, id, api.ExecRequest{Args: []string{"/bin/bash", "-l", "-c", line}})
+	s.first = since(began)
+	if err == nil && strings.TrimSpace(ran.Stdout) != "2" {
+		err = fmt.Errorf("sandbox %s answers %q", id, ran.Stdout)
+	}
+	return s, err
+}

@@ -1,0 +1,23 @@
+import { createRequire } from 'node:module'
+import { pathToFileURL } from 'node:url'
+const require = createRequire(process.cwd() + '/check.mjs')
+let e2b
+try {
+  e2b = await import(pathToFileURL(require.resolve('e2b')))
+} catch {
+  process.exit(77)
+}
+const Sandbox = e2b.Sandbox ?? e2b.default
+let version = ''
+try { version = require('e2b/package.json').version } catch {}
+console.log(version)
+const s = await Sandbox.create(process.env.FORKD_TEMPLATE, { timeoutMs: 120_000 })
+try {
+  let said = (await s.commands.run('echo $((40+2))')).stdout
+  if (said !== '42\n') throw new Error(`a command says ${said}, want 42`)
+  await s.files.write('/tmp/forkd-check', 'kept')
+  said = await s.files.read('/tmp/forkd-check')
+  if (said !== 'kept') throw new Error(`a file says ${said}`)
+} finally {
+  await s.kill()
+}
