@@ -73,6 +73,7 @@ func (e *Engine) makeSandboxes() (err error) {
 		Pin:    func(id string, layers []layer.ID) error { return e.catalog.Pin(id, layers) },
 		Unpin:  func(id string) { e.catalog.Unpin(id) },
 		Paused: sandboxes.PausedDir(e.home.PausedDir()), Elapsed: e.cfg.Elapsed, FailedKeep: e.cfg.FailedKeep,
+		Ran: e.home.RanFile(), Boot: e.cfg.BootID,
 		AtOnce: e.cfg.Concurrency, Tell: e.cfg.Events, Now: e.cfg.Now, Log: e.cfg.Logger,
 	})
 	return nil

@@ -27,6 +27,9 @@ func (c *Calls) Console(id string) (io.ReadCloser, error) {
 // openConsole opens the console's file. A paused sandbox has none.
 func openConsole(b *sandboxes.Sandbox) (*os.File, error) {
 	dir := b.Dir()
+	if dir == "" && b.Info().Status == sandbox.StatusFailed {
+		return nil, sandbox.Errorf(sandbox.ErrNotFound, "", "console of sandbox %s: it is gone: %s", b.ID(), b.Info().Reason)
+	}
 	if dir == "" {
 		return nil, sandbox.Paused(b.Info())
 	}

@@ -97,6 +97,9 @@ func (h *Home) OverlaysDir() string { return filepath.Join(h.store, "own") }
 // PausedDir is the directory of the records of paused sandboxes.
 func (h *Home) PausedDir() string { return filepath.Join(h.store, "paused") }
 
+// RanFile is the file that lists the sandboxes that run.
+func (h *Home) RanFile() string { return filepath.Join(h.store, "ran.json") }
+
 // PoolsFile is the file that remembers the pools' sizes.
 func (h *Home) PoolsFile() string { return filepath.Join(h.store, "pools.json") }
 

@@ -14,6 +14,7 @@ import (
 // over sandboxes that still run, keeps failed ones listed, and ends and removes
 // everything that belongs to nobody, such as shells and half-made children.
 func (t *Table) Adopt(ctx context.Context) error {
+	ran := t.Ran.read()
 	if err := t.adoptPaused(); err != nil {
 		return err
 	}
@@ -22,6 +23,7 @@ func (t *Table) Adopt(ctx context.Context) error {
 		return err
 	}
 	sched.Each(len(dirs), t.cfg.AtOnce, func(i int) { t.adoptDir(ctx, dirs[i]) })
+	t.Ran.listEnded(ran)
 	return ctx.Err()
 }
 
@@ -95,7 +97,11 @@ func (t *Table) failAdopted(s *Sandbox, left vmproc.Left, cause error) {
 	}
 	s.diedUnseen, s.state = true, failed
 	why := t.cfg.Procs.KilledFor(left)
-	if why == "" {
+	switch {
+	case why != "":
+	case t.Ran.booted:
+		why = EndedByBoot
+	default:
 		why = fmt.Sprintf("its VM did not outlive the daemon's restart: %v", cause)
 	}
 	s.info.Fail(why)

@@ -36,6 +36,9 @@ func (t *Table) failedAt(i sandbox.Info) time.Time {
 	if s == nil {
 		return t.cfg.Now()
 	}
+	if !s.endedByBoot.IsZero() {
+		return s.endedByBoot
+	}
 	st, err := os.Stat(filepath.Join(s.Dir(), vmproc.SandboxJournal))
 	if err != nil {
 		return i.CreatedAt

@@ -22,6 +22,8 @@ type Sandbox struct {
 	die  context.CancelCauseFunc
 	// diedUnseen is set of a sandbox whose VM ended between two daemons.
 	diedUnseen bool
+	// endedByBoot is when a daemon found that it had ended with the host's last boot; zero: it did not.
+	endedByBoot time.Time
 	// used is when somebody last wanted something of its guest, by Config.Elapsed.
 	used atomic.Int64
 
@@ -30,7 +32,7 @@ type Sandbox struct {
 	files sync.Mutex
 
 	// Guarded by Table.mu; dir is written with files held as well:
-	dir   string // its VM's run directory; empty when paused
+	dir   string // its VM's run directory; empty when paused, or ended by a boot
 	state state
 	info  sandbox.Info
 	vm    *vmproc.VM    // nil when failed or paused

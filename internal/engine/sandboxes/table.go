@@ -3,6 +3,7 @@ package sandboxes
 import (
 	"context"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"path/filepath"
 	"slices"
@@ -30,6 +31,8 @@ type Config struct {
 	Unpin func(id string)
 	// Paused is the directory of the records of paused sandboxes, in the store.
 	Paused PausedDir
+	// Ran is the file in the store that lists what runs, and Boot names the host's boot; empty: it is not known.
+	Ran, Boot string
 	// FailedKeep is how long a failed sandbox stays listed.
 	FailedKeep time.Duration
 	AtOnce     int // how many VMs are adopted at once
@@ -50,6 +53,7 @@ type Events struct {
 // Table is the list of sandboxes. Its methods are safe for concurrent use.
 type Table struct {
 	cfg Config
+	Ran *Ran // the list of what runs, in the store
 
 	mu  sync.Mutex // guards what follows, and parts of each Sandbox; never held across I/O
 	all map[string]*Sandbox
@@ -59,7 +63,9 @@ type Table struct {
 
 // New makes a table that is empty.
 func New(c Config) *Table {
-	return &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}}
+	t := &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}}
+	t.Ran = &Ran{t: t, seed: maphash.MakeSeed()}
+	return t
 }
 
 // ErrKilled ends what was under way for a sandbox.
@@ -310,6 +316,7 @@ func (t *Table) Release(kill bool) {
 			vm.Proc.Release()
 		}
 	})
+	t.Ran.write()
 }
 
 // expireEvery bounds how often failed sandboxes are looked at.

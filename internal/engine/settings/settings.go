@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/cgroup"
+	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/seccomp"
@@ -47,6 +48,7 @@ type Config struct {
 	IdentityTimeout time.Duration // for one child; default 60 s
 	BranchTimeout   time.Duration // for a capture, and for writing it; default 2 min
 	FailedKeep      time.Duration // how long a failed sandbox stays listed; default 1 h
+	BootID          string        // names the host's boot; default: as the host says
 
 	ChildMemory int64 // bytes that one child is reckoned to need; default 8 MiB
 	DiskReserve int64 // bytes of the store's disk that layers and sandboxes' disks leave free
@@ -131,6 +133,7 @@ func (c *Config) Complete() error {
 	setDefault(&c.GuestFork, sandbox.DefaultTree)
 	setDefault(&c.BranchTimeout, 2*time.Minute)
 	setDefault(&c.FailedKeep, time.Hour)
+	setDefault(&c.BootID, hostproc.BootID())
 	setDefault(&c.ChildMemory, 8<<20)
 	setDefault(&c.HostReserve, 256<<20)
 	setDefault(&c.MemoryOvercommit, DefaultMemoryOvercommit)
