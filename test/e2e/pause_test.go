@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,9 +116,13 @@ func TestTrafficResumesMany(t *testing.T) {
 	d := shared(t)
 	d.unchanged()
 	n := 8
+	if harness.Soaking() {
+		n = 50
+	}
 	sbs := d.forkSome(api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n,
 		SandboxLife: api.SandboxLife{AutoResume: true, AtEnd: api.AtEndPause}}).OK()
-	for _, sb := range sbs {
+	for i, sb := range sbs {
+		d.eval(sb.ID, fmt.Sprintf("mine = %d", i))
 		d.pause(sb.ID)
 	}
 	var all sync.WaitGroup
@@ -132,7 +137,10 @@ func TestTrafficResumesMany(t *testing.T) {
 		}
 	}
 	all.Wait()
-	for _, sb := range sbs {
+	for i, sb := range sbs {
+		if got := d.eval(sb.ID, "mine"); got != fmt.Sprint(i) {
+			t.Errorf("%s has %q, want %d", sb.ID, got, i)
+		}
 		d.kill(sb.ID)
 	}
 }

@@ -54,7 +54,7 @@ func (a Account) String() string {
 }
 
 // The lines of operations that made a snapshot.
-var madeLine = regexp.MustCompile(`msg=(branched|"snapshot created"|"snapshot compacted") `)
+var madeLine = regexp.MustCompile(`msg=(branched|paused|"snapshot created"|"snapshot compacted") `)
 
 func accountOf(log string) (a Account) {
 	for line := range strings.Lines(log) {

@@ -30,8 +30,11 @@ var soakSuites = []suite{
 	{"./internal/vmm/live", "Captures"},
 	{"./test/conformance", "^TestConformance$"}, // the other is of the canaries: it wants a Python, and no VM
 	{"./test/pressure", "."},
-	{"./test/e2e", "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged"},
+	{"./test/e2e", "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged|PausesInALoop|TrafficResumesMany"},
 }
+
+// hostSuite drives a machine from outside, which a soak on a host with KVM has none of.
+var hostSuite = suite{"./test/reboot", "."}
 
 // Variables of the tests.
 const (
@@ -68,7 +71,12 @@ func soak(ctx context.Context, o options) error {
 		seed := rand.Uint64() >> 1
 		phase("round %d, %s=%d, %s after the start", rounds, seedVariable, seed, start.Sub(began).Round(time.Second))
 		env := append(slices.Clone(bench.env), fmt.Sprintf("%s=%d", seedVariable, seed), spanVariable+"="+span.String())
-		for _, r := range soakRound(ctx, env, bench.args) {
+		done := soakRound(ctx, env, bench.args)
+		if !bench.onHost {
+			done = append(done, goTest(ctx, append(slices.Clone(env), "FORKD_TEST_MACHINE="+o.machine),
+				"-count=1", "-timeout", (o.limit+time.Minute).String(), "-run", hostSuite.run, hostSuite.pkg))
+		}
+		for _, r := range done {
 			total.passed += r.passed
 			total.failed = append(total.failed, r.failed...)
 			for _, s := range r.skipped {
