@@ -124,16 +124,20 @@ func TestAHostIsRebooted(t *testing.T) {
 	nPaused, nRunning := numbers()
 	paused := w.fork(nPaused, api.SandboxLife{AutoResume: true, AtEnd: api.AtEndPause})
 	running := w.fork(nRunning, api.SandboxLife{})
-	due := w.fork(1, api.SandboxLife{TTLSecs: dueSecs})
+	due := w.fork(1, api.SandboxLife{})
 	life := client.Life{Client: w.c}
 	each(append(paused, due...), func(id string) {
 		if _, err := w.c.Eval(t.Context(), id, api.EvalRequest{Code: "kept = '" + id + "'"}); err != nil {
 			t.Error(err)
 		}
-		if _, err := life.Pause(t.Context(), id, api.PauseRequest{}); err != nil && (id != due[0] || !client.IsNotFound(err)) {
+		if _, err := life.Pause(t.Context(), id, api.PauseRequest{}); err != nil {
 			t.Error(err)
 		}
 	})
+	soon := float64(dueSecs)
+	if _, err := life.SetLife(t.Context(), due[0], api.LifeRequest{TTLSecs: &soon}); err != nil {
+		t.Error(err)
+	}
 	if t.Failed() {
 		return
 	}
