@@ -14,11 +14,12 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/kvmtest"
-	"github.com/forkd/forkd/test/harness"
 )
 
 const (
 	tag       = "pyagent"
+	nPaused   = 50
+	nRunning  = 20
 	dueSecs   = 5 // the deadline of one that is paused, which passes while the host is booted
 	patience  = 6 * time.Minute
 	callLimit = 2 * time.Minute
@@ -106,22 +107,14 @@ func each(ids []string, do func(id string)) {
 	all.Wait()
 }
 
-// numbers are how many are paused, and run.
-func numbers() (paused, running int) {
-	if harness.Soaking() {
-		return 50, 20
-	}
-	return 5, 3
-}
-
 // The host is booted: what was paused goes on, by traffic and all at once, what ran is listed as ended by that, and a
 // deadline that passed meanwhile was kept.
 func TestAHostIsRebooted(t *testing.T) {
+	kvmtest.Soak(t)
 	w := &world{t: t, name: kvmtest.Machine(t) + "-reboot"}
 	t.Cleanup(func() { w.forkd("machine", "rm", "--yes", "--name", w.name) })
 	w.start()
 	w.forkd("demo", "--count", "0")
-	nPaused, nRunning := numbers()
 	paused := w.fork(nPaused, api.SandboxLife{AutoResume: true, AtEnd: api.AtEndPause})
 	running := w.fork(nRunning, api.SandboxLife{})
 	due := w.fork(1, api.SandboxLife{})
