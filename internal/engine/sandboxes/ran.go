@@ -96,7 +96,8 @@ func (r *Ran) list() (list ranList, mark uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.all {
-		if s.state != running && s.endedByBoot.IsZero() || s.state == ending {
+		// One that failed stays in it: a host that shuts down ends the VMs before the daemon.
+		if s.state != running && s.state != failed {
 			continue
 		}
 		i := s.info
