@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -38,34 +39,18 @@ func newLifeCommand(a *app) *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeTags,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if cfg.Rounds < 2 || cfg.DirtyMiB < 1 || idle.Paused < 0 || idle.Requests < 1 {
-				return exit.UsageError{
-					Err: errors.New("--rounds is at least 2, --dirty and --requests at least 1, --paused at least 0")}
+			if cfg.Rounds < 0 || cfg.Rounds == 1 || cfg.DirtyMiB < 1 || idle.Paused < 0 || idle.Requests < 1 {
+				return exit.UsageError{Err: errors.New("--rounds is 0 or at least 2, --dirty and --requests at least 1, " +
+					"--paused at least 0")}
 			}
-			b, err := a.open(cmd.Context())
+			f, err := a.measureCycle(cmd.Context(), cfg, args)
 			if err != nil {
 				return err
 			}
-			defer b.Close()
-			if cfg.Tag, err = a.tag(cmd.Context(), args); err != nil {
-				return err
-			}
-			cfg.Client, cfg.Say, idle.Say = b.Client, a.say, a.say
-			f := lifeFigures{Where: b.where, CPUs: b.cpus}
-			if f.Cycle, err = lifebench.Run(cmd.Context(), cfg); err != nil {
-				return err
-			}
 			if idle.Paused > 0 {
-				program, err := endpoint.Program("forkd")
-				if err != nil {
+				if f.Idle, err = a.measureIdle(cmd.Context(), idle); err != nil {
 					return err
 				}
-				idle.Programs = filepath.Dir(program)
-				figures, err := lifebench.RunIdle(cmd.Context(), idle)
-				if err != nil {
-					return err
-				}
-				f.Idle = &figures
 			}
 			if a.JSON {
 				return a.Value(f)
@@ -74,18 +59,64 @@ func newLifeCommand(a *app) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&cfg.Rounds, "rounds", 10, "pauses that count; one more before them does not")
+	f.IntVar(&cfg.Rounds, "rounds", 10, "pauses that count, after one that does not; 0: none, and no daemon is asked")
 	f.IntVar(&cfg.DirtyMiB, "dirty", 16, "MiB of memory that the child has written when it is branched, and paused")
 	f.IntVar(&idle.Paused, "paused", 1000, "paused sandboxes of the daemon on this host; 0: there is none")
 	f.IntVar(&idle.Requests, "requests", 2000, "requests to it with a key, and without")
 	return cmd
 }
 
+// measureCycle pauses and resumes, with the daemon that is found.
+func (a *app) measureCycle(ctx context.Context, cfg lifebench.Config, args []string) (f lifeFigures, err error) {
+	if cfg.Rounds == 0 {
+		return f, nil
+	}
+	b, err := a.open(ctx)
+	if err != nil {
+		return f, err
+	}
+	defer b.Close()
+	if cfg.Tag, err = a.tag(ctx, args); err != nil {
+		return f, err
+	}
+	cfg.Client, cfg.Say = b.Client, a.say
+	f.Where, f.CPUs = b.where, b.cpus
+	f.Cycle, err = lifebench.Run(ctx, cfg)
+	return f, err
+}
+
+// measureIdle measures daemons of this program's own.
+func (a *app) measureIdle(ctx context.Context, cfg lifebench.IdleConfig) (*lifebench.Idle, error) {
+	program, err := endpoint.Program("forkd")
+	if err != nil {
+		return nil, err
+	}
+	cfg.Programs, cfg.Say = filepath.Dir(program), a.say
+	f, err := lifebench.RunIdle(ctx, cfg)
+	return &f, err
+}
+
 func (a *app) printLife(f lifeFigures) error {
+	var facts []string
+	if f.Rounds > 0 {
+		facts = cycleFacts(f)
+	}
+	if i := f.Idle; i != nil {
+		facts = append(facts,
+			"a paused sandbox", fmt.Sprintf("%.0f bytes of the daemon's memory; %.0f descriptors for %d", i.HeapBytes,
+				i.Descriptors, i.Paused),
+			"daemon's start", fmt.Sprintf("%s with %d, %s with none", ui.Millis(i.StartMS), i.Paused, ui.Millis(i.StartNoneMS)),
+			"list of all", ui.Millis(i.ListMS),
+			"request with a key", fmt.Sprintf("%.0f us, %.0f us without, %.1f us more", i.KeyUS, i.PlainUS, i.KeyMoreUS))
+	}
+	return a.Facts(append(facts, "where", place(f.Where, f.CPUs))...)
+}
+
+func cycleFacts(f lifeFigures) []string {
 	beside := func(of compare.Figure) string {
 		return fmt.Sprintf("%.2f (%.2f to %.2f)", of.Ratio, of.Low, of.High)
 	}
-	facts := []string{
+	return []string{
 		"pauses", fmt.Sprintf("%d of children of %s that wrote %d MiB", f.Rounds, f.Tag, f.DirtyMiB),
 		"pause, p50 p90", ui.Millis(f.Pause.B) + ", " + ui.Millis(f.PauseP90),
 		"diff branch, p50", ui.Millis(f.Pause.A),
@@ -97,15 +128,6 @@ func (a *app) printLife(f lifeFigures) error {
 		"branch's steps", stepLine(f.BranchSteps),
 		"resume's steps", stepLine(f.ResumeSteps),
 	}
-	if i := f.Idle; i != nil {
-		facts = append(facts,
-			"a paused sandbox", fmt.Sprintf("%.0f bytes of the daemon's memory; %.0f descriptors for %d", i.HeapBytes,
-				i.Descriptors, i.Paused),
-			"daemon's start", fmt.Sprintf("%s with %d, %s with none", ui.Millis(i.StartMS), i.Paused, ui.Millis(i.StartNoneMS)),
-			"list of all", ui.Millis(i.ListMS),
-			"request with a key", fmt.Sprintf("%.0f us, %.0f us without, %.1f us more", i.KeyUS, i.PlainUS, i.KeyMoreUS))
-	}
-	return a.Facts(append(facts, "where", place(f.Where, f.CPUs))...)
 }
 
 func stepLine(steps []lifebench.Step) string {

@@ -131,7 +131,7 @@ func (e *Engine) adopt(ctx context.Context) error {
 
 func (e *Engine) startWorkers() {
 	for _, work := range []func(context.Context){e.wires.Run, e.pools.Run, e.catalog.Run, e.sandboxes.Expire,
-		e.sandboxes.Note,
+		e.sandboxes.Ran.Note,
 		e.families.Run, e.WriteReceipts, e.Watch.Watch} {
 		e.workers.Go(func() { work(e.background) })
 	}

@@ -14,7 +14,7 @@ import (
 // over sandboxes that still run, keeps failed ones listed, and ends and removes
 // everything that belongs to nobody, such as shells and half-made children.
 func (t *Table) Adopt(ctx context.Context) error {
-	ran := t.readRan()
+	ran := t.Ran.read()
 	if err := t.adoptPaused(); err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (t *Table) Adopt(ctx context.Context) error {
 		return err
 	}
 	sched.Each(len(dirs), t.cfg.AtOnce, func(i int) { t.adoptDir(ctx, dirs[i]) })
-	t.listEnded(ran)
+	t.Ran.listEnded(ran)
 	return ctx.Err()
 }
 
@@ -99,7 +99,7 @@ func (t *Table) failAdopted(s *Sandbox, left vmproc.Left, cause error) {
 	why := t.cfg.Procs.KilledFor(left)
 	switch {
 	case why != "":
-	case t.booted:
+	case t.Ran.booted:
 		why = EndedByBoot
 	default:
 		why = fmt.Sprintf("its VM did not outlive the daemon's restart: %v", cause)

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unique"
 
 	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/engine/vmproc"
@@ -143,7 +144,16 @@ func (d PausedDir) read(id string) (rec pausedRecord, err error) {
 	case rec.Info.ID != id || rec.Info.Status != sandbox.StatusPaused || rec.Info.PausedIn == "" || rec.Info.PID != 0:
 		return rec, errors.New("it is not of a paused sandbox of that name")
 	}
+	rec.share()
 	return rec, nil
+}
+
+// share has records hold the same strings once: a daemon may have a thousand of them, of few snapshots.
+func (r *pausedRecord) share() {
+	for _, s := range []*string{&r.Info.SnapshotTag, &r.Info.SnapshotHash, &r.Info.Owner, &r.Who.Parent, &r.Who.ID,
+		&r.Info.Hostname, &r.Info.ID} {
+		*s = unique.Make(*s).Value()
+	}
 }
 
 func (t *Table) isUnread(id string) bool {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"io/fs"
+	"sync"
 	"time"
 
 	"github.com/forkd/forkd/internal/durable"
@@ -26,7 +27,7 @@ const maxRan = 64 << 20
 // noteEvery is how often what runs is looked at.
 const noteEvery = 2 * time.Second
 
-// ranList is the file.
+// ranList is the content of the file.
 type ranList struct {
 	Version   int         `json:"version"`
 	Boot      string      `json:"boot"` // of the host when it was written
@@ -43,12 +44,23 @@ type ranRecord struct {
 // EndedByBoot is why a sandbox has failed that ran when the host was booted.
 const EndedByBoot = "the host was rebooted while it ran"
 
+// Ran keeps the list of what runs.
+type Ran struct {
+	t *Table
+	// booted: the host was booted since the last daemon noted what ran. It is set before anything is adopted.
+	booted bool
+	seed   maphash.Seed
+
+	mu    sync.Mutex // guards what follows, and the file Config.Ran; taken before Table.mu
+	noted uint64     // the mark of what is in that file
+}
+
 // Note writes the list of what runs whenever it has changed, until ctx ends.
-func (t *Table) Note(ctx context.Context) {
+func (r *Ran) Note(ctx context.Context) {
 	tick := time.NewTicker(noteEvery)
 	defer tick.Stop()
 	for {
-		t.noteRan()
+		r.write()
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -57,12 +69,13 @@ func (t *Table) Note(ctx context.Context) {
 	}
 }
 
-// noteRan writes the list of what runs if it has changed.
-func (t *Table) noteRan() {
-	t.noting.Lock()
-	defer t.noting.Unlock()
-	list, mark := t.ran()
-	if mark == t.noted || t.cfg.Boot == "" {
+// write writes the list of what runs if it has changed.
+func (r *Ran) write() {
+	t := r.t
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	list, mark := r.list()
+	if mark == r.noted || t.cfg.Boot == "" {
 		return
 	}
 	b, err := json.Marshal(list)
@@ -73,29 +86,32 @@ func (t *Table) noteRan() {
 		t.cfg.Log.Warn("write the list of sandboxes that run: after a boot of the host they may be missing", "err", err)
 		return
 	}
-	t.noted = mark
+	r.noted = mark
 }
 
-// ran is what is to be known after a boot, and a mark that is another one when it has changed.
-func (t *Table) ran() (list ranList, mark uint64) {
+// list is what is to be known after a boot, and a mark that is another one when it has changed.
+func (r *Ran) list() (list ranList, mark uint64) {
+	t := r.t
 	list, mark = ranList{Version: ranVersion, Boot: t.cfg.Boot}, 1
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.all {
-		if s.state != running && s.endedByBoot.IsZero() || s.state == ending {
+		// One that failed stays in it: a host that shuts down ends the VMs before the daemon.
+		if s.state != running && s.state != failed {
 			continue
 		}
 		i := s.info
 		list.Sandboxes = append(list.Sandboxes, ranRecord{Ended: s.endedByBoot, Info: sandbox.Info{ID: i.ID,
 			SnapshotTag: i.SnapshotTag, SnapshotHash: i.SnapshotHash, Index: i.Index, Owner: i.Owner, Status: i.Status,
 			Reason: i.Reason, Life: i.Life, CreatedAt: i.CreatedAt, Shape: i.Shape, Hostname: i.Hostname}}) // no secrets
-		mark += maphash.String(t.seed, i.ID) // in no order
+		mark += maphash.String(r.seed, i.ID) // in no order
 	}
 	return list, mark
 }
 
-// readRan reads the list of an earlier daemon, and notes whether the host was booted since.
-func (t *Table) readRan() (was ranList) {
+// read reads the list of an earlier daemon, and notes whether the host was booted since.
+func (r *Ran) read() (was ranList) {
+	t := r.t
 	b, err := durable.ReadFile(t.cfg.Ran, maxRan)
 	if err == nil {
 		err = json.Unmarshal(b, &was)
@@ -109,16 +125,17 @@ func (t *Table) readRan() (was ranList) {
 		}
 		return ranList{}
 	}
-	t.booted = t.cfg.Boot != "" && was.Boot != "" && was.Boot != t.cfg.Boot
+	r.booted = t.cfg.Boot != "" && was.Boot != "" && was.Boot != t.cfg.Boot
 	return was
 }
 
-// listEnded lists what ran when the host was booted, as failed, for as long as others that failed. It follows all other
-// adoption: what is known of a sandbox by its journal, or its record, is better.
-func (t *Table) listEnded(was ranList) {
+// listEnded lists what ran when the host was booted, as failed, for as long as others that failed. It
+// follows all other adoption: what is known of a sandbox by its journal, or its record, is better.
+func (r *Ran) listEnded(was ranList) {
+	t := r.t
 	for _, rec := range was.Sandboxes {
 		id := rec.Info.ID
-		if !ValidID(id) || t.Lookup(id) != nil || t.isUnread(id) || rec.Ended.IsZero() && !t.booted {
+		if !ValidID(id) || t.Lookup(id) != nil || t.isUnread(id) || rec.Ended.IsZero() && !r.booted {
 			continue
 		}
 		rec.Info.Fail(EndedByBoot)

@@ -53,6 +53,7 @@ type Events struct {
 // Table is the list of sandboxes. Its methods are safe for concurrent use.
 type Table struct {
 	cfg Config
+	Ran *Ran // the list of what runs, in the store
 
 	mu  sync.Mutex // guards what follows, and parts of each Sandbox; never held across I/O
 	all map[string]*Sandbox
@@ -69,7 +70,9 @@ type Table struct {
 
 // New makes a table that is empty.
 func New(c Config) *Table {
-	return &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}, seed: maphash.MakeSeed()}
+	t := &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}}
+	t.Ran = &Ran{t: t, seed: maphash.MakeSeed()}
+	return t
 }
 
 // ErrKilled ends what was under way for a sandbox.
@@ -320,7 +323,7 @@ func (t *Table) Release(kill bool) {
 			vm.Proc.Release()
 		}
 	})
-	t.noteRan()
+	t.Ran.write()
 }
 
 // expireEvery bounds how often failed sandboxes are looked at.

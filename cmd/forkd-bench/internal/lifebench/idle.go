@@ -81,7 +81,8 @@ func (c IdleConfig) daemon(ctx context.Context, paused int,
 	if err := record(filepath.Join(dir, "data", "paused"), paused); err != nil {
 		return b, err
 	}
-	build := compare.Build{Dir: c.Programs, Serve: []string{"--jail", "off", "--kill-on-stop=false"}, Env: []string{"GOGC=10"}}
+	build := compare.Build{Dir: c.Programs, Serve: []string{"--jail", "off", "--kill-on-stop=false"},
+		Env: []string{"GOGC=10"}}
 	first, err := compare.Serve(ctx, build, dir)
 	if err == nil { // it leaves receipts of those that have none
 		err = first.Stop()
