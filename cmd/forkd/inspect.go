@@ -84,8 +84,9 @@ type sandboxState struct {
 	Reason  string              `json:"reason,omitempty"`
 	Warning string              `json:"warning,omitempty"`
 	Network *api.NetworkSummary `json:"network,omitempty"`
-	// PausedIn and Life are as in the list.
+	// PausedIn, Cold and Life are as in the list.
 	PausedIn string               `json:"paused_in,omitempty"`
+	Cold     bool                 `json:"cold,omitempty"`
 	Life     *api.SandboxLifeInfo `json:"life,omitempty"`
 	// Ports is the URL of its servers, with {port} for the port; absent if there is none from here.
 	Ports        string `json:"ports,omitempty"`
@@ -106,7 +107,7 @@ func stateOf(ctx context.Context, c *client.Client, id string) (sandboxState, er
 	}
 	s := sandboxState{
 		Status: sb.Status, Reason: sb.Reason, Warning: sb.Warning, Network: sb.Network,
-		PausedIn: sb.PausedIn, Life: sb.Life,
+		PausedIn: sb.PausedIn, Cold: sb.Cold, Life: sb.Life,
 		PrivatePorts: sb.PrivatePorts, TrafficToken: sb.TrafficToken, id: sb.ID,
 	}
 	if sb.Status == api.SandboxFailed {
