@@ -84,9 +84,8 @@ type sandboxState struct {
 	Reason  string              `json:"reason,omitempty"`
 	Warning string              `json:"warning,omitempty"`
 	Network *api.NetworkSummary `json:"network,omitempty"`
-	// PausedIn, Cold and Life are as in the list.
+	// PausedIn and Life are as in the list.
 	PausedIn string               `json:"paused_in,omitempty"`
-	Cold     bool                 `json:"cold,omitempty"`
 	Life     *api.SandboxLifeInfo `json:"life,omitempty"`
 	// Ports is the URL of its servers, with {port} for the port; absent if there is none from here.
 	Ports        string `json:"ports,omitempty"`
@@ -107,7 +106,7 @@ func stateOf(ctx context.Context, c *client.Client, id string) (sandboxState, er
 	}
 	s := sandboxState{
 		Status: sb.Status, Reason: sb.Reason, Warning: sb.Warning, Network: sb.Network,
-		PausedIn: sb.PausedIn, Cold: sb.Cold, Life: sb.Life,
+		PausedIn: sb.PausedIn, Life: sb.Life,
 		PrivatePorts: sb.PrivatePorts, TrafficToken: sb.TrafficToken, id: sb.ID,
 	}
 	if sb.Status == api.SandboxFailed {

@@ -40,7 +40,8 @@ func (s *sandboxRoutes) addLife(rt *router) {
 		OperationID: "resume", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/resume", Tags: tags,
 		Summary: "Let a paused sandbox go on",
 		Description: "With its id, its processes and its identity; clock and randomness are new, connections are reset. " +
-			"One whose disk alone was kept boots, without its processes. One that runs is answered as it is. After an error it is paused as it was.",
+			"One whose disk alone was kept boots, without its processes. One that runs is answered as " +
+			"it is. After an error it is paused as it was.",
 		Errors: []int{400, 401, 404, 409, 502, 503, 504, 507},
 	}, s.resume)
 	route(rt, huma.Operation{
