@@ -26,7 +26,7 @@ type LifeRequest struct {
 
 // PauseRequest is the body of POST /v1/sandboxes/{id}/pause.
 type PauseRequest struct {
-	FilesystemOnly bool `json:"filesystem_only,omitempty" doc:"Keep the disk without the memory. No daemon of today can: it is refused with 501"`
+	FilesystemOnly bool `json:"filesystem_only,omitempty" doc:"Keep the disk without the memory: its processes end, and it boots when it is resumed. 501: it has no disk of its own, or nothing to boot"`
 }
 
 // SandboxLifeInfo is for how long a sandbox may run.

@@ -95,7 +95,7 @@ func Reasons() []ReasonRow {
 		{ReasonBranchFailed, "the branch that was to write the snapshot failed"},
 		{ReasonBranchesBusy, "as many branches as are allowed at once are under way"},
 		{ReasonChildBrokeOff, "a child that was forked for the comparison ended"},
-		{ReasonColdPause, "a sandbox cannot be paused with its disk alone"},
+		{ReasonColdPause, "a sandbox cannot be paused with its disk alone: it could not boot again"},
 		{ReasonDependentSandboxes, "sandboxes run from the snapshot"},
 		{ReasonDependentSnapshots, "other snapshots are built on the snapshot"},
 		{ReasonDigestsNotReady, "the snapshot's digests are still being computed"},

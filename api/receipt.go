@@ -23,6 +23,7 @@ type Receipt struct {
 	TookMS    float64   `json:"took_ms" doc:"How long it took, from the request"`
 	Error     string    `json:"error,omitempty" doc:"Why it failed; absent: it did not"`
 	Recovered bool      `json:"recovered,omitempty" doc:"The daemon ended before it wrote the receipt; the next one made it from its journal, which has no answer of the guest"`
+	Cold      bool      `json:"cold,omitempty" doc:"Of a pause: its memory was not kept; of a resume: its guest booted"`
 
 	Parent   *ReceiptSource   `json:"parent,omitempty" doc:"Snapshot it was made from"`
 	Made     *ReceiptSource   `json:"made,omitempty" doc:"Snapshot that was made"`

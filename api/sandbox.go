@@ -88,6 +88,7 @@ type SandboxInfo struct {
 	RolledBackTo string `json:"rolled_back_to,omitempty" doc:"Snapshot it was last rolled back to"`
 	// PausedIn is absent for one that never was, or was rolled back since.
 	PausedIn     string           `json:"paused_in,omitempty" doc:"Snapshot that it is paused in, or was last"`
+	Cold         bool             `json:"cold,omitempty" doc:"Paused: its disk is kept without its memory, and it boots when it is resumed; running: it booted when it was last resumed"`
 	Life         *SandboxLifeInfo `json:"life,omitempty" doc:"For how long it may run; absent: for ever"`
 	Index        int              `json:"index" doc:"1 to n within its fork, as fork() tells children apart"`
 	Hostname     string           `json:"hostname,omitempty" doc:"Name the guest knows itself by"`

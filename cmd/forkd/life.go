@@ -63,8 +63,9 @@ func newPauseCommand(a *app) *cobra.Command {
 		Use:   "pause ID",
 		Short: "Pause a sandbox: it becomes a snapshot under its own id",
 		Long: "Pause a sandbox. It has no process and no memory any more, survives the daemon and a reboot of the\n" +
-			"host, and goes on with `forkd resume`. Connections to it end. If that fails, it runs on as it was.",
-		Example:           "  forkd pause sb-5f3a-0001",
+			"host, and goes on with `forkd resume`. Connections to it end. If that fails, it runs on as it was.\n\n" +
+			"With --filesystem-only its disk is all that is kept: its processes end, and it boots when it is resumed.",
+		Example:           "  forkd pause sb-5f3a-0001\n  forkd pause sb-5f3a-0001 --filesystem-only",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
@@ -73,7 +74,7 @@ func newPauseCommand(a *app) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&req.FilesystemOnly, "filesystem-only", false,
-		"keep its disk without its memory (not supported yet)")
+		"keep its disk without its memory: it boots when it is resumed")
 	return cmd
 }
 
@@ -82,7 +83,8 @@ func newResumeCommand(a *app) *cobra.Command {
 		Use:   "resume ID",
 		Short: "Let a paused sandbox go on",
 		Long: "Let a paused sandbox go on, with its id, its processes and its identity; clock and randomness are\n" +
-			"new, connections of before are reset. One that runs is left as it is.",
+			"new, connections of before are reset. One that was paused with --filesystem-only boots on its disk:\n" +
+			"its processes are gone. One that runs is left as it is.",
 		Example:           "  forkd resume sb-5f3a-0001",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),

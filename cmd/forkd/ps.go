@@ -50,10 +50,18 @@ func sandboxRows(list []api.SandboxInfo) [][]string {
 			memory = ui.Bytes(sb.OwnMemoryKiB << 10)
 		}
 		age := ui.Age(time.Unix(sb.CreatedAtUnix, 0), time.Now())
-		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), string(sb.Status), policyName(sb),
+		rows = append(rows, []string{sb.ID, sb.SnapshotTag, fmt.Sprint(sb.Index), statusOf(sb), policyName(sb),
 			age, endOf(sb), pid, memory, useOfLimit(sb), cmp.Or(sb.Reason, sb.Warning)})
 	}
 	return rows
+}
+
+// statusOf tells one that boots when it is resumed from one that goes on.
+func statusOf(sb api.SandboxInfo) string {
+	if sb.Cold && sb.Status == api.SandboxPaused {
+		return "paused (cold)"
+	}
+	return string(sb.Status)
 }
 
 // useOfLimit is empty of a sandbox that has ended.

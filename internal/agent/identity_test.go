@@ -314,6 +314,13 @@ func TestQuiesce(t *testing.T) {
 	if got := b.eval(t, "x, __import__('gc').get_freeze_count() > 0", 0).GetResult(); got != "(5, True)" {
 		t.Errorf("got %s", got)
 	}
+	r, err = b.Quiesce(t.Context(), &agentv1.QuiesceRequest{SyncOnly: true, StopInterpreters: true})
+	if err != nil || len(r.GetSteps()) != 1 || r.GetSteps()[0].GetName() != "sync" || !r.GetSteps()[0].GetDone() {
+		t.Errorf("only a sync: %v, %v", r, err)
+	}
+	if p, err := b.Ping(t.Context()); err != nil || len(p.GetInterpreters()) != 1 {
+		t.Errorf("then got %v, %v", p, err)
+	}
 	if _, err = b.Quiesce(t.Context(), &agentv1.QuiesceRequest{StopInterpreters: true}); err != nil {
 		t.Fatal(err)
 	}

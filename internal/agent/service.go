@@ -230,7 +230,7 @@ func (s *service) Quiesce(ctx context.Context,
 	defer s.a.identMu.Unlock()
 	began := time.Now()
 	var done []identity.Step
-	for _, st := range s.quiesceSteps(ctx, req.Msg.GetStopInterpreters()) {
+	for _, st := range s.quiesceSteps(ctx, req.Msg) {
 		at := time.Now()
 		err := st.do()
 		done = append(done, identity.Step{Name: st.name, Done: err == nil, Err: err, Took: time.Since(at)})
@@ -246,17 +246,21 @@ type quiesceStep struct {
 }
 
 // quiesceSteps ends with the agent's own memory, after everybody else's work.
-func (s *service) quiesceSteps(ctx context.Context, stop bool) []quiesceStep {
+func (s *service) quiesceSteps(ctx context.Context, req *agentv1.QuiesceRequest) []quiesceStep {
+	flush := quiesceStep{"sync", func() error { unix.Sync(); return nil }}
+	if req.GetSyncOnly() {
+		return []quiesceStep{flush}
+	}
 	return []quiesceStep{
 		{"interpreters", func() error {
-			if stop {
+			if req.GetStopInterpreters() {
 				s.a.interp.Stop()
 				return nil
 			}
 			return s.a.interp.Quiesce(ctx)
 		}},
 		{"identity files", s.a.ident.Prepare},
-		{"sync", func() error { unix.Sync(); return nil }},
+		flush,
 		{"free page reports", s.a.reportsOff},
 		{"agent memory", func() error { quiet.Settle(); return nil }},
 	}

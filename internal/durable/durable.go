@@ -88,6 +88,12 @@ func Open(path string) (*os.File, error) {
 	return os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 }
 
+// Link gives an open file another name, which nothing may have yet. It goes by the descriptor: the file's
+// own name may be gone, or another file's by now.
+func Link(f *os.File, to string) error {
+	return unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", f.Fd()), unix.AT_FDCWD, to, unix.AT_SYMLINK_FOLLOW)
+}
+
 // SyncDir makes the names in a folder durable; of a file, its content.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)

@@ -140,6 +140,14 @@ func TestPauseAndResume(t *testing.T) {
 	wantError(t, b.do("POST", path+"/resume", `{}`), 409)
 	want[any](t, b.do("POST", path+"/pause", `{"memory":true}`), 204)
 	want[created](t, b.do("POST", path+"/resume", `{"timeout":5,"autoPause":true}`), 201)
+	want[any](t, b.do("POST", path+"/pause", `{"memory":false}`), 204)
+	if d := want[map[string]any](t, b.do("GET", path, ""), 200); d["state"] != "paused" || d["pauseMode"] != "filesystem" {
+		t.Errorf("without its memory: %v", d)
+	}
+	again = want[created](t, b.do("POST", path+"/resume", `{"timeout":5,"autoPause":true}`), 201)
+	if again.EnvdAccessToken != s.EnvdAccessToken {
+		t.Error("booted, it has another token")
+	}
 	want[any](t, b.do("POST", path+"/timeout", `{"timeout":0}`), 204)
 	if d := want[map[string]any](t, b.do("GET", path, ""), 200); d["state"] != "paused" {
 		t.Errorf("at its end it is %v", d["state"])

@@ -125,7 +125,7 @@ func (h *Handler) info(c call) (answer, error) {
 	}
 	if d.State == statePaused {
 		d.PauseMode = "full"
-		if k.rec.FilesystemOnly {
+		if k.info.Cold {
 			d.PauseMode = "filesystem"
 		}
 	}

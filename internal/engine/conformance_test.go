@@ -7,7 +7,11 @@ import (
 	"github.com/forkd/forkd/internal/engine/enginetest"
 )
 
-func TestConformsOverFakeVMs(t *testing.T) { newHost(t).conforms("tiny") }
+func TestConformsOverFakeVMs(t *testing.T) {
+	h := newHost(t)
+	h.makeUpper()
+	h.conforms("disky")
+}
 
 // conforms runs the suite that every fake of the engine passes as well.
 func (h *host) conforms(image string) {

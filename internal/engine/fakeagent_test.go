@@ -147,8 +147,13 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 	}
 }
 
-func (a *fakeAgent) Quiesce(context.Context, *connect.Request[agentv1.QuiesceRequest]) (*connect.Response[agentv1.QuiesceResponse], error) {
+func (a *fakeAgent) Quiesce(_ context.Context, r *connect.Request[agentv1.QuiesceRequest]) (*connect.Response[agentv1.QuiesceResponse], error) {
 	var out agentv1.QuiesceResponse
+	if r.Msg.GetSyncOnly() { // a file that was written a moment ago
+		if err := a.f.writeLate(); err != nil {
+			return nil, err
+		}
+	}
 	if a.f.faulty("quiesce-fail") {
 		out.Steps = []*agentv1.IdentityStep{{Name: "sync", Error: "the disk hums"}}
 	}

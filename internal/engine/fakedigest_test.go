@@ -19,6 +19,17 @@ const (
 	warmAt     = 1 << 20
 )
 
+// bootedMemory gives a guest that booted what it has written of its memory.
+func (f *fake) bootedMemory() {
+	if f.maps != nil || f.mem != nil {
+		return
+	}
+	f.size, f.mem = f.st.Shape.MemoryBytes(), make([]byte, 5*4096)
+	for at := 0; at < len(f.mem); at += 4096 {
+		f.mem[at] = 2
+	}
+}
+
 // ReadAt reads the guest's memory.
 func (f *fake) ReadAt(p []byte, off int64) (int, error) {
 	n, err := f.maps.ReadAt(p, off)

@@ -42,6 +42,19 @@ func (f *fake) openDisks(disks []vmm.Disk) error {
 	return nil
 }
 
+// writeLate has what the guest wrote to a file reach its disks.
+func (f *fake) writeLate() error {
+	for _, d := range f.disks {
+		if _, err := d.WriteAt([]byte("written back"), 8192); err != nil {
+			return err
+		}
+		if err := d.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (f *fake) Rebase(bases [][]extent.Extent) error {
 	if f.faulty("rebase-fail") {
 		return errors.New("no rebase today")

@@ -41,6 +41,7 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 	case r.Max == time.Nanosecond:
 		return res, fmt.Errorf("%w: 4096 bytes are left, about 1ms", vmm.ErrPause)
 	}
+	f.bootedMemory()
 	size := f.size
 	if err := r.Memory.Truncate(size); err != nil {
 		return res, err
@@ -61,6 +62,12 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 	}
 	taken := extent.NewPageSet(size)
 	taken.Add(0, int64(len(own)))
+	if f.maps == nil { // it booted: what it has beside that is in no snapshot below
+		if _, err := r.Memory.WriteAt([]byte(warmMemory), warmAt); err != nil {
+			return res, err
+		}
+		taken.Add(warmAt, 4096)
+	}
 	if _, err := r.Index.Write(taken.Encode()); err != nil {
 		return res, err
 	}

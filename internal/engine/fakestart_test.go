@@ -101,7 +101,16 @@ func (f *fake) Restore(r vmm.RestoreConfig) (res vmm.RestoreResult, err error) {
 	return res, err
 }
 
-func (f *fake) Pause() error { f.set(vmm.StatePaused, 0); return nil }
+func (f *fake) Pause() error {
+	if f.faulty("pause-fail") {
+		return errors.New("a vCPU does not stop")
+	}
+	f.set(vmm.StatePaused, 0)
+	if f.faulty("pause-lost") {
+		f.setDisks(func(h *vmm.DiskHealth) { h.Lost = "disk 1: flush: input/output error" })
+	}
+	return nil
+}
 
 func (f *fake) Resume() (vmm.ResumeResult, error) {
 	if f.Status().State == vmm.StatePrepared && f.faulty("prepared-die") {

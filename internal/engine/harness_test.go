@@ -149,9 +149,12 @@ func eventually(t *testing.T, what string, is func() bool) {
 
 // images is an image store with "tiny", and "disky", which has a writable disk
 // once packUpper has made it.
-type images struct{ dir string }
+type images struct {
+	dir    string
+	digest string // of all; empty: the usual one
+}
 
-func imagesIn(dir string) images { return images{dir} }
+func imagesIn(dir string) images { return images{dir: dir} }
 
 func fakeImages(t *testing.T) images {
 	t.Helper()
@@ -175,6 +178,9 @@ func (i images) Image(_ context.Context, name string) (sandbox.Image, error) {
 	}
 	if name == "disky" {
 		img.Upper = i.dir + "/upper"
+	}
+	if i.digest != "" {
+		img.Digest = i.digest
 	}
 	return img, nil
 }

@@ -52,7 +52,11 @@ func (h *host) sh(e *Engine, id, script string) string {
 // The fake VMs pass the same in every run; over real ones it takes a minute.
 func TestConformsOverRealVMs(t *testing.T) {
 	kvmtest.Soak(t)
-	newRealHost(t).conforms("fixture")
+	h := newRealHost(t)
+	images := h.cfg.Images.(realImages)
+	images.upper = kvmtest.Fixture(t, "py."+image.UpperFile)
+	h.cfg.Images = images
+	h.conforms("fixture")
 }
 
 func TestRealGuestsFork(t *testing.T) {

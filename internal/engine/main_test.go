@@ -20,7 +20,7 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	if os.Args[0] == "forkd-daemon" {
-		err := doomedDaemon(os.Args[1], os.Args[2], os.Args[3], os.Args[4])
+		err := doomedDaemon(os.Args[1], os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 		fmt.Fprintln(os.Stderr, "doomed daemon:", err)
 		os.Exit(1)
 	}

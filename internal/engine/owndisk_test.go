@@ -71,6 +71,18 @@ func (h *host) disky(e *Engine, n int) []sandbox.Info {
 // readOverlay is what a sandbox sees at the beginning of its disk, by the files alone.
 func (h *host) readOverlay(e *Engine, id string) string {
 	h.t.Helper()
+	text := make([]byte, 8192)
+	h.openOverlay(e, id, func(d *overlay.Disk) {
+		if _, err := d.ReadAt(text, 0); err != nil {
+			h.t.Fatal(err)
+		}
+	})
+	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00"), "\x00", "")
+}
+
+// openOverlay opens a sandbox's disk, by the files alone.
+func (h *host) openOverlay(e *Engine, id string, read func(*overlay.Disk)) {
+	h.t.Helper()
 	b, _, err := e.sandboxes.Find(id)
 	if err != nil {
 		h.t.Fatal(err)
@@ -93,11 +105,7 @@ func (h *host) readOverlay(e *Engine, id string) string {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	text := make([]byte, 8192)
-	if _, err := d.ReadAt(text, 0); err != nil {
-		h.t.Fatal(err)
-	}
-	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00"), "\x00", "")
+	read(d)
 }
 
 func TestChildrenHaveDisksOfTheirOwn(t *testing.T) {

@@ -189,8 +189,6 @@ func TestAPauseThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.eval(e, sb.ID, "index")
-	_, err = e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{FilesystemOnly: true})
-	wantError(t, err, sandbox.ErrUnsupported)
 	_, err = e.Pause(t.Context(), "sb-none", sandbox.PauseOptions{})
 	wantError(t, err, sandbox.ErrNotFound)
 	_, err = e.Resume(t.Context(), "sb-none")

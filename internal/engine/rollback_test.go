@@ -433,7 +433,7 @@ func mustGet(t *testing.T, e *Engine, id string) sandbox.Info {
 }
 
 // doomedDaemon is a process of its own that is killed at a step of a rollback.
-func doomedDaemon(store, run, images, step string) error {
+func doomedDaemon(store, run, images, step, do string) error {
 	cfg := config(store, run, imagesIn(images))
 	failpoint.Set(func(at failpoint.Step) error {
 		if string(at) == step {
@@ -449,6 +449,9 @@ func doomedDaemon(store, run, images, step string) error {
 	}
 	if step == stepHashing {
 		return e.doomedToHash(ctx)
+	}
+	if do == "cold" {
+		return e.doomedToPauseCold(ctx)
 	}
 	if strings.HasPrefix(step, "pause.") || strings.HasPrefix(step, "resume.") {
 		return e.doomedToPause(ctx)
@@ -471,7 +474,13 @@ func doomedDaemon(store, run, images, step string) error {
 // killDaemonAt has a daemon of its own on the host, until it is killed at the step.
 func (h *host) killDaemonAt(step string) {
 	h.t.Helper()
-	cmd := exec.Command("/proc/self/exe", h.cfg.StoreDir, h.cfg.RunDir, h.cfg.Images.(images).dir, step)
+	h.killDaemonTo("", step)
+}
+
+// killDaemonTo is killDaemonAt for a daemon that does something else than the step tells; cold: it pauses without memory.
+func (h *host) killDaemonTo(do, step string) {
+	h.t.Helper()
+	cmd := exec.Command("/proc/self/exe", h.cfg.StoreDir, h.cfg.RunDir, h.cfg.Images.(images).dir, step, do)
 	cmd.Args[0], cmd.Stderr = "forkd-daemon", os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

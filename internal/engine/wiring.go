@@ -55,7 +55,8 @@ func (e *Engine) makeRooms() error {
 	})
 	e.Trees = e.families.Trees()
 	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Pauses, Begin: e.begin,
-		InUse: func(id string) bool { return e.families.Calls(id) > 0 }, Now: e.cfg.Now, Log: e.cfg.Logger})
+		InUse:       func(id string) bool { return e.families.Calls(id) > 0 },
+		PauseUnused: e.cfg.PauseUnused, Pressure: e.MemoryPressure, Now: e.cfg.Now, Log: e.cfg.Logger})
 	return nil
 }
 

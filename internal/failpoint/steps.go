@@ -33,9 +33,12 @@ const (
 
 	PauseCaptured Step = "pause.captured" // the guest stands still, its disks in new files
 	PauseWritten  Step = "pause.written"  // the snapshot is there
+	PauseFlushed  Step = "pause.flushed"  // without memory: the guest stands still, its files on its disk
+	PauseKept     Step = "pause.kept"     // without memory: its disk's layers are there, and held for it
 	PauseRecorded Step = "pause.recorded" // the store knows of it: the sandbox is paused, its VM is nobody's
 
 	ResumeRestored  Step = "resume.restored"  // the new VM has its memory, and runs
+	ResumeBooted    Step = "resume.booted"    // the new VM has none to have, and has booted
 	ResumeConfirmed Step = "resume.confirmed" // it is the sandbox, and nobody's
 	ResumeRecorded  Step = "resume.recorded"  // its journal says so, and the store that the sandbox is paused
 	ResumeHeld      Step = "resume.held"      // the store says so no more
@@ -67,8 +70,8 @@ func Steps() []Step {
 		CaptureBegun, CaptureRound, CapturePaused, CaptureHeld, CaptureResumed, CaptureWritten,
 		CreateReserved, CreateBooted, CreateSaved, CreateDone,
 		ForkRestored, ForkResumed, ForkConfirmed, ForkRecorded,
-		PauseCaptured, PauseWritten, PauseRecorded,
-		ResumeRestored, ResumeConfirmed, ResumeRecorded, ResumeHeld,
+		PauseCaptured, PauseWritten, PauseFlushed, PauseKept, PauseRecorded,
+		ResumeRestored, ResumeBooted, ResumeConfirmed, ResumeRecorded, ResumeHeld,
 		RollbackBegun, RollbackRestored, RollbackConfirmed, RollbackRecorded, RollbackExchanged,
 		SpawnAsked, SpawnForked, SpawnExecuted,
 	}

@@ -51,7 +51,7 @@ func (p *agentProxy) lostNow(ctx context.Context, v served) *failure {
 		return fail(api.CodeGuestGone, api.ReasonSandboxFailed, "sandbox %s has failed: %s", v.id, info.Reason)
 	case info.Status == sandbox.StatusStalled:
 		return fail(api.CodeNoSpace, api.ReasonDiskNoRoom, "sandbox %s is %s", v.id, info.Reason)
-	case v.pid != 0 && (info.Status == sandbox.StatusPaused || info.PID != v.pid && info.PausedIn != ""):
+	case v.pid != 0 && (info.Status == sandbox.StatusPaused || info.PID != v.pid && (info.PausedIn != "" || info.Cold)):
 		f := fail(api.CodeGuestGone, api.ReasonSandboxPaused, "sandbox %s was paused", v.id)
 		f.Details = map[string]string{"sandbox": v.id}
 		return f

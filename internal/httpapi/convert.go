@@ -102,7 +102,7 @@ func wireSandbox(i sandbox.Info) api.SandboxInfo {
 		ID: i.ID, DNSID: sandbox.DNSID(i.ID), SnapshotTag: i.SnapshotTag,
 		CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
-		PausedIn: i.PausedIn, Life: wireLife(i), Index: i.Index, Hostname: i.Hostname, Owner: i.Owner,
+		PausedIn: i.PausedIn, Cold: i.Cold, Life: wireLife(i), Index: i.Index, Hostname: i.Hostname, Owner: i.Owner,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
 		GuestAddr: guestnet.Guest4.Addr().String(), Network: summary(i), PrivatePorts: i.PrivatePorts(),
 		MemoryLimitMiB: optional(i.Limits.MemoryMiB), SandboxLimits: wireLimits(i.Limits), Use: wireUse(i.Use),

@@ -32,15 +32,16 @@ func (s *sandboxRoutes) addLife(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "pause", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/pause", Tags: tags,
 		Summary: "Pause a sandbox",
-		Description: "It becomes a snapshot under its own id, without process and memory, until it is resumed. After an " +
-			"error it runs on as it was. 409: it is paused already.",
+		Description: "It becomes a snapshot under its own id, without process and memory, until it is resumed; with " +
+			"filesystem_only its disk alone is kept. After an error it runs on as it was. 409: it is paused already.",
 		Errors: []int{400, 401, 404, 409, 501, 502, 503, 504, 507},
 	}, s.pause)
 	route(rt, huma.Operation{
 		OperationID: "resume", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/resume", Tags: tags,
 		Summary: "Let a paused sandbox go on",
 		Description: "With its id, its processes and its identity; clock and randomness are new, connections are reset. " +
-			"One that runs is answered as it is. After an error it is paused as it was.",
+			"One whose disk alone was kept boots, without its processes. One that runs is answered as " +
+			"it is. After an error it is paused as it was.",
 		Errors: []int{400, 401, 404, 409, 502, 503, 504, 507},
 	}, s.resume)
 	route(rt, huma.Operation{

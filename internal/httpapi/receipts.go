@@ -93,8 +93,8 @@ func wireReceipt(r receipt.Receipt) api.Receipt {
 	out := api.Receipt{
 		ID: r.ID, Op: api.ReceiptOp(r.Op), Sandbox: r.Sandbox, Snapshot: r.Snapshot, AtUnixMS: r.At.UnixMilli(),
 		TookMS: millis(r.TookUS),
-		Error:  r.Error, Recovered: r.Recovered, Parent: wireSource(r.Parent), Made: wireSource(r.Made), Before: r.Before,
-		Guest: wireGuest(r.Guest),
+		Error:  r.Error, Recovered: r.Recovered, Cold: r.Cold, Before: r.Before,
+		Parent: wireSource(r.Parent), Made: wireSource(r.Made), Guest: wireGuest(r.Guest),
 		Steps: wires(r.Steps, wireReceiptStep),
 	}
 	if i := r.Image; i != nil {

@@ -34,6 +34,8 @@ type Receipt struct {
 	// Recovered: the daemon ended before it could write the receipt. The next one
 	// made this from its journal, which a sandbox has only once its guest has confirmed.
 	Recovered bool `json:"recovered,omitempty"`
+	// Cold: of a pause, its memory was not kept; of a resume, its guest booted.
+	Cold bool `json:"cold,omitempty"`
 
 	Parent   *Source   `json:"parent,omitempty"` // what it was made from
 	Made     *Source   `json:"made,omitempty"`   // the snapshot that was made

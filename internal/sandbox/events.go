@@ -37,6 +37,7 @@ const (
 	EventKeyOwner     = "owner"     // tenant of the object; absent: the operator's
 	EventKeyPrincipal = "principal" // who asked for it
 	EventKeyReason    = "reason"
+	EventKeyCold      = "cold" // of a pause or a resume, without memory: "true"
 )
 
 // Events is told what happens: of a sandbox by its id, of a snapshot, a pool or a refused fork by the

@@ -98,8 +98,10 @@ func Paused(i Info) error {
 
 // PauseOptions are how a sandbox is paused.
 type PauseOptions struct {
-	// FilesystemOnly keeps its disk, and not its memory. No host of today can resume that: it is ErrUnsupported.
+	// FilesystemOnly keeps its disk, and not its memory: it boots when it is resumed.
 	FilesystemOnly bool
 	// IdleFor has it paused only if nobody has used it for so long; 0: in any case.
 	IdleFor time.Duration
+	// Why is told with the event; empty: it was asked for.
+	Why string
 }

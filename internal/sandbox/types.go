@@ -43,6 +43,9 @@ type Info struct {
 	// hash; empty: it never was paused, or was rolled back since.
 	PausedIn   string `json:",omitempty"`
 	PausedHash string `json:",omitempty"`
+	// Cold: paused, only its disk is kept, and it boots when it is resumed; running, it booted when it was last
+	// resumed, and its memory lies over no snapshot's.
+	Cold bool `json:",omitempty"`
 	// Life is how long it may run.
 	Life Life `json:",omitzero"`
 	// Unused is for how long nobody has used it; of one that runs and may be idle for so long only, in

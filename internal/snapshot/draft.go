@@ -12,8 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/layer/store"
@@ -90,9 +88,7 @@ func (d *Draft) Adopt(ctx context.Context, name string, from *os.File) error {
 		return fmt.Errorf("create snapshot %s: %q is not a plain name", d.tag, name)
 	}
 	to := filepath.Join(d.dir, name)
-	// By the descriptor: its name may be gone, or another file's by now.
-	if unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", from.Fd()), unix.AT_FDCWD, to,
-		unix.AT_SYMLINK_FOLLOW) != nil {
+	if durable.Link(from, to) != nil {
 		return d.Copy(ctx, name, from)
 	}
 	f, err := os.Open(to)

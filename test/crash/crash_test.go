@@ -43,17 +43,24 @@ var operations = []operation{
 		_, err := c.Rollback(ctx, source, parentTag)
 		return err
 	}},
-	{name: "pause and resume", source: true, pauses: true, noVMM: []failpoint.Step{failpoint.PauseRecorded}, do: func(ctx context.Context, c *client.Client, source string) error {
-		if _, err := (client.Life{Client: c}).Pause(ctx, source, api.PauseRequest{}); err != nil {
-			return err
-		}
-		_, err := client.Life{Client: c}.Resume(ctx, source)
-		return err
-	}},
+	{name: "pause and resume", source: true, pauses: true, noVMM: []failpoint.Step{failpoint.PauseRecorded},
+		do: pauseAndResume(api.PauseRequest{})},
+	{name: "pause without memory and resume", source: true, pauses: true,
+		do: pauseAndResume(api.PauseRequest{FilesystemOnly: true})},
 	{name: "create", noVMM: []failpoint.Step{failpoint.CreateReserved, failpoint.CreateSaved, failpoint.CreateDone}, do: func(ctx context.Context, c *client.Client, _ string) error {
 		_, err := c.CreateSnapshot(ctx, api.CreateSnapshotRequest{Tag: newTag, Image: imageName}, nil)
 		return err
 	}},
+}
+
+func pauseAndResume(req api.PauseRequest) func(context.Context, *client.Client, string) error {
+	return func(ctx context.Context, c *client.Client, source string) error {
+		if _, err := (client.Life{Client: c}).Pause(ctx, source, req); err != nil {
+			return err
+		}
+		_, err := client.Life{Client: c}.Resume(ctx, source)
+		return err
+	}
 }
 
 func branchWith(mode api.BranchMode) func(context.Context, *client.Client, string) error {

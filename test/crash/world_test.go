@@ -199,6 +199,16 @@ func (w *world) mark(id string) string {
 // marked checks what mark left.
 func (w *world) marked(id, text string) {
 	w.t.Helper()
+	info, err := w.d.Client.Sandbox(w.t.Context(), id)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if info.Cold { // its memory is not the one of then
+		if got := w.sh(id, "cat /root/mark"); got != text+"\n" {
+			w.t.Errorf("%s has %q on its disk, want %q", id, got, text)
+		}
+		return
+	}
 	if got := w.sh(id, "cat /dev/shm/mark /root/mark"); got != text+"\n"+text+"\n" {
 		w.t.Errorf("%s has %q, want %q twice", id, got, text)
 	}

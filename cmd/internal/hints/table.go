@@ -12,7 +12,7 @@ func byReason() map[api.Reason]string {
 		api.ReasonBranchFailed:       "branch again; `forkd snapshot rm {tag}` clears it from the list",
 		api.ReasonBranchesBusy:       "try again when one of them has ended",
 		api.ReasonChildBrokeOff:      "try again; `forkd logs` of a child shows its console",
-		api.ReasonColdPause:          "pause it with its memory, or kill it and keep what matters elsewhere",
+		api.ReasonColdPause:          "pause it with its memory: without --filesystem-only",
 		api.ReasonDependentSandboxes: "kill them first, or use --force: they live on",
 		api.ReasonDependentSnapshots: "delete them first, or use --cascade to delete them too, or --force to leave them",
 		api.ReasonDigestsNotReady:    "try again in a moment",

@@ -1302,8 +1302,11 @@ type QuiesceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Keep warmed interpreters (the usual case) or stop them.
 	StopInterpreters bool `protobuf:"varint,1,opt,name=stop_interpreters,json=stopInterpreters,proto3" json:"stop_interpreters,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Only have what was written to files reach the disk: the guest is going to lose its memory, or to
+	// go on as it is. An agent that does not know of it does all the rest as well.
+	SyncOnly      bool `protobuf:"varint,2,opt,name=sync_only,json=syncOnly,proto3" json:"sync_only,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QuiesceRequest) Reset() {
@@ -1339,6 +1342,13 @@ func (*QuiesceRequest) Descriptor() ([]byte, []int) {
 func (x *QuiesceRequest) GetStopInterpreters() bool {
 	if x != nil {
 		return x.StopInterpreters
+	}
+	return false
+}
+
+func (x *QuiesceRequest) GetSyncOnly() bool {
+	if x != nil {
+		return x.SyncOnly
 	}
 	return false
 }
@@ -1528,9 +1538,10 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\n" +
 	"stdout_raw\x18\v \x01(\fR\tstdoutRaw\x12\x1d\n" +
 	"\n" +
-	"stderr_raw\x18\f \x01(\fR\tstderrRaw\"=\n" +
+	"stderr_raw\x18\f \x01(\fR\tstderrRaw\"Z\n" +
 	"\x0eQuiesceRequest\x12+\n" +
-	"\x11stop_interpreters\x18\x01 \x01(\bR\x10stopInterpreters\"|\n" +
+	"\x11stop_interpreters\x18\x01 \x01(\bR\x10stopInterpreters\x12\x1b\n" +
+	"\tsync_only\x18\x02 \x01(\bR\bsyncOnly\"|\n" +
 	"\x0fQuiesceResponse\x122\n" +
 	"\x05steps\x18\x01 \x03(\v2\x1c.forkd.agent.v1.IdentityStepR\x05steps\x12\x1c\n" +
 	"\tprocesses\x18\x02 \x01(\rR\tprocesses\x12\x17\n" +

@@ -42,6 +42,7 @@ type guest struct {
 	stop   context.CancelFunc
 	served chan error
 	paused bool
+	cold   bool // when it was last paused its memory was not kept
 
 	conns map[net.Conn]bool
 }
@@ -168,7 +169,7 @@ func (e *Engine) seen(info sandbox.Info) sandbox.Info {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if g := e.guests[info.ID]; g != nil && g.paused {
-		info.Status, info.PID = sandbox.StatusPaused, 0
+		info.Status, info.PID, info.Cold = sandbox.StatusPaused, 0, g.cold
 	}
 	return info
 }
@@ -227,14 +228,14 @@ func (e *Engine) TrafficToken(id string, _ uint16) string {
 }
 
 // Pause has a sandbox answer nobody, and breaks its connections off.
-func (e *Engine) Pause(_ context.Context, id string, _ bool) error {
+func (e *Engine) Pause(_ context.Context, id string, filesystemOnly bool) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	g, err := e.running(id)
 	if err != nil {
 		return err
 	}
-	g.paused = true
+	g.paused, g.cold = true, filesystemOnly
 	for c := range g.conns {
 		c.Close()
 	}

@@ -1,6 +1,8 @@
 package admission
 
 import (
+	"fmt"
+
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -41,6 +43,21 @@ func (b bounds) pressed(f hostproc.Facts) pressed {
 		}
 	}
 	return worst
+}
+
+// MemoryPressure says how much work waits for memory, if that is so much that fewer VMs are made at once; empty:
+// it is not, or nobody knows.
+func (m Meter) MemoryPressure() string {
+	a := m.Admission
+	a.turn.Lock()
+	defer a.turn.Unlock()
+	if a.lookLocked() != nil || a.facts.MemoryAvailable > a.facts.MemoryTotal/memoryIsShort {
+		return ""
+	}
+	if p, some := a.bounds.pressure.Memory, a.facts.Pressure.Memory; p.Fewer > 0 && some >= p.Fewer {
+		return fmt.Sprintf("the host is short of memory: for %.0f %% of the last 10 s work waited for it", some)
+	}
+	return ""
 }
 
 func (p pressed) refusal() error {

@@ -33,6 +33,16 @@ func (c *Catalog) Begin(info sandbox.SnapshotInfo, forksWait bool) (*Draft, erro
 	return &Draft{Draft: draft, catalog: c, tag: info.Tag, info: info}, nil
 }
 
+// Scratch is a draft that becomes no snapshot: layers are made in it, and nobody sees its tag. Who wants to
+// keep them pins them before End.
+func (c *Catalog) Scratch(tag string) (*Draft, error) {
+	draft, err := c.snapshots.Create(tag)
+	if err != nil {
+		return nil, sandbox.StoreError(err)
+	}
+	return &Draft{Draft: draft, catalog: c, tag: tag, ended: true}, nil
+}
+
 // Tag is the snapshot's.
 func (d *Draft) Tag() string { return d.tag }
 

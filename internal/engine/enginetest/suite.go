@@ -33,6 +33,8 @@ type Engine interface {
 	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
 	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
 	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
+	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
+	Resume(ctx context.Context, id string) (sandbox.Info, error)
 	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)
 	Ping(ctx context.Context, id string) (sandbox.Pong, error)
 	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
@@ -46,7 +48,7 @@ type Engine interface {
 // Subject is an engine under test. It has no snapshots and no sandboxes yet.
 type Subject struct {
 	Engine Engine
-	Image  string // name of an image that boots
+	Image  string // name of an image that boots, with a disk that its guests write to
 	// End makes a sandbox's VM end by itself.
 	End func(id string)
 	// Finish has a branch that nobody waits for written to its end; nil: that goes by itself.
@@ -80,6 +82,8 @@ func Run(t *testing.T, subject Subject) {
 		"a branch that cannot be":      noBranch,
 		"a rollback":                   rollback,
 		"a rollback that cannot be":    noRollback,
+		"pauses":                       pauses,
+		"a pause that cannot be":       noPause,
 		"a network":                    networks,
 		"a network that cannot be":     badRules,
 		"private ports":                privatePorts,

@@ -106,6 +106,21 @@ func (l *Launcher) takeOrSpawn(ctx context.Context, src *Source, take func() *VM
 	return m, true, nil
 }
 
+// Booted takes over a VM whose guest has booted and says that it is ready. Identify makes it one of a kind, and
+// lends it its wire then, which may be nil.
+func (l *Launcher) Booted(ctx context.Context, m *vmproc.VM, genID [16]byte, wire *network.Wire) (*VM, error) {
+	b := &VM{VM: m, GenID: genID, Lent: network.Lent{Confined: m.Confined()}, wire: wire}
+	return b, l.awaitTrust(ctx, wire)
+}
+
+// awaitTrust waits for a wire whose guest has to trust forkd-net: it learns that with its identity.
+func (l *Launcher) awaitTrust(ctx context.Context, wire *network.Wire) error {
+	if !l.cfg.Wires.SetsHeaders(wire) {
+		return nil
+	}
+	return wire.Await(ctx)
+}
+
 // Restore restores a snapshot into a VM, which runs then. A prepared VM is restored
 // already: it is let run.
 func (l *Launcher) Restore(ctx context.Context, src *Source, m *VM) error {
@@ -203,10 +218,8 @@ func restoreError(ctx context.Context, tag string, err error) error {
 // Enter opens an armed VM's gate and waits until its vCPUs run. at is of startgate.Now.
 func (l *Launcher) Enter(ctx context.Context, m *VM) (at int64, err error) {
 	defer m.closeGate()
-	if l.cfg.Wires.SetsHeaders(m.wire) { // with its identity it learns what to trust, and follows at once
-		if err := m.wire.Await(ctx); err != nil {
-			return 0, err
-		}
+	if err := l.awaitTrust(ctx, m.wire); err != nil { // its identity follows at once
+		return 0, err
 	}
 	if err := m.gate.Open(); err != nil {
 		return 0, err

@@ -27,6 +27,11 @@ type Config struct {
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
 	// InUse reports whether a sandbox's guest waits for the host, which counts as use.
 	InUse func(id string) bool
+	// PauseUnused is for how long a sandbox must not have been used to be paused when Pressure tells of any; 0:
+	// none is.
+	PauseUnused time.Duration
+	// Pressure says why the host needs memory; empty: it does not. It is asked with every look.
+	Pressure func() string
 	// Now is the wall clock.
 	Now func() time.Time
 	Log *slog.Logger
@@ -41,7 +46,9 @@ type Watch struct {
 	busy map[string]bool
 	// later is when one that could not be paused is tried again, by Config.Now.
 	later map[string]time.Time
-	work  sync.WaitGroup
+	// relieving: a sandbox is being paused since the host needs memory. One at a time is.
+	relieving bool
+	work      sync.WaitGroup
 }
 
 // New makes a Watch. Run does its work.
@@ -95,6 +102,7 @@ func (w *Watch) look(ctx context.Context) {
 			w.end(ctx, i, d)
 		})
 	}
+	w.relieve(ctx, now)
 }
 
 // due is what is to be done to a sandbox.
@@ -123,7 +131,12 @@ func (w *Watch) end(ctx context.Context, i sandbox.Info, d due) {
 		w.kill(ctx, i, d)
 		return
 	}
-	_, err := w.cfg.Operations.Pause(ctx, i.ID, sandbox.PauseOptions{IdleFor: d.idle})
+	w.pause(ctx, i, d)
+}
+
+// pause pauses a sandbox, or notes why it could not be.
+func (w *Watch) pause(ctx context.Context, i sandbox.Info, d due) {
+	_, err := w.cfg.Operations.Pause(ctx, i.ID, sandbox.PauseOptions{IdleFor: d.idle, Why: d.why})
 	var told *sandbox.Error
 	switch {
 	case err == nil:

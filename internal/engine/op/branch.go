@@ -52,6 +52,8 @@ type branchOp struct {
 	touched []string
 	// stay: it is for a pause. The guest stands still when it is captured, and its VM ends.
 	stay bool
+	// cold: no memory is captured, and no snapshot is made.
+	cold bool
 }
 
 // Branch takes a snapshot of a running sandbox, which keeps running even on failure.
@@ -215,7 +217,12 @@ func (w *branchOp) reserve() (err error) {
 	if m.Image != nil {
 		info.Image, info.ImageDigest = m.Image.Name, m.Image.Digest
 	}
-	if w.draft, err = w.e.catalog.Begin(info, true); err != nil {
+	if w.cold {
+		w.draft, err = w.e.catalog.Scratch(w.req.Tag)
+	} else {
+		w.draft, err = w.e.catalog.Begin(info, true)
+	}
+	if err != nil {
 		return err
 	}
 	w.undo.Push(w.draft.End)
@@ -355,10 +362,13 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 		return nil, fmt.Errorf("write memory: %w", err)
 	}
 	m.Memory = memory
-	if err := w.layDisks(ctx, w.req.Mode == sandbox.BranchFull); err != nil {
+	if err := w.layDisks(ctx, w.m.Disks.List(), w.req.Mode == sandbox.BranchFull); err != nil {
 		return nil, err
 	}
-	if err := w.adoptWorkingSets(ctx); err != nil {
+	if !w.booted() {
+		err = w.adoptWorkingSets(ctx)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return m, w.describeDisks(ctx, m)

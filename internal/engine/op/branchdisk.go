@@ -173,14 +173,14 @@ func (w *branchOp) settle(ctx context.Context) error {
 			return fmt.Errorf("finish an earlier branch that failed: %w", err)
 		}
 	}
-	if err := w.layDisks(ctx, false); err != nil {
+	if err := w.layDisks(ctx, w.m.Disks.List(), false); err != nil {
 		return fmt.Errorf("finish the disk of an earlier branch that failed: %w", err)
 	}
 	return w.takeOver(ctx)
 }
 
 // layDisks makes layers of the disks' frozen files.
-func (w *branchOp) layDisks(ctx context.Context, flat bool) error {
+func (w *branchOp) layDisks(ctx context.Context, lines []vmproc.Disk, flat bool) error {
 	w.disks = nil
 	var sizes []int64
 	for _, d := range w.src.Files.Manifest.Disks {
@@ -188,7 +188,6 @@ func (w *branchOp) layDisks(ctx context.Context, flat bool) error {
 			sizes = append(sizes, d.Bytes)
 		}
 	}
-	lines := w.m.Disks.List()
 	if len(lines) != len(sizes) {
 		return fmt.Errorf("the sandbox has %d writable disks, its snapshot %d", len(lines), len(sizes))
 	}

@@ -11,17 +11,25 @@ import (
 	"github.com/forkd/forkd/internal/snapshot"
 )
 
+// booted reports whether the sandbox's guest booted in its VM: its memory has nothing in common with that of
+// the snapshot that it came from.
+func (w *branchOp) booted() bool { return w.b.Info().Cold }
+
 // layMemory makes a layer of what the VMM has captured, over the layers that the
-// sandbox's memory maps.
+// sandbox's memory maps. One that booted maps none: what was captured is all there is.
 func (w *branchOp) layMemory(ctx context.Context) (snapshot.Chain, error) {
 	own, err := w.dirtyPages()
 	if err != nil {
 		return snapshot.Chain{}, err
 	}
 	below := w.src.Files.Memory
-	k := w.draft.Stack(layer.Memory, below.Size(), snapshot.MemoryLimits, below.Layers()...)
+	under := below.Layers()
+	if w.booted() {
+		under = nil
+	}
+	k := w.draft.Stack(layer.Memory, below.Size(), snapshot.MemoryLimits, under...)
 	err = k.Diff(ctx, own)
-	if err == nil && w.req.Mode == sandbox.BranchFull {
+	if err == nil && (w.req.Mode == sandbox.BranchFull || w.booted()) { // few mappings for its children
 		err = k.Flatten(ctx, nil)
 	}
 	if err == nil {

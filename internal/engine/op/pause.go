@@ -20,6 +20,10 @@ type pauseOp struct {
 	branchOp
 	was  sandbox.Info // the sandbox until now
 	hash string       // of the snapshot
+	// boot is what the sandbox boots from when it is resumed, if it is paused without its memory.
+	boot sandboxes.BootFiles
+	// why it is paused, if nobody asked for it.
+	why string
 }
 
 // Pauses are the operations that pause and resume sandboxes.
@@ -37,9 +41,9 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 		return sandbox.Info{}, err
 	}
 	defer done()
-	p := &pauseOp{branchOp: branchOp{e: o, start: o.cfg.Now(), stay: true}}
+	p := &pauseOp{why: opt.Why, branchOp: branchOp{e: o, start: o.cfg.Now(), stay: true, cold: opt.FilesystemOnly}}
 	p.trace = o.newTrace(p.start)
-	if p.req, err = pauseRequest(o, id, opt); err != nil {
+	if p.req, err = pauseRequest(o, id); err != nil {
 		return sandbox.Info{}, err
 	}
 	err = p.run(ctx, opt)
@@ -47,28 +51,38 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 	if err != nil {
 		return sandbox.Info{}, err
 	}
-	dropPause(o, p.was)
-	o.catalog.Left(baseHash(p.was))
-	o.catalog.HashLater(p.req.Tag)
-	o.cfg.Logger.Info("paused", "sandbox", p.req.SandboxID, "tag", p.req.Tag, "bytes", p.took.Bytes,
+	return p.settled()
+}
+
+// settled lets go of what the sandbox needs no more, and tells of the pause.
+func (p *pauseOp) settled() (sandbox.Info, error) {
+	o := p.e
+	about := p.was.About()
+	if p.why != "" {
+		about[sandbox.EventKeyReason] = p.why
+	}
+	if p.cold { // it lies over what it lay over before
+		about[sandbox.EventKeyCold] = "true"
+	} else {
+		dropPause(o, p.was)
+		o.catalog.Left(baseHash(p.was))
+		o.catalog.HashLater(p.req.Tag)
+	}
+	o.cfg.Logger.Info("paused", "sandbox", p.req.SandboxID, "tag", p.req.Tag, "cold", p.cold, "bytes", p.took.Bytes,
 		"took", o.cfg.Now().Sub(p.start))
-	o.cfg.Tell(sandbox.EventPaused, p.req.SandboxID, p.was.About())
+	o.cfg.Tell(sandbox.EventPaused, p.req.SandboxID, about)
 	_, info, err := o.sandboxes.Find(p.req.SandboxID)
-	if err != nil { // it was killed before its snapshot could be deleted
+	if err != nil && !p.cold { // it was killed before its snapshot could be deleted
 		dropPause(o, sandbox.Info{ID: p.req.SandboxID, PausedIn: p.req.Tag, PausedHash: p.hash})
 	}
 	return info, err
 }
 
 // pauseRequest is the branch that a pause is made of.
-func pauseRequest(o *Ops, id string, opt sandbox.PauseOptions) (sandbox.BranchRequest, error) {
+func pauseRequest(o *Ops, id string) (sandbox.BranchRequest, error) {
 	_, info, err := o.sandboxes.Find(id)
 	if err != nil {
 		return sandbox.BranchRequest{}, err
-	}
-	if opt.FilesystemOnly {
-		return sandbox.BranchRequest{}, sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonColdPause,
-			"sandbox %s cannot be paused with its disk alone: a child of a snapshot has nothing to boot from", info.ID)
 	}
 	random, err := o.random(4)
 	if err != nil {
@@ -84,13 +98,22 @@ func (p *pauseOp) run(ctx context.Context, opt sandbox.PauseOptions) error {
 		return err
 	}
 	p.was = p.b.Info()
+	if p.cold {
+		if err := p.openBoot(ctx); err != nil {
+			return err
+		}
+	}
 	p.trace.mark("turn")
 	end, err := p.b.BeginPause(p.m, opt.IdleFor)
 	if err != nil {
 		return err
 	}
 	p.undo.Push(end)
-	if err := p.stand(ctx); err != nil {
+	stand := p.stand
+	if p.cold {
+		stand = p.standCold
+	}
+	if err := stand(ctx); err != nil {
 		p.goOn()
 		err = fmt.Errorf("pause %s: %w", p.req.SandboxID, p.explain(ctx, err))
 		p.leavePauseReceipt(err)
@@ -137,7 +160,7 @@ func (p *pauseOp) settlePause() error {
 	}
 	p.hash = made.ContentHash
 	p.trace.mark("commit")
-	err = p.b.Pause(p.m, p.req.Tag, p.hash)
+	err = p.b.Pause(p.m, sandboxes.PausedIn{Tag: p.req.Tag, Hash: p.hash})
 	p.trace.mark("settle")
 	return err
 }
@@ -180,8 +203,10 @@ func (p *pauseOp) leavePauseReceipt(err error) {
 	r := p.trace.receipt(receipt.Pause, err)
 	r.Sandbox = p.req.SandboxID
 	r.Parent = &receipt.Source{Tag: p.base, ContentHash: p.src.Hash()}
-	r.Capture = captureOf(&p.branchOp)
-	if err == nil {
+	if r.Cold = p.cold; !p.cold {
+		r.Capture = captureOf(&p.branchOp)
+	}
+	if err == nil && !p.cold {
 		r.Made = p.e.madeSource(p.req.Tag)
 	}
 	below := p.src.Files.Manifest

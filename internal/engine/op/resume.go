@@ -47,8 +47,12 @@ func (l *Pauses) Resume(ctx context.Context, id string) (_ sandbox.Info, err err
 	if err != nil {
 		return sandbox.Info{}, fmt.Errorf("resume sandbox %s: %w", r.was.ID, err)
 	}
-	o.cfg.Logger.Info("resumed", "sandbox", r.was.ID, "tag", r.tag, "took", o.cfg.Now().Sub(start))
-	o.cfg.Tell(sandbox.EventResumed, r.was.ID, r.was.About())
+	o.cfg.Logger.Info("resumed", "sandbox", r.was.ID, "tag", r.tag, "cold", r.was.Cold, "took", o.cfg.Now().Sub(start))
+	about := r.was.About()
+	if r.was.Cold {
+		about[sandbox.EventKeyCold] = "true"
+	}
+	o.cfg.Tell(sandbox.EventResumed, r.was.ID, about)
 	_, info, err := o.sandboxes.Find(id)
 	return info, err
 }
@@ -81,7 +85,7 @@ func (r *resumeOp) open(ctx context.Context, start time.Time) error {
 		return err
 	}
 	r.undo.Push(r.b.BeginResume())
-	r.tag = r.was.PausedIn
+	r.tag, _ = r.was.Base()
 	src, err := r.e.openBase(ctx, r.was)
 	if err != nil {
 		return err
@@ -131,6 +135,9 @@ func (r *resumeOp) run(ctx context.Context) error {
 
 // restore brings the new VM up. It belongs to nobody in the journal.
 func (r *resumeOp) restore(ctx context.Context) error {
+	if r.was.Cold {
+		return r.boot(ctx)
+	}
 	release, err := r.e.admission.VM(oneOfMany(r.e.cfg.ChildMemory, r.f.src))
 	if err != nil {
 		return err
@@ -193,7 +200,7 @@ func (r *resumeOp) settle(ctx context.Context) error {
 // leaveResumeReceipt tells of a resume that came as far as a new VM.
 func (r *resumeOp) leaveResumeReceipt(err error) {
 	rec := r.next.trace.receipt(receipt.Resume, err)
-	rec.Sandbox = r.was.ID
+	rec.Sandbox, rec.Cold = r.was.ID, r.was.Cold
 	rec.Parent = &receipt.Source{Tag: r.tag, ContentHash: r.f.src.Hash()}
 	m, who, answer, below := r.next.m, r.next.who, r.next.answer, r.f.src.Files.Manifest
 	r.e.putReceipt(rec, func(rec *receipt.Receipt) {

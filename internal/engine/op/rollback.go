@@ -176,7 +176,7 @@ func (r *rollbackOp) exchange(ctx context.Context) error {
 		Old: r.old, New: r.next.m.VM, How: "was rolled back to snapshot " + r.tag,
 		Change: func(i *sandbox.Info) {
 			i.RolledBackTo, i.RolledBackHash, i.Network.Wire = r.tag, r.f.src.Hash(), r.next.wire.Name()
-			i.PausedIn, i.PausedHash = "", ""
+			i.PausedIn, i.PausedHash, i.Cold = "", "", false
 		},
 		Check: func() error { return r.stands(ctx) },
 	})

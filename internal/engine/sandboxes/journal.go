@@ -92,7 +92,7 @@ func (s *Sandbox) change(change func(*sandbox.Info) error) (sandbox.Info, error)
 // keep writes what is known of a sandbox to where its state has it.
 func (s *Sandbox) keep(rec Record, st state) error {
 	if st == paused {
-		return s.table.cfg.Paused.keep(rec.Info, rec.Who)
+		return s.table.cfg.Paused.keep(rec.Info, rec.Who, rec.Disks)
 	}
 	return rec.write(s.dir)
 }

@@ -1,6 +1,7 @@
 package sandboxes
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 	"unique"
@@ -22,8 +24,12 @@ import (
 // A paused sandbox is a snapshot and a record in the store (docs/formats/paused.md). The record is
 // the moment: as long as there is one the sandbox is paused, whatever VM the run directory has of it.
 
-// pausedVersion stands in every record of a paused sandbox.
-const pausedVersion = 1
+// Versions of the records. One that is of a sandbox without its memory has a version of its own: a daemon that
+// does not know of it would resume the sandbox with a memory of long ago.
+const (
+	pausedVersion = 1
+	coldVersion   = 2
+)
 
 // maxPaused bounds what is read back of one.
 const maxPaused = 1 << 20
@@ -32,6 +38,8 @@ type pausedRecord struct {
 	Version int              `json:"version"`
 	Info    sandbox.Info     `json:"info"`
 	Who     sandbox.Identity `json:"who"`
+	// Disks are those that it writes to, of one that is paused without its memory: layers, and no file over them yet.
+	Disks []vmproc.Disk `json:"disks,omitempty"`
 }
 
 // WasPaused is how a VM comes to its end by a pause.
@@ -51,8 +59,12 @@ type PausedDir string
 func (d PausedDir) file(id string) string { return filepath.Join(string(d), id+pausedSuffix) }
 
 // keep writes the record of a paused sandbox.
-func (d PausedDir) keep(info sandbox.Info, who sandbox.Identity) error {
-	b, err := json.Marshal(pausedRecord{Version: pausedVersion, Info: info, Who: who})
+func (d PausedDir) keep(info sandbox.Info, who sandbox.Identity, disks []vmproc.Disk) error {
+	rec := pausedRecord{Version: pausedVersion, Info: info, Who: who}
+	if info.Cold {
+		rec.Version, rec.Disks = coldVersion, disks
+	}
+	b, err := json.Marshal(rec)
 	if err != nil {
 		return err
 	}
@@ -81,7 +93,8 @@ func replaceDurably(path string, b []byte) error {
 	return err
 }
 
-// forget removes the record of a paused sandbox. It is an error only if the record is still there.
+// forget removes the record of a paused sandbox, and what it would boot from. It is an error only if the record is
+// still there.
 func (d PausedDir) forget(id string, log *slog.Logger) error {
 	err := os.Remove(d.file(id))
 	switch {
@@ -90,6 +103,7 @@ func (d PausedDir) forget(id string, log *slog.Logger) error {
 	case err != nil:
 		return fmt.Errorf("remove the record of a paused sandbox: %w", err)
 	}
+	d.dropBoot(id)
 	if err := durable.SyncDir(string(d)); err != nil {
 		log.Error("remove the record of a paused sandbox: it may come back with the host's next boot", "sandbox", id,
 			"err", err)
@@ -110,9 +124,7 @@ func (t *Table) adoptPaused() error {
 	for _, en := range entries {
 		id, ours := strings.CutSuffix(en.Name(), pausedSuffix)
 		if !ours || !ValidID(id) {
-			if strings.HasSuffix(en.Name(), tmpSuffix) { // of a write that was cut short
-				os.Remove(filepath.Join(string(t.cfg.Paused), en.Name()))
-			}
+			t.cfg.Paused.tidy(en.Name())
 			continue
 		}
 		rec, err := t.cfg.Paused.read(id)
@@ -121,6 +133,7 @@ func (t *Table) adoptPaused() error {
 			t.unread[id] = true
 		} else {
 			t.all[id] = t.newSandbox("", rec.Who, rec.Info)
+			t.all[id].disks = vmproc.NewDisks(rec.Disks)
 		}
 		t.mu.Unlock()
 		if err != nil {
@@ -128,6 +141,18 @@ func (t *Table) adoptPaused() error {
 		}
 	}
 	return nil
+}
+
+// tidy removes what a write or a pause that was cut short has left.
+func (d PausedDir) tidy(name string) {
+	orphan := strings.HasSuffix(name, tmpSuffix)
+	if id := bootFileOf(name); id != "" {
+		_, err := os.Lstat(d.file(id))
+		orphan = errors.Is(err, fs.ErrNotExist)
+	}
+	if orphan {
+		os.Remove(filepath.Join(string(d), name))
+	}
 }
 
 func (d PausedDir) read(id string) (rec pausedRecord, err error) {
@@ -138,14 +163,26 @@ func (d PausedDir) read(id string) (rec pausedRecord, err error) {
 	if err := json.Unmarshal(b, &rec); err != nil {
 		return rec, err
 	}
-	switch {
-	case rec.Version != pausedVersion:
-		return rec, fmt.Errorf("its version is %d, want %d", rec.Version, pausedVersion)
-	case rec.Info.ID != id || rec.Info.Status != sandbox.StatusPaused || rec.Info.PausedIn == "" || rec.Info.PID != 0:
-		return rec, errors.New("it is not of a paused sandbox of that name")
-	}
 	rec.share()
-	return rec, nil
+	return rec, rec.check(id)
+}
+
+func (rec pausedRecord) check(id string) error {
+	i := rec.Info
+	switch {
+	case rec.Version != pausedVersion && rec.Version != coldVersion:
+		return fmt.Errorf("its version is %d, want %d or %d", rec.Version, pausedVersion, coldVersion)
+	case i.ID != id || i.Status != sandbox.StatusPaused || i.PID != 0 || i.PausedIn == "" && !i.Cold:
+		return errors.New("it is not of a paused sandbox of that name")
+	case i.Cold != (rec.Version == coldVersion) || i.Cold != (len(rec.Disks) > 0):
+		return errors.New("it does not say of which disk the sandbox is to boot")
+	}
+	for _, d := range rec.Disks {
+		if len(d.Backing) == 0 || len(d.Frozen) > 0 || d.Overlay != "" || d.Next != "" {
+			return errors.New("its disks are not made of layers alone")
+		}
+	}
+	return nil
 }
 
 // share has records hold the same strings once: a daemon may have a thousand of them, of few snapshots.
@@ -223,9 +260,25 @@ func failedMeanwhile(i sandbox.Info) error {
 		i.Reason)
 }
 
-// Pause makes a sandbox, whose guest stands still, one that is paused in a snapshot. The record
-// of that is the moment: until then a failure changes nothing, from then on the VM is nobody's, and goes.
-func (s *Sandbox) Pause(vm *vmproc.VM, tag, hash string) error {
+// PausedIn is what a sandbox is paused in: a snapshot, or the layers of its disks without its memory. Those
+// are pinned for it (Table.Pin), and what it boots from is kept (KeepBoot).
+type PausedIn struct {
+	Tag, Hash string
+	Disks     []vmproc.Disk
+}
+
+// of is what is said of a sandbox that is paused in it.
+func (p PausedIn) of(i sandbox.Info) sandbox.Info {
+	i.Status, i.PID, i.Cold = sandbox.StatusPaused, 0, len(p.Disks) > 0
+	if !i.Cold {
+		i.PausedIn, i.PausedHash = p.Tag, p.Hash
+	}
+	return i
+}
+
+// Pause makes a sandbox, whose guest stands still, one that is paused. The record of that is the moment: until
+// then a failure changes nothing, from then on the VM is nobody's, and goes.
+func (s *Sandbox) Pause(vm *vmproc.VM, in PausedIn) error {
 	s.files.Lock()
 	defer s.files.Unlock()
 	t := s.table
@@ -238,8 +291,8 @@ func (s *Sandbox) Pause(vm *vmproc.VM, tag, hash string) error {
 	case is != running || !same:
 		return failedMeanwhile(info)
 	}
-	info.Status, info.PID, info.PausedIn, info.PausedHash = sandbox.StatusPaused, 0, tag, hash
-	if err := t.cfg.Paused.keep(info, s.who); err != nil {
+	info = in.of(info)
+	if err := t.cfg.Paused.keep(info, s.who, in.Disks); err != nil {
 		return err
 	}
 	failpoint.Here(failpoint.PauseRecorded)
@@ -249,12 +302,16 @@ func (s *Sandbox) Pause(vm *vmproc.VM, tag, hash string) error {
 	vm.Agent.Close()
 	vm.End()
 	t.cfg.Procs.Remove(vm.Dir, vm.Disks.Paths())
-	if vm.Disks.Pinned() { // its snapshot holds what it lies over
+	disks := vmproc.NewDisks(in.Disks)
+	switch {
+	case info.Cold:
+		disks.SetPinned()
+	case vm.Disks.Pinned(): // its snapshot holds what it lies over
 		t.cfg.Unpin(s.id)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s.info, s.vm, s.disks, s.dir, s.unpaused = info, nil, &vmproc.Disks{}, "", ""
+	s.info, s.vm, s.disks, s.dir, s.unpaused = info, nil, disks, "", ""
 	s.moveLocked(pause) // refused of one that is being killed since: that waits for files
 	return nil
 }
@@ -320,6 +377,27 @@ func (s *Sandbox) Unpaused(why error) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	s.unpaused = fmt.Sprintf("it could not be paused, and runs on: %v", why)
+}
+
+// Unused are the sandboxes that run, go on by themselves once they are paused, and were not used for so long: the
+// one that was not used for the longest first.
+func (t *Table) Unused(forLong time.Duration) (out []sandbox.Info) {
+	t.mu.Lock()
+	for _, s := range t.all {
+		if s.state != running || s.vm == nil || s.pausing || !s.info.Life.AutoResume {
+			continue
+		}
+		if unused := s.unusedLocked(); unused >= forLong {
+			i := s.info
+			i.Unused = unused
+			out = append(out, i)
+		}
+	}
+	t.mu.Unlock()
+	slices.SortFunc(out, func(a, b sandbox.Info) int {
+		return cmp.Or(cmp.Compare(b.Unused, a.Unused), strings.Compare(a.ID, b.ID))
+	})
+	return out
 }
 
 // Mortal are the sandboxes that may be due: they run and may not for ever, or are paused and to be killed.

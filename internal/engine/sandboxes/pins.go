@@ -41,13 +41,13 @@ func (t *Table) PinLayers(of snapshot.Entry) error {
 
 func (t *Table) pinFor(s *Sandbox, ids []layer.ID) error {
 	t.mu.Lock()
-	vm, is := s.vm, s.state
+	vm, is, disks := s.vm, s.state, s.disks
 	t.mu.Unlock()
+	for _, d := range disks.List() { // also of one that is paused without its memory
+		ids = append(ids, d.Backing...)
+	}
 	switch {
 	case vm != nil:
-		for _, d := range vm.Disks.List() {
-			ids = append(ids, d.Backing...)
-		}
 		return t.Pin(s, vm, ids)
 	case is != paused:
 		return nil // it has ended
@@ -64,6 +64,9 @@ func (t *Table) pinFor(s *Sandbox, ids []layer.ID) error {
 
 // NotePin notes, of an adopted sandbox, that it has a pin; false: there is no such sandbox.
 func (t *Table) NotePin(id string) bool {
+	if t.isUnread(id) { // it may need them
+		return true
+	}
 	s := t.Lookup(id)
 	if s == nil {
 		return false

@@ -59,13 +59,6 @@ type Table struct {
 	all map[string]*Sandbox
 	// unread are the ids of paused sandboxes whose records could not be read.
 	unread map[string]bool
-
-	// booted: the host was booted since the last daemon noted what ran. It is set before anything is adopted.
-	booted bool
-	seed   maphash.Seed
-
-	noting sync.Mutex // guards what follows, and the file Config.Ran; taken before mu
-	noted  uint64     // the mark of what is in that file
 }
 
 // New makes a table that is empty.

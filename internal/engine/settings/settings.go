@@ -85,6 +85,10 @@ type Config struct {
 	// Pressure is from which pressure of the host on less is admitted; nil: DefaultPressure.
 	Pressure *Pressure
 
+	// PauseUnused has sandboxes that nobody has used for so long paused while the host is short of memory, the one
+	// that was not used for the longest first, if they go on by themselves (Life.AutoResume); 0: none is.
+	PauseUnused time.Duration
+
 	// Groups are what sandboxes are kept within limits by; nil: none may be asked for.
 	Groups *cgroup.Root
 

@@ -40,7 +40,7 @@ type Disk struct {
 	// Frozen are paths of overlays that a branch has frozen and that are no layer yet; at
 	// most one, but for a branch that has failed just now.
 	Frozen  []string `json:"frozen,omitempty"`
-	Overlay string   `json:"overlay"` // path
+	Overlay string   `json:"overlay"` // path; empty: its sandbox is paused without its memory
 	// Next is the path of a file that a branch has handed over as the next overlay.
 	// Whether the VMM has switched to it, its count of generations tells.
 	Next       string `json:"next,omitempty"`
@@ -79,9 +79,11 @@ func (o *Disks) Set(disks []Disk) {
 func (o *Disks) Paths() []string {
 	var all []string
 	for _, d := range o.List() {
-		all = append(append(all, d.Frozen...), d.Overlay)
-		if d.Next != "" {
-			all = append(all, d.Next)
+		all = append(all, d.Frozen...)
+		for _, path := range []string{d.Overlay, d.Next} {
+			if path != "" {
+				all = append(all, path)
+			}
 		}
 	}
 	return all

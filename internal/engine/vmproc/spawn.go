@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/undo"
@@ -24,6 +25,8 @@ type SpawnOptions struct {
 	Prewarm bool              // see client.SpawnConfig
 	Dial    client.HostDialer // nil: that of Config.Dialer
 	Bounds  Bounds
+	// Ready, if set, is dialled in place of Dial for the signal that the guest has booted.
+	Ready client.HostDialer
 }
 
 // Spawn starts a process that has a VM of that shape, and no guest in it yet. Its
@@ -66,6 +69,14 @@ func (s *Supervisor) start(ctx context.Context, dir string, in *group, shape vms
 	started := func(*client.Process) {}
 	if c.Dial == nil {
 		c.Dial, started = s.cfg.Dialer()
+	}
+	if next := c.Dial; o.Ready != nil {
+		c.Dial = func(port uint32) (*os.File, error) {
+			if port == agentproto.ReadyPort {
+				return o.Ready(port)
+			}
+			return next(port)
+		}
 	}
 	stderr, err := os.OpenFile(filepath.Join(dir, vmmLog), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {

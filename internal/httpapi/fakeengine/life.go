@@ -15,9 +15,9 @@ type lives struct{ e *Engine }
 func (l lives) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
 	e := l.e
 	b, err := e.entry(id)
-	if err == nil && opt.FilesystemOnly {
+	if err == nil && opt.FilesystemOnly && e.snapshots[b.info.SnapshotTag].Image == "" {
 		err = sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonColdPause,
-			"sandbox %s cannot be paused with its disk alone: a child of a snapshot has nothing to boot from", id)
+			"sandbox %s cannot be paused with its disk alone: it comes from a bare kernel, of which nothing is kept", id)
 	}
 	if err == nil {
 		b, err = e.live(id)
@@ -28,9 +28,12 @@ func (l lives) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sa
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	r := forkReceipt(b.info, e.snapshots[b.info.SnapshotTag])
-	r.Op = receipt.Pause
+	r.Op, r.Cold = receipt.Pause, opt.FilesystemOnly
 	e.recordLocked(r, e.Now)
-	b.info.Status, b.info.PID = sandbox.StatusPaused, 0
+	b.info.Status, b.info.PID, b.info.Cold = sandbox.StatusPaused, 0, opt.FilesystemOnly
+	if opt.FilesystemOnly {
+		return b.info, nil
+	}
 	b.info.PausedIn, b.info.PausedHash = fmt.Sprintf("pause-%s-00000001", b.info.ID), "sha256:feed"
 	return b.info, nil
 }
@@ -49,7 +52,7 @@ func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
 		return sandbox.Info{}, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
 	case sandbox.StatusPaused:
 		r := forkReceipt(b.info, e.snapshots[b.info.SnapshotTag])
-		r.Op = receipt.Resume
+		r.Op, r.Cold = receipt.Resume, b.info.Cold
 		e.recordLocked(r, e.Now)
 		b.info.Status, b.info.PID, b.info.Life = sandbox.StatusRunning, 5000+b.info.Index, b.info.Life.Resumed(e.Now)
 	}

@@ -30,6 +30,11 @@ func Facts(r api.Receipt) []string {
 	if r.Recovered {
 		f.add("note", "made from the journal: the daemon ended before it wrote the receipt")
 	}
+	if r.Cold && r.Op == api.ReceiptPause {
+		f.add("note", "its memory was not kept")
+	} else if r.Cold {
+		f.add("note", "its guest booted")
+	}
 	f.source("from", r.Parent)
 	f.add("before", "%s", r.Before)
 	if i := r.Image; i != nil {

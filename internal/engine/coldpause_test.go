@@ -1,0 +1,486 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/overlay"
+	"github.com/forkd/forkd/internal/receipt"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+func (h *host) pauseCold(e *Engine, id string) sandbox.Info {
+	h.t.Helper()
+	info, err := e.Pause(h.t.Context(), id, sandbox.PauseOptions{FilesystemOnly: true})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return info
+}
+
+// readDisk is what a sandbox sees on its disk, by the files alone.
+func (h *host) readDisk(e *Engine, id string, off int64, n int) string {
+	h.t.Helper()
+	text := make([]byte, n)
+	h.openOverlay(e, id, func(d *overlay.Disk) {
+		if _, err := d.ReadAt(text, off); err != nil {
+			h.t.Fatal(err)
+		}
+	})
+	return string(text)
+}
+
+// reboot is another daemon after a reboot: the run directory is gone.
+func (h *host) reboot(e *Engine) *Engine {
+	h.t.Helper()
+	h.close(e)
+	h.killAll()
+	if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
+		h.t.Fatal(err)
+	}
+	return h.open()
+}
+
+// coldRecord are the files of a sandbox that is paused without its memory.
+func coldRecord(id string) string { return id + ".initrd " + id + ".json " + id + ".kernel" }
+
+// lines are the guests that have written to a sandbox's disk, the last first; each VM is a line.
+func (h *host) lines(e *Engine, id string) int {
+	h.t.Helper()
+	return len(strings.Split(h.readOverlay(e, id), "\n"))
+}
+
+// A sandbox is paused without its memory and boots again and again, on its own disk, as the same sandbox.
+func TestASandboxIsPausedWithoutItsMemory(t *testing.T) {
+	h := newHost(t)
+	h.cfg.Oracle = true
+	e := h.open()
+	sb := h.disky(e, 1)[0]
+	same, entropy := h.identityOf(e, sb.ID)
+	seen := map[string]bool{entropy: true}
+	for round := range 4 {
+		before := mustGet(t, e, sb.ID)
+		guests := h.lines(e, sb.ID)
+		info := h.pauseCold(e, sb.ID)
+		if info.Status != sandbox.StatusPaused || info.PID != 0 || !info.Cold || info.PausedIn != "" {
+			t.Fatalf("paused: %+v", info)
+		}
+		h.empty()
+		eventually(t, "end of its VM", processGone(before.PID))
+		if left := h.overlayFiles() + h.stored(); left != "d" {
+			t.Errorf("beside its base: %s", left)
+		}
+		if got := h.pausedRecords(); got != coldRecord(sb.ID) {
+			t.Errorf("records: %q", got)
+		}
+		if _, err := e.CollectLayers(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		var told *sandbox.Error
+		for what, err := range map[string]error{
+			"exec":   errorOf(e.Exec(t.Context(), sb.ID, sandbox.ExecRequest{Args: []string{"true"}})),
+			"branch": h.branch(e, sb.ID, "x"), "rollback": errorOf(e.Rollback(t.Context(), sb.ID, "d")),
+			"pause": errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{FilesystemOnly: true})),
+		} {
+			if !errors.Is(err, sandbox.ErrConflict) || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
+				t.Errorf("%s of a paused one: %v", what, err)
+			}
+		}
+		switch round {
+		case 1:
+			e = h.reboot(e)
+		case 2: // its idle time is changed while it is paused
+			if _, err := e.SetLife(t.Context(), sb.ID, sandbox.Life{Idle: time.Hour}); err != nil {
+				t.Fatal(err)
+			}
+			h.close(e)
+			e = h.open()
+		}
+		after := h.resume(e, sb.ID)
+		if after.Status != sandbox.StatusRunning || after.PID == 0 || !after.Cold || after.Owner != sb.Owner ||
+			after.Hostname != sb.Hostname || !reflect.DeepEqual(after.Shape, sb.Shape) {
+			t.Errorf("resumed: %+v", after)
+		}
+		if got := h.lines(e, sb.ID); got != guests+1 {
+			t.Errorf("round %d: %d guests have written to its disk, want %d", round, got, guests+1)
+		}
+		if text := h.readDisk(e, sb.ID, 8192, 12); text != "written back" {
+			t.Errorf("what the guest wrote before it was paused: %q", text)
+		}
+		now, entropy := h.identityOf(e, sb.ID)
+		if now != same || seen[entropy] {
+			t.Errorf("identity %q, entropy %s; before it was %q", now, entropy, same)
+		}
+		seen[entropy] = true
+		if got := h.pausedRecords(); got != "" {
+			t.Errorf("records of one that runs: %q", got)
+		}
+	}
+	for _, op := range []receipt.Op{receipt.Pause, receipt.Resume} {
+		list, err := e.Receipts(receipt.Filter{Kind: receipt.OfSandbox, Of: sb.ID, Op: op})
+		if err != nil || len(list) != 4 || list[0].Error != "" || !list[0].Cold || list[0].Made != nil {
+			t.Errorf("%s: %d receipts %+v, %v", op, len(list), list, err)
+		}
+	}
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if left := h.overlayFiles() + h.pausedRecords(); left != "" {
+		t.Errorf("left: %s", left)
+	}
+}
+
+// What booted has a memory that lies over nothing. Its snapshots are whole all the same: they are forked, rolled
+// back to, and it is paused with its memory.
+func TestWhatBootedIsBranchedAndPaused(t *testing.T) {
+	for _, mode := range []sandbox.BranchMode{sandbox.BranchDiff, sandbox.BranchLive, sandbox.BranchFull} {
+		t.Run(string(mode), func(t *testing.T) {
+			h := newHost(t)
+			h.cfg.Oracle = true
+			e := h.open()
+			sb := h.disky(e, 1)[0]
+			h.pauseCold(e, sb.ID)
+			h.resume(e, sb.ID)
+			if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b", Mode: mode, N: 1}); err != nil {
+				t.Fatal(err)
+			}
+			if err := h.branch(e, sb.ID, "again"); err != nil { // its disk goes on over layers of its own
+				t.Fatal(err)
+			}
+			for _, tag := range []string{"b", "again"} {
+				child := h.fork(e, tag, 1)[0]
+				if child.Cold {
+					t.Errorf("a child of %s: %+v", tag, child)
+				}
+			}
+			h.pauseCold(e, sb.ID)
+			e = h.reboot(e)
+			h.resume(e, sb.ID)
+			info := h.pause(e, sb.ID) // with its memory
+			if info.Cold || info.PausedIn == "" || h.pausedRecords() != sb.ID+".json" {
+				t.Errorf("paused with its memory: %+v, %q", info, h.pausedRecords())
+			}
+			if info = h.resume(e, sb.ID); info.Cold {
+				t.Errorf("resumed with its memory: %+v", info)
+			}
+			info = h.pauseCold(e, sb.ID) // over the snapshot of its pause
+			if !info.Cold || len(h.pauses()) != 1 {
+				t.Errorf("%+v, pauses %q", info, h.pauses())
+			}
+			e = h.reboot(e)
+			h.resume(e, sb.ID)
+			if _, err := e.Rollback(t.Context(), sb.ID, "again"); err != nil {
+				t.Fatal(err)
+			}
+			if info = mustGet(t, e, sb.ID); info.Cold || len(h.pauses()) != 0 {
+				t.Errorf("rolled back: %+v, pauses %q", info, h.pauses())
+			}
+			if err := h.branch(e, sb.ID, "last"); err != nil {
+				t.Fatal(err)
+			}
+			h.fork(e, "last", 1)
+		})
+	}
+}
+
+// Whatever goes wrong with a pause, the sandbox runs on and nothing else remains.
+func TestAColdPauseThatFails(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	cold := sandbox.PauseOptions{FilesystemOnly: true}
+	ran := func(what string) {
+		t.Helper()
+		info, err := e.Get(sb.ID)
+		if err != nil || info.Status != sandbox.StatusRunning || info.PID != sb.PID || info.Cold {
+			t.Fatalf("%s: %+v, %v", what, info, err)
+		}
+		h.eval(e, sb.ID, "index")
+		if got := h.stored() + h.pausedRecords(); got != "d" {
+			t.Errorf("%s: left %q", what, got)
+		}
+	}
+	for fault, kind := range map[string]error{"quiesce-fail": errAny, "pause-fail": errAny} {
+		h.fault(fault, 1)
+		_, err := e.Pause(t.Context(), sb.ID, cold)
+		wantError(t, err, kind)
+		ran(fault)
+	}
+	for step, cause := range map[string]error{"layer.commit.sync": unix.ENOSPC, "layer.pin.": unix.ENOSPC} {
+		passed := false
+		unset := failpoint.Set(func(s failpoint.Step) error {
+			if strings.HasPrefix(string(s), step) {
+				passed = true
+				return cause
+			}
+			return nil
+		})
+		_, err := e.Pause(t.Context(), sb.ID, cold)
+		unset()
+		if !passed {
+			t.Errorf("nothing passes %s", step)
+		}
+		wantError(t, err, sandbox.ErrNoSpace)
+		ran(step)
+	}
+	dir := filepath.Join(h.cfg.StoreDir, "paused") // the record cannot be written
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.Pause(t.Context(), sb.ID, cold)
+	wantError(t, err, errAny)
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ran("no directory")
+	h.pause(e, sb.ID) // with its memory, after all
+	h.resume(e, sb.ID)
+	h.pauseCold(e, sb.ID)
+	h.resume(e, sb.ID)
+	h.fault("pause-lost", 1)
+	_, err = e.Pause(t.Context(), sb.ID, cold)
+	wantError(t, err, sandbox.ErrConflict)
+	if info := mustGet(t, e, sb.ID); info.Status != sandbox.StatusRunning {
+		t.Errorf("%+v", info)
+	}
+}
+
+// What could not boot again is not paused so.
+func TestWhatCannotBootIsNotPausedCold(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	h.snapshot(e, "py")
+	memoryOnly := h.fork(e, "py", 1)[0]
+	cold := sandbox.PauseOptions{FilesystemOnly: true}
+	_, err := e.Pause(t.Context(), memoryOnly.ID, cold)
+	wantError(t, err, sandbox.ErrUnsupported, "no disk")
+	_, err = e.Pause(t.Context(), "sb-none", cold)
+	wantError(t, err, sandbox.ErrNotFound)
+	h.close(e)
+	h.cfg.Images = images{dir: h.cfg.Images.(images).dir, digest: "sha256:5678"}
+	e = h.open()
+	_, err = e.Pause(t.Context(), sb.ID, cold)
+	wantError(t, err, sandbox.ErrConflict, "built anew")
+	h.eval(e, sb.ID, "index")
+}
+
+// The image may go while the sandbox is paused; whatever goes wrong with a resume, it is paused as it was.
+func TestAColdResumeThatFails(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	before := h.pauseCold(e, sb.ID)
+	if err := os.RemoveAll(h.cfg.Images.(images).dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, fault := range []string{"spawn", "boot-panic", "identity-die", "identity-clone"} {
+		h.fault(fault, 1)
+		_, err := e.Resume(t.Context(), sb.ID)
+		wantError(t, err, errAny)
+		if info, err := e.Get(sb.ID); err != nil || !reflect.DeepEqual(info, before) {
+			t.Errorf("%s: %+v, %v", fault, info, err)
+		}
+		h.empty()
+		if left := h.overlayFiles(); left != "" {
+			t.Errorf("%s: overlay files %q", fault, left)
+		}
+	}
+	h.change(e, func(h *host) { h.available = 0 })
+	_, err := e.Resume(t.Context(), sb.ID)
+	wantError(t, err, sandbox.ErrNoMemory)
+	h.change(e, func(h *host) { h.available = 64 << 30 })
+	list, err := e.Receipts(receipt.Filter{Kind: receipt.OfSandbox, Of: sb.ID, Op: receipt.Resume})
+	if err != nil || len(list) == 0 || list[0].Error == "" || !list[0].Cold {
+		t.Errorf("receipts: %+v, %v", list, err)
+	}
+	h.resume(e, sb.ID)
+	h.eval(e, sb.ID, "index")
+}
+
+// The snapshot that it came from may be deleted by force: what the sandbox needs is kept, its own disk as well.
+func TestTheBaseOfAColdSandboxIsInUse(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	h.pauseCold(e, sb.ID)
+	wantError(t, e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{}), sandbox.ErrConflict, sb.ID)
+	if err := e.DeleteSnapshot(t.Context(), "d", sandbox.DeleteOptions{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if _, err := e.CollectLayers(t.Context(), false); err != nil {
+			t.Fatal(err)
+		}
+		e = h.reboot(e)
+	}
+	h.resume(e, sb.ID)
+	if text := h.readDisk(e, sb.ID, 8192, 12); text != "written back" {
+		t.Errorf("its disk has %q", text)
+	}
+	h.pauseCold(e, sb.ID)
+	if err := e.Kill(t.Context(), sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "an empty store", func() bool {
+		r, err := e.CollectLayers(t.Context(), true)
+		left, _ := filepath.Glob(filepath.Join(h.cfg.StoreDir, "layers", "*.layer"))
+		return err == nil && len(r.Layers) == 0 && len(left) == 0 && h.stored() == "" && h.pausedRecords() == ""
+	})
+}
+
+// doomedToPauseCold is what a daemon does that is killed at a step of it.
+func (e *Engine) doomedToPauseCold(ctx context.Context) error {
+	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
+		return err
+	}
+	r, err := e.Fork(ctx, sandbox.ForkRequest{Tag: "d", N: 1})
+	if err != nil {
+		return err
+	}
+	id := r.Children[0].Info.ID
+	if _, err := e.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: true}); err != nil {
+		return err
+	}
+	_, err = e.Resume(ctx, id)
+	return err
+}
+
+// The steps of a pause without memory and of its resume, and whether the sandbox is paused after a kill at each.
+var coldSteps = []struct {
+	step   failpoint.Step
+	paused bool
+}{
+	{failpoint.PauseFlushed, false}, {failpoint.PauseKept, false}, {failpoint.PauseRecorded, true},
+	{failpoint.ResumeBooted, true}, {failpoint.ResumeConfirmed, true}, {failpoint.ResumeRecorded, true},
+	{failpoint.ResumeHeld, false},
+}
+
+// A daemon is killed at every step: with the next one the sandbox runs or is paused whole, and nothing else is left.
+func TestADaemonKilledAtAStepOfAColdPause(t *testing.T) {
+	for _, c := range coldSteps {
+		for _, reboot := range []bool{false, true} {
+			if reboot && !c.paused { // what runs ends with the host
+				continue
+			}
+			name := "cold " + string(c.step)
+			if reboot {
+				name += " and a reboot"
+			}
+			t.Run(name, func(t *testing.T) {
+				h := newHost(t)
+				h.makeUpper()
+				h.killDaemonTo("cold", string(c.step))
+				if reboot {
+					h.killAll()
+					if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				e := h.open()
+				l := e.List()
+				if len(l) != 1 || (l[0].Status == sandbox.StatusPaused) != c.paused || l[0].Status == sandbox.StatusFailed {
+					t.Fatalf("listed: %+v", l)
+				}
+				id := l[0].ID
+				if c.paused {
+					h.empty()
+					if left := h.overlayFiles(); left != "" || h.pausedRecords() != coldRecord(id) {
+						t.Errorf("overlay files: %q, records %q", left, h.pausedRecords())
+					}
+					h.resume(e, id)
+				}
+				if got := h.eval(e, id, "sandbox_id"); got != id {
+					t.Errorf("it says that it is %q", got)
+				}
+				if got := h.stored() + h.pausedRecords(); got != "d" {
+					t.Errorf("stored: %q", got)
+				}
+				if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) != 1 {
+					t.Errorf("run directories %q, overlay files %q", d, o)
+				}
+				h.pauseCold(e, id)
+				h.resume(e, id)
+				if text := h.readDisk(e, id, 8192, 12); text != "written back" {
+					t.Errorf("its disk has %q", text)
+				}
+				if err := e.Kill(t.Context(), id); err != nil {
+					t.Fatal(err)
+				}
+				eventually(t, "nothing left", func() bool { return h.pausedRecords() == "" && h.overlayFiles() == "" })
+			})
+		}
+	}
+}
+
+// Killed while it is being paused or resumed: nothing is left of it.
+func TestAKillDuringAColdPause(t *testing.T) {
+	for _, c := range coldSteps {
+		h, e, sb := pauseHost(t)
+		resuming := strings.HasPrefix(string(c.step), "resume")
+		if resuming {
+			h.pauseCold(e, sb.ID)
+		}
+		killed := make(chan error, 1)
+		var once sync.Once
+		unset := failpoint.Set(func(s failpoint.Step) error {
+			if s == c.step {
+				once.Do(func() {
+					go func() { killed <- e.Kill(context.Background(), sb.ID) }()
+					eventually(t, "beginning of the kill", func() bool { _, err := e.Get(sb.ID); return err != nil })
+				})
+			}
+			return nil
+		})
+		if resuming {
+			e.Resume(t.Context(), sb.ID)
+		} else {
+			e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{FilesystemOnly: true})
+		}
+		if err := <-killed; err != nil {
+			t.Errorf("%s: %v", c.step, err)
+		}
+		unset()
+		eventually(t, "nothing left after "+string(c.step), func() bool {
+			return h.stored()+h.pausedRecords()+h.overlayFiles() == "d" && !strings.Contains(strings.Join(pinNames(t, e), " "), "vm.")
+		})
+		h.empty()
+	}
+}
+
+// A record that does not say all is left alone, and what it may be about is kept.
+func TestAColdRecordThatCannotBeRead(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	h.pauseCold(e, sb.ID)
+	h.close(e)
+	file := filepath.Join(h.cfg.StoreDir, "paused", sb.ID+".json")
+	whole, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, change := range [][2]string{{`"version":2`, `"version":1`}, {`"version":2`, `"version":3`},
+		{`"Cold":true,`, ``}, {`"disks":[`, `"other":[`}, {`"overlay":""`, `"overlay":"/etc/passwd"`}} {
+		text := strings.Replace(string(whole), change[0], change[1], 1)
+		if text == string(whole) {
+			t.Fatalf("the record has no %s: %s", change[0], whole)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		e = h.open()
+		if _, err := e.Get(sb.ID); !errors.Is(err, sandbox.ErrNotFound) {
+			t.Errorf("%q: %v", change, err)
+		}
+		if _, err := e.CollectLayers(t.Context(), false); err != nil {
+			t.Error(err)
+		}
+		h.close(e)
+	}
+	if err := os.WriteFile(file, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	e = h.open()
+	h.resume(e, sb.ID)
+}
