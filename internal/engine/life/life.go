@@ -27,6 +27,8 @@ type Config struct {
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
 	// InUse reports whether a sandbox's guest waits for the host, which counts as use.
 	InUse func(id string) bool
+	// Acts is told what was done as time passed, or for traffic.
+	Acts sandbox.Acts
 	// Now is the wall clock.
 	Now func() time.Time
 	Log *slog.Logger
@@ -103,6 +105,14 @@ type due struct {
 	idle time.Duration // it is for having been idle for so long; 0: for its deadline
 }
 
+// by is who it is that acts.
+func (d due) by() string {
+	if d.idle > 0 {
+		return sandbox.ByIdleness
+	}
+	return sandbox.ByDeadline
+}
+
 // dueOf is what is due of a sandbox. One that is paused is due only to be killed at its deadline.
 func dueOf(i sandbox.Info, now time.Time) due {
 	paused := i.Status == sandbox.StatusPaused
@@ -123,15 +133,19 @@ func (w *Watch) end(ctx context.Context, i sandbox.Info, d due) {
 		w.kill(ctx, i, d)
 		return
 	}
+	began := time.Now()
 	_, err := w.cfg.Operations.Pause(ctx, i.ID, sandbox.PauseOptions{IdleFor: d.idle})
+	act := sandbox.Act{Action: sandbox.ActPause, By: d.by(), Of: i, Why: d.why, Took: time.Since(began), Err: err}
 	var told *sandbox.Error
 	switch {
 	case err == nil:
+		w.cfg.Acts(act)
 		w.cfg.Log.Info("sandbox paused", "sandbox", i.ID, "why", d.why)
 	case ctx.Err() != nil, errors.Is(err, sandbox.ErrClosing), errors.Is(err, sandbox.ErrNotFound),
 		errors.Is(err, sandboxes.ErrInUse):
 	case errors.As(err, &told) && told.Reason() == sandbox.ReasonSandboxPaused: // somebody else has
 	default:
+		w.cfg.Acts(act)
 		w.cfg.Log.Warn("sandbox could not be paused, and runs on", "sandbox", i.ID, "err", err)
 		if s := w.cfg.Sandboxes.Lookup(i.ID); s != nil {
 			s.Unpaused(err)
@@ -153,7 +167,9 @@ func (w *Watch) kill(ctx context.Context, i sandbox.Info, d due) {
 	if err != nil || dueOf(now, w.cfg.Now()).why == "" { // it was given more time
 		return
 	}
+	began := time.Now()
 	if w.cfg.Sandboxes.Kill(i.ID) == nil {
+		w.cfg.Acts(sandbox.Act{Action: sandbox.ActKill, By: d.by(), Of: i, Why: d.why, Took: time.Since(began)})
 		w.cfg.Log.Info("sandbox ended", "sandbox", i.ID, "why", d.why)
 	}
 }
@@ -244,6 +260,10 @@ func (w *Watch) Rouse(ctx context.Context, id string) (bool, error) {
 	if err != nil || !info.Life.AutoResume {
 		return false, err
 	}
-	info, err = w.cfg.Operations.Resume(ctx, info.ID)
+	was, began := info, time.Now()
+	info, err = w.cfg.Operations.Resume(ctx, was.ID)
+	if was.Status == sandbox.StatusPaused && was.PID == 0 { // else somebody else has, or is about to
+		w.cfg.Acts(sandbox.Act{Action: sandbox.ActResume, By: sandbox.ByUse, Of: was, Took: time.Since(began), Err: err})
+	}
 	return err == nil && info.PID != 0, err
 }
