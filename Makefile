@@ -33,6 +33,7 @@ test: deps build fixtures sdks ## everything: vet, other platforms, tests, KVM t
 	$(GO) run ./test/runner
 
 soak: deps build fixtures ## random steps, kills and churn, each capture compared with its source (SOAK=1h)
+	scripts/schemathesis.sh 200
 	$(GO) run ./test/runner -soak $(SOAK)
 
 quick: ## vet and the tests that need nothing
