@@ -42,7 +42,8 @@ func (e *Engine) makeRooms() error {
 		Tell: e.cfg.Events, Closing: e.background})
 	e.makeOps()
 	e.families = guestfork.New(guestfork.Config{
-		Limits: e.cfg.GuestFork, Quota: e.cfg.GuestQuota, Acts: e.cfg.Acts, Branches: e.cfg.Branches, RunDir: e.cfg.RunDir, Run: e.home.Run,
+		Limits: e.cfg.GuestFork, Quota: e.cfg.GuestQuota, Acts: e.cfg.Acts, Branches: e.cfg.Branches,
+		RunDir: e.cfg.RunDir, Run: e.home.Run,
 		Sandboxes: e.sandboxes, Snapshots: e.catalog, Operations: e.Ops,
 		Begin: e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
 	})
