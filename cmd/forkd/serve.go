@@ -226,6 +226,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	config.Events = telling(happened)
 	var server apiServer // what is made before it asks it who a request is from, and what is there for them
 	config.GuestQuota = server.admitGuest
+	config.Acts = acting(audit, &server)
 	if config.Groups, err = o.groups(log); err != nil {
 		return err
 	}
@@ -233,6 +234,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		opened.Push(config.Groups.Close)
 	}
 	o.net.configure(&config, log)
+	verdicts := o.verdicts(&config, audit, log)
 	o.admission.configure(&config)
 	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
 		return err
@@ -258,6 +260,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	verdicts.follow(ctx, engine, &opened)
 	serving := httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,

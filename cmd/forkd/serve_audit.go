@@ -3,6 +3,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
@@ -69,6 +70,25 @@ func (o auditFlags) open(run string, log *slog.Logger, opened *undo.Stack) (http
 		}
 	})
 	return l, nil
+}
+
+// acting puts what is done without a request into the audit log.
+func acting(log httpapi.Audit, server *apiServer) sandbox.Acts {
+	if log == nil {
+		return func(sandbox.Act) {}
+	}
+	return func(a sandbox.Act) {
+		e := audit.Entry{Action: a.Action, Result: audit.OK, Principal: a.By, Key: a.Of.Kin.Key,
+			KeyName: server.keyName(a.Of.Kin.Key), Tenant: a.Of.Owner, Sandbox: a.Of.ID, Snapshot: a.Of.SnapshotTag,
+			Count: a.Count, Object: a.Why, LatencyUS: a.Took.Microseconds()}
+		switch {
+		case errors.Is(a.Err, sandbox.ErrQuota), errors.Is(a.Err, sandbox.ErrForbidden):
+			e.Result, e.Error = audit.Refused, a.Err.Error()
+		case a.Err != nil:
+			e.Result, e.Error = audit.Failed, a.Err.Error()
+		}
+		log.Add(e)
+	}
 }
 
 // openEvents makes the list of what happens, whose IDs go on where the last daemon's ended.

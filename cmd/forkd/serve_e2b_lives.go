@@ -38,6 +38,15 @@ func (e e2bLives) Resume(ctx context.Context, id string) error {
 	return err
 }
 
+// Wake implements e2bapi.Lives.
+func (e e2bLives) Wake(ctx context.Context, id string) error {
+	runs, err := e.Rouse(ctx, id)
+	if err == nil && !runs {
+		err = sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s does not run", id)
+	}
+	return err
+}
+
 // SetLife implements e2bapi.Lives. An end that is not ahead is now.
 func (e e2bLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 	info, err := e.Get(id)

@@ -46,6 +46,8 @@ type Lives interface {
 	// Resume returns when it runs; one that runs is left alone.
 	Resume(ctx context.Context, id string) error
 	SetLife(ctx context.Context, id string, l Life) error
+	// Wake is Resume for traffic to a sandbox that is to go on by it.
+	Wake(ctx context.Context, id string) error
 	// Touch notes that there was traffic.
 	Touch(id string)
 }

@@ -64,7 +64,7 @@ func (h *Handler) awake(ctx context.Context, id string) error {
 	case statePaused:
 		rec, ok := h.opt.Records.Get(id)
 		if ok && rec.AutoResume {
-			return h.opt.Lives.Resume(ctx, id)
+			return h.opt.Lives.Wake(ctx, id)
 		}
 	}
 	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s is not running", id)

@@ -48,14 +48,15 @@ func (e *Engine) makeRooms() error {
 		Tell: e.cfg.Events, Closing: e.background})
 	e.makeOps()
 	e.families = guestfork.New(guestfork.Config{
-		Limits: e.cfg.GuestFork, Quota: e.cfg.GuestQuota, Branches: e.cfg.Branches, RunDir: e.cfg.RunDir, Run: e.home.Run,
+		Limits: e.cfg.GuestFork, Quota: e.cfg.GuestQuota, Acts: e.cfg.Acts, Branches: e.cfg.Branches,
+		RunDir: e.cfg.RunDir, Run: e.home.Run,
 		Sandboxes: e.sandboxes, Snapshots: e.catalog, Operations: e.Ops,
 		LayerBytes: e.home.Snapshots.Layers().Bytes,
 		Begin:      e.begin, BeginCall: e.beginCall, Closing: e.background, Log: e.cfg.Logger,
 	})
 	e.Trees = e.families.Trees()
 	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Pauses, Begin: e.begin,
-		InUse:       func(id string) bool { return e.families.Calls(id) > 0 },
+		InUse: func(id string) bool { return e.families.Calls(id) > 0 }, Acts: e.cfg.Acts,
 		PauseUnused: e.cfg.PauseUnused, Pressure: e.MemoryPressure, Now: e.cfg.Now, Log: e.cfg.Logger})
 	return nil
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,6 +27,7 @@ type conn struct {
 	does  standing  // guarded by the crowd's mu
 	since time.Time // the same
 
+	http2   atomic.Bool  // it has begun with HTTP/2's preface: there is no answer of HTTP/1.1 to it
 	handled atomic.Bool  // a handler has the request: what is written is its answer
 	got     atomic.Int64 // bytes that came since the last request
 	refused atomic.Bool  // we answered without a handler
@@ -34,8 +36,10 @@ type conn struct {
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	c.got.Add(int64(n))
-	if errors.Is(err, os.ErrDeadlineExceeded) && !c.handled.Load() && c.got.Load() > 0 {
+	if c.got.Add(int64(n)) == int64(n) && bytes.HasPrefix(p[:n], []byte("PRI * HTTP/2")) { // RFC 9113 §3.4
+		c.http2.Store(true)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) && !c.handled.Load() && !c.http2.Load() && c.got.Load() > 0 {
 		c.refuse(http.StatusRequestTimeout, "")
 	}
 	return n, err
@@ -51,6 +55,15 @@ func (c *conn) Write(p []byte) (int, error) {
 	}
 	c.refuse(status, text)
 	return len(p), nil // whoever does not take it is closed next
+}
+
+// secure reports whether a client's connection is encrypted; nil: it is none of our listeners'.
+func (c *conn) secure() bool {
+	if c == nil {
+		return false
+	}
+	_, is := c.Conn.(*tls.Conn)
+	return is
 }
 
 // CloseWrite is what net/http does before a connection that it has refused is closed.

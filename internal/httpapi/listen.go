@@ -46,6 +46,7 @@ type Listener struct {
 	net.Listener
 	URL    string // as given, with the port that was chosen
 	Access Access
+	TLS    bool // what it accepts is encrypted
 }
 
 // Binding is how addresses are bound.
@@ -76,7 +77,7 @@ func (b Binding) Listen(ctx context.Context, address string) (Listener, error) {
 	switch {
 	case u.Scheme == "unix" && u.Path != "" && u.Host == "":
 		l, err := listenUnix(ctx, u.Path)
-		return Listener{l, address, Access{Token: b.Token, Local: true, Keys: b.Keys}}, err
+		return Listener{Listener: l, URL: address, Access: Access{Token: b.Token, Local: true, Keys: b.Keys}}, err
 	case u.Scheme == "tcp" && u.Host != "" && u.Path == "":
 		return b.listenTCP(ctx, u.Host)
 	}
@@ -104,7 +105,7 @@ func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, erro
 		// does not shake hands is one that sends no header.
 		l, scheme = tls.NewListener(l, b.TLS), "https://"
 	}
-	return Listener{l, scheme + l.Addr().String(), Access{Token: b.Token, Keys: b.Keys}}, nil
+	return Listener{l, scheme + l.Addr().String(), Access{Token: b.Token, Keys: b.Keys}, b.TLS != nil}, nil
 }
 
 // loopback reports whether an address is reached from this host only. Of names localhost
@@ -161,7 +162,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			ConnContext:       withConn,
 			ConnState:         door.crowd.changed,
 			ErrorLog:          s.serverLog(),
-			Protocols:         s.protocols(),
+			Protocols:         s.protocols(l),
 		}
 		go func() { ended <- servers[i].Serve(door) }()
 		s.log.Info("listening", "url", l.URL)

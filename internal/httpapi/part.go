@@ -27,7 +27,7 @@ func (s *Server) part(api http.Handler) http.Handler {
 			n := note(r.Context())
 			n.principal, n.sandbox = ingressRoute, ellipsis.Clip(s.ingress.Sandbox(r), 64)
 			sandboxes.ServeHTTP(w, r)
-		case r.ProtoMajor != 1: // only sandboxes' servers are spoken to so
+		case r.ProtoMajor != 1 && !connOf(r.Context()).secure(): // only sandboxes' servers are spoken to so
 			writeFailure(w, refusal(http.StatusHTTPVersionNotSupported, ""))
 		default:
 			api.ServeHTTP(w, r)
@@ -35,10 +35,11 @@ func (s *Server) part(api http.Handler) http.Handler {
 	})
 }
 
-// protocols are those of the listeners: HTTP/2 without TLS is for gRPC in sandboxes.
-func (s *Server) protocols() *http.Protocols {
+// protocols are those of a listener: HTTP/2 without TLS is for gRPC in sandboxes. TLS ends below the
+// connections that net/http sees, so that to it HTTP/2 over TLS has none either.
+func (s *Server) protocols(l Listener) *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(true)
-	p.SetUnencryptedHTTP2(s.ingress != nil)
+	p.SetUnencryptedHTTP2(s.ingress != nil || l.TLS)
 	return p
 }

@@ -111,6 +111,18 @@ var _ Engine = (*tenancy.View)(nil)
 // served beside this one; quotas are counted together.
 func (s *Server) View(ctx context.Context) Engine { return s.tenants.For(ctx) }
 
+// KeyName is the name of a key; empty: there is none of that id.
+func (s *Server) KeyName(id string) string {
+	if s.router.keys == nil {
+		return ""
+	}
+	k, err := s.router.keys.Get(id)
+	if err != nil {
+		return ""
+	}
+	return k.Name
+}
+
 // AdmitGuest lets a guest fork n children of its sandbox within the quotas that those count in.
 // release is called when they are listed, or are not going to be.
 func (s *Server) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (release func(), err error) {

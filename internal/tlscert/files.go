@@ -96,7 +96,7 @@ func (f *Files) Fingerprint() string {
 // Config is for a server. clientCA is a file of certificates, one of which must have signed
 // a client's; empty: clients need none.
 func (f *Files) Config(clientCA string) (*tls.Config, error) {
-	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: f.Certificate, NextProtos: []string{"http/1.1"}}
+	c := &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: f.Certificate, NextProtos: []string{"h2", "http/1.1"}}
 	if clientCA == "" {
 		return c, nil
 	}

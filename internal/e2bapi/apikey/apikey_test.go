@@ -16,6 +16,9 @@ func TestAKeyIsAsClientsWantIt(t *testing.T) {
 			t.Errorf("%q: want %v", shown, want)
 		}
 	}
+	if Of(key) != key {
+		t.Error("a tenant's key is given another form")
+	}
 	if Of("") != "" || Matches("", "") || Matches(Of(""), "") {
 		t.Error("a daemon without a token has a key")
 	}

@@ -255,6 +255,9 @@ func (e *Engine) Resume(_ context.Context, id string) error {
 	return nil
 }
 
+// Wake is Resume.
+func (e *Engine) Wake(ctx context.Context, id string) error { return e.Resume(ctx, id) }
+
 // SetLife notes it, and ends at once what has no time left.
 func (e *Engine) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 	e.mu.Lock()

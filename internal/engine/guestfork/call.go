@@ -162,7 +162,9 @@ func (c *call) exit() {
 	_ = c.answer(forkwire.Answer{}, nil)
 	c.f.cfg.Log.Info("guest fork: a child has exited", "sandbox", info.ID, "parent", info.Kin.Parent,
 		"code", c.req.Code, "result", len(c.result))
+	began := time.Now()
 	c.f.cfg.Sandboxes.End(c.b)
+	c.f.cfg.Acts(sandbox.Act{Action: sandbox.ActExit, By: sandbox.ByGuest, Of: info, Took: time.Since(began)})
 }
 
 // asTold is what a guest is told of an error.

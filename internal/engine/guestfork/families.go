@@ -31,7 +31,7 @@ type Snapshots interface {
 	Delete(tag string, o sandbox.DeleteOptions) error
 }
 
-// Config is what Families are made of. All fields are needed but Quota and Patience.
+// Config is what Families are made of. All fields are needed but Quota, Acts and Patience.
 type Config struct {
 	Limits sandbox.TreeLimits // of each tree
 	// Quota is settings.Config.GuestQuota. It is called without a lock.
@@ -53,6 +53,7 @@ type Config struct {
 	Closing context.Context
 	// Patience is how long the reading of one request may take; default 30 s.
 	Patience time.Duration
+	Acts     sandbox.Acts // is told what guests have done
 	Log      *slog.Logger
 }
 
@@ -82,6 +83,9 @@ type Families struct {
 func New(c Config) *Families {
 	if c.Quota == nil {
 		c.Quota = func(context.Context, sandbox.Info, int) (func(), error) { return func() {}, nil }
+	}
+	if c.Acts == nil {
+		c.Acts = func(sandbox.Act) {}
 	}
 	if c.Patience == 0 {
 		c.Patience = callTimeout

@@ -54,13 +54,15 @@ func (f *Families) start(b *sandboxes.Sandbox, fam *forktree.Family, req forkwir
 	}
 	go func() { // counted by Begin
 		defer done()
-		g := &guestForkOp{f: f, info: b.Info(), family: fam, req: req}
+		g, began := &guestForkOp{f: f, info: b.Info(), family: fam, req: req}, time.Now()
 		f.cfg.Log.Info("guest fork: asked for", "sandbox", g.info.ID, "n", req.N)
 		a, err := g.run(ctx)
 		if err != nil {
 			f.cfg.Log.Warn("guest fork failed", "sandbox", g.info.ID, "n", req.N, "err", err)
 			a = forkwire.Answer{Error: asTold(err)}
 		}
+		f.cfg.Acts(sandbox.Act{Action: sandbox.ActFork, By: sandbox.ByGuest, Of: g.info, Count: req.N,
+			Took: time.Since(began), Err: err})
 		fam.Finish(req.Token, a)
 	}()
 }

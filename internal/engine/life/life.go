@@ -32,6 +32,8 @@ type Config struct {
 	PauseUnused time.Duration
 	// Pressure says why the host needs memory; empty: it does not. It is asked with every look.
 	Pressure func() string
+	// Acts is told what was done as time passed, or for traffic.
+	Acts sandbox.Acts
 	// Now is the wall clock.
 	Now func() time.Time
 	Log *slog.Logger
@@ -108,6 +110,7 @@ func (w *Watch) look(ctx context.Context) {
 // due is what is to be done to a sandbox.
 type due struct {
 	why  string        // empty: nothing
+	by   string        // sandbox.ByDeadline and the others
 	idle time.Duration // it is for having been idle for so long; 0: for its deadline
 }
 
@@ -118,9 +121,9 @@ func dueOf(i sandbox.Info, now time.Time) due {
 	case i.Status == sandbox.StatusPausing, i.Status == sandbox.StatusResuming:
 		return due{}
 	case l.Passed(now) && !(paused && l.AtEnd == sandbox.AtEndPause):
-		return due{why: "its deadline has passed"}
+		return due{why: "its deadline has passed", by: sandbox.ByDeadline}
 	case !paused && l.Idle > 0 && i.Unused >= l.Idle:
-		return due{why: "nobody has used it for " + l.Idle.String(), idle: l.Idle}
+		return due{why: "nobody has used it for " + l.Idle.String(), by: sandbox.ByIdleness, idle: l.Idle}
 	}
 	return due{}
 }
@@ -136,15 +139,19 @@ func (w *Watch) end(ctx context.Context, i sandbox.Info, d due) {
 
 // pause pauses a sandbox, or notes why it could not be.
 func (w *Watch) pause(ctx context.Context, i sandbox.Info, d due) {
+	began := time.Now()
 	_, err := w.cfg.Operations.Pause(ctx, i.ID, sandbox.PauseOptions{IdleFor: d.idle, Why: d.why})
+	act := sandbox.Act{Action: sandbox.ActPause, By: d.by, Of: i, Why: d.why, Took: time.Since(began), Err: err}
 	var told *sandbox.Error
 	switch {
 	case err == nil:
+		w.cfg.Acts(act)
 		w.cfg.Log.Info("sandbox paused", "sandbox", i.ID, "why", d.why)
 	case ctx.Err() != nil, errors.Is(err, sandbox.ErrClosing), errors.Is(err, sandbox.ErrNotFound),
 		errors.Is(err, sandboxes.ErrInUse):
 	case errors.As(err, &told) && told.Reason() == sandbox.ReasonSandboxPaused: // somebody else has
 	default:
+		w.cfg.Acts(act)
 		w.cfg.Log.Warn("sandbox could not be paused, and runs on", "sandbox", i.ID, "err", err)
 		if s := w.cfg.Sandboxes.Lookup(i.ID); s != nil {
 			s.Unpaused(err)
@@ -166,7 +173,9 @@ func (w *Watch) kill(ctx context.Context, i sandbox.Info, d due) {
 	if err != nil || dueOf(now, w.cfg.Now()).why == "" { // it was given more time
 		return
 	}
+	began := time.Now()
 	if w.cfg.Sandboxes.Kill(i.ID) == nil {
+		w.cfg.Acts(sandbox.Act{Action: sandbox.ActKill, By: d.by, Of: i, Why: d.why, Took: time.Since(began)})
 		w.cfg.Log.Info("sandbox ended", "sandbox", i.ID, "why", d.why)
 	}
 }
@@ -257,6 +266,10 @@ func (w *Watch) Rouse(ctx context.Context, id string) (bool, error) {
 	if err != nil || !info.Life.AutoResume {
 		return false, err
 	}
-	info, err = w.cfg.Operations.Resume(ctx, info.ID)
+	was, began := info, time.Now()
+	info, err = w.cfg.Operations.Resume(ctx, was.ID)
+	if was.Status == sandbox.StatusPaused && was.PID == 0 { // else somebody else has, or is about to
+		w.cfg.Acts(sandbox.Act{Action: sandbox.ActResume, By: sandbox.ByUse, Of: was, Took: time.Since(began), Err: err})
+	}
 	return err == nil && info.PID != 0, err
 }

@@ -3,6 +3,8 @@ package life
 import (
 	"context"
 	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // relieve has one sandbox that nobody uses paused, if the host needs memory: the one that was not used for the
@@ -29,7 +31,7 @@ func (w *Watch) relieve(ctx context.Context, now time.Time) {
 		w.work.Go(func() {
 			defer w.setRelieving(false)
 			defer w.release(i.ID)
-			w.pause(ctx, i, due{why: why, idle: w.cfg.PauseUnused})
+			w.pause(ctx, i, due{why: why, by: sandbox.ByPressure, idle: w.cfg.PauseUnused})
 		})
 		return
 	}

@@ -71,6 +71,7 @@ type Config struct {
 
 	Observer sandbox.Observer // may be nil
 	Events   sandbox.Events   // is told what happens; may be nil
+	Acts     sandbox.Acts     // is told what is done without a request; may be nil
 	Logger   *slog.Logger
 	Now      func() time.Time
 	// Elapsed is a clock that nobody sets, for how long sandboxes are idle; default: since Complete.
@@ -151,6 +152,9 @@ func (c *Config) Complete() error {
 	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
+	}
+	if c.Acts == nil {
+		c.Acts = func(sandbox.Act) {}
 	}
 	if c.Events == nil {
 		c.Events = func(string, string, map[string]string) {}
