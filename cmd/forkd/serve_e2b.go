@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/internal/e2bapi"
 	"github.com/forkd/forkd/internal/e2bapi/apikey"
+	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/httpapi"
@@ -38,7 +39,14 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, token 
 	for _, s := range skipped {
 		log.Warn("a record of E2B's API is passed over", "record", s)
 	}
-	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Ports: ports,
+	made, unread, err := build.OpenStore(filepath.Join(o.data, "e2b-templates"))
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range unread {
+		log.Warn("a record of templates is passed over", "record", s)
+	}
+	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Builds: made, Ports: ports,
 		Lives: e2bLives{engine}, Authenticate: e2bAuth(token),
 		Domain: o.domain, Log: log})
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))

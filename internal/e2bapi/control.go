@@ -42,7 +42,7 @@ type answer struct {
 // have a slash in it.
 func (h *Handler) controlRoutes() *http.ServeMux {
 	mux := http.NewServeMux()
-	many, life, snaps, use := listing{h}, lives{h}, snapshots{h}, usage{h}
+	many, life, snaps, use, made := listing{h}, lives{h}, snapshots{h}, usage{h}, builds{h}
 	for pattern, f := range map[string]func(call) (answer, error){
 		"POST /sandboxes":        func(c call) (answer, error) { return h.create(c, 1) },
 		"POST /v2/sandboxes":     func(c call) (answer, error) { return h.create(c, 2) },
@@ -71,16 +71,20 @@ func (h *Handler) controlRoutes() *http.ServeMux {
 		"GET /templates/{id}":        snaps.template,
 		"DELETE /templates/{id}":     snaps.deleteTemplate,
 		"GET /templates/{id}/{part}": snaps.templatePart,
+
+		"POST /v3/templates":                        made.able(made.request),
+		"POST /v2/templates":                        made.able(made.request),
+		"POST /v2/templates/{id}/builds/{build}":    made.able(made.start),
+		"GET /templates/{id}/builds/{build}/status": made.able(made.status),
+		"GET /templates/{id}/builds/{build}/logs":   made.able(made.logs),
+		"GET /templates/{id}/files/{hash}":          made.able(made.uploadLink),
+		"POST /templates/tags":                      made.able(made.assignTags),
+		"DELETE /templates/tags":                    made.able(made.removeTags),
 	} {
 		mux.HandleFunc(pattern, h.route(f))
 	}
 	for pattern, what := range map[string]string{
-		"POST /templates": "building templates", "POST /v2/templates": "building templates",
-		"POST /v3/templates": "building templates", "POST /v2/templates/{id}/builds/{build}": "building templates",
-		"GET /templates/{id}/builds/{build}/status": "building templates",
-		"GET /templates/{id}/files/{hash}":          "building templates",
-		"GET /templates/{id}/builds/{build}/logs":   "building templates",
-		"POST /templates/tags":                      "tagging templates", "DELETE /templates/tags": "tagging templates",
+		"POST /templates":          "building templates from a Dockerfile that the client has built",
 		"PATCH /v2/templates/{id}": "changing templates", "PATCH /templates/{id}": "changing templates",
 		"/volumes": "volumes", "/volumes/": "volumes", "/volumecontent/": "volumes",
 		"/secrets": "secrets", "/secrets/": "secrets", "/teams": "teams", "/teams/": "teams",
@@ -88,6 +92,7 @@ func (h *Handler) controlRoutes() *http.ServeMux {
 	} {
 		mux.HandleFunc(pattern, h.route(func(call) (answer, error) { return answer{}, notYet(what) }))
 	}
+	mux.HandleFunc("PUT /templates/{id}/files/{hash}", made.upload)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)

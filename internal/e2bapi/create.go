@@ -12,7 +12,6 @@ import (
 
 	"github.com/forkd/forkd/internal/e2bapi/idempotency"
 	"github.com/forkd/forkd/internal/e2bapi/records"
-	"github.com/forkd/forkd/internal/e2bapi/templates"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -82,7 +81,7 @@ func (h *Handler) createOnce(c call, version int) (createdSandbox, error) {
 		return createdSandbox{}, err
 	}
 	plan.rec.Owner = c.owner
-	snap, err := h.templateSnapshot(c.ctx, req.Template)
+	snap, err := h.templateSnapshot(c.ctx, &plan.rec)
 	if err != nil {
 		return createdSandbox{}, err
 	}
@@ -277,61 +276,4 @@ func allFailed(res sandbox.ForkResult) error {
 func noNetwork(err error) bool {
 	var e *sandbox.Error
 	return errors.As(err, &e) && e.Reason() == sandbox.ReasonNetOff
-}
-
-// build is a snapshot of a template that is being made.
-type build struct {
-	done chan struct{}
-	err  error
-}
-
-// templateSnapshot is the snapshot that a template stands for. One of an image that nobody
-// has made a snapshot of yet is made now; that goes on when the client does not wait for it.
-func (h *Handler) templateSnapshot(ctx context.Context, name string) (sandbox.SnapshotInfo, error) {
-	tag, err := templates.Tag(name)
-	if err != nil {
-		return sandbox.SnapshotInfo{}, err
-	}
-	info, err := h.opt.Engine.SnapshotInfo(ctx, tag)
-	if err == nil || !isNotFound(err) {
-		return info, err
-	}
-	b := h.startBuild(ctx, tag)
-	select {
-	case <-b.done:
-	case <-ctx.Done():
-		return sandbox.SnapshotInfo{}, context.Cause(ctx)
-	}
-	if isNotFound(b.err) {
-		return sandbox.SnapshotInfo{}, failf(http.StatusNotFound,
-			"template '%s' not found: there is neither a snapshot nor an image %q", sandbox.Clip(name), tag)
-	}
-	if b.err != nil {
-		return sandbox.SnapshotInfo{}, b.err
-	}
-	return h.opt.Engine.SnapshotInfo(ctx, tag)
-}
-
-// startBuild makes a snapshot of the image of that name, once for all who ask.
-func (h *Handler) startBuild(ctx context.Context, tag string) *build {
-	h.buildMu.Lock()
-	defer h.buildMu.Unlock()
-	if b := h.building[tag]; b != nil {
-		return b
-	}
-	b := &build{done: make(chan struct{})}
-	h.building[tag] = b
-	go func() {
-		_, err := h.opt.Engine.CreateSnapshot(context.WithoutCancel(ctx), sandbox.CreateRequest{Tag: tag, Image: tag},
-			func(sandbox.Step) {})
-		if errors.Is(err, sandbox.ErrConflict) {
-			err = nil // somebody else has made it meanwhile
-		}
-		b.err = err
-		h.buildMu.Lock()
-		delete(h.building, tag)
-		h.buildMu.Unlock()
-		close(b.done)
-	}()
-	return b
 }

@@ -46,6 +46,7 @@ type bench struct {
 	clock  *clock
 	h      *e2bapi.Handler
 	server *httptest.Server
+	stop   func() // of its Run, where a test has it run
 }
 
 // ownerKey is where a context has the tenant.

@@ -28,6 +28,7 @@ type filter struct {
 	metadata map[string]string
 	states   []state
 	template string // a tag; empty: any
+	built    string // the id of the template of that name that was built; empty: none was
 	never    bool   // a template that cannot be
 	after    time.Time
 	oldest   bool // first
@@ -65,6 +66,9 @@ func filterOf(q url.Values) (filter, error) {
 }
 
 func (f filter) matches(l listedSandbox, tag string) bool {
+	if f.built != "" && l.Template == f.built {
+		tag = f.template
+	}
 	if f.never || f.template != "" && f.template != tag {
 		return false
 	}
@@ -119,6 +123,9 @@ func (h listing) list(c call) (answer, error) {
 	f, err := filterOf(q)
 	if err != nil {
 		return answer{}, err
+	}
+	if t, ok := builds(h).template(c.owner, q.Get("template")); ok {
+		f.built, f.template, f.never = t.ID, cmp.Or(f.template, t.ID), false
 	}
 	limit, err := page.Limit(q.Get("limit"))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -61,6 +62,10 @@ type Ports interface {
 type Options struct {
 	Engine  Engine
 	Records *records.Store
+	// Builds may be nil: then templates cannot be built.
+	Builds *build.Store
+	// TuneBuilds, if set, changes how they are carried out.
+	TuneBuilds func(*build.Config)
 	// Lives may be nil: then sandboxes end at their deadlines, and nothing can be paused.
 	Lives Lives
 	Ports Ports

@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/forkd/forkd/internal/e2bapi"
+	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/e2btest"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/ingress"
@@ -44,8 +46,13 @@ func native(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	made, _, err := build.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := e2bapi.New(e2bapi.Options{
-		Engine: engine, Records: store, Lives: engine, Domain: ingress.DefaultDomain,
+		Engine: engine, Records: store, Builds: made, Lives: engine,
+		TuneBuilds: func(c *build.Config) { c.ReadyEvery = 20 * time.Millisecond }, Domain: ingress.DefaultDomain,
 		Ports: ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: engine, Guard: engine}),
 		Authenticate: func(r *http.Request) (context.Context, error) {
 			if r.Header.Get("X-Api-Key") != apiKey {
@@ -54,6 +61,10 @@ func native(t *testing.T) string {
 			return r.Context(), nil
 		},
 	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { h.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
 	s := httptest.NewServer(e2btest.Serve(h))
 	t.Cleanup(s.Close)
 	return s.URL
@@ -80,7 +91,11 @@ func TestPythonOverAgentsOnThisHost(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			python := filepath.Join(cache(t, "python-"+version), "bin", "python")
 			url := native(t)
-			for _, program := range []string{"sync.py", "async.py"} {
+			programs := []string{"sync.py", "async.py"}
+			if version == newestPython && os.Getuid() == 0 { // steps are root's in a guest that is this host
+				programs = append(programs, "template.py")
+			}
+			for _, program := range programs {
 				t.Run(program, func(t *testing.T) { run(t, url, nil, python, filepath.Join("testdata", program)) })
 			}
 		})
@@ -95,17 +110,28 @@ func TestJavaScriptOverAgentsOnThisHost(t *testing.T) {
 	for _, version := range nodeVersions {
 		t.Run(version, func(t *testing.T) {
 			dir := cache(t, "node-"+version)
-			// Modules are found from where the program lies.
-			b, err := os.ReadFile(filepath.Join("testdata", "sdk.mjs"))
-			if err != nil {
-				t.Fatal(err)
+			programs := []string{"sdk.mjs"}
+			if version == newestNode && os.Getuid() == 0 {
+				programs = append(programs, "template.mjs")
 			}
-			program := filepath.Join(dir, "sdk-"+filepath.Base(t.TempDir())+".mjs")
-			if err := os.WriteFile(program, b, 0o600); err != nil {
-				t.Fatal(err)
+			for _, program := range programs {
+				t.Run(program, func(t *testing.T) { runNode(t, dir, program) })
 			}
-			defer os.Remove(program)
-			run(t, native(t), nil, "node", program)
 		})
 	}
+}
+
+// runNode runs a program where the packages lie: modules are found from there.
+func runNode(t *testing.T, dir, name string) {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(dir, filepath.Base(t.TempDir())+"-"+name)
+	if err := os.WriteFile(program, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	defer os.Remove(program)
+	run(t, native(t), nil, "node", program)
 }
