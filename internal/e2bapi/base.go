@@ -45,7 +45,8 @@ func (h *Handler) templateSnapshot(ctx context.Context, rec *records.Record) (sa
 
 // snapshotOf is the snapshot of a template's name. One of an image that nobody has made a
 // snapshot of yet is made now; that goes on when nobody waits for it.
-func (h *Handler) snapshotOf(ctx context.Context, name string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+func (h *Handler) snapshotOf(ctx context.Context, name string,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	tag, err := templates.Tag(name)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err

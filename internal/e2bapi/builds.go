@@ -270,7 +270,8 @@ func (h builds) template(owner, name string) (build.Template, bool) {
 // delete deletes a template that was built.
 func (h builds) delete(c call, t build.Template) (answer, error) {
 	if _, tag, ok := strings.Cut(c.PathValue("id"), ":"); ok && tag != build.DefaultTag {
-		return answer{}, invalidf("%q is a tag of template '%s': remove it from the template's tags", sandbox.Clip(tag), t.Name)
+		return answer{}, invalidf("%q is a tag of template '%s': remove it from the template's tags",
+			sandbox.Clip(tag), t.Name)
 	}
 	err := h.builder.Delete(c.ctx, c.owner, t.ID)
 	if errors.Is(err, sandbox.ErrConflict) {

@@ -156,7 +156,8 @@ func TestATemplateIsBuilt(t *testing.T) {
 		t.Errorf("requested: %+v", r)
 	}
 	log := strings.Join(s.log, "\n")
-	for _, line := range []string{"FROM base", "[base] boot", "[builder 1/5] ENV A 1 B b $A ${A}c \\$A", "[builder 2/5] WORKDIR " + dir,
+	for _, line := range []string{"FROM base", "[base] boot", "[builder 1/5] ENV A 1 B b $A ${A}c \\$A",
+		"[builder 2/5] WORKDIR " + dir,
 		"[builder 4/5] RUN echo ran", "[builder 4/5] [stdout]: out 1", "[builder 4/5] [stderr]: err b 1 1c $A",
 		"[builder 4/5] [stdout]: " + dir + "/w/x\n", "[builder 4/5] [stdout]: last", "Template is ready", "Build finished"} {
 		if !strings.Contains(log, line) {
@@ -294,26 +295,33 @@ func TestBuildsThatFail(t *testing.T) {
 		alsoInLog   string
 		notInReason string
 	}{
-		"run": {map[string]any{"steps": steps{step("RUN", "true"), step("RUN", "echo fine; echo 'no such thing' >&2; exit 3")}},
-			"2", "failed to run command 'echo fine; echo 'no such thing' >&2; exit 3': command failed: exit status 3\nno such thing",
+		"run": {map[string]any{"steps": steps{step("RUN", "true"),
+			step("RUN", "echo fine; echo 'no such thing' >&2; exit 3")}},
+			"2", "failed to run command 'echo fine; echo 'no such thing' >&2; exit 3': " +
+				"command failed: exit status 3\nno such thing",
 			"[builder 2/2] [stderr]: no such thing", ""},
 		"user": {map[string]any{"steps": steps{step("RUN", "true", "nobody-here")}}, "1",
 			"failed to run command 'true': command failed: unauthenticated: invalid username: 'nobody-here'", "", ""},
 		"base":   {map[string]any{"fromImage": "no-such-image"}, "base", "no-such-image", "", ""},
 		"base2":  {map[string]any{"fromTemplate": "no-such:v1"}, "base", "template 'no-such:v1' not found", "", ""},
 		"broken": {map[string]any{"fromTemplate": "empty"}, "base", "template 'empty' not found", "", ""},
-		"files": {map[string]any{"steps": steps{{"type": "COPY", "args": []string{"a", "/b"}, "filesHash": strings.Repeat("0", 64)}}},
+		"files": {map[string]any{"steps": steps{{"type": "COPY", "args": []string{"a", "/b"},
+			"filesHash": strings.Repeat("0", 64)}}},
 			"1", "its files were not uploaded", "", ""},
-		"start":   {map[string]any{"startCmd": "echo oh no; exit 4", "readyCmd": "false"}, "finalize", "exit status 4", "[start] [stdout]: oh no", ""},
-		"ready":   {map[string]any{"readyCmd": "false"}, "finalize", "did not succeed within 2s", "", ""},
-		"workdir": {map[string]any{"steps": steps{step("WORKDIR", "/proc/nowhere")}}, "1", "failed to create workdir", "", ""},
+		"start": {map[string]any{"startCmd": "echo oh no; exit 4", "readyCmd": "false"}, "finalize", "exit status 4",
+			"[start] [stdout]: oh no", ""},
+		"ready": {map[string]any{"readyCmd": "false"}, "finalize", "did not succeed within 2s", "", ""},
+		"workdir": {map[string]any{"steps": steps{step("WORKDIR", "/proc/nowhere")}}, "1",
+			"failed to create workdir", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, s := b.build("failing-"+name, row.body)
-			if s.Status != "error" || s.Reason == nil || s.Reason.Step != row.step || !strings.Contains(s.Reason.Message, row.says) {
+			if s.Status != "error" || s.Reason == nil || s.Reason.Step != row.step ||
+				!strings.Contains(s.Reason.Message, row.says) {
 				t.Fatalf("%s %+v, want %q at %s", s.Status, s.Reason, row.says, row.step)
 			}
-			if log := strings.Join(s.log, "\n"); !strings.Contains(log, row.alsoInLog) || !strings.Contains(log, "Build failed: ") {
+			if log := strings.Join(s.log, "\n"); !strings.Contains(log, row.alsoInLog) ||
+				!strings.Contains(log, "Build failed: ") {
 				t.Errorf("the log is %s", log)
 			}
 			wantError(t, b.do("POST", "/v2/sandboxes", `{"templateID":"failing-`+name+`"}`), 404, "failing-"+name)
@@ -356,7 +364,8 @@ func TestBuildsThatAreRefused(t *testing.T) {
 	b.begin(r, map[string]any{})
 	b.outcome(r)
 	wantError(t, b.do("POST", at, `{}`), 400, "begun already")
-	for _, path := range []string{"/templates/" + r.TemplateID + "/builds/nope/status", "/templates/nope/builds/" + r.BuildID + "/status",
+	for _, path := range []string{"/templates/" + r.TemplateID + "/builds/nope/status",
+		"/templates/nope/builds/" + r.BuildID + "/status",
 		"/templates/nope/files/" + strings.Repeat("a", 64)} {
 		wantError(t, b.do("GET", path, ""), 404)
 		wantError(t, b.do("GET", path, "", "X-API-KEY", "wrong"), 401)

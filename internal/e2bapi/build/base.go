@@ -27,13 +27,19 @@ func (j *job) base(ctx context.Context) (result, error) {
 		return result{}, err
 	}
 	if j.fits(info) {
-		return result{tag: info.Tag, key: keyOf("snapshot", j.owner, info.Tag, info.ContentHash, info.CreatedAt.UnixNano())}, nil
+		return j.onSnapshot(info), nil
 	}
 	if info.Image == "" || info.ParentTag != "" {
 		j.warnShape(info)
-		return result{tag: info.Tag, key: keyOf("snapshot", j.owner, info.Tag, info.ContentHash, info.CreatedAt.UnixNano())}, nil
+		return j.onSnapshot(info), nil
 	}
 	return j.resized(ctx, info)
+}
+
+// onSnapshot is a base of no build's.
+func (j *job) onSnapshot(info sandbox.SnapshotInfo) result {
+	key := keyOf("snapshot", j.owner, info.Tag, info.ContentHash, info.CreatedAt.UnixNano())
+	return result{tag: info.Tag, key: key}
 }
 
 // onTemplate is a base that another build made; what its steps said of programs goes on.
@@ -55,7 +61,7 @@ func (j *job) fits(info sandbox.SnapshotInfo) bool {
 }
 
 func (j *job) warnShape(info sandbox.SnapshotInfo) {
-	j.log.say(LevelWarn, baseStep, fmt.Sprintf("the template has the size of the one that it is made from: %d CPUs and %d MiB",
+	j.log.say(LevelWarn, baseStep, fmt.Sprintf("the template has the size of its base: %d CPUs and %d MiB",
 		info.Shape.VCPUs, info.Shape.MemoryMiB))
 }
 

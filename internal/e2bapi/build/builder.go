@@ -95,7 +95,8 @@ func (b *Builder) Request(owner, name string, tags []string, cpus, memoryMiB int
 		tags = []string{DefaultTag}
 	}
 	if cpus < 0 || cpus > 1024 || memoryMiB < 0 || memoryMiB > 1<<24 {
-		return Template{}, Build{}, sandbox.Errorf(sandbox.ErrInvalid, "", "%d CPUs and %d MiB: no machine is like that", cpus, memoryMiB)
+		return Template{}, Build{}, sandbox.Errorf(sandbox.ErrInvalid, "",
+			"%d CPUs and %d MiB: no machine is like that", cpus, memoryMiB)
 	}
 	made := Build{ID: newBuildID(), Tags: tags, Requested: b.cfg.Now(), CPUs: cpus, MemoryMiB: memoryMiB, Status: Waiting}
 	t, err := b.cfg.Store.request(owner, name, made)

@@ -101,7 +101,8 @@ func (j *job) awaitReady(ctx context.Context, g *guest, c Context, failed <-chan
 		return pause(ctx, cfg.StartWait, failed)
 	}
 	j.log.say(LevelInfo, finalizeStep, "Waiting for template to be ready: "+j.plan.ready)
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "ready command '%s' did not succeed within %s", j.plan.ready, cfg.ReadyTimeout)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "",
+		"ready command '%s' did not succeed within %s", j.plan.ready, cfg.ReadyTimeout)
 	limited, cancel := context.WithTimeoutCause(ctx, cfg.ReadyTimeout, late)
 	defer cancel()
 	for {

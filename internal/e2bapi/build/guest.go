@@ -103,7 +103,8 @@ func shell(line string, as Context, said func(stream, line string)) command {
 
 // script is one of ours, as root, with arguments.
 func script(text string, args ...string) command {
-	return command{args: append([]string{"/bin/bash", "-c", text, "bash"}, args...), as: Context{User: "root", Workdir: "/"}}
+	return command{args: append([]string{"/bin/bash", "-c", text, "bash"}, args...),
+		as: Context{User: "root", Workdir: "/"}}
 }
 
 // maxOutput is how much of a command's output is looked at.
@@ -119,7 +120,8 @@ func (g *guest) run(ctx context.Context, c command) (string, error) {
 	out := lines{to: func(l string) { said("stdout", l) }}
 	errs := lines{to: func(l string) { said("stderr", l) }}
 	r, err := g.agent.Exec(ctx, agentclient.ExecRequest{
-		Args: c.args, Env: c.as.Env, Cwd: c.as.Workdir, User: c.as.User, Input: c.input, Timeout: g.limit, MaxOutput: maxOutput,
+		Args: c.args, Env: c.as.Env, Cwd: c.as.Workdir, User: c.as.User, Input: c.input,
+		Timeout: g.limit, MaxOutput: maxOutput,
 		OnOutput: func(stderr bool, chunk []byte) {
 			if stderr {
 				errs.add(chunk)

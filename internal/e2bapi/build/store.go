@@ -189,7 +189,8 @@ func (s *Store) Find(owner, name string) (Template, Build, error) {
 	_, tag, _ := ParseName(name)
 	b, ok := t.Tagged(tag)
 	if !ok || b.Status != Ready {
-		return t, Build{}, sandbox.Errorf(sandbox.ErrNotFound, "", "template '%s' not found: it has no build that is tagged %q",
+		return t, Build{}, sandbox.Errorf(sandbox.ErrNotFound, "",
+			"template '%s' not found: it has no build that is tagged %q",
 			sandbox.Clip(name), cmp.Or(tag, DefaultTag))
 	}
 	return t, b, nil

@@ -32,7 +32,8 @@ func (s *Store) AssignTags(owner, target string, tags []string, now time.Time) (
 			t.Tags[tag] = Assigned{b.ID, now}
 		}
 		if len(t.Tags) > maxTags {
-			return sandbox.Errorf(sandbox.ErrInvalid, "", "template %s would have %d tags, want at most %d", t.Name, len(t.Tags), maxTags)
+			return sandbox.Errorf(sandbox.ErrInvalid, "",
+				"template %s would have %d tags, want at most %d", t.Name, len(t.Tags), maxTags)
 		}
 		return nil
 	})
