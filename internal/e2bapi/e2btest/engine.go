@@ -109,7 +109,8 @@ func (e *Engine) start(ctx context.Context, info sandbox.Info, req sandbox.ForkR
 	if err != nil {
 		return err
 	}
-	g := &guest{agent: a, dir: dir, socket: filepath.Join(dir, "s"), served: make(chan error, 1), conns: map[net.Conn]bool{}}
+	g := &guest{agent: a, dir: dir, socket: filepath.Join(dir, "s"), served: make(chan error, 1),
+		conns: map[net.Conn]bool{}}
 	l, err := net.Listen("unix", g.socket)
 	if err != nil {
 		return err
