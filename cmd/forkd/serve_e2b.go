@@ -12,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/internal/e2bapi"
 	"github.com/forkd/forkd/internal/e2bapi/apikey"
+	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/httpapi"
@@ -37,7 +38,14 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 	for _, s := range skipped {
 		log.Warn("a record of E2B's API is passed over", "record", s)
 	}
-	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Ports: ports,
+	made, unread, err := build.OpenStore(filepath.Join(o.data, "e2b-templates"))
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range unread {
+		log.Warn("a record of templates is passed over", "record", s)
+	}
+	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Builds: made, Ports: ports,
 		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
 		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },
 		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },

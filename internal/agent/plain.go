@@ -14,6 +14,7 @@ func (a *Agent) plainRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET /envs", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, a.rec.Env())
 	})
+	mux.HandleFunc("POST /defaults", a.changeDefaults)
 	mux.HandleFunc("GET /metrics", a.metrics)
 	mux.HandleFunc("GET /files", a.files.Download)
 	mux.HandleFunc("POST /files", a.files.Upload)

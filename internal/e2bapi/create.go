@@ -12,7 +12,6 @@ import (
 
 	"github.com/forkd/forkd/internal/e2bapi/idempotency"
 	"github.com/forkd/forkd/internal/e2bapi/records"
-	"github.com/forkd/forkd/internal/e2bapi/templates"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -81,7 +80,7 @@ func (h *Handler) createOnce(c call, version int) (createdSandbox, error) {
 	if err != nil {
 		return createdSandbox{}, err
 	}
-	snap, err := h.templateSnapshot(c, req.Template)
+	snap, err := h.templateSnapshot(c, &plan.rec)
 	if err != nil {
 		return createdSandbox{}, err
 	}
@@ -279,65 +278,4 @@ func allFailed(res sandbox.ForkResult) error {
 func noNetwork(err error) bool {
 	var e *sandbox.Error
 	return errors.As(err, &e) && e.Reason() == sandbox.ReasonNetOff
-}
-
-// templateOf is a tag as a tenant, or the operator, says it.
-type templateOf struct{ tenant, tag string }
-
-// build is a snapshot of a template that is being made.
-type build struct {
-	done chan struct{}
-	err  error
-}
-
-// templateSnapshot is the snapshot that a template stands for. One of an image that nobody
-// has made a snapshot of yet is made now; that goes on when the client does not wait for it.
-func (h *Handler) templateSnapshot(c call, name string) (sandbox.SnapshotInfo, error) {
-	tag, err := templates.Tag(name)
-	if err != nil {
-		return sandbox.SnapshotInfo{}, err
-	}
-	info, err := c.engine.SnapshotInfo(c.ctx, tag)
-	if err == nil || !isNotFound(err) {
-		return info, err
-	}
-	b := h.startBuild(c, tag)
-	select {
-	case <-b.done:
-	case <-c.ctx.Done():
-		return sandbox.SnapshotInfo{}, context.Cause(c.ctx)
-	}
-	if isNotFound(b.err) {
-		return sandbox.SnapshotInfo{}, failf(http.StatusNotFound,
-			"template '%s' not found: there is neither a snapshot nor an image %q", sandbox.Clip(name), tag)
-	}
-	if b.err != nil {
-		return sandbox.SnapshotInfo{}, b.err
-	}
-	return c.engine.SnapshotInfo(c.ctx, tag)
-}
-
-// startBuild makes a snapshot of the image of that name, once for all of a tenant who ask.
-func (h *Handler) startBuild(c call, tag string) *build {
-	h.buildMu.Lock()
-	defer h.buildMu.Unlock()
-	of := templateOf{c.who.Tenant, tag}
-	if b := h.building[of]; b != nil {
-		return b
-	}
-	b := &build{done: make(chan struct{})}
-	h.building[of] = b
-	go func() {
-		_, err := c.engine.CreateSnapshot(context.WithoutCancel(c.ctx), sandbox.CreateRequest{Tag: tag, Image: tag},
-			func(sandbox.Step) {})
-		if errors.Is(err, sandbox.ErrConflict) {
-			err = nil // somebody else has made it meanwhile
-		}
-		b.err = err
-		h.buildMu.Lock()
-		delete(h.building, of)
-		h.buildMu.Unlock()
-		close(b.done)
-	}()
-	return b
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/idempotency"
 	"github.com/forkd/forkd/internal/e2bapi/target"
 )
@@ -20,19 +21,21 @@ type Handler struct {
 	leases  *leases // nil if the engine keeps deadlines itself
 	repeats idempotency.Cache[createdSandbox]
 	history history
+	builder *build.Builder // nil: templates cannot be built
 
 	// buildMu guards building: templates whose snapshots are being made.
 	buildMu  sync.Mutex
-	building map[templateOf]*build
+	building map[templateOf]*baseBuild
 }
 
 // New makes a Handler. Run has to be called for deadlines to be kept.
 func New(opt Options) *Handler {
-	h := &Handler{opt: opt.complete(), building: map[templateOf]*build{}}
+	h := &Handler{opt: opt.complete(), building: map[templateOf]*baseBuild{}}
 	if h.opt.Lives == nil {
 		h.leases = newLeases(h)
 		h.opt.Lives = h.leases
 	}
+	h.builder = newBuilder(h)
 	h.control = h.controlRoutes()
 	h.envd = newEnvd(h)
 	return h
@@ -42,8 +45,13 @@ func New(opt Options) *Handler {
 const sweepEvery = time.Minute
 
 // Run forgets sandboxes that have ended, by their deadlines or while there was no daemon, until ctx ends.
-// Where there is no Lives it keeps the deadlines.
+// Where there is no Lives it keeps the deadlines. Builds of templates end with it.
 func (h *Handler) Run(ctx context.Context) {
+	if h.builder != nil {
+		var building sync.WaitGroup
+		building.Go(func() { h.builder.Run(ctx) })
+		defer building.Wait()
+	}
 	h.sweep()
 	if h.leases != nil {
 		h.leases.run(ctx)

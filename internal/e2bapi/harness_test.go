@@ -48,6 +48,7 @@ type bench struct {
 	clock  *clock
 	h      *e2bapi.Handler
 	server *httptest.Server
+	stop   func() // of its Run, where a test has it run
 }
 
 func authenticate(r *http.Request) (context.Context, error) {

@@ -28,6 +28,7 @@ type filter struct {
 	metadata map[string]string
 	states   []state
 	template string // a tag; empty: any
+	built    string // the id of the template of that name that was built; empty: none was
 	never    bool   // a template that cannot be
 	after    time.Time
 	oldest   bool // first
@@ -66,6 +67,9 @@ func filterOf(q url.Values) (filter, error) {
 
 // matches is told the tag in all the ways that whoever asks may say it.
 func (f filter) matches(l listedSandbox, tags ...string) bool {
+	if f.built != "" && l.Template == f.built {
+		tags = append(tags, f.template)
+	}
 	if f.never || f.template != "" && !slices.Contains(tags, f.template) {
 		return false
 	}
@@ -120,6 +124,9 @@ func (h listing) list(c call) (answer, error) {
 	f, err := filterOf(q)
 	if err != nil {
 		return answer{}, err
+	}
+	if t, ok := builds(h).template(c.who.Tenant, q.Get("template")); ok {
+		f.built, f.template, f.never = t.ID, cmp.Or(f.template, t.ID), false
 	}
 	limit, err := page.Limit(q.Get("limit"))
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -64,6 +65,10 @@ type Options struct {
 	// Engine is all of it: for what has no principal, such as requests to a sandbox's agent.
 	Engine  Engine
 	Records *records.Store
+	// Builds may be nil: then templates cannot be built.
+	Builds *build.Store
+	// TuneBuilds, if set, changes how they are carried out.
+	TuneBuilds func(*build.Config)
 	// Lives may be nil: then sandboxes end at their deadlines, and nothing can be paused.
 	Lives Lives
 	Ports Ports

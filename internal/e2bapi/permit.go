@@ -31,7 +31,7 @@ func (h *Handler) there(c call) error {
 	var err error
 	if strings.Contains(c.Pattern, "/sandboxes/") {
 		_, err = h.find(c)
-	} else if c.PathValue("id") != "aliases" {
+	} else if _, built := (builds{h}).template(c.who.Tenant, c.PathValue("id")); !built && c.PathValue("id") != "aliases" {
 		_, err = snapshots{h}.findTemplate(c, c.PathValue("id"))
 	}
 	return err

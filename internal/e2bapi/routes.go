@@ -17,7 +17,7 @@ type route struct {
 // routes are all of the control API, by patterns that match escaped segments: a template's id may
 // have a slash in it. What a tenant's key may reach of them its view of the engine says.
 func (h *Handler) routes() map[string]route {
-	many, life, snaps, use := listing{h}, lives{h}, snapshots{h}, usage{h}
+	many, life, snaps, use, made := listing{h}, lives{h}, snapshots{h}, usage{h}, builds{h}
 	look := func(action string, f func(call) (answer, error)) route { return route{principal.Read, action, true, f} }
 	make := func(action string, f func(call) (answer, error)) route {
 		return route{principal.Fork, action, false, f}
@@ -55,6 +55,15 @@ func (h *Handler) routes() map[string]route {
 		"GET /templates/{id}":        look("snapshot.read", snaps.template),
 		"DELETE /templates/{id}":     make("snapshot.delete", snaps.deleteTemplate),
 		"GET /templates/{id}/{part}": look("snapshot.read", snaps.templatePart),
+
+		"POST /v3/templates":                        make("template.build", made.able(made.request)),
+		"POST /v2/templates":                        make("template.build", made.able(made.request)),
+		"POST /v2/templates/{id}/builds/{build}":    make("template.build", made.able(made.start)),
+		"GET /templates/{id}/builds/{build}/status": look("template.read", made.able(made.status)),
+		"GET /templates/{id}/builds/{build}/logs":   look("template.read", made.able(made.logs)),
+		"GET /templates/{id}/files/{hash}":          make("template.upload", made.able(made.uploadLink)),
+		"POST /templates/tags":                      make("template.tag", made.able(made.assignTags)),
+		"DELETE /templates/tags":                    make("template.tag", made.able(made.removeTags)),
 	}
 	for pattern, what := range missingRoutes() {
 		all[pattern] = route{0, "none", true, func(call) (answer, error) { return answer{}, notYet(what) }}
@@ -66,12 +75,7 @@ func (h *Handler) routes() map[string]route {
 // nothing about what their paths name.
 func missingRoutes() map[string]string {
 	return map[string]string{
-		"POST /templates": "building templates", "POST /v2/templates": "building templates",
-		"POST /v3/templates": "building templates", "POST /v2/templates/{id}/builds/{build}": "building templates",
-		"GET /templates/{id}/builds/{build}/status": "building templates",
-		"GET /templates/{id}/files/{hash}":          "building templates",
-		"GET /templates/{id}/builds/{build}/logs":   "building templates",
-		"POST /templates/tags":                      "tagging templates", "DELETE /templates/tags": "tagging templates",
+		"POST /templates":          "building templates from a Dockerfile that the client has built",
 		"PATCH /v2/templates/{id}": "changing templates", "PATCH /templates/{id}": "changing templates",
 		"/volumes": "volumes", "/volumes/": "volumes", "/volumecontent/": "volumes",
 		"/secrets": "secrets", "/secrets/": "secrets", "/teams": "teams", "/teams/": "teams",
@@ -84,6 +88,7 @@ func (h *Handler) controlRoutes() *http.ServeMux {
 	for pattern, rt := range h.routes() {
 		mux.HandleFunc(pattern, h.serveRoute(rt))
 	}
+	mux.HandleFunc("PUT /templates/{id}/files/{hash}", builds{h}.upload)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.WriteHeader(http.StatusOK)

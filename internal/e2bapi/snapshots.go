@@ -99,7 +99,7 @@ func (h snapshots) listSnapshots(c call) (answer, error) {
 	}
 	all = slices.DeleteFunc(all, func(s sandbox.SnapshotInfo) bool {
 		of, name := q.Get("sandboxID"), q.Get("name")
-		return s.BranchedFrom == "" || s.Transient || s.Status == sandbox.SnapshotFailed ||
+		return s.BranchedFrom == "" || s.Transient || h.isLayer(s.Tag) || s.Status == sandbox.SnapshotFailed ||
 			of != "" && s.BranchedFrom != target.ID(of) || name != "" && !c.called(s.Tag, name)
 	})
 	slices.SortFunc(all, func(a, b sandbox.SnapshotInfo) int {
@@ -194,6 +194,9 @@ func (h snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, 
 
 // deleteTemplate is DELETE /templates/{id}, of snapshots too.
 func (h snapshots) deleteTemplate(c call) (answer, error) {
+	if t, ok := builds(h).template(c.who.Tenant, c.PathValue("id")); ok {
+		return builds(h).delete(c, t)
+	}
 	gone := failf(http.StatusNotFound, "template %q not found", sandbox.Clip(c.PathValue("id")))
 	tag, err := templates.Tag(c.PathValue("id"))
 	if err != nil {

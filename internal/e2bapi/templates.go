@@ -1,9 +1,12 @@
 package e2bapi
 
 import (
+	"cmp"
+	"crypto/sha256"
 	"net/http"
 	"time"
 
+	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/templates"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -28,6 +31,36 @@ type templateInfo struct {
 	Status      string     `json:"buildStatus"`
 }
 
+// templateDetail is a template with its builds.
+type templateDetail struct {
+	templateInfo
+	All []buildInfo `json:"builds"`
+}
+
+type buildInfo struct {
+	ID       string       `json:"buildID"`
+	Status   build.Status `json:"status"`
+	Created  time.Time    `json:"createdAt"`
+	Updated  time.Time    `json:"updatedAt"`
+	Finished *time.Time   `json:"finishedAt,omitempty"`
+	CPUs     int          `json:"cpuCount"`
+	MemoryMB int          `json:"memoryMB"`
+}
+
+func detailed(t templateInfo, made []build.Build) templateDetail {
+	d := templateDetail{t, []buildInfo{}}
+	for _, b := range made {
+		info := buildInfo{ID: b.ID, Status: b.Status, Created: b.Requested.UTC(), Updated: b.Requested.UTC(),
+			CPUs: cmp.Or(b.CPUs, t.CPUs), MemoryMB: cmp.Or(b.MemoryMiB, t.MemoryMB)}
+		if !b.Finished.IsZero() {
+			at := b.Finished.UTC()
+			info.Finished, info.Updated = &at, at
+		}
+		d.All = append(d.All, info)
+	}
+	return d
+}
+
 func shownTemplate(c call, s sandbox.SnapshotInfo) templateInfo {
 	status := "ready"
 	switch s.Status {
@@ -37,7 +70,7 @@ func shownTemplate(c call, s sandbox.SnapshotInfo) templateInfo {
 		status = "building"
 	}
 	return templateInfo{
-		ID: s.Tag, Build: s.Tag, CPUs: max(s.Shape.VCPUs, 1), MemoryMB: s.Shape.MemoryMiB,
+		ID: s.Tag, Build: snapshotBuildID(s), CPUs: max(s.Shape.VCPUs, 1), MemoryMB: s.Shape.MemoryMiB,
 		DiskMB: int(s.DiskLogicalBytes >> 20), Public: s.Public,
 		Aliases: []string{c.short(s.Tag)}, Names: []string{templates.Name(c.short(s.Tag))},
 		Created: s.CreatedAt.UTC(), Updated: s.CreatedAt.UTC(), Builds: 1, EnvdVersion: envdVersion, Status: status,
@@ -51,13 +84,21 @@ func (h snapshots) listTemplates(c call) (answer, error) {
 		return answer{}, err
 	}
 	out := []templateInfo{}
+	if h.builder != nil {
+		for _, t := range h.opt.Builds.All(c.who.Tenant) {
+			out = append(out, builds(h).shownBuilt(c, t))
+		}
+	}
 	for _, s := range all {
-		if !s.Transient {
+		if !s.Transient && !h.isLayer(s.Tag) {
 			out = append(out, shownTemplate(c, s))
 		}
 	}
 	return answer{http.StatusOK, out}, nil
 }
+
+// isLayer reports whether a snapshot is a step's of a build, and nobody's to see.
+func (h *Handler) isLayer(tag string) bool { return h.builder != nil && h.opt.Builds.IsLayer(tag) }
 
 func (h snapshots) findTemplate(c call, name string) (sandbox.SnapshotInfo, error) {
 	tag, err := templates.Tag(name)
@@ -72,8 +113,11 @@ func (h snapshots) findTemplate(c call, name string) (sandbox.SnapshotInfo, erro
 }
 
 func (h snapshots) template(c call) (answer, error) {
+	if t, ok := builds(h).template(c.who.Tenant, c.PathValue("id")); ok {
+		return answer{http.StatusOK, detailed(builds(h).shownBuilt(c, t), t.Builds)}, nil
+	}
 	s, err := h.findTemplate(c, c.PathValue("id"))
-	return answer{http.StatusOK, shownTemplate(c, s)}, err
+	return answer{http.StatusOK, detailed(shownTemplate(c, s), nil)}, err
 }
 
 // templatePart is GET /templates/aliases/{alias} and GET /templates/{id}/tags, which a mux
@@ -88,15 +132,44 @@ func (h snapshots) templatePart(c call) (answer, error) {
 	return answer{}, failf(http.StatusNotFound, "there is no such route")
 }
 
+// alias is GET /templates/aliases/{alias}. A name whose builds all failed is not there.
 func (h snapshots) alias(c call) (answer, error) {
-	s, err := h.findTemplate(c, c.PathValue("part"))
+	id, public := "", false
+	if h.builder != nil {
+		if t, _, err := h.opt.Builds.Find(c.who.Tenant, c.PathValue("part")); err == nil {
+			id = t.ID
+		}
+	}
+	if id == "" {
+		s, err := h.findTemplate(c, c.PathValue("part"))
+		if err != nil {
+			return answer{}, err
+		}
+		id, public = s.Tag, s.Public
+	}
 	return answer{http.StatusOK, struct {
 		ID     string `json:"templateID"`
 		Public bool   `json:"public"`
-	}{s.Tag, s.Public}}, err
+	}{id, public}}, nil
+}
+
+// templateTag is a tag of a template.
+type templateTag struct {
+	Tag     string    `json:"tag"`
+	Build   string    `json:"buildID"`
+	Created time.Time `json:"createdAt"`
+}
+
+// snapshotBuildID is a UUID for a snapshot that no build made, as clients parse one.
+func snapshotBuildID(s sandbox.SnapshotInfo) string {
+	sum := sha256.Sum256([]byte(s.Tag + "\x00" + s.ContentHash))
+	return build.UUID([16]byte(sum[:16]))
 }
 
 func (h snapshots) templateTags(c call) (answer, error) {
+	if t, ok := builds(h).template(c.who.Tenant, c.PathValue("id")); ok {
+		return answer{http.StatusOK, tagsOf(t)}, nil
+	}
 	if _, err := h.findTemplate(c, c.PathValue("id")); err != nil {
 		return answer{}, err
 	}
@@ -104,15 +177,10 @@ func (h snapshots) templateTags(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	type tag struct {
-		Tag     string    `json:"tag"`
-		Build   string    `json:"buildID"`
-		Created time.Time `json:"createdAt"`
-	}
-	out := []tag{}
+	out := []templateTag{}
 	for _, s := range all {
 		if c.called(s.Tag, c.PathValue("id")) {
-			out = append(out, tag{templates.Version(s.Tag), s.Tag, s.CreatedAt.UTC()})
+			out = append(out, templateTag{templates.Version(s.Tag), snapshotBuildID(s), s.CreatedAt.UTC()})
 		}
 	}
 	return answer{http.StatusOK, out}, nil

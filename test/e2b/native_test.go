@@ -8,10 +8,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/forkd/forkd/internal/e2bapi"
+	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/e2btest"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/ingress"
@@ -44,8 +46,13 @@ func native(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	made, _, err := build.OpenStore(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
 	h := e2bapi.New(e2bapi.Options{
-		Engine: engine, Records: store, Lives: engine, Domain: ingress.DefaultDomain,
+		Engine: engine, Records: store, Builds: made, Lives: engine,
+		TuneBuilds: func(c *build.Config) { c.ReadyEvery = 20 * time.Millisecond }, Domain: ingress.DefaultDomain,
 		Ports: ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: engine, Guard: engine}),
 		Authenticate: func(r *http.Request) (context.Context, error) {
 			if r.Header.Get("X-Api-Key") != apiKey {
@@ -54,6 +61,10 @@ func native(t *testing.T) string {
 			return r.Context(), nil
 		},
 	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { h.Run(ctx) })
+	t.Cleanup(func() { cancel(); running.Wait() })
 	s := httptest.NewServer(e2btest.Serve(h))
 	t.Cleanup(s.Close)
 	return s.URL
@@ -81,16 +92,19 @@ func TestPythonOverAgentsOnThisHost(t *testing.T) {
 			python := filepath.Join(cache(t, "python-"+version), "bin", "python")
 			url := native(t)
 			programs := []string{"sync.py", "async.py"}
-			if version == pythonVersions[len(pythonVersions)-1] {
+			newest := version == newestPython
+			if newest {
 				programs = append(programs, "rest.py") // older ones lack some of it
+			}
+			if newest && os.Getuid() == 0 { // steps are root's in a guest that is this host
+				programs = append(programs, "template.py")
 			}
 			for _, program := range programs {
 				path := filepath.Join("testdata", program)
 				t.Run(program, func(t *testing.T) { run(t, url, nil, python, path) })
-				if program == "async.py" || version != pythonVersions[len(pythonVersions)-1] {
-					continue
+				if newest && (program == "sync.py" || program == "rest.py") {
+					t.Run("asynchronous "+program, func(t *testing.T) { run(t, url, []string{"E2B_TEST_ASYNC=1"}, python, path) })
 				}
-				t.Run("asynchronous "+program, func(t *testing.T) { run(t, url, []string{"E2B_TEST_ASYNC=1"}, python, path) })
 			}
 		})
 	}
@@ -102,8 +116,12 @@ func TestJavaScriptOverAgentsOnThisHost(t *testing.T) {
 	}
 	for _, version := range nodeVersions {
 		t.Run(version, func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "sdk.mjs")) })
-		if version == nodeVersions[len(nodeVersions)-1] {
-			t.Run(version+" rest", func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "rest.mjs")) })
+		if version != newestNode {
+			continue
+		}
+		t.Run(version+" rest", func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "rest.mjs")) })
+		if os.Getuid() == 0 { // steps are root's in a guest that is this host
+			t.Run(version+" template", func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "template.mjs")) })
 		}
 	}
 }

@@ -32,12 +32,15 @@ type Engine struct {
 
 	mu     sync.Mutex
 	guests map[string]*guest
+	// images are the images' metadata in guests that were branched, by the snapshots' tags.
+	images map[string][]byte
 	// Lives are the last that were set.
 	Lives map[string]e2bapi.Life
 }
 
 type guest struct {
 	agent  *agent.Agent
+	dir    string
 	socket string
 	stop   context.CancelFunc
 	served chan error
@@ -52,7 +55,7 @@ var _ e2bapi.Engine = (*Engine)(nil)
 // New makes an engine that can make snapshots of images by these names.
 func New(t testing.TB, images ...string) *Engine {
 	e := &Engine{Engine: fakeengine.New(fakeengine.NewImages(images...)), t: t, dir: t.TempDir(),
-		guests: map[string]*guest{}, Lives: map[string]e2bapi.Life{}}
+		guests: map[string]*guest{}, images: map[string][]byte{}, Lives: map[string]e2bapi.Life{}}
 	t.Cleanup(func() {
 		e.Engine.Close()
 		e.mu.Lock()
@@ -82,24 +85,33 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 		if c.Err != nil {
 			continue
 		}
-		if err := e.start(ctx, c.Info, req.Env); err != nil {
-			return res, err
+		if err := e.start(ctx, c.Info, req); err != nil {
+			return res, errors.Join(err, e.Kill(context.WithoutCancel(ctx), c.Info.ID))
 		}
 	}
 	return res, nil
 }
 
-func (e *Engine) start(ctx context.Context, info sandbox.Info, env map[string]string) error {
+func (e *Engine) start(ctx context.Context, info sandbox.Info, req sandbox.ForkRequest) error {
 	dir, err := os.MkdirTemp(e.dir, "")
 	if err != nil {
 		return err
 	}
-	a, err := agent.New(agent.Config{Version: "test", ImageFile: filepath.Join(dir, "image.json"), Root: dir,
+	e.mu.Lock()
+	image := e.images[req.Tag]
+	e.mu.Unlock()
+	if image != nil {
+		if err := os.WriteFile(filepath.Join(dir, imageFile), image, 0o600); err != nil {
+			return err
+		}
+	}
+	a, err := agent.New(agent.Config{Version: "test", ImageFile: filepath.Join(dir, imageFile), Root: dir,
 		System: system{}, HooksDir: "/hooks", CgroupMount: filepath.Join(dir, "none")})
 	if err != nil {
 		return err
 	}
-	g := &guest{agent: a, socket: filepath.Join(dir, "s"), served: make(chan error, 1), conns: map[net.Conn]bool{}}
+	g := &guest{agent: a, dir: dir, socket: filepath.Join(dir, "s"), served: make(chan error, 1),
+		conns: map[net.Conn]bool{}}
 	l, err := net.Listen("unix", g.socket)
 	if err != nil {
 		return err
@@ -109,7 +121,7 @@ func (e *Engine) start(ctx context.Context, info sandbox.Info, env map[string]st
 	go func() { g.served <- a.Serve(serve, l) }()
 	// Login shells read the profile of a home of their own, not of whoever runs the test.
 	home := map[string]string{"HOME": dir}
-	maps.Copy(home, env)
+	maps.Copy(home, req.Env)
 	c := agentclient.New(func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", g.socket)
 	})
@@ -120,6 +132,26 @@ func (e *Engine) start(ctx context.Context, info sandbox.Info, env map[string]st
 	_, err = c.Identity(ctx, &agentv1.IdentityRequest{SandboxId: info.ID, Index: uint32(info.Index), Env: home,
 		Entropy: make([]byte, 32)})
 	return err
+}
+
+// imageFile is the image's metadata, in a guest's folder.
+const imageFile = "image.json"
+
+// Branch keeps of a guest what its agent knows of its image; files are the host's, and programs
+// are not in the clones.
+func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	res, err := e.Engine.Branch(ctx, req)
+	if err != nil {
+		return res, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g := e.guests[req.SandboxID]; g != nil {
+		if b, err := os.ReadFile(filepath.Join(g.dir, imageFile)); err == nil {
+			e.images[res.Tag] = b
+		}
+	}
+	return res, nil
 }
 
 func (g *guest) end(t testing.TB) {

@@ -1,0 +1,46 @@
+package agentclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// Defaults is what holds in a guest for everything that names nothing else.
+type Defaults struct {
+	Env     map[string]string `json:"env,omitempty"` // over those that are there
+	User    string            `json:"user,omitempty"`
+	Workdir string            `json:"workdir,omitempty"`
+}
+
+// ChangeDefaults changes what d names, for this guest and all that are forked from it.
+func (c *Client) ChangeDefaults(ctx context.Context, d Defaults) error {
+	b, err := json.Marshal(d)
+	if err != nil {
+		return fmt.Errorf("change defaults: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, baseURL+"/defaults", bytes.NewReader(b))
+	if err != nil {
+		return fmt.Errorf("change defaults: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return fmt.Errorf("change defaults: %w", err)
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusNoContent:
+		return nil
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		return errors.New("change defaults: the guest's agent is an older one that cannot: build the image again")
+	}
+	said := &FileError{Message: resp.Status}
+	_ = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(said)
+	said.Code = resp.StatusCode
+	return fmt.Errorf("change defaults: %w", said)
+}

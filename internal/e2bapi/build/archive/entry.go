@@ -1,0 +1,100 @@
+package archive
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// ErrBad is an archive that is none, or has in it what none may have.
+var ErrBad = errors.New("the archive is not usable")
+
+// ErrTooLarge is an archive beyond a limit.
+var ErrTooLarge = errors.New("the archive is too large")
+
+// Lengths of names, as Linux has them.
+const (
+	maxPath = 4095
+	maxName = 255
+)
+
+// cleanName is a name of an entry, relative to the archive's root. Names that lead out of it are
+// refused, and not bent.
+func cleanName(name string) (string, error) {
+	switch {
+	case name == "", strings.ContainsRune(name, 0), len(name) > maxPath:
+		return "", fmt.Errorf("%w: a name of %d bytes", ErrBad, len(name))
+	case path.IsAbs(name):
+		return "", fmt.Errorf("%w: %q is an absolute path", ErrBad, short(name))
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			return "", fmt.Errorf("%w: %q leads out of it", ErrBad, short(name))
+		}
+		if len(part) > maxName {
+			return "", fmt.Errorf("%w: a name of %d bytes", ErrBad, len(part))
+		}
+	}
+	return path.Clean(name), nil
+}
+
+func short(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "…"
+	}
+	return s
+}
+
+// tree is what an archive has shown so far: which names are folders, files and links.
+type tree map[string]byte
+
+// add notes an entry, and refuses one below something that is no folder: it would be unpacked
+// to wherever a link leads.
+func (t tree) add(name string, kind byte) error {
+	for above := path.Dir(name); above != "."; above = path.Dir(above) {
+		if k, ok := t[above]; ok && k != tar.TypeDir {
+			return fmt.Errorf("%w: %q is below what is no folder", ErrBad, short(name))
+		}
+	}
+	if k, ok := t[name]; ok && k != kind {
+		return fmt.Errorf("%w: %q is two things", ErrBad, short(name))
+	}
+	t[name] = kind
+	return nil
+}
+
+// check looks at a header: the kind of entry, its name and, of a link, where it leads.
+func (t tree) check(h *tar.Header) (name string, err error) {
+	if name, err = cleanName(h.Name); err != nil {
+		return "", err
+	}
+	switch h.Typeflag {
+	case tar.TypeDir:
+	case tar.TypeReg:
+		if name == "." {
+			return "", fmt.Errorf("%w: its root is a file", ErrBad)
+		}
+	case tar.TypeSymlink:
+		if h.Linkname == "" || len(h.Linkname) > maxPath || strings.ContainsRune(h.Linkname, 0) || name == "." {
+			return "", fmt.Errorf("%w: the link %q leads nowhere", ErrBad, short(name))
+		}
+	case tar.TypeLink:
+		to, err := cleanName(h.Linkname)
+		if err != nil {
+			return "", err
+		}
+		if t[to] != tar.TypeReg || to == name {
+			return "", fmt.Errorf("%w: the hard link %q is to no file before it", ErrBad, short(name))
+		}
+		h.Linkname = to
+	default:
+		return "", fmt.Errorf("%w: %q is neither a file, a folder nor a link", ErrBad, short(name))
+	}
+	kind := h.Typeflag
+	if kind == tar.TypeLink {
+		kind = tar.TypeReg
+	}
+	return name, t.add(name, kind)
+}

@@ -1,0 +1,174 @@
+package archive
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+)
+
+// Layout is where a COPY puts what is in an archive, and whose it is.
+type Layout struct {
+	Source string // as the step names it, with patterns
+	Dest   string // absolute
+	// Dir: Dest is a folder, or was written as one.
+	Dir      bool
+	UID, GID int
+	Mode     int64 // of all files and folders; negative: as they are
+	// Time is that of all entries.
+	Time time.Time
+}
+
+// root is the source without what its patterns begin with.
+func root(source string) string {
+	source = path.Clean(source)
+	parts := strings.Split(source, "/")
+	for i, p := range parts {
+		if strings.ContainsAny(p, `*?[{`) {
+			return path.Clean(strings.Join(parts[:i], "/"))
+		}
+	}
+	return source
+}
+
+// place is the path of an entry in the guest; false: it is not meant.
+func (l Layout) place(name, root string, dir bool) (string, bool) {
+	rel := name
+	switch {
+	case name == root && dir:
+		rel = "."
+	case name == root:
+		if l.Dir {
+			return path.Join(l.Dest, path.Base(name)), true
+		}
+		return l.Dest, true
+	case root != ".":
+		var below bool
+		if rel, below = strings.CutPrefix(name, root+"/"); !below {
+			return "", false
+		}
+	}
+	return path.Join(l.Dest, rel), true
+}
+
+// Rewrite writes an archive as a guest unpacks it at its root, and says how many files, folders
+// and links are in it.
+func Rewrite(in io.Reader, out io.Writer, l Layout, lim Limits) (int, error) {
+	r, err := open(in, lim)
+	if err != nil {
+		return 0, err
+	}
+	w := &writer{tar: tar.NewWriter(out), l: l, root: root(l.Source), made: map[string]bool{}, files: map[string]string{}}
+	for {
+		h, err := r.next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = w.entry(h, r)
+		}
+		if err != nil {
+			return w.n, err
+		}
+	}
+	if w.n == 0 {
+		return 0, fmt.Errorf("%w: nothing in it is below %q", ErrBad, short(w.root))
+	}
+	return w.n, w.tar.Close()
+}
+
+// writer is a Rewrite under way.
+type writer struct {
+	tar   *tar.Writer
+	l     Layout
+	root  string
+	n     int
+	made  map[string]bool   // folders
+	files map[string]string // where each file of the archive is
+}
+
+func (w *writer) entry(h *tar.Header, r *reader) error {
+	at, ok := w.l.place(h.Name, w.root, h.Typeflag == tar.TypeDir)
+	if !ok {
+		return nil
+	}
+	w.n++
+	if h.Typeflag == tar.TypeDir {
+		return w.folder(at, h.Mode)
+	}
+	if at == "/" {
+		return fmt.Errorf("%w: the destination is the root folder", ErrBad)
+	}
+	if err := w.above(at, h.Name); err != nil {
+		return err
+	}
+	out := w.header(at, h.Typeflag, h.Mode)
+	switch h.Typeflag {
+	case tar.TypeSymlink:
+		out.Linkname = h.Linkname
+	case tar.TypeLink:
+		to, ok := w.files[h.Linkname]
+		if !ok {
+			return fmt.Errorf("%w: the hard link %q is to a file that is not copied", ErrBad, short(h.Name))
+		}
+		out.Linkname = to
+		w.files[h.Name] = to
+	case tar.TypeReg:
+		w.files[h.Name] = out.Name
+		out.Size = h.Size
+	}
+	if err := w.tar.WriteHeader(out); err != nil {
+		return err
+	}
+	if h.Typeflag != tar.TypeReg {
+		return nil
+	}
+	return r.content(w.tar, h.Size)
+}
+
+// above makes the folders over a file that the archive has no entries for; those over a single
+// file are the guest's to make.
+func (w *writer) above(at, name string) error {
+	if name == w.root {
+		return nil
+	}
+	var missing []string
+	for dir := path.Dir(at); dir != "/" && !w.made[dir]; dir = path.Dir(dir) {
+		missing = append(missing, dir)
+		if dir == w.l.Dest {
+			break
+		}
+	}
+	for i := len(missing) - 1; i >= 0; i-- {
+		if err := w.folder(missing[i], 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *writer) folder(at string, mode int64) error {
+	if at == "/" || w.made[at] {
+		return nil
+	}
+	w.made[at] = true
+	return w.tar.WriteHeader(w.header(at, tar.TypeDir, mode))
+}
+
+func (w *writer) header(at string, kind byte, mode int64) *tar.Header {
+	if w.l.Mode >= 0 {
+		mode = w.l.Mode
+	}
+	h := &tar.Header{Typeflag: kind, Name: strings.TrimPrefix(at, "/"), Mode: mode & 0o7777, Uid: w.l.UID, Gid: w.l.GID,
+		ModTime: w.l.Time, Format: tar.FormatPAX}
+	switch kind {
+	case tar.TypeDir:
+		h.Name += "/"
+	case tar.TypeSymlink:
+		h.Mode = 0o777
+	}
+	return h
+}

@@ -1,0 +1,139 @@
+package build
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/agentproto/process"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// finish leaves the guest as sandboxes of the template shall find it: its defaults, and the
+// start command running and ready.
+func (j *job) finish(ctx context.Context, g *guest, c Context) error {
+	if !c.empty() {
+		err := g.agent.ChangeDefaults(ctx, agentclient.Defaults{Env: c.Env, User: c.User, Workdir: c.Workdir})
+		if err != nil {
+			return err
+		}
+	}
+	failed := make(chan error, 1)
+	if j.plan.start != "" {
+		j.log.say(LevelInfo, finalizeStep, "Running start command: "+j.plan.start)
+		stop, err := j.startProgram(ctx, g, c, failed)
+		if err != nil {
+			return fmt.Errorf("failed to run start command '%s': %s", j.plan.start, explain(refusal(err)))
+		}
+		defer stop()
+	}
+	return j.awaitReady(ctx, g, c, failed)
+}
+
+// startProgram starts the start command, which is to outlive its caller: in every clone it goes
+// on. An end with an error is sent to failed. stop lets go of it.
+func (j *job) startProgram(ctx context.Context, g *guest, c Context, failed chan<- error) (stop func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	no := false
+	cmd := shell(j.plan.start, c, nil)
+	req := connect.NewRequest(&process.StartRequest{Stdin: &no,
+		Process: &process.ProcessConfig{Cmd: cmd.args[0], Args: cmd.args[1:], Envs: c.Env}})
+	if c.Workdir != "" {
+		req.Msg.Process.Cwd = &c.Workdir
+	}
+	agentclient.SetUser(req.Header(), c.User)
+	stream, err := g.agent.Process().Start(ctx, req)
+	if err == nil && !stream.Receive() { // its start
+		if err = stream.Err(); err == nil {
+			err = errors.New("it was not started")
+		}
+	}
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		j.follow(stream, failed)
+	}()
+	return func() {
+		cancel()
+		<-done
+		stream.Close()
+	}, nil
+}
+
+// follow logs what the start command prints until it ends or is let go of.
+func (j *job) follow(stream *connect.ServerStreamForClient[process.StartResponse], failed chan<- error) {
+	say := func(name string) *lines {
+		return &lines{to: func(l string) { j.log.output(finalizeStep, "[start] ["+name+"]: "+l) }}
+	}
+	out, errs := say("stdout"), say("stderr")
+	defer out.end()
+	defer errs.end()
+	for stream.Receive() {
+		ev := stream.Msg().GetEvent()
+		out.add(ev.GetData().GetStdout())
+		errs.add(ev.GetData().GetStderr())
+		end := ev.GetEnd()
+		if end == nil {
+			continue
+		}
+		if end.GetExitCode() != 0 || !end.GetExited() {
+			failed <- fmt.Errorf("failed to run start command '%s': command failed: %s", j.plan.start, end.GetStatus())
+		}
+		return
+	}
+}
+
+// awaitReady runs the ready command until it succeeds.
+func (j *job) awaitReady(ctx context.Context, g *guest, c Context, failed <-chan error) error {
+	cfg := j.b.cfg
+	if j.plan.ready == "" {
+		if j.plan.start == "" {
+			return nil
+		}
+		return pause(ctx, cfg.StartWait, failed)
+	}
+	j.log.say(LevelInfo, finalizeStep, "Waiting for template to be ready: "+j.plan.ready)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "",
+		"ready command '%s' did not succeed within %s", j.plan.ready, cfg.ReadyTimeout)
+	limited, cancel := context.WithTimeoutCause(ctx, cfg.ReadyTimeout, late)
+	defer cancel()
+	for {
+		_, err := g.run(limited, shell(j.plan.ready, c, func(stream, line string) {
+			j.log.output(finalizeStep, "[ready] ["+stream+"]: "+line)
+		}))
+		var not *failure
+		switch {
+		case err == nil:
+			j.log.say(LevelInfo, finalizeStep, "Template is ready")
+			return nil
+		case !errors.As(err, &not):
+			return err
+		}
+		j.log.say(LevelDebug, finalizeStep, "Template is not ready yet: "+not.Error())
+		if err := pause(limited, cfg.ReadyEvery, failed); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits, unless something fails first.
+func pause(ctx context.Context, d time.Duration, failed <-chan error) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-t.C:
+		return nil
+	}
+}

@@ -1,0 +1,127 @@
+package build
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/internal/ellipsis"
+)
+
+// Levels of entries, as clients know them.
+const (
+	LevelDebug = "debug"
+	LevelInfo  = "info"
+	LevelWarn  = "warn"
+	LevelError = "error"
+)
+
+// Bounds of a build's log.
+const (
+	maxEntries = 20_000
+	maxLine    = 8 << 10
+	maxLog     = 8 << 20
+	// keptForEnd is what programs may not fill: entries about the build itself.
+	keptForEnd = 500
+)
+
+// Entry is a line of a build's log.
+type Entry struct {
+	Time    time.Time `json:"timestamp"`
+	Level   string    `json:"level"`
+	Message string    `json:"message"`
+	Step    string    `json:"step,omitempty"`
+}
+
+// log is what a build has said. Entries are never changed, so an offset stays what it is.
+type log struct {
+	now func() time.Time
+
+	mu      sync.Mutex // guards what follows
+	entries []Entry
+	bytes   int
+	cut     bool
+}
+
+// say adds an entry of the build's own.
+func (l *log) say(level, step, message string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.entries) < maxEntries {
+		l.addLocked(level, step, message)
+	}
+}
+
+// output adds a line that a program printed, as long as there is room.
+func (l *log) output(step, message string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.cut:
+	case len(l.entries) >= maxEntries-keptForEnd || l.bytes >= maxLog:
+		l.cut = true
+		l.addLocked(LevelWarn, step, "the log is full: output that follows is not shown")
+	default:
+		l.addLocked(LevelInfo, step, message)
+	}
+}
+
+func (l *log) addLocked(level, step, message string) {
+	message = ellipsis.Clip(strings.ToValidUTF8(message, "\uFFFD"), maxLine)
+	l.bytes += len(message)
+	l.entries = append(l.entries, Entry{l.now().UTC(), level, message, step})
+}
+
+// from are the entries from an offset on, at most limit.
+func (l *log) from(offset, limit int) []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if offset < 0 || offset >= len(l.entries) {
+		return []Entry{}
+	}
+	return append([]Entry{}, l.entries[offset:min(offset+limit, len(l.entries))]...)
+}
+
+// of are the last entries of a step.
+func (l *log) of(step string, limit int) []Entry {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := []Entry{}
+	for i := len(l.entries) - 1; i >= 0 && len(out) < limit; i-- {
+		if l.entries[i].Step == step {
+			out = append([]Entry{l.entries[i]}, out...)
+		}
+	}
+	return out
+}
+
+// lines passes on what a program prints, line by line. It is for one stream, and no two
+// goroutines.
+type lines struct {
+	to   func(line string)
+	rest []byte
+}
+
+func (l *lines) add(chunk []byte) {
+	for len(chunk) > 0 {
+		end := strings.IndexAny(string(chunk), "\n\r")
+		if end < 0 {
+			l.rest = append(l.rest, chunk...)
+			if len(l.rest) > maxLine {
+				l.end()
+			}
+			return
+		}
+		l.rest = append(l.rest, chunk[:end]...)
+		l.end()
+		chunk = chunk[end+1:]
+	}
+}
+
+// end passes on a last line without its end.
+func (l *lines) end() {
+	if len(l.rest) > 0 {
+		l.to(string(l.rest))
+		l.rest = l.rest[:0]
+	}
+}
