@@ -371,7 +371,7 @@ func TestBuildsThatAreRefused(t *testing.T) {
 		wantError(t, b.do("GET", path, "", "X-API-KEY", "wrong"), 401)
 	}
 	status := "/templates/" + r.TemplateID + "/builds/" + r.BuildID + "/status"
-	wantError(t, b.do("GET", status, "", "X-API-KEY", "tenant-a"), 404)
+	wantError(t, b.do("GET", status, "", "X-API-KEY", "tenant_a"), 404)
 	wantError(t, b.do("GET", status+"?logsOffset=-1", ""), 400)
 }
 
@@ -420,7 +420,7 @@ func TestTagsOfTemplates(t *testing.T) {
 			t.Errorf("%s: %s", alias, a.Status)
 		}
 	}
-	wantError(t, b.do("GET", "/templates/aliases/app", "", "X-API-KEY", "tenant-a"), 404)
+	wantError(t, b.do("GET", "/templates/aliases/app", "", "X-API-KEY", "tenant_a"), 404)
 }
 
 func TestTemplatesAreListedAndDeleted(t *testing.T) {
@@ -445,7 +445,7 @@ func TestTemplatesAreListedAndDeleted(t *testing.T) {
 	s := b.create(`{"templateID":"over"}`)
 	wantError(t, b.do("DELETE", "/templates/over", ""), 400, "cannot delete template 'over'")
 	want[any](t, b.do("DELETE", "/sandboxes/"+s.SandboxID, ""), 204)
-	wantError(t, b.do("DELETE", "/templates/over", "", "X-API-KEY", "tenant-a"), 404)
+	wantError(t, b.do("DELETE", "/templates/over", "", "X-API-KEY", "tenant_a"), 404)
 	want[any](t, b.do("DELETE", "/templates/"+r.TemplateID, ""), 204)
 	b.create(`{"templateID":"over"}`)
 	wantError(t, b.do("POST", "/v2/sandboxes", `{"templateID":"app"}`), 404)
@@ -554,8 +554,8 @@ func TestFilesAreUploadedAndCopied(t *testing.T) {
 	if !want[link](t, b.do("GET", at, ""), 201).Present {
 		t.Error("what was uploaded is not there")
 	}
-	theirs := want[requested](t, b.do("POST", "/v3/templates", `{"name":"files"}`, "X-API-KEY", "tenant-a"), 202)
-	if want[link](t, b.do("GET", "/templates/"+theirs.TemplateID+"/files/"+hash, "", "X-API-KEY", "tenant-a"), 201).Present {
+	theirs := want[requested](t, b.do("POST", "/v3/templates", `{"name":"files"}`, "X-API-KEY", "tenant_a"), 202)
+	if want[link](t, b.do("GET", "/templates/"+theirs.TemplateID+"/files/"+hash, "", "X-API-KEY", "tenant_a"), 201).Present {
 		t.Error("another tenant has them")
 	}
 	b.clock.pass(2 * time.Hour)

@@ -20,6 +20,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/audit"
 	"github.com/forkd/forkd/internal/e2bapi"
+	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/principal"
@@ -79,7 +80,12 @@ func newDaemon(t testing.TB) *daemon {
 	var server *httpapi.Server
 	access := httpapi.Access{Token: apiKey, Keys: d.keys}
 	log := slog.New(slog.NewTextHandler(d.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	made, _, err := build.OpenStore(filepath.Join(d.dir, "templates"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	d.bench = newBench(t, func(o *e2bapi.Options) {
+		o.Builds = made
 		o.View = func(ctx context.Context) e2bapi.Engine { return server.View(ctx) }
 		o.Note = func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) }
 		o.Authenticate = func(r *http.Request) (context.Context, error) { return server.Authenticator(access)(r) }
@@ -225,6 +231,9 @@ func TestKeysThatOpenNothing(t *testing.T) {
 // On its own things a key may do what its scopes say, and is told what it lacks.
 func TestEveryRouteHoldsItsScope(t *testing.T) {
 	d := newDaemon(t)
+	own := want[requested](t, d.as(d.acme, "POST", "/v3/templates", `{"name":"own"}`), 202)
+	built := strings.NewReplacer("{id}/builds/{build}", own.TemplateID+"/builds/"+own.BuildID,
+		"{id}/files/{hash}", own.TemplateID+"/files/"+strings.Repeat("ab", 32))
 	for _, scope := range []principal.Scopes{principal.Read, principal.Run, principal.Fork, principal.Admin} {
 		text := d.key(keys.Spec{Name: fmt.Sprintf("only-%d", scope), Tenant: "acme", Scopes: scope})
 		for _, pattern := range slices.Sorted(maps.Keys(d.h.Routes())) {
@@ -232,7 +241,7 @@ func TestEveryRouteHoldsItsScope(t *testing.T) {
 			if need == 0 || scope.Has(need) && strings.HasPrefix(pattern, "DELETE") {
 				continue
 			}
-			a := d.as3(text, pattern, d.own.SandboxID, "acme-mine")
+			a := d.as3(text, built.Replace(pattern), d.own.SandboxID, "acme-mine")
 			switch {
 			case !scope.Has(need):
 				wantError(t, a, 403, need.String())

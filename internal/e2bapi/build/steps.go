@@ -2,6 +2,7 @@ package build
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"os"
 	"path"
@@ -156,14 +157,9 @@ func workdirStep(ctx context.Context, g *guest, dir string, c Context) (string, 
 }
 
 // makeUser makes an account that is missing, and lets it do everything if the second argument is "true".
-const makeUser = `set -e
-id -u "$1" >/dev/null 2>&1 || useradd --create-home --shell /bin/bash --user-group "$1"
-if [ "$2" = true ]; then
-	usermod -aG sudo "$1"
-	mkdir -p /etc/sudoers.d
-	echo "$1 ALL=(ALL:ALL) NOPASSWD: ALL" >"/etc/sudoers.d/e2b-$1"
-	chmod 0440 "/etc/sudoers.d/e2b-$1"
-fi`
+//
+//go:embed adduser.sh
+var makeUser string
 
 func userStep(ctx context.Context, g *guest, s Step) error {
 	_, err := g.run(ctx, script(makeUser, s.Args[0], s.arg(1)))

@@ -16,7 +16,7 @@ func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}
-	busy := e.free(req.Tag)
+	busy := free(e, req.Tag)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	wrong := func(format string, args ...any) (sandbox.SnapshotInfo, error) {

@@ -105,7 +105,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 		_, err = e.networkOf(req.Network, sandbox.SnapshotInfo{})
 	}
 	if err == nil {
-		err = e.free(req.Tag)
+		err = free(e, req.Tag)
 	}
 	if err == nil {
 		err = context.Cause(ctx)
@@ -145,7 +145,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 }
 
 // free is an error if no snapshot can be made under a tag.
-func (e *Engine) free(tag string) error {
+func free(e *Engine, tag string) error {
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.StoreError(err)
 	}

@@ -18,7 +18,7 @@ func (e *Engine) CompactSnapshot(_ context.Context, tag, to string,
 	if tag == to {
 		return sandbox.SnapshotInfo{}, fmt.Errorf("snapshot %s cannot be compacted to itself: %w", tag, sandbox.ErrInvalid)
 	}
-	busy := e.free(to)
+	busy := free(e, to)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	info, err := e.snapshotLocked(tag)
