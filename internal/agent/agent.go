@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/agent/files"
 	"github.com/forkd/forkd/internal/agent/forkcall"
 	"github.com/forkd/forkd/internal/agent/freepages"
+	"github.com/forkd/forkd/internal/agent/fsfreeze"
 	"github.com/forkd/forkd/internal/agent/generation"
 	"github.com/forkd/forkd/internal/agent/identity"
 	"github.com/forkd/forkd/internal/agent/interp"
@@ -83,6 +84,7 @@ type Agent struct {
 	files   *files.Server
 	watch   *watch.Server
 	free    *freepages.Reporter
+	freezer *fsfreeze.Freezer
 	had     atomic.Int64 // the most memory of an interpreter when reports were switched off
 	handler http.Handler
 
@@ -106,6 +108,7 @@ func New(cfg Config) (*Agent, error) {
 	}
 	a := &Agent{cfg: cfg, started: time.Now(), rec: defaults.New(image)}
 	a.free = freepages.New(cfg.Root, cfg.Log)
+	a.freezer = fsfreeze.New(cfg.Layers.OpenUpper, cfg.Log)
 	a.reaper = reap.New(cfg.Orphans)
 	a.reaper.Ended = a.free.Look
 	a.groups = procgroup.Open(cfg.CgroupMount, "forkd")

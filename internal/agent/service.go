@@ -248,7 +248,12 @@ type quiesceStep struct {
 // quiesceSteps ends with the agent's own memory, after everybody else's work.
 func (s *service) quiesceSteps(ctx context.Context, req *agentv1.QuiesceRequest) []quiesceStep {
 	flush := quiesceStep{"sync", func() error { unix.Sync(); return nil }}
-	if req.GetSyncOnly() {
+	switch {
+	case req.GetThaw():
+		return []quiesceStep{{"thaw", s.a.freezer.Thaw}}
+	case req.GetSyncOnly() && req.GetFreeze():
+		return []quiesceStep{flush, {"freeze", s.a.freezer.Freeze}}
+	case req.GetSyncOnly():
 		return []quiesceStep{flush}
 	}
 	return []quiesceStep{

@@ -204,12 +204,20 @@ func TestAColdPauseThatFails(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", what, info, err)
 		}
 		h.eval(e, sb.ID, "index")
+		if frozen, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "frozen-*")); len(frozen) != 0 {
+			t.Errorf("%s: the disk is held still: %v", what, frozen)
+		}
 		if got := h.stored() + h.pausedRecords(); got != "d" {
 			t.Errorf("%s: left %q", what, got)
 		}
 	}
-	for fault, kind := range map[string]error{"quiesce-fail": errAny, "pause-fail": errAny} {
+	for fault, kind := range map[string]error{
+		"quiesce-fail": errAny, "pause-fail": errAny, "freeze-unknown": sandbox.ErrUnsupported,
+	} {
 		h.fault(fault, 1)
+		if fault == "freeze-unknown" { // of two answers, the second is what counts
+			h.fault(fault, 2)
+		}
 		_, err := e.Pause(t.Context(), sb.ID, cold)
 		wantError(t, err, kind)
 		ran(fault)

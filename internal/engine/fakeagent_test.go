@@ -5,6 +5,8 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -153,6 +155,20 @@ func (a *fakeAgent) Quiesce(_ context.Context, r *connect.Request[agentv1.Quiesc
 		if err := a.f.writeLate(); err != nil {
 			return nil, err
 		}
+	}
+	frozen := filepath.Join(a.f.tokens, "frozen-"+filepath.Base(a.f.dir))
+	switch {
+	case r.Msg.GetThaw():
+		_ = os.Remove(frozen)
+		return connect.NewResponse(&out), nil
+	case r.Msg.GetFreeze():
+		if err := os.WriteFile(frozen, nil, 0o600); err != nil {
+			return nil, err
+		}
+		out.Steps = []*agentv1.IdentityStep{{Name: "sync"}, {Name: "freeze"}}
+	}
+	if a.f.faulty("freeze-unknown") {
+		out.Steps = nil
 	}
 	if a.f.faulty("quiesce-fail") {
 		out.Steps = []*agentv1.IdentityStep{{Name: "sync", Error: "the disk hums"}}

@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -26,6 +27,18 @@ func OpenLayers(lower, upper string) (Layers, error) {
 		*to = os.NewFile(uintptr(fd), name)
 	}
 	return l, nil
+}
+
+// OpenUpper opens the folder of the file system that all is written to.
+func (l Layers) OpenUpper() (*os.File, error) {
+	if !l.Known() {
+		return nil, fmt.Errorf("the root's writable layer: %w", fs.ErrNotExist)
+	}
+	fd, err := unix.Openat(int(l.upper.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open the root's writable layer", err)
+	}
+	return os.NewFile(uintptr(fd), l.upper.Name()), nil
 }
 
 // Known tells whether there are layers.

@@ -1304,7 +1304,13 @@ type QuiesceRequest struct {
 	StopInterpreters bool `protobuf:"varint,1,opt,name=stop_interpreters,json=stopInterpreters,proto3" json:"stop_interpreters,omitempty"`
 	// Only have what was written to files reach the disk: the guest is going to lose its memory, or to
 	// go on as it is. An agent that does not know of it does all the rest as well.
-	SyncOnly      bool `protobuf:"varint,2,opt,name=sync_only,json=syncOnly,proto3" json:"sync_only,omitempty"`
+	SyncOnly bool `protobuf:"varint,2,opt,name=sync_only,json=syncOnly,proto3" json:"sync_only,omitempty"`
+	// With sync_only: after that hold the writable disk still, so that it can be mounted without the guest's
+	// memory, for 30 s of the guest's time or until thaw. The step is "freeze"; an agent that does not know
+	// of it answers without one.
+	Freeze bool `protobuf:"varint,3,opt,name=freeze,proto3" json:"freeze,omitempty"`
+	// Only end that stillness.
+	Thaw          bool `protobuf:"varint,4,opt,name=thaw,proto3" json:"thaw,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1349,6 +1355,20 @@ func (x *QuiesceRequest) GetStopInterpreters() bool {
 func (x *QuiesceRequest) GetSyncOnly() bool {
 	if x != nil {
 		return x.SyncOnly
+	}
+	return false
+}
+
+func (x *QuiesceRequest) GetFreeze() bool {
+	if x != nil {
+		return x.Freeze
+	}
+	return false
+}
+
+func (x *QuiesceRequest) GetThaw() bool {
+	if x != nil {
+		return x.Thaw
 	}
 	return false
 }
@@ -1538,10 +1558,12 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\n" +
 	"stdout_raw\x18\v \x01(\fR\tstdoutRaw\x12\x1d\n" +
 	"\n" +
-	"stderr_raw\x18\f \x01(\fR\tstderrRaw\"Z\n" +
+	"stderr_raw\x18\f \x01(\fR\tstderrRaw\"\x86\x01\n" +
 	"\x0eQuiesceRequest\x12+\n" +
 	"\x11stop_interpreters\x18\x01 \x01(\bR\x10stopInterpreters\x12\x1b\n" +
-	"\tsync_only\x18\x02 \x01(\bR\bsyncOnly\"|\n" +
+	"\tsync_only\x18\x02 \x01(\bR\bsyncOnly\x12\x16\n" +
+	"\x06freeze\x18\x03 \x01(\bR\x06freeze\x12\x12\n" +
+	"\x04thaw\x18\x04 \x01(\bR\x04thaw\"|\n" +
 	"\x0fQuiesceResponse\x122\n" +
 	"\x05steps\x18\x01 \x03(\v2\x1c.forkd.agent.v1.IdentityStepR\x05steps\x12\x1c\n" +
 	"\tprocesses\x18\x02 \x01(\rR\tprocesses\x12\x17\n" +

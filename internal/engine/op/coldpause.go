@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
@@ -58,7 +59,7 @@ func (p *pauseOp) standCold(ctx context.Context) error {
 		return err
 	}
 	began := p.e.cfg.Now()
-	if err := p.halt(ctx); err != nil {
+	if err := p.freeze(ctx); err != nil {
 		return err
 	}
 	p.trace.mark("capture")
@@ -81,8 +82,12 @@ func (p *pauseOp) standCold(ctx context.Context) error {
 	return nil
 }
 
-// flushTimeout bounds how long a guest may take to write its files back.
-const flushTimeout = time.Minute
+// flushTimeout bounds how long a guest may take to write its files back, freezeTimeout until it stands with its
+// disk held still: less than for how long its agent does so by itself (internal/agent/fsfreeze).
+const (
+	flushTimeout  = time.Minute
+	freezeTimeout = 20 * time.Second
+)
 
 // flush has the guest write back what was written to its files.
 func (p *pauseOp) flush(ctx context.Context) error {
@@ -91,19 +96,57 @@ func (p *pauseOp) flush(ctx context.Context) error {
 	defer cancel()
 	ctx, calm := p.m.WhileRoom(ctx, "sandbox "+p.req.SandboxID)
 	defer calm()
-	answer, err := p.m.Agent.Quiesce(ctx, &agentv1.QuiesceRequest{SyncOnly: true})
-	switch {
-	case ctx.Err() != nil:
-		return context.Cause(ctx)
-	case err != nil:
-		return fmt.Errorf("have the guest write its files back: %w", err)
+	_, err := p.quiesce(ctx, &agentv1.QuiesceRequest{SyncOnly: true})
+	return err
+}
+
+// freeze stops the guest while nothing writes to its disks: they have no journal, so their file systems are
+// whole at such a moment only. What was flushed before makes it a short one.
+func (p *pauseOp) freeze(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout,
+		sandbox.Errorf(sandbox.ErrTimeout, "", "the guest did not hold its disk still within %s", freezeTimeout))
+	defer cancel()
+	steps, err := p.quiesce(ctx, &agentv1.QuiesceRequest{SyncOnly: true, Freeze: true})
+	if err != nil {
+		return err
 	}
-	for _, s := range answer.GetSteps() {
-		if s.GetName() == "sync" && s.GetError() != "" { // the others are for memory
-			return fmt.Errorf("have the guest write its files back: %s", s.GetError())
-		}
+	if !slices.Contains(steps, "freeze") {
+		return noColdPause(sandbox.ErrUnsupported, p.req.SandboxID,
+			"its agent cannot hold the disk still: it is of an older forkd, so make the snapshot again")
+	}
+	if err := p.halt(ctx); err != nil {
+		return err
+	}
+	if ctx.Err() != nil { // then the guest may have gone on by itself
+		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// quiesce asks the agent, and returns the steps that it did.
+func (p *pauseOp) quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (steps []string, err error) {
+	answer, err := p.m.Agent.Quiesce(ctx, req)
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, fmt.Errorf("have the guest write its files back: %w", err)
+	}
+	for _, s := range answer.GetSteps() {
+		about := s.GetName() == "sync" || s.GetName() == "freeze" || s.GetName() == "thaw" // the others are for memory
+		if about && s.GetError() != "" {
+			return nil, fmt.Errorf("have the guest write its files back: %s: %s", s.GetName(), s.GetError())
+		}
+		steps = append(steps, s.GetName())
+	}
+	return steps, nil
+}
+
+// thaw lets the programs of a guest that goes on write again. It would do so by itself, later.
+func (p *pauseOp) thaw(ctx context.Context) {
+	if _, err := p.quiesce(ctx, &agentv1.QuiesceRequest{SyncOnly: true, Thaw: true}); err != nil {
+		p.e.cfg.Logger.Warn("a sandbox writes to its disk again only in a while", "sandbox", p.req.SandboxID, "err", err)
+	}
 }
 
 // halt stops the guest. Its disks must have lost nothing until now.

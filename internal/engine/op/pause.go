@@ -173,6 +173,9 @@ func (p *pauseOp) goOn() {
 	if _, err := p.m.Proc.Resume(ctx); err != nil && p.m.Alive() {
 		p.e.cfg.Logger.Error("a sandbox does not go on after a pause that failed", "sandbox", p.req.SandboxID, "err", err)
 	}
+	if p.cold && p.m.Alive() {
+		p.thaw(ctx)
+	}
 }
 
 func baseHash(i sandbox.Info) string {
