@@ -45,7 +45,7 @@ func TestItThawsWhenItIsToldOrByItself(t *testing.T) {
 			if err := f.Freeze(); err != nil || !d.frozen {
 				t.Fatalf("frozen is %v, %v", d.frozen, err)
 			}
-			time.Sleep(Limit - time.Second) // elapses
+			time.Sleep(Limit - time.Second) // elapses: nearly all of the limit
 			synctest.Wait()
 		}
 		if err := f.Thaw(); err != nil || d.frozen {
@@ -57,7 +57,7 @@ func TestItThawsWhenItIsToldOrByItself(t *testing.T) {
 		if err := f.Freeze(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(Limit) // elapses
+		time.Sleep(Limit) // elapses: all of it
 		synctest.Wait()
 		if d.frozen {
 			t.Error("it does not thaw by itself")
