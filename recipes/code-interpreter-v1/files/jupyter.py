@@ -100,9 +100,11 @@ class Kernel:
         self.current = self.client.execute(code, silent=silent, store_history=not silent, allow_stdin=False)
         while not state.over():
             try:
-                # A kernel that floods its output may lose the message that it is idle.
-                message = await asyncio.wait_for(self.inbox.get(), 1 if state.replied else None)
+                # A kernel that floods its output may lose the message that it is idle. One whose interrupt
+                # comes between two of its own steps is idle and never replies.
+                message = await asyncio.wait_for(self.inbox.get(), 1 if state.replied or state.idle else None)
             except asyncio.TimeoutError:
+                state.lost()
                 break
             if message is None:
                 return False
@@ -122,6 +124,12 @@ class Run:
 
     def over(self):
         return self.replied and self.idle
+
+    def lost(self):
+        """The kernel says no more. Without a reply nobody knows how far the code came."""
+        if not self.replied and not self.failed:
+            self.failed = True
+            self.emit(contexts.error("KeyboardInterrupt", "The execution was interrupted"))
 
     def take(self, message):
         content = message["content"]
