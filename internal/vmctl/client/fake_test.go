@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/statictest"
 	"github.com/forkd/forkd/internal/unixfd"
 	"github.com/forkd/forkd/internal/vmctl/server"
 	"github.com/forkd/forkd/internal/vmctl/vmctltest"
@@ -33,6 +34,7 @@ func TestMain(m *testing.M) {
 	if os.Args[0] == wire.Program {
 		os.Exit(fakeMain())
 	}
+	statictest.Main() // the filters leave nothing to a C library's threads
 	goleak.VerifyTestMain(m)
 }
 
