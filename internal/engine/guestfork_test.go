@@ -468,6 +468,23 @@ func TestFamiliesOutliveTheDaemon(t *testing.T) {
 	g.noneTransient()
 }
 
+// A child that is paused is still its parent's to wait for, also under the next daemon.
+func TestAPausedChildIsWaitedFor(t *testing.T) {
+	g := newGuestBench(t)
+	child := g.forked(g.root.ID, 1)[0]
+	if _, err := g.e.Pause(t.Context(), child, sandbox.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	g.close(g.e)
+	g.e = g.open()
+	if err := g.e.Kill(t.Context(), child); err != nil {
+		t.Fatal(err)
+	}
+	if a := g.wait(g.root.ID); a.Ended == nil || a.Ended.ID != child || a.Ended.Status != forkwire.Killed {
+		t.Errorf("got %+v, %v", a, a.Error)
+	}
+}
+
 func TestWhatAGuestMayDoToThePort(t *testing.T) {
 	g := newGuestBench(t)
 	for _, raw := range []string{"\n", "{}\n", "null\n", "[]\n", `{"op":"fork","n":-1}` + "\n", `{"op":"fork","n":1,"token":"../.."}` + "\n", `{"op":"exit","bytes":99999999}` + "\n", strings.Repeat("x", 70<<10)} {

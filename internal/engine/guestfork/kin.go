@@ -78,7 +78,7 @@ func (f *Families) Adopt() error {
 		fam := f.parentFamily(info)
 		switch {
 		case fam == nil:
-		case info.Status == sandbox.StatusRunning:
+		case info.Status == sandbox.StatusRunning, info.Status == sandbox.StatusPaused:
 			if fam.AddChild(info.ID, info.Index, info.Kin.Token) { // the last daemon kept its end and did not come to this
 				defer f.cfg.Sandboxes.End(b)
 			}
