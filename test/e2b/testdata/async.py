@@ -1,6 +1,7 @@
 """What a program does with the asynchronous half of E2B's Python package; see sync.py."""
 import asyncio
 import os
+import sys
 
 import e2b
 from e2b import AsyncSandbox
@@ -47,3 +48,5 @@ async def main():
 
 
 asyncio.run(main())
+sys.stdout.flush()
+os._exit(0)  # threads of the package may abort at the interpreter's end (seen with 2.55.0)

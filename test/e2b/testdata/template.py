@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 import uuid
 
 from e2b import AsyncTemplate, Sandbox, Template, wait_for_file
@@ -160,3 +161,5 @@ async def main_async():
 
 
 main()
+sys.stdout.flush()
+os._exit(0)  # as in async.py

@@ -186,7 +186,8 @@ def main():
             print(f"FAIL {f.__name__} {time.time() - began:.2f} s", flush=True)
             traceback.print_exc(file=sys.stdout)
     s.kill()
-    sys.exit(1 if failed else 0)
+    sys.stdout.flush()
+    os._exit(1 if failed else 0)  # as in async.py
 
 
 main()
