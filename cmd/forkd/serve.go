@@ -25,12 +25,17 @@ import (
 	"github.com/forkd/forkd/internal/rundir"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/timerslack"
 	"github.com/forkd/forkd/internal/undo"
 )
 
 // stopGrace is how long requests in flight may take when the daemon stops, and
 // then again how long the engine may take.
 const stopGrace = 10 * time.Second
+
+// monitorSlack is how late the Go runtime's monitor thread may look at the daemon. With the kernel's
+// slack it looks every 20 to 100 us while the daemon works, and each look takes a vCPU off its CPU.
+const monitorSlack = 2 * time.Millisecond
 
 // serveOptions are the daemon's flags.
 type serveOptions struct {
@@ -194,6 +199,9 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	log, err := o.logger(a)
 	if err != nil {
 		return err
+	}
+	if err := timerslack.SetMonitor(monitorSlack); err != nil { // an ordinary user's daemon may not
+		log.Debug("the monitor of the Go runtime looks every 20 us at a daemon that begins to work", "err", err)
 	}
 	token, made, err := o.token()
 	if err != nil {

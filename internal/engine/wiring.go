@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"time"
 
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
@@ -21,9 +20,6 @@ import (
 	"github.com/forkd/forkd/internal/vmctl/client"
 )
 
-// firstAnswer bounds how long background work stands back for a sandbox's first answer.
-const firstAnswer = 5 * time.Second
-
 // makeRooms makes the rooms, from the lowest floor up. Where a room calls one that is made
 // after it, it does so through a function that finds that room when it is called.
 func (e *Engine) makeRooms() error {
@@ -37,11 +33,7 @@ func (e *Engine) makeRooms() error {
 	e.Calls = guest.New(guest.Config{
 		Sandboxes: e.sandboxes, Begin: e.begin, Closing: e.background, Layers: e.home.LayersDir(),
 		Observer: e.cfg.Observer, Now: e.cfg.Now,
-		BeforeEval: func(ctx context.Context, m *vmproc.VM, tag string) (after func()) {
-			after = e.traffic.First(firstAnswer)
-			e.launcher.PopulateForEval(ctx, m, e.home.Snapshots.Dir(tag))
-			return after
-		},
+		Traffic: &e.traffic, Populate: e.launcher.PopulateFor, SnapshotDir: e.home.Snapshots.Dir,
 		Wake: func(ctx context.Context, id string) (bool, error) { return e.Rouse(ctx, id) },
 	})
 	e.Policies = policies.New(policies.Config{Sandboxes: e.sandboxes, Wires: e.wires, Begin: e.begin,

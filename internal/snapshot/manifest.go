@@ -56,6 +56,15 @@ const WorkingSetFile = "working-set"
 // interpreter: what is in WorkingSetFile, and more. A snapshot need not have it.
 const EvalSetFile = "working-set-eval"
 
+// ExecSetFile is the name of the same for a child that has run a first program. A snapshot need not
+// have it.
+const ExecSetFile = "working-set-exec"
+
+// IsWorkingSet tells whether a file has such a set.
+func IsWorkingSet(name string) bool {
+	return name == WorkingSetFile || name == EvalSetFile || name == ExecSetFile
+}
+
 // DiskFile is the name of the i-th disk's file, if it has one: it is read only.
 func DiskFile(i int) string { return fmt.Sprintf("disk%d", i) }
 

@@ -3,7 +3,7 @@
 // Package timerslack sets how late the kernel may let threads' sleeps end (prctl(2)), so that a Go
 // program has fewer of them: the runtime's monitor looks every 20 µs at a process that has begun to
 // do something, and on a CPU that emulates that is half of what it does. It owns nothing. VMMs and
-// the guest's agent have it. The trap: programs inherit it from the thread that starts them.
+// the guest's agent have it, and the daemon's monitor. The trap: programs inherit it from the thread that starts them.
 package timerslack
 
 import (
@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"time"
 
@@ -42,11 +43,56 @@ func SetAll(d time.Duration) error {
 		return errors.Join(err, errors.New("timer slack: no threads in /proc/self/task"))
 	}
 	for _, t := range tasks {
-		// By its own number: the folder of a task of a process has no such file.
-		err := os.WriteFile("/proc/"+filepath.Base(t)+"/timerslack_ns", []byte(strconv.FormatInt(int64(d), 10)), 0)
+		err := set(filepath.Base(t), d)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("timer slack: %w", err)
 		}
 	}
 	return nil
+}
+
+// SetMonitor gives the runtime's monitor thread the slack d, and no other: for a process whose own
+// timers, and hand-overs between threads, are to be prompt. It needs what SetAll needs.
+func SetMonitor(d time.Duration) error {
+	id, err := monitor()
+	if err == nil {
+		err = set(strconv.Itoa(id), d)
+	}
+	if err != nil {
+		return fmt.Errorf("timer slack: %w", err)
+	}
+	return nil
+}
+
+// monitor is the monitor's thread: runtime.main starts it before anything else, so it is the next
+// thread after the process's first (runtime/proc.go). Numbers may have begun anew in between.
+func monitor() (int, error) {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return 0, err
+	}
+	var ids []int
+	for _, t := range tasks {
+		id, err := strconv.Atoi(t.Name())
+		if err != nil {
+			return 0, err
+		}
+		if id != os.Getpid() {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	after, _ := slices.BinarySearch(ids, os.Getpid())
+	switch {
+	case len(ids) == 0:
+		return 0, errors.New("the process has one thread")
+	case after == len(ids):
+		return ids[0], nil
+	}
+	return ids[after], nil
+}
+
+// set is by a thread's own number: the folder of a task of a process has no such file.
+func set(task string, d time.Duration) error {
+	return os.WriteFile("/proc/"+task+"/timerslack_ns", []byte(strconv.FormatInt(int64(d), 10)), 0)
 }

@@ -59,6 +59,7 @@ func (c *Calls) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (r
 		return r, err
 	}
 	defer done()
+	c.beforeExec(ctx, id, m)
 	start := c.cfg.Now()
 	defer func() { c.cfg.Observer.Observe(sandbox.OpExec, c.cfg.Now().Sub(start), err) }()
 	a, err := m.Agent.Exec(ctx, agentclient.ExecRequest{
@@ -94,12 +95,7 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 			return r, Error(ctx, m, id, err)
 		}
 	}
-	if m.FirstEval() {
-		if b := c.cfg.Sandboxes.Lookup(id); b != nil {
-			tag, _ := b.Info().Base()
-			defer c.cfg.BeforeEval(ctx, m, tag)()
-		}
-	}
+	defer c.beforeEval(ctx, id, m)()
 	start := c.cfg.Now()
 	defer func() { c.cfg.Observer.Observe(sandbox.OpEval, c.cfg.Now().Sub(start), err) }()
 	a, err := m.Agent.Eval(ctx,
@@ -146,6 +142,7 @@ func (c *Calls) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 		return nil, err
 	}
 	defer done()
+	c.beforeExec(ctx, id, m) // what is asked first is most often a program
 	conn, err := client.DialVsock(ctx, m.Proc.VsockPath(), agentproto.AgentPort)
 	if err != nil {
 		return nil, Error(ctx, m, id, err)

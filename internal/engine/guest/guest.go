@@ -2,10 +2,10 @@ package guest
 
 import (
 	"context"
-
 	"time"
 
 	"github.com/forkd/forkd/internal/engine/sandboxes"
+	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -18,9 +18,10 @@ type Config struct {
 	// Closing ends when the daemon begins to close: nobody follows a console then.
 	Closing context.Context
 	Layers  string // directory of the layers
-	// BeforeEval is called before the first evaluation in a sandbox that runs from a snapshot, and
-	// what it returns when that has ended.
-	BeforeEval func(ctx context.Context, m *vmproc.VM, tag string) (after func())
+	Traffic *sched.Traffic
+	// Populate maps what a first request touches, by a file of the snapshot in dir, which need not be there.
+	Populate    func(ctx context.Context, m *vmproc.VM, dir, file string)
+	SnapshotDir func(tag string) string
 	// Wake has a sandbox that was paused on purpose go on, and reports whether it does. nil:
 	// there are none such. It is not asked of one that stands still for want of room.
 	Wake     func(ctx context.Context, id string) (bool, error)

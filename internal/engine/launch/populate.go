@@ -9,7 +9,6 @@ import (
 
 	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/vmctl/client"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -27,10 +26,10 @@ func (l *Launcher) Populate(ctx context.Context, src *Source, m *VM, index int) 
 }
 
 // populateShell maps what costs a prepared VM next to nothing, ahead of the fork: pages that
-// its child will only read, on its way to ready or in its first evaluation.
+// its child will only read, on its way to ready or in what is asked of it first.
 func (l *Launcher) populateShell(ctx context.Context, src *Source, m *VM) {
-	// That of evaluations has the pages of the other as well.
-	if set := cmp.Or(src.EvalSet, src.WorkingSet); set != nil {
+	// Those of first requests have the pages of the way to ready as well.
+	if set := cmp.Or(src.EvalSet, src.ExecSet, src.WorkingSet); set != nil {
 		ahead := func(ctx context.Context, set *os.File) (vmm.WorkingSetResult, error) {
 			return client.PopulateShell(ctx, m.Proc, set)
 		}
@@ -38,16 +37,17 @@ func (l *Launcher) populateShell(ctx context.Context, src *Source, m *VM) {
 	}
 }
 
-// PopulateForEval maps what a sandbox's first evaluation is going to touch. dir is that of
-// the snapshot that it runs from, by its tag: if that is gone, or knows nothing, the sandbox
-// does without, and another one's set does no harm, as it is advice.
-func (l *Launcher) PopulateForEval(ctx context.Context, m *vmproc.VM, dir string) {
-	set, err := durable.Open(filepath.Join(dir, snapshot.EvalSetFile))
+// PopulateFor maps what a sandbox's first request is going to touch: an evaluation
+// or a program, by the name of the file that knows it. dir is that of the snapshot that it
+// runs from, by its tag: if that is gone, or knows nothing, the sandbox does without, and another
+// one's set does no harm, as it is advice.
+func (l *Launcher) PopulateFor(ctx context.Context, m *vmproc.VM, dir, name string) {
+	set, err := durable.Open(filepath.Join(dir, name))
 	if err != nil {
 		return
 	}
 	defer set.Close()
-	l.populate(ctx, set, m.Proc.Populate, "for", "eval")
+	l.populate(ctx, set, m.Proc.Populate, "for", name)
 }
 
 func (l *Launcher) populate(ctx context.Context, set *os.File,

@@ -17,6 +17,7 @@ type Source struct {
 	Backing    [][]layer.ID      // of the disks that are written to
 	WorkingSet *os.File          // nil: nothing is known of what children touch
 	EvalSet    *os.File          // nil: nothing is known of what an evaluation touches
+	ExecSet    *os.File          // nil: nothing is known of what a first program touches
 	Agent      snapshot.Agent    // of its guests
 	free       func()            // of the files
 	// Leave is called by Close: who has counted itself as a user of the snapshot. It may be nil.
@@ -30,6 +31,7 @@ func NewSource(files *snapshot.Files) *Source {
 	s.Restore.Memory = MemoryExtents(s.Files.Memory.Image)
 	s.Restore.State = s.Files.State()
 	s.WorkingSet, s.EvalSet = s.Files.File(snapshot.WorkingSetFile), s.Files.File(snapshot.EvalSetFile)
+	s.ExecSet = s.Files.File(snapshot.ExecSetFile)
 	return s
 }
 

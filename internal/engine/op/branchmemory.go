@@ -57,6 +57,7 @@ func (w *branchOp) dirtyPages() ([]extent.Extent, error) {
 func (w *branchOp) adoptWorkingSets(ctx context.Context) error {
 	for name, set := range map[string]*os.File{
 		snapshot.WorkingSetFile: w.src.WorkingSet, snapshot.EvalSetFile: w.src.EvalSet,
+		snapshot.ExecSetFile: w.src.ExecSet,
 	} {
 		if set == nil {
 			continue

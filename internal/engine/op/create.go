@@ -220,6 +220,7 @@ func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	if err := c.warmGuest(ctx, limit); err != nil {
 		return 0, endedOrLate(ctx, err, late)
 	}
+	c.cacheShell(ctx)
 	return 0, nil
 }
 

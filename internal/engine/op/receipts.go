@@ -257,7 +257,7 @@ func (o *Ops) layersOf(m *snapshot.Manifest) []receipt.Layer {
 		switch {
 		case f.Name == m.State.File:
 			l.Kind, l.Digest = "state", "sha256:"+m.State.SHA256
-		case f.Name == snapshot.WorkingSetFile, f.Name == snapshot.EvalSetFile:
+		case snapshot.IsWorkingSet(f.Name):
 			l.Kind = "working_set"
 		case disks[f.Name]:
 			l.Kind = "disk"

@@ -3,7 +3,7 @@ package op
 import (
 	"context"
 	"fmt"
-	"os"
+	"slices"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/admission"
@@ -14,33 +14,30 @@ import (
 	"github.com/forkd/forkd/internal/vmm"
 )
 
-// recordWorkingSet forks one child from the snapshot in the making, brings it as far as
-// any child, and keeps what memory it touched on the way in the snapshot: every
-// later child will touch the same. A snapshot is as good without that, so only
-// the caller's going away is an error.
+// recordWorkingSet forks a child from the snapshot in the making, brings it as far as any child, and
+// keeps what memory it touched on the way in the snapshot: every later child will touch the same. It
+// does so, too, for what is asked of a child first: an evaluation, if there is a warmed interpreter,
+// and a program, each in a child that was asked nothing before. A snapshot is as good without that, so
+// only the caller's going away is an error.
 func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	if c.e.cfg.NoWorkingSet {
 		return nil
 	}
 	start := c.e.cfg.Now()
-	set, err := c.draft.File(snapshot.WorkingSetFile)
-	if err != nil {
-		return err
-	}
-	evalSet, err := c.draft.File(snapshot.EvalSetFile)
-	if err != nil {
-		return err
-	}
-	r, evaluated, err := c.workingSetsOf(ctx, set, evalSet)
-	if !evaluated {
-		c.draft.Drop(evalSet)
+	evaluation := firstRequest{snapshot.EvalSetFile, c.evaluate}
+	program := firstRequest{snapshot.ExecSetFile, c.runProgram}
+	var r vmm.WorkingSetResult
+	var err error
+	if len(c.interpreters()) == 0 {
+		r, err = c.recordChild(ctx, true, program)
+	} else if r, err = c.recordChild(ctx, true, evaluation); err == nil {
+		_, err = c.recordChild(ctx, false, program)
 	}
 	if err == nil {
 		c.e.cfg.Logger.Info("working set recorded", "tag", c.req.Tag, "took", c.e.cfg.Now().Sub(start),
 			"read_pages", r.ReadPages, "written_pages", r.WrittenPages, "runs", r.Runs)
 		return nil
 	}
-	c.draft.Drop(set)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -49,65 +46,104 @@ func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	return nil
 }
 
-// workingSetsOf writes what a child touches on its way to ready, and then, if it has a warmed
-// interpreter, what it has touched when it has evaluated something as well.
-func (c *createOp) workingSetsOf(ctx context.Context, set, evalSet *os.File) (r vmm.WorkingSetResult,
-	evaluated bool, err error) {
+// firstRequest is what may be asked of a child first, and the file for what it has touched then.
+type firstRequest struct {
+	file string
+	ask  func(context.Context, *launch.VM) error
+}
+
+// recordChild writes what a child touches on its way to ready, if that is wanted, and then what it has
+// touched when the request is answered as well. One that it refuses costs only that set.
+func (c *createOp) recordChild(ctx context.Context, ready bool,
+	first firstRequest) (r vmm.WorkingSetResult, err error) {
 	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the working set was not recorded within %s", limit))
 	defer cancel()
 	var u undo.Stack
 	defer u.Run()
+	m, err := c.readyChild(ctx, &u)
+	if err != nil {
+		return r, err
+	}
+	if ready {
+		if r, err = c.writeWorkingSet(ctx, m, snapshot.WorkingSetFile); err != nil {
+			return r, err
+		}
+		if _, err := m.Proc.Resume(ctx); err != nil {
+			return r, err
+		}
+	}
+	if err := first.ask(ctx, m); err != nil {
+		c.e.cfg.Logger.Warn("record what a first request touches; that of each child will take somewhat longer",
+			"tag", c.req.Tag, "set", first.file, "err", err)
+		return r, nil
+	}
+	_, err = c.writeWorkingSet(ctx, m, first.file)
+	return r, err
+}
+
+// readyChild is a child of the snapshot in the making, and has confirmed its identity.
+func (c *createOp) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, error) {
 	release, err := c.e.admission.VM(admission.Shell(c.e.cfg.ChildMemory, c.src.shape))
 	if err != nil {
-		return r, false, err
+		return nil, err
 	}
 	u.Push(release)
 	m, err := c.e.launcher.Spawn(ctx, c.src.shape, false)
 	if err != nil {
-		return r, false, err
+		return nil, err
 	}
 	u.Push(m.Discard)
 	src := c.draftSource()
 	if err := c.e.launcher.Restore(ctx, src, m); err != nil {
-		return r, false, fmt.Errorf("restore: %w", err)
+		return nil, fmt.Errorf("restore: %w", err)
 	}
 	m.Agent = m.NewAgent()
 	u.Push(func() { m.Agent.Close() })
-	if err := c.act(ctx, src, m); err != nil {
-		return r, false, err
+	who, err := c.e.launcher.NewIdentity("recorder", 1, c.req.Tag, nil)
+	if err != nil {
+		return nil, err
 	}
-	if err := m.Proc.Pause(ctx); err != nil {
-		return r, false, err
+	if _, err := c.e.launcher.Identify(ctx, src, m, who); err != nil {
+		return nil, fmt.Errorf("identity: %w", err)
 	}
-	if r, err = m.Proc.WriteWorkingSet(ctx, set); err != nil || len(c.src.warm) == 0 {
-		return r, false, err
-	}
-	if err := c.evaluate(ctx, m, evalSet); err != nil {
-		c.e.cfg.Logger.Warn("record what an evaluation touches; the first in each child will take somewhat longer",
-			"tag", c.req.Tag, "err", err)
-		return r, false, nil
-	}
-	return r, true, nil
+	return m, nil
 }
 
-// evaluate has each warmed interpreter of a paused child evaluate next to nothing, and
-// writes what the child has touched then.
-func (c *createOp) evaluate(ctx context.Context, m *launch.VM, set *os.File) error {
-	if _, err := m.Proc.Resume(ctx); err != nil {
-		return err
+// writeWorkingSet pauses a child, and keeps what it has touched so far in the snapshot.
+func (c *createOp) writeWorkingSet(ctx context.Context, m *launch.VM, name string) (r vmm.WorkingSetResult, err error) {
+	if err := m.Proc.Pause(ctx); err != nil {
+		return r, err
 	}
-	for _, s := range c.src.warm {
-		if _, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: s.Language, Code: "None"}); err != nil {
+	set, err := c.draft.File(name)
+	if err != nil {
+		return r, err
+	}
+	if r, err = m.Proc.WriteWorkingSet(ctx, set); err != nil {
+		c.draft.Drop(set)
+	}
+	return r, err
+}
+
+// evaluate has each warmed interpreter of a child evaluate next to nothing.
+func (c *createOp) evaluate(ctx context.Context, m *launch.VM) error {
+	for _, language := range c.interpreters() {
+		if _, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: language, Code: "None"}); err != nil {
 			return fmt.Errorf("evaluate: %w", err)
 		}
 	}
-	if err := m.Proc.Pause(ctx); err != nil {
-		return err
+	return nil
+}
+
+// interpreters are those that the warm-up has left running.
+func (c *createOp) interpreters() (languages []string) {
+	for _, s := range c.src.warm {
+		if warmProgram(s) == nil && !slices.Contains(languages, s.Language) {
+			languages = append(languages, s.Language)
+		}
 	}
-	_, err := m.Proc.WriteWorkingSet(ctx, set)
-	return err
+	return languages
 }
 
 // draftSource are the files that the snapshot will have.
@@ -122,19 +158,4 @@ func (c *createOp) draftSource() *launch.Source {
 		r.Disks = append(r.Disks, launch.LayeredDisk(c.opened[1].Image, c.src.upper))
 	}
 	return launch.NewDraftSource(c.req.Tag, c.saidOf, r)
-}
-
-// act is a child's way to ready: its identity and a sign of life.
-func (c *createOp) act(ctx context.Context, src *launch.Source, m *launch.VM) error {
-	who, err := c.e.launcher.NewIdentity("recorder", 1, c.req.Tag, nil)
-	if err != nil {
-		return err
-	}
-	if _, err := c.e.launcher.Identify(ctx, src, m, who); err != nil {
-		return fmt.Errorf("identity: %w", err)
-	}
-	if _, err := m.Agent.Ping(ctx); err != nil {
-		return fmt.Errorf("ping: %w", err)
-	}
-	return nil
 }

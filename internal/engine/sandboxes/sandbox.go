@@ -17,9 +17,6 @@ type Sandbox struct {
 	who   sandbox.Identity
 	turn  chan struct{} // holds a value while a branch, a rollback, a pause or a resume is under way
 	gone  chan struct{} // closed when killed and removed
-	// life ends when the sandbox begins to be killed; what is being made for it need not go on.
-	life context.Context
-	die  context.CancelCauseFunc
 	// diedUnseen is set of a sandbox whose VM ended between two daemons.
 	diedUnseen bool
 	// endedByBoot is when a daemon found that it had ended with the host's last boot; zero: it did not.
@@ -39,6 +36,10 @@ type Sandbox struct {
 	disks *vmproc.Disks // as those of the VM
 	// pausing is set while its guest stands still to be paused, resuming while it gets a VM.
 	pausing, resuming bool
+	// life ends when the sandbox begins to be killed, and what is being made for it need not go on. Nobody
+	// asks for that of most sandboxes, which have none: the paused ones may be many.
+	life context.Context
+	die  context.CancelCauseFunc
 	// unpaused is why it was last not paused although it was time; empty: it was not so.
 	unpaused string
 }
@@ -56,7 +57,6 @@ func (t *Table) newSandbox(dir string, who sandbox.Identity, info sandbox.Info) 
 		s.state = paused
 	}
 	s.Touch()
-	s.life, s.die = context.WithCancelCause(context.Background())
 	return s
 }
 
@@ -67,7 +67,17 @@ func (s *Sandbox) ID() string { return s.id }
 func (s *Sandbox) Who() sandbox.Identity { return s.who }
 
 // Life ends, with ErrKilled, when the sandbox begins to be killed.
-func (s *Sandbox) Life() context.Context { return s.life }
+func (s *Sandbox) Life() context.Context {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if s.life == nil {
+		s.life, s.die = context.WithCancelCause(context.Background())
+		if s.state == ending {
+			s.die(ErrKilled)
+		}
+	}
+	return s.life
+}
 
 // DiedUnseen reports whether its VM ended between two daemons.
 func (s *Sandbox) DiedUnseen() bool { return s.diedUnseen }

@@ -139,13 +139,15 @@ func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
 // second waits for the first.
 func (t *Table) End(s *Sandbox) {
 	t.mu.Lock()
-	first := s.moveLocked(kill)
+	first, die := s.moveLocked(kill), s.die
 	t.mu.Unlock()
 	if !first {
 		<-s.gone
 		return
 	}
-	s.die(ErrKilled)
+	if die != nil {
+		die(ErrKilled)
+	}
 	s.files.Lock()
 	defer s.files.Unlock()
 	// No more writers: fail and a rollback give up on one that is being killed.

@@ -32,6 +32,7 @@ type VM struct {
 	Replaced atomic.Pointer[string]
 
 	evaluated atomic.Bool // see FirstEval
+	executed  atomic.Bool // see FirstExec
 
 	mu    sync.Mutex // guards what follows; taken last
 	onEnd func()     // called once if the process ends while it is set
@@ -111,6 +112,9 @@ func (m *VM) MovedTo(dir string) *VM {
 // FirstEval reports, once, that nothing was evaluated in the guest yet, as far as this
 // daemon knows.
 func (m *VM) FirstEval() bool { return !m.evaluated.Swap(true) }
+
+// FirstExec reports, once, that nothing was run in the guest yet, nor evaluated.
+func (m *VM) FirstExec() bool { return !m.executed.Swap(true) && !m.evaluated.Load() }
 
 // NewAgent is a client of the guest's agent.
 func (m *VM) NewAgent() *agentclient.Client {

@@ -1,0 +1,44 @@
+package op
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/engine/launch"
+)
+
+// programLimit bounds a program that runs for the sake of what it touches.
+const programLimit = 10 * time.Second
+
+// cachedByShell reads what a child's first program will want of the disk. The shell that it starts reads
+// no profile, as what is in those may do anything: they are only read.
+const cachedByShell = `cat /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc ~/.profile ~/.bash_profile ~/.bashrc ` +
+	`</dev/null >/dev/null 2>&1; bash -c :`
+
+// cacheShell has the parent start a shell, so that its children find that and the C library in the page
+// cache that they share, instead of reading each its own from the disk: it is most of what their first
+// program takes. An image without a shell has none of it.
+func (c *createOp) cacheShell(ctx context.Context) {
+	if c.e.cfg.NoWorkingSet {
+		return
+	}
+	_, err := c.agent.Exec(ctx, agentclient.ExecRequest{
+		Args: []string{"sh", "-c", cachedByShell}, Timeout: programLimit, MaxOutput: 1,
+	})
+	if err != nil {
+		c.e.cfg.Logger.Debug("the parent starts no shell", "tag", c.req.Tag, "err", err)
+	}
+}
+
+// runProgram has a child start a shell as E2B's clients do, for the sake of what it touches.
+func (c *createOp) runProgram(ctx context.Context, m *launch.VM) (err error) {
+	for _, args := range [][]string{{"/bin/bash", "-l", "-c", ":"}, {"/bin/sh", "-c", ":"}} {
+		_, err = m.Agent.Exec(ctx, agentclient.ExecRequest{Args: args, Timeout: programLimit, MaxOutput: 1})
+		if err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("run a shell: %w", err)
+}
