@@ -42,7 +42,7 @@ func TestASnapshotIsCreatedStepByStep(t *testing.T) {
 	h.empty()
 	eventually(t, "digests", func() bool {
 		r, err := e.VerifySnapshot(t.Context(), "a")
-		return err == nil && r.OK() && r.Files == 5
+		return err == nil && r.OK() && r.Files == 6
 	})
 	// The image may go: the snapshot has all it needs.
 	if err := os.RemoveAll(h.cfg.Images.(images).dir); err != nil {

@@ -25,6 +25,7 @@ func (p *fakeProcess) Start(ctx context.Context, r *connect.Request[process.Star
 		if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: data}}); err != nil {
 			return err
 		}
+	case "/bin/sh": // an image without bash
 	case "segv":
 		end = &process.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: segmentation fault (core dumped)"}
 	case "hang":

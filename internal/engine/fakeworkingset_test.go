@@ -38,6 +38,14 @@ func (f *fake) PopulateShell(*os.File) (vmm.WorkingSetResult, error) {
 	return vmm.WorkingSetResult{ReadPages: 2}, f.note("shell-populated")
 }
 
+// note adds a line to the file of this kind and fake.
 func (f *fake) note(what string) error {
-	return os.WriteFile(filepath.Join(f.tokens, what+"-"+filepath.Base(f.dir)), nil, 0o600)
+	name := filepath.Join(f.tokens, what+"-"+filepath.Base(f.dir))
+	w, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	_, err = w.WriteString("once\n")
+	return err
 }

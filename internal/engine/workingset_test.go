@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/forkd/forkd/internal/sandbox"
@@ -86,6 +87,74 @@ func TestAPreparedShellIsPopulatedAheadOfItsFork(t *testing.T) {
 	h.fork(e, "a", 3)
 	if n := h.populated(); n != 3 {
 		t.Errorf("%d of 3 children were populated", n)
+	}
+}
+
+// timesPopulated is how often a fork's only child was.
+func (h *host) timesPopulated() int {
+	h.t.Helper()
+	found, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "populated-*"))
+	if len(found) != 1 {
+		h.t.Fatalf("%d VMs were populated, want one", len(found))
+	}
+	b, err := os.ReadFile(found[0])
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return strings.Count(string(b), "\n")
+}
+
+// A first program is as a first evaluation: what it touches was recorded, and is mapped before it, once.
+func TestAFirstProgramIsPopulated(t *testing.T) {
+	run := func(e *Engine, id string) error {
+		_, err := e.Exec(t.Context(), id, sandbox.ExecRequest{Args: []string{"echo"}})
+		return err
+	}
+	dial := func(e *Engine, id string) error {
+		conn, err := e.DialAgent(t.Context(), id)
+		if err == nil {
+			conn.Close()
+		}
+		return err
+	}
+	eval := func(e *Engine, id string) error {
+		_, err := e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "1"})
+		return err
+	}
+	for name, test := range map[string]struct {
+		asked []func(*Engine, string) error
+		want  []int // how often it was populated, after each
+	}{
+		"a program":                     {[]func(*Engine, string) error{run, run, dial}, []int{2, 2, 2}},
+		"a connection to the agent":     {[]func(*Engine, string) error{dial, run}, []int{2, 2}},
+		"an evaluation, then a program": {[]func(*Engine, string) error{eval, run}, []int{2, 2}},
+		"a program, then an evaluation": {[]func(*Engine, string) error{run, eval, eval}, []int{2, 3, 3}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			e := h.open()
+			h.snapshot(e, "a")
+			id := h.fork(e, "a", 1)[0].ID
+			for i, ask := range test.asked {
+				if err := ask(e, id); err != nil {
+					t.Fatal(err)
+				}
+				if n := h.timesPopulated(); n != test.want[i] {
+					t.Errorf("after request %d it was populated %d times, want %d", i+1, n, test.want[i])
+				}
+			}
+		})
+	}
+}
+
+func TestWhatIsAskedFirstIsRecorded(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	for _, file := range []string{snapshot.EvalSetFile, snapshot.ExecSetFile} {
+		if _, err := os.Stat(filepath.Join(h.cfg.StoreDir, "snapshots", "a", file)); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
