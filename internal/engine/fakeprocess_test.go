@@ -26,6 +26,10 @@ func (p *fakeProcess) Start(ctx context.Context, r *connect.Request[process.Star
 			return err
 		}
 	case "/bin/sh": // an image without bash
+	case "sh":
+		if args := r.Msg.GetProcess().GetArgs(); args[len(args)-1] == "false" {
+			end = &process.ProcessEvent_EndEvent{Exited: true, ExitCode: 1, Status: "exit status 1"}
+		}
 	case "segv":
 		end = &process.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: segmentation fault (core dumped)"}
 	case "hang":

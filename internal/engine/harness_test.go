@@ -152,6 +152,7 @@ func eventually(t *testing.T, what string, is func() bool) {
 type images struct {
 	dir    string
 	digest string // of all; empty: the usual one
+	first  string // what is asked of a child first; empty: a shell is started
 }
 
 func imagesIn(dir string) images { return images{dir: dir} }
@@ -179,6 +180,7 @@ func (i images) Image(_ context.Context, name string) (sandbox.Image, error) {
 	if name == "disky" {
 		img.Upper = i.dir + "/upper"
 	}
+	img.FirstUse = i.first
 	if i.digest != "" {
 		img.Digest = i.digest
 	}

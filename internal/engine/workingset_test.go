@@ -148,13 +148,20 @@ func TestAFirstProgramIsPopulated(t *testing.T) {
 }
 
 func TestWhatIsAskedFirstIsRecorded(t *testing.T) {
-	h := newHost(t)
-	e := h.open()
-	h.snapshot(e, "a")
-	for _, file := range []string{snapshot.EvalSetFile, snapshot.ExecSetFile} {
-		if _, err := os.Stat(filepath.Join(h.cfg.StoreDir, "snapshots", "a", file)); err != nil {
-			t.Error(err)
+	for first, recorded := range map[string]bool{"": true, "true": true, "false": false} {
+		h := newHost(t)
+		images := h.cfg.Images.(images)
+		images.first = first
+		h.cfg.Images = images
+		e := h.open()
+		h.snapshot(e, "a")
+		for file, want := range map[string]bool{snapshot.EvalSetFile: true, snapshot.ExecSetFile: recorded} {
+			_, err := os.Stat(filepath.Join(h.cfg.StoreDir, "snapshots", "a", file))
+			if got := err == nil; got != want {
+				t.Errorf("first_use is %q: %s is there: %t, want %t", first, file, got, want)
+			}
 		}
+		h.close(e)
 	}
 }
 

@@ -259,7 +259,7 @@ func (b *build) metadata(parts map[string]entry, info KernelInfo) (Metadata, err
 		Files:         map[string]FileSum{},
 		Defaults: Defaults{
 			MemoryMiB: r.MemoryMiB, VCPUs: r.VCPUs, DiskMiB: r.diskMiB, Env: r.Env, User: r.User, Workdir: r.Workdir,
-			Start: r.Start, Ready: r.Ready, Warm: r.Warm,
+			Start: r.Start, Ready: r.Ready, Warm: r.Warm, FirstUse: r.FirstUse,
 		},
 	}
 	for name, part := range parts {

@@ -80,6 +80,7 @@ type Defaults struct {
 	Start     string            `json:"start,omitempty"`
 	Ready     *Ready            `json:"ready,omitempty"`
 	Warm      []Warm            `json:"warm,omitempty"`
+	FirstUse  string            `json:"first_use,omitempty"`
 }
 
 // FileSum is what a file must be.

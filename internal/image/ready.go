@@ -67,10 +67,12 @@ func (r *Ready) check(start string) error {
 
 func badCommand(s string) bool { return len(s) > maxCommand || strings.ContainsRune(s, 0) }
 
-// checkService looks at start and ready.
+// checkService looks at start, ready and first_use.
 func (r *Recipe) checkService() error {
-	if badCommand(r.Start) {
-		return at(0, "start has %d bytes, want at most %d, and none of them 0", len(r.Start), maxCommand)
+	for _, c := range []struct{ field, value string }{{"start", r.Start}, {"first_use", r.FirstUse}} {
+		if badCommand(c.value) {
+			return at(0, "%s has %d bytes, want at most %d, and none of them 0", c.field, len(c.value), maxCommand)
+		}
 	}
 	if r.Ready == nil {
 		return nil

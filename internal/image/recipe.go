@@ -36,6 +36,7 @@ type Recipe struct {
 	Start       string            `yaml:"start"`
 	Ready       *Ready            `yaml:"ready"`
 	Warm        []Warm            `yaml:"warm"`
+	FirstUse    string            `yaml:"first_use"`
 	MemoryMiB   int               `yaml:"memory_mib"`
 	VCPUs       int               `yaml:"vcpus"`
 	Compression string            `yaml:"compression"`

@@ -24,6 +24,9 @@ type Image struct {
 	Start            string // a service's command line, started before the warm-up; empty: none
 	Ready            *Ready // what must be up before the snapshot; nil: nothing
 	Warm             []WarmStep
+	// FirstUse is a command line that does in a child what is likely to be asked of it first, so that
+	// what that touches is recorded; empty: a shell is started.
+	FirstUse string
 }
 
 // Ready is how a service shows that it is up. One of Port, Command and LogText is set.

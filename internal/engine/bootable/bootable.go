@@ -37,7 +37,7 @@ func (s images) Image(_ context.Context, name string) (sandbox.Image, error) {
 	if img.Defaults.DiskMiB > 0 {
 		out.Upper = img.Path(image.UpperFile)
 	}
-	out.Start = img.Defaults.Start
+	out.Start, out.FirstUse = img.Defaults.Start, img.Defaults.FirstUse
 	if r := img.Defaults.Ready; r != nil {
 		out.Ready = &sandbox.Ready{Port: r.Port, Command: r.Command, Timeout: r.Timeout()}
 		if r.Log != nil {

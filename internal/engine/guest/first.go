@@ -25,7 +25,7 @@ func (c *Calls) beforeEval(ctx context.Context, id string, m *vmproc.VM) (after 
 	return after
 }
 
-// beforeExec does so for its first program, if nothing was evaluated yet.
+// beforeExec does so for its first program, or connection to a server in it, if nothing was evaluated yet.
 func (c *Calls) beforeExec(ctx context.Context, id string, m *vmproc.VM) {
 	if m.FirstExec() {
 		c.cfg.Traffic.First(firstProgram)

@@ -30,6 +30,7 @@ func (c *Calls) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	}
 	defer done()
 	id = sandbox.CanonicalID(id)
+	c.beforeExec(ctx, id, m)
 	conn, err := client.DialVsock(ctx, m.Proc.VsockPath(), agentproto.DialPort)
 	if errors.Is(err, client.ErrGuestRefused) && ctx.Err() == nil && c.answers(ctx, m) {
 		return nil, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld, "sandbox %s was made by an older "+

@@ -12,6 +12,9 @@ import (
 // programLimit bounds a program that runs for the sake of what it touches.
 const programLimit = 10 * time.Second
 
+// firstUseLimit is the same for what an image has been given for that.
+const firstUseLimit = 30 * time.Second
+
 // cachedByShell reads what a child's first program will want of the disk. The shell that it starts reads
 // no profile, as what is in those may do anything: they are only read.
 const cachedByShell = `cat /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc ~/.profile ~/.bash_profile ~/.bashrc ` +
@@ -32,8 +35,12 @@ func (c *createOp) cacheShell(ctx context.Context) {
 	}
 }
 
-// runProgram has a child start a shell as E2B's clients do, for the sake of what it touches.
+// runProgram has a child do what is likely to be asked of it first, for the sake of what it touches: what
+// the image says, or else start a shell as E2B's clients do.
 func (c *createOp) runProgram(ctx context.Context, m *launch.VM) (err error) {
+	if first := c.src.image.FirstUse; first != "" {
+		return c.useFirst(ctx, m, first)
+	}
 	for _, args := range [][]string{{"/bin/bash", "-l", "-c", ":"}, {"/bin/sh", "-c", ":"}} {
 		_, err = m.Agent.Exec(ctx, agentclient.ExecRequest{Args: args, Timeout: programLimit, MaxOutput: 1})
 		if err == nil {
@@ -41,4 +48,19 @@ func (c *createOp) runProgram(ctx context.Context, m *launch.VM) (err error) {
 		}
 	}
 	return fmt.Errorf("run a shell: %w", err)
+}
+
+func (c *createOp) useFirst(ctx context.Context, m *launch.VM, command string) error {
+	r, err := m.Agent.Exec(ctx, agentclient.ExecRequest{
+		Args: []string{"sh", "-c", command}, Timeout: firstUseLimit, MaxOutput: tailBytes,
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("first_use: %w", err)
+	case r.TimedOut:
+		return fmt.Errorf("first_use did not end within %s", firstUseLimit)
+	case r.ExitCode != 0:
+		return fmt.Errorf("first_use: %s: %s%s", r.Status, r.Stdout, r.Stderr)
+	}
+	return nil
 }
