@@ -98,11 +98,11 @@ func (h *Handler) createOnce(c call, version int) (createdSandbox, error) {
 
 // plan is what sandboxes are to be made like.
 type plan struct {
-	tag      string
-	owner    string         // of a fork: the source's; a tenant's view takes its own
-	rec      records.Record // of each, but for id, tokens and times
-	secure   bool
-	life     time.Duration
+	tag    string
+	rec    records.Record // of each, but for id, tokens and times
+	secure bool
+	life   time.Duration
+
 	network  *netpolicy.Spec
 	asked    bool // the client named a policy: without one, none is better than no sandbox
 	isolated *bool
@@ -175,8 +175,19 @@ func (p *plan) setNetwork(req createRequest) error {
 	return nil
 }
 
-// lives is the plan's time as the engine has it.
-func (p *plan) lives() sandbox.Life {
+// env is what programs find in their environment.
+func (p *plan) env() map[string]string {
+	env := map[string]string{"E2B_SANDBOX": "true", "E2B_TEMPLATE_ID": p.rec.Template}
+	maps.Copy(env, p.rec.Envs)
+	return env
+}
+
+// firstLife is the plan's time as the engine has it, from a sandbox's first moment on, should the daemon end
+// before it is recorded. An engine that keeps no deadlines is told none.
+func (h *Handler) firstLife(p plan) sandbox.Life {
+	if h.leases != nil {
+		return sandbox.Life{}
+	}
 	l := sandbox.Life{TTL: p.life, AtEnd: sandbox.AtEndKill, AutoResume: p.rec.AutoResume}
 	if p.rec.Pause {
 		l.AtEnd = sandbox.AtEndPause
@@ -193,12 +204,8 @@ type child struct {
 // make forks sandboxes by a plan and records them. What cannot be recorded is ended.
 func (h *Handler) make(c call, p plan, n int) ([]child, error) {
 	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
-	env := map[string]string{"E2B_SANDBOX": "true", "E2B_TEMPLATE_ID": p.rec.Template}
-	maps.Copy(env, p.rec.Envs)
-	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: env, Network: p.network, PrivatePorts: p.isolated, Owner: p.owner}
-	if h.leases == nil { // from its first moment on, should the daemon end before it is recorded
-		req.Life = p.lives()
-	}
+	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: p.env(), Network: p.network, PrivatePorts: p.isolated,
+		Life: h.firstLife(p)}
 	res, err := c.engine.Fork(c.ctx, req)
 	if err == nil && allFailed(res) != nil {
 		err = allFailed(res)
@@ -212,16 +219,20 @@ func (h *Handler) make(c call, p plan, n int) ([]child, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]child, 0, n)
+	return h.recordAll(c.ctx, p, res), nil
+}
+
+func (h *Handler) recordAll(ctx context.Context, p plan, res sandbox.ForkResult) []child {
+	out := make([]child, 0, len(res.Children))
 	for _, f := range res.Children {
 		if f.Err != nil {
 			out = append(out, child{err: f.Err})
 			continue
 		}
-		rec, err := h.record(c.ctx, p, f.Info)
+		rec, err := h.record(ctx, p, f.Info)
 		out = append(out, child{known{f.Info, rec, true}, err})
 	}
-	return out, nil
+	return out
 }
 
 // record writes down a sandbox that was made. Of one that its client does not wait for any
