@@ -134,8 +134,6 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 		return plan{}, invalidf("autoPauseMemory requires autoPause")
 	case diskOnly && resumes:
 		return plan{}, invalidf("autoPauseMemory false and autoResume exclude each other")
-	case diskOnly:
-		return plan{}, notYet("pausing without memory by a timeout")
 	case req.AutoPause && h.leases != nil:
 		return plan{}, notYet("autoPause")
 	}
@@ -143,7 +141,7 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 		return plan{}, err
 	}
 	p.rec = records.Record{Template: req.Template, Metadata: req.Metadata, Envs: req.Envs, Pause: req.AutoPause,
-		AutoResume: resumes, Internet: req.Internet}
+		PauseDisk: diskOnly, AutoResume: resumes, Internet: req.Internet}
 	return p, p.setNetwork(req)
 }
 
@@ -190,7 +188,7 @@ func (h *Handler) firstLife(p plan) sandbox.Life {
 	}
 	l := sandbox.Life{TTL: p.life, AtEnd: sandbox.AtEndKill, AutoResume: p.rec.AutoResume}
 	if p.rec.Pause {
-		l.AtEnd = sandbox.AtEndPause
+		l.AtEnd, l.FilesystemOnly = sandbox.AtEndPause, p.rec.PauseDisk
 	}
 	return l
 }
@@ -263,7 +261,9 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 	return records.Record{}, err
 }
 
-func lifeOf(r records.Record) Life { return Life{End: r.End, Pause: r.Pause, AutoResume: r.AutoResume} }
+func lifeOf(r records.Record) Life {
+	return Life{End: r.End, Pause: r.Pause, FilesystemOnly: r.PauseDisk, AutoResume: r.AutoResume}
+}
 
 // newToken is 256 random bits, in the alphabet of E2B's.
 func newToken() string {

@@ -314,7 +314,7 @@ func (e *Engine) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 		return nil
 	}
 	if l.Pause {
-		return e.Pause(ctx, id, false)
+		return e.Pause(ctx, id, l.FilesystemOnly)
 	}
 	return e.Kill(ctx, id)
 }
