@@ -20,6 +20,7 @@ func TestOverVMs(t *testing.T) {
 	m.Image(t, "python-numpy", "base")
 	t.Run("python", func(t *testing.T) { pythons(t, m) })
 	t.Run("node", func(t *testing.T) { nodes(t, m) })
+	t.Run("check", func(t *testing.T) { checks(t, m) })
 }
 
 func pythons(t *testing.T, m *harness.Machine) {
