@@ -100,6 +100,7 @@ def files(s):
     w.stop()
     if not asynchronous:
         fails(e2b.SandboxException, w.get_new_events)
+        fails(e2b.NotFoundException, w.stop)
 
 
 def urls(s):
@@ -181,6 +182,7 @@ def elsewhere(s):
     fails(Exception, Secret.list().next_items)
     assert "S" in Secret.fill("S")  # which asks nobody
     fails(e2b.InvalidArgumentException, Secret.fill, "{}")
+    assert Secret.iam_token(audience="a", token_type="JWT-SVID")
 
 
 def git(s):

@@ -79,6 +79,8 @@ for (const [says, t] of [
   ['exit status', Template().fromTemplate(base).rename(out + '/none', out + '/other')],
   ['exit status', Template().fromTemplate(base).makeDir('/proc/nowhere')],
   ['exit status', Template().fromTemplate(base).makeSymlink('/x', '/proc/nowhere/x')],
+  ['no name', Template().fromTemplate(base).setEnvs({ 'A=': 'b' })],
+  ['exit status', Template().fromTemplate(base).gitClone(out + '/none', out + '/never')],
   ['would come from a registry', Template().fromNodeImage()],
   ['would come from a registry', Template().fromDockerfile('FROM python:3\nRUN true')],
 ]) {
@@ -92,6 +94,11 @@ await fails(Error, 'none.txt', Template.build(missing, bad))
 assert.throws(() => Template({ fileContextPath: context }).fromTemplate(base).copy('../../x', '/x'))
 assert.equal(await Template.exists(bad), false)
 assert.equal(await Template.aliasExists(bad), false)
+
+// These want a base of E2B's that is not here, and the package says so.
+assert.throws(() => Template().fromTemplate(base).addMcpServer('x'), BuildError)
+assert.throws(() => Template().fromTemplate(base).betaDevContainerPrebuild('/x'), BuildError)
+assert.throws(() => Template().fromTemplate(base).betaSetDevContainerStart('/x'), BuildError)
 
 const plain = Template().fromImage('base').runCmd('true') // which asks nobody
 assert(Template.toDockerfile(plain).startsWith('FROM base\nRUN true'), Template.toDockerfile(plain))
@@ -117,5 +124,13 @@ const linked = await Template.build(Template({ fileContextPath: context }).fromT
 assert.equal(linked.name, 'items-' + name)
 assert.equal(read('made/renamed'), 'one')
 assert.equal(fs.existsSync(path.join(out, 'items/a.js')), false)
+
+if (fs.existsSync('/usr/bin/git')) {
+  const commit = 'git -c user.name=Me -c user.email=me@example.com commit -q -m first'
+  await Template.build(Template().fromTemplate(base).setUser('root')
+    .runCmd(`git init -q ${out}/repo && cd ${out}/repo && echo kept >file && git add file && ${commit}`)
+    .gitClone(out + '/repo', out + '/cloned'), 'git-' + name)
+  assert.equal(read('cloned/file'), 'kept\n')
+}
 console.log('ok')
 process.exit(0)
