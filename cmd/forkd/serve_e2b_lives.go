@@ -55,13 +55,13 @@ func (e e2bLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 	}
 	if !l.End.IsZero() && !l.End.After(time.Now()) {
 		if l.Pause {
-			return e.Pause(ctx, id, false)
+			return e.Pause(ctx, id, l.FilesystemOnly)
 		}
 		return e.Kill(ctx, id)
 	}
 	life := sandbox.Life{Deadline: l.End, Idle: info.Life.Idle, AtEnd: sandbox.AtEndKill, AutoResume: l.AutoResume}
 	if l.Pause {
-		life.AtEnd = sandbox.AtEndPause
+		life.AtEnd, life.FilesystemOnly = sandbox.AtEndPause, l.FilesystemOnly
 	}
 	_, err = e.Engine.SetLife(ctx, id, life)
 	return err

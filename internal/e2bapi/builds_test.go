@@ -452,6 +452,106 @@ func TestTemplatesAreListedAndDeleted(t *testing.T) {
 	wantError(t, b.do("DELETE", "/templates/app", ""), 404)
 }
 
+// A layer that no template lies over goes a week after it was last used, unless a sandbox runs from it; what a
+// template needs stays however old it is.
+func TestLayersThatNothingUsesGo(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Log("steps act as root in their guest, which is this host")
+		t.SkipNow()
+	}
+	dir := t.TempDir()
+	b := builderIn(t, dir, func(c *build.Config) { c.Now = time.Now }) // which tells the younger of two layers
+	// made builds the template anew, and tells which layers came with that.
+	made := func(version string) (fresh []string) {
+		before := b.layers()
+		b.ready("app", map[string]any{"steps": steps{step("RUN", "true "+version), step("RUN", "true")}})
+		return slices.DeleteFunc(b.layers(), func(tag string) bool { return slices.Contains(before, tag) })
+	}
+	used := made("1")
+	s := b.create(`{"templateID":"app"}`)
+	unused := made("2")
+	needed := made("3")
+	if len(used) != 2 || len(unused) != 2 || len(needed) != 2 {
+		t.Fatalf("layers %q, %q, %q: want two of each", used, unused, needed)
+	}
+	b.stop()
+	after := func(what string, d time.Duration, kept ...string) {
+		t.Helper()
+		b.clock.pass(d)
+		store, _, err := build.OpenStore(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		build.New(build.Config{Engine: b.engine, Store: store, Now: b.clock.now}).Run(ctx) // collects once
+		if got := b.layers(); !slices.Equal(got, slices.Sorted(slices.Values(kept))) {
+			t.Errorf("%s there are the layers %q, want %q of %q, %q, %q", what, got, kept, used, unused, needed)
+		}
+	}
+	after("within a week", 6*24*time.Hour, slices.Concat(used, unused, needed)...)
+	after("after it", 2*24*time.Hour, slices.Concat(used, needed)...)
+	if err := b.engine.Kill(t.Context(), sandbox.CanonicalID(s.SandboxID)); err != nil {
+		t.Fatal(err)
+	}
+	after("when nothing runs from them", 0, needed...)
+	after("after a year", 365*24*time.Hour, needed...)
+	b.create(`{"templateID":"app"}`)
+}
+
+// layers are the snapshots of steps, by their tags.
+func (b *bench) layers() (tags []string) {
+	b.t.Helper()
+	all, err := b.engine.ListSnapshots(b.t.Context())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, s := range all {
+		if strings.HasPrefix(s.Tag, "e2b-") {
+			tags = append(tags, s.Tag)
+		}
+	}
+	slices.Sort(tags)
+	return tags
+}
+
+// A template over an image has as many CPUs and as much memory as was asked for; one over a template has its base's,
+// and the log says so.
+func TestTheSizeOfATemplate(t *testing.T) {
+	b := builder(t)
+	sized := func(name, size string, body map[string]any) (buildStatus, listed) {
+		t.Helper()
+		r := b.request(fmt.Sprintf(`{"name":%q,%s}`, name, size))
+		b.begin(r, body)
+		s := b.outcome(r)
+		if s.Status != "ready" {
+			t.Fatalf("%s: %+v", name, s.Reason)
+		}
+		made := b.create(fmt.Sprintf(`{"templateID":%q}`, name))
+		return s, want[listed](t, b.do("GET", "/sandboxes/"+made.SandboxID, ""), 200)
+	}
+	image := map[string]any{"fromImage": "base", "steps": steps{step("RUN", "true")}}
+	if _, got := sized("plain", `"cpuCount":0`, image); got != (listed{1, 256}) {
+		t.Errorf("of no size: %+v", got)
+	}
+	large := `"cpuCount":2,"memoryMB":512`
+	if s, got := sized("large", large, image); got != (listed{2, 512}) || strings.Contains(strings.Join(s.log, ""), "has the size") {
+		t.Errorf("two CPUs and 512 MiB: %+v, %q", got, s.log)
+	}
+	n := len(b.layers())
+	if s, got := sized("same", large, image); got != (listed{2, 512}) || len(b.layers()) != n {
+		t.Errorf("the same again: %+v, %d layers, before %d: %q", got, len(b.layers()), n, s.log)
+	}
+	s, got := sized("over", `"cpuCount":4,"memoryMB":1024`, map[string]any{"fromTemplate": "large"})
+	if got != (listed{2, 512}) ||
+		!strings.Contains(strings.Join(s.log, "\n"), "the template has the size of its base: 2 CPUs and 512 MiB") {
+		t.Errorf("over a template: %+v, %q", got, s.log)
+	}
+}
+
+// listed is how large a sandbox is told to be.
+type listed struct{ CPUCount, MemoryMB int }
+
 // A build is called off by deleting its template, and leaves nothing.
 func TestABuildIsCalledOff(t *testing.T) {
 	b := builder(t)

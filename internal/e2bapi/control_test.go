@@ -154,6 +154,32 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
+// At its timeout a sandbox can be paused without its memory; so are its forks.
+func TestATimeoutThatKeepsTheDiskAlone(t *testing.T) {
+	b := newBench(t)
+	s := b.create(`{"templateID":"base","autoPause":true,"autoPauseMemory":false,"autoResume":{"enabled":false}}`)
+	path := "/sandboxes/" + s.SandboxID
+	fork := want[[]struct{ Sandbox created }](t, b.do("POST", path+"/fork", `{}`), 201)[0].Sandbox
+	for _, s := range []created{s, fork} {
+		if l := b.engine.Lives[sandbox.CanonicalID(s.SandboxID)]; !l.Pause || !l.FilesystemOnly || l.End.IsZero() {
+			t.Errorf("its life is %+v", l)
+		}
+	}
+	want[any](t, b.do("POST", path+"/timeout", `{"timeout":0}`), 204)
+	d := want[map[string]any](t, b.do("GET", path, ""), 200)
+	if d["state"] != "paused" || d["pauseMode"] != "filesystem" || d["lifecycle"].(map[string]any)["onTimeout"] != "pause" {
+		t.Errorf("at its end: %v", d)
+	}
+	// It boots, whether that is asked for or not.
+	want[created](t, b.do("POST", "/v2/sandboxes/"+s.SandboxID+"/connect", `{"memory":false}`), 201)
+	want[any](t, b.do("POST", path+"/pause", ``), 204)
+	wantError(t, b.do("POST", "/v2/sandboxes/"+s.SandboxID+"/connect", `{"memory":false}`), 501, "without memory")
+	whole := b.create(`{"templateID":"base","autoPause":true,"autoPauseMemory":true}`)
+	if l := b.engine.Lives[sandbox.CanonicalID(whole.SandboxID)]; !l.Pause || l.FilesystemOnly {
+		t.Errorf("with its memory: %+v", l)
+	}
+}
+
 func TestTrafficResumes(t *testing.T) {
 	b := newBench(t)
 	s := b.create(`{"templateID":"base","autoPause":true,"autoResume":{"enabled":true}}`)

@@ -98,11 +98,11 @@ func (h *Handler) createOnce(c call, version int) (createdSandbox, error) {
 
 // plan is what sandboxes are to be made like.
 type plan struct {
-	tag      string
-	owner    string         // of a fork: the source's; a tenant's view takes its own
-	rec      records.Record // of each, but for id, tokens and times
-	secure   bool
-	life     time.Duration
+	tag    string
+	rec    records.Record // of each, but for id, tokens and times
+	secure bool
+	life   time.Duration
+
 	network  *netpolicy.Spec
 	asked    bool // the client named a policy: without one, none is better than no sandbox
 	isolated *bool
@@ -134,8 +134,6 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 		return plan{}, invalidf("autoPauseMemory requires autoPause")
 	case diskOnly && resumes:
 		return plan{}, invalidf("autoPauseMemory false and autoResume exclude each other")
-	case diskOnly:
-		return plan{}, notYet("pausing without memory by a timeout")
 	case req.AutoPause && h.leases != nil:
 		return plan{}, notYet("autoPause")
 	}
@@ -143,7 +141,7 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 		return plan{}, err
 	}
 	p.rec = records.Record{Template: req.Template, Metadata: req.Metadata, Envs: req.Envs, Pause: req.AutoPause,
-		AutoResume: resumes, Internet: req.Internet}
+		PauseDisk: diskOnly, AutoResume: resumes, Internet: req.Internet}
 	return p, p.setNetwork(req)
 }
 
@@ -175,11 +173,22 @@ func (p *plan) setNetwork(req createRequest) error {
 	return nil
 }
 
-// lives is the plan's time as the engine has it.
-func (p *plan) lives() sandbox.Life {
+// env is what programs find in their environment.
+func (p *plan) env() map[string]string {
+	env := map[string]string{"E2B_SANDBOX": "true", "E2B_TEMPLATE_ID": p.rec.Template}
+	maps.Copy(env, p.rec.Envs)
+	return env
+}
+
+// firstLife is the plan's time as the engine has it, from a sandbox's first moment on, should the daemon end
+// before it is recorded. An engine that keeps no deadlines is told none.
+func (h *Handler) firstLife(p plan) sandbox.Life {
+	if h.leases != nil {
+		return sandbox.Life{}
+	}
 	l := sandbox.Life{TTL: p.life, AtEnd: sandbox.AtEndKill, AutoResume: p.rec.AutoResume}
 	if p.rec.Pause {
-		l.AtEnd = sandbox.AtEndPause
+		l.AtEnd, l.FilesystemOnly = sandbox.AtEndPause, p.rec.PauseDisk
 	}
 	return l
 }
@@ -193,12 +202,8 @@ type child struct {
 // make forks sandboxes by a plan and records them. What cannot be recorded is ended.
 func (h *Handler) make(c call, p plan, n int) ([]child, error) {
 	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
-	env := map[string]string{"E2B_SANDBOX": "true", "E2B_TEMPLATE_ID": p.rec.Template}
-	maps.Copy(env, p.rec.Envs)
-	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: env, Network: p.network, PrivatePorts: p.isolated, Owner: p.owner}
-	if h.leases == nil { // from its first moment on, should the daemon end before it is recorded
-		req.Life = p.lives()
-	}
+	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: p.env(), Network: p.network, PrivatePorts: p.isolated,
+		Life: h.firstLife(p)}
 	res, err := c.engine.Fork(c.ctx, req)
 	if err == nil && allFailed(res) != nil {
 		err = allFailed(res)
@@ -212,16 +217,20 @@ func (h *Handler) make(c call, p plan, n int) ([]child, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := make([]child, 0, n)
+	return h.recordAll(c.ctx, p, res), nil
+}
+
+func (h *Handler) recordAll(ctx context.Context, p plan, res sandbox.ForkResult) []child {
+	out := make([]child, 0, len(res.Children))
 	for _, f := range res.Children {
 		if f.Err != nil {
 			out = append(out, child{err: f.Err})
 			continue
 		}
-		rec, err := h.record(c.ctx, p, f.Info)
+		rec, err := h.record(ctx, p, f.Info)
 		out = append(out, child{known{f.Info, rec, true}, err})
 	}
-	return out, nil
+	return out
 }
 
 // record writes down a sandbox that was made. Of one that its client does not wait for any
@@ -252,7 +261,9 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 	return records.Record{}, err
 }
 
-func lifeOf(r records.Record) Life { return Life{End: r.End, Pause: r.Pause, AutoResume: r.AutoResume} }
+func lifeOf(r records.Record) Life {
+	return Life{End: r.End, Pause: r.Pause, FilesystemOnly: r.PauseDisk, AutoResume: r.AutoResume}
+}
 
 // newToken is 256 random bits, in the alphabet of E2B's.
 func newToken() string {

@@ -60,7 +60,7 @@ func (h lives) connect(c call, version int) (answer, error) {
 		if !c.who.May(principal.Fork) {
 			return answer{}, lacks(principal.Fork)
 		}
-		if req.Memory != nil && !*req.Memory {
+		if req.Memory != nil && !*req.Memory && !k.info.Cold {
 			return answer{}, notYet("resuming without memory")
 		}
 		if k, err = h.wake(c, k); err != nil {

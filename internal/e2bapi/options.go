@@ -38,6 +38,8 @@ type Life struct {
 	End        time.Time // zero: it does not end by itself
 	Pause      bool      // at the end, instead of being killed
 	AutoResume bool      // traffic resumes it
+	// FilesystemOnly has the pause at the end drop its memory.
+	FilesystemOnly bool
 }
 
 // Lives pauses and resumes sandboxes and keeps their deadlines.

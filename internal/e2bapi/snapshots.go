@@ -173,23 +173,31 @@ func (h snapshots) forked(c call, made []child) []forkedSandbox {
 	return out
 }
 
-// forkOf branches a sandbox and forks the branch, whose tag goes when the children have it.
+// forkOf branches a sandbox with children, whose quota is looked at before it is paused for that. The
+// branch's tag goes when the children have it.
 func (h snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, error) {
-	tag := newTag()
-	if _, err := c.engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: tag}); err != nil {
+	p := plan{tag: newTag(), rec: k.rec, life: life, secure: !k.exists || k.rec.EnvdToken != ""}
+	p.rec.EnvdToken = ""
+	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
+	// The policy and whether ports are private are the source's, by the snapshot.
+	res, err := c.engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: p.tag, N: n, Env: p.env(),
+		Life: h.firstLife(p)})
+	if res.Fork == nil && err != nil {
 		return nil, err
 	}
-	defer func() {
-		err := c.engine.DeleteSnapshot(context.WithoutCancel(c.ctx), tag, sandbox.DeleteOptions{Force: true})
-		if err != nil && !isNotFound(err) {
-			h.opt.Log.Warn("delete what a fork was made of", "snapshot", tag, "error", err)
-		}
-	}()
-	rec := k.rec
-	rec.EnvdToken = ""
-	// The policy and whether ports are private are the source's, by the snapshot.
-	secure := !k.exists || k.rec.EnvdToken != ""
-	return h.make(c, plan{tag: tag, owner: k.info.Owner, rec: rec, life: life, secure: secure, asked: true}, n)
+	defer h.drop(c, p.tag)
+	if err := allFailed(*res.Fork); err != nil {
+		return nil, err
+	}
+	return h.recordAll(c.ctx, p, *res.Fork), nil
+}
+
+// drop deletes the snapshot that forks were made of.
+func (h snapshots) drop(c call, tag string) {
+	err := c.engine.DeleteSnapshot(context.WithoutCancel(c.ctx), tag, sandbox.DeleteOptions{Force: true})
+	if err != nil && !isNotFound(err) {
+		h.opt.Log.Warn("delete what a fork was made of", "snapshot", tag, "error", err)
+	}
 }
 
 // deleteTemplate is DELETE /templates/{id}, of snapshots too.

@@ -24,6 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/principal"
+	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/tenancy"
 )
@@ -322,6 +323,22 @@ func TestQuotasHold(t *testing.T) {
 	over(d.as(two, "POST", "/sandboxes/"+s.SandboxID+"/fork", `{}`), "quota is 2", 10)
 	want[any](t, d.as(two, "POST", "/sandboxes/"+s.SandboxID+"/pause", ``), 204)
 	over(d.as(two, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "quota is 2", 10) // it is to be resumed yet
+	some := d.key(keys.Spec{Name: "some", Tenant: "some", Quotas: keys.Quotas{Sandboxes: 3, ForksPerMinute: 4}})
+	first := want[created](t, d.as(some, "POST", "/v2/sandboxes", `{"templateID":"open"}`), 201)
+	branches := d.branches()
+	over(d.as(some, "POST", "/sandboxes/"+first.SandboxID+"/fork", `{"count":3}`), "quota is 3", 10)
+	if n := d.branches(); n != branches {
+		t.Errorf("a fork that was refused has branched its source: %d branches, %d before", n, branches)
+	}
+	want[[]any](t, d.as(some, "POST", "/sandboxes/"+first.SandboxID+"/fork", `{"count":2}`), 201)
+	for _, id := range d.others(some, first.SandboxID) {
+		want[any](t, d.as(some, "DELETE", "/sandboxes/"+id, ""), 204)
+	}
+	want[[]any](t, d.as(some, "POST", "/sandboxes/"+first.SandboxID+"/fork", `{}`), 201) // each counts once
+	over(d.as(some, "POST", "/sandboxes/"+first.SandboxID+"/fork", `{}`), "children a minute", 1)
+	if n := d.branches(); n != branches+2 {
+		t.Errorf("%d branches, want %d", n, branches+2)
+	}
 	slow := d.key(keys.Spec{Name: "slow", Tenant: "slow", Quotas: keys.Quotas{ForksPerMinute: 1}})
 	want[created](t, d.as(slow, "POST", "/v2/sandboxes", `{"templateID":"open"}`), 201)
 	over(d.as(slow, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "children a minute", 1)
@@ -335,6 +352,27 @@ func TestQuotasHold(t *testing.T) {
 		}
 	}
 	t.Error("a flood of requests was answered")
+}
+
+// branches are the branches that were made, whatever has become of their snapshots.
+func (d *daemon) branches() int {
+	d.t.Helper()
+	all, err := d.engine.Receipts(receipt.Filter{Op: receipt.Branch})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return len(all)
+}
+
+// others are the sandboxes that a key sees, but for one.
+func (d *daemon) others(key, id string) (ids []string) {
+	d.t.Helper()
+	for _, s := range want[[]created](d.t, d.as(key, "GET", "/v2/sandboxes", ""), 200) {
+		if s.SandboxID != id {
+			ids = append(ids, s.SandboxID)
+		}
+	}
+	return ids
 }
 
 // The token of a sandbox opens its agent and nothing else; keys open no agent.

@@ -211,10 +211,37 @@ func TestAnIdleSandboxThatCannotBePaused(t *testing.T) {
 	}
 }
 
+// A sandbox that is to keep its disk alone at its end does so for its deadline and for idleness.
+func TestAnEndThatKeepsTheDiskAlone(t *testing.T) {
+	h, e, c := lifeHost(t)
+	made := h.disky(e, 2)
+	for i, l := range []sandbox.Life{{TTL: time.Minute}, {Idle: time.Minute}} {
+		l.AtEnd, l.FilesystemOnly = sandbox.AtEndPause, true
+		if _, err := e.SetLife(t.Context(), made[i].ID, l); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.close(e) // what was asked for outlives the daemon
+	e = h.open()
+	c.pass(time.Minute)
+	for _, sb := range made {
+		if s := h.statusOf(e, sb.ID); s != sandbox.StatusPaused {
+			t.Errorf("at its end it is %q", s)
+		}
+		if i := mustGet(t, e, sb.ID); !i.Cold || i.PausedIn != "" {
+			t.Errorf("paused it is %+v", i)
+		}
+		if i := h.resume(e, sb.ID); !i.Life.FilesystemOnly {
+			t.Errorf("its life is %+v", i.Life)
+		}
+	}
+}
+
 func TestLivesThatAreRefused(t *testing.T) {
 	h, e, c := lifeHost(t)
 	for _, l := range []sandbox.Life{
 		{TTL: -1}, {TTL: time.Millisecond}, {Idle: -1}, {Idle: sandbox.MaxLife + 1}, {TTL: sandbox.MaxLife + 1}, {AtEnd: "sleep"},
+		{AtEnd: sandbox.AtEndKill, FilesystemOnly: true}, {FilesystemOnly: true},
 		{Deadline: c.now()}, {Deadline: c.now().Add(2 * sandbox.MaxLife)},
 	} {
 		_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Life: l})

@@ -18,7 +18,9 @@ func TestIdleSandboxesArePausedUnderPressure(t *testing.T) {
 	e := h.open()
 	h.snapshot(e, "a")
 	wakes := sandbox.Life{AutoResume: true}
-	first, second, inUse, young := h.forkFor(e, wakes), h.forkFor(e, wakes), h.forkFor(e, wakes), h.forkFor(e, wakes)
+	// At its end it would keep its disk alone; this is not its end.
+	first := h.forkFor(e, sandbox.Life{AutoResume: true, AtEnd: sandbox.AtEndPause, FilesystemOnly: true})
+	second, inUse, young := h.forkFor(e, wakes), h.forkFor(e, wakes), h.forkFor(e, wakes)
 	stays := h.forkFor(e, sandbox.Life{})
 	conn, err := e.DialAgent(t.Context(), inUse.ID)
 	if err != nil {

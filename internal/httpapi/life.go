@@ -87,6 +87,7 @@ func changedLife(l sandbox.Life, in api.LifeRequest) sandbox.Life {
 	}
 	if in.AtEnd != nil {
 		l.AtEnd = sandbox.AtEnd(*in.AtEnd)
+		l.FilesystemOnly = l.FilesystemOnly && l.AtEnd == sandbox.AtEndPause
 	}
 	if in.AutoResume != nil {
 		l.AutoResume = *in.AutoResume

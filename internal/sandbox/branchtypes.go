@@ -32,6 +32,9 @@ type BranchRequest struct {
 	MaxPause time.Duration
 	// N children are forked from the new snapshot by the same call; 0: none.
 	N int
+	// Env and Life are of each child, as in a ForkRequest.
+	Env  map[string]string
+	Life Life
 	// Force branches it even if its disk has lost writes.
 	Force bool
 	// NoWait returns when the sandbox runs again. The snapshot is listed as
@@ -46,6 +49,11 @@ type BranchRequest struct {
 	// Transient marks a snapshot that nobody asked for by its tag: it goes when
 	// nothing is built on it and nothing runs from it any more.
 	Transient bool
+}
+
+// Children is how the children of a branch are forked, when its Tag is known.
+func (r BranchRequest) Children() ForkRequest {
+	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Network: r.Network, Life: r.Life}
 }
 
 // BranchResult is what a branch did.

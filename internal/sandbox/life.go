@@ -24,6 +24,8 @@ type Life struct {
 	AtEnd AtEnd `json:",omitempty"`
 	// AutoResume has it go on when somebody wants something of its guest while it is paused.
 	AutoResume bool `json:",omitempty"`
+	// FilesystemOnly has a pause at its end keep its disk alone. One for the host's want of memory keeps all.
+	FilesystemOnly bool `json:",omitempty"`
 }
 
 // Bounds of a Life. The longest is such that no clock of ours overflows.
@@ -43,6 +45,8 @@ func (l Life) Set(now time.Time) (Life, error) {
 	switch {
 	case l.AtEnd != AtEndKill && l.AtEnd != AtEndPause:
 		return l, Errorf(ErrInvalid, "", "at_end is %q, want kill or pause", Clip(string(l.AtEnd)))
+	case l.FilesystemOnly && l.AtEnd != AtEndPause:
+		return l, Errorf(ErrInvalid, "", "at_end is %q, and what a pause keeps is said", l.AtEnd)
 	case l.Idle != 0 && (l.Idle < MinLife || l.Idle > MaxLife):
 		return l, Errorf(ErrInvalid, "", "the idle time is %s, want %s to %s, or 0 for none", l.Idle, MinLife, MaxLife)
 	case l.TTL != 0 && (l.TTL < MinLife || l.TTL > MaxLife):

@@ -49,7 +49,7 @@ func compare(t *testing.T, rows []method, language, programs string, list *exec.
 		}
 		where := text
 		if strings.HasPrefix(name, "Template.") {
-			where = sources(t, "template"+filepath.Ext(programs))
+			where = sources(t, "template*"+filepath.Ext(programs))
 		}
 		if says := strings.Contains(r.by, language); says != calls(where, name) {
 			t.Errorf("%s of %s: docs/e2b.md says that a program calls it: %v", name, language, says)

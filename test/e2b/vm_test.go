@@ -20,6 +20,7 @@ func TestOverVMs(t *testing.T) {
 	m.Image(t, "python-numpy", "base")
 	t.Run("python", func(t *testing.T) { pythons(t, m) })
 	t.Run("node", func(t *testing.T) { nodes(t, m) })
+	t.Run("check", func(t *testing.T) { checks(t, m) })
 }
 
 func pythons(t *testing.T, m *harness.Machine) {
@@ -31,7 +32,7 @@ func pythons(t *testing.T, m *harness.Machine) {
 			programs = append(programs, "sync.py")
 		}
 		if version == newest {
-			programs = append(programs, "vm.py", "rest.py")
+			programs = append(programs, "vm.py", "rest.py", "templatevm.py")
 		}
 		for _, program := range programs {
 			t.Run(version+" "+program, func(t *testing.T) {
@@ -49,7 +50,7 @@ func nodes(t *testing.T, m *harness.Machine) {
 	for i, version := range nodeVersions {
 		programs := []string{"sdk.mjs"}
 		if i == len(nodeVersions)-1 {
-			programs = append(programs, "vm.mjs")
+			programs = append(programs, "vm.mjs", "templatevm.mjs")
 		}
 		for _, program := range programs {
 			t.Run(version+" "+program, func(t *testing.T) {

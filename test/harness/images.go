@@ -28,7 +28,12 @@ func PythonImage(t testing.TB, store string) error {
 
 // SmallImage are an image's files that are not the fixtures': paths. Without an
 // upper disk, memory takes what the guest writes.
-type SmallImage struct{ Kernel, Initrd, Root, Upper string }
+type SmallImage struct {
+	Kernel, Initrd, Root, Upper string
+	// Start is the command line of its service, and Ready when that is up.
+	Start string
+	Ready *image.Ready
+}
 
 // PutSmallImage puts the small image with busybox into a store, under a name of its own. The
 // digests are made up: only an import and a build look at them.
@@ -39,8 +44,9 @@ func PutSmallImage(t testing.TB, store, name string, f SmallImage) error {
 	}
 	m := image.Metadata{
 		FormatVersion: image.FormatVersion, Name: name, Suite: "bookworm", Files: map[string]image.FileSum{},
-		Kernel:   image.KernelInfo{Release: "6", Package: "linux", Version: "6"},
-		Defaults: image.Defaults{MemoryMiB: 128, VCPUs: 1, User: "root", Workdir: "/"},
+		Kernel: image.KernelInfo{Release: "6", Package: "linux", Version: "6"},
+		Defaults: image.Defaults{MemoryMiB: 128, VCPUs: 1, User: "root", Workdir: "/", Start: f.Start,
+			Ready: f.Ready},
 	}
 	if f.Upper != "" {
 		m.Defaults.DiskMiB = 1024 // the file itself says how large it is

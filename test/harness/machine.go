@@ -33,11 +33,22 @@ func StartMachine(t *testing.T, suffix string) *Machine {
 	}
 	m.URL, m.Token = "http://"+status.API, strings.TrimSpace(string(token))
 	decode(t, m.Forkd(t, "--json", "e2b", "env"), &m.E2B)
-	// A run that was cut off may have left some, paused.
+	m.clear(t)
+	return m
+}
+
+// clear removes what an earlier run has left on the data disk: sandboxes, paused ones as well, of one that was cut
+// off, and layers of templates, which are kept for builds to come.
+func (m *Machine) clear(t *testing.T) {
+	t.Helper()
 	for _, id := range strings.Fields(string(m.Forkd(t, "-q", "ps"))) {
 		m.Forkd(t, "kill", id)
 	}
-	return m
+	for _, tag := range strings.Fields(string(m.Forkd(t, "-q", "snapshot", "ls"))) {
+		if strings.HasPrefix(tag, "e2b-") {
+			m.Forkd(t, "snapshot", "rm", "--force", tag)
+		}
+	}
 }
 
 // Image builds an image and boots it, so that a template of that name is there.

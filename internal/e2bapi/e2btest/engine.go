@@ -140,18 +140,33 @@ const imageFile = "image.json"
 // Branch keeps of a guest what its agent knows of its image; files are the host's, and programs
 // are not in the clones.
 func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
-	res, err := e.Engine.Branch(ctx, req)
+	only := req
+	only.N = 0
+	res, err := e.Engine.Branch(ctx, only)
 	if err != nil {
 		return res, err
 	}
+	e.keepImage(req.SandboxID, res.Tag)
+	if req.N == 0 {
+		return res, nil
+	}
+	req.Tag, req.Owner = res.Tag, res.Snapshot.Owner
+	forked, err := e.Fork(ctx, req.Children())
+	res.Fork = &forked
+	return res, err
+}
+
+// keepImage notes what the agent of a sandbox knows of its image, for clones of a snapshot of it.
+func (e *Engine) keepImage(id, tag string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if g := e.guests[req.SandboxID]; g != nil {
-		if b, err := os.ReadFile(filepath.Join(g.dir, imageFile)); err == nil {
-			e.images[res.Tag] = b
-		}
+	g := e.guests[id]
+	if g == nil {
+		return
 	}
-	return res, nil
+	if b, err := os.ReadFile(filepath.Join(g.dir, imageFile)); err == nil {
+		e.images[tag] = b
+	}
 }
 
 func (g *guest) end(t testing.TB) {
@@ -299,7 +314,7 @@ func (e *Engine) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 		return nil
 	}
 	if l.Pause {
-		return e.Pause(ctx, id, false)
+		return e.Pause(ctx, id, l.FilesystemOnly)
 	}
 	return e.Kill(ctx, id)
 }

@@ -37,6 +37,7 @@ type Record struct {
 	// End is when it is killed, or paused with Pause; zero: never.
 	End        time.Time `json:"end,omitzero"`
 	Pause      bool      `json:"pause,omitempty"`
+	PauseDisk  bool      `json:"pause_disk,omitempty"` // Pause keeps its disk and not its memory
 	AutoResume bool      `json:"auto_resume,omitempty"`
 	// FilesystemOnly: paused, it keeps its disk and not its memory.
 	FilesystemOnly bool `json:"filesystem_only,omitempty"`

@@ -49,12 +49,13 @@ func branch(s suite) {
 
 func branchWithChildren(s suite) {
 	sb := s.fork(base, 1)[0].ID
-	r := s.branch(sandbox.BranchRequest{SandboxID: sb, Tag: "b", N: 2})
+	r := s.branch(sandbox.BranchRequest{SandboxID: sb, Tag: "b", N: 2, Life: sandbox.Life{TTL: time.Hour}})
 	if r.Fork == nil || len(r.Fork.Children) != 2 {
 		s.t.Fatalf("got %+v", r)
 	}
 	for _, c := range r.Fork.Children {
-		if c.Err != nil || c.Info.SnapshotTag != "b" || c.Info.SnapshotHash != r.Snapshot.ContentHash {
+		if c.Err != nil || c.Info.SnapshotTag != "b" || c.Info.SnapshotHash != r.Snapshot.ContentHash ||
+			c.Info.Life.TTL != time.Hour {
 			s.t.Errorf("got %+v", c)
 		}
 	}
@@ -96,6 +97,7 @@ func noBranch(s suite) {
 		"less than no children":    {sandbox.BranchRequest{Tag: "b", N: -1}, sandbox.ErrInvalid},
 		"too many children":        {sandbox.BranchRequest{Tag: "b", N: sandbox.MaxFork + 1}, sandbox.ErrInvalid},
 		"children without waiting": {sandbox.BranchRequest{Tag: "b", N: 1, NoWait: true}, sandbox.ErrInvalid},
+		"children without a life":  {sandbox.BranchRequest{Tag: "b", N: 1, Life: sandbox.Life{TTL: -1}}, sandbox.ErrInvalid},
 		"a pause below zero":       {sandbox.BranchRequest{Tag: "b", MaxPause: -1}, sandbox.ErrInvalid},
 		"a pause that cannot be":   {sandbox.BranchRequest{Tag: "b", MaxPause: time.Nanosecond}, sandbox.ErrConflict},
 		"a tag that is taken":      {sandbox.BranchRequest{Tag: base}, sandbox.ErrConflict},

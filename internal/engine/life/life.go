@@ -112,6 +112,7 @@ type due struct {
 	why  string        // empty: nothing
 	by   string        // sandbox.ByDeadline and the others
 	idle time.Duration // it is for having been idle for so long; 0: for its deadline
+	cold bool          // a pause keeps its disk alone
 }
 
 // dueOf is what is due of a sandbox. One that is paused is due only to be killed at its deadline.
@@ -134,13 +135,15 @@ func (w *Watch) end(ctx context.Context, i sandbox.Info, d due) {
 		w.kill(ctx, i, d)
 		return
 	}
+	d.cold = i.Life.FilesystemOnly
 	w.pause(ctx, i, d)
 }
 
 // pause pauses a sandbox, or notes why it could not be.
 func (w *Watch) pause(ctx context.Context, i sandbox.Info, d due) {
 	began := time.Now()
-	_, err := w.cfg.Operations.Pause(ctx, i.ID, sandbox.PauseOptions{IdleFor: d.idle, Why: d.why})
+	opt := sandbox.PauseOptions{IdleFor: d.idle, Why: d.why, FilesystemOnly: d.cold}
+	_, err := w.cfg.Operations.Pause(ctx, i.ID, opt)
 	act := sandbox.Act{Action: sandbox.ActPause, By: d.by, Of: i, Why: d.why, Took: time.Since(began), Err: err}
 	var told *sandbox.Error
 	switch {

@@ -117,7 +117,7 @@ func (w *branchOp) giveUp(err error) {
 // forkBranch forks the children that a branch was asked for. The snapshot is
 // there whatever becomes of them, so that an error is theirs.
 func (o *Ops) forkBranch(ctx context.Context, req sandbox.BranchRequest) *sandbox.ForkResult {
-	r, err := o.Fork(ctx, sandbox.ForkRequest{Tag: req.Tag, N: req.N, Owner: req.Owner, Network: req.Network})
+	r, err := o.Fork(ctx, req.Children())
 	if err != nil {
 		for i := range req.N {
 			r.Children = append(r.Children, sandbox.Child{Index: i + 1, Err: err})
@@ -198,6 +198,9 @@ func (w *branchOp) check() error {
 		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWaitForChildren, "children were asked for without waiting")
 	case r.MaxPause < 0:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "the pause's limit is %s", r.MaxPause)
+	}
+	if _, err := r.Life.Set(w.start); err != nil {
+		return err
 	}
 	if r.Tag == "" {
 		random, err := w.e.random(3)

@@ -35,7 +35,8 @@ func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox
 	if req.N == 0 {
 		return res, nil
 	}
-	forked, err := e.Fork(ctx, sandbox.ForkRequest{Tag: res.Tag, N: req.N, Owner: req.Owner, Network: req.Network})
+	req.Tag, req.Owner = res.Tag, res.Snapshot.Owner
+	forked, err := e.Fork(ctx, req.Children())
 	if err != nil {
 		return sandbox.BranchResult{}, err
 	}
@@ -87,6 +88,9 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 func checkBranch(req sandbox.BranchRequest) error {
 	if req.N < 0 || req.N > sandbox.MaxFork || req.N > 0 && req.NoWait || req.MaxPause < 0 {
 		return fmt.Errorf("%d children, a pause of %s: %w", req.N, req.MaxPause, sandbox.ErrInvalid)
+	}
+	if _, err := req.Life.Set(time.Now()); err != nil {
+		return err
 	}
 	if !slices.Contains([]sandbox.BranchMode{"", sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull}, req.Mode) {
 		return fmt.Errorf("mode %q: %w", req.Mode, sandbox.ErrInvalid)

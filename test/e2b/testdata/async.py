@@ -1,9 +1,9 @@
 """What a program does with the asynchronous half of E2B's Python package; see sync.py."""
 import asyncio
 import os
-import sys
 
 import e2b
+from common import leave
 from e2b import AsyncSandbox
 
 template = os.environ["E2B_TEST_TEMPLATE"]
@@ -48,5 +48,4 @@ async def main():
 
 
 asyncio.run(main())
-sys.stdout.flush()
-os._exit(0)  # threads of the package may abort at the interpreter's end (seen with 2.55.0)
+leave()

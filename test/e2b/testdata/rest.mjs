@@ -84,10 +84,20 @@ async function git(s) {
   await s.git.restore(r, { paths: ['a.txt'] })
   assert.equal((await s.git.status(r)).isClean, true)
   await s.git.pull(base + '/jsclone')
+  await s.git.dangerouslyAuthenticate({ username: 'me', password: 'secret', host: 'git.example.com' })
+  for (const f of [() => s.git.status('/'), () => s.git.add('/'), () => s.git.branches('/'),
+    () => s.git.push(r, { remote: 'none', branch: 'main' }), () => s.git.pull(base + '/none'),
+    () => s.git.createBranch(r, 'main'), () => s.git.deleteBranch(r, 'none'), () => s.git.init(r + '/a.txt'),
+    () => s.git.remoteAdd(r, 'origin', base + '/other.git'), () => s.git.reset(r, { target: 'none' }),
+    () => s.git.restore(r, { paths: ['none.txt'] }),
+    () => s.git.setConfig('nosection', 'x', { scope: 'local', path: r }),
+    () => s.git.configureUser('', ''), () => s.git.dangerouslyAuthenticate({ username: 'me', password: '' })]) {
+    await assert.rejects(f, undefined, String(f))
+  }
+  assert.equal(await s.git.remoteGet(r, 'none'), undefined)
   await assert.rejects(s.git.commit(r, 'nothing to commit'))
   await assert.rejects(s.git.clone(base + '/none.git', { path: base + '/never' }))
   await assert.rejects(s.git.checkoutBranch(r, 'none'))
-  await s.git.dangerouslyAuthenticate({ username: 'me', password: 'secret', host: 'git.example.com' })
 }
 
 const s = await Sandbox.create(template, { timeoutMs: 300_000 })

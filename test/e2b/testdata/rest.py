@@ -1,12 +1,11 @@
 """The methods of E2B's Python package that sync.py leaves out, each once with its bad case."""
 import os
-import sys
 import time
-import traceback
 import urllib.error
 import urllib.request
 
 import e2b
+from common import fails, leave, run
 from e2b import Sandbox, Secret, Volume
 
 asynchronous = os.environ.get("E2B_TEST_ASYNC") == "1"  # the same with the other half of the package
@@ -15,14 +14,6 @@ if asynchronous:
 
 template = os.environ["E2B_TEST_TEMPLATE"]
 base = os.environ["E2B_TEST_DIR"]
-
-
-def fails(kind, f, *args, **kw):
-    try:
-        got = f(*args, **kw)
-    except kind as e:
-        return e
-    raise AssertionError(f"{f} gave {got!r}, want {kind}")
 
 
 def feed(stream_input, pid, pieces):
@@ -44,6 +35,7 @@ def handles(s):
     e = fails(e2b.CommandExitException, h.wait, **({} if asynchronous else told))
     assert e.exit_code == 3 and sorted(said) == ["12\n", "err\n"], said
     fails(Exception, h.send_stdin, "late\n")
+    fails(Exception, h.close_stdin)
     h = s.commands.run("cat", background=True, stdin=True)
     h.send_stdin("x")
     h.close_stdin()
@@ -56,6 +48,7 @@ def handles(s):
     assert h.wait().stdout == "abc"
     fails(Exception, feed, s.commands.stream_input, 999_999_9, ["a"])
     h = s.commands.run("sleep 300", background=True)
+    assert h.exit_code is None if asynchronous else True  # only what is awaited by itself knows
     h.disconnect()
     assert h.pid in [p.pid for p in s.commands.list()]  # it runs on
     assert h.kill() is True and h.kill() is False
@@ -107,6 +100,7 @@ def files(s):
     w.stop()
     if not asynchronous:
         fails(e2b.SandboxException, w.get_new_events)
+        fails(e2b.NotFoundException, w.stop)
 
 
 def urls(s):
@@ -136,7 +130,9 @@ def lists(s):
         seen += pages.next_items()
         assert pages.has_next == (pages.next_token is not None)
     assert s.sandbox_id in [x.sandbox_id for x in seen]
+    assert pages.next_token is None
     fails(Exception, pages.next_items)
+    fails(e2b.SandboxException, Sandbox.list(next_token="nonsense").next_items)
     fails(e2b.NotFoundException, Sandbox.get_info, "sbnone0000")
     fails(e2b.NotFoundException, Sandbox.set_timeout, "sbnone0000", 10)
     fails(e2b.NotFoundException, Sandbox.pause, "sbnone0000")
@@ -145,7 +141,9 @@ def lists(s):
     fails(e2b.NotFoundException, Sandbox.update_network, "sbnone0000", {})
     fails(Exception, Sandbox.get_metrics, "sbnone0000")
     assert Sandbox.kill("sbnone0000") is False
-    assert not Sandbox.list_snapshots(name="no-such").next_items()
+    pages = Sandbox.list_snapshots(name="no-such")
+    assert pages.has_next and pages.next_items() == [] and not pages.has_next and pages.next_token is None
+    fails(Exception, pages.next_items)
     fails(e2b.SandboxException, Sandbox.list_snapshots(next_token="nonsense").next_items)
 
 
@@ -173,7 +171,7 @@ def elsewhere(s):
     for f, args in ((Volume.create, ("v",)), (Volume.list, ()), (Volume.get_info, ("v",)),
                     (Volume.connect, ("v",)), (Volume.destroy, ("v",)),
                     (Secret.create, ("S", "v")), (Secret.get_info, ("S",)), (Secret.update, ("S", "v")),
-                    (Secret.destroy, ("S",))):
+                    (Secret.exists, ("S",)), (Secret.destroy, ("S",))):
         try:
             f(*args)
             raise AssertionError(f"{f} did something")
@@ -182,6 +180,9 @@ def elsewhere(s):
         except Exception as e:
             assert "501" in str(e), (f, e)
     fails(Exception, Secret.list().next_items)
+    assert "S" in Secret.fill("S")  # which asks nobody
+    fails(e2b.InvalidArgumentException, Secret.fill, "{}")
+    assert Secret.iam_token(audience="a", token_type="JWT-SVID")
 
 
 def git(s):
@@ -220,30 +221,37 @@ def git(s):
     s.git.restore(r, paths=["a.txt"])
     assert s.files.read(r + "/a.txt") == "a"
     s.git.pull(base + "/clone")
+    s.git.dangerously_authenticate("me", "secret", host="git.example.com")
+    bad_git(s, r)
+
+
+def bad_git(s, r):
     fails(Exception, s.git.clone, base + "/none.git", base + "/never")
     fails(Exception, s.git.commit, r, "nothing to commit")
     fails(Exception, s.git.checkout_branch, r, "none")
-    fails(Exception, s.git.status, "/tmp")
+    fails(Exception, s.git.status, "/")
+    fails(Exception, s.git.add, "/")
+    fails(Exception, s.git.branches, "/")
     fails(Exception, s.git.push, r, remote="none", branch="main")
     fails(Exception, s.git.pull, base + "/none")
-    s.git.dangerously_authenticate("me", "secret", host="git.example.com")
+    fails(Exception, s.git.create_branch, r, "main")
+    fails(Exception, s.git.delete_branch, r, "none")
+    fails(Exception, s.git.init, r + "/a.txt")
+    fails(Exception, s.git.remote_add, r, "origin", base + "/other.git")
+    assert s.git.remote_get(r, "none") is None
+    fails(Exception, s.git.reset, r, target="none")
+    fails(Exception, s.git.restore, r, paths=["none.txt"])
+    fails(Exception, s.git.set_config, "nosection", "x", scope="local", path=r)
+    fails(e2b.InvalidArgumentException, s.git.set_config, "", "x")
+    fails(e2b.InvalidArgumentException, s.git.configure_user, "", "")
+    fails(e2b.InvalidArgumentException, s.git.dangerously_authenticate, "me", "")
 
 
 def main():
     s = Sandbox.create(template, timeout=300)
-    failed = []
-    for f in (handles, terminals, files, urls, lists, named, network, elsewhere, git):
-        began = time.time()
-        try:
-            f(s)
-            print(f"ok   {f.__name__} {time.time() - began:.2f} s", flush=True)
-        except BaseException:
-            failed.append(f.__name__)
-            print(f"FAIL {f.__name__}", flush=True)
-            traceback.print_exc(file=sys.stdout)
+    failed = run(s, (handles, terminals, files, urls, lists, named, network, elsewhere, git))
     s.kill()
-    sys.stdout.flush()
-    os._exit(1 if failed else 0)  # the loop's thread must not outlive the interpreter
+    leave(failed)
 
 
 main()

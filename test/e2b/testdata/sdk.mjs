@@ -69,6 +69,7 @@ async function kill(s) {
   assert.equal(await s.kill(), true)
   await assert.rejects(h.wait())
   assert.equal(await s.isRunning(), false)
+  await assert.rejects(s.commands.list())
   await assert.rejects(Sandbox.connect(s.sandboxId))
 }
 

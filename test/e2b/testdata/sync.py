@@ -4,13 +4,12 @@ It ends with 0, or with the traceback of what was not as it should be. E2B_TEST_
 template, E2B_TEST_DIR a folder in the sandbox, E2B_TEST_VM says that the sandbox is a VM.
 """
 import os
-import sys
 import time
-import traceback
 import urllib.error
 import urllib.request
 
 import e2b
+from common import fails, leave, run
 from e2b import Sandbox, SandboxQuery, SandboxState
 
 asynchronous = os.environ.get("E2B_TEST_ASYNC") == "1"  # the same with the other half of the package
@@ -21,14 +20,6 @@ template = os.environ["E2B_TEST_TEMPLATE"]
 base = os.environ["E2B_TEST_DIR"]
 vm = os.environ.get("E2B_TEST_VM") == "1"
 api = os.environ["E2B_API_URL"]
-
-
-def fails(kind, f, *args, **kw):
-    try:
-        got = f(*args, **kw)
-    except kind as e:
-        return e
-    raise AssertionError(f"{f} gave {got!r}, want {kind}")
 
 
 def commands(s):
@@ -221,6 +212,7 @@ def kill(s):
     print("killed in mid-stream:", type(e).__name__, e)
     e = fails(Exception, s.commands.run, "true")
     print("after the kill:", type(e).__name__, e)
+    fails(Exception, s.commands.list)
     fails(e2b.NotFoundException, Sandbox.connect, s.sandbox_id)
 
 
@@ -229,21 +221,8 @@ def main():
     assert str(e).startswith("404: "), e
     fails(e2b.AuthenticationException, Sandbox.create, template, api_key="e2b_" + "0" * 40)
     s = Sandbox.create(template, timeout=300, metadata={"who": "sync & co"}, envs={"CREATED": "2"})
-    failed = []
-    skip = ("terminal", "watch") if asynchronous else ()  # other calls: async.py
-    for f in (commands, terminal, files, watch, signed, life, pause, forks, snapshots, kill):
-        if f.__name__ in skip:
-            continue
-        began = time.time()
-        try:
-            f(s)
-            print(f"ok   {f.__name__} {time.time() - began:.2f} s", flush=True)
-        except BaseException:
-            failed.append(f.__name__)
-            print(f"FAIL {f.__name__}", flush=True)
-            traceback.print_exc(file=sys.stdout)
-    sys.stdout.flush()
-    os._exit(1 if failed else 0)  # the loop's thread must not outlive the interpreter
+    others = () if asynchronous else (terminal, watch)  # of the other half: async.py
+    leave(run(s, (commands, files, *others, signed, life, pause, forks, snapshots, kill)))
 
 
 main()

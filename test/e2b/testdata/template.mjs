@@ -1,5 +1,6 @@
 // Builds templates with E2B's own package: each public method, good and bad.
 import assert from 'node:assert/strict'
+import { randomUUID } from 'node:crypto'
 import fs from 'node:fs'
 import path from 'node:path'
 import { BuildError, Sandbox, Template, TemplateError, waitForFile } from 'e2b'
@@ -70,10 +71,39 @@ await fails(TemplateError, 'not found', Template.assignTags('nope-' + name + ':v
 
 const bad = 'bad-' + name
 await fails(BuildError, 'exit status 7', Template.build(Template().fromTemplate(base).runCmd('echo why >&2; exit 7'), bad))
-await fails(BuildError, 'would come from a registry', Template.build(Template().fromNodeImage(), bad))
+for (const [says, t] of [
+  ['nobody-here', Template().fromTemplate(base).runCmd('true', { user: 'nobody-here' })],
+  ['failed to create workdir', Template().fromTemplate(base).setWorkdir('/proc/nowhere')],
+  ['exit status 3', Template().fromTemplate(base).setStartCmd('exit 3', 'false')],
+  ['exit status', Template().fromTemplate(base).remove('/proc/version')],
+  ['exit status', Template().fromTemplate(base).rename(out + '/none', out + '/other')],
+  ['exit status', Template().fromTemplate(base).makeDir('/proc/nowhere')],
+  ['exit status', Template().fromTemplate(base).makeSymlink('/x', '/proc/nowhere/x')],
+  ['no name', Template().fromTemplate(base).setEnvs({ 'A=': 'b' })],
+  ['exit status', Template().fromTemplate(base).gitClone(out + '/none', out + '/never')],
+  ['would come from a registry', Template().fromNodeImage()],
+  ['would come from a registry', Template().fromDockerfile('FROM python:3\nRUN true')],
+]) {
+  await fails(BuildError, says, Template.build(t, bad))
+}
 await fails(BuildError, 'not found', Template.build(Template().fromTemplate('nope-' + name), bad))
 await fails(BuildError, 'Invalid template name', Template.build(Template().fromTemplate(base), 'a b'))
+await fails(BuildError, 'Invalid template name', Template.buildInBackground(Template().fromTemplate(base), 'a b'))
+const missing = Template({ fileContextPath: context }).fromTemplate(base).copy('none.txt', '/x')
+await fails(Error, 'none.txt', Template.build(missing, bad))
+assert.throws(() => Template({ fileContextPath: context }).fromTemplate(base).copy('../../x', '/x'))
 assert.equal(await Template.exists(bad), false)
+assert.equal(await Template.aliasExists(bad), false)
+
+// These want a base of E2B's that is not here, and the package says so.
+assert.throws(() => Template().fromTemplate(base).addMcpServer('x'), BuildError)
+assert.throws(() => Template().fromTemplate(base).betaDevContainerPrebuild('/x'), BuildError)
+assert.throws(() => Template().fromTemplate(base).betaSetDevContainerStart('/x'), BuildError)
+
+const plain = Template().fromImage('base').runCmd('true') // which asks nobody
+assert(Template.toDockerfile(plain).startsWith('FROM base\nRUN true'), Template.toDockerfile(plain))
+assert.throws(() => Template.toDockerfile(Template().fromTemplate(base)))
+assert.equal(JSON.parse(await Template.toJSON(plain)).fromImage, 'base')
 
 const begun = await Template.buildInBackground(Template().fromBaseImage().runCmd('echo done'), 'bg-' + name)
 let status
@@ -82,5 +112,25 @@ do {
 } while (status.status === 'waiting' || status.status === 'building')
 assert.equal(status.status, 'ready')
 assert(status.logEntries.some((e) => e.message.includes('FROM base')))
+await fails(BuildError, '404', Template.getBuildStatus({ ...begun, buildId: randomUUID() }))
+
+const linked = await Template.build(Template({ fileContextPath: context }).fromTemplate(name).setUser('root')
+  .copyItems([{ src: 'one.txt', dest: out + '/items/' }, { src: 'src/a.js', dest: out + '/items/' }])
+  .makeDir(out + '/made/deep', { mode: 0o700 })
+  .makeSymlink(out + '/items/one.txt', out + '/made/link')
+  .rename(out + '/made/link', out + '/made/renamed')
+  .remove(out + '/items/a.js')
+  .setReadyCmd(waitForFile(out + '/made/renamed')), 'items-' + name)
+assert.equal(linked.name, 'items-' + name)
+assert.equal(read('made/renamed'), 'one')
+assert.equal(fs.existsSync(path.join(out, 'items/a.js')), false)
+
+if (fs.existsSync('/usr/bin/git')) {
+  const commit = 'git -c user.name=Me -c user.email=me@example.com commit -q -m first'
+  await Template.build(Template().fromTemplate(base).setUser('root')
+    .runCmd(`git init -q ${out}/repo && cd ${out}/repo && echo kept >file && git add file && ${commit}`)
+    .gitClone(out + '/repo', out + '/cloned'), 'git-' + name)
+  assert.equal(read('cloned/file'), 'kept\n')
+}
 console.log('ok')
 process.exit(0)

@@ -1,25 +1,18 @@
 """Builds templates with E2B's own package, sync and async: each public method, good and bad."""
 
 import asyncio
+import json
 import os
-import sys
 import uuid
+from dataclasses import replace
 
+from common import fails, leave
 from e2b import AsyncTemplate, Sandbox, Template, wait_for_file
-from e2b.exceptions import BuildException, FileUploadException, TemplateException
+from e2b.exceptions import BuildException, TemplateException
 
 DIR = os.environ["E2B_TEST_DIR"]
 BASE = os.environ["E2B_TEST_TEMPLATE"]
 NAME = "py-" + uuid.uuid4().hex[:8]
-
-
-def fails(kind, words, f, *args, **kwargs):
-    try:
-        f(*args, **kwargs)
-    except kind as e:
-        assert words in str(e), f"{e!s} does not say {words!r}"
-        return
-    raise AssertionError(f"{f} did not fail")
 
 
 def context():
@@ -103,27 +96,40 @@ def main():
     Template.remove_tags(NAME, ["canary", "prod"])
     assert "prod" not in [t.tag for t in Template.get_tags(info.template_id)]
     assert Template.exists(NAME + ":stable") and not Template.exists(NAME + ":prod")
-    fails(TemplateException, "Cannot delete the 'default' tag", Template.remove_tags, NAME, "default")
-    fails(TemplateException, "Invalid tag", Template.assign_tags, NAME + ":v1.0", "a b")
-    fails(TemplateException, "404", Template.assign_tags, "nope-" + NAME + ":v1", "a")
-    fails(TemplateException, "404", Template.get_tags, "nope-" + NAME)
+    fails(TemplateException, Template.remove_tags, NAME, "default", says="Cannot delete the 'default' tag")
+    fails(TemplateException, Template.assign_tags, NAME + ":v1.0", "a b", says="Invalid tag")
+    fails(TemplateException, Template.assign_tags, "nope-" + NAME + ":v1", "a", says="404")
+    fails(TemplateException, Template.get_tags, "nope-" + NAME, says="404")
 
     # what fails says what and where
+    never = "bad-" + NAME
     bad = Template().from_template(BASE).run_cmd("true").run_cmd("echo to the log; echo why >&2; exit 7", user="root")
     said.clear()
-    fails(BuildException, "exit status 7\nwhy", Template.build, bad, "bad-" + NAME,
-          on_build_logs=lambda e: said.append(e.message))
+    fails(BuildException, Template.build, bad, never, on_build_logs=lambda e: said.append(e.message),
+          says="exit status 7\nwhy")
     assert any("[stdout]: to the log" in m for m in said), said
-    assert not Template.exists("bad-" + NAME)
-    fails(BuildException, "invalid username: 'nobody-here'", Template.build,
-          Template().from_template(BASE).run_cmd("true", user="nobody-here"), "bad-" + NAME)
-    fails(BuildException, "would come from a registry", Template.build, Template().from_python_image("3"), "bad-" + NAME)
-    fails(BuildException, "would come from a registry", Template.build,
-          Template().from_image("ghcr.io/a/b", username="u", password="p"), "bad-" + NAME)
-    fails(BuildException, "not found", Template.build, Template().from_template("nope-" + NAME), "bad-" + NAME)
-    fails(BuildException, "Invalid template name", Template.build, Template().from_template(BASE), "a b")
-    fails(BuildException, "exit status 3", Template.build,
-          Template().from_template(BASE).set_start_cmd("exit 3", "false"), "bad-" + NAME)
+    assert not Template.exists(never) and not Template.alias_exists(never)
+    for t, says in (
+        (Template().from_template(BASE).run_cmd("true", user="nobody-here"), "invalid username: 'nobody-here'"),
+        (Template().from_template(BASE).set_workdir("/proc/nowhere"), "failed to create workdir"),
+        (Template().from_template(BASE).set_start_cmd("exit 3", "false"), "exit status 3"),
+        (Template().from_template("nope-" + NAME), "not found"),
+        (Template().from_python_image("3"), "would come from a registry"),
+        (Template().from_image("ghcr.io/a/b", username="u", password="p"), "would come from a registry"),
+        (Template().from_dockerfile("FROM python:3\nRUN true"), "would come from a registry"),
+    ):
+        fails(BuildException, Template.build, t, never, says=says)
+    for f in (Template.build, Template.build_in_background):
+        fails(BuildException, f, Template().from_template(BASE), "a b", says="Invalid template name")
+    fails(Exception, Template.build, Template(file_context_path=context()).from_template(BASE).copy("none.txt", "/x"),
+          never, says="none.txt")
+    fails(Exception, lambda: Template(file_context_path=context()).from_template(BASE).copy("../../x", "/x"))
+
+    # what is local to the package
+    plain = Template().from_image("base").run_cmd("true")
+    assert Template.to_dockerfile(plain).startswith("FROM base\nRUN true"), Template.to_dockerfile(plain)
+    fails(ValueError, Template.to_dockerfile, Template().from_template(BASE))
+    assert json.loads(Template.to_json(plain))["fromImage"] == "base"
 
     # in the background, and from the base image that is the default
     begun = Template.build_in_background(Template().from_base_image().run_cmd("sleep 0.3; echo done"), "bg-" + NAME, cpu_count=1)
@@ -134,6 +140,7 @@ def main():
     assert status.status.value == "ready" and status.build_id == begun.build_id, status
     assert any("FROM base" in e.message for e in status.log_entries), status
     assert Template.get_build_status(begun, logs_offset=10000).log_entries == []
+    fails(BuildException, Template.get_build_status, replace(begun, build_id=str(uuid.uuid4())), says="404")
     asyncio.run(main_async())
     print("ok")
 
@@ -161,5 +168,4 @@ async def main_async():
 
 
 main()
-sys.stdout.flush()
-os._exit(0)  # as in async.py
+leave()

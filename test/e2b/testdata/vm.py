@@ -5,31 +5,15 @@ E2B_TEST_FLAKY is the address of a proxy that loses the first answer to each POS
 import asyncio
 import hashlib
 import os
-import sys
 import time
-import traceback
 import urllib.error
 import urllib.request
 
 import e2b
+from common import fails, leave, run, until
 from e2b import AsyncSandbox, Sandbox, SandboxQuery, SandboxState
 
 template = os.environ["E2B_TEST_TEMPLATE"]
-
-
-def fails(kind, f, *args, **kw):
-    try:
-        got = f(*args, **kw)
-    except kind as e:
-        return e
-    raise AssertionError(f"{f} gave {got!r}, want {kind}")
-
-
-def until(what, f, limit=150):
-    end = time.time() + limit
-    while not f():
-        assert time.time() < end, what
-        time.sleep(0.1)
 
 
 def users(s):
@@ -109,6 +93,22 @@ def expires(s):
     keeps.kill()
 
 
+def reboots(s):
+    """At its timeout a sandbox keeps its disk alone: it boots when it is connected to."""
+    keeps = Sandbox.create(template, timeout=300, lifecycle={"on_timeout": {"action": "pause", "mode": "filesystem"}})
+    boot = lambda: keeps.commands.run("cat /proc/sys/kernel/random/boot_id").stdout
+    before = boot()
+    keeps.files.write("kept", "on its disk")
+    keeps.set_timeout(1)
+    until("it is paused", lambda: keeps.get_info().state == SandboxState.PAUSED)
+    fails(Exception, keeps.files.read, "kept")  # traffic does not wake it
+    keeps.connect(timeout=300, request_timeout=180)
+    assert keeps.files.read("kept") == "on its disk" and boot() != before
+    keeps.kill()
+    fails(e2b.InvalidArgumentException, Sandbox.create, template, lifecycle={
+        "on_timeout": {"action": "pause", "mode": "filesystem"}, "auto_resume": True})
+
+
 def web(s):
     """A server in the sandbox, opened from outside by its host name."""
     s.files.write("site/index.html", "<h1>from the sandbox</h1>")
@@ -172,22 +172,9 @@ def retries(s):
 
 def main():
     s = Sandbox.create(template, timeout=600)
-    failed = []
-    only = os.environ.get("E2B_TEST_ONLY", "").split(",")
-    for f in (users, large, computes, metrics, web, agent, expires, at_once, retries):
-        if only != [""] and f.__name__ not in only:
-            continue
-        began = time.time()
-        try:
-            f(s)
-            print(f"ok   {f.__name__} {time.time() - began:.2f} s", flush=True)
-        except BaseException:
-            failed.append(f.__name__)
-            print(f"FAIL {f.__name__} {time.time() - began:.2f} s", flush=True)
-            traceback.print_exc(file=sys.stdout)
+    failed = run(s, (users, large, computes, metrics, web, agent, expires, reboots, at_once, retries))
     s.kill()
-    sys.stdout.flush()
-    os._exit(1 if failed else 0)  # as in async.py
+    leave(failed)
 
 
 main()
