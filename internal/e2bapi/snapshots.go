@@ -189,7 +189,7 @@ func (h snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, 
 	rec.EnvdToken = ""
 	// The policy and whether ports are private are the source's, by the snapshot.
 	secure := !k.exists || k.rec.EnvdToken != ""
-	return h.make(c, plan{tag: tag, owner: k.info.Owner, rec: rec, life: life, secure: secure, asked: true}, n)
+	return h.make(c, plan{tag: tag, owner: k.info.Owner, rec: rec, life: life, secure: secure}, n)
 }
 
 // deleteTemplate is DELETE /templates/{id}, of snapshots too.
