@@ -56,7 +56,8 @@ func newKeyCreateCommand(a *app) *cobra.Command {
 	f.IntVar(&req.Quotas.Sandboxes, "sandboxes", 0, "sandboxes that the tenant may have at once; 0: no bound")
 	f.IntVar(&req.Quotas.MemoryMiB, "memory-mib", 0, "memory of their guests, all together; 0: no bound")
 	f.IntVar(&req.Quotas.ForksPerMinute, "forks-per-minute", 0, "children that it may ask for in a minute; 0: no bound")
-	f.IntVar(&req.Quotas.DiskMiB, "disk-mib", 0, "what the tenant's snapshots may take on the disk; 0: no bound")
+	f.IntVar(&req.Quotas.DiskMiB, "disk-mib", 0,
+		"what the tenant's snapshots and its sandboxes' own disks may take; 0: no bound")
 	f.IntVar(&req.Quotas.RequestsPerSecond, "rate", 0, "requests of any kind in a second; 0: no bound")
 	return cmd
 }

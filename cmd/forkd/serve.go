@@ -242,7 +242,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		opened.Push(config.Groups.Close)
 	}
 	o.net.configure(&config, log)
-	verdicts := o.verdicts(&config, audit, log)
+	verdicts := o.verdicts(ctx, &config, audit, log)
 	o.admission.configure(&config)
 	if err := o.jail.configure(ctx, &config, log, &opened); err != nil {
 		return err

@@ -4,9 +4,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"strings"
 	"time"
 
 	"github.com/forkd/forkd/internal/audit"
@@ -14,61 +15,43 @@ import (
 	"github.com/forkd/forkd/internal/engine/network/netproc"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/undo"
 )
 
-// Bounds of what the audit log has of flows that were refused: a guest can try as many as it likes.
-const (
-	verdictEvery = 10 * time.Second // refusals of a sandbox within this are together
-	verdictKinds = 8                // lines of a sandbox in that time; all others are one more
-	verdictMax   = 512              // lines of all sandboxes in that time; what is beyond is only counted
-)
+// verdictEvery is how often forkd-net is asked what it has refused, which it has added up until then.
+const verdictEvery = 10 * time.Second
 
-// verdicts puts refused flows into the audit log, added up: each one is in forkd-net's own.
+// verdictPatience bounds one such question.
+const verdictPatience = 5 * time.Second
+
+// verdicts puts refused flows into the audit log: each one is in forkd-net's own. forkd-net keeps them while
+// no daemon asks, so that this one tells of those before it.
 type verdicts struct {
-	log    httpapi.Audit
-	runDir string
-	warn   *slog.Logger
-	// connected has a value when forkd-net was reached anew.
-	connected chan struct{}
-	owner     func(id string) string
+	log   httpapi.Audit
+	ask   func(context.Context) (control.Untold, error)
+	warn  *slog.Logger
+	owner func(id string) string
 
-	mu      sync.Mutex // guards what follows
-	pending map[verdict]int
-	kinds   map[string]int // of a sandbox, in pending
-	beyond  int
+	before  control.Untold // from before the engine was there, which may have another forkd-net started
+	failing bool
 }
 
-// verdict is what refusals have in common that are one line.
-type verdict struct{ sandbox, verdict, far string }
-
-// verdicts has an engine's connection to forkd-net tell of itself; nil: nobody asks.
-func (o serveOptions) verdicts(c *engine.Config, log httpapi.Audit, warn *slog.Logger) *verdicts {
+// verdicts are nil where nobody asks, or nothing is refused.
+func (o serveOptions) verdicts(ctx context.Context, c *engine.Config, log httpapi.Audit, warn *slog.Logger) *verdicts {
 	if log == nil || c.NetConnect == nil {
 		return nil
 	}
 	v := newVerdicts(log, c.RunDir, warn)
-	connect := c.NetConnect
-	c.NetConnect = func(ctx context.Context) (sandbox.NetPort, error) {
-		port, err := connect(ctx)
-		if err == nil {
-			select {
-			case v.connected <- struct{}{}:
-			default:
-			}
-		}
-		return port, err
-	}
+	v.before, _ = v.askSoon(ctx) // mostly none runs yet
 	return v
 }
 
 func newVerdicts(log httpapi.Audit, runDir string, warn *slog.Logger) *verdicts {
-	return &verdicts{log: log, runDir: runDir, warn: warn, connected: make(chan struct{}, 1),
-		owner: func(string) string { return "" }, pending: map[verdict]int{}, kinds: map[string]int{}}
+	return &verdicts{log: log, warn: warn, owner: func(string) string { return "" },
+		ask: func(ctx context.Context) (control.Untold, error) { return netproc.Untold(ctx, runDir) }}
 }
 
-// follow follows forkd-net until what was opened is closed.
+// follow asks forkd-net until what was opened is closed, and then once more.
 func (v *verdicts) follow(ctx context.Context, e *engine.Engine, opened *undo.Stack) {
 	if v == nil {
 		return
@@ -80,28 +63,19 @@ func (v *verdicts) follow(ctx context.Context, e *engine.Engine, opened *undo.St
 		}
 		return info.Owner
 	}
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	var work sync.WaitGroup
-	work.Go(func() { v.listen(ctx) })
-	work.Go(func() { v.writeOften(ctx) })
+	v.write(v.before)
+	run := context.WithoutCancel(ctx)
+	ctx, stop := context.WithCancel(run)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		v.writeOften(ctx)
+	}()
 	opened.Push(func() {
 		stop()
-		work.Wait()
+		<-ended
+		v.collect(run)
 	})
-}
-
-// listen takes lines of each forkd-net that is reached.
-func (v *verdicts) listen(ctx context.Context) {
-	for {
-		select {
-		case <-v.connected:
-		case <-ctx.Done():
-			return
-		}
-		if err := netproc.Follow(ctx, v.runDir, v.take); err != nil && ctx.Err() == nil {
-			v.warn.Info("refused flows are not in the audit log until forkd-net is reached again", "err", err)
-		}
-	}
 }
 
 func (v *verdicts) writeOften(ctx context.Context) {
@@ -110,37 +84,40 @@ func (v *verdicts) writeOften(ctx context.Context) {
 	for {
 		select {
 		case <-tick.C:
-			v.write()
+			v.collect(context.WithoutCancel(ctx)) // what is handed over must not be lost on the way
 		case <-ctx.Done():
-			v.write()
 			return
 		}
 	}
 }
 
-// take counts a line. What was allowed is no verdict that anybody has to know of here.
-func (v *verdicts) take(l control.Line) {
-	switch l.Verdict {
-	case control.Denied, control.Limited, control.Broken:
-	default:
-		return
+// collect writes what forkd-net has refused since it was asked last.
+func (v *verdicts) collect(ctx context.Context) {
+	u, err := v.askSoon(ctx)
+	if err == nil {
+		v.write(u)
+	} else if !v.failing {
+		v.warn.Info("refused flows are not in the audit log until forkd-net answers", "err", err)
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	k := verdict{l.Sandbox, l.Verdict, farOf(l)}
-	if _, known := v.pending[k]; !known {
-		if v.kinds[l.Sandbox] >= verdictKinds {
-			k.far = "others"
-		}
-		if _, known := v.pending[k]; !known {
-			if len(v.pending) >= verdictMax {
-				v.beyond += max(l.Count, 1)
-				return
-			}
-			v.kinds[l.Sandbox]++
-		}
+	v.failing = err != nil
+}
+
+func (v *verdicts) askSoon(ctx context.Context) (control.Untold, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, verdictPatience, errors.New("forkd-net does not answer"))
+	defer cancel()
+	return v.ask(ctx)
+}
+
+// write adds a line for each that forkd-net has.
+func (v *verdicts) write(u control.Untold) {
+	for _, l := range u.Lines {
+		v.log.Add(audit.Entry{Action: "network." + l.Verdict, Result: audit.Refused, Principal: "forkd-net",
+			Sandbox: l.Sandbox, Tenant: v.owner(l.Sandbox), Object: farOf(l), Count: max(l.Count, 1)})
 	}
-	v.pending[k] += max(l.Count, 1)
+	if u.Lost > 0 {
+		v.log.Add(audit.Entry{Action: "network." + control.Denied, Result: audit.Refused, Principal: "forkd-net",
+			Object: "of other sandboxes", Count: u.Lost})
+	}
 }
 
 // farOf is where a flow was to go, and why it did not.
@@ -149,21 +126,5 @@ func farOf(l control.Line) string {
 	if l.Far.IsValid() {
 		to += " " + l.Far.String()
 	}
-	return fmt.Sprintf("%s %s %s%s", l.Protocol, to, l.Rule, l.Reason)
-}
-
-// write adds a line for all that was counted.
-func (v *verdicts) write() {
-	v.mu.Lock()
-	pending, beyond := v.pending, v.beyond
-	v.pending, v.kinds, v.beyond = map[verdict]int{}, map[string]int{}, 0
-	v.mu.Unlock()
-	for k, n := range pending {
-		v.log.Add(audit.Entry{Action: "network." + k.verdict, Result: audit.Refused, Principal: "forkd-net",
-			Sandbox: k.sandbox, Tenant: v.owner(k.sandbox), Object: k.far, Count: n})
-	}
-	if beyond > 0 {
-		v.log.Add(audit.Entry{Action: "network." + control.Denied, Result: audit.Refused, Principal: "forkd-net",
-			Object: "of other sandboxes", Count: beyond})
-	}
+	return strings.Join(strings.Fields(fmt.Sprintf("%s %s %s%s", l.Protocol, to, l.Rule, l.Reason)), " ")
 }

@@ -3,10 +3,9 @@
 package main
 
 import (
-	"fmt"
+	"context"
 	"log/slog"
 	"net/netip"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,45 +20,33 @@ type auditLines struct{ all []audit.Entry }
 func (a *auditLines) Add(e audit.Entry)  { a.all = append(a.all, e) }
 func (a *auditLines) Stats() audit.Stats { return audit.Stats{} }
 
-func TestRefusedFlowsAreAddedUp(t *testing.T) {
+func TestRefusedFlowsAreInTheAuditLog(t *testing.T) {
 	lines := &auditLines{}
 	v := newVerdicts(lines, t.TempDir(), slog.New(slog.DiscardHandler))
 	v.owner = func(id string) string { return "of-" + id }
-	line := control.Line{Sandbox: "sb-1", Protocol: "tcp", Name: "a.example", Far: netip.MustParseAddrPort("192.0.2.1:443"),
-		Verdict: control.Denied, Rule: "deny", Count: 3}
-	v.take(line)
-	v.take(line)
-	line.Verdict = control.Allowed
-	v.take(line)
-	v.write()
-	if len(lines.all) != 1 {
-		t.Fatalf("got %+v", lines.all)
+	v.collect(t.Context()) // no forkd-net runs
+	if len(lines.all) != 0 || !v.failing {
+		t.Errorf("got %+v", lines.all)
 	}
-	if e := lines.all[0]; e.Action != "network.denied" || e.Count != 6 || e.Tenant != "of-sb-1" || e.Sandbox != "sb-1" ||
-		e.Result != audit.Refused || !strings.Contains(e.Object, "a.example 192.0.2.1:443") {
-		t.Errorf("got %+v", e)
+	there := control.Untold{Lost: 5, Lines: []control.Line{
+		{Sandbox: "sb-1", Protocol: "tcp", Name: "a.example", Far: netip.MustParseAddrPort("192.0.2.1:443"),
+			Verdict: control.Denied, Rule: "deny", Count: 3},
+		{Sandbox: "sb-1", Name: control.Others, Verdict: control.Limited, Count: 1}}}
+	v.ask = func(context.Context) (u control.Untold, err error) {
+		u, there = there, control.Untold{}
+		return u, nil
 	}
-	// A flood, of one sandbox and of many, makes no more lines than the bounds say.
-	line.Verdict, line.Count = control.Denied, 1
-	for i := range 10_000 {
-		line.Name, line.Sandbox = fmt.Sprint(i), fmt.Sprintf("sb-%d", i%200)
-		v.take(line)
-	}
-	lines.all = nil
-	v.write()
-	sum := 0
-	of := map[string]int{}
-	for _, e := range lines.all {
-		sum += e.Count
-		of[e.Sandbox]++
-	}
-	if len(lines.all) > verdictMax+1 || sum != 10_000 || of["sb-0"] > verdictKinds+1 {
-		t.Errorf("%d lines for %d refusals, %d of one sandbox", len(lines.all), sum, of["sb-0"])
-	}
-	lines.all = nil
-	v.write()
-	if len(lines.all) != 0 {
-		t.Errorf("twice: %+v", lines.all)
+	v.collect(t.Context())
+	v.collect(t.Context())
+	for i, want := range []audit.Entry{
+		{Action: "network.denied", Sandbox: "sb-1", Tenant: "of-sb-1", Object: "tcp a.example 192.0.2.1:443 deny", Count: 3},
+		{Action: "network.limited", Sandbox: "sb-1", Tenant: "of-sb-1", Object: "others", Count: 1},
+		{Action: "network.denied", Object: "of other sandboxes", Count: 5},
+	} {
+		want.Result, want.Principal = audit.Refused, "forkd-net"
+		if len(lines.all) != 3 || lines.all[i] != want {
+			t.Errorf("got %+v, want %+v", lines.all, want)
+		}
 	}
 }
 

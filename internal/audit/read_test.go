@@ -83,6 +83,49 @@ func TestFollowing(t *testing.T) {
 	}
 }
 
+// A follower goes on with the lines of the next daemon, also if the one before was killed in the middle of one.
+func TestFollowingOutlivesTheDaemon(t *testing.T) {
+	tr := newTrial(t)
+	l := tr.open()
+	enough := errors.New("enough")
+	ended, seen := make(chan error, 1), make(chan string)
+	go func() {
+		ended <- Read(context.Background(), tr.path, Query{Follow: true}, func(_ []byte, e Entry) error {
+			seen <- e.Action
+			if e.Action == "last" {
+				return enough
+			}
+			return nil
+		})
+	}()
+	expect := func(actions ...string) {
+		t.Helper()
+		for _, want := range actions {
+			if got := <-seen; got != want {
+				t.Fatalf("got %s, want %s", got, want)
+			}
+		}
+	}
+	l.Add(Entry{Action: "first", Result: OK})
+	expect(ActionOpened, "first")
+	tr.closed(l)
+	expect(ActionClosed)
+	f, err := os.OpenFile(tr.path, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		_, err = f.WriteString(`{"seq":4,"prev":`)
+	}
+	if err := errors.Join(err, f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	l = tr.open()
+	l.Add(Entry{Action: "last", Result: OK})
+	expect(ActionTorn, ActionOpened, "last")
+	if err := <-ended; err != enough {
+		t.Error(err)
+	}
+	tr.closed(l)
+}
+
 func TestFollowingEndsWithItsContext(t *testing.T) {
 	tr := newTrial(t)
 	tr.open()

@@ -104,7 +104,6 @@ type plan struct {
 	life   time.Duration
 
 	network  *netpolicy.Spec
-	asked    bool // the client named a policy: without one, none is better than no sandbox
 	isolated *bool
 }
 
@@ -160,7 +159,6 @@ func (p *plan) setNetwork(req createRequest) error {
 	if req.Network != nil {
 		cfg = *req.Network
 	}
-	p.asked = cfg.asksEgress() || req.Internet != nil && !*req.Internet
 	spec, err := cfg.policy(req.Internet)
 	if err != nil {
 		return err
@@ -205,14 +203,8 @@ func (h *Handler) make(c call, p plan, n int) ([]child, error) {
 	req := sandbox.ForkRequest{Tag: p.tag, N: n, Env: p.env(), Network: p.network, PrivatePorts: p.isolated,
 		Life: h.firstLife(p)}
 	res, err := c.engine.Fork(c.ctx, req)
-	if err == nil && allFailed(res) != nil {
+	if err == nil {
 		err = allFailed(res)
-	}
-	if err != nil && !p.asked && noNetwork(err) {
-		req.Network = nil // this host has none to give
-		if res, err = c.engine.Fork(c.ctx, req); err == nil {
-			err = allFailed(res)
-		}
 	}
 	if err != nil {
 		return nil, err
@@ -283,10 +275,4 @@ func allFailed(res sandbox.ForkResult) error {
 		}
 	}
 	return first
-}
-
-// noNetwork tells a host that gives sandboxes no network.
-func noNetwork(err error) bool {
-	var e *sandbox.Error
-	return errors.As(err, &e) && e.Reason() == sandbox.ReasonNetOff
 }

@@ -35,10 +35,6 @@ type networkRule struct {
 // maxRules bounds each list.
 const maxRules = 1000
 
-func (n networkConfig) asksEgress() bool {
-	return len(n.AllowOut) > 0 || len(n.DenyOut) > 0 || len(n.Rules) > 0
-}
-
 // shown is what GET tells again: headers may be secrets, and are told as names only.
 func (n networkConfig) shown() json.RawMessage {
 	n.Proxy, n.Rules = nil, nil

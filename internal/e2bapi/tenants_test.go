@@ -342,6 +342,13 @@ func TestQuotasHold(t *testing.T) {
 	slow := d.key(keys.Spec{Name: "slow", Tenant: "slow", Quotas: keys.Quotas{ForksPerMinute: 1}})
 	want[created](t, d.as(slow, "POST", "/v2/sandboxes", `{"templateID":"open"}`), 201)
 	over(d.as(slow, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "children a minute", 1)
+	d.engine.NoNetwork = true // a fork counts once there, too
+	two = d.key(keys.Spec{Name: "minute", Tenant: "minute", Quotas: keys.Quotas{ForksPerMinute: 2}})
+	for range 2 {
+		want[created](t, d.as(two, "POST", "/v2/sandboxes", `{"templateID":"open"}`), 201)
+	}
+	over(d.as(two, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "children a minute", 1)
+	d.engine.NoNetwork = false
 	full := d.key(keys.Spec{Name: "full", Tenant: "full", Quotas: keys.Quotas{MemoryMiB: 1}})
 	over(d.as(full, "POST", "/v2/sandboxes", `{"templateID":"open"}`), "memory", 10)
 	rare := d.key(keys.Spec{Name: "rare", Tenant: "rare", Quotas: keys.Quotas{RequestsPerSecond: 1}})

@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,11 +19,7 @@ import (
 
 func (h *host) pauseCold(e *Engine, id string) sandbox.Info {
 	h.t.Helper()
-	info, err := e.Pause(h.t.Context(), id, sandbox.PauseOptions{FilesystemOnly: true})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return info
+	return h.pauseBy(e, id, sandbox.PauseOptions{FilesystemOnly: true})
 }
 
 // readDisk is what a sandbox sees on its disk, by the files alone.
@@ -38,17 +32,6 @@ func (h *host) readDisk(e *Engine, id string, off int64, n int) string {
 		}
 	})
 	return string(text)
-}
-
-// reboot is another daemon after a reboot: the run directory is gone.
-func (h *host) reboot(e *Engine) *Engine {
-	h.t.Helper()
-	h.close(e)
-	h.killAll()
-	if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
-		h.t.Fatal(err)
-	}
-	return h.open()
 }
 
 // coldRecord are the files of a sandbox that is paused without its memory.
@@ -86,15 +69,12 @@ func TestASandboxIsPausedWithoutItsMemory(t *testing.T) {
 		if _, err := e.CollectLayers(t.Context(), false); err != nil {
 			t.Fatal(err)
 		}
-		var told *sandbox.Error
 		for what, err := range map[string]error{
 			"exec":   errorOf(e.Exec(t.Context(), sb.ID, sandbox.ExecRequest{Args: []string{"true"}})),
 			"branch": h.branch(e, sb.ID, "x"), "rollback": errorOf(e.Rollback(t.Context(), sb.ID, "d")),
 			"pause": errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{FilesystemOnly: true})),
 		} {
-			if !errors.Is(err, sandbox.ErrConflict) || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
-				t.Errorf("%s of a paused one: %v", what, err)
-			}
+			h.wantPaused(what, err)
 		}
 		switch round {
 		case 1:
@@ -339,28 +319,8 @@ func TestTheBaseOfAColdSandboxIsInUse(t *testing.T) {
 	})
 }
 
-// doomedToPauseCold is what a daemon does that is killed at a step of it.
-func (e *Engine) doomedToPauseCold(ctx context.Context) error {
-	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
-		return err
-	}
-	r, err := e.Fork(ctx, sandbox.ForkRequest{Tag: "d", N: 1})
-	if err != nil {
-		return err
-	}
-	id := r.Children[0].Info.ID
-	if _, err := e.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: true}); err != nil {
-		return err
-	}
-	_, err = e.Resume(ctx, id)
-	return err
-}
-
-// The steps of a pause without memory and of its resume, and whether the sandbox is paused after a kill at each.
-var coldSteps = []struct {
-	step   failpoint.Step
-	paused bool
-}{
+// The steps of a pause without memory and of its resume.
+var coldSteps = []pauseStep{
 	{failpoint.PauseFlushed, false}, {failpoint.PauseKept, false}, {failpoint.PauseRecorded, true},
 	{failpoint.ResumeBooted, true}, {failpoint.ResumeConfirmed, true}, {failpoint.ResumeRecorded, true},
 	{failpoint.ResumeHeld, false},
@@ -368,93 +328,30 @@ var coldSteps = []struct {
 
 // A daemon is killed at every step: with the next one the sandbox runs or is paused whole, and nothing else is left.
 func TestADaemonKilledAtAStepOfAColdPause(t *testing.T) {
-	for _, c := range coldSteps {
-		for _, reboot := range []bool{false, true} {
-			if reboot && !c.paused { // what runs ends with the host
-				continue
+	kill := func(h *host, step string) { h.killDaemonTo("cold", step) }
+	afterEach(t, coldSteps, kill, func(h *host, e *Engine, sb sandbox.Info, c pauseStep) {
+		if c.paused {
+			if got := h.pausedRecords(); got != coldRecord(sb.ID) {
+				h.t.Errorf("records %q", got)
 			}
-			name := "cold " + string(c.step)
-			if reboot {
-				name += " and a reboot"
-			}
-			t.Run(name, func(t *testing.T) {
-				h := newHost(t)
-				h.makeUpper()
-				h.killDaemonTo("cold", string(c.step))
-				if reboot {
-					h.killAll()
-					if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
-						t.Fatal(err)
-					}
-				}
-				e := h.open()
-				l := e.List()
-				if len(l) != 1 || (l[0].Status == sandbox.StatusPaused) != c.paused || l[0].Status == sandbox.StatusFailed {
-					t.Fatalf("listed: %+v", l)
-				}
-				id := l[0].ID
-				if c.paused {
-					h.empty()
-					if left := h.overlayFiles(); left != "" || h.pausedRecords() != coldRecord(id) {
-						t.Errorf("overlay files: %q, records %q", left, h.pausedRecords())
-					}
-					h.resume(e, id)
-				}
-				if got := h.eval(e, id, "sandbox_id"); got != id {
-					t.Errorf("it says that it is %q", got)
-				}
-				if got := h.stored() + h.pausedRecords(); got != "d" {
-					t.Errorf("stored: %q", got)
-				}
-				if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) != 1 {
-					t.Errorf("run directories %q, overlay files %q", d, o)
-				}
-				h.pauseCold(e, id)
-				h.resume(e, id)
-				if text := h.readDisk(e, id, 8192, 12); text != "written back" {
-					t.Errorf("its disk has %q", text)
-				}
-				if err := e.Kill(t.Context(), id); err != nil {
-					t.Fatal(err)
-				}
-				eventually(t, "nothing left", func() bool { return h.pausedRecords() == "" && h.overlayFiles() == "" })
-			})
+			h.resume(e, sb.ID)
 		}
-	}
+		h.isItself(e, sb.ID, 1)
+		if got := h.stored() + h.pausedRecords(); got != "d" {
+			h.t.Errorf("stored: %q", got)
+		}
+		h.pauseCold(e, sb.ID)
+		h.resume(e, sb.ID)
+		if text := h.readDisk(e, sb.ID, 8192, 12); text != "written back" {
+			h.t.Errorf("its disk has %q", text)
+		}
+	})
 }
 
 // Killed while it is being paused or resumed: nothing is left of it.
 func TestAKillDuringAColdPause(t *testing.T) {
 	for _, c := range coldSteps {
-		h, e, sb := pauseHost(t)
-		resuming := strings.HasPrefix(string(c.step), "resume")
-		if resuming {
-			h.pauseCold(e, sb.ID)
-		}
-		killed := make(chan error, 1)
-		var once sync.Once
-		unset := failpoint.Set(func(s failpoint.Step) error {
-			if s == c.step {
-				once.Do(func() {
-					go func() { killed <- e.Kill(context.Background(), sb.ID) }()
-					eventually(t, "beginning of the kill", func() bool { _, err := e.Get(sb.ID); return err != nil })
-				})
-			}
-			return nil
-		})
-		if resuming {
-			e.Resume(t.Context(), sb.ID)
-		} else {
-			e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{FilesystemOnly: true})
-		}
-		if err := <-killed; err != nil {
-			t.Errorf("%s: %v", c.step, err)
-		}
-		unset()
-		eventually(t, "nothing left after "+string(c.step), func() bool {
-			return h.stored()+h.pausedRecords()+h.overlayFiles() == "d" && !strings.Contains(strings.Join(pinNames(t, e), " "), "vm.")
-		})
-		h.empty()
+		killDuring(t, c.step, sandbox.PauseOptions{FilesystemOnly: true})
 	}
 }
 

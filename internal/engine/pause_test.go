@@ -19,7 +19,12 @@ import (
 
 func (h *host) pause(e *Engine, id string) sandbox.Info {
 	h.t.Helper()
-	info, err := e.Pause(h.t.Context(), id, sandbox.PauseOptions{})
+	return h.pauseBy(e, id, sandbox.PauseOptions{})
+}
+
+func (h *host) pauseBy(e *Engine, id string, opt sandbox.PauseOptions) sandbox.Info {
+	h.t.Helper()
+	info, err := e.Pause(h.t.Context(), id, opt)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -101,17 +106,10 @@ func TestASandboxIsPausedAndGoesOn(t *testing.T) {
 			"pause":    errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})),
 			"console":  errorOf(e.Console(sb.ID)), "memory": errorOf(e.Memory(sb.ID)),
 		} {
-			var told *sandbox.Error
-			if !errors.Is(err, sandbox.ErrConflict) || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
-				t.Errorf("%s of a paused one: %v", what, err)
-			}
+			h.wantPaused(what, err)
 		}
-		if round == 2 { // another daemon, after a reboot: the run directory is gone
-			h.close(e)
-			if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
-				t.Fatal(err)
-			}
-			e = h.open()
+		if round == 2 {
+			e = h.reboot(e)
 		}
 		after := h.resume(e, sb.ID)
 		if after.Status != sandbox.StatusRunning || after.PID == 0 || after.PID == before.PID || after.PausedIn != info.PausedIn {
@@ -152,6 +150,32 @@ func TestASandboxIsPausedAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "nothing left", func() bool { return len(h.pauses()) == 0 && h.pausedRecords() == "" })
+}
+
+// wantPaused checks why something cannot be had of a paused sandbox.
+func (h *host) wantPaused(what string, err error) {
+	h.t.Helper()
+	var told *sandbox.Error
+	if !errors.Is(err, sandbox.ErrConflict) || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
+		h.t.Errorf("%s of a paused one: %v", what, err)
+	}
+}
+
+// reboot is another daemon after a reboot.
+func (h *host) reboot(e *Engine) *Engine {
+	h.t.Helper()
+	h.close(e)
+	h.clearRun()
+	return h.open()
+}
+
+// clearRun is what a reboot does: no VM is left, and the run directory is gone.
+func (h *host) clearRun() {
+	h.t.Helper()
+	h.killAll()
+	if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
+		h.t.Fatal(err)
+	}
 }
 
 func errorOf[T any](_ T, err error) error { return err }
@@ -219,7 +243,7 @@ func TestAResumeThatFails(t *testing.T) {
 }
 
 // doomedToPause is what a daemon does that is killed at a step of it.
-func (e *Engine) doomedToPause(ctx context.Context) error {
+func (e *Engine) doomedToPause(ctx context.Context, opt sandbox.PauseOptions) error {
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err
 	}
@@ -228,24 +252,29 @@ func (e *Engine) doomedToPause(ctx context.Context) error {
 		return err
 	}
 	id := r.Children[0].Info.ID
-	if _, err := e.Pause(ctx, id, sandbox.PauseOptions{}); err != nil {
+	if _, err := e.Pause(ctx, id, opt); err != nil {
 		return err
 	}
 	_, err = e.Resume(ctx, id)
 	return err
 }
 
-// A daemon is killed at every step of a pause and of a resume: with the next one the sandbox runs or is paused whole,
-// and nothing else is left.
-func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
-	for _, c := range []struct {
-		step   failpoint.Step
-		paused bool // with the next daemon
-	}{
-		{failpoint.PauseCaptured, false}, {failpoint.PauseWritten, false}, {failpoint.PauseRecorded, true},
-		{failpoint.ResumeRestored, true}, {failpoint.ResumeConfirmed, true}, {failpoint.ResumeRecorded, true},
-		{failpoint.ResumeHeld, false},
-	} {
+// pauseStep is a step of a pause or of a resume, and whether the sandbox is paused when the daemon is killed there.
+type pauseStep struct {
+	step   failpoint.Step
+	paused bool
+}
+
+var pauseSteps = []pauseStep{
+	{failpoint.PauseCaptured, false}, {failpoint.PauseWritten, false}, {failpoint.PauseRecorded, true},
+	{failpoint.ResumeRestored, true}, {failpoint.ResumeConfirmed, true}, {failpoint.ResumeRecorded, true},
+	{failpoint.ResumeHeld, false},
+}
+
+// afterEach has kill end a daemon at each step, and the host at those at which that changes nothing, and check what
+// the next daemon has, which is one sandbox. All goes when check has seen it.
+func afterEach(t *testing.T, steps []pauseStep, kill func(*host, string), check func(*host, *Engine, sandbox.Info, pauseStep)) {
+	for _, c := range steps {
 		for _, reboot := range []bool{false, true} {
 			if reboot && !c.paused { // what runs ends with the host
 				continue
@@ -257,13 +286,10 @@ func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				h := newHost(t)
 				h.makeUpper()
-				h.killDaemonAt(string(c.step))
+				kill(h, string(c.step))
 				pids := h.journalled()
 				if reboot {
-					h.killAll()
-					if err := os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm")); err != nil {
-						t.Fatal(err)
-					}
+					h.clearRun()
 				}
 				e := h.open()
 				l := e.List()
@@ -274,7 +300,6 @@ func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
 				if len(l) != 1 || l[0].Status != want {
 					t.Fatalf("listed: %+v, want one that is %s", l, want)
 				}
-				id := l[0].ID
 				for _, pid := range pids {
 					if pid != l[0].PID {
 						eventually(t, "end of the other VM", processGone(pid))
@@ -285,21 +310,9 @@ func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
 					if left := h.overlayFiles(); left != "" {
 						t.Errorf("overlay files: %q", left)
 					}
-					h.resume(e, id)
 				}
-				if got := h.eval(e, id, "sandbox_id"); got != id {
-					t.Errorf("it says that it is %q", got)
-				}
-				eventually(t, "the snapshots that are needed", func() bool {
-					runs := mustGet(t, e, id).PausedIn
-					return strings.Join(h.pauses(), " ") == runs
-				})
-				if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) > 2 {
-					t.Errorf("run directories %q, overlay files %q", d, o)
-				}
-				h.pause(e, id)
-				h.resume(e, id)
-				if err := e.Kill(t.Context(), id); err != nil {
+				check(h, e, l[0], c)
+				if err := e.Kill(t.Context(), l[0].ID); err != nil {
 					t.Fatal(err)
 				}
 				// The sweep of transient snapshots may have begun to delete it just before the kill would.
@@ -311,39 +324,70 @@ func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
 	}
 }
 
-// Killed while it is being paused or resumed: nothing is left of it.
+// isItself checks that a sandbox works, and has one VM, and at least one file, at most so many.
+func (h *host) isItself(e *Engine, id string, files int) {
+	h.t.Helper()
+	if got := h.eval(e, id, "sandbox_id"); got != id {
+		h.t.Errorf("it says that it is %q", got)
+	}
+	if d, o := strings.Fields(h.runDirs()), strings.Fields(h.overlayFiles()); len(d) != 1 || len(o) < 1 || len(o) > files {
+		h.t.Errorf("run directories %q, overlay files %q", d, o)
+	}
+}
+
+// A daemon is killed at every step of a pause and of a resume: with the next one the sandbox runs or is paused whole,
+// and nothing else is left.
+func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
+	afterEach(t, pauseSteps, (*host).killDaemonAt, func(h *host, e *Engine, sb sandbox.Info, c pauseStep) {
+		if c.paused {
+			h.resume(e, sb.ID)
+		}
+		eventually(h.t, "the snapshots that are needed", func() bool {
+			runs := mustGet(h.t, e, sb.ID).PausedIn
+			return strings.Join(h.pauses(), " ") == runs
+		})
+		h.isItself(e, sb.ID, 2)
+		h.pause(e, sb.ID)
+		h.resume(e, sb.ID)
+	})
+}
+
+// killDuring has a sandbox killed at a step of its pause, or of its resume. Nothing is left of it.
+func killDuring(t *testing.T, step failpoint.Step, opt sandbox.PauseOptions) {
+	h, e, sb := pauseHost(t)
+	resuming := strings.HasPrefix(string(step), "resume")
+	if resuming {
+		h.pauseBy(e, sb.ID, opt)
+	}
+	killed := make(chan error, 1)
+	var once sync.Once
+	unset := failpoint.Set(func(s failpoint.Step) error {
+		if s == step {
+			once.Do(func() {
+				go func() { killed <- e.Kill(context.Background(), sb.ID) }()
+				eventually(t, "beginning of the kill", func() bool { _, err := e.Get(sb.ID); return err != nil })
+			})
+		}
+		return nil
+	})
+	if resuming {
+		e.Resume(t.Context(), sb.ID)
+	} else {
+		e.Pause(t.Context(), sb.ID, opt)
+	}
+	if err := <-killed; err != nil {
+		t.Errorf("%s: %v", step, err)
+	}
+	unset()
+	eventually(t, "nothing left after "+string(step), func() bool {
+		return h.stored()+h.pausedRecords()+h.overlayFiles() == "d" && !strings.Contains(strings.Join(pinNames(t, e), " "), "vm.")
+	})
+	h.empty()
+}
+
 func TestAKillDuringAPause(t *testing.T) {
-	for _, step := range []failpoint.Step{failpoint.PauseCaptured, failpoint.PauseWritten, failpoint.PauseRecorded,
-		failpoint.ResumeRestored, failpoint.ResumeConfirmed, failpoint.ResumeRecorded, failpoint.ResumeHeld} {
-		h, e, sb := pauseHost(t)
-		resuming := strings.HasPrefix(string(step), "resume")
-		if resuming {
-			h.pause(e, sb.ID)
-		}
-		killed := make(chan error, 1)
-		var once sync.Once
-		unset := failpoint.Set(func(s failpoint.Step) error {
-			if s == step {
-				once.Do(func() {
-					go func() { killed <- e.Kill(context.Background(), sb.ID) }()
-					eventually(t, "beginning of the kill", func() bool { _, err := e.Get(sb.ID); return err != nil })
-				})
-			}
-			return nil
-		})
-		if resuming {
-			e.Resume(t.Context(), sb.ID)
-		} else {
-			e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
-		}
-		if err := <-killed; err != nil {
-			t.Errorf("%s: %v", step, err)
-		}
-		unset()
-		eventually(t, "nothing left after "+string(step), func() bool {
-			return len(h.pauses()) == 0 && h.pausedRecords() == "" && h.overlayFiles() == ""
-		})
-		h.empty()
+	for _, c := range pauseSteps {
+		killDuring(t, c.step, sandbox.PauseOptions{})
 	}
 }
 

@@ -451,10 +451,10 @@ func doomedDaemon(store, run, images, step, do string) error {
 		return e.doomedToHash(ctx)
 	}
 	if do == "cold" {
-		return e.doomedToPauseCold(ctx)
+		return e.doomedToPause(ctx, sandbox.PauseOptions{FilesystemOnly: true})
 	}
 	if strings.HasPrefix(step, "pause.") || strings.HasPrefix(step, "resume.") {
-		return e.doomedToPause(ctx)
+		return e.doomedToPause(ctx, sandbox.PauseOptions{})
 	}
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err

@@ -29,7 +29,7 @@ type guestRoutes struct {
 
 func (s *guestRoutes) add(rt *router) {
 	tags := []string{"guests"}
-	errors := []int{400, 401, 404, 502, 504, 507}
+	errors := []int{400, 401, 404, 409, 502, 503, 504, 507} // 409: it is paused; 503: it cannot be resumed now
 	route(rt, huma.Operation{
 		OperationID: "ping", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/ping", Tags: tags,
 		Summary: "Ask the agent in the guest for a sign of life", Errors: errors,

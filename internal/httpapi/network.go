@@ -33,7 +33,7 @@ func (s *networkRoutes) add(rt *router) {
 		OperationID: "set-network", Method: http.MethodPut, Path: path, Tags: tags,
 		Summary:     "Change what a running sandbox may reach",
 		Description: "Connections that are no longer allowed have been reset when the answer comes.",
-		Errors:      []int{400, 401, 404, 502, 503},
+		Errors:      []int{400, 401, 404, 409, 502, 503},
 	}, s.set)
 	route(rt, huma.Operation{
 		OperationID: "network-flows", Method: http.MethodGet, Path: path + "/flows", Tags: tags,

@@ -35,7 +35,7 @@ func (s *sandboxRoutes) add(rt *router) {
 	}, s.killSandbox)
 	route(rt, huma.Operation{
 		OperationID: "sandbox-memory", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/memory", Tags: tags,
-		Summary: "What a sandbox costs in host memory", Errors: []int{400, 401, 404, 502},
+		Summary: "What a sandbox costs in host memory", Errors: []int{400, 401, 404, 409, 502},
 	}, s.sandboxMemory)
 	s.addLife(rt)
 	rt.rawRoute(huma.Operation{
@@ -46,6 +46,7 @@ func (s *sandboxRoutes) add(rt *router) {
 			{Name: "tail", In: "query", Description: "Begin so many lines before the end; with follow only", Schema: &huma.Schema{Type: "integer"}},
 		},
 		Responses: map[string]*huma.Response{"200": textResponse("Console output", "text/plain")},
+		Errors:    []int{400, 401, 404, 409, 502},
 	}, s.console)
 }
 

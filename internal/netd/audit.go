@@ -31,6 +31,8 @@ type audit struct {
 	path  string
 	warn  func(error)
 
+	untold untold
+
 	mu   sync.Mutex
 	subs map[*subscriber]struct{}
 
@@ -49,6 +51,7 @@ func newAudit(path string, warn func(error)) (*audit, error) {
 		lines: make(chan control.Line, auditQueue), done: make(chan struct{}), stop: make(chan struct{}),
 		path: path, warn: warn, subs: map[*subscriber]struct{}{}, pending: map[refusal]*control.Line{},
 	}
+	a.untold.take() // which makes it anew
 	if path != "" {
 		if err := a.open(); err != nil {
 			return nil, err
@@ -135,6 +138,7 @@ func (a *audit) write(l control.Line) {
 			a.lost.Add(1)
 		}
 	}
+	a.untold.add(l)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range a.subs {

@@ -279,6 +279,12 @@ func (s *Server) Stats() control.Stats {
 	return st
 }
 
+// Untold are the refusals of all VMs since the last call.
+func (s *Server) Untold() control.Untold {
+	lines, lost := s.audit.untold.take()
+	return control.Untold{Lines: lines, Lost: lost}
+}
+
 // Subscribe follows the audit.
 func (s *Server) Subscribe(vm string, send func(control.Line) error) (func(), error) {
 	return s.audit.subscribe(vm, send), nil

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"iter"
 	"net"
 	"net/http"
 	"os"
@@ -153,8 +154,9 @@ func (w *world) files(t *testing.T, id string) error {
 type auditLine struct {
 	Time              time.Time
 	Sandbox, Protocol string
-	Verdict           string
+	Verdict, Far      string
 	Seconds           float64
+	Count             int
 }
 
 // early waits until each clone's program has connected, and tells of those that did before their
@@ -182,22 +184,45 @@ func (w *world) early(t *testing.T, ids []string) (which map[string]error) {
 // firstFlows is when each sandbox's first flow began that has ended, whatever became of it.
 func (w *world) firstFlows(t *testing.T) map[string]time.Time {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(w.Run, "net", "audit.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	first := map[string]time.Time{}
-	for text := range strings.Lines(string(b)) {
-		var l auditLine
-		if err := json.Unmarshal([]byte(text), &l); err != nil {
-			continue // the last, which is being written
-		}
+	for l := range w.netAudit(t) {
 		began := l.Time.Add(-time.Duration(l.Seconds * float64(time.Second)))
 		if was := first[l.Sandbox]; was.IsZero() || began.Before(was) {
 			first[l.Sandbox] = began
 		}
 	}
 	return first
+}
+
+// netAudit are the lines of forkd-net's audit.
+func (w *world) netAudit(t *testing.T) iter.Seq[auditLine] {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(w.Run, "net", "audit.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(yield func(auditLine) bool) {
+		for text := range strings.Lines(string(b)) {
+			var l auditLine
+			if err := json.Unmarshal([]byte(text), &l); err != nil {
+				continue // the last, which is being written
+			}
+			if !yield(l) {
+				return
+			}
+		}
+	}
+}
+
+// deniedTo is how many flows of the guest to an address were refused since a time, as forkd-net has it.
+func (w *world) deniedTo(t *testing.T, addr string, since time.Time) (n int) {
+	t.Helper()
+	for l := range w.netAudit(t) {
+		if l.Sandbox == w.guest && l.Verdict == "denied" && strings.HasPrefix(l.Far, addr+":") && l.Time.After(since) {
+			n += l.Count
+		}
+	}
+	return n
 }
 
 var confirmedLine = regexp.MustCompile(`(?m)^time=(\S+) .*msg="identity confirmed" sandbox=(\S+)`)

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/audit"
 )
 
 // back is how soon new flows work again when forkd-net has been killed.
@@ -52,15 +55,21 @@ func TestAKilledForkdNetComesBack(t *testing.T) {
 	w.far.wantRequest(t, "reborn", "the web", secret)
 }
 
-// Sandboxes have their network while there is no daemon, and the next one takes it over as it is.
+// Sandboxes have their network while there is no daemon, and the next one takes it over as it is. What was refused
+// meanwhile the next one has in its audit log.
 func TestFlowsOutliveAKilledDaemon(t *testing.T) {
 	w := shared(t, "example.com")
 	w.run(t, w.guest, `answerer = Answerer("example.com", `+handPort+`)`)
 	c := w.far.conn(t)
+	w.run(t, w.guest, `refused = Caller("`+other+`", `+echoPort+`)`)
+	defer w.run(t, w.guest, `refused.on = False`)
 	wantEcho(t, c, "with the daemon")
 	old := w.NetProcesses()
 	w.End(syscall.SIGKILL)
 	wantEcho(t, c, "without a daemon")
+	killed := time.Now()
+	eventually(t, "refusals without a daemon", func() bool { return w.deniedTo(t, other, killed) > 20 })
+	refused := w.deniedTo(t, other, time.Time{})
 	if err := w.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -69,6 +78,16 @@ func TestFlowsOutliveAKilledDaemon(t *testing.T) {
 		flows, err := w.Client.Flows(t.Context(), w.guest)
 		return err == nil && slices.ContainsFunc(flows, func(f api.NetworkFlow) bool { return f.Far == web+":"+handPort })
 	})
+	told := 0
+	err := w.Client.Audit(t.Context(), client.AuditRequest{Sandbox: w.guest, Action: "network.denied"}, func(line []byte) error {
+		if e, err := audit.Decode(line); err == nil && strings.Contains(e.Object, other) {
+			told += e.Count
+		}
+		return nil
+	})
+	if err != nil || told < refused {
+		t.Errorf("the audit log tells of %d of %d refusals: %v", told, refused, err)
+	}
 	if now := w.NetProcesses(); !slices.Equal(now, old) {
 		t.Errorf("processes of forkd-net: %v, before %v", now, old)
 	}

@@ -89,7 +89,8 @@ func (w *world) open(t *testing.T) error {
 		return err
 	}
 	d.Flags = []string{"--net-ceiling", file, "--net-resolv-conf", w.far.resolvConf,
-		"--net-ca", ca, "--net-tap", tapPrefix + "*", "--log-level", "debug"} // which says when an identity was confirmed
+		"--net-ca", ca, "--net-tap", tapPrefix + "*", "--log-level", "debug", // which says when an identity was confirmed
+		"--audit-log", filepath.Join(dir, "audit.log")}
 	w.Daemon = d
 	if err := d.Start(); err != nil {
 		return err

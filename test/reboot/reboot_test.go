@@ -22,7 +22,7 @@ const (
 	nRunning  = 20
 	dueSecs   = 5 // the deadline of one that is paused, which passes while the host is booted
 	patience  = 6 * time.Minute
-	callLimit = 2 * time.Minute
+	callLimit = patience // they wait for one another, and each for its turn
 )
 
 // world is a machine of the test's own.

@@ -30,10 +30,11 @@ func (e UsageError) Unwrap() error { return e.Err }
 func Hint(cmd *cobra.Command, err error) string {
 	var own *client.Error
 	var usage UsageError
-	if !errors.As(err, &own) && errors.As(err, &usage) && cmd != nil {
+	hint := hints.Of(err)
+	if hint == "" && !errors.As(err, &own) && errors.As(err, &usage) && cmd != nil {
 		return fmt.Sprintf("`%s --help` shows how it is used", cmd.CommandPath())
 	}
-	return hints.Of(err)
+	return hint
 }
 
 // Tell prints an error, for people or with --json for programs.

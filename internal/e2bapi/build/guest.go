@@ -32,10 +32,6 @@ func (j *job) fork(ctx context.Context, tag string) (g *guest, end func(), err e
 		Env:  map[string]string{"E2B_SANDBOX": "true", "E2B_TEMPLATE_ID": j.template},
 		Life: sandbox.Life{TTL: cfg.StepTimeout + cfg.ReadyTimeout + time.Hour, AtEnd: sandbox.AtEndKill}}
 	id, err := forkOne(ctx, cfg.Engine, req)
-	if noNetwork(err) {
-		req.Network = nil // this host has none to give
-		id, err = forkOne(ctx, cfg.Engine, req)
-	}
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,12 +67,6 @@ func forkOne(ctx context.Context, e Engine, req sandbox.ForkRequest) (string, er
 		return "", fmt.Errorf("fork %s: %d children, want one", req.Tag, len(res.Children))
 	}
 	return res.Children[0].Info.ID, res.Children[0].Err
-}
-
-// noNetwork tells a host that gives sandboxes no network.
-func noNetwork(err error) bool {
-	var e *sandbox.Error
-	return errors.As(err, &e) && e.Reason() == sandbox.ReasonNetOff
 }
 
 // quiesce readies the guest for its snapshot. No connection to it is left.

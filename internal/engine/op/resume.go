@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -14,10 +13,7 @@ import (
 // resumeOp is one Resume under way. The paused sandbox gets a new VM as in a rollback, and the
 // record that it is paused goes: that is the moment. Until then a failure, or the end of the
 // daemon, costs the new VM only.
-type resumeOp struct {
-	rollbackOp
-	was sandbox.Info
-}
+type resumeOp struct{ newVM }
 
 // maxWaking bounds how many resumes may be under way or wait.
 const maxWaking = 1000
@@ -32,7 +28,7 @@ func (l *Pauses) Resume(ctx context.Context, id string) (_ sandbox.Info, err err
 		return sandbox.Info{}, err
 	}
 	defer done()
-	r := &resumeOp{rollbackOp: rollbackOp{e: o}}
+	r := &resumeOp{newVM{e: o}}
 	defer r.undo.Run()
 	paused, err := r.turn(ctx, id)
 	if err != nil || !paused {
@@ -90,11 +86,7 @@ func (r *resumeOp) open(ctx context.Context, start time.Time) error {
 	if err != nil {
 		return err
 	}
-	r.undo.Push(src.Close)
-	r.next.trace = r.e.newTrace(start)
-	r.next.trace.mark("turn")
-	r.next.bounds = vmproc.Bounds{Limits: r.was.Limits, Tree: r.was.Kin.RootOf(r.was.ID)}
-	r.f = &forkOp{e: r.e, req: sandbox.ForkRequest{Tag: r.tag, N: 1}, start: start, src: src}
+	r.from(src, start)
 	return nil
 }
 
@@ -115,25 +107,14 @@ func (r *resumeOp) slot(ctx context.Context) error {
 }
 
 func (r *resumeOp) run(ctx context.Context) error {
-	r.e.traffic.Enter()
-	defer r.e.traffic.Leave()
-	defer r.e.pools.Wake()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(r.b.Life(), func() { cancel(context.Cause(r.b.Life())) })()
-	for _, s := range []struct {
-		name string
-		do   func(context.Context) error
-	}{{"restore", r.restore}, {"identity", r.identify}, {"settle", r.settle}} {
-		if err := s.do(ctx); err != nil {
-			r.e.wires.Release(r.next.wire)
-			return sandbox.Ended(ctx, fmt.Errorf("%s: %w", s.name, err))
-		}
+	err := r.steps(ctx, step{"restore", r.restore}, step{"identity", r.identify}, step{"settle", r.settle})
+	if err != nil {
+		r.e.wires.Release(r.next.wire)
 	}
-	return nil
+	return err
 }
 
-// restore brings the new VM up. It belongs to nobody in the journal.
+// restore brings the new VM up.
 func (r *resumeOp) restore(ctx context.Context) error {
 	if r.was.Cold {
 		return r.boot(ctx)
@@ -146,14 +127,7 @@ func (r *resumeOp) restore(ctx context.Context) error {
 	if err := r.bind(ctx); err != nil {
 		return err
 	}
-	err = r.f.restoreInto(ctx, &r.next)
-	r.next.trace.mark("restore")
-	failpoint.Here(failpoint.ResumeRestored)
-	if err != nil {
-		return err
-	}
-	_, err = r.f.enter(ctx, &r.next)
-	return err
+	return r.launch(ctx, func() { failpoint.Here(failpoint.ResumeRestored) })
 }
 
 // bind has the wire of the new VM made: the sandbox keeps its policy, or its tap.
@@ -172,15 +146,7 @@ func (r *resumeOp) bind(ctx context.Context) (err error) {
 
 // identify tells the new VM who it is. On failure it goes.
 func (r *resumeOp) identify(ctx context.Context) error {
-	err := r.f.introduce(ctx, &r.next, r.b.Who())
-	failpoint.Here(failpoint.ResumeConfirmed)
-	if err == nil {
-		r.e.wires.Attach(ctx, r.next.wire, r.next.m.Proc, r.next.m.Lent)
-		return nil
-	}
-	err = r.reason(ctx, err)
-	r.drop()
-	return err
+	return r.introduce(ctx, func() { failpoint.Here(failpoint.ResumeConfirmed) })
 }
 
 // settle makes the new VM the sandbox's, at one moment.

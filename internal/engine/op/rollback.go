@@ -11,7 +11,6 @@ import (
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmm"
 )
 
@@ -21,16 +20,10 @@ import (
 // a failure, or the end of the daemon, costs the new VM only; from then on the
 // old one is nobody's.
 type rollbackOp struct {
-	e    *Ops
-	tag  string
-	b    *sandboxes.Sandbox
-	old  *vmproc.VM
-	f    *forkOp
-	next child // the new VM
+	newVM
+	old *vmproc.VM
 	// before is the tag that the sandbox lies over until now.
 	before string
-	was    sandbox.Info // the sandbox until now
-	undo   undo.Stack
 }
 
 // Rollback puts a running sandbox back to a snapshot of its ancestry: one that
@@ -47,7 +40,7 @@ func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.Info{}, sandbox.StoreError(err)
 	}
-	r := &rollbackOp{e: o, tag: tag}
+	r := &rollbackOp{newVM: newVM{e: o, tag: tag}}
 	defer r.undo.Run()
 	if err := r.prepare(ctx, id, start); err != nil {
 		return sandbox.Info{}, err
@@ -80,47 +73,28 @@ func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) er
 	if r.b, r.old, err = r.e.sandboxes.Running(id); err != nil { // as it is now that it is our turn
 		return err
 	}
-	_, info, err := r.e.sandboxes.Find(id)
-	if err != nil {
+	if _, r.was, err = r.e.sandboxes.Find(id); err != nil {
 		return err
 	}
-	if err := r.e.catalog.CheckRollback(originOf(info), r.tag); err != nil {
+	if err := r.e.catalog.CheckRollback(originOf(r.was), r.tag); err != nil {
 		return err
 	}
-	r.before, _ = info.Base()
-	r.was = info
+	r.before, _ = r.was.Base()
 	src, err := r.e.openForkSource(ctx, r.tag)
 	if err != nil {
 		return err
 	}
-	r.undo.Push(src.Close)
-	r.next.trace = r.e.newTrace(start)
-	r.next.trace.mark("turn")
-	r.next.bounds = vmproc.Bounds{Limits: info.Limits, Tree: info.Kin.RootOf(info.ID)}
-	r.f = &forkOp{e: r.e, req: sandbox.ForkRequest{Tag: r.tag, N: 1}, start: start, src: src}
+	r.from(src, start)
 	return nil
 }
 
 func (r *rollbackOp) run(ctx context.Context) error {
-	r.e.traffic.Enter()
-	defer r.e.traffic.Leave()
-	defer r.e.pools.Wake()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(r.b.Life(), func() { cancel(context.Cause(r.b.Life())) })()
 	failpoint.Here(failpoint.RollbackBegun)
-	for _, s := range []struct {
-		name string
-		do   func(context.Context) error
-	}{{"restore", r.restore}, {"identity", r.identify}, {"exchange", r.exchange}, {"end", r.endOld}} {
-		if err := s.do(ctx); err != nil {
-			return sandbox.Ended(ctx, fmt.Errorf("%s: %w", s.name, err))
-		}
-	}
-	return nil
+	return r.steps(ctx, step{"restore", r.restore}, step{"identity", r.identify}, step{"exchange", r.exchange},
+		step{"end", r.endOld})
 }
 
-// restore brings the new VM up. It belongs to nobody in the journal.
+// restore brings the new VM up.
 func (r *rollbackOp) restore(ctx context.Context) error {
 	release, err := r.e.admission.VM(oneOfMany(r.e.cfg.ChildMemory, r.f.src))
 	if err != nil {
@@ -131,43 +105,13 @@ func (r *rollbackOp) restore(ctx context.Context) error {
 	if r.next.wire, err = r.bind(ctx); err != nil {
 		return err
 	}
-	err = r.f.restoreInto(ctx, &r.next)
-	r.next.trace.mark("restore")
-	failpoint.Here(failpoint.RollbackRestored)
-	if err != nil {
-		return err
-	}
-	_, err = r.f.enter(ctx, &r.next)
-	return err
+	return r.launch(ctx, func() { failpoint.Here(failpoint.RollbackRestored) })
 }
 
 // identify tells the new VM who it is. On failure it goes.
 func (r *rollbackOp) identify(ctx context.Context) error {
 	r.next.m.Silent = r.b.Info().Network.Tap != ""
-	err := r.f.introduce(ctx, &r.next, r.b.Who())
-	failpoint.Here(failpoint.RollbackConfirmed)
-	if err == nil {
-		r.e.wires.Attach(ctx, r.next.wire, r.next.m.Proc, r.next.m.Lent)
-		return nil
-	}
-	err = r.reason(ctx, err)
-	r.drop()
-	return err
-}
-
-// reason is why the new VM did not do what it was asked: its end, if that was it.
-func (r *rollbackOp) reason(ctx context.Context, err error) error {
-	m := r.next.m
-	if !m.Alive() || ctx.Err() == nil && gone(err) && m.WaitEnd(50*time.Millisecond) {
-		return m.EndError()
-	}
-	return err
-}
-
-// drop ends a new VM that is not to be.
-func (r *rollbackOp) drop() {
-	r.next.m.Agent.Close()
-	r.next.m.Discard()
+	return r.introduce(ctx, func() { failpoint.Here(failpoint.RollbackConfirmed) })
 }
 
 // exchange makes the new VM the sandbox's, at one moment.

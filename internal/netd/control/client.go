@@ -138,6 +138,13 @@ func (c *Client) Refusals(ctx context.Context, vm string) ([]Line, error) {
 	return answer.Lines, err
 }
 
+// Untold takes the refusals of all VMs that nobody has taken before.
+func (c *Client) Untold(ctx context.Context) (Untold, error) {
+	var answer Untold
+	err := c.call(ctx, opUntold, nil, nil, &answer)
+	return answer, err
+}
+
 // Facts is what the VM's guest has resolved, for the bindings of its clones.
 func (c *Client) Facts(ctx context.Context, vm string) (json.RawMessage, error) {
 	var answer json.RawMessage

@@ -95,6 +95,10 @@ func (f *fake) Refusals(vm string) ([]control.Line, error) {
 func (f *fake) Facts(string) (json.RawMessage, error) { return json.RawMessage(`{"a":1}`), nil }
 func (f *fake) Stats() control.Stats                  { return control.Stats{Opened: 7} }
 
+func (f *fake) Untold() control.Untold {
+	return control.Untold{Lines: make([]control.Line, 2000), Lost: 3} // more than a packet has room for
+}
+
 func (f *fake) Subscribe(vm string, send func(control.Line) error) (func(), error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -206,6 +210,9 @@ func TestLongPoliciesAndAnswersPass(t *testing.T) {
 	}
 	if flows, err := c.Flows(t.Context(), "a"); err != nil || len(flows) != 2000 {
 		t.Errorf("%d flows: %v", len(flows), err)
+	}
+	if u, err := c.Untold(t.Context()); err != nil || len(u.Lines) != 2000 || u.Lost != 3 {
+		t.Errorf("%d lines, %d lost: %v", len(u.Lines), u.Lost, err)
 	}
 	if facts, err := c.Facts(t.Context(), "a"); err != nil || string(facts) != `{"a":1}` {
 		t.Errorf("facts %s: %v", facts, err)

@@ -34,6 +34,7 @@ const (
 	opTraffic   = "traffic"
 	opFlows     = "flows"
 	opRefusals  = "refusals"
+	opUntold    = "untold"
 	opFacts     = "facts"
 	opStats     = "stats"
 	opSubscribe = "subscribe"
@@ -139,6 +140,15 @@ type Line struct {
 	Seconds  float64 `json:"seconds,omitempty"`
 	// Lost is how many lines before this one a subscriber was too slow for.
 	Lost uint64 `json:"lost,omitempty"`
+}
+
+// Others is the name in a line that stands for refusals of a VM, of too many kinds to tell apart.
+const Others = "others"
+
+// Untold are refusals by policy, by limits and of broken wires, that nobody has asked for before.
+type Untold struct {
+	Lines []Line `json:"lines"`
+	Lost  int    `json:"lost,omitempty"` // refusals that are in none of the lines
 }
 
 // Verdicts of a Line.

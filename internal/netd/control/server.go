@@ -33,6 +33,8 @@ type Handler interface {
 	Traffic() []Traffic
 	Flows(vm string) ([]Flow, error)
 	Refusals(vm string) ([]Line, error)
+	// Untold hands over the refusals of all VMs since it was called last, whoever called.
+	Untold() Untold
 	Facts(vm string) (json.RawMessage, error)
 	Stats() Stats
 	// Subscribe gives send each audit line of vm, or of all with "", until cancel
@@ -213,6 +215,8 @@ func (p *peer) handle(e envelope, fds []int) (any, error) {
 		return listBody{p.handler.List()}, nil
 	case opTraffic:
 		return trafficBody{p.handler.Traffic()}, nil
+	case opUntold:
+		return p.handler.Untold(), nil
 	case opStats:
 		return p.handler.Stats(), nil
 	case opShutdown:

@@ -94,6 +94,8 @@ func (s *served) Flows(vm string) ([]control.Flow, error) {
 	return []control.Flow{{Protocol: "tcp", Name: vm, BytesIn: 7, BytesOut: 3}}, nil
 }
 
+func (s *served) Untold() control.Untold { return control.Untold{Lost: 7} }
+
 func (s *served) Refusals(vm string) ([]control.Line, error) {
 	return []control.Line{{VM: vm, Reason: "second"}, {VM: vm, Reason: "first"}}, nil
 }
@@ -170,11 +172,17 @@ func list(t *testing.T, p sandbox.NetPort) []string {
 
 func TestTheNextDaemonFindsTheProcessUnlessItsSettingsDiffer(t *testing.T) {
 	c := bench(t)
+	if u, err := Untold(t.Context(), c.RunDir); err == nil {
+		t.Errorf("one that does not run has refused %+v", u)
+	}
 	first := connect(t, c)
 	if err := bind(t, first, "a", "b"); err != nil {
 		t.Fatal(err)
 	}
 	first.Close()
+	if u, err := Untold(t.Context(), c.RunDir); err != nil || u.Lost != 7 {
+		t.Errorf("it has refused %+v, %v", u, err)
+	}
 	if names := list(t, connect(t, c)); !slices.Equal(names, []string{"a", "b"}) {
 		t.Errorf("it serves %q", names)
 	}
