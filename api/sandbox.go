@@ -35,6 +35,7 @@ type SandboxLimits struct {
 	TreeCPUs           float64 `json:"tree_cpus,omitempty" doc:"CPUs that those may use together" minimum:"0"`
 	TreePIDs           int     `json:"tree_pids,omitempty" doc:"Threads that their VMMs may have together, a vCPU and 12 counted for each: a fork beyond that is refused. At least 32" minimum:"0"`
 	TreeDiskLimitMiB   int     `json:"tree_disk_limit_mib,omitempty" doc:"Bound of what their disks' writes take of the daemon's disk together: a fork whose disk_limit_mib would not fit is refused. Needs disk_limit_mib" minimum:"0"`
+	TreeNetRateMiB     int     `json:"tree_net_rate_mib,omitempty" doc:"MiB a second that they may have from their network together, and as many to it" minimum:"0" maximum:"1048576"`
 }
 
 // SandboxUse is what a sandbox uses of its host, as the kernel accounts for it.
@@ -48,7 +49,7 @@ type SandboxUse struct {
 	DiskWrittenBytes int64   `json:"disk_written_bytes" doc:"Written to them"`
 	NetInBytes       int64   `json:"net_in_bytes,omitempty" doc:"From its network, of connections that forkd-net knows, since its VM was made"`
 	NetOutBytes      int64   `json:"net_out_bytes,omitempty" doc:"To its network"`
-	NetLimitBytes    int64   `json:"net_limit_bytes_per_sec,omitempty" doc:"Bytes a second that it may have each way: the least of net_rate_mib, its policy's and the ceiling's; absent: no limit"`
+	NetLimitBytes    int64   `json:"net_limit_bytes_per_sec,omitempty" doc:"Bytes a second that it may have each way: the least of net_rate_mib, tree_net_rate_mib, its policy's and the ceiling's; absent: no limit"`
 }
 
 // SandboxStatus is a sandbox's state.

@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/jail/jailtest"
 	"github.com/forkd/forkd/internal/vmctl/wire"
@@ -18,9 +20,6 @@ import (
 // tells it on the connection that failpoints have in other tests. No release is built so, and
 // without that connection it is as good as any. The test's end is in test/e2e.
 
-// uid is its user, asked while it may: by that the test tells which VMM this is.
-var uid = os.Getuid()
-
 // overrun says hello, does what the answer says on vCPUs' threads, and then serves further orders
 // on a thread like those of requests, beside the VM.
 func overrun(c *live.Controller) {
@@ -28,12 +27,18 @@ func overrun(c *live.Controller) {
 		return
 	}
 	os.Unsetenv(failpoint.Variable) // the connection is this one's now
+	var st unix.Stat_t
+	err := unix.Fstat(wire.FDFailpoints, &st)
+	if err != nil {
+		warn(fmt.Errorf("reach the test: %w", err))
+		return
+	}
 	conn, err := net.FileConn(os.NewFile(wire.FDFailpoints, "test"))
 	if err != nil {
 		warn(fmt.Errorf("reach the test: %w", err))
 		return
 	}
-	say(conn, jailtest.Hello{UID: uid})
+	say(conn, jailtest.Hello{Socket: st.Ino})
 	first, ok := next(conn)
 	if !ok {
 		return

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/internal/hostcap"
 	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/linux"
 	spawner "github.com/forkd/forkd/internal/spawner/client"
 )
 
@@ -89,7 +91,12 @@ func jailReport(r spawner.Report) (checks []hostcap.Check) {
 	c := hostcap.Check{Name: "jail: userfaultfd", Level: hostcap.OK, Detail: "branches do not stop sandboxes"}
 	if r.Userfaultfd != nil {
 		c.Level, c.Detail = hostcap.Note, fmt.Sprintf("not for a VM in the jail: %v", r.Userfaultfd)
-		c.Do = "sandboxes stand still while they are branched; let the daemon's user open /dev/userfaultfd"
+		c.Do = "sandboxes stand still while they are branched; "
+		if older := (*linux.Unsupported)(nil); errors.As(r.Userfaultfd, &older) {
+			c.Do += "Linux " + older.Since + " does without that"
+		} else {
+			c.Do += "let the daemon's user open /dev/userfaultfd"
+		}
 	}
 	return append(checks, c)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/internal/hostcap"
 	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/linux"
 	spawner "github.com/forkd/forkd/internal/spawner/client"
 )
 
@@ -36,6 +37,10 @@ func TestDoctorSaysWhatToDoAboutAMissingPart(t *testing.T) {
 			i < int(jail.Parts) && refused == jail.Part(i).Optional() {
 			t.Errorf("%+v", c)
 		}
+	}
+	r.Userfaultfd = &linux.Unsupported{Feature: "it", Since: "6.7", Err: unix.EINVAL}
+	if c := jailReport(r)[jail.Parts]; !strings.Contains(c.Do, "Linux 6.7") || strings.Contains(c.Do, "let the daemon's user") {
+		t.Errorf("of a kernel that is too old: %+v", c)
 	}
 	if got := remedy(jail.User, unix.ENOSPC); !strings.Contains(got, "user.max_user_namespaces") {
 		t.Errorf("user namespaces are used up: %s", got)

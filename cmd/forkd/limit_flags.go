@@ -38,6 +38,8 @@ func (l *limitFlags) addTreeFlags(cmd *cobra.Command) {
 		"threads that their VMMs may have together: a fork beyond that is refused (default: no limit)")
 	f.IntVar(&l.rest.TreeDiskLimitMiB, "tree-disk-limit-mib", 0,
 		"MiB of the daemon's disk that they may fill together, with --disk-limit-mib (default: no limit)")
+	f.IntVar(&l.rest.TreeNetRateMiB, "tree-net-rate-mib", 0,
+		"MiB a second that they may have from their network together, and as many to it (default: no limit)")
 }
 
 // ask adds the limits to a request.

@@ -50,6 +50,8 @@ func newMachineStartCommand(name *string) *cobra.Command {
 	f.DurationVar(&opt.Wait, "wait", appliance.DefaultStartWait, "how long the machine may take to answer")
 	f.StringVar(&opt.Jail, "jail", "", "keep VM processes from the machine: off, best (as far as it can) or strict "+
 		"(or its daemon does not serve) (default: as before, else "+string(defaultJail)+")")
+	f.StringVar(&opt.Kernel, "kernel", "", "series or package of the machine's own kernel, for this start only")
+	_ = f.MarkHidden("kernel") // there is one of that name, so it cannot fail
 	network.addFlags(f)
 	return cmd
 }

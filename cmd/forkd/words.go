@@ -26,6 +26,7 @@ func fieldWords(cmd *cobra.Command) map[string]string {
 			"net_rate_mib":          "net-rate-mib",
 			"tree_pids":             "tree-pids",
 			"tree_disk_limit_mib":   "tree-disk-limit-mib",
+			"tree_net_rate_mib":     "tree-net-rate-mib",
 			"tree_memory_limit_mib": "tree-memory-limit-mib"}
 	case "branch":
 		return map[string]string{"n": "count", "tag": "tag", "mode": "mode", "max_pause_ms": "max-pause", "sandbox id": "ID",

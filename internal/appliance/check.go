@@ -46,7 +46,7 @@ func qemuCheck(ctx context.Context) (hostcap.Check, version) {
 
 func kernelCheck(ctx context.Context) (hostcap.Check, string) {
 	c := hostcap.Check{Name: "machine kernel", Level: hostcap.OK}
-	if cache, err := newKernelCache(); err == nil {
+	if cache, err := newKernelCache(""); err == nil {
 		if index, err := cache.index(); err == nil {
 			c.Detail = index.Release + ", unpacked"
 			return c, index.Release

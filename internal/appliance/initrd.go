@@ -29,7 +29,7 @@ const guestToken = "/etc/forkd/token"
 // moduleNames are the modules the appliance needs beyond what Debian's cloud
 // kernel has built in; their dependencies are added.
 var moduleNames = []string{
-	"virtio_net", "virtio_blk", "virtio-rng", "virtio_balloon",
+	"virtio_pci", "virtio_net", "virtio_blk", "virtio-rng", "virtio_balloon", // before 6.2 the first is a module, too
 	"kvm-amd", "kvm-intel", "tun", "veth", // veth: tests make an internet of it
 }
 

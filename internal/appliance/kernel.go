@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/forkd/forkd/internal/debtool"
@@ -32,6 +33,7 @@ const imageName = "kernel"
 type kernelCache struct {
 	dir      string
 	packages string // where packages are fetched to
+	which    string // as kernelpkg.Find understands it; empty: the one that a machine has by default
 }
 
 // kernelIndex is the cache's description of itself, written last.
@@ -41,9 +43,9 @@ type kernelIndex struct {
 }
 
 // findKernel returns the appliance's kernel: from the cache, or from the
-// package that the host's apt has.
-func findKernel(ctx context.Context, progress func(string)) (*kernel, error) {
-	cache, err := newKernelCache()
+// package that the host's apt has. which is as of kernelCache.
+func findKernel(ctx context.Context, which string, progress func(string)) (*kernel, error) {
+	cache, err := newKernelCache(which)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +54,7 @@ func findKernel(ctx context.Context, progress func(string)) (*kernel, error) {
 		return k, err
 	}
 	progress("fetching and unpacking the kernel package (once)")
-	pkg, err := openPackage(ctx, cache.packages)
+	pkg, err := cache.open(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("get the appliance's kernel: %w", err)
 	}
@@ -70,32 +72,37 @@ func bootImage(pkg *kernelpkg.Package) ([]byte, error) {
 	return pkg.Image(), nil
 }
 
-func newKernelCache() (kernelCache, error) {
+func newKernelCache(which string) (kernelCache, error) {
 	root, err := cacheRoot()
 	if err != nil {
 		return kernelCache{}, err
 	}
 	return kernelCache{
-		dir:      filepath.Join(root, "machine", "kernel-"+kernelCacheKey()),
+		dir:      filepath.Join(root, "machine", "kernel-"+kernelCacheKey(which)),
 		packages: filepath.Join(root, "kernels"),
+		which:    which,
 	}, nil
 }
 
-func openPackage(ctx context.Context, dir string) (*kernelpkg.Package, error) {
-	c, err := kernelpkg.Find(ctx, debtool.Run, "")
+func (c kernelCache) open(ctx context.Context) (*kernelpkg.Package, error) {
+	found, err := kernelpkg.Find(ctx, debtool.Run, c.which)
 	if err != nil {
 		return nil, err
 	}
-	path, err := kernelpkg.Fetch(ctx, debtool.Run, c, dir)
+	path, err := kernelpkg.Fetch(ctx, debtool.Run, found, c.packages)
 	if err != nil {
 		return nil, err
 	}
 	return kernelpkg.OpenDeb(path)
 }
 
-// kernelCacheKey changes when another set of modules is asked for.
-func kernelCacheKey() string {
-	sum := sha256.Sum256([]byte(strings.Join(append(moduleNames, imageName), " ")))
+// kernelCacheKey changes when another kernel or set of modules is asked for.
+func kernelCacheKey(which string) string {
+	of := append(slices.Clone(moduleNames), imageName)
+	if which != "" {
+		of = append(of, which)
+	}
+	sum := sha256.Sum256([]byte(strings.Join(of, " ")))
 	return hex.EncodeToString(sum[:6])
 }
 

@@ -24,6 +24,9 @@ type StartOptions struct {
 	Network NetworkChange
 	// Jail is forkd serve's flag of that name; empty: as before.
 	Jail string
+	// Kernel is a series, "6.1", or a package of Debian's, in place of the one that machines have: for what
+	// another kernel cannot do. It is not kept: the next start is as if it had not been.
+	Kernel string
 	// Restart replaces a running machine whose programs or settings differ from
 	// what is asked; without it such a machine is left running.
 	Restart bool
@@ -128,7 +131,7 @@ func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (
 	if p.qemu, qv, err = findQEMU(ctx); err != nil {
 		return p, err
 	}
-	if p.kernel, err = findKernel(ctx, opt.Progress); err != nil {
+	if p.kernel, err = findKernel(ctx, opt.Kernel, opt.Progress); err != nil {
 		return p, err
 	}
 	kv, err := parseVersion(p.kernel.release)

@@ -64,12 +64,83 @@ func TestANetworkLimitStaysWithTheSandbox(t *testing.T) {
 	wantRate(t, n, child.ID, 3)
 }
 
+// wantTree wants sandboxes to be bound in the tree of that root, each with one wire.
+func wantTree(t *testing.T, n *fakeNet, root string, mib int64, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		eventually(t, "one wire of "+id, func() bool { return len(n.of(id)) == 1 })
+		if got, want := n.of(id)[0].Tree, (sandbox.NetTree{Root: root, BytesPerSecond: mib << 20}); got != want {
+			t.Errorf("%s is bound in tree %+v, want %+v", id, got, want)
+		}
+	}
+}
+
+func TestATreesNetworkLimitIsOneForAllOfIt(t *testing.T) {
+	h, n := netHost(t)
+	g := &guestBench{host: h, e: h.open()}
+	h.snapshot(g.e, "a")
+	r, err := g.e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 2, Network: &publicNet, GuestFork: true,
+		Limits: sandbox.Limits{NetMiB: 2, Tree: sandbox.TreeBudget{NetMiB: 4}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, other := r.Children[0].Info.ID, r.Children[1].Info.ID
+	tree := append(g.forked(root, 2), root)
+	tree = append(tree, g.forked(tree[0], 1)...)
+	wantTree(t, n, root, 4, tree...)
+	wantTree(t, n, other, 4, other)
+	wantRate(t, n, tree[3], 2) // and each its own
+
+	if _, err := g.e.SetNetwork(t.Context(), tree[0], publicNet); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.e.Rollback(t.Context(), root, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.e.Pause(t.Context(), tree[1], sandbox.PauseOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := g.e.Resume(t.Context(), tree[1]); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, n, root, 4, tree...)
+
+	h.close(g.e)
+	g.e = h.open() // the next daemon
+	n.kill()       // and the next forkd-net
+	wantTree(t, n, root, 4, tree...)
+	wantTree(t, n, root, 4, g.forked(tree[0], 1)...)
+}
+
+// Nothing was allowed when its tree began.
+func TestAPolicyThatComesLaterIsWithinTheTreesLimit(t *testing.T) {
+	h, n := netHost(t)
+	g := &guestBench{host: h, e: h.open()}
+	h.snapshot(g.e, "a")
+	r, err := g.e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, GuestFork: true,
+		Limits: sandbox.Limits{Tree: sandbox.TreeBudget{NetMiB: 4}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	root := r.Children[0].Info.ID
+	child := g.forked(root, 1)[0]
+	if got := len(n.of(root)) + len(n.of(child)); got != 0 {
+		t.Fatalf("%d are bound", got)
+	}
+	if _, err := g.e.SetNetwork(t.Context(), child, publicNet); err != nil {
+		t.Fatal(err)
+	}
+	wantTree(t, n, root, 4, child)
+}
+
 func TestATapHasNoNetworkLimit(t *testing.T) {
 	h, _ := netHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Tap: "tap0", Limits: sandbox.Limits{NetMiB: 3}})
-	if !errors.Is(err, sandbox.ErrUnsupported) {
-		t.Errorf("got %v", err)
+	for _, l := range []sandbox.Limits{{NetMiB: 3}, {Tree: sandbox.TreeBudget{NetMiB: 3}}} {
+		_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Tap: "tap0", GuestFork: true, Limits: l})
+		if !errors.Is(err, sandbox.ErrUnsupported) {
+			t.Errorf("%+v: %v", l, err)
+		}
 	}
 }

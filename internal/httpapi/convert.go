@@ -144,7 +144,7 @@ func domainLimits(in api.CreateSandboxesRequest) sandbox.Limits {
 		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadMiB: l.DiskReadLimitMiB, DiskWriteMiB: l.DiskWriteLimitMiB,
 		DiskMiB: l.DiskLimitMiB, NetMiB: l.NetRateMiB,
 		Tree: sandbox.TreeBudget{MemoryMiB: l.TreeMemoryLimitMiB, CPUs: l.TreeCPUs,
-			PIDs: l.TreePIDs, DiskMiB: l.TreeDiskLimitMiB},
+			PIDs: l.TreePIDs, DiskMiB: l.TreeDiskLimitMiB, NetMiB: l.TreeNetRateMiB},
 	}
 	if in.MemoryLimitMiB != nil {
 		out.MemoryMiB = *in.MemoryLimitMiB
@@ -157,7 +157,7 @@ func wireLimits(l sandbox.Limits) api.SandboxLimits {
 		CPUs: l.CPUs, CPUWeight: l.CPUWeight, DiskReadLimitMiB: l.DiskReadMiB, DiskWriteLimitMiB: l.DiskWriteMiB,
 		DiskLimitMiB: l.DiskMiB, NetRateMiB: l.NetMiB,
 		TreeMemoryLimitMiB: l.Tree.MemoryMiB, TreeCPUs: l.Tree.CPUs,
-		TreePIDs: l.Tree.PIDs, TreeDiskLimitMiB: l.Tree.DiskMiB,
+		TreePIDs: l.Tree.PIDs, TreeDiskLimitMiB: l.Tree.DiskMiB, TreeNetRateMiB: l.Tree.NetMiB,
 	}
 }
 

@@ -38,12 +38,12 @@ func TestOriginalFieldsOfASandbox(t *testing.T) {
 func TestLimitsAreAskedForAndTold(t *testing.T) {
 	b := newBench(t)
 	const limits = `"memory_limit_mib":512,"cpus":0.5,"cpu_weight":50,"disk_read_limit_mib":10,"disk_write_limit_mib":20,` +
-		`"disk_limit_mib":30,"net_rate_mib":5,"guest_fork":true,"tree_memory_limit_mib":1024,"tree_cpus":2,"tree_pids":99,"tree_disk_limit_mib":120`
+		`"disk_limit_mib":30,"net_rate_mib":5,"guest_fork":true,"tree_memory_limit_mib":1024,"tree_cpus":2,"tree_pids":99,"tree_disk_limit_mib":120,"tree_net_rate_mib":11`
 	forked := into[[]api.SandboxInfo](t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":2,`+limits+`}`), 201)
 	listed := into[[]api.SandboxInfo](t, b.do("GET", "/v1/sandboxes", ""), 200)
 	for _, sb := range append(forked, listed...) {
 		want := api.SandboxLimits{CPUs: 0.5, CPUWeight: 50, DiskReadLimitMiB: 10, DiskWriteLimitMiB: 20, DiskLimitMiB: 30, NetRateMiB: 5,
-			TreeMemoryLimitMiB: 1024, TreeCPUs: 2, TreePIDs: 99, TreeDiskLimitMiB: 120}
+			TreeMemoryLimitMiB: 1024, TreeCPUs: 2, TreePIDs: 99, TreeDiskLimitMiB: 120, TreeNetRateMiB: 11}
 		if sb.MemoryLimitMiB == nil || *sb.MemoryLimitMiB != 512 || sb.SandboxLimits != want || sb.Warning != "" {
 			t.Errorf("got %+v", sb)
 		}
@@ -52,7 +52,7 @@ func TestLimitsAreAskedForAndTold(t *testing.T) {
 		u.NetInBytes != 7 || u.NetOutBytes != 5 || u.NetLimitBytes != 5<<20 {
 		t.Errorf("use is %+v", u)
 	}
-	for _, bad := range []string{`"cpu_weight":10001`, `"cpus":-1`, `"memory_limit_mib":-1`, `"net_rate_mib":-1`} {
+	for _, bad := range []string{`"cpu_weight":10001`, `"cpus":-1`, `"memory_limit_mib":-1`, `"net_rate_mib":-1`, `"tree_net_rate_mib":-1`, `"tree_net_rate_mib":1048577`} {
 		if w := b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py",`+bad+`}`); w.Code != 400 {
 			t.Errorf("%s: %d", bad, w.Code)
 		}

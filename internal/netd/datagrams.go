@@ -203,8 +203,7 @@ func (d *datagrams) refusal(err error) bool {
 	return true
 }
 
-// fits keeps the VM's bandwidth limit: datagrams over it are dropped.
+// fits keeps the bandwidth limits of the VM and of its tree: datagrams over it are dropped.
 func (d *datagrams) fits(n int, out bool) bool {
-	m := d.v.meter(out)
-	return m == nil || m.datagram(time.Now(), n)
+	return d.v.meters(out).datagram(time.Now(), n)
 }

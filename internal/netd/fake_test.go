@@ -120,11 +120,16 @@ type guest struct {
 
 func (b *bench) bind(name string, handover bool) *guest {
 	b.t.Helper()
+	return b.bindAs(control.Binding{VM: name, Sandbox: "s-" + name, Handover: handover})
+}
+
+func (b *bench) bindAs(as control.Binding) *guest {
+	b.t.Helper()
 	ours, theirs, err := netwire.Pair()
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := b.s.Bind(control.Binding{VM: name, Sandbox: "s-" + name, Handover: handover}, descriptor(b.t, theirs)); err != nil {
+	if _, err := b.s.Bind(as, descriptor(b.t, theirs)); err != nil {
 		b.t.Fatal(err)
 	}
 	wire, err := netwire.NewConn(ours)
@@ -132,7 +137,7 @@ func (b *bench) bind(name string, handover bool) *guest {
 		b.t.Fatal(err)
 	}
 	b.t.Cleanup(func() { wire.Close() })
-	return &guest{t: b.t, name: name, wire: wire}
+	return &guest{t: b.t, name: as.VM, wire: wire}
 }
 
 // descriptor is f's, which is closed.

@@ -146,7 +146,7 @@ func (f *flow) sever() bool {
 	now := f.v.judge.Flow(q)
 	why := now.Text
 	if now.Outcome == Allow && now.Dial == old.Dial {
-		if f.v.meter(true) == nil || !f.live.passesBy() {
+		if f.v.meters(true).none() || !f.live.passesBy() {
 			return false
 		}
 		why = "it has a bandwidth limit now, which this connection would pass by"

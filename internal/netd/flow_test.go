@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -293,6 +294,44 @@ func TestABandwidthLimitIsKept(t *testing.T) {
 	n, err := io.Copy(io.Discard, c)
 	if took := time.Since(begin); err != nil || n != 1<<20 || took < 500*time.Millisecond {
 		t.Errorf("%d bytes in %s: %v", n, took, err)
+	}
+}
+
+// The rate of a tree is one for all of its VMs, also for one that comes later. Others do not notice.
+func TestATreeHasOneBandwidthLimit(t *testing.T) {
+	const size, rate = 512 << 10, 1 << 20
+	b := newBench(t)
+	far := listen(t, func(c *net.TCPConn) { c.Write(make([]byte, size)) })
+	join := func(vm, root string) *guest {
+		return b.bindAs(control.Binding{VM: vm, Handover: true, Tree: control.Tree{Name: root, BytesPerSecond: rate}})
+	}
+	receive := func(g *guest) {
+		if n, err := io.Copy(io.Discard, g.openTCP(far)); err != nil || n != size {
+			t.Errorf("%s: %d bytes: %v", g.name, n, err)
+		}
+	}
+	one, two, later := join("one", "root"), join("two", "root"), join("later", "root")
+	begin := time.Now()
+	var wait sync.WaitGroup
+	wait.Go(func() { receive(one) })
+	wait.Go(func() { receive(two) })
+	receive(join("other", "other"))
+	receive(b.bind("alone", true))
+	if took := time.Since(begin); took > 700*time.Millisecond { // half a MiB of its own, less the burst
+		t.Errorf("others waited %s", took)
+	}
+	wait.Wait()
+	if err := b.s.Release("one"); err != nil {
+		t.Error(err)
+	}
+	receive(later)
+	if took := time.Since(begin); took < time.Second { // all three, less the burst
+		t.Errorf("%d bytes in %s", 3*size, took)
+	}
+	for _, tr := range b.s.Traffic() {
+		if want := int64(rate); tr.VM != "alone" && tr.Limit != want || tr.VM == "alone" && tr.Limit != 0 {
+			t.Errorf("the limit of %s is %d", tr.VM, tr.Limit)
+		}
 	}
 }
 

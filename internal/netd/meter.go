@@ -56,6 +56,38 @@ func (m *meter) datagram(now time.Time, n int) bool {
 	return true
 }
 
+// meters are those that bytes of one way have to pass: the VM's own and that of its tree; nil for no limit.
+type meters struct{ own, tree *meter }
+
+func (m meters) none() bool { return m.own == nil && m.tree == nil }
+
+// chunk is how much of a stream goes at a time.
+func (m meters) chunk() int {
+	n := mostChunk
+	for _, one := range []*meter{m.own, m.tree} {
+		if one != nil {
+			n = min(n, one.chunk)
+		}
+	}
+	return n
+}
+
+// stream takes n bytes of a stream from both, and says how long they have to wait.
+func (m meters) stream(now time.Time, n int) (wait time.Duration) {
+	for _, one := range []*meter{m.own, m.tree} {
+		if one != nil {
+			wait = max(wait, one.stream(now, n))
+		}
+	}
+	return wait
+}
+
+// datagram takes one of n bytes; false: it is to be dropped. What is over the VM's own limit takes
+// nothing from others of the tree.
+func (m meters) datagram(now time.Time, n int) bool {
+	return (m.own == nil || m.own.datagram(now, n)) && (m.tree == nil || m.tree.datagram(now, n))
+}
+
 // traffic is what a VM's flows that have ended have had.
 type traffic struct{ in, out atomic.Int64 }
 

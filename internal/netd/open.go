@@ -111,7 +111,7 @@ func (f *flow) isPlain(verdict Verdict) bool {
 func (v *vm) mayHandOver() bool {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.handover && v.limits.BytesPerSecond == 0
+	return v.handover && v.limits.BytesPerSecond == 0 && v.tree == nil
 }
 
 // handOver gives the VMM a connected socket. Ours stays here, outside of the

@@ -196,22 +196,28 @@ func (f *flow) watchGuest(r *relay) (forget func()) {
 // copy has the kernel splice, unless there is a bandwidth limit.
 func (v *vm) copy(ctx context.Context, r *relay, dst io.Writer, src io.Reader, out bool) (int64, error) {
 	r.spliced.Add(1) // before the limit is looked at: who sets one looks at this after it
-	m := v.meter(out)
-	if m == nil {
+	m := v.meters(out)
+	if m.none() {
 		return io.Copy(dst, src)
 	}
 	r.spliced.Add(-1)
-	return v.copySlowly(ctx, dst, src, out, m.chunk)
+	return v.copySlowly(ctx, dst, src, out, m.chunk())
 }
 
-// meter is that of one way's bytes; nil for no limit.
-func (v *vm) meter(out bool) *meter {
+// meters are those of one way's bytes.
+func (v *vm) meters(out bool) (m meters) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if out {
-		return v.out
+	if m.own = v.in; out {
+		m.own = v.out
 	}
-	return v.in
+	if v.tree == nil {
+		return m
+	}
+	if m.tree = v.tree.in; out {
+		m.tree = v.tree.out
+	}
+	return m
 }
 
 // copySlowly keeps the VM's bandwidth limit, as it is at the time.
@@ -239,10 +245,7 @@ func (v *vm) copySlowly(ctx context.Context, dst io.Writer, src io.Reader, out b
 
 // pace waits until so many bytes of a stream may pass.
 func (v *vm) pace(ctx context.Context, n int, out bool) error {
-	if m := v.meter(out); m != nil {
-		return wait(ctx, m.stream(time.Now(), n))
-	}
-	return nil
+	return wait(ctx, v.meters(out).stream(time.Now(), n))
 }
 
 func wait(ctx context.Context, d time.Duration) error {

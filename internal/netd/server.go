@@ -40,6 +40,7 @@ type Server struct {
 	hangups *hangups
 	wires   *wires
 	counts  counts
+	trees   trees
 	root    context.Context
 	stop    context.CancelFunc
 	closed  sync.Once

@@ -25,6 +25,8 @@ type vm struct {
 	s                  *Server
 	name, sandbox, tag string
 	handover           bool
+	treeOf             control.Tree
+	tree               *tree // the one that it is in; nil: it has no limit, or there is none
 	wire               *netwire.End
 	judge              Judge
 	refusals           refusals
@@ -55,7 +57,7 @@ func newVM(s *Server, b control.Binding, wire *netwire.End, judge Judge) *vm {
 	v := &vm{
 		s: s, name: b.VM, sandbox: b.Sandbox, tag: b.Tag, handover: b.Handover, wire: wire, judge: judge,
 		spec: b.Spec, flows: map[uint64]*flow{}, opening: map[uint32]*flow{}, connected: true,
-		queries: make(chan struct{}, queriesMax),
+		queries: make(chan struct{}, queriesMax), treeOf: b.Tree, tree: s.trees.join(b.Tree),
 	}
 	v.ctx, v.cancel = context.WithCancel(s.root)
 	v.setLimitsLocked(judge.Limits())
@@ -78,6 +80,9 @@ func (v *vm) traffic() control.Traffic {
 	t.Limit = v.limits.BytesPerSecond
 	live := v.liveLocked()
 	v.mu.Unlock()
+	if v.tree != nil && (t.Limit == 0 || v.tree.rate < t.Limit) {
+		t.Limit = v.tree.rate
+	}
 	for _, f := range live {
 		in, out := f.live.counts()
 		t.In, t.Out = t.In+in, t.Out+out
@@ -172,6 +177,7 @@ func (v *vm) leave() {
 	v.cutAll("the VM was released")
 	v.wait.Wait()
 	v.judge.Close()
+	v.s.trees.leave(v.treeOf)
 }
 
 func (v *vm) isConnected() bool {

@@ -34,11 +34,13 @@ type TreeBudget struct {
 	// DiskMiB is how much of the store what the tree writes to its disks may take. It is given out by
 	// forks: each sandbox may fill its Limits.DiskMiB, and what it had written stays under the fork.
 	DiskMiB int `json:"disk_mib,omitempty"`
+	// NetMiB is MiB a second from the network to all of the tree, and as many to it.
+	NetMiB int `json:"net_mib,omitempty"`
 }
 
 // OfGroup is what a cgroup enforces of it.
 func (b TreeBudget) OfGroup() TreeBudget {
-	b.DiskMiB = 0
+	b.DiskMiB, b.NetMiB = 0, 0
 	return b
 }
 
@@ -73,6 +75,9 @@ func (l Limits) Check(mayFork bool) error {
 		return Errorf(ErrInvalid, "", "a disk limit is less than 0")
 	case l.NetMiB < 0 || l.NetMiB > MaxNetMiB:
 		return Errorf(ErrInvalid, "", "the network limit is %d MiB a second, want 1 to %d", l.NetMiB, MaxNetMiB)
+	case l.Tree.NetMiB < 0 || l.Tree.NetMiB > MaxNetMiB:
+		return Errorf(ErrInvalid, "", "the network limit of the tree is %d MiB a second, want 1 to %d",
+			l.Tree.NetMiB, MaxNetMiB)
 	case l.Tree.PIDs != 0 && l.Tree.PIDs < MinTreePIDs:
 		return Errorf(ErrInvalid, "", "the tree's limit of threads is %d, want at least %d", l.Tree.PIDs, MinTreePIDs)
 	case l.Tree.DiskMiB != 0 && l.DiskMiB == 0:
@@ -93,6 +98,14 @@ func (l Limits) OfNetwork(s netpolicy.Spec) netpolicy.Spec {
 		s.Limits.BytesPerSecond = rate
 	}
 	return s
+}
+
+// NetTree is what the sandbox of that id and kin has of its network with others of its tree.
+func (l Limits) NetTree(id string, k Kin) NetTree {
+	if l.Tree.NetMiB == 0 {
+		return NetTree{}
+	}
+	return NetTree{Root: k.RootOf(id), BytesPerSecond: int64(l.Tree.NetMiB) << 20}
 }
 
 // Use is what a sandbox uses of its host, as the kernel accounts for its VMM's group.

@@ -22,8 +22,27 @@ func TestANetworkLimitIsTheLowerOfItsAndThePolicys(t *testing.T) {
 		}
 	}
 	for _, mib := range []int{-1, sandbox.MaxNetMiB + 1} {
+		if err := (sandbox.Limits{Tree: sandbox.TreeBudget{NetMiB: mib}}).Check(true); !errors.Is(err, sandbox.ErrInvalid) {
+			t.Errorf("%d MiB/s of a tree: %v", mib, err)
+		}
 		if err := (sandbox.Limits{NetMiB: mib}).Check(false); !errors.Is(err, sandbox.ErrInvalid) {
 			t.Errorf("%d MiB/s: %v", mib, err)
 		}
+	}
+}
+
+func TestATreesNetworkIsItsRoots(t *testing.T) {
+	l := sandbox.Limits{Tree: sandbox.TreeBudget{NetMiB: 3}}
+	root := sandbox.Kin{MayFork: true}
+	for id, k := range map[string]sandbox.Kin{"root": root, "child": root.Child("root", "token")} {
+		if got, want := l.NetTree(id, k), (sandbox.NetTree{Root: "root", BytesPerSecond: 3 << 20}); got != want {
+			t.Errorf("%s has %+v", id, got)
+		}
+	}
+	if got := (sandbox.Limits{NetMiB: 3}).NetTree("root", root); got != (sandbox.NetTree{}) {
+		t.Errorf("without a limit: %+v", got)
+	}
+	if err := l.Check(false); !errors.Is(err, sandbox.ErrInvalid) {
+		t.Errorf("without guest_fork: %v", err)
 	}
 }

@@ -69,12 +69,19 @@ type NetBinding struct {
 	Sandbox string // whom the audit log names
 	Tag     string // of the snapshot that it is forked from; empty: it boots
 	Spec    netpolicy.Spec
+	Tree    NetTree // that it is in; the zero value: that has no limit
 	// Facts are names that its guest has resolved already: those of the VM that it is a
 	// clone of. It can read them only; who binds many may share one list.
 	Facts []netpolicy.Exported
 	// Handover: the VMM cannot connect a socket to anywhere, so that it may be handed connected ones.
 	Handover bool
 	Wire     *os.File // forkd-net's end; stays the caller's
+}
+
+// NetTree is the bandwidth that the sandboxes of a tree of forks have together.
+type NetTree struct {
+	Root           string // of the tree
+	BytesPerSecond int64  // each way
 }
 
 // NetPort is the process forkd-net as the engine uses it. Its methods are safe for

@@ -2,31 +2,56 @@ package e2e
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/test/harness"
 )
 
 // take has a guest write so much memory of its own.
 const take = `python3 -c 'b = b"x" * (150 << 20); print(len(b))'`
 
-// forkLimited makes one child with limits, which ends with the test.
-func (d *daemon) forkLimited(memoryMiB int, limits api.SandboxLimits) api.SandboxInfo {
-	d.t.Helper()
+// limited asks for one child with limits. Where there are any of the tree its guest may fork it.
+func limited(memoryMiB int, limits api.SandboxLimits) api.CreateSandboxesRequest {
 	n := 1
+	tree := api.SandboxLimits{TreeMemoryLimitMiB: limits.TreeMemoryLimitMiB, TreePIDs: limits.TreePIDs,
+		TreeDiskLimitMiB: limits.TreeDiskLimitMiB}
 	req := api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n, SandboxLimits: limits,
-		GuestFork: limits.TreeMemoryLimitMiB > 0}
+		GuestFork: tree != api.SandboxLimits{}}
 	if memoryMiB > 0 {
 		req.MemoryLimitMiB = &memoryMiB
 	}
-	res := d.forkSome(req)
+	return req
+}
+
+// forkLimited makes one child with limits, which ends with the test.
+func (d *daemon) forkLimited(memoryMiB int, limits api.SandboxLimits) api.SandboxInfo {
+	d.t.Helper()
+	res := d.forkSome(limited(memoryMiB, limits))
 	if sb := res.Sandboxes[0]; sb.Error != "" {
 		d.t.Fatal(sb.Error)
 	}
 	return res.Sandboxes[0]
+}
+
+// refusesWithoutCgroups is true where the daemon is an ordinary user's, who has no cgroups in the machine: it
+// must refuse the limits, and there is nothing more to see.
+func (d *daemon) refusesWithoutCgroups(memoryMiB int, limits api.SandboxLimits) bool {
+	d.t.Helper()
+	if harness.Ordinary() == nil {
+		return false
+	}
+	_, err := d.c.Fork(d.t.Context(), limited(memoryMiB, limits))
+	wantError(d.t, err, api.CodeUnsupported, "no cgroup v2", "limit_unsupported")
+	return true
 }
 
 // useOf is what the daemon's list says that a sandbox uses.
@@ -45,6 +70,9 @@ func (d *daemon) useOf(id string) api.SandboxUse {
 
 func TestLimitsEndASandboxThatNeedsMoreMemory(t *testing.T) {
 	d := shared(t)
+	if d.refusesWithoutCgroups(96, api.SandboxLimits{}) {
+		return
+	}
 	victim, sibling := d.forkLimited(96, api.SandboxLimits{}), d.fork(1)[0]
 	if code, out, errs := d.cli("ps"); code != 0 || !strings.Contains(out, "/96 MiB") {
 		t.Errorf("ps: exit code %d, %s, and no limit:\n%s", code, errs, out)
@@ -73,8 +101,11 @@ func TestLimitsEndASandboxThatNeedsMoreMemory(t *testing.T) {
 }
 
 func TestLimitsHoldUpACPU(t *testing.T) {
-	d := shared(t)
-	id := d.forkLimited(0, api.SandboxLimits{CPUs: 0.2, CPUWeight: 50}).ID
+	d, limits := shared(t), api.SandboxLimits{CPUs: 0.2, CPUWeight: 50}
+	if d.refusesWithoutCgroups(0, limits) {
+		return
+	}
+	id := d.forkLimited(0, limits).ID
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -108,8 +139,11 @@ print(json.dumps(dict(id=end.id, status=end.status)))
 `
 
 func TestLimitsOfATreeEndItsLargest(t *testing.T) {
-	d := shared(t)
-	root := d.forkLimited(0, api.SandboxLimits{TreeMemoryLimitMiB: 160}).ID
+	d, limits := shared(t), api.SandboxLimits{TreeMemoryLimitMiB: 160}
+	if d.refusesWithoutCgroups(0, limits) {
+		return
+	}
+	root := d.forkLimited(0, limits).ID
 	defer d.killTree(t, root)
 	var end struct{ ID, Status string }
 	d.python(root, forkAndTake, &end)
@@ -122,5 +156,80 @@ func TestLimitsOfATreeEndItsLargest(t *testing.T) {
 	}
 	if info, err := d.c.Sandbox(t.Context(), root); err != nil || info.Status != api.SandboxRunning {
 		t.Errorf("the root: %+v, %v", info, err)
+	}
+}
+
+// forkTwo has a guest fork two children.
+func (d *daemon) forkTwo(root string) []string {
+	d.t.Helper()
+	out := strings.Fields(d.sh(root, "forkd-fork 2"))
+	if len(out) != 3 {
+		d.t.Fatalf("forkd-fork printed %q", out)
+	}
+	return out[1:]
+}
+
+// Of a tree's disk space each fork is given its part: what runs cannot take more than all, and what would
+// have none left is not made.
+func TestLimitsOfDiskSpaceOfATree(t *testing.T) {
+	d := shared(t)
+	const treeMiB = 79 // less than three disks of 16, one to be made, and one for the layer of a fork under way
+	outside := d.fork(1)[0]
+	root := d.forkLimited(0, api.SandboxLimits{DiskLimitMiB: 16, TreeDiskLimitMiB: treeMiB}).ID
+	defer d.killTree(t, root)
+	before := allocated(t, d.owns())
+	children := d.forkTwo(root)
+	d.refusedIn(root, "forkd-fork 1", 3, "and it may fill 79")
+	const fill = "dd if=/dev/urandom of=/root/fill bs=1M count=64 status=none; sync"
+	for _, id := range children {
+		_, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", fill}, User: "root"})
+		wantError(t, err, api.CodeNoSpace, id, "disk limit of 16 MiB is reached", "disk_limit")
+	}
+	if grown := (allocated(t, d.owns()) - before) >> 20; grown > treeMiB {
+		t.Errorf("the tree has filled %d MiB", grown)
+	}
+	d.sh(outside.ID, fill)
+	d.alive(outside)
+	d.kill(children[0]) // what was its own comes back
+	if out := strings.Fields(d.sh(root, "forkd-fork 1")); len(out) != 2 {
+		t.Errorf("forkd-fork printed %q", out)
+	}
+}
+
+// allocated is what a directory's files take of their disk, in bytes.
+func allocated(t *testing.T, dir string) (sum int64) {
+	t.Helper()
+	for _, name := range names(dir) {
+		var st syscall.Stat_t
+		err := syscall.Stat(filepath.Join(dir, name), &st)
+		if err != nil && !errors.Is(err, syscall.ENOENT) { // it has ended meanwhile
+			t.Fatal(err)
+		}
+		sum += st.Blocks * 512
+	}
+	return sum
+}
+
+func TestLimitsOfATreesThreads(t *testing.T) {
+	d := shared(t)
+	parent, err := d.c.Snapshot(t.Context(), parentTag)
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := api.SandboxLimits{TreePIDs: 3 * (parent.VCPUs + sandbox.VMMThreads)}
+	if d.refusesWithoutCgroups(0, limits) {
+		return
+	}
+	root := d.forkLimited(0, limits).ID
+	defer d.killTree(t, root)
+	children := d.forkTwo(root)
+	d.refusedIn(root, "forkd-fork 1", 3, fmt.Sprintf("this tree may have %d", limits.TreePIDs))
+	if threads := d.useOf(root).Threads + d.useOf(children[0]).Threads + d.useOf(children[1]).Threads; threads > limits.TreePIDs {
+		t.Errorf("the tree has %d threads, and may have %d", threads, limits.TreePIDs)
+	}
+	d.alive(d.fork(1)...) // who is outside has no part in it
+	d.kill(children[0])
+	if out := strings.Fields(d.sh(root, "forkd-fork 1")); len(out) != 2 {
+		t.Errorf("forkd-fork printed %q", out)
 	}
 }

@@ -27,6 +27,9 @@ func (d *daemon) damaged(from, tag string, damage func(dir string)) {
 	t := d.t
 	dir := d.copySnapshot(from, tag)
 	damage(dir)
+	if err := d.Give(dir); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
 		if err := d.c.DeleteSnapshot(context.Background(), tag, client.DeleteOptions{}); err != nil && !client.IsNotFound(err) {
 			t.Errorf("delete it: %v", err)
@@ -48,7 +51,7 @@ func (d *daemon) hashed(tag string) {
 func (d *daemon) copySnapshot(from, tag string) string {
 	d.t.Helper()
 	source, dir := filepath.Join(d.store(), from), filepath.Join(d.store(), tag)
-	if err := cloneSnapshot(source, dir, tag); err != nil {
+	if err := errors.Join(cloneSnapshot(source, dir, tag), d.Give(dir)); err != nil {
 		d.t.Fatal(err)
 	}
 	return dir

@@ -16,10 +16,16 @@ import (
 	"github.com/forkd/forkd/test/harness"
 )
 
-// smallDisk mounts a file system of a few MiB.
-func smallDisk(t *testing.T, dir string, mib int) {
+// smallDisk mounts a file system of a few MiB. It is not in t.TempDir, where no daemon of another user may look.
+func smallDisk(t *testing.T, mib int) (dir string) {
 	t.Helper()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	around, err := os.MkdirTemp("", prefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(around) })
+	dir = filepath.Join(around, "disk")
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%dm,mode=0700", mib)); err != nil {
@@ -30,13 +36,18 @@ func smallDisk(t *testing.T, dir string, mib int) {
 			t.Errorf("something still uses the file system: %v", err)
 		}
 	})
+	return dir
+}
+
+// beside makes a folder beside the data that a store is in, where the daemon's user may look.
+func beside(store string) (string, error) {
+	return os.MkdirTemp(filepath.Dir(filepath.Dir(store)), "aside-")
 }
 
 func TestTheDiskIsFull(t *testing.T) {
 	t.Parallel()
 	kvmtest.Require(t)
-	mount := filepath.Join(t.TempDir(), "disk")
-	smallDisk(t, mount, 24)
+	mount := smallDisk(t, 24)
 	d := secondDaemon(t)
 	d.Data, d.Flags = mount, []string{"--disk-reserve", "0"}
 	if err := linkedImage(t, d.images(), "box"); err != nil {
@@ -102,7 +113,7 @@ func freeBytes(t *testing.T, dir string) int64 {
 
 // linkedImage is putImage with the kernel and the initrd elsewhere.
 func linkedImage(t *testing.T, store, name string) error {
-	aside, err := os.MkdirTemp(filepath.Dir(filepath.Dir(store)), "aside-") // where the daemon's user may look
+	aside, err := beside(store)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,10 @@ import (
 // change lies elsewhere, so that the store's file system can be small.
 func imageWithDisk(t *testing.T, store, name string) {
 	t.Helper()
-	aside := t.TempDir()
+	aside, err := beside(store)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := harness.PutSmallImage(t, aside, name, harness.SmallImage{Upper: kvmtest.Fixture(t, "py."+image.UpperFile)}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +79,7 @@ func TestWhatWasAcknowledgedIsKept(t *testing.T) {
 	t.Parallel()
 	kvmtest.Soak(t) // two minutes
 	kvmtest.Require(t)
-	mount := filepath.Join(t.TempDir(), "disk")
-	smallDisk(t, mount, 512)
+	mount := smallDisk(t, 512)
 	d := secondDaemon(t)
 	d.Data, d.Flags = mount, []string{"--disk-reserve", "0", "--pool", "0"}
 	imageWithDisk(t, d.images(), "box")

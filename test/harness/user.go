@@ -1,11 +1,13 @@
 package harness
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 )
 
@@ -45,13 +47,25 @@ func (d *Daemon) become() error {
 	return nil
 }
 
-// give has the user own what is in the daemon's directories: each time, as tests put there what they made
-// as root. Programs and images' files may be links to everybody's, and are readable by all.
+// give has the user own what is in the daemon's directories, at each start. Its data may be elsewhere, in a
+// folder that the test has made for it.
 func (d *Daemon) give() error {
-	if d.User == nil || Ordinary() == nil {
+	err := d.Give(d.Dir)
+	if !strings.HasPrefix(d.Data, d.Dir+"/") {
+		err = errors.Join(err, d.Give(filepath.Dir(d.Data)))
+	}
+	return err
+}
+
+// Give has the ordinary user, if there is one, own what is in one of the daemon's folders: what a test puts
+// there while the daemon runs is root's. Programs and images' files may be links to everybody's, and are
+// readable by all.
+func (d *Daemon) Give(dir string) error {
+	user := Ordinary()
+	if user == nil {
 		return nil
 	}
-	return filepath.WalkDir(d.Dir, func(name string, e fs.DirEntry, err error) error {
+	return filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -62,6 +76,6 @@ func (d *Daemon) give() error {
 		if st.Nlink > 1 && !e.IsDir() {
 			return nil
 		}
-		return os.Lchown(name, int(d.User.Uid), int(d.User.Gid))
+		return os.Lchown(name, int(user.Uid), int(user.Gid))
 	})
 }

@@ -1,11 +1,15 @@
 package network
 
 import (
+	"context"
 	"fmt"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
 )
 
 // rateMiB is MiB a second; what goes each way takes two seconds, and without the limit a moment.
@@ -32,6 +36,7 @@ func TestABandwidthLimitHoldsForASandboxAndThoseOfItsBranch(t *testing.T) {
 	})
 	w.heldTo(t, id)
 	w.heldTo(t, w.branch(t, id, api.BranchRequest{N: 1, Tag: "rate-child"})[0].ID)
+	t.Run("of a tree", w.treeHeldTo)
 
 	list, err := w.Client.ListSandboxes(t.Context())
 	if err != nil {
@@ -45,18 +50,48 @@ func TestABandwidthLimitHoldsForASandboxAndThoseOfItsBranch(t *testing.T) {
 	}
 }
 
-// heldTo has a sandbox send rateSize and then receive as much.
-func (w *world) heldTo(t *testing.T, id string) {
+// A tree of forks is held to its rate as one: who was forked, and who is by the next daemon.
+func (w *world) treeHeldTo(t *testing.T) {
+	n := 1
+	res, err := w.Client.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: "rate", N: &n, GuestFork: true,
+		SandboxLimits: api.SandboxLimits{TreeNetRateMiB: rateMiB}})
+	if err != nil || res.Sandboxes[0].Error != "" {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	root := source{world: w, id: res.Sandboxes[0].ID}
+	t.Cleanup(func() {
+		if err := w.Client.Kill(context.Background(), root.id, client.KillTree); err != nil {
+			t.Error(err)
+		}
+	})
+	child := root.guestFork(t)
+	w.End(syscall.SIGKILL)
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.heldTo(t, child, root.guestFork(t))
+}
+
+// heldTo has sandboxes, which share a rate, each send and then receive rateSize.
+func (w *world) heldTo(t *testing.T, ids ...string) {
 	t.Helper()
 	began := time.Now()
-	intact := value[struct{ Up, Down bool }](t, w, id, fmt.Sprintf(`bulk("example.com", %s, %d)`, bulkPort, rateSize))
+	var all sync.WaitGroup
+	for _, id := range ids {
+		all.Go(func() {
+			r, err := w.Client.Eval(t.Context(), id, api.EvalRequest{TimeoutSecs: patience.Seconds(),
+				Code: fmt.Sprintf(`bulk("example.com", %s, %d) == {"up": True, "down": True}`, bulkPort, rateSize)})
+			if err != nil || r.Error != nil || r.Result == nil || *r.Result != "True" {
+				t.Errorf("%s: %+v, %v", id, r, err)
+			}
+		})
+	}
+	all.Wait()
 	took := time.Since(began)
-	if !intact.Up || !intact.Down {
-		t.Errorf("intact: %+v", intact)
+	// All send, and at least the last receives after that. A quarter of a second each way is the burst, and a
+	// chunk may be under way.
+	if least := time.Duration((len(ids)+1)*rateSize/(rateMiB<<20)-1) * time.Second; took < least {
+		t.Errorf("%d MiB each way of %d took %s, want at least %s", rateSize>>20, len(ids), took, least)
 	}
-	// A quarter of a second is the burst, and a chunk may be under way.
-	if least := (2*rateSize/(rateMiB<<20) - 1) * time.Second; took < least {
-		t.Errorf("%d MiB each way took %s, want at least %s", rateSize>>20, took, least)
-	}
-	t.Logf("%d MiB each way in %s", rateSize>>20, took.Round(time.Millisecond))
+	t.Logf("%d MiB each way of %d in %s", rateSize>>20, len(ids), took.Round(time.Millisecond))
 }

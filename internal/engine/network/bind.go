@@ -21,6 +21,8 @@ const batch = 64
 type Source struct {
 	Tag   string               // of the snapshot that they are forked from; empty: they boot
 	Facts []netpolicy.Exported // names that the snapshot's guest had resolved
+	// Tree says which tree of forks, with a bandwidth limit, the VM of a sandbox is in; nil: in none.
+	Tree func(sandbox string) sandbox.NetTree
 	// Unconfined: the VM is there, and could connect a socket that it is handed to anywhere.
 	Unconfined bool
 }
@@ -46,7 +48,7 @@ func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ..
 			return nil, err
 		}
 		all[i] = &Wire{name: name, sandbox: id, tag: of.Tag, facts: known, asked: asked, spec: spec,
-			handover: w.cfg.Confined && !of.Unconfined}
+			handover: w.cfg.Confined && !of.Unconfined, tree: of.treeOf(id)}
 	}
 	w.mu.Lock()
 	for _, x := range all {
@@ -55,6 +57,13 @@ func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ..
 	w.mu.Unlock()
 	w.watchers.Go(func() { w.bindNew(ctx, all) })
 	return all, nil
+}
+
+func (s Source) treeOf(id string) sandbox.NetTree {
+	if s.Tree == nil {
+		return sandbox.NetTree{}
+	}
+	return s.Tree(id)
 }
 
 // BindNow is Bind for who has nothing to do in between: it waits for forkd-net.
@@ -87,11 +96,11 @@ func (w *Wires) bindNew(ctx context.Context, all []*Wire) {
 }
 
 // Adopt takes over a wire that an earlier daemon made for a VM that still runs.
-func (w *Wires) Adopt(name, of, tag string, spec netpolicy.Spec, vm VM, confined bool) {
+func (w *Wires) Adopt(name string, of Source, spec netpolicy.Spec, id string, vm VM) {
 	if name == "" || w.cfg.Connect == nil {
 		return
 	}
-	x := &Wire{name: name, sandbox: of, tag: tag, spec: spec, vm: vm, handover: confined}
+	x := &Wire{name: name, sandbox: id, tag: of.Tag, tree: of.treeOf(id), spec: spec, vm: vm, handover: !of.Unconfined}
 	w.mu.Lock()
 	w.wires[name] = x
 	w.mu.Unlock()
@@ -144,7 +153,7 @@ func (b binder) batch(ctx context.Context, wires []*Wire) error {
 	known := leftOf(time.Now())
 	w.mu.Lock()
 	for i, x := range wires {
-		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Spec: x.spec,
+		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Spec: x.spec, Tree: x.tree,
 			Facts: known(x.facts), Handover: x.handover}
 		x.told = x.told || x.handover
 	}

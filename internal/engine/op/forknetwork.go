@@ -27,7 +27,7 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 	for i := range ids {
 		ids[i] = f.childID(i + 1)
 	}
-	wires, err := f.e.wires.Bind(ctx, sourceOf(f.src), f.network.Effective, ids...)
+	wires, err := f.e.wires.Bind(ctx, sourceOf(f.src, f.req.Limits, f.req.Kin), f.network.Effective, ids...)
 	if err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (f *forkOp) bindTap() (err error) {
 		return badTap(f.req.Tap, fmt.Sprintf("one sandbox can have it, and %d were asked for", f.req.N))
 	case f.req.Network != nil:
 		return badTap(f.req.Tap, policyBeside)
-	case f.req.Limits.NetMiB != 0:
+	case f.req.Limits.NetMiB != 0 || f.req.Limits.Tree.NetMiB != 0:
 		return sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonLimitUnsupported,
 			"tap %s: forkd does not see what passes it, so it cannot keep a network limit: set one on the tap, with tc",
 			sandbox.Clip(f.req.Tap))
@@ -63,10 +63,11 @@ func badTap(name, why string) error {
 	return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: %s", sandbox.Clip(name), why)
 }
 
-// sourceOf is a snapshot as wires need it.
-func sourceOf(src *launch.Source) network.Source {
+// sourceOf is a snapshot as wires need it, of sandboxes with these limits.
+func sourceOf(src *launch.Source, l sandbox.Limits, k sandbox.Kin) network.Source {
 	m := src.Files.Manifest
-	return network.Source{Tag: m.Tag, Facts: m.NetworkFacts}
+	return network.Source{Tag: m.Tag, Facts: m.NetworkFacts,
+		Tree: func(id string) sandbox.NetTree { return l.NetTree(id, k) }}
 }
 
 // asked is the policy that a request asks for, or else the snapshot's.

@@ -10,10 +10,12 @@ import (
 // open ends with that one. A wire whose VM does not become the sandbox's is released.
 // A tap follows when the old VM has ended, as the kernel gives it to one process at a time.
 func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
-	if r.b.Info().Network.Tap != "" {
+	info := r.b.Info()
+	if info.Network.Tap != "" {
 		return nil, nil
 	}
-	wires, err := r.e.wires.Bind(ctx, sourceOf(r.f.src), r.b.Info().Network.Effective, r.b.ID())
+	of := sourceOf(r.f.src, info.Limits, info.Kin)
+	wires, err := r.e.wires.Bind(ctx, of, info.Network.Effective, info.ID)
 	if err != nil {
 		return nil, err
 	}

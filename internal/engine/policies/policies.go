@@ -59,9 +59,15 @@ func (p *Policies) Adopt() error {
 				return err
 			}
 		}
-		p.cfg.Wires.Adopt(n.Wire, s.ID(), s.Info().SnapshotTag, n.Effective, vm.Proc, vm.Confined())
+		p.cfg.Wires.Adopt(n.Wire, sourceOf(s.Info(), vm), n.Effective, s.ID(), vm.Proc)
 	}
 	return nil
+}
+
+// sourceOf is a sandbox's VM as its wire needs it.
+func sourceOf(i sandbox.Info, vm *vmproc.VM) network.Source {
+	return network.Source{Tag: i.SnapshotTag, Unconfined: !vm.Confined(),
+		Tree: func(id string) sandbox.NetTree { return i.Limits.NetTree(id, i.Kin) }}
 }
 
 // adoptTap takes over a sandbox's tap. A VM that did not have it yet was not let out either.
@@ -146,8 +152,7 @@ func (p *Policies) apply(ctx context.Context, s *sandboxes.Sandbox, n sandbox.Ne
 	if now.Wire != "" {
 		return p.cfg.Wires.Update(ctx, now.Wire, now.Effective)
 	}
-	of := network.Source{Tag: info.SnapshotTag, Unconfined: !vm.Confined()}
-	wire, err := p.cfg.Wires.BindNow(ctx, of, now.Effective, s.ID())
+	wire, err := p.cfg.Wires.BindNow(ctx, sourceOf(info, vm), now.Effective, s.ID())
 	if err != nil {
 		return err
 	}

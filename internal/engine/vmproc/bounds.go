@@ -24,8 +24,8 @@ func (b Bounds) Apart() bool { return b.inTree() || b.Limits.DiskMiB != 0 }
 
 func (b Bounds) inTree() bool { return b.Limits.Tree.OfGroup() != sandbox.TreeBudget{} }
 
-// ofGroup are the limits that a cgroup enforces: that of the disk's space is its VMM's, that of the
-// network forkd-net's.
+// ofGroup are the limits that a cgroup enforces: those of the disk's space are its VMM's and its forks', those
+// of the network forkd-net's.
 func ofGroup(l sandbox.Limits) sandbox.Limits {
 	l.DiskMiB, l.NetMiB, l.Tree = 0, 0, l.Tree.OfGroup()
 	return l

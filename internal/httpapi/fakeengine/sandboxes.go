@@ -1,6 +1,7 @@
 package fakeengine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -98,7 +99,7 @@ func (e *Engine) List() []sandbox.Info {
 		if info.Status == sandbox.StatusRunning {
 			info.OwnMemory = 5 << 20
 			info.Use = &sandbox.Use{Memory: 40 << 20, Peak: 50 << 20, CPU: e.used(), Threads: 9,
-				Net: sandbox.NetUse{In: 7, Out: 5, Limit: int64(info.Limits.NetMiB) << 20}}
+				Net: sandbox.NetUse{In: 7, Out: 5, Limit: int64(cmp.Or(info.Limits.NetMiB, info.Limits.Tree.NetMiB)) << 20}}
 		}
 		out = append(out, info)
 	}

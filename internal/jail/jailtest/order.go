@@ -8,7 +8,7 @@ const MaxMessage = 64 << 10
 
 // Hello is the first that a VMM says.
 type Hello struct {
-	UID int // its user, by which it is told from others
+	Socket uint64 // inode of its end of the connection, by which it is told from others
 }
 
 // Order is what it is to try. The first, which is the answer to its Hello, is for its vCPUs' threads.

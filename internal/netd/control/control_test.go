@@ -219,6 +219,27 @@ func TestLongPoliciesAndAnswersPass(t *testing.T) {
 	}
 }
 
+func TestATreeIsARootAndARate(t *testing.T) {
+	f, path := serve(t)
+	c := dial(t, path)
+	good := control.Tree{Name: "root", BytesPerSecond: 1 << 20}
+	for _, bad := range []control.Tree{{Name: "root"}, {BytesPerSecond: 1}, {Name: "root", BytesPerSecond: -1},
+		{Name: strings.Repeat("x", 200), BytesPerSecond: 1}} {
+		_, err := c.Bind(t.Context(), []control.Binding{{VM: "a", Tree: bad, Wire: null(t)}})
+		if !errors.Is(err, control.ErrInvalid) {
+			t.Errorf("%.20q with %d: %v", bad.Name, bad.BytesPerSecond, err)
+		}
+	}
+	if _, err := c.Bind(t.Context(), []control.Binding{{VM: "a", Tree: good, Wire: null(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if got := f.bound["a"].Tree; got != good {
+		t.Errorf("%+v came", got)
+	}
+}
+
 func TestManyAskAtOnce(t *testing.T) {
 	_, path := serve(t)
 	c := dial(t, path)

@@ -58,6 +58,8 @@ type Binding struct {
 	// Tag is the snapshot that the VM was forked from; empty for a parent that boots.
 	Tag  string         `json:"tag,omitempty"`
 	Spec netpolicy.Spec `json:"spec"`
+	// Tree is the tree of forks that the VM is in, if that has a bandwidth limit.
+	Tree Tree `json:"tree,omitzero"`
 	// Handover says that the VMM's seccomp filter is confirmed to refuse connect
 	// and its kind: TCP sockets may be handed over. Else all flows are relayed.
 	Handover bool `json:"handover,omitempty"`
@@ -66,6 +68,13 @@ type Binding struct {
 	Facts json.RawMessage `json:"facts,omitempty"`
 	// Wire is forkd-net's end, for Client.Bind, which leaves it open.
 	Wire *os.File `json:"-"`
+}
+
+// Tree is what the VMs of a tree of forks have together.
+type Tree struct {
+	Name string `json:"name"`
+	// BytesPerSecond is what may pass each way; 0 for no limit. VMs of one tree have the same.
+	BytesPerSecond int64 `json:"bytes_per_second"`
 }
 
 // Bound is the result of binding or updating one VM.
@@ -278,13 +287,16 @@ func (b *Binding) share(with Binding) {
 
 // Check refuses a binding that no server takes.
 func (b Binding) check() error {
-	for _, name := range []string{b.VM, b.Sandbox, b.Tag} {
+	for _, name := range []string{b.VM, b.Sandbox, b.Tag, b.Tree.Name} {
 		if len(name) > maxName {
 			return fmt.Errorf("%w: name of %d bytes, want at most %d", ErrInvalid, len(name), maxName)
 		}
 	}
 	if b.VM == "" {
 		return fmt.Errorf("%w: a binding without a VM", ErrInvalid)
+	}
+	if t := b.Tree; t.BytesPerSecond < 0 || (t.BytesPerSecond > 0) != (t.Name != "") {
+		return fmt.Errorf("%w: tree %q with %d bytes a second", ErrInvalid, t.Name, t.BytesPerSecond)
 	}
 	return nil
 }

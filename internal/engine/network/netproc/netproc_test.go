@@ -201,6 +201,26 @@ func TestTheNextDaemonFindsTheProcessUnlessItsSettingsDiffer(t *testing.T) {
 	}
 }
 
+// It would keep none of the limits that it does not know.
+func TestAProcessOfAnEarlierBuildIsReplaced(t *testing.T) {
+	c := bench(t)
+	first := connect(t, c)
+	if err := bind(t, first, "a"); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	b, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writePrivate(filepath.Join(c.RunDir, dirName, settings), b); err != nil {
+		t.Fatal(err)
+	}
+	if names := list(t, connect(t, c)); len(names) != 0 {
+		t.Errorf("it serves %q", names)
+	}
+}
+
 func TestTheProxyIsInNobodysArguments(t *testing.T) {
 	c := bench(t)
 	connect(t, c).Close()

@@ -34,7 +34,7 @@ func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) (cas []string
 	var facts factsOf
 	for i, b := range vms {
 		bindings[i] = control.Binding{VM: b.VM, Sandbox: b.Sandbox, Tag: b.Tag, Spec: b.Spec, Handover: b.Handover,
-			Wire: b.Wire}
+			Tree: control.Tree{Name: b.Tree.Root, BytesPerSecond: b.Tree.BytesPerSecond}, Wire: b.Wire}
 		if bindings[i].Facts, err = facts.encode(b.Facts); err != nil {
 			return nil, err
 		}

@@ -40,6 +40,18 @@ type Config struct {
 	Upstream string `json:",omitempty"`
 }
 
+// abilities counts up when forkd-net learns what a daemon relies on, such as a limit that it would otherwise
+// leave out without a word: one that an earlier build has started is replaced. 1: the limits of trees.
+const abilities = 1
+
+// settings are what its process is known by.
+func (c Config) settings() ([]byte, error) {
+	return json.Marshal(struct {
+		Config
+		Abilities int
+	}{c, abilities})
+}
+
 // startTimeout bounds how long a new process may take to answer.
 const startTimeout = 10 * time.Second
 
@@ -82,7 +94,7 @@ func (c Config) dir() (string, error) {
 // startedAlike reports whether the process that runs has the settings that this daemon wants.
 func (c Config) startedAlike(dir string) bool {
 	was, err := os.ReadFile(filepath.Join(dir, settings))
-	now, err2 := json.Marshal(c)
+	now, err2 := c.settings()
 	return errors.Join(err, err2) == nil && bytes.Equal(was, now)
 }
 
@@ -166,7 +178,7 @@ func (c Config) start(ctx context.Context, dir, socket string) (sandbox.NetPort,
 }
 
 func (c Config) noteSettings(dir string) error {
-	b, err := json.Marshal(c)
+	b, err := c.settings()
 	if err != nil {
 		return err
 	}
