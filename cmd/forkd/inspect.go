@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -120,7 +122,7 @@ func stateOf(ctx context.Context, c *client.Client, id string) (sandboxState, er
 // facts are for people.
 func (s sandboxState) facts() (f []string) {
 	if s.Status != "" && s.Status != api.SandboxRunning {
-		f = append(f, "status", strings.TrimPrefix(string(s.Status)+": "+s.Reason, "paused: "))
+		f = append(f, "status", strings.TrimSuffix(string(s.Status)+": "+s.Reason, ": "))
 	}
 	if s.Warning != "" {
 		f = append(f, "warning", s.Warning)
@@ -128,8 +130,29 @@ func (s sandboxState) facts() (f []string) {
 	if s.Network == nil { // it has ended, or is none
 		return f
 	}
-	return append(f, "network", string(s.Network.Policy), "ports",
+	if s.Status == api.SandboxPaused { // of one that runs it is what that lies over
+		f = append(f, "paused in", s.PausedIn)
+	}
+	return append(f, "life", lifeText(s.Life), "network", string(s.Network.Policy), "ports",
 		cmp.Or(s.Ports, "forkd port-forward "+s.id+" PORT"), "traffic token", s.TrafficToken)
+}
+
+// lifeText says when a sandbox ends or is paused by itself, and whether it goes on by itself; nil: neither.
+func lifeText(l *api.SandboxLifeInfo) string {
+	if l == nil {
+		return ""
+	}
+	var parts []string
+	if l.DeadlineUnix != nil {
+		parts = append(parts, fmt.Sprintf("%s at %s", l.AtEnd, time.Unix(*l.DeadlineUnix, 0).UTC().Format(time.RFC3339)))
+	}
+	if l.IdleSecs > 0 {
+		parts = append(parts, fmt.Sprintf("%s when unused for %g s, now for %.0f s", l.AtEnd, l.IdleSecs, l.UnusedSecs))
+	}
+	if l.AutoResume {
+		parts = append(parts, "goes on by itself")
+	}
+	return strings.Join(parts, "; ")
 }
 
 // receiptsOf finds the newest receipt of a sandbox, or else of a snapshot, or all.
