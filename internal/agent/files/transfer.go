@@ -109,10 +109,16 @@ type written struct {
 	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
+// refusedBytes bounds what is read of an upload that is refused.
+const refusedBytes = 64 << 20
+
 // Upload serves POST /files.
 func (s *Server) Upload(w http.ResponseWriter, r *http.Request) {
 	out, err := s.upload(r)
 	if err != nil {
+		// Who is still sending hears of a refusal only if the connection stays until all is sent: proxies on the
+		// way give up on one that ends in the middle of their writing.
+		_, _ = io.CopyN(io.Discard, r.Body, refusedBytes)
 		writeError(w, err)
 		return
 	}
