@@ -180,7 +180,7 @@ func TestLimitsOfDiskSpaceOfATree(t *testing.T) {
 	before := allocated(t, d.owns())
 	children := d.forkTwo(root)
 	d.refusedIn(root, "forkd-fork 1", 3, "and it may fill 79")
-	const fill = "dd if=/dev/urandom of=/root/fill bs=1M count=64 status=none; sync"
+	const fill = "dd if=/dev/urandom of=/root/fill bs=1M count=24 status=none; sync"
 	for _, id := range children {
 		_, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", fill}, User: "root"})
 		wantError(t, err, api.CodeNoSpace, id, "disk limit of 16 MiB is reached", "disk_limit")
