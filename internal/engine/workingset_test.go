@@ -147,6 +147,23 @@ func TestAFirstProgramIsPopulated(t *testing.T) {
 	}
 }
 
+// The next daemon does not know what a sandbox was asked before.
+func TestASandboxOfAnEarlierDaemonIsNotPopulated(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	id := h.fork(e, "a", 1)[0].ID
+	h.close(e)
+	e = h.open()
+	h.eval(e, id, "1")
+	if _, err := e.Exec(t.Context(), id, sandbox.ExecRequest{Args: []string{"echo"}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := h.timesPopulated(); n != 1 {
+		t.Errorf("it was populated %d times, want once: at its fork", n)
+	}
+}
+
 func TestWhatIsAskedFirstIsRecorded(t *testing.T) {
 	for first, recorded := range map[string]bool{"": true, "true": true, "false": false} {
 		h := newHost(t)

@@ -53,6 +53,11 @@ func (c *Client) Info(ctx context.Context, s Sandbox) error {
 	return c.drain(c.send(ctx, http.MethodGet, "/sandboxes/"+s.ID, nil, nil))
 }
 
+// Health asks for nothing: what a request takes that the control API has next to no work with.
+func (c *Client) Health(ctx context.Context) error {
+	return c.drain(c.send(ctx, http.MethodGet, "/health", nil, nil))
+}
+
 // Kill ends a sandbox.
 func (c *Client) Kill(ctx context.Context, s Sandbox) error {
 	return c.drain(c.send(ctx, http.MethodDelete, "/sandboxes/"+s.ID, nil, nil))

@@ -62,6 +62,9 @@ func (s *Supervisor) Adopt(ctx context.Context, l Left, disks *Disks) (*VM, erro
 	started(proc)
 	m := &VM{sup: s, Proc: proc, Dir: l.Dir, group: s.find(l.rec.Group), Shape: l.rec.Shape, CID: l.rec.CID,
 		Disks: disks}
+	// Most have been used, and have the memory that this took; mapping more for them would stop their guests.
+	m.evaluated.Store(true)
+	m.executed.Store(true)
 	m.watch()
 	return m, nil
 }

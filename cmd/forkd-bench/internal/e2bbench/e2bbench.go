@@ -44,13 +44,15 @@ type Figures struct {
 	NativeP99MS float64 `json:"native_ms_p99,omitempty"`
 	// Ratio is of the medians, E2B's to native.
 	Ratio float64 `json:"ratio,omitempty"`
-	// ControlP50MS is a request that the control API answers by itself: what it takes of each.
+	// ControlP50MS is a request that the control API answers by itself.
 	ControlP50MS float64 `json:"control_ms_p50"`
 	ControlP99MS float64 `json:"control_ms_p99"`
+	// RequestP50MS is the floor of that: one with which it has nothing to do, over the same connection.
+	RequestP50MS float64 `json:"request_ms_p50"`
 }
 
 // sample is one sandbox, in milliseconds.
-type sample struct{ create, first, control float64 }
+type sample struct{ create, first, control, request float64 }
 
 // Run measures one number after the other. The first lap of each does not count.
 func Run(ctx context.Context, cfg Config) ([]Figures, error) {
@@ -95,7 +97,8 @@ func (cfg Config) figures(n int, theirs, ours []sample) Figures {
 		FirstP50MS: of(theirs, first, 0.5), FirstP99MS: of(theirs, first, 0.99),
 		CreateP50MS: of(theirs, func(s sample) float64 { return s.create }, 0.5),
 		NativeP50MS: of(ours, first, 0.5), NativeP99MS: of(ours, first, 0.99),
-		ControlP50MS: of(theirs, control, 0.5), ControlP99MS: of(theirs, control, 0.99)}
+		ControlP50MS: of(theirs, control, 0.5), ControlP99MS: of(theirs, control, 0.99),
+		RequestP50MS: of(theirs, func(s sample) float64 { return s.request }, 0.5)}
 	if cfg.Code {
 		f.What = "code"
 	}
@@ -144,10 +147,18 @@ func (cfg Config) theirs(ctx context.Context) (_ sample, err error) {
 	if err != nil {
 		return s, err
 	}
-	began = time.Now()
-	err = cfg.E2B.Info(ctx, made)
-	s.control = since(began)
-	return s, err
+	for _, request := range []struct {
+		took *float64
+		do   func() error
+	}{{&s.request, func() error { return cfg.E2B.Health(ctx) }},
+		{&s.control, func() error { return cfg.E2B.Info(ctx, made) }}} {
+		began = time.Now()
+		if err := request.do(); err != nil {
+			return s, err
+		}
+		*request.took = since(began)
+	}
+	return s, nil
 }
 
 // line is the command, run as E2B's packages run them.
