@@ -54,12 +54,12 @@ func (c *Calls) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (r
 	if req.Timeout <= 0 {
 		req.Timeout = sandbox.DefaultExecTimeout
 	}
+	c.beforeExec(ctx, id)
 	ctx, done, m, err := c.enter(ctx, id, req.Timeout+AnswerGrace)
 	if err != nil {
 		return r, err
 	}
 	defer done()
-	c.beforeExec(ctx, id, m)
 	start := c.cfg.Now()
 	defer func() { c.cfg.Observer.Observe(sandbox.OpExec, c.cfg.Now().Sub(start), err) }()
 	a, err := m.Agent.Exec(ctx, agentclient.ExecRequest{
@@ -137,12 +137,12 @@ func output(text string, raw []byte) string {
 // DialAgent opens a raw stream to the agent's HTTP port, for proxying. The
 // caller closes it. It breaks if the sandbox stands still for want of room, as well as with its VM.
 func (c *Calls) DialAgent(ctx context.Context, id string) (net.Conn, error) {
+	c.beforeExec(ctx, id) // what is asked first is most often a program
 	ctx, done, m, err := c.enter(ctx, id, pingTimeout)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	c.beforeExec(ctx, id, m) // what is asked first is most often a program
 	conn, err := client.DialVsock(ctx, m.Proc.VsockPath(), agentproto.AgentPort)
 	if err != nil {
 		return nil, Error(ctx, m, id, err)

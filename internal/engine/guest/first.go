@@ -26,11 +26,20 @@ func (c *Calls) beforeEval(ctx context.Context, id string, m *vmproc.VM) (after 
 }
 
 // beforeExec does so for its first program, or connection to a server in it, if nothing was evaluated yet.
-func (c *Calls) beforeExec(ctx context.Context, id string, m *vmproc.VM) {
-	if m.FirstExec() {
-		c.cfg.Traffic.First(firstProgram)
-		c.populate(ctx, id, m, snapshot.ExecSetFile)
+// It is not part of the time that the request itself has, which may be short: of a hundred at once each
+// waits for the others.
+func (c *Calls) beforeExec(ctx context.Context, id string) {
+	_, m, err := c.cfg.Sandboxes.Running(id)
+	if err != nil || !m.FirstExec() { // the request will say what is wrong
+		return
 	}
+	ctx, done, err := c.cfg.Begin(ctx)
+	if err != nil {
+		return
+	}
+	defer done()
+	c.cfg.Traffic.First(firstProgram)
+	c.populate(ctx, id, m, snapshot.ExecSetFile)
 }
 
 // populate is by the snapshot that the sandbox runs from; of one that is gone, nothing is known.

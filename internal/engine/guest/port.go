@@ -24,13 +24,13 @@ func (c *Calls) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	if port == 0 {
 		return nil, sandbox.Errorf(sandbox.ErrInvalid, "", "port is 0, want 1 to 65535")
 	}
+	c.beforeExec(ctx, sandbox.CanonicalID(id))
 	ctx, done, m, err := c.enter(ctx, id, portTimeout)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
 	id = sandbox.CanonicalID(id)
-	c.beforeExec(ctx, id, m)
 	conn, err := client.DialVsock(ctx, m.Proc.VsockPath(), agentproto.DialPort)
 	if errors.Is(err, client.ErrGuestRefused) && ctx.Err() == nil && c.answers(ctx, m) {
 		return nil, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld, "sandbox %s was made by an older "+
