@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 )
 
 // PackTree writes a root tree as a tar file: folders, regular files and links. What else
@@ -48,6 +49,8 @@ func packEntry(t *tar.Writer, path, name string, d fs.DirEntry) error {
 		return err
 	}
 	h.Name, h.Format = name, tar.FormatGNU // which busybox's tar reads
+	// It takes these two times, which stand where ustar has a prefix of the name, for one.
+	h.AccessTime, h.ChangeTime = time.Time{}, time.Time{}
 	if err := t.WriteHeader(h); err != nil || !info.Mode().IsRegular() {
 		return err
 	}
