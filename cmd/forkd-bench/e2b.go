@@ -83,5 +83,6 @@ func (a *app) printE2B(figures []e2bbench.Figures) error {
 			known(f.NativeP50MS, ui.Millis), known(f.NativeP99MS, ui.Millis), known(f.Ratio, ratio),
 			ui.Millis(f.ControlP50MS), ui.Millis(f.ControlP99MS), ui.Millis(f.RequestP50MS)})
 	}
-	return a.Table([]string{"AT ONCE", "FIRST", "P50", "P99", "NATIVE P50", "P99", "RATIO", "CONTROL P50", "P99", "REQUEST P50"}, rows)
+	return a.Table([]string{"AT ONCE", "FIRST", "P50", "P99", "NATIVE P50", "P99", "RATIO", "CONTROL P50", "P99",
+		"REQUEST P50"}, rows)
 }

@@ -36,8 +36,11 @@ func (t *Table) failedAt(i sandbox.Info) time.Time {
 	if s == nil {
 		return t.cfg.Now()
 	}
-	if !s.endedByBoot.IsZero() {
-		return s.endedByBoot
+	t.mu.Lock()
+	at := s.rarely().endedByBoot
+	t.mu.Unlock()
+	if !at.IsZero() {
+		return at
 	}
 	st, err := os.Stat(filepath.Join(s.Dir(), vmproc.SandboxJournal))
 	if err != nil {

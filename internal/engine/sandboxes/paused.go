@@ -311,7 +311,10 @@ func (s *Sandbox) Pause(vm *vmproc.VM, in PausedIn) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s.info, s.vm, s.disks, s.dir, s.unpaused = info, nil, disks, "", ""
+	s.info, s.vm, s.disks, s.dir = info, nil, disks, ""
+	if s.few != nil {
+		s.few.unpaused = ""
+	}
 	s.moveLocked(pause) // refused of one that is being killed since: that waits for files
 	return nil
 }
@@ -376,7 +379,7 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 func (s *Sandbox) Unpaused(why error) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	s.unpaused = fmt.Sprintf("it could not be paused, and runs on: %v", why)
+	s.ofFew().unpaused = fmt.Sprintf("it could not be paused, and runs on: %v", why)
 }
 
 // Unused are the sandboxes that run, go on by themselves once they are paused, and were not used for so long: the

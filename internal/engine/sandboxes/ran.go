@@ -101,7 +101,7 @@ func (r *Ran) list() (list ranList, mark uint64) {
 			continue
 		}
 		i := s.info
-		list.Sandboxes = append(list.Sandboxes, ranRecord{Ended: s.endedByBoot, Info: sandbox.Info{ID: i.ID,
+		list.Sandboxes = append(list.Sandboxes, ranRecord{Ended: s.rarely().endedByBoot, Info: sandbox.Info{ID: i.ID,
 			SnapshotTag: i.SnapshotTag, SnapshotHash: i.SnapshotHash, Index: i.Index, Owner: i.Owner, Status: i.Status,
 			Reason: i.Reason, Life: i.Life, CreatedAt: i.CreatedAt, Shape: i.Shape, Hostname: i.Hostname}}) // no secrets
 		mark += maphash.String(r.seed, i.ID) // in no order
@@ -140,11 +140,13 @@ func (r *Ran) listEnded(was ranList) {
 		}
 		rec.Info.Fail(EndedByBoot)
 		s := t.newSandbox("", sandbox.Identity{ID: id}, rec.Info)
-		if s.endedByBoot = rec.Ended; rec.Ended.IsZero() {
-			s.endedByBoot = t.cfg.Now()
+		at := rec.Ended
+		if at.IsZero() {
+			at = t.cfg.Now()
 			t.cfg.Tell(sandbox.EventFailed, id, rec.Info.About())
 			t.cfg.Log.Warn("sandbox failed", "sandbox", id, "snapshot", rec.Info.SnapshotTag, "reason", EndedByBoot)
 		}
+		s.ofFew().endedByBoot = at
 		t.list(s)
 	}
 }

@@ -15,12 +15,8 @@ type Sandbox struct {
 	table *Table
 	id    string
 	who   sandbox.Identity
-	turn  chan struct{} // holds a value while a branch, a rollback, a pause or a resume is under way
-	gone  chan struct{} // closed when killed and removed
 	// diedUnseen is set of a sandbox whose VM ended between two daemons.
 	diedUnseen bool
-	// endedByBoot is when a daemon found that it had ended with the host's last boot; zero: it did not.
-	endedByBoot time.Time
 	// used is when somebody last wanted something of its guest, by Config.Elapsed.
 	used atomic.Int64
 
@@ -36,19 +32,46 @@ type Sandbox struct {
 	disks *vmproc.Disks // as those of the VM
 	// pausing is set while its guest stands still to be paused, resuming while it gets a VM.
 	pausing, resuming bool
-	// life ends when the sandbox begins to be killed, and what is being made for it need not go on. Nobody
-	// asks for that of most sandboxes, which have none: the paused ones may be many.
+	// few is what most sandboxes have nothing of: the paused ones may be many. nil: nothing.
+	few *few
+	// turn holds a value while a branch, a rollback, a pause or a resume is under way; nil: there was none yet.
+	turn chan struct{}
+	// gone is closed when it is killed and removed; nil: it is not being killed.
+	gone chan struct{}
+}
+
+// few is what few sandboxes have. It is guarded by Table.mu.
+type few struct {
+	// life ends when the sandbox begins to be killed, and what is being made for it need not go on; nil:
+	// nobody has asked for it.
 	life context.Context
 	die  context.CancelCauseFunc
+	// endedByBoot is when a daemon found that it had ended with the host's last boot; zero: it did not.
+	endedByBoot time.Time
 	// unpaused is why it was last not paused although it was time; empty: it was not so.
 	unpaused string
+}
+
+// rarely is what few have, to read.
+func (s *Sandbox) rarely() few {
+	if s.few == nil {
+		return few{}
+	}
+	return *s.few
+}
+
+// ofFew is what few have, to write.
+func (s *Sandbox) ofFew() *few {
+	if s.few == nil {
+		s.few = new(few)
+	}
+	return s.few
 }
 
 // newSandbox is one that is not listed yet.
 func (t *Table) newSandbox(dir string, who sandbox.Identity, info sandbox.Info) *Sandbox {
 	s := &Sandbox{
 		table: t, id: info.ID, dir: dir, who: who, info: info, disks: &vmproc.Disks{},
-		turn: make(chan struct{}, 1), gone: make(chan struct{}),
 	}
 	switch info.Status {
 	case sandbox.StatusFailed:
@@ -70,13 +93,14 @@ func (s *Sandbox) Who() sandbox.Identity { return s.who }
 func (s *Sandbox) Life() context.Context {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	if s.life == nil {
-		s.life, s.die = context.WithCancelCause(context.Background())
+	f := s.ofFew()
+	if f.life == nil {
+		f.life, f.die = context.WithCancelCause(context.Background())
 		if s.state == ending {
-			s.die(ErrKilled)
+			f.die(ErrKilled)
 		}
 	}
-	return s.life
+	return f.life
 }
 
 // DiedUnseen reports whether its VM ended between two daemons.
@@ -105,21 +129,34 @@ func (s *Sandbox) Disks() *vmproc.Disks {
 
 // Turn waits until no branch, rollback, pause or resume of the sandbox is under way.
 func (s *Sandbox) Turn(ctx context.Context) (leave func(), err error) {
+	turn := s.turns()
 	select {
-	case s.turn <- struct{}{}:
-		return func() { <-s.turn }, nil
+	case turn <- struct{}{}:
+		return func() { <-turn }, nil
 	case <-ctx.Done():
 		return nil, sandbox.Ended(ctx, context.Cause(ctx))
 	}
 }
 
+func (s *Sandbox) turns() chan struct{} {
+	s.table.mu.Lock()
+	defer s.table.mu.Unlock()
+	if s.turn == nil {
+		s.turn = make(chan struct{}, 1)
+	}
+	return s.turn
+}
+
 // AwaitKilled waits until nothing of a sandbox that is being killed is left, and reports
 // whether it is one.
 func (s *Sandbox) AwaitKilled() bool {
-	if !s.isEnding() {
+	s.table.mu.Lock()
+	gone := s.gone
+	s.table.mu.Unlock()
+	if gone == nil {
 		return false
 	}
-	<-s.gone
+	<-gone
 	return true
 }
 
@@ -145,7 +182,7 @@ func (s *Sandbox) seenLocked() sandbox.Info {
 		i.Status = sandbox.StatusResuming
 	}
 	if i.Warning == "" {
-		i.Warning = s.unpaused
+		i.Warning = s.rarely().unpaused
 	}
 	return i
 }

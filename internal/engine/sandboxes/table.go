@@ -139,10 +139,14 @@ func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
 // second waits for the first.
 func (t *Table) End(s *Sandbox) {
 	t.mu.Lock()
-	first, die := s.moveLocked(kill), s.die
+	first, die := s.moveLocked(kill), s.rarely().die
+	if first {
+		s.gone = make(chan struct{})
+	}
+	gone := s.gone
 	t.mu.Unlock()
 	if !first {
-		<-s.gone
+		<-gone
 		return
 	}
 	if die != nil {
@@ -168,7 +172,7 @@ func (t *Table) End(s *Sandbox) {
 	t.unlist(s)
 	t.cfg.Tell(sandbox.EventEnded, s.id, s.info.About())
 	t.cfg.Events.Ended(s.info, true)
-	close(s.gone)
+	close(gone)
 }
 
 // endVM discards a sandbox's VM. One that had ended by itself is logged: fail,

@@ -82,7 +82,7 @@ func (c IdleConfig) daemon(ctx context.Context, paused int,
 		return b, err
 	}
 	build := compare.Build{Dir: c.Programs, Serve: []string{"--jail", "off", "--kill-on-stop=false"},
-		Env: []string{"GOGC=10"}}
+		Env: []string{"GOGC=2"}}
 	first, err := compare.Serve(ctx, build, dir)
 	if err == nil { // it leaves receipts of those that have none
 		err = first.Stop()
