@@ -34,7 +34,7 @@ import (
 const stopGrace = 10 * time.Second
 
 // monitorSlack is how late the Go runtime's monitor thread may look at the daemon. With the kernel's
-// slack it looks every 20 to 100 us while the daemon works, and each look takes a vCPU off its CPU.
+// slack it looks every 20 us and what that adds while the daemon works, and each look may take a vCPU off its CPU.
 const monitorSlack = 2 * time.Millisecond
 
 // serveOptions are the daemon's flags.

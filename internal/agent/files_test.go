@@ -46,6 +46,20 @@ func TestUploadAndDownload(t *testing.T) {
 	}
 }
 
+// Who sends hears why it is refused only if all of it is taken.
+func TestARefusedUploadIsReadToItsEnd(t *testing.T) {
+	b := startAgent(t)
+	const size = 8 << 20 // more than a connection holds
+	sent := bytes.NewReader(make([]byte, size))
+	err := b.Upload(t.Context(), filepath.Join(t.TempDir(), "f"), "no-such-user", 0, sent)
+	if err == nil || !strings.Contains(err.Error(), "no-such-user") {
+		t.Errorf("got %v", err)
+	}
+	if sent.Len() != 0 {
+		t.Errorf("%d of %d bytes were not taken", sent.Len(), size)
+	}
+}
+
 func TestUploadOverARunningProgram(t *testing.T) {
 	b := startAgent(t)
 	prog := filepath.Join(t.TempDir(), "prog")

@@ -3,7 +3,8 @@
 // Package timerslack sets how late the kernel may let threads' sleeps end (prctl(2)), so that a Go
 // program has fewer of them: the runtime's monitor looks every 20 µs at a process that has begun to
 // do something, and on a CPU that emulates that is half of what it does. It owns nothing. VMMs and
-// the guest's agent have it, and the daemon's monitor. The trap: programs inherit it from the thread that starts them.
+// the guest's agent have it, and of the daemon the monitor alone. The trap: programs inherit it from the
+// thread that starts them.
 package timerslack
 
 import (
@@ -11,7 +12,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -38,12 +38,12 @@ func Starting(d time.Duration, start func() error) error {
 // SetAll gives all threads of this process the slack d; those that they start later have it, too.
 // /proc has to be there, and for other threads than the caller's the right to nice them.
 func SetAll(d time.Duration) error {
-	tasks, err := filepath.Glob("/proc/self/task/*")
-	if err != nil || len(tasks) == 0 {
-		return errors.Join(err, errors.New("timer slack: no threads in /proc/self/task"))
+	ids, err := threads()
+	if err != nil {
+		return fmt.Errorf("timer slack: %w", err)
 	}
-	for _, t := range tasks {
-		err := set(filepath.Base(t), d)
+	for _, id := range ids {
+		err := set(id, d)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("timer slack: %w", err)
 		}
@@ -56,7 +56,7 @@ func SetAll(d time.Duration) error {
 func SetMonitor(d time.Duration) error {
 	id, err := monitor()
 	if err == nil {
-		err = set(strconv.Itoa(id), d)
+		err = set(id, d)
 	}
 	if err != nil {
 		return fmt.Errorf("timer slack: %w", err)
@@ -67,32 +67,35 @@ func SetMonitor(d time.Duration) error {
 // monitor is the monitor's thread: runtime.main starts it before anything else, so it is the next
 // thread after the process's first (runtime/proc.go). Numbers may have begun anew in between.
 func monitor() (int, error) {
-	tasks, err := os.ReadDir("/proc/self/task")
+	ids, err := threads()
 	if err != nil {
 		return 0, err
 	}
-	var ids []int
+	first, _ := slices.BinarySearch(ids, os.Getpid())
+	if len(ids) < 2 {
+		return 0, errors.New("the process has one thread")
+	}
+	return ids[(first+1)%len(ids)], nil
+}
+
+// threads are the numbers of this process's threads, in order.
+func threads() (ids []int, err error) {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return nil, err
+	}
 	for _, t := range tasks {
 		id, err := strconv.Atoi(t.Name())
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		if id != os.Getpid() {
-			ids = append(ids, id)
-		}
+		ids = append(ids, id)
 	}
 	slices.Sort(ids)
-	after, _ := slices.BinarySearch(ids, os.Getpid())
-	switch {
-	case len(ids) == 0:
-		return 0, errors.New("the process has one thread")
-	case after == len(ids):
-		return ids[0], nil
-	}
-	return ids[after], nil
+	return ids, nil
 }
 
 // set is by a thread's own number: the folder of a task of a process has no such file.
-func set(task string, d time.Duration) error {
-	return os.WriteFile("/proc/"+task+"/timerslack_ns", []byte(strconv.FormatInt(int64(d), 10)), 0)
+func set(id int, d time.Duration) error {
+	return os.WriteFile(fmt.Sprintf("/proc/%d/timerslack_ns", id), []byte(strconv.FormatInt(int64(d), 10)), 0)
 }

@@ -7,20 +7,28 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-func slackOf(t *testing.T, of string) string {
+// wantSlack looks at each thread of this process.
+func wantSlack(t *testing.T, want func(thread int) string) {
 	t.Helper()
-	b, err := os.ReadFile("/proc/" + of + "/timerslack_ns")
-	if err != nil {
-		t.Fatal(err)
+	ids, err := threads()
+	if err != nil || len(ids) < 2 {
+		t.Fatalf("threads %d, %v", ids, err)
 	}
-	return strings.TrimSpace(string(b))
+	for _, id := range ids {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", id))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.TrimSpace(string(b)); got != want(id) {
+			t.Errorf("thread %d has %s ns, want %s", id, got, want(id))
+		}
+	}
 }
 
 // The monitor is the thread that sleeps again and again while the process is at work.
@@ -37,16 +45,12 @@ func TestOnlyTheMonitorHasTheSlack(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	tasks, _ := filepath.Glob("/proc/self/task/*")
-	for _, task := range tasks {
-		want := "50000"
-		if filepath.Base(task) == strconv.Itoa(id) {
-			want = "2000000"
+	wantSlack(t, func(thread int) string {
+		if thread == id {
+			return "2000000"
 		}
-		if got := slackOf(t, filepath.Base(task)); got != want {
-			t.Errorf("thread %s has %s ns, want %s", filepath.Base(task), got, want)
-		}
-	}
+		return "50000"
+	})
 	if n := naps(t, id); n < 10 {
 		t.Errorf("thread %d gave its CPU away %d times while the process was at work", id, n)
 	}
@@ -82,12 +86,7 @@ func TestProgramsDoNotInheritTheProcesssSlack(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	tasks, _ := filepath.Glob("/proc/self/task/*")
-	for _, task := range tasks {
-		if got := slackOf(t, filepath.Base(task)); got != "3000000" {
-			t.Errorf("thread %s has %s ns", filepath.Base(task), got)
-		}
-	}
+	wantSlack(t, func(int) string { return "3000000" })
 	for want, start := range map[string]func(func() error) error{
 		"3000000": func(f func() error) error { return f() },
 		"50000":   func(f func() error) error { return Starting(Default, f) },

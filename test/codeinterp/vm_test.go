@@ -19,7 +19,8 @@ func TestOverVMs(t *testing.T) {
 	run(t, nil, "python3", "-m", "venv", dir)
 	python := filepath.Join(dir, "bin", "python")
 	run(t, nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", sdk)
-	env := []string{"FORKD_FORKS=" + os.Getenv("FORKD_FORKS")}
+	env := []string{"FORKD_FORKS=" + os.Getenv("FORKD_FORKS"),
+		"PYTHONPATH=" + filepath.Join("..", "e2b", "testdata")} // what programs of E2B's clients share
 	for k, v := range m.E2B {
 		env = append(env, k+"="+v)
 	}

@@ -95,9 +95,14 @@ func (d *daemon) wentTheShortWay(id string, r api.Receipt) {
 	if r.Identity.Way != "port" {
 		d.t.Errorf("%s: the identity went by %q, want its port", id, r.Identity.Way)
 	}
-	recorded := slices.ContainsFunc(r.Parent.Layers, func(l api.ReceiptLayer) bool { return l.Kind == "working_set" })
-	if !recorded || r.VM.PopulatedPages == 0 {
-		d.t.Errorf("%s: a working set was recorded: %t; %d pages of it were mapped", id, recorded, r.VM.PopulatedPages)
+	recorded := 0 // on the way to ready, for a first program, and for an evaluation where there is an interpreter
+	for _, l := range r.Parent.Layers {
+		if l.Kind == "working_set" {
+			recorded++
+		}
+	}
+	if recorded < 2 || r.VM.PopulatedPages == 0 {
+		d.t.Errorf("%s: %d working sets were recorded, want 2 or 3; %d pages of the first were mapped", id, recorded, r.VM.PopulatedPages)
 	}
 }
 

@@ -33,13 +33,13 @@ func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	} else if r, err = c.recordChild(ctx, true, evaluation); err == nil {
 		_, err = c.recordChild(ctx, false, program)
 	}
+	if ctx.Err() != nil { // also of a request that was refused for that
+		return context.Cause(ctx)
+	}
 	if err == nil {
 		c.e.cfg.Logger.Info("working set recorded", "tag", c.req.Tag, "took", c.e.cfg.Now().Sub(start),
 			"read_pages", r.ReadPages, "written_pages", r.WrittenPages, "runs", r.Runs)
 		return nil
-	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
 	}
 	c.e.cfg.Logger.Warn("record the working set; the snapshot's children will be ready somewhat later",
 		"tag", c.req.Tag, "err", err)

@@ -312,7 +312,7 @@ func (s *Sandbox) Pause(vm *vmproc.VM, in PausedIn) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s.info, s.vm, s.disks, s.dir = info, nil, disks, ""
-	if s.few != nil {
+	if s.few != nil { // it was paused after all
 		s.few.unpaused = ""
 	}
 	s.moveLocked(pause) // refused of one that is being killed since: that waits for files
@@ -379,7 +379,7 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 func (s *Sandbox) Unpaused(why error) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	s.ofFew().unpaused = fmt.Sprintf("it could not be paused, and runs on: %v", why)
+	s.makeFewLocked().unpaused = fmt.Sprintf("it could not be paused, and runs on: %v", why)
 }
 
 // Unused are the sandboxes that run, go on by themselves once they are paused, and were not used for so long: the

@@ -52,16 +52,16 @@ type few struct {
 	unpaused string
 }
 
-// rarely is what few have, to read.
-func (s *Sandbox) rarely() few {
+// fewLocked is what few have, to read.
+func (s *Sandbox) fewLocked() few {
 	if s.few == nil {
 		return few{}
 	}
 	return *s.few
 }
 
-// ofFew is what few have, to write.
-func (s *Sandbox) ofFew() *few {
+// makeFewLocked is what few have, to write.
+func (s *Sandbox) makeFewLocked() *few {
 	if s.few == nil {
 		s.few = new(few)
 	}
@@ -93,7 +93,7 @@ func (s *Sandbox) Who() sandbox.Identity { return s.who }
 func (s *Sandbox) Life() context.Context {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	f := s.ofFew()
+	f := s.makeFewLocked()
 	if f.life == nil {
 		f.life, f.die = context.WithCancelCause(context.Background())
 		if s.state == ending {
@@ -182,7 +182,7 @@ func (s *Sandbox) seenLocked() sandbox.Info {
 		i.Status = sandbox.StatusResuming
 	}
 	if i.Warning == "" {
-		i.Warning = s.rarely().unpaused
+		i.Warning = s.fewLocked().unpaused
 	}
 	return i
 }

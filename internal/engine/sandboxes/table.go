@@ -139,7 +139,7 @@ func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
 // second waits for the first.
 func (t *Table) End(s *Sandbox) {
 	t.mu.Lock()
-	first, die := s.moveLocked(kill), s.rarely().die
+	first, die := s.moveLocked(kill), s.fewLocked().die
 	if first {
 		s.gone = make(chan struct{})
 	}

@@ -4,10 +4,9 @@ FORKD_FORKS is how many forks of one warm interpreter are made, as far as the ho
 """
 import json
 import os
-import sys
 import time
-import traceback
 
+from common import leave, run  # test/e2b/testdata
 from e2b_code_interpreter import Sandbox
 
 template = os.environ.get("E2B_TEST_TEMPLATE", "code-interpreter-v1")
@@ -112,21 +111,9 @@ def forks(s):
 
 def main():
     s = Sandbox.create(template, timeout=1800)
-    failed = []
-    only = [f for f in os.environ.get("E2B_TEST_ONLY", "").split(",") if f]
-    for f in (notebook, contexts, paused, repository, agent, forks):
-        if only and f.__name__ not in only:
-            continue
-        began = time.time()
-        try:
-            f(s)
-            print(f"ok   {f.__name__} {time.time() - began:.2f} s", flush=True)
-        except BaseException:
-            failed.append(f.__name__)
-            print(f"FAIL {f.__name__}", flush=True)
-            traceback.print_exc(file=sys.stdout)
+    failed = run(s, (notebook, contexts, paused, repository, agent, forks))
     s.kill()
-    sys.exit(1 if failed else 0)
+    leave(failed)
 
 
 main()
