@@ -78,6 +78,9 @@ const (
 	ReasonGuestDirectoryMissing Reason = "guest_directory_missing"
 	ReasonLocalDirectoryMissing Reason = "local_directory_missing"
 	ReasonMaybeDone             Reason = "maybe_done"
+	ReasonTLSClientCertificate  Reason = "tls_client_certificate"
+	ReasonTLSScheme             Reason = "tls_scheme"
+	ReasonTLSUntrusted          Reason = "tls_untrusted"
 )
 
 // ReasonRow is what one reason means.
@@ -159,5 +162,8 @@ func Reasons() []ReasonRow {
 		{ReasonGuestDirectoryMissing, "the directory to copy into is not in the sandbox"},
 		{ReasonLocalDirectoryMissing, "the directory to copy into is not on this host"},
 		{ReasonMaybeDone, "the connection broke off before the answer to a request that changes something"},
+		{ReasonTLSClientCertificate, "the daemon wants a certificate of its clients, and none was shown or not one that it takes"},
+		{ReasonTLSScheme, "the URL says https and the daemon speaks no TLS, or the other way round"},
+		{ReasonTLSUntrusted, "the daemon's certificate is not the pinned one, or nobody that is trusted here has signed it"},
 	}
 }

@@ -28,6 +28,10 @@ type Options struct {
 	// hex, as the daemon prints it. Nothing else of the certificate is looked at then. Empty
 	// means FORKD_TLS_FINGERPRINT, if URL is empty too; else who signed it must be known here.
 	Fingerprint string
+	// ClientCert and ClientKey are PEM files of the certificate that is shown to a daemon at https://… that wants one
+	// (--tls-client-ca), and of its key. Empty means FORKD_TLS_CLIENT_CERT and FORKD_TLS_CLIENT_KEY, if URL is empty
+	// too; else none is shown.
+	ClientCert, ClientKey string
 	// UserAgent is what the audit log will say; empty means "forkd-go".
 	UserAgent string
 	// Dial replaces how connections are made; for tests.
@@ -53,6 +57,9 @@ func New(opt Options) (*Client, error) {
 		if opt.Fingerprint == "" {
 			opt.Fingerprint = os.Getenv("FORKD_TLS_FINGERPRINT")
 		}
+		if opt.ClientCert == "" && opt.ClientKey == "" {
+			opt.ClientCert, opt.ClientKey = os.Getenv("FORKD_TLS_CLIENT_CERT"), os.Getenv("FORKD_TLS_CLIENT_KEY")
+		}
 	}
 	if opt.URL == "" {
 		opt.URL = DefaultURL
@@ -74,10 +81,8 @@ func New(opt Options) (*Client, error) {
 		IdleConnTimeout:        30 * time.Second,
 		MaxResponseHeaderBytes: 1 << 20,
 	}
-	if opt.Fingerprint != "" {
-		if tr.TLSClientConfig, err = pinned(u, opt.Fingerprint); err != nil {
-			return nil, err
-		}
+	if tr.TLSClientConfig, err = tlsConfig(u, opt); err != nil {
+		return nil, err
 	}
 	switch {
 	case u.Scheme == "unix" && u.Path != "" && u.Host == "":

@@ -120,6 +120,9 @@ func disconnected(url string, r *http.Request, err error) error {
 	if r.Context().Err() != nil {
 		return context.Cause(r.Context())
 	}
+	if e := refusedTLS(url, err); e != nil {
+		return e
+	}
 	var dial *dialError
 	if !errors.As(err, &dial) {
 		return brokenOff(url, r.Method, err)

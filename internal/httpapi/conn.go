@@ -42,7 +42,36 @@ func (c *conn) Read(p []byte) (int, error) {
 	if errors.Is(err, os.ErrDeadlineExceeded) && !c.handled.Load() && !c.http2.Load() && c.got.Load() > 0 {
 		c.refuse(http.StatusRequestTimeout, "")
 	}
+	if err != nil {
+		c.refusePlain(err)
+	}
 	return n, err
+}
+
+// refusePlain answers who speaks plain HTTP where TLS is spoken, and was told nothing by the handshake.
+func (c *conn) refusePlain(err error) {
+	var no tls.RecordHeaderError
+	if !errors.As(err, &no) || no.Conn == nil || !beginsHTTP(no.RecordHeader[:]) || c.refused.Swap(true) {
+		return
+	}
+	raw := no.Conn
+	_ = raw.SetDeadline(time.Now().Add(lingerTime))
+	writeRefusal(raw, fail(api.CodeInvalid, api.ReasonTLSScheme, "this address speaks TLS only"))
+	if half, ok := raw.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	c.now(draining)
+	_, _ = io.CopyN(io.Discard, raw, lingerBytes)
+}
+
+// beginsHTTP tells a request's first bytes from noise.
+func beginsHTTP(p []byte) bool {
+	for _, method := range []string{"GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO", "CONNE", "PRI *"} {
+		if bytes.HasPrefix(p, []byte(method)) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *conn) Write(p []byte) (int, error) {
@@ -114,13 +143,16 @@ func (c *conn) refuse(status int, text string) {
 	if c.refused.Swap(true) {
 		return
 	}
-	f := refusal(status, text)
+	_ = c.Conn.SetWriteDeadline(time.Now().Add(lingerTime))
+	writeRefusal(c.Conn, refusal(status, text))
+}
+
+func writeRefusal(w io.Writer, f *failure) {
 	body, err := json.Marshal(f)
 	if err != nil {
 		return // a failure is plain strings
 	}
-	_ = c.Conn.SetWriteDeadline(time.Now().Add(lingerTime))
-	fmt.Fprintf(c.Conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
+	fmt.Fprintf(w, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\n%s: %s\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s\n",
 		f.status, http.StatusText(f.status), api.HeaderError, f.Code, len(body)+1, body)
 }
 

@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/tlscert"
@@ -81,8 +83,13 @@ func TestACertificateIsPinned(t *testing.T) {
 		t.Errorf("written otherwise: %v", err)
 	}
 	for name, pin := range map[string]string{"another": strings.Repeat("00", 32), "none": ""} {
-		if _, err := clientOf(t, l, pin).ListSandboxes(t.Context()); err == nil {
-			t.Errorf("%s fingerprint: it was trusted", name)
+		_, err := clientOf(t, l, pin).ListSandboxes(t.Context())
+		if client.ReasonOf(err) != api.ReasonTLSUntrusted || !client.IsUnreachable(err) {
+			t.Errorf("%s fingerprint: %v", name, err)
+		}
+		// Nothing of a change was done, and the error does not say that it may have been.
+		if err := clientOf(t, l, pin).Kill(t.Context(), "sb-1"); client.ReasonOf(err) != api.ReasonTLSUntrusted {
+			t.Errorf("%s fingerprint, a change: %v", name, err)
 		}
 	}
 	for _, bad := range []client.Options{{URL: "https://x:1", Fingerprint: "abc"}, {URL: "http://x:1", Fingerprint: right}} {
@@ -279,5 +286,100 @@ func TestCertificatesOfClients(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A client of this repository shows the certificate of its files, and says what is wrong with one that is not taken.
+func TestAClientShowsItsCertificate(t *testing.T) {
+	wanted, other := newAuthority(t, "wanted"), newAuthority(t, "wanted")
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	writePEM(t, file, "CERTIFICATE", wanted.cert.Raw)
+	l, files, _ := serveTLS(t, file)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	opt := client.Options{URL: "https://127.0.0.1:" + port, Token: token, Fingerprint: files.Fingerprint()}
+	for name, row := range map[string]struct {
+		by *authority
+		is api.Reason
+	}{"wanted": {&wanted, ""}, "of another": {&other, api.ReasonTLSClientCertificate}, "none": {nil, api.ReasonTLSClientCertificate}} {
+		opt.ClientCert, opt.ClientKey = "", ""
+		if row.by != nil {
+			opt.ClientCert, opt.ClientKey = row.by.files(t)
+		}
+		c, err := client.New(opt)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, list := c.ListSandboxes(t.Context())
+		kill := c.Kill(t.Context(), "sb-none")
+		c.Close()
+		if row.is == "" && list != nil || client.ReasonOf(list) != row.is {
+			t.Errorf("%s: %v", name, list)
+		}
+		if row.is != "" && client.ReasonOf(kill) != row.is || row.is == "" && !client.IsNotFound(kill) {
+			t.Errorf("%s, a change: %v", name, kill)
+		}
+	}
+	cert, key := wanted.files(t)
+	for name, bad := range map[string]client.Options{
+		"no key":         {URL: opt.URL, ClientCert: cert},
+		"no certificate": {URL: opt.URL, ClientKey: key},
+		"no such file":   {URL: opt.URL, ClientCert: cert + "-none", ClientKey: key},
+		"another's key":  {URL: opt.URL, ClientCert: cert, ClientKey: cert},
+		"no TLS":         {URL: "http://127.0.0.1:1", ClientCert: cert, ClientKey: key},
+	} {
+		if _, err := client.New(bad); err == nil {
+			t.Errorf("%s: a client was made", name)
+		}
+	}
+}
+
+// A URL with the other scheme is told so, by either end.
+func TestASchemeThatIsTheOther(t *testing.T) {
+	l, _, _ := serveTLS(t)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	for _, url := range []string{"http://127.0.0.1:" + port, "https" + strings.TrimPrefix(plain.URL, "http")} {
+		c, err := client.New(client.Options{URL: url, Token: token})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // a connection of its own each
+			if _, err := c.ListSandboxes(t.Context()); client.ReasonOf(err) != api.ReasonTLSScheme {
+				t.Errorf("%s: %v", url, err)
+			}
+			if err := c.Kill(t.Context(), "sb-1"); client.ReasonOf(err) != api.ReasonTLSScheme {
+				t.Errorf("%s: a change: %v", url, err)
+			}
+		}
+		c.Close()
+	}
+}
+
+// files are a client's certificate and its key.
+func (a authority) files(t *testing.T) (cert, key string) {
+	t.Helper()
+	c := a.client(t, time.Now().Add(time.Hour), x509.ExtKeyUsageClientAuth)
+	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	writePEM(t, cert, "CERTIFICATE", c.Certificate[0])
+	writePEM(t, key, "PRIVATE KEY", der)
+	return cert, key
+}
+
+func writePEM(t *testing.T, file, what string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: what, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 type Flags struct {
 	URL, Token    string
 	Fingerprint   string // of its certificate
+	Cert, Key     string // files of the client's own
 	Host, Machine bool   // skip the decision where VMs run
 }
 
@@ -25,6 +26,9 @@ func (f *Flags) Add(root *cobra.Command) {
 		"token to show to the daemon (default: $FORKD_TOKEN for one that is named; else found)")
 	flags.StringVar(&f.Fingerprint, "tls-fingerprint", "",
 		"SHA-256 of the certificate of a daemon at https://..., as it prints it (default: $FORKD_TLS_FINGERPRINT)")
+	flags.StringVar(&f.Cert, "tls-client-cert", "",
+		"file of the certificate to show to a daemon at https://... that wants one (default: $FORKD_TLS_CLIENT_CERT)")
+	flags.StringVar(&f.Key, "tls-client-key", "", "file of that certificate's key (default: $FORKD_TLS_CLIENT_KEY)")
 	flags.BoolVar(&f.Host, "host", false, "run VMs on this host, without deciding by measurement")
 	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without deciding by measurement")
 	root.MarkFlagsMutuallyExclusive("host", "machine", "url")
@@ -42,20 +46,28 @@ func (f Flags) Connect(ctx context.Context, opt Options, userAgent string) (*cli
 	if err != nil {
 		return nil, e, err
 	}
-	c, err := client.New(client.Options{URL: e.URL, Token: e.Token, Fingerprint: f.pin(e), UserAgent: userAgent})
+	to := client.Options{URL: e.URL, Token: e.Token, UserAgent: userAgent}
+	f.secure(&to)
+	c, err := client.New(to)
 	if err != nil {
 		return nil, e, FlagError{err}
 	}
 	return c, e, nil
 }
 
-// pin is the fingerprint for a daemon. The environment's is for one at https:// only, as it
+// secure is how a daemon is known, and how the client is. The environment's is for one at https:// only, as it
 // may be set for another than this command is for; a flag that does not fit is an error.
-func (f Flags) pin(e Endpoint) string {
-	if f.Fingerprint == "" && strings.HasPrefix(e.URL, "https:") {
-		return os.Getenv("FORKD_TLS_FINGERPRINT")
+func (f Flags) secure(opt *client.Options) {
+	opt.Fingerprint, opt.ClientCert, opt.ClientKey = f.Fingerprint, f.Cert, f.Key
+	if !strings.HasPrefix(opt.URL, "https:") {
+		return
 	}
-	return f.Fingerprint
+	if opt.Fingerprint == "" {
+		opt.Fingerprint = os.Getenv("FORKD_TLS_FINGERPRINT")
+	}
+	if opt.ClientCert == "" && opt.ClientKey == "" {
+		opt.ClientCert, opt.ClientKey = os.Getenv("FORKD_TLS_CLIENT_CERT"), os.Getenv("FORKD_TLS_CLIENT_KEY")
+	}
 }
 
 // complete fills in what the flags and the environment say.

@@ -98,6 +98,11 @@ func byReason() map[api.Reason]string {
 		api.ReasonLocalDirectoryMissing: "make it first: `mkdir -p {directory}`",
 		api.ReasonMaybeDone: "`forkd ps` and `forkd snapshot ls` show what there is; `forkd " +
 			"serve` starts the daemon if it has ended",
+		api.ReasonTLSClientCertificate: "show one that an authority of the daemon's --tls-client-ca has signed: " +
+			"--tls-client-cert and --tls-client-key",
+		api.ReasonTLSScheme: "begin the URL with https:// if the daemon has a certificate, and with http:// if not",
+		api.ReasonTLSUntrusted: "give the fingerprint that the daemon logs when it starts (--tls-fingerprint), or have " +
+			"this host trust who signed its certificate",
 
 		// Of the machine, which is no part of the API.
 		"machine_agent_other":  "`forkd machine start --restart` renews it",

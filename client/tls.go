@@ -1,0 +1,61 @@
+package client
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/forkd/forkd/api"
+)
+
+// tlsConfig is for a daemon at https://…; nil: as everywhere.
+func tlsConfig(u *url.URL, opt Options) (c *tls.Config, err error) {
+	if opt.Fingerprint != "" {
+		if c, err = pinned(u, opt.Fingerprint); err != nil {
+			return nil, err
+		}
+	}
+	if opt.ClientCert == "" && opt.ClientKey == "" {
+		return c, nil
+	}
+	switch {
+	case opt.ClientCert == "" || opt.ClientKey == "":
+		return nil, errors.New("a client's certificate and its key go together: one file is named without the other")
+	case u.Scheme != "https":
+		return nil, fmt.Errorf("daemon's URL %q: a client's certificate goes with https:// only", u.Redacted())
+	}
+	own, err := tls.LoadX509KeyPair(opt.ClientCert, opt.ClientKey)
+	if err != nil {
+		return nil, fmt.Errorf("read the client's certificate %s and its key %s: %w", opt.ClientCert, opt.ClientKey, err)
+	}
+	if c == nil {
+		c = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	// Shown whatever names of authorities the daemon sends: what is wrong with it is for the daemon to say.
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own, nil }
+	return c, nil
+}
+
+// refusedTLS is the error of a connection that one of both ends did not want, nil if it is another: no request
+// was looked at, whatever of it was sent.
+func refusedTLS(url string, err error) *Error {
+	e := &Error{Code: api.CodeUnreachable, cause: err}
+	var untrusted *tls.CertificateVerificationError
+	var noTLS tls.RecordHeaderError
+	var alert *net.OpError
+	switch {
+	case errors.Is(err, errPin), errors.As(err, &untrusted):
+		e.Reason, e.Message = api.ReasonTLSUntrusted, fmt.Sprintf("the daemon at %s is not trusted: %v", url, err)
+	case errors.As(err, &noTLS):
+		e.Reason, e.Message = api.ReasonTLSScheme, fmt.Sprintf("what answers at %s does not speak TLS", url)
+	case errors.As(err, &alert) && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate"):
+		e.Reason, e.Message = api.ReasonTLSClientCertificate,
+			fmt.Sprintf("the daemon at %s refuses this client for its certificate: %v", url, alert.Err)
+	default:
+		return nil
+	}
+	return e
+}
