@@ -14,6 +14,8 @@ type SandboxLife struct {
 	IdleSecs   float64 `json:"idle_secs,omitempty" doc:"Seconds that it may run without being used: no call, no stream, no connection to a port; at least 1; absent or 0: for ever" minimum:"0" maximum:"315360000"`
 	AtEnd      AtEnd   `json:"at_end,omitempty" doc:"What becomes of it then; absent: kill" enum:"kill,pause"`
 	AutoResume bool    `json:"auto_resume,omitempty" doc:"Let it go on when somebody wants something of its guest while it is paused"`
+	// FilesystemOnly is for at_end pause alone.
+	FilesystemOnly bool `json:"filesystem_only,omitempty" doc:"Have the pause at its end keep its disk without its memory: its processes end, and it boots when it is resumed; needs at_end pause"`
 }
 
 // LifeRequest is the body of PATCH /v1/sandboxes/{id}/life. What is absent stays as it is.
@@ -22,6 +24,8 @@ type LifeRequest struct {
 	IdleSecs   *float64 `json:"idle_secs,omitempty" doc:"Seconds that it may run without being used; 0: for ever" minimum:"0" maximum:"315360000"`
 	AtEnd      *AtEnd   `json:"at_end,omitempty" doc:"What becomes of it then" enum:"kill,pause"`
 	AutoResume *bool    `json:"auto_resume,omitempty" doc:"Let it go on when somebody wants something of its guest while it is paused"`
+	// FilesystemOnly ends with at_end kill.
+	FilesystemOnly *bool `json:"filesystem_only,omitempty" doc:"Have the pause at its end keep its disk without its memory; needs at_end pause, and ends with at_end kill"`
 }
 
 // PauseRequest is the body of POST /v1/sandboxes/{id}/pause.
@@ -35,5 +39,7 @@ type SandboxLifeInfo struct {
 	IdleSecs     float64 `json:"idle_secs,omitempty" doc:"For how long it may run without being used; absent: for ever"`
 	AtEnd        AtEnd   `json:"at_end" doc:"What becomes of it then" enum:"kill,pause"`
 	AutoResume   bool    `json:"auto_resume,omitempty" doc:"It goes on when somebody wants something of its guest while it is paused"`
-	UnusedSecs   float64 `json:"unused_secs,omitempty" doc:"For how long nobody has used it, if it has an idle_secs"`
+	// FilesystemOnly is of the pause at its end; SandboxInfo.Cold tells of the last pause.
+	FilesystemOnly bool    `json:"filesystem_only,omitempty" doc:"That pause keeps its disk without its memory"`
+	UnusedSecs     float64 `json:"unused_secs,omitempty" doc:"For how long nobody has used it, if it has an idle_secs"`
 }

@@ -144,10 +144,10 @@ func lifeText(l *api.SandboxLifeInfo) string {
 	}
 	var parts []string
 	if l.DeadlineUnix != nil {
-		parts = append(parts, fmt.Sprintf("%s at %s", l.AtEnd, time.Unix(*l.DeadlineUnix, 0).UTC().Format(time.RFC3339)))
+		parts = append(parts, fmt.Sprintf("%s at %s", atEnd(l), time.Unix(*l.DeadlineUnix, 0).UTC().Format(time.RFC3339)))
 	}
 	if l.IdleSecs > 0 {
-		parts = append(parts, fmt.Sprintf("%s when unused for %g s, now for %.0f s", l.AtEnd, l.IdleSecs, l.UnusedSecs))
+		parts = append(parts, fmt.Sprintf("%s when unused for %g s, now for %.0f s", atEnd(l), l.IdleSecs, l.UnusedSecs))
 	}
 	if l.AutoResume {
 		parts = append(parts, "goes on by itself")

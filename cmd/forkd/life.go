@@ -10,14 +10,14 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 // lifeFlags are for how long sandboxes may run.
 type lifeFlags struct {
-	ttl, idle  time.Duration
-	atEnd      string
-	autoResume bool
+	ttl, idle      time.Duration
+	atEnd          string
+	autoResume     bool
+	filesystemOnly bool
 }
 
 func (l *lifeFlags) addFlags(cmd *cobra.Command) {
@@ -26,11 +26,13 @@ func (l *lifeFlags) addFlags(cmd *cobra.Command) {
 	f.DurationVar(&l.idle, "idle", 0, "for how long each may run without being used (default: for ever)")
 	f.StringVar(&l.atEnd, "at-end", "", "what becomes of it then: kill or pause (default: kill)")
 	f.BoolVar(&l.autoResume, "auto-resume", false, "let one that is paused go on when somebody wants something of it")
+	f.BoolVar(&l.filesystemOnly, "filesystem-only", false,
+		"with --at-end pause: keep its disk without its memory then; it boots when it is resumed")
 }
 
 func (l *lifeFlags) life() api.SandboxLife {
 	return api.SandboxLife{TTLSecs: l.ttl.Seconds(), IdleSecs: l.idle.Seconds(), AtEnd: api.AtEnd(l.atEnd),
-		AutoResume: l.autoResume}
+		AutoResume: l.autoResume, FilesystemOnly: l.filesystemOnly}
 }
 
 // change is what was given of the flags.
@@ -51,8 +53,11 @@ func (l *lifeFlags) change(cmd *cobra.Command) (req api.LifeRequest, err error) 
 	if given("auto-resume") {
 		req.AutoResume = &l.autoResume
 	}
+	if given("filesystem-only") {
+		req.FilesystemOnly = &l.filesystemOnly
+	}
 	if req == (api.LifeRequest{}) {
-		return req, errors.New("give --ttl, --idle, --at-end or --auto-resume")
+		return req, errors.New("give --ttl, --idle, --at-end, --auto-resume or --filesystem-only")
 	}
 	return req, nil
 }
@@ -139,5 +144,13 @@ func endOf(sb api.SandboxInfo) string {
 		return ""
 	}
 	left := max(0, time.Until(time.Unix(*l.DeadlineUnix, 0)))
-	return string(l.AtEnd) + " in " + ui.Duration(left.Round(time.Second))
+	return atEnd(l) + " in " + left.Round(time.Second).String()
+}
+
+// atEnd is what becomes of a sandbox at its end, in the words of its status afterwards.
+func atEnd(l *api.SandboxLifeInfo) string {
+	if l.FilesystemOnly {
+		return string(l.AtEnd) + " (cold)"
+	}
+	return string(l.AtEnd)
 }

@@ -27,7 +27,11 @@ func fieldWords(cmd *cobra.Command) map[string]string {
 			"tree_pids":             "tree-pids",
 			"tree_disk_limit_mib":   "tree-disk-limit-mib",
 			"tree_net_rate_mib":     "tree-net-rate-mib",
-			"tree_memory_limit_mib": "tree-memory-limit-mib"}
+			"tree_memory_limit_mib": "tree-memory-limit-mib",
+			"at_end":                "at-end", "filesystem_only": "filesystem-only", "ttl_secs": "ttl", "idle_secs": "idle"}
+	case "extend":
+		return map[string]string{"at_end": "at-end", "filesystem_only": "filesystem-only", "ttl_secs": "ttl",
+			"idle_secs": "idle", "sandbox id": "ID"}
 	case "branch":
 		return map[string]string{"n": "count", "tag": "tag", "mode": "mode", "max_pause_ms": "max-pause", "sandbox id": "ID",
 			"allow": "allow", "deny": "deny"}

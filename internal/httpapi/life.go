@@ -92,13 +92,16 @@ func changedLife(l sandbox.Life, in api.LifeRequest) sandbox.Life {
 	if in.AutoResume != nil {
 		l.AutoResume = *in.AutoResume
 	}
+	if in.FilesystemOnly != nil {
+		l.FilesystemOnly = *in.FilesystemOnly
+	}
 	return l
 }
 
 // domainLife is what a fork asks for.
 func domainLife(in api.SandboxLife) sandbox.Life {
 	return sandbox.Life{TTL: seconds(in.TTLSecs), Idle: seconds(in.IdleSecs), AtEnd: sandbox.AtEnd(in.AtEnd),
-		AutoResume: in.AutoResume}
+		AutoResume: in.AutoResume, FilesystemOnly: in.FilesystemOnly}
 }
 
 // wireLife is nil for a sandbox that may run for ever.
@@ -108,7 +111,7 @@ func wireLife(i sandbox.Info) *api.SandboxLifeInfo {
 		return nil
 	}
 	out := &api.SandboxLifeInfo{IdleSecs: l.Idle.Seconds(), AtEnd: api.AtEnd(l.AtEnd), AutoResume: l.AutoResume,
-		UnusedSecs: i.Unused.Seconds()}
+		FilesystemOnly: l.FilesystemOnly, UnusedSecs: i.Unused.Seconds()}
 	if !l.Deadline.IsZero() {
 		out.DeadlineUnix = optional(l.Deadline.Unix())
 	}
