@@ -35,6 +35,8 @@ type Client struct {
 	files     filesystemconnect.FilesystemClient
 	identity  DialFunc // may be nil
 	unary     *unary   // nil: it speaks JSON
+
+	identityAhead ahead
 }
 
 // DialFunc opens a byte stream to the agent's port.
@@ -189,6 +191,10 @@ func (c *Client) CloseIdle() {
 // Close is CloseIdle under the name an owner looks for; requests in flight end
 // with their contexts.
 func (c *Client) Close() error {
+	c.identityAhead.drop()
+	if c.unary != nil {
+		c.unary.ahead.drop()
+	}
 	c.CloseIdle()
 	return nil
 }

@@ -19,7 +19,7 @@ func (c *Client) IdentityByPort(ctx context.Context,
 	if c.identity == nil {
 		return nil, errors.New("set identity: no way to its port is known")
 	}
-	conn, err := c.identity(ctx)
+	conn, err := c.identityAhead.dial(ctx, c.identity)
 	if err != nil {
 		if ctx.Err() == nil {
 			err = connect.NewError(connect.CodeUnavailable, err)
@@ -31,6 +31,14 @@ func (c *Client) IdentityByPort(ctx context.Context,
 		return nil, fmt.Errorf("set identity: %w", err)
 	}
 	return resp, nil
+}
+
+// DialIdentity begins to open the connection on which IdentityByPort will ask, which may wait for the guest to
+// begin; ctx ends that. Close closes it if nobody has asked.
+func (c *Client) DialIdentity(ctx context.Context) {
+	if c.identity != nil {
+		c.identityAhead.begin(ctx, c.identity)
+	}
 }
 
 // identityOver asks on a connection to the identity's port, and closes it. Its errors have

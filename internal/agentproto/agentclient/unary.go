@@ -36,6 +36,7 @@ const idleTime = time.Minute
 type unary struct {
 	dial  DialFunc
 	token string
+	ahead ahead
 
 	mu   sync.Mutex // guards what follows; held for moments
 	idle *link      // carries no request; nil: there is none
@@ -89,7 +90,7 @@ func (u *unary) take(ctx context.Context) (*link, error) {
 		}
 		l.conn.Close()
 	}
-	conn, err := u.dial(ctx)
+	conn, err := u.ahead.dial(ctx, u.dial)
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +98,22 @@ func (u *unary) take(ctx context.Context) (*link, error) {
 	l.limit.R = conn
 	l.in = bufio.NewReaderSize(&l.limit, 4096)
 	return l, nil
+}
+
+// DialEval begins to open a connection for Eval, if there is none that can be used again; ctx ends that. The
+// caller calls drop when Eval has returned, or was not called.
+func (c *Client) DialEval(ctx context.Context) (drop func()) {
+	u := c.unary
+	if u == nil {
+		return func() {}
+	}
+	u.mu.Lock()
+	idle := u.idle != nil
+	u.mu.Unlock()
+	if !idle {
+		u.ahead.begin(ctx, u.dial)
+	}
+	return u.ahead.drop
 }
 
 // quiet tells a connection that can be used again from one that the agent has closed, or

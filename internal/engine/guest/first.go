@@ -20,9 +20,10 @@ func (c *Calls) beforeEval(ctx context.Context, id string, m *vmproc.VM) (after 
 	if !m.FirstEval() {
 		return func() {}
 	}
-	after = c.cfg.Traffic.First(firstAnswer)
+	leave := c.cfg.Traffic.First(firstAnswer)
+	drop := m.Agent.DialEval(ctx) // meanwhile
 	c.populate(ctx, id, m, snapshot.EvalSetFile)
-	return after
+	return func() { drop(); leave() }
 }
 
 // beforeExec does so for its first program, or connection to a server in it, if nothing was evaluated yet.

@@ -15,7 +15,7 @@ import (
 )
 
 // portTimeout bounds a dial of a port: the agent gives up before that, and says so.
-const portTimeout = 10 * time.Second
+const portTimeout = 30 * time.Second
 
 // DialPort connects to a server in the guest that listens on that TCP port, of its
 // localhost or of its network. The connection has a CloseWrite, and is the caller's. It

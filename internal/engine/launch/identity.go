@@ -49,6 +49,15 @@ func (s *Source) way() Way {
 	return ByHTTP
 }
 
+// DialIdentity begins to open the connection on which a guest learns who it is, before it begins. The VMM keeps that
+// until the guest has dropped the connections of its parent, so nobody has to be asked when it has.
+func (l *Launcher) DialIdentity(ctx context.Context, src *Source, m *VM) {
+	m.Agent = m.NewAgent()
+	if src.way() == ByPort {
+		m.Agent.DialIdentity(ctx)
+	}
+}
+
 // Identify gives a restored guest its identity, and returns what it says it did. It tries
 // until the guest's time is over: just after a restore it may still be resetting its vsock
 // transport and drop a connection. Then it opens its network, for which it waits for forkd-net.

@@ -36,5 +36,8 @@ func (m *VM) closeGate() {
 // Discard ends a machine and removes all it left.
 func (m *VM) Discard() {
 	m.VM.Discard()
+	if m.Agent != nil {
+		m.Agent.Close()
+	}
 	m.closeGate()
 }

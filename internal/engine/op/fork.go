@@ -182,6 +182,7 @@ func (f *forkOp) resume(ctx context.Context, b *child) {
 // A prepared one that died may have done so in the pool, unseen: that costs a try only.
 func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 	for {
+		f.e.launcher.DialIdentity(ctx, f.src, b.m)
 		f.e.launcher.Populate(ctx, f.src, b.m, b.index)
 		b.trace.mark("populate")
 		at, err := f.e.launcher.Enter(ctx, b.m)

@@ -24,9 +24,6 @@ func (f *forkOp) identify(ctx context.Context, b *child) {
 	if b.err == nil {
 		return
 	}
-	if b.m.Agent != nil {
-		b.m.Agent.Close()
-	}
 	if !b.m.Alive() || gone(b.err) && b.m.WaitEnd(50*time.Millisecond) {
 		b.err = b.m.EndError()
 		f.e.sandboxes.LogFailure(sandbox.Info{ID: f.childID(b.index), Owner: f.req.Owner,
@@ -73,7 +70,9 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 
 // introduce tells a restored guest who it is, and waits until it has confirmed.
 func (f *forkOp) introduce(ctx context.Context, b *child, who sandbox.Identity) (err error) {
-	b.m.Agent = b.m.NewAgent()
+	if b.m.Agent == nil { // of one that has booted
+		b.m.Agent = b.m.NewAgent()
+	}
 	b.who = who
 	b.answer, err = f.e.launcher.Identify(ctx, f.src, b.m, who)
 	b.trace.mark("identity")

@@ -91,6 +91,5 @@ func (n *newVM) reason(ctx context.Context, err error) error {
 
 // drop ends a VM that is not to be.
 func (n *newVM) drop() {
-	n.next.m.Agent.Close()
 	n.next.m.Discard()
 }

@@ -170,6 +170,9 @@ func (w *probe) Next() (*agentv1.InventoryPart, error) {
 // explain turns an error into what the caller should know.
 func (w *probe) explain(ctx context.Context, err error) error {
 	var remote *connect.Error
+	if errors.As(err, &remote) && remote.Code() == connect.CodeDeadlineExceeded {
+		awaitDeadline(ctx)
+	}
 	switch {
 	case context.Cause(ctx) != nil:
 		return sandbox.Ended(ctx, err)
@@ -182,6 +185,16 @@ func (w *probe) explain(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// awaitDeadline waits for a deadline that is about to come: a guest, who is told of it, may notice it first.
+func awaitDeadline(ctx context.Context) {
+	if at, ok := ctx.Deadline(); ok && time.Until(at) < deadlineSkew {
+		<-ctx.Done()
+	}
+}
+
+// deadlineSkew is how much earlier a guest that is to be believed may notice a deadline.
+const deadlineSkew = time.Second
 
 func (w *probe) agentOld() error {
 	return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonAgentOld,

@@ -1,0 +1,30 @@
+package op
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+func TestAGuestMayNoticeTheDeadlineFirst(t *testing.T) {
+	noticed := connect.NewError(connect.CodeDeadlineExceeded, context.DeadlineExceeded)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if err := new(probe).explain(ctx, noticed); !errors.Is(err, sandbox.ErrTimeout) {
+		t.Errorf("just before the deadline: %v", err)
+	}
+	// One that says so long before is not waited for.
+	ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	if err := new(probe).explain(ctx, noticed); !errors.Is(err, sandbox.ErrGuestGone) {
+		t.Errorf("long before the deadline: %v", err)
+	}
+	if err := new(probe).explain(t.Context(), noticed); !errors.Is(err, sandbox.ErrGuestGone) {
+		t.Errorf("without a deadline: %v", err)
+	}
+}
