@@ -25,7 +25,7 @@ type Config struct {
 	Addresses func() []net.IP
 	// Most is how many connections there may be; 0 means 900: the device has 1024.
 	Most int
-	// Hello bounds the request, Dial all attempts to connect; 0 means 10 s and 5 s.
+	// Hello bounds the request, Dial all attempts to connect; 0 means 10 s and 25 s.
 	Hello, Dial time.Duration
 	// Log gets one line per noteworthy event; nil drops them.
 	Log func(format string, args ...any)
@@ -55,7 +55,7 @@ func New(cfg Config) *Server {
 		cfg.Hello = 10 * time.Second
 	}
 	if cfg.Dial == 0 {
-		cfg.Dial = 5 * time.Second
+		cfg.Dial = 25 * time.Second // a guest among a hundred that are busy may stand still for a while
 	}
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
