@@ -201,8 +201,8 @@ func (r *Recipe) blame(err error) error {
 		name := m[1] + m[2] + m[3]
 		for _, p := range r.Packages {
 			if p.Value == name {
-				return fmt.Errorf("%w: %s:%d: package %s does not exist in Debian %s (if it is new: run apt-get update)",
-					ErrRecipe, r.path, p.Line, name, r.Suite)
+				return fmt.Errorf("%w: %s: package %s does not exist in Debian %s (if it is new: run apt-get update)",
+					ErrRecipe, r.place(p), name, r.Suite)
 			}
 		}
 	}

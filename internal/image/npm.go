@@ -43,8 +43,8 @@ func (b *rootBuild) installNpm(ctx context.Context, tree string) ([]string, erro
 		return nil, nil
 	}
 	if _, err := os.Lstat(filepath.Join(tree, "usr/bin/node")); err != nil {
-		return nil, fmt.Errorf("%w: %s:%d: npm needs nodejs among the packages",
-			ErrRecipe, b.recipe.path, b.recipe.Npm[0].Line)
+		return nil, fmt.Errorf("%w: %s: npm needs nodejs among the packages",
+			ErrRecipe, b.recipe.place(b.recipe.Npm[0]))
 	}
 	b.progress.begin(StepRoot, "packages of the npm registry")
 	args := []string{"sh", "-c", npmScript, "npm.sh", tree}
@@ -114,22 +114,22 @@ func (r *Recipe) blameNpm(err error) error {
 			return fmt.Errorf("npm %w: apt-get install npm", debtool.ErrMissing)
 		}
 		if m := noVersionRE.FindStringSubmatch(line); m != nil {
-			return fmt.Errorf("%w: %s%s: the npm registry has no version %s", ErrRecipe, r.path, r.npmLine(m[1]), m[1])
+			return fmt.Errorf("%w: %s: the npm registry has no version %s", ErrRecipe, r.npmPlace(m[1]), m[1])
 		}
 		if m := noPackageRE.FindStringSubmatch(line); m != nil {
 			name := strings.NewReplacer("%2f", "/", "%2F", "/").Replace(m[1] + m[2])
-			return fmt.Errorf("%w: %s%s: the npm registry has no package %s", ErrRecipe, r.path, r.npmLine(name), name)
+			return fmt.Errorf("%w: %s: the npm registry has no package %s", ErrRecipe, r.npmPlace(name), name)
 		}
 	}
 	return err
 }
 
-// npmLine is ":LINE" of a package that the recipe names, or nothing.
-func (r *Recipe) npmLine(name string) string {
+// npmPlace is FILE:LINE of a package that the recipe names, else the file.
+func (r *Recipe) npmPlace(name string) string {
 	for _, p := range r.Npm {
 		if p.Value == name || strings.HasPrefix(p.Value, name+"@") {
-			return fmt.Sprintf(":%d", p.Line)
+			return r.place(p)
 		}
 	}
-	return ""
+	return r.path
 }

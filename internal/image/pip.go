@@ -37,8 +37,8 @@ func (b *rootBuild) installPip(ctx context.Context, tree string, debian []string
 	python, err := os.Readlink(filepath.Join(tree, "usr/bin/python3"))
 	version, ok := strings.CutPrefix(filepath.Base(python), "python")
 	if err != nil || !ok {
-		return nil, fmt.Errorf("%w: %s:%d: pip needs python3 among the packages",
-			ErrRecipe, b.recipe.path, b.recipe.Pip[0].Line)
+		return nil, fmt.Errorf("%w: %s: pip needs python3 among the packages",
+			ErrRecipe, b.recipe.place(b.recipe.Pip[0]))
 	}
 	libc, err := libcMinor(debian)
 	if err != nil {
@@ -98,13 +98,13 @@ func (r *Recipe) blamePip(err error, python string) error {
 		if m == nil {
 			continue
 		}
-		at := ""
+		at := r.path
 		for _, p := range r.Pip {
 			if p.Value == m[1] {
-				at = fmt.Sprintf(":%d", p.Line)
+				at = r.place(p)
 			}
 		}
-		return fmt.Errorf("%w: %s%s: PyPI has no wheel of %s for Python %s on Linux", ErrRecipe, r.path, at, m[1], python)
+		return fmt.Errorf("%w: %s: PyPI has no wheel of %s for Python %s on Linux", ErrRecipe, at, m[1], python)
 	}
 	return err
 }

@@ -23,6 +23,7 @@ const (
 // Recipe says what an image consists of. See docs/formats/recipe.md.
 type Recipe struct {
 	Name        string            `yaml:"name"`
+	Extends     Text              `yaml:"extends"`
 	Description string            `yaml:"description"`
 	Suite       string            `yaml:"suite"`
 	Kernel      string            `yaml:"kernel"`
@@ -42,8 +43,9 @@ type Recipe struct {
 	Compression string            `yaml:"compression"`
 	Disk        Text              `yaml:"disk"`
 
-	path string // of the recipe's file, for errors
-	dir  string // where sources of files lie
+	path string  // of the recipe's file, for errors
+	dir  string  // where the recipe lies
+	base *Recipe // what it extends
 
 	diskMiB int // of Disk; 0 for none
 }
@@ -78,6 +80,8 @@ type File struct {
 	Content *string `yaml:"content"`
 	Source  string  `yaml:"source"`
 	Mode    Text    `yaml:"mode"`
+
+	recipe, dir string // the recipe that has it, for errors, and where its source lies
 }
 
 // Warm is code that runs before the snapshot is taken: in a language's interpreter, which stays, or as a program.
@@ -87,7 +91,9 @@ type Warm struct {
 }
 
 // LoadRecipe reads a recipe's file, or the recipe.yaml of a folder.
-func LoadRecipe(path string) (*Recipe, error) {
+func LoadRecipe(path string) (*Recipe, error) { return loadRecipe(path, 0) }
+
+func loadRecipe(path string, depth int) (*Recipe, error) {
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
 		path = filepath.Join(path, RecipeFile)
 	}
@@ -100,22 +106,31 @@ func LoadRecipe(path string) (*Recipe, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read recipe %s: %w", path, err)
 	}
-	return ParseRecipe(path, b)
+	return parseRecipe(path, b, depth)
 }
 
 // ParseRecipe reads a recipe's text, fills in defaults and checks every field that
 // can be checked without building. path is for errors and for finding sources.
-func ParseRecipe(path string, text []byte) (*Recipe, error) {
+func ParseRecipe(path string, text []byte) (*Recipe, error) { return parseRecipe(path, text, 0) }
+
+// parseRecipe is ParseRecipe for a recipe that depth others extend.
+func parseRecipe(path string, text []byte, depth int) (*Recipe, error) {
 	r := &Recipe{path: path, dir: filepath.Dir(path)}
 	if len(text) > maxRecipe {
 		return nil, fmt.Errorf("%w: %s: larger than %d KiB", ErrRecipe, path, maxRecipe>>10)
 	}
 	if err := decodeStrict(text, r); err != nil {
-		return nil, fmt.Errorf("%w: %s%w", ErrRecipe, path, err)
+		return nil, r.wrap(err)
+	}
+	for i := range r.Files {
+		r.Files[i].recipe, r.Files[i].dir = path, r.dir
+	}
+	if err := r.extend(depth); err != nil {
+		return nil, err
 	}
 	r.setDefaults()
 	if err := r.check(); err != nil {
-		return nil, fmt.Errorf("%w: %s%w", ErrRecipe, path, err)
+		return nil, r.wrap(err)
 	}
 	return r, nil
 }

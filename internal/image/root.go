@@ -62,8 +62,8 @@ func (r *Recipe) readFiles() ([]rootFile, error) {
 		out := rootFile{Path: f.Path.Value, Mode: mode}
 		if f.Content != nil {
 			out.Data = []byte(*f.Content)
-		} else if out.Data, err = readSource(r.dir, f.Source); err != nil {
-			return nil, fmt.Errorf("%w: %s:%d: source of %s: %w", ErrRecipe, r.path, f.Path.Line, f.Path.Value, err)
+		} else if out.Data, err = readSource(f.dir, f.Source); err != nil {
+			return nil, fmt.Errorf("%w: %s:%d: source of %s: %w", ErrRecipe, f.recipe, f.Path.Line, f.Path.Value, err)
 		}
 		out.Sum = sum(out.Data)
 		all = append(all, out)

@@ -88,23 +88,36 @@ func (s *Store) Get(name string) (Image, error) {
 	if err := CheckName(name); err != nil {
 		return Image{}, err
 	}
-	dir := filepath.Join(s.dir, name)
-	info, err := os.Stat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	img, err := openWhole(filepath.Join(s.dir, name))
+	if err == nil && img.Name != name {
+		err = fmt.Errorf("%w: its metadata says it is %s", ErrDamaged, img.Name)
+	}
+	switch {
+	case errors.Is(err, ErrNotFound):
 		return Image{}, fmt.Errorf("%w: %s", ErrNotFound, name)
-	}
-	if err != nil {
+	case err != nil:
 		return Image{}, fmt.Errorf("open image %s: %w", name, err)
 	}
-	img, err := open(dir)
-	if err != nil {
-		return Image{}, fmt.Errorf("open image %s: %w", name, err)
-	}
-	if img.Name != name {
-		return Image{}, fmt.Errorf("open image %s: %w: its metadata says it is %s", name, ErrDamaged, img.Name)
-	}
-	img.Created = info.ModTime()
 	return img, nil
+}
+
+// openWhole opens an image's folder which another process may replace at any time: what is read of two folders
+// is no image.
+func openWhole(dir string) (Image, error) {
+	for {
+		before, err := os.Stat(dir)
+		if errors.Is(err, fs.ErrNotExist) {
+			return Image{}, ErrNotFound
+		}
+		if err != nil {
+			return Image{}, err
+		}
+		img, err := open(dir)
+		img.Created = before.ModTime()
+		if after, gone := os.Stat(dir); gone == nil && os.SameFile(before, after) {
+			return img, err
+		}
+	}
 }
 
 // OpenDir opens an image's folder that is in no store.

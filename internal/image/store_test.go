@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -150,6 +151,61 @@ func TestStore(t *testing.T) {
 			t.Errorf("remove %q: %v", bad, err)
 		}
 	}
+}
+
+// Several builds of one name may end at any moment: whoever opens the image has one of them, whole.
+func TestImagesAreReplacedWhole(t *testing.T) {
+	s := openTestStore(t)
+	var builders sync.WaitGroup
+	for range 2 {
+		dir := t.TempDir()
+		builders.Go(func() {
+			for n := 1; n <= 200 && !t.Failed(); n++ {
+				if err := putSized(s, dir, n); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { builders.Wait(); close(ended) }()
+	seen := 0
+	for running := true; running; {
+		select {
+		case <-ended:
+			running = false
+		default:
+		}
+		img, err := s.Get("a")
+		switch {
+		case errors.Is(err, ErrNotFound) && seen == 0:
+		case err != nil:
+			t.Error(err)
+		case img.Files[KernelFile].Size != img.Files[RootFile].Size:
+			t.Errorf("parts of two images: %+v", img.Files)
+		default:
+			seen++
+		}
+	}
+	if seen == 0 {
+		t.Error("the image was never there")
+	}
+	onlyNames(t, s, "a")
+}
+
+// putSized puts an image "a" in a store, whose files have that many bytes.
+func putSized(s *Store, dir string, n int) error {
+	m, parts := testMetadata("a"), map[string]entry{}
+	for _, file := range []string{KernelFile, InitrdFile, RootFile} {
+		path, data := filepath.Join(dir, file), bytes.Repeat([]byte("x"), n)
+		if err := os.WriteFile(path, data, 0o644); err != nil {
+			return err
+		}
+		defer os.Remove(path) // which is the image's, too
+		m.Files[file], parts[file] = FileSum{Size: int64(n), SHA256: sum(data)}, entry{dir: dir}
+	}
+	_, err := (&build{}).store(s, m, parts)
+	return err
 }
 
 func TestDamagedImages(t *testing.T) {

@@ -109,14 +109,25 @@ func publish(tmp *tempDir, parent, name string) error {
 		return err
 	}
 	target := filepath.Join(parent, name)
-	err := unix.Renameat2(unix.AT_FDCWD, tmp.path, unix.AT_FDCWD, target, unix.RENAME_EXCHANGE)
-	if errors.Is(err, syscall.ENOENT) {
-		err = os.Rename(tmp.path, target)
-	}
-	if err != nil {
+	if err := takePlace(tmp.path, target); err != nil {
 		return fmt.Errorf("rename to %s: %w", target, err)
 	}
 	return durable.SyncDir(parent) // what was there before has now the temporary name, and goes with it
+}
+
+// takePlace renames a folder to target, whose folder, if there is one, gets its name. Other processes may
+// do the same, or remove the target.
+func takePlace(path, target string) error {
+	for {
+		err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, target, unix.RENAME_EXCHANGE)
+		if !errors.Is(err, syscall.ENOENT) {
+			return err
+		}
+		err = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
+		if !errors.Is(err, syscall.EEXIST) {
+			return err
+		}
+	}
 }
 
 // syncTree flushes the files of a folder and the folder.
