@@ -14,11 +14,15 @@ import (
 	"github.com/forkd/forkd/internal/image"
 )
 
-const (
-	recipeDir = "../../recipes/code-interpreter-v1"
-	// sdk is the version whose programs are run.
-	sdk = "e2b-code-interpreter==2.11.5"
-)
+const recipeDir = "../../recipes/code-interpreter-v1"
+
+// sdk is the version whose programs are run; FORKD_E2B_VERSIONS=newest stands for that of the day.
+func sdk() string {
+	if os.Getenv("FORKD_E2B_VERSIONS") == "newest" {
+		return "e2b-code-interpreter"
+	}
+	return "e2b-code-interpreter==2.11.5"
+}
 
 // TestRecipe needs no network: the recipe is read, and every source is there.
 func TestRecipe(t *testing.T) {
@@ -66,7 +70,7 @@ func environment(t *testing.T) string {
 	dir := t.TempDir()
 	run(t, nil, "python3", "-m", "venv", dir)
 	python := filepath.Join(dir, "bin/python")
-	args := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", sdk}
+	args := []string{"-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", sdk()}
 	for _, p := range recipe(t).Pip {
 		args = append(args, p.Value)
 	}

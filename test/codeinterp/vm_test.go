@@ -15,14 +15,47 @@ func TestOverVMs(t *testing.T) {
 	kvmtest.Soak(t)
 	m := harness.StartMachine(t, "-ci")
 	m.Image(t, "code-interpreter-v1", "code-interpreter-v1")
+	python := client(t)
+	run(t, environ(m, "FORKD_FORKS="+os.Getenv("FORKD_FORKS")), python, filepath.Join("testdata", "vm.py"))
+}
+
+// TestLanguagesOverVMs runs R and Java over VMs of the images that have them, of their own and of the one with all.
+func TestLanguagesOverVMs(t *testing.T) {
+	kvmtest.Soak(t)
+	m := harness.StartMachine(t, "-ci")
+	python := client(t)
+	for _, of := range []struct {
+		template  string
+		languages []string
+	}{
+		{"code-interpreter-r", []string{"r"}},
+		{"code-interpreter-java", []string{"java"}},
+		{"code-interpreter-all", []string{"r", "java"}},
+	} {
+		t.Run(of.template, func(t *testing.T) {
+			m.Image(t, of.template, of.template)
+			for _, language := range of.languages {
+				run(t, environ(m), python, filepath.Join("testdata", "languages.py"), language, of.template)
+			}
+		})
+	}
+}
+
+// client is a Python with E2B's package.
+func client(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	run(t, nil, "python3", "-m", "venv", dir)
 	python := filepath.Join(dir, "bin", "python")
-	run(t, nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", sdk)
-	env := []string{"FORKD_FORKS=" + os.Getenv("FORKD_FORKS"),
-		"PYTHONPATH=" + filepath.Join("..", "e2b", "testdata")} // what programs of E2B's clients share
+	run(t, nil, python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary", ":all:", sdk())
+	return python
+}
+
+// environ is the environment of a program of E2B's clients: where the daemon is, and what such programs share.
+func environ(m *harness.Machine, more ...string) []string {
+	env := append(more, "PYTHONPATH="+filepath.Join("..", "e2b", "testdata"))
 	for k, v := range m.E2B {
 		env = append(env, k+"="+v)
 	}
-	run(t, env, python, filepath.Join("testdata", "vm.py"))
+	return env
 }

@@ -6,12 +6,14 @@ import time
 import uuid
 
 import forks
+import java
 import jupyter
 import node
 
 ALIASES = {"js": "javascript", "ts": "typescript"}
-ABSENT = {"r": "R", "java": "Java"}
-KERNELS = {"python": jupyter.Python, "bash": jupyter.Bash, "javascript": node.Node, "typescript": node.Node}
+KERNELS = {"python": jupyter.Python, "bash": jupyter.Bash, "javascript": node.Node, "typescript": node.Node,
+           "r": jupyter.R, "java": java.Java}
+ON_REQUEST = {"r": "R", "java": "Java"}  # recipes of their own have what these need
 
 
 class Refused(Exception):
@@ -29,11 +31,12 @@ def error(name, value, traceback=""):
 def normal(language):
     language = (language or "python").strip().lower()
     language = ALIASES.get(language, language)
-    if language in ABSENT:
-        raise Refused(500, "%s is not in this image: it has Python, JavaScript, TypeScript and bash"
-                      % ABSENT[language])
+    if language in ON_REQUEST and KERNELS[language].absent():
+        raise Refused(500, "%s is not in this image: make the sandbox of the template code-interpreter-%s "
+                      "(`forkd image build code-interpreter-%s`)" % (ON_REQUEST[language], language, language))
     if language not in KERNELS:
-        raise Refused(500, "Unknown language %s: this image has python, javascript, typescript and bash" % language)
+        here = [k for k in KERNELS if k not in ON_REQUEST or not KERNELS[k].absent()]
+        raise Refused(500, "Unknown language %s: this image has %s" % (language, ", ".join(here)))
     return language
 
 
@@ -123,10 +126,14 @@ class Context:
         run = asyncio.ensure_future(kernel.run(code, language, emit))
         left = asyncio.ensure_future(gone.wait())
         await asyncio.wait({run, left}, return_when=asyncio.FIRST_COMPLETED)
+        interrupted = False
         while not run.done():
+            interrupted = True
             kernel.interrupt()
             await asyncio.wait({run}, timeout=1)  # code may have caught it
         left.cancel()
+        if interrupted and not kernel.dead.is_set():
+            await kernel.settle()
         if not run.result():
             emit(error(*(self.ending or ("UnexpectedEndOfExecution", "The kernel ended before the execution did"))))
 

@@ -1,4 +1,4 @@
-"""Kernels that speak Jupyter's protocol: IPython's, and bash_kernel.
+"""Kernels that speak Jupyter's protocol: IPython's, bash_kernel, and R's.
 
 A kernel is used by one execution at a time; its context sees to that. Nothing here wakes by
 itself: no heartbeat is asked for, and the end of the process is told by a descriptor.
@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shlex
-import signal
+import shutil
 import sys
 import uuid
 
@@ -16,23 +16,23 @@ from jupyter_client.kernelspec import KernelSpec
 from jupyter_client.manager import AsyncKernelManager
 
 import contexts
+import process
 import results
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-STARTUP = 60  # seconds
+STARTUP = 240  # seconds; an emulated CPU takes its time
 
 
-class Kernel:
+class Kernel(process.Process):
     argv = []
     spawn_env = {}
 
     def __init__(self, cwd, env, run):
+        super().__init__()
         self.cwd, self.run_dir = cwd, run
         # Base of the kernel's environment, to which env_vars of an execution return.
         self.env = {**os.environ, **env, **self.spawn_env}
-        self.dead = asyncio.Event()
-        self.inbox = asyncio.Queue()
         self.current = None  # id of the request whose messages are wanted
         self.manager = self.client = self.pidfd = None
         self.pumps = []
@@ -60,24 +60,10 @@ class Kernel:
         asyncio.get_running_loop().remove_reader(self.pidfd)
         os.close(self.pidfd)
         self.pidfd = None
-        self.dead.set()
-        self.inbox.put_nowait(None)
+        self.died()
 
-    def signal(self, number):
-        """To the kernel and the programs that it runs, which are in its process group."""
-        if self.dead.is_set() or self.manager is None or not self.manager.has_kernel:
-            return
-        pid = self.manager.provisioner.pid
-        try:
-            os.killpg(pid, number)
-        except ProcessLookupError:
-            pass
-
-    def interrupt(self):
-        self.signal(signal.SIGINT)
-
-    def kill(self):
-        self.signal(signal.SIGKILL)
+    def pid(self):
+        return self.manager.provisioner.pid if self.manager is not None and self.manager.has_kernel else None
 
     async def stop(self):
         for p in self.pumps:
@@ -90,13 +76,16 @@ class Kernel:
         if self.pidfd is not None:
             self.ended()
 
+    def telling(self, emit):
+        """What is told the messages of an execution."""
+        return Run(emit)
+
     async def run(self, code, language, emit, silent=False):
         """Runs code and emits what comes of it. False if the kernel ended instead."""
-        while not self.inbox.empty():
-            self.inbox.get_nowait()
+        self.forget()
         if self.dead.is_set():
             return False
-        state = Run(emit)
+        state = self.telling(emit)
         self.current = self.client.execute(code, silent=silent, store_history=not silent, allow_stdin=False)
         while not state.over():
             try:
@@ -109,6 +98,7 @@ class Kernel:
             if message is None:
                 return False
             state.take(message)
+        state.end()
         return True
 
     async def quietly(self, code):
@@ -124,6 +114,9 @@ class Run:
 
     def over(self):
         return self.replied and self.idle
+
+    def end(self):
+        """There is no more."""
 
     def lost(self):
         """The kernel says no more. Without a reply nobody knows how far the code came."""
@@ -208,3 +201,53 @@ class Bash(Kernel):
 def ansi(value):
     """value as one line for bash."""
     return "$'" + value.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n") + "'"
+
+
+class RunR(Run):
+    """R's kernel shows values and plots alike. The last value is the result of the execution, so what is shown
+    is kept until something follows."""
+    shown = None
+
+    def end(self):
+        if self.shown is not None:
+            self.show(not any(mime.startswith("image/") for mime in self.shown))
+
+    def show(self, main):
+        data, self.shown = self.shown, None
+        self.emit(results.result(data, main))
+
+    def take(self, message):
+        if self.shown is not None and message["msg_type"] in ("stream", "display_data", "execute_result", "error"):
+            self.show(False)
+        super().take(message)
+
+    def display_data(self, content):
+        self.shown = content["data"]
+
+
+class R(Kernel):
+    argv = ["R", "--no-save", "--no-restore", "--no-echo", "--file=" + os.path.join(HERE, "kernel.R"), "--args",
+            "{connection_file}"]
+    libraries = ("/usr/local/lib/R/site-library", "/usr/lib/R/site-library", "/usr/lib/R/library")
+
+    @classmethod
+    def absent(cls):
+        return shutil.which("R") is None or not any(os.path.isdir(d + "/IRkernel") for d in cls.libraries)
+
+    def telling(self, emit):
+        return RunR(emit)
+
+    async def environ(self, values, remove):
+        await self.quietly("".join(
+            ["do.call(Sys.setenv, structure(list(%s), names=%s))\n" % (quoted(v), quoted(k))
+             for k, v in values.items() if k] + ["Sys.unsetenv(%s)\n" % quoted(k) for k in remove if k]))
+
+    async def renew(self, seed, env, info):
+        await self.quietly("set.seed(%d)" % (int.from_bytes(seed[:4], "big") >> 1))
+        await self.environ(env, [])
+
+
+def quoted(text):
+    """text as a string of R."""
+    text = text.encode(errors="surrogateescape").decode(errors="replace")
+    return '"%s"' % "".join(c if c.isascii() and c.isalnum() else "\\U{%x}" % ord(c) for c in text)

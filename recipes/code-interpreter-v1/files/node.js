@@ -120,9 +120,13 @@ function bundle(value) {
 
 // Synchronous code is interrupted by vm, which a listener here would be in the way of: with one, node
 // ends. It takes a turn of the event loop until a removed one is gone.
-async function evaluate(code) {
+function unheard() {
   process.off('SIGINT', onInterrupt);
-  await new Promise(setImmediate);
+  return new Promise(setImmediate);
+}
+
+async function evaluate(code) {
+  await unheard();
   try {
     return await new Promise((resolve, reject) => {
       server.eval(code + '\n', server.context, 'code', (e, value) => (e ? reject(e.err ?? e) : resolve(value)));
@@ -130,6 +134,26 @@ async function evaluate(code) {
     });
   } finally {
     if (!process.listeners('SIGINT').includes(onInterrupt)) process.on('SIGINT', onInterrupt);
+  }
+}
+
+// settle takes what interrupts have left. Node's watchdog of SIGINT counts them in a semaphore which it does not
+// empty at the end of a script: one that came as the script was ending ends a later one. A script of our own is
+// ended in its place; it sleeps, so that the watchdog's thread has its turn.
+async function settle() {
+  const pause = new vm.Script('Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 50)');
+  await unheard();
+  try {
+    for (let left = true; left;) {
+      try {
+        pause.runInThisContext({ breakOnSigint: true });
+        left = false;
+      } catch (e) {
+        if (e.code !== 'ERR_SCRIPT_EXECUTION_INTERRUPTED') throw e;
+      }
+    }
+  } finally {
+    process.on('SIGINT', onInterrupt);
   }
 }
 
@@ -163,6 +187,8 @@ async function serve() {
     if (request.op === 'environ') {
       Object.assign(process.env, request.values);
       for (const name of request.remove) delete process.env[name];
+    } else if (request.op === 'settle') {
+      await settle();
     } else {
       await run(request);
     }

@@ -161,7 +161,7 @@ def gone(code, after, **fields):
     r.close()
     c.close()
     t = time.monotonic()
-    e = execute("echo 2" if fields.get("language") == "bash" else "1+1", **fields)
+    e = execute({"bash": "echo 2", "r": "cat(1+1)"}.get(fields.get("language"), "1+1"), **fields)
     equal((e.text or e.stdout.strip()), "2")
     assert time.monotonic() - t < 5, "the kernel was not interrupted: %.1f s" % (time.monotonic() - t)
 
@@ -206,9 +206,8 @@ def contexts():
     equal(call("POST", "/execute", {"code": "1", "context_id": a["id"]})[:2], missing)
     equal(call("POST", "/execute", {"code": "1", "context_id": "x", "language": "python"})[0], 400)
     equal(call("POST", "/contexts", {"cwd": "/nowhere"})[0], 500)
-    for language in ("r", "java", "cobol"):
-        status, text, _ = call("POST", "/execute", {"code": "1", "language": language})
-        assert status == 500 and "this image" in text, (status, text)
+    status, text, _ = call("POST", "/execute", {"code": "1", "language": "cobol"})
+    assert status == 500 and "this image has python" in text, (status, text)
 
 
 def env():
@@ -267,6 +266,125 @@ def javascript():
     equal(execute("let q: = 1", language="typescript").error["name"], "SyntaxError")
 
 
+def fork(index):
+    """Plays a fork."""
+    hook = open(HOOK).read().replace("/run/forkd-code-interpreter", RUN)
+    subprocess.run(["sh", "-c", hook], check=True, env={
+        "PATH": os.environ["PATH"], "FORKD_SANDBOX_ID": "s" + index, "FORKD_INDEX": index, "OWN": "o'" + index})
+
+
+def here(language):
+    """Whether this host has it. A server without it names the template that does."""
+    status, text, _ = call("POST", "/contexts", {"language": language})
+    if status == 500 and "not in this image" in text and "template code-interpreter-" + language in text:
+        print("%s: not here" % language)
+        return False
+    equal(status, 200)
+    c = json.loads(text)
+    equal(c["language"], language)
+    equal(call("DELETE", "/contexts/" + c["id"])[0], 200)
+    return True
+
+
+def r():
+    if not here("r"):
+        return
+    r = lambda code, **f: execute(code, **{"language": "r", **f})
+    equal(r("x <- 20").results, [])
+    e = r("x + 1")
+    equal((e.text, e.main["html"], e.error), ("[1] 21", "21", None))
+    e = r("print('one'); cat('two\\n'); message('three')")
+    equal((e.stdout, e.stderr.strip(), e.results), ('[1] "one"\ntwo\n', "three", []))
+    e = r("head(cars, 2)\n'last'")
+    equal([x["is_main_result"] for x in e.results], [False, True])
+    assert "<table" in e.results[0]["html"] and e.text == '[1] "last"', e.results
+    e = r("plot(1:3, main = 'T')")
+    assert e.results[0]["png"].startswith("iVBOR") and not e.results[0]["is_main_result"], e.events
+    e = r("f <- function() stop('gone wrong')\nf()\nx <- 0")
+    equal((e.error["name"], len(e.errors)), ("ERROR", 1))
+    assert "gone wrong" in e.error["value"] and "f()" in e.error["traceback"], e.error
+    assert r("x <-").error and r("x").text == "[1] 20"
+    for value in ("a b", "it's", "two\nlines \\ ä"):
+        equal(r("cat(Sys.getenv('CI_R'))", env_vars={"CI_R": value}).stdout, value)
+    equal(r("cat(Sys.getenv('CI_R'))").stdout, "")
+    assert "Warning" in r("warning('careful')").stderr
+    t = time.monotonic()
+    c, s = stream("cat('a\\n')\nSys.sleep(3)\ncat('b\\n')", language="r")
+    while json.loads(s.readline())["type"] != "stdout":
+        pass
+    assert time.monotonic() - t < 2.5, "stdout came late"
+    s.read()
+    c.close()
+    for code in ("Sys.sleep(60)", "repeat 1", "system('sleep 60')"):
+        gone(code, "number_of_executions", language="r")
+    equal(r("x").text, "[1] 20")
+    seen = set()
+    for index in ("3", "4"):
+        r("set.seed(1)")
+        fork(index)
+        seen.add(r("runif(1)").text)
+        equal(r("cat(Sys.getenv('OWN'))").stdout, "o'" + index)
+    equal((len(seen), r("x").text), (2, "[1] 20"))
+    equal(r("quit_now <- 1; tools::pskill(Sys.getpid(), 9)").error["name"], "UnexpectedEndOfExecution")
+    assert r("x").error and r("1").text == "[1] 1"
+
+
+def java():
+    if not here("java"):
+        return
+    j = lambda code, **f: execute(code, **{"language": "java", **f})
+    equal((j("int x = 20;").results, j("x + 1").text), ([], "21"))
+    e = j('System.out.println("one");\nSystem.out.printf("%d %s%n", 2, "hällo");\nSystem.err.println("oops");')
+    equal((e.stdout, e.stderr, e.results), ("one\n2 hällo\n", "oops\n", []))
+    equal(j('String s = "quoted"; s').text, "quoted")
+    equal(j("int twice(int i) {\n  return i * 2;\n}\nrecord P(int a, int b) {}\n// done\nnew P(twice(4), 1)").text, "P[a=8, b=1]")
+    equal(j("List.of(1, 2).stream().map(i -> i + 1).toList()").text, "[2, 3]")
+    equal(j("new int[] {1, 2}").text, "int[2] { 1, 2 }")
+    equal([j(c).results for c in ("null", "", "// nothing", "System.gc()")], [[], [], [], []])
+    e = j("int y = 1;\nint z = x / 0;\ny = 2;")
+    equal((e.error["name"], e.error["value"], len(e.errors)), ("ArithmeticException", "/ by zero", 1))
+    assert e.error["traceback"].startswith("java.lang.ArithmeticException: / by zero\n    at "), e.error
+    equal(j("y").text, "1")
+    e = j('class Odd extends RuntimeException { Odd(Throwable c) { super("odd", c); } }\n'
+          'throw new Odd(new IllegalStateException("why"));')
+    equal((e.error["name"], e.error["value"]), ("Odd", "odd"))
+    assert "Caused by: java.lang.IllegalStateException: why" in e.error["traceback"], e.error
+    e = j("nothing + 1")
+    equal(e.error["name"], "CompilationException")
+    assert "cannot find symbol" in e.error["value"] and "\n  nothing + 1\n  ^" in e.error["traceback"], e.error
+    equal([j(c).error["name"] for c in ("int q = ;", "int f( {", 'String t = "')], ["CompilationException"] * 3)
+    e = j("int later() { return missing(); }")
+    assert e.error is None and "missing()" in e.stderr, e.events
+    equal(j("later()").error["name"], "UnresolvedReferenceException")
+    equal(j("int missing() { return 6; }\nlater()").text, "6")
+    for value in ("a b", "it's", "two\nlines \\ ä", ""):
+        equal(j('System.getProperty("CI_J")', env_vars={"CI_J": value}).text, value)
+    equal(j('System.getProperty("CI_J")').results, [])
+    equal(j('System.getProperty("user.dir").isEmpty()', env_vars={"user.dir": "/"}).text, "false")
+    equal(j('System.getProperty("user.dir")').text, os.path.realpath(os.path.join(RUN, "home")))
+    t = time.monotonic()
+    c, s = stream('System.out.print("a"); Thread.sleep(3000); System.out.println("b");', language="java")
+    while json.loads(s.readline())["type"] != "stdout":
+        pass
+    assert time.monotonic() - t < 2.5, "stdout came late"
+    s.read()
+    c.close()
+    equal(len(j('for (int i = 0; i < 100000; i++) System.out.println("a line of text");').stdout), 1500000)
+    for code in ("Thread.sleep(60000);", "for (;;) {}", 'new ProcessBuilder("sleep", "60").start().waitFor()'):
+        gone(code, "number_of_executions", language="java")
+    equal(j("x").text, "20")
+    seen = set()
+    for index in ("5", "6"):
+        j("Math.random(); UUID.randomUUID(); ThreadLocalRandom.current().nextInt();")
+        fork(index)
+        seen.add(j('Math.random() + " " + ThreadLocalRandom.current().nextLong()').text)
+        equal(j('System.getProperty("OWN")').text, "o'" + index)
+    equal((len(seen), j("x").text), (2, "20"))
+    e = j('System.out.print("last"); System.exit(3);')
+    equal((e.stdout, e.error["name"]), ("last", "UnexpectedEndOfExecution"))
+    equal((j("x").error["name"], j("1 + 1").text), ("CompilationException", "2"))
+
+
 def clones():
     """What a fork's hook leaves is taken in before the next execution, once."""
     draw = "import random, numpy as np; (random.random(), float(np.random.rand()))"
@@ -281,9 +399,7 @@ def clones():
     seen = {same}
     for index in ("1", "2"):
         execute(seed)
-        hook = open(HOOK).read().replace("/run/forkd-code-interpreter", RUN)
-        subprocess.run(["sh", "-c", hook], check=True,
-                       env={"PATH": os.environ["PATH"], "FORKD_SANDBOX_ID": "s" + index, "FORKD_INDEX": index, "OWN": "o'" + index})
+        fork(index)
         seen.add(execute(draw).text)
         equal(execute("os.environ['OWN'], told[-1]['sandbox_id'], len(told)").text, "(\"o'%s\", 's%s', %s)" % (index, index, index))
         equal(execute("echo $OWN $r", language="bash").stdout.strip(), "o'%s 1" % index)
@@ -304,7 +420,7 @@ def many():
 
 failed = 0
 for check in (health, state, output, failures, formats, frames, charts, images, shell_and_await, one_at_a_time,
-              streaming, disconnects, contexts, env, bash, javascript, clones, many):
+              streaming, disconnects, contexts, env, bash, javascript, clones, r, java, many):
     if len(sys.argv) > 4 and check.__name__ not in sys.argv[4:]:
         continue
     t = time.monotonic()
