@@ -2,12 +2,24 @@
 # Installs the pinned versions of E2B's own packages, from PyPI and npm, into .cache/e2b: the
 # tests of test/e2b run them. It is quick and changes nothing when all is there.
 #
-#   e2b-sdks.sh [DIR]    install into DIR instead
+#   e2b-sdks.sh newest    install those of today instead, for FORKD_E2B_VERSIONS=newest
 set -eu
 
 root=$(cd "$(dirname "$0")/.." && pwd)
-dir=${1:-$root/.cache/e2b}
+dir=$root/.cache/e2b
 mkdir -p "$dir"
+
+if [ "${1-}" = newest ]; then
+	at=$dir/python-newest
+	[ -e "$at/bin/pip" ] || python3 -m venv "$at"
+	"$at/bin/pip" install --quiet --disable-pip-version-check --upgrade e2b
+	command -v npm >/dev/null || exit 0
+	at=$dir/node-newest
+	mkdir -p "$at"
+	echo '{"private":true,"type":"module"}' >"$at/package.json"
+	npm install --silent --no-audit --no-fund --ignore-scripts --prefix "$at" e2b@latest
+	exit 0
+fi
 
 # The pins are those of test/e2b/versions_test.go.
 for pin in 2.45.1 2.55.0 2.63.0; do

@@ -356,6 +356,9 @@ func TestWhatIsNotThere(t *testing.T) {
 			t.Errorf("%s may be repeated", c[1])
 		}
 	}
+	// A volume's content is asked for with the volume's token, which is no key.
+	wantError(t, b.do("PUT", "/volumecontent/v/file?path=/f", "data", "X-API-KEY", "", "Authorization", "Bearer of-the-volume"),
+		501, "volumes is not supported")
 	for _, path := range []string{"/v2/none", "/sandboxes/", "/sandboxes/x/none", "/v2//sandboxes", "/v3/sandboxes"} {
 		wantError(t, b.do("GET", path, ""), 404)
 	}

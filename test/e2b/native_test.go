@@ -2,7 +2,9 @@ package e2b
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/e2bapi/e2btest"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/ingress"
+	"github.com/forkd/forkd/internal/tlscert"
 )
 
 const apiKey = "e2b_0123456789abcdef0123456789abcdef01234567"
@@ -39,9 +42,21 @@ func cache(t *testing.T, parts ...string) string {
 }
 
 // native is a server of E2B's API without VMs.
-func native(t *testing.T) string {
+func native(t *testing.T) string { return nativeOf(t, "base", "code-interpreter-v1") }
+
+// bare tells a program of a server that has no images.
+func bare(t *testing.T) []string { return []string{"E2B_TEST_BARE=" + nativeOf(t)} }
+
+func nativeOf(t *testing.T, images ...string) string {
 	t.Helper()
-	engine := e2btest.New(t, "base", "code-interpreter-v1")
+	s := httptest.NewServer(handler(t, images...))
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+func handler(t *testing.T, images ...string) http.Handler {
+	t.Helper()
+	engine := e2btest.New(t, images...)
 	store, _, err := records.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -65,9 +80,7 @@ func native(t *testing.T) string {
 	var running sync.WaitGroup
 	running.Go(func() { h.Run(ctx) })
 	t.Cleanup(func() { cancel(); running.Wait() })
-	s := httptest.NewServer(e2btest.Serve(h))
-	t.Cleanup(s.Close)
-	return s.URL
+	return e2btest.Serve(h)
 }
 
 // run runs a program of testdata and shows what it printed.
@@ -101,7 +114,7 @@ func TestPythonOverAgentsOnThisHost(t *testing.T) {
 			}
 			for _, program := range programs {
 				path := filepath.Join("testdata", program)
-				t.Run(program, func(t *testing.T) { run(t, url, nil, python, path) })
+				t.Run(program, func(t *testing.T) { run(t, url, bare(t), python, path) })
 				if newest && (program == "sync.py" || program == "rest.py") {
 					t.Run("asynchronous "+program, func(t *testing.T) { run(t, url, []string{"E2B_TEST_ASYNC=1"}, python, path) })
 				}
@@ -121,8 +134,46 @@ func TestJavaScriptOverAgentsOnThisHost(t *testing.T) {
 		}
 		t.Run(version+" rest", func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "rest.mjs")) })
 		if os.Getuid() == 0 { // steps are root's in a guest that is this host
-			t.Run(version+" template", func(t *testing.T) { run(t, native(t), nil, "node", module(t, version, "template.mjs")) })
+			t.Run(version+" template", func(t *testing.T) {
+				run(t, native(t), bare(t), "node", module(t, version, "template.mjs"))
+			})
 		}
+	}
+}
+
+// The packages speak HTTP/2 where a server over TLS offers it. A certificate that forkd serve has made they trust by
+// the variables that their languages have for it.
+func TestPackagesOverTLS(t *testing.T) {
+	cert, key, err := tlscert.Made(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := tlscert.Open(cert, key, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := files.Config("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: handler(t, "base", "code-interpreter-v1"), TLSConfig: config}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	url := "https://" + l.Addr().String()
+	python := filepath.Join(cache(t, "python-"+newestPython), "bin", "python")
+	for _, program := range []string{"sync.py", "async.py"} {
+		t.Run(program, func(t *testing.T) {
+			run(t, url, []string{"SSL_CERT_FILE=" + cert}, python, filepath.Join("testdata", program))
+		})
+	}
+	if hasNPM(t) {
+		t.Run("sdk.mjs", func(t *testing.T) {
+			run(t, url, []string{"NODE_EXTRA_CA_CERTS=" + cert}, "node", module(t, newestNode, "sdk.mjs"))
+		})
 	}
 }
 

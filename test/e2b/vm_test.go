@@ -5,11 +5,13 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/forkd/forkd/internal/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 
@@ -21,6 +23,30 @@ func TestOverVMs(t *testing.T) {
 	t.Run("python", func(t *testing.T) { pythons(t, m) })
 	t.Run("node", func(t *testing.T) { nodes(t, m) })
 	t.Run("check", func(t *testing.T) { checks(t, m) })
+}
+
+// bun is the package of npm with bun's program for any x86-64.
+const bun = "@oven/bun-linux-x64-baseline@1.4.5"
+
+// TestBunOverVMs builds a template with bun, which no image of ours has and which is too large to be fetched for each
+// `make test`.
+func TestBunOverVMs(t *testing.T) {
+	kvmtest.Soak(t)
+	if !hasNPM(t) {
+		return
+	}
+	dir := t.TempDir()
+	for _, line := range []string{"npm pack --silent " + bun, "tar --strip-components=2 -xzf *.tgz package/bin/bun", "rm *.tgz"} {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", line)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", line, err, out)
+		}
+	}
+	m := harness.StartMachine(t, "-e2b")
+	m.Image(t, "base", "base")
+	run(t, m.E2B["E2B_API_URL"], env(m), filepath.Join(cache(t, "python-"+newestPython), "bin", "python"),
+		filepath.Join("testdata", "bunvm.py"), dir)
 }
 
 func pythons(t *testing.T, m *harness.Machine) {

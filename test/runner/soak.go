@@ -47,8 +47,13 @@ func (s suite) span(soak time.Duration) time.Duration {
 	return min(max(soak/spanPart, minSpan), cmp.Or(s.most, maxSpan))
 }
 
-// hostSuite drives a machine from outside, which a soak on a host with KVM has none of.
-var hostSuite = suite{pkg: "./test/reboot", run: "."}
+// hostSuites drive a machine from outside, which a soak on a host with KVM has none of. E2B's clients are those of
+// the day.
+var hostSuites = []suite{
+	{pkg: "./test/reboot", run: "."},
+	{pkg: "./test/e2b", run: ".", env: []string{"FORKD_E2B_VERSIONS=newest"}},
+	{pkg: "./test/codeinterp", run: "ProtocolAndSDK", env: []string{"FORKD_E2B_VERSIONS=newest", "FORKD_TEST_IMAGE=1"}},
+}
 
 // Variables of the tests.
 const (
@@ -86,9 +91,13 @@ func soak(ctx context.Context, o options) error {
 		env := append(slices.Clone(bench.env), fmt.Sprintf("%s=%d", seedVariable, seed))
 		done := soakRound(ctx, o.soak, env, bench.args)
 		if !bench.onHost {
-			done = append(done, goTest(ctx, append(slices.Clone(env), "FORKD_TEST_MACHINE="+o.machine,
-				spanVariable+"="+hostSuite.span(o.soak).String()),
-				"-count=1", "-timeout", (o.limit+time.Minute).String(), "-run", hostSuite.run, hostSuite.pkg))
+			for _, s := range hostSuites {
+				own := slices.Concat(env, s.env, []string{
+					"FORKD_TEST_MACHINE=" + o.machine, spanVariable + "=" + s.span(o.soak).String(),
+				})
+				done = append(done, goTest(ctx, own,
+					"-count=1", "-timeout", (o.limit+time.Minute).String(), "-run", s.run, s.pkg))
+			}
 		}
 		for _, r := range done {
 			total.passed += r.passed

@@ -41,6 +41,9 @@ class Blocking:
     def __init__(self, it):
         self._it = it
 
+    def __call__(self, *a, **kw):
+        return _wrap(self._it(*a, **kw))
+
     def __getattr__(self, name):
         v = getattr(self._it, name)
         if inspect.isroutine(v) or hasattr(v, "func") or type(v).__name__ == "function":

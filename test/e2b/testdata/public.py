@@ -10,11 +10,12 @@ from e2b.sandbox_sync.commands.command import Commands
 from e2b.sandbox_sync.commands.pty import Pty
 from e2b.sandbox_sync.filesystem.filesystem import Filesystem
 from e2b.sandbox_sync.git import Git
+from e2b.template.main import TemplateBuilder
 
 classes = {"commands": (Commands, AsyncCommands), "pty": (Pty, AsyncPty), "files": (Filesystem, AsyncFilesystem),
-           "git": (Git, AsyncGit)}
+           "git": (Git, AsyncGit), "Template": (e2b.Template, e2b.AsyncTemplate, TemplateBuilder)}
 for name in ("Sandbox", "CommandHandle", "WatchHandle", "SandboxPaginator", "SnapshotPaginator", "SecretPaginator",
-             "CommandInputHandle", "Template", "Volume", "Secret"):
+             "CommandInputHandle", "Volume", "Secret"):
     classes[name] = (getattr(e2b, name, None), getattr(e2b, "Async" + name, None))
 parts = ("commands", "files", "pty", "git", "connection_config")
 constants = ("default_mcp_template", "default_sandbox_timeout", "default_template", "mcp_port")

@@ -54,9 +54,27 @@ async function about(s) {
   assert.equal(await s.betaPause(), true)
   assert.equal(await s.pause(), false)
   await s.connect()
-  for (const f of [() => Volume.list(), () => Volume.create('v'), () => Secret.create('S', 'v')]) {
-    await assert.rejects(f, /501/)
+}
+
+async function elsewhere() {
+  const none = { message: /^501: volumes is not supported by this server/, name: 'VolumeError' }
+  for (const f of [() => Volume.list(), () => Volume.create('v'), () => Volume.connect('v'), () => Volume.getInfo('v'),
+    () => Volume.destroy('v')]) {
+    await assert.rejects(f, none, String(f))
   }
+  const volume = new Volume('v-1', 'mine', 'of the volume') // as one has it that was made elsewhere
+  for (const f of [(o) => volume.list('/', o), (o) => volume.makeDir('/d', o), (o) => volume.exists('/f', o), (o) => volume.getInfo('/f', o),
+    (o) => volume.updateMetadata('/f', { mode: 0o600 }, o), (o) => volume.readFile('/f', o),
+    (o) => volume.readFile('/f', { format: 'stream', ...o }), (o) => volume.writeFile('/f', 'data', o), (o) => volume.remove('/f', o)]) {
+    await assert.rejects(f({ apiUrl: process.env.E2B_API_URL }), none, String(f))
+  }
+  for (const f of [() => Secret.create('S', 'v'), () => Secret.getInfo('S'), () => Secret.update('S', 'v'),
+    () => Secret.exists('S'), () => Secret.destroy('S'), () => Secret.list().nextItems()]) {
+    await assert.rejects(f, /501/, String(f))
+  }
+  assert.match(Secret.fill('S'), /S/) // which asks nobody
+  assert.throws(() => Secret.fill('{}'))
+  assert.ok(Secret.iamToken({ audience: 'a', tokenType: 'JWT-SVID' }))
 }
 
 async function git(s) {
@@ -102,7 +120,7 @@ async function git(s) {
 
 const s = await Sandbox.create(template, { timeoutMs: 300_000 })
 let failed = 0
-for (const f of [commands, files, about, git]) {
+for (const f of [commands, files, about, elsewhere, git]) {
   try {
     await f(s)
     console.log('ok  ', f.name)

@@ -155,6 +155,10 @@ def named(s):
     assert s.beta_pause() is True
     assert s.pause() is False  # it is already
     s.connect(timeout=300)
+    s.files.write(base + "/kept", "on its disk")
+    assert s.pause(mode="filesystem") is True
+    s.connect(timeout=300, request_timeout=180)  # it boots
+    assert s.files.read(base + "/kept") == "on its disk"
 
 
 def network(s):
@@ -168,9 +172,7 @@ def network(s):
 
 def elsewhere(s):
     """What is not there says so in E2B's shape, and is no error of decoding."""
-    for f, args in ((Volume.create, ("v",)), (Volume.list, ()), (Volume.get_info, ("v",)),
-                    (Volume.connect, ("v",)), (Volume.destroy, ("v",)),
-                    (Secret.create, ("S", "v")), (Secret.get_info, ("S",)), (Secret.update, ("S", "v")),
+    for f, args in ((Secret.create, ("S", "v")), (Secret.get_info, ("S",)), (Secret.update, ("S", "v")),
                     (Secret.exists, ("S",)), (Secret.destroy, ("S",))):
         try:
             f(*args)
@@ -183,6 +185,22 @@ def elsewhere(s):
     assert "S" in Secret.fill("S")  # which asks nobody
     fails(e2b.InvalidArgumentException, Secret.fill, "{}")
     assert Secret.iam_token(audience="a", token_type="JWT-SVID")
+
+
+def volumes(s):
+    """There are none: each call is answered by 501, also those that a volume's own token is for."""
+    for f, args in ((Volume.create, ("v",)), (Volume.list, ()), (Volume.get_info, ("v",)), (Volume.connect, ("v",)),
+                    (Volume.destroy, ("v",))):
+        fails(e2b.VolumeException, f, *args, says="501: volumes is not supported by this server")
+    volume = Volume(volume_id="v-1", name="mine", token="of the volume")  # as one has it that was made elsewhere
+    assert (volume.volume_id, volume.name, volume.token) == ("v-1", "mine", "of the volume")
+    stream = lambda path, **kw: list(volume.read_file(path, format="stream", **kw))
+    for f, args in ((volume.list, ("/",)), (volume.make_dir, ("/d",)), (volume.exists, ("/f",)), (volume.get_info, ("/f",)),
+                    (volume.update_metadata, ("/f",)), (volume.read_file, ("/f",)), (stream, ("/f",)),
+                    (volume.write_file, ("/f", "data")), (volume.remove, ("/f",))):
+        fails(e2b.VolumeException, f, *args, api_url=os.environ["E2B_API_URL"],
+              says="501: volumes is not supported by this server")
+    fails(ValueError, volume.write_file, "/f", 1)  # which asks nobody
 
 
 def git(s):
@@ -249,7 +267,7 @@ def bad_git(s, r):
 
 def main():
     s = Sandbox.create(template, timeout=300)
-    failed = run(s, (handles, terminals, files, urls, lists, named, network, elsewhere, git))
+    failed = run(s, (handles, terminals, files, urls, lists, named, network, elsewhere, volumes, git))
     s.kill()
     leave(failed)
 

@@ -81,7 +81,19 @@ for (const [says, t] of [
   ['exit status', Template().fromTemplate(base).makeSymlink('/x', '/proc/nowhere/x')],
   ['no name', Template().fromTemplate(base).setEnvs({ 'A=': 'b' })],
   ['exit status', Template().fromTemplate(base).gitClone(out + '/none', out + '/never')],
+  ['exit status', Template().fromTemplate(base).bunInstall('none')], // E2B's own base has bun
+  ['ENOTCACHED', Template().fromTemplate(base).setWorkdir(out).npmInstall('forkd-none --offline')],
   ['would come from a registry', Template().fromNodeImage()],
+  ['would come from a registry', Template().fromPythonImage()],
+  ['would come from a registry', Template().fromBunImage()],
+  ['would come from a registry', Template().fromDebianImage()],
+  ["template 'ubuntu' not found", Template().fromUbuntuImage()],
+  ['would come from a registry', Template().fromFedoraImage()],
+  ['would come from a registry', Template().fromAlpineImage()],
+  ["template 'archlinux' not found", Template().fromArchImage()],
+  ['would come from a registry', Template().fromAWSRegistry('1.dkr.ecr.eu-west-1.amazonaws.com/a',
+    { accessKeyId: 'id', secretAccessKey: 'key', region: 'eu-west-1' })],
+  ['would come from a registry', Template().fromGCPRegistry('gcr.io/a/b', { serviceAccountJSON: { type: 'service_account' } })],
   ['would come from a registry', Template().fromDockerfile('FROM python:3\nRUN true')],
 ]) {
   await fails(BuildError, says, Template.build(t, bad))
@@ -99,6 +111,16 @@ assert.equal(await Template.aliasExists(bad), false)
 assert.throws(() => Template().fromTemplate(base).addMcpServer('x'), BuildError)
 assert.throws(() => Template().fromTemplate(base).betaDevContainerPrebuild('/x'), BuildError)
 assert.throws(() => Template().fromTemplate(base).betaSetDevContainerStart('/x'), BuildError)
+
+// A step that can succeed but once is found in the cache, and fails where that is not looked at.
+const once = (t) => Template.build(t.runCmd(`test ! -e ${out}/once && touch ${out}/once`, { user: 'root' }), 'once-' + name)
+await once(Template().fromTemplate(base))
+await once(Template().fromTemplate(base))
+await fails(BuildError, 'exit status 1', once(Template().fromTemplate(base).skipCache()))
+
+// A server that has neither the image nor a snapshot of it.
+await fails(BuildError, "template 'base' not found",
+  Template.build(Template().fromBaseImage().runCmd('true'), bad, { apiUrl: process.env.E2B_TEST_BARE }))
 
 const plain = Template().fromImage('base').runCmd('true') // which asks nobody
 assert(Template.toDockerfile(plain).startsWith('FROM base\nRUN true'), Template.toDockerfile(plain))
@@ -124,6 +146,14 @@ const linked = await Template.build(Template({ fileContextPath: context }).fromT
 assert.equal(linked.name, 'items-' + name)
 assert.equal(read('made/renamed'), 'one')
 assert.equal(fs.existsSync(path.join(out, 'items/a.js')), false)
+
+fs.mkdirSync(path.join(out, 'mine'))
+fs.writeFileSync(path.join(out, 'mine/package.json'), '{"name":"mine","version":"1.0.0","main":"index.js"}')
+fs.writeFileSync(path.join(out, 'mine/index.js'), 'module.exports = "of npm"')
+await Template.build(Template().fromTemplate(base).setUser('root').makeDir(out + '/uses').setWorkdir(out + '/uses')
+  .npmInstall(out + '/mine --offline --no-audit --no-fund')
+  .runCmd(`node -p 'require("mine")' >${out}/required`), 'npm-' + name)
+assert.equal(read('required'), 'of npm\n')
 
 if (fs.existsSync('/usr/bin/git')) {
   const commit = 'git -c user.name=Me -c user.email=me@example.com commit -q -m first'

@@ -114,7 +114,17 @@ def main():
         (Template().from_template(BASE).set_workdir("/proc/nowhere"), "failed to create workdir"),
         (Template().from_template(BASE).set_start_cmd("exit 3", "false"), "exit status 3"),
         (Template().from_template("nope-" + NAME), "not found"),
+        (Template().from_template(BASE).bun_install("none"), "exit status"),  # E2B's own base has bun
         (Template().from_python_image("3"), "would come from a registry"),
+        (Template().from_node_image(), "would come from a registry"),
+        (Template().from_bun_image(), "would come from a registry"),
+        (Template().from_debian_image(), "would come from a registry"),
+        (Template().from_ubuntu_image(), "template 'ubuntu' not found"),
+        (Template().from_fedora_image(), "would come from a registry"),
+        (Template().from_alpine_image(), "would come from a registry"),
+        (Template().from_arch_image(), "template 'archlinux' not found"),
+        (Template().from_aws_registry("1.dkr.ecr.eu-west-1.amazonaws.com/a", "id", "key", "eu-west-1"), "would come from a registry"),
+        (Template().from_gcp_registry("gcr.io/a/b", {"type": "service_account"}), "would come from a registry"),
         (Template().from_image("ghcr.io/a/b", username="u", password="p"), "would come from a registry"),
         (Template().from_dockerfile("FROM python:3\nRUN true"), "would come from a registry"),
     ):
@@ -124,6 +134,7 @@ def main():
     fails(Exception, Template.build, Template(file_context_path=context()).from_template(BASE).copy("none.txt", "/x"),
           never, says="none.txt")
     fails(Exception, lambda: Template(file_context_path=context()).from_template(BASE).copy("../../x", "/x"))
+    bad_steps(out, never)
 
     # what is local to the package
     plain = Template().from_image("base").run_cmd("true")
@@ -143,6 +154,35 @@ def main():
     fails(BuildException, Template.get_build_status, replace(begun, build_id=str(uuid.uuid4())), says="404")
     asyncio.run(main_async())
     print("ok")
+
+
+def bad_steps(out, never):
+    on = lambda: Template(file_context_path=context()).from_template(BASE)
+    for t, says in (
+        (on().set_envs({"A=": "b"}), "no name"),
+        (on().make_dir("/proc/nowhere"), "exit status"),
+        (on().make_symlink("/x", "/proc/nowhere/x"), "exit status"),
+        (on().rename(out + "/none", out + "/other"), "exit status"),
+        (on().remove("/proc/version"), "exit status"),
+        (on().git_clone(out + "/none", out + "/never"), "exit status"),
+    ):
+        fails(BuildException, Template.build, t, never, says=says)
+    fails(Exception, Template.build, on().copy_items([{"src": "none.txt", "dest": "/x"}]), never, says="none.txt")
+    # These want a base of E2B's that is not here, and the package says so.
+    fails(BuildException, lambda: on().add_mcp_server("x"), says="mcp-gateway")
+    fails(BuildException, lambda: on().beta_dev_container_prebuild("/x"), says="devcontainer")
+    fails(BuildException, lambda: on().beta_set_dev_container_start("/x"), says="devcontainer")
+    # A step that can succeed but once is found in the cache, and fails where that is not looked at.
+    once = f"test ! -e {out}/once && touch {out}/once"
+    for _ in range(2):
+        Template.build(on().run_cmd(once, user="root"), "once-" + NAME)
+    fails(BuildException, Template.build, on().skip_cache().run_cmd(once, user="root"), "once-" + NAME, says="exit status 1")
+    # A server that has neither the image nor a snapshot of it.
+    fails(BuildException, Template.build, Template().from_base_image().run_cmd("true"), never,
+          api_url=os.environ["E2B_TEST_BARE"], says="template 'base' not found")
+    Template.build(on().set_user("root").copy_items([{"src": "one.txt", "dest": out + "/items/"}])
+                   .set_ready_cmd(wait_for_file(out + "/items/one.txt")), "items-" + NAME)
+    assert read(out + "/items/one.txt") == "one"
 
 
 async def main_async():

@@ -42,6 +42,15 @@ const r = await s.commands.run('echo $GREETING; pwd; id -un; cat site/made; curl
 assert.equal(r.stdout, `hello ${name}\n/srv/app\nworker\nhello ${name} from user\n<h1>uploaded</h1>`)
 await s.kill()
 
+const on = () => Template().fromTemplate(base)
+for (const [says, t] of [
+  ['No matching distribution found for of-nobody', on().pipInstall('--no-index of-nobody')],
+  ['Unable to locate package of-nobody',
+    on().runCmd('rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/*', { user: 'root' }).aptInstall('of-nobody')],
+]) {
+  await assert.rejects(Template.build(t, 'bad-' + name), (e) => e instanceof BuildError && e.message.includes(says))
+}
+
 const said = []
 const bad = Template.build(Template().fromTemplate(name).runCmd('echo to the log; echo why >&2; exit 7'), 'bad-' + name,
   { onBuildLogs: (e) => said.push(e.message) })

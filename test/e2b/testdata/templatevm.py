@@ -2,10 +2,13 @@
 
 Its name is new with each run, so that the first build finds nothing in the cache.
 """
+import io
 import os
+import tarfile
 import tempfile
 import time
 import urllib.request
+import zipfile
 
 from common import fails, leave
 from e2b import Sandbox, Template
@@ -41,7 +44,64 @@ def page(s, path):
     return urllib.request.urlopen(asked).read()
 
 
+def wheel(folder):
+    """A package for pip, with nothing but a version."""
+    with zipfile.ZipFile(folder + "/of_forkd-1-py3-none-any.whl", "w") as z:
+        z.writestr("of_forkd.py", "made = 'by pip'\n")
+        z.writestr("of_forkd-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: of-forkd\nVersion: 1\n")
+        z.writestr("of_forkd-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        z.writestr("of_forkd-1.dist-info/RECORD", "of_forkd.py,,\nof_forkd-1.dist-info/METADATA,,\n")
+
+
+def deb(folder):
+    """A package for apt, with one file."""
+    def tar(name, text):
+        b = io.BytesIO()
+        with tarfile.open(fileobj=b, mode="w:gz") as t:
+            at = tarfile.TarInfo(name)
+            at.size, at.mode = len(text), 0o644
+            t.addfile(at, io.BytesIO(text))
+        return b.getvalue()
+
+    about = (b"Package: of-forkd\nVersion: 1\nArchitecture: all\nMaintainer: forkd <root@localhost>\n"
+             b"Description: a package of a test\n")
+    with open(folder + "/of-forkd.deb", "wb") as f:
+        f.write(b"!<arch>\n")
+        for name, b in (("debian-binary", b"2.0\n"), ("control.tar.gz", tar("./control", about)),
+                        ("data.tar.gz", tar("./opt/of-forkd", b"by apt\n"))):
+            f.write(f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(b):<10}`\n".encode() + b + b"\n" * (len(b) % 2))
+
+
+def installs():
+    """Packages of the context, and ones that are not there. Nothing is fetched: apt knows no mirror."""
+    with tempfile.TemporaryDirectory() as context:
+        wheel(context)
+        deb(context)
+        t = (Template(file_context_path=context).from_template(BASE)
+             .copy(["of_forkd-1-py3-none-any.whl", "of-forkd.deb"], "/srv/")
+             .run_cmd("rm -rf /etc/apt/sources.list /etc/apt/sources.list.d/*", user="root")
+             .pip_install("--no-index /srv/of_forkd-1-py3-none-any.whl")
+             .apt_install("/srv/of-forkd.deb", no_install_recommends=True))
+        info = Template.build(t, "installs-" + NAME)
+        print("ok   packages are installed", flush=True)
+    with Sandbox.create("installs-" + NAME, timeout=300) as s:
+        r = s.commands.run("python3 -c 'import of_forkd; print(of_forkd.made)'; cat /opt/of-forkd")
+        assert r.stdout == "by pip\nby apt\n", r
+    on = lambda: Template().from_template("installs-" + NAME)
+    for t, says in (
+        (on().pip_install("--no-index of-nobody"), "No matching distribution found for of-nobody"),
+        (on().apt_install("of-nobody"), "Unable to locate package of-nobody"),
+        (on().npm_install("of-nobody"), "npm"),  # which the image has not, nor bun
+        (on().bun_install("of-nobody"), "bun"),
+    ):
+        e = fails(BuildException, Template.build, t, "bad-" + NAME, says=says)
+        assert "exit status" in str(e), e
+    assert not Template.exists("bad-" + NAME)
+    assert Sandbox.delete_snapshot(info.template_id) is True
+
+
 def main():
+    installs()
     with tempfile.TemporaryDirectory() as context:
         os.mkdir(context + "/site")
         with open(context + "/site/index.html", "w") as f:
