@@ -35,12 +35,23 @@ func (s side) complete(children int) error {
 	if s.Dir, err = filepath.Abs(s.Dir); err != nil {
 		return err
 	}
-	for _, name := range []string{"forkd", "forkd-vmm"} {
-		if _, err := os.Stat(filepath.Join(s.Dir, name)); err != nil {
-			return err
+	_, err = programsIn(s.Dir)
+	return err
+}
+
+// programsIn are those of a build that a daemon has beside it; builds of earlier days have fewer.
+func programsIn(dir string) (names []string, err error) {
+	needed := []string{"forkd", "forkd-vmm"}
+	for i, name := range append(needed, "forkd-net", "forkd-spawn") {
+		_, err := os.Stat(filepath.Join(dir, name))
+		switch {
+		case err == nil:
+			names = append(names, name)
+		case i < len(needed) || !errors.Is(err, os.ErrNotExist):
+			return nil, err
 		}
 	}
-	return nil
+	return names, nil
 }
 
 // images makes the sides' images, each by its own build, with that build's agent.
@@ -158,7 +169,10 @@ func (a *app) compareInMachine(ctx context.Context, o *compareOptions) (err erro
 		return err
 	}
 	defer agent.Close()
-	v := visit{agent: agent, dir: fmt.Sprintf("/var/lib/forkd/.compare-%d", os.Getpid()), there: map[string]string{}}
+	name := fmt.Sprintf(".compare-%d", os.Getpid())
+	v := visit{
+		agent: agent, dir: path.Join("/var/lib/forkd", name), bin: path.Join("/usr", name), there: map[string]string{},
+	}
 	defer func() { err = errors.Join(err, v.leave(ctx)) }()
 	args, err := v.arguments(ctx, a, o)
 	if err != nil {
@@ -171,10 +185,11 @@ func (a *app) compareInMachine(ctx context.Context, o *compareOptions) (err erro
 	return err
 }
 
-// visit is a directory in the machine, for one comparison.
+// visit is what one comparison has in the machine.
 type visit struct {
 	agent *agentclient.Client
-	dir   string
+	dir   string            // stores and images
+	bin   string            // programs, where a VMM in a jail, which is nobody's user, can start its own
 	there map[string]string // what was uploaded, by its path here
 }
 
@@ -212,9 +227,16 @@ func (v visit) arguments(ctx context.Context, a *app, o *compareOptions) ([]stri
 
 // programs uploads what a daemon needs of a build.
 func (v visit) programs(ctx context.Context, build string) (dir string, err error) {
-	dir = path.Join(v.dir, fmt.Sprintf("bin%d", len(v.there)))
-	for _, name := range []string{"forkd", "forkd-vmm"} {
-		to, err := v.put(ctx, filepath.Join(build, name), path.Join(dir, name), 0o700)
+	dir = path.Join(v.bin, strconv.Itoa(len(v.there)))
+	names, err := programsIn(build)
+	if err != nil {
+		return "", err
+	}
+	if err := v.shell(ctx, `mkdir -p -m 755 "$1" "$2"`, v.bin, dir); err != nil {
+		return "", err
+	}
+	for _, name := range names {
+		to, err := v.put(ctx, filepath.Join(build, name), path.Join(dir, name), 0o755)
 		if err != nil {
 			return "", err
 		}
@@ -249,12 +271,12 @@ func (v visit) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	const script = `for p in /proc/[0-9]*; do
-case "$(readlink $p/exe 2>/dev/null)" in "$1"/*) kill -9 "${p#/proc/}" 2>/dev/null;; esac
+case "$(readlink $p/exe 2>/dev/null)" in "$2"/*) kill -9 "${p#/proc/}" 2>/dev/null;; esac
 done
 for m in $(grep -o "$1/[^ ]*/debug" /proc/mounts); do umount -l "$m"; done
-rm -rf "$1"`
-	if err := v.shell(ctx, script, v.dir); err != nil {
-		return fmt.Errorf("%s is left in the machine: %w", v.dir, err)
+rm -rf "$1" "$2"`
+	if err := v.shell(ctx, script, v.dir, v.bin); err != nil {
+		return fmt.Errorf("%s and %s are left in the machine: %w", v.dir, v.bin, err)
 	}
 	return nil
 }

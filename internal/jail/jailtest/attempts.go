@@ -42,6 +42,7 @@ var attempts = []Attempt{
 	})},
 	{"rights of what it may read", eachReadOnly(chmod)},
 	{"times of what it may read", eachReadOnly(touch)},
+	{"making what it may read writable in memory", eachReadOnly(writableInMemory)},
 	{"a lock on what it may read", eachReadOnly(func(fd int) error {
 		err := unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
@@ -49,6 +50,9 @@ var attempts = []Attempt{
 		}
 		return err
 	})},
+	{"a record lock on what it may read", eachReadOnly(recordLock)},
+	{"a lease on what it may read", eachReadOnly(lease)}, // who opens it for writing would wait
+	{"watching files", func(World) error { return closed(unix.FanotifyInit(unix.FAN_REPORT_FID|unix.FAN_CLOEXEC, 0)) }},
 
 	{"a program of the host", func(World) error { return unix.Exec("/bin/sh", []string{"sh", "-c", "true"}, nil) }},
 	{"its own program", func(World) error { return unix.Exec("/proc/self/exe", []string{"forkd-vmm"}, nil) }},
@@ -57,17 +61,33 @@ var attempts = []Attempt{
 	{"a process in a namespace", func(World) error { return cloneInto(unix.CLONE_NEWUSER) }},
 	{"executable memory", executableMemory},
 	{"memory made executable", madeExecutable},
+	{"memory that is executable as it can be read", func(World) error { return readImpliesExec() }},
+	{"a file in memory", func(World) error { return closed(unix.MemfdCreate("taken", unix.MFD_CLOEXEC)) }},
 
 	{"tracing a process", func(w World) error { return unix.PtraceAttach(w.PID) }},
 	{"a process's memory", func(w World) error { return readMemory(w.PID) }},
 	{"writing a process's memory", func(w World) error { return writeMemory(w.PID) }},
 	{"a handle of a process", func(w World) error { return closed(unix.PidfdOpen(w.PID, 0)) }},
+	{"a descriptor of a process", func(World) error { return descriptorOf(^uintptr(0)) }},
+	{"a process's pages", func(w World) error { return movePages(w.PID) }},
 	{"a signal to a process", func(w World) error { return unix.Kill(w.PID, 0) }},
 	{"signals to all", func(World) error { return unix.Kill(-1, 0) }},
 	{"a signal to a thread", func(w World) error { return unix.Tgkill(w.PID, w.PID, 0) }},
+	{"a queued signal", func(w World) error { return queueSignal(w.PID) }},
+	{"signals of a file", func(w World) error {
+		_, err := unix.FcntlInt(0, unix.F_SETOWN, w.PID)
+		return err
+	}},
+	{"another's CPUs", func(w World) error {
+		all := unix.CPUSet{}
+		all.Fill()
+		return unix.SchedSetaffinity(w.PID, &all)
+	}},
 	{"another's priority", func(w World) error { return unix.Setpriority(unix.PRIO_PROCESS, w.PID, 5) }},
 	{"another's limits", func(w World) error { return unix.Prlimit(w.PID, unix.RLIMIT_NOFILE, nil, &unix.Rlimit{}) }},
 	{"comparing with a process", func(w World) error { return kcmp(w.PID) }},
+	{"memory that others can share", func(World) error { return sharedMemory() }},
+	{"a message queue", func(World) error { return messageQueue() }},
 
 	{"an abstract socket", func(w World) error {
 		return connect(unix.AF_UNIX, &unix.SockaddrUnix{Name: "@" + w.Abstract})
@@ -81,6 +101,8 @@ var attempts = []Attempt{
 	{"a raw socket", func(World) error { return closed(unix.Socket(unix.AF_INET, unix.SOCK_RAW, unix.IPPROTO_ICMP)) }},
 	{"a packet socket", func(World) error { return closed(unix.Socket(unix.AF_PACKET, unix.SOCK_RAW, 0)) }},
 	{"a vsock of the host", func(World) error { return closed(unix.Socket(unix.AF_VSOCK, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)) }},
+	{"another peer of its socket", func(World) error { return eachSocket(unpeer) }},
+	{"a program on its socket", func(World) error { return eachSocket(attachProgram) }},
 
 	{"a mount", func(World) error { return unix.Mount("none", "/", "tmpfs", 0, "") }},
 	{"a file system", func(World) error { return closed(unix.Fsopen("tmpfs", 0)) }},
@@ -110,12 +132,14 @@ var attempts = []Attempt{
 	{"locked memory", lock},
 	{"a raised priority", func(World) error { return unix.Setpriority(unix.PRIO_PROCESS, 0, -20) }},
 	{"real time", func(World) error { return realTime() }},
+	{"a raised priority of its disk", func(World) error { return realTimeDisk() }},
 
 	{"a BPF map", func(World) error { return bpfMap() }},
 	{"performance counters", func(World) error { return perf() }},
 	{"a key", func(World) error { return key() }},
 	{"io_uring", func(World) error { return ioUring() }},
 	{"userfaultfd", func(World) error { return userfaultfd() }},
+	{"a userfaultfd of the device", func(World) error { return userfaultfdOfDevice() }},
 	{"a kernel module", func(World) error { return module() }},
 	{"the clock", setClock},
 	{"a restart of the host", func(World) error { return unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF) }},
@@ -210,6 +234,71 @@ func eachReadOnly(try func(fd int) error) func(World) error {
 func isProc(fd int) bool {
 	var st unix.Statfs_t
 	return unix.Fstatfs(fd, &st) == nil && st.Type == unix.PROC_SUPER_MAGIC
+}
+
+// recordLock takes one as the layer store does on its own file, and gives it back.
+func recordLock(fd int) error {
+	l := unix.Flock_t{Type: unix.F_RDLCK, Len: 1}
+	err := unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &l)
+	if err == nil {
+		l.Type = unix.F_UNLCK
+		err = unix.FcntlFlock(uintptr(fd), unix.F_OFD_SETLK, &l)
+	}
+	return err
+}
+
+func lease(fd int) error {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_RDLCK)
+	if err == nil {
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_SETLEASE, unix.F_UNLCK)
+	}
+	return err
+}
+
+// writableInMemory maps it for reading, which it may, and then asks for more.
+func writableInMemory(fd int) error {
+	b, err := unix.Mmap(fd, 0, 4096, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Munmap(b) }()
+	return unix.Mprotect(b, unix.PROT_READ|unix.PROT_WRITE)
+}
+
+// sharedMemory makes a segment of System V's, and removes it.
+func sharedMemory() error {
+	id, err := unix.SysvShmGet(unix.IPC_PRIVATE, 4096, 0o600)
+	if err == nil {
+		_, err = unix.SysvShmCtl(id, unix.IPC_RMID, nil)
+	}
+	return err
+}
+
+// eachSocket tries something with all sockets that the process has. What does not fail with one of
+// them is a success.
+func eachSocket(try func(fd int) error) error {
+	failed := errNothing
+	for fd := range lastDescriptor {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFSOCK {
+			continue
+		}
+		if failed = try(fd); failed == nil {
+			return nil
+		}
+	}
+	return failed
+}
+
+// attachProgram has the kernel run one for each packet, which takes all of it, and takes it off.
+func attachProgram(fd int) error {
+	code := [1]unix.SockFilter{{Code: unix.BPF_RET | unix.BPF_K, K: 0x7fffffff}}
+	prog := unix.SockFprog{Len: 1, Filter: &code[0]}
+	err := unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog)
+	if err == nil {
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DETACH_FILTER, 0)
+	}
+	return err
 }
 
 func connect(family int, to unix.Sockaddr) error {

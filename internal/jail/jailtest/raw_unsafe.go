@@ -136,6 +136,69 @@ func realTime() error {
 	return err
 }
 
+// realTimeDisk asks for the class of its requests that goes before all others'.
+func realTimeDisk() error {
+	const process, realTime = 1, 1 << 13 // IOPRIO_WHO_PROCESS, IOPRIO_CLASS_RT
+	_, err := raw(unix.SYS_IOPRIO_SET, process, 0, realTime)
+	return err
+}
+
+// readImpliesExec has all that is mapped from now on for reading be executable, and takes that back.
+func readImpliesExec() error {
+	const asItIs, bit = 0xffffffff, 0x0400000 // READ_IMPLIES_EXEC
+	old, err := raw(unix.SYS_PERSONALITY, asItIs)
+	if err == nil {
+		_, err = raw(unix.SYS_PERSONALITY, old|bit)
+	}
+	if err == nil {
+		_, err = raw(unix.SYS_PERSONALITY, old)
+	}
+	return err
+}
+
+// descriptorOf asks for another's descriptor 0, by a handle of its process.
+func descriptorOf(pidfd uintptr) error {
+	fd, err := raw(unix.SYS_PIDFD_GETFD, pidfd, 0, 0)
+	return closed(int(fd), err)
+}
+
+// movePages moves none of a process's pages to another node.
+func movePages(pid int) error {
+	_, err := raw(unix.SYS_MOVE_PAGES, uintptr(pid), 0, 0, 0, 0, 0)
+	return err
+}
+
+// queueSignal sends none, as sigqueue does.
+func queueSignal(pid int) error {
+	info := [32]int32{2: -1} // siginfo_t; si_code is SI_QUEUE
+	// SAFETY: the kernel reads 128 bytes during the call.
+	_, err := raw(unix.SYS_RT_SIGQUEUEINFO, uintptr(pid), 0, uintptr(unsafe.Pointer(&info)))
+	runtime.KeepAlive(&info)
+	return err
+}
+
+// messageQueue makes one of POSIX's, and removes it.
+func messageQueue() error {
+	name := [...]byte{'t', 'a', 'k', 'e', 'n', 0}
+	// SAFETY: the kernel reads the name during each call.
+	fd, err := raw(unix.SYS_MQ_OPEN, uintptr(unsafe.Pointer(&name)), unix.O_CREAT|unix.O_RDWR|unix.O_CLOEXEC, 0o600, 0)
+	if err == nil {
+		// SAFETY: as above.
+		_, err = raw(unix.SYS_MQ_UNLINK, uintptr(unsafe.Pointer(&name)))
+	}
+	runtime.KeepAlive(&name)
+	return closed(int(fd), err)
+}
+
+// unpeer takes a socket's peer away, so that it could be given another.
+func unpeer(fd int) error {
+	var none [16]byte // of family AF_UNSPEC
+	// SAFETY: the kernel reads 16 bytes during the call.
+	_, err := raw(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&none)), uintptr(len(none)))
+	runtime.KeepAlive(&none)
+	return err
+}
+
 func bpfMap() error {
 	attr := [16]uint32{2, 4, 8, 1} // an array with one element
 	// SAFETY: the kernel reads 64 bytes during the call.
@@ -166,6 +229,23 @@ func ioUring() error {
 func userfaultfd() error {
 	fd, err := raw(unix.SYS_USERFAULTFD, unix.O_CLOEXEC)
 	return closed(int(fd), err)
+}
+
+// userfaultfdOfDevice asks every device that the process has for one that sees the kernel's faults, too.
+func userfaultfdOfDevice() error {
+	failed := errNothing
+	for fd := range lastDescriptor {
+		var st unix.Stat_t
+		if unix.Fstat(fd, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFCHR {
+			continue
+		}
+		const newUserfaultfd = 0xaa00
+		made, err := raw(unix.SYS_IOCTL, uintptr(fd), newUserfaultfd, unix.O_CLOEXEC)
+		if failed = closed(int(made), err); failed == nil {
+			return nil
+		}
+	}
+	return failed
 }
 
 func module() error {

@@ -41,36 +41,60 @@ type meter struct {
 	stats string // kvm in debugfs; empty: KVM's counters cannot be read
 }
 
-// read sums up the daemon, the processes that it started, and their VMs.
+// read sums up the daemon, the processes that it or forkd-spawn started, and their VMs.
 func (m meter) read(daemon int) (usage, error) {
 	var u usage
-	all, err := m.proc.AllProcs()
+	all, err := m.processes()
 	if err != nil {
 		return u, err
 	}
+	if _, ok := all[daemon]; !ok {
+		return u, fmt.Errorf("the daemon, process %d, has ended", daemon)
+	}
 	own := map[int]bool{}
-	for _, p := range all {
-		st, err := p.Stat()
-		if err != nil { // it has ended since
+	for pid, st := range all {
+		if !descends(all, pid, daemon) {
 			continue
 		}
+		own[pid] = true
+		// And what they have started and that has ended.
 		ticks, faults := st.UTime+st.STime, st.MinFlt+st.MajFlt
-		switch daemon {
-		case st.PID: // and what has ended
-			ticks, faults = ticks+uint(st.CUTime)+uint(st.CSTime), faults+st.CMinFlt+st.CMajFlt
-		case st.PPID:
-		default:
-			continue
-		}
-		own[st.PID] = true
+		ticks, faults = ticks+uint(st.CUTime)+uint(st.CSTime), faults+st.CMinFlt+st.CMajFlt
 		u.cpuMS += float64(ticks) * 1000 / ticksPerSecond
 		u.hostFaults += float64(faults)
 	}
-	if !own[daemon] {
-		return u, fmt.Errorf("the daemon, process %d, has ended", daemon)
-	}
 	err = m.kvm(own, &u)
 	return u, err
+}
+
+// processes are those of this host.
+func (m meter) processes() (map[int]procfs.ProcStat, error) {
+	procs, err := m.proc.AllProcs()
+	if err != nil {
+		return nil, err
+	}
+	all := make(map[int]procfs.ProcStat, len(procs))
+	for _, p := range procs {
+		if st, err := p.Stat(); err == nil { // else it has ended since
+			all[st.PID] = st
+		}
+	}
+	return all, nil
+}
+
+// descends tells whether a process is the ancestor, or one that it started, over as many as may be between.
+func descends(all map[int]procfs.ProcStat, pid, ancestor int) bool {
+	for range len(all) {
+		if pid == ancestor {
+			return true
+		}
+		st, ok := all[pid]
+		if !ok {
+			return false
+		}
+		pid = st.PPID
+	}
+	return false
 }
 
 // kvm adds the counters of the VMs of some processes. KVM has a directory for each

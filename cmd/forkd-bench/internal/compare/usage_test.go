@@ -1,20 +1,32 @@
 package compare
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A process stands in for a daemon, its child for a VMM; the counters are files.
 func TestUsageIsOfTheDaemonAndItsVMs(t *testing.T) {
-	child := exec.Command("sleep", "60")
+	// Between both is one that stands for forkd-spawn.
+	child := exec.Command("sh", "-c", "sleep 60 & echo $!; wait")
+	out, err := child.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := child.Start(); err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = child.Process.Kill(); _ = child.Wait() }()
+	var vm int
+	if _, err := fmt.Fscan(out, &vm); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Kill(vm, unix.SIGKILL); _ = child.Process.Kill(); _ = child.Wait() }()
 	m, done, err := openMeter(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +42,7 @@ func TestUsageIsOfTheDaemonAndItsVMs(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	own := strconv.Itoa(child.Process.Pid) + "-7"
+	own := strconv.Itoa(vm) + "-7"
 	write(own, "exits", "100\n")
 	write(own, "pf_taken", "40\n")
 	write("1-7", "exits", "9999\n") // another's VM

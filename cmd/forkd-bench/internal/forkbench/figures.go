@@ -15,11 +15,11 @@ type Figures struct {
 	ReadyWallMS          float64 `json:"ready_wall_ms"`
 	ReadyP50MS           float64 `json:"ready_ms_p50"`
 	ReadyP99MS           float64 `json:"ready_ms_p99"`
-	AnswerP50MS          float64 `json:"answer_ms_p50,omitempty"` // request to the answer of each child's first eval; absent if it has none
+	AnswerP50MS          float64 `json:"answer_ms_p50,omitempty"` // request to the answer of each child's first eval; absent without a warm Python
 	AnswerP99MS          float64 `json:"answer_ms_p99,omitempty"`
 	OneArmedMS           float64 `json:"one_armed_ms"`            // of a fork of one child
 	OneReadyMS           float64 `json:"one_ready_ms"`            // of it, as the client saw it
-	OneAnswerMS          float64 `json:"one_answer_ms,omitempty"` // request to the answer of its first eval; absent if it has none
+	OneAnswerMS          float64 `json:"one_answer_ms,omitempty"` // request to the answer of its first eval; absent without a warm Python
 	FloorWallMS          float64 `json:"floor_wall_ms,omitempty"` // absent, as what follows from it, if the VMs' host is not known
 	Ratio                float64 `json:"ratio,omitempty"`         // armed to floor
 	EvalP50MS            float64 `json:"eval_ms_p50"`             // in the daemon, from request to answer

@@ -61,11 +61,11 @@ func Run(ctx context.Context, c Config) (_ Figures, err error) {
 	for i := range c.Rounds {
 		c.Say(fmt.Sprintf("round %d of %d", i+1, c.Rounds))
 		r, err := c.round(ctx, of)
-		if err == nil {
+		if err == nil && warm(of) {
 			r.answered, err = c.answers(ctx)
 		}
 		if err == nil {
-			r.one, err = c.single(ctx)
+			r.one, err = c.single(ctx, warm(of))
 		}
 		if err != nil {
 			return Figures{}, fmt.Errorf("round %d: %w", i+1, err)
@@ -74,6 +74,9 @@ func Run(ctx context.Context, c Config) (_ Figures, err error) {
 	}
 	return summarise(rounds), nil
 }
+
+// warm tells whether an eval is one in an interpreter that is there, and not the start of one.
+func warm(of api.SnapshotDetail) bool { return slices.Contains(of.Languages, "python") }
 
 func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err error) {
 	r.n = c.N
@@ -114,6 +117,9 @@ func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err 
 	if err := c.memory(ctx, children, &r); err != nil {
 		return r, err
 	}
+	if !warm(of) {
+		return r, nil
+	}
 	return r, c.eval(ctx, children, &r)
 }
 
@@ -134,16 +140,13 @@ func (c Config) floor(ctx context.Context, of api.SnapshotDetail, r *round) (bef
 // eval asks some of the children to compute something, one after another: what
 // is looked for is what an eval costs, not how many a host does at once. The
 // first of each is left out, in which the guest touches what it shares with its
-// siblings until then. A snapshot without an interpreter has no figures.
+// siblings until then.
 func (c Config) eval(ctx context.Context, children []api.SandboxInfo, r *round) error {
 	const perChild = 5
 	for i := range min(sample, len(children)) {
 		id := children[i*len(children)/min(sample, len(children))].ID
 		for turn := range 1 + perChild {
 			res, err := c.Client.Eval(ctx, id, api.EvalRequest{Code: "1 + 1", Measure: true})
-			if client.CodeOf(err) == api.CodeInvalid {
-				return nil
-			}
 			if err != nil {
 				return err
 			}
@@ -170,8 +173,7 @@ func (c Config) ping(ctx context.Context, children []api.SandboxInfo) int {
 }
 
 // answers forks once more, asks each child to compute something as soon as it is ready,
-// and returns, sorted, how long after the fork's request each had answered. A snapshot
-// without an interpreter has none.
+// and returns, sorted, how long after the fork's request each had answered.
 func (c Config) answers(ctx context.Context) (_ []float64, err error) {
 	if err := c.awaitPool(ctx); err != nil {
 		return nil, err
@@ -186,7 +188,7 @@ func (c Config) answers(ctx context.Context) (_ []float64, err error) {
 		}
 		asked.Go(func() {
 			if _, err := c.Client.Eval(ctx, sb.ID, api.EvalRequest{Code: "1 + 1"}); err != nil {
-				return // of no interpreter, too
+				return
 			}
 			mu.Lock()
 			defer mu.Unlock()
@@ -198,8 +200,8 @@ func (c Config) answers(ctx context.Context) (_ []float64, err error) {
 	return times, errors.Join(err, measure.Kill(ctx, c.Client, res.OK()))
 }
 
-// single forks one child and asks it to compute something as soon as it is ready.
-func (c Config) single(ctx context.Context) (t times, err error) {
+// single forks one child and, if that can be, asks it to compute something as soon as it is ready.
+func (c Config) single(ctx context.Context, eval bool) (t times, err error) {
 	if err := c.awaitPool(ctx); err != nil {
 		return t, err
 	}
@@ -209,6 +211,9 @@ func (c Config) single(ctx context.Context) (t times, err error) {
 			return
 		}
 		t.ready, t.armed = append(t.ready, measure.Millis(time.Since(began))), append(t.armed, armed(sb))
+		if !eval {
+			return
+		}
 		if _, err := c.Client.Eval(ctx, sb.ID, api.EvalRequest{Code: "1 + 1"}); err == nil {
 			t.answered = append(t.answered, measure.Millis(time.Since(began)))
 		}
