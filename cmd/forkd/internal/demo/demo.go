@@ -20,8 +20,9 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// Warm runs in the parent, before the snapshot: a matrix that only the parent ever computes.
-const Warm = `demo_matrix = np.random.default_rng(20).random((200, 200))
+// Warm runs in the parent, before the snapshot: a matrix that only the parent ever computes. It is small, as each
+// child has to repeat what was done with it, and floating point is slow where the processor is emulated.
+const Warm = `demo_matrix = np.random.default_rng(20).random((50, 50))
 demo_sum = float((demo_matrix @ demo_matrix).sum())`
 
 // first is what each child is asked first: is numpy loaded, is the parent's
@@ -61,13 +62,16 @@ type answer struct {
 // Run forks n children of tag, checks them, and ends them. With reach, the daemon lets
 // policies name ports of this host.
 func Run(ctx context.Context, c *client.Client, tag string, n int, reach bool, say func(string)) (Result, error) {
-	say(fmt.Sprintf("forking %d children", n))
+	say(fmt.Sprintf("forking %d children, and asking each as soon as it is ready", n))
 	began := time.Now()
-	fork, err := c.Fork(ctx, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n})
-	if err != nil {
+	asked := newQuestions(ctx, c, began)
+	fork, err := c.ForkEach(ctx, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n}, asked.first)
+	forked := time.Since(began)
+	answers, unanswered := asked.wait()
+	if err != nil && len(fork.OK()) == 0 {
 		return Result{}, err
 	}
-	res := Result{Pool: fork.PoolReady, ForkWallMS: millis(time.Since(began)),
+	res := Result{Pool: fork.PoolReady, ForkWallMS: millis(forked),
 		ArmedWallMS: millis(fork.ArmedWall), Failures: []string{}}
 	for _, f := range fork.Failed() {
 		res.fail("child %d: %s", f.Index, f.Error)
@@ -82,9 +86,10 @@ func Run(ctx context.Context, c *client.Client, tag string, n int, reach bool, s
 		}
 	}
 	defer kill()
-	say("asking each child, twice")
-	answers, err := ask(ctx, c, children, began)
 	res.failAll(err)
+	res.failAll(unanswered)
+	say("asking each again")
+	res.failAll(again(ctx, c, children))
 	res.check(answers)
 	res.times(answers)
 	if err := res.memory(ctx, c, children); err != nil {
@@ -108,26 +113,63 @@ func Run(ctx context.Context, c *client.Client, tag string, n int, reach bool, s
 	return res, ctx.Err()
 }
 
-// ask has every child compute, then tell again what it set: by then all
-// siblings have set theirs.
-func ask(ctx context.Context, c *client.Client, children []api.SandboxInfo, began time.Time) ([]answer, error) {
-	answers := make([]answer, len(children))
-	err := each(children, func(i int, sb api.SandboxInfo) error {
-		r, err := eval(ctx, c, sb, first)
-		if err != nil {
-			return err
+// questions are the first to each child, some at a time, while others are still being made.
+type questions struct {
+	ctx   context.Context
+	c     *client.Client
+	began time.Time
+	turns chan struct{}
+	all   sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	answers []answer
+	errs    []error
+}
+
+func newQuestions(ctx context.Context, c *client.Client, began time.Time) *questions {
+	return &questions{ctx: ctx, c: c, began: began, turns: make(chan struct{}, atOnce)}
+}
+
+// first asks a child that is ready. It returns at once.
+func (q *questions) first(sb api.SandboxInfo) {
+	if sb.Error != "" {
+		return
+	}
+	q.all.Go(func() {
+		q.turns <- struct{}{}
+		r, err := eval(q.ctx, q.c, sb, first)
+		at := time.Since(q.began)
+		<-q.turns
+		var a answer
+		if err == nil {
+			a, err = parse(r)
+			a.at = at
 		}
-		answers[i], err = parse(r)
-		answers[i].at = time.Since(began)
-		return err
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if err != nil {
+			q.errs = append(q.errs, err)
+			return
+		}
+		q.answers = append(q.answers, a)
 	})
-	return answers, errors.Join(err, each(children, func(_ int, sb api.SandboxInfo) error {
+}
+
+// wait is for all that were asked.
+func (q *questions) wait() ([]answer, error) {
+	q.all.Wait()
+	return q.answers, errors.Join(q.errs...)
+}
+
+// again has every child tell what it set: by now all siblings have set theirs.
+func again(ctx context.Context, c *client.Client, children []api.SandboxInfo) error {
+	return each(children, func(_ int, sb api.SandboxInfo) error {
 		r, err := eval(ctx, c, sb, "mine")
 		if err == nil && r != strconv.Itoa(sb.Index) {
 			err = fmt.Errorf("child %d set mine = %d and finds %q", sb.Index, sb.Index, r)
 		}
 		return err
-	}))
+	})
 }
 
 func eval(ctx context.Context, c *client.Client, sb api.SandboxInfo, code string) (string, error) {
@@ -160,9 +202,6 @@ func (r *Result) check(answers []answer) {
 		seen[i] = map[string]int{}
 	}
 	for _, a := range answers {
-		if a.index == 0 {
-			continue // gave no answer; that is a failure already
-		}
 		if !a.numpy || !a.matrix {
 			r.fail("child %d does not have the parent's heap", a.index)
 		}
@@ -181,9 +220,7 @@ func (r *Result) check(answers []answer) {
 func (r *Result) times(answers []answer) {
 	var at []float64
 	for _, a := range answers {
-		if a.index != 0 {
-			at = append(at, millis(a.at))
-		}
+		at = append(at, millis(a.at))
 	}
 	slices.Sort(at)
 	if n := len(at); n > 0 {
@@ -215,9 +252,11 @@ func (r *Result) failAll(err error) {
 	}
 }
 
+// atOnce is how many children are asked, or ended, at a time.
+const atOnce = 16
+
 // each does something for every child, some at a time.
 func each(children []api.SandboxInfo, do func(int, api.SandboxInfo) error) error {
-	const atOnce = 16
 	errs := make([]error, len(children))
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, atOnce)
