@@ -25,7 +25,6 @@ var programs = []program{
 	{name: "forkd-agent", target: "usr/bin/forkd-agent"},
 	{name: "forkd-net", target: "usr/bin/forkd-net"},
 	{name: "forkd-vmm", target: "usr/bin/forkd-vmm", optional: true},
-	{name: "forkd-net", target: "usr/bin/forkd-net", optional: true},
 	{name: "forkd-spawn", target: spawnTarget, optional: true},
 	{name: "forkd-bench", target: "usr/bin/forkd-bench", optional: true},
 }

@@ -127,7 +127,7 @@ func TestAProgramThatNeverEnds(t *testing.T) {
 	id := d.oneSandbox()
 	d.unchanged()
 	d.sub("is killed at the limit with all it started", func(t *testing.T) {
-		r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", family("01")}, User: "root", TimeoutSecs: 3})
+		r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", family("01")}, User: "root", TimeoutSecs: 8})
 		if err != nil || !r.TimedOut || r.ExitCode != 124 || r.Stdout != "started\n" {
 			t.Errorf("got %+v, %v", r, err)
 		}

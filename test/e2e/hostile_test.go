@@ -31,6 +31,8 @@ var underVM = []string{
 	"executable memory", "tracing a process", "a process's memory", "a signal to a process", "a socket by its path",
 	"TCP to the host", "a vsock of the host", "a mount", "a namespace by a descriptor", "another user",
 	"a filter with a listener", "more descriptors", "a BPF map", "io_uring", "userfaultfd", "a slot of memory",
+	"a descriptor by /proc", "a queued signal", "another peer of its socket", "a program on its socket",
+	"a userfaultfd of the device",
 }
 
 // underVCPU are attempts on the thread of a vCPU.

@@ -29,6 +29,9 @@ type Daemon struct {
 	// NoOracle leaves its snapshots uncompared, as FORKD_TEST_ORACLE=0 does: where branches are many
 	// and large, that takes most of a suite's time. In a soak all are compared.
 	NoOracle bool
+	// Measured leaves them uncompared in a soak, too: digests of all pages, which the oracle has the daemon
+	// hold, and the pauses that it makes longer would be taken for what the test looks at.
+	Measured bool
 	// Mismatches is how many snapshots a test has made the oracle find that differ from their sources.
 	Mismatches int
 	// User is whom it runs as; nil: as the test.

@@ -14,7 +14,8 @@ import (
 
 // Daemons here have the oracle on (sandbox.Config.Oracle) unless their suite says no: a
 // snapshot is compared with its source before anybody can fork from it. A run of the tests
-// with FORKD_TEST_ORACLE=0 is without, one with FORKD_TEST_ORACLE=1 and a soak have it everywhere.
+// with FORKD_TEST_ORACLE=0 is without, one with FORKD_TEST_ORACLE=1 and a soak have it everywhere but where a
+// daemon is measured.
 
 func (d *Daemon) oracleEnv() string {
 	if d.oracleOff() {
@@ -28,9 +29,9 @@ func (d *Daemon) oracleOff() bool {
 	case "0":
 		return true
 	case "1":
-		return false
+		return d.Measured
 	}
-	return d.NoOracle && !Soaking()
+	return d.Measured || d.NoOracle && !Soaking()
 }
 
 // Account is what a daemon has done in all of its runs, by its log.

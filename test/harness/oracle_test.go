@@ -54,4 +54,11 @@ func TestTheOraclesAccount(t *testing.T) {
 			t.Errorf("a suite without it %v: %v", no, err)
 		}
 	}
+	t.Setenv("FORKD_TEST_SOAK", "1m")
+	if err := (&Daemon{NoOracle: true}).checkOracle(accountOf(branchedLine)); err == nil {
+		t.Error("in a soak, a suite without it is without")
+	}
+	if err := (&Daemon{Measured: true}).checkOracle(accountOf(branchedLine)); err != nil {
+		t.Errorf("in a soak, one that measures: %v", err)
+	}
 }

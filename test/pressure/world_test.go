@@ -39,7 +39,7 @@ func open(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d.NoOracle = true // nothing is branched but by a guest's forks, which are compared elsewhere
+	d.Measured = true // nothing is branched but by a guest's forks, which are compared elsewhere
 	if err := d.WithNet(t); err != nil {
 		t.Fatal(err)
 	}
