@@ -151,12 +151,18 @@ func (b *run1) shell(script string, args ...string) (string, error) {
 	return out.String(), nil
 }
 
-// put uploads a file under its digest, unless it is there; size and digest are
-// of the content. It appears only when it is whole.
-func (b *run1) put(f *os.File, size int64, to string) error {
-	there, err := b.shell(`mkdir -p "$2"; if [ -e "$1" ]; then touch "$1"; echo yes; fi`, to, path.Dir(to))
-	if err != nil || strings.TrimSpace(there) == "yes" {
+// put uploads a file under its digest, unless it is there; size and digest are of the content. It appears only when
+// it is whole and on the disk: what a machine that was killed had not written yet would be there for good.
+func (b *run1) put(f *os.File, size int64, digest, to string) error {
+	there, err := b.shell(`mkdir -p "$2"; if [ -e "$1" ]; then touch "$1"; stat -c %s "$1"; fi`, to, path.Dir(to))
+	if err != nil {
 		return err
+	}
+	if there = strings.TrimSpace(there); there == fmt.Sprint(size) {
+		return nil
+	}
+	if there != "" {
+		fmt.Fprintf(b.opt.Stderr, "bench: %s is there with %s bytes in place of %d: uploading it again\n", to, there, size)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return err
@@ -165,6 +171,8 @@ func (b *run1) put(f *os.File, size int64, to string) error {
 	if err := appliance.Upload(b.ctx, b.client, part, f, size); err != nil {
 		return errors.Join(err, b.ctx.Err())
 	}
-	_, err = b.shell(`chmod 755 "$1"; mv "$1" "$2"`, part, to)
+	_, err = b.shell(`sync "$1"; is=$(sha256sum "$1" | cut -c "1-${#3}")
+		if [ "$is" != "$3" ]; then echo "$(stat -c %s "$1") bytes arrived, with the digest $is" >&2; exit 1; fi
+		chmod 755 "$1"; mv "$1" "$2"`, part, to, digest)
 	return err
 }

@@ -32,7 +32,7 @@ func (b *run1) uploadBinary(name string) (string, error) {
 		return "", err
 	}
 	to := path.Join(binDir, digest+"-"+path.Base(name))
-	if err := b.put(f, size, to); err != nil {
+	if err := b.put(f, size, digest, to); err != nil {
 		return "", err
 	}
 	_, err = b.shell(`mkdir -p "$2"; cd "$1"; ls -t | tail -n +`+fmt.Sprint(kept+1)+` | xargs -r rm -f`, binDir, tmpDir)
@@ -85,7 +85,7 @@ func (b *run1) unpack(archive *os.File) (string, error) {
 		return "", err
 	}
 	to := path.Join(dataDir, digest)
-	if err := b.put(archive, size, to+".tar"); err != nil {
+	if err := b.put(archive, size, digest, to+".tar"); err != nil {
 		return "", err
 	}
 	_, err = b.shell(`[ -d "$1" ] || { rm -rf "$1.new"; mkdir "$1.new"; tar -xf "$1.tar" -C "$1.new"; mv "$1.new" "$1"; }`, to)
@@ -177,7 +177,7 @@ func (b *run1) uploadFixture(name string) (string, error) {
 		return "", err
 	}
 	to := path.Join(fixturesDir, "blobs", digest)
-	return to, b.put(f, size, to)
+	return to, b.put(f, size, digest, to)
 }
 
 func digestOf(f *os.File) (string, int64, error) {
