@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/bootable"
+	"github.com/forkd/forkd/internal/hostcap"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/image"
 	"github.com/forkd/forkd/internal/ingress"
@@ -216,7 +217,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := claimDirs(o.run, o.data); err != nil { // before a socket is made in one of them
+	if err := claimDirs(o.run, o.data, log); err != nil { // before a socket is made in one of them
 		return err
 	}
 	// Before the engine: a taken address is the likeliest mistake, and the cheapest.
@@ -290,13 +291,16 @@ func (o serveOptions) version() api.VersionInfo {
 }
 
 // claimDirs looks whether the directories are the daemon's to use; the engine opens them.
-func claimDirs(run, data string) error {
+func claimDirs(run, data string, log *slog.Logger) error {
 	d, err := rundir.Open(run)
 	if err == nil {
 		err = d.Close()
 	}
 	if err = dirFlag("--run", err); err != nil {
 		return err
+	}
+	if hostcap.InMemory(data) {
+		log.Warn("the data directory is on a tmpfs: "+hostcap.InMemoryWarning, "path", data)
 	}
 	return dirFlag("--data", rundir.CheckData(data))
 }

@@ -98,7 +98,14 @@ func TestHostChecksSayWhatToDo(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 	}
+	inMemory := HostFacts{AvailableMiB: 1 << 20, FreeMiB: 1 << 20, InMemory: true}
+	if c := inMemory.diskCheck(); c.Level == OK || !strings.Contains(c.Do, InMemoryWarning) {
+		t.Errorf("%+v", c)
+	}
 	if got := freeMiB("/no/such/dir/at/all"); got <= 0 {
 		t.Errorf("free space of a directory to come is %d", got)
+	}
+	if !InMemory("/dev/shm/no/such/dir") || InMemory("/proc") {
+		t.Error("a tmpfs is not told from others")
 	}
 }

@@ -23,6 +23,7 @@ type HostFacts struct {
 	AvailableMiB int64 // memory
 	FreeMiB      int64 // disk, where forkd keeps its data
 	DataDir      string
+	InMemory     bool // that is on a tmpfs
 	KSM          bool
 	// Verity is why the file system there has no fs-verity; nil if it has.
 	Verity  error
@@ -44,7 +45,8 @@ var imageTools = []Tool{
 func ProbeHost(dataDir string) HostFacts {
 	f := HostFacts{
 		PagemapScan: hasPagemapScan(), Userfaultfd: hasUserfaultfd(),
-		AvailableMiB: availableMiB(), DataDir: dataDir, FreeMiB: freeMiB(dataDir), KSM: ksmRuns(),
+		AvailableMiB: availableMiB(), DataDir: dataDir, FreeMiB: freeMiB(dataDir),
+		InMemory: InMemory(dataDir), KSM: ksmRuns(),
 		Verity: fsverity.Probe(parent(dataDir)), Limits: cgroup.Probe(),
 	}
 	var u unix.Utsname
@@ -71,11 +73,20 @@ func (f HostFacts) Checks() []Check {
 		f.kernelCheck(),
 		amountCheck("memory", f.AvailableMiB, comfortableMemoryMiB, "available",
 			"close programs, or start a smaller machine (--memory)"),
-		amountCheck("disk", f.FreeMiB, comfortableDiskMiB, "free for "+f.DataDir,
-			"make room, or set XDG_DATA_HOME to another disk"),
+		f.diskCheck(),
 		f.ksmCheck(), f.verityCheck(), f.limitsCheck(),
 		f.toolsCheck(),
 	}
+}
+
+func (f HostFacts) diskCheck() Check {
+	c := amountCheck("disk", f.FreeMiB, comfortableDiskMiB, "free for "+f.DataDir,
+		"make room, or set XDG_DATA_HOME to another disk")
+	if f.InMemory {
+		c.Level, c.Detail = Note, c.Detail+", which is in memory (tmpfs)"
+		c.Do = "set XDG_DATA_HOME to a disk: " + InMemoryWarning
+	}
+	return c
 }
 
 func (f HostFacts) kernelCheck() Check {
@@ -174,15 +185,27 @@ func availableMiB() int64 {
 	return free >> 20
 }
 
-// freeMiB is the free space of the file system that dir is or will be on.
+// InMemoryWarning is what those should know whose data directory is InMemory. A tmpfs gives a hole of a file its page
+// when a mapping reads it (shmem_get_folio), and KVM retries a fault for which there is none.
+const InMemoryWarning = "snapshots take memory there and are gone after a restart, and once it is full a guest that " +
+	"reads memory which its snapshot never wrote stands still until there is room"
+
+// InMemory tells whether dir is or will be on a tmpfs.
+func InMemory(dir string) bool { return fileSystem(dir).Type == unix.TMPFS_MAGIC }
+
 func freeMiB(dir string) int64 {
+	st := fileSystem(dir)
+	return int64(st.Bavail) * st.Bsize >> 20
+}
+
+// fileSystem is the one that dir is or will be on; nothing if that cannot be told.
+func fileSystem(dir string) (st unix.Statfs_t) {
 	for ; dir != ""; dir = parent(dir) {
-		var st unix.Statfs_t
 		if unix.Statfs(dir, &st) == nil {
-			return int64(st.Bavail) * st.Bsize >> 20
+			break
 		}
 	}
-	return 0
+	return st
 }
 
 // parent is "" above the root, so that loops end.

@@ -43,6 +43,40 @@ func imageWithDisk(t *testing.T, store, name string) {
 	}
 }
 
+// fillHoles has a tmpfs give the holes of the store's layers their pages, as it does when a guest reads memory that its
+// snapshot never wrote: on one that is full such a guest stands still for that, and not for its disk.
+func fillHoles(t *testing.T, store string) {
+	t.Helper()
+	layers, err := filepath.Glob(filepath.Join(store, "layers", "layers", "*"))
+	if err != nil || len(layers) == 0 {
+		t.Fatalf("layers: %q, %v", layers, err)
+	}
+	for _, name := range layers {
+		if err := touchPages(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// touchPages reads a byte of each of a file's pages by a mapping. What is larger than the guest's memory is a disk,
+// which nobody maps.
+func touchPages(name string) error {
+	f, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil || st.Size() > 512<<20 {
+		return err
+	}
+	b, err := unix.Mmap(int(f.Fd()), 0, int(st.Size()), unix.PROT_READ, unix.MAP_PRIVATE|unix.MAP_POPULATE)
+	if err != nil {
+		return err
+	}
+	return unix.Munmap(b)
+}
+
 // leave fills a file system but for so many MiB, with a file whose removal makes room.
 func leave(t *testing.T, mount string, mib int64) (makeRoom func()) {
 	t.Helper()
@@ -113,6 +147,7 @@ func (d *daemon) fullInTheGuest(id, sibling, mount string) {
 
 func (d *daemon) fullStore(id, sibling, mount string) {
 	t, ctx := d.t, d.t.Context()
+	fillHoles(t, mount)
 	makeRoom := leave(t, mount, 8)
 	d.sh(id, writesFiles)
 	status := func() api.SandboxInfo {
