@@ -11,7 +11,8 @@ import (
 )
 
 const (
-	defaultHookTimeout = 5 * time.Second
+	// A child may share its CPU with a hundred others that are made at the same time.
+	defaultHookTimeout = 20 * time.Second
 	// maxHooks and maxHookOutput bound what an image can make of the answer.
 	maxHooks      = 64
 	maxHookOutput = 4096
