@@ -13,7 +13,9 @@ class Node(lines.Kernel):
     async def command(self, requests, answers):
         if shutil.which("node") is None:
             raise contexts.Refused(500, "JavaScript is not in this image: there is no node")
-        return ["node", os.path.join(HERE, "node.js"), requests, answers]
+        # Without V8's collection of an idle heap, some seconds after it was last used: each clone would do one, and write
+        # to what it shares with the others.
+        return ["node", "--no-memory-reducer", os.path.join(HERE, "node.js"), requests, answers]
 
     def asking(self, code, language):
         return json.dumps({"op": "run", "code": code, "typescript": language == "typescript"})

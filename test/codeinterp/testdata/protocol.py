@@ -418,9 +418,39 @@ def many():
     slow.join()
 
 
+def used(server):
+    """The CPU time, in ms, of the server and of each process below it, by their names."""
+    below, times = {server}, {}
+    while True:
+        more = {int(pid) for parent in below for t in os.listdir("/proc/%d/task" % parent)
+                for pid in open("/proc/%d/task/%s/children" % (parent, t)).read().split()} - below
+        if not more:
+            break
+        below |= more
+    for pid in below:
+        name = open("/proc/%d/cmdline" % pid).read().replace("\0", " ")
+        times["%d %s" % (pid, name)] = sum(int(open("/proc/%d/task/%s/schedstat" % (pid, t)).read().split()[0])
+                                          for t in os.listdir("/proc/%d/task" % pid)) / 1e6
+    return times
+
+
+def idle():
+    """Nobody has anything to do by himself: in each of a hundred clones it would cost memory that they share."""
+    for language, code in ("bash", "echo 1"), ("javascript", "a = []; for (let i = 0; i < 1e5; i++) a.push({i}); 1"):
+        execute(code, language=language)
+    server = int(execute("import os; os.getppid()").text)
+    time.sleep(1)
+    before = used(server)
+    time.sleep(12)  # V8 would wait for 8 s before it collects an idle heap
+    after = used(server)
+    assert len(after) >= 4 and after.keys() == before.keys(), after
+    busy = {name: ms - before[name] for name, ms in after.items() if ms - before[name] > 5}
+    assert not busy, busy
+
+
 failed = 0
 for check in (health, state, output, failures, formats, frames, charts, images, shell_and_await, one_at_a_time,
-              streaming, disconnects, contexts, env, bash, javascript, clones, r, java, many):
+              streaming, disconnects, contexts, env, bash, javascript, clones, r, java, many, idle):
     if len(sys.argv) > 4 and check.__name__ not in sys.argv[4:]:
         continue
     t = time.monotonic()
