@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -63,7 +64,7 @@ func (o *compareOptions) addFlags(cmd *cobra.Command) {
 		f.StringVar(&side.Image, side.name+"-image", "", "image as a tar file (default: made of --recipe by that build)")
 	}
 	f.StringVar((*string)(&o.Bench), "bench", string(compare.Fork),
-		"what to measure: fork, branch, or chain (forks from three deep in a chain)")
+		"what to measure: fork, branch, chain (forks from three deep in a chain), or disk (rates in one sandbox)")
 	f.IntVarP(&o.N, "count", "n", 8, "children of each fork")
 	f.IntVar(&o.Rounds, "rounds", 15, "pairs of laps, at least 2")
 	f.IntVar(&o.MemoryMiB, "memory-mib", 0, "memory of the guests (default: the recipe's)")
@@ -95,8 +96,8 @@ func (o *compareOptions) complete() error {
 	if o.Rounds < 2 || o.N < 1 {
 		return exit.UsageError{Err: errors.New("--rounds is at least 2, --count at least 1")}
 	}
-	if b := o.Bench; b != compare.Fork && b != compare.Branch && b != compare.Chain {
-		return exit.UsageError{Err: fmt.Errorf("--bench %q: want fork, branch or chain", b)}
+	if !slices.Contains(compare.Benches(), o.Bench) {
+		return exit.UsageError{Err: fmt.Errorf("--bench %q: want fork, branch, chain or disk", o.Bench)}
 	}
 	o.Image = filepath.Base(o.recipe)
 	for _, s := range o.sides() {
@@ -153,7 +154,7 @@ func (a *app) compareHere(ctx context.Context, o *compareOptions) error {
 	}
 	c := comparison{Bench: o.Bench, A: o.A.Dir, B: o.B.Dir, Rounds: o.Rounds, Figures: figures, Where: o.where,
 		CPUs: runtime.NumCPU()}
-	if o.Bench != compare.Branch {
+	if o.Bench.Forks() {
 		c.N = o.N
 	}
 	if a.JSON {

@@ -16,7 +16,14 @@ const (
 	Fork   Bench = "fork"
 	Branch Bench = "branch"
 	Chain  Bench = "chain"
+	Disk   Bench = "disk"
 )
+
+// Benches are all of them.
+func Benches() []Bench { return []Bench{Fork, Branch, Chain, Disk} }
+
+// Forks tells whether a lap is a fork of so many children.
+func (b Bench) Forks() bool { return b == Fork || b == Chain }
 
 const chainDepth = 3
 
@@ -75,6 +82,8 @@ func (c Config) side(ctx context.Context, d *daemon, m meter) (Side, error) {
 		return newForkSide(ctx, d, m, c.N, chainDepth)
 	case Branch:
 		return newBranchSide(ctx, d, m)
+	case Disk:
+		return newDiskSide(ctx, d, m)
 	}
-	return nil, fmt.Errorf("bench %q, want %s, %s or %s", c.Bench, Fork, Branch, Chain)
+	return nil, fmt.Errorf("bench %q, want one of %q", c.Bench, Benches())
 }

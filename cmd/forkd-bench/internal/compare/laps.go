@@ -11,7 +11,9 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/branchbench"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/chainbench"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/diskratio"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/internal/diskbench"
 )
 
 // quiet is how long both sides rest before a lap, after what they did for the last.
@@ -163,7 +165,52 @@ func (b *branchSide) Lap(ctx context.Context) ([]Value, error) {
 	}, after.since(before)...), nil
 }
 
+// diskSide has one sandbox write to its disk and read from it.
+type diskSide struct {
+	*daemon
+	meter meter
+	id    string
+}
+
+// Of the file that each lap makes, writes, reads and removes.
+const (
+	diskMiB = 64
+	diskOps = 2000
+)
+
+func newDiskSide(ctx context.Context, d *daemon, m meter) (*diskSide, error) {
+	res, err := measure.Fork(ctx, d.client, tag, 1)
+	if err != nil {
+		return nil, err
+	}
+	return &diskSide{daemon: d, meter: m, id: res.OK()[0].ID}, nil
+}
+
+// Settle lets the host write what a lap left.
+func (s *diskSide) Settle(ctx context.Context) error { return measure.Pause(ctx, quiet) }
+
+// Lap is one run of package diskbench in the guest.
+func (s *diskSide) Lap(ctx context.Context) ([]Value, error) {
+	before, err := s.meter.read(s.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	f, err := diskratio.InGuest(ctx, s.client, s.id, diskbench.Config{Dir: "/root", MiB: diskMiB, RandomOps: diskOps})
+	if err != nil {
+		return nil, err
+	}
+	after, err := s.meter.read(s.cmd.Process.Pid)
+	if err != nil {
+		return nil, err
+	}
+	return append([]Value{
+		{"sequential_write_mib_per_s", f.SequentialWriteMiBPerS}, {"sequential_read_mib_per_s", f.SequentialReadMiBPerS},
+		{"random_writes_per_s", f.RandomWritesPerS}, {"random_reads_per_s", f.RandomReadsPerS},
+	}, after.since(before)...), nil
+}
+
 var (
+	_ Side = (*diskSide)(nil)
 	_ Side = (*forkSide)(nil)
 	_ Side = (*branchSide)(nil)
 )

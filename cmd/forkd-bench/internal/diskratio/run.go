@@ -81,7 +81,8 @@ func Run(ctx context.Context, c Config) (f Figures, err error) {
 		if err != nil {
 			return f, err
 		}
-		g, err := c.inGuest(ctx, children.OK()[0].ID)
+		g, err := InGuest(ctx, c.Client, children.OK()[0].ID,
+			diskbench.Config{Dir: c.Dir, MiB: c.MiB, RandomOps: c.RandomOps})
 		if err != nil {
 			return f, err
 		}
@@ -92,10 +93,11 @@ func Run(ctx context.Context, c Config) (f Figures, err error) {
 	return f, nil
 }
 
-func (c Config) inGuest(ctx context.Context, id string) (f diskbench.Figures, err error) {
-	r, err := c.Client.Exec(ctx, id, api.ExecRequest{
-		Args: []string{agent, "--disk-bench", c.Dir, "--disk-mib", strconv.Itoa(c.MiB),
-			"--disk-ops", strconv.Itoa(c.RandomOps)},
+// InGuest measures in a sandbox, in a folder of its own disk.
+func InGuest(ctx context.Context, c *client.Client, id string, of diskbench.Config) (f diskbench.Figures, err error) {
+	r, err := c.Exec(ctx, id, api.ExecRequest{
+		Args: []string{agent, "--disk-bench", of.Dir, "--disk-mib", strconv.Itoa(of.MiB),
+			"--disk-ops", strconv.Itoa(of.RandomOps)},
 		User: "root", TimeoutSecs: 600,
 	})
 	if err != nil {
