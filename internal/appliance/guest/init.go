@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/fairserver"
 )
 
 // step is one named part of the boot. A failing step is reported and the boot
@@ -26,6 +28,7 @@ var (
 	parallelSteps = []step{
 		{"load modules", (*appliance).loadRest},
 		{"raise limits", (*appliance).raiseLimits},
+		{"switch off fair servers", func(*appliance) error { return fairserver.Off() }},
 		{"configure network", (*appliance).configureNetwork},
 		{"mount data disk", (*appliance).mountData},
 	}
