@@ -1,5 +1,5 @@
 // Package fairserver switches off the kernel's fair servers. Linux has one on each CPU since 6.8, which sees to it
-// that ordinary threads run where real-time ones would leave them nothing. Up to 6.16 it sets a timer each time that a
+// that ordinary threads run where real-time ones would leave them nothing. In 6.12 it sets a timer each time that a
 // CPU has something to do, and the timer fires most of a second later: on a CPU that is idle by then it is all that wakes
 // it, kernel work that can be put off is done as it is awake, and the next timer is set for that. Each is an exit of a
 // VM. Real-time throttling is a part of these servers, so a real-time thread that never sleeps has its CPU for itself.
