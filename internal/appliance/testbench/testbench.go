@@ -172,7 +172,7 @@ func (b *run1) put(f *os.File, size int64, digest, to string) error {
 		return errors.Join(err, b.ctx.Err())
 	}
 	_, err = b.shell(`sync "$1"; is=$(sha256sum "$1" | cut -c "1-${#3}")
-		if [ "$is" != "$3" ]; then echo "$(stat -c %s "$1") bytes arrived, with the digest $is" >&2; exit 1; fi
+		if [ "$is" != "$3" ]; then echo "$(stat -c %s "$1") bytes arrived, with the digest $is" >&2; rm "$1"; exit 1; fi
 		chmod 755 "$1"; mv "$1" "$2"`, part, to, digest)
 	return err
 }

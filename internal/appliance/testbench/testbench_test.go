@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -73,6 +75,59 @@ func play(t *testing.T, role string, limit time.Duration) (code int, stdout, std
 func TestExitCodeComesBack(t *testing.T) {
 	if code, _, errs := play(t, "exit", time.Minute); code != 7 {
 		t.Errorf("exit code %d: %s", code, errs)
+	}
+}
+
+// What a machine that was killed left short is not run, and what is damaged on the way is not kept.
+func TestUploadsAreWhole(t *testing.T) {
+	m, err := appliance.Open(kvmtest.Machine(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := m.Start(t.Context(), appliance.StartOptions{AgentOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	client, err := m.Agent()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	var said bytes.Buffer
+	b := &run1{ctx: t.Context(), client: client, opt: Options{Stderr: &said}}
+	name := filepath.Join(t.TempDir(), "blob")
+	if err := os.WriteFile(name, []byte("whole"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	digest, size, err := digestOf(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := path.Join(tmpDir, digest)
+	for _, before := range []string{`rm -f "$1"`, `printf who > "$1"`, `:`} {
+		if _, err := b.shell(`mkdir -p "${1%/*}"; `+before, to); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.put(f, size, digest, to); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := b.shell(`cat "$1"`, to); got != "whole" || err != nil {
+			t.Errorf("after %s it holds %q, %v", before, got, err)
+		}
+	}
+	if n := strings.Count(said.String(), "with 3 bytes in place of 5"); n != 1 {
+		t.Errorf("it said %q", said.String())
+	}
+	err = b.put(f, size, strings.Repeat("0", len(digest)), to+"-other")
+	if err == nil || !strings.Contains(err.Error(), "5 bytes arrived, with the digest "+digest) {
+		t.Errorf("of another digest: %v", err)
+	}
+	if left, err := b.shell(`rm "$1"; ls "${1%/*}" | grep "${1##*/}" || true`, to); left != "" || err != nil {
+		t.Errorf("%q is left, %v", left, err)
 	}
 }
 
