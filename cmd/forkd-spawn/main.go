@@ -20,9 +20,6 @@ func main() {
 }
 
 func run(args []string) error {
-	if server.IsInit(args) {
-		return server.Init(args)
-	}
 	if len(args) == 2 && args[1] == wire.ArgWait {
 		return server.Wait()
 	}

@@ -4,12 +4,13 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/jail/stage"
 )
 
 // TestMain is also a process in a mount namespace of its own, whose root is covered.
@@ -17,7 +18,6 @@ func TestMain(m *testing.M) {
 	if os.Args[0] != "covered" {
 		os.Exit(m.Run())
 	}
-	runtime.LockOSThread()
 	if err := covered(); err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -25,20 +25,31 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
+// cover are the calls of a process that has its root covered, and executes the program at a descriptor.
+func cover(t *testing.T, program int) *os.File {
+	t.Helper()
+	s := &stage.Script{}
+	s.Add(mountEmpty(s)...)
+	s.Add(coverRoot(s)...)
+	for _, add := range []func(*stage.Script) ([]stage.Call, error){dropBounding, dropCapabilities} {
+		calls, err := add(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Add(calls...)
+	}
+	s.Add(call(unix.SYS_CHDIR, s.String("/")))
+	s.Add(execute(s, program, []string{"covered"}, nil)...)
+	s.Add(exit(99))
+	f, err := s.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
 // covered is what becomes of a process where the root cannot be exchanged.
 func covered() error {
-	if err := mountEmpty(); err != nil {
-		return err
-	}
-	if err := coverRoot(); err != nil {
-		return err
-	}
-	if err := dropBounding(); err != nil {
-		return err
-	}
-	if err := dropCapabilities(); err != nil {
-		return err
-	}
 	for _, path := range []string{"/", "..", "../../..", "/proc/../.."} {
 		entries, err := os.ReadDir(path)
 		if err == nil && len(entries) > 0 || path == "/" && err != nil {
@@ -61,8 +72,15 @@ func covered() error {
 
 // An initramfs cannot be exchanged by pivot_root.
 func TestARootThatIsCovered(t *testing.T) {
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args[0] = "covered"
+	program, err := os.Open("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	stage := cover(t, 3)
+	defer stage.Close()
+	cmd := exec.Command("/proc/self/fd/4")
+	cmd.ExtraFiles = []*os.File{program, stage}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS}
 	if uid := os.Geteuid(); uid != 0 {
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER

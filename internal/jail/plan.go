@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,8 @@ type Plan struct {
 	// Seccomp is what becomes of a call that is taken away, for part Calls. It is not seccomp.Off:
 	// the part is not wanted then.
 	Seccomp seccomp.Mode
+	// TimerSlack is what the process's timers may be late; 0: as much as those of who starts it.
+	TimerSlack time.Duration
 }
 
 // Limits, for part Limits.

@@ -1,6 +1,7 @@
 package landlock
 
 import (
+	"encoding/binary"
 	"fmt"
 	"syscall"
 	"unsafe"
@@ -12,12 +13,6 @@ import (
 // (struct landlock_ruleset_attr of include/uapi/linux/landlock.h).
 type Ruleset struct{ Files, Net, Scope uint64 }
 
-// beneath is struct landlock_path_beneath_attr, which is packed: 12 bytes.
-type beneath struct {
-	access [2]uint32 // a uint64
-	parent int32
-}
-
 // Version is that of the kernel's interface.
 func Version() (int, error) {
 	// SAFETY: with this flag the call takes no structure.
@@ -28,37 +23,38 @@ func Version() (int, error) {
 	return int(v), nil
 }
 
-// Threads says who is restricted.
-type Threads bool
+// Bytes are the structure, for a call to landlock_create_ruleset(2). Older kernels take a longer one
+// than theirs whose end is zero.
+func (r Ruleset) Bytes() (b []byte) {
+	for _, rights := range []uint64{r.Files, r.Net, r.Scope} {
+		b = binary.LittleEndian.AppendUint64(b, rights)
+	}
+	return b
+}
 
-const (
-	ThisThread Threads = false
-	// AllThreads needs a program without cgo, and no_new_privs in all of them.
-	AllThreads Threads = true
-)
+// Rule is what landlock_add_rule(2) takes to leave rights for a file, or for all below a directory
+// (struct landlock_path_beneath_attr, which is packed: 12 bytes).
+func Rule(parent int, rights uint64) []byte {
+	b := binary.LittleEndian.AppendUint64(nil, rights)
+	return binary.LittleEndian.AppendUint32(b, uint32(parent)) //nolint:gosec // a descriptor
+}
 
-// Restrict takes from the calling thread, or from all, what the ruleset handles, but for what rules
-// leave, which are made with Allow.
-func (r Ruleset) Restrict(who Threads, rules func(ruleset int) error) error {
-	size := unsafe.Sizeof(r) // older kernels take a longer one whose end is zero
-	// SAFETY: r is the structure of that size, which the kernel reads during the call.
-	n, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&r)), size, 0)
+// Restrict takes from all threads what the ruleset handles, but for what rules leave, which are made
+// with Allow. It needs a program without cgo, and no_new_privs in all of them.
+func (r Ruleset) Restrict(rules func(ruleset int) error) error {
+	attr := r.Bytes()
+	// SAFETY: attr is the structure of that size, which the kernel reads during the call.
+	n, _, errno := unix.RawSyscall(unix.SYS_LANDLOCK_CREATE_RULESET,
+		uintptr(unsafe.Pointer(&attr[0])), uintptr(len(attr)), 0)
 	if errno != 0 {
 		return fmt.Errorf("landlock: make ruleset: %w", errno)
 	}
 	fd := int(n)
 	defer unix.Close(fd)
-	if rules != nil {
-		if err := rules(fd); err != nil {
-			return err
-		}
+	if err := rules(fd); err != nil {
+		return err
 	}
-	if who == AllThreads {
-		_, _, errno = syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(fd), 0, 0)
-	} else {
-		_, _, errno = unix.RawSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(fd), 0, 0)
-	}
-	if errno != 0 {
+	if _, _, errno = syscall.AllThreadsSyscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(fd), 0, 0); errno != 0 {
 		return fmt.Errorf("landlock: restrict: %w", errno)
 	}
 	return nil
@@ -66,11 +62,10 @@ func (r Ruleset) Restrict(who Threads, rules func(ruleset int) error) error {
 
 // Allow adds rights for a file, or for all below a directory.
 func Allow(ruleset, parent int, rights uint64) error {
-	b := beneath{access: [2]uint32{uint32(rights), uint32(rights >> 32)}, parent: int32(parent)}
-	// SAFETY: b has the structure's 12 bytes (little endian, as both platforms are), which the kernel
-	// reads during the call.
+	rule := Rule(parent, rights)
+	// SAFETY: rule is the structure, which the kernel reads during the call.
 	_, _, errno := unix.RawSyscall6(unix.SYS_LANDLOCK_ADD_RULE, uintptr(ruleset), unix.LANDLOCK_RULE_PATH_BENEATH,
-		uintptr(unsafe.Pointer(&b)), 0, 0, 0)
+		uintptr(unsafe.Pointer(&rule[0])), 0, 0, 0)
 	if errno != 0 {
 		return fmt.Errorf("landlock: add rule: %w", errno)
 	}

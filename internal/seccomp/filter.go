@@ -61,7 +61,7 @@ type instruction struct {
 }
 
 const (
-	instructionBytes = 8
+	InstructionBytes = 8    // of one instruction of a Program
 	opReturn         = 0x06 // BPF_RET|BPF_K
 	opJumpEqual      = 0x15 // BPF_JMP|BPF_JEQ|BPF_K
 )
@@ -78,11 +78,11 @@ func (f Filter) program(mode Mode, pid int) ([]instruction, error) {
 	default:
 		return nil, fmt.Errorf("there is no filter in mode %q", mode)
 	}
-	if len(f.code) == 0 || len(f.code)%instructionBytes != 0 {
+	if len(f.code) == 0 || len(f.code)%InstructionBytes != 0 {
 		return nil, fmt.Errorf("the filter has %d bytes", len(f.code))
 	}
 	var all []instruction
-	for b := range slices.Chunk([]byte(f.code), instructionBytes) {
+	for b := range slices.Chunk([]byte(f.code), InstructionBytes) {
 		i := instruction{binary.LittleEndian.Uint16(b), b[2], b[3], binary.LittleEndian.Uint32(b[4:])}
 		switch {
 		case i.Code == opReturn && i.K == RetKill && len(all) >= Prologue:
@@ -93,4 +93,18 @@ func (f Filter) program(mode Mode, pid int) ([]instruction, error) {
 		all = append(all, i)
 	}
 	return all, nil
+}
+
+// Program is the filter as the kernel takes it, for a process whose id is not known yet: an error if it
+// asks for that.
+func (f Filter) Program(mode Mode) (b []byte, err error) {
+	all, err := f.program(mode, PIDHere)
+	for _, i := range all {
+		if i.Code == opJumpEqual && i.K == PIDHere {
+			return nil, fmt.Errorf("the filter %s asks for the process's id", f.Name)
+		}
+		b = binary.LittleEndian.AppendUint16(b, i.Code)
+		b = binary.LittleEndian.AppendUint32(append(b, i.Jt, i.Jf), i.K)
+	}
+	return b, err
 }

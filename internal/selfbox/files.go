@@ -25,7 +25,7 @@ func Files(open ...Path) (version int, err error) {
 		return 0, &linux.Unsupported{Feature: "Landlock", Since: "5.13", Err: err}
 	}
 	all := landlock.AllFiles(version)
-	return version, landlock.Ruleset{Files: all}.Restrict(landlock.AllThreads, func(ruleset int) error {
+	return version, landlock.Ruleset{Files: all}.Restrict(func(ruleset int) error {
 		for _, p := range open {
 			if err := p.leave(ruleset, all); err != nil {
 				return err

@@ -43,8 +43,6 @@ func TestMain(m *testing.M) {
 		err = becomeContained()
 	case os.Args[0] == vmwire.Program:
 		err = inmate()
-	case os.Args[0] == wire.Name && server.IsInit(os.Args):
-		err = server.Init(os.Args)
 	case os.Args[0] == wire.Name && os.Args[1] == wire.ArgWait:
 		err = server.Wait()
 	case os.Args[0] == wire.Name:

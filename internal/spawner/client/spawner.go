@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/jail/stage"
 	"github.com/forkd/forkd/internal/overlay"
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/spawner/wire"
@@ -63,6 +64,9 @@ func Probe(ctx context.Context, binary string) (Report, error) {
 }
 
 func (s *Spawner) probe(ctx context.Context) (Report, error) {
+	if err := stage.Available(); err != nil {
+		return Report{}, err
+	}
 	c, err := s.connection()
 	if err != nil {
 		return Report{}, err

@@ -3,24 +3,21 @@ package server
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
-	"strconv"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/jail/stage"
 	"github.com/forkd/forkd/internal/spawner/wire"
 	vmwire "github.com/forkd/forkd/internal/vmctl/wire"
 )
-
-// self is this program, also where it was replaced since.
-const self = "/proc/self/exe"
 
 // forker starts processes from one thread, whose network namespace is the empty one.
 type forker struct {
@@ -78,7 +75,7 @@ func (s *Server) start(m wire.Message, files []*os.File) (*child, error) {
 	if m.Want.Has(jail.Network) && s.forks.netErr != nil {
 		return nil, &jail.Error{Part: jail.Network, Err: errnoOf(s.forks.netErr)}
 	}
-	b, err := m.Encode()
+	script, err := become(m, uid)
 	if err != nil {
 		return nil, err
 	}
@@ -86,19 +83,13 @@ func (s *Server) start(m wire.Message, files []*os.File) (*child, error) {
 	if cgroup, ok := place[wire.Cgroup]; ok {
 		attr.UseCgroupFD, attr.CgroupFD = true, int(cgroup)
 	}
-	args := []string{argInit, hex.EncodeToString(b[:]), strconv.FormatUint(uint64(uid), 10)}
-	c, err := s.fork(args, attr, func(report uintptr) []uintptr {
-		fds := make([]uintptr, fdReport+1)
-		for at := range fds {
-			fds[at] = none
-		}
+	c, err := s.fork(script, attr, func(fds []uintptr) {
 		for bit, at := range places {
 			if fd, ok := place[bit]; ok {
 				fds[at] = fd
 			}
 		}
-		fds[0], fds[fdReport] = place[wire.Null], report
-		return fds
+		fds[0] = place[wire.Null]
 	})
 	runtime.KeepAlive(files)
 	return c, err
@@ -111,6 +102,7 @@ const none = ^uintptr(0)
 const (
 	fdProgram = vmwire.FDUserfaultfd + 1
 	fdReport  = fdProgram + 1
+	fdStage   = fdReport + 1 // what it is until then
 )
 
 // places are where a VMM has its descriptors.
@@ -132,21 +124,32 @@ func (s *Server) attributes(want jail.Set) *syscall.SysProcAttr {
 	return a
 }
 
-// fork starts this program with other arguments.
-func (s *Server) fork(args []string, attr *syscall.SysProcAttr, fds func(report uintptr) []uintptr) (*child, error) {
+// stagePath is fdStage's, in the process that has it.
+var stagePath = fmt.Sprintf("/proc/self/fd/%d", fdStage)
+
+// fork starts a process that makes the script's calls. What fds does not place is closed in it.
+func (s *Server) fork(script *stage.Script, attr *syscall.SysProcAttr, fds func([]uintptr)) (*child, error) {
+	executable, err := script.File()
+	if err != nil {
+		return nil, err
+	}
+	defer executable.Close()
 	report, end, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
 	defer end.Close()
+	list := slices.Repeat([]uintptr{none}, fdStage+1)
+	fds(list)
+	list[fdReport], list[fdStage] = end.Fd(), executable.Fd()
 	var pid, pidfd int
 	attr.PidFD = &pidfd
 	c := &child{report: report, ended: make(chan uint32, 1)}
 	s.forks.do(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		pid, err = syscall.ForkExec(self, append([]string{wire.Name}, args...), &syscall.ProcAttr{
-			Dir: "/", Env: initEnv, Files: fds(end.Fd()), Sys: attr,
+		pid, err = syscall.ForkExec(stagePath, []string{wire.Name, argInit}, &syscall.ProcAttr{
+			Dir: "/", Files: list, Sys: attr,
 		})
 		if err == nil {
 			s.children[pid] = c.ended
@@ -164,16 +167,24 @@ func (s *Server) fork(args []string, attr *syscall.SysProcAttr, fds func(report 
 // that ended without a word is one that has ended.
 func (c *child) executed() error {
 	defer c.report.Close()
-	var b [reportSize]byte
-	n, err := io.ReadFull(c.report, b[:])
-	if n == 0 && errors.Is(err, io.EOF) {
+	failed, err := c.failures()
+	if errors.Is(err, io.EOF) {
 		return nil
 	}
 	c.pidfd.Close()
 	if err != nil {
 		return err
 	}
-	return decodeReport(b)
+	if first := failed.First(); first != nil {
+		return first
+	}
+	return errors.New("it says that it failed, and not in what")
+}
+
+// failures are what it reports; io.EOF: nothing.
+func (c *child) failures() (failed jail.Failures, err error) {
+	_, err = io.ReadFull(c.report, failed[:])
+	return failed, err
 }
 
 func randomUser() (uint32, error) {

@@ -2,14 +2,16 @@ package server
 
 import (
 	"io"
-	"os"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/jail"
+	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/spawner/wire"
 )
+
+// self is this program, also where it was replaced since.
+const self = "/proc/self/exe"
 
 // probe tells which parts of a jail this host can do. It does them, in processes that end.
 func (s *Server) probe(m wire.Message) {
@@ -50,9 +52,7 @@ func (s *Server) probe(m wire.Message) {
 
 // tryNone starts a process with the namespaces of the set.
 func (s *Server) tryNone(set jail.Set) error {
-	c, err := s.fork([]string{argNone}, s.attributes(set), func(report uintptr) []uintptr {
-		return []uintptr{none, none, none, report}
-	})
+	c, err := s.fork(jail.Nothing(), s.attributes(set), func([]uintptr) {})
 	if err != nil {
 		return err
 	}
@@ -66,35 +66,36 @@ func (s *Server) tryNone(set jail.Set) error {
 }
 
 // tryAll starts a process that applies all parts of the set.
-func (s *Server) tryAll(set jail.Set) (failed [jail.Parts]uint8, err error) {
-	uid := uint32(0)
+func (s *Server) tryAll(set jail.Set) (jail.Failures, error) {
+	plan := jail.Plan{Want: set, FileSize: 1 << 40, Seccomp: seccomp.On}
+	var err error
 	if s.users && set.Has(jail.User) {
-		if uid, err = jail.PickUser(s.next.Add(1) - 1); err != nil {
-			return failed, unix.EAGAIN
+		if plan.UID, err = jail.PickUser(s.next.Add(1) - 1); err != nil {
+			return jail.Failures{}, unix.EAGAIN
 		}
 	}
 	program, err := unix.Open(self, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return failed, err
+		return jail.Failures{}, err
 	}
 	defer unix.Close(program)
-	args := []string{argTry, strconv.FormatUint(uint64(set), 10), strconv.FormatUint(uint64(uid), 10)}
-	c, err := s.fork(args, s.attributes(set), func(report uintptr) []uintptr {
-		fds := make([]uintptr, fdReport+1)
-		for at := range fds {
-			fds[at] = none
-		}
-		fds[2], fds[fdProgram], fds[fdReport] = os.Stderr.Fd(), uintptr(program), report
-		return fds
-	})
+	script, cannot := jail.Try(plan, placesOfJail)
+	c, err := s.fork(script, s.attributes(set), func(fds []uintptr) { fds[fdProgram] = uintptr(program) })
 	if err != nil {
-		return failed, err
+		return cannot, err
 	}
 	defer c.pidfd.Close()
 	defer c.report.Close()
-	if _, err := io.ReadFull(c.report, failed[:]); err != nil {
-		return failed, unix.EIO
+	failed, err := c.failures()
+	if err != nil {
+		return cannot, unix.EIO
 	}
 	<-c.ended
+	for p, errno := range cannot {
+		failed[p] |= errno
+	}
+	if errno := failed[jail.Parts]; errno != 0 {
+		return failed, unix.Errno(errno)
+	}
 	return failed, nil
 }

@@ -1,0 +1,25 @@
+//go:build amd64
+
+package stage
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+func run()
+
+func runEnd()
+
+// bounds are the addresses of run and of what follows it.
+func bounds() (begin, end uintptr)
+
+// code are the instructions of run, which make the calls.
+func code() ([]byte, error) {
+	begin, end := bounds()
+	if end <= begin || end-begin > page-entry {
+		return nil, fmt.Errorf("%w: its code is of %d bytes", ErrScript, end-begin)
+	}
+	// SAFETY: these are instructions of this program, which are mapped and never change.
+	return unsafe.Slice((*byte)(unsafe.Add(unsafe.Pointer(nil), begin)), end-begin), nil
+}
