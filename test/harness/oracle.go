@@ -54,8 +54,11 @@ func (a Account) String() string {
 		max(0, a.Starts-1))
 }
 
-// The lines of operations that made a snapshot.
-var madeLine = regexp.MustCompile(`msg=(branched|paused|"snapshot created"|"snapshot compacted") `)
+// The lines of operations that made a snapshot. A pause without memory made none: it leaves a disk.
+var (
+	madeLine = regexp.MustCompile(`msg=(branched|paused|"snapshot created"|"snapshot compacted") `)
+	coldLine = regexp.MustCompile(`msg=paused .* cold=true `)
+)
 
 func accountOf(log string) (a Account) {
 	for line := range strings.Lines(log) {
@@ -67,7 +70,7 @@ func accountOf(log string) (a Account) {
 			a.Pages += number(line, "pages")
 			took, _ := time.ParseDuration(value(line, "took"))
 			a.Took += took
-		case madeLine.MatchString(line):
+		case madeLine.MatchString(line) && !coldLine.MatchString(line):
 			a.Made++
 		case strings.Contains(line, "msg=forked "):
 			a.Forked += number(line, "n")

@@ -11,6 +11,8 @@ const (
 	checkedLine   = "time=1 level=INFO msg=\"oracle checked\" n=1 tag=a pages=65536 took=1s\n"
 	mismatchLine  = "time=1 level=ERROR msg=\"oracle mismatch\" tag=a err=\"memory: 1 of 2 pages differ: 1\"\n"
 	createdLine   = "time=1 level=INFO msg=\"snapshot created\" tag=p image=box\n"
+	pausedLine    = "time=1 level=INFO msg=paused sandbox=sb-1 tag=a cold=false bytes=1 took=1s\n"
+	coldPauseLine = "time=1 level=INFO msg=paused sandbox=sb-1 tag=a cold=true bytes=1 took=1s\n"
 	compactedLine = "time=1 level=INFO msg=\"snapshot compacted\" tag=p to=q\n"
 )
 
@@ -28,6 +30,8 @@ func TestTheOraclesAccount(t *testing.T) {
 		{"a creation is not compared", createdLine, 0, "1 snapshots were made, and the oracle has compared 0"},
 		{"a branch is not", checkedLine + createdLine + branchedLine, 0, "2 snapshots were made"},
 		{"a compaction is not", compactedLine, 0, "1 snapshots were made"},
+		{"a pause is not", pausedLine, 0, "1 snapshots were made"},
+		{"a pause without memory", coldPauseLine, 0, ""},
 		{"one differs", checkedLine + mismatchLine, 0, "1 of 2 pages differ"},
 		{"one differs as it should", checkedLine + mismatchLine, 1, ""},
 		{"one should differ", checkedLine, 1, "found 0"},
