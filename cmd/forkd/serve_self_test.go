@@ -31,8 +31,6 @@ func other() (is bool, err error) {
 	switch {
 	case os.Args[0] == asConfined:
 		return true, confinedDaemon()
-	case os.Args[0] == wire.Name && server.IsInit(os.Args):
-		return true, server.Init(os.Args)
 	case os.Args[0] == wire.Name:
 		conn, err := wire.NewConn(os.NewFile(wire.FDDaemon, "daemon"))
 		if err == nil {
