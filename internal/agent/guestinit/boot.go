@@ -19,7 +19,6 @@ import (
 	"github.com/forkd/forkd/internal/agent/inventory"
 	"github.com/forkd/forkd/internal/agent/nic"
 	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/fairserver"
 )
 
 // Boot brings the guest from the kernel's hand-over to where programs can run.
@@ -105,22 +104,6 @@ func setHostname() error {
 		return fmt.Errorf("set hostname: %w", err)
 	}
 	return nil
-}
-
-// calm stops the kernel from waking up and writing to memory because time
-// passes: each page that changes in an idle clone is a page of its own, and each
-// time that it wakes up costs the host, which has hundreds of them. None of it is
-// needed, so a kernel without a knob is fine.
-func calm() {
-	for name, value := range map[string]string{
-		"/proc/sys/vm/stat_interval":              "3600", // per-CPU counters are folded every second otherwise
-		"/proc/sys/vm/compaction_proactiveness":   "0",    // kcompactd looks twice a second otherwise
-		"/proc/sys/kernel/watchdog":               "0",    // a timer per CPU; the host watches the guest
-		"/proc/sys/kernel/hung_task_timeout_secs": "0",    // khungtaskd looks every two minutes otherwise
-	} {
-		_ = os.WriteFile(name, []byte(value), 0)
-	}
-	_ = fairserver.Off()
 }
 
 // SignalReady tells the host, once, that the agent serves. It is the only time
