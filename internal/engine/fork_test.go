@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/engine/op"
 	"github.com/forkd/forkd/internal/engine/pool"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -142,6 +143,33 @@ func TestForksThatCannotBegin(t *testing.T) {
 			_, err := e.Fork(t.Context(), c.req)
 			wantError(t, err, c.kind)
 		})
+	}
+}
+
+func TestALargeForkComesInLots(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	for n, inLots := range map[int]bool{op.ForkLot: false, op.ForkLot + 1: true} {
+		r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := r.ReadyWall
+		for i, c := range r.Children {
+			if c.Err != nil || c.Index != i+1 {
+				t.Fatalf("child %d of %d: index %d, %v", i+1, n, c.Index, c.Err)
+			}
+			first = min(first, c.Info.Ready)
+		}
+		if begun := first < r.ArmedWall; begun != inLots {
+			t.Errorf("%d children: the first ready after %s, the last restored after %s", n, first, r.ArmedWall)
+		}
+		for _, c := range r.Children {
+			if err := e.Kill(t.Context(), c.Info.ID); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
@@ -51,8 +52,8 @@ type child struct {
 // Fork makes N children of a snapshot. Each succeeds or fails on its own; an
 // error means that none was tried, or that ctx ended and all are gone again.
 //
-// All children are restored before the first runs, since on a host with few CPUs
-// the guests' own work would delay the restores behind it. Then each begins when
+// The children of a lot are all restored before its first runs, since on a host with few
+// CPUs the guests' own work would delay the restores behind it. Then each begins when
 // its identity can follow at once: the first is ready long before the last, and
 // none runs for long on a random state that it shares with its siblings.
 func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.ForkResult, err error) {
@@ -97,15 +98,7 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 		return sandbox.ForkResult{}, err
 	}
 	o.pools.Touch(req.Tag, f.src.Shape())
-	// A VMM's start is a conversation of several processes: in one lane a third of two CPUs had nothing to do.
-	atOnce := f.grant.AtOnce(o.cfg.Concurrency)
-	sched.Each(req.N, atOnce, func(i int) { f.restore(ctx, &f.children[i], i+1) })
-	sched.Each(req.N, atOnce, func(i int) {
-		f.resume(ctx, &f.children[i])
-		f.identify(ctx, &f.children[i])
-		f.unbind(&f.children[i])
-		f.tell(&f.children[i])
-	})
+	f.makeChildren(ctx)
 	o.pools.Wake()
 	if ctx.Err() != nil {
 		f.takeBack()
@@ -119,6 +112,26 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	o.cfg.Logger.Info("forked", "tag", req.Tag, "n", req.N, "shells", poolReady, "armed", r.ArmedWall, "ready",
 		r.ReadyWall)
 	return r, nil
+}
+
+// ForkLot is how many children are restored before the first of them runs.
+const ForkLot = 100
+
+// makeChildren makes them by lots: the last of a thousand is restored a minute after the first.
+func (f *forkOp) makeChildren(ctx context.Context) {
+	// A restore computes and waits for nothing: more at once than there are CPUs only get into each other's way.
+	atOnce := f.grant.AtOnce(f.e.cfg.Concurrency)
+	before := 0
+	for lot := range slices.Chunk(f.children, ForkLot) {
+		sched.Each(len(lot), max(1, atOnce/2), func(i int) { f.restore(ctx, &lot[i], before+i+1) })
+		sched.Each(len(lot), atOnce, func(i int) {
+			f.resume(ctx, &lot[i])
+			f.identify(ctx, &lot[i])
+			f.unbind(&lot[i])
+			f.tell(&lot[i])
+		})
+		before += len(lot)
+	}
 }
 
 // checkLimits refuses limits that cannot be, or not here, before any child is made.
