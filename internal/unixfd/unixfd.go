@@ -68,7 +68,7 @@ func Taken(oob []byte) (fds []int, err error) {
 		return nil, fmt.Errorf("control data: %w", err)
 	}
 	for i := range msgs {
-		more, moreErr := unix.ParseUnixRights(&msgs[i])
+		more, moreErr := rights(msgs[i])
 		fds = append(fds, more...)
 		if moreErr != nil {
 			err = fmt.Errorf("control data: %w", moreErr)
@@ -79,6 +79,19 @@ func Taken(oob []byte) (fds []int, err error) {
 		return nil, err
 	}
 	return fds, nil
+}
+
+// rights are the descriptors of one message. A number that was cut off is none: the library would read
+// past its end (x/sys 0.49, ParseUnixRights).
+func rights(m unix.SocketControlMessage) ([]int, error) {
+	whole := len(m.Data) &^ 3
+	cut := len(m.Data) - whole
+	m.Data = m.Data[:whole]
+	fds, err := unix.ParseUnixRights(&m)
+	if err == nil && cut > 0 {
+		err = fmt.Errorf("%d bytes after %d descriptors", cut, len(fds))
+	}
+	return fds, err
 }
 
 // Close closes descriptors.

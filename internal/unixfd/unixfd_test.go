@@ -3,6 +3,7 @@
 package unixfd
 
 import (
+	"encoding/binary"
 	"net"
 	"os"
 	"testing"
@@ -102,15 +103,38 @@ func TestWhatComesWithBadControlDataIsClosed(t *testing.T) {
 	}
 }
 
+// What came before a number that was cut off is closed, and nothing is read past its end.
+func TestACutDescriptorIsRefused(t *testing.T) {
+	fd, err := unix.Dup(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, oob := range [][]byte{cut(unix.UnixRights(1<<20), 3), cut(unix.UnixRights(fd, 1<<20), 1)} {
+		if fds, err := Taken(oob); err == nil {
+			t.Fatalf("taken: %v", fds)
+		}
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != unix.EBADF {
+		t.Errorf("the descriptor is open: %v", err)
+	}
+}
+
+// cut takes n bytes of the one message's data away; its space stays.
+func cut(oob []byte, n int) []byte {
+	binary.NativeEndian.PutUint64(oob, binary.NativeEndian.Uint64(oob)-uint64(n))
+	return oob
+}
+
 // Control data is the kernel's, but its length is not: cut off anywhere, it is refused or it is whole.
 func FuzzTaken(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(unix.UnixCredentials(&unix.Ucred{}))
+	f.Add(cut(unix.UnixRights(1<<20), 1))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		msgs, err := unix.ParseSocketControlMessage(b)
 		if err == nil {
 			for i := range msgs {
-				if fds, err := unix.ParseUnixRights(&msgs[i]); err == nil && len(fds) > 0 {
+				if fds, _ := rights(msgs[i]); len(fds) > 0 {
 					t.Skip("it names descriptors of this process")
 				}
 			}
