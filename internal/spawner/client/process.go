@@ -10,12 +10,14 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/failpoint"
 	"github.com/forkd/forkd/internal/jail"
 	"github.com/forkd/forkd/internal/spawner/wire"
+	"github.com/forkd/forkd/internal/timerslack"
 	vmclient "github.com/forkd/forkd/internal/vmctl/client"
 )
 
@@ -70,7 +72,7 @@ func startCommand(binary string, theirs *os.File, log *slog.Logger) (*exec.Cmd, 
 	uid := os.Geteuid()
 	if uid == 0 {
 		cmd := command(binary, wire.ArgServe, theirs)
-		return cmd, cmd.Start()
+		return cmd, start(cmd)
 	}
 	m, err := findMapping()
 	if err == nil {
@@ -84,12 +86,18 @@ func startCommand(binary string, theirs *os.File, log *slog.Logger) (*exec.Cmd, 
 	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER
 	cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
 	cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
-	if cmd.Start() == nil {
+	if start(cmd) == nil {
 		return cmd, nil
 	}
 	cmd = command(binary, wire.ArgServe, theirs)
-	return cmd, cmd.Start()
+	return cmd, start(cmd)
 }
+
+// monitorSlack is the timer slack of forkd-spawn, in which nothing but its runtime's monitor thread waits
+// for a time. Its VMMs get their own.
+const monitorSlack = 20 * time.Millisecond
+
+func start(cmd *exec.Cmd) error { return timerslack.Starting(monitorSlack, cmd.Start) }
 
 // startMapped starts it in a user namespace without a map, has that written, and lets it go on.
 func startMapped(m mapping, binary string, theirs *os.File) (*exec.Cmd, error) {
@@ -102,7 +110,7 @@ func startMapped(m mapping, binary string, theirs *os.File) (*exec.Cmd, error) {
 	cmd := command(binary, wire.ArgWait, theirs)
 	cmd.ExtraFiles = append(cmd.ExtraFiles, wait) // wire.FDMapped
 	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER
-	if err := cmd.Start(); err != nil {
+	if err := start(cmd); err != nil {
 		return nil, err
 	}
 	err = m.of(cmd.Process.Pid)
@@ -120,7 +128,8 @@ func startMapped(m mapping, binary string, theirs *os.File) (*exec.Cmd, error) {
 func command(binary, arg string, socket *os.File) *exec.Cmd {
 	cmd := exec.Command(binary, arg)
 	cmd.Args[0] = wire.Name
-	cmd.Dir, cmd.Env, cmd.Stderr = "/", append(failpoint.Child(), "GODEBUG=disablethp=1"), os.Stderr
+	// One processor for Go code: on more, the runtime wakes threads for each message that find nothing to do.
+	cmd.Dir, cmd.Env, cmd.Stderr = "/", append(failpoint.Child(), "GODEBUG=disablethp=1", "GOMAXPROCS=1"), os.Stderr
 	cmd.ExtraFiles = []*os.File{socket} // wire.FDDaemon
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	return cmd

@@ -19,32 +19,24 @@ import (
 	vmwire "github.com/forkd/forkd/internal/vmctl/wire"
 )
 
-// forker starts processes from one thread, whose network namespace is the empty one.
-type forker struct {
-	jobs   chan func()
-	netErr error // there is no such namespace
-}
-
-func newForker() *forker {
-	f := &forker{jobs: make(chan func())}
-	ready := make(chan struct{})
-	go func() {
-		runtime.LockOSThread() // for good
-		f.netErr = unix.Unshare(unix.CLONE_NEWNET)
-		close(ready)
-		for job := range f.jobs {
-			job()
-		}
-	}()
-	<-ready
-	return f
-}
-
-// do calls job in that thread.
-func (f *forker) do(job func()) {
-	done := make(chan struct{})
-	f.jobs <- func() { job(); close(done) }
-	<-done
+// leaveNetwork puts all threads of this process, and so all that it starts, in one empty network namespace.
+// On failure its threads may be in two, and VMMs cannot be said to have none.
+func leaveNetwork() error {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+		return err
+	}
+	empty, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(empty)
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_SETNS, uintptr(empty), unix.CLONE_NEWNET, 0)
+	if errno != 0 {
+		return errno
+	}
+	return nil
 }
 
 // child is a process that was started.
@@ -72,8 +64,8 @@ func (s *Server) start(m wire.Message, files []*os.File) (*child, error) {
 			return nil, &jail.Error{Part: jail.User, Err: unix.EAGAIN}
 		}
 	}
-	if m.Want.Has(jail.Network) && s.forks.netErr != nil {
-		return nil, &jail.Error{Part: jail.Network, Err: errnoOf(s.forks.netErr)}
+	if m.Want.Has(jail.Network) && s.netErr != nil {
+		return nil, &jail.Error{Part: jail.Network, Err: errnoOf(s.netErr)}
 	}
 	script, err := become(m, uid)
 	if err != nil {
@@ -142,19 +134,17 @@ func (s *Server) fork(script *stage.Script, attr *syscall.SysProcAttr, fds func(
 	list := slices.Repeat([]uintptr{none}, fdStage+1)
 	fds(list)
 	list[fdReport], list[fdStage] = end.Fd(), executable.Fd()
-	var pid, pidfd int
+	var pidfd int
 	attr.PidFD = &pidfd
 	c := &child{report: report, ended: make(chan uint32, 1)}
-	s.forks.do(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		pid, err = syscall.ForkExec(stagePath, []string{wire.Name, argInit}, &syscall.ProcAttr{
-			Dir: "/", Files: list, Sys: attr,
-		})
-		if err == nil {
-			s.children[pid] = c.ended
-		}
+	s.mu.Lock()
+	pid, err := syscall.ForkExec(stagePath, []string{wire.Name, argInit}, &syscall.ProcAttr{
+		Dir: "/", Files: list, Sys: attr,
 	})
+	if err == nil {
+		s.children[pid] = c.ended
+	}
+	s.mu.Unlock()
 	if err != nil {
 		report.Close()
 		return nil, fmt.Errorf("start a process: %w", err)

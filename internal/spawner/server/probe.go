@@ -22,7 +22,7 @@ func (s *Server) probe(m wire.Message) {
 		}
 	}
 	can := jail.All
-	fail(jail.Network, s.forks.netErr)
+	fail(jail.Network, s.netErr)
 	// One by one what has to be asked for at the start: together they fail together.
 	base := jail.Set(0)
 	if !s.users {

@@ -25,10 +25,10 @@ const shellNice = -10
 
 // Server serves one daemon.
 type Server struct {
-	conn  *wire.Conn
-	forks *forker
-	users bool // there are uids for VMMs; else each is in a user namespace
-	next  atomic.Uint32
+	conn   *wire.Conn
+	netErr error // there is no empty network namespace
+	users  bool  // there are uids for VMMs; else each is in a user namespace
+	next   atomic.Uint32
 
 	mu       sync.Mutex // held while a process is started, so that none ends before it is known
 	children map[int]chan uint32
@@ -43,7 +43,7 @@ func Serve(conn *wire.Conn) error {
 	if err != nil {
 		return err
 	}
-	s := &Server{conn: conn, forks: newForker(), users: jail.HasUsers(), children: map[int]chan uint32{}}
+	s := &Server{conn: conn, netErr: leaveNetwork(), users: jail.HasUsers(), children: map[int]chan uint32{}}
 	s.next.Store(first)
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
