@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/kvm"
 	"github.com/forkd/forkd/internal/platform"
 	"github.com/forkd/forkd/internal/serial"
+	"github.com/forkd/forkd/internal/timerslack"
 	"github.com/forkd/forkd/internal/vmctl/server"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
@@ -37,6 +38,10 @@ func run(args []string) error {
 	start, err := wire.ParseArgs(args)
 	if err != nil {
 		return err
+	}
+	// One more than there can be at work; the monitor is left alone.
+	if err := timerslack.SetWorkers(wire.TimerSlack, runtime.GOMAXPROCS(0)+1); err != nil {
+		return fmt.Errorf("timer slack: %w", err)
 	}
 	files, err := kernelFiles(start)
 	if err != nil {

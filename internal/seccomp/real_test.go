@@ -169,6 +169,8 @@ var calls = map[string]func() error{
 	"nice-other":    raw(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 1, 0),
 	"nice-user":     raw(unix.SYS_SETPRIORITY, unix.PRIO_USER, 0, 0),
 	"nice-better":   raw(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, 0, ^uintptr(0)),
+	"slack":         func() error { return unix.Prctl(unix.PR_SET_TIMERSLACK, 1_000_000, 0, 0, 0) },
+	"slack-more":    raw(unix.SYS_PRCTL, unix.PR_SET_TIMERSLACK, 1_000_001),
 	"mmap-exec":     raw(unix.SYS_MMAP, 0, 4096, unix.PROT_READ|unix.PROT_EXEC, unix.MAP_PRIVATE|unix.MAP_ANON, ^uintptr(0)),
 	"mprotect-exec": raw(unix.SYS_MPROTECT, 0, 4096, unix.PROT_EXEC),
 	"pkey-exec":     raw(unix.SYS_PKEY_MPROTECT, 0, 4096, unix.PROT_EXEC),
@@ -239,10 +241,10 @@ func TestWhatAConfinedProcessCanDo(t *testing.T) {
 		},
 		"vm": {
 			"socket socketpair connect bind listen sendto fastopen openat openat2 flock execve execveat fork vfork newuser ptrace " +
-				"vm_readv kill pidfd tgkill-other nice-other nice-user nice-better mmap-exec mprotect-exec pkey-exec memfd " +
+				"vm_readv kill pidfd tgkill-other nice-other nice-user nice-better slack-more mmap-exec mprotect-exec pkey-exec memfd " +
 				"kvm-create-vm kvm-memory tiocsti setown tcp-repair tcp-ulp zerocopy io_uring bpf mount unshare setns keyctl " +
 				"syslog dumpable futex-pi userfaultfd getuid x32 listener other-thread",
-			"work gc ppoll sendmsg shutdown clone3 tgkill nice kvm-run kvm-sregs getfl keepalive pwrite ftruncate recvmsg close",
+			"work gc ppoll sendmsg shutdown clone3 tgkill nice slack kvm-run kvm-sregs getfl keepalive pwrite ftruncate recvmsg close",
 		},
 		"jailed": {"socket sendmsg openat clone3 x32", "gc kvm-run"},
 		"vcpu": {

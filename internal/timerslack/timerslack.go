@@ -8,6 +8,7 @@
 package timerslack
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,6 +16,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,6 +51,31 @@ func SetAll(d time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// SetWorkers gives n threads that run Go code the slack d, among them all that there are if those are not
+// more. The runtime's monitor keeps what the process was started with, and needs no right for it. Threads
+// that are started later have d, but for those that the monitor starts.
+func SetWorkers(d time.Duration, n int) error {
+	failed := make(chan error, n)
+	var all, set sync.WaitGroup
+	set.Add(n)
+	for range n {
+		all.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			failed <- unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(d), 0, 0, 0)
+			set.Done()
+			set.Wait() // so that each is in a thread of its own
+		})
+	}
+	all.Wait()
+	close(failed)
+	var err error
+	for e := range failed {
+		err = cmp.Or(err, e)
+	}
+	return err
 }
 
 // SetMonitor gives the runtime's monitor thread the slack d, and no other: for a process whose own

@@ -21,11 +21,7 @@ func wantSlack(t *testing.T, want func(thread int) string) {
 		t.Fatalf("threads %d, %v", ids, err)
 	}
 	for _, id := range ids {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", id))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.TrimSpace(string(b)); got != want(id) {
+		if got := slackOf(t, id); got != want(id) {
 			t.Errorf("thread %d has %s ns, want %s", id, got, want(id))
 		}
 	}
@@ -54,6 +50,46 @@ func TestOnlyTheMonitorHasTheSlack(t *testing.T) {
 	if n := naps(t, id); n < 10 {
 		t.Errorf("thread %d gave its CPU away %d times while the process was at work", id, n)
 	}
+}
+
+// Each of n threads has it, and the monitor what the process began with.
+func TestWorkersHaveASlackOfTheirOwn(t *testing.T) {
+	if err := SetAll(3 * time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := SetAll(Default); err != nil {
+			t.Error(err)
+		}
+	}()
+	const n = 5
+	if err := SetWorkers(time.Millisecond, n); err != nil {
+		t.Fatal(err)
+	}
+	id, err := monitor()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ids, err := threads()
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := map[string]int{}
+	for _, thread := range ids {
+		count[slackOf(t, thread)]++
+	}
+	if got := slackOf(t, id); got != "3000000" || count["1000000"] < n {
+		t.Errorf("the monitor has %s ns; threads by what they have: %v", got, count)
+	}
+}
+
+func slackOf(t *testing.T, thread int) string {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/timerslack_ns", thread))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
 }
 
 // naps is how often a thread gives its CPU away of itself while this one works for a while.

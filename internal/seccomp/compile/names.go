@@ -138,6 +138,7 @@ var constants = map[string]uint32{
 	"ENOSYS":                  uint32(unix.ENOSYS),
 	"PROT_EXEC":               unix.PROT_EXEC,
 	"PR_SET_NO_NEW_PRIVS":     unix.PR_SET_NO_NEW_PRIVS,
+	"PR_SET_TIMERSLACK":       unix.PR_SET_TIMERSLACK,
 	"PR_SET_VMA":              unix.PR_SET_VMA,
 	"PR_SET_VMA_ANON_NAME":    unix.PR_SET_VMA_ANON_NAME,
 	"PRIO_PROCESS":            unix.PRIO_PROCESS,

@@ -24,7 +24,7 @@ func become(m wire.Message, uid uint32) (*stage.Script, error) {
 	if m.Files&wire.Failpoints != 0 {
 		env = append(env, failpoint.Environ(vmwire.FDFailpoints)...)
 	}
-	plan := jail.Plan{Want: m.Want, UID: uid, FileSize: m.FileSize, Seccomp: m.Seccomp, TimerSlack: vmwire.TimerSlack}
+	plan := jail.Plan{Want: m.Want, UID: uid, FileSize: m.FileSize, Seccomp: m.Seccomp, TimerSlack: vmwire.MonitorSlack}
 	script, failed := jail.Enter(plan, placesOfJail, args, env)
 	if failed != nil {
 		return nil, failed

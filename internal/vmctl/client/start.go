@@ -107,7 +107,7 @@ func startChild(l Launch) (*handle, error) {
 		files, env = append(files, l.Failpoints), slices.Concat(env, failpoint.Environ(wire.FDFailpoints))
 	}
 	var proc *os.Process
-	err = timerslack.Starting(wire.TimerSlack, func() (err error) {
+	err = timerslack.Starting(wire.MonitorSlack, func() (err error) {
 		proc, err = os.StartProcess(l.Binary, args, &os.ProcAttr{
 			Dir:   "/",
 			Env:   env,

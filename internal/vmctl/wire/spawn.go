@@ -106,18 +106,22 @@ func ParseArgs(args []string) (s Start, err error) {
 var errByHand = errors.New("this is the process of a virtual machine; the daemon starts it, nobody does by hand")
 
 // Environment is what tunes a VMM's Go runtime. A vCPU in the guest keeps a
-// processor of it for up to two times TimerSlack; one is always left to the devices.
+// processor of it for up to two times MonitorSlack; one is always left to the devices.
 // disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
 func Environment(s vmspec.Shape) []string {
 	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single",
 		"GODEBUG=asyncpreemptoff=1,disablethp=1"}
 }
 
-// TimerSlack is how late timers of a VMM's threads may be. Guests' timers are
-// the kernel's and have none of it. What has it is the Go runtime's monitor: a
-// thread that, whenever a process begins to do something, looks at it every 20 µs
-// for a while. In a restore, that was half of the CPU time (with KVM emulated). And
-// what has it is the runtime's sleep of 3 µs before a thread takes over what
-// another one has just made ready: with 10 ms, two of three pauses of a capture were
-// longer by that.
-const TimerSlack = time.Millisecond
+// How late timers of a VMM's threads may be. Guests' timers are the kernel's and have none of it.
+const (
+	// TimerSlack is that of threads that run Go code: the runtime's sleep of 3 µs before a thread takes over
+	// what another one has just made ready has it. With 10 ms, two of three pauses of a capture were longer
+	// by that.
+	TimerSlack = time.Millisecond
+	// MonitorSlack is that of the Go runtime's monitor: a thread that, whenever a process begins to do
+	// something, looks at it every 20 µs for a while. In a restore that was half of the CPU time (with KVM
+	// emulated), and with a slack of 1 ms still 25 of 180 ms until a child is ready. It is what a VMM is
+	// started with; its main function gives its other threads TimerSlack.
+	MonitorSlack = 5 * time.Millisecond
+)
