@@ -24,6 +24,10 @@ import (
 // consoleMax bounds the console log, in bytes.
 const consoleMax = 256 << 10
 
+// spareThreads are those that a VMM soon has beside the ones that run Go code at a time: they wait in system
+// calls. One that were missing would be started by the runtime's monitor, and have its timer slack.
+const spareThreads = 3
+
 func main() {
 	if err := run(os.Args); err != nil {
 		fmt.Fprintln(os.Stderr, "forkd-vmm:", err)
@@ -39,8 +43,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	// One more than there can be at work; the monitor is left alone.
-	if err := timerslack.SetWorkers(wire.TimerSlack, runtime.GOMAXPROCS(0)+1); err != nil {
+	if err := timerslack.SetWorkers(wire.TimerSlack, runtime.GOMAXPROCS(0)+spareThreads); err != nil {
 		return fmt.Errorf("timer slack: %w", err)
 	}
 	files, err := kernelFiles(start)
