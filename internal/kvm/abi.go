@@ -202,5 +202,3 @@ type ioeventfd struct {
 	Flags     uint32
 	_         [36]byte
 }
-
-const ioeventfdDataMatch = 1 << 0

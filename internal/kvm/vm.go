@@ -67,10 +67,10 @@ func (v *VM) PulseIRQ(gsi uint32) error {
 	}
 }
 
-// IOEventFD makes a 4-byte guest write of value to gpa signal the eventfd
-// instead of leaving Run.
-func (v *VM) IOEventFD(eventfd int, gpa uint64, value uint32) error {
-	a := ioeventfd{DataMatch: uint64(value), Addr: gpa, Len: 4, FD: int32(eventfd), Flags: ioeventfdDataMatch}
+// IOEventFD makes a 4-byte guest write to gpa, of whatever value, signal the eventfd instead of
+// leaving Run.
+func (v *VM) IOEventFD(eventfd int, gpa uint64) error {
+	a := ioeventfd{Addr: gpa, Len: 4, FD: int32(eventfd)}
 	if err := ioctlPtr(v.fd, iocWrite, nrIOEventFD, &a); err != nil {
 		return fmt.Errorf("attach ioeventfd at %#x: %w", gpa, err)
 	}

@@ -17,8 +17,8 @@ type Config struct {
 	// declared edge-triggered. It must not block and not call back.
 	Raise func()
 	// Kick is a non-blocking eventfd that the VMM registers as ioeventfd for
-	// writes of 4 bytes to QueueNotify, one per queue with the queue's index
-	// as datamatch; all queues of a device share it. The transport owns it.
+	// writes of 4 bytes to QueueNotify, whichever queue they name: the device
+	// looks at all of its queues. The transport owns it.
 	// Without it, kicks arrive through WriteMMIO only.
 	Kick *os.File
 	// Fault, if set, hears why the device went to DEVICE_NEEDS_RESET. A guest
@@ -80,7 +80,7 @@ func NewMMIO(cfg Config) *MMIO {
 // Device is the device behind the transport.
 func (m *MMIO) Device() Device { return m.dev }
 
-// Queues is the number of queues, and so of ioeventfds to register.
+// Queues is the number of queues.
 func (m *MMIO) Queues() int { return len(m.regs) }
 
 // offered are the feature bits the driver may choose from.

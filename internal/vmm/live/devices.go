@@ -41,13 +41,15 @@ func slotQueues(s vmspec.Shape) []int {
 	return append(q, vsockQueues, rngQueues, netQueues, balloonQueues)
 }
 
-// slotDoorbells is the number of queues of each device of a shape that have an ioeventfd. The
-// balloon's have none: a guest notifies it every two seconds at most, and an exit for that costs less
-// than five registrations in every shell.
-func slotDoorbells(s vmspec.Shape) []int {
-	q := slotQueues(s)
-	q[len(q)-1] = 0
-	return q
+// hasDoorbell reports, for each device of a shape, whether it has an ioeventfd. The balloon has none: a
+// guest notifies it every two seconds at most, and an exit for that costs less than a registration in
+// every shell, for which the kernel waits until no CPU looks at the VM's buses (synchronize_srcu).
+func hasDoorbell(s vmspec.Shape) []bool {
+	has := make([]bool, len(slotQueues(s)))
+	for i := range len(has) - 1 {
+		has[i] = true
+	}
+	return has
 }
 
 // Host is the host's side of the devices.
@@ -106,9 +108,9 @@ func (d *deviceSet) newIRQ(gsi uint32, u *undo.Stack) (int, error) {
 	return fd, d.vm.IRQFD(fd, gsi)
 }
 
-// attachSlots registers interrupt and doorbells of every device, which has so many of these.
-func (d *deviceSet) attachSlots(doorbells []int, u *undo.Stack) error {
-	for i, n := range doorbells {
+// attachSlots registers the interrupt of every device, and the doorbells of those that have one.
+func (d *deviceSet) attachSlots(doorbells []bool, u *undo.Stack) error {
+	for i, has := range doorbells {
 		irq, err := d.newIRQ(boot.MMIOIRQ(i), u)
 		if err != nil {
 			return err
@@ -119,8 +121,8 @@ func (d *deviceSet) attachSlots(doorbells []int, u *undo.Stack) error {
 		}
 		kick := os.NewFile(uintptr(fd), "kick")
 		u.Push(func() { kick.Close() })
-		for q := range n {
-			if err := d.vm.IOEventFD(fd, boot.MMIOAddr(i)+virtio.QueueNotifyOffset, uint32(q)); err != nil {
+		if has {
+			if err := d.vm.IOEventFD(fd, boot.MMIOAddr(i)+virtio.QueueNotifyOffset); err != nil {
 				return err
 			}
 		}

@@ -144,7 +144,7 @@ func (m *Machine) createDevices(_ Config, u *undo.Stack) error {
 	if err := m.devices.attachSerial(m.console, u); err != nil {
 		return err
 	}
-	return m.devices.attachSlots(slotDoorbells(m.shape), u)
+	return m.devices.attachSlots(hasDoorbell(m.shape), u)
 }
 
 // warnings are what the guest or the host's resources did wrong.
