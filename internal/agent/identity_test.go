@@ -261,8 +261,13 @@ func TestInterpretersThatHoldStillReseedLater(t *testing.T) {
 		if len(r) != 1 || r[0].GetError() != "" || r[0].GetLater() != c.later || (len(r[0].GetReseeded()) == 0) != c.later {
 			t.Errorf("%s: got %v", c.what, r)
 		}
-		if got := b.eval(t, "random.random()", 0).GetResult(); got == was {
-			t.Errorf("%s: not reseeded", c.what)
+		// An evaluation that has not the time gets the seed with a message of its own.
+		for _, limit := range []time.Duration{0, time.Second} {
+			if got := b.eval(t, "random.random()", limit).GetResult(); got == was {
+				t.Errorf("%s: not reseeded", c.what)
+			}
+			b.eval(t, "random.setstate(state)", 0)
+			b.become(t, nil)
 		}
 		if got := b.eval(t, "os.environ['FORKD_INDEX']", 0).GetResult(); got != "'7'" {
 			t.Errorf("%s: its index is %s", c.what, got)
@@ -274,17 +279,22 @@ func TestInterpretersThatHoldStillReseedLater(t *testing.T) {
 // One that cannot be reseeded when its turn comes does not go on with its siblings' state.
 func TestAnInterpreterThatCannotBeReseededLaterEnds(t *testing.T) {
 	needPython(t)
-	b := startAgent(t)
-	b.eval(t, "import random\ndef broken(*a): raise ValueError('no')\nrandom.seed = broken; x = 1", 0)
-	if r := b.become(t, nil).GetInterpreters(); len(r) != 1 || !r[0].GetLater() {
-		t.Fatalf("got %v", r)
-	}
-	_, err := b.Eval(t.Context(), &agentv1.EvalRequest{Language: "python", Code: "x"})
-	if err == nil || !strings.Contains(err.Error(), "ValueError: no") || !strings.Contains(err.Error(), "its state is lost") {
-		t.Errorf("got %v", err)
-	}
-	if got := b.eval(t, "'x' in globals()", 0).GetResult(); got != "False" {
-		t.Errorf("got %s", got)
+	for name, limit := range map[string]time.Duration{"with the evaluation": 0, "before a short one": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			b := startAgent(t)
+			b.eval(t, "import random\ndef broken(*a): raise ValueError('no')\nrandom.seed = broken; x = 1", 0)
+			if r := b.become(t, nil).GetInterpreters(); len(r) != 1 || !r[0].GetLater() {
+				t.Fatalf("got %v", r)
+			}
+			_, err := b.Eval(t.Context(), &agentv1.EvalRequest{Language: "python", Code: "x", TimeoutNs: int64(limit)})
+			if err == nil || !strings.Contains(err.Error(), "ValueError: no") ||
+				!strings.Contains(err.Error(), "its state is lost") {
+				t.Errorf("got %v", err)
+			}
+			if got := b.eval(t, "'x' in globals()", 0).GetResult(); got != "False" {
+				t.Errorf("got %s", got)
+			}
+		})
 	}
 }
 

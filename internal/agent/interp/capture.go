@@ -1,11 +1,9 @@
 package interp
 
 import (
-	"errors"
 	"os"
 	"sync"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,85 +15,62 @@ const maxOutput = 4 << 20
 // so that nobody who writes ever waits; an idle pipe costs nothing.
 type capture struct {
 	f    *os.File
+	pipe syscall.RawConn
 	done chan struct{}
 
-	mu      sync.Mutex
+	mu      sync.Mutex // guards what follows; who reads the pipe holds it until what was read is kept
 	buf     []byte
 	dropped int64
-	syncs   []chan struct{}
 }
 
-func newCapture(f *os.File) *capture { return &capture{f: f, done: make(chan struct{})} }
+func newCapture(f *os.File) *capture {
+	pipe, _ := f.SyscallConn() // fails for no file only
+	return &capture{f: f, pipe: pipe, done: make(chan struct{})}
+}
 
 // run reads until nobody can write any more, or close.
 func (c *capture) run() {
 	defer close(c.done)
-	buf := make([]byte, 4096)
-	for {
-		n, err := c.f.Read(buf)
-		c.keep(buf[:n])
-		switch {
-		case err == nil:
-		case errors.Is(err, os.ErrDeadlineExceeded):
-			c.drain(buf)
-		default:
-			return
+	_ = c.pipe.Read(func(fd uintptr) (ended bool) {
+		for {
+			if more, ended := c.drain(int(fd)); !more {
+				return ended // else what comes next wakes it
+			}
 		}
-	}
+	})
 }
 
-// drain reads what is there without waiting and answers those who sync.
-func (c *capture) drain(buf []byte) {
-	// Cleared before the list is taken: a sync that comes later sets it anew.
-	_ = c.f.SetReadDeadline(time.Time{})
-	c.mu.Lock()
-	waiting := c.syncs
-	c.syncs = nil
-	c.mu.Unlock()
-	// Control, not Read, which a deadline set meanwhile would refuse.
-	if raw, err := c.f.SyscallConn(); err == nil {
-		_ = raw.Control(func(fd uintptr) { c.readAll(int(fd), buf) })
-	}
-	for _, w := range waiting {
-		close(w)
-	}
-}
-
-// readAll empties the pipe; whoever writes faster than this is cut off at a
-// pipe's capacity.
-func (c *capture) readAll(fd int, buf []byte) {
-	for total := 0; total < 1<<20; {
-		n, err := syscall.Read(fd, buf)
-		if err == unix.EINTR {
-			continue
-		}
-		if n <= 0 || err != nil {
-			return
-		}
-		c.keep(buf[:n])
-		total += n
-	}
-}
-
-func (c *capture) keep(b []byte) {
+// drain keeps what is there, at most 1 MiB, without waiting. There may be more if it says so.
+func (c *capture) drain(fd int) (more, ended bool) {
+	var buf [4096]byte
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for total := 0; total < 1<<20; {
+		n, err := syscall.Read(fd, buf[:])
+		switch {
+		case err == unix.EINTR:
+		case err == unix.EAGAIN:
+			return false, false
+		case err != nil || n <= 0:
+			return false, true
+		default:
+			c.keepLocked(buf[:n])
+			total += n
+		}
+	}
+	return true, false
+}
+
+func (c *capture) keepLocked(b []byte) {
 	n := min(len(b), maxOutput-len(c.buf))
 	c.buf = append(c.buf, b[:n]...)
 	c.dropped += int64(len(b) - n)
 }
 
-// take returns everything written before the call, and forgets it.
+// take returns everything written before the call, and forgets it. It reads the pipe itself instead of having the
+// reader woken, which for most evaluations would find nothing. Whoever writes faster than this is cut off.
 func (c *capture) take() (string, int64) {
-	w := make(chan struct{})
-	c.mu.Lock()
-	c.syncs = append(c.syncs, w)
-	c.mu.Unlock()
-	_ = c.f.SetReadDeadline(time.Now())
-	select {
-	case <-w:
-	case <-c.done:
-	}
+	_ = c.pipe.Control(func(fd uintptr) { c.drain(int(fd)) }) // a closed one has nothing more
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s, d := string(c.buf), c.dropped

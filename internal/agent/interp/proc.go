@@ -27,12 +27,17 @@ type Language struct {
 
 // request is one message to a driver; unused fields are empty.
 type request struct {
-	Op        string            `json:"op"`
-	Code      string            `json:"code"`
-	MaxResult int               `json:"max_result"`
-	Entropy   string            `json:"entropy"`
-	Env       map[string]string `json:"env"`
-	Info      map[string]any    `json:"info"`
+	Op        string     `json:"op"`
+	Code      string     `json:"code"`
+	MaxResult int        `json:"max_result"`
+	Seed      *seedWords `json:"seed"` // to be taken first; of "reseed" it is all there is
+}
+
+// seedWords are a Seed as drivers get it.
+type seedWords struct {
+	Entropy string            `json:"entropy"` // hexadecimal
+	Env     map[string]string `json:"env"`
+	Info    map[string]any    `json:"info"`
 }
 
 // answer is one message from a driver; an operation fills what it has.
@@ -44,6 +49,7 @@ type answer struct {
 	Traceback string            `json:"traceback"`
 	ExitCode  int64             `json:"exit_code"`
 	Reseeded  []string          `json:"reseeded"`
+	SeedError string            `json:"seed_error"` // of an evaluation's seed; then no code has run
 	ActsAlone *bool             `json:"acts_alone"` // nil: it does not say
 }
 

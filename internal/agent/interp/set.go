@@ -27,6 +27,8 @@ const (
 	reseedLimit  = 60 * time.Second
 	quiesceLimit = 60 * time.Second
 	maxResult    = 1 << 20
+	// seedTime is the limit of an evaluation, at least, in whose time a clone's seed may be taken, too.
+	seedTime = 10 * time.Second
 )
 
 // exitTimeout is the exit code of an evaluation that ran out of time, as of
@@ -110,10 +112,14 @@ func (s *Set) Eval(ctx context.Context, language, code string, limit time.Durati
 	defer s.release(sl)
 	ctx, stop := s.outlive(ctx)
 	defer stop()
+	var seed *Seed
+	if limit >= seedTime {
+		seed = sl.takeOwed()
+	}
 	if err := s.ensure(ctx, sl); err != nil {
 		return Result{}, err
 	}
-	return sl.eval(ctx, code, limit), nil
+	return sl.eval(ctx, code, limit, seed)
 }
 
 // Start starts the language's interpreter if it does not run.
@@ -183,6 +189,18 @@ func (sl *slot) owes() bool {
 	return sl.owed != nil
 }
 
+// takeOwed is the seed that is owed to an interpreter that runs, for who sees to it that it comes first.
+func (sl *slot) takeOwed() *Seed {
+	if sl.proc == nil || !sl.proc.alive() {
+		return nil // one that is started has no state that siblings share
+	}
+	sl.mu.Lock()
+	defer sl.mu.Unlock()
+	seed := sl.owed
+	sl.owed = nil
+	return seed
+}
+
 func (sl *slot) owe(seed *Seed) {
 	sl.mu.Lock()
 	defer sl.mu.Unlock()
@@ -202,9 +220,14 @@ func (s *Set) settle(sl *slot) error {
 	_, err := sl.reseed(s.root, *seed)
 	if err != nil && sl.proc != nil {
 		sl.drop()
-		err = fmt.Errorf("reseed %s (ended, its state is lost): %w", sl.lang.Name, err)
+		err = sl.unseeded(err)
 	}
 	return err
+}
+
+// unseeded says that an interpreter was ended, since it did not take its clone's seed.
+func (sl *slot) unseeded(cause error) error {
+	return fmt.Errorf("reseed %s (ended, its state is lost): %w", sl.lang.Name, cause)
 }
 
 // takeLost returns why an interpreter was ended unseen, once.
@@ -244,10 +267,11 @@ func (sl *slot) drop() {
 	}
 }
 
-func (sl *slot) eval(ctx context.Context, code string, limit time.Duration) Result {
+// eval evaluates, and has the interpreter take a seed before, which may be nil: with one message, as each
+// that wakes it costs a clone's first evaluation two switches of tasks. It fails if the seed was not taken.
+func (sl *slot) eval(ctx context.Context, code string, limit time.Duration, seed *Seed) (res Result, err error) {
 	p := sl.proc
-	a, err := p.call(ctx, request{Op: "eval", Code: code, MaxResult: maxResult}, limit)
-	var res Result
+	a, err := p.call(ctx, request{Op: "eval", Code: code, MaxResult: maxResult, Seed: seed.words()}, limit)
 	if interrupted := errors.Is(err, errTimeout) || (err != nil && ctx.Err() != nil); interrupted {
 		res.TimedOut = errors.Is(err, errTimeout)
 		why := fmt.Sprintf("evaluation ran longer than %s and was interrupted", limit)
@@ -272,10 +296,14 @@ func (sl *slot) eval(ctx context.Context, code string, limit time.Duration) Resu
 		if errors.As(err, &gone) {
 			res.ExitCode = gone.code
 		}
-		return res
+		return res, nil
+	}
+	if a.SeedError != "" {
+		sl.drop()
+		return Result{}, sl.unseeded(errors.New(a.SeedError))
 	}
 	res.Result, res.Error, res.Traceback, res.ExitCode = a.Result, a.Error, a.Traceback, int(int32(a.ExitCode))
-	return res
+	return res, nil
 }
 
 // Seed is what makes the interpreters of a clone its own.
@@ -283,6 +311,14 @@ type Seed struct {
 	Entropy []byte
 	Env     map[string]string
 	Info    map[string]any
+}
+
+// words are what drivers get; nil for none.
+func (s *Seed) words() *seedWords {
+	if s == nil {
+		return nil
+	}
+	return &seedWords{Entropy: hex.EncodeToString(s.Entropy), Env: s.Env, Info: s.Info}
 }
 
 // Reseeded tells what one interpreter did with a seed.
@@ -332,11 +368,10 @@ func (sl *slot) reseed(ctx context.Context, seed Seed) ([]string, error) {
 		sl.drop()
 		return nil, nil
 	}
-	req := request{Op: "reseed", Entropy: hex.EncodeToString(seed.Entropy), Env: seed.Env, Info: seed.Info}
-	a, err := sl.proc.call(ctx, req, reseedLimit)
+	a, err := sl.proc.call(ctx, request{Op: "reseed", Seed: seed.words()}, reseedLimit)
 	if err != nil {
 		sl.drop()
-		return nil, fmt.Errorf("reseed %s (ended, its state is lost): %w", sl.lang.Name, err)
+		return nil, sl.unseeded(err)
 	}
 	if a.Error != "" {
 		return a.Reseeded, errors.New(a.Error)
