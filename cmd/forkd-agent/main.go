@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"strings"
@@ -173,24 +174,14 @@ func serve(ctx context.Context, o options) error {
 	if !o.ready {
 		return a.Serve(ctx, l)
 	}
-	identities, err := listen.Open(fmt.Sprintf("vsock:%d", agentproto.IdentityPort))
+	err = servePorts(ctx, &beside, map[uint32]serveFunc{
+		agentproto.IdentityPort: a.ServeIdentity,
+		agentproto.DialPort:     a.ServeDials,
+		agentproto.EvalPort:     a.ServeEvals,
+	})
 	if err != nil {
 		return err
 	}
-	dials, err := listen.Open(fmt.Sprintf("vsock:%d", agentproto.DialPort))
-	if err != nil {
-		return err
-	}
-	beside.Go(func() {
-		if err := a.ServeIdentity(ctx, identities); err != nil {
-			logf("%v", err)
-		}
-	})
-	beside.Go(func() {
-		if err := a.ServeDials(ctx, dials); err != nil {
-			logf("%v", err)
-		}
-	})
 	beside.Go(func() {
 		// The listener is open: whoever connects now is answered.
 		if err := guestinit.SignalReady(ctx); err != nil {
@@ -198,6 +189,25 @@ func serve(ctx context.Context, o options) error {
 		}
 	})
 	return a.Serve(ctx, l)
+}
+
+// serveFunc serves on a listener until the context ends.
+type serveFunc func(context.Context, net.Listener) error
+
+// servePorts serves on vsock ports of their own, in goroutines of beside. All of them listen when it returns.
+func servePorts(ctx context.Context, beside *sync.WaitGroup, ports map[uint32]serveFunc) error {
+	for port, serve := range ports {
+		l, err := listen.Open(fmt.Sprintf("vsock:%d", port))
+		if err != nil {
+			return err
+		}
+		beside.Go(func() {
+			if err := serve(ctx, l); err != nil {
+				logf("%v", err)
+			}
+		})
+	}
+	return nil
 }
 
 // openLink is the guest's network device, for identities, which come from a host only; nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/defaults"
 	"github.com/forkd/forkd/internal/agent/dialport"
+	"github.com/forkd/forkd/internal/agent/evalport"
 	"github.com/forkd/forkd/internal/agent/files"
 	"github.com/forkd/forkd/internal/agent/forkcall"
 	"github.com/forkd/forkd/internal/agent/freepages"
@@ -81,6 +82,7 @@ type Agent struct {
 	interp  *interp.Set
 	ident   *identity.Applier
 	forks   *forkcall.Server
+	evals   *evalport.Server
 	files   *files.Server
 	watch   *watch.Server
 	free    *freepages.Reporter
@@ -121,6 +123,9 @@ func New(cfg Config) (*Agent, error) {
 		Became: a.became,
 	}
 	a.forks = forkcall.New(forkcall.Config{Guest: a.guest, Dial: cfg.DialHost, Log: cfg.Log})
+	a.evals = evalport.New(evalport.Config{
+		Admit: fromHost, Mark: a.guest.Mark, Eval: a.eval, Answered: a.evaluated, Log: cfg.Log,
+	})
 	a.files, a.watch = files.NewServer(a.rec), watch.NewServer(a.rec)
 	a.handler = a.routes()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -246,9 +251,19 @@ func (a *Agent) ServeDials(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// Close kills what was started here and waits for it.
+// ServeEvals evaluates on l, without HTTP, until ctx ends. Closing l is ServeEvals's. A guest that is guarded by a
+// token has no such port.
+func (a *Agent) ServeEvals(ctx context.Context, l net.Listener) error {
+	if err := a.evals.Serve(ctx, steady{l, a.cfg.Log}); err != nil {
+		return fmt.Errorf("serve evaluations: %w", err)
+	}
+	return nil
+}
+
+// Close kills what was started here and waits for it. Nothing is served any more.
 func (a *Agent) Close() error {
 	a.interp.Close()
+	a.evals.Wait()
 	err := errors.Join(a.watch.Close(), a.procs.Close(), a.device.Close())
 	a.stopReaping()
 	a.reaping.Wait()

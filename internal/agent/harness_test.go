@@ -100,10 +100,15 @@ func startAgent(t *testing.T, change ...func(*agent.Config)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	evals, err := net.Listen("unix", sock+"e")
+	if err != nil {
+		t.Fatal(err)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- errors.Join(a.Serve(ctx, l), <-served) }()
+	served := make(chan error, 3)
+	go func() { served <- a.Serve(ctx, l) }()
 	go func() { served <- a.ServeIdentity(ctx, identities) }()
+	go func() { served <- a.ServeEvals(ctx, evals) }()
 	to := func(path string) agentclient.DialFunc {
 		return func(ctx context.Context) (net.Conn, error) {
 			var d net.Dialer
@@ -111,11 +116,11 @@ func startAgent(t *testing.T, change ...func(*agent.Config)) *bench {
 		}
 	}
 	b.dial, b.identity = to(sock), to(sock+"i")
-	b.Client = agentclient.New(b.dial, agentclient.WithIdentityPort(b.identity))
+	b.Client = agentclient.New(b.dial, agentclient.WithIdentityPort(b.identity), agentclient.WithEvalPort(to(sock+"e")))
 	t.Cleanup(func() {
 		b.Close()
 		cancel()
-		if err := <-served; err != nil {
+		if err := errors.Join(<-served, <-served, <-served); err != nil {
 			t.Errorf("serve: %v", err)
 		}
 		if err := a.Close(); err != nil {

@@ -11,14 +11,14 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/forkcall"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
-	"github.com/forkd/forkd/internal/agentproto/identwire"
+	"github.com/forkd/forkd/internal/agentproto/msgwire"
 )
 
 // identityLimit bounds the sending of a request, and of its answer.
 const identityLimit = 30 * time.Second
 
 // ServeIdentity takes identities on l, one after another, until ctx ends: for a clone's
-// first moments, as package identwire says. Closing l is ServeIdentity's. A guest that is
+// first moments, as package msgwire says. Closing l is ServeIdentity's. A guest that is
 // guarded by a token has no such port.
 func (a *Agent) ServeIdentity(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
@@ -45,7 +45,7 @@ func (a *Agent) takeIdentity(ctx context.Context, c net.Conn) error {
 	}
 	_ = c.SetReadDeadline(time.Now().Add(identityLimit))
 	var req agentv1.IdentityRequest
-	if err := identwire.Read(c, &req); err != nil {
+	if err := msgwire.Read(c, &req, msgwire.MaxIdentityBytes); err != nil {
 		return err
 	}
 	var out agentv1.IdentityAnswer
@@ -54,7 +54,7 @@ func (a *Agent) takeIdentity(ctx context.Context, c net.Conn) error {
 		out.Refused = text(err.Error())
 	}
 	_ = c.SetWriteDeadline(time.Now().Add(identityLimit))
-	return identwire.Write(c, &out)
+	return msgwire.Write(c, &out, msgwire.MaxIdentityBytes)
 }
 
 // fromHost refuses programs in the guest, which can reach its own vsock ports.

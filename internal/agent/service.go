@@ -173,23 +173,33 @@ func (s *service) warm(ctx context.Context, step *agentv1.WarmStep) *agentv1.War
 func (s *service) Eval(ctx context.Context,
 	req *connect.Request[agentv1.EvalRequest]) (*connect.Response[agentv1.EvalResponse], error) {
 	began := time.Now()
-	limit := cmp.Or(time.Duration(req.Msg.GetTimeoutNs()), defaultEval)
+	r, err := s.a.eval(ctx, req.Msg)
+	s.a.evaluated(time.Since(began))
+	if err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(r), nil
+}
+
+// eval evaluates, whichever way it was asked. Its errors are Connect's.
+func (a *Agent) eval(ctx context.Context, m *agentv1.EvalRequest) (*agentv1.EvalResponse, error) {
+	began := time.Now()
+	limit := cmp.Or(time.Duration(m.GetTimeoutNs()), defaultEval)
 	if limit < 0 {
 		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New("timeout is negative"))
 	}
-	res, err := s.a.interp.Eval(ctx, cmp.Or(req.Msg.GetLanguage(), defaultLanguage), req.Msg.GetCode(), limit)
-	s.a.evaluated(time.Since(began))
+	res, err := a.interp.Eval(ctx, cmp.Or(m.GetLanguage(), defaultLanguage), m.GetCode(), limit)
 	if err != nil {
 		return nil, evalError(err)
 	}
 	stdout, rawOut := output(res.Stdout)
 	stderr, rawErr := output(res.Stderr)
-	return connect.NewResponse(&agentv1.EvalResponse{
+	return &agentv1.EvalResponse{
 		Result: text(res.Result), Stdout: stdout, Stderr: stderr, StdoutRaw: rawOut, StderrRaw: rawErr,
 		Error: text(res.Error), Traceback: text(res.Traceback), ExitCode: int32(res.ExitCode),
 		StateLost: res.StateLost, TimedOut: res.TimedOut, Dropped: res.Dropped,
 		TookNs: time.Since(began).Nanoseconds(),
-	}), nil
+	}, nil
 }
 
 // maxTwice bounds output that is sent as text and as bytes, so that both streams

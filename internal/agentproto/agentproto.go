@@ -1,7 +1,7 @@
 // Package agentproto is the contract between host and guest: the .proto files
 // and their generated code (folders process, filesystem, agentv1), the ports,
 // the text that says a guest is ready, the calls by which a guest forks itself (forkwire),
-// and the words before a connection to a port in the guest (dialwire). It owns no behaviour: agentclient is
+// the words before a connection to a port in the guest (dialwire), and the form of messages without HTTP (msgwire). It owns no behaviour: agentclient is
 // the host's side of it, internal/agent the guest's. Both may import it; it
 // imports neither. The trap: process and filesystem are other people's wire
 // format, so a field there is never renamed or renumbered; whatever is ours
@@ -13,10 +13,12 @@ package agentproto
 const (
 	// AgentPort is the vsock port on which the guest's agent serves HTTP.
 	AgentPort = 1024
-	// IdentityPort is the vsock port on which the agent takes an identity (package identwire).
+	// IdentityPort is the vsock port on which the agent takes an identity (package msgwire).
 	IdentityPort = 1025
 	// DialPort is the vsock port on which the agent connects the host with servers in the guest (package dialwire).
 	DialPort = 1026
+	// EvalPort is the vsock port on which the agent evaluates, without HTTP (package msgwire).
+	EvalPort = 1027
 	// ReadyPort is the port on the host (CID 2) that the agent dials once.
 	ReadyPort = 1023
 	// ForkPort is the port on the host that the agent dials for each call of a

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
-	"github.com/forkd/forkd/internal/agentproto/identwire"
+	"github.com/forkd/forkd/internal/agentproto/msgwire"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
 )
 
@@ -77,7 +77,7 @@ func (f *fake) portless() bool {
 func (f *fake) takeIdentity(c net.Conn) {
 	defer c.Close()
 	var req agentv1.IdentityRequest
-	if err := identwire.Read(c, &req); err != nil {
+	if err := msgwire.Read(c, &req, msgwire.MaxIdentityBytes); err != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -92,7 +92,7 @@ func (f *fake) takeIdentity(c net.Conn) {
 	} else {
 		out.Response = r
 	}
-	_ = identwire.Write(c, &out)
+	_ = msgwire.Write(c, &out, msgwire.MaxIdentityBytes)
 }
 
 // mute makes a guest of one that has a token, for good: it is there and never answers.

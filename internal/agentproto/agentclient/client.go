@@ -34,7 +34,7 @@ type Client struct {
 	process   processconnect.ProcessClient
 	files     filesystemconnect.FilesystemClient
 	identity  DialFunc // may be nil
-	unary     *unary   // nil: it speaks JSON
+	evals     *evals
 
 	identityAhead ahead
 }
@@ -49,7 +49,12 @@ type options struct {
 	token    string
 	json     bool
 	identity DialFunc
+	eval     DialFunc
 }
+
+// WithEvalPort says how to open a stream to the port on which the agent evaluates without HTTP, for Eval. The agent
+// need not have one. It is of no use with WithToken or WithJSON.
+func WithEvalPort(dial DialFunc) Option { return func(o *options) { o.eval = dial } }
 
 // WithIdentityPort says how to open a stream to the port on which the agent takes
 // identities, for IdentityByPort.
@@ -78,9 +83,7 @@ func New(dial DialFunc, opts ...Option) *Client {
 	}
 	c := &Client{
 		transport: tr, http: &http.Client{Transport: tokenTransport{next: tr, token: o.token}}, identity: o.identity,
-	}
-	if !o.json {
-		c.unary = &unary{dial: dial, token: o.token}
+		evals: newEvals(dial, o),
 	}
 	co := connectOptions(o)
 	c.agent = agentv1connect.NewAgentClient(c.http, baseURL, co...)
@@ -130,19 +133,6 @@ func (c *Client) Warm(ctx context.Context, req *agentv1.WarmRequest) (*agentv1.W
 	return answer(c.agent.Warm(ctx, connect.NewRequest(req)))("warm")
 }
 
-// Eval runs code in a warmed interpreter. An exception in the code is an
-// answer, not an error.
-func (c *Client) Eval(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.EvalResponse, error) {
-	if c.unary == nil {
-		return answer(c.agent.Eval(ctx, connect.NewRequest(req)))("eval")
-	}
-	out := new(agentv1.EvalResponse)
-	if err := c.unary.call(ctx, agentv1connect.AgentEvalProcedure, req, out); err != nil {
-		return nil, fmt.Errorf("eval: %w", err)
-	}
-	return out, nil
-}
-
 // Quiesce makes the guest hold still for a snapshot, then drops the idle
 // connections of this client.
 func (c *Client) Quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (*agentv1.QuiesceResponse, error) {
@@ -183,18 +173,14 @@ func (c *Client) Health(ctx context.Context) error {
 // CloseIdle closes connections that carry no request now.
 func (c *Client) CloseIdle() {
 	c.transport.CloseIdleConnections()
-	if c.unary != nil {
-		c.unary.closeIdle()
-	}
+	c.evals.each((*unary).closeIdle)
 }
 
 // Close is CloseIdle under the name an owner looks for; requests in flight end
 // with their contexts.
 func (c *Client) Close() error {
 	c.identityAhead.drop()
-	if c.unary != nil {
-		c.unary.ahead.drop()
-	}
+	c.evals.each((*unary).close)
 	c.CloseIdle()
 	return nil
 }

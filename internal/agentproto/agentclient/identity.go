@@ -9,7 +9,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
-	"github.com/forkd/forkd/internal/agentproto/identwire"
+	"github.com/forkd/forkd/internal/agentproto/msgwire"
 )
 
 // IdentityByPort is Identity without HTTP, on the port of its own: only an agent that
@@ -52,11 +52,11 @@ func identityOver(ctx context.Context, conn net.Conn, req *agentv1.IdentityReque
 		}
 		return connect.NewError(connect.CodeUnavailable, err)
 	}
-	if err := identwire.Write(conn, req); err != nil {
+	if err := msgwire.Write(conn, req, msgwire.MaxIdentityBytes); err != nil {
 		return nil, broken(err)
 	}
 	var answer agentv1.IdentityAnswer
-	if err := identwire.Read(conn, &answer); err != nil {
+	if err := msgwire.Read(conn, &answer, msgwire.MaxIdentityBytes); err != nil {
 		return nil, broken(err)
 	}
 	if answer.GetResponse() == nil {

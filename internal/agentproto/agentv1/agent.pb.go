@@ -1298,6 +1298,68 @@ func (x *EvalResponse) GetStderrRaw() []byte {
 	return nil
 }
 
+// EvalAnswer is what comes back on the port of evaluations.
+type EvalAnswer struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Response *EvalResponse          `protobuf:"bytes,1,opt,name=response,proto3" json:"response,omitempty"`
+	// Without a response: why there is none, as a code of Connect and a text.
+	Code          uint32 `protobuf:"varint,2,opt,name=code,proto3" json:"code,omitempty"`
+	Message       string `protobuf:"bytes,3,opt,name=message,proto3" json:"message,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EvalAnswer) Reset() {
+	*x = EvalAnswer{}
+	mi := &file_agentv1_agent_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EvalAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EvalAnswer) ProtoMessage() {}
+
+func (x *EvalAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_agentv1_agent_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EvalAnswer.ProtoReflect.Descriptor instead.
+func (*EvalAnswer) Descriptor() ([]byte, []int) {
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *EvalAnswer) GetResponse() *EvalResponse {
+	if x != nil {
+		return x.Response
+	}
+	return nil
+}
+
+func (x *EvalAnswer) GetCode() uint32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *EvalAnswer) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
 type QuiesceRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Keep warmed interpreters (the usual case) or stop them.
@@ -1317,7 +1379,7 @@ type QuiesceRequest struct {
 
 func (x *QuiesceRequest) Reset() {
 	*x = QuiesceRequest{}
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1391,7 @@ func (x *QuiesceRequest) String() string {
 func (*QuiesceRequest) ProtoMessage() {}
 
 func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[16]
+	mi := &file_agentv1_agent_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1404,7 @@ func (x *QuiesceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceRequest.ProtoReflect.Descriptor instead.
 func (*QuiesceRequest) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{16}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *QuiesceRequest) GetStopInterpreters() bool {
@@ -1385,7 +1447,7 @@ type QuiesceResponse struct {
 
 func (x *QuiesceResponse) Reset() {
 	*x = QuiesceResponse{}
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1397,7 +1459,7 @@ func (x *QuiesceResponse) String() string {
 func (*QuiesceResponse) ProtoMessage() {}
 
 func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_agentv1_agent_proto_msgTypes[17]
+	mi := &file_agentv1_agent_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1410,7 +1472,7 @@ func (x *QuiesceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QuiesceResponse.ProtoReflect.Descriptor instead.
 func (*QuiesceResponse) Descriptor() ([]byte, []int) {
-	return file_agentv1_agent_proto_rawDescGZIP(), []int{17}
+	return file_agentv1_agent_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *QuiesceResponse) GetSteps() []*IdentityStep {
@@ -1558,7 +1620,12 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\n" +
 	"stdout_raw\x18\v \x01(\fR\tstdoutRaw\x12\x1d\n" +
 	"\n" +
-	"stderr_raw\x18\f \x01(\fR\tstderrRaw\"\x86\x01\n" +
+	"stderr_raw\x18\f \x01(\fR\tstderrRaw\"t\n" +
+	"\n" +
+	"EvalAnswer\x128\n" +
+	"\bresponse\x18\x01 \x01(\v2\x1c.forkd.agent.v1.EvalResponseR\bresponse\x12\x12\n" +
+	"\x04code\x18\x02 \x01(\rR\x04code\x12\x18\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"\x86\x01\n" +
 	"\x0eQuiesceRequest\x12+\n" +
 	"\x11stop_interpreters\x18\x01 \x01(\bR\x10stopInterpreters\x12\x1b\n" +
 	"\tsync_only\x18\x02 \x01(\bR\bsyncOnly\x12\x16\n" +
@@ -1587,7 +1654,7 @@ func file_agentv1_agent_proto_rawDescGZIP() []byte {
 	return file_agentv1_agent_proto_rawDescData
 }
 
-var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_agentv1_agent_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
 var file_agentv1_agent_proto_goTypes = []any{
 	(*PingRequest)(nil),       // 0: forkd.agent.v1.PingRequest
 	(*PingResponse)(nil),      // 1: forkd.agent.v1.PingResponse
@@ -1605,15 +1672,16 @@ var file_agentv1_agent_proto_goTypes = []any{
 	(*WarmResult)(nil),        // 13: forkd.agent.v1.WarmResult
 	(*EvalRequest)(nil),       // 14: forkd.agent.v1.EvalRequest
 	(*EvalResponse)(nil),      // 15: forkd.agent.v1.EvalResponse
-	(*QuiesceRequest)(nil),    // 16: forkd.agent.v1.QuiesceRequest
-	(*QuiesceResponse)(nil),   // 17: forkd.agent.v1.QuiesceResponse
-	nil,                       // 18: forkd.agent.v1.Interpreter.ModulesEntry
-	nil,                       // 19: forkd.agent.v1.IdentityRequest.EnvEntry
+	(*EvalAnswer)(nil),        // 16: forkd.agent.v1.EvalAnswer
+	(*QuiesceRequest)(nil),    // 17: forkd.agent.v1.QuiesceRequest
+	(*QuiesceResponse)(nil),   // 18: forkd.agent.v1.QuiesceResponse
+	nil,                       // 19: forkd.agent.v1.Interpreter.ModulesEntry
+	nil,                       // 20: forkd.agent.v1.IdentityRequest.EnvEntry
 }
 var file_agentv1_agent_proto_depIdxs = []int32{
 	2,  // 0: forkd.agent.v1.PingResponse.interpreters:type_name -> forkd.agent.v1.Interpreter
-	18, // 1: forkd.agent.v1.Interpreter.modules:type_name -> forkd.agent.v1.Interpreter.ModulesEntry
-	19, // 2: forkd.agent.v1.IdentityRequest.env:type_name -> forkd.agent.v1.IdentityRequest.EnvEntry
+	19, // 1: forkd.agent.v1.Interpreter.modules:type_name -> forkd.agent.v1.Interpreter.ModulesEntry
+	20, // 2: forkd.agent.v1.IdentityRequest.env:type_name -> forkd.agent.v1.IdentityRequest.EnvEntry
 	4,  // 3: forkd.agent.v1.IdentityRequest.network:type_name -> forkd.agent.v1.NetworkIdentity
 	7,  // 4: forkd.agent.v1.IdentityResponse.steps:type_name -> forkd.agent.v1.IdentityStep
 	8,  // 5: forkd.agent.v1.IdentityResponse.hooks:type_name -> forkd.agent.v1.HookResult
@@ -1621,22 +1689,23 @@ var file_agentv1_agent_proto_depIdxs = []int32{
 	5,  // 7: forkd.agent.v1.IdentityAnswer.response:type_name -> forkd.agent.v1.IdentityResponse
 	11, // 8: forkd.agent.v1.WarmRequest.steps:type_name -> forkd.agent.v1.WarmStep
 	13, // 9: forkd.agent.v1.WarmResponse.results:type_name -> forkd.agent.v1.WarmResult
-	7,  // 10: forkd.agent.v1.QuiesceResponse.steps:type_name -> forkd.agent.v1.IdentityStep
-	0,  // 11: forkd.agent.v1.Agent.Ping:input_type -> forkd.agent.v1.PingRequest
-	3,  // 12: forkd.agent.v1.Agent.Identity:input_type -> forkd.agent.v1.IdentityRequest
-	10, // 13: forkd.agent.v1.Agent.Warm:input_type -> forkd.agent.v1.WarmRequest
-	14, // 14: forkd.agent.v1.Agent.Eval:input_type -> forkd.agent.v1.EvalRequest
-	16, // 15: forkd.agent.v1.Agent.Quiesce:input_type -> forkd.agent.v1.QuiesceRequest
-	1,  // 16: forkd.agent.v1.Agent.Ping:output_type -> forkd.agent.v1.PingResponse
-	5,  // 17: forkd.agent.v1.Agent.Identity:output_type -> forkd.agent.v1.IdentityResponse
-	12, // 18: forkd.agent.v1.Agent.Warm:output_type -> forkd.agent.v1.WarmResponse
-	15, // 19: forkd.agent.v1.Agent.Eval:output_type -> forkd.agent.v1.EvalResponse
-	17, // 20: forkd.agent.v1.Agent.Quiesce:output_type -> forkd.agent.v1.QuiesceResponse
-	16, // [16:21] is the sub-list for method output_type
-	11, // [11:16] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	15, // 10: forkd.agent.v1.EvalAnswer.response:type_name -> forkd.agent.v1.EvalResponse
+	7,  // 11: forkd.agent.v1.QuiesceResponse.steps:type_name -> forkd.agent.v1.IdentityStep
+	0,  // 12: forkd.agent.v1.Agent.Ping:input_type -> forkd.agent.v1.PingRequest
+	3,  // 13: forkd.agent.v1.Agent.Identity:input_type -> forkd.agent.v1.IdentityRequest
+	10, // 14: forkd.agent.v1.Agent.Warm:input_type -> forkd.agent.v1.WarmRequest
+	14, // 15: forkd.agent.v1.Agent.Eval:input_type -> forkd.agent.v1.EvalRequest
+	17, // 16: forkd.agent.v1.Agent.Quiesce:input_type -> forkd.agent.v1.QuiesceRequest
+	1,  // 17: forkd.agent.v1.Agent.Ping:output_type -> forkd.agent.v1.PingResponse
+	5,  // 18: forkd.agent.v1.Agent.Identity:output_type -> forkd.agent.v1.IdentityResponse
+	12, // 19: forkd.agent.v1.Agent.Warm:output_type -> forkd.agent.v1.WarmResponse
+	15, // 20: forkd.agent.v1.Agent.Eval:output_type -> forkd.agent.v1.EvalResponse
+	18, // 21: forkd.agent.v1.Agent.Quiesce:output_type -> forkd.agent.v1.QuiesceResponse
+	17, // [17:22] is the sub-list for method output_type
+	12, // [12:17] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_agentv1_agent_proto_init() }
@@ -1650,7 +1719,7 @@ func file_agentv1_agent_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_agentv1_agent_proto_rawDesc), len(file_agentv1_agent_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   21,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -122,5 +122,6 @@ func (m *VM) NewAgent() *agentclient.Client {
 	to := func(port uint32) agentclient.DialFunc {
 		return func(ctx context.Context) (net.Conn, error) { return client.DialVsock(ctx, path, port) }
 	}
-	return agentclient.New(to(agentproto.AgentPort), agentclient.WithIdentityPort(to(agentproto.IdentityPort)))
+	return agentclient.New(to(agentproto.AgentPort), agentclient.WithIdentityPort(to(agentproto.IdentityPort)),
+		agentclient.WithEvalPort(to(agentproto.EvalPort)))
 }
