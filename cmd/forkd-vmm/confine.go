@@ -34,7 +34,7 @@ func confine(mode seccomp.Mode, vm *live.Controller) seccomp.Confinement {
 
 // openAhead does what would otherwise be done when it is first needed, and no more then.
 func openAhead() {
-	_, _ = time.Now().Zone() // reads the file of the time zone, which gVisor's warnings have the hour of
+	_, _ = time.Now().Zone() // where no TZ is set it reads the file of the time zone, for the hour of gVisor's warnings
 	// A process that is killed by its filter leaves a core otherwise: its guest's memory.
 	_ = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 }

@@ -43,7 +43,8 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := timerslack.SetWorkers(wire.TimerSlack, runtime.GOMAXPROCS(0)+spareThreads); err != nil {
+	processors := wire.Processors(start.Shape)
+	if err := timerslack.SetWorkers(wire.TimerSlack, processors+spareThreads); err != nil {
 		return fmt.Errorf("timer slack: %w", err)
 	}
 	files, err := kernelFiles(start)
@@ -91,6 +92,7 @@ func run(args []string) error {
 	daemon = server.NewServer(control, controller)
 	daemon.Confinement = confine(start.Seccomp, controller)
 	overrun(controller)
+	runtime.GOMAXPROCS(processors) // it was one until here (wire.Environment)
 	return serve(daemon, ended)
 }
 

@@ -1,7 +1,6 @@
 package boot
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
@@ -21,46 +20,40 @@ const maxSegments = 64
 // loadKernel copies an ELF kernel's segments to their physical addresses and
 // returns the entry point and the first address behind it.
 func loadKernel(mem memory, r io.ReaderAt) (entry, end uint64, err error) {
-	f, err := elf.NewFile(r)
+	entry, programs, err := readELF(r)
 	if err != nil {
-		return 0, 0, fmt.Errorf("%w: want an ELF file (vmlinux): %w", ErrNotKernel, err)
+		return 0, 0, fmt.Errorf("%w: want an x86-64 ELF executable (vmlinux): %w", ErrNotKernel, err)
 	}
-	if f.Machine != elf.EM_X86_64 || f.Class != elf.ELFCLASS64 || f.Type != elf.ET_EXEC {
-		return 0, 0, fmt.Errorf("%w: ELF file of machine %v, %v, %v", ErrNotKernel, f.Machine, f.Class, f.Type)
-	}
-	if len(f.Progs) > maxSegments {
-		return 0, 0, fmt.Errorf("%w: %d program headers", ErrNotKernel, len(f.Progs))
-	}
-	for _, p := range f.Progs {
-		if p.Type != elf.PT_LOAD || p.Memsz == 0 {
+	for _, p := range programs {
+		if p.kind != elfLoad || p.memsz == 0 {
 			continue
 		}
-		last, err := loadSegment(mem, p)
+		last, err := loadSegment(mem, r, p)
 		if err != nil {
 			return 0, 0, err
 		}
 		end = max(end, last)
 	}
-	if end == 0 || f.Entry < highRAM || f.Entry >= end {
-		return 0, 0, fmt.Errorf("%w: entry point %#x is outside its segments", ErrNotKernel, f.Entry)
+	if end == 0 || entry < highRAM || entry >= end {
+		return 0, 0, fmt.Errorf("%w: entry point %#x is outside its segments", ErrNotKernel, entry)
 	}
-	return f.Entry, end, nil
+	return entry, end, nil
 }
 
-func loadSegment(mem memory, p *elf.Prog) (end uint64, err error) {
-	if p.Paddr < highRAM || p.Filesz > p.Memsz || p.Memsz > uint64(mem.Size()) {
+func loadSegment(mem memory, r io.ReaderAt, p programHeader) (end uint64, err error) {
+	if p.paddr < highRAM || p.filesz > p.memsz || p.memsz > uint64(mem.Size()) {
 		return 0, fmt.Errorf("%w: segment of %d bytes at %#x (memory: %d MiB)",
-			ErrNotKernel, p.Memsz, p.Paddr, mem.Size()>>20)
+			ErrNotKernel, p.memsz, p.paddr, mem.Size()>>20)
 	}
-	b, err := mem.Slice(p.Paddr, int(p.Memsz))
+	b, err := mem.Slice(p.paddr, int(p.memsz))
 	if err != nil {
 		return 0, fmt.Errorf("kernel needs more memory than %d MiB: %w", mem.Size()>>20, err)
 	}
 	// Memory is fresh, so what lies behind Filesz is zero already.
-	if _, err := io.ReadFull(io.NewSectionReader(p, 0, int64(p.Filesz)), b[:p.Filesz]); err != nil {
-		return 0, fmt.Errorf("read kernel segment at %#x: %w", p.Paddr, err)
+	if err := readAt(r, b[:p.filesz], p.offset); err != nil {
+		return 0, fmt.Errorf("read kernel segment at %#x: %w", p.paddr, err)
 	}
-	return p.Paddr + p.Memsz, nil
+	return p.paddr + p.memsz, nil
 }
 
 const pageMask = 0xfff

@@ -3,6 +3,7 @@ package pagedigest
 import (
 	"encoding/binary"
 	"io"
+	"sync"
 )
 
 // bufferPages is how many hashes are written at once.
@@ -36,17 +37,24 @@ func (w *Writer) Zeros(pages int64) {
 			return
 		}
 		n := min(left, int64(cap(w.buf)-len(w.buf))/8, zeroPages)
-		w.buf, left = append(w.buf, zeros[:8*n]...), left-n
+		w.buf, left = append(w.buf, zeros()[:8*n]...), left-n
 	}
 }
 
-// zeros are the hashes of many pages of zeros: disks are mostly these.
-var zeros = func() (b [8 * zeroPages]byte) {
-	for at := 0; at < len(b); at += 8 {
-		binary.LittleEndian.PutUint64(b[at:], Zero)
-	}
-	return b
-}()
+// zeros are the hashes of many pages of zeros: disks are mostly these. They are made when the first are asked for: VMMs link this, and only tests ask.
+func zeros() []byte {
+	madeZeros.Do(func() {
+		for at := 0; at < len(zeroHashes); at += 8 {
+			binary.LittleEndian.PutUint64(zeroHashes[at:], Zero)
+		}
+	})
+	return zeroHashes[:]
+}
+
+var (
+	madeZeros  sync.Once
+	zeroHashes [8 * zeroPages]byte
+)
 
 const zeroPages = 512
 

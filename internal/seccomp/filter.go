@@ -4,7 +4,6 @@ import (
 	_ "embed"
 	"encoding/binary"
 	"fmt"
-	"slices"
 )
 
 // Filter is a program for the kernel (struct sock_filter, docs/vmm.md#system-calls).
@@ -81,8 +80,9 @@ func (f Filter) program(mode Mode, pid int) ([]instruction, error) {
 	if len(f.code) == 0 || len(f.code)%InstructionBytes != 0 {
 		return nil, fmt.Errorf("the filter has %d bytes", len(f.code))
 	}
-	var all []instruction
-	for b := range slices.Chunk([]byte(f.code), InstructionBytes) {
+	all := make([]instruction, 0, len(f.code)/InstructionBytes)
+	for at := 0; at < len(f.code); at += InstructionBytes {
+		b := []byte(f.code[at : at+InstructionBytes]) // of eight bytes: on the stack
 		i := instruction{binary.LittleEndian.Uint16(b), b[2], b[3], binary.LittleEndian.Uint32(b[4:])}
 		switch {
 		case i.Code == opReturn && i.K == RetKill && len(all) >= Prologue:

@@ -20,7 +20,7 @@ const (
 var (
 	errDescIndex    = errors.New("descriptor index out of range")
 	errChainLoop    = errors.New("descriptor chain longer than the queue")
-	errChainBytes   = fmt.Errorf("descriptor chain over %d bytes", MaxChainBytes)
+	errChainBytes   = errors.New("descriptor chain over 64 MiB") // MaxChainBytes
 	errChainOrder   = errors.New("readable descriptor after a writable one")
 	errNoIndirect   = errors.New("indirect descriptor without the feature")
 	errNested       = errors.New("indirect descriptor inside an indirect table")

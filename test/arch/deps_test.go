@@ -78,6 +78,8 @@ var rules = []rule{
 	{who: []string{"internal/vmm", "internal/virtio", "internal/boot", "internal/guestmem", "internal/kvm"},
 		not:    []string{"internal/engine", "internal/sandbox", "internal/httpapi", "internal/snapshot", "internal/image", "internal/appliance", "internal/agentproto"},
 		reason: "dependencies point downwards: the VMM knows no sandboxes, stores or transports"},
+	{who: []string{"cmd/forkd-vmm", "internal/vmm"}, not: []string{"debug", "compress", "text", "html", "testing"},
+		reason: "what a package makes at its start each VMM makes anew, and has in memory of its own"},
 	{who: []string{"cmd/forkd-vmm", "cmd/forkd-agent"}, not: []string{"internal/hostproc", "internal/execclient", "github.com/prometheus"},
 		reason: "reading the host's /proc and running programs in guests is the daemon's: its libraries cost memory in each VM"},
 	{who: []string{"internal/execclient"}, not: []string{"api", "client", "internal/sandbox", "internal/httpapi", "internal/appliance"},

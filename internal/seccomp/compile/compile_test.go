@@ -4,6 +4,9 @@ package compile
 
 import (
 	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,6 +20,12 @@ import (
 // host's, so the words of the data are laid out for the former.
 func run(t testing.TB, text string, arch, number uint32, args ...uint64) uint32 {
 	t.Helper()
+	return machine(t, text)(arch, number, args...)
+}
+
+// machine judges calls by a list.
+func machine(t testing.TB, text string) func(arch, number uint32, args ...uint64) uint32 {
+	t.Helper()
 	code, err := instructions([]byte(text))
 	if err != nil {
 		t.Fatal(err)
@@ -25,18 +34,20 @@ func run(t testing.TB, text string, arch, number uint32, args ...uint64) uint32 
 	if err != nil {
 		t.Fatal(err)
 	}
-	data := make([]byte, 64)
-	binary.BigEndian.PutUint32(data[offNumber:], number)
-	binary.BigEndian.PutUint32(data[offArch:], arch)
-	for i, a := range args {
-		binary.BigEndian.PutUint32(data[offArgs+8*i:], uint32(a))
-		binary.BigEndian.PutUint32(data[offArgs+8*i+4:], uint32(a>>32))
+	return func(arch, number uint32, args ...uint64) uint32 {
+		data := make([]byte, 64)
+		binary.BigEndian.PutUint32(data[offNumber:], number)
+		binary.BigEndian.PutUint32(data[offArch:], arch)
+		for i, a := range args {
+			binary.BigEndian.PutUint32(data[offArgs+8*i:], uint32(a))
+			binary.BigEndian.PutUint32(data[offArgs+8*i+4:], uint32(a>>32))
+		}
+		got, err := vm.Run(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return uint32(got)
 	}
-	got, err := vm.Run(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return uint32(got)
 }
 
 func TestCallsAreJudged(t *testing.T) {
@@ -139,4 +150,73 @@ func FuzzList(f *testing.F) {
 			t.Errorf("answered with %#x", got)
 		}
 	})
+}
+
+// judge is what a list says of a call, read line by line.
+func judge(l *list, number uint32, args [6]uint64) uint32 {
+	listed, other := uint32(seccomp.RetAllow), uint32(seccomp.RetKill)
+	if l.allow {
+		listed, other = other, listed
+	}
+	for _, c := range l.calls {
+		if c.number != number {
+			continue
+		}
+		for _, a := range c.cases {
+			if !slices.ContainsFunc(a.when, func(c condition) bool { return !c.satisfied(args) }) {
+				if a.errno != 0 {
+					return seccomp.RetErrno | a.errno
+				}
+				return listed
+			}
+		}
+	}
+	return other
+}
+
+func (c condition) satisfied(args [6]uint64) bool {
+	v := args[c.arg]
+	if c.mask != 0 {
+		return slices.Contains(c.values, uint32(v)&c.mask)
+	}
+	return v>>32 == 0 && slices.Contains(c.values, uint32(v))
+}
+
+// However the calls are looked for, each number that there is or may be is judged as the lists say, with
+// arguments that the lists ask for and others.
+func TestEachNumberIsJudgedAsTheListsSay(t *testing.T) {
+	paths, err := filepath.Glob("../lists/*.list")
+	if err != nil || len(paths) != 4 {
+		t.Fatalf("%d lists, %v", len(paths), err)
+	}
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		values := map[uint32][]uint64{}
+		for _, c := range l.calls {
+			for _, a := range c.cases {
+				for _, w := range a.when {
+					for _, v := range w.values {
+						values[c.number] = append(values[c.number], uint64(v))
+					}
+				}
+			}
+		}
+		vm := machine(t, string(text))
+		for number := range uint32(600) {
+			for _, v := range append(values[number], 0, 1, 4, 1<<32, 1<<63-1) {
+				for _, args := range [][6]uint64{{v, v, v, v, v, v}, {0, v, 0, 0, 0, 0}, {v, 0, 0, 0, 0, 0}, {0, 1, v, 0, 0, 0}, {0, 6, v, 0, 0, 0}} {
+					if got, want := vm(archX8664, number, args[:]...), judge(l, number, args); got != want {
+						t.Fatalf("%s: call %d with %#x: %#x, want %#x", path, number, args, got, want)
+					}
+				}
+			}
+		}
+	}
 }

@@ -3,8 +3,10 @@
 package compile
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"golang.org/x/net/bpf"
 
@@ -59,16 +61,59 @@ func instructions(text []byte) ([]bpf.Instruction, error) {
 		listed, other = other, listed
 	}
 	code := prologue()
-	for _, c := range l.calls {
+	first := min(first, len(l.calls))
+	inOrder, err := chain(l.calls[:first], listed, other)
+	if err != nil {
+		return nil, err
+	}
+	rest := slices.Clone(l.calls[first:])
+	slices.SortFunc(rest, func(a, b call) int { return cmp.Compare(a.number, b.number) })
+	searched, err := search(rest, listed, other)
+	if err != nil {
+		return nil, err
+	}
+	code = slices.Concat(code, inOrder, searched)
+	if len(code) > maxInstructions {
+		return nil, fmt.Errorf("%d instructions, want at most %d", len(code), maxInstructions)
+	}
+	return code, nil
+}
+
+// first is how many calls are looked for before all others, in the list's order; leaf is how many are
+// looked for one after another where the search among the others ends.
+const (
+	first = 2
+	leaf  = 6
+)
+
+// search looks for a call by halves: the kernel runs a program once for each number there is when it is
+// installed, to know which calls need not be looked at, and again at each call that it must look at.
+func search(calls []call, listed, other uint32) ([]bpf.Instruction, error) {
+	if len(calls) <= leaf {
+		code, err := chain(calls, listed, other)
+		return append(code, bpf.RetConstant{Val: other}), err
+	}
+	half := len(calls) / 2
+	below, err := search(calls[:half], listed, other)
+	if err != nil {
+		return nil, err
+	}
+	code, err := jumpOver(bpf.JumpLessThan, calls[half].number, below)
+	if err != nil {
+		return nil, err
+	}
+	above, err := search(calls[half:], listed, other)
+	return append(code, above...), err
+}
+
+// chain looks for one call after another.
+func chain(calls []call, listed, other uint32) (code []bpf.Instruction, err error) {
+	for _, c := range calls {
 		block, err := c.block(listed, other)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", c.name, err)
 		}
 		code = append(code, block...)
-	}
-	code = append(code, bpf.RetConstant{Val: other})
-	if len(code) > maxInstructions {
-		return nil, fmt.Errorf("%d instructions, want at most %d", len(code), maxInstructions)
 	}
 	return code, nil
 }

@@ -20,7 +20,7 @@ func become(m wire.Message, uid uint32) (*stage.Script, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := vmwire.Environment(m.Shape)
+	env := vmwire.Environment()
 	if m.Files&wire.Failpoints != 0 {
 		env = append(env, failpoint.Environ(vmwire.FDFailpoints)...)
 	}

@@ -101,7 +101,7 @@ func startChild(l Launch) (*handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	env := wire.Environment(l.Start.Shape)
+	env := wire.Environment()
 	files := []*os.File{l.Null, l.Null, l.Log, l.KVM, l.Control, l.Vsock, l.Console}
 	if l.Failpoints != nil {
 		files, env = append(files, l.Failpoints), slices.Concat(env, failpoint.Environ(wire.FDFailpoints))

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -68,7 +69,7 @@ type request struct {
 // VM for little at a time.
 const maxRequests = 16
 
-var errRequests = fmt.Errorf("more than %d requests wait", maxRequests)
+var errRequests = errors.New("more than 16 requests wait") // maxRequests
 
 // serveConn serves requests in turn, until the connection ends. Until one comes
 // that may take long, all is done by one goroutine: a fork waits for these, and to

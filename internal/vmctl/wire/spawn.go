@@ -105,12 +105,19 @@ func ParseArgs(args []string) (s Start, err error) {
 
 var errByHand = errors.New("this is the process of a virtual machine; the daemon starts it, nobody does by hand")
 
-// Environment is what tunes a VMM's Go runtime. A vCPU in the guest keeps a
-// processor of it for up to two times MonitorSlack; one is always left to the devices.
-// disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
-func Environment(s vmspec.Shape) []string {
-	return []string{fmt.Sprintf("GOMAXPROCS=%d", s.VCPUs+1), "GOTRACEBACK=single",
-		"GODEBUG=asyncpreemptoff=1,disablethp=1"}
+// Processors are how many the Go runtime of a VMM has for Go code, once the VM exists. A vCPU in the guest
+// keeps one for up to two times MonitorSlack; one is always left to the devices.
+func Processors(s vmspec.Shape) int { return s.VCPUs + 1 }
+
+// Environment is what tunes a VMM's Go runtime as it starts.
+//   - It begins with one processor: each has a page of its own for each size of what it allocates, and
+//     wakes a thread that finds nothing to do. The main function asks for Processors later.
+//   - disablethp: huge pages would make each VMM's few KiB of heap take 4 MiB.
+//   - memprofilerate: the linker leaves out what would read the profile, but one sample is taken all the same.
+//   - TZ: no file is read for the hour of gVisor's warnings. A jail has none either.
+func Environment() []string {
+	return []string{"GOMAXPROCS=1", "GOTRACEBACK=single", "TZ=",
+		"GODEBUG=asyncpreemptoff=1,disablethp=1,memprofilerate=0"}
 }
 
 // How late timers of a VMM's threads may be. Guests' timers are the kernel's and have none of it.

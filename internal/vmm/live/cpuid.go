@@ -3,6 +3,7 @@ package live
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 
 	"github.com/forkd/forkd/internal/cpuid"
@@ -48,7 +49,8 @@ const kvmFeatures = 1<<0 | 1<<1 | 1<<3 | 1<<6 | 1<<11 | 1<<24
 // nested virtualisation, no performance counters and no control-flow enforcement (CET): their state
 // is not saved. Of CET's, the shadow-stack pointer is no MSR of KVM's list and needs an interface of its own (Linux 6.18).
 func guestCPUID(host []kvm.CPUIDEntry, n int, tscDeadline bool) []kvm.CPUIDEntry {
-	var out []kvm.CPUIDEntry
+	topology := topologyLeaves(n)
+	out := make([]kvm.CPUIDEntry, 0, len(host)+len(topology))
 	for _, e := range host {
 		switch e.Function {
 		case leafFeatures:
@@ -79,7 +81,9 @@ func guestCPUID(host []kvm.CPUIDEntry, n int, tscDeadline bool) []kvm.CPUIDEntry
 		out = append(out, e)
 	}
 	// KVM reads some leaves from the CPU that the call happens to run on, and its number is in them.
-	return forVCPU(append(out, topologyLeaves(n)...), 0)
+	out = append(out, topology...)
+	setVCPU(out, 0)
+	return out
 }
 
 // maskXState takes CET's components from the leaf that describes the state that XSAVES keeps.
@@ -122,12 +126,17 @@ func checkCPU(need, host []kvm.CPUIDEntry) error {
 	return nil
 }
 
-// forVCPU puts the vCPU's APIC id where the table shows it.
+// forVCPU is the table for the vCPU with that APIC id.
 func forVCPU(table []kvm.CPUIDEntry, id int) []kvm.CPUIDEntry {
-	out := make([]kvm.CPUIDEntry, len(table))
-	copy(out, table)
-	for i := range out {
-		e := &out[i]
+	out := slices.Clone(table)
+	setVCPU(out, id)
+	return out
+}
+
+// setVCPU puts the vCPU's APIC id where the table shows it.
+func setVCPU(table []kvm.CPUIDEntry, id int) {
+	for i := range table {
+		e := &table[i]
 		switch e.Function {
 		case leafFeatures:
 			e.EBX = e.EBX&0x00ffffff | uint32(id)<<24
@@ -137,5 +146,4 @@ func forVCPU(table []kvm.CPUIDEntry, id int) []kvm.CPUIDEntry {
 			e.EAX, e.EBX, e.ECX = uint32(id), uint32(id), 0
 		}
 	}
-	return out
 }

@@ -14,15 +14,19 @@ var msrMTRRFixed = []uint32{0x250, 0x258, 0x259, 0x268, 0x269, 0x26a, 0x26b, 0x2
 
 // savedMSRs are the MSRs that make up a vCPU's state: what KVM lists, and what it keeps beside that.
 func savedMSRs(listed []uint32) []uint32 {
-	more := append([]uint32{msrMTRRDefType}, msrMTRRFixed...)
-	for i := range uint32(mtrrVariable) {
-		more = append(more, msrMTRRVariable0+i)
-	}
-	all := slices.Clone(listed)
-	for _, i := range more {
+	all := make([]uint32, 0, len(listed)+1+len(msrMTRRFixed)+mtrrVariable)
+	all = append(all, listed...)
+	add := func(i uint32) {
 		if !slices.Contains(listed, i) {
 			all = append(all, i)
 		}
+	}
+	add(msrMTRRDefType)
+	for _, i := range msrMTRRFixed {
+		add(i)
+	}
+	for i := range uint32(mtrrVariable) {
+		add(msrMTRRVariable0 + i)
 	}
 	return all
 }
