@@ -103,7 +103,7 @@ func TestACallerThatLeavesIsNoticed(t *testing.T) {
 			g := &guest{left: make(chan error, 1)}
 			c := g.dial(t)
 			send(t, c, "1h")
-			time.Sleep(after)
+			time.Sleep(after) // elapses: the time before the server watches, or after
 			c.Close()
 			select {
 			case err := <-g.left:

@@ -89,9 +89,11 @@ func (p *Pools) makeShell(ctx context.Context, key Key) (*shell, *launch.Source,
 // prepare does not count as a use of the snapshot: it may be deleted meanwhile,
 // and then nobody wants the shell.
 func (p *Pools) prepare(ctx context.Context, s *shell) (_ *launch.Source, err error) {
-	src, err := p.cfg.Open(s.key.Tag)
-	if err != nil {
-		return nil, err
+	src := p.buckets.sources.take(s.key.Tag) // that of the shells before it, if there is one
+	if src == nil {
+		if src, err = p.cfg.Open(s.key.Tag); err != nil {
+			return nil, err
+		}
 	}
 	if KeyOf(src) != s.key {
 		err = sandbox.Errorf(sandbox.ErrConflict, "", "snapshot %s is another one by now", s.key.Tag)

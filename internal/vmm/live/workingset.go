@@ -134,17 +134,39 @@ func (p *population) mapHost(written bool) error {
 // mapGuest maps all runs in the guest's page table. What it only reads is
 // mapped in this process along with that.
 func (p *population) mapGuest() error {
-	for run := range p.runs() {
+	for run := range p.joined() {
 		if err := p.preFault(run); errors.Is(err, errors.ErrUnsupported) {
 			return p.mapHost(false)
 		} else if err != nil {
 			return err
 		}
+	}
+	for run := range p.runs() {
 		if !run.Written {
 			count(&p.res, run.Length, false)
 		}
 	}
 	return nil
+}
+
+// joined are the runs, those that touch as one, of whatever kind.
+func (p *population) joined() iter.Seq[extent.Run] {
+	return func(yield func(extent.Run) bool) {
+		var whole extent.Run
+		for run := range p.runs() {
+			if whole.Length > 0 && whole.End() == run.Offset {
+				whole.Length += run.Length
+				continue
+			}
+			if whole.Length > 0 && !yield(whole) {
+				return
+			}
+			whole = run.Run
+		}
+		if whole.Length > 0 {
+			yield(whole)
+		}
+	}
 }
 
 func count(r *vmm.WorkingSetResult, length int64, written bool) {
@@ -169,7 +191,7 @@ func (p *population) runs() iter.Seq[workingset.Run] {
 }
 
 // preFault does one run, which may lie on both sides of the hole below 4 GiB.
-func (p *population) preFault(run workingset.Run) error {
+func (p *population) preFault(run extent.Run) error {
 	for _, r := range p.mem.Regions() {
 		part := run.Clip(r.Offset, r.Offset+r.Size)
 		if part.Length <= 0 {
