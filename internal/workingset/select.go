@@ -35,24 +35,27 @@ func (s Set) ReadOnly(blocks int) Set {
 	return Set{out.body}
 }
 
-// Without is what of the set is not in the other.
+// Without is what of the set is left to do once the other was mapped: what is not in it, and what is written here
+// and only read there.
 func (s Set) Without(other Set) Set {
 	var out Writer
 	rest := other.runs
 	for r := range s.Runs() {
-		for r.Length > 0 {
-			for len(rest) >= runSize && decodeRun(rest).End() <= r.Offset {
-				rest = rest[runSize:]
+		for len(rest) >= runSize && decodeRun(rest).End() <= r.Offset {
+			rest = rest[runSize:]
+		}
+		for b := rest; len(b) >= runSize && decodeRun(b).Offset < r.End(); b = b[runSize:] {
+			known := decodeRun(b)
+			if r.Written && !known.Written {
+				continue
 			}
-			if len(rest) < runSize {
-				out.put(r)
-				break
-			}
-			known := decodeRun(rest)
 			if r.Offset < known.Offset {
 				out.put(Run{r.Clip(r.Offset, known.Offset), r.Written})
 			}
 			r.Run = r.Clip(known.End(), r.End())
+		}
+		if r.Length > 0 {
+			out.put(r)
 		}
 	}
 	return Set{out.body}

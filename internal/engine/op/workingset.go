@@ -126,10 +126,14 @@ func (c *createOp) writeWorkingSet(ctx context.Context, m *launch.VM, name strin
 	return r, err
 }
 
-// evaluate has each warmed interpreter of a child evaluate next to nothing.
+// firstEvaluation is what is evaluated to learn what a first evaluation touches: statements, output, and a result,
+// as users' have. Nobody's child remembers it.
+const firstEvaluation = "x = 6 * 7\nprint(x)\nx"
+
+// evaluate has each warmed interpreter of a child evaluate a little.
 func (c *createOp) evaluate(ctx context.Context, m *launch.VM) error {
 	for _, language := range c.interpreters() {
-		if _, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: language, Code: "None"}); err != nil {
+		if _, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: language, Code: firstEvaluation}); err != nil {
 			return fmt.Errorf("evaluate: %w", err)
 		}
 	}
