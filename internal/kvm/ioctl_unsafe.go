@@ -16,7 +16,10 @@ const (
 
 func ioc(dir, nr, size uintptr) uintptr { return dir<<30 | size<<16 | kvmio<<8 | nr }
 
-// ioctl retries on EINTR: none of the calls made through it may be left half done.
+// ioctl retries on EINTR: none of the calls made through it may be left half done. It must not
+// grow the stack, on which what arg points to may be: a number does not follow.
+//
+//go:nosplit
 func ioctl(fd int, req, arg uintptr) (uintptr, error) {
 	for {
 		// SAFETY: arg is a number, or a pointer that ioctlPtr and ioctlVar keep alive.
