@@ -53,15 +53,15 @@ func TestWithoutIsTheRest(t *testing.T) {
 	for name, c := range map[string]struct {
 		other, want []Run
 	}{
-		"nothing":            {nil, []Run{read(10, 10), written(20, 10), read(40, 1)}},
-		"what is elsewhere":  {[]Run{read(0, 10), read(30, 10), read(41, 5)}, []Run{read(10, 10), written(20, 10), read(40, 1)}},
-		"all of it":          {[]Run{written(0, 100)}, nil},
-		"the beginning":      {[]Run{read(0, 12)}, []Run{read(12, 8), written(20, 10), read(40, 1)}},
-		"the end":            {[]Run{written(25, 20)}, []Run{read(10, 10), written(20, 5)}},
-		"the middle":         {[]Run{read(12, 2), written(15, 7)}, []Run{read(10, 2), read(14, 1), written(22, 8), read(40, 1)}},
+		"nothing":             {nil, []Run{read(10, 10), written(20, 10), read(40, 1)}},
+		"what is elsewhere":   {[]Run{read(0, 10), read(30, 10), read(41, 5)}, []Run{read(10, 10), written(20, 10), read(40, 1)}},
+		"all of it":           {[]Run{written(0, 100)}, nil},
+		"the beginning":       {[]Run{read(0, 12)}, []Run{read(12, 8), written(20, 10), read(40, 1)}},
+		"the end":             {[]Run{written(25, 20)}, []Run{read(10, 10), written(20, 5)}},
+		"the middle":          {[]Run{read(12, 2), written(15, 7)}, []Run{read(10, 2), read(14, 1), written(22, 8), read(40, 1)}},
 		"what it writes, too": {[]Run{written(10, 10)}, []Run{written(20, 10), read(40, 1)}},
 		"what it only reads":  {[]Run{read(15, 10), read(26, 2), written(28, 1)}, []Run{read(10, 5), written(20, 8), written(29, 1), read(40, 1)}},
-		"exactly one of its": {[]Run{written(20, 10)}, []Run{read(10, 10), read(40, 1)}},
+		"exactly one of its":  {[]Run{written(20, 10)}, []Run{read(10, 10), read(40, 1)}},
 	} {
 		if got := slices.Collect(s.Without(setOf(t, c.other...)).Runs()); !slices.Equal(got, c.want) {
 			t.Errorf("%s: got %+v, want %+v", name, got, c.want)
