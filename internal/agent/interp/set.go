@@ -139,16 +139,28 @@ func (s *Set) acquire(ctx context.Context, language string) (*slot, error) {
 	if sl == nil {
 		return nil, &UnknownLanguageError{language, s.names}
 	}
+	if sl.tryAcquire() {
+		return sl, nil
+	}
 	select {
 	case sl.busy <- struct{}{}:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait for the %s interpreter: %w", language, ctx.Err())
 	}
-	if err := ctx.Err(); err != nil { // both were ready: a caller that left gets no turn
+	if err := left(ctx); err != nil {
 		s.release(sl)
 		return nil, fmt.Errorf("wait for the %s interpreter: %w", language, err)
 	}
 	return sl, nil
+}
+
+// left is why a caller that had to wait gets no turn. In a clone it is the source that has this caller, which may be
+// known before the end of its connection is.
+func left(ctx context.Context) error {
+	if generation.Changed(ctx) {
+		return errors.New("asked for by a caller of the guest that this one was cloned from")
+	}
+	return ctx.Err()
 }
 
 // outlive is the context of what was begun in an interpreter: to break it off
