@@ -25,13 +25,15 @@ const GenIDAddr = acpiStart + genIDOffset
 const (
 	MMIOBase   = 0xd0000000 // virtio-mmio device i is at MMIOBase + i*MMIOStride
 	MMIOStride = 0x1000
-	// MaxMMIO is the number of places for virtio-mmio devices: interrupt lines 6 to 23.
+	// MaxMMIO is the number of places for virtio-mmio devices.
 	MaxMMIO = 18
 
 	SerialPort = 0x3f8
+	freeIRQ    = 3
 	SerialIRQ  = 4
 	GenIDIRQ   = 5
 	mmioIRQ0   = 6
+	clockIRQ   = 8
 
 	// ResetPort and SleepPort are the ACPI reset and sleep control registers (ports, one byte each).
 	ResetPort      = 0x600
@@ -52,8 +54,15 @@ const (
 	setupHeaderOff = 0x1f1
 )
 
-// MMIOIRQ is the interrupt line of virtio-mmio device i.
-func MMIOIRQ(i int) uint32 { return uint32(mmioIRQ0 + i) }
+// MMIOIRQ is the interrupt line of virtio-mmio device i: from 6 on to the I/O APIC's last, 23. But that one which would
+// have line 8 has line 3: KVM takes 8 for the clock's, and has the guest leave it at each end of such an interrupt.
+func MMIOIRQ(i int) uint32 {
+	line := uint32(mmioIRQ0 + i)
+	if line == clockIRQ {
+		return freeIRQ
+	}
+	return line
+}
 
 // MMIOAddr is the guest-physical address of virtio-mmio device i.
 func MMIOAddr(i int) uint64 { return MMIOBase + uint64(i)*MMIOStride }

@@ -27,7 +27,7 @@ func TestDecision(t *testing.T) {
 		{"no device", KVMFacts{OpenErr: errNoDevice}, Machine, "no /dev/kvm", "nested virtualisation"},
 		{"no right to open it", KVMFacts{OpenErr: errDenied}, Machine, "may not be opened", "usermod"},
 		{"another version", KVMFacts{OpenErr: errors.New("API version 11")}, Machine, "version 11", "uses the machine"},
-		{"a capability is missing", KVMFacts{Missing: []string{"KVM_CAP_IRQFD"}, Speed: 3e9}, Machine, "KVM_CAP_IRQFD", "newer kernel"},
+		{"a capability is missing", KVMFacts{Missing: []string{"KVM_CAP_IOEVENTFD"}, Speed: 3e9}, Machine, "KVM_CAP_IOEVENTFD", "newer kernel"},
 		{"the loop hangs", KVMFacts{SpeedErr: errors.New("no answer within 3s")}, Machine, "no answer", "uses the machine"},
 	}
 	for _, tt := range tests {

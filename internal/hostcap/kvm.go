@@ -20,7 +20,6 @@ var needed = []struct {
 	{"KVM_CAP_USER_MEMORY", kvm.CapUserMemory},
 	{"KVM_CAP_EXT_CPUID", kvm.CapExtCPUID},
 	{"KVM_CAP_MP_STATE", kvm.CapMPState},
-	{"KVM_CAP_IRQFD", kvm.CapIRQFD},
 	{"KVM_CAP_IOEVENTFD", kvm.CapIOEventFD},
 	{"KVM_CAP_ADJUST_CLOCK", kvm.CapAdjustClock},
 	{"KVM_CAP_VCPU_EVENTS", kvm.CapVCPUEvents},

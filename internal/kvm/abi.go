@@ -16,7 +16,6 @@ const (
 	nrIRQLine          = 0x61
 	nrGetIRQChip       = 0x62
 	nrSetIRQChip       = 0x63
-	nrIRQFD            = 0x76
 	nrIOEventFD        = 0x79
 	nrSetClock         = 0x7b
 	nrGetClock         = 0x7c
@@ -60,7 +59,6 @@ const (
 	CapExtCPUID         Cap = 7
 	CapNrVCPUs          Cap = 9
 	CapMPState          Cap = 14
-	CapIRQFD            Cap = 32
 	CapIOEventFD        Cap = 36
 	CapAdjustClock      Cap = 39
 	CapVCPUEvents       Cap = 41
@@ -172,6 +170,9 @@ const (
 	ChipIOAPIC    = 2
 )
 
+// IOAPICPins is the number of interrupt lines (KVM_IOAPIC_NUM_PINS of x86).
+const IOAPICPins = 24
+
 type userMemoryRegion struct {
 	Slot, Flags uint32
 	GPA         uint64
@@ -187,11 +188,6 @@ type deviceAttr struct {
 	Flags, Group uint32
 	Attr         uint64
 	Addr         uint64
-}
-
-type irqfd struct {
-	FD, GSI, Flags, ResampleFD uint32
-	_                          [16]byte
 }
 
 type ioeventfd struct {

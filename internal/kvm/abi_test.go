@@ -15,7 +15,6 @@ func TestLayoutsMatchTheKernels(t *testing.T) {
 		"kvm_clock_data":              {unsafe.Sizeof(ClockData{}), 48},
 		"kvm_irqchip":                 {unsafe.Sizeof(IRQChipState{}), 520},
 		"kvm_userspace_memory_region": {unsafe.Sizeof(userMemoryRegion{}), 32},
-		"kvm_irqfd":                   {unsafe.Sizeof(irqfd{}), 32},
 		"kvm_ioeventfd":               {unsafe.Sizeof(ioeventfd{}), 64},
 		"kvm_irq_level":               {unsafe.Sizeof(irqLevel{}), 8},
 		"kvm_device_attr":             {unsafe.Sizeof(deviceAttr{}), 24},

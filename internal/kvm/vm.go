@@ -45,17 +45,8 @@ func (v *VM) SetMemory(slot uint32, gpa, size uint64, hva uintptr) error {
 	return nil
 }
 
-// IRQFD makes writes to the eventfd raise the interrupt line gsi.
-func (v *VM) IRQFD(eventfd int, gsi uint32) error {
-	a := irqfd{FD: uint32(eventfd), GSI: gsi}
-	if err := ioctlPtr(v.fd, iocWrite, nrIRQFD, &a); err != nil {
-		return fmt.Errorf("attach irqfd to interrupt %d: %w", gsi, err)
-	}
-	return nil
-}
-
 // PulseIRQ raises the interrupt line gsi and lets it fall: one interrupt of an
-// edge-triggered line, which is delivered to the local APICs when it returns. That of an irqfd comes later.
+// edge-triggered line, which has reached the local APICs when it returns.
 func (v *VM) PulseIRQ(gsi uint32) error {
 	for level := uint32(1); ; level-- {
 		if err := ioctlPtr(v.fd, iocWrite, nrIRQLine, &irqLevel{IRQ: gsi, Level: level}); err != nil {

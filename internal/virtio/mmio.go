@@ -13,8 +13,8 @@ import (
 type Config struct {
 	Device Device
 	Memory Memory
-	// Raise asserts the device's interrupt (an irqfd write). The line must be
-	// declared edge-triggered. It must not block and not call back.
+	// Raise asserts the device's interrupt . The line must be declared
+	// edge-triggered. It must not block and not call back.
 	Raise func()
 	// Kick is a non-blocking eventfd that the VMM registers as ioeventfd for
 	// writes of 4 bytes to QueueNotify, whichever queue they name: the device

@@ -8,8 +8,6 @@ import (
 	"os"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/forkd/forkd/internal/boot"
 	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/kvm"
@@ -65,14 +63,14 @@ type Host struct {
 // deviceSet is what the guest finds on its buses. Its slots stand from the shell on.
 type deviceSet struct {
 	// What New makes, and nothing changes.
-	vm    *kvm.VM // takes the interrupts, and has the doorbells
+	pulse func(line uint32) error // gives the guest an interrupt
 	uart  *serial.UART
 	slots []slot // virtio devices, in the order of their addresses
-	fds   []int  // irqfds that closeLines closes
 	host  Host   // the host's side of the devices
 	warn  func(error)
 
 	// What Boot or Restore fills in, before any vCPU runs.
+	lines      lines
 	vsock      *vsock.Device
 	net        *virtionet.Device
 	serveVsock func()         // serves clients of guest ports; nil once serve has called it
@@ -80,41 +78,24 @@ type deviceSet struct {
 	serving    sync.WaitGroup // serveVsock, and what follows a gated start
 }
 
-// slot is the place of a virtio device: its interrupt and doorbell exist from
-// the shell on, its device from Boot or Restore on.
+// slot is the place of a virtio device: its doorbell exists from the shell on, its
+// device from Boot or Restore on.
 type slot struct {
-	irq       int      // irqfd
 	kick      *os.File // ioeventfd
 	transport *virtio.MMIO
 }
 
-func (d *deviceSet) attachSerial(console *serial.Log, u *undo.Stack) error {
-	irq, err := d.newIRQ(boot.SerialIRQ, u)
-	if err != nil {
-		return err
+// raise gives the guest an interrupt, at once: without a descriptor whose signals the kernel would take up
+// in a worker of its own, two switches of tasks for each, and which it would wait for at the VM's end.
+func (d *deviceSet) raise(line uint32) {
+	if err := d.pulse(line); err != nil {
+		d.warn(err)
 	}
-	d.uart = serial.New(console, func() { signal(irq) })
-	return nil
 }
 
-// newIRQ makes an eventfd whose signals raise the interrupt line.
-func (d *deviceSet) newIRQ(gsi uint32, u *undo.Stack) (int, error) {
-	fd, err := newEventFD()
-	if err != nil {
-		return 0, err
-	}
-	d.fds = append(d.fds, fd)
-	u.Push(func() { unix.Close(fd) })
-	return fd, d.vm.IRQFD(fd, gsi)
-}
-
-// attachSlots registers the interrupt of every device, and the doorbells of those that have one.
-func (d *deviceSet) attachSlots(doorbells []bool, u *undo.Stack) error {
+// attachSlots makes the places of the devices, and registers the doorbells of those that have one.
+func (d *deviceSet) attachSlots(vm *kvm.VM, doorbells []bool, u *undo.Stack) error {
 	for i, has := range doorbells {
-		irq, err := d.newIRQ(boot.MMIOIRQ(i), u)
-		if err != nil {
-			return err
-		}
 		fd, err := newEventFD()
 		if err != nil {
 			return err
@@ -122,11 +103,11 @@ func (d *deviceSet) attachSlots(doorbells []bool, u *undo.Stack) error {
 		kick := os.NewFile(uintptr(fd), "kick")
 		u.Push(func() { kick.Close() })
 		if has {
-			if err := d.vm.IOEventFD(fd, boot.MMIOAddr(i)+virtio.QueueNotifyOffset); err != nil {
+			if err := vm.IOEventFD(fd, boot.MMIOAddr(i)+virtio.QueueNotifyOffset); err != nil {
 				return err
 			}
 		}
-		d.slots = append(d.slots, slot{irq: irq, kick: kick})
+		d.slots = append(d.slots, slot{kick: kick})
 	}
 	return nil
 }
@@ -202,9 +183,9 @@ func (f hostDialer) DialHost(ctx context.Context, port uint32) (vsock.Conn, erro
 }
 
 func (d *deviceSet) attach(i int, dev virtio.Device, mem *guestmem.Map) {
-	irq := d.slots[i].irq
+	line := d.lines[i]
 	d.slots[i].transport = virtio.NewMMIO(virtio.Config{
-		Device: dev, Memory: mem, Raise: func() { signal(irq) }, Kick: d.slots[i].kick,
+		Device: dev, Memory: mem, Raise: func() { d.raise(line) }, Kick: d.slots[i].kick,
 		Fault: func(err error) { d.warn(fmt.Errorf("device %d: %w", i, err)) },
 	})
 }
@@ -276,12 +257,5 @@ func (d *deviceSet) close() {
 	}
 	if d.host.Net != nil {
 		d.host.Net.Close()
-	}
-}
-
-// closeLines closes the interrupts, which the vCPUs have until they are closed.
-func (d *deviceSet) closeLines() {
-	for _, fd := range d.fds {
-		unix.Close(fd)
 	}
 }

@@ -37,6 +37,7 @@ func (m *Machine) Boot(c vmm.BootConfig) error {
 	if err := m.mem.MapAnonymous(); err != nil {
 		return err
 	}
+	m.devices.lines = bootLines(len(m.devices.slots))
 	if err := m.devices.fill(&m.disks, c.CID, m.mem); err != nil {
 		return err
 	}
@@ -198,7 +199,6 @@ func (m *Machine) close() error {
 	m.stall.end()
 	m.devices.close()
 	m.cpus.close()
-	m.devices.closeLines()
 	m.vm.Close()
 	m.disks.close()
 	m.console.Close()

@@ -74,14 +74,11 @@ func slotted(t *testing.T, network Network) *Machine {
 	checkOK(t, m.mem.MapAnonymous())
 	m.devices.uart = serial.New(nil, func() {})
 	for range slotQueues(m.shape) {
-		irq, err := newEventFD()
-		checkOK(t, err)
 		kick, err := newEventFD()
 		checkOK(t, err)
-		m.devices.fds = append(m.devices.fds, irq)
-		m.devices.slots = append(m.devices.slots, slot{irq: irq, kick: os.NewFile(uintptr(kick), "kick")})
+		m.devices.slots = append(m.devices.slots, slot{kick: os.NewFile(uintptr(kick), "kick")})
 	}
-	t.Cleanup(m.devices.closeLines)
+	m.devices.pulse, m.devices.lines = func(uint32) error { return nil }, bootLines(len(m.devices.slots))
 	t.Cleanup(m.devices.close)
 	checkOK(t, m.devices.fill(&m.disks, 3, m.mem))
 	return m

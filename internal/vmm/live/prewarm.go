@@ -12,7 +12,7 @@ import (
 // and not while a fork waits (half of a first restore's time, measured).
 func (m *Machine) Prewarm() error {
 	var w vmstate.Writer
-	w.Add(secShape, shapeVersion, encodeShape(m.shape))
+	w.Add(secShape, shapeVersion, encodeShape(m.shape, bootLines(len(m.devices.slots))))
 	w.Add(secCPUID, cpuid.Version, cpuid.Encode(m.cpus.cpuid))
 	if err := m.cpus.save(&w); err != nil {
 		return err

@@ -140,11 +140,9 @@ func (m *Machine) createVCPUs(c Config, u *undo.Stack) error {
 }
 
 func (m *Machine) createDevices(_ Config, u *undo.Stack) error {
-	m.devices.vm = m.vm
-	if err := m.devices.attachSerial(m.console, u); err != nil {
-		return err
-	}
-	return m.devices.attachSlots(hasDoorbell(m.shape), u)
+	m.devices.pulse = m.vm.PulseIRQ
+	m.devices.uart = serial.New(m.console, func() { m.devices.raise(boot.SerialIRQ) })
+	return m.devices.attachSlots(m.vm, hasDoorbell(m.shape), u)
 }
 
 // warnings are what the guest or the host's resources did wrong.

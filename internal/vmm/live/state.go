@@ -3,9 +3,7 @@ package live
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"time"
 
@@ -15,7 +13,6 @@ import (
 	"github.com/forkd/forkd/internal/guestmem"
 	"github.com/forkd/forkd/internal/kvm"
 	"github.com/forkd/forkd/internal/vmm"
-	"github.com/forkd/forkd/internal/vmspec"
 	"github.com/forkd/forkd/internal/vmstate"
 )
 
@@ -28,7 +25,7 @@ const (
 	secIOAPIC = "ioapic"
 	secSerial = "serial"
 
-	shapeVersion  = 1
+	shapeVersion  = 2
 	clockVersion  = 1
 	ioapicVersion = 1
 	virtioVersion = 1
@@ -44,7 +41,7 @@ func (m *Machine) SaveState() ([]byte, error) {
 	}
 	defer m.mu.Unlock()
 	var w vmstate.Writer
-	w.Add(secShape, shapeVersion, encodeShape(m.shape))
+	w.Add(secShape, shapeVersion, encodeShape(m.shape, m.devices.lines))
 	w.Add(secCPUID, cpuid.Version, cpuid.Encode(m.cpus.cpuid))
 	w.Add(secClock, clockVersion, binary.LittleEndian.AppendUint64(nil, m.cpus.clock))
 	w.Add(secTSC, tscVersion, encodeTSC(m.cpus.tsc))
@@ -60,14 +57,6 @@ func (m *Machine) SaveState() ([]byte, error) {
 		return nil, err
 	}
 	return w.Bytes(), nil
-}
-
-func encodeShape(s vmspec.Shape) []byte {
-	var b []byte
-	for _, v := range []int{s.MemoryMiB, s.VCPUs, s.Disks} {
-		b = binary.LittleEndian.AppendUint32(b, uint32(v))
-	}
-	return b
 }
 
 // Restore follows a blueprint in a shell and, unless it is to Prepare or behind a Gate, lets it run.
@@ -114,7 +103,7 @@ func (m *Machine) loadLocked(c vmm.RestoreConfig) error {
 	if err != nil {
 		return err
 	}
-	if err := m.checkShape(st); err != nil {
+	if m.devices.lines, err = decodeShape(st, m.shape); err != nil {
 		return err
 	}
 	if err := m.devices.fill(&m.disks, c.CID, m.mem); err != nil {
@@ -129,8 +118,7 @@ func (m *Machine) loadLocked(c vmm.RestoreConfig) error {
 		return err
 	}
 	m.cid, m.cpus.clock, m.restored = c.CID, clock, true
-	// The guest finds it pending at its first instruction: an irqfd's would come some time after.
-	return m.vm.PulseIRQ(boot.GenIDIRQ)
+	return m.vm.PulseIRQ(boot.GenIDIRQ) // pending at the guest's first instruction
 }
 
 func mapMemory(m *guestmem.Map, c vmm.RestoreConfig) error {
@@ -155,18 +143,6 @@ func mapExtents(m *guestmem.Map, list []extent.Extent) error {
 		if err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-func (m *Machine) checkShape(st *vmstate.State) error {
-	b, err := st.Section(secShape, shapeVersion)
-	if err != nil {
-		return err
-	}
-	if !slices.Equal(b, encodeShape(m.shape)) {
-		return fmt.Errorf("the saved machine has another shape than this shell (%d MiB, %d vCPUs, %d disks)",
-			m.shape.MemoryMiB, m.shape.VCPUs, m.shape.Disks)
 	}
 	return nil
 }
