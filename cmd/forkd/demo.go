@@ -87,8 +87,10 @@ func (d *demonstration) run(ctx context.Context) error {
 	if err := d.fillPool(ctx); err != nil {
 		return err
 	}
-	defer c.SetPool(context.WithoutCancel(ctx), demoTag, 0)
-	res, err := demo.Run(ctx, c, demoTag, d.n, where.Where == endpoint.Machine, func(s string) { d.Note("%s ...", s) })
+	drain := func() { c.SetPool(context.WithoutCancel(ctx), demoTag, 0) }
+	defer drain()
+	res, err := demo.Run(ctx, c, demo.Config{Tag: demoTag, N: d.n, Reach: where.Where == endpoint.Machine,
+		Forked: drain, Say: func(s string) { d.Note("%s ...", s) }})
 	if err != nil {
 		return err
 	}

@@ -212,8 +212,8 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 		connect.CodeUnauthenticated, connect.CodeUnimplemented, connect.CodeOutOfRange:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "sandbox %s: %s", id, message(err))
 	}
-	// The connection breaks a moment before the process is seen to be gone.
-	if m.WaitEnd(200 * time.Millisecond) {
+	// The connection breaks a moment before the process is seen to be gone: longer on a host that is busy.
+	if m.WaitEnd(time.Second) {
 		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxEnded, "sandbox %s: %w: %s",
 			id, vmproc.ErrNoVM, m.EndReason())
 	}

@@ -68,7 +68,8 @@ func decodeShape(st *vmstate.State, s vmspec.Shape) (lines, error) {
 	l := make(lines, slots)
 	for i := range l {
 		if l[i] = binary.LittleEndian.Uint32(b[4*i:]); l[i] >= kvm.IOAPICPins {
-			return nil, fmt.Errorf("device %d of the saved machine has interrupt line %d, want one below %d", i, l[i], kvm.IOAPICPins)
+			return nil, fmt.Errorf("device %d of the saved machine has interrupt line %d, want one below %d",
+				i, l[i], kvm.IOAPICPins)
 		}
 	}
 	return l, nil

@@ -59,14 +59,27 @@ type answer struct {
 	at                     time.Duration
 }
 
-// Run forks n children of tag, checks them, and ends them. With reach, the daemon lets
-// policies name ports of this host.
-func Run(ctx context.Context, c *client.Client, tag string, n int, reach bool, say func(string)) (Result, error) {
-	say(fmt.Sprintf("forking %d children, and asking each as soon as it is ready", n))
+// Config is what to show.
+type Config struct {
+	Tag string
+	N   int // children
+	// Reach says that the daemon lets policies name ports of this host.
+	Reach bool
+	// Forked is called when the pool of Tag is of no more use: shells that are made for it take the CPUs from the rest.
+	Forked func()
+	// Say is told what is going on.
+	Say func(string)
+}
+
+// Run forks children, checks them, and ends them.
+func Run(ctx context.Context, c *client.Client, cfg Config) (Result, error) {
+	say := cfg.Say
+	say(fmt.Sprintf("forking %d children, and asking each as soon as it is ready", cfg.N))
 	began := time.Now()
 	asked := newQuestions(ctx, c, began)
-	fork, err := c.ForkEach(ctx, api.CreateSandboxesRequest{SnapshotTag: tag, N: &n}, asked.first)
+	fork, err := c.ForkEach(ctx, api.CreateSandboxesRequest{SnapshotTag: cfg.Tag, N: &cfg.N}, asked.first)
 	forked := time.Since(began)
+	cfg.Forked()
 	answers, unanswered := asked.wait()
 	if err != nil && len(fork.OK()) == 0 {
 		return Result{}, err
@@ -105,7 +118,7 @@ func Run(ctx context.Context, c *client.Client, tag string, n int, reach bool, s
 		res.KillWallMS = millis(time.Since(start))
 		say("branching one in mid-computation")
 		res.failAll(res.branch(ctx, c, last))
-		if reach {
+		if cfg.Reach {
 			say("allowing it one page of this host")
 			res.failAll(res.network(ctx, c, last))
 		}
