@@ -63,7 +63,7 @@ type Host struct {
 // deviceSet is what the guest finds on its buses. Its slots stand from the shell on.
 type deviceSet struct {
 	// What New makes, and nothing changes.
-	pulse func(line uint32) error // gives the guest an interrupt
+	pulse func(line uint32) error // raises an interrupt line and lets it fall
 	uart  *serial.UART
 	slots []slot // virtio devices, in the order of their addresses
 	host  Host   // the host's side of the devices
@@ -85,11 +85,19 @@ type slot struct {
 	transport *virtio.MMIO
 }
 
-// raise gives the guest an interrupt, at once: without a descriptor whose signals the kernel would take up
+// raiser is what gives the guest an interrupt, at once: without a descriptor whose signals the kernel would take up
 // in a worker of its own, two switches of tasks for each, and which it would wait for at the VM's end.
-func (d *deviceSet) raise(line uint32) {
-	if err := d.pulse(line); err != nil {
-		d.warn(err)
+//
+// The line rises and falls before it does so once more: one that is raised while it is high, in the midst of another
+// thread's pulse which the guest has answered already, is no interrupt.
+func (d *deviceSet) raiser(line uint32) (raise func()) {
+	var pulsing sync.Mutex
+	return func() {
+		pulsing.Lock()
+		defer pulsing.Unlock()
+		if err := d.pulse(line); err != nil {
+			d.warn(err)
+		}
 	}
 }
 
@@ -183,9 +191,8 @@ func (f hostDialer) DialHost(ctx context.Context, port uint32) (vsock.Conn, erro
 }
 
 func (d *deviceSet) attach(i int, dev virtio.Device, mem *guestmem.Map) {
-	line := d.lines[i]
 	d.slots[i].transport = virtio.NewMMIO(virtio.Config{
-		Device: dev, Memory: mem, Raise: func() { d.raise(line) }, Kick: d.slots[i].kick,
+		Device: dev, Memory: mem, Raise: d.raiser(d.lines[i]), Kick: d.slots[i].kick,
 		Fault: func(err error) { d.warn(fmt.Errorf("device %d: %w", i, err)) },
 	})
 }

@@ -2,8 +2,11 @@ package live
 
 import (
 	"encoding/binary"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/forkd/forkd/internal/boot"
@@ -87,4 +90,31 @@ func FuzzShape(f *testing.F) {
 			t.Errorf("got %v", l)
 		}
 	})
+}
+
+// A line that another thread holds high is not raised by raising it.
+func TestPulsesOfALineDoNotMeet(t *testing.T) {
+	var high, pulses atomic.Int32
+	d := deviceSet{warn: func(err error) { t.Error(err) }, pulse: func(line uint32) error {
+		if line != 7 || high.Add(1) != 1 {
+			t.Errorf("line %d rises while it is high", line)
+		}
+		runtime.Gosched()
+		high.Add(-1)
+		pulses.Add(1)
+		return nil
+	}}
+	raise := d.raiser(7)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 100 {
+				raise()
+			}
+		})
+	}
+	all.Wait()
+	if pulses.Load() != 800 {
+		t.Errorf("%d of 800 interrupts", pulses.Load())
+	}
 }

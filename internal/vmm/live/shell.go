@@ -141,7 +141,7 @@ func (m *Machine) createVCPUs(c Config, u *undo.Stack) error {
 
 func (m *Machine) createDevices(_ Config, u *undo.Stack) error {
 	m.devices.pulse = m.vm.PulseIRQ
-	m.devices.uart = serial.New(m.console, func() { m.devices.raise(boot.SerialIRQ) })
+	m.devices.uart = serial.New(m.console, m.devices.raiser(boot.SerialIRQ))
 	return m.devices.attachSlots(m.vm, hasDoorbell(m.shape), u)
 }
 

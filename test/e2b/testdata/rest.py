@@ -5,7 +5,7 @@ import urllib.error
 import urllib.request
 
 import e2b
-from common import fails, leave, run
+from common import fails, leave, run, until
 from e2b import Sandbox, Secret, Volume
 
 asynchronous = os.environ.get("E2B_TEST_ASYNC") == "1"  # the same with the other half of the package
@@ -51,7 +51,10 @@ def handles(s):
     assert h.exit_code is None if asynchronous else True  # only what is awaited by itself knows
     h.disconnect()
     assert h.pid in [p.pid for p in s.commands.list()]  # it runs on
-    assert h.kill() is True and h.kill() is False
+    assert h.kill() is True
+    # It was sent a signal, and is there until it has ended.
+    until("the end of a killed command", lambda: h.pid not in [p.pid for p in s.commands.list()])
+    assert h.kill() is False
 
 
 def terminals(s):
