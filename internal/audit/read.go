@@ -52,6 +52,7 @@ type reader struct {
 	s    *scanner
 	rest []byte // of a line whose end is not written yet
 	seq  uint64 // of the last line that was read
+	news bool   // the open file has had one that is not of a file that was read before
 }
 
 func (r *reader) close() {
@@ -74,7 +75,7 @@ func (r *reader) files(done uint64) error {
 // file reads one to its end.
 func (r *reader) file(f *os.File, _ bool) error {
 	r.close()
-	r.f, r.s, r.rest = f, newScanner(f), nil
+	r.f, r.s, r.rest, r.news = f, newScanner(f), nil, false
 	return r.drain()
 }
 
@@ -115,10 +116,12 @@ func (r *reader) take(p piece) error {
 		e, err = Decode(line)
 		whole = err == nil
 	}
-	if !whole || e.Seq <= r.seq { // the latter: it was read before the file was rolled over
+	// What was read before its file was rolled over is not told again. Only a file's beginning can be that: behind it
+	// a number says nothing, as one that somebody wrote into the file must not hide what comes after it.
+	if !whole || !r.news && e.Seq <= r.seq {
 		return nil
 	}
-	r.seq = e.Seq
+	r.seq, r.news = e.Seq, true
 	if !r.q.Match(e) {
 		return nil
 	}

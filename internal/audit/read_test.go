@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -191,5 +192,21 @@ func TestGolden(t *testing.T) {
 	if err != nil || actions(all) != "audit.opened sandbox.fork file.write audit.closed" || all[1].Tenant != "acme" ||
 		all[2].Error != `sandbox "sb-none" not found` || all[1].LatencyUS != 20123 {
 		t.Errorf("got %+v, %v", all, err)
+	}
+}
+
+// Whoever may write to the file shows (Verify), and cannot hide what comes after by a number that is too large.
+func TestALineWithALargeNumberHidesNothing(t *testing.T) {
+	tr := newTrial(t)
+	tr.written(2)
+	all := strings.SplitAfter(tr.read(), "\n")
+	forged := strings.Replace(all[1], `"seq":2,`, `"seq":9999,`, 1)
+	tr.write(all[0] + forged + strings.Join(all[1:], ""))
+	if forged == all[1] || tr.verify().OK {
+		t.Error("nothing shows")
+	}
+	const want = "audit.opened sandbox.fork sandbox.fork sandbox.fork audit.closed"
+	if got := actions(tr.entries(Query{})); got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
