@@ -84,11 +84,11 @@ func (d *demonstration) run(ctx context.Context) error {
 	if d.n == 0 {
 		return nil
 	}
+	drain := func() { c.SetPool(context.WithoutCancel(ctx), demoTag, 0) }
+	defer drain() // also if it is interrupted while shells are made
 	if err := d.fillPool(ctx); err != nil {
 		return err
 	}
-	drain := func() { c.SetPool(context.WithoutCancel(ctx), demoTag, 0) }
-	defer drain()
 	res, err := demo.Run(ctx, c, demo.Config{Tag: demoTag, N: d.n, Reach: where.Where == endpoint.Machine,
 		Forked: drain, Say: func(s string) { d.Note("%s ...", s) }})
 	if err != nil {

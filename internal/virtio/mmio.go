@@ -126,8 +126,8 @@ func (m *MMIO) Resume() {
 		m.listenLocked()
 	}
 	m.poke()
-	// An interrupt raised just before a save may have been on its way to the
-	// interrupt controller when that was saved. One too many does no harm.
+	// In a state of before, an interrupt may have been on its way to the interrupt
+	// controller when that was saved. One too many does no harm.
 	if m.isr.Load() != 0 {
 		m.raise()
 	}
