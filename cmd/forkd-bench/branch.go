@@ -108,6 +108,7 @@ func (a *app) printBranch(cases []branchbench.Case) error {
 			"branches", fmt.Sprintf("%d %s of a child of %s (%d MiB) that writes %d MiB/s over %d MiB",
 				c.Runs, c.Mode, c.Tag, c.SourceMiB, c.DirtyMiBPerS, c.DirtyMiB),
 			"pause, p50 p90 p99", ui.Millis(c.PauseP50MS)+", "+ui.Millis(c.PauseP90MS)+", "+ui.Millis(c.PauseP99MS),
+			"pause's steps, p50", stepLine(c.PauseSteps),
 			"pause, first and last", ui.Millis(c.PauseFirstMS)+", "+ui.Millis(c.PauseLastMS),
 			"copied in it", fmt.Sprintf("%d KiB", c.PausedBytes>>10),
 			"bare copy of that", known(c.FloorMS, ui.Millis),

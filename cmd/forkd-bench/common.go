@@ -12,8 +12,10 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/figure"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/hints"
+	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
 // recipe is of the image that the demo and this program make snapshots of.
@@ -106,4 +108,13 @@ func machineLine() string {
 	}
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
 	return fmt.Sprintf("%d × %s, Linux %s", cpus, model, strings.TrimSpace(string(kernel)))
+}
+
+// stepLine is a line of steps, each with what it took.
+func stepLine(steps []measure.Step) string {
+	var parts []string
+	for _, s := range steps {
+		parts = append(parts, s.Name+" "+ui.Millis(s.MS))
+	}
+	return strings.Join(parts, ", ")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -128,12 +127,4 @@ func cycleFacts(f lifeFigures) []string {
 		"branch's steps", stepLine(f.BranchSteps),
 		"resume's steps", stepLine(f.ResumeSteps),
 	}
-}
-
-func stepLine(steps []lifebench.Step) string {
-	var parts []string
-	for _, s := range steps {
-		parts = append(parts, s.Name+" "+ui.Millis(s.MS))
-	}
-	return strings.Join(parts, ", ")
 }

@@ -53,6 +53,7 @@ type Case struct {
 	PauseFirstMS     float64        `json:"pause_ms_first"`
 	PauseLastMS      float64        `json:"pause_ms_last"`
 	PausesMS         []float64      `json:"pauses_ms"`        // in order
+	PauseSteps       []measure.Step `json:"pause_steps"`      // medians of what the pauses were spent on, by the VMM's clock
 	GuestGapP50MS    float64        `json:"guest_gap_ms_p50"` // as a guest sees it that stamps its clock in a loop
 	GuestGapP99MS    float64        `json:"guest_gap_ms_p99"`
 	IdleGapMS        float64        `json:"guest_gap_ms_without"`       // the same loop's largest gap in a second without a branch
@@ -209,6 +210,7 @@ func (c Config) floor(ctx context.Context, bytes int64) (float64, error) {
 type samples struct {
 	pause, gap, idle, returned, after, total []float64
 	bytes, paused, rounds                    []float64
+	steps                                    measure.Steps
 }
 
 // branch takes one branch and waits until its snapshot is whole.
@@ -231,6 +233,13 @@ func (s *Source) branch(ctx context.Context, mode api.BranchMode, into *samples)
 		return err
 	}
 	into.total = append(into.total, measure.Millis(time.Since(began)))
+	receipt, err := s.Client.SnapshotReceipt(ctx, b.Tag)
+	if err != nil {
+		return err
+	}
+	if receipt.Capture != nil {
+		into.steps.Add(receipt.Capture.PauseSteps)
+	}
 	gap, err := s.gap(ctx)
 	if err != nil {
 		return err
@@ -264,6 +273,7 @@ func (s samples) row() Case {
 		TotalMS:          measure.Median(s.total), BytesWritten: int64(measure.Median(s.bytes)),
 		PausedBytes: int64(measure.Median(s.paused)),
 		Rounds:      int(measure.Median(s.rounds)),
+		PauseSteps:  s.steps.Medians(),
 	}
 	if n := len(s.pause); n > 0 {
 		row.PauseFirstMS, row.PauseLastMS = s.pause[0], s.pause[n-1]

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
 func TestRow(t *testing.T) {
@@ -13,7 +14,13 @@ func TestRow(t *testing.T) {
 		pause: []float64{9, 1, 2, 3}, gap: []float64{4, 4, 8, 4}, idle: []float64{1, 2, 3}, returned: []float64{5}, total: []float64{6},
 		after: []float64{1, 2, 40}, bytes: []float64{10, 30, 20}, paused: []float64{1, 3, 2}, rounds: []float64{2},
 	}
+	for _, ms := range []float64{1, 5, 2} {
+		s.steps.Add([]api.ReceiptStep{{Name: "stop", TookMS: ms}, {Name: "scan", TookMS: 2 * ms}})
+	}
 	r := s.row()
+	if want := []measure.Step{{Name: "stop", MS: 2}, {Name: "scan", MS: 4}}; !slices.Equal(r.PauseSteps, want) {
+		t.Errorf("steps %v, want %v", r.PauseSteps, want)
+	}
 	if r.Runs != 4 || r.PauseP50MS != 3 || r.PauseP99MS != 9 || r.PauseFirstMS != 9 || r.PauseLastMS != 3 || r.GuestGapP99MS != 8 ||
 		r.BytesWritten != 20 || r.PausedBytes != 2 || r.ReturnP50MS != 5 || r.Rounds != 2 || r.IdleGapMS != 2 || r.AfterResumeP50MS != 2 || r.AfterResumeP99MS != 40 {
 		t.Errorf("%+v", r)

@@ -40,22 +40,16 @@ type Cycle struct {
 	PauseBytes  float64        `json:"pause_bytes"` // of memory, as captured; median
 	BranchBytes float64        `json:"branch_bytes"`
 	// PauseSteps, BranchSteps and the like are the daemon's own account of its steps, by the receipts; medians.
-	PauseSteps  []Step `json:"pause_steps"`
-	BranchSteps []Step `json:"branch_steps"`
-	ResumeSteps []Step `json:"resume_steps"`
-}
-
-// Step is one step of an operation.
-type Step struct {
-	Name string  `json:"name"`
-	MS   float64 `json:"ms"`
+	PauseSteps  []measure.Step `json:"pause_steps"`
+	BranchSteps []measure.Step `json:"branch_steps"`
+	ResumeSteps []measure.Step `json:"resume_steps"`
 }
 
 // laps are what was measured so far.
 type laps struct {
 	branch, pause, fork, resume, bytes, branchBytes []float64
 
-	branchSteps, pauseSteps, resumeSteps steps
+	branchSteps, pauseSteps, resumeSteps measure.Steps
 }
 
 // step is what the child's Python does before it is branched, and again before it is paused.
@@ -98,7 +92,7 @@ func (l *laps) cycle(c Config) Cycle {
 		PauseMS: l.pause, ResumeMS: l.resume, BranchMS: l.branch, ForkMS: l.fork,
 		PauseP90: measure.Quantile(l.pause, 0.9), ResumeP90: measure.Quantile(l.resume, 0.9),
 		PauseBytes: measure.Median(l.bytes), BranchBytes: measure.Median(l.branchBytes),
-		PauseSteps: l.pauseSteps.medians(), BranchSteps: l.branchSteps.medians(), ResumeSteps: l.resumeSteps.medians(),
+		PauseSteps: l.pauseSteps.Medians(), BranchSteps: l.branchSteps.Medians(), ResumeSteps: l.resumeSteps.Medians(),
 	}
 }
 
@@ -152,7 +146,7 @@ func (c Config) branch(ctx context.Context, id, tag string, l *laps) error {
 	l.branchBytes = append(l.branchBytes, float64(r.BytesWritten))
 	l.branch = append(l.branch, measure.Millis(time.Since(began)))
 	receipt, err := c.Client.SnapshotReceipt(ctx, tag)
-	l.branchSteps.add(receipt)
+	l.branchSteps.Add(receipt.Steps)
 	return err
 }
 
@@ -166,7 +160,7 @@ func (c Config) pause(ctx context.Context, id string, l *laps) error {
 	}
 	l.pause = append(l.pause, measure.Millis(time.Since(began)))
 	receipt, err := c.Client.SandboxReceipt(ctx, id)
-	l.pauseSteps.add(receipt)
+	l.pauseSteps.Add(receipt.Steps)
 	if receipt.Capture != nil {
 		l.bytes = append(l.bytes, float64(receipt.Capture.Bytes))
 	}
@@ -193,31 +187,6 @@ func (c Config) resume(ctx context.Context, id string, l *laps) error {
 	}
 	l.resume = append(l.resume, measure.Millis(time.Since(began)))
 	receipt, err := c.Client.SandboxReceipt(ctx, id)
-	l.resumeSteps.add(receipt)
+	l.resumeSteps.Add(receipt.Steps)
 	return err
-}
-
-// steps are how long the steps of an operation took, by their names.
-type steps struct {
-	names []string // in order
-	took  map[string][]float64
-}
-
-func (s *steps) add(r api.Receipt) {
-	if s.took == nil {
-		s.took = map[string][]float64{}
-	}
-	for _, step := range r.Steps {
-		if s.took[step.Name] == nil {
-			s.names = append(s.names, step.Name)
-		}
-		s.took[step.Name] = append(s.took[step.Name], step.TookMS)
-	}
-}
-
-func (s *steps) medians() (out []Step) {
-	for _, name := range s.names {
-		out = append(out, Step{name, measure.Median(s.took[name])})
-	}
-	return out
 }
