@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/boot"
 	"github.com/forkd/forkd/internal/cpuid"
 	"github.com/forkd/forkd/internal/kvm"
+	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmstate"
 )
@@ -77,12 +79,20 @@ func (c *cpuSet) setUp(start boot.Start) error {
 	return nil
 }
 
-// enter lets every vCPU enter the guest, and returns when each is about to.
-func (c *cpuSet) enter() {
+// enter lets every vCPU enter the guest, and returns when the last was about to, in nanoseconds of
+// CLOCK_MONOTONIC.
+func (c *cpuSet) enter() (at int64) {
 	var entered sync.WaitGroup
+	var last atomic.Int64 // not when the caller has a CPU again: the guests may have them all
+	last.Store(startgate.Now())
 	entered.Add(len(c.all))
-	c.start(func(*vcpu) bool { entered.Done(); return true })
+	c.start(func(*vcpu) bool {
+		last.Store(startgate.Now())
+		entered.Done()
+		return true
+	})
 	entered.Wait()
+	return last.Load()
 }
 
 // start hands every vCPU to its thread, which calls pass first.

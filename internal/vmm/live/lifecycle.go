@@ -83,10 +83,10 @@ func (m *Machine) load(c vmm.BootConfig) (boot.Start, error) {
 	return boot.Load(m.mem, config)
 }
 
-// runLocked lets every vCPU enter the guest.
-func (m *Machine) runLocked() {
+// runLocked lets every vCPU enter the guest; it returns what enter does.
+func (m *Machine) runLocked() (runningAt int64) {
 	m.state = vmm.StateRunning
-	m.cpus.enter()
+	return m.cpus.enter()
 }
 
 // Pause stops the vCPUs and quiesces the devices; nothing changes guest memory afterwards.
@@ -140,8 +140,7 @@ func (m *Machine) resumeLocked() (runningAt int64, err error) {
 	} else if err := m.cpus.tellOfPause(); err != nil {
 		return 0, err
 	}
-	m.runLocked()
-	runningAt = startgate.Now()
+	runningAt = m.runLocked()
 	m.devices.resume()
 	if first {
 		m.devices.serve()

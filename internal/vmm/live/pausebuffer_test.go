@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/internal/extent"
 	"github.com/forkd/forkd/internal/guestmem"
+	"github.com/forkd/forkd/internal/startgate"
 	"github.com/forkd/forkd/internal/vmm"
 )
 
@@ -37,7 +38,7 @@ func (g *stillGuest) Pause() error {
 func (g *stillGuest) Resume() (int64, error) {
 	g.taken = anonymous()
 	g.m.state = vmm.StateRunning
-	return 0, nil
+	return startgate.Now(), nil
 }
 
 func (g *stillGuest) SaveState() ([]byte, error)  { return []byte("state"), nil }
