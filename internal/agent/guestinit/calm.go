@@ -14,6 +14,10 @@ var knobs = map[string]string{
 	"/proc/sys/kernel/watchdog":               "0",    // a timer per CPU; the host watches the guest
 	"/proc/sys/kernel/hung_task_timeout_secs": "0",    // khungtaskd looks every two minutes otherwise
 
+	// A guest with 512 MiB and more has huge pages otherwise: who writes to one page of 2 MiB that it has not
+	// written to before has the kernel write to all 512, and khugepaged copies what it finds together. Each page written is one of
+	// the clone's own, and an exit or two; the host backs none of them with a huge page.
+	"/sys/kernel/mm/transparent_hugepage/enabled": "never",
 	// What a clone wrote for its identity would go to its disk after 5 s otherwise, while its siblings still get theirs.
 	// Hundredths of a second; fsync, sync, a snapshot of the disk alone and a shortage of memory wait for nothing.
 	"/proc/sys/vm/dirty_writeback_centisecs": "6000",
