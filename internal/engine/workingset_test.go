@@ -66,6 +66,80 @@ func TestASnapshotIsAsGoodWithoutAWorkingSet(t *testing.T) {
 	}
 }
 
+// derive makes b on top of a, and breaks something when the child is about to be captured.
+func (h *host) derive(ctx context.Context, e *Engine, fault string) error {
+	req := sandbox.DeriveRequest{Tag: "b", From: "a", Exec: []string{"echo", "x"}}
+	_, err := e.DeriveSnapshot(ctx, req, func(s sandbox.Step) {
+		if s.Name == sandbox.StepCapture && !s.Done && fault != "" {
+			h.fault(fault, 1)
+		}
+	})
+	if left := e.List(); len(left) != 0 {
+		h.t.Errorf("left: %+v", left)
+	}
+	h.empty()
+	return err
+}
+
+// A snapshot on top of another has a working set of its own, as its children touch what the step on top has left, too.
+func TestASnapshotOnTopOfAnotherIsRecordedToo(t *testing.T) {
+	h := newHost(t)
+	h.fault("working-set-fail", 1)
+	e := h.open()
+	h.snapshot(e, "a")
+	if err := h.derive(t.Context(), e, ""); err != nil {
+		t.Fatal(err)
+	}
+	if h.hasWorkingSet("a") || !h.hasWorkingSet("b") {
+		t.Errorf("kept with a: %t, want none; with b: %t, want one", h.hasWorkingSet("a"), h.hasWorkingSet("b"))
+	}
+	h.fork(e, "b", 2)
+	if n := h.populated(); n != 2 {
+		t.Errorf("%d of 2 children were populated", n)
+	}
+}
+
+// What cannot be found out is taken from the snapshot below.
+func TestASnapshotOnTopOfAnotherHasItsParentsWorkingSet(t *testing.T) {
+	for _, fault := range []string{"restore-die", "restore-fail", "identity-die", "working-set-fail"} {
+		t.Run(fault, func(t *testing.T) {
+			h := newHost(t)
+			e := h.open()
+			h.snapshot(e, "a")
+			if err := h.derive(t.Context(), e, fault); err != nil {
+				t.Fatal(err)
+			}
+			if !h.hasWorkingSet("b") {
+				t.Error("its parent's was not kept")
+			}
+			h.fork(e, "b", 1)
+		})
+	}
+}
+
+func TestADerivationThatIsCancelledWhileItRecordsLeavesNothing(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	before := h.stored()
+	ctx, cancel := context.WithCancel(t.Context())
+	derived := make(chan error, 1)
+	go func() { derived <- h.derive(ctx, e, "restore-hang") }()
+	for _, there := range []bool{true, false} { // it is set, then met
+		eventually(t, "recording", func() bool {
+			left, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "restore-hang.*"))
+			return len(left) > 0 == there
+		})
+	}
+	cancel()
+	if err := <-derived; !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	if after := h.stored(); after != before {
+		t.Errorf("the store holds %s, before %s", after, before)
+	}
+}
+
 // populatedShells is how many shells had mapped what costs them nothing.
 func (h *host) populatedShells() int {
 	found, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "shell-populated-*"))

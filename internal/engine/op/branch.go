@@ -54,17 +54,23 @@ type branchOp struct {
 	stay bool
 	// cold: no memory is captured, and no snapshot is made.
 	cold bool
+	// rehearse: what the snapshot's children touch is found out before it is there.
+	rehearse bool
 }
 
 // Branch takes a snapshot of a running sandbox, which keeps running even on failure.
 // Nothing remains of one that failed.
-func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (_ sandbox.BranchResult, err error) {
-	caller := ctx
+func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	return o.branch(ctx, &branchOp{e: o, req: req})
+}
+
+func (o *Ops) branch(ctx context.Context, w *branchOp) (_ sandbox.BranchResult, err error) {
+	caller, req := ctx, w.req
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
 		return sandbox.BranchResult{}, err
 	}
-	w := &branchOp{e: o, req: req, start: o.cfg.Now()}
+	w.start = o.cfg.Now()
 	w.trace = o.newTrace(w.start)
 	w.undo.Push(done)
 	defer func() {
@@ -278,6 +284,9 @@ func (w *branchOp) capture(ctx context.Context) (err error) {
 // writeLimit bounds what follows the capture.
 func (w *branchOp) writeLimit(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := w.e.cfg.BranchTimeout
+	if w.rehearse {
+		limit += 2 * (w.e.cfg.RestoreTimeout + w.e.cfg.IdentityTimeout)
+	}
 	return context.WithTimeoutCause(ctx, limit,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the capture was not written within %s", limit))
 }
@@ -368,13 +377,10 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 	if err := w.layDisks(ctx, w.m.Disks.List(), w.req.Mode == sandbox.BranchFull); err != nil {
 		return nil, err
 	}
-	if !w.booted() {
-		err = w.adoptWorkingSets(ctx)
-	}
-	if err != nil {
+	if err := w.describeDisks(ctx, m); err != nil {
 		return nil, err
 	}
-	return m, w.describeDisks(ctx, m)
+	return m, w.keepWorkingSets(ctx, m)
 }
 
 func (w *branchOp) result() sandbox.BranchResult {

@@ -3,7 +3,6 @@ package op
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/forkd/forkd/internal/extent"
 	"github.com/forkd/forkd/internal/layer"
@@ -51,20 +50,4 @@ func (w *branchOp) dirtyPages() ([]extent.Extent, error) {
 		out = append(out, extent.Extent{File: w.memory, FileOffset: r.Offset, Offset: r.Offset, Length: r.Length})
 	}
 	return out, nil
-}
-
-// adoptWorkingSets takes the parent's working sets: what children touch first is the same.
-func (w *branchOp) adoptWorkingSets(ctx context.Context) error {
-	for name, set := range map[string]*os.File{
-		snapshot.WorkingSetFile: w.src.WorkingSet, snapshot.EvalSetFile: w.src.EvalSet,
-		snapshot.ExecSetFile: w.src.ExecSet,
-	} {
-		if set == nil {
-			continue
-		}
-		if err := w.draft.Adopt(ctx, name, set); err != nil {
-			return err
-		}
-	}
-	return nil
 }

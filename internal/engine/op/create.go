@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
+	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/failpoint"
@@ -378,6 +379,30 @@ func (c *createOp) commit() error {
 		m.Steps = append(m.Steps, snapshot.Step{Name: s.Name, TookMS: s.Took.Milliseconds(), Bytes: s.Bytes})
 	}
 	return c.draft.Commit(m)
+}
+
+// recordWorkingSet records what the snapshot's children will touch.
+func (c *createOp) recordWorkingSet(ctx context.Context) error {
+	if c.e.cfg.NoWorkingSet {
+		return nil
+	}
+	r := rehearsal{e: c.e, draft: c.draft, src: c.draftSource(), shape: c.src.shape,
+		languages: languages(c.src.warm), firstUse: c.src.image.FirstUse}
+	return r.record(ctx)
+}
+
+// draftSource are the files that the snapshot will have.
+func (c *createOp) draftSource() *launch.Source {
+	r := vmm.RestoreConfig{
+		State:  c.draft.Opened(snapshot.StateFile),
+		Memory: launch.MemoryExtents(c.opened[0].Image),
+		Disks:  []vmm.Disk{{File: c.draft.Opened(snapshot.DiskFile(0)), ReadOnly: true}},
+		Watch:  true,
+	}
+	if c.src.image.Upper != "" {
+		r.Disks = append(r.Disks, launch.LayeredDisk(c.opened[1].Image, c.src.upper))
+	}
+	return launch.NewDraftSource(c.req.Tag, c.saidOf, r)
 }
 
 // languages are those whose interpreter stays.

@@ -37,8 +37,8 @@ func (c *createOp) cacheShell(ctx context.Context) {
 
 // runProgram has a child do what is likely to be asked of it first, for the sake of what it touches: what
 // the image says, or else start a shell as E2B's clients do.
-func (c *createOp) runProgram(ctx context.Context, m *launch.VM) (err error) {
-	if first := c.src.image.FirstUse; first != "" {
+func (c *rehearsal) runProgram(ctx context.Context, m *launch.VM) (err error) {
+	if first := c.firstUse; first != "" {
 		return c.useFirst(ctx, m, first)
 	}
 	for _, args := range [][]string{{"/bin/bash", "-l", "-c", ":"}, {"/bin/sh", "-c", ":"}} {
@@ -50,7 +50,7 @@ func (c *createOp) runProgram(ctx context.Context, m *launch.VM) (err error) {
 	return fmt.Errorf("run a shell: %w", err)
 }
 
-func (c *createOp) useFirst(ctx context.Context, m *launch.VM, command string) error {
+func (c *rehearsal) useFirst(ctx context.Context, m *launch.VM, command string) error {
 	r, err := m.Agent.Exec(ctx, agentclient.ExecRequest{
 		Args: []string{"sh", "-c", command}, Timeout: firstUseLimit, MaxOutput: tailBytes,
 	})

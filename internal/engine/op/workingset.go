@@ -3,32 +3,40 @@ package op
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/admission"
+	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vmspec"
 )
 
-// recordWorkingSet forks a child from the snapshot in the making, brings it as far as any child, and
+// rehearsal finds out what the children of a snapshot in the making touch.
+type rehearsal struct {
+	e         *Ops
+	draft     *catalog.Draft
+	src       *launch.Source // of the files that the snapshot will have
+	shape     vmspec.Shape
+	languages []string // whose interpreters are warm in it
+	firstUse  string   // what its children are asked first; empty: a shell
+}
+
+// record forks a child from the snapshot, brings it as far as any child, and
 // keeps what memory it touched on the way in the snapshot: every later child will touch the same. It
 // does so, too, for what is asked of a child first: an evaluation, if there is a warmed interpreter,
 // and a program, each in a child that was asked nothing before. A snapshot is as good without that, so
 // only the caller's going away is an error.
-func (c *createOp) recordWorkingSet(ctx context.Context) error {
-	if c.e.cfg.NoWorkingSet {
-		return nil
-	}
+func (c *rehearsal) record(ctx context.Context) error {
 	start := c.e.cfg.Now()
 	evaluation := firstRequest{snapshot.EvalSetFile, c.evaluate}
 	program := firstRequest{snapshot.ExecSetFile, c.runProgram}
 	var r vmm.WorkingSetResult
 	var err error
-	if len(c.interpreters()) == 0 {
+	if len(c.languages) == 0 {
 		r, err = c.recordChild(ctx, true, program)
 	} else if r, err = c.recordChild(ctx, true, evaluation); err == nil {
 		_, err = c.recordChild(ctx, false, program)
@@ -37,12 +45,12 @@ func (c *createOp) recordWorkingSet(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	if err == nil {
-		c.e.cfg.Logger.Info("working set recorded", "tag", c.req.Tag, "took", c.e.cfg.Now().Sub(start),
+		c.e.cfg.Logger.Info("working set recorded", "tag", c.draft.Tag(), "took", c.e.cfg.Now().Sub(start),
 			"read_pages", r.ReadPages, "written_pages", r.WrittenPages, "runs", r.Runs)
 		return nil
 	}
 	c.e.cfg.Logger.Warn("record the working set; the snapshot's children will be ready somewhat later",
-		"tag", c.req.Tag, "err", err)
+		"tag", c.draft.Tag(), "err", err)
 	return nil
 }
 
@@ -54,7 +62,7 @@ type firstRequest struct {
 
 // recordChild writes what a child touches on its way to ready, if that is wanted, and then what it has
 // touched when the request is answered as well. One that it refuses costs only that set.
-func (c *createOp) recordChild(ctx context.Context, ready bool,
+func (c *rehearsal) recordChild(ctx context.Context, ready bool,
 	first firstRequest) (r vmm.WorkingSetResult, err error) {
 	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
@@ -76,7 +84,7 @@ func (c *createOp) recordChild(ctx context.Context, ready bool,
 	}
 	if err := first.ask(ctx, m); err != nil {
 		c.e.cfg.Logger.Warn("record what a first request touches; that of each child will take somewhat longer",
-			"tag", c.req.Tag, "set", first.file, "err", err)
+			"tag", c.draft.Tag(), "set", first.file, "err", err)
 		return r, nil
 	}
 	_, err = c.writeWorkingSet(ctx, m, first.file)
@@ -84,35 +92,34 @@ func (c *createOp) recordChild(ctx context.Context, ready bool,
 }
 
 // readyChild is a child of the snapshot in the making, and has confirmed its identity.
-func (c *createOp) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, error) {
-	release, err := c.e.admission.VM(admission.Shell(c.e.cfg.ChildMemory, c.src.shape))
+func (c *rehearsal) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, error) {
+	release, err := c.e.admission.VM(admission.Shell(c.e.cfg.ChildMemory, c.shape))
 	if err != nil {
 		return nil, err
 	}
 	u.Push(release)
-	m, err := c.e.launcher.Spawn(ctx, c.src.shape, false)
+	m, err := c.e.launcher.Spawn(ctx, c.shape, false)
 	if err != nil {
 		return nil, err
 	}
 	u.Push(m.Discard)
-	src := c.draftSource()
-	if err := c.e.launcher.Restore(ctx, src, m); err != nil {
+	if err := c.e.launcher.Restore(ctx, c.src, m); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
 	m.Agent = m.NewAgent()
 	u.Push(func() { m.Agent.Close() })
-	who, err := c.e.launcher.NewIdentity("recorder", 1, c.req.Tag, nil)
+	who, err := c.e.launcher.NewIdentity("recorder", 1, c.draft.Tag(), nil)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := c.e.launcher.Identify(ctx, src, m, who); err != nil {
+	if _, err := c.e.launcher.Identify(ctx, c.src, m, who); err != nil {
 		return nil, fmt.Errorf("identity: %w", err)
 	}
 	return m, nil
 }
 
 // writeWorkingSet pauses a child, and keeps what it has touched so far in the snapshot.
-func (c *createOp) writeWorkingSet(ctx context.Context, m *launch.VM, name string) (r vmm.WorkingSetResult, err error) {
+func (c *rehearsal) writeWorkingSet(ctx context.Context, m *launch.VM, name string) (r vmm.WorkingSetResult, err error) {
 	if err := m.Proc.Pause(ctx); err != nil {
 		return r, err
 	}
@@ -131,35 +138,11 @@ func (c *createOp) writeWorkingSet(ctx context.Context, m *launch.VM, name strin
 const firstEvaluation = "x = 6 * 7\nprint(x)\nx"
 
 // evaluate has each warmed interpreter of a child evaluate a little.
-func (c *createOp) evaluate(ctx context.Context, m *launch.VM) error {
-	for _, language := range c.interpreters() {
+func (c *rehearsal) evaluate(ctx context.Context, m *launch.VM) error {
+	for _, language := range c.languages {
 		if _, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: language, Code: firstEvaluation}); err != nil {
 			return fmt.Errorf("evaluate: %w", err)
 		}
 	}
 	return nil
-}
-
-// interpreters are those that the warm-up has left running.
-func (c *createOp) interpreters() (languages []string) {
-	for _, s := range c.src.warm {
-		if warmProgram(s) == nil && !slices.Contains(languages, s.Language) {
-			languages = append(languages, s.Language)
-		}
-	}
-	return languages
-}
-
-// draftSource are the files that the snapshot will have.
-func (c *createOp) draftSource() *launch.Source {
-	r := vmm.RestoreConfig{
-		State:  c.draft.Opened(snapshot.StateFile),
-		Memory: launch.MemoryExtents(c.opened[0].Image),
-		Disks:  []vmm.Disk{{File: c.draft.Opened(snapshot.DiskFile(0)), ReadOnly: true}},
-		Watch:  true,
-	}
-	if c.src.image.Upper != "" {
-		r.Disks = append(r.Disks, launch.LayeredDisk(c.opened[1].Image, c.src.upper))
-	}
-	return launch.NewDraftSource(c.req.Tag, c.saidOf, r)
 }
