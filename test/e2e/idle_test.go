@@ -1,6 +1,11 @@
 package e2e
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
+)
 
 // What would wake an idle guest's kernel is off (docs/agent.md, "The fair server", "Writes that can wait").
 func TestAnIdleGuestsKernelIsLeftAlone(t *testing.T) {
@@ -11,5 +16,24 @@ func TestAnIdleGuestsKernelIsLeftAlone(t *testing.T) {
 		umount /tmp/debug && rmdir /tmp/debug; mount | grep -c debugfs; true`)
 	if want := "0\n0\n0\n3600\n6000\n0\n0"; got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// From 512 MiB on Linux gives who touches a page a huge one, and looks for more to join: pages that a child would have for its own.
+func TestALargeGuestMakesNoHugePages(t *testing.T) {
+	d := shared(t)
+	if _, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "large", Image: "box", MemoryMiB: 640}, nil); err != nil {
+		t.Fatal(err)
+	}
+	defer d.c.DeleteSnapshot(t.Context(), "large", client.DeleteOptions{})
+	n := 1
+	res, err := d.c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: "large", N: &n})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := res.Sandboxes[0].ID
+	defer d.kill(id)
+	if got := d.sh(id, "cat /sys/kernel/mm/transparent_hugepage/enabled"); got != "always madvise [never]" {
+		t.Errorf("huge pages: %q", got)
 	}
 }

@@ -54,8 +54,8 @@ type branchOp struct {
 	stay bool
 	// cold: no memory is captured, and no snapshot is made.
 	cold bool
-	// rehearse: what the snapshot's children touch is found out before it is there.
-	rehearse bool
+	// record: what the snapshot's children touch is found out before it is there.
+	record bool
 }
 
 // Branch takes a snapshot of a running sandbox, which keeps running even on failure.
@@ -284,7 +284,7 @@ func (w *branchOp) capture(ctx context.Context) (err error) {
 // writeLimit bounds what follows the capture.
 func (w *branchOp) writeLimit(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := w.e.cfg.BranchTimeout
-	if w.rehearse {
+	if w.record {
 		limit += 2 * (w.e.cfg.RestoreTimeout + w.e.cfg.IdentityTimeout)
 	}
 	return context.WithTimeoutCause(ctx, limit,

@@ -16,12 +16,12 @@ func (w *branchOp) keepWorkingSets(ctx context.Context, m *snapshot.Manifest) er
 	if w.booted() {
 		return nil
 	}
-	if w.rehearse && !w.e.cfg.NoWorkingSet {
+	if w.record && !w.e.cfg.NoWorkingSet {
 		src, err := w.draftSource(m)
 		if err != nil {
 			return err
 		}
-		r := rehearsal{e: w.e, draft: w.draft, src: src, shape: m.Shape, languages: m.Languages,
+		r := recorder{e: w.e, draft: w.draft, src: src, shape: m.Shape, languages: m.Languages,
 			firstUse: w.e.firstUse(ctx, m.Image)}
 		if err := r.record(ctx); err != nil {
 			return err

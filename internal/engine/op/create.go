@@ -386,7 +386,7 @@ func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	if c.e.cfg.NoWorkingSet {
 		return nil
 	}
-	r := rehearsal{e: c.e, draft: c.draft, src: c.draftSource(), shape: c.src.shape,
+	r := recorder{e: c.e, draft: c.draft, src: c.draftSource(), shape: c.src.shape,
 		languages: languages(c.src.warm), firstUse: c.src.image.FirstUse}
 	return r.record(ctx)
 }

@@ -168,7 +168,7 @@ func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 
 // capture takes a diff: the child has nothing else to do, so a pause is no harm.
 func (d *deriveOp) capture(ctx context.Context) (int64, error) {
-	r, err := d.e.branch(ctx, &branchOp{e: d.e, rehearse: true, req: sandbox.BranchRequest{
+	r, err := d.e.branch(ctx, &branchOp{e: d.e, record: true, req: sandbox.BranchRequest{
 		SandboxID: d.id, Tag: d.req.Tag, Mode: sandbox.BranchDiff, Owner: d.req.Owner, Network: d.network,
 	}})
 	d.created = r.Snapshot

@@ -37,7 +37,7 @@ func (c *createOp) cacheShell(ctx context.Context) {
 
 // runProgram has a child do what is likely to be asked of it first, for the sake of what it touches: what
 // the image says, or else start a shell as E2B's clients do.
-func (c *rehearsal) runProgram(ctx context.Context, m *launch.VM) (err error) {
+func (c recorder) runProgram(ctx context.Context, m *launch.VM) (err error) {
 	if first := c.firstUse; first != "" {
 		return c.useFirst(ctx, m, first)
 	}
@@ -50,7 +50,7 @@ func (c *rehearsal) runProgram(ctx context.Context, m *launch.VM) (err error) {
 	return fmt.Errorf("run a shell: %w", err)
 }
 
-func (c *rehearsal) useFirst(ctx context.Context, m *launch.VM, command string) error {
+func (c recorder) useFirst(ctx context.Context, m *launch.VM, command string) error {
 	r, err := m.Agent.Exec(ctx, agentclient.ExecRequest{
 		Args: []string{"sh", "-c", command}, Timeout: firstUseLimit, MaxOutput: tailBytes,
 	})

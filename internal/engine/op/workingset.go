@@ -15,8 +15,8 @@ import (
 	"github.com/forkd/forkd/internal/vmspec"
 )
 
-// rehearsal finds out what the children of a snapshot in the making touch.
-type rehearsal struct {
+// recorder finds out what the children of a snapshot in the making touch.
+type recorder struct {
 	e         *Ops
 	draft     *catalog.Draft
 	src       *launch.Source // of the files that the snapshot will have
@@ -30,7 +30,7 @@ type rehearsal struct {
 // does so, too, for what is asked of a child first: an evaluation, if there is a warmed interpreter,
 // and a program, each in a child that was asked nothing before. A snapshot is as good without that, so
 // only the caller's going away is an error.
-func (c *rehearsal) record(ctx context.Context) error {
+func (c recorder) record(ctx context.Context) error {
 	start := c.e.cfg.Now()
 	evaluation := firstRequest{snapshot.EvalSetFile, c.evaluate}
 	program := firstRequest{snapshot.ExecSetFile, c.runProgram}
@@ -62,7 +62,7 @@ type firstRequest struct {
 
 // recordChild writes what a child touches on its way to ready, if that is wanted, and then what it has
 // touched when the request is answered as well. One that it refuses costs only that set.
-func (c *rehearsal) recordChild(ctx context.Context, ready bool,
+func (c recorder) recordChild(ctx context.Context, ready bool,
 	first firstRequest) (r vmm.WorkingSetResult, err error) {
 	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
@@ -92,7 +92,7 @@ func (c *rehearsal) recordChild(ctx context.Context, ready bool,
 }
 
 // readyChild is a child of the snapshot in the making, and has confirmed its identity.
-func (c *rehearsal) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, error) {
+func (c recorder) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, error) {
 	release, err := c.e.admission.VM(admission.Shell(c.e.cfg.ChildMemory, c.shape))
 	if err != nil {
 		return nil, err
@@ -119,7 +119,8 @@ func (c *rehearsal) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, 
 }
 
 // writeWorkingSet pauses a child, and keeps what it has touched so far in the snapshot.
-func (c *rehearsal) writeWorkingSet(ctx context.Context, m *launch.VM, name string) (r vmm.WorkingSetResult, err error) {
+func (c recorder) writeWorkingSet(ctx context.Context, m *launch.VM,
+	name string) (r vmm.WorkingSetResult, err error) {
 	if err := m.Proc.Pause(ctx); err != nil {
 		return r, err
 	}
@@ -138,7 +139,7 @@ func (c *rehearsal) writeWorkingSet(ctx context.Context, m *launch.VM, name stri
 const firstEvaluation = "x = 6 * 7\nprint(x)\nx"
 
 // evaluate has each warmed interpreter of a child evaluate a little.
-func (c *rehearsal) evaluate(ctx context.Context, m *launch.VM) error {
+func (c recorder) evaluate(ctx context.Context, m *launch.VM) error {
 	for _, language := range c.languages {
 		if _, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: language, Code: firstEvaluation}); err != nil {
 			return fmt.Errorf("evaluate: %w", err)
