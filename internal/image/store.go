@@ -105,19 +105,31 @@ func (s *Store) Get(name string) (Image, error) {
 // is no image.
 func openWhole(dir string) (Image, error) {
 	for {
-		before, err := os.Stat(dir)
-		if errors.Is(err, fs.ErrNotExist) {
-			return Image{}, ErrNotFound
-		}
-		if err != nil {
-			return Image{}, err
-		}
-		img, err := open(dir)
-		img.Created = before.ModTime()
-		if after, gone := os.Stat(dir); gone == nil && os.SameFile(before, after) {
+		img, whole, err := openOnce(dir)
+		if whole {
 			return img, err
 		}
 	}
+}
+
+// openOnce tells whether the folder was the same one all the time.
+func openOnce(dir string) (img Image, whole bool, err error) {
+	folder, err := os.Open(dir) // until the end: else the number of its inode may be given to the one that replaces it
+	if errors.Is(err, fs.ErrNotExist) {
+		return Image{}, true, ErrNotFound
+	}
+	if err != nil {
+		return Image{}, true, err
+	}
+	defer folder.Close()
+	before, err := folder.Stat()
+	if err != nil {
+		return Image{}, true, err
+	}
+	img, err = open(dir)
+	img.Created = before.ModTime()
+	after, gone := os.Stat(dir)
+	return img, gone == nil && os.SameFile(before, after), err
 }
 
 // OpenDir opens an image's folder that is in no store.

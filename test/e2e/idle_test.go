@@ -22,6 +22,7 @@ func TestAnIdleGuestsKernelIsLeftAlone(t *testing.T) {
 // From 512 MiB on Linux gives who touches a page a huge one, and looks for more to join: pages that a child would have for its own.
 func TestALargeGuestMakesNoHugePages(t *testing.T) {
 	d := shared(t)
+	d.unchanged()
 	if _, err := d.c.CreateSnapshot(t.Context(), api.CreateSnapshotRequest{Tag: "large", Image: "box", MemoryMiB: 640}, nil); err != nil {
 		t.Fatal(err)
 	}
