@@ -67,11 +67,15 @@ func TestASnapshotIsAsGoodWithoutAWorkingSet(t *testing.T) {
 }
 
 // derive makes b on top of a, and breaks something when the child is about to be captured.
-func (h *host) derive(ctx context.Context, e *Engine, fault string) error {
+// It closes broken, if there is one, when it has.
+func (h *host) derive(ctx context.Context, e *Engine, fault string, broken chan<- struct{}) error {
 	req := sandbox.DeriveRequest{Tag: "b", From: "a", Exec: []string{"echo", "x"}}
 	_, err := e.DeriveSnapshot(ctx, req, func(s sandbox.Step) {
 		if s.Name == sandbox.StepCapture && !s.Done && fault != "" {
 			h.fault(fault, 1)
+			if broken != nil {
+				close(broken)
+			}
 		}
 	})
 	if left := e.List(); len(left) != 0 {
@@ -87,7 +91,7 @@ func TestASnapshotOnTopOfAnotherIsRecordedToo(t *testing.T) {
 	h.fault("working-set-fail", 1)
 	e := h.open()
 	h.snapshot(e, "a")
-	if err := h.derive(t.Context(), e, ""); err != nil {
+	if err := h.derive(t.Context(), e, "", nil); err != nil {
 		t.Fatal(err)
 	}
 	if h.hasWorkingSet("a") || !h.hasWorkingSet("b") {
@@ -106,7 +110,7 @@ func TestASnapshotOnTopOfAnotherHasItsParentsWorkingSet(t *testing.T) {
 			h := newHost(t)
 			e := h.open()
 			h.snapshot(e, "a")
-			if err := h.derive(t.Context(), e, fault); err != nil {
+			if err := h.derive(t.Context(), e, fault, nil); err != nil {
 				t.Fatal(err)
 			}
 			if !h.hasWorkingSet("b") {
@@ -123,14 +127,13 @@ func TestADerivationThatIsCancelledWhileItRecordsLeavesNothing(t *testing.T) {
 	h.snapshot(e, "a")
 	before := h.stored()
 	ctx, cancel := context.WithCancel(t.Context())
-	derived := make(chan error, 1)
-	go func() { derived <- h.derive(ctx, e, "restore-hang") }()
-	for _, there := range []bool{true, false} { // it is set, then met
-		eventually(t, "recording", func() bool {
-			left, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "restore-hang.*"))
-			return len(left) > 0 == there
-		})
-	}
+	derived, broken := make(chan error, 1), make(chan struct{})
+	go func() { derived <- h.derive(ctx, e, "restore-hang", broken) }()
+	<-broken
+	eventually(t, "recording", func() bool {
+		left, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "restore-hang.*"))
+		return len(left) == 0
+	})
 	cancel()
 	if err := <-derived; !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)

@@ -18,6 +18,7 @@ var knobs = map[string]string{
 	// written to before has the kernel write to all 512, and khugepaged copies what it finds together. Each page written is one of
 	// the clone's own, and an exit or two; the host backs none of them with a huge page.
 	"/sys/kernel/mm/transparent_hugepage/enabled": "never",
+
 	// What a clone wrote for its identity would go to its disk after 5 s otherwise, while its siblings still get theirs.
 	// Hundredths of a second; fsync, sync, a snapshot of the disk alone and a shortage of memory wait for nothing.
 	"/proc/sys/vm/dirty_writeback_centisecs": "6000",
