@@ -391,23 +391,45 @@ func TestAKillDuringAPause(t *testing.T) {
 	}
 }
 
-// A sandbox whose VM dies while it is being paused has failed.
-func TestAVMThatDiesDuringAPause(t *testing.T) {
+// dieDuring pauses a sandbox whose VM dies at a step of it.
+func dieDuring(t *testing.T, step failpoint.Step) (*host, *Engine, sandbox.Info, error) {
 	h, e, sb := pauseHost(t)
+	_, vm, err := e.sandboxes.Running(sb.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer failpoint.Set(func(s failpoint.Step) error {
-		if s == failpoint.PauseCaptured {
+		if s == step {
 			unix.Kill(sb.PID, unix.SIGKILL)
-			eventually(t, "failure", failed(e, sb.ID))
+			eventually(t, "end of the VM", func() bool { return !vm.Alive() })
+			unix.Nanosleep(&unix.Timespec{Nsec: 20e6}, nil) // elapses: whoever is told of its end acts
 		}
 		return nil
 	})()
-	_, err := e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
+	_, err = e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})
+	return h, e, sb, err
+}
+
+// A sandbox whose VM dies while it is being paused has failed.
+func TestAVMThatDiesDuringAPause(t *testing.T) {
+	h, e, sb, err := dieDuring(t, failpoint.PauseCaptured)
 	wantError(t, err, errAny)
+	eventually(t, "failure", failed(e, sb.ID))
 	if got := h.pauses(); len(got) != 0 || h.pausedRecords() != "" {
 		t.Errorf("left %q", got)
 	}
 	_, err = e.Resume(t.Context(), sb.ID)
 	wantError(t, err, sandbox.ErrGuestGone)
+}
+
+// It has not when its snapshot was whole by then: it is paused.
+func TestAVMThatDiesAtTheEndOfItsPause(t *testing.T) {
+	h, e, sb, err := dieDuring(t, failpoint.PauseWritten)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.resume(e, sb.ID)
+	h.isItself(e, sb.ID, 2)
 }
 
 // Many want a paused sandbox at once: it is resumed once, and all are served.

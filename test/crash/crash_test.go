@@ -196,11 +196,23 @@ func (w *world) killVMM(op operation, s failpoint.Step) {
 	if op.back {
 		old = source.PID // the new one is killed
 	}
+	beside := inBackground(s)
+	var err error
+	if beside { // nothing waits for the step
+		err = <-ended
+	}
 	killed := w.killVMMs(old)
 	w.disarm(s)
-	err := <-ended
+	if !beside {
+		err = <-ended
+	}
 	w.t.Logf("%d VMMs killed; the caller was told: %v", killed, err)
 	switch {
+	case op.pauses && beside: // the VM that it was resumed in
+		w.failed(source.ID)
+		w.clean()
+		w.nothingLeft()
+		return
 	case op.pauses && (s == failpoint.PauseWritten || err == nil && (killed == 0 || wantsNoVM(s))):
 		w.runsOrIsPaused(source.ID, mark)
 		w.clean()

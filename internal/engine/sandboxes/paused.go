@@ -217,7 +217,8 @@ func (t *Table) goOn(ctx context.Context, s *Sandbox) error {
 var ErrInUse = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox is in use")
 
 // BeginPause has calls refused that would reach the guest from now on, until done. With idleFor it is ErrInUse if
-// somebody has used the sandbox within that time. The caller has its turn.
+// somebody has used the sandbox within that time. The caller has its turn. A VM that ends meanwhile fails the sandbox
+// at done, and not if Pause was before: what it is paused in may be whole by then.
 func (s *Sandbox) BeginPause(vm *vmproc.VM, idleFor time.Duration) (done func(), err error) {
 	t := s.table
 	t.mu.Lock()
@@ -241,6 +242,10 @@ func (s *Sandbox) BeginPause(vm *vmproc.VM, idleFor time.Duration) (done func(),
 		lives := s.state == running
 		t.mu.Unlock()
 		if !lives {
+			return
+		}
+		if !vm.Alive() {
+			t.fail(s, vm)
 			return
 		}
 		s.Touch() // it was stopped, and begins to be idle anew

@@ -109,12 +109,13 @@ func (t *Table) unlist(s *Sandbox) {
 	delete(t.all, s.id)
 }
 
-// fail records that a sandbox's VM ended by itself, if it has not another one by now.
+// fail records that a sandbox's VM ended by itself, if it has not another one by now. Of one that is being paused
+// it is not known yet what that costs: the end of the pause comes back to it (BeginPause).
 func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
 	s.files.Lock()
 	defer s.files.Unlock()
 	t.mu.Lock()
-	if s.state != running || s.vm != vm {
+	if s.state != running || s.vm != vm || s.pausing {
 		t.mu.Unlock()
 		return
 	}
