@@ -8,6 +8,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/diskbench"
 )
@@ -22,6 +23,7 @@ func newFloorCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newFloorVMsCommand(a), newFloorCopyCommand(a), newFloorDiskCommand(a), newFloorHostCommand(a),
+		newFloorUsageCommand(a),
 		newFloorBulkCommand())
 	return cmd
 }
@@ -126,6 +128,35 @@ func newFloorHostCommand(a *app) *cobra.Command {
 				return a.Value(h)
 			}
 			return a.Facts("available memory", ui.Bytes(h.MemAvailableKiB<<10))
+		},
+	}
+}
+
+func newFloorUsageCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "usage",
+		Short: "Read what each VMM has used: CPU time, VM exits, page faults of its guest",
+		Long: "Read what each VMM has used since it was started: CPU time by /proc, VM exits and page faults of its guest by KVM's\n" +
+			"counters (in debugfs, which root mounts for the time if need be).",
+		Example: "  forkd-bench floor usage",
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			list, err := usage.Read()
+			switch {
+			case err != nil:
+				return fmt.Errorf("read what VMMs have used: %w", err)
+			case a.JSON:
+				return a.Value(list)
+			}
+			rows := make([][]string, 0, len(list))
+			for _, v := range list {
+				exits, faults := "-", "-"
+				if v.Counters != nil {
+					exits, faults = fmt.Sprintf("%.0f", v.Exits), fmt.Sprintf("%.0f", v.GuestFaults)
+				}
+				rows = append(rows, []string{fmt.Sprint(v.PID), ui.Millis(v.UserMS), ui.Millis(v.SystemMS), exits, faults})
+			}
+			return a.Table([]string{"PID", "USER", "SYSTEM", "VM EXITS", "GUEST FAULTS"}, rows)
 		},
 	}
 }

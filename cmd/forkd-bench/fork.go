@@ -19,7 +19,8 @@ func newForkCommand(a *app) *cobra.Command {
 		Short: "Fork children, ask each for a sign of life, end them; beside it, the floor",
 		Long: "Fork children of a snapshot, ask each for a sign of life, and end them; alternating with the floor, which is the same\n" +
 			"number of VMs of the same size made by nothing but the ioctls that the kernel demands, each run to its first exit.\n" +
-			"The figures are medians over the rounds. In each round one child is forked alone, too.",
+			"The figures are medians over the rounds. In each round one child is forked alone, too. What the VMM of a child used\n" +
+			"is by the kernel's account (`forkd-bench floor usage`), from the request until all were ready, or had answered.",
 		Example:           "  forkd-bench fork pyagent -n 100 --json\n  forkd-bench fork pyagent -n 100 --pool 0",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.completeTags,
@@ -79,7 +80,23 @@ func (a *app) printFork(f forkbench.Figures) error {
 		"guest memory", perChild(f.GuestDirtyKiB),
 		"PSS", perChild(f.PSSKiB),
 		"host memory", known(float64(f.MemAvailableDeltaKiB), func(kib float64) string { return perChild(int64(kib)) }),
+		"used until ready", used(f.ToReady),
+		"used until answered", used(f.ToAnswer),
+		"one child, used until ready", used(f.OneToReady),
+		"one child, used until answered", used(f.OneToAnswer),
 		"from the pool", fmt.Sprint(f.Pool),
 		"where", place(f.Where, f.CPUs),
 	)
+}
+
+// used is what the VMM of a child used, nothing if that was not read.
+func used(u *forkbench.Use) string {
+	if u == nil {
+		return ""
+	}
+	s := fmt.Sprintf("%s of CPU time (%s in the kernel)", ui.Millis(u.UserMS+u.SystemMS), ui.Millis(u.SystemMS))
+	if u.Exits != nil {
+		s += fmt.Sprintf(", %.0f VM exits, %.0f guest page faults", *u.Exits, *u.GuestFaults)
+	}
+	return s
 }

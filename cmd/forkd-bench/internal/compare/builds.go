@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 )
 
 // Bench is what is measured.
@@ -46,12 +48,12 @@ func Builds(ctx context.Context, c Config) (_ []Figure, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	m, closeMeter, err := openMeter(dir)
+	m, err := usage.Open(dir)
 	if err != nil {
 		return nil, err
 	}
-	defer closeMeter()
-	if m.stats == "" {
+	defer m.Close()
+	if !m.KVM() {
 		c.Say("KVM's counters cannot be read (debugfs, by root): there are no figures of VM exits and guests' faults")
 	}
 	var sides [2]Side
@@ -71,7 +73,7 @@ func Builds(ctx context.Context, c Config) (_ []Figure, err error) {
 }
 
 // side makes the snapshot that is measured, and the side.
-func (c Config) side(ctx context.Context, d *daemon, m meter) (Side, error) {
+func (c Config) side(ctx context.Context, d *daemon, m usage.Meter) (Side, error) {
 	if err := d.prepare(ctx, c.Image, c.MemoryMiB); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/chainbench"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/diskratio"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 	"github.com/forkd/forkd/internal/diskbench"
 )
 
@@ -22,7 +23,7 @@ const quiet = 500 * time.Millisecond
 // forkSide forks from a snapshot: the benches fork and chain.
 type forkSide struct {
 	*daemon
-	meter meter
+	meter usage.Meter
 	tag   string
 	n     int
 }
@@ -38,7 +39,7 @@ func (f *forkSide) Settle(ctx context.Context) error {
 // Lap is one fork, and then one evaluation in each child at once, if it has an interpreter. What
 // either used is read while the children live.
 func (f *forkSide) Lap(ctx context.Context) (_ []Value, err error) {
-	before, err := f.meter.read(f.cmd.Process.Pid)
+	before, err := f.meter.Daemon(f.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
@@ -47,13 +48,13 @@ func (f *forkSide) Lap(ctx context.Context) (_ []Value, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, measure.Kill(ctx, f.client, res.OK())) }()
-	after, err := f.meter.read(f.cmd.Process.Pid)
+	after, err := f.meter.Daemon(f.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
 	values := append([]Value{
 		{"armed_wall_ms", measure.Millis(res.ArmedWall)}, {"ready_wall_ms", measure.Millis(res.ReadyWall)},
-	}, after.since(before)...)
+	}, since(after, before)...)
 	own, err := f.own(ctx, "", res.OK())
 	if err != nil {
 		return nil, err
@@ -81,7 +82,7 @@ func (f *forkSide) own(ctx context.Context, when string, children []api.SandboxI
 // evaluate is the first evaluation in each child.
 func (f *forkSide) evaluate(ctx context.Context, children []api.SandboxInfo) ([]Value, error) {
 	const first = "first_eval_"
-	before, err := f.meter.read(f.cmd.Process.Pid)
+	before, err := f.meter.Daemon(f.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
@@ -101,11 +102,11 @@ func (f *forkSide) evaluate(ctx context.Context, children []api.SandboxInfo) ([]
 		return nil, err
 	}
 	values := []Value{{first + "wall_ms", measure.Millis(time.Since(began))}}
-	after, err := f.meter.read(f.cmd.Process.Pid)
+	after, err := f.meter.Daemon(f.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range after.since(before) {
+	for _, v := range since(after, before) {
 		values = append(values, Value{first + v.Name, v.V})
 	}
 	own, err := f.own(ctx, first, children)
@@ -113,7 +114,7 @@ func (f *forkSide) evaluate(ctx context.Context, children []api.SandboxInfo) ([]
 }
 
 // newForkSide forks from the snapshot itself, or from one that lies so deep in a chain on it.
-func newForkSide(ctx context.Context, d *daemon, m meter, n, depth int) (*forkSide, error) {
+func newForkSide(ctx context.Context, d *daemon, m usage.Meter, n, depth int) (*forkSide, error) {
 	f := &forkSide{daemon: d, meter: m, tag: tag, n: n}
 	if depth > 0 {
 		var err error
@@ -127,11 +128,11 @@ func newForkSide(ctx context.Context, d *daemon, m meter, n, depth int) (*forkSi
 // branchSide branches one sandbox that writes, again and again.
 type branchSide struct {
 	*daemon
-	meter  meter
+	meter  usage.Meter
 	source *branchbench.Source
 }
 
-func newBranchSide(ctx context.Context, d *daemon, m meter) (*branchSide, error) {
+func newBranchSide(ctx context.Context, d *daemon, m usage.Meter) (*branchSide, error) {
 	source, err := branchbench.Start(ctx,
 		branchbench.Config{Client: d.client, DirtyMiB: dirtyMiB, RateMiB: rateMiB, Say: func(string) {}}, tag)
 	return &branchSide{daemon: d, meter: m, source: source}, err
@@ -148,7 +149,7 @@ func (b *branchSide) Settle(ctx context.Context) error { return measure.Pause(ct
 
 // Lap is one live branch, to the end of its writing.
 func (b *branchSide) Lap(ctx context.Context) ([]Value, error) {
-	before, err := b.meter.read(b.cmd.Process.Pid)
+	before, err := b.meter.Daemon(b.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
@@ -156,19 +157,19 @@ func (b *branchSide) Lap(ctx context.Context) ([]Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := b.meter.read(b.cmd.Process.Pid)
+	after, err := b.meter.Daemon(b.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
 	return append([]Value{
 		{"pause_ms", c.PauseP50MS}, {"guest_gap_ms", c.GuestGapP50MS}, {"return_ms", c.ReturnP50MS}, {"total_ms", c.TotalMS},
-	}, after.since(before)...), nil
+	}, since(after, before)...), nil
 }
 
 // diskSide has one sandbox write to its disk and read from it.
 type diskSide struct {
 	*daemon
-	meter meter
+	meter usage.Meter
 	id    string
 }
 
@@ -178,7 +179,7 @@ const (
 	diskOps = 2000
 )
 
-func newDiskSide(ctx context.Context, d *daemon, m meter) (*diskSide, error) {
+func newDiskSide(ctx context.Context, d *daemon, m usage.Meter) (*diskSide, error) {
 	res, err := measure.Fork(ctx, d.client, tag, 1)
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func (s *diskSide) Settle(ctx context.Context) error { return measure.Pause(ctx,
 
 // Lap is one run of package diskbench in the guest.
 func (s *diskSide) Lap(ctx context.Context) ([]Value, error) {
-	before, err := s.meter.read(s.cmd.Process.Pid)
+	before, err := s.meter.Daemon(s.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
@@ -199,14 +200,14 @@ func (s *diskSide) Lap(ctx context.Context) ([]Value, error) {
 	if err != nil {
 		return nil, err
 	}
-	after, err := s.meter.read(s.cmd.Process.Pid)
+	after, err := s.meter.Daemon(s.cmd.Process.Pid)
 	if err != nil {
 		return nil, err
 	}
 	return append([]Value{
 		{"sequential_write_mib_per_s", f.SequentialWriteMiBPerS}, {"sequential_read_mib_per_s", f.SequentialReadMiBPerS},
 		{"random_writes_per_s", f.RandomWritesPerS}, {"random_reads_per_s", f.RandomReadsPerS},
-	}, after.since(before)...), nil
+	}, since(after, before)...), nil
 }
 
 var (

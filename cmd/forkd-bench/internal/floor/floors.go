@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/diskbench"
@@ -53,6 +54,12 @@ func (f Floors) Disk(ctx context.Context, c diskbench.Config) (out diskbench.Fig
 // Host is ReadHost.
 func (f Floors) Host(ctx context.Context) (out Host, err error) {
 	err = f.ask(ctx, &out, "host")
+	return out, err
+}
+
+// VMMs is what the VMMs there have used so far.
+func (f Floors) VMMs(ctx context.Context) (out []usage.VMM, err error) {
+	err = f.ask(ctx, &out, "usage")
 	return out, err
 }
 

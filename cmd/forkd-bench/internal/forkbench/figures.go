@@ -4,7 +4,11 @@
 // trap: a figure of one run says nothing about another run's.
 package forkbench
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
+)
 
 // Figures are the result: medians over the rounds (docs/formats/json-output.md).
 type Figures struct {
@@ -28,11 +32,53 @@ type Figures struct {
 	GuestDirtyKiB        int64   `json:"guest_dirty_kib"`
 	PSSKiB               int64   `json:"pss_kib"`
 	MemAvailableDeltaKiB int64   `json:"mem_available_delta_kib,omitempty"` // per child
+	ToReady              *Use    `json:"to_ready,omitempty"`                // of a child of n, as the next; absent if the VMs' host is not known
+	ToAnswer             *Use    `json:"to_answer,omitempty"`               // absent without a warm Python too
+	OneToReady           *Use    `json:"one_to_ready,omitempty"`            // of a fork of one child
+	OneToAnswer          *Use    `json:"one_to_answer,omitempty"`
 	Pool                 int     `json:"pool"`
 	Where                string  `json:"where"`
 	CPUs                 int     `json:"cpus,omitempty"`
 
 	many, one times // of all rounds, for the plot
+}
+
+// Use is what a child's VMM used, on average, from the fork's request until all were ready or had answered, and were
+// read. What its shell took to start is not in it.
+type Use struct {
+	UserMS      float64  `json:"user_ms"` // of the CPUs, the guest's included
+	SystemMS    float64  `json:"system_ms"`
+	Exits       *float64 `json:"vm_exits,omitempty"` // absent, as the next, if KVM's counters cannot be read
+	GuestFaults *float64 `json:"guest_faults,omitempty"`
+}
+
+// use is the median of each over the rounds; nil if nothing was read.
+func use(rounds []round, get func(round) usage.Mean) *Use {
+	var user, system, exits, faults []float64
+	for _, r := range rounds {
+		m := get(r)
+		if m.N == 0 {
+			continue
+		}
+		user, system = append(user, m.UserMS), append(system, m.SystemMS)
+		if m.Counters != nil {
+			exits, faults = append(exits, m.Exits), append(faults, m.GuestFaults)
+		}
+	}
+	if len(user) == 0 {
+		return nil
+	}
+	u := &Use{UserMS: median(user), SystemMS: median(system)}
+	if len(exits) > 0 {
+		e, f := median(exits), median(faults)
+		u.Exits, u.GuestFaults = &e, &f
+	}
+	return u
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return quantile(v, 0.5)
 }
 
 // times are of children, in milliseconds from their fork's request.
@@ -57,7 +103,7 @@ func summarise(rounds []round) Figures {
 	for _, r := range rounds {
 		f.OK, f.Pool = min(f.OK, r.ok), min(f.Pool, r.pool)
 		f.many.add(times{armed: r.childArmed, ready: r.ready, answered: r.answered})
-		f.one.add(r.one)
+		f.one.add(r.one.times)
 	}
 	f.many.sort()
 	f.one.sort()
@@ -68,8 +114,7 @@ func summarise(rounds []round) Figures {
 		for _, r := range rounds {
 			v = append(v, get(r))
 		}
-		slices.Sort(v)
-		return quantile(v, 0.5)
+		return median(v)
 	}
 	f.ArmedWallMS = of(func(r round) float64 { return r.armed })
 	f.ReadyWallMS = of(func(r round) float64 { return r.readyWall })
@@ -87,6 +132,10 @@ func summarise(rounds []round) Figures {
 	f.GuestDirtyKiB = int64(of(func(r round) float64 { return r.guestDirty }))
 	f.PSSKiB = int64(of(func(r round) float64 { return r.pss }))
 	f.MemAvailableDeltaKiB = int64(of(func(r round) float64 { return r.memDelta }))
+	f.ToReady = use(rounds, func(r round) usage.Mean { return r.toReady })
+	f.ToAnswer = use(rounds, func(r round) usage.Mean { return r.toAnswer })
+	f.OneToReady = use(rounds, func(r round) usage.Mean { return r.one.toReady })
+	f.OneToAnswer = use(rounds, func(r round) usage.Mean { return r.one.toAnswer })
 	return f
 }
 

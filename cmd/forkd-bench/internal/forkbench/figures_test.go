@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 )
 
 func TestSummaryIsOfMediansAndTheWorstRound(t *testing.T) {
@@ -22,10 +24,29 @@ func TestSummaryIsOfMediansAndTheWorstRound(t *testing.T) {
 	}
 }
 
+func TestUseIsOfMediansOverTheRoundsThatWereRead(t *testing.T) {
+	mean := func(user, exits float64) usage.Mean {
+		return usage.Mean{N: 1, UserMS: user, SystemMS: 1, Counters: &usage.Counters{Exits: exits, GuestFaults: 2 * exits}}
+	}
+	f := summarise([]round{
+		{toReady: mean(10, 100), one: single{toReady: mean(5, 50)}}, {toReady: mean(30, 300), toAnswer: usage.Mean{N: 1, UserMS: 7}},
+		{toReady: mean(20, 200)},
+	})
+	if u := f.ToReady; u == nil || u.UserMS != 20 || u.SystemMS != 1 || *u.Exits != 200 || *u.GuestFaults != 400 {
+		t.Errorf("until ready: %+v", u)
+	}
+	if u := f.ToAnswer; u == nil || u.UserMS != 7 || u.Exits != nil {
+		t.Errorf("until answered, without KVM's counters: %+v", u)
+	}
+	if f.OneToReady == nil || *f.OneToReady.Exits != 50 || f.OneToAnswer != nil {
+		t.Errorf("one: %+v, %+v", f.OneToReady, f.OneToAnswer)
+	}
+}
+
 func TestPlot(t *testing.T) {
 	f := summarise([]round{
-		{n: 4, childArmed: []float64{1, 1, 2, 2}, ready: []float64{10, 20, 30, 40}, answered: []float64{50, 60, 70, 80}, one: times{[]float64{3}, []float64{4}, []float64{9}}},
-		{n: 4, childArmed: []float64{3, 3, 4, 4}, ready: []float64{12, 22, 32, 42}, answered: []float64{52, 62, 72, 82}, one: times{[]float64{2}, []float64{5}, []float64{7}}},
+		{n: 4, childArmed: []float64{1, 1, 2, 2}, ready: []float64{10, 20, 30, 40}, answered: []float64{50, 60, 70, 80}, one: single{times: times{[]float64{3}, []float64{4}, []float64{9}}}},
+		{n: 4, childArmed: []float64{3, 3, 4, 4}, ready: []float64{12, 22, 32, 42}, answered: []float64{52, 62, 72, 82}, one: single{times: times{[]float64{2}, []float64{5}, []float64{7}}}},
 	})
 	if f.OneArmedMS != 3 || f.OneReadyMS != 5 || f.OneAnswerMS != 9 {
 		t.Errorf("one child: %+v", f)
@@ -57,7 +78,7 @@ func TestPlot(t *testing.T) {
 
 // A snapshot without an interpreter answers nothing.
 func TestPlotWithoutAnswers(t *testing.T) {
-	drawn := Plot(summarise([]round{{n: 1, childArmed: []float64{1}, ready: []float64{2}, one: times{armed: []float64{1}, ready: []float64{2}}}}))
+	drawn := Plot(summarise([]round{{n: 1, childArmed: []float64{1}, ready: []float64{2}, one: single{times: times{armed: []float64{1}, ready: []float64{2}}}}}))
 	if len(drawn.Panels[1].Series) != 2 {
 		t.Errorf("%+v", drawn.Panels[1])
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
+	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 )
 
 // Config is what to measure.
@@ -32,13 +33,20 @@ type round struct {
 	n, ok, pool              int
 	floor, armed             float64 // milliseconds
 	readyWall                float64
-	ready                    []float64 // sorted, one per child that became ready
-	answered                 []float64 // sorted, of another fork: one per child that answered an eval
-	childArmed               []float64 // one per child that became ready, by the daemon's clock
-	one                      times     // of a fork of one child
-	eval, evalDaemon         []float64 // sorted; evalDaemon is without the guest
-	vmmAnon, guestDirty, pss float64   // KiB, means per child
+	ready                    []float64  // sorted, one per child that became ready
+	answered                 []float64  // sorted, of another fork: one per child that answered an eval
+	toReady, toAnswer        usage.Mean // of the children of these two forks
+	childArmed               []float64  // one per child that became ready, by the daemon's clock
+	one                      single     // of forks of one child
+	eval, evalDaemon         []float64  // sorted; evalDaemon is without the guest
+	vmmAnon, guestDirty, pss float64    // KiB, means per child
 	memDelta                 float64
+}
+
+// single are the figures of forks of one child: one that is left alone, and one that is asked.
+type single struct {
+	times
+	toReady, toAnswer usage.Mean
 }
 
 // Run measures. The snapshot's pool is put back afterwards, and no child is left.
@@ -62,10 +70,13 @@ func Run(ctx context.Context, c Config) (_ Figures, err error) {
 		c.Say(fmt.Sprintf("round %d of %d", i+1, c.Rounds))
 		r, err := c.round(ctx, of)
 		if err == nil && warm(of) {
-			r.answered, err = c.answers(ctx)
+			r.answered, r.toAnswer, err = c.answers(ctx, c.N)
 		}
 		if err == nil {
-			r.one, err = c.single(ctx, warm(of))
+			err = c.single(ctx, &r.one)
+		}
+		if err == nil && warm(of) {
+			r.one.answered, r.one.toAnswer, err = c.answers(ctx, 1)
 		}
 		if err != nil {
 			return Figures{}, fmt.Errorf("round %d: %w", i+1, err)
@@ -89,6 +100,10 @@ func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err 
 	if err != nil {
 		return r, err
 	}
+	used, err := c.use(ctx)
+	if err != nil {
+		return r, err
+	}
 	began := time.Now()
 	res, err := measure.ForkSome(ctx, c.Client, c.Tag, c.N, func(sb api.SandboxInfo) {
 		if sb.Error == "" {
@@ -106,6 +121,9 @@ func (c Config) round(ctx context.Context, of api.SnapshotDetail) (r round, err 
 	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, children)) }()
 	r.pool, r.armed = res.PoolReady, measure.Millis(res.ArmedWall)
 	r.readyWall = measure.Millis(time.Since(began))
+	if r.toReady, err = used(children); err != nil {
+		return r, err
+	}
 	r.ok = c.ping(ctx, children)
 	if c.Floors.Known() {
 		after, err := c.Floors.Host(ctx)
@@ -172,17 +190,20 @@ func (c Config) ping(ctx context.Context, children []api.SandboxInfo) int {
 	return int(alive.Load())
 }
 
-// answers forks once more, asks each child to compute something as soon as it is ready,
-// and returns, sorted, how long after the fork's request each had answered.
-func (c Config) answers(ctx context.Context) (_ []float64, err error) {
+// answers forks n once more, asks each child to compute something as soon as it is ready,
+// and returns, sorted, how long after the fork's request each had answered, and what they used until all had.
+func (c Config) answers(ctx context.Context, n int) (times []float64, mean usage.Mean, err error) {
 	if err := c.awaitPool(ctx); err != nil {
-		return nil, err
+		return nil, mean, err
+	}
+	used, err := c.use(ctx)
+	if err != nil {
+		return nil, mean, err
 	}
 	var mu sync.Mutex // guards times
-	var times []float64
 	var asked sync.WaitGroup
 	began := time.Now()
-	res, err := measure.ForkSome(ctx, c.Client, c.Tag, c.N, func(sb api.SandboxInfo) {
+	res, err := measure.ForkSome(ctx, c.Client, c.Tag, n, func(sb api.SandboxInfo) {
 		if sb.Error != "" {
 			return
 		}
@@ -196,29 +217,54 @@ func (c Config) answers(ctx context.Context) (_ []float64, err error) {
 		})
 	})
 	asked.Wait()
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, res.OK())) }()
+	if err != nil {
+		return nil, mean, err
+	}
 	slices.Sort(times)
-	return times, errors.Join(err, measure.Kill(ctx, c.Client, res.OK()))
+	mean, err = used(res.OK())
+	return times, mean, err
 }
 
-// single forks one child and, if that can be, asks it to compute something as soon as it is ready.
-func (c Config) single(ctx context.Context, eval bool) (t times, err error) {
+// single forks one child that is left alone.
+func (c Config) single(ctx context.Context, one *single) (err error) {
 	if err := c.awaitPool(ctx); err != nil {
-		return t, err
+		return err
+	}
+	used, err := c.use(ctx)
+	if err != nil {
+		return err
 	}
 	began := time.Now()
 	res, err := measure.ForkSome(ctx, c.Client, c.Tag, 1, func(sb api.SandboxInfo) {
-		if sb.Error != "" {
-			return
-		}
-		t.ready, t.armed = append(t.ready, measure.Millis(time.Since(began))), append(t.armed, armed(sb))
-		if !eval {
-			return
-		}
-		if _, err := c.Client.Eval(ctx, sb.ID, api.EvalRequest{Code: "1 + 1"}); err == nil {
-			t.answered = append(t.answered, measure.Millis(time.Since(began)))
+		if sb.Error == "" {
+			one.ready, one.armed = append(one.ready, measure.Millis(time.Since(began))), append(one.armed, armed(sb))
 		}
 	})
-	return t, errors.Join(err, measure.Kill(ctx, c.Client, res.OK()))
+	defer func() { err = errors.Join(err, measure.Kill(ctx, c.Client, res.OK())) }()
+	if err == nil {
+		one.toReady, err = used(res.OK())
+	}
+	return err
+}
+
+// use begins to count what children use that are forked from now on, shells that they are made of before that not
+// included, until the call of used. On a host that is not known nothing is counted.
+func (c Config) use(ctx context.Context) (used func([]api.SandboxInfo) (usage.Mean, error), err error) {
+	if !c.Floors.Known() {
+		return func([]api.SandboxInfo) (usage.Mean, error) { return usage.Mean{}, nil }, nil
+	}
+	before, err := c.Floors.VMMs(ctx)
+	return func(children []api.SandboxInfo) (usage.Mean, error) {
+		after, err := c.Floors.VMMs(ctx)
+		var pids []int
+		for _, sb := range children {
+			if sb.PID != nil {
+				pids = append(pids, *sb.PID)
+			}
+		}
+		return usage.Between(before, after, pids), err
+	}, err
 }
 
 // armed is when a child stood at its gate, by the daemon's clock.
