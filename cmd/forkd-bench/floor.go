@@ -23,8 +23,7 @@ func newFloorCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(newFloorVMsCommand(a), newFloorCopyCommand(a), newFloorDiskCommand(a), newFloorHostCommand(a),
-		newFloorUsageCommand(a),
-		newFloorBulkCommand())
+		newFloorUsageCommand(a), newFloorBulkCommand())
 	return cmd
 }
 

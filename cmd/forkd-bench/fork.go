@@ -95,8 +95,8 @@ func used(u *forkbench.Use) string {
 		return ""
 	}
 	s := fmt.Sprintf("%s of CPU time (%s in the kernel)", ui.Millis(u.UserMS+u.SystemMS), ui.Millis(u.SystemMS))
-	if u.Exits != nil {
-		s += fmt.Sprintf(", %.0f VM exits, %.0f guest page faults", *u.Exits, *u.GuestFaults)
+	if u.Counters != nil {
+		s += fmt.Sprintf(", %.0f VM exits, %.0f guest page faults", u.Exits, u.GuestFaults)
 	}
 	return s
 }

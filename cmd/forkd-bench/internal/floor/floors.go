@@ -103,8 +103,11 @@ func Here() Floors {
 // program is this one in the machine, which carries it.
 const program = "/usr/bin/forkd-bench"
 
-// noProgram is a shell's exit code for a program that is not there.
-const noProgram = 127
+// Exit codes: a shell's for a program that is not there, and this program's for a command that it does not have.
+const (
+	noProgram = 127
+	noCommand = 2
+)
 
 // InMachine measures in the machine, by way of its agent.
 func InMachine(c *agentclient.Client) Floors {
@@ -118,6 +121,8 @@ func InMachine(c *agentclient.Client) Floors {
 			return nil, err
 		case res.ExitCode == noProgram:
 			return nil, errors.New("the machine has no forkd-bench: `forkd machine start --restart` gives it this version's programs")
+		case res.ExitCode == noCommand: // all commands come from here
+			return nil, errors.New("the machine's forkd-bench is of another version: `forkd machine start --restart` gives it this one's programs")
 		case res.ExitCode != 0:
 			return nil, errors.New(cmp.Or(complaint(errs.String()), res.Status))
 		}

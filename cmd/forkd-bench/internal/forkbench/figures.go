@@ -46,10 +46,10 @@ type Figures struct {
 // Use is what a child's VMM used, on average, from the fork's request until all were ready or had answered, and were
 // read. What its shell took to start is not in it.
 type Use struct {
-	UserMS      float64  `json:"user_ms"` // of the CPUs, the guest's included
-	SystemMS    float64  `json:"system_ms"`
-	Exits       *float64 `json:"vm_exits,omitempty"` // absent, as the next, if KVM's counters cannot be read
-	GuestFaults *float64 `json:"guest_faults,omitempty"`
+	UserMS   float64 `json:"user_ms"` // of the CPUs, the guest's included
+	SystemMS float64 `json:"system_ms"`
+	// Counters are nil if KVM's cannot be read.
+	*usage.Counters
 }
 
 // use is the median of each over the rounds; nil if nothing was read.
@@ -70,8 +70,7 @@ func use(rounds []round, get func(round) usage.Mean) *Use {
 	}
 	u := &Use{UserMS: median(user), SystemMS: median(system)}
 	if len(exits) > 0 {
-		e, f := median(exits), median(faults)
-		u.Exits, u.GuestFaults = &e, &f
+		u.Counters = &usage.Counters{Exits: median(exits), GuestFaults: median(faults)}
 	}
 	return u
 }
