@@ -60,6 +60,7 @@ type serveOptions struct {
 	domain              string
 	e2b                 bool
 	cgroup              string
+	memory              memoryOptions
 	seccomp             string
 }
 
@@ -124,6 +125,7 @@ func newServeCommand(a *app) *cobra.Command {
 	o.net.addFlags(f)
 	f.StringVar(&o.cgroup, "cgroup", cgroupAuto,
 		"auto: each VM has a cgroup, where the host lets the daemon make some; off: none has, and none can be limited")
+	o.memory.addFlags(f)
 	o.jail.addFlags(f)
 	o.admission.addFlags(f)
 	f.StringVar(&o.logLevel, "log-level", "info", "debug, info, warn or error")
@@ -181,7 +183,7 @@ func (o *serveOptions) complete() error {
 		}
 	}
 	if err := errors.Join(o.net.complete(), o.jail.complete(), o.admission.complete(), o.audit.complete(),
-		o.tls.complete()); err != nil {
+		o.tls.complete(), o.memory.complete()); err != nil {
 		return err
 	}
 	if o.diskReserveMiB < 0 {
@@ -242,6 +244,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if config.Groups != nil {
 		opened.Push(config.Groups.Close)
 	}
+	o.memory.apply(config.Groups, log, &opened)
 	o.net.configure(&config, log)
 	verdicts := o.verdicts(ctx, &config, audit, log)
 	o.admission.configure(&config)

@@ -14,7 +14,6 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/engine"
-	"github.com/forkd/forkd/internal/jail"
 	spawner "github.com/forkd/forkd/internal/spawner/client"
 	"github.com/forkd/forkd/internal/undo"
 )
@@ -88,9 +87,6 @@ func (o *jailOptions) configure(ctx context.Context, c *engine.Config, log *slog
 	}
 	opened.Push(s.Close)
 	c.Starter = s
-	// forkd-spawn and forkd-net inherit it, VMs get one of their own. Without the right to it the
-	// kernel chooses as ever.
-	_ = jail.WriteOOMScore(jail.DaemonOOMScore)
 	log.Info("VMs are in a jail", "parts", s.Want().String())
 	return nil
 }

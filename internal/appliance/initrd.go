@@ -120,7 +120,7 @@ func (a *Appliance) guestConfig(ipv6 bool, n Network, jail string) (guest.Config
 		Services: []guest.Service{
 			{Name: "agent", OOMScore: -900, Log: "/run/forkd-agent.log", Args: []string{
 				"/usr/bin/forkd-agent", "--listen", "tcp:0.0.0.0:" + strconv.Itoa(guestAgentPort), "--token-file", guestToken}},
-			{Name: daemonService, OOMScore: -500, Log: daemonLog, Args: append([]string{
+			{Name: daemonService, Log: daemonLog, Args: append([]string{
 				"/usr/bin/forkd", "serve", "--listen", "unix:///run/forkd/forkd.sock",
 				"--plain-http", "--listen", "tcp://0.0.0.0:" + strconv.Itoa(guestAPIPort),
 				"--token-file", guestToken, "--data", dataMount}, settings...)},

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/kvmtest"
 )
 
-// The test binary is what runs in the groups, too: "take" and a number of MiB, or "spin".
+// The test binary is what runs in the groups, too: a number of MiB to take, "spin", or "daemon:" and a root's name.
 const role = "FORKD_TEST_CGROUP"
 
 func TestMain(m *testing.M) {
@@ -26,6 +27,10 @@ func TestMain(m *testing.M) {
 		for spin := true; spin; {
 		}
 	default:
+		if name, is := strings.CutPrefix(what, "daemon:"); is {
+			beDaemon(name)
+			return
+		}
 		mib, _ := strconv.Atoi(what)
 		b := make([]byte, mib<<20)
 		for i := 0; i < len(b); i += 4096 {

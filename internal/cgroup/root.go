@@ -18,9 +18,10 @@ import (
 // Root is one daemon's part of the hierarchy: a group for each VM, and one around those of a
 // tree of forks that has a budget. Its methods are safe for concurrent use.
 type Root struct {
-	dir  string
-	have []Controller
-	next atomic.Uint64
+	place place
+	dir   string
+	have  []Controller
+	next  atomic.Uint64
 
 	mu   sync.Mutex // guards what follows
 	left []string   // groups that could not be removed yet, by name
@@ -41,7 +42,7 @@ func Open(name string) (*Root, error) {
 }
 
 func open(p place, name string) (*Root, error) {
-	r := &Root{dir: filepath.Join(p.dir, name)}
+	r := &Root{place: p, dir: filepath.Join(p.dir, name)}
 	if err := os.Mkdir(r.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}

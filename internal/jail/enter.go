@@ -2,7 +2,6 @@ package jail
 
 import (
 	"encoding/binary"
-	"fmt"
 	"math"
 	"strconv"
 
@@ -259,17 +258,4 @@ func restrict(s *stage.Script, r landlock.Ruleset, rules ...[]byte) []stage.Call
 func execute(s *stage.Script, fd int, args, env []string) []stage.Call {
 	path, argv, envp := s.String(""), s.Strings(args), s.Strings(env)
 	return []stage.Call{call(unix.SYS_EXECVEAT, uint64(fd), path, argv, envp, unix.AT_EMPTY_PATH)}
-}
-
-// WriteOOMScore sets the calling process's oom_score_adj. Lowering it takes CAP_SYS_RESOURCE.
-func WriteOOMScore(score int) error {
-	fd, err := unix.Open("/proc/self/oom_score_adj", unix.O_WRONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return fmt.Errorf("set oom_score_adj: %w", err)
-	}
-	defer unix.Close(fd)
-	if _, err := unix.Write(fd, []byte(strconv.Itoa(score))); err != nil {
-		return fmt.Errorf("set oom_score_adj: %w", err)
-	}
-	return nil
 }

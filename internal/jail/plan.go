@@ -32,12 +32,10 @@ type Plan struct {
 const (
 	// maxFiles has room for 1024 vsock connections, and for a network's flows beside those of most guests.
 	maxFiles = 2048
-	// oomScore is added to what the kernel reckons a process to be worth.
+	// oomScore is the oom_score_adj of a VMM, so that the kernel ends a VM before the daemon. The daemon
+	// keeps 0: it parses bytes of guests, so it must not be the last process that the kernel kills.
 	oomScore = 500
 )
-
-// DaemonOOMScore is the daemon's oom_score_adj where VMMs are in a jail. Without one they would inherit it.
-const DaemonOOMScore = -900
 
 // First is the lowest uid and gid of VMMs, Users how many there are: a range that neither
 // distributions nor systemd give to anybody (systemd's UIDS-GIDS.md: "unused").

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,6 +100,41 @@ func TestLimitsEndASandboxThatNeedsMoreMemory(t *testing.T) {
 	if u := d.useOf(sibling.ID); u.MemoryPeakBytes < 150<<20 || u.CPUMS <= 0 || u.Threads == 0 {
 		t.Errorf("its sibling used %+v", u)
 	}
+}
+
+// TestTheDaemonHasAMemoryLimitOfItsOwn checks that a fault of the daemon cannot take memory from VMs, and that
+// the kernel would rather end the daemon, which is restarted and adopts them.
+func TestTheDaemonHasAMemoryLimitOfItsOwn(t *testing.T) {
+	d := shared(t)
+	if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", d.PID())); err != nil || strings.TrimSpace(string(b)) != "0" {
+		t.Errorf("the daemon's oom_score_adj is %q, %v", b, err)
+	}
+	if harness.Ordinary() != nil {
+		return // an ordinary user has no cgroups in the machine
+	}
+	group, max := groupOf(t, d.PID())
+	if limit, err := strconv.ParseInt(max, 10, 64); err != nil || limit < 1<<30 {
+		t.Errorf("memory.max of its group %s is %q", group, max)
+	}
+	sb := d.fork(1)[0]
+	if of, _ := groupOf(t, *sb.PID); of == group {
+		t.Errorf("a VM is in the daemon's group %s", of)
+	}
+}
+
+// groupOf returns a process's cgroup and that group's memory.max.
+func groupOf(t *testing.T, pid int) (path, limit string) {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, path, _ = strings.Cut(strings.TrimSpace(string(b)), "::")
+	max, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", path, "memory.max"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, strings.TrimSpace(string(max))
 }
 
 func TestLimitsHoldUpACPU(t *testing.T) {

@@ -1,0 +1,106 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/cgroup"
+	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/undo"
+)
+
+// Bounds of the default of --daemon-memory-limit, in MiB. A daemon with 1000 sandboxes uses some
+// 200 MiB; the rest is page cache of the files that it writes, which the kernel reclaims first.
+const (
+	minDaemonMiB = 1 << 10
+	maxDaemonMiB = 16 << 10
+	// daemonShare is the part of the host's memory that the daemon may use by default: a quarter.
+	daemonShare = 4
+)
+
+// memoryOptions bound the memory of the daemon itself. VMMs have bounds of their own.
+type memoryOptions struct {
+	limitMiB int // negative: the default
+}
+
+func (o *memoryOptions) addFlags(f *pflag.FlagSet) {
+	f.IntVar(&o.limitMiB, "daemon-memory-limit", -1,
+		"MiB of memory for the daemon's own processes; beyond it the daemon is restarted and running VMs stay "+
+			"(default: a quarter of the host's, 1024 to 16384; 0: no limit)")
+}
+
+func (o *memoryOptions) complete() error {
+	if o.limitMiB != -1 && o.limitMiB != 0 && o.limitMiB < 128 {
+		return exit.UsageError{Err: fmt.Errorf("--daemon-memory-limit %d: want at least 128 MiB, or 0 for no limit", o.limitMiB)}
+	}
+	return nil
+}
+
+// bytes returns the limit; 0 is none.
+func (o *memoryOptions) bytes() int64 {
+	if o.limitMiB >= 0 {
+		return int64(o.limitMiB) << 20
+	}
+	_, total, err := hostproc.Memory()
+	if err != nil {
+		return minDaemonMiB << 20
+	}
+	return max(minDaemonMiB<<20, min(total/daemonShare, maxDaemonMiB<<20))
+}
+
+// apply bounds the daemon's memory: the garbage collector works harder from three quarters of the
+// limit on, and the kernel enforces the limit by the daemon's cgroup. A fault of the daemon then
+// costs a restart, which adopts the VMs, and never a VM.
+func (o *memoryOptions) apply(groups *cgroup.Root, log *slog.Logger, opened *undo.Stack) {
+	if err := unprotect(); err != nil {
+		log.Warn("the kernel may end VMs before the daemon", "err", err)
+	}
+	limit := o.bytes()
+	if limit > 0 && os.Getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(limit / 4 * 3)
+	}
+	if groups == nil {
+		if limit > 0 {
+			log.Warn("the kernel does not enforce the daemon's memory limit: there are no cgroups", "limit_mib", limit>>20)
+		}
+		return
+	}
+	own, err := groups.LimitSelf(limit)
+	if err != nil {
+		log.Warn("the kernel does not enforce the daemon's memory limit", "limit_mib", limit>>20, "err", err)
+		return
+	}
+	opened.Push(own.Close)
+	log.Info("the daemon's memory is limited", "limit_mib", limit>>20, "soft_limit_mib", softLimit())
+	if n := own.OOMKills(); n > 0 {
+		log.Warn("the kernel has killed processes of this or an earlier daemon at the memory limit", "kills", n)
+	}
+}
+
+// unprotect raises a negative oom_score_adj that the daemon inherited to 0. The daemon parses bytes of
+// guests, so it must not outlive the VMs when the host is out of memory.
+func unprotect() error {
+	const file = "/proc/self/oom_score_adj"
+	b, err := os.ReadFile(file)
+	if err != nil || !strings.HasPrefix(string(b), "-") {
+		return err
+	}
+	return os.WriteFile(file, []byte("0"), 0)
+}
+
+// softLimit returns the limit of the Go runtime in MiB; 0 is none.
+func softLimit() int64 {
+	if n := debug.SetMemoryLimit(-1); n != math.MaxInt64 {
+		return n >> 20
+	}
+	return 0
+}
