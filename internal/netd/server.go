@@ -310,7 +310,7 @@ func (s *Server) NameDenied(vm, name, rule, text string) {
 
 // tell counts a line and passes it on.
 func (s *Server) tell(v *vm, l control.Line) {
-	l.Time, l.VM, l.Sandbox = time.Now(), v.name, v.sandbox
+	l.Time, l.VM, l.Sandbox, l.Owner = time.Now(), v.name, v.sandbox, v.owner
 	counter := map[string]*atomic.Uint64{
 		control.Denied: &s.counts.denied, control.Refused: &s.counts.refused, control.Limited: &s.counts.limited,
 		control.Cut: &s.counts.cut, control.Broken: &s.counts.broken,
