@@ -9,7 +9,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // Result is what became of an action.
@@ -92,11 +92,11 @@ const (
 func (e Entry) clipped() *Entry {
 	for _, s := range []*string{&e.Source, &e.Claim, &e.Chain, &e.Action, &e.Request, &e.Key, &e.KeyName,
 		&e.Tenant, &e.Principal, &e.Sandbox, &e.Snapshot, &e.Image, &e.Method, &e.File} {
-		*s = ellipsis.Clip(*s, maxName)
+		*s = guesttext.Clip(*s, maxName)
 	}
-	e.Path, e.Object = ellipsis.Clip(e.Path, maxPath), ellipsis.Clip(e.Object, maxPath)
-	e.Error, e.Note = ellipsis.Clip(e.Error, maxText), ellipsis.Clip(e.Note, maxText)
-	e.UserAgent = ellipsis.Clip(e.UserAgent, maxAgent)
+	e.Path, e.Object = guesttext.Clip(e.Path, maxPath), guesttext.Clip(e.Object, maxPath)
+	e.Error, e.Note = guesttext.Clip(e.Error, maxText), guesttext.Clip(e.Note, maxText)
+	e.UserAgent = guesttext.Clip(e.UserAgent, maxAgent)
 	return &e
 }
 

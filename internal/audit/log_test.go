@@ -99,6 +99,15 @@ func TestDroppedChangesAreReported(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	for _, c := range r.Chains {
+		if c.Chain == "tenant-acme" {
+			before, after := Head{c.Chain, c.Dropped - 1, Zero}, Head{c.Chain, c.Dropped, Zero}
+			if r := report(t, path, before); r.Status != Gone {
+				t.Errorf("with an earlier head: %s", r.Status)
+			}
+			if r := report(t, path, after); r.Status != Whole {
+				t.Errorf("with the head of the last line that was dropped: %s", r.Status)
+			}
+		}
 		if gone := c.Chain == "tenant-acme"; gone != (c.Dropped > 0) || gone != (c.Since != nil) || gone && c.First != c.Dropped+1 {
 			t.Errorf("got %+v", c)
 		}

@@ -87,7 +87,7 @@ func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
 		if err != nil {
 			return Report{}, err
 		}
-		sum.add(r, chain)
+		sum.add(r, chain, known)
 		for _, one := range chain.begun {
 			if !slices.Contains(names, one) {
 				sum.Problems = append(sum.Problems, Problem{File: filepath.Base(pathOf(path, one)),
@@ -101,12 +101,14 @@ func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
 	return sum, nil
 }
 
-// add adds a chain's report.
-func (r *Report) add(one Report, chain ChainReport) {
+// add adds a chain's report. Lines up to a head that was noted were there when it was noted: only later lines
+// that were dropped are a loss.
+func (r *Report) add(one Report, chain ChainReport, known []Head) {
+	seen := slices.ContainsFunc(known, func(h Head) bool { return h.Chain == chain.Chain && h.Seq >= one.Dropped })
 	if chain.Chain == "" {
 		r.First, r.Last, r.Dropped = one.First, one.Last, one.Dropped
 	}
-	if chain.Changes && one.Dropped > 0 {
+	if chain.Changes && one.Dropped > 0 && !seen {
 		r.Status = Gone
 	}
 	r.Files, r.Lines, r.Lost, r.Torn = r.Files+one.Files, r.Lines+one.Lines, r.Lost+one.Lost, r.Torn+one.Torn
