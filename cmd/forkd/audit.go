@@ -137,6 +137,8 @@ func auditText(e audit.Entry) string {
 		who = "key " + e.KeyName
 	}
 	add("by ", who)
+	add("from ", e.Source)
+	add("showing ", e.Claim)
 	add("of ", e.Tenant)
 	if e.Status > 0 {
 		add("", ui.Duration(time.Duration(e.LatencyUS)*time.Microsecond))
