@@ -137,6 +137,8 @@ func auditText(e audit.Entry) string {
 		who = "key " + e.KeyName
 	}
 	add("by ", who)
+	add("from ", e.Source)
+	add("showing ", e.Claim)
 	add("of ", e.Tenant)
 	if e.Status > 0 {
 		add("", ui.Duration(time.Duration(e.LatencyUS)*time.Microsecond))
@@ -153,21 +155,26 @@ func auditText(e audit.Entry) string {
 
 func newAuditVerifyCommand(a *app, o *auditOptions) *cobra.Command {
 	var heads []string
+	var allowDropped bool
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check that the audit log is what was written",
-		Long: "Read all of the audit log and compare it with its chain of hashes. What it prints last is the log's head: note\n" +
-			"it on another machine, and --head shows later whether what was there then still is.",
+		Long: "Read all chains of the audit log and compare them with their hashes. It prints the chains' heads last: note\n" +
+			"them on another machine, and --head shows later whether the lines of that time are still there. It fails if a\n" +
+			"line was changed, and if a full chain of changes has removed its oldest lines.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := verifyAudit(cmd.Context(), a, o.file, heads)
 			if err != nil {
 				return err
 			}
-			return printAuditReport(&a.Printer, r)
+			return printAuditReport(&a.Printer, r, allowDropped)
 		},
 	}
-	cmd.Flags().StringArrayVar(&heads, "head", nil, "`SEQ:HASH` that an earlier verification printed; may be given more than once")
+	cmd.Flags().StringArrayVar(&heads, "head", nil,
+		"`HEAD` that an earlier verification printed; may be given more than once")
+	cmd.Flags().BoolVar(&allowDropped, "allow-dropped", false,
+		"succeed although full chains have removed their oldest lines")
 	return cmd
 }
 
@@ -183,36 +190,80 @@ func verifyAudit(ctx context.Context, a *app, file string, heads []string) (r au
 	}
 	err = a.withClient(ctx, func(ctx context.Context, c *client.Client) error {
 		w, err := c.VerifyAudit(ctx, heads...)
-		r = audit.Report{OK: w.OK, Files: w.Files, Lines: w.Lines, First: w.First, Last: audit.Head(w.Last),
-			Dropped: w.Dropped, Lost: w.Lost, Torn: w.Torn, Pending: w.Pending, Problems: []audit.Problem{}}
+		r = audit.Report{OK: w.OK, Status: audit.Status(w.Status), Files: w.Files, Lines: w.Lines,
+			First: w.First, Last: audit.Head(w.Last), Dropped: w.Dropped, Lost: w.Lost, Torn: w.Torn,
+			Pending: w.Pending, Problems: []audit.Problem{}}
 		for _, p := range w.Problems {
 			r.Problems = append(r.Problems, audit.Problem(p))
+		}
+		for _, c := range w.Chains {
+			r.Chains = append(r.Chains, audit.ChainReport{Chain: c.Chain, Lines: c.Lines, First: c.First,
+				Last: audit.Head(c.Last), Dropped: c.Dropped, Since: c.Since,
+				Changes: c.Changes, Counted: c.Counted})
 		}
 		return err
 	})
 	return r, err
 }
 
-// printAuditReport fails if the log is not what was written.
-func printAuditReport(a *ui.Printer, r audit.Report) error {
+// printAuditReport returns an error if the log is not what was written, or if changes were dropped and
+// that is not allowed.
+func printAuditReport(a *ui.Printer, r audit.Report, allowDropped bool) error {
 	if a.JSON {
 		if err := a.Value(r); err != nil {
 			return err
 		}
 	} else {
-		for _, p := range r.Problems {
-			where := p.File
-			if p.Line > 0 {
-				where += fmt.Sprintf(" line %d", p.Line)
-			}
-			fmt.Fprintln(a.Out, ui.Clean(where+": "+p.What))
-		}
-		fmt.Fprintf(a.Out, "%d lines in %d files, %d to %d; %d actions are missing, as the lines tell\n", r.Lines, r.Files,
-			r.First, r.Last.Seq, r.Lost)
-		fmt.Fprintf(a.Out, "head %s\n", r.Last)
+		writeAuditReport(a, r)
 	}
-	if !r.OK {
+	switch {
+	case !r.OK:
 		return errors.New("the audit log is not what was written")
+	case r.Status == audit.Gone && !allowDropped:
+		return errors.New("changes are missing from the audit log: full chains removed their oldest lines " +
+			"(raise --audit-log-size or --audit-log-files of forkd serve, or accept this with --allow-dropped)")
 	}
 	return nil
+}
+
+func writeAuditReport(a *ui.Printer, r audit.Report) {
+	for _, p := range r.Problems {
+		where := p.File
+		if p.Line > 0 {
+			where += fmt.Sprintf(" line %d", p.Line)
+		}
+		fmt.Fprintln(a.Out, ui.Clean(where+": "+p.What))
+	}
+	for _, c := range r.Chains {
+		if c.Dropped == 0 {
+			continue
+		}
+		what := "GONE"
+		if !c.Changes {
+			what = "rotated"
+		}
+		since := ""
+		if c.Since != nil {
+			since = ", all from before " + c.Since.UTC().Format(time.RFC3339)
+		}
+		fmt.Fprintln(a.Out, ui.Clean(fmt.Sprintf("%s: lines 1 to %d of %s%s", what, c.Dropped, chainTitle(c.Chain), since)))
+	}
+	fmt.Fprintf(a.Out, "%d lines in %d files, %d to %d; %d actions are missing, as the lines tell\n",
+		r.Lines, r.Files, r.First, r.Last.Seq, r.Lost)
+	for _, c := range r.Chains {
+		if c.Counted > 0 {
+			fmt.Fprintf(a.Out, "%s: %d requests are counted without a line of their own\n", chainTitle(c.Chain), c.Counted)
+		}
+	}
+	for _, c := range r.Chains {
+		fmt.Fprintln(a.Out, ui.Clean("head "+c.Last.String()))
+	}
+}
+
+// chainTitle names a chain for people.
+func chainTitle(chain string) string {
+	if chain == "" {
+		return "the operator's changes"
+	}
+	return "chain " + chain
 }

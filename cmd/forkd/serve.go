@@ -19,6 +19,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/bootable"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/hostcap"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/image"
@@ -348,9 +349,9 @@ func (o serveOptions) logger(a *app) (*slog.Logger, error) {
 	opt := &slog.HandlerOptions{Level: level}
 	switch o.logFormat {
 	case "text":
-		return slog.New(slog.NewTextHandler(a.Err, opt)), nil
+		return slog.New(guesttext.Handler(slog.NewTextHandler(a.Err, opt))), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(a.Err, opt)), nil
+		return slog.New(guesttext.Handler(slog.NewJSONHandler(a.Err, opt))), nil
 	}
 	return nil, exit.UsageError{Err: fmt.Errorf("--log-format %q: want text or json", o.logFormat)}
 }

@@ -111,8 +111,12 @@ func (v *verdicts) askSoon(ctx context.Context) (control.Untold, error) {
 // write adds a line for each that forkd-net has.
 func (v *verdicts) write(u control.Untold) {
 	for _, l := range u.Lines {
+		owner := l.Owner // an older forkd-net does not know it, nor the daemon once the sandbox has ended
+		if owner == "" {
+			owner = v.owner(l.Sandbox)
+		}
 		v.log.Add(audit.Entry{Action: "network." + l.Verdict, Result: audit.Refused, Principal: "forkd-net",
-			Sandbox: l.Sandbox, Tenant: v.owner(l.Sandbox), Object: farOf(l), Count: max(l.Count, 1)})
+			Sandbox: l.Sandbox, Tenant: owner, Object: farOf(l), Count: max(l.Count, 1)})
 	}
 	if u.Lost > 0 {
 		v.log.Add(audit.Entry{Action: "network." + control.Denied, Result: audit.Refused, Principal: "forkd-net",

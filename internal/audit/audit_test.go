@@ -22,7 +22,7 @@ func TestALogThatWasLeftAloneIsWhole(t *testing.T) {
 	if st, err := os.Stat(tr.path); err != nil || st.Mode() != 0o600 {
 		t.Errorf("mode is %v, %v", st.Mode(), err)
 	}
-	if r := tr.verify(Head{r.Last.Seq, r.Last.Hash}); !r.OK {
+	if r := tr.verify(r.Last); !r.OK {
 		t.Errorf("with the head that it printed: %+v", r.Problems)
 	}
 }
@@ -326,7 +326,7 @@ func TestADaemonThatEndedWhileRollingOver(t *testing.T) {
 func TestTwoDaemonsDoNotShareALog(t *testing.T) {
 	tr := newTrial(t)
 	tr.open()
-	if l, err := Open(tr.cfg); err == nil || !strings.Contains(err.Error(), "another daemon") {
+	if l, err := openChain(tr.cfg); err == nil || !strings.Contains(err.Error(), "another daemon") {
 		t.Errorf("got %v, %v", l, err)
 	}
 }
@@ -345,7 +345,7 @@ func TestALogWithoutAChainIsMovedAside(t *testing.T) {
 	if err := os.Remove(tr.path + headSuffix); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(tr.cfg); err == nil || !strings.Contains(err.Error(), "in the way") {
+	if _, err := openChain(tr.cfg); err == nil || !strings.Contains(err.Error(), "in the way") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -390,7 +390,7 @@ func TestWhatRequestsSayIsBounded(t *testing.T) {
 func TestALogThatCannotBeOpened(t *testing.T) {
 	tr := newTrial(t)
 	tr.cfg.Path = filepath.Join(tr.path, "nowhere", "audit.log")
-	if _, err := Open(tr.cfg); err == nil {
+	if _, err := openChain(tr.cfg); err == nil {
 		t.Error("it opened")
 	}
 }

@@ -14,21 +14,31 @@ var Zero = strings.Repeat("0", 2*sha256.Size)
 
 // Head names the last line of a log, and with it all that precede it.
 type Head struct {
-	Seq  uint64 `json:"seq"`
-	Hash string `json:"hash"` // SHA-256 of that line, without its newline, in hex
+	Chain string `json:"chain,omitempty"` // empty: the first chain
+	Seq   uint64 `json:"seq"`
+	Hash  string `json:"hash"` // SHA-256 of that line, without its newline, in hex
 }
 
-// String is what ParseHead reads.
-func (h Head) String() string { return fmt.Sprintf("%d:%s", h.Seq, h.Hash) }
+// String returns the form that ParseHead reads.
+func (h Head) String() string {
+	if h.Chain != "" {
+		return fmt.Sprintf("%s:%d:%s", h.Chain, h.Seq, h.Hash)
+	}
+	return fmt.Sprintf("%d:%s", h.Seq, h.Hash)
+}
 
-// ParseHead reads SEQ:HASH.
+// ParseHead reads [CHAIN:]SEQ:HASH.
 func ParseHead(s string) (Head, error) {
-	seq, hash, _ := strings.Cut(s, ":")
+	chain, rest, found := strings.Cut(s, ":")
+	if !found || !chainName.MatchString(chain) {
+		chain, rest = "", s
+	}
+	seq, hash, _ := strings.Cut(rest, ":")
 	n, err := strconv.ParseUint(seq, 10, 64)
 	if err != nil || n == 0 || !isHash(hash) {
-		return Head{}, fmt.Errorf("head %q: want SEQ:HASH, as a verification prints it", s)
+		return Head{}, fmt.Errorf("head %q: want SEQ:HASH or CHAIN:SEQ:HASH, as a verification prints it", s)
 	}
-	return Head{n, strings.ToLower(hash)}, nil
+	return Head{chain, n, strings.ToLower(hash)}, nil
 }
 
 func hashOf(line []byte) string {
@@ -45,5 +55,5 @@ func (h Head) next(e Entry) (line []byte, _ Head, err error) {
 	if len(line) >= MaxLine {
 		return nil, h, fmt.Errorf("entry has %d bytes, want less than %d", len(line), MaxLine)
 	}
-	return line, Head{e.Seq, hashOf(line)}, nil
+	return line, Head{Seq: e.Seq, Hash: hashOf(line)}, nil
 }

@@ -9,7 +9,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // Result is what became of an action.
@@ -30,6 +30,8 @@ const (
 	ActionTorn    = "audit.torn"    // what precedes is the beginning of a line that was not written whole
 	ActionCut     = "audit.cut"     // the head knew of lines that were not there any more
 	ActionMissing = "audit.missing" // lines could not be written
+	ActionChain   = "audit.chain"   // another chain begins; Note has its name
+	ActionOthers  = "others"        // anonymous requests of too many kinds to tell apart
 )
 
 // Entry is a line of the log. Seq, Prev, and what is said to be the log's own, the log sets.
@@ -45,13 +47,17 @@ type Entry struct {
 	Key     string `json:"key,omitempty"`      // ID of the API key that was shown
 	KeyName string `json:"key_name,omitempty"` // its name
 	Tenant  string `json:"tenant,omitempty"`   // whose it is; absent: the operator's
-	// Principal is how the client showed who it is.
+	// Principal is how the client proved who it is.
 	Principal string `json:"principal,omitempty"`
+	// Anonymous is true if the client proved no identity. Then Tenant and Key are empty.
+	Anonymous bool   `json:"anonymous,omitempty"`
+	Claim     string `json:"claim,omitempty"`  // kind of credential that an anonymous client showed
+	Source    string `json:"source,omitempty"` // address of an anonymous client
 	Sandbox   string `json:"sandbox,omitempty"`
 	Snapshot  string `json:"snapshot,omitempty"`
 	Image     string `json:"image,omitempty"`
 	Object    string `json:"object,omitempty"` // what else it was about, such as a file's path
-	Count     int    `json:"count,omitempty"`  // children asked for
+	Count     int    `json:"count,omitempty"`  // children asked for; requests or flows that this line counts
 	Read      bool   `json:"read,omitempty"`   // it changes nothing
 	Method    string `json:"method,omitempty"`
 	Path      string `json:"path,omitempty"`
@@ -61,11 +67,13 @@ type Entry struct {
 	Error     string `json:"error,omitempty"`
 
 	// The log's own.
-	Lost    uint64 `json:"lost,omitempty"`    // entries lost since the last line that has a count of them
-	Torn    string `json:"torn,omitempty"`    // ActionTorn: SHA-256 of what precedes this line and is none
-	File    string `json:"file,omitempty"`    // ActionRolled: name of the file before
-	Dropped uint64 `json:"dropped,omitempty"` // ActionRolled: the lines up to this one were removed, being the oldest
-	Head    uint64 `json:"head,omitempty"`    // ActionCut: the last line that the head knew
+	Chain string `json:"chain,omitempty"` // chain that Seq and Prev belong to; empty: the first one
+	Lost  uint64 `json:"lost,omitempty"`  // entries lost since the last line that has a count of them
+	Torn  string `json:"torn,omitempty"`  // ActionTorn: SHA-256 of what precedes this line and is none
+	File  string `json:"file,omitempty"`  // ActionRolled: name of the file before
+	// Dropped, of ActionRolled: the lines up to this one were removed, being the oldest.
+	Dropped uint64 `json:"dropped,omitempty"`
+	Head    uint64 `json:"head,omitempty"` // ActionCut: the last line that the head knew
 	Note    string `json:"note,omitempty"`
 }
 
@@ -81,15 +89,15 @@ const (
 )
 
 // clipped bounds what may come from outside.
-func (e Entry) clipped() Entry {
-	for _, s := range []*string{&e.Action, &e.Request, &e.Key, &e.KeyName, &e.Tenant, &e.Principal, &e.Sandbox,
-		&e.Snapshot, &e.Image, &e.Method, &e.File} {
-		*s = ellipsis.Clip(*s, maxName)
+func (e Entry) clipped() *Entry {
+	for _, s := range []*string{&e.Source, &e.Claim, &e.Chain, &e.Action, &e.Request, &e.Key, &e.KeyName,
+		&e.Tenant, &e.Principal, &e.Sandbox, &e.Snapshot, &e.Image, &e.Method, &e.File} {
+		*s = guesttext.Clip(*s, maxName)
 	}
-	e.Path, e.Object = ellipsis.Clip(e.Path, maxPath), ellipsis.Clip(e.Object, maxPath)
-	e.Error, e.Note = ellipsis.Clip(e.Error, maxText), ellipsis.Clip(e.Note, maxText)
-	e.UserAgent = ellipsis.Clip(e.UserAgent, maxAgent)
-	return e
+	e.Path, e.Object = guesttext.Clip(e.Path, maxPath), guesttext.Clip(e.Object, maxPath)
+	e.Error, e.Note = guesttext.Clip(e.Error, maxText), guesttext.Clip(e.Note, maxText)
+	e.UserAgent = guesttext.Clip(e.UserAgent, maxAgent)
+	return &e
 }
 
 // errNoLine is what is not a line of the log.

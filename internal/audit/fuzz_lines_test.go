@@ -37,7 +37,7 @@ func FuzzLines(f *testing.F) {
 					t.Errorf("%q: %v", p.line, err)
 				}
 			}
-			l.take(p, Head{1, Zero})
+			l.take(p, Head{Seq: 1, Hash: Zero})
 		}
 		if !bytes.Equal(all, file) || l.bytes != int64(len(file)) {
 			t.Errorf("%d bytes became %d", len(file), len(all))

@@ -27,9 +27,9 @@ func newTrial(t *testing.T) *trial {
 	return tr
 }
 
-func (tr *trial) open() *Log {
+func (tr *trial) open() *chainLog {
 	tr.Helper()
-	l, err := Open(tr.cfg)
+	l, err := openChain(tr.cfg)
 	if err != nil {
 		tr.Fatal(err)
 	}
@@ -37,7 +37,7 @@ func (tr *trial) open() *Log {
 	return l
 }
 
-func (tr *trial) closed(l *Log) {
+func (tr *trial) closed(l *chainLog) {
 	tr.Helper()
 	if err := l.Close(30 * time.Second); err != nil {
 		tr.Fatal(err)

@@ -2,217 +2,182 @@ package audit
 
 import (
 	"errors"
-	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
-// Defaults and bounds of a log.
+// maxTenants bounds the tenants that have chains of their own; the others share one.
+const maxTenants = 256
+
+// sharedTenant names the chains of tenants beyond maxTenants. Names of tenants have no capitals.
+const sharedTenant = "OTHERS"
+
+// Sizes of the chains that are not the first, as parts of it.
 const (
-	DefaultMaxBytes = 16 << 20
-	DefaultKeep     = 9
-	queueLength     = 4096
-	settleEvery     = time.Second
+	tenantShare = 4
+	minBytes    = 64 << 10
+	tenantQueue = 1024
 )
 
-// Config is what a Log is made of.
-type Config struct {
-	Path     string
-	MaxBytes int64 // beyond which the file is rolled over; default DefaultMaxBytes
-	Keep     int   // files that were rolled over and stay; the oldest are removed. Default DefaultKeep
-	// Opened is what the first line of each daemon says beside.
-	Opened Entry
-	Now    func() time.Time
-	Log    *slog.Logger // what concerns the log itself
-
-	open  func(path string) (handle, error) // of tests
-	queue int
-	tick  <-chan time.Time
-}
-
-// Stats are what became of entries since the log was opened.
-type Stats struct {
-	Written uint64 // lines, those of the log itself included
-	Lost    uint64 // entries
-	Queued  int    // entries that wait for the disk
-}
-
-// Log writes entries. Its methods are safe for concurrent use; Add never waits.
+// Log is an audit log with one chain per writer. Its methods are safe for concurrent use; Add never waits.
 type Log struct {
-	cfg   Config
-	w     *writer // the goroutine's
-	queue chan Entry
-	stop  chan struct{}
-	done  chan struct{}
-	once  sync.Once
+	cfg     Config
+	single  bool                // a pipe or a terminal takes one chain
+	sampled map[string]*sampler // by chain; the others are written line by line
+	stop    chan struct{}
+	done    chan struct{}
+	once    sync.Once
 
-	written, lost atomic.Uint64
-	untold        atomic.Uint64 // lost, and in no line yet
-	failing       bool          // the goroutine's
+	mu      sync.Mutex // no I/O under it
+	chains  map[string]*chainLog
+	tenants map[string]bool
+	closed  bool
 }
 
 // Open opens a log and starts to write; Close ends it.
 func Open(c Config) (*Log, error) {
-	if c.MaxBytes <= 0 {
-		c.MaxBytes = DefaultMaxBytes
-	}
-	if c.Keep <= 0 {
-		c.Keep = DefaultKeep
-	}
-	if c.Now == nil {
-		c.Now = time.Now
-	}
-	if c.Log == nil {
-		c.Log = slog.New(slog.DiscardHandler)
-	}
-	if c.open == nil {
-		c.open = openAppend
-	}
-	if c.queue == 0 {
-		c.queue = queueLength
-	}
-	w, err := openWriter(c)
+	first, err := openChain(c)
 	if err != nil {
 		return nil, err
 	}
-	opened := c.Opened
-	opened.Action, opened.Result = ActionOpened, OK
-	w.notes = append(w.notes, opened)
-	c.Log.Info("audit log opened", "file", c.Path, "head", w.head.String())
-	l := &Log{cfg: c, w: w, queue: make(chan Entry, c.queue), stop: make(chan struct{}), done: make(chan struct{})}
+	l := &Log{cfg: first.cfg, single: !first.w.regular, stop: make(chan struct{}), done: make(chan struct{}),
+		chains: map[string]*chainLog{"": first}, tenants: map[string]bool{},
+		sampled: map[string]*sampler{chainAnonymous: newSampler(maxAnonymous), chainTraffic: newSampler(maxTraffic)}}
 	go l.run()
 	return l, nil
 }
 
-// Path is the file that is written to.
+// Path returns the newest file of the first chain.
 func (l *Log) Path() string { return l.cfg.Path }
 
-// Add has an entry written. What does not fit into the queue, since the disk is slow, is lost and counted.
+// Add writes an entry to its writer's chain. Entries that exceed the chain's queue are lost and counted.
 func (l *Log) Add(e Entry) {
 	if e.Time.IsZero() {
 		e.Time = l.cfg.Now()
 	}
-	e.Time = e.Time.UTC()
-	select {
-	case <-l.stop:
-		l.lose(1)
-		return
-	default:
+	name := chainOf(e)
+	if s := l.sampled[name]; s != nil {
+		source := e.Source
+		if name == chainTraffic {
+			source = e.Sandbox
+		}
+		if !s.take(source, *e.clipped()) {
+			return
+		}
 	}
-	select {
-	case l.queue <- e.clipped():
-	default:
-		l.lose(1)
+	l.add(name, e)
+}
+
+func (l *Log) add(name string, e Entry) {
+	if c := l.chain(name, e.Tenant); c != nil {
+		c.Add(e)
 	}
 }
 
-func (l *Log) lose(n uint64) {
-	l.lost.Add(n)
-	l.untold.Add(n)
+// chain returns a chain, and starts it if it is new. It returns nil once the log is closed.
+func (l *Log) chain(name, tenant string) *chainLog {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	first := l.chains[""]
+	if name == "" || l.single {
+		return first
+	}
+	if c := l.chains[name]; c != nil {
+		return c
+	}
+	if tenant != "" && !l.tenants[tenant] {
+		if len(l.tenants) >= maxTenants {
+			return l.startLocked(sharedName(name))
+		}
+		l.tenants[tenant] = true
+	}
+	return l.startLocked(name)
 }
 
-// Stats tells what became of entries.
-func (l *Log) Stats() Stats { return Stats{l.written.Load(), l.lost.Load(), len(l.queue)} }
+func (l *Log) startLocked(name string) *chainLog {
+	if c := l.chains[name]; c != nil || l.closed {
+		return c
+	}
+	c := l.cfg
+	c.chain, c.Path, c.tick, c.fresh = name, pathOf(c.Path, name), nil, l.began
+	if name != chainActivity && name != chainAnonymous && name != chainTraffic {
+		c.MaxBytes = max(c.MaxBytes/tenantShare, min(minBytes, c.MaxBytes))
+	}
+	c.queue = min(c.queue, tenantQueue)
+	l.chains[name] = startChain(c)
+	return l.chains[name]
+}
 
-// Close writes what there is, and waits for it as long as patience lasts: a disk that hangs is not
-// waited for any longer.
+// began notes a new chain in the first one, so that a verification misses it if it is removed.
+func (l *Log) began(name string) {
+	l.add("", Entry{Time: l.cfg.Now(), Action: ActionChain, Result: OK, Read: true,
+		File: baseOf(pathOf(l.cfg.Path, name)), Note: name})
+}
+
+// sharedName is a tenant's chain when too many tenants have one.
+func sharedName(name string) string {
+	if onlyChanges(name) {
+		return chainTenant + sharedTenant
+	}
+	return chainTenant + sharedTenant + dotActivity
+}
+
+// Stats adds up the chains.
+func (l *Log) Stats() (sum Stats) {
+	for _, c := range l.all() {
+		s := c.Stats()
+		sum.Written, sum.Lost, sum.Queued = sum.Written+s.Written, sum.Lost+s.Lost, sum.Queued+s.Queued
+	}
+	return sum
+}
+
+func (l *Log) all() (all []*chainLog) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.chains {
+		all = append(all, c)
+	}
+	return all
+}
+
+// Close writes all entries, and waits for the disk as long as patience lasts.
 func (l *Log) Close(patience time.Duration) error {
+	end := time.Now().Add(patience)
 	l.once.Do(func() { close(l.stop) })
-	t := time.NewTimer(patience)
-	defer t.Stop()
-	select {
-	case <-l.done:
-		return nil
-	case <-t.C:
-		return errors.New("the audit log's disk does not answer: the last actions are not in it")
+	<-l.done
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	var errs []error
+	first := l.chains[""]
+	for _, c := range l.all() {
+		if c != first {
+			errs = append(errs, c.Close(time.Until(end)))
+		}
 	}
+	return errors.Join(append(errs, first.Close(time.Until(end)))...) // last: it notes the others
 }
 
+// run writes the lines of the samplers.
 func (l *Log) run() {
 	defer close(l.done)
-	ticks := l.cfg.tick
-	if ticks == nil {
-		t := time.NewTicker(settleEvery)
-		defer t.Stop()
-		ticks = t.C
-	}
-	l.settle()
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
 	for {
 		select {
-		case e := <-l.queue:
-			l.put(e)
-		case <-ticks:
-			l.settle()
+		case <-tick.C:
+			l.flush()
 		case <-l.stop:
-			l.finish()
+			l.flush()
 			return
 		}
 	}
 }
 
-// put writes an entry, or counts it as lost.
-func (l *Log) put(e Entry) {
-	rolled := l.w.rollOver()
-	err := l.writeNotes()
-	if err == nil {
-		err = l.append(e)
-	}
-	if err != nil {
-		l.lose(1)
-	}
-	l.report(errors.Join(rolled, err))
-}
-
-// append writes a line, with the number of those that were lost before it.
-func (l *Log) append(e Entry) error {
-	e.Lost = l.untold.Load()
-	before := l.w.head.Seq
-	err := l.w.append(e)
-	l.written.Add(l.w.head.Seq - before)
-	if err == nil {
-		l.untold.Add(-e.Lost)
-	}
-	return err
-}
-
-func (l *Log) writeNotes() error {
-	before := l.w.head.Seq
-	err := l.w.writeNotes()
-	l.written.Add(l.w.head.Seq - before)
-	return err
-}
-
-// settle writes what waits for a disk that was full, and the head.
-func (l *Log) settle() {
-	err := l.writeNotes()
-	if err == nil && l.untold.Load() > 0 && len(l.queue) == 0 {
-		err = l.append(Entry{Time: l.cfg.Now().UTC(), Action: ActionMissing, Result: Failed})
-	}
-	if err == nil {
-		err = l.w.settle()
-	}
-	l.report(err)
-}
-
-// finish writes what is queued, and the last line.
-func (l *Log) finish() {
-	for len(l.queue) > 0 {
-		l.put(<-l.queue)
-	}
-	l.put(Entry{Time: l.cfg.Now().UTC(), Action: ActionClosed, Result: OK})
-	l.report(l.w.close())
-	l.cfg.Log.Info("audit log closed", "file", l.cfg.Path, "head", l.w.head.String(), "lost", l.lost.Load())
-}
-
-// report logs the first of a row of errors, and their end.
-func (l *Log) report(err error) {
-	switch {
-	case err != nil && !l.failing:
-		l.failing = true
-		l.cfg.Log.Error("the audit log is not whole", "error", err)
-	case err == nil && l.failing:
-		l.failing = false
-		l.cfg.Log.Warn("the audit log is written to again", "lost", l.lost.Load())
+func (l *Log) flush() {
+	for name, s := range l.sampled {
+		for _, e := range s.flush() {
+			l.add(name, e)
+		}
 	}
 }

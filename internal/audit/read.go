@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -12,57 +16,87 @@ import (
 type Query struct {
 	Filter
 	Last   int  // that many lines at most, the newest; 0: all
-	Follow bool // go on with those that come, until the context ends
+	Follow bool // continue with new lines until the context ends
 }
 
-// pollEvery is how often a follower looks for what is new.
+// pollEvery is how often a follower looks for new lines.
 const pollEvery = 250 * time.Millisecond
 
-// Read calls each with the lines that a query wants, oldest first: as they are in the file, without
-// their newlines, and read. The line is good until each returns. What is no line is passed over.
+// Read calls each with the lines of all chains that match a query, oldest first. A line is as it is in its
+// file, without its newline, and valid until each returns. Lines of one chain keep their order.
 func Read(ctx context.Context, path string, q Query, each func(line []byte, e Entry) error) error {
-	r := reader{ctx: ctx, path: path, q: q, each: each}
-	if q.Last > 0 {
-		r.last = make([]kept, 0, min(q.Last, 1024))
-	}
-	defer r.close()
-	if err := r.files(0); err != nil {
+	m := &merger{ctx: ctx, path: path, q: q, readers: map[string]*reader{}}
+	defer m.close()
+	if err := m.past(each); err != nil || !q.Follow {
 		return err
 	}
-	if err := r.flush(); err != nil || !q.Follow {
-		return err
+	return m.follow(each)
+}
+
+// chainsOf returns the names of a log's chains, the first one (an empty name) first.
+func chainsOf(path string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, err
 	}
-	return r.follow()
+	names := []string{""}
+	for _, e := range entries {
+		name, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+".")
+		if !ok || !e.Type().IsRegular() {
+			continue
+		}
+		name = strings.TrimSuffix(name, headSuffix)
+		if i := strings.LastIndexByte(name, '.'); i > 0 && rolledName.MatchString(name[i+1:]) {
+			name = name[:i]
+		}
+		if chainName.MatchString(name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
-// kept is a line that waits until it is known to be one of the last.
-type kept struct {
-	line  []byte
-	entry Entry
-}
-
+// reader reads one chain.
 type reader struct {
 	ctx  context.Context
 	path string
-	q    Query
-	each func([]byte, Entry) error
-	last []kept // nil: every line is told as it is read
+	q    Filter
+	each func(line []byte, e Entry) error
 
 	f    *os.File
 	s    *scanner
 	rest []byte // of a line whose end is not written yet
-	seq  uint64 // of the last line that was read
-	news bool   // the open file has had one that is not of a file that was read before
+	at   int64  // bytes of f that were read
+	// begun holds the bytes that were read of earlier files, by the hash of their first line. Numbers of
+	// lines cannot replace it: whoever writes to a file can forge them.
+	begun map[string]int64
 }
 
 func (r *reader) close() {
-	if r.f != nil {
-		r.f.Close()
+	if r.f == nil {
+		return
 	}
+	if first := firstHash(r.f); first != "" {
+		r.begun[first] = r.at - int64(len(r.rest))
+	}
+	r.f.Close()
+	r.f = nil
 }
 
-// files reads those that are newer than a number, and leaves the last open. What the log removes
-// meanwhile, being the oldest, is not read.
+// firstHash returns the hash of a file's first line, or nothing if that is not whole.
+func firstHash(f *os.File) string {
+	b := make([]byte, MaxLine)
+	n, _ := f.ReadAt(b, 0)
+	line, _, whole := strings.Cut(string(b[:n]), "\n")
+	if !whole {
+		return ""
+	}
+	return hashOf([]byte(line))
+}
+
+// files reads all files that are newer than a number, and leaves the last one open. Files that the log
+// removes meanwhile are not read.
 func (r *reader) files(done uint64) error {
 	for try := 1; ; try++ {
 		err := walk(r.path, done, r.file)
@@ -72,14 +106,18 @@ func (r *reader) files(done uint64) error {
 	}
 }
 
-// file reads one to its end.
+// file reads a file to its end, except for the part that was read before.
 func (r *reader) file(f *os.File, _ bool) error {
 	r.close()
-	r.f, r.s, r.rest, r.news = f, newScanner(f), nil, false
+	at, err := f.Seek(r.begun[firstHash(f)], io.SeekStart)
+	r.f, r.s, r.rest, r.at = f, newScanner(f), nil, at
+	if err != nil {
+		return err
+	}
 	return r.drain()
 }
 
-// drain reads what there is.
+// drain reads to the end of the open file.
 func (r *reader) drain() error {
 	for {
 		if r.ctx.Err() != nil {
@@ -92,13 +130,14 @@ func (r *reader) drain() error {
 		if err != nil {
 			return err
 		}
+		r.at += int64(len(p.raw))
 		if err := r.take(p); err != nil {
 			return err
 		}
 	}
 }
 
-// take tells a line, if it is wanted. Its beginning may have come with an earlier piece.
+// take passes a line on if it matches. Its beginning may have come with an earlier piece.
 func (r *reader) take(p piece) error {
 	line, e, whole := p.line, p.entry, p.whole
 	if len(r.rest) > 0 || !p.end {
@@ -116,68 +155,27 @@ func (r *reader) take(p piece) error {
 		e, err = Decode(line)
 		whole = err == nil
 	}
-	// What was read before its file was rolled over is not told again. Only a file's beginning can be that: behind it
-	// a number says nothing, as one that somebody wrote into the file must not hide what comes after it.
-	if !whole || !r.news && e.Seq <= r.seq {
+	if !whole || !r.q.Match(e) {
 		return nil
 	}
-	r.seq, r.news = e.Seq, true
-	if !r.q.Match(e) {
-		return nil
-	}
-	if r.last == nil {
-		return r.each(line, e)
-	}
-	if len(r.last) == r.q.Last {
-		copy(r.last, r.last[1:])
-		r.last = r.last[:len(r.last)-1]
-	}
-	r.last = append(r.last, kept{append([]byte(nil), line...), e})
-	return nil
+	return r.each(line, e)
 }
 
-// flush tells the last lines; those that come after are told as they come.
-func (r *reader) flush() error {
-	last := r.last
-	r.last = nil
-	for _, k := range last {
-		if err := r.each(k.line, k.entry); err != nil {
+// poll reads what is new.
+func (r *reader) poll() error {
+	if r.f != nil {
+		if err := r.drain(); err != nil || !r.moved() {
+			return err
+		}
+		if err := r.drain(); err != nil { // the last lines before it was renamed
 			return err
 		}
 	}
-	return nil
+	return r.after()
 }
 
-// follow goes on with what comes, also in the files after this one.
-func (r *reader) follow() error {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-r.ctx.Done():
-			return context.Cause(r.ctx)
-		case <-tick.C:
-		}
-		if err := r.drain(); err != nil {
-			return err
-		}
-		if !r.moved() {
-			continue
-		}
-		if err := r.drain(); err != nil { // what was written to it last
-			return err
-		}
-		if err := r.after(); err != nil {
-			return err
-		}
-	}
-}
-
-// moved reports whether the open file is the log's current one no more.
+// moved reports whether the open file is no longer the chain's newest.
 func (r *reader) moved() bool {
-	if r.f == nil {
-		return true
-	}
 	now, err := os.Stat(r.path)
 	if err != nil {
 		return false // between two names
@@ -204,5 +202,8 @@ func (r *reader) after() error {
 			}
 		}
 	}
-	return r.files(done)
+	if err := r.files(done); !errors.Is(err, fs.ErrNotExist) || r.f != nil {
+		return err
+	}
+	return nil // nothing of this chain is written yet
 }

@@ -148,7 +148,7 @@ func TestALogThatIsNotThere(t *testing.T) {
 }
 
 func TestHeads(t *testing.T) {
-	h := Head{7, Zero}
+	h := Head{Seq: 7, Hash: Zero}
 	if got, err := ParseHead(h.String()); err != nil || got != h {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -208,5 +208,29 @@ func TestALineWithALargeNumberHidesNothing(t *testing.T) {
 	const want = "audit.opened sandbox.fork sandbox.fork sandbox.fork audit.closed"
 	if got := actions(tr.entries(Query{})); got != want {
 		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+// A forged last line of a full file hides no line of the next file, neither from a reader nor from a follower.
+func TestAForgedLastLineHidesNothing(t *testing.T) {
+	tr := newTrial(t)
+	tr.cfg.MaxBytes = 2000
+	tr.written(30)
+	files, err := rolledFiles(tr.path)
+	if err != nil || len(files) < 2 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	b, err := os.ReadFile(files[0].path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.SplitAfter(string(b), "\n")
+	last := all[len(all)-2]
+	forged := `{"seq":9999,` + last[strings.Index(last, `"prev"`):]
+	if err := os.WriteFile(files[0].path, []byte(strings.Join(all[:len(all)-2], "")+forged), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(tr.entries(Query{Filter: Filter{Action: "sandbox.fork"}})); got != 30 {
+		t.Errorf("%d lines are read, want 30", got)
 	}
 }

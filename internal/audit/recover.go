@@ -53,7 +53,7 @@ func (l *left) take(p piece, knew Head) {
 	l.bytes += int64(len(p.raw))
 	l.owed = !p.end
 	if p.whole {
-		l.head, l.torn = Head{p.entry.Seq, hashOf(p.line)}, nil
+		l.head, l.torn = Head{Seq: p.entry.Seq, Hash: hashOf(p.line)}, nil
 		l.known = l.known || l.head.Seq == knew.Seq && l.head.Hash != knew.Hash
 		return
 	}

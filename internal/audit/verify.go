@@ -8,8 +8,11 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"time"
 )
 
 // Problem is a place where a log is not what was written.
@@ -19,56 +22,151 @@ type Problem struct {
 	What string `json:"what"`
 }
 
-// Report is what a verification found.
+// Report is the result of a verification.
 type Report struct {
-	OK       bool      `json:"ok"`
-	Files    int       `json:"files"`
-	Lines    uint64    `json:"lines"`
-	First    uint64    `json:"first"` // numbers of the first and the last line that are there
-	Last     Head      `json:"last"`
-	Dropped  uint64    `json:"dropped"` // lines up to this one the log has removed itself, being the oldest
-	Lost     uint64    `json:"lost"`    // entries that the disk did not take
-	Torn     int       `json:"torn"`    // lines that were not written whole, and are told of
-	Pending  bool      `json:"pending"` // the last line is being written, or was when its daemon ended
-	Problems []Problem `json:"problems"`
+	// OK is true if all lines that are there are as they were written.
+	OK bool `json:"ok"`
+	// Status is "whole", "dropped" (lines of changes were removed because their chain was full) or "changed".
+	Status   Status        `json:"status"`
+	Files    int           `json:"files"`
+	Lines    uint64        `json:"lines"`   // of all chains
+	First    uint64        `json:"first"`   // numbers of the first and the last line of the first chain
+	Last     Head          `json:"last"`    // of the first chain
+	Dropped  uint64        `json:"dropped"` // lines up to this one the first chain has removed, oldest first
+	Lost     uint64        `json:"lost"`    // entries that the disk did not take
+	Torn     int           `json:"torn"`    // lines that were not written whole, and are told of
+	Pending  bool          `json:"pending"` // the last line is being written, or was when its daemon ended
+	Problems []Problem     `json:"problems"`
+	Chains   []ChainReport `json:"chains"` // all chains, the first one first
 }
 
-// maxProblems bounds those that are listed: one change is one or two.
+// Status sums up a Report.
+type Status string
+
+// Values of Status.
+const (
+	Whole   Status = "whole"
+	Gone    Status = "dropped"
+	Changed Status = "changed"
+)
+
+// ChainReport is the part of a Report that concerns one chain.
+type ChainReport struct {
+	Chain   string `json:"chain,omitempty"` // empty: the first one
+	Lines   uint64 `json:"lines"`
+	First   uint64 `json:"first"`
+	Last    Head   `json:"last"`
+	Dropped uint64 `json:"dropped,omitempty"` // lines 1 to this one are gone: the chain was full
+	// Since is the time of the first line that is there, if lines were dropped.
+	Since   *time.Time `json:"since,omitempty"`
+	Changes bool       `json:"changes"`           // only authenticated changes rotate this chain
+	Counted uint64     `json:"counted,omitempty"` // requests that lines count and that have no line of their own
+
+	begun []string // chains that its lines know
+}
+
+// maxProblems bounds the list: one change is one or two.
 const maxProblems = 100
 
-// Verify reads all of a log and compares it with its chain, with the head beside it and with heads
-// that were noted earlier. An error means that it could not be read.
+// Verify reads all chains of a log and compares them with their hashes, their heads, and heads that were
+// noted earlier. It returns an error if the log cannot be read.
 func Verify(ctx context.Context, path string, known ...Head) (Report, error) {
-	for try := 1; ; try++ {
-		r, err := verify(ctx, path, known)
-		if !errors.Is(err, errOldestGone) || try == maxTries {
-			return r, err
+	names, err := chainsOf(path)
+	if err != nil {
+		return Report{}, err
+	}
+	sum := Report{Status: Whole, Problems: []Problem{}, Chains: []ChainReport{}}
+	for _, h := range known {
+		if !slices.Contains(names, h.Chain) {
+			sum.Problems = append(sum.Problems, Problem{File: filepath.Base(pathOf(path, h.Chain)),
+				What: fmt.Sprintf("the chain is not there: the head %s knows it", h)})
 		}
 	}
+	for _, name := range names {
+		r, chain, err := verifyChain(ctx, path, name, known)
+		if err != nil {
+			return Report{}, err
+		}
+		sum.add(r, chain, known)
+		for _, one := range chain.begun {
+			if !slices.Contains(names, one) {
+				sum.Problems = append(sum.Problems, Problem{File: filepath.Base(pathOf(path, one)),
+					What: "the chain is not there: the first chain says that it began"})
+			}
+		}
+	}
+	if sum.OK = len(sum.Problems) == 0; !sum.OK {
+		sum.Status = Changed
+	}
+	return sum, nil
+}
+
+// add adds a chain's report. Lines up to a head that was noted were there when it was noted: only later lines
+// that were dropped are a loss.
+func (r *Report) add(one Report, chain ChainReport, known []Head) {
+	seen := slices.ContainsFunc(known, func(h Head) bool { return h.Chain == chain.Chain && h.Seq >= one.Dropped })
+	if chain.Chain == "" {
+		r.First, r.Last, r.Dropped = one.First, one.Last, one.Dropped
+	}
+	if chain.Changes && one.Dropped > 0 && !seen {
+		r.Status = Gone
+	}
+	r.Files, r.Lines, r.Lost, r.Torn = r.Files+one.Files, r.Lines+one.Lines, r.Lost+one.Lost, r.Torn+one.Torn
+	r.Pending = r.Pending || one.Pending
+	room := max(0, maxProblems-len(r.Problems))
+	r.Problems = append(r.Problems, one.Problems[:min(len(one.Problems), room)]...)
+	r.Chains = append(r.Chains, chain)
 }
 
 // maxTries is how often a log is read that removes its oldest files all the time.
 const maxTries = 5
 
-func verify(ctx context.Context, path string, known []Head) (Report, error) {
+func verifyChain(ctx context.Context, path, name string, known []Head) (Report, ChainReport, error) {
+	var own []Head
+	for _, h := range known {
+		if h.Chain == name {
+			own = append(own, h)
+		}
+	}
+	for try := 1; ; try++ {
+		r, chain, err := verify(ctx, pathOf(path, name), name, own)
+		if !errors.Is(err, errOldestGone) || try == maxTries {
+			return r, chain, err
+		}
+	}
+}
+
+func verify(ctx context.Context, path, name string, known []Head) (Report, ChainReport, error) {
 	v := verifier{ctx: ctx, path: path, known: known, beside: len(known)}
-	v.report.Problems = []Problem{}
-	head, there, err := readHead(path)
+	v.report.Problems, v.chain = []Problem{}, ChainReport{Chain: name, Changes: onlyChanges(name)}
+	head, there, headErr := readHead(path)
 	switch {
-	case err != nil:
-		v.problem(path+headSuffix, 0, "%v", err)
-	case !there:
+	case headErr != nil:
+		v.problem(path+headSuffix, 0, "%v", headErr)
+	case !there && name == "":
 		v.problem(path+headSuffix, 0, "it is not there: a cut at the end of the log would not show")
-	default:
+	case there:
 		v.known = append(v.known[:len(v.known):len(v.known)], head)
 	}
 	v.seen = make([]bool, len(v.known))
-	if err := walk(path, 0, v.file); err != nil {
-		return Report{}, err
+	err := walk(path, 0, v.file)
+	if errors.Is(err, fs.ErrNotExist) && name != "" && !errors.Is(err, errOldestGone) {
+		err = nil // its head is left alone: end reports the lines
+	}
+	if err != nil {
+		return Report{}, v.chain, err
 	}
 	v.end()
-	v.report.OK = len(v.report.Problems) == 0
-	return v.report, nil
+	if !there && headErr == nil && name != "" && v.report.Lines > 1 { // it follows the first line
+		v.problem(path+headSuffix, 0, "it is not there: a cut at the end of the log would not show")
+	}
+	c := &v.chain
+	c.Lines, c.First, c.Last, c.Dropped = v.report.Lines, v.report.First, v.report.Last, v.report.Dropped
+	c.Last.Chain = name
+	if v.report.Dropped > 0 {
+		c.Since = &v.since
+	}
+	return v.report, v.chain, nil
 }
 
 type verifier struct {
@@ -78,6 +176,8 @@ type verifier struct {
 	beside int    // its index
 	seen   []bool
 	report Report
+	chain  ChainReport
+	since  time.Time // of the first line
 
 	name string
 	line int
@@ -138,7 +238,16 @@ func (v *verifier) take(p piece) {
 		return
 	}
 	v.checkTorn(p.entry)
-	here := Head{p.entry.Seq, hashOf(p.line)}
+	if v.last.Seq == 0 {
+		v.since = p.entry.Time
+	}
+	if p.entry.Action == ActionChain {
+		v.chain.begun = append(v.chain.begun, p.entry.Note)
+	}
+	if p.entry.Anonymous && p.entry.Count > 0 {
+		v.chain.Counted += uint64(p.entry.Count)
+	}
+	here := Head{Seq: p.entry.Seq, Hash: hashOf(p.line)}
 	v.checkChain(p.entry)
 	for i, h := range v.known {
 		if h.Seq != here.Seq {

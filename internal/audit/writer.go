@@ -81,6 +81,7 @@ func (w *writer) append(e Entry) error {
 			return err
 		}
 	}
+	e.Chain = w.cfg.chain
 	line, head, err := w.head.next(e)
 	if err != nil {
 		return err
@@ -180,7 +181,9 @@ func (w *writer) freshFile() (handle, error) {
 func (w *writer) writeNotes() error {
 	for len(w.notes) > 0 {
 		n := w.notes[0]
-		n.Time = w.cfg.Now().UTC()
+		if n.Time.IsZero() {
+			n.Time = w.cfg.Now().UTC()
+		}
 		var victims []rolledFile
 		if n.Action == ActionRolled {
 			victims, n.Dropped = w.surplus()

@@ -11,8 +11,10 @@ type Act struct {
 	Action string
 	Read   bool // it changes nothing; goes with Action
 	// Agent is the path of a request to a sandbox's agent, in place of Action.
-	Agent             string
-	Principal, Tenant string // how the sender showed who it is, if that was no key; whose the sandbox is
+	Agent string
+	// Principal is how the sender proved its identity, if not by a key; Tenant owns the sandbox. Both are
+	// set only after the check.
+	Principal, Tenant string
 	Sandbox, Snapshot string
 	Error             string
 	Count             int // sandboxes that were asked for
@@ -21,11 +23,17 @@ type Act struct {
 // envdPrincipal is who shows a sandbox's token, or a URL that was signed with it.
 const envdPrincipal = "sandbox token"
 
-// noteAgent tells of a request to a sandbox's agent, whose sender is known by the sandbox's token.
+// noteAgent names a request to a sandbox's agent before its sender is known.
 func (h *Handler) noteAgent(r *http.Request, to target.Target) {
-	info, err := h.opt.Engine.Get(to.ID)
-	if err != nil {
+	h.opt.Note(r.Context(), Act{Agent: r.URL.Path, Sandbox: to.ID})
+}
+
+// noteAdmitted names the sender once it has shown the sandbox's token. An open sandbox's sender is anonymous.
+func (e *envd) noteAdmitted(r *http.Request, to target.Target) {
+	rec, ok := e.h.opt.Records.Get(to.ID)
+	info, err := e.h.opt.Engine.Get(to.ID)
+	if err != nil || !ok || rec.EnvdToken == "" {
 		return
 	}
-	h.opt.Note(r.Context(), Act{Agent: r.URL.Path, Principal: envdPrincipal, Tenant: info.Owner, Sandbox: to.ID})
+	e.h.opt.Note(r.Context(), Act{Principal: envdPrincipal, Tenant: info.Owner})
 }

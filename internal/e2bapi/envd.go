@@ -88,6 +88,7 @@ func (e *envd) serve(w http.ResponseWriter, r *http.Request, to target.Target) {
 			writeJSON(w, http.StatusUnauthorized, failf(http.StatusUnauthorized, "%s", err.Error()))
 			return
 		}
+		e.noteAdmitted(r, to)
 	}
 	// The agent may answer before it has read all of the request: input streams for as long as
 	// a process lives.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -25,8 +25,11 @@ type apiError struct {
 
 func (e *apiError) Error() string { return e.Message }
 
+// maxMessage bounds an error, in bytes.
+const maxMessage = 2000
+
 func failf(status int, format string, args ...any) *apiError {
-	return &apiError{Code: status, Message: fmt.Sprintf(format, args...)}
+	return &apiError{Code: status, Message: guesttext.ClipLines(fmt.Sprintf(format, args...), maxMessage)}
 }
 
 func invalidf(format string, args ...any) *apiError {
@@ -62,7 +65,7 @@ func apiErrorOf(err error) *apiError {
 			break
 		}
 	}
-	return &apiError{Code: status, Message: ellipsis.Clip(err.Error(), 2000), retry: retryOf(err)}
+	return &apiError{Code: status, Message: guesttext.ClipLines(err.Error(), maxMessage), retry: retryOf(err)}
 }
 
 // retryOf is when an error says that another try makes sense.

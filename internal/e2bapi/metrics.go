@@ -153,7 +153,7 @@ func (h usage) ask(ctx context.Context, id string) (sample, error) {
 		return sample{}, err
 	}
 	if resp.StatusCode != http.StatusOK {
-		return sample{}, fmt.Errorf("the agent answered %s", resp.Status)
+		return sample{}, fmt.Errorf("the agent answered %d", resp.StatusCode)
 	}
 	var m struct {
 		CPUs      int     `json:"cpu_count"`

@@ -424,6 +424,7 @@ func TestTheAuditLogNamesKeyAndTenant(t *testing.T) {
 	d.as(d.evil, "DELETE", "/sandboxes/"+d.own.SandboxID, "")
 	d.as(d.acme, "DELETE", "/sandboxes/"+d.own.SandboxID, "")
 	d.as("e2b_"+strings.Repeat("00", 20), "POST", "/v2/sandboxes", `{}`)
+	d.envd(created{SandboxID: d.own.SandboxID, EnvdAccessToken: "wrong"}, "GET", "/envs", "")
 	id := sandbox.CanonicalID(d.own.SandboxID)
 	for _, w := range []audit.Entry{
 		{Action: "sandbox.fork", Result: audit.OK, KeyName: "a", Tenant: "acme", Sandbox: id, Snapshot: "open", Count: 1},
@@ -439,6 +440,11 @@ func TestTheAuditLogNamesKeyAndTenant(t *testing.T) {
 				(w.Principal == "" || e.Principal == w.Principal) && (w.KeyName == "" || e.Key != "")
 		}) {
 			t.Errorf("there is no line like %+v", w)
+		}
+	}
+	for _, e := range d.log.entries() {
+		if e.Status == 401 && (!e.Anonymous || e.Principal != "anonymous" || e.Tenant+e.Key != "" || e.Claim == "") {
+			t.Errorf("a refused request is not anonymous: %+v", e)
 		}
 	}
 	if t.Failed() {

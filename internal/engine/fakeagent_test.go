@@ -52,6 +52,9 @@ func (a *fakeAgent) Identity(ctx context.Context, r *connect.Request[agentv1.Ide
 	return connect.NewResponse(out), nil
 }
 
+// shout returns bytes that no error, event or log may have.
+func shout(n int) string { return strings.Repeat("\x1b\u202e\x00", n/5) }
+
 func (f *fake) identity(ctx context.Context, m *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
 	switch {
 	case f.faulty("identity-full"):
@@ -65,6 +68,11 @@ func (f *fake) identity(ctx context.Context, m *agentv1.IdentityRequest) (*agent
 		fmt.Fprintln(f.console, "Kernel panic - not syncing: out of luck")
 		f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "reset"}
 		time.Sleep(time.Hour)
+	case f.faulty("identity-shout"):
+		return &agentv1.IdentityResponse{KernelReseeded: true, Steps: []*agentv1.IdentityStep{
+			{Name: shout(1 << 20), Error: shout(1 << 20)}, {Name: "a\x1b[2J", Error: shout(1 << 20)}}}, nil
+	case f.faulty("identity-shout-error"):
+		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New(shout(1<<20)))
 	case f.faulty("identity-clone"):
 		return &agentv1.IdentityResponse{}, nil
 	case len(m.GetEntropy()) < 32:

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // Event is something that happened.
@@ -60,7 +63,7 @@ func New(last uint64, room int, now func() time.Time) *Log {
 
 // Add gives an event its ID and, if it has none, its time. It does not wait for anybody.
 func (l *Log) Add(e Event) {
-	e.Detail = maps.Clone(e.Detail)
+	e = clipped(e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -78,6 +81,32 @@ func (l *Log) Add(e Event) {
 		close(l.more)
 		l.more = make(chan struct{})
 	}
+}
+
+// Bounds of an event, in bytes and in details.
+const (
+	maxName    = 256
+	maxDetail  = 2000
+	maxDetails = 32
+)
+
+// clipped returns a copy of an event with bounded texts: the list keeps thousands of events.
+func clipped(e Event) Event {
+	for _, s := range []*string{&e.Kind, &e.Sandbox, &e.Snapshot, &e.Owner, &e.Principal} {
+		*s = guesttext.Clip(*s, maxName)
+	}
+	if e.Detail == nil {
+		return e
+	}
+	d := make(map[string]string, min(len(e.Detail), maxDetails))
+	for _, key := range slices.Sorted(maps.Keys(e.Detail)) {
+		if len(d) == maxDetails {
+			break
+		}
+		d[guesttext.Clip(key, maxName)] = guesttext.ClipLines(e.Detail[key], maxDetail)
+	}
+	e.Detail = d
+	return e
 }
 
 // Close ends all readers.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -194,5 +195,29 @@ func BenchmarkAdd(b *testing.B) {
 	d := map[string]string{"snapshot": "py"}
 	for b.Loop() {
 		l.Add(Event{Kind: "sandbox.ready", Sandbox: "sb-1", Detail: d})
+	}
+}
+
+// The list keeps thousands of events: none of them is large, whatever a guest says.
+func TestEventsAreBounded(t *testing.T) {
+	l := New(0, 10, clock)
+	huge := strings.Repeat("\x1b\u202e", 1<<20)
+	d := map[string]string{}
+	for i := range 1000 {
+		d[fmt.Sprint(i, huge[:1000])] = huge
+	}
+	l.Add(Event{Kind: huge, Sandbox: huge, Snapshot: huge, Owner: huge, Principal: huge, Detail: d})
+	got := collect(t, l, 0, 1)[0]
+	texts, n := []string{got.Kind, got.Sandbox, got.Snapshot, got.Owner, got.Principal}, 0
+	for key, v := range got.Detail {
+		texts = append(texts, key, v)
+	}
+	for _, s := range texts {
+		if n += len(s); strings.ContainsAny(s, "\x1b\u202e") {
+			t.Errorf("%.20q has control characters", s)
+		}
+	}
+	if n > 100<<10 || len(d) != 1000 {
+		t.Errorf("the event has %d bytes", n)
 	}
 }

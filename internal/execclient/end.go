@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/internal/agentproto/process"
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // End is how a program ended.
@@ -13,7 +14,7 @@ type End struct {
 }
 
 // Status says so in words: "exit status 1", "signal: killed".
-func (e End) Status() string { return e.event.GetStatus() }
+func (e End) Status() string { return guesttext.Of(e.event.GetStatus()).String() }
 
 // ExitCode is the program's own, or -1 if a signal ended it.
 func (e End) ExitCode() int { return int(e.event.GetExitCode()) }

@@ -48,8 +48,10 @@ type Act struct {
 	Action string
 	Read   bool // it changes nothing; goes with Action
 	// Agent is the path of a request to a sandbox's agent, which is named as the native API's are.
-	Agent             string
-	Principal, Tenant string // how the sender showed who it is, if that was no key; whose the sandbox is
+	Agent string
+	// Principal is how the sender proved its identity, if not by a key; Tenant owns the sandbox. Both are
+	// set only after the check.
+	Principal, Tenant string
 	Sandbox, Snapshot string
 	Error             string
 	Count             int
@@ -100,14 +102,18 @@ func (s *Server) record(r *http.Request, n *notes, status int, took time.Duratio
 	case n.act.Action != "":
 		did = action{name: n.act.Action, read: n.act.Read}
 	}
-	s.audit.Add(audit.Entry{
+	e := audit.Entry{
 		Action: did.name, Read: did.read, Object: did.object(r), Result: resultOf(status, n.err), Request: n.id,
 		Key: n.asker.Key, KeyName: n.asker.Name, Tenant: n.asker.Tenant,
 		Method: r.Method, Path: r.URL.Path, Status: status, LatencyUS: took.Microseconds(),
 		UserAgent: r.UserAgent(), Principal: n.principal,
 		Sandbox: pick(n.sandbox, "id"), Snapshot: pick(n.snapshot, "tag"), Image: pick(n.image, "name"),
 		Count: n.count, Error: n.err,
-	})
+	}
+	if !n.proved() {
+		e = unproved(e, r)
+	}
+	s.audit.Add(e)
 }
 
 // resultOf is what became of a request. A stream that fails on its way has a good status.

@@ -24,7 +24,7 @@ type auditRoutes struct {
 }
 
 type verifyInput struct {
-	Head []string `query:"head,explode" doc:"SEQ:HASH of a line that was noted earlier; may be given more than once" maxItems:"100"`
+	Head []string `query:"head,explode" doc:"[CHAIN:]SEQ:HASH of a line that was noted earlier; may be repeated" maxItems:"100"`
 }
 
 func (s *auditRoutes) add(rt *router) {
@@ -87,9 +87,14 @@ func (s *auditRoutes) verify(ctx context.Context, in *verifyInput) (*body[api.Au
 
 func wireAuditReport(r audit.Report) api.AuditReport {
 	return api.AuditReport{
-		OK: r.OK, Files: r.Files, Lines: r.Lines, First: r.First, Last: api.AuditHead(r.Last), Dropped: r.Dropped,
+		OK: r.OK, Status: string(r.Status), Files: r.Files, Lines: r.Lines,
+		First: r.First, Last: api.AuditHead(r.Last), Dropped: r.Dropped,
 		Lost: r.Lost, Torn: r.Torn, Pending: r.Pending,
 		Problems: wires(r.Problems, func(p audit.Problem) api.AuditProblem { return api.AuditProblem(p) }),
+		Chains: wires(r.Chains, func(c audit.ChainReport) api.AuditChain {
+			return api.AuditChain{Chain: c.Chain, Lines: c.Lines, First: c.First, Last: api.AuditHead(c.Last),
+				Dropped: c.Dropped, Since: c.Since, Changes: c.Changes, Counted: c.Counted}
+		}),
 	}
 }
 

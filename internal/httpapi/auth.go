@@ -60,11 +60,14 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 	}
 	return func(r *http.Request) (context.Context, error) {
 		who, refusal := access.admit(r, right)
-		if refusal != nil {
+		if refusal != nil && refusal.Code != api.CodeQuota { // over its rate, a key has proved its identity
 			return nil, refusal
 		}
 		ctx, n := principal.With(r.Context(), who), note(r.Context())
 		n.principal, n.asker = labelOf(who), s.askers.of(ctx)
+		if refusal != nil {
+			return nil, refusal
+		}
 		return ctx, nil
 	}
 }

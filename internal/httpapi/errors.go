@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -105,9 +107,16 @@ func (f *failure) wire() *api.Error {
 	return &api.Error{Message: f.Message, Code: f.Code, Reason: f.Reason, Details: f.Details, RequestID: f.RequestID}
 }
 
+// Bounds of an error, in bytes. Texts of guests are clipped where they are read: this is the last place.
+const (
+	maxMessage = 8 << 10
+	maxDetail  = 1000
+)
+
 // fail makes a failure of a code of our own.
 func fail(code api.Code, reason api.Reason, format string, args ...any) *failure {
-	return &failure{Message: fmt.Sprintf(format, args...), Code: code, Reason: reason, status: code.Status()}
+	text := guesttext.ClipLines(fmt.Sprintf(format, args...), maxMessage)
+	return &failure{Message: text, Code: code, Reason: reason, status: code.Status()}
 }
 
 // failureOf maps any error of a handler.
@@ -119,7 +128,10 @@ func failureOf(err error) *failure {
 	f = fail(codeOf(err), "", "%s", err.Error())
 	var e *sandbox.Error
 	if errors.As(err, &e) {
-		f.Reason, f.Details = api.Reason(e.Reason()), e.Details()
+		f.Reason, f.Details = api.Reason(e.Reason()), maps.Clone(e.Details())
+		for name, v := range f.Details {
+			f.Details[name] = guesttext.Clip(v, maxDetail)
+		}
 	}
 	var later interface{ RetryAfter() time.Duration }
 	if errors.As(err, &later) {

@@ -219,10 +219,14 @@ func (o *eventWriter) event(e events.Event) error {
 
 func (o *eventWriter) send(text string) error {
 	_ = o.rc.SetWriteDeadline(time.Now().Add(o.patience)) // a recorder of tests has none
-	if _, err := o.w.Write([]byte(text)); err != nil {
+	_, err := o.w.Write([]byte(text))
+	if err == nil {
+		err = o.rc.Flush() // a short event is sent only now
+	}
+	if err != nil {
 		return fmt.Errorf("the client did not take what was sent within %s: %w", o.patience, err)
 	}
-	return o.rc.Flush()
+	return nil
 }
 
 // close leaves the connection as it was for its next request.

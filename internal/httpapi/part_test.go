@@ -57,7 +57,7 @@ func TestSandboxesAndTheAPIAreApart(t *testing.T) {
 			t.Errorf("%s: %d, %q", path, w.Code, w.Body)
 		}
 	}
-	if !strings.Contains(b.audit.String(), `"principal":"ingress","sandbox":"sb-00000001-0001"`) {
+	if !strings.Contains(b.audit.String(), `"principal":"ingress","anonymous":true,"source":"192.0.2.1","sandbox":"sb-00000001-0001"`) {
 		t.Errorf("the audit log has %s", b.audit)
 	}
 	for _, host := range []string{"127.0.0.1:8889", ingress.DefaultDomain, "api." + ingress.DefaultDomain, "80-sb000000010001.evil.test"} {

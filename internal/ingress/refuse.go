@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -61,7 +61,7 @@ func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
 
 // refusalOf words an error for E2B's clients and for people.
 func refusalOf(to Target, err error) refusal {
-	f := refusal{Sandbox: to.Sandbox, Code: http.StatusBadGateway, Error: ellipsis.Clip(err.Error(), 500)}
+	f := refusal{Sandbox: to.Sandbox, Code: http.StatusBadGateway, Error: guesttext.ClipLines(err.Error(), 500)}
 	var bad badRoute
 	var dial dialError
 	var private errPrivate

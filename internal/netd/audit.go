@@ -1,10 +1,7 @@
 package netd
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,29 +13,25 @@ import (
 const (
 	auditQueue    = 4096        // lines that wait to be written
 	subscriberMax = 1024        // lines that wait for one subscriber
-	auditFileMax  = 16 << 20    // bytes of the file, then it becomes FILE.1
 	together      = time.Second // refusals alike within this are one line
-	pendingMax    = 4096        // kinds of refusals that are being counted
 )
 
-// audit writes what became of flows. Whoever has a line for it never waits: what
-// does not fit into its queue is counted as lost.
+// audit writes the result of flows. Callers of add never wait: lines that exceed the queue are counted as
+// lost. A VM that exceeds its bounds has its lines counted, so that it takes no room of others.
 type audit struct {
 	lines chan control.Line
 	lost  atomic.Uint64
 	done  chan struct{}
 	stop  chan struct{}
-	path  string
 	warn  func(error)
 
 	untold untold
+	bounds *vmBounds
 
 	mu   sync.Mutex
 	subs map[*subscriber]struct{}
 
-	file    *os.File // owned by run, as what follows
-	size    int64
-	pending map[refusal]*control.Line
+	files *logFiles // of run; nil: none are written
 }
 
 // refusal is what refusals of one kind have in common.
@@ -49,11 +42,12 @@ type refusal struct {
 func newAudit(path string, warn func(error)) (*audit, error) {
 	a := &audit{
 		lines: make(chan control.Line, auditQueue), done: make(chan struct{}), stop: make(chan struct{}),
-		path: path, warn: warn, subs: map[*subscriber]struct{}{}, pending: map[refusal]*control.Line{},
+		warn: warn, subs: map[*subscriber]struct{}{}, bounds: newVMBounds(),
 	}
 	a.untold.take() // which makes it anew
 	if path != "" {
-		if err := a.open(); err != nil {
+		var err error
+		if a.files, err = openLogFiles(path, auditFileMax); err != nil {
 			return nil, err
 		}
 	}
@@ -61,8 +55,11 @@ func newAudit(path string, warn func(error)) (*audit, error) {
 	return a, nil
 }
 
-// add takes a line.
+// add takes a line. Refusals wait until they are counted, and so do lines of a VM that exceeds its rate.
 func (a *audit) add(l control.Line) {
+	if a.bounds.count(l) {
+		return
+	}
 	select {
 	case a.lines <- l:
 	default:
@@ -70,13 +67,11 @@ func (a *audit) add(l control.Line) {
 	}
 }
 
-// close writes what there is and waits for it.
+// close writes all lines and waits for it.
 func (a *audit) close() {
 	close(a.stop)
 	<-a.done
-	if a.file != nil {
-		a.file.Close()
-	}
+	a.files.close()
 }
 
 func (a *audit) run() {
@@ -86,54 +81,33 @@ func (a *audit) run() {
 	for {
 		select {
 		case l := <-a.lines:
-			a.take(l)
+			a.write(l)
 		case now := <-tick.C:
-			a.flush(now.Add(-together))
+			a.flush(now, false)
 		case <-a.stop:
 			for len(a.lines) > 0 {
-				a.take(<-a.lines)
+				a.write(<-a.lines)
 			}
-			a.flush(time.Now())
+			a.flush(time.Now(), true)
 			return
 		}
 	}
-}
-
-// take writes a line, or counts it when it is a refusal.
-func (a *audit) take(l control.Line) {
-	if l.Verdict == control.Allowed || l.Verdict == control.Cut || l.Verdict == control.Broken {
-		a.write(l)
-		return
-	}
-	k := kindOf(l)
-	if p := a.pending[k]; p != nil {
-		p.Count++
-		return
-	}
-	if len(a.pending) >= pendingMax {
-		a.flush(time.Now())
-	}
-	l.Count = 1
-	a.pending[k] = &l
 }
 
 func kindOf(l control.Line) refusal {
 	return refusal{l.VM, l.Protocol, l.Name, l.Far.String(), l.Rule, l.Verdict, l.Reason}
 }
 
-// flush writes the refusals that began before a time.
-func (a *audit) flush(before time.Time) {
-	for k, l := range a.pending {
-		if l.Time.Before(before) {
-			delete(a.pending, k)
-			a.write(*l)
-		}
+// flush writes the lines that were counted long enough, or all.
+func (a *audit) flush(now time.Time, all bool) {
+	for _, l := range a.bounds.take(now, all) {
+		a.write(l)
 	}
 }
 
 func (a *audit) write(l control.Line) {
-	if a.file != nil {
-		if err := a.append(l); err != nil {
+	if a.files != nil {
+		if err := a.files.write(l); err != nil {
 			a.warn(fmt.Errorf("write audit: %w", err))
 			a.lost.Add(1)
 		}
@@ -144,39 +118,6 @@ func (a *audit) write(l control.Line) {
 	for s := range a.subs {
 		s.offer(l)
 	}
-}
-
-func (a *audit) append(l control.Line) error {
-	b, err := json.Marshal(l)
-	if err != nil {
-		return err
-	}
-	if a.size > auditFileMax {
-		a.file.Close()
-		if err := os.Rename(a.path, a.path+".1"); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return err
-		}
-		if err := a.open(); err != nil {
-			return err
-		}
-	}
-	n, err := a.file.Write(append(b, '\n'))
-	a.size += int64(n)
-	return err
-}
-
-func (a *audit) open() error {
-	f, err := os.OpenFile(a.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return fmt.Errorf("open audit: %w", err)
-	}
-	st, err := f.Stat()
-	if err != nil {
-		f.Close()
-		return fmt.Errorf("open audit: %w", err)
-	}
-	a.file, a.size = f, st.Size()
-	return nil
 }
 
 // subscriber gets lines at its own speed.

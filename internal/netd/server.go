@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/netwire"
@@ -310,7 +311,8 @@ func (s *Server) NameDenied(vm, name, rule, text string) {
 
 // tell counts a line and passes it on.
 func (s *Server) tell(v *vm, l control.Line) {
-	l.Time, l.VM, l.Sandbox = time.Now(), v.name, v.sandbox
+	l.Time, l.VM, l.Sandbox, l.Owner = time.Now(), v.name, v.sandbox, v.owner
+	l.Name, l.Rule, l.Reason = guesttext.Clip(l.Name, 256), guesttext.Clip(l.Rule, 256), guesttext.Clip(l.Reason, 500)
 	counter := map[string]*atomic.Uint64{
 		control.Denied: &s.counts.denied, control.Refused: &s.counts.refused, control.Limited: &s.counts.limited,
 		control.Cut: &s.counts.cut, control.Broken: &s.counts.broken,

@@ -32,7 +32,8 @@ func (u *untold) add(l control.Line) {
 	defer u.mu.Unlock()
 	l.Count = max(l.Count, 1)
 	if u.lines[kindOf(l)] == nil && u.kinds[l.VM] >= untoldKinds {
-		l = control.Line{Time: l.Time, VM: l.VM, Sandbox: l.Sandbox, Verdict: l.Verdict, Name: control.Others, Count: l.Count}
+		l = control.Line{Time: l.Time, VM: l.VM, Sandbox: l.Sandbox, Owner: l.Owner, Verdict: l.Verdict,
+			Name: control.Others, Count: l.Count}
 	}
 	k := kindOf(l)
 	switch known := u.lines[k]; {

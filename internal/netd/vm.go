@@ -24,6 +24,7 @@ const openingMax = 64
 type vm struct {
 	s                  *Server
 	name, sandbox, tag string
+	owner              string // tenant; empty: the operator
 	handover           bool
 	treeOf             control.Tree
 	tree               *tree // the one that it is in; nil: it has no limit, or there is none
@@ -55,7 +56,7 @@ type vm struct {
 
 func newVM(s *Server, b control.Binding, wire *netwire.End, judge Judge) *vm {
 	v := &vm{
-		s: s, name: b.VM, sandbox: b.Sandbox, tag: b.Tag, handover: b.Handover, wire: wire, judge: judge,
+		s: s, name: b.VM, sandbox: b.Sandbox, tag: b.Tag, owner: b.Owner, handover: b.Handover, wire: wire, judge: judge,
 		spec: b.Spec, flows: map[uint64]*flow{}, opening: map[uint32]*flow{}, connected: true,
 		queries: make(chan struct{}, queriesMax), treeOf: b.Tree, tree: s.trees.join(b.Tree),
 	}

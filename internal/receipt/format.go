@@ -5,9 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
-	"strings"
 
 	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // Format is the version of the files that this package writes, and the only one that it reads.
@@ -133,7 +133,7 @@ func (r *Receipt) cut() {
 		r.Guest = &g
 	}
 	for _, s := range r.texts() {
-		*s = ellipsis.Clip(strings.ToValidUTF8(*s, "?"), maxText-len(ellipsis.Mark))
+		*s = guesttext.ClipLines(*s, maxText-len(ellipsis.Mark))
 	}
 }
 

@@ -68,6 +68,7 @@ type NetBinding struct {
 	VM      string // its name at forkd-net, never given twice
 	Sandbox string // whom the audit log names
 	Tag     string // of the snapshot that it is forked from; empty: it boots
+	Owner   string // tenant of the sandbox; empty: the operator
 	Spec    netpolicy.Spec
 	Tree    NetTree // that it is in; the zero value: that has no limit
 	// Facts are names that its guest has resolved already: those of the VM that it is a

@@ -96,7 +96,7 @@ func New(dial DialFunc, opts ...Option) *Client {
 func connectOptions(o options) []connect.ClientOption {
 	co := []connect.ClientOption{
 		connect.WithAcceptCompression("gzip", nil, nil),
-		connect.WithReadMaxBytes(agentproto.MaxMessageBytes),
+		connect.WithReadMaxBytes(agentproto.MaxMessageBytes), connect.WithInterceptors(words{}),
 	}
 	if o.json {
 		co = append(co, connect.WithProtoJSON())
@@ -147,7 +147,7 @@ func (c *Client) Inventory(ctx context.Context,
 	changesOnly bool) (*connect.ServerStreamForClient[agentv1.InventoryPart], error) {
 	s, err := c.inventory.List(ctx, connect.NewRequest(&agentv1.ListRequest{ChangesOnly: changesOnly}))
 	if err != nil {
-		return nil, fmt.Errorf("list what is in the guest: %w", err)
+		return nil, fmt.Errorf("list what is in the guest: %w", said(err))
 	}
 	return s, nil
 }
@@ -160,12 +160,12 @@ func (c *Client) Health(ctx context.Context) error {
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("ask health: %w", err)
+		return fmt.Errorf("ask health: %w", said(err))
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 4096))
 	if resp.StatusCode != http.StatusNoContent {
-		return fmt.Errorf("ask health: status %s", resp.Status)
+		return fmt.Errorf("ask health: status %d", resp.StatusCode)
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (c *Client) Close() error {
 func answer[T any](resp *connect.Response[T], err error) func(what string) (*T, error) {
 	return func(what string) (*T, error) {
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", what, err)
+			return nil, fmt.Errorf("%s: %w", what, said(err))
 		}
 		return resp.Msg, nil
 	}

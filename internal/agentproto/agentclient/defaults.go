@@ -30,7 +30,7 @@ func (c *Client) ChangeDefaults(ctx context.Context, d Defaults) error {
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return fmt.Errorf("change defaults: %w", err)
+		return fmt.Errorf("change defaults: %w", said(err))
 	}
 	defer resp.Body.Close()
 	switch resp.StatusCode {
@@ -39,8 +39,8 @@ func (c *Client) ChangeDefaults(ctx context.Context, d Defaults) error {
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		return errors.New("change defaults: the guest's agent is an older one that cannot: build the image again")
 	}
-	said := &FileError{Message: resp.Status}
-	_ = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(said)
-	said.Code = resp.StatusCode
-	return fmt.Errorf("change defaults: %w", said)
+	refused := &FileError{Message: resp.Status}
+	_ = json.NewDecoder(io.LimitReader(resp.Body, 64<<10)).Decode(refused)
+	refused.Code = resp.StatusCode
+	return fmt.Errorf("change defaults: %w", refused)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/agentproto/msgwire"
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // evals are the ways to have something evaluated.
@@ -60,7 +61,7 @@ func (c *Client) Eval(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.E
 	}
 	r, err := c.evals.ask(ctx, req)
 	if err != nil {
-		return nil, fmt.Errorf("eval: %w", err)
+		return nil, fmt.Errorf("eval: %w", said(err))
 	}
 	return r, nil
 }
@@ -120,5 +121,5 @@ func refusedBy(a *agentv1.EvalAnswer) error {
 	if code < connect.CodeCanceled || code > connect.CodeUnauthenticated {
 		code = connect.CodeUnknown
 	}
-	return connect.NewWireError(code, errors.New(a.GetMessage()))
+	return connect.NewWireError(code, guesttext.New(a.GetMessage()))
 }

@@ -85,7 +85,7 @@ func (c *Client) Exec(ctx context.Context, req ExecRequest) (ExecResult, error) 
 		out.res.Status = fmt.Sprintf("timed out after %s", req.Timeout)
 		return out.res, nil
 	}
-	return out.res, fmt.Errorf("exec %s: %w", req.Args[0], err)
+	return out.res, fmt.Errorf("exec %s: %w", req.Args[0], said(err))
 }
 
 // session is the same for the agent, with its output to a collector.

@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // FileError is the agent's refusal of a transfer.
@@ -16,7 +18,7 @@ type FileError struct {
 	Message string `json:"message"`
 }
 
-func (e *FileError) Error() string { return e.Message }
+func (e *FileError) Error() string { return guesttext.Lines(e.Message).String() }
 
 // Is tells a file that is not there.
 func (e *FileError) Is(target error) bool {
@@ -28,12 +30,12 @@ func (e *FileError) Is(target error) bool {
 func (c *Client) Download(ctx context.Context, path, user string, w io.Writer) (int64, error) {
 	resp, err := c.fileRequest(ctx, http.MethodGet, path, user, 0, nil)
 	if err != nil {
-		return 0, fmt.Errorf("download %s: %w", path, err)
+		return 0, fmt.Errorf("download %s: %w", path, said(err))
 	}
 	defer resp.Body.Close()
 	n, err := io.Copy(w, resp.Body)
 	if err != nil {
-		return n, fmt.Errorf("download %s: %w", path, err)
+		return n, fmt.Errorf("download %s: %w", path, said(err))
 	}
 	return n, nil
 }
@@ -43,7 +45,7 @@ func (c *Client) Download(ctx context.Context, path, user string, w io.Writer) (
 func (c *Client) Upload(ctx context.Context, path, user string, mode fs.FileMode, r io.Reader) error {
 	resp, err := c.fileRequest(ctx, http.MethodPost, path, user, mode, r)
 	if err != nil {
-		return fmt.Errorf("upload %s: %w", path, err)
+		return fmt.Errorf("upload %s: %w", path, said(err))
 	}
 	defer resp.Body.Close()
 	_, _ = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/msgwire"
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // IdentityByPort is Identity without HTTP, on the port of its own: only an agent that
@@ -24,11 +25,11 @@ func (c *Client) IdentityByPort(ctx context.Context,
 		if ctx.Err() == nil {
 			err = connect.NewError(connect.CodeUnavailable, err)
 		}
-		return nil, fmt.Errorf("set identity: %w", err)
+		return nil, fmt.Errorf("set identity: %w", said(err))
 	}
 	resp, err := identityOver(ctx, conn, req)
 	if err != nil {
-		return nil, fmt.Errorf("set identity: %w", err)
+		return nil, fmt.Errorf("set identity: %w", said(err))
 	}
 	return resp, nil
 }
@@ -60,7 +61,7 @@ func identityOver(ctx context.Context, conn net.Conn, req *agentv1.IdentityReque
 		return nil, broken(err)
 	}
 	if answer.GetResponse() == nil {
-		return nil, connect.NewError(connect.CodeInvalidArgument, errors.New(answer.GetRefused()))
+		return nil, connect.NewError(connect.CodeInvalidArgument, guesttext.New(answer.GetRefused()))
 	}
 	return answer.GetResponse(), nil
 }

@@ -3,7 +3,6 @@ package agentclient
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // overHTTP asks in Connect's protocol over HTTP/1.1.
@@ -81,7 +81,7 @@ func refused(status string, body []byte) error {
 		Message string       `json:"message"`
 	}
 	if json.Unmarshal(body, &e) != nil || e.Code == 0 {
-		return connect.NewError(connect.CodeUnknown, fmt.Errorf("the agent answers %s", status))
+		return connect.NewError(connect.CodeUnknown, fmt.Errorf("the agent answers %s", guesttext.Of(status)))
 	}
-	return connect.NewWireError(e.Code, errors.New(e.Message))
+	return connect.NewWireError(e.Code, guesttext.New(e.Message))
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -204,7 +205,8 @@ func (b *Builder) conclude(j *job, r result, err error) {
 	}
 	if err != nil {
 		step := stepOf(err)
-		reason := &Reason{Message: explain(err), Step: step, Entries: j.log.of(step, 50)}
+		said := guesttext.ClipLines(explain(err), guesttext.MaxLines)
+		reason := &Reason{Message: said, Step: step, Entries: j.log.of(step, 50)}
 		j.log.say(LevelError, step, "Build failed: "+reason.Message)
 		end = func(_ *Template, made *Build) {
 			made.Status, made.Finished, made.Reason = Failed, now, reason

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/process"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -85,7 +86,8 @@ func (j *job) follow(stream *connect.ServerStreamForClient[process.StartResponse
 			continue
 		}
 		if end.GetExitCode() != 0 || !end.GetExited() {
-			failed <- fmt.Errorf("failed to run start command '%s': command failed: %s", j.plan.start, end.GetStatus())
+			failed <- fmt.Errorf("failed to run start command '%s': command failed: %s",
+				j.plan.start, guesttext.Of(end.GetStatus()))
 		}
 		return
 	}

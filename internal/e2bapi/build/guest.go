@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -137,7 +138,7 @@ func (g *guest) run(ctx context.Context, c command) (string, error) {
 func refusal(err error) error {
 	var c *connect.Error
 	if errors.As(err, &c) {
-		return &failure{status: c.Error()}
+		return &failure{status: guesttext.Error(c).Error()}
 	}
 	return err
 }
@@ -163,7 +164,7 @@ func (f *failure) told() string {
 		return f.Error()
 	}
 	all := strings.Split(text, "\n")
-	return f.Error() + "\n" + strings.Join(all[max(0, len(all)-lastLines):], "\n")
+	return f.Error() + "\n" + guesttext.Tail(strings.Join(all[max(0, len(all)-lastLines):], "\n")).String()
 }
 
 // explain is an error of a command's with what it printed.

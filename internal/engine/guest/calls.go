@@ -3,7 +3,6 @@ package guest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/vmctl/client"
 	"github.com/forkd/forkd/internal/vmm"
@@ -223,7 +223,7 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 func message(err error) string {
 	var ce *connect.Error
 	if errors.As(err, &ce) {
-		return ce.Message()
+		return guesttext.Lines(ce.Message()).String()
 	}
-	return fmt.Sprint(err)
+	return guesttext.Error(err).Error()
 }

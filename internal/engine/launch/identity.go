@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/trust"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -185,9 +186,9 @@ func (l *Launcher) identity(m *VM, who sandbox.Identity) (*agentv1.IdentityReque
 func stepTimes(a *agentv1.IdentityResponse) string {
 	var b strings.Builder
 	for _, s := range a.GetSteps() {
-		fmt.Fprintf(&b, "%s=%v ", s.GetName(), time.Duration(s.GetTookNs()))
+		fmt.Fprintf(&b, "%s=%v ", guesttext.Of(s.GetName()), time.Duration(s.GetTookNs()))
 	}
-	return b.String()
+	return guesttext.Of(b.String()).String()
 }
 
 // checkIdentity refuses a child that still shares anything with its siblings.
@@ -198,12 +199,12 @@ func checkIdentity(a *agentv1.IdentityResponse) error {
 	}
 	for _, s := range a.GetSteps() {
 		if s.GetError() != "" && !(s.GetName() == hooksStep && len(a.GetHooks()) > 0) { // the hooks below say more
-			errs = append(errs, fmt.Errorf("%s: %s", s.GetName(), s.GetError()))
+			errs = append(errs, fmt.Errorf("%s: %s", guesttext.Of(s.GetName()), guesttext.Of(s.GetError())))
 		}
 	}
 	for _, i := range a.GetInterpreters() {
 		if i.GetError() != "" {
-			errs = append(errs, fmt.Errorf("reseed %s: %s", i.GetLanguage(), i.GetError()))
+			errs = append(errs, fmt.Errorf("reseed %s: %s", guesttext.Of(i.GetLanguage()), guesttext.Of(i.GetError())))
 		}
 	}
 	for _, h := range a.GetHooks() {
@@ -211,16 +212,17 @@ func checkIdentity(a *agentv1.IdentityResponse) error {
 			errs = append(errs, hookError(h))
 		}
 	}
-	return errors.Join(errs...)
+	return guesttext.Error(errors.Join(errs...))
 }
 
 // hooksStep is the agent's name of the step that runs the hooks.
 const hooksStep = "hooks"
 
 func hookError(h *agentv1.HookResult) error {
-	text := fmt.Sprintf("hook %s: exit code %d", h.GetName(), h.GetExitCode())
+	name := guesttext.Of(h.GetName())
+	text := fmt.Sprintf("hook %s: exit code %d", name, h.GetExitCode())
 	if h.GetExitCode() == 0 || h.GetExitCode() == -1 { // not what ended it
-		text = fmt.Sprintf("hook %s: %s", h.GetName(), h.GetError())
+		text = fmt.Sprintf("hook %s: %s", name, guesttext.Of(h.GetError()))
 	}
 	if said := sandbox.Clip(strings.TrimSpace(vmproc.Printable([]byte(h.GetOutput())))); said != "" {
 		text += "; it said: " + said

@@ -25,6 +25,7 @@ type Wire struct {
 	tap     string // name of the tap
 	sandbox string
 	tag     string // that the VM was forked from
+	owner   string // tenant of the sandbox; empty: the operator
 	tree    sandbox.NetTree
 
 	facts facts // that its guest begins with

@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/vmm"
 )
@@ -135,9 +136,10 @@ func (p *pauseOp) quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (ste
 	for _, s := range answer.GetSteps() {
 		about := s.GetName() == "sync" || s.GetName() == "freeze" || s.GetName() == "thaw" // the others are for memory
 		if about && s.GetError() != "" {
-			return nil, fmt.Errorf("have the guest write its files back: %s: %s", s.GetName(), s.GetError())
+			return nil, fmt.Errorf("have the guest write its files back: %s: %s",
+				guesttext.Of(s.GetName()), guesttext.Of(s.GetError()))
 		}
-		steps = append(steps, s.GetName())
+		steps = append(steps, guesttext.Of(s.GetName()).String())
 	}
 	return steps, nil
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/layer"
 	"github.com/forkd/forkd/internal/layer/store"
@@ -259,7 +260,7 @@ func (c *createOp) warmStep(ctx context.Context, n int, s sandbox.WarmStep, limi
 	for _, r := range answer.GetResults() {
 		if r.GetError() != "" {
 			return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s code of step %d: %s\n%s",
-				r.GetLanguage(), n, r.GetError(), r.GetTraceback())
+				guesttext.Of(r.GetLanguage()), n, guesttext.Lines(r.GetError()), guesttext.Tail(r.GetTraceback()))
 		}
 	}
 	return nil
@@ -288,7 +289,7 @@ func (c *createOp) quiesce(ctx context.Context, _ *undo.Stack) (int64, error) {
 	}
 	for _, s := range answer.GetSteps() {
 		if s.GetError() != "" {
-			return 0, fmt.Errorf("guest: %s: %s", s.GetName(), s.GetError())
+			return 0, fmt.Errorf("guest: %s: %s", guesttext.Of(s.GetName()), guesttext.Of(s.GetError()))
 		}
 	}
 	return 0, c.agent.Close()

@@ -8,6 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/vmproc"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
@@ -190,7 +191,7 @@ func (t *tail) add(chunk []byte) {
 
 // text is the last lines, as the end of an error's text.
 func (t *tail) text() string {
-	lines := strings.Split(strings.TrimSpace(vmproc.Printable(t.b)), "\n")
+	lines := strings.Split(strings.TrimSpace(guesttext.Tail(t.b).String()), "\n")
 	if lines[len(lines)-1] == "" {
 		return "; it printed nothing"
 	}

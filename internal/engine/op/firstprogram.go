@@ -7,6 +7,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/engine/launch"
+	"github.com/forkd/forkd/internal/guesttext"
 )
 
 // programLimit bounds a program that runs for the sake of what it touches.
@@ -60,7 +61,7 @@ func (c recorder) useFirst(ctx context.Context, m *launch.VM, command string) er
 	case r.TimedOut:
 		return fmt.Errorf("first_use did not end within %s", firstUseLimit)
 	case r.ExitCode != 0:
-		return fmt.Errorf("first_use: %s: %s%s", r.Status, r.Stdout, r.Stderr)
+		return fmt.Errorf("first_use: %s: %s%s", r.Status, guesttext.Tail(r.Stdout), guesttext.Tail(r.Stderr))
 	}
 	return nil
 }

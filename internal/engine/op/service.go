@@ -1,14 +1,15 @@
 package op
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/engine/guest"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -84,7 +85,7 @@ func (c *createOp) startService(ctx context.Context) error {
 		return fmt.Errorf("start the service: %w", err)
 	case r.ExitCode != 0:
 		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "start the service: %s: %s", r.Status,
-			strings.TrimSpace(string(r.Stderr)))
+			guesttext.Tail(bytes.TrimSpace(r.Stderr)))
 	}
 	return nil
 }
@@ -108,7 +109,7 @@ func (c *createOp) awaitReady(ctx context.Context) error {
 		return c.notReady(ctx, want, "the service has failed while it was waited for "+want.what)
 	case r.ExitCode != 0:
 		return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "wait for %s: %s: %s", want.what, r.Status,
-			strings.TrimSpace(string(r.Stderr)))
+			guesttext.Tail(bytes.TrimSpace(r.Stderr)))
 	}
 	return nil
 }

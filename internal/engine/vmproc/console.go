@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/vmctl/client"
 	"github.com/forkd/forkd/internal/vmm"
@@ -82,7 +83,7 @@ func (m *VM) EndReason() string {
 		return "the guest powered off"
 	case vmm.ExitReset:
 		if line := panicLine(filepath.Join(m.Dir, client.ConsoleLog)); line != "" {
-			return "the guest's kernel panicked: " + line
+			return "the guest's kernel panicked: " + guesttext.Of(line).String()
 		}
 		return "the guest rebooted"
 	case vmm.ExitKilled:
@@ -90,7 +91,7 @@ func (m *VM) EndReason() string {
 			return why
 		}
 		if said := TailLines(filepath.Join(m.Dir, vmmLog), 3); said != "" {
-			return fmt.Sprintf("%s; it said: %s", exit.Reason, said)
+			return fmt.Sprintf("%s; it said: %s", exit.Reason, guesttext.Tail(said))
 		}
 	}
 	return exit.Reason

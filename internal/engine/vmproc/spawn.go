@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/undo"
@@ -94,7 +95,7 @@ func (s *Supervisor) start(ctx context.Context, dir string, in *group, shape vms
 	proc, err := client.Spawn(ctx, c)
 	if err != nil {
 		if tail := TailLines(filepath.Join(dir, vmmLog), 5); tail != "" {
-			err = fmt.Errorf("%w; it said: %s", err, tail)
+			err = fmt.Errorf("%w; it said: %s", err, guesttext.Tail(tail))
 		}
 		return nil, err
 	}

@@ -56,8 +56,10 @@ type Binding struct {
 	VM      string `json:"vm"`
 	Sandbox string `json:"sandbox"`
 	// Tag is the snapshot that the VM was forked from; empty for a parent that boots.
-	Tag  string         `json:"tag,omitempty"`
-	Spec netpolicy.Spec `json:"spec"`
+	Tag string `json:"tag,omitempty"`
+	// Owner is the tenant whose log file has the VM's lines; empty: the operator.
+	Owner string         `json:"owner,omitempty"`
+	Spec  netpolicy.Spec `json:"spec"`
 	// Tree is the tree of forks that the VM is in, if that has a bandwidth limit.
 	Tree Tree `json:"tree,omitzero"`
 	// Handover says that the VMM's seccomp filter is confirmed to refuse connect
@@ -149,9 +151,11 @@ type Line struct {
 	Seconds  float64 `json:"seconds,omitempty"`
 	// Lost is how many lines before this one a subscriber was too slow for.
 	Lost uint64 `json:"lost,omitempty"`
+	// Owner is the tenant of the sandbox; empty: the operator.
+	Owner string `json:"owner,omitempty"`
 }
 
-// Others is the name in a line that stands for refusals of a VM, of too many kinds to tell apart.
+// Others is the name in a line that counts flows of a VM without a line of their own.
 const Others = "others"
 
 // Untold are refusals by policy, by limits and of broken wires, that nobody has asked for before.
@@ -168,6 +172,8 @@ const (
 	Limited = "limited" // by a limit of the VM or of forkd-net
 	Cut     = "cut"     // by a change of policy, or the VM was released
 	Broken  = "broken"  // the VMM broke the protocol; its wire is ended
+	// Suppressed counts lines that the file before did not take of a sandbox.
+	Suppressed = "suppressed"
 )
 
 // Stats are counts since forkd-net started, but for VMs and Flows, which are now.

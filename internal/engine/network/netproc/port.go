@@ -33,8 +33,8 @@ func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) (cas []string
 	bindings := make([]control.Binding, len(vms))
 	var facts factsOf
 	for i, b := range vms {
-		bindings[i] = control.Binding{VM: b.VM, Sandbox: b.Sandbox, Tag: b.Tag, Spec: b.Spec, Handover: b.Handover,
-			Tree: control.Tree{Name: b.Tree.Root, BytesPerSecond: b.Tree.BytesPerSecond}, Wire: b.Wire}
+		bindings[i] = control.Binding{VM: b.VM, Sandbox: b.Sandbox, Tag: b.Tag, Owner: b.Owner, Spec: b.Spec,
+			Handover: b.Handover, Tree: control.Tree{Name: b.Tree.Root, BytesPerSecond: b.Tree.BytesPerSecond}, Wire: b.Wire}
 		if bindings[i].Facts, err = facts.encode(b.Facts); err != nil {
 			return nil, err
 		}

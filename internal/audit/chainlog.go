@@ -1,0 +1,270 @@
+package audit
+
+import (
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Defaults and bounds of a log.
+const (
+	DefaultMaxBytes = 16 << 20
+	DefaultKeep     = 9
+	queueLength     = 4096
+	settleEvery     = time.Second
+)
+
+// Config configures a Log.
+type Config struct {
+	Path     string
+	MaxBytes int64 // beyond which the file is rolled over; default DefaultMaxBytes
+	Keep     int   // files that were rolled over and stay; the oldest are removed. Default DefaultKeep
+	// Opened is what the first line of each daemon says beside.
+	Opened Entry
+	Now    func() time.Time
+	Log    *slog.Logger // what concerns the log itself
+
+	chain string                            // of a log with several; empty: the first one
+	fresh func(chain string)                // is called if a chain has no line yet; may be nil
+	open  func(path string) (handle, error) // of tests
+	queue int
+	tick  <-chan time.Time
+}
+
+// complete sets defaults.
+func (c Config) complete() Config {
+	if c.MaxBytes <= 0 {
+		c.MaxBytes = DefaultMaxBytes
+	}
+	if c.Keep <= 0 {
+		c.Keep = DefaultKeep
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	if c.open == nil {
+		c.open = openAppend
+	}
+	if c.queue == 0 {
+		c.queue = queueLength
+	}
+	return c
+}
+
+// Stats are what became of entries since the log was opened.
+type Stats struct {
+	Written uint64 // lines, those of the log itself included
+	Lost    uint64 // entries
+	Queued  int    // entries that wait for the disk
+}
+
+// chainLog writes one chain. Its methods are safe for concurrent use; Add never waits.
+type chainLog struct {
+	cfg   Config
+	w     *writer // the goroutine's; nil until the file is open
+	queue chan *Entry
+	stop  chan struct{}
+	done  chan struct{}
+	once  sync.Once
+
+	written, lost atomic.Uint64
+	untold        atomic.Uint64 // lost, and in no line yet
+	failing       bool          // the goroutine's
+}
+
+// openChain opens a chain and starts to write; Close ends it.
+func openChain(c Config) (*chainLog, error) {
+	l := newChain(c.complete())
+	if err := l.begin(); err != nil {
+		return nil, err
+	}
+	go l.run()
+	return l, nil
+}
+
+// startChain is openChain without waiting for the disk: entries wait in the queue until the file is open.
+func startChain(c Config) *chainLog {
+	l := newChain(c.complete())
+	go l.run()
+	return l
+}
+
+func newChain(c Config) *chainLog {
+	return &chainLog{cfg: c, queue: make(chan *Entry, c.queue), stop: make(chan struct{}), done: make(chan struct{})}
+}
+
+// begin opens the file. The first chain says that it was opened.
+func (l *chainLog) begin() error {
+	w, err := openWriter(l.cfg)
+	if err != nil {
+		return err
+	}
+	if l.cfg.chain == "" {
+		opened := l.cfg.Opened
+		opened.Time, opened.Action, opened.Result = l.cfg.Now().UTC(), ActionOpened, OK
+		w.notes = append(w.notes, opened)
+	}
+	if w.head.Seq == 0 && l.cfg.fresh != nil {
+		l.cfg.fresh(l.cfg.chain)
+	}
+	l.cfg.Log.Info("audit log opened", "file", l.cfg.Path, "head", w.head.String())
+	l.w = w
+	return nil
+}
+
+// Add has an entry written. What does not fit into the queue, since the disk is slow, is lost and counted.
+func (l *chainLog) Add(e Entry) {
+	if e.Time.IsZero() {
+		e.Time = l.cfg.Now()
+	}
+	e.Time = e.Time.UTC()
+	select {
+	case <-l.stop:
+		l.lose(1)
+		return
+	default:
+	}
+	select {
+	case l.queue <- e.clipped():
+	default:
+		l.lose(1)
+	}
+}
+
+func (l *chainLog) lose(n uint64) {
+	l.lost.Add(n)
+	l.untold.Add(n)
+}
+
+// Stats tells what became of entries.
+func (l *chainLog) Stats() Stats { return Stats{l.written.Load(), l.lost.Load(), len(l.queue)} }
+
+// Close writes what there is, and waits for it as long as patience lasts: a disk that hangs is not
+// waited for any longer.
+func (l *chainLog) Close(patience time.Duration) error {
+	l.once.Do(func() { close(l.stop) })
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	select {
+	case <-l.done:
+		return nil
+	case <-t.C:
+		return errors.New("the audit log's disk does not answer: the last actions are not in it")
+	}
+}
+
+func (l *chainLog) run() {
+	defer close(l.done)
+	ticks := l.cfg.tick
+	if ticks == nil {
+		t := time.NewTicker(settleEvery)
+		defer t.Stop()
+		ticks = t.C
+	}
+	l.settle()
+	for {
+		select {
+		case e := <-l.queue:
+			l.put(*e)
+		case <-ticks:
+			l.settle()
+		case <-l.stop:
+			l.finish()
+			return
+		}
+	}
+}
+
+// opened reports whether the file is open, and tries to open it if not.
+func (l *chainLog) opened() bool {
+	if l.w == nil {
+		l.report(l.begin())
+	}
+	return l.w != nil
+}
+
+// put writes an entry, or counts it as lost.
+func (l *chainLog) put(e Entry) {
+	if !l.opened() {
+		l.lose(1)
+		return
+	}
+	rolled := l.w.rollOver()
+	err := l.writeNotes()
+	if err == nil {
+		err = l.append(e)
+	}
+	switch {
+	case err != nil:
+		l.lose(1)
+	case l.w.saved.Seq == 0: // from now on a cut shows
+		err = l.w.settle()
+	}
+	l.report(errors.Join(rolled, err))
+}
+
+// append writes a line, with the number of those that were lost before it.
+func (l *chainLog) append(e Entry) error {
+	e.Lost = l.untold.Load()
+	before := l.w.head.Seq
+	err := l.w.append(e)
+	l.written.Add(l.w.head.Seq - before)
+	if err == nil {
+		l.untold.Add(-e.Lost)
+	}
+	return err
+}
+
+func (l *chainLog) writeNotes() error {
+	before := l.w.head.Seq
+	err := l.w.writeNotes()
+	l.written.Add(l.w.head.Seq - before)
+	return err
+}
+
+// settle writes what waits for a disk that was full, and the head.
+func (l *chainLog) settle() {
+	if !l.opened() {
+		return
+	}
+	err := l.writeNotes()
+	if err == nil && l.untold.Load() > 0 && len(l.queue) == 0 {
+		err = l.append(Entry{Time: l.cfg.Now().UTC(), Action: ActionMissing, Result: Failed})
+	}
+	if err == nil {
+		err = l.w.settle()
+	}
+	l.report(err)
+}
+
+// finish writes what is queued, and the last line.
+func (l *chainLog) finish() {
+	for len(l.queue) > 0 {
+		l.put(*<-l.queue)
+	}
+	if l.cfg.chain == "" {
+		l.put(Entry{Time: l.cfg.Now().UTC(), Action: ActionClosed, Result: OK})
+	}
+	if l.w == nil {
+		return
+	}
+	l.report(l.w.close())
+	l.cfg.Log.Info("audit log closed", "file", l.cfg.Path, "head", l.w.head.String(), "lost", l.lost.Load())
+}
+
+// report logs the first of a row of errors, and their end.
+func (l *chainLog) report(err error) {
+	switch {
+	case err != nil && !l.failing:
+		l.failing = true
+		l.cfg.Log.Error("the audit log is not whole", "error", err)
+	case err == nil && l.failing:
+		l.failing = false
+		l.cfg.Log.Warn("the audit log is written to again", "lost", l.lost.Load())
+	}
+}
