@@ -20,8 +20,8 @@ const nothingGiven = "none"
 
 func (o *machineNetOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.ceilingText, "net-ceiling", "",
-		"the most that any sandbox may reach: none, public, or a policy file of this host "+
-			"(default: as before, else public)")
+		"the most that any sandbox may reach: none, public (no private network and no port of this host), "+
+			"a policy file of this host, or any: whatever the other flags open (default: as before, else any)")
 	f.StringArrayVar(&o.private, "net-private", nil,
 		"private network that policies may allow, as a CIDR; may be given more than once; none: none "+
 			"(default: as before, else none)")
@@ -71,8 +71,10 @@ func isClear(list []string) bool { return len(list) == 1 && list[0] == nothingGi
 // ceilingForMachine is a ceiling that was checked: a word, or a file's content.
 func (o *netOptions) ceilingForMachine() (*string, error) {
 	switch api.Net(o.ceilingText) {
-	case "", api.NetPublic, api.NetNone:
+	case api.NetPublic, api.NetNone:
 		return &o.ceilingText, nil
+	case "", ceilingAny:
+		return new(string), nil
 	}
 	b, err := json.Marshal(o.ceiling) // JSON is YAML
 	text := string(b)

@@ -52,6 +52,9 @@ func TestMachineStartChangesWhatItIsTold(t *testing.T) {
 	if err != nil || *c.Ceiling != "public" || *c.Upstream != "" || len(*c.Private) != 0 || len(*c.HostPorts) != 0 {
 		t.Errorf("cleared: %+v, %v", c, err)
 	}
+	if c, err = machineNetOf(t, "--net-ceiling", "any"); err != nil || c.Ceiling == nil || *c.Ceiling != "" {
+		t.Errorf("a ceiling taken away: %+v, %v", c, err)
+	}
 }
 
 func TestWrongNetworkFlagsOfMachineStart(t *testing.T) {

@@ -41,7 +41,8 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.binary, "net", "",
 		"the forkd-net program (default: beside this one; without it sandboxes have no network)")
 	f.StringVar(&o.ceilingText, "net-ceiling", "",
-		"the most that any sandbox may reach: none, public, or a policy file (default: public)")
+		"the most that any sandbox may reach: none, public (no private network and no port of the host), a policy file, or "+
+			"any: whatever --net-private and --net-host-port open (default: any)")
 	f.StringArrayVar(&o.private, "net-private", nil,
 		"private network that policies may allow, as a CIDR; may be given more than once (default: none)")
 	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
@@ -127,9 +128,15 @@ func (o *netOptions) checkCA() error {
 	return err
 }
 
+// ceilingAny is the ceiling that leaves all that the operator's other flags open.
+const ceilingAny = "any"
+
 func (o *netOptions) completeCeiling() error {
 	switch api.Net(o.ceilingText) {
-	case "", api.NetPublic:
+	case "", ceilingAny:
+		return nil
+	case api.NetPublic:
+		o.ceiling = &netpolicy.Spec{Default: netpolicy.Public}
 		return nil
 	case api.NetNone:
 		o.ceiling = &netpolicy.Spec{Default: netpolicy.Deny}

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -39,6 +40,20 @@ func TestTheFlagsOfServeAreForkdNets(t *testing.T) {
 		"--host-address", "127.0.0.1", "--resolv-conf", "/etc/sandboxes.conf"}
 	if got := o.args(); !slices.Equal(got, want) || o.ceiling == nil || o.ceiling.Default != netpolicy.Deny {
 		t.Errorf("got %q, ceiling %+v", got, o.ceiling)
+	}
+}
+
+// TestPublicIsACeiling: it bounds what the other flags open, and is not the same as none given.
+func TestPublicIsACeiling(t *testing.T) {
+	for args, want := range map[string]*netpolicy.Spec{
+		"": nil, "--net-ceiling any": nil,
+		"--net-ceiling public --net-host-port 8080": {Default: netpolicy.Public},
+		"--net-ceiling none":                        {Default: netpolicy.Deny},
+	} {
+		o, err := netOptionsOf(t, strings.Fields(args)...)
+		if err != nil || !reflect.DeepEqual(o.ceiling, want) {
+			t.Errorf("%q: got %+v, %v", args, o.ceiling, err)
+		}
 	}
 }
 

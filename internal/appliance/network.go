@@ -16,7 +16,7 @@ import (
 // Network is what the machine's daemon is told about sandboxes' networks. It is plain data, kept in
 // the state file, which is the user's alone: the proxy may have a password in it.
 type Network struct {
-	// Ceiling is none, public, or a policy as JSON; empty: public.
+	// Ceiling is none, public, or a policy as JSON; empty: none is set, and all that is opened may be reached.
 	Ceiling string `json:"ceiling,omitempty"`
 	// Private are CIDRs that policies may allow.
 	Private []string `json:"private,omitempty"`

@@ -155,6 +155,27 @@ func (f *Floor) CheckAddr(addr netip.Addr) (Reason, string) {
 	return FloorSpecial, fmt.Sprintf("%s is %s, which no policy opens", addr, article(specials[i].name))
 }
 
+// isPublic reports whether an unwrapped address is of the public internet, which default: public is
+// about. An operator may open others; a policy reaches those only by an allow rule.
+func isPublic(a netip.Addr) bool {
+	_, special := specialTable.find(a)
+	return !special
+}
+
+// publicPart reports whether a network has public addresses, and whether it has others.
+func publicPart(p netip.Prefix) (public, others bool) {
+	public = true
+	for _, s := range specials {
+		switch {
+		case s.prefix.Bits() <= p.Bits() && s.prefix.Contains(p.Addr()):
+			return false, true
+		case s.prefix.Overlaps(p):
+			others = true
+		}
+	}
+	return public, others
+}
+
 func article(name string) string {
 	if strings.HasPrefix(name, "forkd") {
 		return "of " + name
