@@ -69,7 +69,7 @@ func run(args []string) error {
 	defer resolvers.close()
 	var s *netd.Server // there are no guests before it is made
 	rules, wait, err := o.rules(ctx, resolvers.Servers,
-		func(vm, name, rule, text string) { s.NameDenied(vm, name, rule, text) })
+		func(vm string, l control.Line) { s.NameDenied(vm, l) })
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func parse(args []string) (o options, err error) {
 
 // rules puts the floor, the resolver and the ceiling together.
 func (o *options) rules(
-	ctx context.Context, servers func() []netip.AddrPort, denied func(vm, name, rule, text string),
+	ctx context.Context, servers func() []netip.AddrPort, denied func(vm string, l control.Line),
 ) (rules *ruled.Rules, wait func(), err error) {
 	floor, err := o.floor()
 	if err != nil {

@@ -297,15 +297,20 @@ func (s *Server) Shutdown() {
 	s.cfg.OnShutdown()
 }
 
-// NameDenied notes a name that a VM's guest was not told.
-func (s *Server) NameDenied(vm, name, rule, text string) {
+// NameDenied notes a name that a VM's guest was not told: its name, rule, reason and detail.
+func (s *Server) NameDenied(vm string, l control.Line) {
 	v, err := s.vm(vm)
 	if err != nil {
 		return
 	}
-	s.tell(v, control.Line{
-		Protocol: "dns", Name: name, NameSource: fromDNS, Rule: rule, Verdict: control.Denied, Reason: text,
-	})
+	l.Protocol, l.NameSource, l.Verdict = "dns", fromDNS, control.Denied
+	s.tell(v, l)
+}
+
+// withoutDetail is a line as the guest and its owner may see it.
+func withoutDetail(l control.Line) control.Line {
+	l.Detail = ""
+	return l
 }
 
 // tell counts a line and passes it on.
@@ -320,7 +325,7 @@ func (s *Server) tell(v *vm, l control.Line) {
 	}
 	switch l.Verdict {
 	case control.Denied, control.Refused, control.Limited, control.Cut:
-		v.refusals.add(l)
+		v.refusals.add(withoutDetail(l))
 	}
 	s.audit.add(l)
 }

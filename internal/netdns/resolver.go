@@ -77,14 +77,17 @@ func New(cfg Config) *Resolver {
 
 // Entry says what became of a question, for the audit log.
 type Entry struct {
-	Name    string // lowercase, without the final dot; empty if the message was none of ours
-	Type    uint16
-	RCode   uint16           // of the answer
-	Reason  netpolicy.Reason // of the decision; empty if none was made
-	Rule    string           // the one that decided
-	Text    string           // one sentence, if something was refused or failed
-	Addrs   []netip.Addr     // that the guest was told
-	Removed []netip.Addr     // that the upstream had and no policy opens
+	Name   string // lowercase, without the final dot; empty if the message was none of ours
+	Type   uint16
+	RCode  uint16           // of the answer
+	Reason netpolicy.Reason // of the decision; empty if none was made
+	Rule   string           // the one that decided
+	Text   string           // one sentence for the guest, if something was refused or failed
+	// Detail is what the guest is not told about it: the host's resolvers, and names and addresses that
+	// they answered with. Empty if there is no more than Text.
+	Detail  string
+	Addrs   []netip.Addr // that the guest was told
+	Removed []netip.Addr // that the upstream had and no policy opens
 }
 
 // Answer answers a guest's message. The answer is nil where there is to be none. It blocks
@@ -142,8 +145,8 @@ func (r *Resolver) resolve(ctx context.Context, g Guest, q dnsmessage.Question, 
 	}
 	m, err := r.ask(ctx, q)
 	if err != nil {
-		e.Text = "the upstream resolver: " + err.Error()
-		return failed(networkBad, "the host's resolver does not answer")
+		e.Text, e.Detail = "the host's resolver does not answer", err.Error()
+		return failed(networkBad, e.Text)
 	}
 	return r.rebuild(g, q, m, e)
 }
@@ -179,8 +182,8 @@ func (r *Resolver) ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.
 // rebuild makes the answer of what is understood and open, and notes its facts.
 func (r *Resolver) rebuild(g Guest, q dnsmessage.Question, m *dnsmessage.Message, e *Entry) reply {
 	if m.RCode != dnsmessage.RCodeSuccess && m.RCode != dnsmessage.RCodeNameError {
-		e.Text = "the upstream resolver answered " + m.RCode.String()
-		return failed(networkBad, "the host's resolver has no answer")
+		e.Text, e.Detail = "the host's resolver has no answer", "it answered "+m.RCode.String()
+		return failed(networkBad, e.Text)
 	}
 	k, err := keep(q, m)
 	if err != nil {
@@ -189,7 +192,8 @@ func (r *Resolver) rebuild(g Guest, q dnsmessage.Question, m *dnsmessage.Message
 	}
 	for _, alias := range k.names[1:] {
 		if d := g.Policy.JudgeAlias(alias); d.Verdict != netpolicy.Allowed {
-			e.Reason, e.Rule, e.Text = d.Reason, d.Rule, e.Name+" is an alias: "+d.Text
+			e.Reason, e.Rule = d.Reason, d.Rule
+			e.Text, e.Detail = e.Name+" is an alias of a name that policy does not allow", d.Text
 			return reply{rcode: dnsmessage.RCodeNameError, ede: blocked, text: e.Text}
 		}
 	}
@@ -217,7 +221,8 @@ func (r *Resolver) open(g Guest, k kept, e *Entry) []dnsmessage.Resource {
 			continue
 		}
 		if reason, text := g.Policy.CheckAddr(addr); reason != "" {
-			e.Removed, e.Reason, e.Text = append(e.Removed, addr), reason, text
+			e.Removed, e.Reason = append(e.Removed, addr), reason
+			e.Text, e.Detail = e.Name+" has an address that no policy opens, such as a private one", text
 			continue
 		}
 		out, e.Addrs = append(out, rec), append(e.Addrs, addr)

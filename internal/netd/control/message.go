@@ -142,6 +142,9 @@ type Line struct {
 	Rule       string         `json:"rule,omitempty"`
 	Verdict    string         `json:"verdict"` // allowed, denied, refused (by the network), limited, cut, broken
 	Reason     string         `json:"reason,omitempty"`
+	// Detail is more about the reason, for the operator: it may name the host's resolvers, proxy and
+	// addresses. The audit's file and Untold have it; guests and subscribers do not.
+	Detail string `json:"detail,omitempty"`
 	// Count is of refusals that differ in their time alone; absent is one.
 	Count    int     `json:"count,omitempty"`
 	BytesIn  int64   `json:"bytes_in,omitempty"`

@@ -21,8 +21,9 @@ type Config struct {
 	Floor    *netpolicy.Floor
 	Ceiling  *netpolicy.Policy // nil for none
 	Resolver *netdns.Resolver
-	// Denied is told of names that were not resolved, as the audit has them; nil for nobody.
-	Denied func(vm, name, rule, text string)
+	// Denied is called with a line of the audit for each name that was not resolved, without its
+	// verdict; nil: it is not.
+	Denied func(vm string, l control.Line)
 }
 
 // Rules makes judges.
@@ -127,7 +128,7 @@ func (j *judge) Resolve(ctx context.Context, name string) ([]netip.Addr, error) 
 func (j *judge) DNS(ctx context.Context, query []byte, tcp bool) []byte {
 	answer, e := j.rules.cfg.Resolver.Answer(ctx, j.guest(), query, tcp)
 	if e.Text != "" && e.Name != "" && j.rules.cfg.Denied != nil {
-		j.rules.cfg.Denied(j.vm, e.Name, e.Rule, e.Text)
+		j.rules.cfg.Denied(j.vm, control.Line{Name: e.Name, Rule: e.Rule, Reason: e.Text, Detail: e.Detail})
 	}
 	return answer
 }
