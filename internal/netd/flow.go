@@ -31,6 +31,7 @@ type flow struct {
 	why       string // it is being cut; empty for no
 	detail    string // of its end, for the operator
 	over      bool
+	cost      int // descriptors that are counted for it
 }
 
 // live is a flow that the guest has.
@@ -215,6 +216,7 @@ func (f *flow) remove() bool {
 		return false
 	}
 	f.over = true
+	f.v.s.descriptors.Free(f.v.share, f.cost)
 	delete(f.v.flows, f.serial)
 	if f.v.opening[f.id] == f {
 		delete(f.v.opening, f.id)

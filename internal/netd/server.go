@@ -1,6 +1,7 @@
 package netd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/netwire"
+	"github.com/forkd/forkd/internal/shares"
 	"github.com/forkd/forkd/internal/socks5"
 )
 
@@ -27,6 +29,9 @@ type Config struct {
 	// Upstream is the operator's proxy, through which all TCP goes that is not to the host itself;
 	// UDP and echo requests, which it cannot take, are refused then. Nil: flows are dialed directly.
 	Upstream *socks5.Proxy
+	// Descriptors is how many descriptors the flows of all VMs may have, who share them; zero: what the
+	// process may have, less those that it needs itself.
+	Descriptors int
 	// Warn is told what an operator should know. It must not block.
 	Warn func(error)
 	// OnShutdown is called when the daemon asks for the end of the process.
@@ -41,9 +46,11 @@ type Server struct {
 	wires   *wires
 	counts  counts
 	trees   trees
-	root    context.Context
-	stop    context.CancelFunc
-	closed  sync.Once
+	// descriptors and subscriptions are shared by all VMs.
+	descriptors, subscriptions *shares.Pool
+	root                       context.Context
+	stop                       context.CancelFunc
+	closed                     sync.Once
 	// replaced: the next process has other settings, by which what goes on without us is not judged.
 	replaced atomic.Bool
 
@@ -78,7 +85,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Upstream != nil {
 		cfg.Upstream.Dialer.KeepAliveConfig = keepAlive
 	}
-	s := &Server{cfg: cfg, audit: a, hangups: h, wires: w, vms: map[string]*vm{}}
+	s := &Server{cfg: cfg, audit: a, hangups: h, wires: w, vms: map[string]*vm{},
+		descriptors: shares.New(cmp.Or(cfg.Descriptors, ownDescriptors())), subscriptions: shares.New(subscribersMax)}
 	s.root, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -288,7 +296,18 @@ func (s *Server) Untold() control.Untold {
 
 // Subscribe follows the audit.
 func (s *Server) Subscribe(vm string, send func(control.Line) error) (func(), error) {
-	return s.audit.subscribe(vm, send), nil
+	share := shares.Key{} // of all VMs: the operator
+	if v, err := s.vm(vm); err == nil {
+		share = v.share
+	}
+	if !s.subscriptions.Try(share, 1) {
+		return nil, fmt.Errorf("%w: too many follow the network logs of this tenant", control.ErrLimit)
+	}
+	cancel := s.audit.subscribe(vm, send)
+	return sync.OnceFunc(func() {
+		cancel()
+		s.subscriptions.Free(share, 1)
+	}), nil
 }
 
 // Shutdown begins the end of the process, in whose place comes one with other settings.

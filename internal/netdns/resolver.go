@@ -3,12 +3,14 @@ package netdns
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/shares"
 )
 
 // Policy is what the resolver must know of a sandbox's; *netpolicy.Policy is one.
@@ -31,6 +33,7 @@ type Guest struct {
 	Policy Policy
 	Facts  *netpolicy.Facts // filled with what is answered
 	Budget Budget           // nil for no limit
+	Share  shares.Key       // whose part of the questions to the upstream is taken
 }
 
 // Upstream has names resolved. Its messages are answers to the question, with its ID and
@@ -45,7 +48,7 @@ type Config struct {
 	HasIPv6  func() bool      // whether the host has an IPv6 route; AAAA is empty without
 	Now      func() time.Time // nil is time.Now
 	Timeout  time.Duration    // of a question with all its tries; zero is 4.5 s
-	Inflight int              // questions to the upstream at once, of all guests; zero is 1024
+	Inflight int              // questions to the upstream at once, of all guests, who share them; zero is 2048
 }
 
 // defaultTimeout is less than the 5 s after which resolvers in guests ask again.
@@ -55,7 +58,7 @@ const defaultTimeout = 4500 * time.Millisecond
 // the host's resolver has a cache.
 type Resolver struct {
 	cfg   Config
-	slots chan struct{}
+	slots *shares.Pool
 }
 
 // New makes a resolver.
@@ -67,12 +70,12 @@ func New(cfg Config) *Resolver {
 		cfg.Timeout = defaultTimeout
 	}
 	if cfg.Inflight == 0 {
-		cfg.Inflight = 1024
+		cfg.Inflight = 2048
 	}
 	if cfg.HasIPv6 == nil {
 		cfg.HasIPv6 = func() bool { return false }
 	}
-	return &Resolver{cfg: cfg, slots: make(chan struct{}, cfg.Inflight)}
+	return &Resolver{cfg: cfg, slots: shares.New(cfg.Inflight)}
 }
 
 // Entry says what became of a question, for the audit log.
@@ -143,7 +146,7 @@ func (r *Resolver) resolve(ctx context.Context, g Guest, q dnsmessage.Question, 
 	case d.Empty, !answered[q.Type], q.Type == dnsmessage.TypeAAAA && !r.cfg.HasIPv6():
 		return plain(dnsmessage.RCodeSuccess)
 	}
-	m, err := r.ask(ctx, q)
+	m, err := r.ask(ctx, g.Share, q)
 	if err != nil {
 		e.Text, e.Detail = "the host's resolver does not answer", err.Error()
 		return failed(networkBad, e.Text)
@@ -164,16 +167,15 @@ func (r *Resolver) local(q dnsmessage.Question, e *Entry) reply {
 	return rep
 }
 
-// ask is bounded for all guests together, so that one whose names hang takes no memory without end.
-func (r *Resolver) ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.Message, error) {
+// ask is bounded for all guests together, so that those whose names hang take no memory without end.
+// One whose part of the questions is taken waits; others do not.
+func (r *Resolver) ask(ctx context.Context, k shares.Key, q dnsmessage.Question) (*dnsmessage.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := r.slots.Wait(ctx, k); err != nil {
+		return nil, fmt.Errorf("%d questions are on their way, the sandbox's part of them too: %w", r.slots.Used(), err)
 	}
+	defer r.slots.Free(k, 1)
 	// The case of a guest's letters could be a channel to whoever serves the name.
 	q.Name = lower(q.Name)
 	return r.cfg.Upstream.Ask(ctx, q)

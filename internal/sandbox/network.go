@@ -77,6 +77,7 @@ func WithoutSecrets(s netpolicy.Spec) netpolicy.Spec {
 type NetBinding struct {
 	VM      string // its name at forkd-net, never given twice
 	Sandbox string // whom the audit log names
+	Tenant  string // that it belongs to, among whose sandboxes its part is divided; empty: the operator
 	Tag     string // of the snapshot that it is forked from; empty: it boots
 	Spec    netpolicy.Spec
 	Tree    NetTree // that it is in; the zero value: that has no limit

@@ -24,6 +24,7 @@ type Wire struct {
 	name    string // at forkd-net; empty: it has a tap
 	tap     string // name of the tap
 	sandbox string
+	owner   string // a tenant; empty: the operator
 	tag     string // that the VM was forked from
 	tree    sandbox.NetTree
 

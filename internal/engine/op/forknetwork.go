@@ -27,7 +27,7 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 	for i := range ids {
 		ids[i] = f.childID(i + 1)
 	}
-	wires, err := f.e.wires.Bind(ctx, sourceOf(f.src, f.req.Limits, f.req.Kin), f.network.Effective, ids...)
+	wires, err := f.e.wires.Bind(ctx, sourceOf(f.src, f.req.Owner, f.req.Limits, f.req.Kin), f.network.Effective, ids...)
 	if err != nil {
 		return err
 	}
@@ -64,9 +64,9 @@ func badTap(name, why string) error {
 }
 
 // sourceOf is a snapshot as wires need it, of sandboxes with these limits.
-func sourceOf(src *launch.Source, l sandbox.Limits, k sandbox.Kin) network.Source {
+func sourceOf(src *launch.Source, owner string, l sandbox.Limits, k sandbox.Kin) network.Source {
 	m := src.Files.Manifest
-	return network.Source{Tag: m.Tag, Facts: m.NetworkFacts,
+	return network.Source{Owner: owner, Tag: m.Tag, Facts: m.NetworkFacts,
 		Tree: func(id string) sandbox.NetTree { return l.NetTree(id, k) }}
 }
 
@@ -108,7 +108,7 @@ func (c *createOp) parentWire(ctx context.Context) (*network.Wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	return w.BindNow(ctx, network.Source{}, n.Effective, network.ParentName(c.req.Tag))
+	return w.BindNow(ctx, network.Source{Owner: c.req.Owner}, n.Effective, network.ParentName(c.req.Tag))
 }
 
 // either is the first policy that is given.

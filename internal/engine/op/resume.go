@@ -137,7 +137,7 @@ func (r *resumeOp) bind(ctx context.Context) (err error) {
 		r.next.wire, err = r.e.wires.BindTap(n.Tap, r.was.ID)
 		return err
 	}
-	wires, err := r.e.wires.Bind(ctx, sourceOf(r.f.src, r.was.Limits, r.was.Kin), n.Effective, r.was.ID)
+	wires, err := r.e.wires.Bind(ctx, sourceOf(r.f.src, r.was.Owner, r.was.Limits, r.was.Kin), n.Effective, r.was.ID)
 	if err == nil {
 		r.next.wire = wires[0]
 	}

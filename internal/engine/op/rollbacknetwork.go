@@ -14,7 +14,7 @@ func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
 	if info.Network.Tap != "" {
 		return nil, nil
 	}
-	of := sourceOf(r.f.src, info.Limits, info.Kin)
+	of := sourceOf(r.f.src, info.Owner, info.Limits, info.Kin)
 	wires, err := r.e.wires.Bind(ctx, of, info.Network.Effective, info.ID)
 	if err != nil {
 		return nil, err

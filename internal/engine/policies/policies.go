@@ -66,7 +66,7 @@ func (p *Policies) Adopt() error {
 
 // sourceOf is a sandbox's VM as its wire needs it.
 func sourceOf(i sandbox.Info, vm *vmproc.VM) network.Source {
-	return network.Source{Tag: i.SnapshotTag, Unconfined: !vm.Confined(),
+	return network.Source{Owner: i.Owner, Tag: i.SnapshotTag, Unconfined: !vm.Confined(),
 		Tree: func(id string) sandbox.NetTree { return i.Limits.NetTree(id, i.Kin) }}
 }
 

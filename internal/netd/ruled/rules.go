@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netdns"
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/shares"
 )
 
 // Config is what an operator says.
@@ -54,7 +55,7 @@ func (r *Rules) New(b control.Binding) (netd.Judge, error) {
 		}
 		facts = netpolicy.Import(all, time.Now())
 	}
-	j := &judge{rules: r, vm: b.VM, facts: facts, budget: netpolicy.NewBudget(p.Limits())}
+	j := &judge{rules: r, vm: b.VM, share: b.Share(), facts: facts, budget: netpolicy.NewBudget(p.Limits())}
 	j.policy.Store(p)
 	return j, nil
 }
@@ -80,6 +81,7 @@ func (r *Rules) compile(spec netpolicy.Spec) (*netpolicy.Policy, error) {
 type judge struct {
 	rules  *Rules
 	vm     string
+	share  shares.Key
 	facts  *netpolicy.Facts
 	budget *netpolicy.Budget // of DNS queries; netd counts flows itself
 	policy atomic.Pointer[netpolicy.Policy]
@@ -114,7 +116,7 @@ func (j *judge) Attested(name string, addr netip.Addr) bool {
 }
 
 func (j *judge) guest() netdns.Guest {
-	return netdns.Guest{Policy: j.policy.Load(), Facts: j.facts, Budget: j.budget}
+	return netdns.Guest{Policy: j.policy.Load(), Facts: j.facts, Budget: j.budget, Share: j.share}
 }
 
 func (j *judge) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
