@@ -28,6 +28,9 @@ func (o *machineNetOptions) addFlags(f *pflag.FlagSet) {
 	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
 		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; "+
 			"may be given more than once; none: none (default: as before, else 1024-65535)")
+	f.StringArrayVar(&o.own, "net-own-address", nil,
+		"address or CIDR by which this host is reached, from the internet or its own network: no policy reaches it; "+
+			"may be given more than once; none: none (default: as before, else none)")
 	f.StringVar(&o.upstream.url, "net-upstream-proxy", "",
 		"SOCKS5 proxy that sandboxes' TCP goes through, as socks5://HOST[:PORT]; none: none "+
 			"(default: as before, else none)")
@@ -45,6 +48,9 @@ func (o *machineNetOptions) change(typed *pflag.FlagSet) (c appliance.NetworkCha
 	if isClear(given.hostPorts) {
 		given.hostPorts = []string{}
 	}
+	if isClear(given.own) {
+		given.own = []string{}
+	}
 	if given.upstream.url == nothingGiven {
 		given.upstream.url = ""
 	}
@@ -56,6 +62,9 @@ func (o *machineNetOptions) change(typed *pflag.FlagSet) (c appliance.NetworkCha
 	}
 	if typed.Changed("net-host-port") {
 		c.HostPorts = &given.hostPorts
+	}
+	if typed.Changed("net-own-address") {
+		c.Own = &given.own
 	}
 	if typed.Changed("net-upstream-proxy") || typed.Changed("net-upstream-proxy-file") {
 		c.Upstream = &given.upstream.url

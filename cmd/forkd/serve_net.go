@@ -30,6 +30,7 @@ type netOptions struct {
 	private     []string
 	hostPorts   []string
 	hostAddress string
+	own         []string // addresses of this host that no interface has
 	resolvConf  string
 	ca          string
 	taps        []string
@@ -49,6 +50,9 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; "+
 			"may be given more than once (default: none)")
 	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "address of this host that those ports are at")
+	f.StringArrayVar(&o.own, "net-own-address", nil,
+		"address or CIDR by which this host is reached and that none of its interfaces has, such as a public one: "+
+			"no policy reaches it; may be given more than once (default: none)")
 	f.StringVar(&o.resolvConf, "net-resolv-conf", "",
 		"file whose resolvers are asked for sandboxes' names (default: /etc/resolv.conf)")
 	f.StringVar(&o.ca, "net-ca", "",
@@ -94,6 +98,11 @@ func (o *netOptions) check() error {
 	for _, text := range o.hostPorts {
 		if _, err := netpolicy.ParsePortRange(text); err != nil {
 			return exit.UsageError{Err: fmt.Errorf("--net-host-port %w", err)}
+		}
+	}
+	for _, text := range o.own {
+		if _, err := netpolicy.ParseOwn(text); err != nil {
+			return exit.UsageError{Err: fmt.Errorf("--net-own-address %w", err)}
 		}
 	}
 	if _, err := netip.ParseAddr(o.hostAddress); err != nil {
@@ -154,6 +163,9 @@ func (o *netOptions) configure(c *engine.Config, log *slog.Logger) {
 		log.Warn("forkd-net is not beside forkd: sandboxes have no network")
 		return
 	}
+	if text := behindTranslation(dmiDir, ownAddrs()); text != "" && len(o.own) == 0 {
+		log.Warn(text)
+	}
 	// It has the ceiling, too: what cannot be cut in rules is decided there, flow by flow.
 	c.NetConnect = netproc.Connect(netproc.Config{
 		Binary: o.binary, RunDir: c.RunDir, Args: o.args(), Ceiling: o.ceiling, Upstream: o.upstream.url,
@@ -170,6 +182,9 @@ func (o *netOptions) args() (args []string) {
 	}
 	if len(o.hostPorts) > 0 {
 		args = append(args, "--host-address", o.hostAddress)
+	}
+	for _, address := range o.own {
+		args = append(args, "--own-address", address)
 	}
 	if o.resolvConf != "" {
 		args = append(args, "--resolv-conf", o.resolvConf)
