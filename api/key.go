@@ -25,6 +25,7 @@ type CreateKeyRequest struct {
 	Scopes      []string  `json:"scopes" doc:"What it may do: read, run, fork, admin" minItems:"1" maxItems:"8" nullable:"false"`
 	Quotas      KeyQuotas `json:"quotas,omitempty" doc:"How much of it"`
 	ExpiresSecs int64     `json:"expires_secs,omitempty" doc:"How long it is good; 0: until it is revoked" minimum:"0" maximum:"3153600000"`
+	HostPorts   []string  `json:"host_ports,omitempty" doc:"Ports of the host, PORT or FIRST-LAST, that policies asked for with it may name as host.forkd.internal; absent: none" maxItems:"64" nullable:"false"`
 }
 
 // RotateKeyRequest is the body of POST /v1/keys/{key}/rotate, and may be absent.
@@ -43,6 +44,7 @@ type Key struct {
 	CreatedUnix  int64     `json:"created_at_unix" doc:"When it was made, in seconds since 1970"`
 	ExpiresUnix  *int64    `json:"expires_at_unix,omitempty" doc:"When it ends; absent: never"`
 	LastUsedUnix *int64    `json:"last_used_unix,omitempty" doc:"When it was last used, to the hour; absent: never"`
+	HostPorts    []string  `json:"host_ports,omitempty" doc:"Ports of the host that policies asked for with it may name; absent: none" nullable:"false"`
 	RevokedUnix  *int64    `json:"revoked_at_unix,omitempty" doc:"When it was revoked; absent: it was not"`
 }
 

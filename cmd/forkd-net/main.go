@@ -69,7 +69,7 @@ func run(args []string) error {
 	defer resolvers.close()
 	var s *netd.Server // there are no guests before it is made
 	rules, wait, err := o.rules(ctx, resolvers.Servers,
-		func(vm, name, rule, text string) { s.NameDenied(vm, name, rule, text) })
+		func(vm string, l control.Line) { s.NameDenied(vm, l) })
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func run(args []string) error {
 // options are the flags.
 type options struct {
 	control, log, resolvConf string
-	private                  []string
+	private, own             []string
 	hostAddress              string
 	hostPorts                []string
 	ceiling, ca              string
@@ -122,6 +122,7 @@ func parse(args []string) (o options, err error) {
 	f.StringVar(&o.control, "control", "", "listen for the daemon at this SEQPACKET `socket`")
 	f.StringVar(&o.log, "log", "", "write the audit, a JSON line per connection, to this `file`; over 16 MiB it becomes FILE.1")
 	f.StringArrayVar(&o.private, "net-private", nil, "open a private `CIDR` to policies; may be repeated")
+	f.StringArrayVar(&o.own, "own-address", nil, "close this `address` or CIDR, by which the host is reached; may be repeated")
 	f.StringVar(&o.hostAddress, "host-address", "127.0.0.1", "dial this `address` for host.forkd.internal")
 	f.StringSliceVar(&o.hostPorts, "host-port", nil,
 		"open a `port` of the host, or FIRST-LAST, to policies, as host.forkd.internal; may be repeated")
@@ -151,7 +152,7 @@ func parse(args []string) (o options, err error) {
 
 // rules puts the floor, the resolver and the ceiling together.
 func (o *options) rules(
-	ctx context.Context, servers func() []netip.AddrPort, denied func(vm, name, rule, text string),
+	ctx context.Context, servers func() []netip.AddrPort, denied func(vm string, l control.Line),
 ) (rules *ruled.Rules, wait func(), err error) {
 	floor, err := o.floor()
 	if err != nil {
@@ -211,6 +212,13 @@ func (o *options) floor() (*netpolicy.Floor, error) {
 			return nil, fmt.Errorf("--net-private: %w", err)
 		}
 		cfg.Private = append(cfg.Private, p)
+	}
+	for _, text := range o.own {
+		p, err := netpolicy.ParseOwn(text)
+		if err != nil {
+			return nil, fmt.Errorf("--own-address %w", err)
+		}
+		cfg.Own = append(cfg.Own, p)
 	}
 	for _, text := range o.hostPorts {
 		ports, err := netpolicy.ParsePortRange(text)

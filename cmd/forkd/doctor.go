@@ -84,6 +84,9 @@ func netCheck() hostcap.Check {
 	if _, err := endpoint.Program("forkd-net"); err != nil {
 		c.Level, c.Detail = hostcap.Note, "forkd-net is not beside forkd: sandboxes have no network"
 		c.Do = "put it there (make build), and start the daemon again"
+	} else if text := behindTranslation(dmiDir, ownAddrs()); text != "" {
+		c.Level, c.Detail = hostcap.Note, text
+		c.Do = "start the daemon with --net-own-address, or ignore this if it is, or if there is no public address"
 	}
 	return c
 }

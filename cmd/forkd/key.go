@@ -58,6 +58,8 @@ func newKeyCreateCommand(a *app) *cobra.Command {
 	f.IntVar(&req.Quotas.ForksPerMinute, "forks-per-minute", 0, "children that it may ask for in a minute; 0: no bound")
 	f.IntVar(&req.Quotas.DiskMiB, "disk-mib", 0,
 		"what the tenant's snapshots and its sandboxes' own disks may take; 0: no bound")
+	f.StringSliceVar(&req.HostPorts, "host-port", nil,
+		"`PORT` of the host, or FIRST-LAST, that its policies may name as host.forkd.internal; may be repeated (default: none)")
 	f.IntVar(&req.Quotas.RequestsPerSecond, "rate", 0, "requests of any kind in a second; 0: no bound")
 	return cmd
 }

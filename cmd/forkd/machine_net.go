@@ -20,14 +20,17 @@ const nothingGiven = "none"
 
 func (o *machineNetOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.ceilingText, "net-ceiling", "",
-		"the most that any sandbox may reach: none, public, or a policy file of this host "+
-			"(default: as before, else public)")
+		"the most that any sandbox may reach: none, public (no private network and no port of this host), "+
+			"a policy file of this host, or any: whatever the other flags open (default: as before, else any)")
 	f.StringArrayVar(&o.private, "net-private", nil,
 		"private network that policies may allow, as a CIDR; may be given more than once; none: none "+
 			"(default: as before, else none)")
 	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
 		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; "+
 			"may be given more than once; none: none (default: as before, else 1024-65535)")
+	f.StringArrayVar(&o.own, "net-own-address", nil,
+		"address or CIDR by which this host is reached, from the internet or its own network: no policy reaches it; "+
+			"may be given more than once; none: none (default: as before, else none)")
 	f.StringVar(&o.upstream.url, "net-upstream-proxy", "",
 		"SOCKS5 proxy that sandboxes' TCP goes through, as socks5://HOST[:PORT]; none: none "+
 			"(default: as before, else none)")
@@ -45,6 +48,9 @@ func (o *machineNetOptions) change(typed *pflag.FlagSet) (c appliance.NetworkCha
 	if isClear(given.hostPorts) {
 		given.hostPorts = []string{}
 	}
+	if isClear(given.own) {
+		given.own = []string{}
+	}
 	if given.upstream.url == nothingGiven {
 		given.upstream.url = ""
 	}
@@ -56,6 +62,9 @@ func (o *machineNetOptions) change(typed *pflag.FlagSet) (c appliance.NetworkCha
 	}
 	if typed.Changed("net-host-port") {
 		c.HostPorts = &given.hostPorts
+	}
+	if typed.Changed("net-own-address") {
+		c.Own = &given.own
 	}
 	if typed.Changed("net-upstream-proxy") || typed.Changed("net-upstream-proxy-file") {
 		c.Upstream = &given.upstream.url
@@ -71,8 +80,10 @@ func isClear(list []string) bool { return len(list) == 1 && list[0] == nothingGi
 // ceilingForMachine is a ceiling that was checked: a word, or a file's content.
 func (o *netOptions) ceilingForMachine() (*string, error) {
 	switch api.Net(o.ceilingText) {
-	case "", api.NetPublic, api.NetNone:
+	case api.NetPublic, api.NetNone:
 		return &o.ceilingText, nil
+	case "", ceilingAny:
+		return new(string), nil
 	}
 	b, err := json.Marshal(o.ceiling) // JSON is YAML
 	text := string(b)

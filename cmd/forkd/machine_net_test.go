@@ -52,6 +52,15 @@ func TestMachineStartChangesWhatItIsTold(t *testing.T) {
 	if err != nil || *c.Ceiling != "public" || *c.Upstream != "" || len(*c.Private) != 0 || len(*c.HostPorts) != 0 {
 		t.Errorf("cleared: %+v, %v", c, err)
 	}
+	if c, err = machineNetOf(t, "--net-own-address", "93.184.216.34"); err != nil || !slices.Equal(*c.Own, []string{"93.184.216.34"}) {
+		t.Errorf("an address of the host: %+v, %v", c, err)
+	}
+	if c, err = machineNetOf(t, "--net-own-address", "none"); err != nil || c.Own == nil || len(*c.Own) != 0 {
+		t.Errorf("none: %+v, %v", c, err)
+	}
+	if c, err = machineNetOf(t, "--net-ceiling", "any"); err != nil || c.Ceiling == nil || *c.Ceiling != "" {
+		t.Errorf("a ceiling taken away: %+v, %v", c, err)
+	}
 }
 
 func TestWrongNetworkFlagsOfMachineStart(t *testing.T) {

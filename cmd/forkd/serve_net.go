@@ -30,6 +30,7 @@ type netOptions struct {
 	private     []string
 	hostPorts   []string
 	hostAddress string
+	own         []string // addresses of this host that no interface has
 	resolvConf  string
 	ca          string
 	taps        []string
@@ -41,13 +42,17 @@ func (o *netOptions) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.binary, "net", "",
 		"the forkd-net program (default: beside this one; without it sandboxes have no network)")
 	f.StringVar(&o.ceilingText, "net-ceiling", "",
-		"the most that any sandbox may reach: none, public, or a policy file (default: public)")
+		"the most that any sandbox may reach: none, public (no private network and no port of the host), a policy file, or "+
+			"any: whatever --net-private and --net-host-port open (default: any)")
 	f.StringArrayVar(&o.private, "net-private", nil,
 		"private network that policies may allow, as a CIDR; may be given more than once (default: none)")
 	f.StringSliceVar(&o.hostPorts, "net-host-port", nil,
 		"port of this host, or FIRST-LAST, that policies may allow as host.forkd.internal:PORT; "+
 			"may be given more than once (default: none)")
 	f.StringVar(&o.hostAddress, "net-host-address", "127.0.0.1", "address of this host that those ports are at")
+	f.StringArrayVar(&o.own, "net-own-address", nil,
+		"address or CIDR by which this host is reached and that none of its interfaces has, such as a public one: "+
+			"no policy reaches it; may be given more than once (default: none)")
 	f.StringVar(&o.resolvConf, "net-resolv-conf", "",
 		"file whose resolvers are asked for sandboxes' names (default: /etc/resolv.conf)")
 	f.StringVar(&o.ca, "net-ca", "",
@@ -95,6 +100,11 @@ func (o *netOptions) check() error {
 			return exit.UsageError{Err: fmt.Errorf("--net-host-port %w", err)}
 		}
 	}
+	for _, text := range o.own {
+		if _, err := netpolicy.ParseOwn(text); err != nil {
+			return exit.UsageError{Err: fmt.Errorf("--net-own-address %w", err)}
+		}
+	}
 	if _, err := netip.ParseAddr(o.hostAddress); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("--net-host-address %q: want an address", o.hostAddress)}
 	}
@@ -127,9 +137,15 @@ func (o *netOptions) checkCA() error {
 	return err
 }
 
+// ceilingAny is the ceiling that leaves all that the operator's other flags open.
+const ceilingAny = "any"
+
 func (o *netOptions) completeCeiling() error {
 	switch api.Net(o.ceilingText) {
-	case "", api.NetPublic:
+	case "", ceilingAny:
+		return nil
+	case api.NetPublic:
+		o.ceiling = &netpolicy.Spec{Default: netpolicy.Public}
 		return nil
 	case api.NetNone:
 		o.ceiling = &netpolicy.Spec{Default: netpolicy.Deny}
@@ -147,6 +163,9 @@ func (o *netOptions) configure(c *engine.Config, log *slog.Logger) {
 		log.Warn("forkd-net is not beside forkd: sandboxes have no network")
 		return
 	}
+	if text := behindTranslation(dmiDir, ownAddrs()); text != "" && len(o.own) == 0 {
+		log.Warn(text)
+	}
 	// It has the ceiling, too: what cannot be cut in rules is decided there, flow by flow.
 	c.NetConnect = netproc.Connect(netproc.Config{
 		Binary: o.binary, RunDir: c.RunDir, Args: o.args(), Ceiling: o.ceiling, Upstream: o.upstream.url,
@@ -163,6 +182,9 @@ func (o *netOptions) args() (args []string) {
 	}
 	if len(o.hostPorts) > 0 {
 		args = append(args, "--host-address", o.hostAddress)
+	}
+	for _, address := range o.own {
+		args = append(args, "--own-address", address)
 	}
 	if o.resolvConf != "" {
 		args = append(args, "--resolv-conf", o.resolvConf)

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -31,14 +32,29 @@ func netOptionsOf(t *testing.T, args ...string) (netOptions, error) {
 
 func TestTheFlagsOfServeAreForkdNets(t *testing.T) {
 	o, err := netOptionsOf(t, "--net-private", "10.1.0.0/16", "--net-host-port", "80,8080",
-		"--net-host-port", "1024-65535", "--net-ceiling", "none", "--net-resolv-conf", "/etc/sandboxes.conf")
+		"--net-host-port", "1024-65535", "--net-own-address", "93.184.216.34", "--net-own-address", "8.8.4.0/24",
+		"--net-ceiling", "none", "--net-resolv-conf", "/etc/sandboxes.conf")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"--net-private", "10.1.0.0/16", "--host-port", "80", "--host-port", "8080", "--host-port", "1024-65535",
-		"--host-address", "127.0.0.1", "--resolv-conf", "/etc/sandboxes.conf"}
+		"--host-address", "127.0.0.1", "--own-address", "93.184.216.34", "--own-address", "8.8.4.0/24", "--resolv-conf", "/etc/sandboxes.conf"}
 	if got := o.args(); !slices.Equal(got, want) || o.ceiling == nil || o.ceiling.Default != netpolicy.Deny {
 		t.Errorf("got %q, ceiling %+v", got, o.ceiling)
+	}
+}
+
+// TestPublicIsACeiling: it bounds what the other flags open, and is not the same as none given.
+func TestPublicIsACeiling(t *testing.T) {
+	for args, want := range map[string]*netpolicy.Spec{
+		"": nil, "--net-ceiling any": nil,
+		"--net-ceiling public --net-host-port 8080": {Default: netpolicy.Public},
+		"--net-ceiling none":                        {Default: netpolicy.Deny},
+	} {
+		o, err := netOptionsOf(t, strings.Fields(args)...)
+		if err != nil || !reflect.DeepEqual(o.ceiling, want) {
+			t.Errorf("%q: got %+v, %v", args, o.ceiling, err)
+		}
 	}
 }
 

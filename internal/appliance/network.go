@@ -16,12 +16,14 @@ import (
 // Network is what the machine's daemon is told about sandboxes' networks. It is plain data, kept in
 // the state file, which is the user's alone: the proxy may have a password in it.
 type Network struct {
-	// Ceiling is none, public, or a policy as JSON; empty: public.
+	// Ceiling is none, public, or a policy as JSON; empty: none is set, and all that is opened may be reached.
 	Ceiling string `json:"ceiling,omitempty"`
 	// Private are CIDRs that policies may allow.
 	Private []string `json:"private,omitempty"`
 	// HostPorts are ports of the host that policies may allow; nil: those that anybody may listen at.
 	HostPorts []string `json:"host_ports"`
+	// Own are addresses by which the host is reached, which nothing in the machine may reach.
+	Own []string `json:"own,omitempty"`
 	// Upstream is the URL of the proxy that sandboxes' TCP goes through; empty: none.
 	Upstream string `json:"upstream,omitempty"`
 }
@@ -30,6 +32,7 @@ type Network struct {
 type NetworkChange struct {
 	Ceiling, Upstream  *string
 	Private, HostPorts *[]string
+	Own                *[]string
 }
 
 // changed is the network with a change.
@@ -42,6 +45,9 @@ func (n Network) changed(c NetworkChange) Network {
 	}
 	if c.Private != nil {
 		n.Private = *c.Private
+	}
+	if c.Own != nil {
+		n.Own = *c.Own
 	}
 	if c.HostPorts != nil {
 		n.HostPorts = append([]string{}, *c.HostPorts...) // none is not nil
@@ -88,6 +94,9 @@ func (n Network) args() ([]string, error) {
 		for _, p := range rest {
 			args = append(args, "--net-private", p.String())
 		}
+	}
+	for _, address := range n.Own {
+		args = append(args, "--net-own-address", address)
 	}
 	switch {
 	case n.named():

@@ -33,6 +33,7 @@ func TestTheMachinesDaemonGetsItsNetwork(t *testing.T) {
 		{"no ports", host, Network{HostPorts: []string{}}},
 		{"ports", host + " --net-host-port 80 --net-host-port 8000-8999", Network{HostPorts: []string{"80", "8000-8999"}}},
 		{"a private network", host + " --net-private 10.1.0.0/16", Network{HostPorts: []string{}, Private: []string{"10.1.0.0/16"}}},
+		{"the host's addresses", host + " --net-own-address 93.184.216.34", Network{HostPorts: []string{}, Own: []string{"93.184.216.34"}}},
 		{"a word as ceiling", host + " --net-ceiling none", Network{HostPorts: []string{}, Ceiling: "none"}},
 		{"a policy as ceiling", host + " --net-ceiling /etc/forkd/ceiling.yaml",
 			Network{HostPorts: []string{}, Ceiling: `{"default":"deny"}`}},

@@ -141,7 +141,7 @@ func (h *Handler) setNetwork(c call) (answer, error) {
 	if stateOf(k.info) != stateRunning {
 		return answer{}, failf(http.StatusConflict, "sandbox %s is not running", sandbox.DNSID(k.info.ID))
 	}
-	if _, err := c.engine.SetNetwork(c.ctx, k.info.ID, spec); err != nil {
+	if _, err := c.engine.SetNetwork(c.ctx, k.info.ID, sandbox.NetworkRequest{Policy: spec}); err != nil {
 		return answer{}, err
 	}
 	k.rec.Network, k.rec.Internet = req.networkConfig.shown(), req.Internet

@@ -10,7 +10,6 @@ import (
 
 	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/records"
-	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -29,7 +28,7 @@ type Engine interface {
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
 
-	SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error)
+	SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error)
 	DialAgent(ctx context.Context, id string) (net.Conn, error)
 }
 

@@ -70,7 +70,7 @@ func TestWhatHappensIsTold(t *testing.T) {
 	if _, err := e.Rollback(t.Context(), sb, "b"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := e.SetNetwork(t.Context(), sb, netpolicy.Spec{Default: netpolicy.Deny}); err != nil {
+	if _, err := e.SetNetwork(t.Context(), sb, sandbox.NetworkRequest{Policy: netpolicy.Spec{Default: netpolicy.Deny}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.Kill(t.Context(), sb); err != nil {

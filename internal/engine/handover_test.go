@@ -31,7 +31,7 @@ func TestAConfinedVMMayBeHandedSockets(t *testing.T) {
 	h.snapshot(e, "a")
 	sbs := h.forkNet(e, "a", 2, &someNet)
 	later := h.forkNet(e, "a", 1, nil)[0] // nothing is allowed: it has no wire
-	if _, err := e.SetNetwork(t.Context(), later.ID, publicNet); err != nil {
+	if _, err := e.SetNetwork(t.Context(), later.ID, sandbox.NetworkRequest{Policy: publicNet}); err != nil {
 		t.Fatal(err)
 	}
 	for _, sb := range append(sbs, later) {
@@ -72,7 +72,7 @@ func TestAVMThatIsNotConfinedIsBoundAnew(t *testing.T) {
 	}
 	h.fault("unconfined", 1)
 	later := h.forkNet(e, "a", 1, nil)[0]
-	if _, err := e.SetNetwork(t.Context(), later.ID, publicNet); err != nil {
+	if _, err := e.SetNetwork(t.Context(), later.ID, sandbox.NetworkRequest{Policy: publicNet}); err != nil {
 		t.Fatal(err)
 	}
 	wantHandover(t, n, later, false)

@@ -34,7 +34,7 @@ func TestANetworkLimitStaysWithTheSandbox(t *testing.T) {
 		if spec.Limits.BytesPerSecond = 1 << 20; mib == 3 {
 			spec.Limits.BytesPerSecond = 0
 		}
-		if _, err := e.SetNetwork(t.Context(), id, spec); err != nil {
+		if _, err := e.SetNetwork(t.Context(), id, sandbox.NetworkRequest{Policy: spec}); err != nil {
 			t.Fatal(err)
 		}
 		wantRate(t, n, id, mib)
@@ -91,7 +91,7 @@ func TestATreesNetworkLimitIsOneForAllOfIt(t *testing.T) {
 	wantTree(t, n, other, 4, other)
 	wantRate(t, n, tree[3], 2) // and each its own
 
-	if _, err := g.e.SetNetwork(t.Context(), tree[0], publicNet); err != nil {
+	if _, err := g.e.SetNetwork(t.Context(), tree[0], sandbox.NetworkRequest{Policy: publicNet}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := g.e.Rollback(t.Context(), root, "a"); err != nil {
@@ -127,7 +127,7 @@ func TestAPolicyThatComesLaterIsWithinTheTreesLimit(t *testing.T) {
 	if got := len(n.of(root)) + len(n.of(child)); got != 0 {
 		t.Fatalf("%d are bound", got)
 	}
-	if _, err := g.e.SetNetwork(t.Context(), child, publicNet); err != nil {
+	if _, err := g.e.SetNetwork(t.Context(), child, sandbox.NetworkRequest{Policy: publicNet}); err != nil {
 		t.Fatal(err)
 	}
 	wantTree(t, n, root, 4, child)

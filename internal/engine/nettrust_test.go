@@ -49,7 +49,7 @@ func TestAGuestTrustsTheCertificateIfHeadersAreSet(t *testing.T) {
 	eventually(t, "the certificate of the next forkd-net", func() bool {
 		return strings.Contains(h.bundle(sb), "certificate 1 of a") && !strings.Contains(h.bundle(sb), "certificate 0")
 	})
-	if _, err := e.SetNetwork(t.Context(), plain.ID, spec); err != nil {
+	if _, err := e.SetNetwork(t.Context(), plain.ID, sandbox.NetworkRequest{Policy: spec}); err != nil {
 		t.Fatal(err)
 	}
 	if got := h.bundle(plain); !strings.Contains(got, "certificate 1 of a") {

@@ -123,7 +123,7 @@ func TestWithoutAnythingAllowedThereIsNoWire(t *testing.T) {
 		t.Errorf("its VM saw %q, %d are bound", got, n.count())
 	}
 	h.wantPolicy(e, sb.ID, sandbox.PolicyNone)
-	if _, err := e.SetNetwork(t.Context(), sb.ID, publicNet); err != nil {
+	if _, err := e.SetNetwork(t.Context(), sb.ID, sandbox.NetworkRequest{Policy: publicNet}); err != nil {
 		t.Fatal(err)
 	}
 	h.wantPolicy(e, sb.ID, sandbox.PolicyPublic)
@@ -133,7 +133,7 @@ func TestWithoutAnythingAllowedThereIsNoWire(t *testing.T) {
 	if got := h.netNotes(sb.PID); !slices.Equal(got, []string{"open", "net"}) {
 		t.Errorf("its VM saw %q", got)
 	}
-	if _, err := e.SetNetwork(t.Context(), sb.ID, someNet); err != nil {
+	if _, err := e.SetNetwork(t.Context(), sb.ID, sandbox.NetworkRequest{Policy: someNet}); err != nil {
 		t.Fatal(err)
 	}
 	if bound := n.of(sb.ID); len(bound) != 1 || bound[0].Spec.Default != netpolicy.Deny {
@@ -197,7 +197,7 @@ func TestARuleThatCannotBeReadIsRefusedBeforeAnythingIsMade(t *testing.T) {
 	_, err = e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "b", Image: "tiny", Network: bad}, nil)
 	wantError(t, err, sandbox.ErrInvalid, "99999")
 	sb := h.fork(e, "a", 1)[0].ID
-	_, err = e.SetNetwork(t.Context(), sb, *bad)
+	_, err = e.SetNetwork(t.Context(), sb, sandbox.NetworkRequest{Policy: *bad})
 	wantError(t, err, sandbox.ErrInvalid, "99999")
 	h.wantPolicy(e, sb, sandbox.PolicyNone)
 	if n.count() != 0 {
@@ -313,7 +313,7 @@ func TestSecretsStayWithTheSandboxThatGotThem(t *testing.T) {
 	if err != nil || shown.Effective.Headers[0].Headers["Authorization"] != "***" {
 		t.Errorf("shown: %+v, %v", shown, err)
 	}
-	if _, err := e.SetNetwork(t.Context(), sb.ID, shown.Asked); err != nil {
+	if _, err := e.SetNetwork(t.Context(), sb.ID, sandbox.NetworkRequest{Policy: shown.Asked}); err != nil {
 		t.Fatal(err)
 	}
 	if got := n.of(sb.ID)[0].Spec.Headers[0].Headers["Authorization"]; got != "Bearer x" {
@@ -337,7 +337,7 @@ func TestAGuestsForkHasWhatItsSourceHasAtThatMoment(t *testing.T) {
 		spec netpolicy.Spec
 		want sandbox.PolicyName
 	}{{netpolicy.Spec{}, sandbox.PolicyNone}, {someNet, sandbox.PolicyCustom}, {secret, sandbox.PolicyPublic}} {
-		if _, err := g.e.SetNetwork(t.Context(), g.root.ID, tc.spec); err != nil {
+		if _, err := g.e.SetNetwork(t.Context(), g.root.ID, sandbox.NetworkRequest{Policy: tc.spec}); err != nil {
 			t.Fatal(err)
 		}
 		child := g.forked(g.root.ID, 1)[0]

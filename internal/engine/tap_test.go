@@ -38,7 +38,7 @@ func TestATapIsOneSandboxesUntilItEnds(t *testing.T) {
 	_, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Tap: "tap0"})
 	wantError(t, err, sandbox.ErrConflict, "tap tap0: sandbox "+sb.ID+" has it")
 	h.forkTap(e, "a", "tap1")
-	if _, err := e.SetNetwork(t.Context(), sb.ID, publicNet); err == nil {
+	if _, err := e.SetNetwork(t.Context(), sb.ID, sandbox.NetworkRequest{Policy: publicNet}); err == nil {
 		t.Error("it got a policy")
 	}
 	if flows, err := e.Flows(t.Context(), sb.ID); err != nil || len(flows) != 0 {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"time"
 
-	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -89,7 +88,7 @@ type Pools interface {
 // Networks are what sandboxes may reach, and do.
 type Networks interface {
 	Network(id string) (sandbox.Network, error)
-	SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error)
+	SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error)
 	Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error)
 	// NetworkLog calls write with a JSON object each, without a line's end.
 	NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error

@@ -10,6 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/tenancy"
 )
@@ -65,7 +66,8 @@ func (s *keyRoutes) create(ctx context.Context, in *createKeyInput) (*body[api.N
 	if err != nil {
 		return nil, fail(api.CodeInvalid, "", "scopes: %v", err)
 	}
-	spec := keys.Spec{Name: in.Body.Name, Tenant: in.Body.Tenant, Scopes: scopes, Quotas: keys.Quotas(in.Body.Quotas)}
+	spec := keys.Spec{Name: in.Body.Name, Tenant: in.Body.Tenant, Scopes: scopes, Quotas: keys.Quotas(in.Body.Quotas),
+		HostPorts: in.Body.HostPorts}
 	if in.Body.ExpiresSecs > 0 {
 		spec.Expires = s.now().Add(time.Duration(in.Body.ExpiresSecs) * time.Second)
 	}
@@ -98,6 +100,14 @@ func (s *keyRoutes) within(who principal.Principal, spec keys.Spec) (keys.Spec, 
 	}
 	if !own.Expires.IsZero() && (spec.Expires.IsZero() || spec.Expires.After(own.Expires)) {
 		spec.Expires = own.Expires
+	}
+	wanted, err := netpolicy.ParseHostGrant(spec.HostPorts)
+	if err != nil {
+		return spec, fail(api.CodeInvalid, "", "host_ports: %v", err)
+	}
+	if has := own.HostGrant(); !has.Covers(wanted) {
+		return spec, fail(api.CodeForbidden, api.ReasonOperatorOnly,
+			"a key cannot grant ports of the host that it lacks: it has %s", has)
 	}
 	if who.Operator() {
 		return spec, nil
@@ -153,6 +163,16 @@ func (s *keyRoutes) rotate(ctx context.Context, in *rotateKeyInput) (*body[api.N
 		return nil, fail(api.CodeForbidden, api.ReasonScopeMissing, "a key cannot give scopes that it lacks: it has %s",
 			who.Scopes)
 	}
+	if who.KeyID != "" { // the new text carries the rotated key's grant
+		own, err := s.keys.Get(who.KeyID)
+		if err != nil {
+			return nil, keyFailure(err)
+		}
+		if has := own.HostGrant(); !has.Covers(k.HostGrant()) {
+			return nil, fail(api.CodeForbidden, api.ReasonOperatorOnly,
+				"a key cannot grant ports of the host that it lacks: it has %s", has)
+		}
+	}
 	var grace time.Duration
 	if in.Body != nil {
 		grace = time.Duration(in.Body.GraceSecs) * time.Second
@@ -205,7 +225,7 @@ func (s *keyRoutes) wire(k keys.Key) api.Key {
 	}
 	return api.Key{ID: k.ID, Name: k.Name, Tenant: k.Tenant, Scopes: k.Scopes.List(), Quotas: api.KeyQuotas(k.Quotas),
 		Status: status, CreatedUnix: k.Created.Unix(), ExpiresUnix: stamp(k.Expires), LastUsedUnix: stamp(k.LastUsed),
-		RevokedUnix: stamp(k.Revoked)}
+		RevokedUnix: stamp(k.Revoked), HostPorts: k.HostPorts}
 }
 
 type publishInput struct {

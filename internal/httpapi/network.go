@@ -66,7 +66,7 @@ func (s *networkRoutes) set(ctx context.Context, in *setNetworkInput) (*body[api
 	if spec == nil {
 		return nil, fail(api.CodeInvalid, "", "network: want a policy, or net by its name")
 	}
-	n, err := s.engine(ctx).SetNetwork(ctx, in.ID, *spec)
+	n, err := s.engine(ctx).SetNetwork(ctx, in.ID, sandbox.NetworkRequest{Policy: *spec})
 	if err != nil {
 		return nil, err
 	}

@@ -89,7 +89,7 @@ func newServer(opt Options, most limits) *Server {
 	}
 	shared := tenancy.Config{Published: opt.Published}
 	if opt.Keys != nil {
-		shared.Quotas, shared.Alive = opt.Keys.Quotas, opt.Keys.Alive
+		shared.Quotas, shared.Alive, shared.HostPorts = opt.Keys.Quotas, opt.Keys.Alive, opt.Keys.HostPorts
 	}
 	tenants := tenancy.New(opt.Engine, shared)
 	opt.Engine = nil // routes reach it through a view

@@ -44,6 +44,8 @@ type record struct {
 	Expires  int64            `json:"expires,omitempty"`
 	LastUsed int64            `json:"last_used,omitempty"`
 	Revoked  int64            `json:"revoked,omitempty"`
+	// HostPorts are as in a Spec.
+	HostPorts []string `json:"host_ports,omitempty"`
 }
 
 func seconds(t time.Time) int64 {
@@ -65,7 +67,8 @@ func encode(all []*entry) ([]byte, error) {
 	f := file{Format: Format, Keys: []record{}}
 	for _, e := range all {
 		r := record{ID: e.ID, Name: e.Name, Tenant: e.Tenant, Scopes: e.Scopes, Quotas: e.Quotas, SHA256: e.digest.String(),
-			Created: seconds(e.Created), Expires: seconds(e.Expires), LastUsed: e.used.Load(), Revoked: seconds(e.Revoked)}
+			Created: seconds(e.Created), Expires: seconds(e.Expires), LastUsed: e.used.Load(), Revoked: seconds(e.Revoked),
+			HostPorts: e.HostPorts}
 		if !e.oldUntil.IsZero() {
 			r.Old, r.OldUntil = e.old.String(), seconds(e.oldUntil)
 		}
@@ -117,11 +120,13 @@ func hideText(err error) error {
 
 func (r record) entry() (*entry, error) {
 	e := &entry{Key: Key{ID: r.ID, Name: r.Name, Tenant: r.Tenant, Scopes: r.Scopes, Quotas: r.Quotas,
-		Created: timeOf(r.Created), Expires: timeOf(r.Expires), Revoked: timeOf(r.Revoked)}}
+		Created: timeOf(r.Created), Expires: timeOf(r.Expires), Revoked: timeOf(r.Revoked),
+		HostPorts: r.HostPorts}}
 	if !idPattern.MatchString(r.ID) {
 		return nil, fmt.Errorf("id %.20q: want k and 12 hex digits", r.ID)
 	}
-	if err := (Spec{Name: r.Name, Tenant: r.Tenant, Scopes: r.Scopes, Quotas: r.Quotas}).validate(); err != nil {
+	spec := Spec{Name: r.Name, Tenant: r.Tenant, Scopes: r.Scopes, Quotas: r.Quotas, HostPorts: r.HostPorts}
+	if err := spec.validate(); err != nil {
 		return nil, err
 	}
 	for _, t := range []int64{r.Created, r.Expires, r.LastUsed, r.Revoked, r.OldUntil} {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/principal"
 )
 
@@ -62,6 +63,8 @@ type Spec struct {
 	Scopes  principal.Scopes
 	Quotas  Quotas
 	Expires time.Time // zero: never
+	// HostPorts are the ports of the host, PORT or FIRST-LAST, that its policies may name; empty: none.
+	HostPorts []string
 }
 
 func (s Spec) validate() error {
@@ -74,6 +77,9 @@ func (s Spec) validate() error {
 		return fmt.Errorf("%w: scopes: want one or more of %s", ErrInvalid, principal.All)
 	case s.Tenant == "" && s.Quotas != (Quotas{RequestsPerSecond: s.Quotas.RequestsPerSecond}):
 		return fmt.Errorf("%w: the operator's own key has no quotas: name a tenant", ErrInvalid)
+	}
+	if _, err := netpolicy.ParseHostGrant(s.HostPorts); err != nil {
+		return fmt.Errorf("%w: host_ports: %w", ErrInvalid, err)
 	}
 	return s.Quotas.validate()
 }
@@ -89,6 +95,17 @@ type Key struct {
 	Expires  time.Time // zero: never
 	LastUsed time.Time // to the hour; zero: never
 	Revoked  time.Time // zero: it is not
+	// HostPorts are as in a Spec. The slice is never changed.
+	HostPorts []string
+}
+
+// HostGrant returns the ports of the host that the key grants.
+func (k Key) HostGrant() netpolicy.HostGrant {
+	g, err := netpolicy.ParseHostGrant(k.HostPorts)
+	if err != nil { // it was validated: grant nothing rather than a part
+		return netpolicy.HostGrant{}
+	}
+	return g
 }
 
 // Principal is who asks with the key.

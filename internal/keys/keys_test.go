@@ -222,7 +222,8 @@ func goldenStore(t *testing.T) *Store {
 		t.Fatal(err)
 	}
 	full := Spec{Name: "ci", Tenant: "acme", Scopes: principal.All, Expires: newClock().now.Add(24 * time.Hour),
-		Quotas: Quotas{Sandboxes: 50, MemoryMiB: 8192, ForksPerMinute: 300, DiskMiB: 10240, RequestsPerSecond: 20}}
+		Quotas:    Quotas{Sandboxes: 50, MemoryMiB: 8192, ForksPerMinute: 300, DiskMiB: 10240, RequestsPerSecond: 20},
+		HostPorts: []string{"8080", "9000-9100"}}
 	k, text := create(t, s, full)
 	found(s, text)
 	if _, _, err := s.Rotate(k.ID, time.Hour); err != nil {

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/forkd/forkd/internal/netpolicy"
 )
 
 // usedEvery is how fine the time of a key's last use is, and how often the file is written
@@ -142,6 +144,14 @@ func (s *Store) Quotas(id string) Quotas {
 	return Quotas{}
 }
 
+// HostPorts are the ports of the host that a key grants; none of one that is gone.
+func (s *Store) HostPorts(id string) netpolicy.HostGrant {
+	if e := s.table.Load().byID[id]; e != nil {
+		return e.HostGrant()
+	}
+	return netpolicy.HostGrant{}
+}
+
 // Alive reports whether a key opens anything.
 func (s *Store) Alive(id string) bool {
 	e := s.table.Load().byID[id]
@@ -200,7 +210,8 @@ func (s *Store) Create(spec Spec) (k Key, text string, err error) {
 	}
 	text = Prefix + secret
 	e := &entry{Key: Key{ID: "k" + id, Name: spec.Name, Tenant: spec.Tenant, Scopes: spec.Scopes, Quotas: spec.Quotas,
-		Created: now.Truncate(time.Second), Expires: spec.Expires.Truncate(time.Second)},
+		Created: now.Truncate(time.Second), Expires: spec.Expires.Truncate(time.Second),
+		HostPorts: slices.Clone(spec.HostPorts)},
 		digest: digestOf(text), used: new(counter)}
 	if err := s.replace(append(all, e)); err != nil {
 		return Key{}, "", err

@@ -113,6 +113,7 @@ func (a *audit) write(l control.Line) {
 		}
 	}
 	a.untold.add(l)
+	l = withoutDetail(l)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for s := range a.subs {

@@ -58,7 +58,8 @@ func (v *vm) lookAgain(p netwire.Protocol, at netip.AddrPort, q Question, verdic
 }
 
 // reasonOf says how a failure to connect is to look to the guest, and by which
-// word the audit has it.
+// word the audit has it. The text is for the guest as well: it names no address, host or proxy that
+// the guest did not name.
 func reasonOf(err error, six bool) (reason netwire.Reason, verdict, text string) {
 	var upstream *socks5.Error
 	switch {
@@ -67,7 +68,7 @@ func reasonOf(err error, six bool) (reason netwire.Reason, verdict, text string)
 	case outOfDescriptors(err):
 		return netwire.Reset, control.Limited, "forkd-net is out of descriptors"
 	case errors.As(err, &upstream):
-		return reasonOfUpstream(upstream.Why, six), control.Refused, err.Error()
+		return reasonOfUpstream(upstream.Why, six), control.Refused, textOfUpstream(upstream.Why)
 	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET):
 		return netwire.Reset, control.Refused, "connection refused"
 	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EHOSTDOWN):
@@ -82,7 +83,7 @@ func reasonOf(err error, six bool) (reason netwire.Reason, verdict, text string)
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
 		return netwire.Prohibited, control.Refused, "forbidden by the host's kernel"
 	}
-	return netwire.Reset, control.Refused, err.Error()
+	return netwire.Reset, control.Refused, "the connection failed"
 }
 
 func isTimeout(err error) bool {

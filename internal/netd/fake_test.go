@@ -97,7 +97,7 @@ func newBench(t *testing.T, change ...func(*netd.Config)) *bench {
 	t.Helper()
 	b := &bench{t: t, rules: &fakeRules{flow: allowAll}, audit: filepath.Join(t.TempDir(), "audit.log")}
 	cfg := netd.Config{Rules: b.rules, AuditPath: b.audit, Warn: func(err error) { t.Log(err) },
-		OnShutdown: func() {}}
+		OnShutdown: func() {}, Descriptors: 1 << 20}
 	for _, c := range change {
 		c(&cfg)
 	}

@@ -2,6 +2,7 @@ package netd
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/forkd/forkd/internal/netd/control"
@@ -28,7 +29,9 @@ type flow struct {
 	relayed   bool
 	live      *live  // nil while it is being opened
 	why       string // it is being cut; empty for no
+	detail    string // of its end, for the operator
 	over      bool
+	cost      int // descriptors that are counted for it
 }
 
 // live is a flow that the guest has.
@@ -103,10 +106,23 @@ func (f *flow) deny(verdict Verdict) {
 // fail refuses what could not be opened.
 func (f *flow) fail(err error) {
 	reason, verdict, text := reasonOf(err, f.asked.Far.Addr().Is6())
+	noteFor(f, err)
 	if outOfDescriptors(err) {
 		f.v.s.counts.descriptors.Add(1)
 	}
 	f.refuse(reason, verdict, text)
+}
+
+// noteFor keeps an error for the operator, whom the texts for the guest do not tell all.
+func noteFor(f *flow, err error) {
+	text := err.Error()
+	var more interface{ Detail() string }
+	if errors.As(err, &more) {
+		text = more.Detail()
+	}
+	f.v.mu.Lock()
+	defer f.v.mu.Unlock()
+	f.detail = text
 }
 
 // begin makes a flow live. It is false when it must not become so, or is cut at
@@ -200,6 +216,7 @@ func (f *flow) remove() bool {
 		return false
 	}
 	f.over = true
+	f.v.s.descriptors.Free(f.v.share, f.cost)
 	delete(f.v.flows, f.serial)
 	if f.v.opening[f.id] == f {
 		delete(f.v.opening, f.id)
@@ -218,6 +235,7 @@ func (f *flow) line(verdict, reason string) control.Line {
 	if f.question.Far.IsValid() {
 		l.Far = f.question.Far
 	}
+	l.Detail = f.detail
 	return l
 }
 

@@ -2,6 +2,8 @@ package netd
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net"
 
 	"github.com/forkd/forkd/internal/netd/control"
@@ -32,8 +34,18 @@ func (f *flow) intercept(r *relay, head netproxy.Head) {
 	case f.ctx.Err() != nil: // it is being ended
 		f.end(true)
 	default: // the host is not who it should be, or speaks no TLS
-		f.finish(true, control.Refused, err.Error())
+		noteFor(f, err)
+		f.finish(true, control.Refused, textOfTLS(head.Name, err))
 	}
+}
+
+// textOfTLS is an interceptor's error for the guest: an error of the network has the host's own address.
+func textOfTLS(name string, err error) string {
+	var network *net.OpError
+	if errors.As(err, &network) || errors.Is(err, io.EOF) || isTimeout(err) {
+		return "TLS with " + name + ": the connection ended"
+	}
+	return err.Error()
 }
 
 // prefixed reads what was read already first, and keeps the VM's bandwidth limit.

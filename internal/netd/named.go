@@ -75,6 +75,7 @@ func (f *flow) connectNamed(r *relay, far *net.TCPConn, head netproxy.Head, verd
 	addrs, err := f.v.judge.Resolve(f.ctx, head.Name)
 	if err != nil {
 		f.named(head, f.asked.Far, verdict)
+		noteFor(f, err)
 		f.finish(true, control.Refused, "resolve "+head.Name+": "+err.Error())
 		return false
 	}
@@ -83,9 +84,10 @@ func (f *flow) connectNamed(r *relay, far *net.TCPConn, head netproxy.Head, verd
 	}
 	c, to, err := f.dialNamed(head, addrs)
 	if err != nil {
-		_, outcome, _ := reasonOf(err, false)
+		_, outcome, text := reasonOf(err, false)
 		f.named(head, to, verdict)
-		f.finish(true, outcome, err.Error())
+		noteFor(f, err)
+		f.finish(true, outcome, text)
 		return false
 	}
 	if far != nil {

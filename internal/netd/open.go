@@ -126,6 +126,7 @@ func (f *flow) handOver(fd int) {
 	err := error(unix.ECANCELED)
 	if f.begin(&live{sever: h.sever, close: h.close, counts: h.counts, unpaced: always}, false) {
 		err = h.send(f.v.wire, f.id)
+		costsOne(f)
 	}
 	if err != nil {
 		f.finish(true, control.Cut, "it cannot be handed over: "+err.Error())

@@ -1,6 +1,7 @@
 package netd
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/netwire"
+	"github.com/forkd/forkd/internal/shares"
 	"github.com/forkd/forkd/internal/socks5"
 )
 
@@ -28,6 +30,9 @@ type Config struct {
 	// Upstream is the operator's proxy, through which all TCP goes that is not to the host itself;
 	// UDP and echo requests, which it cannot take, are refused then. Nil: flows are dialed directly.
 	Upstream *socks5.Proxy
+	// Descriptors is how many descriptors the flows of all VMs may have, who share them; zero: what the
+	// process may have, less those that it needs itself.
+	Descriptors int
 	// Warn is told what an operator should know. It must not block.
 	Warn func(error)
 	// OnShutdown is called when the daemon asks for the end of the process.
@@ -42,9 +47,11 @@ type Server struct {
 	wires   *wires
 	counts  counts
 	trees   trees
-	root    context.Context
-	stop    context.CancelFunc
-	closed  sync.Once
+	// descriptors and subscriptions are shared by all VMs.
+	descriptors, subscriptions *shares.Pool
+	root                       context.Context
+	stop                       context.CancelFunc
+	closed                     sync.Once
 	// replaced: the next process has other settings, by which what goes on without us is not judged.
 	replaced atomic.Bool
 
@@ -79,7 +86,8 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Upstream != nil {
 		cfg.Upstream.Dialer.KeepAliveConfig = keepAlive
 	}
-	s := &Server{cfg: cfg, audit: a, hangups: h, wires: w, vms: map[string]*vm{}}
+	s := &Server{cfg: cfg, audit: a, hangups: h, wires: w, vms: map[string]*vm{},
+		descriptors: shares.New(cmp.Or(cfg.Descriptors, ownDescriptors())), subscriptions: shares.New(subscribersMax)}
 	s.root, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
@@ -289,7 +297,18 @@ func (s *Server) Untold() control.Untold {
 
 // Subscribe follows the audit.
 func (s *Server) Subscribe(vm string, send func(control.Line) error) (func(), error) {
-	return s.audit.subscribe(vm, send), nil
+	share := shares.Key{} // of all VMs: the operator
+	if v, err := s.vm(vm); err == nil {
+		share = v.share
+	}
+	if !s.subscriptions.Try(share, 1) {
+		return nil, fmt.Errorf("%w: too many follow the network logs of this tenant", control.ErrLimit)
+	}
+	cancel := s.audit.subscribe(vm, send)
+	return sync.OnceFunc(func() {
+		cancel()
+		s.subscriptions.Free(share, 1)
+	}), nil
 }
 
 // Shutdown begins the end of the process, in whose place comes one with other settings.
@@ -298,15 +317,20 @@ func (s *Server) Shutdown() {
 	s.cfg.OnShutdown()
 }
 
-// NameDenied notes a name that a VM's guest was not told.
-func (s *Server) NameDenied(vm, name, rule, text string) {
+// NameDenied notes a name that a VM's guest was not told: its name, rule, reason and detail.
+func (s *Server) NameDenied(vm string, l control.Line) {
 	v, err := s.vm(vm)
 	if err != nil {
 		return
 	}
-	s.tell(v, control.Line{
-		Protocol: "dns", Name: name, NameSource: fromDNS, Rule: rule, Verdict: control.Denied, Reason: text,
-	})
+	l.Protocol, l.NameSource, l.Verdict = "dns", fromDNS, control.Denied
+	s.tell(v, l)
+}
+
+// withoutDetail is a line as the guest and its owner may see it.
+func withoutDetail(l control.Line) control.Line {
+	l.Detail = ""
+	return l
 }
 
 // tell counts a line and passes it on.
@@ -322,7 +346,7 @@ func (s *Server) tell(v *vm, l control.Line) {
 	}
 	switch l.Verdict {
 	case control.Denied, control.Refused, control.Limited, control.Cut:
-		v.refusals.add(l)
+		v.refusals.add(withoutDetail(l))
 	}
 	s.audit.add(l)
 }

@@ -44,7 +44,22 @@ func (v *vm) dialUpstream(ctx context.Context, to netip.AddrPort, q Question) (n
 // has a proxy wants nothing to go past it.
 func refuseUpstream(f *flow, what, but string) {
 	f.refuse(netwire.Prohibited, control.Refused,
-		fmt.Sprintf("%s cannot pass the upstream proxy %s, which takes TCP only%s", what, f.v.s.cfg.Upstream.Address(), but))
+		fmt.Sprintf("%s cannot pass the upstream proxy, which takes TCP only%s", what, but))
+}
+
+// textOfUpstream is a proxy's failure for the guest, without the proxy's name and words.
+func textOfUpstream(why socks5.Why) string {
+	switch why {
+	case socks5.Forbidden:
+		return "forbidden by the upstream proxy"
+	case socks5.Refused:
+		return "connection refused, says the upstream proxy"
+	case socks5.HostUnreach, socks5.Expired:
+		return "host unreachable, says the upstream proxy"
+	case socks5.Late:
+		return "timed out at the upstream proxy"
+	}
+	return "no way through the upstream proxy"
 }
 
 // reasonOfUpstream is how a proxy's failure looks to the guest: without the proxy it has no way out.

@@ -123,7 +123,8 @@ func TestWhatAnUpstreamProxyCannotTakeIsRefused(t *testing.T) {
 	}
 	b.s.Close()
 	for _, l := range b.lines() {
-		if l.Verdict != control.Refused || !strings.Contains(l.Reason, "cannot pass the upstream proxy "+s.Address()) {
+		if l.Verdict != control.Refused || !strings.Contains(l.Reason, "cannot pass the upstream proxy") ||
+			strings.Contains(l.Reason, s.Address()) {
 			t.Errorf("audit %+v", l)
 		}
 	}
@@ -156,8 +157,9 @@ func TestFailuresOfTheUpstreamProxyLookLikeThoseOfANetwork(t *testing.T) {
 			}
 			b.s.Close()
 			all := b.lines()
-			if len(all) != 1 || all[0].Verdict != control.Refused || !strings.Contains(all[0].Reason, tc.text) ||
-				!strings.Contains(all[0].Reason, "upstream proxy "+s.Address()) || strings.Contains(all[0].Reason, "geheim") {
+			if len(all) != 1 || all[0].Verdict != control.Refused || !strings.Contains(all[0].Detail, tc.text) ||
+				!strings.Contains(all[0].Detail, "upstream proxy "+s.Address()) || strings.Contains(all[0].Detail, "geheim") ||
+				!strings.Contains(all[0].Reason, "upstream proxy") || strings.Contains(all[0].Reason, s.Address()) {
 				t.Errorf("audit %+v", all)
 			}
 		})

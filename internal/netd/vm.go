@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/netwire"
 	"github.com/forkd/forkd/internal/pace"
+	"github.com/forkd/forkd/internal/shares"
 )
 
 // openingMax is how many flows of a VM may be on their way to being opened.
@@ -27,7 +28,8 @@ type vm struct {
 	owner              string // tenant; empty: the operator
 	handover           bool
 	treeOf             control.Tree
-	tree               *tree // the one that it is in; nil: it has no limit, or there is none
+	share              shares.Key // by which it gets its part of what all VMs share
+	tree               *tree      // the one that it is in; nil: it has no limit, or there is none
 	wire               *netwire.End
 	judge              Judge
 	refusals           refusals
@@ -56,9 +58,9 @@ type vm struct {
 
 func newVM(s *Server, b control.Binding, wire *netwire.End, judge Judge) *vm {
 	v := &vm{
-		s: s, name: b.VM, sandbox: b.Sandbox, tag: b.Tag, owner: b.Owner, handover: b.Handover, wire: wire, judge: judge,
+		s: s, name: b.VM, sandbox: b.Sandbox, tag: b.Tag, owner: b.Tenant, handover: b.Handover, wire: wire, judge: judge,
 		spec: b.Spec, flows: map[uint64]*flow{}, opening: map[uint32]*flow{}, connected: true,
-		queries: make(chan struct{}, queriesMax), treeOf: b.Tree, tree: s.trees.join(b.Tree),
+		queries: make(chan struct{}, queriesMax), treeOf: b.Tree, share: b.Share(), tree: s.trees.join(b.Tree),
 	}
 	v.ctx, v.cancel = context.WithCancel(s.root)
 	v.setLimitsLocked(judge.Limits())
@@ -250,7 +252,10 @@ func (v *vm) admit(f *flow) (limit string, err error) {
 		return fmt.Sprintf("%d flows that are being opened", openingMax), nil
 	case !v.rate.Try(f.since):
 		return fmt.Sprintf("%d new flows in a second", v.limits.FlowsPerSecond), nil
+	case !v.s.descriptors.Try(v.share, costOf(f)):
+		return "the part of forkd-net's connections that this sandbox or its tenant may have", nil
 	}
+	f.cost = costOf(f)
 	f.ctx, f.cancel = context.WithCancel(v.ctx)
 	v.serial++
 	f.serial, f.generation = v.serial, v.generation

@@ -18,6 +18,17 @@ type Blocked struct{ Entry Entry }
 
 func (b *Blocked) Error() string { return b.Entry.Text }
 
+// Detail is for the operator: see Entry.
+func (b *Blocked) Detail() string { return b.Entry.Detail }
+
+// Failed is the error for a name that the host's resolver did not answer.
+type Failed struct{ Entry Entry }
+
+func (f *Failed) Error() string { return f.Entry.Text }
+
+// Detail is for the operator: see Entry.
+func (f *Failed) Detail() string { return f.Entry.Detail }
+
 // Lookup resolves a canonical name for a guest, as Answer would: judged, without addresses of
 // the floor, and with facts. It is for a proxy that read the name from a flow, and takes
 // nothing from the guest's budget of queries: the flow was counted. IPv4 comes first.
@@ -54,7 +65,7 @@ func addresses(entries []Entry) (all []netip.Addr, err error) {
 		case len(e.Removed) > 0, e.RCode == uint16(dnsmessage.RCodeNameError) && refused(e.Reason):
 			err = &Blocked{e}
 		case e.RCode == uint16(dnsmessage.RCodeServerFailure) && errors.Is(err, ErrNoAddress):
-			err = errors.New(e.Text)
+			err = &Failed{e}
 		}
 	}
 	if len(all) > 0 {

@@ -3,12 +3,14 @@ package netdns
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
 	"golang.org/x/net/dns/dnsmessage"
 
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/shares"
 )
 
 // Policy is what the resolver must know of a sandbox's; *netpolicy.Policy is one.
@@ -31,6 +33,7 @@ type Guest struct {
 	Policy Policy
 	Facts  *netpolicy.Facts // filled with what is answered
 	Budget Budget           // nil for no limit
+	Share  shares.Key       // whose part of the questions to the upstream is taken
 }
 
 // Upstream has names resolved. Its messages are answers to the question, with its ID and
@@ -45,7 +48,7 @@ type Config struct {
 	HasIPv6  func() bool      // whether the host has an IPv6 route; AAAA is empty without
 	Now      func() time.Time // nil is time.Now
 	Timeout  time.Duration    // of a question with all its tries; zero is 4.5 s
-	Inflight int              // questions to the upstream at once, of all guests; zero is 1024
+	Inflight int              // questions to the upstream at once, of all guests, who share them; zero is 2048
 }
 
 // defaultTimeout is less than the 5 s after which resolvers in guests ask again.
@@ -55,7 +58,7 @@ const defaultTimeout = 4500 * time.Millisecond
 // the host's resolver has a cache.
 type Resolver struct {
 	cfg   Config
-	slots chan struct{}
+	slots *shares.Pool
 }
 
 // New makes a resolver.
@@ -67,24 +70,27 @@ func New(cfg Config) *Resolver {
 		cfg.Timeout = defaultTimeout
 	}
 	if cfg.Inflight == 0 {
-		cfg.Inflight = 1024
+		cfg.Inflight = 2048
 	}
 	if cfg.HasIPv6 == nil {
 		cfg.HasIPv6 = func() bool { return false }
 	}
-	return &Resolver{cfg: cfg, slots: make(chan struct{}, cfg.Inflight)}
+	return &Resolver{cfg: cfg, slots: shares.New(cfg.Inflight)}
 }
 
 // Entry says what became of a question, for the audit log.
 type Entry struct {
-	Name    string // lowercase, without the final dot; empty if the message was none of ours
-	Type    uint16
-	RCode   uint16           // of the answer
-	Reason  netpolicy.Reason // of the decision; empty if none was made
-	Rule    string           // the one that decided
-	Text    string           // one sentence, if something was refused or failed
-	Addrs   []netip.Addr     // that the guest was told
-	Removed []netip.Addr     // that the upstream had and no policy opens
+	Name   string // lowercase, without the final dot; empty if the message was none of ours
+	Type   uint16
+	RCode  uint16           // of the answer
+	Reason netpolicy.Reason // of the decision; empty if none was made
+	Rule   string           // the one that decided
+	Text   string           // one sentence for the guest, if something was refused or failed
+	// Detail is what the guest is not told about it: the host's resolvers, and names and addresses that
+	// they answered with. Empty if there is no more than Text.
+	Detail  string
+	Addrs   []netip.Addr // that the guest was told
+	Removed []netip.Addr // that the upstream had and no policy opens
 }
 
 // Answer answers a guest's message. The answer is nil where there is to be none. It blocks
@@ -140,10 +146,10 @@ func (r *Resolver) resolve(ctx context.Context, g Guest, q dnsmessage.Question, 
 	case d.Empty, !answered[q.Type], q.Type == dnsmessage.TypeAAAA && !r.cfg.HasIPv6():
 		return plain(dnsmessage.RCodeSuccess)
 	}
-	m, err := r.ask(ctx, q)
+	m, err := r.ask(ctx, g.Share, q)
 	if err != nil {
-		e.Text = "the upstream resolver: " + err.Error()
-		return failed(networkBad, "the host's resolver does not answer")
+		e.Text, e.Detail = "the host's resolver does not answer", err.Error()
+		return failed(networkBad, e.Text)
 	}
 	return r.rebuild(g, q, m, e)
 }
@@ -161,16 +167,15 @@ func (r *Resolver) local(q dnsmessage.Question, e *Entry) reply {
 	return rep
 }
 
-// ask is bounded for all guests together, so that one whose names hang takes no memory without end.
-func (r *Resolver) ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.Message, error) {
+// ask is bounded for all guests together, so that those whose names hang take no memory without end.
+// One whose part of the questions is taken waits; others do not.
+func (r *Resolver) ask(ctx context.Context, k shares.Key, q dnsmessage.Question) (*dnsmessage.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
 	defer cancel()
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := r.slots.Wait(ctx, k); err != nil {
+		return nil, fmt.Errorf("%d questions are on their way, the sandbox's part of them too: %w", r.slots.Used(), err)
 	}
+	defer r.slots.Free(k, 1)
 	// The case of a guest's letters could be a channel to whoever serves the name.
 	q.Name = lower(q.Name)
 	return r.cfg.Upstream.Ask(ctx, q)
@@ -179,8 +184,8 @@ func (r *Resolver) ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.
 // rebuild makes the answer of what is understood and open, and notes its facts.
 func (r *Resolver) rebuild(g Guest, q dnsmessage.Question, m *dnsmessage.Message, e *Entry) reply {
 	if m.RCode != dnsmessage.RCodeSuccess && m.RCode != dnsmessage.RCodeNameError {
-		e.Text = "the upstream resolver answered " + m.RCode.String()
-		return failed(networkBad, "the host's resolver has no answer")
+		e.Text, e.Detail = "the host's resolver has no answer", "it answered "+m.RCode.String()
+		return failed(networkBad, e.Text)
 	}
 	k, err := keep(q, m)
 	if err != nil {
@@ -189,7 +194,8 @@ func (r *Resolver) rebuild(g Guest, q dnsmessage.Question, m *dnsmessage.Message
 	}
 	for _, alias := range k.names[1:] {
 		if d := g.Policy.JudgeAlias(alias); d.Verdict != netpolicy.Allowed {
-			e.Reason, e.Rule, e.Text = d.Reason, d.Rule, e.Name+" is an alias: "+d.Text
+			e.Reason, e.Rule = d.Reason, d.Rule
+			e.Text, e.Detail = e.Name+" is an alias of a name that policy does not allow", d.Text
 			return reply{rcode: dnsmessage.RCodeNameError, ede: blocked, text: e.Text}
 		}
 	}
@@ -217,7 +223,8 @@ func (r *Resolver) open(g Guest, k kept, e *Entry) []dnsmessage.Resource {
 			continue
 		}
 		if reason, text := g.Policy.CheckAddr(addr); reason != "" {
-			e.Removed, e.Reason, e.Text = append(e.Removed, addr), reason, text
+			e.Removed, e.Reason = append(e.Removed, addr), reason
+			e.Text, e.Detail = e.Name+" has an address that no policy opens, such as a private one", text
 			continue
 		}
 		out, e.Addrs = append(out, rec), append(e.Addrs, addr)

@@ -70,10 +70,14 @@ func cutDefault(out *Spec, c, s *part) []Cut {
 		}
 		return nil
 	}
+	if c.allow.some(func(r *Rule) bool { public, others := r.publicPart(); return public && others }) {
+		// Taken over, such a rule would give more than was asked for: the ceiling decides flow by flow.
+		return []Cut{{Rule: "default: public", Partly: true, Text: "the ceiling gives what its allow rules name"}}
+	}
 	out.Default = Deny
 	for i := range c.allow.rules {
 		r := &c.allow.rules[i]
-		if r.isHost() { // no part of what is public: only a rule of its own asks for it
+		if public, _ := r.publicPart(); !public { // default: public does not ask for it
 			continue
 		}
 		if !s.deny.some(func(d *Rule) bool { return mayOverlap(d, r) }) && !slices.Contains(out.Allow, r.Text) {
@@ -89,9 +93,14 @@ func (one *part) give(r *Rule) (given []string, cut *Cut) {
 	if one.allow.coveredBy(r, -1) != nil {
 		return []string{r.Text}, nil
 	}
-	if one.public && !r.isHost() {
+	if one.public {
 		return one.givePublic(r)
 	}
+	return one.giveNamed(r, "no rule of the ceiling allows it")
+}
+
+// giveNamed is what the ceiling's allow rules give of a rule. none says why if that is nothing.
+func (one *part) giveNamed(r *Rule, none string) (given []string, cut *Cut) {
 	vague := false
 	for i := range one.allow.rules {
 		o := &one.allow.rules[i]
@@ -109,10 +118,26 @@ func (one *part) give(r *Rule) (given []string, cut *Cut) {
 	case len(given) > 0:
 		return given, &Cut{Rule: r.Text, Partly: true, Text: "the ceiling gives a part of it"}
 	}
-	return nil, &Cut{Rule: r.Text, Text: "no rule of the ceiling allows it"}
+	return nil, &Cut{Rule: r.Text, Text: none}
+}
+
+// publicPart reports whether a rule speaks of the public internet, and whether it speaks of more.
+// A name is expected to be public.
+func (r *Rule) publicPart() (public, others bool) {
+	switch {
+	case r.isHost():
+		return false, true
+	case r.Kind == Addresses:
+		return publicPart(r.Prefix)
+	}
+	return true, false
 }
 
 func (one *part) givePublic(r *Rule) (given []string, cut *Cut) {
+	public, others := r.publicPart()
+	if !public {
+		return one.giveNamed(r, "the ceiling gives public addresses only")
+	}
 	if by := one.deny.coveredBy(r, -1); by != nil {
 		why := "the ceiling's rule " + by.Text + " denies "
 		if !one.allow.some(func(a *Rule) bool { return mayOverlap(a, r) }) {
@@ -125,6 +150,9 @@ func (one *part) givePublic(r *Rule) (given []string, cut *Cut) {
 			why := "the ceiling's rule " + d.Text + " may deny a part of it"
 			return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, Text: why}
 		}
+	}
+	if others {
+		return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, minor: true, Text: "the ceiling gives its public addresses"}
 	}
 	if one.refusesUnnamed(r) {
 		return []string{r.Text}, &Cut{Rule: r.Text, Partly: true, minor: r.isDomain() && r.Low == 0,

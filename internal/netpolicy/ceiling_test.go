@@ -27,6 +27,9 @@ func TestCutTo(t *testing.T) {
 		{"that denies it itself", Spec{Default: Public, Deny: []string{"evil.test"}}, Spec{Default: Public, Deny: []string{"evil.test"}}, "", Public, ""},
 		{"a name under an address", Spec{Allow: []string{"9.9.9.9"}}, Spec{Allow: []string{"a.test"}}, "a.test", "", "a.test*"},
 		{"what the ceiling denies", Spec{Default: Public, Deny: []string{"*.evil.test"}}, Spec{Allow: []string{"a.evil.test", "b.test"}}, "b.test", "", "a.evil.test"},
+		{"private addresses under a public ceiling", Spec{Default: Public}, Spec{Allow: []string{"10.0.0.0/8", "9.9.9.9", "host.forkd.internal:80"}}, "9.9.9.9", "", "10.0.0.0/8 host.forkd.internal:80"},
+		{"private addresses that a public ceiling names", Spec{Default: Public, Allow: []string{"10.1.0.0/16"}}, Spec{Allow: []string{"10.0.0.0/8"}}, "10.1.0.0/16", "", "10.0.0.0/8*"},
+		{"public is not what a ceiling names of private networks", Spec{Allow: []string{"10.0.0.0/8", "9.0.0.0/8"}}, Spec{Default: Public}, "9.0.0.0/8", Deny, "default: public*"},
 		{"limits", Spec{Default: Public, Limits: Limits{Flows: 10}}, Spec{Default: Public, Limits: Limits{Flows: 20}}, "", Public, "limits*"},
 	} {
 		got, cuts, err := CutTo(c.ceiling, c.spec)

@@ -19,6 +19,9 @@ type FloorConfig struct {
 	Private []netip.Prefix
 	// HostPorts are TCP and UDP ports of the host that guests may reach by HostName.
 	HostPorts []PortRange
+	// Own are addresses by which the host is reached that none of its interfaces has, such as a public
+	// one that a cloud translates.
+	Own []netip.Prefix
 	// HostTarget is the address at which the host is dialled for them; zero is 127.0.0.1.
 	HostTarget netip.Addr
 }
@@ -28,6 +31,7 @@ type FloorConfig struct {
 // without exceptions, that knows no addresses of the host.
 type Floor struct {
 	private   prefixTable
+	own       prefixTable
 	hostPorts []PortRange
 	target    netip.Addr
 	hostAddrs atomic.Pointer[map[netip.Addr]bool]
@@ -57,6 +61,14 @@ func NewFloor(cfg FloorConfig) (*Floor, error) {
 		b.add(p.Masked(), i)
 	}
 	f.private = b.build()
+	var own prefixBuilder
+	for i, p := range cfg.Own {
+		if !p.IsValid() {
+			return nil, fmt.Errorf("address of the host: no address")
+		}
+		own.add(unwrapPrefix(p.Masked()), i)
+	}
+	f.own = own.build()
 	for _, ports := range cfg.HostPorts {
 		if err := ports.check(); err != nil {
 			return nil, err
@@ -89,6 +101,24 @@ func mayOpen(p netip.Prefix) error {
 	}
 	return nil
 }
+
+// ParseOwn reads an address or a CIDR of the host.
+func ParseOwn(text string) (netip.Prefix, error) {
+	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
+		return netip.PrefixFrom(a, a.BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%.80q: want an address or a CIDR", text)
+	}
+	if p = unwrapPrefix(p.Masked()); p.Bits() == 0 {
+		return netip.Prefix{}, fmt.Errorf("%.80q: it is every address", text)
+	}
+	return p, nil
+}
+
+// IsPublic reports whether an address is of the public internet.
+func IsPublic(a netip.Addr) bool { return isPublic(Unwrap(a)) }
 
 // SetHostAddrs replaces the set of addresses that the host itself has. Judges that run see
 // the old set or the new one.
@@ -142,6 +172,11 @@ func (f *Floor) CheckAddr(addr netip.Addr) (Reason, string) {
 			return FloorHost, fmt.Sprintf("%s is the host's own address, which no policy opens", addr)
 		}
 	}
+	if f != nil {
+		if _, is := f.own.find(a); is {
+			return FloorHost, fmt.Sprintf("%s is the host's own address, which no policy opens", addr)
+		}
+	}
 	i, closed := specialTable.find(a)
 	if !closed {
 		return "", ""
@@ -153,6 +188,27 @@ func (f *Floor) CheckAddr(addr netip.Addr) (Reason, string) {
 		}
 	}
 	return FloorSpecial, fmt.Sprintf("%s is %s, which no policy opens", addr, article(specials[i].name))
+}
+
+// isPublic reports whether an unwrapped address is of the public internet, which default: public is
+// about. An operator may open others; a policy reaches those only by an allow rule.
+func isPublic(a netip.Addr) bool {
+	_, special := specialTable.find(a)
+	return !special
+}
+
+// publicPart reports whether a network has public addresses, and whether it has others.
+func publicPart(p netip.Prefix) (public, others bool) {
+	public = true
+	for _, s := range specials {
+		switch {
+		case s.prefix.Bits() <= p.Bits() && s.prefix.Contains(p.Addr()):
+			return false, true
+		case s.prefix.Overlaps(p):
+			others = true
+		}
+	}
+	return public, others
 }
 
 func article(name string) string {

@@ -140,7 +140,7 @@ func (one *part) denies(f *flow) (Decision, bool) {
 	if r := one.deny.byAddr(f.addr, f.proto, f.port); r != nil {
 		return Decision{Reason: RuleDeny, Rule: r.Text, Text: fmt.Sprintf("the rule %q denies %s", r.Text, f)}, true
 	}
-	if !one.public {
+	if !one.public || !isPublic(f.addr) {
 		return Decision{Reason: NoRule, Name: firstOf(f.names), Text: one.noRule(f)}, true
 	}
 	if d, denied := one.deniesNames(f); denied {

@@ -100,27 +100,50 @@ func oneTransport(far *tls.Conn) *http.Transport {
 }
 
 // forward sets the headers. A request whose authority is not the name that was
-// judged gets none, and goes nowhere.
+// judged gets none, and goes nowhere; nor does one that asks for itself.
 func forward(s Session, transport http.RoundTripper) http.Handler {
-	proxy := &httputil.ReverseProxy{
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case !sameHost(r.Host, s.Host):
+			http.Error(w, "the request is for another host than the connection", http.StatusMisdirectedRequest)
+		case asksForItself(r):
+			http.Error(w, "the host sets headers on this connection, and refuses TRACE, TRACK and CONNECT",
+				http.StatusMethodNotAllowed)
+		case r.RequestURI == "*": // net/http answers OPTIONS * itself
+			http.Error(w, "the request is for no resource", http.StatusBadRequest)
+		default:
+			headers := s.Headers()
+			known := secretsOf(headers)
+			proxyOf(s, transport, headers, known).ServeHTTP(&hiding{w, known}, r)
+			known.hide(w.Header()) // trailers
+		}
+	})
+}
+
+// proxyOf passes one request on.
+func proxyOf(
+	s Session, transport http.RoundTripper, headers map[string]string, known secrets,
+) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
 		Transport: transport, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme, r.Out.URL.Host = "https", s.Host
 			r.Out.Host = r.In.Host
-			r.Out.Trailer = nil // a trailer could bring a header a second time
-			for name, value := range s.Headers() {
+			r.Out.Trailer = nil              // a trailer could bring a header a second time
+			r.Out.Header.Del("Max-Forwards") // the last server of a chain answers with what reached it
+			for name, value := range headers {
 				r.Out.Header.Del(name)
 				r.Out.Header.Set(name, value)
 			}
 		},
+		ModifyResponse: func(r *http.Response) error {
+			if isRequest(r.Header) {
+				return errors.New("the answer is a request")
+			}
+			known.hide(r.Header) // an upgraded connection's are not written by hiding
+			return nil
+		},
 	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !sameHost(r.Host, s.Host) {
-			http.Error(w, "the request is for another host than the connection", http.StatusMisdirectedRequest)
-			return
-		}
-		proxy.ServeHTTP(w, r)
-	})
 }
 
 func sameHost(authority, host string) bool {

@@ -18,9 +18,17 @@ import (
 // intercepted is a guest's connection to a server through an Interceptor.
 func intercepted(t *testing.T, host string, trusted bool) (guest *tls.Config, dial func() net.Conn) {
 	t.Helper()
-	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return interceptedTo(t, host, trusted, func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %q %q", r.Proto, r.Header.Values("Authorization"), r.Host)
-	}))
+	}, map[string]string{"authorization": "secret"})
+}
+
+// interceptedTo is intercepted, to a server with a handler, with headers to set.
+func interceptedTo(
+	t *testing.T, host string, trusted bool, h http.HandlerFunc, headers map[string]string,
+) (guest *tls.Config, dial func() net.Conn) {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	t.Cleanup(s.Close)
@@ -49,7 +57,7 @@ func intercepted(t *testing.T, host string, trusted bool) (guest *tls.Config, di
 			defer close(done)
 			i.Serve(ctx, netproxy.Session{
 				Authority: "tag a", Host: host, Near: near, Far: far,
-				Headers: func() map[string]string { return map[string]string{"authorization": "secret"} },
+				Headers: func() map[string]string { return headers },
 			})
 			near.Close()
 			far.Close()

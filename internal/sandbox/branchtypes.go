@@ -45,6 +45,8 @@ type BranchRequest struct {
 	// Network is the policy of sandboxes that are forked from the snapshot without one of
 	// their own, and of the children; nil: the sandbox's, without the headers that the host sets.
 	Network *netpolicy.Spec
+	// HostPorts are the ports of the host that the caller may name in a policy, its own or inherited.
+	HostPorts netpolicy.HostGrant
 
 	// Transient marks a snapshot that nobody asked for by its tag: it goes when
 	// nothing is built on it and nothing runs from it any more.
@@ -53,7 +55,8 @@ type BranchRequest struct {
 
 // Children is how the children of a branch are forked, when its Tag is known.
 func (r BranchRequest) Children() ForkRequest {
-	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Network: r.Network, Life: r.Life}
+	return ForkRequest{Tag: r.Tag, N: r.N, Owner: r.Owner, Env: r.Env, Network: r.Network, HostPorts: r.HostPorts,
+		Life: r.Life}
 }
 
 // BranchResult is what a branch did.

@@ -12,9 +12,12 @@ import (
 type Network struct {
 	// Asked is the policy of the request, else that of the snapshot.
 	Asked netpolicy.Spec `json:"asked,omitzero"`
-	// Effective is what the operator's ceiling leaves of it: this is enforced.
+	// HostPorts are the ports of the host that its policy may name: those of the caller that set it.
+	// A record without them grants none.
+	HostPorts netpolicy.HostGrant `json:"host_ports,omitzero"`
+	// Effective is what HostPorts and the operator's ceiling leave of it: this is enforced.
 	Effective netpolicy.Spec `json:"effective,omitzero"`
-	// Cut are the parts that the ceiling took, each with its reason, for people.
+	// Cut are the parts that were taken, each with its reason, for people.
 	Cut []string `json:"cut,omitempty"`
 	// Wire is the name of its VM at forkd-net; empty: it has no wire, and needs none
 	// while nothing is allowed.
@@ -24,6 +27,13 @@ type Network struct {
 	Tap string `json:"tap,omitempty"`
 	// Warning says why it has less than Effective; in what requests give.
 	Warning string `json:"-"`
+}
+
+// NetworkRequest asks for another policy of a running sandbox.
+type NetworkRequest struct {
+	Policy netpolicy.Spec
+	// HostPorts are the ports of the host that the caller may name in a policy.
+	HostPorts netpolicy.HostGrant
 }
 
 // Policy is the name of what is enforced.
@@ -67,8 +77,8 @@ func WithoutSecrets(s netpolicy.Spec) netpolicy.Spec {
 type NetBinding struct {
 	VM      string // its name at forkd-net, never given twice
 	Sandbox string // whom the audit log names
+	Tenant  string // that it belongs to, among whose sandboxes its part is divided; empty: the operator
 	Tag     string // of the snapshot that it is forked from; empty: it boots
-	Owner   string // tenant of the sandbox; empty: the operator
 	Spec    netpolicy.Spec
 	Tree    NetTree // that it is in; the zero value: that has no limit
 	// Facts are names that its guest has resolved already: those of the VM that it is a

@@ -42,6 +42,8 @@ type DeriveRequest struct {
 	Network *netpolicy.Spec
 	// BuildNetwork is the policy while Exec and Warm run; nil: Network.
 	BuildNetwork *netpolicy.Spec
+	// HostPorts are the ports of the host that the caller may name in a policy, its own or inherited.
+	HostPorts netpolicy.HostGrant
 	// Tap and TapIfAllowed are as in a CreateRequest.
 	Tap          string
 	TapIfAllowed bool

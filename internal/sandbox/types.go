@@ -121,6 +121,8 @@ type ForkRequest struct {
 	GuestFork bool
 	// Network is the children's policy; nil: the snapshot's.
 	Network *netpolicy.Spec
+	// HostPorts are the ports of the host that the caller may name in a policy, its own or inherited.
+	HostPorts netpolicy.HostGrant
 	// Tap is an operator's tap that the one child gets, instead of a policy.
 	Tap string
 	// PrivatePorts has requests from outside show a token, of each child's own; nil: as the
@@ -168,6 +170,8 @@ type CreateRequest struct {
 	Network *netpolicy.Spec
 	// BuildNetwork is the policy while the snapshot is made; nil: Network.
 	BuildNetwork *netpolicy.Spec
+	// HostPorts are the ports of the host that the caller may name in a policy, its own or inherited.
+	HostPorts netpolicy.HostGrant
 	// Tap is an operator's tap that the parent has while the snapshot is made, instead of
 	// BuildNetwork. The snapshot's sandboxes do not inherit it.
 	Tap string

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 
-	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -68,7 +67,7 @@ type guests interface {
 
 type networks interface {
 	Network(id string) (sandbox.Network, error)
-	SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error)
+	SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error)
 	Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error)
 	NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -135,4 +136,13 @@ func (t *Tenancy) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (relea
 		return nil, err
 	}
 	return v.admit(n, n*of.Shape.MemoryMiB)
+}
+
+// hostPorts returns the ports of the host that the caller may name in a policy: all for the operator
+// who comes without a key, and those that the key grants for everyone else.
+func (v *lens) hostPorts() netpolicy.HostGrant {
+	if v.p.KeyID == "" && v.p.Operator() {
+		return netpolicy.HostGrant{All: true}
+	}
+	return v.t.cfg.HostPorts(v.p.KeyID)
 }

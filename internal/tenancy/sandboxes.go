@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -53,6 +52,7 @@ func (v sandboxView) Get(id string) (sandbox.Info, error) { return v.own(id) }
 
 // Fork makes children of a snapshot, within the quotas.
 func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	req.HostPorts = v.hostPorts()
 	if v.p.Operator() {
 		return v.engine.Fork(ctx, req)
 	}
@@ -83,6 +83,7 @@ func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox
 
 // Branch makes a snapshot of a sandbox, and children of it.
 func (v sandboxView) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	req.HostPorts = v.hostPorts()
 	if v.p.Operator() {
 		return v.shownBranch(v.engine.Branch(ctx, req))
 	}
@@ -236,11 +237,12 @@ func (v sandboxView) Network(id string) (sandbox.Network, error) {
 }
 
 // SetNetwork changes it.
-func (v sandboxView) SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error) {
+func (v sandboxView) SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error) {
 	if err := v.mine(id); err != nil {
 		return sandbox.Network{}, err
 	}
-	return v.engine.SetNetwork(ctx, id, asked)
+	req.HostPorts = v.hostPorts()
+	return v.engine.SetNetwork(ctx, id, req)
 }
 
 // Flows are a sandbox's connections.

@@ -10,6 +10,7 @@ import (
 // CreateSnapshot makes a snapshot of an image.
 func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	req.HostPorts = v.hostPorts()
 	if v.p.Operator() {
 		return v.engine.CreateSnapshot(ctx, req, progress)
 	}
@@ -28,6 +29,7 @@ func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequ
 // DeriveSnapshot makes a snapshot on top of another.
 func (v snapshotView) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	req.HostPorts = v.hostPorts()
 	if v.p.Operator() {
 		return v.engine.DeriveSnapshot(ctx, req, progress)
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -13,6 +14,8 @@ import (
 type Config struct {
 	// Quotas are those of a key; nil: there are none.
 	Quotas func(keyID string) keys.Quotas
+	// HostPorts are the ports of the host that a key grants; nil: no key grants any.
+	HostPorts func(keyID string) netpolicy.HostGrant
 	// Alive reports whether a key still opens anything; nil: each does.
 	Alive func(keyID string) bool
 	// Published are the snapshots that all tenants may fork from; nil: none, and none can be.
@@ -34,6 +37,9 @@ func New(e Engine, c Config) *Tenancy {
 	}
 	if c.Quotas == nil {
 		c.Quotas = func(string) keys.Quotas { return keys.Quotas{} }
+	}
+	if c.HostPorts == nil {
+		c.HostPorts = func(string) netpolicy.HostGrant { return netpolicy.HostGrant{} }
 	}
 	if c.Alive == nil {
 		c.Alive = func(string) bool { return true }

@@ -42,7 +42,8 @@ func networks(s suite) {
 	s.wantPolicy(s.forkNet("b", nil).ID, sandbox.PolicyCustom)
 	s.wantPolicy(s.forkNet("b", &public).ID, sandbox.PolicyPublic)
 	s.wantPolicy(s.forkNet("b", &netpolicy.Spec{}).ID, sandbox.PolicyNone)
-	n, err := s.Engine.SetNetwork(s.t.Context(), sb.ID, netpolicy.Spec{Default: netpolicy.Deny})
+	n, err := s.Engine.SetNetwork(s.t.Context(), sb.ID,
+		sandbox.NetworkRequest{Policy: netpolicy.Spec{Default: netpolicy.Deny}})
 	if err != nil || n.Policy() != sandbox.PolicyNone {
 		s.t.Errorf("after the change: %+v, %v", n, err)
 	}
@@ -62,9 +63,9 @@ func badRules(s suite) {
 	sb := s.fork(base, 1)[0].ID
 	_, err = s.Engine.Branch(ctx, sandbox.BranchRequest{SandboxID: sb, Tag: "x", Network: &broken})
 	s.want(sandbox.ErrInvalid, err, "branch with a bad rule")
-	_, err = s.Engine.SetNetwork(ctx, sb, broken)
+	_, err = s.Engine.SetNetwork(ctx, sb, sandbox.NetworkRequest{Policy: broken})
 	s.want(sandbox.ErrInvalid, err, "change to a bad rule")
-	_, err = s.Engine.SetNetwork(ctx, "sb-none", public)
+	_, err = s.Engine.SetNetwork(ctx, "sb-none", sandbox.NetworkRequest{Policy: public})
 	s.want(sandbox.ErrNotFound, err, "network of no sandbox")
 	s.wantPolicy(sb, sandbox.PolicyNone)
 	s.wantTags(base)

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/receipt"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -40,7 +39,7 @@ type Engine interface {
 	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
 	Eval(ctx context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error)
 	Network(id string) (sandbox.Network, error)
-	SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error)
+	SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error)
 	SetPool(ctx context.Context, tag string, size int) error
 	Pools() []sandbox.PoolStatus
 }

@@ -108,7 +108,8 @@ func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 	}
 	res, err := g.f.cfg.Operations.Fork(ctx, sandbox.ForkRequest{
 		Tag: g.tag, N: g.req.N, Kin: g.info.Kin.Child(g.info.ID, g.req.Token), Network: g.network(),
-		Limits: g.info.Limits, Owner: g.info.Owner, Life: g.info.Life,
+		HostPorts: g.info.Network.HostPorts,
+		Limits:    g.info.Limits, Owner: g.info.Owner, Life: g.info.Life,
 	})
 	if err == nil {
 		err = noneMade(res)

@@ -19,8 +19,8 @@ const batch = 64
 
 // Source is what VMs are made of.
 type Source struct {
+	Owner string               // of the sandboxes: a tenant; empty: the operator
 	Tag   string               // of the snapshot that they are forked from; empty: they boot
-	Owner string               // tenant of the sandboxes; empty: the operator
 	Facts []netpolicy.Exported // names that the snapshot's guest had resolved
 	// Tree says which tree of forks, with a bandwidth limit, the VM of a sandbox is in; nil: in none.
 	Tree func(sandbox string) sandbox.NetTree
@@ -48,7 +48,7 @@ func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ..
 		if err != nil {
 			return nil, err
 		}
-		all[i] = &Wire{name: name, sandbox: id, tag: of.Tag, owner: of.Owner, facts: known, asked: asked, spec: spec,
+		all[i] = &Wire{name: name, sandbox: id, owner: of.Owner, tag: of.Tag, facts: known, asked: asked, spec: spec,
 			handover: w.cfg.Confined && !of.Unconfined, tree: of.treeOf(id)}
 	}
 	w.mu.Lock()
@@ -101,7 +101,7 @@ func (w *Wires) Adopt(name string, of Source, spec netpolicy.Spec, id string, vm
 	if name == "" || w.cfg.Connect == nil {
 		return
 	}
-	x := &Wire{name: name, sandbox: id, tag: of.Tag, owner: of.Owner, tree: of.treeOf(id), spec: spec, vm: vm,
+	x := &Wire{name: name, sandbox: id, owner: of.Owner, tag: of.Tag, tree: of.treeOf(id), spec: spec, vm: vm,
 		handover: !of.Unconfined}
 	w.mu.Lock()
 	w.wires[name] = x
@@ -155,8 +155,9 @@ func (b binder) batch(ctx context.Context, wires []*Wire) error {
 	known := leftOf(time.Now())
 	w.mu.Lock()
 	for i, x := range wires {
-		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tag: x.tag, Owner: x.owner, Spec: x.spec,
-			Tree: x.tree, Facts: known(x.facts), Handover: x.handover}
+		bindings[i] = sandbox.NetBinding{VM: x.name, Sandbox: x.sandbox, Tenant: x.owner, Tag: x.tag, Spec: x.spec,
+			Tree:  x.tree,
+			Facts: known(x.facts), Handover: x.handover}
 		x.told = x.told || x.handover
 	}
 	w.mu.Unlock()

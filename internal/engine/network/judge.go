@@ -7,18 +7,25 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// Judge says what a sandbox gets that asks for a policy: never more than the operator's
-// ceiling leaves. A rule that cannot be read is an error.
-func (w *Wires) Judge(asked netpolicy.Spec) (sandbox.Network, error) {
+// Judge returns the network of a sandbox whose policy is asked for by a caller with a grant of host
+// ports. It is never above that grant or the operator's ceiling. A rule that cannot be read is an
+// error.
+func (w *Wires) Judge(asked netpolicy.Spec, grant netpolicy.HostGrant) (sandbox.Network, error) {
 	if err := check(asked); err != nil {
 		return sandbox.Network{}, err
 	}
-	n := sandbox.Network{Asked: asked, Effective: asked}
+	n := sandbox.Network{Asked: asked, HostPorts: grant}
+	granted, cuts, err := grant.Cut(asked)
+	if err != nil {
+		return sandbox.Network{}, err
+	}
+	n.Effective, n.Cut = granted, textsOf(cuts)
 	if w.cfg.Ceiling != nil {
-		var err error
-		if n.Effective, n.Cut, err = cut(asked, *w.cfg.Ceiling); err != nil {
+		var more []string
+		if n.Effective, more, err = cut(granted, *w.cfg.Ceiling); err != nil {
 			return sandbox.Network{}, err
 		}
+		n.Cut = append(n.Cut, more...)
 	}
 	if sandbox.NameOf(n.Effective) != sandbox.PolicyNone {
 		n.Warning = w.Off()

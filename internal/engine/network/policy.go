@@ -34,9 +34,13 @@ func cut(asked, ceiling netpolicy.Spec) (netpolicy.Spec, []string, error) {
 	if err != nil {
 		return netpolicy.Spec{}, nil, err
 	}
-	var texts []string
+	return left, textsOf(cuts), nil
+}
+
+// textsOf returns the cuts for people.
+func textsOf(cuts []netpolicy.Cut) (texts []string) {
 	for _, c := range cuts {
 		texts = append(texts, c.Rule+": "+c.Text)
 	}
-	return left, texts, nil
+	return texts
 }

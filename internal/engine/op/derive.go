@@ -112,7 +112,7 @@ func (d *deriveOp) steps() []deriveStep {
 // fork makes the child. It is listed like any other while it lives.
 func (d *deriveOp) fork(ctx context.Context) (int64, error) {
 	req := sandbox.ForkRequest{Tag: d.req.From, N: 1, Owner: d.req.Owner,
-		Network: either(d.req.BuildNetwork, d.req.Network)}
+		Network: either(d.req.BuildNetwork, d.req.Network), HostPorts: d.req.HostPorts}
 	if d.req.Tap != "" {
 		req.Tap, req.Network = d.req.Tap, nil
 	}

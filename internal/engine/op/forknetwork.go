@@ -18,7 +18,7 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 	if f.req.Tap != "" {
 		return f.bindTap()
 	}
-	f.network, err = f.e.wires.Judge(asked(f.req.Network, f.src.Files.Manifest))
+	f.network, err = f.e.wires.Judge(asked(f.req.Network, f.src.Files.Manifest), f.req.HostPorts)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func badTap(name, why string) error {
 // sourceOf is a snapshot as wires need it, of sandboxes with these limits.
 func sourceOf(src *launch.Source, owner string, l sandbox.Limits, k sandbox.Kin) network.Source {
 	m := src.Files.Manifest
-	return network.Source{Tag: m.Tag, Owner: owner, Facts: m.NetworkFacts,
+	return network.Source{Owner: owner, Tag: m.Tag, Facts: m.NetworkFacts,
 		Tree: func(id string) sandbox.NetTree { return l.NetTree(id, k) }}
 }
 
@@ -104,7 +104,7 @@ func (c *createOp) parentWire(ctx context.Context) (*network.Wire, error) {
 	case policy == nil:
 		return nil, nil
 	}
-	n, err := w.Judge(*policy)
+	n, err := w.Judge(*policy, c.req.HostPorts)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func (w *branchOp) judgeNetwork() error {
 	if w.req.Network == nil {
 		return nil
 	}
-	_, err := w.e.wires.Judge(*w.req.Network)
+	_, err := w.e.wires.Judge(*w.req.Network, w.req.HostPorts)
 	return err
 }
 
@@ -160,7 +160,7 @@ func (d *deriveOp) judgeNetwork() error {
 		if p == nil {
 			continue
 		}
-		if _, err := d.e.wires.Judge(*p); err != nil {
+		if _, err := d.e.wires.Judge(*p, d.req.HostPorts); err != nil {
 			return err
 		}
 	}
@@ -180,7 +180,7 @@ func (c *createOp) judgeNetwork() (err error) {
 		if p == nil {
 			continue
 		}
-		if _, err := c.e.wires.Judge(*p); err != nil {
+		if _, err := c.e.wires.Judge(*p, c.req.HostPorts); err != nil {
 			return err
 		}
 	}

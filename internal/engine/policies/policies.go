@@ -49,7 +49,7 @@ func (p *Policies) Adopt() error {
 			p.adoptTap(s.ID(), was.Tap, vm)
 			continue
 		}
-		n, err := p.cfg.Wires.Judge(was.Asked)
+		n, err := p.cfg.Wires.Judge(was.Asked, was.HostPorts)
 		if err != nil { // an earlier build could read it: nothing is allowed
 			n = sandbox.Network{Asked: was.Asked, Cut: []string{err.Error()}}
 		}
@@ -66,7 +66,7 @@ func (p *Policies) Adopt() error {
 
 // sourceOf is a sandbox's VM as its wire needs it.
 func sourceOf(i sandbox.Info, vm *vmproc.VM) network.Source {
-	return network.Source{Tag: i.SnapshotTag, Owner: i.Owner, Unconfined: !vm.Confined(),
+	return network.Source{Owner: i.Owner, Tag: i.SnapshotTag, Unconfined: !vm.Confined(),
 		Tree: func(id string) sandbox.NetTree { return i.Limits.NetTree(id, i.Kin) }}
 }
 
@@ -96,9 +96,8 @@ func (p *Policies) shown(n sandbox.Network) sandbox.Network {
 	return n
 }
 
-// SetNetwork gives a running sandbox another policy in place of the one that it has. What is no
-// longer allowed has been cut when it returns.
-func (p *Policies) SetNetwork(ctx context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error) {
+// SetNetwork gives a running sandbox another policy in place of the one that it has. What is no longer allowed has been cut when it returns.
+func (p *Policies) SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error) {
 	ctx, done, err := p.cfg.Begin(ctx)
 	if err != nil {
 		return sandbox.Network{}, err
@@ -112,10 +111,11 @@ func (p *Policies) SetNetwork(ctx context.Context, id string, asked netpolicy.Sp
 		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTap,
 			"sandbox %s has tap %s: what is reachable there is the operator's to say", id, tap)
 	}
-	if asked, err = restore(asked, s.Info().Network.Asked); err != nil {
+	asked, err := restore(req.Policy, s.Info().Network.Asked)
+	if err != nil {
 		return sandbox.Network{}, err
 	}
-	next, err := p.cfg.Wires.Judge(asked)
+	next, err := p.cfg.Wires.Judge(asked, req.HostPorts)
 	if err != nil {
 		return sandbox.Network{}, err
 	}

@@ -53,7 +53,7 @@ func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error
 	if err != nil {
 		return sandbox.BranchResult{}, err
 	}
-	if _, err := e.networkOf(req.Network, sandbox.SnapshotInfo{}); err != nil {
+	if _, err := e.networkOf(req.Network, req.HostPorts, sandbox.SnapshotInfo{}); err != nil {
 		return sandbox.BranchResult{}, err
 	}
 	e.mu.Lock()

@@ -102,7 +102,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	}
 	img, err := e.parent(ctx, req)
 	if err == nil {
-		_, err = e.networkOf(req.Network, sandbox.SnapshotInfo{})
+		_, err = e.networkOf(req.Network, req.HostPorts, sandbox.SnapshotInfo{})
 	}
 	if err == nil {
 		err = free(e, req.Tag)

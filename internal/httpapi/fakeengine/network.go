@@ -12,11 +12,19 @@ import (
 
 // judge gives what is asked for, up to a ceiling, which is all or nothing. Rules are checked as
 // the engine checks them.
-func judge(asked netpolicy.Spec, noNetwork bool) (sandbox.Network, error) {
+func judge(asked netpolicy.Spec, grant netpolicy.HostGrant, noNetwork bool) (sandbox.Network, error) {
 	if _, err := netpolicy.Compile(asked); err != nil {
 		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetRule, "%w", err)
 	}
-	n := sandbox.Network{Asked: asked, Effective: asked}
+	n := sandbox.Network{Asked: asked, HostPorts: grant}
+	var cuts []netpolicy.Cut
+	var err error
+	if n.Effective, cuts, err = grant.Cut(asked); err != nil {
+		return sandbox.Network{}, err
+	}
+	for _, c := range cuts {
+		n.Cut = append(n.Cut, c.Rule+": "+c.Text)
+	}
 	if noNetwork && n.Policy() != sandbox.PolicyNone {
 		n.Effective = netpolicy.Spec{Default: netpolicy.Deny}
 		n.Cut = []string{"all: the ceiling gives nothing"}
@@ -25,14 +33,16 @@ func judge(asked netpolicy.Spec, noNetwork bool) (sandbox.Network, error) {
 }
 
 // networkOf is the request's policy, else the snapshot's.
-func (e *Engine) networkOf(asked *netpolicy.Spec, of sandbox.SnapshotInfo) (sandbox.Network, error) {
+func (e *Engine) networkOf(
+	asked *netpolicy.Spec, grant netpolicy.HostGrant, of sandbox.SnapshotInfo,
+) (sandbox.Network, error) {
 	switch {
 	case asked != nil:
-		return judge(*asked, e.NoNetwork)
+		return judge(*asked, grant, e.NoNetwork)
 	case of.Network != nil:
-		return judge(*of.Network, e.NoNetwork)
+		return judge(*of.Network, grant, e.NoNetwork)
 	}
-	return judge(netpolicy.Spec{Default: netpolicy.Deny}, e.NoNetwork)
+	return judge(netpolicy.Spec{Default: netpolicy.Deny}, grant, e.NoNetwork)
 }
 
 // Tap is the one tap that the operator allows.
@@ -42,7 +52,7 @@ const Tap = "tap0"
 func forkNetwork(e *Engine, req sandbox.ForkRequest, of sandbox.SnapshotInfo) (sandbox.Network, error) {
 	switch {
 	case req.Tap == "":
-		return e.networkOf(req.Network, of)
+		return e.networkOf(req.Network, req.HostPorts, of)
 	case req.Tap != Tap, req.N != 1, req.Network != nil:
 		return sandbox.Network{}, sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: not so", req.Tap)
 	}
@@ -68,12 +78,12 @@ func (n nets) Network(id string) (sandbox.Network, error) {
 }
 
 // SetNetwork implements httpapi.Networks.
-func (n nets) SetNetwork(_ context.Context, id string, asked netpolicy.Spec) (sandbox.Network, error) {
+func (n nets) SetNetwork(_ context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error) {
 	b, err := n.e.live(id)
 	if err != nil {
 		return sandbox.Network{}, err
 	}
-	network, err := judge(asked, n.e.NoNetwork)
+	network, err := judge(req.Policy, req.HostPorts, n.e.NoNetwork)
 	if err != nil {
 		return sandbox.Network{}, err
 	}

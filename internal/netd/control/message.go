@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/shares"
 )
 
 // Version of the protocol. Either side ends a connection with another one.
@@ -55,11 +57,12 @@ type envelope struct {
 type Binding struct {
 	VM      string `json:"vm"`
 	Sandbox string `json:"sandbox"`
+	// Tenant is the sandbox's owner, among whose sandboxes its tenant's part of what all VMs share is
+	// divided; empty: the operator.
+	Tenant string `json:"tenant,omitempty"`
 	// Tag is the snapshot that the VM was forked from; empty for a parent that boots.
-	Tag string `json:"tag,omitempty"`
-	// Owner is the tenant whose log file has the VM's lines; empty: the operator.
-	Owner string         `json:"owner,omitempty"`
-	Spec  netpolicy.Spec `json:"spec"`
+	Tag  string         `json:"tag,omitempty"`
+	Spec netpolicy.Spec `json:"spec"`
 	// Tree is the tree of forks that the VM is in, if that has a bandwidth limit.
 	Tree Tree `json:"tree,omitzero"`
 	// Handover says that the VMM's seccomp filter is confirmed to refuse connect
@@ -144,6 +147,9 @@ type Line struct {
 	Rule       string         `json:"rule,omitempty"`
 	Verdict    string         `json:"verdict"` // allowed, denied, refused (by the network), limited, cut, broken
 	Reason     string         `json:"reason,omitempty"`
+	// Detail is more about the reason, for the operator: it may name the host's resolvers, proxy and
+	// addresses. The audit's file and Untold have it; guests and subscribers do not.
+	Detail string `json:"detail,omitempty"`
 	// Count is of refusals that differ in their time alone; absent is one.
 	Count    int     `json:"count,omitempty"`
 	BytesIn  int64   `json:"bytes_in,omitempty"`
@@ -277,6 +283,11 @@ func toWire(err error) *wireError {
 	return w
 }
 
+// Share is the key by which the VM gets its part of what all VMs share.
+func (b Binding) Share() shares.Key {
+	return shares.Key{Tenant: b.Tenant, Sandbox: cmp.Or(b.Sandbox, b.VM)}
+}
+
 // share has equal parts of two bindings in memory once: a fork's children differ in
 // their names only.
 func (b *Binding) share(with Binding) {
@@ -293,7 +304,7 @@ func (b *Binding) share(with Binding) {
 
 // Check refuses a binding that no server takes.
 func (b Binding) check() error {
-	for _, name := range []string{b.VM, b.Sandbox, b.Tag, b.Tree.Name} {
+	for _, name := range []string{b.VM, b.Sandbox, b.Tenant, b.Tag, b.Tree.Name} {
 		if len(name) > maxName {
 			return fmt.Errorf("%w: name of %d bytes, want at most %d", ErrInvalid, len(name), maxName)
 		}

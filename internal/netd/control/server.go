@@ -17,7 +17,7 @@ import (
 )
 
 // maxConns bounds the connections at once: a daemon, the one before it, and those who follow the audit.
-const maxConns = 64
+const maxConns = 128
 
 // acceptPause is for a process that is out of descriptors.
 const acceptPause = 200 * time.Millisecond

@@ -63,8 +63,8 @@ func newHost(t *testing.T) *host {
 	resolver := netdns.New(netdns.Config{
 		Upstream: &netdns.Client{Servers: netdns.OpenResolvConf(path).Servers}, HasIPv6: route.Has,
 	})
-	rules := ruled.New(ruled.Config{Floor: floor, Resolver: resolver, Denied: func(vm, name, rule, text string) {
-		h.s.NameDenied(vm, name, rule, text)
+	rules := ruled.New(ruled.Config{Floor: floor, Resolver: resolver, Denied: func(vm string, l control.Line) {
+		h.s.NameDenied(vm, l)
 	}})
 	h.roots = x509.NewCertPool()
 	h.s, err = netd.New(netd.Config{

@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/netd/control"
 	"github.com/forkd/forkd/internal/netdns"
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/shares"
 )
 
 // Config is what an operator says.
@@ -21,8 +22,9 @@ type Config struct {
 	Floor    *netpolicy.Floor
 	Ceiling  *netpolicy.Policy // nil for none
 	Resolver *netdns.Resolver
-	// Denied is told of names that were not resolved, as the audit has them; nil for nobody.
-	Denied func(vm, name, rule, text string)
+	// Denied is called with a line of the audit for each name that was not resolved, without its
+	// verdict; nil: it is not.
+	Denied func(vm string, l control.Line)
 }
 
 // Rules makes judges.
@@ -53,7 +55,7 @@ func (r *Rules) New(b control.Binding) (netd.Judge, error) {
 		}
 		facts = netpolicy.Import(all, time.Now())
 	}
-	j := &judge{rules: r, vm: b.VM, facts: facts, budget: netpolicy.NewBudget(p.Limits())}
+	j := &judge{rules: r, vm: b.VM, share: b.Share(), facts: facts, budget: netpolicy.NewBudget(p.Limits())}
 	j.policy.Store(p)
 	return j, nil
 }
@@ -79,6 +81,7 @@ func (r *Rules) compile(spec netpolicy.Spec) (*netpolicy.Policy, error) {
 type judge struct {
 	rules  *Rules
 	vm     string
+	share  shares.Key
 	facts  *netpolicy.Facts
 	budget *netpolicy.Budget // of DNS queries; netd counts flows itself
 	policy atomic.Pointer[netpolicy.Policy]
@@ -113,7 +116,7 @@ func (j *judge) Attested(name string, addr netip.Addr) bool {
 }
 
 func (j *judge) guest() netdns.Guest {
-	return netdns.Guest{Policy: j.policy.Load(), Facts: j.facts, Budget: j.budget}
+	return netdns.Guest{Policy: j.policy.Load(), Facts: j.facts, Budget: j.budget, Share: j.share}
 }
 
 func (j *judge) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
@@ -127,7 +130,7 @@ func (j *judge) Resolve(ctx context.Context, name string) ([]netip.Addr, error) 
 func (j *judge) DNS(ctx context.Context, query []byte, tcp bool) []byte {
 	answer, e := j.rules.cfg.Resolver.Answer(ctx, j.guest(), query, tcp)
 	if e.Text != "" && e.Name != "" && j.rules.cfg.Denied != nil {
-		j.rules.cfg.Denied(j.vm, e.Name, e.Rule, e.Text)
+		j.rules.cfg.Denied(j.vm, control.Line{Name: e.Name, Rule: e.Rule, Reason: e.Text, Detail: e.Detail})
 	}
 	return answer
 }

@@ -33,8 +33,9 @@ func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) (cas []string
 	bindings := make([]control.Binding, len(vms))
 	var facts factsOf
 	for i, b := range vms {
-		bindings[i] = control.Binding{VM: b.VM, Sandbox: b.Sandbox, Tag: b.Tag, Owner: b.Owner, Spec: b.Spec,
-			Handover: b.Handover, Tree: control.Tree{Name: b.Tree.Root, BytesPerSecond: b.Tree.BytesPerSecond}, Wire: b.Wire}
+		bindings[i] = control.Binding{VM: b.VM, Sandbox: b.Sandbox, Tenant: b.Tenant, Tag: b.Tag, Spec: b.Spec,
+			Handover: b.Handover,
+			Tree:     control.Tree{Name: b.Tree.Root, BytesPerSecond: b.Tree.BytesPerSecond}, Wire: b.Wire}
 		if bindings[i].Facts, err = facts.encode(b.Facts); err != nil {
 			return nil, err
 		}
@@ -172,11 +173,15 @@ func (p *port) Log(ctx context.Context, vm string, follow bool, write func([]byt
 	defer own.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	return own.Follow(ctx, vm, func(l control.Line) {
+	err = own.Follow(ctx, vm, func(l control.Line) {
 		if err := writeLine(l, write); err != nil {
 			cancel(err)
 		}
 	})
+	if errors.Is(err, control.ErrLimit) {
+		return sandbox.Errorf(sandbox.ErrBusy, "", "follow the network log: %w", err)
+	}
+	return err
 }
 
 func writeLine(l control.Line, write func([]byte) error) error {

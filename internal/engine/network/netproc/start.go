@@ -41,8 +41,9 @@ type Config struct {
 }
 
 // abilities counts up when forkd-net learns what a daemon relies on, such as a limit that it would otherwise
-// leave out without a word: one that an earlier build has started is replaced. 1: the limits of trees.
-const abilities = 1
+// leave out without a word: one that an earlier build has started is replaced. 1: the limits of trees. 2: the
+// parts of tenants.
+const abilities = 2
 
 // settings are what its process is known by.
 func (c Config) settings() ([]byte, error) {
