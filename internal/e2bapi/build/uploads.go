@@ -110,7 +110,7 @@ func (s *Store) Upload(ctx context.Context, owner, hash string, size int64, r io
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("keep upload: %w", err)
 	}
-	sum, err := archive.Scan(f, lim)
+	sum, err := archive.Scan(ctx, f, lim)
 	if err != nil {
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "%w", err)
 	}
