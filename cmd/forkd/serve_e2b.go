@@ -45,6 +45,7 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 	for _, s := range unread {
 		log.Warn("a record of templates is passed over", "record", s)
 	}
+	made.Reserve(int64(o.diskReserveMiB) << 20)
 	h := e2bapi.New(e2bapi.Options{Engine: engine, Records: store, Builds: made, Ports: ports,
 		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
 		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },

@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/e2bapi/build/archive"
 	"github.com/forkd/forkd/internal/e2bapi/templates"
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -209,7 +210,7 @@ func (h builds) uploadLink(c call) (answer, error) {
 		scheme = "https"
 	}
 	link := url.URL{Scheme: scheme, Host: c.Host, Path: "/templates/" + t.ID + "/files/" + hash,
-		RawQuery: h.builder.Link(t.ID, c.who.Tenant, hash)}
+		RawQuery: h.builder.Link(t.ID, c.who.Tenant, c.who.KeyID, hash)}
 	return answer{http.StatusCreated, struct {
 		Present bool   `json:"present"`
 		URL     string `json:"url"`
@@ -231,7 +232,7 @@ func (h builds) takeUpload(w http.ResponseWriter, r *http.Request) error {
 	}
 	id, hash, q := r.PathValue("id"), r.PathValue("hash"), r.URL.Query()
 	owner, ok := h.opt.Builds.OwnerOf(id)
-	if err := h.builder.CheckLink(id, owner, hash, q.Get("expires"), q.Get("signature")); err != nil || !ok {
+	if err := h.builder.CheckLink(id, owner, q.Get("key"), hash, q.Get("expires"), q.Get("signature")); err != nil || !ok {
 		return failf(http.StatusForbidden, "the upload link is not valid, or has expired")
 	}
 	switch {
@@ -242,12 +243,39 @@ func (h builds) takeUpload(w http.ResponseWriter, r *http.Request) error {
 	}
 	control := http.NewResponseController(w)
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-	err := h.opt.Builds.Upload(r.Context(), owner, hash, r.ContentLength, alive{r.Body, control}, uploadLimits)
+	err := h.opt.Builds.Upload(r.Context(), owner, hash, r.ContentLength, alive{r.Body, control}, uploadLimits,
+		h.mayUpload(r.Context(), owner, q.Get("key")))
 	var broken *build.ReadError
 	if errors.As(err, &broken) {
 		return invalidf("%v", err)
 	}
 	return err
+}
+
+// uploadRoom is a view that bounds uploads: by the life of the key and its quota of the disk.
+type uploadRoom interface {
+	UploadRoom(ctx context.Context) error
+}
+
+// mayUpload returns a check of whether the key of an upload link may still upload.
+func (h builds) mayUpload(ctx context.Context, owner, key string) func() error {
+	ctx = principal.With(ctx, principal.Principal{KeyID: key, Tenant: owner})
+	room, ok := h.opt.View(ctx).(uploadRoom)
+	if !ok {
+		return func() error { return nil }
+	}
+	return func() error { return room.UploadRoom(ctx) }
+}
+
+// uploadSizes counts uploads for quotas. Its store is nil if there are none.
+type uploadSizes struct{ store *build.Store }
+
+// HeldBytes returns the size of a tenant's uploads, which count against its quota of the disk.
+func (u uploadSizes) HeldBytes(tenant string) int64 {
+	if u.store == nil {
+		return 0
+	}
+	return u.store.HeldBytes(tenant)
 }
 
 // alive reads a body that may take long, as long as something comes.

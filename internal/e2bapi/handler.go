@@ -15,6 +15,7 @@ import (
 
 // Handler serves E2B's clients.
 type Handler struct {
+	uploadSizes
 	opt     Options
 	control *http.ServeMux
 	envd    *envd
@@ -30,7 +31,7 @@ type Handler struct {
 
 // New makes a Handler. Run has to be called for deadlines to be kept.
 func New(opt Options) *Handler {
-	h := &Handler{opt: opt.complete(), building: map[templateOf]*baseBuild{}}
+	h := &Handler{uploadSizes: uploadSizes{opt.Builds}, opt: opt.complete(), building: map[templateOf]*baseBuild{}}
 	if h.opt.Lives == nil {
 		h.leases = newLeases(h)
 		h.opt.Lives = h.leases

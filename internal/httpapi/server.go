@@ -91,6 +91,9 @@ func newServer(opt Options, most limits) *Server {
 	if opt.Keys != nil {
 		shared.Quotas, shared.Alive, shared.HostPorts = opt.Keys.Quotas, opt.Keys.Alive, opt.Keys.HostPorts
 	}
+	if u, ok := opt.Ingress.(interface{ HeldBytes(tenant string) int64 }); ok {
+		shared.Held = u.HeldBytes
+	}
 	tenants := tenancy.New(opt.Engine, shared)
 	opt.Engine = nil // routes reach it through a view
 	view := func(ctx context.Context) Engine { return tenants.For(ctx) }

@@ -3,6 +3,8 @@ package tenancy
 import (
 	"context"
 	"time"
+
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // diskFor is how long it is remembered what a tenant takes of the disk. To count it reads the
@@ -27,9 +29,31 @@ func (v *lens) roomOnDisk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if used >= limit {
+	if used += v.t.cfg.Held(v.p.Tenant); used >= limit {
 		return v.over("disk_mib", stockRetry,
-			"the tenant's snapshots and its sandboxes' disks take %d MiB, and the key's quota is %d MiB", used>>20, limit>>20)
+			"the tenant's snapshots, uploads and its sandboxes' disks take %d MiB, and the key's quota is %d MiB",
+			used>>20, limit>>20)
+	}
+	return nil
+}
+
+// UploadRoom refuses an upload to a key that is dead, and to a tenant whose uploads, those under way
+// with their whole size, and other data take more than the key's disk quota.
+func (v snapshotView) UploadRoom(ctx context.Context) error {
+	if v.p.KeyID != "" && !v.t.cfg.Alive(v.p.KeyID) {
+		return sandbox.Errorf(sandbox.ErrForbidden, "", "the API key of the upload link is revoked or has expired")
+	}
+	limit := int64(v.quotas().DiskMiB) << 20
+	if limit == 0 {
+		return nil
+	}
+	used, err := v.diskUsed(ctx)
+	if err != nil {
+		return err
+	}
+	if used += v.t.cfg.Held(v.p.Tenant); used > limit {
+		return v.over("disk_mib", stockRetry,
+			"with this upload the tenant's data would take %d MiB, and the key's quota is %d MiB", used>>20, limit>>20)
 	}
 	return nil
 }

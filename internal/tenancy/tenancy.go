@@ -18,6 +18,8 @@ type Config struct {
 	HostPorts func(keyID string) netpolicy.HostGrant
 	// Alive reports whether a key still opens anything; nil: each does.
 	Alive func(keyID string) bool
+	// Held returns the bytes of a tenant's uploads, which count against its disk quota; nil: none.
+	Held func(tenant string) int64
 	// Published are the snapshots that all tenants may fork from; nil: none, and none can be.
 	Published *Published
 	Now       func() time.Time // nil: time.Now
@@ -43,6 +45,9 @@ func New(e Engine, c Config) *Tenancy {
 	}
 	if c.Alive == nil {
 		c.Alive = func(string) bool { return true }
+	}
+	if c.Held == nil {
+		c.Held = func(string) int64 { return 0 }
 	}
 	return &Tenancy{engine: e, cfg: c, ledger: newLedger()}
 }

@@ -17,7 +17,7 @@ type Builder struct {
 	cfg    Config
 	secret []byte // of upload links
 	keys   keyLock
-	turns  chan struct{} // a value for each build that runs
+	turns  *fair // of builds that run
 
 	root context.Context
 	stop context.CancelCauseFunc
@@ -47,7 +47,7 @@ func New(cfg Config) *Builder {
 	b := &Builder{cfg: cfg.complete(), jobs: map[string]*job{}, logs: map[string]*log{}}
 	b.secret = make([]byte, 32)
 	_, _ = rand.Read(b.secret) // never fails
-	b.turns = make(chan struct{}, b.cfg.Parallel)
+	b.turns = newFair(b.cfg.Parallel, 0)
 	b.root, b.stop = context.WithCancelCause(context.Background())
 	b.settle()
 	return b
@@ -122,6 +122,9 @@ func (b *Builder) Start(ctx context.Context, owner, template, id string, r Reque
 		return sandbox.Errorf(sandbox.ErrClosing, "", "%w", errStopped)
 	case len(b.jobs) >= b.cfg.Queue:
 		return sandbox.Errorf(sandbox.ErrBusy, "", "%d builds wait or run", len(b.jobs))
+	case owner != "" && b.countLocked(owner) >= b.cfg.QueueEach:
+		return sandbox.Errorf(sandbox.ErrBusy, "", "%d builds of the tenant wait or run, which is the most",
+			b.cfg.QueueEach)
 	}
 	begun := false
 	err = j.note(func(_ *Template, made *Build) {
@@ -148,6 +151,15 @@ func (b *Builder) Start(ctx context.Context, owner, template, id string, r Reque
 	return nil
 }
 
+func (b *Builder) countLocked(owner string) (n int) {
+	for _, j := range b.jobs {
+		if j.owner == owner {
+			n++
+		}
+	}
+	return n
+}
+
 // carryOut runs a build when it has its turn, and notes what became of it.
 func (b *Builder) carryOut(ctx context.Context, j *job) {
 	r, err := b.inTurn(ctx, j)
@@ -170,12 +182,11 @@ func (b *Builder) carryOut(ctx context.Context, j *job) {
 const keepLogs = 100
 
 func (b *Builder) inTurn(ctx context.Context, j *job) (result, error) {
-	select {
-	case b.turns <- struct{}{}:
-	case <-ctx.Done():
-		return result{}, context.Cause(ctx)
+	done, err := b.turns.take(ctx, j.owner)
+	if err != nil {
+		return result{}, err
 	}
-	defer func() { <-b.turns }()
+	defer done()
 	if err := j.note(func(_ *Template, made *Build) { made.Status = Building }); err != nil {
 		return result{}, err
 	}

@@ -36,6 +36,7 @@ type Config struct {
 
 	Parallel     int           // builds at a time
 	Queue        int           // builds that wait or run
+	QueueEach    int           // of them, of one tenant
 	StepTimeout  time.Duration // of one command
 	ReadyTimeout time.Duration // until the ready command has to succeed
 	ReadyEvery   time.Duration // between its attempts
@@ -67,6 +68,9 @@ func (c Config) complete() Config {
 	}
 	if c.Queue <= 0 {
 		c.Queue = 64
+	}
+	if c.QueueEach <= 0 {
+		c.QueueEach = max(1, c.Queue/4)
 	}
 	if c.Archive.Bytes <= 0 {
 		c.Archive.Bytes = 8 << 30

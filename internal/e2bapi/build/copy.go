@@ -48,7 +48,7 @@ func (j *job) copyStep(ctx context.Context, g *guest, s Step, c Context) error {
 	r, w := io.Pipe()
 	written := make(chan error, 1)
 	go func() {
-		_, err := archive.Rewrite(f, w, l, j.b.cfg.Archive)
+		_, err := archive.Rewrite(ctx, f, w, l, j.b.cfg.Archive)
 		w.CloseWithError(err)
 		written <- err
 	}()

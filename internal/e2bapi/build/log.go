@@ -1,6 +1,8 @@
 package build
 
 import (
+	"bytes"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -47,7 +49,7 @@ type log struct {
 func (l *log) say(level, step, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.entries) < maxEntries {
+	if len(l.entries) < maxEntries && l.bytes < maxLog+keptForEnd*maxLine/2 {
 		l.addLocked(level, step, message)
 	}
 }
@@ -89,9 +91,10 @@ func (l *log) of(step string, limit int) []Entry {
 	out := []Entry{}
 	for i := len(l.entries) - 1; i >= 0 && len(out) < limit; i-- {
 		if l.entries[i].Step == step {
-			out = append([]Entry{l.entries[i]}, out...)
+			out = append(out, l.entries[i])
 		}
 	}
+	slices.Reverse(out)
 	return out
 }
 
@@ -104,17 +107,23 @@ type lines struct {
 
 func (l *lines) add(chunk []byte) {
 	for len(chunk) > 0 {
-		end := strings.IndexAny(string(chunk), "\n\r")
-		if end < 0 {
-			l.rest = append(l.rest, chunk...)
-			if len(l.rest) > maxLine {
-				l.end()
-			}
-			return
+		// Only the bytes that fit in a line are searched, so each byte is read once.
+		part := chunk[:min(len(chunk), maxLine-len(l.rest))]
+		end := bytes.IndexByte(part, '\n')
+		if end >= 0 {
+			part = part[:end]
 		}
-		l.rest = append(l.rest, chunk[:end]...)
-		l.end()
-		chunk = chunk[end+1:]
+		if cr := bytes.IndexByte(part, '\r'); cr >= 0 {
+			part, end = part[:cr], cr
+		}
+		l.rest = append(l.rest, part...)
+		chunk = chunk[len(part):]
+		if end >= 0 {
+			chunk = chunk[1:]
+		}
+		if end >= 0 || len(l.rest) >= maxLine {
+			l.end()
+		}
 	}
 }
 

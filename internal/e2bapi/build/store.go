@@ -114,12 +114,17 @@ type Store struct {
 	layers    table[layer]
 	// outdated are tags of layers that others have replaced under their keys.
 	outdated table[layer]
+	pending  map[string]pending // uploads under way, by owner
+	reserve  int64
+
+	work *fair // turns of checks of archives
 }
 
 // OpenStore reads what is below dir, which is made if it is missing. What is none of ours, or
 // damaged, is left and named in skipped.
 func OpenStore(dir string) (s *Store, skipped []string, err error) {
-	s = &Store{dir: dir}
+	s = &Store{dir: dir, pending: map[string]pending{}, reserve: defaultReserve,
+		work: newFair(archivesAtOnce, archivesEach)}
 	var more []string
 	if s.templates, skipped, err = openTable[Template](filepath.Join(dir, "templates")); err != nil {
 		return nil, nil, err
@@ -244,6 +249,10 @@ func (s *Store) request(owner, name string, b Build) (Template, error) {
 	defer s.mu.Unlock()
 	t, err := s.findLocked(owner, name)
 	if err != nil {
+		if n := s.countLocked(owner); owner != "" && n >= maxTemplates {
+			return Template{}, sandbox.Errorf(sandbox.ErrQuota, sandbox.ReasonQuota,
+				"the tenant has %d templates, which is the most: delete one first", n)
+		}
 		t = Template{ID: newTemplateID(), Name: name, Owner: owner, Created: b.Requested, Tags: map[string]Assigned{}}
 	}
 	if len(t.Builds) >= maxBuilds && !dropOldest(&t, b.Requested) {
@@ -251,6 +260,15 @@ func (s *Store) request(owner, name string, b Build) (Template, error) {
 	}
 	t.Builds = append(t.Builds, b)
 	return t, s.templates.put(t.ID, t)
+}
+
+func (s *Store) countLocked(owner string) (n int) {
+	for _, t := range s.templates.all {
+		if t.Owner == owner {
+			n++
+		}
+	}
+	return n
 }
 
 // maxBuilds are remembered of a template; those that a tag stands for do not go.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,6 +32,9 @@ const (
 	keepUploads = 7 * 24 * time.Hour
 	// linkLife is for how long an upload link is good: clients give an upload an hour.
 	linkLife = time.Hour + 10*time.Minute
+	// Archives are gone through a few at a time, and not all of them one owner's.
+	archivesAtOnce = 2
+	archivesEach   = 1
 )
 
 // aHash is what clients send for the files of a COPY: a SHA-256.
@@ -77,13 +81,24 @@ type uploaded struct {
 	Digest string `json:"digest"`
 }
 
-// Upload takes an archive of exactly size bytes, looks through it, and keeps it under its hash.
-func (s *Store) Upload(ctx context.Context, owner, hash string, size int64, r io.Reader, lim archive.Limits) error {
+// Upload takes an archive of exactly size bytes, checks it, and keeps it under its hash. It calls
+// may before and during the upload, and ends with its error. The upload counts in HeldBytes from
+// before the first call.
+func (s *Store) Upload(ctx context.Context, owner, hash string, size int64, r io.Reader, lim archive.Limits,
+	may func() error) error {
 	switch {
 	case !aHash.MatchString(hash):
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "files hash %q: want a SHA-256", sandbox.Clip(hash))
 	case size < 0 || size > MaxUpload:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "an archive of %d bytes, want at most %d", size, int64(MaxUpload))
+	}
+	end, err := s.begin(owner, size)
+	if err != nil {
+		return err
+	}
+	defer end()
+	if err := errors.Join(may(), s.roomFor(size)); err != nil {
+		return err
 	}
 	dir := s.filesDir(owner)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -95,9 +110,13 @@ func (s *Store) Upload(ctx context.Context, owner, hash string, size int64, r io
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
-	in := &source{r: io.LimitReader(r, size+1)}
+	still := func() error { return errors.Join(may(), s.roomFor(0)) }
+	watch := &checked{r: io.LimitReader(r, size+1), last: time.Now(), may: still}
+	in := &source{r: watch}
 	n, err := io.Copy(f, in)
 	switch {
+	case watch.err != nil:
+		return watch.err
 	case in.err != nil:
 		return &ReadError{in.err}
 	case err != nil:
@@ -110,11 +129,32 @@ func (s *Store) Upload(ctx context.Context, owner, hash string, size int64, r io
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return fmt.Errorf("keep upload: %w", err)
 	}
-	sum, err := archive.Scan(f, lim)
-	if err != nil {
-		return sandbox.Errorf(sandbox.ErrInvalid, "", "%w", err)
+	sum, err := s.scan(ctx, owner, f, lim)
+	if err == nil {
+		err = may() // the key may have been revoked meanwhile
 	}
-	return s.keepUpload(dir, hash, f.Name(), uploaded{size, sum.Digest})
+	if err != nil {
+		return err
+	}
+	if err := s.keepUpload(dir, hash, f.Name(), uploaded{size, sum.Digest}); err != nil {
+		return err
+	}
+	s.collectFiles(time.Now())
+	return nil
+}
+
+// scan checks an archive when it is its owner's turn.
+func (s *Store) scan(ctx context.Context, owner string, r io.Reader, lim archive.Limits) (archive.Summary, error) {
+	done, err := s.work.take(ctx, owner)
+	if err != nil {
+		return archive.Summary{}, err
+	}
+	defer done()
+	sum, err := archive.Scan(ctx, r, lim)
+	if err != nil && ctx.Err() == nil {
+		err = sandbox.Errorf(sandbox.ErrInvalid, "", "%w", err)
+	}
+	return sum, err
 }
 
 // ReadError is an upload that broke off on its way here.
@@ -188,7 +228,8 @@ func (s *Store) digestOf(owner, hash string) (string, error) {
 	return u.Digest, nil
 }
 
-// collectFiles removes archives that were not used for a while, and the oldest of too many.
+// collectFiles removes archives that were not used for a while, and the oldest of an owner with
+// too many, then the oldest of all.
 func (s *Store) collectFiles(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,6 +240,7 @@ func (s *Store) collectFiles(now time.Time) {
 	}
 	var all []note
 	var total int64
+	each := map[string]int64{}
 	paths, _ := filepath.Glob(filepath.Join(s.dir, "files", "*", "*.json"))
 	for _, p := range paths {
 		st, err := os.Stat(p)
@@ -210,34 +252,39 @@ func (s *Store) collectFiles(now time.Time) {
 			n.size = a.Size()
 		}
 		all, total = append(all, n), total+n.size
+		each[filepath.Dir(p)] += n.size
 	}
 	slices.SortFunc(all, func(a, b note) int { return cmp.Or(a.used.Compare(b.used), cmp.Compare(a.path, b.path)) })
 	for _, n := range all {
-		if total <= maxUploads && now.Sub(n.used) < keepUploads {
-			break
+		owner := filepath.Dir(n.path)
+		tooMany := each[owner] > maxOwnerUploads || total > maxUploads && each[owner] > maxUploads/int64(len(each))
+		if !tooMany && now.Sub(n.used) < keepUploads {
+			continue
 		}
+		each[owner] -= n.size
 		os.Remove(n.path)
 		os.Remove(strings.TrimSuffix(n.path, ".json") + ".tar")
 		total -= n.size
 	}
 }
 
-// Link signs the query of an upload link: whoever has it may upload these files, and no others,
-// for a while.
-func (b *Builder) Link(template, owner, hash string) string {
+// Link signs the query of an upload link. It permits the upload of these files for a while, as
+// long as the key that asked for it is alive.
+func (b *Builder) Link(template, owner, key, hash string) string {
 	until := strconv.FormatInt(b.cfg.Now().Add(linkLife).Unix(), 10)
-	return "expires=" + until + "&signature=" + b.signature(template, owner, hash, until)
+	return "expires=" + until + "&key=" + url.QueryEscape(key) + "&signature=" +
+		b.signature(template, owner, key, hash, until)
 }
 
-func (b *Builder) signature(template, owner, hash, until string) string {
+func (b *Builder) signature(template, owner, key, hash, until string) string {
 	mac := hmac.New(sha256.New, b.secret)
-	mac.Write([]byte(keyOf("upload", template, owner, hash, until)))
+	mac.Write([]byte(keyOf("upload", template, owner, key, hash, until)))
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // CheckLink is nil for a link that Link signed.
-func (b *Builder) CheckLink(template, owner, hash, until, signature string) error {
-	if !hmac.Equal([]byte(signature), []byte(b.signature(template, owner, hash, until))) {
+func (b *Builder) CheckLink(template, owner, key, hash, until, signature string) error {
+	if !hmac.Equal([]byte(signature), []byte(b.signature(template, owner, key, hash, until))) {
 		return errors.New("the upload link is not valid")
 	}
 	if at, err := strconv.ParseInt(until, 10, 64); err != nil || b.cfg.Now().Unix() > at {

@@ -115,7 +115,7 @@ func TestWhereThingsGo(t *testing.T) {
 	} {
 		row.l.UID, row.l.GID = 1, 2
 		var out bytes.Buffer
-		if _, err := Rewrite(bytes.NewReader(row.in), &out, row.l, roomy); err != nil {
+		if _, err := Rewrite(t.Context(), bytes.NewReader(row.in), &out, row.l, roomy); err != nil {
 			t.Errorf("%s: %v", row.name, err)
 			continue
 		}
@@ -150,15 +150,15 @@ func TestWhatIsRefused(t *testing.T) {
 		"more bytes than allowed":         {zip(pack(t, file("a", strings.Repeat("0", 2<<20)))), ErrTooLarge},
 		"more entries":                    {pack(t, slices.Repeat([]*tar.Header{folder("d")}, 101)...), ErrTooLarge},
 	} {
-		if _, err := Scan(bytes.NewReader(row.in), roomy); !errors.Is(err, row.want) {
+		if _, err := Scan(t.Context(), bytes.NewReader(row.in), roomy); !errors.Is(err, row.want) {
 			t.Errorf("%s: %v, want %v", name, err, row.want)
 		}
-		_, err := Rewrite(bytes.NewReader(row.in), io.Discard, Layout{Source: ".", Dest: "/x", Mode: -1}, roomy)
+		_, err := Rewrite(t.Context(), bytes.NewReader(row.in), io.Discard, Layout{Source: ".", Dest: "/x", Mode: -1}, roomy)
 		if !errors.Is(err, row.want) {
 			t.Errorf("%s, written anew: %v, want %v", name, err, row.want)
 		}
 	}
-	if _, err := Rewrite(bytes.NewReader(pack(t, file("a", "a"))), io.Discard, Layout{Source: "b", Dest: "/x"}, roomy); !errors.Is(err, ErrBad) {
+	if _, err := Rewrite(t.Context(), bytes.NewReader(pack(t, file("a", "a"))), io.Discard, Layout{Source: "b", Dest: "/x"}, roomy); !errors.Is(err, ErrBad) {
 		t.Errorf("nothing to copy: %v", err)
 	}
 }
@@ -181,7 +181,7 @@ func TestHolesAreBytes(t *testing.T) {
 	copy(data, "1\n0\n0\n")
 	b = append(b, rawEntry('0', "s", data)...)
 	b = append(b, make([]byte, 1024)...)
-	if _, err := Scan(bytes.NewReader(b), roomy); !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrBad) {
+	if _, err := Scan(t.Context(), bytes.NewReader(b), roomy); !errors.Is(err, ErrTooLarge) && !errors.Is(err, ErrBad) {
 		t.Errorf("holes: %v", err)
 	}
 }
@@ -210,7 +210,7 @@ func rawEntry(kind byte, name string, body []byte) []byte {
 func TestTheDigestIsOfContents(t *testing.T) {
 	sum := func(b []byte) string {
 		t.Helper()
-		s, err := Scan(bytes.NewReader(b), roomy)
+		s, err := Scan(t.Context(), bytes.NewReader(b), roomy)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,9 +243,9 @@ func FuzzRewrite(f *testing.F) {
 			dest = "/" + dest
 		}
 		lim := Limits{Bytes: 64 << 10, Entries: 50}
-		_, scanErr := Scan(bytes.NewReader(b), lim)
+		_, scanErr := Scan(t.Context(), bytes.NewReader(b), lim)
 		var out bytes.Buffer
-		_, err := Rewrite(bytes.NewReader(b), &out, Layout{Source: source, Dest: dest, Mode: -1}, lim)
+		_, err := Rewrite(t.Context(), bytes.NewReader(b), &out, Layout{Source: source, Dest: dest, Mode: -1}, lim)
 		if err != nil {
 			return
 		}

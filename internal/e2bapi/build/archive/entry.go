@@ -18,6 +18,8 @@ var ErrTooLarge = errors.New("the archive is too large")
 const (
 	maxPath = 4095
 	maxName = 255
+	// maxDepth bounds the folders above an entry, each of which is looked up.
+	maxDepth = 100
 )
 
 // cleanName is a name of an entry, relative to the archive's root. Names that lead out of it are
@@ -37,7 +39,11 @@ func cleanName(name string) (string, error) {
 			return "", fmt.Errorf("%w: a name of %d bytes", ErrBad, len(part))
 		}
 	}
-	return path.Clean(name), nil
+	name = path.Clean(name)
+	if strings.Count(name, "/") > maxDepth {
+		return "", fmt.Errorf("%w: %q has more than %d folders above it", ErrTooLarge, short(name), maxDepth)
+	}
+	return name, nil
 }
 
 func short(s string) string {
@@ -53,7 +59,8 @@ type tree map[string]byte
 // add notes an entry, and refuses one below something that is no folder: it would be unpacked
 // to wherever a link leads.
 func (t tree) add(name string, kind byte) error {
-	for above := path.Dir(name); above != "."; above = path.Dir(above) {
+	for end := strings.LastIndexByte(name, '/'); end > 0; end = strings.LastIndexByte(name[:end], '/') {
+		above := name[:end]
 		if k, ok := t[above]; ok && k != tar.TypeDir {
 			return fmt.Errorf("%w: %q is below what is no folder", ErrBad, short(name))
 		}
@@ -69,6 +76,11 @@ func (t tree) add(name string, kind byte) error {
 func (t tree) check(h *tar.Header) (name string, err error) {
 	if name, err = cleanName(h.Name); err != nil {
 		return "", err
+	}
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return "", fmt.Errorf("%w: %q is a sparse file", ErrBad, short(name))
+		}
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:

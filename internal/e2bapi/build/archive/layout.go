@@ -2,6 +2,7 @@ package archive
 
 import (
 	"archive/tar"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -54,14 +55,14 @@ func (l Layout) place(name, root string, dir bool) (string, bool) {
 	return path.Join(l.Dest, rel), true
 }
 
-// Rewrite writes an archive as a guest unpacks it at its root, and says how many files, folders
-// and links are in it.
-func Rewrite(in io.Reader, out io.Writer, l Layout, lim Limits) (int, error) {
-	r, err := open(in, lim)
+// Rewrite writes an archive as a guest unpacks it at its root, and returns the number of files,
+// folders and links in it. It ends early with the context.
+func Rewrite(ctx context.Context, in io.Reader, out io.Writer, l Layout, lim Limits) (int, error) {
+	r, err := open(ctx, in, lim)
 	if err != nil {
 		return 0, err
 	}
-	w := &writer{tar: tar.NewWriter(out), l: l, root: root(l.Source), made: map[string]bool{}, files: map[string]string{}}
+	w := &writer{tar: tar.NewWriter(out), l: l, root: root(l.Source), made: map[string]bool{}, names: r.lim.Names}
 	for {
 		h, err := r.next()
 		if errors.Is(err, io.EOF) {
@@ -86,14 +87,17 @@ type writer struct {
 	l     Layout
 	root  string
 	n     int
-	made  map[string]bool   // folders
-	files map[string]string // where each file of the archive is
+	made  map[string]bool // folders
+	names int64           // bytes that the names in made may still take
 }
 
 func (w *writer) entry(h *tar.Header, r *reader) error {
 	at, ok := w.l.place(h.Name, w.root, h.Typeflag == tar.TypeDir)
 	if !ok {
 		return nil
+	}
+	if len(at) > maxPath {
+		return fmt.Errorf("%w: the path of %q in the guest has %d bytes", ErrBad, short(h.Name), len(at))
 	}
 	w.n++
 	if h.Typeflag == tar.TypeDir {
@@ -110,14 +114,12 @@ func (w *writer) entry(h *tar.Header, r *reader) error {
 	case tar.TypeSymlink:
 		out.Linkname = h.Linkname
 	case tar.TypeLink:
-		to, ok := w.files[h.Linkname]
+		to, ok := w.l.place(h.Linkname, w.root, false) // the reader has checked that it is a file
 		if !ok {
 			return fmt.Errorf("%w: the hard link %q is to a file that is not copied", ErrBad, short(h.Name))
 		}
-		out.Linkname = to
-		w.files[h.Name] = to
+		out.Linkname = strings.TrimPrefix(to, "/")
 	case tar.TypeReg:
-		w.files[h.Name] = out.Name
 		out.Size = h.Size
 	}
 	if err := w.tar.WriteHeader(out); err != nil {
@@ -153,6 +155,9 @@ func (w *writer) above(at, name string) error {
 func (w *writer) folder(at string, mode int64) error {
 	if at == "/" || w.made[at] {
 		return nil
+	}
+	if w.names -= int64(len(at)); w.names < 0 {
+		return fmt.Errorf("%w: the names of its folders take too many bytes", ErrTooLarge)
 	}
 	w.made[at] = true
 	return w.tar.WriteHeader(w.header(at, tar.TypeDir, mode))
