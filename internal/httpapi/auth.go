@@ -65,7 +65,10 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 		}
 		ctx, n := principal.With(r.Context(), who), note(r.Context())
 		n.principal, n.asker = labelOf(who), s.askers.of(ctx)
-		return ctx, nil
+		if who.KeyID == "" {
+			return ctx, nil
+		}
+		return bindKeys(ctx, r, access.Keys, n.control), nil
 	}
 }
 

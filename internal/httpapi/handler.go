@@ -66,7 +66,7 @@ func (s *Server) survive(next http.Handler) http.Handler {
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		n := &notes{id: newRequestID()}
+		n := &notes{id: newRequestID(), control: http.NewResponseController(w)}
 		// The mux leaves pattern and path values in this very request.
 		r = r.WithContext(withNotes(r.Context(), n))
 		rec := &recorder{ResponseWriter: w}
