@@ -65,6 +65,9 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 		}
 		ctx, n := principal.With(r.Context(), who), note(r.Context())
 		n.principal, n.asker = labelOf(who), s.askers.of(ctx)
+		if f := n.account.chargeBody(r, who.Tenant); f != nil {
+			return nil, f
+		}
 		if who.KeyID == "" {
 			return ctx, nil
 		}
