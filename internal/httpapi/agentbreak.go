@@ -31,6 +31,9 @@ const lostGrace = 500 * time.Millisecond
 
 // lost says why the VM that served a request is no more, or stands still; nil if it runs.
 func (p *agentProxy) lost(ctx context.Context) *failure {
+	if keyEnded(ctx) {
+		return errKeyEnded()
+	}
 	v, ok := ctx.Value(servedKey{}).(served)
 	if !ok {
 		return nil
@@ -130,6 +133,9 @@ func endOfStream(f *failure) []byte {
 	code := "unavailable"
 	if f.Code == api.CodeNoSpace {
 		code = "resource_exhausted"
+	}
+	if f.Code == api.CodeUnauthorized {
+		code = "unauthenticated"
 	}
 	payload, err := json.Marshal(map[string]any{"error": map[string]string{"code": code, "message": f.Message}})
 	if err != nil {

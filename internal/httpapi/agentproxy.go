@@ -68,7 +68,7 @@ func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 		},
 		ErrorLog: p.serverLog(),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() != nil {
+			if r.Context().Err() != nil && !keyEnded(r.Context()) {
 				panic(http.ErrAbortHandler) // nobody is there to read an answer
 			}
 			err = proxyFailure(r.PathValue("id"), err)

@@ -68,7 +68,13 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 		if refusal != nil {
 			return nil, refusal
 		}
-		return ctx, nil
+		if f := n.account.chargeBody(r, who.Tenant); f != nil {
+			return nil, f
+		}
+		if who.KeyID == "" {
+			return ctx, nil
+		}
+		return bindKeys(ctx, r, access.Keys, n.control), nil
 	}
 }
 

@@ -172,20 +172,6 @@ func wireUse(u *sandbox.Use) *api.SandboxUse {
 	}
 }
 
-func wireExec(r sandbox.ExecResult) api.ExecResponse {
-	out := api.ExecResponse{
-		Stdout: text(r.Stdout), Stderr: text(r.Stderr), ExitCode: r.ExitCode,
-		TimedOut: r.TimedOut, DroppedBytes: r.DroppedBytes,
-	}
-	if !utf8.Valid(r.Stdout) {
-		out.StdoutRaw = r.Stdout
-	}
-	if !utf8.Valid(r.Stderr) {
-		out.StderrRaw = r.Stderr
-	}
-	return out
-}
-
 // text leaves the replacing of stray bytes to the JSON encoder.
 func text(b []byte) string { return string(b) }
 

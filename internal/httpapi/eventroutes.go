@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/events"
+	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -187,6 +188,9 @@ func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
 	switch {
 	case errors.Is(err, sandbox.ErrClosing), errors.Is(err, events.ErrClosed):
 		f = fail(api.CodeClosing, "", "the daemon stops")
+	case errors.Is(err, keys.ErrEnded):
+		f = errKeyEnded()
+		noteError(ctx, f)
 	case !errors.Is(err, events.ErrSlow):
 		noteError(ctx, f)
 		s.log.Debug("a follower of events is gone", "reason", err, "request", requestID(ctx))

@@ -66,6 +66,8 @@ func Changes() map[string]bool {
 type Limits struct {
 	Header, Body, Swallow time.Duration
 	Waiting               int
+	Write                 time.Duration // for a client to take a piece of an answer
+	Memory                int64         // of requests in flight
 	Beat, Take            time.Duration // of events: between signs of life, and for a client to take them
 }
 
@@ -75,6 +77,9 @@ func NewLimited(opt Options, l Limits) *Server {
 	most.header, most.body, most.swallowTime, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
 	if l.Beat > 0 {
 		most.events = eventPace{beat: l.Beat, write: l.Take}
+	}
+	if l.Memory > 0 {
+		most.write, most.memory = l.Write, l.Memory
 	}
 	return newServer(opt, most)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -37,6 +38,7 @@ func (s *guestRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tags: tags,
 		Summary: "Run a program to its end and collect its output", Errors: errors,
+		Responses: map[string]*huma.Response{"200": rt.jsonResponse("OK", api.ExecResponse{})},
 	}, s.exec)
 	route(rt, huma.Operation{
 		OperationID: "eval", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/eval", Tags: tags,
@@ -54,9 +56,20 @@ func (s *guestRoutes) ping(ctx context.Context, in *IDPath) (*body[api.PingRespo
 	}}, nil
 }
 
-func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*body[api.ExecResponse], error) {
+// execRest has the fields of api.ExecResponse that are no outputs.
+type execRest struct {
+	ExitCode     int   `json:"exit_code"`
+	TimedOut     bool  `json:"timed_out,omitempty"`
+	DroppedBytes int64 `json:"dropped_bytes,omitempty"`
+}
+
+func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
 	if len(in.Body.Args) == 0 || in.Body.Args[0] == "" { // null passes the schema
 		return nil, fail(api.CodeInvalid, "", "args: want the program and its arguments, got no program")
+	}
+	tenant, account := principal.From(ctx).Tenant, &note(ctx).account
+	if account.full(tenant) {
+		return nil, errInFlight()
 	}
 	req := sandbox.ExecRequest{
 		Args: in.Body.Args, Env: in.Body.Env, Cwd: in.Body.Cwd, User: in.Body.User,
@@ -71,7 +84,11 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*body[api.ExecRe
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.ExecResponse]{wireExec(res)}, nil
+	stdout, stderr := text(res.Stdout), text(res.Stderr)
+	dropped := res.DroppedBytes + account.fit(tenant, &stdout, &stderr)
+	res.Stdout, res.Stderr = nil, nil // the answer holds copies
+	return answerOutputs(execRest{res.ExitCode, res.TimedOut, dropped},
+		output{"stdout", "stdout_base64", stdout}, output{"stderr", "stderr_base64", stderr}), nil
 }
 
 func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*body[api.EvalResponse], error) {

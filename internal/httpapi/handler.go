@@ -66,11 +66,18 @@ func (s *Server) survive(next http.Handler) http.Handler {
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		n := &notes{id: newRequestID()}
+		n := &notes{id: newRequestID(), control: http.NewResponseController(w)}
 		// The mux leaves pattern and path values in this very request.
 		r = r.WithContext(withNotes(r.Context(), n))
-		rec := &recorder{ResponseWriter: w}
+		out := &paced{ResponseWriter: w, control: n.control, patience: s.limits.write}
+		out.done() // the last request of the connection may have left one
+		n.account.budget = s.budget
+		rec := &recorder{ResponseWriter: out}
 		defer func() {
+			n.account.release()
+			if rec.status != http.StatusSwitchingProtocols {
+				out.last(r)
+			}
 			took := time.Since(began)
 			if n.routed != nil {
 				r = n.routed

@@ -34,11 +34,13 @@ type limits struct {
 	swallowTime  time.Duration // for the rest of a refused body
 	swallowBytes int64
 	events       eventPace
+	write        time.Duration // for a client to take a piece of an answer
+	memory       int64         // for bodies and outputs of all requests in flight
 }
 
 func defaultLimits() limits {
 	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowTime: 10 * time.Second,
-		swallowBytes: 256 << 20, events: defaultEventPace()}
+		swallowBytes: 256 << 20, events: defaultEventPace(), write: writePatience, memory: maxInFlight}
 }
 
 // Listener is a bound address and who may use it.

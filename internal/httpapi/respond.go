@@ -18,6 +18,9 @@ type answers struct{ log *slog.Logger }
 // failed maps a handler's error and leaves a trace of those that are ours.
 func (a answers) failed(ctx context.Context, err error) *failure {
 	f := failureOf(err)
+	if keyEnded(ctx) {
+		f = errKeyEnded()
+	}
 	if f.status >= http.StatusInternalServerError && ctx.Err() == nil {
 		a.log.Error("request failed", "code", f.Code, "error", f.Message, "request", requestID(ctx))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/events"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/membudget"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/tenancy"
 	"github.com/forkd/forkd/internal/workspace"
@@ -66,6 +67,7 @@ type Server struct {
 	router  *router
 	tenants *tenancy.Tenancy
 	limits  limits
+	budget  *membudget.Budget
 	ingress Ingress // may be nil
 }
 
@@ -85,6 +87,7 @@ func newServer(opt Options, most limits) *Server {
 	s := &Server{
 		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
 		audit: opt.Audit, limits: most, ingress: opt.Ingress,
+		budget:  membudget.New(most.memory),
 		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings, opt.Audit),
 	}
 	shared := tenancy.Config{Published: opt.Published}

@@ -39,6 +39,8 @@ type Store struct {
 
 	mu  sync.Mutex // one change at a time, held while the file is written
 	all []*entry
+
+	sessions sessions
 }
 
 // entry is a key, and what is not told of it. But for used it is never changed.
@@ -91,6 +93,7 @@ func (s *Store) publish(all []*entry) {
 	}
 	s.all = all
 	s.table.Store(t)
+	s.sessions.check(s.opens)
 }
 
 // Find is the key that a text is. It is false for one that is not known, is revoked or has

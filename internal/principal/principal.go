@@ -33,3 +33,19 @@ func From(ctx context.Context) Principal {
 	p, _ := ctx.Value(key{}).(Principal)
 	return p
 }
+
+type bindKey struct{}
+
+// WithBind notes in ctx how work for its principal is bound to the life of its key.
+func WithBind(ctx context.Context, bind func(context.Context) context.Context) context.Context {
+	return context.WithValue(ctx, bindKey{}, bind)
+}
+
+// Bind returns work that also ends when the key behind asked does. It is for work that outlives
+// the request, such as a build; work must end, which frees the binding.
+func Bind(asked, work context.Context) context.Context {
+	if bind, ok := asked.Value(bindKey{}).(func(context.Context) context.Context); ok {
+		return bind(work)
+	}
+	return work
+}

@@ -140,6 +140,7 @@ func (b *Builder) Start(ctx context.Context, owner, template, id string, r Reque
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "build %s has begun already", id)
 	}
 	work, cancel := context.WithCancelCause(principal.With(context.WithoutCancel(ctx), principal.From(ctx)))
+	work = principal.Bind(ctx, work)
 	j.cancel = cancel
 	b.jobs[id], b.logs[id] = j, j.log
 	detach := context.AfterFunc(b.root, func() { cancel(context.Cause(b.root)) })

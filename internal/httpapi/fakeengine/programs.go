@@ -48,6 +48,7 @@ func programs() map[string]func(*proc) int {
 			}
 			return 0
 		},
+		"noise": func(p *proc) int { _, _ = io.WriteString(p.stdout, strings.Repeat("\xff", number(p.args))); return 0 },
 		"sleep": func(p *proc) int {
 			fmt.Fprintln(p.stdout, "sleeping")
 			<-p.ctx.Done()

@@ -30,6 +30,10 @@ func (g guests) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (s
 	if len(req.Args) == 0 {
 		return sandbox.ExecResult{}, fmt.Errorf("no program to run: %w", sandbox.ErrInvalid)
 	}
+	if req.Args[0] == "wait" { // runs until the request ends
+		<-ctx.Done()
+		return sandbox.ExecResult{}, context.Cause(ctx)
+	}
 	run, ok := programs()[req.Args[0]]
 	if !ok {
 		return sandbox.ExecResult{}, fmt.Errorf("exec in %s: %s: no such program: %w", id, req.Args[0], sandbox.ErrInvalid)

@@ -1,0 +1,49 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+func TestABoundContextEndsWithItsKey(t *testing.T) {
+	s, _, _ := newStore(t)
+	k, text := create(t, s, spec())
+	request, done := context.WithCancel(t.Context())
+	defer done()
+	old := s.Bind(request, text)
+	_, next, err := s.Rotate(k.ID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-old.Done()
+	current := s.Bind(request, next)
+	if current.Err() != nil || !errors.Is(context.Cause(old), ErrEnded) {
+		t.Errorf("after the rotation: %v, %v", current.Err(), context.Cause(old))
+	}
+	if _, err := s.Revoke(k.ID); err != nil {
+		t.Fatal(err)
+	}
+	<-current.Done()
+	if late := s.Bind(request, next); !errors.Is(context.Cause(late), ErrEnded) {
+		t.Errorf("a dead key opens a context: %v", context.Cause(late))
+	}
+}
+
+func TestABoundContextIsFreedWithItsRequest(t *testing.T) {
+	s, _, _ := newStore(t)
+	_, text := create(t, s, spec())
+	request, done := context.WithCancel(t.Context())
+	bound := s.Bind(request, text)
+	done()
+	<-bound.Done()
+	for range 1000 {
+		if s.Bound() == 0 {
+			return
+		}
+		<-s.Bind(request, text).Done() // lets the first one's cleanup run
+	}
+	if n := s.Bound(); n > 2 { // the last ones may be in progress
+		t.Errorf("%d contexts are bound after their request's end", n)
+	}
+}
