@@ -57,6 +57,8 @@ func (h *Handler) create(c call, version int) (answer, error) {
 		e := failf(http.StatusConflict, "%s", err.Error())
 		e.Word = "idempotency_in_progress"
 		return answer{}, e
+	case errors.Is(err, idempotency.ErrFull):
+		return answer{}, failf(http.StatusTooManyRequests, "%s", err.Error())
 	case err != nil:
 		return answer{}, invalidf("Idempotency-Key: %v", err)
 	case earlier != nil:

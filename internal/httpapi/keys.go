@@ -10,7 +10,6 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/keys"
-	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/tenancy"
 )
@@ -94,29 +93,25 @@ func (s *keyRoutes) within(who principal.Principal, spec keys.Spec) (keys.Spec, 
 	if err != nil {
 		return spec, keyFailure(err)
 	}
-	if !own.Scopes.Has(spec.Scopes) {
-		return spec, fail(api.CodeForbidden, api.ReasonScopeMissing, "a key cannot give scopes that it lacks: it has %s",
-			own.Scopes)
+	if spec.Tenant == "" {
+		spec.Tenant = own.Tenant
+	}
+	if !who.Operator() && spec.Quotas != (keys.Quotas{}) && spec.Quotas != own.Quotas {
+		return spec, fail(api.CodeForbidden, api.ReasonOperatorOnly,
+			"a tenant's key makes keys with its own quotas: leave them out")
+	}
+	if spec.Tenant == own.Tenant && spec.Quotas == (keys.Quotas{}) {
+		spec.Quotas = own.Quotas
 	}
 	if !own.Expires.IsZero() && (spec.Expires.IsZero() || spec.Expires.After(own.Expires)) {
 		spec.Expires = own.Expires
 	}
-	wanted, err := netpolicy.ParseHostGrant(spec.HostPorts)
-	if err != nil {
-		return spec, fail(api.CodeInvalid, "", "host_ports: %v", err)
-	}
-	if has := own.HostGrant(); !has.Covers(wanted) {
-		return spec, fail(api.CodeForbidden, api.ReasonOperatorOnly,
-			"a key cannot grant ports of the host that it lacks: it has %s", has)
+	if err := own.CheckGrant(spec); err != nil {
+		return spec, keyFailure(err)
 	}
 	if who.Operator() {
 		return spec, nil
 	}
-	if spec.Tenant != "" && spec.Tenant != who.Tenant || spec.Quotas != (keys.Quotas{}) && spec.Quotas != own.Quotas {
-		return spec, fail(api.CodeForbidden, api.ReasonOperatorOnly,
-			"a tenant's key makes keys of its own tenant, with its own quotas: leave both out")
-	}
-	spec.Tenant, spec.Quotas = who.Tenant, own.Quotas
 	n := 0
 	for _, k := range s.keys.List() {
 		if k.Tenant == who.Tenant && k.Dead(s.now()) == "" {
@@ -159,18 +154,13 @@ func (s *keyRoutes) rotate(ctx context.Context, in *rotateKeyInput) (*body[api.N
 	if err != nil {
 		return nil, err
 	}
-	if who.KeyID != "" && !who.Scopes.Has(k.Scopes) { // it would have them then
-		return nil, fail(api.CodeForbidden, api.ReasonScopeMissing, "a key cannot give scopes that it lacks: it has %s",
-			who.Scopes)
-	}
-	if who.KeyID != "" { // the new text carries the rotated key's grant
+	if who.KeyID != "" { // it would hold the new text
 		own, err := s.keys.Get(who.KeyID)
+		if err == nil {
+			err = own.CheckGrant(k.Spec())
+		}
 		if err != nil {
 			return nil, keyFailure(err)
-		}
-		if has := own.HostGrant(); !has.Covers(k.HostGrant()) {
-			return nil, fail(api.CodeForbidden, api.ReasonOperatorOnly,
-				"a key cannot grant ports of the host that it lacks: it has %s", has)
 		}
 	}
 	var grace time.Duration
@@ -201,7 +191,12 @@ func noKeys() *failure { return fail(api.CodeUnsupported, "", "this daemon keeps
 
 // keyFailure puts an error of package keys into the API's words.
 func keyFailure(err error) error {
+	denial := (*keys.Denial)(nil)
 	switch {
+	case errors.As(err, &denial) && denial.Scope:
+		return fail(api.CodeForbidden, api.ReasonScopeMissing, "%v", err)
+	case errors.As(err, &denial):
+		return fail(api.CodeForbidden, api.ReasonOperatorOnly, "%v", err)
 	case errors.Is(err, keys.ErrInvalid):
 		return fail(api.CodeInvalid, "", "%v", err)
 	case errors.Is(err, keys.ErrNotFound):

@@ -106,7 +106,7 @@ func (b *Book) Create(ctx context.Context, e Engine, name string, req sandbox.Fo
 	if err != nil {
 		return Workspace{}, err
 	}
-	if err := b.claim(whole); err != nil {
+	if err := b.claim(whole, who.Tenant); err != nil {
 		return Workspace{}, err
 	}
 	defer b.release(whole)
@@ -197,7 +197,7 @@ func (b *Book) begin(ctx context.Context, name string) (string, record, error) {
 }
 
 // claim is begin for a name that is to be new.
-func (b *Book) claim(whole string) error {
+func (b *Book) claim(whole, owner string) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch _, taken := b.all[whole]; {
@@ -205,11 +205,29 @@ func (b *Book) claim(whole string) error {
 		return sandbox.Errorf(sandbox.ErrConflict, "", "workspace %s is there already", whole)
 	case b.busy[whole]:
 		return underWay(whole)
+	case owner != "" && b.heldLocked(owner) >= maxOfTenant:
+		return sandbox.Errorf(sandbox.ErrConflict, "",
+			"the tenant has %d workspaces, and cannot have more: delete some", maxOfTenant)
 	case len(b.all)+len(b.busy) >= maxNames:
 		return sandbox.Errorf(sandbox.ErrConflict, "", "there are %d workspaces, and more cannot be", maxNames)
 	}
 	b.busy[whole] = true
 	return nil
+}
+
+// heldLocked counts a tenant's workspaces and those under way, which begin with its name.
+func (b *Book) heldLocked(owner string) (n int) {
+	for _, r := range b.all {
+		if r.Owner == owner {
+			n++
+		}
+	}
+	for name := range b.busy {
+		if _, there := b.all[name]; !there && strings.HasPrefix(name, owner+"-") {
+			n++
+		}
+	}
+	return n
 }
 
 func (b *Book) release(whole string) {

@@ -13,9 +13,10 @@ import (
 )
 
 const (
-	format   = 1
-	maxFile  = 4 << 20 // bytes of the file
-	maxNames = 10_000
+	format      = 1
+	maxFile     = 4 << 20 // bytes of the file
+	maxNames    = 10_000
+	maxOfTenant = 1000
 )
 
 // idRE is what an id of a sandbox looks like.

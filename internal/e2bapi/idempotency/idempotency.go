@@ -6,6 +6,7 @@ package idempotency
 import (
 	"crypto/sha256"
 	"errors"
+	"fmt"
 	"regexp"
 	"sync"
 	"time"
@@ -16,12 +17,14 @@ var (
 	ErrKey      = errors.New("want 1 to 255 of a-z, 0-9 and -")
 	ErrMismatch = errors.New("the key was used with another request")
 	ErrProgress = errors.New("the request with that key is in progress")
+	ErrFull     = fmt.Errorf("%d requests with an Idempotency-Key are in progress, and a tenant can have no more", share)
 )
 
 // Bounds of what is remembered.
 const (
 	lifetime = 24 * time.Hour
 	most     = 10_000
+	share    = 1000 // of one caller
 )
 
 var aKey = regexp.MustCompile(`^[a-z0-9-]{1,255}$`)
@@ -30,9 +33,11 @@ var aKey = regexp.MustCompile(`^[a-z0-9-]{1,255}$`)
 type Cache[T any] struct {
 	mu      sync.Mutex
 	entries map[string]*entry[T]
+	held    map[string]int // entries by caller
 }
 
 type entry[T any] struct {
+	caller string
 	body   [sha256.Size]byte
 	at     time.Time
 	done   bool
@@ -61,10 +66,14 @@ func (c *Cache[T]) Begin(caller, key string, body []byte, now time.Time) (answer
 		return &found, nil, nil
 	}
 	if c.entries == nil {
-		c.entries = map[string]*entry[T]{}
+		c.entries, c.held = map[string]*entry[T]{}, map[string]int{}
 	}
-	e := &entry[T]{body: sum, at: now}
+	if !c.makeRoomLocked(caller) {
+		return nil, nil, ErrFull
+	}
+	e := &entry[T]{caller: caller, body: sum, at: now}
 	c.entries[full] = e
+	c.held[caller]++
 	return nil, func(answer *T) { c.end(full, e, answer) }, nil
 }
 
@@ -72,7 +81,7 @@ func (c *Cache[T]) end(full string, e *entry[T], answer *T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if answer == nil {
-		delete(c.entries, full)
+		c.dropLocked(full)
 		return
 	}
 	e.done, e.answer = true, *answer
@@ -88,12 +97,43 @@ func (c *Cache[T]) forgetLocked(now time.Time) {
 		switch {
 		case !e.done:
 		case now.Sub(e.at) > lifetime:
-			delete(c.entries, key)
+			c.dropLocked(key)
 		case oldest == "" || e.at.Before(c.entries[oldest].at):
 			oldest = key
 		}
 	}
 	if len(c.entries) >= most {
-		delete(c.entries, oldest)
+		c.dropLocked(oldest)
+	}
+}
+
+// makeRoomLocked forgets a caller's oldest answer once the caller has its share. It returns false if all
+// of them are in progress.
+func (c *Cache[T]) makeRoomLocked(caller string) bool {
+	if c.held[caller] < share {
+		return true
+	}
+	oldest := ""
+	for key, e := range c.entries {
+		if e.caller != caller {
+			continue
+		}
+		if e.done && (oldest == "" || e.at.Before(c.entries[oldest].at)) {
+			oldest = key
+		}
+	}
+	_, found := c.entries[oldest]
+	c.dropLocked(oldest)
+	return found
+}
+
+func (c *Cache[T]) dropLocked(full string) {
+	e := c.entries[full]
+	if e == nil {
+		return
+	}
+	delete(c.entries, full)
+	if c.held[e.caller]--; c.held[e.caller] == 0 {
+		delete(c.held, e.caller)
 	}
 }

@@ -47,7 +47,7 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	var c Cache[int]
 	one := 1
 	for i := range most + 10 {
-		_, end, err := c.Begin("me", fmt.Sprint(i), nil, time.Unix(int64(i), 0))
+		_, end, err := c.Begin(fmt.Sprint("me", i%20), fmt.Sprint(i), nil, time.Unix(int64(i), 0))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,39 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 	if n := len(c.entries); n > most {
 		t.Errorf("%d are remembered", n)
 	}
-	if got, _, _ := c.Begin("me", fmt.Sprint(most+9), nil, time.Unix(most, 0)); got == nil {
+	if got, _, _ := c.Begin(fmt.Sprint("me", (most+9)%20), fmt.Sprint(most+9), nil, time.Unix(most, 0)); got == nil {
 		t.Error("the newest was forgotten")
+	}
+}
+
+// A caller that sends many keys forgets its own answers, and never another caller's.
+func TestOneCallerKeepsToItsShare(t *testing.T) {
+	var c Cache[int]
+	one := 1
+	put := func(caller, key string, at int64) {
+		t.Helper()
+		_, end, err := c.Begin(caller, key, nil, time.Unix(at, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(&one)
+	}
+	put("quiet", "k", 0)
+	for i := range most + 1 {
+		put("loud", fmt.Sprint(i), int64(i+1))
+	}
+	if got, _, _ := c.Begin("quiet", "k", nil, time.Unix(most, 0)); got == nil {
+		t.Error("another caller's answer was forgotten")
+	}
+	if n := len(c.entries); n != share+1 {
+		t.Errorf("%d are remembered", n)
+	}
+	for i := range share {
+		if _, _, err := c.Begin("busy", fmt.Sprint(i), nil, time.Unix(0, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := c.Begin("busy", "more", nil, time.Unix(0, 0)); err != ErrFull {
+		t.Errorf("got %v", err)
 	}
 }
