@@ -10,7 +10,9 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
@@ -266,19 +268,55 @@ func (v visit) put(ctx context.Context, from, to string, mode os.FileMode) (stri
 	return to, v.shell(ctx, `chmod "$1" "$2"`, strconv.FormatUint(uint64(mode), 8), to)
 }
 
-// leave ends what still runs of the comparison, which may have been interrupted, and removes it.
+// leave ends the comparison's processes, which may have been interrupted, and removes its files.
 func (v visit) leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
-	const script = `for p in /proc/[0-9]*; do
-case "$(readlink $p/exe 2>/dev/null)" in "$2"/*) kill -9 "${p#/proc/}" 2>/dev/null;; esac
-done
-for m in $(grep -o "$1/[^ ]*/debug" /proc/mounts); do umount -l "$m"; done
-rm -rf "$1" "$2"`
-	if err := v.shell(ctx, script, v.dir, v.bin); err != nil {
-		return fmt.Errorf("%s and %s are left in the machine: %w", v.dir, v.bin, err)
+	dirs, err := v.dirs()
+	if err != nil {
+		return err
+	}
+	if err := v.shell(ctx, leaveScript, dirs...); err != nil {
+		return fmt.Errorf("%s are left in the machine: %w", strings.Join(dirs, " and "), err)
 	}
 	return nil
+}
+
+// leaveScript kills the processes whose program is below one of its arguments, and removes these. It
+// stops before it does anything if an argument is not the path of a visit.
+const leaveScript = `[ $# -gt 0 ] || exit 64
+for d in "$@"; do
+case "$d" in /*/.*-[0-9]*) ;; *) exit 64;; esac
+done
+for p in /proc/[0-9]*; do
+exe=$(readlink "$p/exe" 2>/dev/null) || continue
+for d in "$@"; do
+case "$exe" in "$d"/*) kill -9 "${p#/proc/}" 2>/dev/null;; esac
+done
+done
+for d in "$@"; do
+for m in $(grep -o "$d/[^ ]*/debug" /proc/mounts); do umount -l "$m"; done
+rm -rf "$d"
+done`
+
+// ownDir matches the directories that a visit may remove: no other program's lie below one.
+var ownDir = regexp.MustCompile(`^/(usr|var/lib/forkd)/\.(compare|peers)-[0-9]+$`)
+
+// dirs returns the visit's directories. Any other path is a fault of the caller, and an error.
+func (v visit) dirs() (dirs []string, err error) {
+	for _, dir := range []string{v.dir, v.bin} {
+		if dir == "" {
+			continue // a visit may have no programs of its own
+		}
+		if !ownDir.MatchString(dir) {
+			return nil, fmt.Errorf("%q is not a directory of a comparison: nothing was ended or removed", dir)
+		}
+		dirs = append(dirs, dir)
+	}
+	if len(dirs) == 0 {
+		return nil, errors.New("the comparison has no directory: nothing was ended or removed")
+	}
+	return dirs, nil
 }
 
 func (v visit) shell(ctx context.Context, script string, args ...string) error {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestControlGroups(t *testing.T) {
@@ -42,5 +44,51 @@ func TestControlGroups(t *testing.T) {
 	one.Release()
 	if err := g.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAnAgentInheritsTheGroupsOfAKilledOne leaves a group with a process, as an agent does that is killed.
+func TestAnAgentInheritsTheGroupsOfAKilledOne(t *testing.T) {
+	const name = "forkd-procgroup-inherit"
+	killed := Open("/sys/fs/cgroup", name)
+	if !killed.Confined() {
+		t.Skip("there is no writable cgroup2 file system here")
+	}
+	one, err := killed.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := os.StartProcess("/bin/sleep", []string{"sleep", "1000"}, &os.ProcAttr{Sys: attrs(one)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside := Open("/sys/fs/cgroup", name) // of an agent that runs meanwhile
+	if err := p.Signal(unix.Signal(0)); err != nil {
+		t.Errorf("an agent beside it ended the process: %v", err)
+	}
+	other, err := beside.New()
+	if err != nil {
+		t.Fatalf("an agent beside it: %v", err)
+	}
+	other.Release()
+	killed.lock.Close() // the kernel does so when the agent ends
+
+	next := Open("/sys/fs/cgroup", name)
+	if _, err := p.Wait(); err != nil {
+		t.Error(err)
+	}
+	for range 3 {
+		g, err := next.New()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.Release()
+	}
+	one.Release()
+	if err := next.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join("/sys/fs/cgroup", name)); err == nil {
+		t.Error("the groups of the killed agent are left")
 	}
 }

@@ -17,7 +17,8 @@ import (
 
 // Groups makes groups below one folder of the cgroup file system.
 type Groups struct {
-	root string // empty: no control groups here
+	root string   // empty: no control groups here
+	lock *os.File // of root, held while this agent lives; nil if another agent holds it
 
 	mu   sync.Mutex
 	next int
@@ -46,7 +47,29 @@ func Open(mount, name string) *Groups {
 	if _, err := os.Stat(filepath.Join(root, "cgroup.kill")); err != nil {
 		return &Groups{} // before Linux 5.14
 	}
-	return &Groups{root: root}
+	g := &Groups{root: root}
+	g.inherit()
+	return g
+}
+
+// inherit ends the processes of an agent that was killed and removes its groups: nothing else can
+// end them. It leaves the groups of an agent that still runs alone.
+func (g *Groups) inherit() {
+	dir, err := os.Open(g.root)
+	if err != nil {
+		return
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		dir.Close()
+		return
+	}
+	g.lock = dir
+	left, _ := filepath.Glob(filepath.Join(g.root, "p*"))
+	for _, dir := range left {
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
+	}
+	g.left = left // removed when the kernel has ended their processes
+	g.sweepLocked()
 }
 
 // Confined tells whether control groups are in use.
@@ -60,9 +83,8 @@ func (g *Groups) New() (*Group, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.sweepLocked()
-	g.next++
-	dir := filepath.Join(g.root, fmt.Sprintf("p%d", g.next))
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	dir, err := g.mkdirLocked()
+	if err != nil {
 		return nil, fmt.Errorf("make control group: %w", err)
 	}
 	fd, err := os.Open(dir)
@@ -71,6 +93,17 @@ func (g *Groups) New() (*Group, error) {
 		return nil, fmt.Errorf("open control group: %w", err)
 	}
 	return &Group{parent: g, dir: dir, fd: fd}, nil
+}
+
+// mkdirLocked makes a folder under the next free number.
+func (g *Groups) mkdirLocked() (dir string, err error) {
+	for {
+		g.next++
+		dir = filepath.Join(g.root, fmt.Sprintf("p%d", g.next))
+		if err = os.Mkdir(dir, 0o755); !errors.Is(err, os.ErrExist) {
+			return dir, err
+		}
+	}
 }
 
 // FD is what clone3 takes to start a process inside the group.
@@ -118,6 +151,9 @@ func (g *Groups) Close() error {
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)
 	}
 	g.sweepLocked()
+	if g.lock != nil {
+		_ = g.lock.Close()
+	}
 	if err := os.Remove(g.root); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.EBUSY) {
 		return fmt.Errorf("remove control group: %w", err)
 	}
