@@ -140,7 +140,8 @@ func (e entry) what() string {
 }
 
 func (t guestTree) service() filesystemconnect.FilesystemClient {
-	return filesystemconnect.NewFilesystemClient(guard.Client{Next: t.conn.http}, t.conn.base+sandboxPath(t.id, "/agent"), agentOptions()...)
+	return filesystemconnect.NewFilesystemClient(guard.Client{Next: t.conn.http},
+		t.conn.base+sandboxPath(t.id, "/agent"), agentOptions()...)
 }
 
 // stat looks at a path in the guest; a missing one is no error.

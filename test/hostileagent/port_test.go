@@ -60,6 +60,9 @@ func TestMessagesOnPortsAreBounded(t *testing.T) {
 		"answers for ever":  {forever(sized(0, nil)), false},
 	} {
 		for who, call := range portCalls {
+			if name == "elements" && who == "eval" {
+				continue // its answer has none
+			}
 			t.Run(name+"/"+who, func(t *testing.T) {
 				dial := listen(t, func(conn net.Conn) {
 					b := make([]byte, 1024)

@@ -67,7 +67,7 @@ func countField(value []byte, typ protowire.Type, f protoreflect.FieldDescriptor
 	switch {
 	case !nested && !f.IsList():
 		return nil // one value, which replaces the one before
-	case !nested && typ == protowire.BytesType && f.Kind() != protoreflect.StringKind && f.Kind() != protoreflect.BytesKind:
+	case !nested && typ == protowire.BytesType && !isBytes(f):
 		*left -= len(value) // packed: at most one value for each byte
 	default:
 		*left--
@@ -80,6 +80,10 @@ func countField(value []byte, typ protowire.Type, f protoreflect.FieldDescriptor
 	}
 	inner, _ := protowire.ConsumeBytes(value)
 	return count(inner, f.Message(), depth-1, left)
+}
+
+func isBytes(f protoreflect.FieldDescriptor) bool {
+	return f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.BytesKind
 }
 
 func malformed(of protoreflect.MessageDescriptor) error {

@@ -75,7 +75,8 @@ type program struct {
 }
 
 // begin starts it. An agent that does not answer in time has its call ended by cancel.
-func (p *program) begin(ctx context.Context, cancel func(), g *guest, req *connect.Request[process.StartRequest]) error {
+func (p *program) begin(ctx context.Context, cancel func(), g *guest,
+	req *connect.Request[process.StartRequest]) error {
 	slow := time.AfterFunc(startLimit, cancel)
 	defer slow.Stop()
 	var err error
