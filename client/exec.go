@@ -12,8 +12,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/guard"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/agentproto/protobound"
 	"github.com/forkd/forkd/internal/execclient"
 )
 
@@ -111,14 +112,14 @@ func writeTo(w io.Writer) func([]byte) error {
 
 // processes is the process service of a sandbox's agent.
 func (c *connection) processes(id string) processconnect.ProcessClient {
-	return processconnect.NewProcessClient(c.http, c.base+sandboxPath(id, "/agent"), agentOptions()...)
+	return processconnect.NewProcessClient(guard.Client{Next: c.http}, c.base+sandboxPath(id, "/agent"), agentOptions()...)
 }
 
+// maxElements bounds the elements of one answer of an agent: a directory's listing has up to four for each file.
+const maxElements = 4 * protobound.MaxElements
+
 func agentOptions() []connect.ClientOption {
-	return []connect.ClientOption{
-		connect.WithAcceptCompression("gzip", nil, nil), // the guest's CPU is dearer than the wire
-		connect.WithReadMaxBytes(agentproto.MaxMessageBytes),
-	}
+	return guard.Options(maxElements)
 }
 
 // execError words a failure to run a program.

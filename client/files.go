@@ -15,6 +15,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/agentproto/filesystem"
 	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/agentproto/guard"
 )
 
 // Download opens a file in a sandbox; the caller closes it.
@@ -139,7 +140,8 @@ func (e entry) what() string {
 }
 
 func (t guestTree) service() filesystemconnect.FilesystemClient {
-	return filesystemconnect.NewFilesystemClient(t.conn.http, t.conn.base+sandboxPath(t.id, "/agent"), agentOptions()...)
+	return filesystemconnect.NewFilesystemClient(guard.Client{Next: t.conn.http},
+		t.conn.base+sandboxPath(t.id, "/agent"), agentOptions()...)
 }
 
 // stat looks at a path in the guest; a missing one is no error.

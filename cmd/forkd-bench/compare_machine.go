@@ -299,8 +299,8 @@ for m in $(grep -o "$d/[^ ]*/debug" /proc/mounts); do umount -l "$m"; done
 rm -rf "$d"
 done`
 
-// ownDir matches the directories that a visit may remove: no other program's lie below one.
-var ownDir = regexp.MustCompile(`^/(usr|var/lib/forkd)/\.(compare|peers)-[0-9]+$`)
+// visitDir matches the directories that a visit may remove: no other program's lie below one.
+var visitDir = regexp.MustCompile(`^/(usr|var/lib/forkd)/\.(compare|peers)-[0-9]+$`)
 
 // dirs returns the visit's directories. Any other path is a fault of the caller, and an error.
 func (v visit) dirs() (dirs []string, err error) {
@@ -308,7 +308,7 @@ func (v visit) dirs() (dirs []string, err error) {
 		if dir == "" {
 			continue // a visit may have no programs of its own
 		}
-		if !ownDir.MatchString(dir) {
+		if !visitDir.MatchString(dir) {
 			return nil, fmt.Errorf("%q is not a directory of a comparison: nothing was ended or removed", dir)
 		}
 		dirs = append(dirs, dir)

@@ -40,7 +40,8 @@ func (o *memoryOptions) addFlags(f *pflag.FlagSet) {
 
 func (o *memoryOptions) complete() error {
 	if o.limitMiB != -1 && o.limitMiB != 0 && o.limitMiB < 128 {
-		return exit.UsageError{Err: fmt.Errorf("--daemon-memory-limit %d: want at least 128 MiB, or 0 for no limit", o.limitMiB)}
+		return exit.UsageError{Err: fmt.Errorf("--daemon-memory-limit %d: want at least 128 MiB, or 0 for no limit",
+			o.limitMiB)}
 	}
 	return nil
 }

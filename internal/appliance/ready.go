@@ -70,9 +70,13 @@ func (a *Appliance) checkDaemon(ctx context.Context) error {
 // waitHTTP waits until something speaks HTTP on a forwarded port. QEMU accepts
 // connections before the appliance listens, so only an answer counts.
 func (a *Appliance) waitHTTP(ctx context.Context, s state, port int, check func() error) error {
-	transport := &http.Transport{DisableKeepAlives: true}
+	transport := &http.Transport{DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: 64 << 10}
 	defer transport.CloseIdleConnections()
-	c := &http.Client{Transport: transport, Timeout: 2 * time.Second}
+	c := &http.Client{
+		Transport: transport, Timeout: 2 * time.Second,
+		// A redirect would have the machine choose the host's next request.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
 	url := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) + "/health"
 	for {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

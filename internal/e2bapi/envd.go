@@ -13,6 +13,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/agentproto/guard"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
 	"github.com/forkd/forkd/internal/e2bapi/filesign"
 	"github.com/forkd/forkd/internal/e2bapi/records"
@@ -37,7 +38,7 @@ func newEnvd(h *Handler) *envd {
 	e := &envd{h: h, transport: agentTransport(h.opt.Engine)}
 	e.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewriteForAgent,
-		Transport:      e.transport,
+		Transport:      guard.Transport{Next: e.transport},
 		FlushInterval:  -1, // each message goes out singly
 		ModifyResponse: openToAll,
 		ErrorLog:       slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),

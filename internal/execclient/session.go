@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"sync"
 	"syscall"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -70,8 +71,12 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		return End{}, err
 	}
 	defer stream.Close()
+	var order Order
 	for stream.Receive() {
 		ev := stream.Msg().GetEvent()
+		if err := order.Check(ev, time.Now()); err != nil {
+			return End{}, err
+		}
 		if start := ev.GetStart(); start != nil {
 			s.started(ctx, &helpers, start.GetPid())
 		}
@@ -79,13 +84,30 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 			return End{}, err
 		}
 		if end := ev.GetEnd(); end != nil {
-			return End{end}, nil
+			return End{end}, last(stream, cancel)
 		}
 	}
 	if err := stream.Err(); err != nil {
 		return End{}, err
 	}
 	return End{}, ErrNoEnd
+}
+
+// endGrace is how long the end of a stream may come after the end of its program.
+const endGrace = time.Second
+
+// last waits for the end of the stream and returns an error if another event comes before it.
+// The exit status is known by then, so a stream that breaks or does not end is no error.
+func last(stream *connect.ServerStreamForClient[process.StartResponse], cancel func()) error {
+	defer time.AfterFunc(endGrace, cancel).Stop()
+	if stream.Receive() {
+		return errAfterEnd
+	}
+	var broke *agentproto.Violation
+	if err := stream.Err(); errors.As(err, &broke) {
+		return err
+	}
+	return nil
 }
 
 func (s *Session) request() *connect.Request[process.StartRequest] {
@@ -158,7 +180,9 @@ func (s *Session) control(ctx context.Context, who *process.ProcessSelector) {
 				resize = nil
 				continue
 			}
-			_, _ = s.Process.Update(ctx, connect.NewRequest(&process.UpdateRequest{Process: who, Pty: ptySize(size)}))
+			limited(ctx, func(ctx context.Context) {
+				_, _ = s.Process.Update(ctx, connect.NewRequest(&process.UpdateRequest{Process: who, Pty: ptySize(size)}))
+			})
 		case sig, ok := <-signals:
 			if !ok {
 				signals = nil
@@ -168,9 +192,21 @@ func (s *Session) control(ctx context.Context, who *process.ProcessSelector) {
 			if sig == syscall.SIGKILL {
 				send = process.Signal_SIGNAL_SIGKILL
 			}
-			_, _ = s.Process.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: who, Signal: send}))
+			limited(ctx, func(ctx context.Context) {
+				_, _ = s.Process.SendSignal(ctx, connect.NewRequest(&process.SendSignalRequest{Process: who, Signal: send}))
+			})
 		}
 	}
+}
+
+// controlLimit bounds one change of the terminal's size and one signal: an agent that does
+// not answer one must not hold up the next.
+const controlLimit = 10 * time.Second
+
+func limited(ctx context.Context, call func(context.Context)) {
+	ctx, cancel := context.WithTimeout(ctx, controlLimit)
+	defer cancel()
+	call(ctx)
 }
 
 // feed streams Stdin to the program and closes its input. Errors mean that the

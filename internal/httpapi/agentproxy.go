@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/guard"
 	"github.com/forkd/forkd/internal/earlyanswer"
 )
 
@@ -60,7 +61,7 @@ func (p *agentProxy) add(rt *router) {
 func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       rewriteForAgent,
-		Transport:     p.transport(),
+		Transport:     guard.Transport{Next: p.transport()},
 		FlushInterval: -1,
 		ModifyResponse: func(resp *http.Response) error {
 			p.explainBreaks(resp)

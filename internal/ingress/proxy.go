@@ -9,12 +9,14 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/forkd/forkd/internal/agentproto/guard"
 )
 
 func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Rewrite:       rewrite,
-		Transport:     roundTripper{h},
+		Transport:     guard.Transport{Next: roundTripper{h}},
 		FlushInterval: -1, // streams are streams
 		ModifyResponse: func(resp *http.Response) error {
 			resp.Header.Del(HeaderError) // only the daemon says so

@@ -50,5 +50,6 @@ func (q Quotas) within(bound Quotas) bool {
 
 // Spec returns the spec that would make a key like this one.
 func (k Key) Spec() Spec {
-	return Spec{Name: k.Name, Tenant: k.Tenant, Scopes: k.Scopes, Quotas: k.Quotas, Expires: k.Expires, HostPorts: k.HostPorts}
+	return Spec{Name: k.Name, Tenant: k.Tenant, Scopes: k.Scopes, Quotas: k.Quotas, Expires: k.Expires,
+		HostPorts: k.HostPorts}
 }

@@ -25,6 +25,7 @@ var guestWordsAsData = map[string]string{
 	"internal/engine/guest/calls.go": "what an evaluation raised is its result",
 	"internal/engine/op/receipts.go": "package receipt bounds all texts of a receipt",
 	"internal/image/recipe.go":       "a parser's token: the recipe is the caller's",
+	"internal/execclient/order.go":   "the length of a status is checked, its text is not shown",
 }
 
 // isText reports whether a call makes a guest's words safe to show.

@@ -15,11 +15,12 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/agentproto/guard"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/agentproto/protobound"
 )
 
 // baseURL names no host: the dial function decides where bytes go.
@@ -82,8 +83,12 @@ func New(dial DialFunc, opts ...Option) *Client {
 		MaxResponseHeaderBytes: maxHeaderBytes,
 	}
 	c := &Client{
-		transport: tr, http: &http.Client{Transport: tokenTransport{next: tr, token: o.token}}, identity: o.identity,
-		evals: newEvals(dial, o),
+		transport: tr, identity: o.identity, evals: newEvals(dial, o),
+		http: &http.Client{
+			Transport: agentTransport{next: tr, token: o.token},
+			// The agent has no redirects. One would have the guest choose the host's next request.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
 	}
 	co := connectOptions(o)
 	c.agent = agentv1connect.NewAgentClient(c.http, baseURL, co...)
@@ -94,10 +99,7 @@ func New(dial DialFunc, opts ...Option) *Client {
 }
 
 func connectOptions(o options) []connect.ClientOption {
-	co := []connect.ClientOption{
-		connect.WithAcceptCompression("gzip", nil, nil),
-		connect.WithReadMaxBytes(agentproto.MaxMessageBytes), connect.WithInterceptors(words{}),
-	}
+	co := append(guard.Options(protobound.MaxElements), connect.WithInterceptors(words{}))
 	if o.json {
 		co = append(co, connect.WithProtoJSON())
 	}
@@ -119,12 +121,16 @@ func (c *Client) HTTP() *http.Client { return c.http }
 // Ping asks the agent who it is; the first answer after a fork is the proof of
 // life.
 func (c *Client) Ping(ctx context.Context) (*agentv1.PingResponse, error) {
+	ctx, cancel := bounded(ctx, shortCall)
+	defer cancel()
 	return answer(c.agent.Ping(ctx, connect.NewRequest(&agentv1.PingRequest{})))("ping")
 }
 
 // Identity makes a fresh clone a guest of its own. Idempotent, but every call
 // must bring new entropy.
 func (c *Client) Identity(ctx context.Context, req *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
+	ctx, cancel := bounded(ctx, shortCall)
+	defer cancel()
 	return answer(c.agent.Identity(ctx, connect.NewRequest(req)))("set identity")
 }
 
@@ -136,6 +142,8 @@ func (c *Client) Warm(ctx context.Context, req *agentv1.WarmRequest) (*agentv1.W
 // Quiesce makes the guest hold still for a snapshot, then drops the idle
 // connections of this client.
 func (c *Client) Quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (*agentv1.QuiesceResponse, error) {
+	ctx, cancel := bounded(ctx, quiesceCall)
+	defer cancel()
 	resp, err := answer(c.agent.Quiesce(ctx, connect.NewRequest(req)))("quiesce")
 	c.CloseIdle()
 	return resp, err
@@ -154,6 +162,8 @@ func (c *Client) Inventory(ctx context.Context,
 
 // Health asks the one route that needs no token.
 func (c *Client) Health(ctx context.Context) error {
+	ctx, cancel := bounded(ctx, shortCall)
+	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, baseURL+"/health", nil)
 	if err != nil {
 		return fmt.Errorf("make request: %w", err)
@@ -195,15 +205,24 @@ func answer[T any](resp *connect.Response[T], err error) func(what string) (*T, 
 	}
 }
 
-type tokenTransport struct {
+// agentTransport adds the token to requests and bounds the answers.
+type agentTransport struct {
 	next  http.RoundTripper
 	token string
 }
 
-func (t tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip implements http.RoundTripper.
+func (t agentTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t.token != "" {
 		req = req.Clone(req.Context())
 		req.Header.Set("X-Access-Token", t.token)
 	}
-	return t.next.RoundTrip(req)
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := guard.Response(req, resp); err != nil {
+		return nil, err
+	}
+	return resp, nil
 }

@@ -19,6 +19,8 @@ type Defaults struct {
 
 // ChangeDefaults changes what d names, for this guest and all that are forked from it.
 func (c *Client) ChangeDefaults(ctx context.Context, d Defaults) error {
+	ctx, cancel := bounded(ctx, shortCall)
+	defer cancel()
 	b, err := json.Marshal(d)
 	if err != nil {
 		return fmt.Errorf("change defaults: %w", err)

@@ -20,6 +20,8 @@ func (c *Client) IdentityByPort(ctx context.Context,
 	if c.identity == nil {
 		return nil, errors.New("set identity: no way to its port is known")
 	}
+	ctx, cancel := bounded(ctx, shortCall)
+	defer cancel()
 	conn, err := c.identityAhead.dial(ctx, c.identity)
 	if err != nil {
 		if ctx.Err() == nil {
@@ -51,7 +53,7 @@ func identityOver(ctx context.Context, conn net.Conn, req *agentv1.IdentityReque
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		return connect.NewError(connect.CodeUnavailable, err)
+		return connect.NewError(codeOf(err), err)
 	}
 	if err := msgwire.Write(conn, req, msgwire.MaxIdentityBytes); err != nil {
 		return nil, broken(err)

@@ -78,7 +78,7 @@ func broken(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return connect.NewError(connect.CodeCanceled, ctx.Err())
 	}
-	return connect.NewError(connect.CodeUnavailable, err)
+	return connect.NewError(codeOf(err), err)
 }
 
 // take is the idle connection, or a new one.

@@ -274,9 +274,9 @@ func TestAnswersOfThePortThatAreNone(t *testing.T) {
 		code connect.Code
 	}{
 		"nothing":            {"", connect.CodeUnavailable},
-		"HTTP":               {"HTTP/1.1 400 Bad Request\r\n\r\n", connect.CodeUnavailable},
+		"HTTP":               {"HTTP/1.1 400 Bad Request\r\n\r\n", connect.CodeInternal},
 		"cut short":          {"\x00\x00\x00\x05\x08", connect.CodeUnavailable},
-		"no message":         {"\x00\x00\x00\x02\xff\xff", connect.CodeUnavailable},
+		"no message":         {"\x00\x00\x00\x02\xff\xff", connect.CodeInternal},
 		"neither":            {"\x00\x00\x00\x00", connect.CodeUnknown},
 		"a code of nobody's": {"\x00\x00\x00\x03\x10\xff\x01", connect.CodeUnknown},
 		"a code":             {"\x00\x00\x00\x02\x10\x09", connect.CodeFailedPrecondition},

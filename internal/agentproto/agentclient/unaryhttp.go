@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/guard"
+	"github.com/forkd/forkd/internal/agentproto/protobound"
 	"github.com/forkd/forkd/internal/guesttext"
 )
 
@@ -28,8 +30,7 @@ func (l *link) roundTrip(ctx context.Context, procedure, token string, in, out p
 	if err := l.write(ctx, procedure, token, in); err != nil {
 		return false, err
 	}
-	l.limit.N = maxHeaderBytes + agentproto.MaxMessageBytes
-	resp, err := http.ReadResponse(l.in, nil)
+	resp, err := l.readHead()
 	if err != nil {
 		return false, broken(ctx, err)
 	}
@@ -41,15 +42,28 @@ func (l *link) roundTrip(ctx context.Context, procedure, token string, in, out p
 	if resp.StatusCode != http.StatusOK {
 		return keep, refused(resp.Status, body)
 	}
-	if len(body) > agentproto.MaxMessageBytes {
-		return false, connect.NewError(connect.CodeResourceExhausted,
-			fmt.Errorf("an answer of %d bytes, want at most %d", len(body), agentproto.MaxMessageBytes))
-	}
-	if err := proto.Unmarshal(body, out); err != nil {
+	if err := protobound.Decode(body, out, protobound.MaxElements); err != nil {
 		return false, connect.NewError(connect.CodeInternal, fmt.Errorf("decode answer: %w", err))
 	}
 	return keep, nil
 }
+
+// readHead reads an answer's header. Its body is bounded, and so is the framing of the body.
+func (l *link) readHead() (*http.Response, error) {
+	l.limit.N = maxHeaderBytes
+	resp, err := http.ReadResponse(l.in, nil)
+	if err != nil {
+		if l.limit.N <= 0 {
+			return nil, agentproto.Violationf("a header of more than %d bytes", maxHeaderBytes)
+		}
+		return nil, err
+	}
+	l.limit.N = 2 * agentproto.MaxMessageBytes
+	return resp, guard.Response(unaryRequest, resp)
+}
+
+// unaryRequest is a request as write sends them, for what bounds their answers.
+var unaryRequest = &http.Request{Header: http.Header{"Content-Type": {"application/proto"}}}
 
 // write sends a request at once.
 func (l *link) write(ctx context.Context, procedure, token string, in proto.Message) error {

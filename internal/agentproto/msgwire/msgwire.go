@@ -11,6 +11,9 @@ import (
 	"io"
 
 	"google.golang.org/protobuf/proto"
+
+	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/agentproto/protobound"
 )
 
 // MaxIdentityBytes bounds an identity: an environment and what hooks print are in it.
@@ -38,7 +41,7 @@ func Read(r io.Reader, m proto.Message, most int) error {
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if int64(n) > int64(most) {
-		return fmt.Errorf("%s of %d bytes, want at most %d", name(m), n, most)
+		return agentproto.Violationf("%s of %d bytes, want at most %d", name(m), n, most)
 	}
 	b, err := io.ReadAll(io.LimitReader(r, int64(n)))
 	if err != nil {
@@ -47,10 +50,7 @@ func Read(r io.Reader, m proto.Message, most int) error {
 	if len(b) != int(n) {
 		return io.ErrUnexpectedEOF
 	}
-	if err := proto.Unmarshal(b, m); err != nil {
-		return fmt.Errorf("decode %s: %w", name(m), err)
-	}
-	return nil
+	return protobound.Decode(b, m, protobound.MaxElements)
 }
 
 func name(m proto.Message) string { return string(m.ProtoReflect().Descriptor().Name()) }

@@ -8,8 +8,10 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/process"
+	"github.com/forkd/forkd/internal/execclient"
 	"github.com/forkd/forkd/internal/guesttext"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -47,38 +49,79 @@ func (j *job) startProgram(ctx context.Context, g *guest, c Context, failed chan
 		req.Msg.Process.Cwd = &c.Workdir
 	}
 	agentclient.SetUser(req.Header(), c.User)
-	stream, err := g.agent.Process().Start(ctx, req)
-	if err == nil && !stream.Receive() { // its start
-		if err = stream.Err(); err == nil {
-			err = errors.New("it was not started")
-		}
-	}
-	if err != nil {
+	p := &program{}
+	if err := p.begin(ctx, cancel, g, req); err != nil {
 		cancel()
 		return nil, err
 	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		j.follow(stream, failed)
+		j.follow(p, failed)
 	}()
 	return func() {
 		cancel()
 		<-done
-		stream.Close()
+		p.stream.Close()
 	}, nil
 }
 
+// startLimit bounds the start of a program: its agent answers before the program does anything.
+const startLimit = time.Minute
+
+// program is one that outlives its caller.
+type program struct {
+	stream *connect.ServerStreamForClient[process.StartResponse]
+	order  execclient.Order
+}
+
+// begin starts it. An agent that does not answer in time has its call ended by cancel.
+func (p *program) begin(ctx context.Context, cancel func(), g *guest,
+	req *connect.Request[process.StartRequest]) error {
+	slow := time.AfterFunc(startLimit, cancel)
+	defer slow.Stop()
+	var err error
+	if p.stream, err = g.agent.Process().Start(ctx, req); err != nil {
+		return err
+	}
+	_, ok, err := p.next()
+	if err == nil && !ok {
+		err = errors.New("it was not started")
+	}
+	if err != nil {
+		cancel()
+		p.stream.Close()
+	}
+	return err
+}
+
+// next is the program's next event; ok is false when the stream has ended.
+func (p *program) next() (_ *process.ProcessEvent, ok bool, _ error) {
+	if !p.stream.Receive() {
+		return nil, false, p.stream.Err()
+	}
+	ev := p.stream.Msg().GetEvent()
+	return ev, true, p.order.Check(ev, time.Now())
+}
+
 // follow logs what the start command prints until it ends or is let go of.
-func (j *job) follow(stream *connect.ServerStreamForClient[process.StartResponse], failed chan<- error) {
+func (j *job) follow(p *program, failed chan<- error) {
 	say := func(name string) *lines {
 		return &lines{to: func(l string) { j.log.output(finalizeStep, "[start] ["+name+"]: "+l) }}
 	}
 	out, errs := say("stdout"), say("stderr")
 	defer out.end()
 	defer errs.end()
-	for stream.Receive() {
-		ev := stream.Msg().GetEvent()
+	for {
+		ev, ok, err := p.next()
+		var broke *agentproto.Violation
+		if errors.As(err, &broke) {
+			failed <- fmt.Errorf("failed to run start command '%s': %w", j.plan.start, broke)
+			return
+		}
+		if err != nil || !ok {
+			return
+		}
 		out.add(ev.GetData().GetStdout())
 		errs.add(ev.GetData().GetStderr())
 		end := ev.GetEnd()

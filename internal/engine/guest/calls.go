@@ -204,6 +204,10 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 		}
 		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxRolledBack, "sandbox %s %s", id, *how)
 	}
+	var broke *agentproto.Violation
+	if errors.As(err, &broke) {
+		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonAgentSilent, "sandbox %s: %w", id, broke)
+	}
 	switch connect.CodeOf(err) {
 	case connect.CodeDeadlineExceeded:
 		return sandbox.Errorf(sandbox.ErrTimeout, "", "sandbox %s: %w", id, err)

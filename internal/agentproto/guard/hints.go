@@ -1,0 +1,50 @@
+package guard
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptrace"
+	"net/textproto"
+)
+
+// BoundHints returns a request whose transport ends it after most informational answers (1xx). A proxy
+// that passes them on has the transport count each header by itself, so a guest could send them for
+// ever. A caller that passes none on needs no bound: then they share the header's.
+func BoundHints(r *http.Request, most int) *http.Request {
+	pass := httptrace.ContextClientTrace(r.Context())
+	if pass == nil || pass.Got1xxResponse == nil {
+		return r
+	}
+	bounded := *pass
+	seen := 0 // the transport calls from one goroutine
+	bounded.Got1xxResponse = func(code int, header textproto.MIMEHeader) error {
+		if seen++; seen > most {
+			return violation("more than %d informational answers", most)
+		}
+		return pass.Got1xxResponse(code, header)
+	}
+	return r.WithContext(httptrace.WithClientTrace(untraced{r.Context()}, &bounded))
+}
+
+// untraced hides the trace of a context, which a new one would call as well.
+type untraced struct{ context.Context }
+
+// Value implements context.Context.
+func (u untraced) Value(key any) any {
+	v := u.Context.Value(key)
+	if _, ok := v.(*httptrace.ClientTrace); ok {
+		return nil
+	}
+	return v
+}
+
+// Transport bounds the informational answers of a guest behind a proxy.
+type Transport struct{ Next http.RoundTripper }
+
+// MaxHints bounds the informational answers to one request.
+const MaxHints = 16
+
+// RoundTrip implements http.RoundTripper.
+func (t Transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	return t.Next.RoundTrip(BoundHints(r, MaxHints))
+}
