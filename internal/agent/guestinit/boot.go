@@ -71,6 +71,9 @@ func settle(log func(string, ...any)) error {
 	if err := setHostname(); err != nil {
 		log("%v", err)
 	}
+	if err := raiseLimits(); err != nil {
+		log("%v", err)
+	}
 	calm()
 	return os.Setenv("PATH", defaults.Path)
 }

@@ -1,0 +1,34 @@
+package e2e
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestProgramsMayOpenManyFiles checks the limits that servers and package managers expect, for every way to run
+// a program in a fork: as root, as a user, and in the warm interpreter.
+func TestProgramsMayOpenManyFiles(t *testing.T) {
+	d := shared(t)
+	sb := d.fork(1)[0]
+	const limits = "ulimit -Sn; ulimit -Hn"
+	const want = "65536 1048576"
+	if got := strings.Join(strings.Fields(d.sh(sb.ID, limits)), " "); got != want {
+		t.Errorf("a program of root has %s, want %s", got, want)
+	}
+	if got := strings.Join(strings.Fields(d.sh(sb.ID, "su -s /bin/sh user -c '"+limits+"'")), " "); got != want {
+		t.Errorf("a program of a user has %s, want %s", got, want)
+	}
+	if got := d.eval(sb.ID, "import resource\nresource.getrlimit(resource.RLIMIT_NOFILE)"); got != "(65536, 1048576)" {
+		t.Errorf("the interpreter has %s", got)
+	}
+	if got := d.eval(sb.ID, "fs = [open('/dev/null') for _ in range(10000)]\nlen(fs)"); got != "10000" {
+		t.Errorf("it opens %s files", got)
+	}
+	const sysctls = "cat /proc/sys/fs/inotify/max_user_watches /proc/sys/fs/inotify/max_user_instances"
+	if got := strings.Join(strings.Fields(d.sh(sb.ID, sysctls)), " "); got != "524288 1024" {
+		t.Errorf("inotify has %s", got)
+	}
+	if got := d.sh(sb.ID, "for f in /dev/fuse /dev/net/tun; do [ ! -e $f ] || stat -c %a $f; done"); strings.Contains(got, "600") {
+		t.Errorf("devices have modes %s, want 666", got)
+	}
+}
