@@ -24,6 +24,9 @@ func run(ctx context.Context, args []string) int {
 	a := &app{Printer: ui.Standard("forkd-bench")}
 	cmd, err := exit.Execute(ctx, newRoot(a), args, &a.began)
 	if err == nil {
+		err = a.Lost()
+	}
+	if err == nil {
 		return 0
 	}
 	return a.report(cmd, err)

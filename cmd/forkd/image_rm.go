@@ -15,20 +15,11 @@ func newImageRmCommand(a *app) *cobra.Command {
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.complete().images(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			for _, name := range args {
-				if err := c.RemoveImage(ctx, name); err != nil {
-					return err
-				}
-				if !a.JSON {
-					if err := a.Line("%s", name); err != nil {
-						return err
-					}
-				}
+			errs := make([]error, len(args))
+			for i, name := range args {
+				errs[i] = c.RemoveImage(ctx, name)
 			}
-			if a.JSON {
-				return a.Value(map[string][]string{"removed": args})
-			}
-			return nil
+			return a.ended("removed", args, errs)
 		}),
 	}
 }

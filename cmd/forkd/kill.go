@@ -38,7 +38,7 @@ func newKillCommand(a *app) *cobra.Command {
 			if tree {
 				options = append(options, client.KillTree)
 			}
-			return a.killed(ids, killEach(ctx, c, ids, all, options...))
+			return a.ended("killed", ids, killEach(ctx, c, ids, all, options...))
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "end all sandboxes")
@@ -76,28 +76,20 @@ func killEach(ctx context.Context, c *client.Client, ids []string, all bool, opt
 	return errs
 }
 
-// killed prints the ids that ended, and all errors but the last, which is the
-// command's.
-func (a *app) killed(ids []string, errs []error) error {
+// ended prints the names whose error is nil, with --json as a list of that field. It reports all
+// errors but the last and returns the last.
+func (a *app) ended(field string, names []string, errs []error) error {
 	ended := []string{}
 	var failed []error
-	for i, id := range ids {
+	for i, name := range names {
 		if errs[i] != nil {
 			failed = append(failed, errs[i])
 			continue
 		}
-		ended = append(ended, id)
+		ended = append(ended, name)
 	}
-	if a.JSON {
-		if err := a.Value(map[string][]string{"killed": ended}); err != nil {
-			return err
-		}
-	} else {
-		for _, id := range ended {
-			if err := a.Line("%s", id); err != nil {
-				return err
-			}
-		}
+	if err := a.names(field, ended); err != nil {
+		return err
 	}
 	if len(failed) == 0 {
 		return nil
@@ -107,6 +99,19 @@ func (a *app) killed(ids []string, errs []error) error {
 		a.report(nil, hintedBy(last, err))
 	}
 	return last
+}
+
+// names prints one name a line, or with --json a list of that field.
+func (a *app) names(field string, names []string) error {
+	if a.JSON {
+		return a.Value(map[string][]string{field: names})
+	}
+	for _, name := range names {
+		if err := a.Line("%s", name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // hintedBy is an error without its hint if the one that is told last has the same.

@@ -22,7 +22,12 @@ func main() { exit.Main(run) }
 // run is the whole program; the result is the exit code.
 func run(ctx context.Context, args []string) int {
 	a := &app{Printer: ui.Standard("forkd"), line: args}
-	cmd, err := exit.Execute(ctx, newRoot(a), args, &a.began)
+	root := newRoot(a)
+	root.SetOut(a.Out) // help and version count as results
+	cmd, err := exit.Execute(ctx, root, args, &a.began)
+	if err == nil {
+		err = a.Lost()
+	}
 	if err == nil {
 		return 0
 	}

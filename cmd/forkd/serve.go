@@ -159,6 +159,9 @@ func (o *serveOptions) complete() error {
 			return err
 		}
 	}
+	if _, err := os.Stat(o.vmm); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("--vmm %s: %w", o.vmm, err)}
+	}
 	if !ingress.ValidDomain(o.domain) {
 		return exit.UsageError{Err: fmt.Errorf("--domain %q: want a domain name, without a port", o.domain)}
 	}

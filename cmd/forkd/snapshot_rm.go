@@ -12,24 +12,15 @@ func newSnapshotRmCommand(a *app) *cobra.Command {
 	var opt client.DeleteOptions
 	cmd := &cobra.Command{
 		Use:               "rm TAG...",
-		Short:             "Delete snapshots",
+		Short:             "Delete snapshots; all that are named are tried",
 		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			for _, tag := range args {
-				if err := c.DeleteSnapshot(ctx, tag, opt); err != nil {
-					return err
-				}
-				if !a.JSON {
-					if err := a.Line("%s", tag); err != nil {
-						return err
-					}
-				}
+			errs := make([]error, len(args))
+			for i, tag := range args {
+				errs[i] = c.DeleteSnapshot(ctx, tag, opt)
 			}
-			if a.JSON {
-				return a.Value(map[string][]string{"deleted": args})
-			}
-			return nil
+			return a.ended("deleted", args, errs)
 		}),
 	}
 	cmd.Flags().BoolVar(&opt.Cascade, "cascade", false, "delete the snapshots built on them too")

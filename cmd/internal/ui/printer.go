@@ -22,12 +22,12 @@ type Printer struct {
 
 // Standard is the Printer of a program, to its standard streams.
 func Standard(program string) Printer {
-	return Printer{Program: program, Out: os.Stdout, Err: os.Stderr}
+	return Printer{Program: program, Out: &Output{File: os.Stdout}, Err: os.Stderr}
 }
 
 // Terminal reports whether w is a terminal.
 func Terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
@@ -42,6 +42,15 @@ func (p *Printer) Value(v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// Lost returns an error if results could not be written to the standard output.
+func (p *Printer) Lost() error {
+	o, ok := p.Out.(*Output)
+	if !ok || o.Err() == nil {
+		return nil
+	}
+	return fmt.Errorf("results were lost: %w", o.Err())
 }
 
 // Note tells a person something in passing.
