@@ -231,9 +231,9 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 	rec := p.rec
 	rec.ID, rec.Started = info.ID, h.opt.Now()
 	rec.End = rec.Started.Add(p.life)
-	if p.secure {
-		rec.EnvdToken = newToken()
-	}
+	// Private ports close the agent as well: it reaches more than any port.
+	rec.OpenAgent = !p.secure && !info.PrivatePorts()
+	secure(&rec)
 	err := ctx.Err()
 	if err == nil {
 		err = h.opt.Records.Put(rec)
@@ -255,6 +255,13 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 
 func lifeOf(r records.Record) Life {
 	return Life{End: r.End, Pause: r.Pause, FilesystemOnly: r.PauseDisk, AutoResume: r.AutoResume}
+}
+
+// secure gives a closed record without a token a new one.
+func secure(r *records.Record) {
+	if !r.OpenAgent && r.EnvdToken == "" {
+		r.EnvdToken = newToken()
+	}
 }
 
 // newToken is 256 random bits, in the alphabet of E2B's.

@@ -109,15 +109,17 @@ func isEnvdPath(path string) bool {
 	return false
 }
 
-// admit checks a request against the sandbox's token. What was not made by this API and never
-// connected to has none yet, and lets nobody in.
+// admit checks a request against the sandbox's record. A sandbox is closed unless its record
+// says that it is open: one without a record or without a token refuses every request.
 func (e *envd) admit(r *http.Request, id string) error {
 	rec, ok := e.h.opt.Records.Get(id)
 	switch shown := r.Header.Get(headerToken); {
 	case !ok:
 		return errors.New(unauthorized)
-	case rec.EnvdToken == "":
+	case rec.OpenAgent:
 		return nil // as was asked for
+	case rec.EnvdToken == "":
+		return errors.New(unauthorized)
 	case shown != "":
 		if !same(shown, rec.EnvdToken) {
 			return errors.New(unauthorized)

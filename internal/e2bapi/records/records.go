@@ -23,13 +23,20 @@ import (
 // maxBytes bounds a record: metadata and environment come from a request of at most that.
 const maxBytes = 4 << 20
 
+// version is the format that Store writes. Version 0 had neither version nor open_agent.
+const version = 1
+
 // Record is about one sandbox. It is a copy: changing it changes nothing.
 type Record struct {
 	ID       string `json:"id"` // the engine's
 	Template string `json:"template"`
 	Alias    string `json:"alias,omitempty"`
-	// EnvdToken is what requests to the agent must show; empty: they are open to who knows the
-	// id, as was asked for.
+	// Version is the record's format. Store sets it.
+	Version int `json:"version"`
+	// OpenAgent admits requests to the agent without a token. Its zero value is closed. A record of
+	// version 0 is never open: its format had no such field.
+	OpenAgent bool `json:"open_agent,omitempty"`
+	// EnvdToken admits a request to the agent that shows it. An empty token admits no request.
 	EnvdToken string            `json:"envd_token,omitempty"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	Envs      map[string]string `json:"envs,omitempty"`
@@ -110,6 +117,12 @@ func Decode(b []byte) (Record, error) {
 	if !anID.MatchString(r.ID) || r.Template == "" {
 		return Record{}, errors.New("decode record: its id or its template is missing")
 	}
+	if r.Version < 0 || r.Version > version {
+		return Record{}, fmt.Errorf("decode record: its version is %d, want at most %d", r.Version, version)
+	}
+	if r.Version == 0 {
+		r.OpenAgent = false
+	}
 	return r, nil
 }
 
@@ -131,6 +144,7 @@ func (s *Store) Put(r Record) error {
 }
 
 func (s *Store) putLocked(r Record) error {
+	r.Version = version
 	b, err := json.Marshal(r)
 	if err == nil && len(b) > maxBytes {
 		err = fmt.Errorf("it has %d bytes, more than %d", len(b), maxBytes)
