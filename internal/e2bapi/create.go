@@ -136,12 +136,29 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 	case req.AutoPause && h.leases != nil:
 		return plan{}, notYet("autoPause")
 	}
+	if err := checkMetadata(req.Metadata); err != nil {
+		return plan{}, err
+	}
 	if err := checkEnvs(req.Envs); err != nil {
 		return plan{}, err
 	}
 	p.rec = records.Record{Template: req.Template, Metadata: req.Metadata, Envs: req.Envs, Pause: req.AutoPause,
 		PauseDisk: diskOnly, AutoResume: resumes, Internet: req.Internet}
 	return p, p.setNetwork(req)
+}
+
+// maxMetadata bounds the bytes of a sandbox's metadata: every list repeats it.
+const maxMetadata = 64 << 10
+
+func checkMetadata(all map[string]string) error {
+	n := 0
+	for k, v := range all {
+		n += len(k) + len(v)
+	}
+	if n > maxMetadata {
+		return invalidf("metadata: its keys and values have %d bytes, want at most %d", n, maxMetadata)
+	}
+	return nil
 }
 
 // checkEnvs refuses what no process can have in its environment.

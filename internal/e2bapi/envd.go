@@ -15,7 +15,6 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
 	"github.com/forkd/forkd/internal/e2bapi/filesign"
-	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/e2bapi/target"
 	"github.com/forkd/forkd/internal/earlyanswer"
 )
@@ -151,39 +150,33 @@ func (h *Handler) serveSigned(w http.ResponseWriter, r *http.Request) {
 		preflight(w, r)
 		return
 	}
-	rec, err := h.signer(r)
+	id, err := h.signer(r)
 	if err != nil {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		writeJSON(w, http.StatusUnauthorized, failf(http.StatusUnauthorized, "%s", err.Error()))
 		return
 	}
-	h.serveSandbox(w, r, target.Port(rec.ID, target.EnvdPort))
+	h.serveSandbox(w, r, target.Port(id, target.EnvdPort))
 }
 
-// signer finds the sandbox whose token a URL was signed with, or that was shown.
-func (h *Handler) signer(r *http.Request) (records.Record, error) {
-	q, shown := r.URL.Query(), r.Header.Get(headerToken)
-	if shown == "" && q.Get("signature") == "" {
-		return records.Record{}, filesign.ErrMissing
+// signer finds the sandbox whose token a URL was signed with, or that was shown. It copies no
+// record: the sender is a stranger until then.
+func (h *Handler) signer(r *http.Request) (string, error) {
+	if shown := r.Header.Get(headerToken); shown != "" {
+		if id, ok := h.opt.Records.Find(func(token string) bool { return same(shown, token) }); ok {
+			return id, nil
+		}
+		return "", filesign.ErrWrong
 	}
-	for _, rec := range h.opt.Records.All() {
-		if rec.EnvdToken == "" {
-			continue
-		}
-		if shown != "" {
-			if same(shown, rec.EnvdToken) {
-				return rec, nil
-			}
-			continue
-		}
-		switch err := filesign.Check(q, opOf(r), rec.EnvdToken, h.opt.Now()); {
-		case err == nil:
-			return rec, nil
-		case errors.Is(err, filesign.ErrExpired):
-			return records.Record{}, err
-		}
+	v, err := filesign.NewVerifier(r.URL.Query(), opOf(r))
+	if err != nil {
+		return "", err
 	}
-	return records.Record{}, filesign.ErrWrong
+	id, ok := h.opt.Records.Find(v.Signed)
+	if !ok {
+		return "", filesign.ErrWrong
+	}
+	return id, v.Expired(h.opt.Now())
 }
 
 // rewriteForAgent passes on what is for the agent, which acts on files as envd does: as root,

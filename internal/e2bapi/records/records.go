@@ -68,6 +68,8 @@ type Store struct {
 
 	mu  sync.Mutex // guards all, and orders writes
 	all map[string]Record
+	// tokens is the index of Find; nil: it has to be made.
+	tokens []idToken
 }
 
 // Open reads the records below dir, which is made if it is missing. A file that is none of
@@ -155,6 +157,9 @@ func (s *Store) putLocked(r Record) error {
 	if err != nil {
 		return fmt.Errorf("write record of %s: %w", r.ID, err)
 	}
+	if s.all[r.ID].EnvdToken != r.EnvdToken {
+		s.tokens = nil
+	}
 	s.all[r.ID] = r.clone()
 	return nil
 }
@@ -191,6 +196,35 @@ func (s *Store) All() []Record {
 	return out
 }
 
+// Find returns the id of the first record whose token matches. It copies no record. match runs
+// without the Store's lock. Records without a token match nothing.
+func (s *Store) Find(match func(token string) bool) (id string, ok bool) {
+	for _, t := range s.tokensNow() {
+		if match(t.token) {
+			return t.id, true
+		}
+	}
+	return "", false
+}
+
+// idToken is a record in the index of tokens.
+type idToken struct{ id, token string }
+
+// tokensNow returns the index. It is made anew after a change of a token only, and never written to.
+func (s *Store) tokensNow() []idToken {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tokens == nil {
+		s.tokens = make([]idToken, 0, len(s.all))
+		for id, r := range s.all {
+			if r.EnvdToken != "" {
+				s.tokens = append(s.tokens, idToken{id, r.EnvdToken})
+			}
+		}
+	}
+	return s.tokens
+}
+
 // Remove forgets a sandbox. One without a record is forgotten already.
 func (s *Store) Remove(id string) error {
 	if !anID.MatchString(id) {
@@ -199,6 +233,7 @@ func (s *Store) Remove(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, id)
+	s.tokens = nil
 	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove record of %s: %w", id, err)
 	}
