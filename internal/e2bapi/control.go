@@ -90,8 +90,10 @@ func (h *Handler) findRunning(c call) (known, error) {
 	return k, err
 }
 
-// remember writes a known sandbox's record; one that the native API made has none before.
-func (h *Handler) remember(k known) error {
+// remember writes the record of a known sandbox. A sandbox of the native API has no record
+// until then. A closed agent without a token gets a token: connect returns it.
+func (h *Handler) remember(k *known) error {
+	secure(&k.rec)
 	if !k.exists {
 		return h.opt.Records.Put(k.rec)
 	}

@@ -138,12 +138,29 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 	case req.AutoPause && h.leases != nil:
 		return plan{}, notYet("autoPause")
 	}
+	if err := checkMetadata(req.Metadata); err != nil {
+		return plan{}, err
+	}
 	if err := checkEnvs(req.Envs); err != nil {
 		return plan{}, err
 	}
 	p.rec = records.Record{Template: req.Template, Metadata: req.Metadata, Envs: req.Envs, Pause: req.AutoPause,
 		PauseDisk: diskOnly, AutoResume: resumes, Internet: req.Internet}
 	return p, p.setNetwork(req)
+}
+
+// maxMetadata bounds the bytes of a sandbox's metadata: every list repeats it.
+const maxMetadata = 64 << 10
+
+func checkMetadata(all map[string]string) error {
+	n := 0
+	for k, v := range all {
+		n += len(k) + len(v)
+	}
+	if n > maxMetadata {
+		return invalidf("metadata: its keys and values have %d bytes, want at most %d", n, maxMetadata)
+	}
+	return nil
 }
 
 // checkEnvs refuses what no process can have in its environment.
@@ -233,9 +250,9 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 	rec := p.rec
 	rec.ID, rec.Started = info.ID, h.opt.Now()
 	rec.End = rec.Started.Add(p.life)
-	if p.secure {
-		rec.EnvdToken = newToken()
-	}
+	// Private ports close the agent as well: it reaches more than any port.
+	rec.OpenAgent = !p.secure && !info.PrivatePorts()
+	secure(&rec)
 	err := ctx.Err()
 	if err == nil {
 		err = h.opt.Records.Put(rec)
@@ -257,6 +274,13 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 
 func lifeOf(r records.Record) Life {
 	return Life{End: r.End, Pause: r.Pause, FilesystemOnly: r.PauseDisk, AutoResume: r.AutoResume}
+}
+
+// secure gives a closed record without a token a new one.
+func secure(r *records.Record) {
+	if !r.OpenAgent && r.EnvdToken == "" {
+		r.EnvdToken = newToken()
+	}
 }
 
 // newToken is 256 random bits, in the alphabet of E2B's.

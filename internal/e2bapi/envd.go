@@ -16,7 +16,6 @@ import (
 	"github.com/forkd/forkd/internal/agentproto/guard"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
 	"github.com/forkd/forkd/internal/e2bapi/filesign"
-	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/e2bapi/target"
 	"github.com/forkd/forkd/internal/earlyanswer"
 )
@@ -111,15 +110,17 @@ func isEnvdPath(path string) bool {
 	return false
 }
 
-// admit checks a request against the sandbox's token. What was not made by this API and never
-// connected to has none yet, and lets nobody in.
+// admit checks a request against the sandbox's record. A sandbox is closed unless its record
+// says that it is open: one without a record or without a token refuses every request.
 func (e *envd) admit(r *http.Request, id string) error {
 	rec, ok := e.h.opt.Records.Get(id)
 	switch shown := r.Header.Get(headerToken); {
 	case !ok:
 		return errors.New(unauthorized)
-	case rec.EnvdToken == "":
+	case rec.OpenAgent:
 		return nil // as was asked for
+	case rec.EnvdToken == "":
+		return errors.New(unauthorized)
 	case shown != "":
 		if !same(shown, rec.EnvdToken) {
 			return errors.New(unauthorized)
@@ -151,39 +152,33 @@ func (h *Handler) serveSigned(w http.ResponseWriter, r *http.Request) {
 		preflight(w, r)
 		return
 	}
-	rec, err := h.signer(r)
+	id, err := h.signer(r)
 	if err != nil {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		writeJSON(w, http.StatusUnauthorized, failf(http.StatusUnauthorized, "%s", err.Error()))
 		return
 	}
-	h.serveSandbox(w, r, target.Port(rec.ID, target.EnvdPort))
+	h.serveSandbox(w, r, target.Port(id, target.EnvdPort))
 }
 
-// signer finds the sandbox whose token a URL was signed with, or that was shown.
-func (h *Handler) signer(r *http.Request) (records.Record, error) {
-	q, shown := r.URL.Query(), r.Header.Get(headerToken)
-	if shown == "" && q.Get("signature") == "" {
-		return records.Record{}, filesign.ErrMissing
+// signer finds the sandbox whose token a URL was signed with, or that was shown. It copies no
+// record: the sender is a stranger until then.
+func (h *Handler) signer(r *http.Request) (string, error) {
+	if shown := r.Header.Get(headerToken); shown != "" {
+		if id, ok := h.opt.Records.Find(func(token string) bool { return same(shown, token) }); ok {
+			return id, nil
+		}
+		return "", filesign.ErrWrong
 	}
-	for _, rec := range h.opt.Records.All() {
-		if rec.EnvdToken == "" {
-			continue
-		}
-		if shown != "" {
-			if same(shown, rec.EnvdToken) {
-				return rec, nil
-			}
-			continue
-		}
-		switch err := filesign.Check(q, opOf(r), rec.EnvdToken, h.opt.Now()); {
-		case err == nil:
-			return rec, nil
-		case errors.Is(err, filesign.ErrExpired):
-			return records.Record{}, err
-		}
+	v, err := filesign.NewVerifier(r.URL.Query(), opOf(r))
+	if err != nil {
+		return "", err
 	}
-	return records.Record{}, filesign.ErrWrong
+	id, ok := h.opt.Records.Find(v.Signed)
+	if !ok {
+		return "", filesign.ErrWrong
+	}
+	return id, v.Expired(h.opt.Now())
 }
 
 // rewriteForAgent passes on what is for the agent, which acts on files as envd does: as root,

@@ -95,7 +95,7 @@ func newBench(t testing.TB, change ...func(*e2bapi.Options)) *bench {
 		Engine: b.engine, Records: b.store, Lives: b.engine, Authenticate: authenticate,
 		View:   func(ctx context.Context) e2bapi.Engine { return tenants.For(ctx) },
 		Domain: ingress.DefaultDomain, Now: b.clock.now,
-		Ports: ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: b.engine, Guard: b.engine}),
+		Ports: portsOf(b.engine),
 	}
 	for _, f := range change {
 		f(&opt)
@@ -104,6 +104,11 @@ func newBench(t testing.TB, change ...func(*e2bapi.Options)) *bench {
 	b.server = httptest.NewServer(e2btest.Serve(b.h))
 	t.Cleanup(b.server.Close)
 	return b
+}
+
+// portsOf serves ports of an engine's sandboxes.
+func portsOf(e *e2btest.Engine) *ingress.Handler {
+	return ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: e, Guard: e})
 }
 
 type answer struct {

@@ -90,20 +90,25 @@ func (h lives) wake(c call, k known) (known, error) {
 // A sandbox without a record gets one, and a token.
 func (h lives) extend(c call, k known, life time.Duration, anew bool) (known, error) {
 	if !k.exists {
-		k.rec.EnvdToken = newToken()
-		return k, h.remember(k) // it was made without an end, and has none
+		err := h.remember(&k) // it was made without an end, and has none
+		return k, err
 	}
 	if !c.who.May(principal.Fork) {
+		if !k.rec.OpenAgent && k.rec.EnvdToken == "" {
+			err := h.remember(&k)
+			return k, err
+		}
 		return k, nil
 	}
 	if end := h.opt.Now().Add(life); anew || !k.rec.End.IsZero() && end.After(k.rec.End) {
 		k.rec.End = end
 	}
-	return k, h.putLife(c, k)
+	err := h.putLife(c, &k)
+	return k, err
 }
 
 // putLife has a sandbox end as its record says.
-func (h lives) putLife(c call, k known) error {
+func (h lives) putLife(c call, k *known) error {
 	if err := h.remember(k); err != nil { // first: who keeps the deadline looks there
 		return err
 	}
@@ -166,7 +171,7 @@ func (h lives) pause(c call) (answer, error) {
 		return answer{}, h.pauseError(k.info.ID, already, err)
 	}
 	if k.exists {
-		if err := h.remember(k); err != nil {
+		if err := h.remember(&k); err != nil {
 			return answer{}, err
 		}
 	}
@@ -226,7 +231,7 @@ func (h lives) endIn(c call, life time.Duration, shorten bool) (answer, error) {
 	if shorten || !k.rec.End.IsZero() && end.After(k.rec.End) {
 		k.rec.End = end
 	}
-	if err := h.putLife(c, k); err != nil {
+	if err := h.putLife(c, &k); err != nil {
 		return answer{}, err
 	}
 	return answer{status: http.StatusNoContent}, nil

@@ -145,7 +145,7 @@ func (h *Handler) setNetwork(c call) (answer, error) {
 		return answer{}, err
 	}
 	k.rec.Network, k.rec.Internet = req.networkConfig.shown(), req.Internet
-	if err := h.remember(k); err != nil {
+	if err := h.remember(&k); err != nil {
 		return answer{}, err
 	}
 	return answer{status: http.StatusNoContent}, nil

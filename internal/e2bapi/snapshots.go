@@ -176,7 +176,7 @@ func (h snapshots) forked(c call, made []child) []forkedSandbox {
 // forkOf branches a sandbox with children, whose quota is looked at before it is paused for that. The
 // branch's tag goes when the children have it.
 func (h snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, error) {
-	p := plan{tag: newTag(), rec: k.rec, life: life, secure: !k.exists || k.rec.EnvdToken != ""}
+	p := plan{tag: newTag(), rec: k.rec, life: life, secure: !k.rec.OpenAgent}
 	p.rec.EnvdToken = ""
 	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
 	// The policy and whether ports are private are the source's, by the snapshot.

@@ -23,13 +23,20 @@ import (
 // maxBytes bounds a record: metadata and environment come from a request of at most that.
 const maxBytes = 4 << 20
 
+// version is the format that Store writes. Version 0 had neither version nor open_agent.
+const version = 1
+
 // Record is about one sandbox. It is a copy: changing it changes nothing.
 type Record struct {
 	ID       string `json:"id"` // the engine's
 	Template string `json:"template"`
 	Alias    string `json:"alias,omitempty"`
-	// EnvdToken is what requests to the agent must show; empty: they are open to who knows the
-	// id, as was asked for.
+	// Version is the record's format. Store sets it.
+	Version int `json:"version"`
+	// OpenAgent admits requests to the agent without a token. Its zero value is closed. A record of
+	// version 0 is never open: its format had no such field.
+	OpenAgent bool `json:"open_agent,omitempty"`
+	// EnvdToken admits a request to the agent that shows it. An empty token admits no request.
 	EnvdToken string            `json:"envd_token,omitempty"`
 	Metadata  map[string]string `json:"metadata,omitempty"`
 	Envs      map[string]string `json:"envs,omitempty"`
@@ -61,6 +68,8 @@ type Store struct {
 
 	mu  sync.Mutex // guards all, and orders writes
 	all map[string]Record
+	// tokens is the index of Find; nil: it has to be made.
+	tokens []idToken
 }
 
 // Open reads the records below dir, which is made if it is missing. A file that is none of
@@ -110,6 +119,12 @@ func Decode(b []byte) (Record, error) {
 	if !anID.MatchString(r.ID) || r.Template == "" {
 		return Record{}, errors.New("decode record: its id or its template is missing")
 	}
+	if r.Version < 0 || r.Version > version {
+		return Record{}, fmt.Errorf("decode record: its version is %d, want at most %d", r.Version, version)
+	}
+	if r.Version == 0 {
+		r.OpenAgent = false
+	}
 	return r, nil
 }
 
@@ -131,6 +146,7 @@ func (s *Store) Put(r Record) error {
 }
 
 func (s *Store) putLocked(r Record) error {
+	r.Version = version
 	b, err := json.Marshal(r)
 	if err == nil && len(b) > maxBytes {
 		err = fmt.Errorf("it has %d bytes, more than %d", len(b), maxBytes)
@@ -140,6 +156,9 @@ func (s *Store) putLocked(r Record) error {
 	}
 	if err != nil {
 		return fmt.Errorf("write record of %s: %w", r.ID, err)
+	}
+	if s.all[r.ID].EnvdToken != r.EnvdToken {
+		s.tokens = nil
 	}
 	s.all[r.ID] = r.clone()
 	return nil
@@ -177,6 +196,35 @@ func (s *Store) All() []Record {
 	return out
 }
 
+// Find returns the id of the first record whose token matches. It copies no record. match runs
+// without the Store's lock. Records without a token match nothing.
+func (s *Store) Find(match func(token string) bool) (id string, ok bool) {
+	for _, t := range s.tokensNow() {
+		if match(t.token) {
+			return t.id, true
+		}
+	}
+	return "", false
+}
+
+// idToken is a record in the index of tokens.
+type idToken struct{ id, token string }
+
+// tokensNow returns the index. It is made anew after a change of a token only, and never written to.
+func (s *Store) tokensNow() []idToken {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tokens == nil {
+		s.tokens = make([]idToken, 0, len(s.all))
+		for id, r := range s.all {
+			if r.EnvdToken != "" {
+				s.tokens = append(s.tokens, idToken{id, r.EnvdToken})
+			}
+		}
+	}
+	return s.tokens
+}
+
 // Remove forgets a sandbox. One without a record is forgotten already.
 func (s *Store) Remove(id string) error {
 	if !anID.MatchString(id) {
@@ -185,6 +233,7 @@ func (s *Store) Remove(id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.all, id)
+	s.tokens = nil
 	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove record of %s: %w", id, err)
 	}

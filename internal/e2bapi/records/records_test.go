@@ -22,7 +22,7 @@ func TestRecordsOutliveTheDaemon(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "e2b")
 	s := open(t, dir)
 	no := false
-	want := Record{ID: "sb-00000001-0001", Template: "base", EnvdToken: "secret", Metadata: map[string]string{"a": "b"},
+	want := Record{ID: "sb-00000001-0001", Version: 1, Template: "base", EnvdToken: "secret", Metadata: map[string]string{"a": "b"},
 		Started: time.Unix(1, 5).UTC(), End: time.Unix(2, 0).UTC(), Internet: &no, Network: []byte(`{"allowOut":["a"]}`)}
 	if err := s.Put(want); err != nil {
 		t.Fatal(err)
