@@ -88,7 +88,7 @@ func (a *app) ended(field string, names []string, errs []error) error {
 		}
 		ended = append(ended, name)
 	}
-	if err := a.names(field, ended); err != nil {
+	if err := a.Names(field, ended); err != nil {
 		return err
 	}
 	if len(failed) == 0 {
@@ -99,19 +99,6 @@ func (a *app) ended(field string, names []string, errs []error) error {
 		a.report(nil, hintedBy(last, err))
 	}
 	return last
-}
-
-// names prints one name a line, or with --json a list of that field.
-func (a *app) names(field string, names []string) error {
-	if a.JSON {
-		return a.Value(map[string][]string{field: names})
-	}
-	for _, name := range names {
-		if err := a.Line("%s", name); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // hintedBy is an error without its hint if the one that is told last has the same.

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"connectrpc.com/connect"
@@ -19,6 +20,14 @@ type fakeProcess struct {
 func (p *fakeProcess) Start(ctx context.Context, r *connect.Request[process.StartRequest], s *connect.ServerStream[process.StartResponse]) error {
 	send := func(e *process.ProcessEvent) error { return s.Send(&process.StartResponse{Event: e}) }
 	end := &process.ProcessEvent_EndEvent{Exited: true, Status: "exit status 0"}
+	known := []string{"echo", "/bin/sh", "sh", "segv", "hang"}
+	if cmd := r.Msg.GetProcess().GetCmd(); !slices.Contains(known, cmd) {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("no such program: %s", cmd))
+	}
+	start := &process.ProcessEvent_StartEvent{Pid: 7}
+	if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: start}}); err != nil {
+		return err
+	}
 	switch r.Msg.GetProcess().GetCmd() {
 	case "echo":
 		data := &process.ProcessEvent_DataEvent{Output: &process.ProcessEvent_DataEvent_Stdout{Stdout: []byte(strings.Join(r.Msg.GetProcess().GetArgs(), " "))}}
@@ -33,14 +42,9 @@ func (p *fakeProcess) Start(ctx context.Context, r *connect.Request[process.Star
 	case "segv":
 		end = &process.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: segmentation fault (core dumped)"}
 	case "hang":
-		if err := send(&process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: 7}}}); err != nil {
-			return err
-		}
 		p.f.faulty("exec-hangs") // so that a test knows
 		<-ctx.Done()
 		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
-	default:
-		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("no such program: %s", r.Msg.GetProcess().GetCmd()))
 	}
 	return send(&process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}})
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"time"
 
+	"github.com/forkd/forkd/internal/environ"
 	"github.com/forkd/forkd/internal/guestdiff"
 	"github.com/forkd/forkd/internal/netpolicy"
 	"github.com/forkd/forkd/internal/vmspec"
@@ -269,6 +270,14 @@ type SnapshotDiff struct {
 
 // MaxDiffList is the largest limit of a DiffSnapshots.
 const MaxDiffList = 10_000
+
+// CheckEnv returns an error unless programs can be started with these variables.
+func CheckEnv(env map[string]string) error {
+	if err := environ.Check(env); err != nil {
+		return Errorf(ErrInvalid, "", "%w", err)
+	}
+	return nil
+}
 
 // Identity is who a sandbox is to its guest. It stays the same for as long as
 // the sandbox lives; entropy and clock are new with every identity.

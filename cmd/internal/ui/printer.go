@@ -66,6 +66,19 @@ func (p *Printer) Line(format string, args ...any) error {
 	return err
 }
 
+// Names prints one name a line, or with JSON a list of that field.
+func (p *Printer) Names(field string, names []string) error {
+	if p.JSON {
+		return p.Value(map[string][]string{field: names})
+	}
+	for _, name := range names {
+		if err := p.Line("%s", name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Table prints rows under a header. With Quiet it prints the first column only.
 // The cells may come from a guest or a file and are cleaned.
 func (p *Printer) Table(header []string, rows [][]string) error {

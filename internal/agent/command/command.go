@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/agent/account"
 	"github.com/forkd/forkd/internal/agent/defaults"
 	"github.com/forkd/forkd/internal/agent/guestpath"
+	"github.com/forkd/forkd/internal/environ"
 )
 
 // Spec is what a client asks for.
@@ -38,6 +39,9 @@ func (e *Error) Unwrap() error { return e.err }
 func New(spec Spec, u account.User, rec *defaults.Record) (*exec.Cmd, error) {
 	dir, err := workdir(spec.Cwd, u, rec)
 	if err != nil {
+		return nil, &Error{err}
+	}
+	if err := environ.Check(spec.Env); err != nil {
 		return nil, &Error{err}
 	}
 	env := environment(spec.Env, u, rec)

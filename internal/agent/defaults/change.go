@@ -7,19 +7,17 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"strings"
 
 	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/environ"
 )
 
 // Change makes what is in c the image's: its variables over those that are there, its user and
 // working folder if it names them. The file at path, from which the image was loaded, is changed
 // as well, so that a boot finds the same; keys of it that are the host's stay.
 func (r *Record) Change(c Image, path string) error {
-	for k, v := range c.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return fmt.Errorf("%q is no name of a variable, or its value has a zero byte", k)
-		}
+	if err := environ.Check(c.Env); err != nil {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/defaults"
 	"github.com/forkd/forkd/internal/agent/interp"
+	"github.com/forkd/forkd/internal/environ"
 )
 
 // MinEntropy is the least a request must bring.
@@ -184,12 +185,7 @@ func (r Request) check() error {
 	if n := len(r.Network.MAC); n != 0 && (n != 6 || r.Network.MAC[0]&1 != 0) {
 		return fmt.Errorf("hardware address %s is none of one station", r.Network.MAC)
 	}
-	for k := range r.Env {
-		if !validEnvName(k) {
-			return fmt.Errorf("environment name %q is not valid", k)
-		}
-	}
-	return nil
+	return environ.Check(r.Env)
 }
 
 // subkey separates the uses of one piece of entropy: who sees the

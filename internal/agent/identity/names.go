@@ -171,7 +171,3 @@ func validMachineID(s string) bool {
 	}
 	return true
 }
-
-func validEnvName(s string) bool {
-	return s != "" && !strings.ContainsAny(s, "=\x00")
-}

@@ -99,6 +99,7 @@ func noBranch(s suite) {
 		"children without waiting": {sandbox.BranchRequest{Tag: "b", N: 1, NoWait: true}, sandbox.ErrInvalid},
 		"children without a life":  {sandbox.BranchRequest{Tag: "b", N: 1, Life: sandbox.Life{TTL: -1}}, sandbox.ErrInvalid},
 		"a pause below zero":       {sandbox.BranchRequest{Tag: "b", MaxPause: -1}, sandbox.ErrInvalid},
+		"a bad variable":           {sandbox.BranchRequest{Tag: "b", N: 1, Env: map[string]string{"A=B": ""}}, sandbox.ErrInvalid},
 		"a pause that cannot be":   {sandbox.BranchRequest{Tag: "b", MaxPause: time.Nanosecond}, sandbox.ErrConflict},
 		"a tag that is taken":      {sandbox.BranchRequest{Tag: base}, sandbox.ErrConflict},
 		"all of it in no time": {sandbox.BranchRequest{Tag: "b", Mode: sandbox.BranchDiff, MaxPause: time.Nanosecond},

@@ -52,6 +52,10 @@ func noFork(s suite) {
 		_, err := s.Engine.Fork(s.t.Context(), sandbox.ForkRequest{Tag: base, N: n})
 		s.want(sandbox.ErrInvalid, err, "a number of children that cannot be")
 	}
+	for name, value := range map[string]string{"": "x", "A=B": "x", "A\nB": "x", "A": "x\x00"} {
+		_, err := s.Engine.Fork(s.t.Context(), sandbox.ForkRequest{Tag: base, N: 1, Env: map[string]string{name: value}})
+		s.want(sandbox.ErrInvalid, err, "a variable that no program can have")
+	}
 	if n := len(s.Engine.List()); n != 0 {
 		s.t.Errorf("%d sandboxes are listed", n)
 	}

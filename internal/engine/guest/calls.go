@@ -51,6 +51,9 @@ func (c *Calls) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (r
 	if len(req.Args) == 0 {
 		return r, sandbox.Errorf(sandbox.ErrInvalid, "", "no program to run")
 	}
+	if err := sandbox.CheckEnv(req.Env); err != nil {
+		return r, err
+	}
 	if req.Timeout <= 0 {
 		req.Timeout = sandbox.DefaultExecTimeout
 	}

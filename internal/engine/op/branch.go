@@ -205,6 +205,9 @@ func (w *branchOp) check() error {
 	case r.MaxPause < 0:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "the pause's limit is %s", r.MaxPause)
 	}
+	if err := sandbox.CheckEnv(r.Env); err != nil {
+		return err
+	}
 	if _, err := r.Life.Set(w.start); err != nil {
 		return err
 	}

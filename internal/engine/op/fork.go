@@ -66,6 +66,9 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	if req.N < 1 || req.N > sandbox.MaxFork {
 		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrInvalid, "", "n is %d, want 1 to %d", req.N, sandbox.MaxFork)
 	}
+	if err := sandbox.CheckEnv(req.Env); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	req.Kin.MayFork = req.Kin.MayFork || req.GuestFork
 	if err := checkLimits(o.procs, req); err != nil {
 		return sandbox.ForkResult{}, err

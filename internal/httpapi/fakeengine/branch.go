@@ -89,6 +89,9 @@ func checkBranch(req sandbox.BranchRequest) error {
 	if req.N < 0 || req.N > sandbox.MaxFork || req.N > 0 && req.NoWait || req.MaxPause < 0 {
 		return fmt.Errorf("%d children, a pause of %s: %w", req.N, req.MaxPause, sandbox.ErrInvalid)
 	}
+	if err := sandbox.CheckEnv(req.Env); err != nil {
+		return err
+	}
 	if _, err := req.Life.Set(time.Now()); err != nil {
 		return err
 	}

@@ -30,6 +30,9 @@ func (g guests) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (s
 	if len(req.Args) == 0 {
 		return sandbox.ExecResult{}, fmt.Errorf("no program to run: %w", sandbox.ErrInvalid)
 	}
+	if err := sandbox.CheckEnv(req.Env); err != nil {
+		return sandbox.ExecResult{}, err
+	}
 	if req.Args[0] == "wait" { // runs until the request ends
 		<-ctx.Done()
 		return sandbox.ExecResult{}, context.Cause(ctx)

@@ -21,6 +21,9 @@ func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.For
 	if req.N < 1 || req.N > sandbox.MaxFork {
 		return sandbox.ForkResult{}, fmt.Errorf("n is %d, want 1 to %d: %w", req.N, sandbox.MaxFork, sandbox.ErrInvalid)
 	}
+	if err := sandbox.CheckEnv(req.Env); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	snap, err := e.snapshotLocked(req.Tag)
