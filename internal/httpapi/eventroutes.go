@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -19,13 +18,16 @@ import (
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/events"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/shares"
 )
 
 // eventStream is the content type of server-sent events.
 const eventStream = "text/event-stream"
 
-// maxFollowers is how many requests may follow events at once.
+// maxFollowers is the number of requests that may follow events concurrently. Tenants share it: a greedy
+// one holds a third, and a slot stays free for one that follows nothing yet.
 const maxFollowers = 256
 
 // eventPace is how a stream of events goes.
@@ -43,7 +45,7 @@ type eventRoutes struct {
 	streams   *streams
 	events    *events.Log // may be nil
 	pace      eventPace
-	followers atomic.Int64
+	followers *shares.Pool
 }
 
 func (s *eventRoutes) add(rt *router) {
@@ -135,11 +137,12 @@ func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if s.followers.Add(1) > maxFollowers {
-		s.followers.Add(-1)
-		return fail(api.CodeBusy, "", "%d requests follow events already", maxFollowers)
+	share := shares.Key{Tenant: principal.From(r.Context()).Tenant}
+	if !s.followers.Try(share, 1) {
+		return fail(api.CodeBusy, "",
+			"this client's share of the %d requests that follow events concurrently is used up: end some of them", maxFollowers)
 	}
-	defer s.followers.Add(-1)
+	defer s.followers.Free(share, 1)
 	ctx, stop := s.streams.context(r.Context())
 	defer stop()
 	if q.after == events.Now {
