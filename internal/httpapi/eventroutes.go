@@ -18,7 +18,6 @@ import (
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/events"
 	"github.com/forkd/forkd/internal/keys"
-	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/shares"
 )
@@ -137,7 +136,7 @@ func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	share := shares.Key{Tenant: principal.From(r.Context()).Tenant}
+	share := shares.Key{Tenant: s.askers.of(r.Context()).Tenant}
 	if !s.followers.Try(share, 1) {
 		return fail(api.CodeBusy, "",
 			"this client's share of the %d requests that follow events concurrently is used up: end some of them", maxFollowers)
