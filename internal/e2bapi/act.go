@@ -32,7 +32,7 @@ func (h *Handler) noteAgent(r *http.Request, to target.Target) {
 func (e *envd) noteAdmitted(r *http.Request, to target.Target) {
 	rec, ok := e.h.opt.Records.Get(to.ID)
 	info, err := e.h.opt.Engine.Get(to.ID)
-	if err != nil || !ok || rec.EnvdToken == "" {
+	if err != nil || !ok || rec.OpenAgent {
 		return
 	}
 	e.h.opt.Note(r.Context(), Act{Principal: envdPrincipal, Tenant: info.Owner})

@@ -189,6 +189,35 @@ func TestTrafficResumes(t *testing.T) {
 	}
 }
 
+// TestAStrangerDoesNotWake has requests without the token meet a paused sandbox that traffic resumes.
+func TestAStrangerDoesNotWake(t *testing.T) {
+	b := newBench(t)
+	s := b.create(`{"templateID":"base","autoPause":true,"autoResume":{"enabled":true},"network":{"allowPublicTraffic":false}}`)
+	id := sandbox.CanonicalID(s.SandboxID)
+	want[any](t, b.do("POST", "/sandboxes/"+s.SandboxID+"/pause", ``), 204)
+	stranger := s
+	stranger.EnvdAccessToken = ""
+	for path, code := range map[string]int{"/envs": 401, "/files?path=/etc/passwd": 401, "/health": 502} {
+		if a := b.envd(stranger, "GET", path, ""); a.StatusCode != code {
+			t.Errorf("%s: got %s %s, want %d", path, a.Status, a.body, code)
+		}
+	}
+	if a := b.envd(stranger, "OPTIONS", "/files", "", "Access-Control-Request-Headers", "X-Evil"); a.StatusCode != 204 ||
+		strings.Contains(a.Header.Get("Access-Control-Allow-Headers"), "X-Evil") || a.Header.Get("Access-Control-Allow-Credentials") != "" {
+		t.Errorf("a preflight: %s %v", a.Status, a.Header)
+	}
+	a := b.do("GET", "/", "", "E2b-Sandbox-Id", s.SandboxID, "E2b-Sandbox-Port", "3000")
+	if a.StatusCode < 400 {
+		t.Errorf("a private port: %s", a.Status)
+	}
+	if info, err := b.engine.Get(id); err != nil || info.Status != sandbox.StatusPaused {
+		t.Errorf("a stranger woke it: %+v, %v", info, err)
+	}
+	if a := b.envd(s, "GET", "/envs", ""); a.StatusCode != 200 {
+		t.Errorf("its owner: %s %s", a.Status, a.body)
+	}
+}
+
 func TestLists(t *testing.T) {
 	b := newBench(t)
 	var ids []string

@@ -74,7 +74,7 @@ func targetOf(ctx context.Context) target.Target {
 // serve passes a request on to the agent of a sandbox that runs.
 func (e *envd) serve(w http.ResponseWriter, r *http.Request, to target.Target) {
 	if r.Method == http.MethodOptions {
-		preflight(w, r)
+		preflight(w)
 		return
 	}
 	switch {
@@ -149,7 +149,7 @@ func same(a, b string) bool {
 // for the one whose token it was signed with.
 func (h *Handler) serveSigned(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodOptions {
-		preflight(w, r)
+		preflight(w)
 		return
 	}
 	id, err := h.signer(r)
@@ -212,13 +212,17 @@ func openToAll(resp *http.Response) error {
 	return nil
 }
 
-func preflight(w http.ResponseWriter, r *http.Request) {
+// preflightHeaders are the request headers of E2B's clients in browsers. No page may send others.
+const preflightHeaders = "Authorization, Connect-Accept-Encoding, Connect-Content-Encoding, Connect-Protocol-Version, " +
+	"Connect-Timeout-Ms, Content-Encoding, Content-Type, E2b-Sandbox-Id, E2b-Sandbox-Port, E2B-Traffic-Access-Token, " +
+	"Keepalive-Ping-Interval, Range, X-Access-Token, X-User-Agent"
+
+// preflight answers a browser that asks whether a page may send a request. Any page may, as with E2B, but
+// without cookies: the token that the page has to show is what opens the agent.
+func preflight(w http.ResponseWriter) {
 	w.Header().Set("Access-Control-Allow-Origin", "*")
-	w.Header().Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, PATCH, DELETE")
-	w.Header().Set("Access-Control-Allow-Headers", "*")
-	if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
-		w.Header().Set("Access-Control-Allow-Headers", asked)
-	}
+	w.Header().Set("Access-Control-Allow-Methods", "GET, HEAD, POST")
+	w.Header().Set("Access-Control-Allow-Headers", preflightHeaders)
 	w.Header().Set("Access-Control-Max-Age", "7200")
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -136,11 +136,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveSandbox serves a request to a port of a sandbox.
 func (h *Handler) serveSandbox(w http.ResponseWriter, r *http.Request, to target.Target) {
 	rec, ours := h.opt.Records.Get(to.ID)
-	err := h.awake(r.Context(), to.ID)
+	err := h.roused(r, to)
 	switch {
 	case err == nil && to.Port == target.EnvdPort:
 		h.noteAgent(r, to)
-		h.opt.Lives.Touch(to.ID)
 		h.envd.serve(w, r, to)
 		return
 	case err != nil && (ours || to.Port == target.EnvdPort) && !wantsPage(r):
@@ -154,7 +153,6 @@ func (h *Handler) serveSandbox(w http.ResponseWriter, r *http.Request, to target
 	if !ours && !isNotFound(err) {
 		shown = "" // one of the native API's, which has more to say when it refuses
 	}
-	h.opt.Lives.Touch(to.ID)
 	h.opt.Ports.ServePort(w, r, to.ID, shown, to.Port)
 }
 

@@ -59,6 +59,8 @@ type Ports interface {
 	// ServePort serves a request to a port; shown is the sandbox's id as the client has it, or
 	// empty for one of the native API's.
 	ServePort(w http.ResponseWriter, r *http.Request, id, shown string, port uint16)
+	// Admits reports whether a request shows the token that a port asks for, if it asks for one.
+	Admits(r *http.Request, id string, port uint16) bool
 }
 
 // Options is what a Handler is made of.

@@ -50,6 +50,41 @@ func stateOf(i sandbox.Info) state {
 	return stateRunning
 }
 
+// roused returns nil if a sandbox can take a request, or refuse it. A request that shows what the sandbox
+// asks for wakes it and counts as use; a stranger's does neither.
+func (h *Handler) roused(r *http.Request, to target.Target) error {
+	if !h.admits(r, to) {
+		if to.Port == target.EnvdPort && r.URL.Path == "/health" {
+			return h.running(to.ID)
+		}
+		_, err := h.opt.Engine.Get(to.ID)
+		return err // one that exists refuses the request, running or not
+	}
+	err := h.awake(r.Context(), to.ID)
+	h.opt.Lives.Touch(to.ID)
+	return err
+}
+
+// admits reports whether a request shows the token that its sandbox asks for.
+func (h *Handler) admits(r *http.Request, to target.Target) bool {
+	switch {
+	case r.Method == http.MethodOptions && to.Port == target.EnvdPort:
+		return false // a browser sends it without a token, and the answer needs no guest
+	case to.Port == target.EnvdPort:
+		return h.envd.admit(r, to.ID) == nil
+	}
+	return h.opt.Ports.Admits(r, to.ID, to.Port)
+}
+
+// running returns an error unless a sandbox runs. It wakes none.
+func (h *Handler) running(id string) error {
+	info, err := h.opt.Engine.Get(id)
+	if err == nil && stateOf(info) != stateRunning {
+		err = sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s is not running", id)
+	}
+	return err
+}
+
 // awake is nil if a sandbox can take a request. Traffic resumes one that was made so.
 func (h *Handler) awake(ctx context.Context, id string) error {
 	info, err := h.opt.Engine.Get(id)

@@ -60,6 +60,11 @@ func (h *Handler) admit(r *http.Request, to Target) error {
 	return no
 }
 
+// Admits reports whether a request shows what a port asks for. It changes nothing of the request.
+func (h *Handler) Admits(r *http.Request, id string, port uint16) bool {
+	return h.admit(&http.Request{Header: r.Header.Clone()}, Target{id, port}) == nil
+}
+
 // equal compares digests, so that neither content nor length shows in the time it takes.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
