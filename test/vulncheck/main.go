@@ -86,7 +86,8 @@ type module struct {
 
 // index lays the reports out as version 1 of the database's API.
 func index(reports, dir string) error {
-	if err := errors.Join(os.Symlink(reports, filepath.Join(dir, "ID")), os.Mkdir(filepath.Join(dir, "index"), 0o755)); err != nil {
+	err := errors.Join(os.Symlink(reports, filepath.Join(dir, "ID")), os.Mkdir(filepath.Join(dir, "index"), 0o755))
+	if err != nil {
 		return err
 	}
 	files, err := filepath.Glob(filepath.Join(reports, "GO-*.json"))
