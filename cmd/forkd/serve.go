@@ -366,7 +366,8 @@ func notifySystemd(log *slog.Logger, state string) {
 	if path == "" {
 		return
 	}
-	conn, err := net.Dial("unixgram", path) // a leading @ is the abstract namespace to Go too
+	// A leading @ is the abstract namespace to Go too.
+	conn, err := net.Dial("unixgram", path) // #nosec G704 -- systemd sets the path in the environment
 	if err == nil {
 		defer conn.Close()
 		_, err = conn.Write([]byte(state))

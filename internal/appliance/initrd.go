@@ -24,7 +24,7 @@ const (
 )
 
 // guestToken is where the appliance's services read their bearer token.
-const guestToken = "/etc/forkd/token"
+const guestToken = "/etc/forkd/token" // #nosec G101 -- a path
 
 // moduleNames are the modules the appliance needs beyond what Debian's cloud
 // kernel has built in; their dependencies are added.

@@ -160,8 +160,10 @@ func (b *rootBuild) workDir(dir string) (string, error) {
 		err = os.Mkdir(filepath.Join(work, "out"), 0o755)
 	}
 	if err == nil && os.Geteuid() != 0 {
-		// mkfs.erofs writes here under another user id, and mmdebstrap makes the tree beside it.
-		err = errors.Join(os.Chmod(filepath.Join(work, "out"), 0o777), os.Chmod(work, 0o777))
+		// mkfs.erofs writes here under another user id, and mmdebstrap makes the tree beside it. No third
+		// user can remove or replace their files.
+		const open = os.ModeSticky | 0o777
+		err = errors.Join(os.Chmod(filepath.Join(work, "out"), open), os.Chmod(work, open)) // #nosec G302 -- see above
 	}
 	if err != nil {
 		return "", errors.Join(err, os.RemoveAll(work))

@@ -35,7 +35,7 @@ func newEpoll(name string) (*epoll, error) {
 func (e *epoll) close() { e.file.Close() }
 
 func (e *epoll) add(fd int, events uint32, token uint64) error {
-	ev := unix.EpollEvent{Events: events, Fd: int32(token), Pad: int32(token >> 32)} //nolint:gosec // halves of it
+	ev := unix.EpollEvent{Events: events, Fd: int32(token), Pad: int32(token >> 32)} // #nosec G115 -- halves of it
 	var ctl error
 	err := e.raw.Control(func(epoll uintptr) {
 		ctl = unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, fd, &ev)

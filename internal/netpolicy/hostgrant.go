@@ -6,12 +6,15 @@ import (
 	"strings"
 )
 
-// HostGrant is the set of host ports that a caller's policies may name as HostName. The zero value
-// grants none. The operator opens ports of the host to the daemon; a grant says who may use them.
+// HostGrant is the set of host ports that a caller's policies may name as HostName, and the right to
+// high limits. The zero value grants none. The operator opens ports of the host to the daemon; a
+// grant says who may use them.
 type HostGrant struct {
 	// All grants every port that the operator has opened.
 	All   bool        `json:"all,omitempty"`
 	Ports []PortRange `json:"ports,omitempty"`
+	// AnyLimits grants limits above those of tenants. All does, too.
+	AnyLimits bool `json:"any_limits,omitempty"`
 }
 
 // maxGrantRanges limits the ranges of one grant.

@@ -51,11 +51,41 @@ const (
 	MinCPUs           = 0.01
 	MaxCPUWeight      = 10_000
 	MaxNetMiB         = 1 << 20
+	MaxDiskRateMiB    = 1 << 20
 	MinTreePIDs       = 32
+	MaxTreePIDs       = 1 << 22 // the most that Linux counts
+	MaxLimitMiB       = 1 << 30 // of memory and disk; in bytes it is far from the end of an int64
+	MaxCPUs           = 1 << 16
 )
+
+// checkHighest refuses numbers that no host has, and that sums and the kernel's files cannot hold.
+func (l Limits) checkHighest() error {
+	for _, one := range []struct {
+		name        string
+		value, most float64
+	}{
+		{"memory limit in MiB", float64(l.MemoryMiB), MaxLimitMiB},
+		{"memory limit of the tree in MiB", float64(l.Tree.MemoryMiB), MaxLimitMiB},
+		{"CPU limit", l.CPUs, MaxCPUs},
+		{"CPU limit of the tree", l.Tree.CPUs, MaxCPUs},
+		{"disk limit in MiB", float64(l.DiskMiB), MaxLimitMiB},
+		{"tree's disk budget in MiB", float64(l.Tree.DiskMiB), MaxLimitMiB},
+		{"limit of disk reads in MiB a second", float64(l.DiskReadMiB), MaxDiskRateMiB},
+		{"limit of disk writes in MiB a second", float64(l.DiskWriteMiB), MaxDiskRateMiB},
+		{"tree's limit of threads", float64(l.Tree.PIDs), MaxTreePIDs},
+	} {
+		if one.value > one.most {
+			return Errorf(ErrInvalid, "", "the %s is %.0f, want at most %.0f", one.name, one.value, one.most)
+		}
+	}
+	return nil
+}
 
 // Check says whether there can be such limits. mayFork: its guest may fork it.
 func (l Limits) Check(mayFork bool) error {
+	if err := l.checkHighest(); err != nil {
+		return err
+	}
 	for name, mib := range map[string]int{"memory limit": l.MemoryMiB, "memory limit of the tree": l.Tree.MemoryMiB} {
 		if mib != 0 && mib < MinMemoryLimitMiB {
 			return Errorf(ErrInvalid, "", "the %s is %d MiB, want at least %d", name, mib, MinMemoryLimitMiB)

@@ -2,6 +2,7 @@ package sandbox_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/forkd/forkd/internal/netpolicy"
@@ -44,5 +45,25 @@ func TestATreesNetworkIsItsRoots(t *testing.T) {
 	}
 	if err := l.Check(false); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("without guest_fork: %v", err)
+	}
+}
+
+// Each number has an end: as bytes it fits into an int64, and a sum of many does.
+func TestLimitsHaveAnEnd(t *testing.T) {
+	const far = 1 << 44 // MiB; as bytes it would be 0
+	for name, l := range map[string]sandbox.Limits{
+		"memory":         {MemoryMiB: far},
+		"tree's memory":  {Tree: sandbox.TreeBudget{MemoryMiB: far}},
+		"CPUs":           {CPUs: math.Inf(1)},
+		"tree's CPUs":    {Tree: sandbox.TreeBudget{CPUs: 1e300}},
+		"disk":           {DiskMiB: far},
+		"tree's disk":    {DiskMiB: 16, Tree: sandbox.TreeBudget{DiskMiB: far}},
+		"reads":          {DiskReadMiB: far},
+		"writes":         {DiskWriteMiB: far},
+		"tree's threads": {Tree: sandbox.TreeBudget{PIDs: math.MaxInt}},
+	} {
+		if err := l.Check(true); !errors.Is(err, sandbox.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -66,7 +66,7 @@ func again(tool string) (code int, err error) {
 		return 0, err
 	}
 	binary := filepath.Join(dir, filepath.Base(os.Args[0]))
-	build := exec.Command(tool, "test", "-c", "-o", binary, ".")
+	build := exec.Command(tool, "test", "-c", "-o", binary, ".") // #nosec G702 -- go test chose the name
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("build the tests without a C library: %w\n%s", err, out)
@@ -76,7 +76,7 @@ func again(tool string) (code int, err error) {
 
 // run is the tests' process in the eyes of go test, whose signals it passes on.
 func run(binary string) (code int, err error) {
-	cmd := exec.Command(binary, os.Args[1:]...)
+	cmd := exec.Command(binary, os.Args[1:]...) // #nosec G702 -- this very test, with its own arguments
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, syscall.SIGQUIT, syscall.SIGTERM, os.Interrupt)

@@ -144,10 +144,13 @@ func (t *Tenancy) AdmitGuest(ctx context.Context, of sandbox.Info, n int) (relea
 }
 
 // hostPorts returns the ports of the host that the caller may name in a policy: all for the operator
-// who comes without a key, and those that the key grants for everyone else.
+// who comes without a key, and those that the key grants for everyone else. Only a tenant's limits
+// have a ceiling.
 func (v *lens) hostPorts() netpolicy.HostGrant {
 	if v.p.KeyID == "" && v.p.Operator() {
 		return netpolicy.HostGrant{All: true}
 	}
-	return v.t.cfg.HostPorts(v.p.KeyID)
+	g := v.t.cfg.HostPorts(v.p.KeyID)
+	g.AnyLimits = v.p.Operator()
+	return g
 }

@@ -56,10 +56,10 @@ func settle(log func(string, ...any)) error {
 	if err := makeLinks(); err != nil {
 		return err
 	}
-	if err := os.MkdirAll("/tmp", 0o1777); err != nil {
+	if err := os.MkdirAll("/tmp", 0o1777); err != nil { // #nosec G301 -- the guest's /tmp
 		return fmt.Errorf("make /tmp: %w", err)
 	}
-	if err := os.Chmod("/tmp", os.ModeSticky|0o777); err != nil {
+	if err := os.Chmod("/tmp", os.ModeSticky|0o777); err != nil { // #nosec G302 -- the guest's /tmp
 		return fmt.Errorf("open up /tmp: %w", err)
 	}
 	if err := loopbackUp(); err != nil {

@@ -15,7 +15,7 @@ func (w *Wires) Judge(asked netpolicy.Spec, grant netpolicy.HostGrant) (sandbox.
 		return sandbox.Network{}, err
 	}
 	n := sandbox.Network{Asked: asked, HostPorts: grant}
-	granted, cuts, err := grant.Cut(asked)
+	granted, cuts, err := grant.Granted(asked, w.cfg.Ceiling)
 	if err != nil {
 		return sandbox.Network{}, err
 	}

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
 	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
@@ -32,7 +33,7 @@ func newGuest(env map[string]string) *guest {
 	mux.HandleFunc("POST /files", disk.upload)
 	mux.HandleFunc("POST /files/link", disk.makeLink)
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	g.server = &http.Server{Handler: mux}
+	g.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
 	go func() {
 		_ = g.server.Serve(g.door)
 		close(g.ended)

@@ -19,7 +19,7 @@ func judge(asked netpolicy.Spec, grant netpolicy.HostGrant, noNetwork bool) (san
 	n := sandbox.Network{Asked: asked, HostPorts: grant}
 	var cuts []netpolicy.Cut
 	var err error
-	if n.Effective, cuts, err = grant.Cut(asked); err != nil {
+	if n.Effective, cuts, err = grant.Granted(asked, nil); err != nil {
 		return sandbox.Network{}, err
 	}
 	for _, c := range cuts {

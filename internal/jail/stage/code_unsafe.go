@@ -7,8 +7,10 @@ import (
 	"unsafe"
 )
 
+//lint:ignore U1000 bounds takes its address, in assembly
 func run()
 
+//lint:ignore U1000 as run
 func runEnd()
 
 // bounds are the addresses of run and of what follows it.

@@ -112,7 +112,8 @@ func header(code, data, inData, calls int) []byte {
 	return b.Bytes()
 }
 
-//nolint:gosec // sizes of what lies in memory
+// segment returns the header of one segment.
+// #nosec G115 -- sizes of memory
 func segment(flags elf.ProgFlag, off, at, size int) elf.Prog64 {
 	return elf.Prog64{
 		Type: uint32(elf.PT_LOAD), Flags: uint32(flags), Off: uint64(off), Vaddr: uint64(at), Paddr: uint64(at),

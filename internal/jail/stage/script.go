@@ -110,7 +110,7 @@ func (c Call) encode() (b [callBytes]byte, ok bool) {
 	}
 	b[atThen], b[atElse], b[atSlot] = byte(c.Then), byte(c.Else), byte(c.Slot)
 	le.PutUint16(b[atFine:], uint16(c.Fine))
-	le.PutUint32(b[atEnd:], uint32(c.end)) //nolint:gosec // no more than there are calls
+	le.PutUint32(b[atEnd:], uint32(c.end)) // #nosec G115 -- no more than there are calls
 	for i, a := range c.Args {
 		le.PutUint64(b[atArgs+i*wordBytes:], a)
 	}

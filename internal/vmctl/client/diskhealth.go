@@ -39,7 +39,7 @@ func (w *diskWatch) heard(m wire.Message) error {
 
 // note takes what came by an event or with a status, in whatever order.
 func (w *diskWatch) note(h vmm.DiskHealth) {
-	h.Full, h.Lost = wire.Printable(h.Full), wire.Printable(h.Lost)
+	h = printableHealth(h)
 	w.mu.Lock()
 	var tell func(vmm.DiskHealth)
 	if h.Seq > w.health.Seq {
@@ -49,4 +49,10 @@ func (w *diskWatch) note(h vmm.DiskHealth) {
 	if tell != nil {
 		tell(h)
 	}
+}
+
+// printableHealth bounds the texts of an account, and keeps them from controlling a terminal.
+func printableHealth(h vmm.DiskHealth) vmm.DiskHealth {
+	h.Full, h.Lost = wire.Printable(h.Full), wire.Printable(h.Lost)
+	return wire.ClipHealth(h)
 }

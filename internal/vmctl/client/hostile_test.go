@@ -38,6 +38,7 @@ const (
 	sendTooMuch
 	sendBadDial
 	hangUp
+	floodFrom // that and more: flood the daemon with the message of floods of that index
 )
 
 // hostileMain is the process of such a VMM.
@@ -55,6 +56,9 @@ func hostileMain(l *net.UnixListener, how int) int {
 		return err
 	}
 	say(`{"event":"ready"}`)
+	if how >= floodFrom {
+		return flood(c, floods[how-floodFrom], say)
+	}
 	switch how {
 	case dialAndReadNothing:
 		for i := range wire.MaxDials {
@@ -395,7 +399,7 @@ func socketPair() (a, b *os.File, err error) {
 func FuzzRead(f *testing.F) {
 	for _, s := range []string{
 		`{"event":"ready"}`, `{"event":"dial","id":1,"body":{"port":1022}}`, `{"event":"exit","body":{"kind":"reset","reason":"x"}}`,
-		`{"id":1,"body":{"version":2}}`, `{"id":2,"error":{"text":"no"}}`, `[]`, "", "{",
+		`{"event":"disks","body":{"seq":1,"full":"no room","lost":"\u001b"}}`, `{"id":1,"body":{"version":2}}`, `{"id":2,"error":{"text":"no"}}`, `[]`, "", "{",
 	} {
 		f.Add([]byte(s))
 	}
@@ -406,19 +410,16 @@ func FuzzRead(f *testing.F) {
 		}
 		p := &Process{pending: map[uint64]chan wire.Message{1: make(chan wire.Message, 1)}}
 		p.dials.answering = true // nobody takes one off the queue
+		var spare chan<- error = make(chan error, 1)
 		for range 2 * wire.MaxDials {
-			var err error
-			switch m.Event {
-			case "":
-				err = p.deliver(m)
-			case wire.EventDial:
-				err = p.dials.add(m)
-			case wire.EventExit:
-				err = p.heardExit(m)
-			default:
-				return
+			if m.Event == wire.EventDisks { // paced: see TestAFloodFromAVMM
+				m.Event = ""
+				_ = p.disks.heard(m)
+				if h := p.disks.health; len(h.Full)+len(h.Lost) > wire.MaxAnswer {
+					t.Fatalf("it keeps %d bytes", len(h.Full)+len(h.Lost))
+				}
 			}
-			if err != nil {
+			if take(p, m, &spare) != nil {
 				return
 			}
 		}

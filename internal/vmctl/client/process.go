@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/pace"
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/vmctl/wire"
 	"github.com/forkd/forkd/internal/vmm"
@@ -37,12 +38,14 @@ type Process struct {
 	// end its pid may be another's. os.ErrProcessDone or os.ErrClosed: it has ended.
 	kill func() error
 
-	disks diskWatch
-	dials dialQueue
+	disks   diskWatch
+	dials   dialQueue
+	unasked *pace.Bucket // of accounts of the disks
 
-	done    chan struct{}
-	drained chan struct{} // closed when nothing more can be read from the control socket
-	hungUp  chan struct{} // closed when the control socket is
+	done     chan struct{}
+	draining chan struct{} // closed when the process has ended
+	drained  chan struct{} // closed when nothing more can be read from the control socket
+	hungUp   chan struct{} // closed when the control socket is
 
 	mu  sync.Mutex // guards what follows
 	dir string

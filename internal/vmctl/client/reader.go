@@ -18,6 +18,13 @@ import (
 // socket, without which nobody can reach its VM. One that ends does so at once.
 const lonelyLimit = 10 * time.Second
 
+// unaskedRate is how many accounts of its disks the daemon takes from a VMM in a second, after
+// unaskedBurst without a delay. A VMM sends about 20 a second when its disk is full again and again.
+const (
+	unaskedRate  = 100
+	unaskedBurst = 32
+)
+
 // errBroken: the VMM said what no VMM says.
 var errBroken = errors.New("the VMM process broke the control protocol")
 
@@ -60,29 +67,50 @@ func (p *Process) read(ready chan<- error) error {
 		if err != nil {
 			return err
 		}
-		switch m.Event {
-		case "":
-			err = p.deliver(m)
-		case wire.EventReady:
-			if spare == nil {
-				return fmt.Errorf("%w: it was ready already", errBroken)
-			}
-			if err = noteReady(p, m); err == nil {
-				spare <- nil
-				spare = nil
-			}
-		case wire.EventExit:
-			err = p.heardExit(m)
-		case wire.EventDisks:
-			err = p.disks.heard(m)
-		case wire.EventDial:
-			err = p.dials.add(m)
-		default:
-			err = fmt.Errorf("%w: event %q", errBroken, wire.Printable(m.Event))
+		if m.Event == wire.EventDisks {
+			slowDown(p.unasked.Take(time.Now()), p.draining) // a VMM keeps the newest account while its socket is full
 		}
-		if err != nil {
+		if err = take(p, m, &spare); err != nil {
 			return err
 		}
+	}
+}
+
+// take handles one message. spare is nil once the process has been ready.
+func take(p *Process, m wire.Message, spare *chan<- error) (err error) {
+	switch m.Event {
+	case "":
+		return p.deliver(m)
+	case wire.EventReady:
+		if *spare == nil {
+			return fmt.Errorf("%w: it was ready already", errBroken)
+		}
+		if err = noteReady(p, m); err == nil {
+			*spare <- nil
+			*spare = nil
+		}
+		return err
+	case wire.EventExit:
+		return p.heardExit(m)
+	case wire.EventDisks:
+		return p.disks.heard(m)
+	case wire.EventDial:
+		return p.dials.add(m)
+	}
+	return fmt.Errorf("%w: event %q", errBroken, wire.ClipText(wire.Printable(m.Event)))
+}
+
+// slowDown delays the reader, so that the VMM waits with its next message. It returns early when
+// ended is closed.
+func slowDown(d time.Duration, ended <-chan struct{}) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ended:
 	}
 }
 
@@ -123,7 +151,7 @@ func (p *Process) heardExit(m wire.Message) error {
 	if err := json.Unmarshal(m.Body, &e); err != nil {
 		return fmt.Errorf("%w: %w", errBroken, err)
 	}
-	e.Kind, e.Reason = vmm.ExitKind(wire.Printable(string(e.Kind))), wire.Printable(e.Reason)
+	e.Kind, e.Reason = vmm.ExitKind(wire.ClipText(wire.Printable(string(e.Kind)))), wire.ClipText(wire.Printable(e.Reason))
 	if !p.setExit(e) {
 		return fmt.Errorf("%w: its VM has ended already", errBroken)
 	}

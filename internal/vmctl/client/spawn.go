@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/pace"
 	"github.com/forkd/forkd/internal/seccomp"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/unixfd"
@@ -96,7 +97,8 @@ func newProcess(dir string, pid int, start uint64, c *wire.Conn, dial HostDialer
 	p := &Process{
 		dir: dir, pid: pid, startTime: start, conn: c,
 		lonely: lonelyLimit, done: make(chan struct{}), drained: make(chan struct{}), hungUp: make(chan struct{}),
-		pending: map[uint64]chan wire.Message{},
+		draining: make(chan struct{}), pending: map[uint64]chan wire.Message{},
+		unasked: pace.New(unaskedRate, unaskedBurst),
 	}
 	p.dials.dial, p.dials.pace, p.dials.hungUp, p.dials.send = dial, newDialPace(), p.hungUp, p.sendDialed
 	return p
@@ -152,6 +154,7 @@ func (p *Process) reap(proc *os.Process) {
 // own last word, if it said one, goes before ours. A process that never accepted
 // the connection leaves it open, so reading ends behind what is queued.
 func (p *Process) drain() {
+	close(p.draining)
 	p.conn.CloseRead()
 	<-p.drained
 }

@@ -60,7 +60,7 @@ func ClipText(s string) string { return ellipsis.Clip(s, maxErrorText) }
 // Err is the error at the other end: its text, made printable, and its causes for
 // errors.Is and errors.As. Codes that are not known here are left out.
 func (e *Error) Err() error {
-	r := &remoteError{text: Printable(e.Text)}
+	r := &remoteError{text: ClipText(Printable(e.Text))}
 	for _, c := range codes {
 		if slices.Contains(e.Codes, c.code) {
 			r.causes = append(r.causes, c.err)

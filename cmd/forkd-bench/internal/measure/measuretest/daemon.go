@@ -39,7 +39,7 @@ func Start(t *testing.T) *Daemon {
 	images := fakeengine.NewImages("python-numpy")
 	d := &Daemon{t: t, Engine: fakeengine.New(images), meet: func(_ context.Context, serve func()) { serve() }}
 	inner := httpapi.New(httpapi.Options{Engine: d.Engine, Images: images}).Handler(httpapi.Access{Token: token})
-	server := &http.Server{Handler: http.HandlerFunc(
+	server := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(
 		func(w http.ResponseWriter, r *http.Request) { d.handle(w, r, inner) })}
 	pipes := &listener{conns: make(chan net.Conn), closed: make(chan struct{})}
 	ended := make(chan struct{})

@@ -1,0 +1,64 @@
+package netpolicy
+
+import "fmt"
+
+// tenantLimits are the highest limits that a tenant's policy gets: four times each default. An
+// operator's ceiling that sets a limit replaces it. Bytes are unlimited by default, so that only
+// the operator's ceiling bounds them.
+var tenantLimits = Limits{
+	Flows:          4 * DefaultFlows,
+	FlowsPerSecond: 4 * DefaultFlowsPerSecond,
+	DNSPerSecond:   4 * DefaultDNSPerSecond,
+}
+
+// Granted returns the part of a policy that a caller with this grant may have, whatever else the
+// operator's ceiling cuts: its ports of the host, and limits up to those of tenants. ceiling may be
+// nil. A rule that cannot be read is an error.
+func (g HostGrant) Granted(s Spec, ceiling *Spec) (Spec, []Cut, error) {
+	out, cuts, err := g.Cut(s)
+	if err != nil || g.All || g.AnyLimits {
+		return out, cuts, err
+	}
+	most := tenantLimits
+	if ceiling != nil {
+		most = most.replacedBy(ceiling.Limits)
+	}
+	var cut []Cut
+	out.Limits, cut = out.Limits.lowered(most)
+	return out, append(cuts, cut...), nil
+}
+
+// replacedBy returns l with the values that other sets.
+func (l Limits) replacedBy(other Limits) Limits {
+	if other.Flows != 0 {
+		l.Flows = other.Flows
+	}
+	if other.FlowsPerSecond != 0 {
+		l.FlowsPerSecond = other.FlowsPerSecond
+	}
+	if other.DNSPerSecond != 0 {
+		l.DNSPerSecond = other.DNSPerSecond
+	}
+	return l
+}
+
+// lowered lowers each value to most. A value that is not set is a default, and stays.
+func (l Limits) lowered(most Limits) (Limits, []Cut) {
+	var cuts []Cut
+	for _, one := range []struct {
+		name  string
+		value *int
+		most  int
+	}{
+		{"flows", &l.Flows, most.Flows},
+		{"flows_per_second", &l.FlowsPerSecond, most.FlowsPerSecond},
+		{"dns_per_second", &l.DNSPerSecond, most.DNSPerSecond},
+	} {
+		if *one.value > one.most {
+			*one.value = one.most
+			cuts = append(cuts, Cut{Rule: "limits: " + one.name, Partly: true,
+				Text: fmt.Sprintf("a tenant has at most %d", one.most)})
+		}
+	}
+	return l, cuts
+}
