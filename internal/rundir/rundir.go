@@ -141,7 +141,7 @@ var (
 	unmarkedFile   = regexp.MustCompile(`^(lock|forkd\.sock|kernel-[0-9]+)$`)
 	unmarkedFolder = map[string]*regexp.Regexp{
 		"vm":     regexp.MustCompile(`^v[0-9]{8,10}$`),
-		"family": regexp.MustCompile(`^sb-[0-9a-f]{8}-[0-9]{4,}$`),
+		"family": regexp.MustCompile(`^sb-([a-z2-7]{16}|[0-9a-f]{8}-[0-9]{4,})$`),
 	}
 )
 

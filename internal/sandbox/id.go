@@ -1,24 +1,41 @@
 package sandbox
 
 import (
+	"encoding/base32"
 	"regexp"
 	"strings"
 )
 
-// dnsID is a sandbox's id without its dashes. The first part has eight digits, so it
-// can be told where the dashes were.
-var dnsID = regexp.MustCompile(`^sb([0-9a-f]{8})([0-9]{4,})$`)
+// IDBytes is the number of random bytes in an id. Whoever knows the id of a sandbox with public ports can
+// use them, so 80 bits keep ids from being guessed.
+const IDBytes = 10
 
-// DNSID is a sandbox's id as host names have it: without dashes, as a dash stands
-// between port and id there.
+// IDPattern matches the ids of sandboxes: of now, and those of daemons before, which had 32 random bits, a
+// dash and the index of the child.
+const IDPattern = `sb-(?:[a-z2-7]{16}|[0-9a-f]{8}-[0-9]{4,7})`
+
+// ValidID reports whether s is the id of a sandbox.
+var ValidID = regexp.MustCompile(`^` + IDPattern + `$`).MatchString
+
+var idDigits = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
+
+// NewID returns the id that stands for IDBytes random bytes. It fits a host name beside a port.
+func NewID(random []byte) string { return "sb-" + idDigits.EncodeToString(random[:IDBytes]) }
+
+// dnsID matches an id without its dashes. The two forms differ in length, so their dashes are known.
+var dnsID = regexp.MustCompile(`^sb(?:([a-z2-7]{16})|([0-9a-f]{8})([0-9]{4,7}))$`)
+
+// DNSID returns an id as host names have it: without dashes, as a dash separates port and id there.
 func DNSID(id string) string { return strings.ReplaceAll(id, "-", "") }
 
-// CanonicalID is the id that a name stands for: of an id without dashes the one with
-// them, else the name itself.
+// CanonicalID returns the id for a name without dashes; other names stay as they are.
 func CanonicalID(name string) string {
-	parts := dnsID.FindStringSubmatch(name)
-	if parts == nil {
+	switch parts := dnsID.FindStringSubmatch(name); {
+	case parts == nil:
 		return name
+	case parts[1] != "":
+		return "sb-" + parts[1]
+	default:
+		return "sb-" + parts[2] + "-" + parts[3]
 	}
-	return "sb-" + parts[1] + "-" + parts[2]
 }

@@ -1,6 +1,9 @@
 package sandbox
 
-import "testing"
+import (
+	"bytes"
+	"testing"
+)
 
 func TestIDsWithoutDashes(t *testing.T) {
 	for name, want := range map[string]string{
@@ -13,6 +16,10 @@ func TestIDsWithoutDashes(t *testing.T) {
 		"":                    "",
 		"sb-5f3a00120001":     "sb-5f3a00120001",
 		"sb5f3a00120001\nand": "sb5f3a00120001\nand",
+		"sbabcdefgh234567ab":  "sb-abcdefgh234567ab",
+		"sb2222222222222222":  "sb-2222222222222222", // hexadecimal digits and digits, too, but longer
+		"sbabcdefgh234567a":   "sbabcdefgh234567a",
+		"sb5f3a001212345678":  "sb5f3a001212345678", // 1 and 8 are no digits of base32
 	} {
 		if got := CanonicalID(name); got != want {
 			t.Errorf("%q became %q, want %q", name, got, want)
@@ -21,4 +28,35 @@ func TestIDsWithoutDashes(t *testing.T) {
 	if got := DNSID("sb-5f3a0012-0001"); got != "sb5f3a00120001" || CanonicalID(got) != "sb-5f3a0012-0001" {
 		t.Errorf("for host names: %q", got)
 	}
+}
+
+func TestNewIDs(t *testing.T) {
+	for _, random := range [][]byte{make([]byte, IDBytes), bytes.Repeat([]byte{0xff}, IDBytes), []byte("0123456789")} {
+		id := NewID(random)
+		if !ValidID(id) || len(id) != 19 || CanonicalID(DNSID(id)) != id || CanonicalID(id) != id {
+			t.Errorf("%x became %q", random, id)
+		}
+		if label := "65535-" + DNSID(id); len(label) > 63 {
+			t.Errorf("%s is no label of a host name", label)
+		}
+	}
+	for _, bad := range []string{"", "sb-", "sb-ABCDEFGH234567AB", "sb-abcdefgh234567a", "sb-../../../../../../x", "sb-5f3a0012-1",
+		"sb-5f3a0012-00000001", "sb-abcdefgh234567ab\n"} {
+		if ValidID(bad) {
+			t.Errorf("%q is an id", bad)
+		}
+	}
+	if !ValidID("sb-5f3a0012-0001") {
+		t.Error("an id of an earlier daemon is none")
+	}
+}
+
+func FuzzCanonicalID(f *testing.F) {
+	f.Add("sb5f3a00120001")
+	f.Add("sbabcdefgh234567ab")
+	f.Fuzz(func(t *testing.T, name string) {
+		if id := CanonicalID(name); id != name && (!ValidID(id) || DNSID(id) != name) {
+			t.Errorf("%q became %q", name, id)
+		}
+	})
 }

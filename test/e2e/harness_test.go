@@ -14,6 +14,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // patience is for what must happen at some time: slow machines are not wrong.
@@ -261,7 +262,7 @@ func equal(a, b state) bool {
 		slices.Equal(a.sandboxes, b.sandboxes) && a.processes == b.processes
 }
 
-var regexpID = regexp.MustCompile(`sb-[0-9a-f]+-[0-9]+`)
+var regexpID = regexp.MustCompile(sandbox.IDPattern)
 
 func sum(b []byte) string {
 	s := sha256.Sum256(b)

@@ -5,15 +5,15 @@ import (
 	"path/filepath"
 	"regexp"
 
-	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/rundir"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // Names that this package makes in the run directory and below it. Only those are removed;
 // what is not ours is left and told.
 const familyName = "family" // of a folder for each sandbox with children that have ended
 
-var endedName = regexp.MustCompile(`^ended-sb-[0-9a-f]{8}-[0-9]{4,}(\.tmp)?$`)
+var endedName = regexp.MustCompile(`^ended-` + sandbox.IDPattern + `(\.tmp)?$`)
 
 // endsDir is where children of a sandbox that ended wait to be collected. It is not in the
 // VM's run directory: a sandbox can get another VM.
@@ -53,7 +53,7 @@ func (f *Families) sweepEnds() (kept []string, err error) {
 	}
 	for _, id := range names {
 		switch {
-		case !sandboxes.ValidID(id):
+		case !sandbox.ValidID(id):
 			f.cfg.Log.Warn("left alone: not the ends of a sandbox's children", "path", f.endsDir(id))
 		case f.cfg.Sandboxes.Lookup(id) == nil:
 			f.removeEnds(all, id)

@@ -2,7 +2,6 @@ package op
 
 import (
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,8 +23,8 @@ type forkOp struct {
 	e        *Ops
 	req      sandbox.ForkRequest
 	start    time.Time
-	began    int64 // the same, of startgate.Now
-	idPrefix string
+	began    int64    // the same, of startgate.Now
+	ids      []string // of the children
 	src      *launch.Source
 	network  sandbox.Network // of each child, but for its wire
 	children []child
@@ -92,11 +91,9 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 		return sandbox.ForkResult{}, fmt.Errorf("fork %s: %w", req.Tag, err)
 	}
 	defer f.grant.Release()
-	prefix, err := o.random(4)
-	if err != nil {
+	if f.ids, err = newIDs(o, req.N); err != nil {
 		return sandbox.ForkResult{}, err
 	}
-	f.idPrefix = hex.EncodeToString(prefix)
 	if err := f.bind(ctx); err != nil {
 		return sandbox.ForkResult{}, err
 	}
@@ -298,8 +295,21 @@ func (o *Ops) OpenSource(tag string) (*launch.Source, error) {
 	return launch.NewSource(files), nil
 }
 
-// childID is the name of a fork's child.
-func (f *forkOp) childID(index int) string { return fmt.Sprintf("sb-%s-%04d", f.idPrefix, index) }
+// newIDs returns n ids. Each is random by itself, so that a child's id reveals no sibling's.
+func newIDs(o *Ops, n int) ([]string, error) {
+	random, err := o.random(n * sandbox.IDBytes)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = sandbox.NewID(random[i*sandbox.IDBytes:])
+	}
+	return ids, nil
+}
+
+// childID returns the id of a child by its index, from 1 on.
+func (f *forkOp) childID(index int) string { return f.ids[index-1] }
 
 // openBase opens what a sandbox lies over: what was retired of it, or by its tag.
 func (o *Ops) openBase(ctx context.Context, info sandbox.Info) (*launch.Source, error) {

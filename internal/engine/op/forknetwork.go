@@ -23,11 +23,7 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 		return err
 	}
 	f.network.Effective = f.req.Limits.OfNetwork(f.network.Effective)
-	ids := make([]string, len(f.children))
-	for i := range ids {
-		ids[i] = f.childID(i + 1)
-	}
-	wires, err := f.e.wires.Bind(ctx, sourceOf(f.src, f.req.Owner, f.req.Limits, f.req.Kin), f.network.Effective, ids...)
+	wires, err := f.e.wires.Bind(ctx, sourceOf(f.src, f.req.Owner, f.req.Limits, f.req.Kin), f.network.Effective, f.ids...)
 	if err != nil {
 		return err
 	}

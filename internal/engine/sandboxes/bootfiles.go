@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // A sandbox that is paused without its memory keeps what it boots from beside its record: its image
@@ -74,7 +75,7 @@ func (d PausedDir) dropBoot(id string) {
 // bootFileOf is whose boot file a name is of; empty: of nobody's.
 func bootFileOf(name string) string {
 	for _, suffix := range []string{kernelSuffix, initrdSuffix} {
-		if id, is := strings.CutSuffix(name, suffix); is && ValidID(id) {
+		if id, is := strings.CutSuffix(name, suffix); is && sandbox.ValidID(id) {
 			return id
 		}
 	}

@@ -3,14 +3,10 @@ package sandboxes
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
 )
-
-// ValidID tells a sandbox's id from other names.
-var ValidID = regexp.MustCompile(`^sb-[0-9a-f]{8}-[0-9]{4,}$`).MatchString
 
 // Record is a sandbox that was or is about to be listed, in its VM's directory.
 type Record struct {
@@ -28,7 +24,7 @@ type Record struct {
 
 // validIn reports whether the record is about the VM in that directory.
 func (r Record) validIn(dir string) bool {
-	return r.Version == vmproc.JournalVersion && ValidID(r.Info.ID) && (r.Dir == "" || r.Dir == filepath.Base(dir))
+	return r.Version == vmproc.JournalVersion && sandbox.ValidID(r.Info.ID) && (r.Dir == "" || r.Dir == filepath.Base(dir))
 }
 
 func (r Record) write(dir string) error {

@@ -123,7 +123,7 @@ func (t *Table) adoptPaused() error {
 	}
 	for _, en := range entries {
 		id, ours := strings.CutSuffix(en.Name(), pausedSuffix)
-		if !ours || !ValidID(id) {
+		if !ours || !sandbox.ValidID(id) {
 			t.cfg.Paused.tidy(en.Name())
 			continue
 		}

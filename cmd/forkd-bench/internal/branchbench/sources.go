@@ -21,7 +21,7 @@ func sourceTag(mib int) string               { return fmt.Sprintf("%s%d", prefix
 func branchTag(sandbox string, n int) string { return fmt.Sprintf("%s%s-%d", prefix, sandbox, n) }
 
 // ownTag is what those give, and hardly anything that a person would think of.
-var ownTag = regexp.MustCompile(`^` + prefix + `([0-9]+|sb-[0-9a-f]+-[0-9]+-[0-9]+)$`)
+var ownTag = regexp.MustCompile(`^` + prefix + `([0-9]+|sb-([a-z2-7]{16}|[0-9a-f]{8}-[0-9]{4,})-[0-9]+)$`)
 
 // Sources are the snapshots to branch children of.
 type Sources struct {
