@@ -382,28 +382,7 @@ func TestQuotas(t *testing.T) {
 		}
 		over(b.as(text, "POST", "/v1/sandboxes", fork), name)
 	}
-	// The image's memory counts where the request names none.
-	text := quota(keys.Quotas{MemoryMiB: 255})
-	over(b.as(text, "POST", "/v1/snapshots", `{"tag":"left-out","image":"python-numpy"}`), "memory_mib")
-	over(b.as(text, "POST", "/v1/snapshots", `{"tag":"named","image":"python-numpy","memory_mib":300}`), "memory_mib")
-	into[api.SnapshotInfo](t, b.as(text, "POST", "/v1/snapshots", `{"tag":"small","image":"python-numpy","memory_mib":128}`), 201)
-	// VMs of pools count as sandboxes do.
-	text = quota(keys.Quotas{Sandboxes: 4, MemoryMiB: 5 * 256})
-	for _, tag := range []string{"a", "b"} {
-		into[api.SnapshotInfo](t, b.as(text, "POST", "/v1/snapshots", `{"tag":"`+tag+`","image":"python-numpy"}`), 201)
-	}
-	pool := func(tag string, size int) *httptest.ResponseRecorder {
-		return b.as(text, "PUT", "/v1/snapshots/"+tag+"/pool", fmt.Sprintf(`{"size":%d}`, size))
-	}
-	over(pool("a", 5), "sandboxes")
-	if w := pool("a", 2); w.Code >= 300 {
-		t.Fatalf("a pool within the quota: %d %s", w.Code, w.Body)
-	}
-	over(pool("b", 3), "sandboxes")
-	over(b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"b","n":3}`), "sandboxes")
-	into[[]api.SandboxInfo](t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"b","n":2}`), 201)
-	over(pool("a", 3), "sandboxes")
-	text = quota(keys.Quotas{Sandboxes: 1})
+	text := quota(keys.Quotas{Sandboxes: 1})
 	made := into[[]api.SandboxInfo](t, b.as(text, "POST", "/v1/sandboxes", `{"snapshot_tag":"py","guest_fork":true}`), 201)
 	if root, err := b.engine.Get(made[0].ID); err != nil || root.Kin.Key == "" {
 		t.Errorf("whose quotas its guest's forks count in is not known: %+v, %v", root.Kin, err)

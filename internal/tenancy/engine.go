@@ -25,8 +25,6 @@ type Engine interface {
 type snapshots interface {
 	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
-	// ParentMemory returns the memory that CreateSnapshot would give its VM, in MiB.
-	ParentMemory(ctx context.Context, req sandbox.CreateRequest) (int, error)
 	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)

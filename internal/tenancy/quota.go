@@ -23,10 +23,6 @@ type ledger struct {
 
 type holding struct{ sandboxes, memoryMiB int }
 
-func (h holding) plus(o holding) holding {
-	return holding{h.sandboxes + o.sandboxes, h.memoryMiB + o.memoryMiB}
-}
-
 // forkRate lets a number of children be asked for in a minute.
 type forkRate struct {
 	perMinute int
@@ -71,13 +67,12 @@ func (v *lens) admit(n, memoryMiB int) (release func(), err error) {
 	if n == 0 || q == (keys.Quotas{}) {
 		return func() {}, nil
 	}
-	pooled := v.pooled("") // reads snapshots, so not under the lock
 	l := &v.t.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	pending := l.pending[v.p.Tenant]
 	have, haveMiB := v.engine.Holdings(v.p.Tenant)
-	have, haveMiB = have+pending.sandboxes+pooled.sandboxes, haveMiB+pending.memoryMiB+pooled.memoryMiB
+	have, haveMiB = have+pending.sandboxes, haveMiB+pending.memoryMiB
 	switch {
 	case q.Sandboxes > 0 && have+n > q.Sandboxes:
 		return nil, v.over("sandboxes", stockRetry, "%d more sandboxes would be %d, and the key's quota is %d",

@@ -61,44 +61,10 @@ func (v recordView) SetPool(ctx context.Context, tag string, size int) error {
 	if err != nil {
 		return err
 	}
-	if err := v.admitPool(b, size); err != nil {
-		return err
+	if q := v.quotas().Sandboxes; q > 0 && size > q {
+		return v.over("sandboxes", 0, "a pool of %d is more than the key's quota of %d sandboxes", size, q)
 	}
 	return v.engine.SetPool(ctx, b.Tag, size)
-}
-
-// admitPool returns an error unless the quotas have room for a pool of this size beside the tenant's
-// sandboxes and its other pools.
-func (v *lens) admitPool(b sandbox.SnapshotBrief, size int) error {
-	q := v.quotas()
-	if size <= 0 || q.Sandboxes == 0 && q.MemoryMiB == 0 {
-		return nil
-	}
-	have := v.pooled(b.Tag)
-	n, mib := v.engine.Holdings(v.p.Tenant)
-	have = have.plus(holding{n, mib}).plus(holding{size, size * b.MemoryMiB})
-	switch {
-	case q.Sandboxes > 0 && have.sandboxes > q.Sandboxes:
-		return v.over("sandboxes", stockRetry, "a pool of %d would make %d VMs with the sandboxes and other pools, "+
-			"and the key's quota is %d", size, have.sandboxes, q.Sandboxes)
-	case q.MemoryMiB > 0 && have.memoryMiB > q.MemoryMiB:
-		return v.over("memory_mib", stockRetry, "a pool of %d would make %d MiB of guests' memory with the sandboxes "+
-			"and other pools, and the key's quota is %d MiB", size, have.memoryMiB, q.MemoryMiB)
-	}
-	return nil
-}
-
-// pooled returns the VMs that the tenant's pools keep ready, except the pool of one tag.
-func (v *lens) pooled(except string) (sum holding) {
-	for _, p := range v.engine.Pools() {
-		if p.Wanted == 0 || p.Tag == "" || p.Tag == except {
-			continue
-		}
-		if b, err := v.engine.SnapshotBrief(p.Tag); err == nil && b.Owner == v.p.Tenant {
-			sum = sum.plus(holding{p.Wanted, p.Wanted * p.Shape.MemoryMiB})
-		}
-	}
-	return sum
 }
 
 // Pools are those of the tenant's own snapshots.

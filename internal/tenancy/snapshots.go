@@ -17,10 +17,6 @@ func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequ
 	if req.Kernel != "" || req.Rootfs != "" {
 		return sandbox.SnapshotInfo{}, v.operatorOnly("a kernel or root file system by its path")
 	}
-	var err error
-	if req.MemoryMiB, err = v.parentMemory(ctx, req); err != nil {
-		return sandbox.SnapshotInfo{}, err
-	}
 	release, err := v.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, req.MemoryMiB)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
@@ -28,25 +24,6 @@ func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequ
 	defer release()
 	req.Owner = v.p.Tenant
 	return v.engine.CreateSnapshot(ctx, req, progress)
-}
-
-// ParentMemory returns the memory of the VM that a creation would boot, in MiB.
-func (v snapshotView) ParentMemory(ctx context.Context, req sandbox.CreateRequest) (int, error) {
-	if req.Kernel != "" || req.Rootfs != "" {
-		if err := v.operatorOnly("a kernel or root file system by its path"); err != nil {
-			return 0, err
-		}
-	}
-	return v.engine.ParentMemory(ctx, req)
-}
-
-// parentMemory returns the memory of the VM that req boots, in MiB: of the request, otherwise of the
-// image. The engine is then asked for that size, so that the VM has what its quota counted.
-func (v *lens) parentMemory(ctx context.Context, req sandbox.CreateRequest) (int, error) {
-	if v.quotas().MemoryMiB == 0 {
-		return req.MemoryMiB, nil
-	}
-	return v.engine.ParentMemory(ctx, req)
 }
 
 // DeriveSnapshot makes a snapshot on top of another.

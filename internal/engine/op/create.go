@@ -477,7 +477,7 @@ func (o *Ops) parentSource(ctx context.Context, req sandbox.CreateRequest) (s pa
 	case bare:
 		s, err = bareSource(req)
 	default:
-		s, err = imageSource(ctx, o.cfg, req)
+		s, err = o.imageSource(ctx, req)
 	}
 	if err != nil {
 		return s, err
@@ -497,14 +497,8 @@ func (o *Ops) parentSource(ctx context.Context, req sandbox.CreateRequest) (s pa
 	return s, nil
 }
 
-// ParentMemory returns the memory that CreateSnapshot would give its VM, in MiB.
-func (o *Ops) ParentMemory(ctx context.Context, req sandbox.CreateRequest) (int, error) {
-	s, err := o.parentSource(ctx, req)
-	return s.shape.MemoryMiB, err
-}
-
-func imageSource(ctx context.Context, c *Config, req sandbox.CreateRequest) (s parentSource, err error) {
-	if s.image, err = c.Images.Image(ctx, req.Image); err != nil {
+func (o *Ops) imageSource(ctx context.Context, req sandbox.CreateRequest) (s parentSource, err error) {
+	if s.image, err = o.cfg.Images.Image(ctx, req.Image); err != nil {
 		return s, err
 	}
 	img := s.image

@@ -100,7 +100,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}
-	img, err := parentOf(ctx, e, req)
+	img, err := e.parent(ctx, req)
 	if err == nil {
 		_, err = e.networkOf(req.Network, req.HostPorts, sandbox.SnapshotInfo{})
 	}
@@ -157,7 +157,7 @@ func free(e *Engine, tag string) error {
 	return nil
 }
 
-func parentOf(ctx context.Context, e *Engine, req sandbox.CreateRequest) (httpapi.Image, error) {
+func (e *Engine) parent(ctx context.Context, req sandbox.CreateRequest) (httpapi.Image, error) {
 	bare := req.Kernel != "" || req.Rootfs != ""
 	switch {
 	case bare == (req.Image != ""), bare && (req.Kernel == "" || req.Rootfs == ""):
@@ -166,12 +166,6 @@ func parentOf(ctx context.Context, e *Engine, req sandbox.CreateRequest) (httpap
 		return httpapi.Image{MemoryMiB: 256, VCPUs: 1}, nil
 	}
 	return e.images.GetImage(ctx, req.Image)
-}
-
-// ParentMemory returns the memory of the VM that CreateSnapshot would boot, in MiB.
-func (e *Engine) ParentMemory(ctx context.Context, req sandbox.CreateRequest) (int, error) {
-	img, err := parentOf(ctx, e, req)
-	return cmp.Or(req.MemoryMiB, img.MemoryMiB), err
 }
 
 // AddSnapshot puts one there as it is.
