@@ -24,6 +24,11 @@ func TestOwnersOutliveTheDaemon(t *testing.T) {
 	acme, evil := as(t.Context(), "acme"), as(t.Context(), "evil")
 	over := func(e *Engine, ctx context.Context) *tenancy.View { return tenancy.New(e, tenancy.Config{}).For(ctx) }
 	v := over(e, acme)
+	for asked, want := range map[int]int{0: fakeShape.MemoryMiB, 64: 64} { // for quotas: the image's, if none is asked for
+		if mib, err := e.ParentMemoryMiB(acme, sandbox.CreateRequest{Image: "tiny", MemoryMiB: asked}); err != nil || mib != want {
+			t.Errorf("a parent with memory_mib %d has %d MiB, %v; want %d", asked, mib, err, want)
+		}
+	}
 	if _, err := v.CreateSnapshot(acme, sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil); err != nil {
 		t.Fatal(err)
 	}

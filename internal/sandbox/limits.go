@@ -49,6 +49,7 @@ const (
 	MinMemoryLimitMiB = 32
 	MinDiskLimitMiB   = 16
 	MinCPUs           = 0.01
+	DefaultCPUWeight  = 100 // of a sandbox without a weight, and the most that a tenant's key can ask for
 	MaxCPUWeight      = 10_000
 	MaxNetMiB         = 1 << 20
 	MaxDiskRateMiB    = 1 << 20

@@ -119,5 +119,6 @@ type PoolStatus struct {
 	Tag    string
 	Shape  vmspec.Shape
 	Wanted int
-	Ready  int // that a fork can use: prepared with the snapshot, or plain
+	Set    bool // Wanted was set for this tag and is not the daemon's default
+	Ready  int  // that a fork can use: prepared with the snapshot, or plain
 }

@@ -25,6 +25,8 @@ type Engine interface {
 type snapshots interface {
 	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot for req.
+	ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error)
 	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)

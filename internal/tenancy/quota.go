@@ -15,13 +15,17 @@ import (
 
 // ledger is what is about to be, and what keys asked for lately.
 type ledger struct {
-	mu      sync.Mutex // guards what follows; nothing is asked under it but Holdings
+	mu      sync.Mutex // guards what follows; the engine is asked under it only what a tenant holds
 	pending map[string]holding
 	forks   map[string]*forkRate // by key
 	disk    map[string]diskUse   // by tenant
 }
 
 type holding struct{ sandboxes, memoryMiB int }
+
+func (h holding) plus(o holding) holding {
+	return holding{h.sandboxes + o.sandboxes, h.memoryMiB + o.memoryMiB}
+}
 
 // forkRate lets a number of children be asked for in a minute.
 type forkRate struct {
@@ -70,32 +74,45 @@ func (v *lens) admit(n, memoryMiB int) (release func(), err error) {
 	l := &v.t.ledger
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	pending := l.pending[v.p.Tenant]
-	have, haveMiB := v.engine.Holdings(v.p.Tenant)
-	have, haveMiB = have+pending.sandboxes, haveMiB+pending.memoryMiB
-	switch {
-	case q.Sandboxes > 0 && have+n > q.Sandboxes:
-		return nil, v.over("sandboxes", stockRetry, "%d more sandboxes would be %d, and the key's quota is %d",
-			n, have+n, q.Sandboxes)
-	case q.MemoryMiB > 0 && haveMiB+memoryMiB > q.MemoryMiB:
-		return nil, v.over("memory_mib", stockRetry,
-			"%d MiB of guests' memory more would be %d MiB, and the key's quota is %d MiB",
-			memoryMiB, haveMiB+memoryMiB, q.MemoryMiB)
+	if err := v.roomLocked(holding{n, memoryMiB}, v.heldLocked("")); err != nil {
+		return nil, err
 	}
 	if err := v.forkRateLocked(n, q.ForksPerMinute); err != nil {
 		return nil, err
 	}
-	l.pending[v.p.Tenant] = holding{pending.sandboxes + n, pending.memoryMiB + memoryMiB}
+	return l.pendLocked(v.p.Tenant, holding{n, memoryMiB}), nil
+}
+
+// roomLocked refuses what a tenant wants more of than its quotas leave beside what it has.
+func (v *lens) roomLocked(more, has holding) error {
+	q, n, have := v.quotas(), more.sandboxes, has.sandboxes
+	memoryMiB, haveMiB := more.memoryMiB, has.memoryMiB
+	switch {
+	case q.Sandboxes > 0 && have+n > q.Sandboxes:
+		return v.over("sandboxes", stockRetry, "%d more sandboxes would be %d with pools, and the key's quota is %d",
+			n, have+n, q.Sandboxes)
+	case q.MemoryMiB > 0 && haveMiB+memoryMiB > q.MemoryMiB:
+		return v.over("memory_mib", stockRetry,
+			"%d MiB of guests' memory more would be %d MiB with shells of pools, and the key's quota "+
+				"is %d MiB",
+			memoryMiB, haveMiB+memoryMiB, q.MemoryMiB)
+	}
+	return nil
+}
+
+// pendLocked counts what a tenant is about to have until release is called.
+func (l *ledger) pendLocked(tenant string, more holding) (release func()) {
+	l.pending[tenant] = l.pending[tenant].plus(more)
 	return func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		now := l.pending[v.p.Tenant]
-		if now = (holding{now.sandboxes - n, now.memoryMiB - memoryMiB}); now == (holding{}) {
-			delete(l.pending, v.p.Tenant)
+		now := l.pending[tenant].plus(holding{-more.sandboxes, -more.memoryMiB})
+		if now == (holding{}) {
+			delete(l.pending, tenant)
 			return
 		}
-		l.pending[v.p.Tenant] = now
-	}, nil
+		l.pending[tenant] = now
+	}
 }
 
 func (v *lens) forkRateLocked(n, perMinute int) error {

@@ -61,9 +61,11 @@ func (v recordView) SetPool(ctx context.Context, tag string, size int) error {
 	if err != nil {
 		return err
 	}
-	if q := v.quotas().Sandboxes; q > 0 && size > q {
-		return v.over("sandboxes", 0, "a pool of %d is more than the key's quota of %d sandboxes", size, q)
+	release, err := v.admitPool(b, size)
+	if err != nil {
+		return err
 	}
+	defer release()
 	return v.engine.SetPool(ctx, b.Tag, size)
 }
 

@@ -3,6 +3,7 @@ package tenancy
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -68,6 +69,9 @@ func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox
 	}
 	if req.Tap != "" {
 		return sandbox.ForkResult{}, v.operatorOnly("a tap of the host")
+	}
+	if req.Limits.CPUWeight > sandbox.DefaultCPUWeight {
+		return sandbox.ForkResult{}, v.operatorOnly(fmt.Sprintf("a CPU weight above %d", sandbox.DefaultCPUWeight))
 	}
 	if req.Kin = (sandbox.Kin{}); req.GuestFork {
 		req.Kin.Key = v.p.KeyID

@@ -14,16 +14,26 @@ func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequ
 	if v.p.Operator() {
 		return v.engine.CreateSnapshot(ctx, req, progress)
 	}
-	if req.Kernel != "" || req.Rootfs != "" {
-		return sandbox.SnapshotInfo{}, v.operatorOnly("a kernel or root file system by its path")
+	memoryMiB, err := v.ParentMemoryMiB(ctx, req)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
 	}
-	release, err := v.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, req.MemoryMiB)
+	req.MemoryMiB = memoryMiB // the VM has what is counted, even if the image changes meanwhile
+	release, err := v.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, memoryMiB)
 	if err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
 	defer release()
 	req.Owner = v.p.Tenant
 	return v.engine.CreateSnapshot(ctx, req, progress)
+}
+
+// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot for req.
+func (v snapshotView) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error) {
+	if !v.p.Operator() && (req.Kernel != "" || req.Rootfs != "") {
+		return 0, v.operatorOnly("a kernel or root file system by its path")
+	}
+	return v.engine.ParentMemoryMiB(ctx, req)
 }
 
 // DeriveSnapshot makes a snapshot on top of another.

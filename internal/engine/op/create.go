@@ -74,7 +74,7 @@ func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	if err := c.judgeNetwork(); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
-	if c.src, err = o.parentSource(ctx, req); err != nil {
+	if c.src, err = parentSourceOf(ctx, o.cfg.Images, req); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
 	if err := o.reserve(c, &u); err != nil {
@@ -465,7 +465,7 @@ const (
 	bareArgs  = "root=/dev/vda ro init=/sbin/init"
 )
 
-func (o *Ops) parentSource(ctx context.Context, req sandbox.CreateRequest) (s parentSource, err error) {
+func parentSourceOf(ctx context.Context, images sandbox.Images, req sandbox.CreateRequest) (s parentSource, err error) {
 	bare := req.Kernel != "" || req.Rootfs != ""
 	switch {
 	case bare && req.Image != "":
@@ -477,7 +477,7 @@ func (o *Ops) parentSource(ctx context.Context, req sandbox.CreateRequest) (s pa
 	case bare:
 		s, err = bareSource(req)
 	default:
-		s, err = o.imageSource(ctx, req)
+		s, err = imageSource(ctx, images, req)
 	}
 	if err != nil {
 		return s, err
@@ -497,8 +497,8 @@ func (o *Ops) parentSource(ctx context.Context, req sandbox.CreateRequest) (s pa
 	return s, nil
 }
 
-func (o *Ops) imageSource(ctx context.Context, req sandbox.CreateRequest) (s parentSource, err error) {
-	if s.image, err = o.cfg.Images.Image(ctx, req.Image); err != nil {
+func imageSource(ctx context.Context, images sandbox.Images, req sandbox.CreateRequest) (s parentSource, err error) {
+	if s.image, err = images.Image(ctx, req.Image); err != nil {
 		return s, err
 	}
 	img := s.image
@@ -527,6 +527,15 @@ func bareSource(req sandbox.CreateRequest) (s parentSource, err error) {
 	s.shape = vmspec.Shape{MemoryMiB: 512, VCPUs: 1, Disks: 1}
 	s.cmdline = vmspec.KernelArgs + " " + bareArgs
 	return s, nil
+}
+
+// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot for req.
+func (o *Ops) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error) {
+	s, err := parentSourceOf(ctx, o.cfg.Images, req)
+	if err != nil {
+		return 0, fmt.Errorf("create snapshot %s: %w", req.Tag, err)
+	}
+	return s.shape.MemoryMiB, nil
 }
 
 // boot hands the kernel, the initrd and the root disk to a shell. net is its end of a wire, or nil.

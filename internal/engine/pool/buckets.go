@@ -278,7 +278,8 @@ func (p *buckets) status() []sandbox.PoolStatus {
 		if !t.set {
 			wanted = p.fallback
 		}
-		out = append(out, sandbox.PoolStatus{Tag: tag, Shape: t.key.Shape, Wanted: wanted, Ready: p.countLocked(t.key)})
+		out = append(out, sandbox.PoolStatus{Tag: tag, Shape: t.key.Shape, Wanted: wanted, Set: t.set,
+			Ready: p.countLocked(t.key)})
 	}
 	slices.SortFunc(out, func(a, b sandbox.PoolStatus) int { return cmp.Compare(a.Tag, b.Tag) })
 	return out

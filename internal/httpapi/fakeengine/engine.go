@@ -100,7 +100,7 @@ func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	if progress == nil {
 		progress = func(sandbox.Step) {}
 	}
-	img, err := e.parent(ctx, req)
+	img, err := parent(ctx, e, req)
 	if err == nil {
 		_, err = e.networkOf(req.Network, req.HostPorts, sandbox.SnapshotInfo{})
 	}
@@ -157,7 +157,13 @@ func free(e *Engine, tag string) error {
 	return nil
 }
 
-func (e *Engine) parent(ctx context.Context, req sandbox.CreateRequest) (httpapi.Image, error) {
+// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot.
+func (e *Engine) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error) {
+	img, err := parent(ctx, e, req)
+	return cmp.Or(req.MemoryMiB, img.MemoryMiB), err
+}
+
+func parent(ctx context.Context, e *Engine, req sandbox.CreateRequest) (httpapi.Image, error) {
 	bare := req.Kernel != "" || req.Rootfs != ""
 	switch {
 	case bare == (req.Image != ""), bare && (req.Kernel == "" || req.Rootfs == ""):
@@ -289,7 +295,8 @@ func (e *Engine) Pools() []sandbox.PoolStatus {
 	defer e.mu.Unlock()
 	var out []sandbox.PoolStatus
 	for tag, size := range e.pools {
-		out = append(out, sandbox.PoolStatus{Tag: tag, Shape: e.snapshots[tag].Shape, Wanted: size, Ready: size})
+		out = append(out, sandbox.PoolStatus{Tag: tag, Shape: e.snapshots[tag].Shape, Wanted: size, Set: true,
+			Ready: size})
 	}
 	slices.SortFunc(out, func(a, b sandbox.PoolStatus) int { return cmp.Compare(a.Tag, b.Tag) })
 	return out
