@@ -136,7 +136,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // serveSandbox serves a request to a port of a sandbox.
 func (h *Handler) serveSandbox(w http.ResponseWriter, r *http.Request, to target.Target) {
 	rec, ours := h.opt.Records.Get(to.ID)
-	err := h.roused(r, to)
+	err := roused(h, r, to)
 	switch {
 	case err == nil && to.Port == target.EnvdPort:
 		h.noteAgent(r, to)

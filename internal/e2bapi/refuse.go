@@ -52,10 +52,10 @@ func stateOf(i sandbox.Info) state {
 
 // roused returns nil if a sandbox can take a request, or refuse it. A request that shows what the sandbox
 // asks for wakes it and counts as use; a stranger's does neither.
-func (h *Handler) roused(r *http.Request, to target.Target) error {
-	if !h.admits(r, to) {
+func roused(h *Handler, r *http.Request, to target.Target) error {
+	if !admits(h, r, to) {
 		if to.Port == target.EnvdPort && r.URL.Path == "/health" {
-			return h.running(to.ID)
+			return running(h, to.ID)
 		}
 		_, err := h.opt.Engine.Get(to.ID)
 		return err // one that exists refuses the request, running or not
@@ -66,7 +66,7 @@ func (h *Handler) roused(r *http.Request, to target.Target) error {
 }
 
 // admits reports whether a request shows the token that its sandbox asks for.
-func (h *Handler) admits(r *http.Request, to target.Target) bool {
+func admits(h *Handler, r *http.Request, to target.Target) bool {
 	switch {
 	case r.Method == http.MethodOptions && to.Port == target.EnvdPort:
 		return false // a browser sends it without a token, and the answer needs no guest
@@ -77,7 +77,7 @@ func (h *Handler) admits(r *http.Request, to target.Target) bool {
 }
 
 // running returns an error unless a sandbox runs. It wakes none.
-func (h *Handler) running(id string) error {
+func running(h *Handler, id string) error {
 	info, err := h.opt.Engine.Get(id)
 	if err == nil && stateOf(info) != stateRunning {
 		err = sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s is not running", id)

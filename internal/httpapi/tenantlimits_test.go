@@ -53,10 +53,10 @@ func TestATenantsCPUWeightHasACeiling(t *testing.T) {
 	for _, c := range []struct {
 		key, weight string
 		ok          bool
-	}{{b.acme, "400", true}, {b.acme, "401", false}, {b.acme, "10000", false}, {b.key(keys.Spec{Name: "o"}), "10000", true}} {
+	}{{b.acme, "100", true}, {b.acme, "101", false}, {b.acme, "10000", false}, {b.key(keys.Spec{Name: "o"}), "10000", true}} {
 		r := b.as(c.key, "POST", "/v1/sandboxes", `{"snapshot_tag":"py","cpu_weight":`+c.weight+`}`)
 		if !c.ok {
-			wantError(t, r, api.CodeInvalid)
+			wantError(t, r, api.CodeForbidden)
 			continue
 		}
 		into[[]api.SandboxInfo](t, r, 201)

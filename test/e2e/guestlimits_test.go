@@ -3,6 +3,8 @@ package e2e
 import (
 	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/api"
 )
 
 // TestProgramsMayOpenManyFiles checks the limits that servers and package managers expect, for every way to run
@@ -15,8 +17,9 @@ func TestProgramsMayOpenManyFiles(t *testing.T) {
 	if got := strings.Join(strings.Fields(d.sh(sb.ID, limits)), " "); got != want {
 		t.Errorf("a program of root has %s, want %s", got, want)
 	}
-	if got := strings.Join(strings.Fields(d.sh(sb.ID, "su -s /bin/sh user -c '"+limits+"'")), " "); got != want {
-		t.Errorf("a program of a user has %s, want %s", got, want)
+	r, err := d.c.Exec(t.Context(), sb.ID, api.ExecRequest{Args: []string{"sh", "-c", limits}, User: "user"})
+	if got := strings.Join(strings.Fields(r.Stdout), " "); err != nil || got != want {
+		t.Errorf("a program of a user has %s, %v, want %s", got, err, want)
 	}
 	if got := d.eval(sb.ID, "import resource\nresource.getrlimit(resource.RLIMIT_NOFILE)"); got != "(65536, 1048576)" {
 		t.Errorf("the interpreter has %s", got)
