@@ -214,8 +214,8 @@ func openToAll(resp *http.Response) error {
 
 // preflightHeaders are the request headers of E2B's clients in browsers. No page may send others.
 const preflightHeaders = "Authorization, Connect-Accept-Encoding, Connect-Content-Encoding, " +
-	"Connect-Protocol-Version, Connect-Timeout-Ms, Content-Encoding, Content-Type, E2b-Sandbox-Id, E2b-Sandbox-Port, E2B-Traffic-Access-Token, " +
-	"Keepalive-Ping-Interval, Range, X-Access-Token, X-User-Agent"
+	"Connect-Protocol-Version, Connect-Timeout-Ms, Content-Encoding, Content-Type, E2b-Sandbox-Id, " +
+	"E2b-Sandbox-Port, E2B-Traffic-Access-Token, Keepalive-Ping-Interval, Range, X-Access-Token, X-User-Agent"
 
 // preflight answers a browser that asks whether a page may send a request. Any page may, as with E2B, but
 // without cookies: the token that the page has to show is what opens the agent.

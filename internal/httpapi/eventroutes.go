@@ -19,15 +19,10 @@ import (
 	"github.com/forkd/forkd/internal/events"
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/shares"
 )
 
 // eventStream is the content type of server-sent events.
 const eventStream = "text/event-stream"
-
-// maxFollowers is the number of requests that may follow events concurrently. Tenants share it: a greedy
-// one holds a third, and a slot stays free for one that follows nothing yet.
-const maxFollowers = 256
 
 // eventPace is how a stream of events goes.
 type eventPace struct {
@@ -44,7 +39,7 @@ type eventRoutes struct {
 	streams   *streams
 	events    *events.Log // may be nil
 	pace      eventPace
-	followers *shares.Pool
+	followers followers
 }
 
 func (s *eventRoutes) add(rt *router) {
@@ -136,12 +131,11 @@ func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	share := shares.Key{Tenant: s.askers.of(r.Context()).Tenant}
-	if !s.followers.Try(share, 1) {
-		return fail(api.CodeBusy, "",
-			"this client's share of the %d requests that follow events concurrently is used up: end some of them", maxFollowers)
+	release, err := s.followers.take(s.askers.of(r.Context()).Tenant)
+	if err != nil {
+		return err
 	}
-	defer s.followers.Free(share, 1)
+	defer release()
 	ctx, stop := s.streams.context(r.Context())
 	defer stop()
 	if q.after == events.Now {

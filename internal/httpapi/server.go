@@ -14,7 +14,6 @@ import (
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/membudget"
 	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/shares"
 	"github.com/forkd/forkd/internal/tenancy"
 	"github.com/forkd/forkd/internal/workspace"
 )
@@ -166,7 +165,7 @@ func (s *Server) addRoutes(opt Options, view func(context.Context) Engine) {
 	(&keyRoutes{opt.Keys, time.Now}).add(s.router)
 	(&auditRoutes{s.askers, s.streams, opt.AuditFile}).add(s.router)
 	(&eventRoutes{answers: s.answers, askers: s.askers, streams: s.streams, events: opt.Events,
-		pace: s.limits.events, followers: shares.New(maxFollowers)}).add(s.router)
+		pace: s.limits.events, followers: newFollowers()}).add(s.router)
 }
 
 // OpenAPI returns the document served at /openapi.json.
