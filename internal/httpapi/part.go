@@ -26,6 +26,10 @@ func (s *Server) part(api http.Handler) http.Handler {
 			r.Pattern = ingressRoute
 			n := note(r.Context())
 			n.principal, n.sandbox = ingressRoute, ellipsis.Clip(s.ingress.Sandbox(r), 64)
+			if err := s.admitGuess(r); err != nil {
+				writeFailure(w, failureOf(err))
+				return
+			}
 			sandboxes.ServeHTTP(w, r)
 		case r.ProtoMajor != 1 && !connOf(r.Context()).secure(): // only sandboxes' servers are spoken to so
 			writeFailure(w, refusal(http.StatusHTTPVersionNotSupported, ""))

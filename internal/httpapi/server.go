@@ -69,6 +69,9 @@ type Server struct {
 	limits  limits
 	budget  *membudget.Budget
 	ingress Ingress // may be nil
+	// exists finds a sandbox of any owner; ids that do not exist are guesses.
+	exists func(id string) (sandbox.Info, error)
+	misses misses
 }
 
 // humaErrors makes huma's own errors ours. The library has only a package
@@ -86,7 +89,7 @@ func newServer(opt Options, most limits) *Server {
 	opt.Version.API = api.Version
 	s := &Server{
 		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
-		audit: opt.Audit, limits: most, ingress: opt.Ingress,
+		audit: opt.Audit, limits: most, ingress: opt.Ingress, exists: opt.Engine.Get,
 		budget:  membudget.New(most.memory),
 		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings, opt.Audit),
 	}

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -106,5 +107,25 @@ func TestACancelledContextEndsTheWork(t *testing.T) {
 	_, err := Rewrite(ctx, bytes.NewReader(b), io.Discard, Layout{Source: ".", Dest: "/x", Mode: -1}, roomy)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("rewrite: %v", err)
+	}
+}
+
+// TestNamesDoNotKeepTheirHeaders checks the memory that names keep: archive/tar cuts them out of extended headers.
+func TestNamesDoNotKeepTheirHeaders(t *testing.T) {
+	const entries, header = 500, 100 << 10
+	tr := tree{}
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range entries {
+		block := fmt.Sprintf("f%08d", i) + strings.Repeat("x", header)
+		if _, err := tr.check(&tar.Header{Typeflag: tar.TypeReg, Name: block[:9]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if kept := int64(after.HeapAlloc) - int64(before.HeapAlloc); kept > entries*header/10 {
+		t.Errorf("%d names of 9 bytes keep %d KiB", len(tr), kept>>10)
 	}
 }

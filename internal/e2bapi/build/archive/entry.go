@@ -68,7 +68,7 @@ func (t tree) add(name string, kind byte) error {
 	if k, ok := t[name]; ok && k != kind {
 		return fmt.Errorf("%w: %q is two things", ErrBad, short(name))
 	}
-	t[name] = kind
+	t[strings.Clone(name)] = kind // archive/tar cuts a name out of its whole extended header
 	return nil
 }
 

@@ -159,7 +159,7 @@ func (w *writer) folder(at string, mode int64) error {
 	if w.names -= int64(len(at)); w.names < 0 {
 		return fmt.Errorf("%w: the names of its folders take too many bytes", ErrTooLarge)
 	}
-	w.made[at] = true
+	w.made[strings.Clone(at)] = true
 	return w.tar.WriteHeader(w.header(at, tar.TypeDir, mode))
 }
 
