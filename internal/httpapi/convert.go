@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/guestnet"
@@ -174,23 +173,6 @@ func wireUse(u *sandbox.Use) *api.SandboxUse {
 
 // text leaves the replacing of stray bytes to the JSON encoder.
 func text(b []byte) string { return string(b) }
-
-func wireEval(r sandbox.EvalResult) api.EvalResponse {
-	out := api.EvalResponse{
-		Result: optional(r.Result), Error: optional(r.Error), ExitCode: r.ExitCode & 0xff, Stdout: r.Stdout, Stderr: r.Stderr,
-		TookMS: milliseconds(r.Took), GuestMS: milliseconds(r.Guest),
-	}
-	if r.Error != "" && out.ExitCode == 0 {
-		out.ExitCode = 1
-	}
-	if !utf8.ValidString(r.Stdout) {
-		out.StdoutRaw = []byte(r.Stdout)
-	}
-	if !utf8.ValidString(r.Stderr) {
-		out.StderrRaw = []byte(r.Stderr)
-	}
-	return out
-}
 
 func wirePools(pools []sandbox.PoolStatus) []api.Pool {
 	out := []api.Pool{}

@@ -43,6 +43,7 @@ func (s *guestRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "eval", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/eval", Tags: tags,
 		Summary: "Run code in the warmed interpreter, which keeps its state", Errors: errors,
+		Responses: map[string]*huma.Response{"200": rt.jsonResponse("OK", api.EvalResponse{})},
 	}, s.eval)
 }
 
@@ -88,10 +89,27 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 	dropped := res.DroppedBytes + account.fit(tenant, &stdout, &stderr)
 	res.Stdout, res.Stderr = nil, nil // the answer holds copies
 	return answerOutputs(execRest{res.ExitCode, res.TimedOut, dropped},
-		output{"stdout", "stdout_base64", stdout}, output{"stderr", "stderr_base64", stderr}), nil
+		printed("stdout", stdout), printed("stderr", stderr)), nil
 }
 
-func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*body[api.EvalResponse], error) {
+// printed is the output of a program.
+func printed(name, value string) output {
+	return output{name: name, raw: name + "_base64", value: value}
+}
+
+// evalRest has the fields of api.EvalResponse that are no outputs.
+type evalRest struct {
+	ExitCode     int     `json:"exit_code"`
+	DroppedBytes int64   `json:"dropped_bytes,omitempty"`
+	TookMS       float64 `json:"took_ms,omitempty"`
+	GuestMS      float64 `json:"guest_ms,omitempty"`
+}
+
+func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResponse, error) {
+	tenant, account := principal.From(ctx).Tenant, &note(ctx).account
+	if account.full(tenant) {
+		return nil, errInFlight()
+	}
 	began := time.Now()
 	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
 		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
@@ -100,5 +118,16 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*body[api.EvalRe
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.EvalResponse]{wireEval(res)}, nil
+	rest := evalRest{ExitCode: res.ExitCode & 0xff, TookMS: milliseconds(res.Took), GuestMS: milliseconds(res.Guest)}
+	if res.Error != "" && rest.ExitCode == 0 {
+		rest.ExitCode = 1
+	}
+	rest.DroppedBytes = account.fit(tenant, &res.Error, &res.Result, &res.Stdout, &res.Stderr)
+	outputs := []output{{name: "result", value: res.Result, null: true}, {name: "error", value: res.Error, null: true}}
+	for _, o := range []output{printed("stdout", res.Stdout), printed("stderr", res.Stderr)} {
+		if o.value != "" {
+			outputs = append(outputs, o)
+		}
+	}
+	return answerOutputs(rest, outputs...), nil
 }

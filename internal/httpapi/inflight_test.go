@@ -23,6 +23,11 @@ func heapMiB() int64 {
 
 // Clients that take no answer cost the daemon the outputs once, and no encoded copies.
 func TestUnreadOutputsAreHeldOnce(t *testing.T) {
+	t.Run("exec", func(t *testing.T) { leaveUnread(t, "exec", `{"args":["noise","8388608"]}`) })
+	t.Run("eval", func(t *testing.T) { leaveUnread(t, "eval", `{"code":"noise"}`) })
+}
+
+func leaveUnread(t *testing.T, route, body string) {
 	b := newBench(t)
 	id := b.fork("1")[0].ID
 	server := httptest.NewServer(b.h)
@@ -32,8 +37,8 @@ func TestUnreadOutputsAreHeldOnce(t *testing.T) {
 	before := heapMiB()
 	const n, each = 8, 8 << 20
 	for range n {
-		r, _ := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/sandboxes/"+id+"/exec",
-			strings.NewReader(`{"args":["noise","8388608"]}`))
+		r, _ := http.NewRequestWithContext(ctx, "POST", server.URL+"/v1/sandboxes/"+id+"/"+route,
+			strings.NewReader(body))
 		r.Header.Set("Authorization", "Bearer "+token)
 		resp, err := new(http.Transport).RoundTrip(r)
 		if err != nil {

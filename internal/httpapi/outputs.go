@@ -16,8 +16,12 @@ import (
 const outputPiece = 48 << 10 // divisible by 3, so that pieces of base64 need no padding
 
 // output is a program's output in an answer: the field of its text, and that of its bytes, which
-// is only present if they are no valid UTF-8.
-type output struct{ name, raw, value string }
+// is only present if they are no valid UTF-8. A field without raw is text only; null stands for an
+// empty text.
+type output struct {
+	name, raw, value string
+	null             bool
+}
 
 // answerOutputs writes a JSON object with outputs, then the fields of rest. It encodes the outputs
 // piece by piece: a client that reads slowly costs no encoded copy.
@@ -33,10 +37,17 @@ func answerOutputs(rest any, outputs ...output) *huma.StreamResponse {
 func writeOutputs(w io.Writer, rest any, outputs []output) error {
 	lead := "{"
 	for _, o := range outputs {
+		if o.null && o.value == "" {
+			if _, err := io.WriteString(w, lead+`"`+o.name+`":null`); err != nil {
+				return err
+			}
+			lead = ","
+			continue
+		}
 		if err := writeText(w, lead+`"`+o.name+`":"`, o.value); err != nil {
 			return err
 		}
-		if lead = ","; !utf8.ValidString(o.value) {
+		if lead = ","; o.raw != "" && !utf8.ValidString(o.value) {
 			if err := writeBase64(w, `,"`+o.raw+`":"`, o.value); err != nil {
 				return err
 			}

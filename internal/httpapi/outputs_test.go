@@ -17,7 +17,7 @@ func FuzzOutputs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, times int) {
 		s := strings.Repeat(string(b), min(max(times, 0), 200_000/(len(b)+1)))
 		var out bytes.Buffer
-		if err := writeOutputs(&out, execRest{ExitCode: 3}, []output{{"stdout", "raw", s}}); err != nil {
+		if err := writeOutputs(&out, execRest{ExitCode: 3}, []output{{name: "stdout", raw: "raw", value: s}}); err != nil {
 			t.Fatal(err)
 		}
 		var got struct {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/forkd/forkd/internal/sandbox"
@@ -63,6 +64,8 @@ func (g guests) Eval(_ context.Context, id string, req sandbox.EvalRequest) (san
 		return sandbox.EvalResult{Error: "Traceback (most recent call last):\nRuntimeError: raised"}, nil
 	case "exit(3)":
 		return sandbox.EvalResult{Stderr: "leaving\n", ExitCode: 3}, nil
+	case "noise":
+		return sandbox.EvalResult{Stdout: strings.Repeat("\xff\x00", 4<<20)}, nil
 	case "bytes":
 		return sandbox.EvalResult{Stdout: "\x00\xff\n", Stderr: "\xfe"}, nil
 	case "print('hi')":
