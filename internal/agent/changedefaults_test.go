@@ -46,7 +46,7 @@ func TestDefaultsThatCannotBe(t *testing.T) {
 	b := startAgent(t)
 	for want, d := range map[string]agentclient.Defaults{
 		"invalid username: 'nobody-here'": {User: "nobody-here"},
-		"no name of a variable":           {Env: map[string]string{"A=B": "c"}},
+		"cannot contain":                  {Env: map[string]string{"A=B": "c"}},
 		"zero byte":                       {Env: map[string]string{"A": "c\x00"}},
 	} {
 		if err := b.ChangeDefaults(t.Context(), d); err == nil || !strings.Contains(err.Error(), want) {
