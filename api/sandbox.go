@@ -75,7 +75,7 @@ type SandboxInfo struct {
 	Netns          *string `json:"netns" doc:"Network namespace: always null, a sandbox needs none"`
 	GuestAddr      string  `json:"guest_addr" doc:"Address of the guest, the same for all: each is alone on its network"`
 	CreatedAtUnix  int64   `json:"created_at_unix" doc:"When it was forked, in seconds since 1970"`
-	PID            *int    `json:"pid" doc:"Process of its VM on the daemon's host, null when it has ended"`
+	PID            *int    `json:"pid" doc:"Process of its VM on the daemon's host; null when it has ended, and for tenants"`
 	MemoryLimitMiB *int    `json:"memory_limit_mib" doc:"Bound of its host memory that was asked for, null for none"`
 
 	// Ours.

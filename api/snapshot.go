@@ -43,7 +43,7 @@ const (
 type SnapshotInfo struct {
 	// Original.
 	Tag           string         `json:"tag" doc:"Name of the snapshot"`
-	Dir           string         `json:"dir" doc:"Directory on the daemon's host that holds it"`
+	Dir           string         `json:"dir" doc:"Directory on the daemon's host that holds it; empty for tenants"`
 	CreatedAtUnix int64          `json:"created_at_unix" doc:"When it was made, in seconds since 1970"`
 	BranchedFrom  *string        `json:"branched_from,omitempty" doc:"Sandbox it was branched from"`
 	Transient     bool           `json:"transient,omitempty" doc:"A guest forked itself; it is deleted when no sandbox runs from it and no snapshot is built on it"`

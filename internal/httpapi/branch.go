@@ -60,7 +60,7 @@ func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.B
 	}
 	note(ctx).snapshot = res.Tag
 	s.metrics.branched(res)
-	return &body[api.BranchResult]{wireBranch(res)}, nil
+	return &body[api.BranchResult]{wireBranch(ctx, res)}, nil
 }
 
 // branchRequest checks what the fields must be to each other.
@@ -94,7 +94,7 @@ func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error
 // isTrue reports whether a field is there and true: the original's clients may send false.
 func isTrue(b *bool) bool { return b != nil && *b }
 
-func wireBranch(r sandbox.BranchResult) api.BranchResult {
+func wireBranch(ctx context.Context, r sandbox.BranchResult) api.BranchResult {
 	out := api.BranchResult{
 		SnapshotInfo: wireSnapshot(r.Snapshot),
 		Mechanism:    r.Mechanism, Rounds: r.Rounds,
@@ -108,7 +108,7 @@ func wireBranch(r sandbox.BranchResult) api.BranchResult {
 		return out
 	}
 	for _, child := range r.Fork.Children {
-		out.Children = append(out.Children, wireChild(child, sandbox.ForkRequest{Tag: r.Tag}))
+		out.Children = append(out.Children, wireChild(ctx, child, sandbox.ForkRequest{Tag: r.Tag}))
 	}
 	slices.SortFunc(out.Children, func(a, b api.SandboxInfo) int { return cmp.Compare(a.Index, b.Index) })
 	out.PoolReady = r.Fork.PoolReady

@@ -2,12 +2,14 @@ package httpapi
 
 import (
 	"cmp"
+	"context"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/guestnet"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -96,10 +98,18 @@ func wireStep(s sandbox.Step) api.Step {
 		Output: text(s.Output)}
 }
 
-func wireSandbox(i sandbox.Info) api.SandboxInfo {
+// hostPID returns the process of a sandbox's VM. Numbers of the host's processes are the operator's to know.
+func hostPID(ctx context.Context, i sandbox.Info) int {
+	if !principal.From(ctx).Operator() {
+		return 0
+	}
+	return i.PID
+}
+
+func wireSandbox(ctx context.Context, i sandbox.Info) api.SandboxInfo {
 	return api.SandboxInfo{
 		ID: i.ID, DNSID: sandbox.DNSID(i.ID), SnapshotTag: i.SnapshotTag,
-		CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(i.PID),
+		CreatedAtUnix: i.CreatedAt.Unix(), PID: optional(hostPID(ctx, i)),
 		Status: api.SandboxStatus(i.Status), Reason: i.Reason, Warning: i.Warning, RolledBackTo: i.RolledBackTo,
 		PausedIn: i.PausedIn, Cold: i.Cold, Life: wireLife(i), Index: i.Index, Hostname: i.Hostname, Owner: i.Owner,
 		OwnMemoryKiB: i.OwnMemory >> 10, MemoryMiB: i.Shape.MemoryMiB, VCPUs: i.Shape.VCPUs,
@@ -112,17 +122,17 @@ func wireSandbox(i sandbox.Info) api.SandboxInfo {
 }
 
 // wireWithToken is for answers about sandboxes that are the client's: those it makes, or asks for.
-func wireWithToken(i sandbox.Info) api.SandboxInfo {
-	out := wireSandbox(i)
+func wireWithToken(ctx context.Context, i sandbox.Info) api.SandboxInfo {
+	out := wireSandbox(ctx, i)
 	out.TrafficToken = i.TrafficToken
 	return out
 }
 
 // wireChild is the entry of one child in the answer to a fork.
-func wireChild(c sandbox.Child, req sandbox.ForkRequest) api.SandboxInfo {
+func wireChild(ctx context.Context, c sandbox.Child, req sandbox.ForkRequest) api.SandboxInfo {
 	var out api.SandboxInfo
 	if c.Err == nil {
-		out = wireWithToken(c.Info)
+		out = wireWithToken(ctx, c.Info)
 	} else {
 		f := failureOf(c.Err)
 		out = api.SandboxInfo{

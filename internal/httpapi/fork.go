@@ -72,7 +72,7 @@ func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamRespo
 		w.Header().Set(api.HeaderPoolReady, strconv.Itoa(res.PoolReady))
 		w.Header().Set(api.HeaderArmedWall, strconv.FormatInt(res.ArmedWall.Microseconds(), 10))
 		w.Header().Set(api.HeaderReadyWall, strconv.FormatInt(res.ReadyWall.Microseconds(), 10))
-		writeJSON(w, http.StatusCreated, wireChildren(res, req))
+		writeJSON(w, http.StatusCreated, wireChildren(ctx, res, req))
 	}}, nil
 }
 
@@ -97,7 +97,7 @@ func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest) {
 	go func() {
 		defer close(sent)
 		for c := range children {
-			child := wireChild(c, req)
+			child := wireChild(r.Context(), c, req)
 			out.send(api.ForkLine{Child: &child})
 		}
 	}()
@@ -119,10 +119,10 @@ func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest) {
 }
 
 // wireChildren are a fork's children, by index.
-func wireChildren(res sandbox.ForkResult, req sandbox.ForkRequest) []api.SandboxInfo {
+func wireChildren(ctx context.Context, res sandbox.ForkResult, req sandbox.ForkRequest) []api.SandboxInfo {
 	out := make([]api.SandboxInfo, 0, len(res.Children))
 	for _, child := range res.Children {
-		out = append(out, wireChild(child, req))
+		out = append(out, wireChild(ctx, child, req))
 	}
 	slices.SortFunc(out, func(a, b api.SandboxInfo) int { return cmp.Compare(a.Index, b.Index) })
 	return out

@@ -55,11 +55,13 @@ func (s *sandboxRoutes) pause(ctx context.Context, in *pauseInput) (*body[api.Sa
 	if in.Body != nil {
 		opt.FilesystemOnly = in.Body.FilesystemOnly
 	}
-	return sandboxBody(s.engine(ctx).Pause(ctx, in.ID, opt))
+	info, err := s.engine(ctx).Pause(ctx, in.ID, opt)
+	return sandboxBody(ctx, info, err)
 }
 
 func (s *sandboxRoutes) resume(ctx context.Context, in *IDPath) (*body[api.SandboxInfo], error) {
-	return sandboxBody(s.engine(ctx).Resume(ctx, in.ID))
+	info, err := s.engine(ctx).Resume(ctx, in.ID)
+	return sandboxBody(ctx, info, err)
 }
 
 func (s *sandboxRoutes) setLife(ctx context.Context, in *lifeInput) (*body[api.SandboxInfo], error) {
@@ -67,14 +69,15 @@ func (s *sandboxRoutes) setLife(ctx context.Context, in *lifeInput) (*body[api.S
 	if err != nil {
 		return nil, err
 	}
-	return sandboxBody(s.engine(ctx).SetLife(ctx, in.ID, changedLife(info.Life, in.Body)))
+	info, err = s.engine(ctx).SetLife(ctx, in.ID, changedLife(info.Life, in.Body))
+	return sandboxBody(ctx, info, err)
 }
 
-func sandboxBody(info sandbox.Info, err error) (*body[api.SandboxInfo], error) {
+func sandboxBody(ctx context.Context, info sandbox.Info, err error) (*body[api.SandboxInfo], error) {
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SandboxInfo]{wireSandbox(info)}, nil
+	return &body[api.SandboxInfo]{wireSandbox(ctx, info)}, nil
 }
 
 // changedLife is a life with what a request asks for.

@@ -31,5 +31,5 @@ func (s *branchRoutes) rollback(ctx context.Context, in *rollbackInput) (*body[a
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SandboxInfo]{wireSandbox(info)}, nil
+	return &body[api.SandboxInfo]{wireSandbox(ctx, info)}, nil
 }

@@ -53,7 +53,7 @@ func (s *sandboxRoutes) add(rt *router) {
 func (s *sandboxRoutes) listSandboxes(ctx context.Context, _ *none) (*body[[]api.SandboxInfo], error) {
 	out := []api.SandboxInfo{}
 	for _, info := range s.engine(ctx).List() {
-		out = append(out, wireSandbox(info))
+		out = append(out, wireSandbox(ctx, info))
 	}
 	slices.SortStableFunc(out, func(a, b api.SandboxInfo) int {
 		return cmp.Or(cmp.Compare(a.CreatedAtUnix, b.CreatedAtUnix), cmp.Compare(a.Index, b.Index), cmp.Compare(a.ID, b.ID))
@@ -66,7 +66,7 @@ func (s *sandboxRoutes) getSandbox(ctx context.Context, in *IDPath) (*body[api.S
 	if err != nil {
 		return nil, err
 	}
-	return &body[api.SandboxInfo]{wireWithToken(info)}, nil
+	return &body[api.SandboxInfo]{wireWithToken(ctx, info)}, nil
 }
 
 // killInput is the input of kill-sandbox.

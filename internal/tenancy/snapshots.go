@@ -129,8 +129,9 @@ func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
 	if s.ParentTag != "" && others(s.ParentTag) {
 		s.ParentTag, s.ParentContentHash = "", ""
 	}
-	if !v.p.Sees(s.Owner) { // public: how it came to be is not
-		s.Owner, s.Dir, s.MemoryFile, s.BranchedFrom = "", "", "", ""
+	s.Dir, s.MemoryFile = "", "" // paths of the host are the operator's to know
+	if !v.p.Sees(s.Owner) {      // public: how it came to be is not
+		s.Owner, s.BranchedFrom = "", ""
 	}
 	return s
 }
