@@ -19,7 +19,7 @@ type CreateSandboxesRequest struct {
 	// PrivatePorts is nil for what the snapshot says.
 	SandboxLimits
 	SandboxLife
-	PrivatePorts *bool `json:"private_ports,omitempty" doc:"Requests from outside to the children's ports must show a token, of each child's own: traffic_token in the answer. Absent: what the snapshot says, or false"`
+	PrivatePorts *bool `json:"private_ports,omitempty" doc:"Requests from outside to the children's ports must show a token, of each child's own: traffic_token in the answer. Absent: true for tenants; for the operator what the snapshot says, or false"`
 }
 
 // SandboxLimits bound what each child may use of its host, beside memory_limit_mib. 0 or

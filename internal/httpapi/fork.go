@@ -11,6 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -47,10 +48,20 @@ func numberHeader(doc string) *huma.Param {
 	return &huma.Param{Description: doc, Schema: &huma.Schema{Type: "integer"}}
 }
 
+// portsOf returns whether ports are private: as asked, otherwise private for a tenant, whose sandboxes any
+// other tenant could reach. For the operator nil leaves it to the snapshot.
+func portsOf(ctx context.Context, asked *bool) *bool {
+	if asked == nil && !principal.From(ctx).Operator() {
+		private := true
+		return &private
+	}
+	return asked
+}
+
 // fork answers with a list at the end, or with a line for each child.
 func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamResponse, error) {
 	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork,
-		PrivatePorts: in.Body.PrivatePorts, Limits: domainLimits(in.Body),
+		PrivatePorts: portsOf(ctx, in.Body.PrivatePorts), Limits: domainLimits(in.Body),
 		Life: domainLife(in.Body.SandboxLife)}
 	if in.Body.N != nil {
 		req.N = *in.Body.N

@@ -629,3 +629,22 @@ func BenchmarkRequest(b *testing.B) {
 		}
 	}
 }
+
+// TestPortsOfATenantArePrivate: other tenants could reach them by an id alone.
+func TestPortsOfATenantArePrivate(t *testing.T) {
+	b := newTenants(t)
+	for _, c := range []struct {
+		name, key, body string
+		private         bool
+	}{
+		{"a tenant", b.acme, `{"snapshot_tag":"base"}`, true},
+		{"a tenant that opens them", b.acme, `{"snapshot_tag":"base","private_ports":false}`, false},
+		{"the operator's key", b.key(keys.Spec{Name: "o"}), `{"snapshot_tag":"py"}`, false},
+		{"the operator's key that closes them", b.key(keys.Spec{Name: "p"}), `{"snapshot_tag":"py","private_ports":true}`, true},
+	} {
+		sb := into[[]api.SandboxInfo](t, b.as(c.key, "POST", "/v1/sandboxes", c.body), 201)[0]
+		if sb.PrivatePorts != c.private || (sb.TrafficToken != "") != c.private {
+			t.Errorf("%s: private_ports is %v, with a token: %v", c.name, sb.PrivatePorts, sb.TrafficToken != "")
+		}
+	}
+}

@@ -63,7 +63,7 @@ func (s *workspaceRoutes) add(rt *router) {
 
 func (s *workspaceRoutes) create(ctx context.Context, in *createWorkspaceInput) (*body[api.WorkspaceInfo], error) {
 	note(ctx).snapshot = in.Body.SnapshotTag
-	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag}
+	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, PrivatePorts: portsOf(ctx, nil)}
 	if in.Body.MemoryLimitMiB != nil {
 		req.Limits.MemoryMiB = *in.Body.MemoryLimitMiB
 	}
