@@ -217,7 +217,7 @@ func (d *daemon) childEnded(id, line string) {
 // drawn checks that the snapshot in between is in the tree.
 func (d *daemon) drawn(tag, root, child string) {
 	code, out, errs := d.cli("snapshot", "tree", tag)
-	for _, word := range []string{"└── gf-" + root + "-", "a guest's fork", "├── " + child} {
+	for _, word := range []string{"└── gf-" + root + "-", "a guest's fork", "── " + child} {
 		if code != 0 || !strings.Contains(out, word) {
 			d.t.Errorf("the tree has no %q (exit code %d): %s%s", word, code, out, errs)
 		}

@@ -76,8 +76,9 @@ func circular(nodes map[string]*Node, tag string) bool {
 
 func arrange(n *Node) {
 	byTag(n.Children)
-	slices.SortFunc(n.Sandboxes, func(a, b api.SandboxInfo) int {
-		return cmp.Or(cmp.Compare(a.CreatedAtUnix, b.CreatedAtUnix), cmp.Compare(a.ID, b.ID))
+	// Ids are random: those of one second stay as the daemon lists them, oldest first.
+	slices.SortStableFunc(n.Sandboxes, func(a, b api.SandboxInfo) int {
+		return cmp.Compare(a.CreatedAtUnix, b.CreatedAtUnix)
 	})
 }
 
