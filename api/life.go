@@ -16,6 +16,7 @@ type SandboxLife struct {
 	AutoResume bool    `json:"auto_resume,omitempty" doc:"Let it go on when somebody wants something of its guest while it is paused"`
 	// FilesystemOnly is for at_end pause alone.
 	FilesystemOnly bool `json:"filesystem_only,omitempty" doc:"Have the pause at its end keep its disk without its memory: its processes end, and it boots when it is resumed; needs at_end pause"`
+	RestartOnHang  bool `json:"restart_on_hang,omitempty" doc:"Roll it back to the snapshot that it lies over when its guest's kernel hangs"`
 }
 
 // LifeRequest is the body of PATCH /v1/sandboxes/{id}/life. What is absent stays as it is.
@@ -26,6 +27,7 @@ type LifeRequest struct {
 	AutoResume *bool    `json:"auto_resume,omitempty" doc:"Let it go on when somebody wants something of its guest while it is paused"`
 	// FilesystemOnly ends with at_end kill.
 	FilesystemOnly *bool `json:"filesystem_only,omitempty" doc:"Have the pause at its end keep its disk without its memory; needs at_end pause, and ends with at_end kill"`
+	RestartOnHang  *bool `json:"restart_on_hang,omitempty" doc:"Roll it back to the snapshot that it lies over when its guest's kernel hangs"`
 }
 
 // PauseRequest is the body of POST /v1/sandboxes/{id}/pause.
@@ -41,5 +43,6 @@ type SandboxLifeInfo struct {
 	AutoResume   bool    `json:"auto_resume,omitempty" doc:"It goes on when somebody wants something of its guest while it is paused"`
 	// FilesystemOnly is of the pause at its end; SandboxInfo.Cold tells of the last pause.
 	FilesystemOnly bool    `json:"filesystem_only,omitempty" doc:"That pause keeps its disk without its memory"`
+	RestartOnHang  bool    `json:"restart_on_hang,omitempty" doc:"It is rolled back when its guest's kernel hangs"`
 	UnusedSecs     float64 `json:"unused_secs,omitempty" doc:"For how long nobody has used it, if it has an idle_secs"`
 }

@@ -74,9 +74,9 @@ func run(args []string) error {
 		Host: live.Host{Vsock: vsock, Dial: func(ctx context.Context, port uint32) (net.Conn, error) {
 			return daemon.DialHost(ctx, port)
 		}, Net: &network{}},
-		OnExit: func(e vmm.Exit) { ended <- e },
-		OnDisk: func(h vmm.DiskHealth) { daemon.SendDisks(h) },
-		Warn:   warn,
+		OnExit:   func(e vmm.Exit) { ended <- e },
+		OnHealth: func(h vmm.Health) { daemon.SendHealth(h) },
+		Warn:     warn,
 	})
 	if err != nil {
 		return err

@@ -152,6 +152,9 @@ func lifeText(l *api.SandboxLifeInfo) string {
 	if l.AutoResume {
 		parts = append(parts, "goes on by itself")
 	}
+	if l.RestartOnHang {
+		parts = append(parts, "rolled back when its kernel hangs")
+	}
 	return strings.Join(parts, "; ")
 }
 

@@ -18,6 +18,7 @@ type lifeFlags struct {
 	atEnd          string
 	autoResume     bool
 	filesystemOnly bool
+	restartOnHang  bool
 }
 
 func (l *lifeFlags) addFlags(cmd *cobra.Command) {
@@ -28,11 +29,13 @@ func (l *lifeFlags) addFlags(cmd *cobra.Command) {
 	f.BoolVar(&l.autoResume, "auto-resume", false, "let one that is paused go on when somebody wants something of it")
 	f.BoolVar(&l.filesystemOnly, "filesystem-only", false,
 		"with --at-end pause: keep its disk without its memory then; it boots when it is resumed")
+	f.BoolVar(&l.restartOnHang, "restart-on-hang", false,
+		"roll one back to its snapshot when its guest's kernel hangs")
 }
 
 func (l *lifeFlags) life() api.SandboxLife {
 	return api.SandboxLife{TTLSecs: l.ttl.Seconds(), IdleSecs: l.idle.Seconds(), AtEnd: api.AtEnd(l.atEnd),
-		AutoResume: l.autoResume, FilesystemOnly: l.filesystemOnly}
+		AutoResume: l.autoResume, FilesystemOnly: l.filesystemOnly, RestartOnHang: l.restartOnHang}
 }
 
 // change is what was given of the flags.
@@ -56,8 +59,11 @@ func (l *lifeFlags) change(cmd *cobra.Command) (req api.LifeRequest, err error) 
 	if given("filesystem-only") {
 		req.FilesystemOnly = &l.filesystemOnly
 	}
+	if given("restart-on-hang") {
+		req.RestartOnHang = &l.restartOnHang
+	}
 	if req == (api.LifeRequest{}) {
-		return req, errors.New("give --ttl, --idle, --at-end, --auto-resume or --filesystem-only")
+		return req, errors.New("give --ttl, --idle, --at-end, --auto-resume, --filesystem-only or --restart-on-hang")
 	}
 	return req, nil
 }

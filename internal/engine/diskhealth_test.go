@@ -113,7 +113,7 @@ func TestCallsUnderWayForWantOfRoom(t *testing.T) {
 	seq := 0
 	say := func(full string) {
 		seq++
-		m.NoteHealth(vmm.DiskHealth{Seq: seq, Full: full})
+		m.NoteHealth(vmm.Health{Seq: seq, Full: full})
 	}
 	say("a short lack")
 	say("")

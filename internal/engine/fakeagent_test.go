@@ -140,8 +140,11 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 		a.f.fill()
 		<-ctx.Done()
 		return nil, ctx.Err()
+	case "spin":
+		a.f.setDisks(func(h *vmm.Health) { h.Hang = "vCPU 0 spins at 0xffffffff81c3b4e8" })
+		return connect.NewResponse(&agentv1.EvalResponse{}), nil
 	case "lose":
-		a.f.setDisks(func(h *vmm.DiskHealth) { h.Lost = "disk 1: flush: input/output error" })
+		a.f.setDisks(func(h *vmm.Health) { h.Lost = "disk 1: flush: input/output error" })
 		return connect.NewResponse(&agentv1.EvalResponse{}), nil
 	case "panic":
 		fmt.Fprint(a.f.console, "[    7.1] BUG: kernel NULL pointer dereference, address: 0\x1b[31m\n[    7.2] Kernel panic - not syncing: Fatal exception\n")

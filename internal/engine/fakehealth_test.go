@@ -12,22 +12,22 @@ import (
 const roomFile = "room"
 
 // setDisks tells of the disks as a VMM does.
-func (f *fake) setDisks(change func(*vmm.DiskHealth)) {
+func (f *fake) setDisks(change func(*vmm.Health)) {
 	f.mu.Lock()
-	change(&f.st.Disks)
-	f.st.Disks.Seq++
-	h := f.st.Disks
+	change(&f.st.Health)
+	f.st.Health.Seq++
+	h := f.st.Health
 	f.mu.Unlock()
-	f.server.SendDisks(h)
+	f.server.SendHealth(h)
 }
 
 // fill lets the VM stand still until there is room.
 func (f *fake) fill() {
-	f.setDisks(func(h *vmm.DiskHealth) { h.Full = "disk 1: write 4096 bytes at 0: no space left on device" })
+	f.setDisks(func(h *vmm.Health) { h.Full = "disk 1: write 4096 bytes at 0: no space left on device" })
 	go func() {
 		for {
 			if os.Remove(filepath.Join(f.dir, roomFile)) == nil {
-				f.setDisks(func(h *vmm.DiskHealth) { h.Full = "" })
+				f.setDisks(func(h *vmm.Health) { h.Full = "" })
 				return
 			}
 			time.Sleep(5 * time.Millisecond)

@@ -28,7 +28,7 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 			file.Close()
 		}
 	}()
-	disks := f.Status().Disks
+	disks := f.Status().Health
 	switch {
 	case f.faulty("capture-hang"):
 		time.Sleep(time.Hour)

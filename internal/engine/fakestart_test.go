@@ -107,7 +107,7 @@ func (f *fake) Pause() error {
 	}
 	f.set(vmm.StatePaused, 0)
 	if f.faulty("pause-lost") {
-		f.setDisks(func(h *vmm.DiskHealth) { h.Lost = "disk 1: flush: input/output error" })
+		f.setDisks(func(h *vmm.Health) { h.Lost = "disk 1: flush: input/output error" })
 	}
 	return nil
 }

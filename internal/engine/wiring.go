@@ -48,6 +48,7 @@ func (e *Engine) makeRooms() error {
 	})
 	e.Trees = e.families.Trees()
 	e.Watch = life.New(life.Config{Sandboxes: e.sandboxes, Operations: e.Pauses, Begin: e.begin,
+		Rollback: e.Rollback, Tell: e.cfg.Events,
 		InUse: func(id string) bool { return e.families.Calls(id) > 0 }, Acts: e.cfg.Acts,
 		PauseUnused: e.cfg.PauseUnused, Pressure: e.MemoryPressure, Now: e.cfg.Now, Log: e.cfg.Logger})
 	return nil

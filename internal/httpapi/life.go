@@ -98,13 +98,16 @@ func changedLife(l sandbox.Life, in api.LifeRequest) sandbox.Life {
 	if in.FilesystemOnly != nil {
 		l.FilesystemOnly = *in.FilesystemOnly
 	}
+	if in.RestartOnHang != nil {
+		l.RestartOnHang = *in.RestartOnHang
+	}
 	return l
 }
 
 // domainLife is what a fork asks for.
 func domainLife(in api.SandboxLife) sandbox.Life {
 	return sandbox.Life{TTL: seconds(in.TTLSecs), Idle: seconds(in.IdleSecs), AtEnd: sandbox.AtEnd(in.AtEnd),
-		AutoResume: in.AutoResume, FilesystemOnly: in.FilesystemOnly}
+		AutoResume: in.AutoResume, FilesystemOnly: in.FilesystemOnly, RestartOnHang: in.RestartOnHang}
 }
 
 // wireLife is nil for a sandbox that may run for ever.
@@ -114,7 +117,8 @@ func wireLife(i sandbox.Info) *api.SandboxLifeInfo {
 		return nil
 	}
 	out := &api.SandboxLifeInfo{IdleSecs: l.Idle.Seconds(), AtEnd: api.AtEnd(l.AtEnd), AutoResume: l.AutoResume,
-		FilesystemOnly: l.FilesystemOnly, UnusedSecs: i.Unused.Seconds()}
+		FilesystemOnly: l.FilesystemOnly, RestartOnHang: l.RestartOnHang,
+		UnusedSecs: i.Unused.Seconds()}
 	if !l.Deadline.IsZero() {
 		out.DeadlineUnix = optional(l.Deadline.Unix())
 	}

@@ -23,14 +23,16 @@ const (
 	ByDeadline = "deadline" // of the sandbox's life
 	ByIdleness = "idle"     // nobody used it for as long as its life says
 	ByPressure = "pressure" // the host needs its memory
+	ByHang     = "hang"     // its guest's kernel hangs
 	ByUse      = "use"      // somebody wants something of it: traffic, or a request that has a line of its own
 )
 
 // Actions without a request. Those that requests have too have the same names.
 const (
-	ActFork   = "sandbox.fork"
-	ActExit   = "sandbox.exit"
-	ActKill   = "sandbox.kill"
-	ActPause  = "sandbox.pause"
-	ActResume = "sandbox.resume"
+	ActFork     = "sandbox.fork"
+	ActExit     = "sandbox.exit"
+	ActKill     = "sandbox.kill"
+	ActPause    = "sandbox.pause"
+	ActResume   = "sandbox.resume"
+	ActRollback = "sandbox.rollback"
 )

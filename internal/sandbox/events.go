@@ -13,6 +13,7 @@ const (
 	EventResumed    = "sandbox.resumed"     // it runs again
 	EventBranched   = "sandbox.branched"    // a snapshot was made of it
 	EventRolledBack = "sandbox.rolled_back" // it was put back to a snapshot
+	EventHangs      = "sandbox.hangs"       // its guest's kernel spins at one place, and answers nothing
 	EventNetwork    = "sandbox.network"     // it got another network policy
 
 	EventSnapshotCreated = "snapshot.created" // it can be forked from
@@ -26,8 +27,8 @@ const (
 // EventKinds are all kinds of events.
 func EventKinds() []string {
 	return []string{EventCreated, EventReady, EventFailed, EventEnded, EventPaused, EventResumed, EventBranched,
-		EventRolledBack, EventNetwork, EventSnapshotCreated, EventSnapshotFailed, EventSnapshotDeleted, EventPool,
-		EventRefused}
+		EventRolledBack, EventHangs, EventNetwork, EventSnapshotCreated, EventSnapshotFailed, EventSnapshotDeleted,
+		EventPool, EventRefused}
 }
 
 // Keys of an event's details that name whom it concerns beside its object.

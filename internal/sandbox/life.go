@@ -26,6 +26,8 @@ type Life struct {
 	AutoResume bool `json:",omitempty"`
 	// FilesystemOnly has a pause at its end keep its disk alone. One for the host's want of memory keeps all.
 	FilesystemOnly bool `json:",omitempty"`
+	// RestartOnHang has it rolled back to its base when its guest's kernel hangs.
+	RestartOnHang bool `json:",omitempty"`
 }
 
 // Bounds of a Life. The longest is such that no clock of ours overflows.

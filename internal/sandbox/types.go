@@ -54,6 +54,9 @@ type Info struct {
 	Unused time.Duration `json:"-"`
 	// Warning says what is wrong with it all the same: in what List and Get give.
 	Warning string `json:"-"`
+	// Hang is the vCPU and the address at which its guest's kernel spins; empty: it does not. In what List
+	// and Get give.
+	Hang string `json:"-"`
 	// OwnMemory is the host memory, in bytes, that its VMM's process shares with nobody; 0: it
 	// has none any more. In what List gives.
 	OwnMemory int64 `json:"-"`

@@ -19,10 +19,16 @@ type Operations interface {
 	Resume(ctx context.Context, id string) (sandbox.Info, error)
 }
 
+// Rollback puts a sandbox back to a snapshot.
+type Rollback func(ctx context.Context, id, tag string) (sandbox.Info, error)
+
 // Config is what a Watch is made of. All fields are needed.
 type Config struct {
 	Sandboxes  *sandboxes.Table
 	Operations Operations
+	Rollback   Rollback
+	// Tell reports hangs of guests.
+	Tell sandbox.Events
 	// Begin admits an operation; done must be called.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
 	// InUse reports whether a sandbox's guest waits for the host, which counts as use.
@@ -50,12 +56,14 @@ type Watch struct {
 	later map[string]time.Time
 	// relieving: a sandbox is being paused since the host needs memory. One at a time is.
 	relieving bool
-	work      sync.WaitGroup
+	// hangs are the hangs that were reported, by sandbox.
+	hangs map[string]string
+	work  sync.WaitGroup
 }
 
 // New makes a Watch. Run does its work.
 func New(c Config) *Watch {
-	return &Watch{cfg: c, busy: map[string]bool{}, later: map[string]time.Time{}}
+	return &Watch{cfg: c, busy: map[string]bool{}, later: map[string]time.Time{}, hangs: map[string]string{}}
 }
 
 const (
@@ -105,6 +113,7 @@ func (w *Watch) look(ctx context.Context) {
 		})
 	}
 	w.relieve(ctx, now)
+	w.hung(ctx, now)
 }
 
 // due is what is to be done to a sandbox.

@@ -162,8 +162,8 @@ func (p *pauseOp) halt(ctx context.Context) error {
 		return err
 	case st.State != vmm.StatePaused:
 		return fmt.Errorf("the guest is %s", st.State)
-	case st.Disks.Lost != "":
-		return fmt.Errorf("%w: %s", vmm.ErrLost, st.Disks.Lost)
+	case st.Health.Lost != "":
+		return fmt.Errorf("%w: %s", vmm.ErrLost, st.Health.Lost)
 	}
 	return nil
 }

@@ -151,7 +151,7 @@ func (r *rollbackOp) stands(ctx context.Context) error {
 	defer cancel()
 	st, err := r.next.m.Proc.Status(ctx)
 	if err == nil && st.State == vmm.StateStalled {
-		err = vmproc.NoRoom("the new VM", st.Disks.Full)
+		err = vmproc.NoRoom("the new VM", st.Health.Full)
 	}
 	if err == nil && st.State != vmm.StateRunning {
 		err = fmt.Errorf("the new VM is %s", st.State)

@@ -32,7 +32,7 @@ func TestWhoIsAtItsLimitIsNotTheHosts(t *testing.T) {
 		if err := NoRoom("it", full); !errors.As(err, &said) || said.Reason() != want || !errors.Is(err, sandbox.ErrNoSpace) {
 			t.Errorf("%s: %v", full, err)
 		}
-		m.health.health = vmm.DiskHealth{Full: full}
+		m.health.health = vmm.Health{Full: full}
 		i := m.Describe(sandbox.Info{Status: sandbox.StatusRunning})
 		if onHost := strings.Contains(i.Reason, "on the host"); i.Status != sandbox.StatusStalled || onHost != (want == sandbox.ReasonDiskNoRoom) {
 			t.Errorf("it is %s: %s", i.Status, i.Reason)

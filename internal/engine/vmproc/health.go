@@ -23,10 +23,10 @@ const StallGrace = 2 * time.Second
 // maxDiskLog bounds what the log has of one VM's disks: its VMM can say it as often as it likes.
 const maxDiskLog = 100
 
-// diskHealth is what a VM's VMM tells of its disks.
-type diskHealth struct {
+// vmHealth is what a VM's VMM tells of its disks.
+type vmHealth struct {
 	mu      sync.Mutex // taken last
-	health  vmm.DiskHealth
+	health  vmm.Health
 	lasting *time.Timer // runs out when a lack of room has lasted; nil while there is room
 	over    bool        // it has run out
 	calls   map[*stallable]struct{}
@@ -35,10 +35,10 @@ type diskHealth struct {
 // stallable is a call under way, which a lack of room that lasts ends.
 type stallable struct{ end func(full string) }
 
-// watchDisks has the VMM's word on its disks noted.
-func (m *VM) watchDisks() {
+// watchHealth has the VMM's word on its disks noted.
+func (m *VM) watchHealth() {
 	var changes atomic.Int32
-	m.Proc.OnDisks(func(h vmm.DiskHealth) {
+	m.Proc.OnHealth(func(h vmm.Health) {
 		before := m.NoteHealth(h)
 		if h == before || changes.Add(1) > maxDiskLog {
 			return
@@ -46,6 +46,10 @@ func (m *VM) watchDisks() {
 		switch log, pid := m.sup.cfg.Log, m.Proc.PID(); {
 		case h.Lost != before.Lost:
 			log.Error("a sandbox's disk has lost writes", "pid", pid, "err", h.Lost)
+		case h.Hang != before.Hang && h.Hang != "":
+			log.Error("the kernel of a sandbox's guest hangs", "pid", pid, "at", h.Hang)
+		case h.Hang != before.Hang:
+			log.Info("the kernel of a sandbox's guest goes on", "pid", pid)
 		case h.Full != "" && before.Full == "":
 			log.Warn("a sandbox is paused: no room on the host for its disk", "pid", pid, "err", h.Full)
 		case h.Full == "" && before.Full != "":
@@ -55,7 +59,7 @@ func (m *VM) watchDisks() {
 }
 
 // NoteHealth notes what the VMM says of its disks, unless it has said something later already.
-func (m *VM) NoteHealth(h vmm.DiskHealth) (before vmm.DiskHealth) { return m.health.set(h) }
+func (m *VM) NoteHealth(h vmm.Health) (before vmm.Health) { return m.health.set(h) }
 
 // Calls is how many calls into the guest are under way that a lack of room would end.
 func (m *VM) Calls() int {
@@ -64,7 +68,7 @@ func (m *VM) Calls() int {
 	return len(m.health.calls)
 }
 
-func (d *diskHealth) set(h vmm.DiskHealth) (before vmm.DiskHealth) {
+func (d *vmHealth) set(h vmm.Health) (before vmm.Health) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if h.Seq < d.health.Seq { // overtaken
@@ -82,7 +86,7 @@ func (d *diskHealth) set(h vmm.DiskHealth) (before vmm.DiskHealth) {
 }
 
 // lasted ends the calls under way, unless there has been room since.
-func (d *diskHealth) lasted(seq int) {
+func (d *vmHealth) lasted(seq int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.lasting == nil || d.health.Full == "" || d.health.Seq < seq {
@@ -95,7 +99,7 @@ func (d *diskHealth) lasted(seq int) {
 	d.calls = nil
 }
 
-func (d *diskHealth) get() vmm.DiskHealth {
+func (d *vmHealth) get() vmm.Health {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.health
@@ -103,7 +107,7 @@ func (d *diskHealth) get() vmm.DiskHealth {
 
 // during has end called, at most once, if a lack of room lasts before done is called. end must
 // not block.
-func (d *diskHealth) during(end func(full string)) (done func()) {
+func (d *vmHealth) during(end func(full string)) (done func()) {
 	c := &stallable{end}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,11 +181,18 @@ func lostWarning(lost string) string {
 	return fmt.Sprintf("its disk has lost writes (%s), and takes no more", lost)
 }
 
+func hangWarning(hang string) string {
+	return fmt.Sprintf("guest kernel hangs: %s; roll the sandbox back or kill it", hang)
+}
+
 // Describe adds to what is listed of a VM's sandbox how its disks are doing.
 func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	h := m.health.get()
 	if h.Full != "" && i.Status == sandbox.StatusRunning {
 		i.Status, i.Reason = sandbox.StatusStalled, pausedReason(h.Full)
+	}
+	if i.Hang = h.Hang; h.Hang != "" {
+		i.Warning = hangWarning(h.Hang)
 	}
 	if h.Lost != "" {
 		i.Warning = lostWarning(h.Lost)

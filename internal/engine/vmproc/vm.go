@@ -24,7 +24,7 @@ type VM struct {
 	CID    uint32
 	Disks  *Disks              // what it writes to, see overlay.go
 	Agent  *agentclient.Client // set by its owner when there is an agent to speak to
-	health diskHealth
+	health vmHealth
 	// diskLimit is how many bytes of the store each disk may take that it is given; 0: any number.
 	diskLimit int64
 	// Replaced says, once the VM was put aside for another one of the same
@@ -40,7 +40,7 @@ type VM struct {
 
 // watch has the owner called when the process ends, and logs how its disks are doing.
 func (m *VM) watch() {
-	m.watchDisks()
+	m.watchHealth()
 	m.sup.watchers.Go(func() {
 		select {
 		case <-m.Proc.Done():

@@ -50,7 +50,7 @@ func TestAFloodFromAVMM(t *testing.T) {
 		t.Run(fmt.Sprintf("%.40s", message), func(t *testing.T) {
 			p := spawnHostile(t, floodFrom+i, refuse)
 			var told atomic.Int64
-			p.OnDisks(func(h vmm.DiskHealth) {
+			p.OnHealth(func(h vmm.Health) {
 				told.Add(1)
 				if len(h.Full) > 1<<10 {
 					t.Errorf("a text has %d bytes", len(h.Full))
@@ -108,7 +108,7 @@ func isOver(p *Process) bool {
 
 // A status's texts are bounded and printable as an event's are.
 func TestAStatusIsPrintable(t *testing.T) {
-	h := printableHealth(vmm.DiskHealth{Full: "\x1b[2J" + strings.Repeat("x", wire.MaxAnswer)})
+	h := printableHealth(vmm.Health{Full: "\x1b[2J" + strings.Repeat("x", wire.MaxAnswer)})
 	if strings.Contains(h.Full, "\x1b") || len(h.Full) > 1<<10 {
 		t.Errorf("got %d bytes: %.20q", len(h.Full), h.Full)
 	}

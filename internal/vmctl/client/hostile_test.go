@@ -412,10 +412,10 @@ func FuzzRead(f *testing.F) {
 		p.dials.answering = true // nobody takes one off the queue
 		var spare chan<- error = make(chan error, 1)
 		for range 2 * wire.MaxDials {
-			if m.Event == wire.EventDisks { // paced: see TestAFloodFromAVMM
+			if m.Event == wire.EventHealth { // paced: see TestAFloodFromAVMM
 				m.Event = ""
-				_ = p.disks.heard(m)
-				if h := p.disks.health; len(h.Full)+len(h.Lost) > wire.MaxAnswer {
+				_ = p.health.heard(m)
+				if h := p.health.health; len(h.Full)+len(h.Lost) > wire.MaxAnswer {
 					t.Fatalf("it keeps %d bytes", len(h.Full)+len(h.Lost))
 				}
 			}

@@ -102,8 +102,8 @@ func (p *Process) Status(ctx context.Context) (vmm.Status, error) {
 
 func askStatus(ctx context.Context, p *Process) (s wire.Status, err error) {
 	if err = p.ask(ctx, wire.Ask(wire.OpStatus), &s); err == nil {
-		s.State, s.Disks = vmm.State(wire.Printable(string(s.State))), printableHealth(s.Disks)
-		p.disks.note(s.Disks)
+		s.State, s.Health = vmm.State(wire.Printable(string(s.State))), printableHealth(s.Health)
+		p.health.note(s.Health)
 	}
 	return s, err
 }

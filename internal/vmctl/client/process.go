@@ -38,7 +38,7 @@ type Process struct {
 	// end its pid may be another's. os.ErrProcessDone or os.ErrClosed: it has ended.
 	kill func() error
 
-	disks   diskWatch
+	health  healthWatch
 	dials   dialQueue
 	unasked *pace.Bucket // of accounts of the disks
 

@@ -67,7 +67,7 @@ func (p *Process) read(ready chan<- error) error {
 		if err != nil {
 			return err
 		}
-		if m.Event == wire.EventDisks {
+		if m.Event == wire.EventHealth {
 			slowDown(p.unasked.Take(time.Now()), p.draining) // a VMM keeps the newest account while its socket is full
 		}
 		if err = take(p, m, &spare); err != nil {
@@ -92,8 +92,8 @@ func take(p *Process, m wire.Message, spare *chan<- error) (err error) {
 		return err
 	case wire.EventExit:
 		return p.heardExit(m)
-	case wire.EventDisks:
-		return p.disks.heard(m)
+	case wire.EventHealth:
+		return p.health.heard(m)
 	case wire.EventDial:
 		return p.dials.add(m)
 	}

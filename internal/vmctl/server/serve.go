@@ -192,8 +192,8 @@ func (s *Server) SendExit(e vmm.Exit) {
 	s.sendEvent(wire.EventExit, e)
 }
 
-// SendDisks tells the daemon, if there is one, of the disks. The next one asks for the status.
-func (s *Server) SendDisks(h vmm.DiskHealth) { s.sendEvent(wire.EventDisks, wire.ClipHealth(h)) }
+// SendHealth sends the VM's health to the daemon, if there is one. The next one asks for the status.
+func (s *Server) SendHealth(h vmm.Health) { s.sendEvent(wire.EventHealth, wire.ClipHealth(h)) }
 
 // sendEvent ignores errors: a daemon that goes learns from the next one's status.
 func (s *Server) sendEvent(name string, body any) {

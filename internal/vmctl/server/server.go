@@ -146,6 +146,6 @@ func withNet(m wire.Message, files []*os.File, read func(wire.Message, []*os.Fil
 
 func (s *Server) status() wire.Status {
 	st := wire.Status{Version: wire.Version, Status: s.h.Status()}
-	st.Disks = wire.ClipHealth(st.Disks)
+	st.Health = wire.ClipHealth(st.Health)
 	return st
 }

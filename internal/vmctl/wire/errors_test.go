@@ -65,8 +65,8 @@ func TestHostileErrors(t *testing.T) {
 // However long a text is, and whatever JSON makes of it, it fits into an answer.
 func TestLongTextsFit(t *testing.T) {
 	long := strings.Repeat("\x01", 5000)
-	disks := ClipHealth(vmm.DiskHealth{Full: long, Lost: long})
-	st := Status{Version, vmm.Status{State: vmm.StateStalled, OverlayGeneration: []int{1 << 30, 1 << 30, 1 << 30}, Disks: disks}}
+	health := ClipHealth(vmm.Health{Full: long, Lost: long, Hang: long})
+	st := Status{Version, vmm.Status{State: vmm.StateStalled, OverlayGeneration: []int{1 << 30, 1 << 30, 1 << 30}, Health: health}}
 	body, err := json.Marshal(st)
 	if err != nil {
 		t.Fatal(err)

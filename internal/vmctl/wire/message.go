@@ -24,7 +24,7 @@ const MaxAnswer = 4 << 10
 const MaxDials = 128
 
 // Version of the protocol. A daemon adopts only VMMs that speak its own version.
-const Version = 4
+const Version = 5
 
 // Operations that the daemon asks for.
 const (
@@ -47,10 +47,10 @@ const (
 
 // Events that the VMM sends by itself.
 const (
-	EventReady = "ready" // the VM exists and can take boot or restore
-	EventExit  = "exit"  // the VM has ended; the process follows
-	EventDial  = "dial"  // the guest connects to a host port
-	EventDisks = "disks" // a disk finds no room or some again, or has lost a write
+	EventReady  = "ready"  // the VM exists and can take boot or restore
+	EventExit   = "exit"   // the VM has ended; the process follows
+	EventDial   = "dial"   // the guest connects to a host port
+	EventHealth = "health" // a disk finds no room or some again, or has lost a write; the guest's kernel hangs or goes on
 )
 
 // Message is what travels, in both directions.
@@ -90,12 +90,16 @@ type Status struct {
 	vmm.Status
 }
 
-// maxHealthText bounds each text of a vmm.DiskHealth, so that both fit into an answer whatever JSON makes of them.
+// maxHealthText bounds each text of a vmm.Health, so that all fit into an answer whatever JSON makes of them.
 const maxHealthText = 250
 
-// ClipHealth keeps an account of the disks within MaxAnswer.
-func ClipHealth(h vmm.DiskHealth) vmm.DiskHealth {
+// maxHangText bounds the place of a hang: a vCPU and an address.
+const maxHangText = 60
+
+// ClipHealth keeps an account of a VM's health within MaxAnswer.
+func ClipHealth(h vmm.Health) vmm.Health {
 	h.Full, h.Lost = ellipsis.Clip(h.Full, maxHealthText), ellipsis.Clip(h.Lost, maxHealthText)
+	h.Hang = ellipsis.Clip(h.Hang, maxHangText)
 	return h
 }
 

@@ -37,7 +37,7 @@ type cpuSet struct {
 }
 
 // create makes n vCPUs, and their threads.
-func (c *cpuSet) create(n int, exit func(*kvm.VCPU) bool, failed func(*kvm.VCPU, error), u *undo.Stack) error {
+func (c *cpuSet) create(n int, on vcpuEvents, u *undo.Stack) error {
 	for i := range n {
 		cpu, err := c.vm.CreateVCPU(i)
 		if err != nil {
@@ -47,7 +47,7 @@ func (c *cpuSet) create(n int, exit func(*kvm.VCPU) bool, failed func(*kvm.VCPU,
 			cpu.Close()
 			return err
 		}
-		v := newVCPU(cpu, exit, failed)
+		v := newVCPU(cpu, on)
 		u.Push(v.close)
 		c.all = append(c.all, v)
 	}

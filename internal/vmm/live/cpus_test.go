@@ -12,7 +12,7 @@ import (
 func TestEachVCPUThreadIsAsked(t *testing.T) {
 	var c cpuSet
 	for range 3 {
-		v := newVCPU(nil, nil, nil)
+		v := newVCPU(nil, vcpuEvents{})
 		c.all = append(c.all, v)
 		defer func() { close(v.runs); v.thread.Wait() }()
 	}

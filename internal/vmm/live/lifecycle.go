@@ -154,7 +154,7 @@ func (m *Machine) Status() vmm.Status {
 	defer m.mu.Unlock()
 	s := vmm.Status{
 		State: m.state, Shape: m.shape, CID: m.cid,
-		OverlayGeneration: m.disks.generations(), Disks: m.stall.now(),
+		OverlayGeneration: m.disks.generations(), Health: m.stall.now(),
 	}
 	if vs := m.devices.vsock; vs != nil {
 		s.Guest = vs.GuestTime()

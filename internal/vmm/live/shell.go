@@ -23,9 +23,8 @@ type Config struct {
 	Kernel  guestmem.Kernel // files that a jail does not let the process open; the machine takes none over
 	// OnExit is called once, from a goroutine of its own, when the guest has ended by itself.
 	OnExit func(vmm.Exit)
-	// OnDisk hears when a disk finds no room or some again, or has lost a write, from a goroutine
-	// of its own. It may be nil.
-	OnDisk func(vmm.DiskHealth)
+	// OnHealth receives the health after each change, from a goroutine of its own. It may be nil.
+	OnHealth func(vmm.Health)
 	// Warn hears what went wrong without ending the guest, at most maxWarnings times: much of
 	// it is the guest's doing. It may be nil and must not call back.
 	Warn func(error)
@@ -87,7 +86,7 @@ func New(c Config) (_ *Machine, err error) {
 func newMachine(c Config) *Machine {
 	m := &Machine{shape: c.Shape, console: c.Console, onExit: c.OnExit, state: vmm.StateShell}
 	m.warnings.tell = c.Warn
-	m.stall = stall{machine: m, retry: m.disks.retry, onDisk: c.OnDisk, warn: m.warnings.warn}
+	m.stall = stall{machine: m, retry: m.disks.retry, onHealth: c.OnHealth, warn: m.warnings.warn}
 	m.disks.stall, m.disks.warn = &m.stall, m.warnings.warn
 	m.devices.host, m.devices.warn = c.Host, m.warnings.warn
 	return m
@@ -136,7 +135,7 @@ func (m *Machine) createVCPUs(c Config, u *undo.Stack) error {
 	}
 	m.cpus.vm, m.cpus.msrs = m.vm, savedMSRs(listed)
 	m.cpus.cpuid = guestCPUID(host, m.shape.VCPUs, c.KVM.Check(kvm.CapTSCDeadlineTimer) > 0)
-	return m.cpus.create(m.shape.VCPUs, m.handleExit, m.vcpuFailed, u)
+	return m.cpus.create(m.shape.VCPUs, vcpuEvents{m.handleExit, m.vcpuFailed, m.vcpuHangs}, u)
 }
 
 func (m *Machine) createDevices(_ Config, u *undo.Stack) error {

@@ -28,19 +28,19 @@ type halting interface {
 
 // stall is what a machine knows of its disks' trouble.
 type stall struct {
-	machine halting
-	retry   func()               // has the disks try again
-	onDisk  func(vmm.DiskHealth) // may be nil
-	warn    func(error)
+	machine  halting
+	retry    func()           // has the disks try again
+	onHealth func(vmm.Health) // may be nil
+	warn     func(error)
 
-	all sync.WaitGroup // waitForRoom and tellDisks
+	all sync.WaitGroup // waitForRoom and tellHealth
 
 	mu      sync.Mutex // guards what follows; taken last
 	full    error      // met by a device since waitForRoom last looked
 	waiting bool       // waitForRoom is under way
-	telling bool       // tellDisks is under way
-	health  vmm.DiskHealth
-	told    int           // the Seq of the health that tellDisks has told
+	telling bool       // tellHealth is under way
+	health  vmm.Health
+	told    int           // the Seq of the health that tellHealth has told
 	over    bool          // the machine is being closed
 	closed  chan struct{} // closed then; made with the first goroutine
 }
@@ -86,7 +86,7 @@ func (s *stall) waitForRoom() {
 		s.mu.Unlock()
 		if err == nil {
 			if s.machine.goOn() {
-				s.setHealth(func(h *vmm.DiskHealth) { h.Full = "" })
+				s.setHealth(func(h *vmm.Health) { h.Full = "" })
 			}
 			if s.rest() {
 				return
@@ -95,7 +95,7 @@ func (s *stall) waitForRoom() {
 			continue
 		}
 		if s.machine.standStill() {
-			s.setHealth(func(h *vmm.DiskHealth) { h.Full = err.Error() })
+			s.setHealth(func(h *vmm.Health) { h.Full = err.Error() })
 		}
 		select {
 		case <-s.closed:
@@ -120,28 +120,28 @@ func (s *stall) lost(err error) {
 		return
 	}
 	s.warn(fmt.Errorf("%w; this disk takes no more writes", err))
-	s.setHealth(func(h *vmm.DiskHealth) { h.Lost = err.Error() })
+	s.setHealth(func(h *vmm.Health) { h.Lost = err.Error() })
 }
 
-func (s *stall) now() vmm.DiskHealth {
+func (s *stall) now() vmm.Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.health
 }
 
 // setHealth changes what the daemon is told. It does not wait for it.
-func (s *stall) setHealth(change func(*vmm.DiskHealth)) {
+func (s *stall) setHealth(change func(*vmm.Health)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.health)
 	s.health.Seq++
-	if s.onDisk != nil {
-		s.goLocked(&s.telling, s.tellDisks)
+	if s.onHealth != nil {
+		s.goLocked(&s.telling, s.tellHealth)
 	}
 }
 
-// tellDisks tells the daemon until it knows the last.
-func (s *stall) tellDisks() {
+// tellHealth tells the daemon until it knows the last.
+func (s *stall) tellHealth() {
 	for {
 		s.mu.Lock()
 		h := s.health
@@ -152,7 +152,7 @@ func (s *stall) tellDisks() {
 		}
 		s.told = h.Seq
 		s.mu.Unlock()
-		s.onDisk(h)
+		s.onHealth(h)
 	}
 }
 

@@ -58,8 +58,8 @@ func TestAGuestWaitsForRoom(t *testing.T) {
 	for i := range 3 {
 		done := write(i * step)
 		until(vmm.StateStalled)
-		t.Logf("write %d waits: %s", i, v.Status().Disks.Full)
-		if got := v.Status().Disks.Full; !strings.Contains(got, unix.ENOSPC.Error()) {
+		t.Logf("write %d waits: %s", i, v.Status().Health.Full)
+		if got := v.Status().Health.Full; !strings.Contains(got, unix.ENOSPC.Error()) {
 			t.Errorf("it waits for %q", got)
 		}
 		capture := vmm.CaptureConfig{Disks: []*os.File{rebaseFile(t, nil)}, Live: i%2 == 0}

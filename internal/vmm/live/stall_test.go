@@ -28,7 +28,7 @@ type stalling struct {
 	attempts atomic.Int32 // of the machine, to have the disk go on
 
 	mu   sync.Mutex
-	told []vmm.DiskHealth
+	told []vmm.Health
 }
 
 func newStalling(t *testing.T) *stalling {
@@ -37,7 +37,7 @@ func newStalling(t *testing.T) *stalling {
 	checkOK(t, err)
 	t.Cleanup(func() { full.Close() })
 	s := &stalling{t: t, own: full}
-	s.Machine = newMachine(Config{OnDisk: func(h vmm.DiskHealth) {
+	s.Machine = newMachine(Config{OnHealth: func(h vmm.Health) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.told = append(s.told, h)
@@ -89,7 +89,7 @@ func (s *stalling) until(what string, ok func() bool) {
 	}
 }
 
-func (s *stalling) news() []vmm.DiskHealth {
+func (s *stalling) news() []vmm.Health {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.told)
@@ -103,7 +103,7 @@ func TestAMachineStandsStillUntilThereIsRoom(t *testing.T) {
 	status := s.request(blkOut, data)
 	s.until("machine that stands still", func() bool { return s.Status().State == vmm.StateStalled })
 	s.until("word of it", func() bool { return len(s.news()) == 1 })
-	if h := s.news()[0]; !strings.Contains(h.Full, "disk 0") || !strings.Contains(h.Full, unix.ENOSPC.Error()) || h != s.Status().Disks {
+	if h := s.news()[0]; !strings.Contains(h.Full, "disk 0") || !strings.Contains(h.Full, unix.ENOSPC.Error()) || h != s.Status().Health {
 		t.Errorf("it tells of %+v, its status is %+v", h, s.Status())
 	}
 	if s.answered() {
@@ -210,7 +210,7 @@ func TestALostWriteIsTold(t *testing.T) {
 			t.Errorf("operation %d has status %d", op, s.driver.Mem.Bytes(status, 1)[0])
 		}
 	}
-	if got := s.Status(); got.State != vmm.StateRunning || !strings.Contains(got.Disks.Lost, "disk 0") {
+	if got := s.Status(); got.State != vmm.StateRunning || !strings.Contains(got.Health.Lost, "disk 0") {
 		t.Errorf("its status is %+v", got)
 	}
 	if len(warned) != 1 {

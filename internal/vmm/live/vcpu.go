@@ -15,22 +15,30 @@ import (
 // between start and park; only then may others touch cpu.
 type vcpu struct {
 	cpu *kvm.VCPU
-	// exit handles what the guest did; false ends the run.
-	exit func(*kvm.VCPU) bool
-	// failed reports an error of KVM_RUN; the run has ended.
-	failed func(*kvm.VCPU, error)
+	vcpuEvents
 
 	tid    int                   // of the thread; set before ready is closed
 	ready  chan struct{}         // the thread exists
 	runs   chan func(*vcpu) bool // what to call before the run; false: do not
 	parked chan struct{}         // one value per ended run
 	stop   atomic.Bool           // park at the next return from the guest
+	spin   spinWatch             // belongs to the thread
 	thread sync.WaitGroup
 }
 
-func newVCPU(cpu *kvm.VCPU, exit func(*kvm.VCPU) bool, failed func(*kvm.VCPU, error)) *vcpu {
-	c := &vcpu{cpu: cpu, exit: exit, failed: failed, ready: make(chan struct{}), runs: make(chan func(*vcpu) bool, 1),
-		parked: make(chan struct{}, 1)}
+// vcpuEvents are called by a vCPU's thread.
+type vcpuEvents struct {
+	// exit handles an exit of the guest; false ends the run.
+	exit func(*kvm.VCPU) bool
+	// failed reports an error of KVM_RUN; the run has ended.
+	failed func(*kvm.VCPU, error)
+	// hang reports that the vCPU spins in the guest's kernel at an address, or with 0 that it left the place.
+	hang func(c *kvm.VCPU, address uint64)
+}
+
+func newVCPU(cpu *kvm.VCPU, on vcpuEvents) *vcpu {
+	c := &vcpu{cpu: cpu, vcpuEvents: on, ready: make(chan struct{}), runs: make(chan func(*vcpu) bool, 1),
+		parked: make(chan struct{}, 1), spin: spinWatch{hang: on.hang}}
 	c.thread.Go(c.loop)
 	<-c.ready
 	return c
@@ -41,6 +49,7 @@ func newVCPU(cpu *kvm.VCPU, exit func(*kvm.VCPU) bool, failed func(*kvm.VCPU, er
 func (c *vcpu) loop() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	c.tid = unix.Gettid()
+	c.spin.arm()
 	close(c.ready)
 	for pass := range c.runs {
 		if pass(c) {
@@ -66,6 +75,7 @@ func (c *vcpu) run() {
 			if c.stop.Load() {
 				return
 			}
+			c.spin.look(c.cpu)
 		case errors.Is(err, unix.EAGAIN): // a vCPU that waited for its start-up interrupt
 		default:
 			c.failed(c.cpu, err)

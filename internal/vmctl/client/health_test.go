@@ -14,18 +14,18 @@ import (
 // terminal, and one that says nonsense breaks the protocol.
 func TestTheNewestWordOnTheDisksCounts(t *testing.T) {
 	p := &Process{}
-	if err := p.disks.heard(wire.Message{Body: json.RawMessage(`{"seq":1,"full":"a\u001b[31m"}`)}); err != nil {
+	if err := p.health.heard(wire.Message{Body: json.RawMessage(`{"seq":1,"full":"a\u001b[31m"}`)}); err != nil {
 		t.Fatal(err)
 	}
-	var told []vmm.DiskHealth
-	p.OnDisks(func(h vmm.DiskHealth) { told = append(told, h) })
-	p.disks.note(vmm.DiskHealth{Seq: 3, Lost: "c"})
-	p.disks.note(vmm.DiskHealth{Seq: 2, Full: "b"})
-	want := []vmm.DiskHealth{{Seq: 1, Full: "a�[31m"}, {Seq: 3, Lost: "c"}}
+	var told []vmm.Health
+	p.OnHealth(func(h vmm.Health) { told = append(told, h) })
+	p.health.note(vmm.Health{Seq: 3, Lost: "c"})
+	p.health.note(vmm.Health{Seq: 2, Full: "b"})
+	want := []vmm.Health{{Seq: 1, Full: "a�[31m"}, {Seq: 3, Lost: "c"}}
 	if !slices.Equal(told, want) {
 		t.Errorf("told %+v, want %+v", told, want)
 	}
-	if err := p.disks.heard(wire.Message{Body: json.RawMessage(`{"seq":"x"}`)}); !errors.Is(err, errBroken) {
+	if err := p.health.heard(wire.Message{Body: json.RawMessage(`{"seq":"x"}`)}); !errors.Is(err, errBroken) {
 		t.Errorf("nonsense: %v", err)
 	}
 }

@@ -9,18 +9,18 @@ import (
 	"github.com/forkd/forkd/internal/vmm"
 )
 
-// diskWatch is the newest that a process has told of its disks, and who wants to know.
-type diskWatch struct {
+// healthWatch is the newest health that a process has reported, and its listener.
+type healthWatch struct {
 	mu     sync.Mutex // guards what follows; no other lock is taken under it
-	health vmm.DiskHealth
-	tell   func(vmm.DiskHealth)
+	health vmm.Health
+	tell   func(vmm.Health)
 }
 
-// OnDisks has f called with the health of the disks now and after each change. It must
+// OnHealth has f called with the VM's health now and after each change. It must
 // not wait for the VMM. Two calls may come at once: Seq says which is the newer.
-func (p *Process) OnDisks(f func(vmm.DiskHealth)) { f(p.disks.watch(f)) }
+func (p *Process) OnHealth(f func(vmm.Health)) { f(p.health.watch(f)) }
 
-func (w *diskWatch) watch(f func(vmm.DiskHealth)) (now vmm.DiskHealth) {
+func (w *healthWatch) watch(f func(vmm.Health)) (now vmm.Health) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tell = f
@@ -28,8 +28,8 @@ func (w *diskWatch) watch(f func(vmm.DiskHealth)) (now vmm.DiskHealth) {
 }
 
 // heard takes an event's body.
-func (w *diskWatch) heard(m wire.Message) error {
-	var h vmm.DiskHealth
+func (w *healthWatch) heard(m wire.Message) error {
+	var h vmm.Health
 	if err := json.Unmarshal(m.Body, &h); err != nil {
 		return fmt.Errorf("%w: %w", errBroken, err)
 	}
@@ -38,10 +38,10 @@ func (w *diskWatch) heard(m wire.Message) error {
 }
 
 // note takes what came by an event or with a status, in whatever order.
-func (w *diskWatch) note(h vmm.DiskHealth) {
+func (w *healthWatch) note(h vmm.Health) {
 	h = printableHealth(h)
 	w.mu.Lock()
-	var tell func(vmm.DiskHealth)
+	var tell func(vmm.Health)
 	if h.Seq > w.health.Seq {
 		w.health, tell = h, w.tell
 	}
@@ -52,7 +52,7 @@ func (w *diskWatch) note(h vmm.DiskHealth) {
 }
 
 // printableHealth bounds the texts of an account, and keeps them from controlling a terminal.
-func printableHealth(h vmm.DiskHealth) vmm.DiskHealth {
-	h.Full, h.Lost = wire.Printable(h.Full), wire.Printable(h.Lost)
+func printableHealth(h vmm.Health) vmm.Health {
+	h.Full, h.Lost, h.Hang = wire.Printable(h.Full), wire.Printable(h.Lost), wire.Printable(h.Hang)
 	return wire.ClipHealth(h)
 }

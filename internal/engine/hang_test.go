@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// A guest whose kernel hangs is reported by the list and by one event, also by the next daemon, and an owner's
+// rollback ends it. With RestartOnHang the daemon does that.
+func TestAGuestThatHangs(t *testing.T) {
+	h := newHost(t)
+	var mu sync.Mutex
+	told, acts := 0, []sandbox.Act(nil)
+	h.cfg.Events = func(kind, _ string, about map[string]string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if kind == sandbox.EventHangs && strings.Contains(about[sandbox.EventKeyReason], "0xffffffff81c3b4e8") {
+			told++
+		}
+	}
+	h.cfg.Acts = func(a sandbox.Act) {
+		mu.Lock()
+		defer mu.Unlock()
+		acts = append(acts, a)
+	}
+	e := h.open()
+	h.snapshot(e, "a")
+	sbs := h.fork(e, "a", 3)
+	id := sbs[0].ID
+	spin := func(id string) {
+		t.Helper()
+		if _, err := e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "spin"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	hangs := func(id string) func() bool {
+		return func() bool {
+			i, err := e.Get(id)
+			return err == nil && strings.HasPrefix(i.Warning, "guest kernel hangs: vCPU 0 spins at 0xffffffff81c3b4e8")
+		}
+	}
+	spin(id)
+	eventually(t, "report of the hang", hangs(id))
+	for range 3 {
+		e.Watch.Look(t.Context())
+	}
+	h.close(e)
+	e = h.open()
+	eventually(t, "report of the hang by the next daemon", hangs(id))
+	if i, err := e.Get(sbs[1].ID); err != nil || i.Warning != "" {
+		t.Errorf("the other one: %+v, %v", i, err)
+	}
+	if _, err := e.Rollback(t.Context(), id, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if hangs(id)() {
+		t.Error("it hangs after its rollback")
+	}
+
+	if _, err := e.SetLife(t.Context(), sbs[1].ID, sandbox.Life{RestartOnHang: true}); err != nil {
+		t.Fatal(err)
+	}
+	spin(sbs[1].ID)
+	eventually(t, "rollback by the daemon", func() bool {
+		e.Watch.Look(t.Context())
+		i, err := e.Get(sbs[1].ID)
+		return err == nil && i.RolledBackTo == "a" && i.Warning == ""
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	if told != 2 && told != 3 { // the next daemon may tell of the first once more
+		t.Errorf("%d events of two hangs", told)
+	}
+	if len(acts) != 1 || acts[0].Action != sandbox.ActRollback || acts[0].By != sandbox.ByHang || acts[0].Err != nil {
+		t.Errorf("the acts are %+v", acts)
+	}
+}
