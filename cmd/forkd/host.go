@@ -8,5 +8,6 @@ import "github.com/spf13/cobra"
 func hostCommands(a *app) []*cobra.Command {
 	return []*cobra.Command{
 		newServeCommand(a), newDoctorCommand(), newMachineCommand(), newMachineInitCommand(), newDemoCommand(a),
+		newDebugCommand(a),
 	}
 }

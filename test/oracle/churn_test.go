@@ -37,6 +37,7 @@ func TestChurn(t *testing.T) {
 	seed := kvmtest.Seed(t)
 	c := &churn{t: t, d: d, did: map[string]int{}, killed: map[string]bool{}}
 	t.Cleanup(func() { clean(t, d) })
+	noHangs(t, d)
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Span(t, churnTime))
 	defer cancel()
 	var all sync.WaitGroup
@@ -163,13 +164,28 @@ func (c *churn) try(ctx context.Context, random *rand.Rand, tag string) (string,
 	case n < 80:
 		_, err := c.d.Client.Rollback(ctx, sb.ID, sb.SnapshotTag)
 		return "rollback", err
-	case n < 90 || len(sbs) >= mostSandboxes:
-		c.mu.Lock()
-		c.killed[sb.ID] = true
-		c.mu.Unlock()
+	case n < 85 && sb.PID != nil:
+		c.tryKill(sb.ID)
+		c.d.KillProcess(*sb.PID)
+		return "kill -9", nil
+	case n < 88:
+		_, err := client.Life{Client: c.d.Client}.Pause(ctx, sb.ID, api.PauseRequest{})
+		if err == nil {
+			_, err = client.Life{Client: c.d.Client}.Resume(ctx, sb.ID)
+		}
+		return "pause", err
+	case n < 92 || len(sbs) >= mostSandboxes:
+		c.tryKill(sb.ID)
 		return "kill", c.d.Kill(sb.ID)
 	}
 	return "delete", c.delete(ctx, random)
+}
+
+// tryKill notes that a sandbox is going to be killed.
+func (c *churn) tryKill(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.killed[id] = true
 }
 
 func (c *churn) fork(ctx context.Context, random *rand.Rand) error {

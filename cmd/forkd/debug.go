@@ -1,0 +1,58 @@
+//go:build linux
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/internal/guestdump"
+)
+
+func newDebugCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{Use: "debug", Short: "Look into a guest from outside"}
+	cmd.AddCommand(newDebugGuestCommand(a))
+	return cmd
+}
+
+func newDebugGuestCommand(a *app) *cobra.Command {
+	var data, symbols string
+	cmd := &cobra.Command{
+		Use:   "guest TAG",
+		Short: "Show where the guest of a snapshot stood: registers, stack, clocks and the lock that it waits for",
+		Long: "Read a snapshot's state and memory from the data directory of a daemon on this host, and show\n" +
+			"registers, stack and clocks of each vCPU. With --symbols, a file with /proc/kallsyms of any sandbox of\n" +
+			"the same boot, they have the names of the guest's kernel. A branch shows a sandbox that hangs.",
+		Example: "  forkd branch sb-5f3a-0001 --tag hung --mode full\n" +
+			"  forkd exec sb-5f3a-0002 --user root -- cat /proc/kallsyms > kallsyms\n" +
+			"  forkd debug guest hung --symbols kallsyms",
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			d, err := guestdump.Open(data, args[0])
+			if err != nil {
+				return err
+			}
+			var names guestdump.Symbols
+			if symbols != "" {
+				f, err := os.Open(symbols)
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				if names, err = guestdump.ReadSymbols(f); err != nil {
+					return fmt.Errorf("%s: %w", symbols, err)
+				}
+			}
+			if a.JSON {
+				return a.Value(d)
+			}
+			return a.Line("%s", strings.TrimSuffix(d.Format(names), "\n"))
+		},
+	}
+	cmd.Flags().StringVar(&data, "data", "/var/lib/forkd", "data directory of the daemon")
+	cmd.Flags().StringVar(&symbols, "symbols", "", "file with /proc/kallsyms of the same boot")
+	return cmd
+}
