@@ -176,7 +176,10 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	if err := w.reserve(); err != nil {
 		return err
 	}
-	return w.settle(ctx)
+	if err := w.settle(ctx); err != nil {
+		return fmt.Errorf("branch %s: %w", w.req.SandboxID, w.explain(ctx, err))
+	}
+	return nil
 }
 
 // fit refuses a sandbox whose disk does not allow a branch.
