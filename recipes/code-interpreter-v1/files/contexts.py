@@ -98,7 +98,8 @@ class Context:
         async with self.turn:
             await self.stop()
 
-    async def execute(self, code, language, env, emit, gone):
+    async def execute(self, code, language, env, emit, gone, forget=False):
+        """forget: the next execution counts as the first."""
         async with self.turn:
             if gone.is_set():
                 return
@@ -107,10 +108,12 @@ class Context:
                 kernel = await self.start()
             if env:
                 await kernel.environ(env, [])
-            await self.attend(kernel, code, normal(language or self.language), emit, gone)
+            await self.attend(kernel, code, normal(language or self.language), kernel.counting(emit), gone)
             if env and not kernel.dead.is_set():
                 own = {k: kernel.env[k] for k in env if k in kernel.env}
                 await kernel.environ(own, [k for k in env if k not in own])
+            if forget and not kernel.dead.is_set():
+                await kernel.count_anew()
 
     async def renew(self, kernel):
         """Tells a kernel that it is a clone's now, if it does not know. False: it died of it."""

@@ -138,6 +138,24 @@ def environ(values, remove):
         os.environ.pop(key, None)
 
 
+# Executions
+
+def forget():
+    """Makes the next execution the first one, and forgets the inputs and outputs of those before."""
+    ip = sys.modules["IPython"].get_ipython()
+    ip.history_manager.reset(new_session=False)
+    for name in list(ip.user_ns):
+        if name[:1] == "_" and (name[1:].isdigit() or name[1:2] == "i" and name[2:].isdigit()):
+            del ip.user_ns[name]
+    ip.displayhook._ = ip.displayhook.__ = ip.displayhook.___ = ""
+    history = ip.history_manager
+    history.input_hist_parsed[:] = history.input_hist_raw[:] = [""]
+    names = dict(_="", __="", ___="", _i="", _ii="", _iii="", In=history.input_hist_parsed,
+                 _ih=history.input_hist_parsed, Out=history.output_hist, _oh=history.output_hist)
+    ip.push(names, interactive=False)
+    ip.execution_count = 1
+
+
 # Clones
 
 def guest():

@@ -173,6 +173,10 @@ class Python(Kernel):
     async def renew(self, seed, env, info):
         await self.call("renew", seed.hex(), env, info)
 
+    async def count_anew(self):
+        await self.call("forget")
+        self.counted = self.forgotten = 0
+
     async def call(self, name, *args):
         text = json.dumps(args)
         await self.quietly("__import__('forkd_kernel').%s(*__import__('json').loads(%r))" % (name, text))

@@ -8,6 +8,7 @@ class Process:
     def __init__(self):
         self.dead = asyncio.Event()
         self.inbox = asyncio.Queue()  # what the kernel said; None: it has ended
+        self.counted = self.forgotten = 0  # executions, by the kernel's count, and how many of them are not shown
 
     def pid(self):
         """The leader of the kernel's process group; None before there is one."""
@@ -40,3 +41,16 @@ class Process:
 
     async def settle(self):
         """Called when an execution that was interrupted is over: no interrupt is left for the next one."""
+
+    def counting(self, emit):
+        """emit, with executions counted from the first that is shown."""
+        def count(event):
+            if event["type"] == "number_of_executions":
+                self.counted = event["execution_count"]
+                event = {**event, "execution_count": self.counted - self.forgotten}
+            emit(event)
+        return count
+
+    async def count_anew(self):
+        """The next execution is shown as the first."""
+        self.forgotten = self.counted

@@ -111,7 +111,8 @@ class Execute(Handler):
         context = self.all.choose(text(body, "context_id"), text(body, "language"))
         self.set_header("Content-Type", "application/x-ndjson")
         self.set_header("Cache-Control", "no-store")
-        running = asyncio.ensure_future(self.run(context, code, text(body, "language"), env))
+        forget = body.get("forkd_forget") is True  # of the warm-up
+        running = asyncio.ensure_future(self.run(context, code, text(body, "language"), env, forget))
         try:
             await self.flush()  # the headers, before the kernel is even started
             await self.stream()
@@ -120,10 +121,10 @@ class Execute(Handler):
         self.gone.set()
         await running  # which ends at once, or interrupts the kernel if the client is gone
 
-    async def run(self, context, code, language, env):
+    async def run(self, context, code, language, env, forget):
         put = self.events.put_nowait
         try:
-            await context.execute(code, language, env, put, self.gone)
+            await context.execute(code, language, env, put, self.gone, forget)
         except contexts.Refused as e:
             put(contexts.error("ContextError", str(e)))
         except Exception as e:  # the client has its headers: all that is left is an error in the stream

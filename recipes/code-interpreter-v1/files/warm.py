@@ -95,7 +95,8 @@ def warm(language):
     for n in range(times):
         if n == times - 1:
             play_fork()
-        status, text = request("POST", "/execute", json.dumps({"code": code, "language": language}))
+        status, text = request("POST", "/execute", json.dumps({"code": code, "language": language,
+                                                           "forkd_forget": n == times - 1}))
         events = [json.loads(line) for line in text.splitlines()] if status == 200 else []
         wrong = [e for e in events if e["type"] == "error"]
         if wrong or not any(e.get(want) for e in events):

@@ -69,6 +69,25 @@ def state():
     equal(execute("    a = 1\n    a + 1").text, "2")
 
 
+def number(e):
+    return e.of("number_of_executions")[0]["execution_count"]
+
+
+def first():
+    """After a warm-up the next execution is the first, and what it was is not to be seen, but for its names."""
+    execute("kept = 6 * 7\nkept")
+    execute("kept", forkd_forget=True)
+    e = execute("[kept, In[1:-1], dict(Out), _, [n for n in globals() if n[1:].isdigit() or n[:2] == '_i' and n != '_ih']]")
+    equal(number(e), 1)
+    equal(e.error, None)
+    equal(e.text, "[42, [], {}, '', ['_i', '_ii', '_iii', '_i1']]")
+    e = execute("Out[1][0], _[0]")
+    equal((number(e), e.error, e.text), (2, None, "(42, 42)"))
+    execute("1", language="javascript", forkd_forget=True)
+    equal(number(execute("2", language="javascript")), 1)
+    equal(number(execute("2", language="javascript")), 2)
+
+
 def output():
     e = execute("import sys\nprint('hällo')\nprint('oops', file=sys.stderr)")
     equal((e.stdout, e.stderr, e.results), ("hällo\n", "oops\n", []))
@@ -449,7 +468,7 @@ def idle():
 
 
 failed = 0
-for check in (health, state, output, failures, formats, frames, charts, images, shell_and_await, one_at_a_time,
+for check in (health, first, state, output, failures, formats, frames, charts, images, shell_and_await, one_at_a_time,
               streaming, disconnects, contexts, env, bash, javascript, clones, r, java, many, idle):
     if len(sys.argv) > 4 and check.__name__ not in sys.argv[4:]:
         continue
