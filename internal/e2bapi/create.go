@@ -203,7 +203,8 @@ func (h *Handler) firstLife(p plan) sandbox.Life {
 	if h.leases != nil {
 		return sandbox.Life{}
 	}
-	l := sandbox.Life{TTL: p.life, AtEnd: sandbox.AtEndKill, AutoResume: p.rec.AutoResume}
+	l := sandbox.Life{TTL: p.life, AtEnd: sandbox.AtEndKill, AutoResume: p.rec.AutoResume,
+		WhileRunning: true}
 	if p.rec.Pause {
 		l.AtEnd, l.FilesystemOnly = sandbox.AtEndPause, p.rec.PauseDisk
 	}

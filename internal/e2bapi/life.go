@@ -48,15 +48,12 @@ func (h lives) connect(c call, version int) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	k, err := h.find(c)
+	k, err := settled(h.Handler, c)
 	if err != nil {
 		return answer{}, err
 	}
 	status := http.StatusOK
-	switch stateOf(k.info) {
-	case stateTransition:
-		return answer{}, failf(http.StatusConflict, "sandbox %s is in transition", sandbox.DNSID(k.info.ID))
-	case statePaused:
+	if stateOf(k.info) == statePaused {
 		if !c.who.May(principal.Fork) {
 			return answer{}, lacks(principal.Fork)
 		}
@@ -132,7 +129,7 @@ func (h lives) resume(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	k, err := h.find(c)
+	k, err := settled(h.Handler, c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -155,16 +152,13 @@ func (h lives) pause(c call) (answer, error) {
 	if err := decode(c.body, &req); err != nil {
 		return answer{}, err
 	}
-	k, err := h.find(c)
+	k, err := settled(h.Handler, c)
 	if err != nil {
 		return answer{}, err
 	}
 	already := failf(http.StatusConflict, "sandbox %s is already paused", sandbox.DNSID(k.info.ID))
-	switch stateOf(k.info) {
-	case statePaused:
+	if stateOf(k.info) == statePaused {
 		return answer{}, already
-	case stateTransition:
-		return answer{}, failf(http.StatusServiceUnavailable, "sandbox %s is in transition", sandbox.DNSID(k.info.ID))
 	}
 	k.rec.FilesystemOnly = req.Memory != nil && !*req.Memory
 	if err := h.opt.Lives.Pause(c.ctx, k.info.ID, k.rec.FilesystemOnly); err != nil {
@@ -220,7 +214,7 @@ func (h lives) refresh(c call) (answer, error) {
 }
 
 func (h lives) endIn(c call, life time.Duration, shorten bool) (answer, error) {
-	k, err := h.find(c)
+	k, err := settled(h.Handler, c)
 	if err != nil {
 		return answer{}, err
 	}

@@ -184,11 +184,7 @@ func (c *Calls) awake(ctx context.Context, id string) (*sandboxes.Sandbox, *vmpr
 	if err == nil || c.cfg.Wake == nil || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
 		return s, m, err
 	}
-	woken, wakeErr := c.cfg.Wake(ctx, id)
-	switch {
-	case wakeErr != nil:
-		return nil, nil, wakeErr
-	case !woken:
+	if _, err := c.cfg.Wake(ctx, id); err != nil {
 		return nil, nil, err
 	}
 	return c.cfg.Sandboxes.Running(id)
