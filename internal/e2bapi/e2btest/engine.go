@@ -265,13 +265,10 @@ func (e *Engine) DialPort(ctx context.Context, id string, port uint16) (net.Conn
 	return c, nil
 }
 
-// TrafficToken is what requests to a port must show.
-func (e *Engine) TrafficToken(id string, _ uint16) string {
+// PortAccess returns the rule for requests to a port.
+func (e *Engine) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
 	info, err := e.Engine.Get(id)
-	if err != nil {
-		return ""
-	}
-	return info.TrafficToken
+	return info.PortAccess(), err
 }
 
 // Pause has a sandbox answer nobody, and breaks its connections off.
