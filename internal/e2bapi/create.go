@@ -252,10 +252,9 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 	rec.End = rec.Started.Add(p.life)
 	// Private ports close the agent as well: it reaches more than any port.
 	rec.OpenAgent = !p.secure && !info.PrivatePorts()
-	secure(&rec)
 	err := ctx.Err()
 	if err == nil {
-		err = h.opt.Records.Put(rec)
+		rec, err = h.opt.Records.Settle(rec, true, newToken)
 	}
 	if err == nil {
 		err = h.opt.Lives.SetLife(ctx, rec.ID, lifeOf(rec))
@@ -274,13 +273,6 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 
 func lifeOf(r records.Record) Life {
 	return Life{End: r.End, Pause: r.Pause, FilesystemOnly: r.PauseDisk, AutoResume: r.AutoResume}
-}
-
-// secure gives a closed record without a token a new one.
-func secure(r *records.Record) {
-	if !r.OpenAgent && r.EnvdToken == "" {
-		r.EnvdToken = newToken()
-	}
 }
 
 // newToken is 256 random bits, in the alphabet of E2B's.
