@@ -146,7 +146,20 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 	}
 	p.rec = records.Record{Template: req.Template, Metadata: req.Metadata, Envs: req.Envs, Pause: req.AutoPause,
 		PauseDisk: diskOnly, AutoResume: resumes, Internet: req.Internet}
-	return p, p.setNetwork(req)
+	return p, p.setNetwork(withPorts(req, h.opt.PrivatePorts))
+}
+
+// withPorts returns a request that says whether ports are public, if they are private by default.
+func withPorts(req createRequest, private bool) createRequest {
+	cfg := networkConfig{}
+	if req.Network != nil {
+		cfg = *req.Network
+	}
+	if private && cfg.Public == nil {
+		cfg.Public = new(bool)
+		req.Network = &cfg
+	}
+	return req
 }
 
 // maxMetadata bounds the bytes of a sandbox's metadata: every list repeats it.
