@@ -36,6 +36,26 @@ type Engine struct {
 	images map[string][]byte
 	// Lives are the last that were set.
 	Lives map[string]e2bapi.Life
+
+	// Block, if set, is called by operations that take long, and its error ends them. Set it while no
+	// request is under way.
+	Block func(context.Context) error
+}
+
+func (e *Engine) held(ctx context.Context) error {
+	if e.Block == nil {
+		return nil
+	}
+	return e.Block(ctx)
+}
+
+// CreateSnapshot makes a snapshot of an image.
+func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if err := e.held(ctx); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	return e.Engine.CreateSnapshot(ctx, req, progress)
 }
 
 type guest struct {
@@ -77,6 +97,9 @@ func (system) BindBootID(string) error  { return nil }
 
 // Fork starts an agent for each child.
 func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	if err := e.held(ctx); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	res, err := e.Engine.Fork(ctx, req)
 	if err != nil {
 		return res, err
@@ -140,6 +163,9 @@ const imageFile = "image.json"
 // Branch keeps of a guest what its agent knows of its image; files are the host's, and programs
 // are not in the clones.
 func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	if err := e.held(ctx); err != nil {
+		return sandbox.BranchResult{}, err
+	}
 	only := req
 	only.N = 0
 	res, err := e.Engine.Branch(ctx, only)
