@@ -46,6 +46,13 @@ func (a *redirecting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// seen returns the requests that followed a redirect.
+func (a *redirecting) seen() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.followed
+}
+
 // serve serves it on a Unix socket.
 func (a *redirecting) serve(t *testing.T) agentclient.DialFunc {
 	t.Helper()
@@ -111,8 +118,8 @@ func TestNoRedirectIsFollowed(t *testing.T) {
 				}
 			})
 		}
-		if len(a.followed) > 0 {
-			t.Errorf("%d to %s: followed by %q", a.status, a.location, a.followed)
+		if seen := a.seen(); len(seen) > 0 {
+			t.Errorf("%d to %s: followed by %q", a.status, a.location, seen)
 		}
 	}
 }
@@ -128,8 +135,8 @@ func TestARedirectCanBeFollowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	resp.Body.Close()
-	if resp.StatusCode != 200 || len(a.followed) != 1 || !strings.HasPrefix(a.followed[0], "POST other.example") {
-		t.Errorf("%s, followed by %q", resp.Status, a.followed)
+	if seen := a.seen(); resp.StatusCode != 200 || len(seen) != 1 || !strings.HasPrefix(seen[0], "POST other.example") {
+		t.Errorf("%s, followed by %q", resp.Status, seen)
 	}
 }
 
