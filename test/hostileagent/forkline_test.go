@@ -123,7 +123,7 @@ func TestForkLinesAreBounded(t *testing.T) {
 		"a fork that is asked again": once(line(`{"op":"fork","n":1,"again":true,"token":"%s"}`, token)),
 	} {
 		t.Run(name, func(t *testing.T) {
-			dial := forkLine(t, 300*time.Millisecond)
+			dial := forkLine(t, 150*time.Millisecond)
 			began, in := time.Now(), 0
 			used := watch(func() { in = attackLine(t, dial, a) })
 			if took := time.Since(began); took > patience {
