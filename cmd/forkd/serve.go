@@ -60,6 +60,7 @@ type serveOptions struct {
 	admission           admissionOptions
 	domain              string
 	e2b                 bool
+	e2bPrivatePorts     bool
 	cgroup              string
 	memory              memoryOptions
 	seccomp             string
@@ -90,6 +91,8 @@ func newServeCommand(a *app) *cobra.Command {
 		"domain of servers in sandboxes, http://PORT-ID.DOMAIN; empty: they are reached through the API only")
 	f.BoolVar(&o.e2b, "e2b", true,
 		"serve E2B's API on the same addresses; it needs a domain (forkd e2b env: what its clients are told)")
+	f.BoolVar(&o.e2bPrivatePorts, "e2b-private-ports", false,
+		"require a token on requests to ports of sandboxes made by E2B's API, unless a request says allowPublicTraffic: true")
 	f.StringVar(&o.tokenFile, "token-file", "",
 		"file with the token that TCP clients must show (default: one is made, RUN/token)")
 	o.tls.addFlags(f)

@@ -47,8 +47,9 @@ func (h *Handler) templateSnapshot(c call, rec *records.Record) (sandbox.Snapsho
 // templateOf is a tag as a tenant, or the operator, says it.
 type templateOf struct{ tenant, tag string }
 
-// snapshotOf is the snapshot of a template's name. One of an image that nobody has made a
-// snapshot of yet is made now; that goes on when nobody waits for it.
+// snapshotOf is the snapshot of a template's name. If an image has no snapshot yet, it is made now; that
+// continues when its requests have ended, and ends with the key that began it. Another key's request
+// begins it again then.
 func (h *Handler) snapshotOf(ctx context.Context, name string,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	tag, err := templates.Tag(name)
@@ -64,6 +65,9 @@ func (h *Handler) snapshotOf(ctx context.Context, name string,
 	case <-b.done:
 	case <-ctx.Done():
 		return sandbox.SnapshotInfo{}, context.Cause(ctx)
+	}
+	if errors.Is(b.err, principal.ErrKeyEnded) && ctx.Err() == nil {
+		return h.snapshotOf(ctx, name, progress)
 	}
 	if isNotFound(b.err) {
 		return sandbox.SnapshotInfo{}, sandbox.Errorf(sandbox.ErrNotFound, "",
@@ -101,11 +105,17 @@ func (h *Handler) startBuild(ctx context.Context, tag string, progress func(sand
 		b.followers = append(b.followers, progress)
 	}
 	h.building[of] = b
+	work, end := context.WithCancel(context.WithoutCancel(ctx))
+	work = principal.Bind(ctx, work)
 	go func() {
-		_, err := h.opt.View(ctx).CreateSnapshot(context.WithoutCancel(ctx), sandbox.CreateRequest{Tag: tag, Image: tag},
+		defer end()
+		_, err := h.opt.View(ctx).CreateSnapshot(work, sandbox.CreateRequest{Tag: tag, Image: tag},
 			func(s sandbox.Step) { h.tellFollowers(b, s) })
-		if errors.Is(err, sandbox.ErrConflict) {
-			err = nil // somebody else has made it meanwhile
+		switch {
+		case errors.Is(err, sandbox.ErrConflict):
+			err = nil // another request has made it meanwhile
+		case err != nil && principal.KeyEnded(work):
+			err = principal.ErrKeyEnded
 		}
 		b.err = err
 		h.buildMu.Lock()

@@ -27,7 +27,7 @@ func sandboxBodies() map[string]string {
 		"POST /sandboxes/{id}/refreshes":  `{"duration":60}`,
 		"POST /sandboxes/{id}/snapshots":  `{}`,
 		"POST /sandboxes/{id}/fork":       `{}`,
-		"PUT /sandboxes/{id}/network":     `{}`,
+		"PUT /sandboxes/{id}/network":     `{"allowPublicTraffic":true}`,
 		"DELETE /sandboxes/{id}":          "",
 	}
 }

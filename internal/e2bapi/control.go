@@ -113,11 +113,7 @@ func (h *Handler) findRunning(c call) (known, error) {
 // remember writes the record of a known sandbox. A sandbox of the native API has no record
 // until then. A closed agent without a token gets a token: connect returns it.
 func (h *Handler) remember(k *known) error {
-	secure(&k.rec)
-	if !k.exists {
-		return h.opt.Records.Put(k.rec)
-	}
-	// One that has ended meanwhile stays forgotten.
-	_, _, err := h.opt.Records.Change(k.rec.ID, func(r *records.Record) { *r = k.rec })
+	rec, err := h.opt.Records.Settle(k.rec, !k.exists, newToken)
+	k.rec = rec
 	return err
 }

@@ -146,7 +146,20 @@ func (h *Handler) planOf(req createRequest, version int) (plan, error) {
 	}
 	p.rec = records.Record{Template: req.Template, Metadata: req.Metadata, Envs: req.Envs, Pause: req.AutoPause,
 		PauseDisk: diskOnly, AutoResume: resumes, Internet: req.Internet}
-	return p, p.setNetwork(req)
+	return p, p.setNetwork(withPorts(req, h.opt.PrivatePorts))
+}
+
+// withPorts returns a request that says whether ports are public, if they are private by default.
+func withPorts(req createRequest, private bool) createRequest {
+	cfg := networkConfig{}
+	if req.Network != nil {
+		cfg = *req.Network
+	}
+	if private && cfg.Public == nil {
+		cfg.Public = new(bool)
+		req.Network = &cfg
+	}
+	return req
 }
 
 // maxMetadata bounds the bytes of a sandbox's metadata: every list repeats it.
@@ -253,10 +266,9 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 	rec.End = rec.Started.Add(p.life)
 	// Private ports close the agent as well: it reaches more than any port.
 	rec.OpenAgent = !p.secure && !info.PrivatePorts()
-	secure(&rec)
 	err := ctx.Err()
 	if err == nil {
-		err = h.opt.Records.Put(rec)
+		rec, err = h.opt.Records.Settle(rec, true, newToken)
 	}
 	if err == nil {
 		err = h.opt.Lives.SetLife(ctx, rec.ID, lifeOf(rec))
@@ -275,13 +287,6 @@ func (h *Handler) record(ctx context.Context, p plan, info sandbox.Info) (record
 
 func lifeOf(r records.Record) Life {
 	return Life{End: r.End, Pause: r.Pause, FilesystemOnly: r.PauseDisk, AutoResume: r.AutoResume}
-}
-
-// secure gives a closed record without a token a new one.
-func secure(r *records.Record) {
-	if !r.OpenAgent && r.EnvdToken == "" {
-		r.EnvdToken = newToken()
-	}
 }
 
 // newToken is 256 random bits, in the alphabet of E2B's.

@@ -205,10 +205,12 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 
 // openToAll is CORS as envd has it; a guest's answer acts in nobody's name.
 func openToAll(resp *http.Response) error {
+	if err := guard.Proxied(resp); err != nil {
+		return err
+	}
 	resp.Header.Set("Access-Control-Allow-Origin", "*")
 	resp.Header.Set("X-Content-Type-Options", "nosniff")
 	resp.Header.Set("Content-Security-Policy", "sandbox")
-	resp.Header.Del("Set-Cookie")
 	return nil
 }
 

@@ -79,8 +79,8 @@ func (n native) Resume(ctx context.Context, id string) (sandbox.Info, error) {
 	return n.Get(id)
 }
 
-func (n native) SetLife(_ context.Context, id string, _ sandbox.Life) (sandbox.Info, error) {
-	return n.Get(id)
+func (n native) SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error) {
+	return n.Engine.Engine.SetLife(ctx, id, l)
 }
 
 func newBench(t testing.TB, change ...func(*e2bapi.Options)) *bench {

@@ -85,6 +85,8 @@ type Options struct {
 	View func(context.Context) Engine
 	// Note takes what a request is for the audit log; nil drops it.
 	Note func(context.Context, Act)
+	// PrivatePorts makes ports of new sandboxes private unless a request says allowPublicTraffic: true.
+	PrivatePorts bool
 	// Domain is that of host names of ports; empty: clients have to use headers.
 	Domain string
 	Now    func() time.Time

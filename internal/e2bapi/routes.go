@@ -139,5 +139,9 @@ func (h *Handler) answerOf(w http.ResponseWriter, r *http.Request, rt route) (an
 	if err := h.permit(c, rt.scope); err != nil {
 		return answer{}, err
 	}
-	return rt.f(c)
+	a, err := rt.f(c)
+	if err != nil && principal.KeyEnded(ctx) { // whatever the engine makes of the context's end
+		err = authError(principal.ErrKeyEnded)
+	}
+	return a, err
 }

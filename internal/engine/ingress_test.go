@@ -21,22 +21,23 @@ func TestTheNextDaemonAsksForTheSameToken(t *testing.T) {
 	sb := r.Children[0].Info
 	for range 2 {
 		for _, id := range []string{sb.ID, sandbox.DNSID(sb.ID)} {
-			if got := e.TrafficToken(id, 80); got != sb.TrafficToken || len(got) != 64 {
-				t.Errorf("the token of %s is %q, want %q", id, got, sb.TrafficToken)
+			got, err := e.PortAccess(id, 80)
+			if want := (sandbox.PortAccess{Token: sb.TrafficToken}); got != want || len(got.Token) != 64 || err != nil {
+				t.Errorf("the rule of %s is %+v, want %+v; %v", id, got, want, err)
 			}
 		}
 		h.close(e)
 		e = h.open()
 	}
-	if got := e.TrafficToken("sb-none", 80); got != "" {
-		t.Errorf("no sandbox has the token %q", got)
+	if got, err := e.PortAccess("sb-none", 80); got != (sandbox.PortAccess{}) || !errors.Is(err, sandbox.ErrNotFound) {
+		t.Errorf("the rule of no sandbox is %+v, %v", got, err)
 	}
 }
 
 func TestAGuestsForkIsPrivateIfItsSourceIs(t *testing.T) {
 	g := newGuestBench(t)
-	if child := g.forked(g.root.ID, 1)[0]; g.e.TrafficToken(child, 80) != "" {
-		t.Error("the child of a public sandbox has a token")
+	if got, err := g.e.PortAccess(g.forked(g.root.ID, 1)[0], 80); got != (sandbox.PortAccess{Public: true}) || err != nil {
+		t.Errorf("the rule of a public sandbox's child is %+v, %v", got, err)
 	}
 	yes := true
 	r, err := g.e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, GuestFork: true, PrivatePorts: &yes})
@@ -45,8 +46,9 @@ func TestAGuestsForkIsPrivateIfItsSourceIs(t *testing.T) {
 	}
 	of := r.Children[0].Info
 	child := g.forked(of.ID, 1)[0]
-	if token := g.e.TrafficToken(child, 80); len(token) != 64 || token == of.TrafficToken {
-		t.Errorf("its token is %q, its source's %q", token, of.TrafficToken)
+	got, err := g.e.PortAccess(child, 80)
+	if got.Public || len(got.Token) != 64 || got.Token == of.TrafficToken || err != nil {
+		t.Errorf("its rule is %+v, its source's token %q; %v", got, of.TrafficToken, err)
 	}
 }
 

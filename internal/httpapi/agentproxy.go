@@ -72,13 +72,22 @@ func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 			if r.Context().Err() != nil && !keyEnded(r.Context()) {
 				panic(http.ErrAbortHandler) // nobody is there to read an answer
 			}
-			err = proxyFailure(r.PathValue("id"), err)
-			if f := p.lost(r.Context()); f != nil {
-				err = f
-			}
-			writeFailure(w, p.failed(r.Context(), err))
+			writeFailure(w, p.failed(r.Context(), p.broken(r, err)))
 		},
 	}
+}
+
+// broken explains why an agent gave no answer. One that broke its protocol did not end with its VM.
+func (p *agentProxy) broken(r *http.Request, err error) error {
+	id := r.PathValue("id")
+	var violation *agentproto.Violation
+	if errors.As(err, &violation) {
+		return fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, violation)
+	}
+	if f := p.lost(r.Context()); f != nil {
+		return f
+	}
+	return proxyFailure(id, err)
 }
 
 // transport dials sandboxes by their id, which stands in the URL's host.
@@ -114,9 +123,11 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 // distrustAgent keeps a guest's answer from acting in the daemon's name when
 // it is opened in a browser.
 func distrustAgent(resp *http.Response) error {
+	if err := guard.Proxied(resp); err != nil {
+		return err
+	}
 	resp.Header.Set("Content-Security-Policy", "sandbox")
 	resp.Header.Set("X-Content-Type-Options", "nosniff")
-	resp.Header.Del("Set-Cookie")
 	resp.Header.Del(api.HeaderError)
 	resp.Header.Del(api.HeaderRequestID)
 	return nil

@@ -6,7 +6,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -18,6 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/principal"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // keyClock is a clock that a test moves while a server reads it.
@@ -58,12 +61,58 @@ func newKeyedServer(t *testing.T, b *bench) *keyedServer {
 		t.Fatal(err)
 	}
 	log := events.New(1<<32, 100, time.Now)
-	api := httpapi.New(httpapi.Options{Engine: b.engine, Images: b.images, Events: log, Keys: s.store})
+	auditFile := filepath.Join(t.TempDir(), "audit.log")
+	if err := os.WriteFile(auditFile, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	api := httpapi.New(httpapi.Options{Engine: held{b.engine}, Images: b.images, Events: log, Keys: s.store,
+		AuditFile: auditFile})
 	server := httptest.NewServer(api.Handler(httpapi.Access{Token: token, Keys: s.store}))
 	t.Cleanup(server.Close)
 	t.Cleanup(log.Close)
 	s.url = server.URL
 	return s
+}
+
+// held is an engine whose long operations end with their caller only. Those that report progress do once.
+type held struct{ httpapi.Engine }
+
+func block(ctx context.Context) error {
+	<-ctx.Done()
+	return context.Cause(ctx)
+}
+
+func (held) CreateSnapshot(ctx context.Context, _ sandbox.CreateRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	progress(sandbox.Step{Name: "boot"})
+	return sandbox.SnapshotInfo{}, block(ctx)
+}
+
+func (held) DeriveSnapshot(ctx context.Context, _ sandbox.DeriveRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	progress(sandbox.Step{Name: "run"})
+	return sandbox.SnapshotInfo{}, block(ctx)
+}
+
+func (held) CompactSnapshot(ctx context.Context, _, _ string,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	progress(sandbox.Step{Name: "write"})
+	return sandbox.SnapshotInfo{}, block(ctx)
+}
+
+func (held) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	if req.Each != nil {
+		req.Each(sandbox.Child{Index: 1, Err: sandbox.ErrNoMemory})
+	}
+	return sandbox.ForkResult{}, block(ctx)
+}
+
+func (held) Branch(ctx context.Context, _ sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	return sandbox.BranchResult{}, block(ctx)
+}
+
+func (held) Eval(ctx context.Context, _ string, _ sandbox.EvalRequest) (sandbox.EvalResult, error) {
+	return sandbox.EvalResult{}, block(ctx)
 }
 
 // keyedStream is a request that does not end by itself; last is in the last bytes of its answer.
@@ -79,6 +128,15 @@ func keyedStreams(id string) []keyedStream {
 		{"exec", "POST", "/v1/sandboxes/" + id + "/exec", `{"args":["wait"]}`, "was revoked"},
 		{"upload", "POST", "/v1/sandboxes/" + id + "/agent/files?path=/x", "endless", ""},
 		{"slow body", "POST", "/v1/sandboxes", "endless", ""},
+		{"image", "PUT", "/v1/images/new", "endless", ""},
+		{"audit", "GET", "/v1/audit?follow=true", "", ""},
+		{"network log", "GET", "/v1/sandboxes/" + id + "/network/log?follow=true", "", ""},
+		{"snapshot steps", "POST", "/v1/snapshots", `{"tag":"x","image":"python-numpy"}`, "was revoked"},
+		{"derived snapshot steps", "POST", "/v1/snapshots", `{"tag":"x","from":"py","exec":["true"]}`, "was revoked"},
+		{"compacted snapshot steps", "POST", "/v1/snapshots/py/compact", `{"to":"x"}`, "was revoked"},
+		{"forked children", "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`, "was revoked"},
+		{"branch", "POST", "/v1/sandboxes/" + id + "/branch", `{}`, "was revoked"},
+		{"eval", "POST", "/v1/sandboxes/" + id + "/eval", `{"code":"1"}`, "was revoked"},
 	}
 }
 
@@ -94,13 +152,20 @@ func (k *keyedServer) open(t *testing.T, s keyedStream) net.Conn {
 	if s.contentType != "upgrade" {
 		head += "Connection: close\r\n"
 	}
+	if strings.Contains(s.name, "steps") || s.name == "forked children" {
+		head += "Accept: application/x-ndjson\r\n"
+	}
 	switch body := s.contentType; {
 	case body == "":
 		head += "\r\n"
 	case body == "upgrade":
 		head += "Connection: Upgrade\r\nUpgrade: " + api.UpgradeTCP + "\r\n\r\n"
 	case body == "endless":
-		head += "Content-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{"
+		kind := "application/json"
+		if s.name == "image" {
+			kind = "application/x-tar"
+		}
+		head += "Content-Type: " + kind + "\r\nContent-Length: 1000000\r\n\r\n{"
 	default:
 		kind := "application/json"
 		if s.name == "agent stream" {
@@ -173,4 +238,24 @@ func awaitSessions(t *testing.T, store *keys.Store, answers []chan string) {
 		}
 	}
 	time.Sleep(100 * time.Millisecond) // elapses: the way from the check of the key to the handler
+}
+
+// Every route whose answer is a stream of lines has a row above.
+func TestEveryStreamOfLinesEndsWithItsKey(t *testing.T) {
+	const id = "sb-00000001-0001"
+	rows := keyedStreams(id)
+	newBench(t).document().each(func(method, path string, op operation) {
+		for _, r := range op.Responses {
+			if _, streams := r.Content["application/x-ndjson"]; !streams {
+				continue
+			}
+			concrete := strings.NewReplacer("{id}", id, "{tag}", "py").Replace(path)
+			if !slices.ContainsFunc(rows, func(s keyedStream) bool {
+				of, _, _ := strings.Cut(s.path, "?")
+				return s.method == method && of == concrete
+			}) {
+				t.Errorf("%s %s streams lines and has no row in keyedStreams", method, path)
+			}
+		}
+	})
 }

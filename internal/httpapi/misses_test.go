@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/httpapi/fakeengine"
 	"github.com/forkd/forkd/internal/ingress"
 )
 
@@ -14,7 +15,8 @@ import (
 func TestGuessedIDsAreBounded(t *testing.T) {
 	b := newBench(t)
 	id := b.fork("1")[0].ID
-	ports := ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: b.engine})
+	ports := ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: b.engine,
+		Guard: fakeengine.Guard{Of: b.engine.Engine}})
 	h := httpapi.New(httpapi.Options{Engine: b.engine, Images: b.images, Ingress: ports}).Handler(httpapi.Access{Token: token})
 	ask := func(from, id string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest(http.MethodGet, "/", nil)

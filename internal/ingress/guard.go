@@ -38,27 +38,34 @@ func (e errPrivate) Error() string {
 // admit refuses a request that does not show what its sandbox asks for. One that shows it as
 // Authorization loses that header: it is no business of the guest's server.
 func (h *Handler) admit(r *http.Request, to Target) error {
-	if h.cfg.Guard == nil {
-		return nil
-	}
-	want := h.cfg.Guard.TrafficToken(to.Sandbox, to.Port)
-	if want == "" {
-		return nil
-	}
 	var no errPrivate
+	if h.cfg.Guard == nil {
+		return no
+	}
+	access, err := h.cfg.Guard.PortAccess(to.Sandbox, to.Port)
+	if err != nil {
+		return err
+	}
+	if access.Public {
+		return nil
+	}
 	for _, name := range tokenHeaders() {
 		shown := r.Header.Get(name)
-		if shown != "" && equal(shown, want) {
+		if opens(shown, access.Token) {
 			return nil
 		}
 		no.wrong = no.wrong || shown != ""
 	}
-	if shown := bearer(r.Header); shown != "" && equal(shown, want) {
+	if opens(bearer(r.Header), access.Token) {
 		r.Header.Del("Authorization")
 		return nil
 	}
 	return no
 }
+
+// opens reports whether a text is the token of a private sandbox. An empty text opens none, not even
+// one whose token is missing.
+func opens(shown, token string) bool { return shown != "" && token != "" && equal(shown, token) }
 
 // Admits reports whether a request shows what a port asks for. It changes nothing of the request.
 func (h *Handler) Admits(r *http.Request, id string, port uint16) bool {

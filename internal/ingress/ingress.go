@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/internal/earlyanswer"
+	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // DefaultDomain is one whose names browsers and systemd's resolver take for this host.
@@ -19,10 +20,11 @@ type Dialer interface {
 	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
 }
 
-// Guard says which sandboxes are private.
+// Guard knows which sandboxes are private.
 type Guard interface {
-	// TrafficToken is what requests to that port of the sandbox must show; empty: nothing.
-	TrafficToken(id string, port uint16) string
+	// PortAccess returns the rule for requests to a port of a sandbox. A request that it returns
+	// an error for is refused with that error.
+	PortAccess(id string, port uint16) (sandbox.PortAccess, error)
 }
 
 // Config is what a Handler is made of.
@@ -30,7 +32,7 @@ type Config struct {
 	// Domain is what host names end with. Empty: there are no routes, by headers neither.
 	Domain string
 	Dialer Dialer
-	// Guard may be nil: all sandboxes are public then.
+	// Guard admits requests. If nil, every request is refused.
 	Guard Guard
 	// Wake is asked when a sandbox could not be dialled: it may wake one that is paused, and
 	// reports whether it is worth another try. nil: nobody is woken.

@@ -58,6 +58,12 @@ func start(t *testing.T, cfg Config, servers map[uint16]http.Handler) *bench {
 		b.servers[port] = s.Listener.Addr().String()
 	}
 	cfg.Domain = DefaultDomain
+	switch cfg.Guard.(type) {
+	case nil:
+		cfg.Guard = public{}
+	case unguarded:
+		cfg.Guard = nil
+	}
 	if cfg.Dialer == nil {
 		cfg.Dialer = b.guest
 	}
@@ -310,11 +316,49 @@ func TestAnAnswerThatBreaksOff(t *testing.T) {
 
 type private map[string]string
 
-func (p private) TrafficToken(id string, port uint16) string {
-	if port == 49983 {
-		return ""
+func (p private) PortAccess(id string, port uint16) (sandbox.PortAccess, error) {
+	return sandbox.PortAccess{Public: port == 49983, Token: p[id]}, nil
+}
+
+// public admits every request.
+type public struct{}
+
+func (public) PortAccess(string, uint16) (sandbox.PortAccess, error) {
+	return sandbox.PortAccess{Public: true}, nil
+}
+
+// broken knows no sandbox.
+type broken struct{}
+
+func (broken) PortAccess(string, uint16) (sandbox.PortAccess, error) {
+	return sandbox.PortAccess{}, errors.New("the list cannot be read")
+}
+
+// unguarded is a Config without a Guard.
+type unguarded struct{ Guard }
+
+// A sandbox is public only where the guard says so.
+func TestWhatIsNotPublicIsClosed(t *testing.T) {
+	reached := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "in") })
+	for name, c := range map[string]struct {
+		guard  Guard
+		status int
+	}{
+		"no guard":             {unguarded{}, 403},
+		"no rule":              {private{}, 403},
+		"a guard that fails":   {broken{}, 502},
+		"a public sandbox":     {public{}, 200},
+		"a sandbox's own rule": {private{aSandbox: "token"}, 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := start(t, Config{Guard: c.guard}, map[uint16]http.Handler{80: reached})
+			for _, header := range []http.Header{{}, {"Forkd-Access-Token": {""}}, {"Authorization": {"Bearer "}}, {"X-Access-Token": {"x"}}} {
+				if resp, body := b.get(t, "http://"+hostOf(80), header); resp.StatusCode != c.status {
+					t.Errorf("%v: %s, %s", header, resp.Status, body)
+				}
+			}
+		})
 	}
-	return p[id]
 }
 
 func TestAPrivateSandbox(t *testing.T) {
@@ -436,7 +480,7 @@ func TestAPortThatAnotherFound(t *testing.T) {
 	b := start(t, Config{}, map[uint16]http.Handler{80: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "served")
 	})})
-	h := New(Config{Domain: DefaultDomain, Dialer: b.guest})
+	h := New(Config{Domain: DefaultDomain, Dialer: b.guest, Guard: public{}})
 	for port, want := range map[uint16]string{
 		80: "served",
 		81: `{"sandboxId":"sb000000010001","message":"The sandbox is running but port is not open","port":81,"code":502}` + "\n",

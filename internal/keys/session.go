@@ -2,13 +2,14 @@ package keys
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
+
+	"github.com/forkd/forkd/internal/principal"
 )
 
 // ErrEnded is the cause of a bound context's end: its key was revoked, expired or was rotated.
-var ErrEnded = errors.New("the API key was revoked, has expired or was rotated")
+var ErrEnded = principal.ErrKeyEnded
 
 // checkEvery is the interval of expiry checks. The clock is read each time, so that a clock
 // that jumps, or a host that was suspended, delays an expiry by no more than this.

@@ -4,7 +4,10 @@
 // principal is the daemon's own call, and that one is the operator's.
 package principal
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // Principal is who asks. The zero value is the operator.
 type Principal struct {
@@ -33,6 +36,12 @@ func From(ctx context.Context) Principal {
 	p, _ := ctx.Value(key{}).(Principal)
 	return p
 }
+
+// ErrKeyEnded is the cause of a bound context's end: its key was revoked, has expired or was rotated.
+var ErrKeyEnded = errors.New("the API key was revoked, has expired or was rotated")
+
+// KeyEnded reports whether ctx ended with its key.
+func KeyEnded(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrKeyEnded) }
 
 type bindKey struct{}
 

@@ -70,7 +70,10 @@ type Info struct {
 	Hostname  string
 	Kin       Kin // its place in a tree of forks that guests made
 	Network   Network
-	// TrafficToken is what requests from outside to its ports must show; empty: nothing.
+	// PublicPorts admits requests from outside to its ports without a token. Its zero value is closed: a record
+	// that does not have it is of a private sandbox.
+	PublicPorts bool `json:",omitempty"`
+	// TrafficToken admits requests from outside that show it; an empty one admits none.
 	// The API's token opens them without it. It is a secret: a list does not tell it.
 	TrafficToken string `json:",omitempty"`
 	// Timings of the fork, from the request's arrival.
@@ -78,9 +81,6 @@ type Info struct {
 	Resumed time.Duration // its vCPUs run
 	Ready   time.Duration // its agent confirmed the new identity
 }
-
-// PrivatePorts reports whether requests from outside must show a token.
-func (i Info) PrivatePorts() bool { return i.TrafficToken != "" }
 
 // Base is the snapshot that its memory and disks lie over: the one it was
 // forked from, or was rolled back to or paused in since.

@@ -26,7 +26,14 @@ type attack func(c net.Conn)
 // listen serves an attack on a Unix socket and returns its dialer.
 func listen(t *testing.T, a attack) agentclient.DialFunc {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "agent")
+	path := socketOf(t, a)
+	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", path) }
+}
+
+// socketOf serves an attack on a Unix socket and returns its path.
+func socketOf(t *testing.T, a attack) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "agent")
 	l, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +53,7 @@ func listen(t *testing.T, a attack) agentclient.DialFunc {
 		}
 	}()
 	t.Cleanup(func() { l.Close(); <-served })
-	return func(ctx context.Context) (net.Conn, error) { return new(net.Dialer).DialContext(ctx, "unix", path) }
+	return path
 }
 
 // overHTTP reads a request and then attacks the rest of its connection. Requests

@@ -124,3 +124,21 @@ func inOrder(b []byte) bool {
 	}
 	return true
 }
+
+// An agent's redirect ends its call, and a guest does not speak for the whole host name.
+func TestProxiedAnswers(t *testing.T) {
+	for status, refused := range map[int]bool{200: false, 204: false, 206: false, 304: false, 404: false,
+		300: true, 301: true, 302: true, 303: true, 305: true, 307: true, 308: true, 399: true} {
+		resp := &http.Response{StatusCode: status, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(""))}
+		for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Refresh", "Set-Cookie", "Strict-Transport-Security", "Content-Type"} {
+			resp.Header.Set(name, "x")
+		}
+		var broke *agentproto.Violation
+		if err := Proxied(resp); errors.As(err, &broke) != refused || (err != nil) != refused {
+			t.Errorf("%d: %v", status, err)
+		}
+		if !refused && len(resp.Header) != 1 {
+			t.Errorf("%d: %v is passed on", status, resp.Header)
+		}
+	}
+}

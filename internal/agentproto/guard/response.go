@@ -20,6 +20,10 @@ func Response(req *http.Request, resp *http.Response) error {
 		resp.Body.Close()
 		return violation("answer %q, which was not asked for", resp.Status)
 	}
+	if err := notRedirect(resp); err != nil {
+		resp.Body.Close()
+		return err
+	}
 	asked := req.Header.Get("Content-Type") // the agent's word for its answer does not count
 	switch {
 	case resp.StatusCode != http.StatusOK:

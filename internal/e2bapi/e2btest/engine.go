@@ -38,6 +38,26 @@ type Engine struct {
 	Lives map[string]e2bapi.Life
 	// transition is closed when the transition of a test is over; nil: there is none.
 	transition chan struct{}
+
+	// Block, if set, is called by operations that take long, and its error ends them. Set it while no
+	// request is under way.
+	Block func(context.Context) error
+}
+
+func (e *Engine) held(ctx context.Context) error {
+	if e.Block == nil {
+		return nil
+	}
+	return e.Block(ctx)
+}
+
+// CreateSnapshot makes a snapshot of an image.
+func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if err := e.held(ctx); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	return e.Engine.CreateSnapshot(ctx, req, progress)
 }
 
 type guest struct {
@@ -79,6 +99,9 @@ func (system) BindBootID(string) error  { return nil }
 
 // Fork starts an agent for each child.
 func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	if err := e.held(ctx); err != nil {
+		return sandbox.ForkResult{}, err
+	}
 	res, err := e.Engine.Fork(ctx, req)
 	if err != nil {
 		return res, err
@@ -142,6 +165,9 @@ const imageFile = "image.json"
 // Branch keeps of a guest what its agent knows of its image; files are the host's, and programs
 // are not in the clones.
 func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	if err := e.held(ctx); err != nil {
+		return sandbox.BranchResult{}, err
+	}
 	only := req
 	only.N = 0
 	res, err := e.Engine.Branch(ctx, only)
@@ -273,13 +299,10 @@ func (e *Engine) DialPort(ctx context.Context, id string, port uint16) (net.Conn
 	return c, nil
 }
 
-// TrafficToken is what requests to a port must show.
-func (e *Engine) TrafficToken(id string, _ uint16) string {
+// PortAccess returns the rule for requests to a port.
+func (e *Engine) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
 	info, err := e.Engine.Get(id)
-	if err != nil {
-		return ""
-	}
-	return info.TrafficToken
+	return info.PortAccess(), err
 }
 
 // Pause has a sandbox answer nobody, and breaks its connections off.

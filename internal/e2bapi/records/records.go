@@ -137,15 +137,15 @@ func (s *Store) path(id string) string { return filepath.Join(s.dir, id+suffix) 
 
 // Put writes a record in place of an earlier one of that sandbox.
 func (s *Store) Put(r Record) error {
-	if !anID.MatchString(r.ID) {
-		return fmt.Errorf("record of sandbox %q: that is no id", r.ID)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.putLocked(r)
 }
 
 func (s *Store) putLocked(r Record) error {
+	if !anID.MatchString(r.ID) {
+		return fmt.Errorf("record of sandbox %q: that is no id", r.ID)
+	}
 	r.Version = version
 	b, err := json.Marshal(r)
 	if err == nil && len(b) > maxBytes {
@@ -164,17 +164,24 @@ func (s *Store) putLocked(r Record) error {
 	return nil
 }
 
-// Change has f change a record; false if there is none.
-func (s *Store) Change(id string, f func(*Record)) (Record, bool, error) {
+// Settle writes a record and returns it as it was written. A closed record keeps the token that the sandbox
+// already has, and otherwise gets one: of any number of writers the first one's token stays. With create it
+// makes a record that is missing; without it such a sandbox has ended, and stays forgotten.
+func (s *Store) Settle(r Record, create bool, newToken func() string) (Record, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r, ok := s.all[id]
-	if !ok {
-		return Record{}, false, nil
+	now, ok := s.all[r.ID]
+	if !ok && !create {
+		return r, nil
 	}
-	r = r.clone()
-	f(&r)
-	return r.clone(), true, s.putLocked(r)
+	switch {
+	case r.OpenAgent:
+	case now.EnvdToken != "":
+		r.EnvdToken = now.EnvdToken
+	case r.EnvdToken == "":
+		r.EnvdToken = newToken()
+	}
+	return r.clone(), s.putLocked(r)
 }
 
 // Get finds a record.

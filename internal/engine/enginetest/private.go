@@ -29,7 +29,8 @@ func privatePorts(s suite) {
 		for _, sb := range sbs {
 			listed, err := s.Engine.Get(sb.ID)
 			s.must(err)
-			if len(sb.TrafficToken) != 64 || listed.TrafficToken != sb.TrafficToken || seen[sb.TrafficToken] {
+			if len(sb.TrafficToken) != 64 || listed.TrafficToken != sb.TrafficToken || seen[sb.TrafficToken] ||
+				sb.PublicPorts || listed.PublicPorts {
 				s.t.Errorf("%s has the token %q, the list says %q", sb.ID, sb.TrafficToken, listed.TrafficToken)
 			}
 			seen[sb.TrafficToken] = true
@@ -38,8 +39,10 @@ func privatePorts(s suite) {
 	public := func(sbs ...sandbox.Info) {
 		s.t.Helper()
 		for _, sb := range sbs {
-			if sb.PrivatePorts() {
-				s.t.Errorf("%s has a token", sb.ID)
+			listed, err := s.Engine.Get(sb.ID)
+			s.must(err)
+			if open := (sandbox.PortAccess{Public: true}); sb.PortAccess() != open || listed.PortAccess() != open {
+				s.t.Errorf("%s has the rule %+v, the list says %+v", sb.ID, sb.PortAccess(), listed.PortAccess())
 			}
 		}
 	}
@@ -53,7 +56,11 @@ func privatePorts(s suite) {
 		s.t.Error("the snapshot does not say that its sandboxes are private")
 	}
 	private(s.forkPrivate("b", nil)...)
-	public(s.forkPrivate("b", &no)...)
+	opened := s.forkPrivate("b", &no)
+	public(opened...)
+	back, err := s.Engine.Rollback(s.t.Context(), opened[0].ID, "b")
+	s.must(err)
+	public(back)
 	after, err := s.Engine.Rollback(s.t.Context(), sbs[0].ID, "b")
 	s.must(err)
 	if after.TrafficToken != sbs[0].TrafficToken {

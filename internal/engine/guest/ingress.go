@@ -7,14 +7,14 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// TrafficToken is what requests from outside to a port of the sandbox must show; empty:
-// nothing, or there is no such sandbox.
-func (c *Calls) TrafficToken(id string, _ uint16) string {
+// PortAccess returns the rule for requests from outside to a port of the sandbox. With an error it is
+// the zero value, which refuses every request.
+func (c *Calls) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
 	_, info, err := c.cfg.Sandboxes.Find(id)
 	if err != nil {
-		return ""
+		return sandbox.PortAccess{}, err
 	}
-	return info.TrafficToken
+	return info.PortAccess(), nil
 }
 
 // Wake is told why a sandbox could not be dialled. It reports whether that one goes on now,

@@ -39,7 +39,7 @@ func (c *Calls) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	if err != nil {
 		return nil, Error(ctx, m, id, err)
 	}
-	code, err := askPort(ctx, conn, port)
+	code, err := dialwire.Ask(ctx, conn, dialwire.Request{Port: port})
 	if err == nil && code == dialwire.OK {
 		return m.WhileRoomConn(conn, "sandbox "+id), nil
 	}
@@ -58,20 +58,6 @@ func (c *Calls) answers(ctx context.Context, m *vmproc.VM) bool {
 	}
 	conn.Close()
 	return true
-}
-
-// askPort has the agent connect.
-func askPort(ctx context.Context, conn net.Conn, port uint16) (dialwire.Code, error) {
-	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err := dialwire.WriteRequest(conn, dialwire.Request{Port: port})
-	var code dialwire.Code
-	if err == nil {
-		code, err = dialwire.ReadAnswer(conn)
-	}
-	if !stop() && err == nil {
-		return 0, context.Cause(ctx)
-	}
-	return code, err
 }
 
 // portError words the agent's answer.

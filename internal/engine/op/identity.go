@@ -59,7 +59,8 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 		ID: id, SnapshotTag: f.req.Tag, SnapshotHash: f.src.Hash(), Index: b.index, Owner: f.req.Owner,
 		Status: sandbox.StatusRunning,
 		PID:    b.m.Proc.PID(), CreatedAt: now,
-		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b), TrafficToken: traffic,
+		Shape: b.m.Shape, Hostname: id, Kin: f.req.Kin, Network: f.networkOf(b),
+		PublicPorts: !f.private(), TrafficToken: traffic,
 		Limits: f.req.Limits, DiskBytes: diskBytes(f.src.Files.Manifest), Life: f.req.Life,
 		Armed: b.armed, Resumed: b.resumed, Ready: b.ready,
 	}
@@ -79,13 +80,17 @@ func (f *forkOp) introduce(ctx context.Context, b *child, who sandbox.Identity) 
 	return err
 }
 
-// trafficToken is what one child's ports will ask for; empty: nothing.
-func (f *forkOp) trafficToken() (string, error) {
-	private := f.src.Files.Manifest.PrivatePorts
+// private reports whether requests to the children's ports must show a token.
+func (f *forkOp) private() bool {
 	if f.req.PrivatePorts != nil {
-		private = *f.req.PrivatePorts
+		return *f.req.PrivatePorts
 	}
-	if !private {
+	return f.src.Files.Manifest.PrivatePorts
+}
+
+// trafficToken returns the token of one child's ports; empty if they are public.
+func (f *forkOp) trafficToken() (string, error) {
+	if !f.private() {
 		return "", nil
 	}
 	b, err := f.e.random(trafficTokenBytes)

@@ -59,8 +59,12 @@ func (t *Table) adoptDir(ctx context.Context, dir string) {
 		t.cfg.Procs.ClearAway(left)
 		return
 	}
+	closed := rec.Info.ClosePorts()
 	s := t.newSandbox(dir, rec.Who, rec.Info)
 	s.disks = vmproc.NewDisks(rec.Disks)
+	if closed {
+		closedPorts(t, s.id, s.recordLocked().write(dir))
+	}
 	if rec.Info.Status == sandbox.StatusRunning {
 		err := t.adoptVM(ctx, s, left)
 		if err == nil && rec.Pausing {
@@ -75,6 +79,15 @@ func (t *Table) adoptDir(ctx context.Context, dir string) {
 	info := s.info
 	t.mu.Unlock()
 	t.cfg.Log.Info("sandbox found", "sandbox", s.id, "status", info.Status, "reason", info.Reason)
+}
+
+// closedPorts logs that an adopted sandbox has become private: its record did not say that it is public.
+func closedPorts(t *Table, id string, err error) {
+	t.cfg.Log.Warn("the ports of a sandbox are private now: its record does not say that they are public",
+		"sandbox", id)
+	if err != nil {
+		t.cfg.Log.Error("write the token of a sandbox's ports: the next daemon makes another", "sandbox", id, "err", err)
+	}
 }
 
 func (t *Table) adoptVM(ctx context.Context, s *Sandbox, left vmproc.Left) error {

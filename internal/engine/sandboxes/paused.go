@@ -128,6 +128,9 @@ func (t *Table) adoptPaused() error {
 			continue
 		}
 		rec, err := t.cfg.Paused.read(id)
+		if err == nil && rec.Info.ClosePorts() {
+			closedPorts(t, id, t.cfg.Paused.keep(rec.Info, rec.Who, rec.Disks))
+		}
 		t.mu.Lock()
 		if err != nil {
 			t.unread[id] = true

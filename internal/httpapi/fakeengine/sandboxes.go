@@ -63,11 +63,12 @@ func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInf
 		return sandbox.Child{Index: i, Err: fmt.Errorf("child %d: %w: 8 MiB asked, 0 MiB available", i, sandbox.ErrNoMemory)}
 	}
 	id := fmt.Sprintf("sb-%08x-%04d", e.forks, i)
+	token := trafficToken(req, snap, e.forks, i)
 	b := &entry{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
 		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
 		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
 		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Key: req.Kin.Key},
-		Limits: req.Limits, Life: req.Life, Network: network, TrafficToken: trafficToken(req, snap, e.forks, i),
+		Limits: req.Limits, Life: req.Life, Network: network, PublicPorts: token == "", TrafficToken: token,
 		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
 		Ready: time.Duration(2*i) * time.Millisecond,
 	}}
@@ -87,10 +88,10 @@ func trafficToken(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, fork, inde
 // Guard implements ingress.Guard.
 type Guard struct{ Of *Engine }
 
-// TrafficToken implements ingress.Guard.
-func (g Guard) TrafficToken(id string, _ uint16) string {
-	info, _ := g.Of.Get(sandbox.CanonicalID(id))
-	return info.TrafficToken
+// PortAccess implements ingress.Guard.
+func (g Guard) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
+	info, err := g.Of.Get(sandbox.CanonicalID(id))
+	return info.PortAccess(), err
 }
 
 func (e *Engine) List() []sandbox.Info {

@@ -1,0 +1,24 @@
+package guard
+
+import "net/http"
+
+// Proxied checks an agent's answer before it is passed on to a client. It returns a Violation for a redirect: a
+// client that follows it would send its key to the route that the guest names. It drops headers by which a guest
+// would speak for the whole host name.
+func Proxied(resp *http.Response) error {
+	if err := notRedirect(resp); err != nil {
+		return err
+	}
+	for _, name := range []string{"Alt-Svc", "Clear-Site-Data", "Refresh", "Set-Cookie", "Strict-Transport-Security"} {
+		resp.Header.Del(name)
+	}
+	return nil
+}
+
+// notRedirect returns a Violation for a redirect. The agent has none; a file that was not modified is no redirect.
+func notRedirect(resp *http.Response) error {
+	if resp.StatusCode < 300 || resp.StatusCode >= 400 || resp.StatusCode == http.StatusNotModified {
+		return nil
+	}
+	return violation("a redirect, status %d", resp.StatusCode)
+}
