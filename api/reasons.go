@@ -53,7 +53,6 @@ const (
 	ReasonReceiptNotFound     Reason = "receipt_not_found"
 	ReasonRestoreRefused      Reason = "restore_refused"
 	ReasonResumesBusy         Reason = "resumes_busy"
-	ReasonTransitionsBusy     Reason = "transitions_busy"
 	ReasonSameTag             Reason = "same_tag"
 	ReasonSandboxEnded        Reason = "sandbox_ended"
 	ReasonSandboxFailed       Reason = "sandbox_failed"
@@ -141,7 +140,6 @@ func Reasons() []ReasonRow {
 		{ReasonReceiptNotFound, "there is no receipt, or it is no longer kept"},
 		{ReasonRestoreRefused, "the VMM cannot restore the snapshot: another CPU, another format"},
 		{ReasonResumesBusy, "as many sandboxes as may wait for it are being resumed"},
-		{ReasonTransitionsBusy, "as many calls as may wait for it want a sandbox that is being paused or resumed"},
 		{ReasonSameTag, "the new snapshot has the tag of the old one"},
 		{ReasonSandboxEnded, "the sandbox was killed, or its VM has ended"},
 		{ReasonSandboxFailed, "the sandbox's VM has ended without being told to, and is listed as failed"},

@@ -14,10 +14,22 @@ import (
 // e2bLives keeps the times of E2B's sandboxes as the engine keeps those of all.
 type e2bLives struct{ *engine.Engine }
 
-// Pause implements e2bapi.Lives. The deadline is of its running alone (sandbox.Life.WhileRunning).
+// Pause implements e2bapi.Lives. One that is paused has no end until it is resumed, as E2B has it.
 func (e e2bLives) Pause(ctx context.Context, id string, filesystemOnly bool) error {
-	_, err := e.Engine.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: filesystemOnly})
-	return err
+	info, err := e.Get(id)
+	if err != nil {
+		return err
+	}
+	without := info.Life
+	without.Deadline, without.TTL, without.AtEnd = time.Time{}, 0, sandbox.AtEndPause
+	if _, err := e.Engine.SetLife(ctx, id, without); err != nil {
+		return err
+	}
+	if _, err := e.Engine.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: filesystemOnly}); err != nil {
+		_, _ = e.Engine.SetLife(ctx, id, info.Life) // it runs on as it was, if it does
+		return err
+	}
+	return nil
 }
 
 // Resume implements e2bapi.Lives.
@@ -47,8 +59,7 @@ func (e e2bLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 		}
 		return e.Kill(ctx, id)
 	}
-	life := sandbox.Life{Deadline: l.End, Idle: info.Life.Idle, AtEnd: sandbox.AtEndKill, AutoResume: l.AutoResume,
-		WhileRunning: true, RestartOnHang: info.Life.RestartOnHang}
+	life := sandbox.Life{Deadline: l.End, Idle: info.Life.Idle, AtEnd: sandbox.AtEndKill, AutoResume: l.AutoResume}
 	if l.Pause {
 		life.AtEnd, life.FilesystemOnly = sandbox.AtEndPause, l.FilesystemOnly
 	}

@@ -78,32 +78,12 @@ func (h *Handler) findID(c call, id string) (known, error) {
 	if !exists {
 		rec = records.Record{ID: id, Template: info.SnapshotTag, Started: info.CreatedAt}
 	}
-	return knownOf(info, rec, exists), nil
-}
-
-// knownOf is a sandbox with the end that the engine keeps: a wake by traffic sets it, too.
-func knownOf(info sandbox.Info, rec records.Record, exists bool) known {
-	if end := info.Life.Deadline; exists && !end.IsZero() && stateOf(info) == stateRunning {
-		rec.End = end
-	}
-	return known{info, rec, exists}
-}
-
-// settled is find for what changes whether a sandbox runs: a pause or a resume that is under way is waited for.
-func settled(h *Handler, c call) (known, error) {
-	k, err := h.find(c)
-	if err != nil {
-		return k, err
-	}
-	if _, err := h.opt.Lives.Settled(c.ctx, k.info.ID); err != nil && !isNotFound(err) {
-		return k, err
-	}
-	return h.find(c)
+	return known{info, rec, exists}, nil
 }
 
 // findRunning is find for what only a running sandbox can do.
 func (h *Handler) findRunning(c call) (known, error) {
-	k, err := settled(h, c)
+	k, err := h.find(c)
 	if err == nil && stateOf(k.info) != stateRunning {
 		err = failf(http.StatusConflict, "sandbox %s is not running", sandbox.DNSID(k.info.ID))
 	}

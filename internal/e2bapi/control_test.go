@@ -154,46 +154,6 @@ func TestPauseAndResume(t *testing.T) {
 	}
 }
 
-// What needs a guest waits for the end of a pause or a resume; what only looks says paused meanwhile.
-func TestRequestsWaitForATransition(t *testing.T) {
-	b := newBench(t)
-	s := b.create(`{"templateID":"base","autoPause":true,"autoResume":{"enabled":true}}`)
-	path := "/sandboxes/" + s.SandboxID
-	over := b.engine.Transition()
-	if d := want[map[string]any](t, b.do("GET", path, ""), 200); d["state"] != "paused" {
-		t.Errorf("in transition it is %v", d["state"])
-	}
-	type result struct {
-		name      string
-		got, want int
-	}
-	results := make(chan result, 10)
-	calls := map[string]func() (got, want int){
-		"connect": func() (int, int) { return b.do("POST", path+"/connect", `{"timeout":50}`).StatusCode, 200 },
-		"timeout": func() (int, int) { return b.do("POST", path+"/timeout", `{"timeout":50}`).StatusCode, 204 },
-		"health":  func() (int, int) { return b.envd(s, "GET", "/health", "").StatusCode, 204 },
-		"files":   func() (int, int) { return b.envd(s, "GET", "/files?path=/etc/hostname", "").StatusCode, 200 },
-		"resume":  func() (int, int) { return b.do("POST", path+"/resume", `{}`).StatusCode, 409 },
-	}
-	for name, call := range calls {
-		go func() {
-			got, want := call()
-			results <- result{name, got, want}
-		}()
-	}
-	select {
-	case r := <-results:
-		t.Errorf("%s did not wait: %d", r.name, r.got)
-	case <-time.After(50 * time.Millisecond): // elapses: one that does not wait has its answer by then
-	}
-	over()
-	for range calls {
-		if r := <-results; r.got != r.want {
-			t.Errorf("%s: %d, want %d", r.name, r.got, r.want)
-		}
-	}
-}
-
 // At its timeout a sandbox can be paused without its memory; so are its forks.
 func TestATimeoutThatKeepsTheDiskAlone(t *testing.T) {
 	b := newBench(t)

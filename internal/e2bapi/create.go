@@ -216,8 +216,7 @@ func (h *Handler) firstLife(p plan) sandbox.Life {
 	if h.leases != nil {
 		return sandbox.Life{}
 	}
-	l := sandbox.Life{TTL: p.life, AtEnd: sandbox.AtEndKill, AutoResume: p.rec.AutoResume,
-		WhileRunning: true}
+	l := sandbox.Life{TTL: p.life, AtEnd: sandbox.AtEndKill, AutoResume: p.rec.AutoResume}
 	if p.rec.Pause {
 		l.AtEnd, l.FilesystemOnly = sandbox.AtEndPause, p.rec.PauseDisk
 	}

@@ -60,11 +60,6 @@ func (l *leases) Resume(context.Context, string) error { return errNoPause() }
 
 func (l *leases) Wake(context.Context, string) error { return errNoPause() }
 
-// Settled implements Lives: there are no transitions.
-func (l *leases) Settled(_ context.Context, id string) (sandbox.Info, error) {
-	return l.h.opt.Engine.Get(id)
-}
-
 func (l *leases) Touch(string) {}
 
 func errNoPause() error {

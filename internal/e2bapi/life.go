@@ -48,12 +48,15 @@ func (h lives) connect(c call, version int) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	k, err := settled(h.Handler, c)
+	k, err := h.find(c)
 	if err != nil {
 		return answer{}, err
 	}
 	status := http.StatusOK
-	if stateOf(k.info) == statePaused {
+	switch stateOf(k.info) {
+	case stateTransition:
+		return answer{}, failf(http.StatusConflict, "sandbox %s is in transition", sandbox.DNSID(k.info.ID))
+	case statePaused:
 		if !c.who.May(principal.Fork) {
 			return answer{}, lacks(principal.Fork)
 		}
@@ -129,7 +132,7 @@ func (h lives) resume(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	k, err := settled(h.Handler, c)
+	k, err := h.find(c)
 	if err != nil {
 		return answer{}, err
 	}
@@ -152,13 +155,16 @@ func (h lives) pause(c call) (answer, error) {
 	if err := decode(c.body, &req); err != nil {
 		return answer{}, err
 	}
-	k, err := settled(h.Handler, c)
+	k, err := h.find(c)
 	if err != nil {
 		return answer{}, err
 	}
 	already := failf(http.StatusConflict, "sandbox %s is already paused", sandbox.DNSID(k.info.ID))
-	if stateOf(k.info) == statePaused {
+	switch stateOf(k.info) {
+	case statePaused:
 		return answer{}, already
+	case stateTransition:
+		return answer{}, failf(http.StatusServiceUnavailable, "sandbox %s is in transition", sandbox.DNSID(k.info.ID))
 	}
 	k.rec.FilesystemOnly = req.Memory != nil && !*req.Memory
 	if err := h.opt.Lives.Pause(c.ctx, k.info.ID, k.rec.FilesystemOnly); err != nil {
@@ -214,7 +220,7 @@ func (h lives) refresh(c call) (answer, error) {
 }
 
 func (h lives) endIn(c call, life time.Duration, shorten bool) (answer, error) {
-	k, err := settled(h.Handler, c)
+	k, err := h.find(c)
 	if err != nil {
 		return answer{}, err
 	}

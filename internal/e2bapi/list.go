@@ -95,7 +95,7 @@ func (h listing) visible(c call) []known {
 		if !exists {
 			rec = records.Record{ID: info.ID, Template: info.SnapshotTag, Started: info.CreatedAt}
 		}
-		out = append(out, knownOf(info, rec, exists))
+		out = append(out, known{info, rec, exists})
 	}
 	return out
 }

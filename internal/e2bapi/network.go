@@ -130,7 +130,7 @@ func (h *Handler) setNetwork(c call) (answer, error) {
 	if err := decode(c.body, &req); err != nil {
 		return answer{}, err
 	}
-	k, err := settled(h, c)
+	k, err := h.find(c)
 	if err != nil {
 		return answer{}, err
 	}

@@ -48,8 +48,6 @@ type Lives interface {
 	// Resume returns when it runs; one that runs is left alone.
 	Resume(ctx context.Context, id string) error
 	SetLife(ctx context.Context, id string, l Life) error
-	// Settled waits until a sandbox is not being paused or resumed any more, and returns it as it is then.
-	Settled(ctx context.Context, id string) (sandbox.Info, error)
 	// Wake is Resume for traffic to a sandbox that is to go on by it.
 	Wake(ctx context.Context, id string) error
 	// Touch notes that there was traffic.

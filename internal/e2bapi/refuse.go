@@ -23,24 +23,29 @@ const (
 	textClosed = "The sandbox is running but port is not open"
 )
 
+// errTransition is a sandbox that is on its way to being paused, or back.
+var errTransition = errors.New("the sandbox is in transition")
+
 // state of a sandbox, as E2B tells it.
 type state string
 
 const (
-	stateRunning state = "running"
-	statePaused  state = "paused"
-	stateGone    state = "gone"
+	stateRunning    state = "running"
+	statePaused     state = "paused"
+	stateTransition state = "transition"
+	stateGone       state = "gone"
 )
 
-// stateOf reads the engine's. A sandbox that is being paused is paused to clients, and one that is being resumed
-// runs: what needs its guest waits for that (settled). A sandbox that stands still for want of room on the host has its
+// stateOf reads the engine's. A sandbox that stands still for want of room on the host has its
 // process, and is running to clients: it goes on by itself.
 func stateOf(i sandbox.Info) state {
 	switch {
 	case i.Status == sandbox.StatusFailed:
 		return stateGone
-	case i.Status == sandbox.StatusPaused && i.PID == 0, i.Status == sandbox.StatusPausing:
+	case i.Status == sandbox.StatusPaused && i.PID == 0:
 		return statePaused
+	case i.Status == "pausing" || i.Status == "resuming":
+		return stateTransition
 	}
 	return stateRunning
 }
@@ -80,16 +85,17 @@ func running(h *Handler, id string) error {
 	return err
 }
 
-// awake is nil if a sandbox can take a request. One that is being paused or resumed is waited for, and traffic
-// resumes one that was made so.
+// awake is nil if a sandbox can take a request. Traffic resumes one that was made so.
 func (h *Handler) awake(ctx context.Context, id string) error {
-	info, err := h.opt.Lives.Settled(ctx, id)
+	info, err := h.opt.Engine.Get(id)
 	if err != nil {
 		return err
 	}
 	switch stateOf(info) {
 	case stateRunning:
 		return nil
+	case stateTransition:
+		return errTransition
 	case statePaused:
 		rec, ok := h.opt.Records.Get(id)
 		if ok && rec.AutoResume {
@@ -103,12 +109,12 @@ func (h *Handler) awake(ctx context.Context, id string) error {
 func (h *Handler) refuseSandbox(w http.ResponseWriter, to target.Target, err error) {
 	body := sandboxRefusal{Sandbox: to.Shown, Message: textGone, Code: http.StatusBadGateway}
 	switch {
+	case errors.Is(err, errTransition):
+		body.Message, body.Code = "The sandbox is in transition", http.StatusConflict
 	case errors.Is(err, sandbox.ErrPortClosed):
 		body.Message, body.Port = textClosed, to.Port
 	case errors.Is(err, sandbox.ErrNoSpace):
 		body.Message, body.Code = "The sandbox is paused until there is room on the host", http.StatusInsufficientStorage
-	case errors.Is(err, sandbox.ErrTimeout):
-		body.Message, body.Code = err.Error(), http.StatusGatewayTimeout
 	case errors.Is(err, sandbox.ErrBusy), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrClosing):
 		body.Message, body.Code = err.Error(), http.StatusServiceUnavailable
 	}

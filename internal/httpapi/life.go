@@ -119,7 +119,7 @@ func wireLife(i sandbox.Info) *api.SandboxLifeInfo {
 	out := &api.SandboxLifeInfo{IdleSecs: l.Idle.Seconds(), AtEnd: api.AtEnd(l.AtEnd), AutoResume: l.AutoResume,
 		FilesystemOnly: l.FilesystemOnly, RestartOnHang: l.RestartOnHang,
 		UnusedSecs: i.Unused.Seconds()}
-	if paused := i.Status == sandbox.StatusPaused; !l.Deadline.IsZero() && !(paused && l.WhileRunning) {
+	if !l.Deadline.IsZero() {
 		out.DeadlineUnix = optional(l.Deadline.Unix())
 	}
 	return out

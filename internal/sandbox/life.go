@@ -26,9 +26,6 @@ type Life struct {
 	AutoResume bool `json:",omitempty"`
 	// FilesystemOnly has a pause at its end keep its disk alone. One for the host's want of memory keeps all.
 	FilesystemOnly bool `json:",omitempty"`
-	// WhileRunning: the deadline is of its running alone. It does not end a paused sandbox, and a resume sets it
-	// anew, TTL ahead.
-	WhileRunning bool `json:",omitempty"`
 	// RestartOnHang has it rolled back to its base when its guest's kernel hangs.
 	RestartOnHang bool `json:",omitempty"`
 }
@@ -92,17 +89,14 @@ func (l Life) Passed(now time.Time) bool {
 	return !l.Deadline.IsZero() && !l.Deadline.After(now.Round(0))
 }
 
-// Resumed is the Life of a sandbox that was paused: a deadline that has passed meanwhile, or is of its running
-// alone, is set anew.
+// Resumed is the Life of a sandbox that was paused: a deadline that has passed meanwhile is
+// set anew.
 func (l Life) Resumed(now time.Time) Life {
-	if l.Passed(now) || l.WhileRunning && !l.Deadline.IsZero() {
+	if l.Passed(now) {
 		l.Deadline = now.Round(0).UTC().Add(l.TTL)
 	}
 	return l
 }
-
-// EndsPaused reports whether its deadline ends a sandbox that is paused.
-func (l Life) EndsPaused() bool { return l.AtEnd != AtEndPause && !l.WhileRunning }
 
 // Paused refuses what needs a guest of a sandbox that is paused, or about to be.
 func Paused(i Info) error {

@@ -53,7 +53,6 @@ const (
 	ReasonReceiptNotFound    Reason = "receipt_not_found"
 	ReasonRestoreRefused     Reason = "restore_refused"
 	ReasonResumesBusy        Reason = "resumes_busy"
-	ReasonTransitionsBusy    Reason = "transitions_busy"
 	ReasonSameTag            Reason = "same_tag"
 	ReasonSandboxEnded       Reason = "sandbox_ended"
 	ReasonSandboxFailed      Reason = "sandbox_failed"
@@ -118,7 +117,7 @@ func Reasons() []Reason {
 		ReasonQuota,
 		ReasonReceiptNotFound,
 		ReasonRestoreRefused,
-		ReasonResumesBusy, ReasonTransitionsBusy,
+		ReasonResumesBusy,
 		ReasonSameTag,
 		ReasonSandboxEnded,
 		ReasonSandboxFailed,

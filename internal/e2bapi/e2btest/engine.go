@@ -36,8 +36,6 @@ type Engine struct {
 	images map[string][]byte
 	// Lives are the last that were set.
 	Lives map[string]e2bapi.Life
-	// transition is closed when the transition of a test is over; nil: there is none.
-	transition chan struct{}
 
 	// Block, if set, is called by operations that take long, and its error ends them. Set it while no
 	// request is under way.
@@ -243,12 +241,6 @@ func (e *Engine) List() []sandbox.Info {
 func (e *Engine) seen(info sandbox.Info) sandbox.Info {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if l, set := e.Lives[info.ID]; set {
-		info.Life.Deadline = l.End
-	}
-	if e.transition != nil {
-		info.Status = sandbox.StatusPausing
-	}
 	if g := e.guests[info.ID]; g != nil && g.paused {
 		info.Status, info.PID, info.Cold = sandbox.StatusPaused, 0, g.cold
 	}
@@ -335,35 +327,6 @@ func (e *Engine) Resume(_ context.Context, id string) error {
 
 // Wake is Resume.
 func (e *Engine) Wake(ctx context.Context, id string) error { return e.Resume(ctx, id) }
-
-// Settled returns a sandbox, and waits first while the test has its transition last.
-func (e *Engine) Settled(ctx context.Context, id string) (sandbox.Info, error) {
-	e.mu.Lock()
-	over := e.transition
-	e.mu.Unlock()
-	if over != nil {
-		select {
-		case <-over:
-		case <-ctx.Done():
-			return sandbox.Info{}, context.Cause(ctx)
-		}
-	}
-	return e.Get(id)
-}
-
-// Transition has calls wait in Settled until it is over.
-func (e *Engine) Transition() (over func()) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	done := make(chan struct{})
-	e.transition = done
-	return func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		e.transition = nil
-		close(done)
-	}
-}
 
 // SetLife notes it, and ends at once what has no time left.
 func (e *Engine) SetLife(ctx context.Context, id string, l e2bapi.Life) error {

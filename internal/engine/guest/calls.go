@@ -184,7 +184,11 @@ func (c *Calls) awake(ctx context.Context, id string) (*sandboxes.Sandbox, *vmpr
 	if err == nil || c.cfg.Wake == nil || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
 		return s, m, err
 	}
-	if _, err := c.cfg.Wake(ctx, id); err != nil {
+	woken, wakeErr := c.cfg.Wake(ctx, id)
+	switch {
+	case wakeErr != nil:
+		return nil, nil, wakeErr
+	case !woken:
 		return nil, nil, err
 	}
 	return c.cfg.Sandboxes.Running(id)

@@ -58,15 +58,12 @@ type Watch struct {
 	relieving bool
 	// hangs are the hangs that were reported, by sandbox.
 	hangs map[string]string
-	// waiting is how many calls wait for the end of transitions, by sandbox and by owner.
-	waiting map[waitKey]int
-	work    sync.WaitGroup
+	work  sync.WaitGroup
 }
 
 // New makes a Watch. Run does its work.
 func New(c Config) *Watch {
-	return &Watch{cfg: c, busy: map[string]bool{}, later: map[string]time.Time{}, hangs: map[string]string{},
-		waiting: map[waitKey]int{}}
+	return &Watch{cfg: c, busy: map[string]bool{}, later: map[string]time.Time{}, hangs: map[string]string{}}
 }
 
 const (
@@ -133,7 +130,7 @@ func dueOf(i sandbox.Info, now time.Time) due {
 	switch l := i.Life; {
 	case i.Status == sandbox.StatusPausing, i.Status == sandbox.StatusResuming:
 		return due{}
-	case l.Passed(now) && (!paused || l.EndsPaused()):
+	case l.Passed(now) && !(paused && l.AtEnd == sandbox.AtEndPause):
 		return due{why: "its deadline has passed", by: sandbox.ByDeadline}
 	case !paused && l.Idle > 0 && i.Unused >= l.Idle:
 		return due{why: "nobody has used it for " + l.Idle.String(), by: sandbox.ByIdleness, idle: l.Idle}
@@ -272,4 +269,19 @@ func (w *Watch) Touch(id string) {
 	if s := w.cfg.Sandboxes.Lookup(id); s != nil {
 		s.Touch()
 	}
+}
+
+// Rouse has a paused sandbox go on that is to do so when somebody wants something of it, and reports
+// whether it runs; one that is being paused is waited for.
+func (w *Watch) Rouse(ctx context.Context, id string) (bool, error) {
+	_, info, err := w.cfg.Sandboxes.Find(id)
+	if err != nil || !info.Life.AutoResume {
+		return false, err
+	}
+	was, began := info, time.Now()
+	info, err = w.cfg.Operations.Resume(ctx, was.ID)
+	if was.Status == sandbox.StatusPaused && was.PID == 0 { // else somebody else has, or is about to
+		w.cfg.Acts(sandbox.Act{Action: sandbox.ActResume, By: sandbox.ByUse, Of: was, Took: time.Since(began), Err: err})
+	}
+	return err == nil && info.PID != 0, err
 }

@@ -145,7 +145,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	if err := w.slot(ctx); err != nil {
 		return err
 	}
-	b, err := sandboxes.Coming(w.e.sandboxes, w.req.SandboxID)
+	b, _, err := w.e.sandboxes.Running(w.req.SandboxID)
 	if err != nil {
 		return err
 	}

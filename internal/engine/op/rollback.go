@@ -61,7 +61,7 @@ func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err
 
 // prepare takes what the rollback needs: its turn, the sandbox, the snapshot.
 func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) error {
-	b, err := sandboxes.Coming(r.e.sandboxes, id)
+	b, _, err := r.e.sandboxes.Running(id)
 	if err != nil {
 		return err
 	}
