@@ -63,6 +63,8 @@ const (
 	ReasonSnapshotNotReady    Reason = "snapshot_not_ready"
 	ReasonStoreFull           Reason = "store_full"
 	ReasonTagTaken            Reason = "tag_taken"
+	ReasonTransitionBusy      Reason = "transition_busy"
+	ReasonTransitionSlow      Reason = "transition_slow"
 	ReasonWaitForChildren     Reason = "wait_for_children"
 	ReasonWarmUpFailed        Reason = "warm_up_failed"
 	ReasonGuestFilesElsewhere Reason = "guest_files_elsewhere"
@@ -150,6 +152,8 @@ func Reasons() []ReasonRow {
 		{ReasonSnapshotNotReady, "the snapshot is being written"},
 		{ReasonStoreFull, "the store's file system is full; nothing half-written remains"},
 		{ReasonTagTaken, "a snapshot has that tag already"},
+		{ReasonTransitionBusy, "as many requests as may wait for that sandbox, or for the tenant's, wait already"},
+		{ReasonTransitionSlow, "the sandbox is still being paused, resumed or branched after the longest wait"},
 		{ReasonWaitForChildren, "children were asked for, but not to wait for their snapshot"},
 		{ReasonWarmUpFailed, "the warm-up failed, or a service was not ready in time"},
 		{ReasonGuestFilesElsewhere, "the path is in none of the directories that the daemon opens files in"},

@@ -14,22 +14,16 @@ import (
 // e2bLives keeps the times of E2B's sandboxes as the engine keeps those of all.
 type e2bLives struct{ *engine.Engine }
 
-// Pause implements e2bapi.Lives. One that is paused has no end until it is resumed, as E2B has it.
+// Pause implements e2bapi.Lives. Its deadline does not count until it is resumed.
 func (e e2bLives) Pause(ctx context.Context, id string, filesystemOnly bool) error {
-	info, err := e.Get(id)
-	if err != nil {
-		return err
-	}
-	without := info.Life
-	without.Deadline, without.TTL, without.AtEnd = time.Time{}, 0, sandbox.AtEndPause
-	if _, err := e.Engine.SetLife(ctx, id, without); err != nil {
-		return err
-	}
-	if _, err := e.Engine.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: filesystemOnly}); err != nil {
-		_, _ = e.Engine.SetLife(ctx, id, info.Life) // it runs on as it was, if it does
-		return err
-	}
-	return nil
+	_, err := e.Engine.Pause(ctx, id, sandbox.PauseOptions{FilesystemOnly: filesystemOnly, Suspend: true})
+	return err
+}
+
+// Settle implements e2bapi.Lives.
+func (e e2bLives) Settle(ctx context.Context, id string) error {
+	_, err := e.Engine.Settle(ctx, id)
+	return err
 }
 
 // Resume implements e2bapi.Lives.
@@ -54,12 +48,16 @@ func (e e2bLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 		return err
 	}
 	if !l.End.IsZero() && !l.End.After(time.Now()) {
-		if l.Pause {
+		switch {
+		case l.Pause && info.Status == sandbox.StatusPaused && info.PID == 0:
+			return nil
+		case l.Pause:
 			return e.Pause(ctx, id, l.FilesystemOnly)
 		}
 		return e.Kill(ctx, id)
 	}
-	life := sandbox.Life{Deadline: l.End, Idle: info.Life.Idle, AtEnd: sandbox.AtEndKill, AutoResume: l.AutoResume}
+	life := sandbox.Life{Deadline: l.End, Idle: info.Life.Idle, AtEnd: sandbox.AtEndKill, AutoResume: l.AutoResume,
+		Suspended: info.Life.Suspended}
 	if l.Pause {
 		life.AtEnd, life.FilesystemOnly = sandbox.AtEndPause, l.FilesystemOnly
 	}

@@ -75,19 +75,42 @@ func (h *Handler) findID(c call, id string) (known, error) {
 	if err != nil || stateOf(info) == stateGone {
 		return known{}, failf(http.StatusNotFound, "sandbox %q not found", sandbox.Clip(c.PathValue("id")))
 	}
+	return knownOf(h, info, rec, exists), nil
+}
+
+// knownOf returns a sandbox with its record, or with one that says as little as is known. The end of one that runs is the
+// engine's: any request may have woken it.
+func knownOf(h *Handler, info sandbox.Info, rec records.Record, exists bool) known {
 	if !exists {
-		rec = records.Record{ID: id, Template: info.SnapshotTag, Started: info.CreatedAt}
+		rec = records.Record{ID: info.ID, Template: info.SnapshotTag, Started: info.CreatedAt}
 	}
-	return known{info, rec, exists}, nil
+	if h.leases == nil && stateOf(info) == stateRunning {
+		rec.End = info.Life.Deadline
+	}
+	return known{info, rec, exists}
 }
 
 // findRunning is find for what only a running sandbox can do.
 func (h *Handler) findRunning(c call) (known, error) {
 	k, err := h.find(c)
+	if err == nil {
+		k.info, err = settled(h, c, k.info)
+	}
 	if err == nil && stateOf(k.info) != stateRunning {
 		err = failf(http.StatusConflict, "sandbox %s is not running", sandbox.DNSID(k.info.ID))
 	}
 	return k, err
+}
+
+// settled waits for a sandbox that is being paused or resumed, and returns it as it is then.
+func settled(h *Handler, c call, i sandbox.Info) (sandbox.Info, error) {
+	if !i.InTransition() {
+		return i, nil
+	}
+	if err := h.opt.Lives.Settle(c.ctx, i.ID); err != nil {
+		return i, err
+	}
+	return c.engine.Get(i.ID)
 }
 
 // remember writes the record of a known sandbox. A sandbox of the native API has no record

@@ -37,7 +37,7 @@ func newEnvd(h *Handler) *envd {
 	e := &envd{h: h, transport: agentTransport(h.opt.Engine)}
 	e.proxy = &httputil.ReverseProxy{
 		Rewrite:        rewriteForAgent,
-		Transport:      guard.Transport{Next: e.transport},
+		Transport:      guard.Transport{Next: resender{h, e.transport}},
 		FlushInterval:  -1, // each message goes out singly
 		ModifyResponse: openToAll,
 		ErrorLog:       slog.NewLogLogger(h.opt.Log.Handler(), slog.LevelDebug),

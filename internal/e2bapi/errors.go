@@ -65,7 +65,8 @@ func apiErrorOf(err error) *apiError {
 			break
 		}
 	}
-	return &apiError{Code: status, Message: guesttext.ClipLines(err.Error(), maxMessage), retry: retryOf(err)}
+	return &apiError{Code: status, Message: guesttext.ClipLines(err.Error(), maxMessage), Word: transitionWord(err),
+		retry: retryOf(err)}
 }
 
 // retryOf is when an error says that another try makes sense.

@@ -108,7 +108,14 @@ func newBench(t testing.TB, change ...func(*e2bapi.Options)) *bench {
 
 // portsOf serves ports of an engine's sandboxes.
 func portsOf(e *e2btest.Engine) *ingress.Handler {
-	return ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: e, Guard: e})
+	return ingress.New(ingress.Config{Domain: ingress.DefaultDomain, Dialer: e, Guard: e,
+		Wake: func(ctx context.Context, id string, _ error) (bool, error) {
+			info, err := e.Get(id)
+			if err != nil || info.PID != 0 {
+				return false, nil
+			}
+			return e.Wake(ctx, id) == nil, nil
+		}})
 }
 
 type answer struct {

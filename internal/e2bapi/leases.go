@@ -58,6 +58,8 @@ func (l *leases) Pause(context.Context, string, bool) error { return errNoPause(
 
 func (l *leases) Resume(context.Context, string) error { return errNoPause() }
 
+func (l *leases) Settle(context.Context, string) error { return nil }
+
 func (l *leases) Wake(context.Context, string) error { return errNoPause() }
 
 func (l *leases) Touch(string) {}

@@ -3,8 +3,10 @@ package e2bapi
 import (
 	"errors"
 	"net/http"
+	"slices"
 	"time"
 
+	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -54,8 +56,6 @@ func (h lives) connect(c call, version int) (answer, error) {
 	}
 	status := http.StatusOK
 	switch stateOf(k.info) {
-	case stateTransition:
-		return answer{}, failf(http.StatusConflict, "sandbox %s is in transition", sandbox.DNSID(k.info.ID))
 	case statePaused:
 		if !c.who.May(principal.Fork) {
 			return answer{}, lacks(principal.Fork)
@@ -74,6 +74,7 @@ func (h lives) connect(c call, version int) (answer, error) {
 	return answer{status, h.created(k, c.Request).tokensFor(c.who)}, nil
 }
 
+// wake resumes a sandbox. Of several requests one does, and the others wait for it.
 func (h lives) wake(c call, k known) (known, error) {
 	if err := h.opt.Lives.Resume(c.ctx, k.info.ID); err != nil {
 		return known{}, err
@@ -86,9 +87,9 @@ func (h lives) wake(c call, k known) (known, error) {
 	return k, nil
 }
 
-// extend moves a sandbox's end to a time from now, if that is later, or anew after a resume.
-// A sandbox without a record gets one, and a token.
-func (h lives) extend(c call, k known, life time.Duration, anew bool) (known, error) {
+// extend moves a sandbox's end to a time from now, if that is later, or in any case after a resume: of several requests
+// that resumed it the latest end holds. A sandbox without a record gets one, and a token.
+func (h lives) extend(c call, k known, life time.Duration, resumed bool) (known, error) {
 	if !k.exists {
 		err := h.remember(&k) // it was made without an end, and has none
 		return k, err
@@ -100,12 +101,23 @@ func (h lives) extend(c call, k known, life time.Duration, anew bool) (known, er
 		}
 		return k, nil
 	}
-	if end := h.opt.Now().Add(life); anew || !k.rec.End.IsZero() && end.After(k.rec.End) {
-		k.rec.End = end
+	end, seen := h.opt.Now().Add(life), k.rec.End
+	rec, ok, err := h.opt.Records.Update(k.rec, newToken, func(before records.Record, r *records.Record) {
+		switch {
+		case resumed && before.End.Equal(seen): // no other request has set it since
+			r.End = end
+		case resumed || !seen.IsZero():
+			r.End = latest(seen, before.End, end)
+		}
+	})
+	if err != nil || !ok { // one that has ended meanwhile stays forgotten
+		return k, err
 	}
-	err := h.putLife(c, &k)
-	return k, err
+	k.rec = rec
+	return k, h.opt.Lives.SetLife(c.ctx, k.info.ID, lifeOf(rec))
 }
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // putLife has a sandbox end as its record says.
 func (h lives) putLife(c call, k *known) error {
@@ -160,11 +172,11 @@ func (h lives) pause(c call) (answer, error) {
 		return answer{}, err
 	}
 	already := failf(http.StatusConflict, "sandbox %s is already paused", sandbox.DNSID(k.info.ID))
-	switch stateOf(k.info) {
-	case statePaused:
+	if k.info, err = settled(h.Handler, c, k.info); err != nil {
+		return answer{}, err
+	}
+	if stateOf(k.info) == statePaused {
 		return answer{}, already
-	case stateTransition:
-		return answer{}, failf(http.StatusServiceUnavailable, "sandbox %s is in transition", sandbox.DNSID(k.info.ID))
 	}
 	k.rec.FilesystemOnly = req.Memory != nil && !*req.Memory
 	if err := h.opt.Lives.Pause(c.ctx, k.info.ID, k.rec.FilesystemOnly); err != nil {
@@ -224,7 +236,12 @@ func (h lives) endIn(c call, life time.Duration, shorten bool) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	if stateOf(k.info) != stateRunning {
+	// One that is paused by the time that its pause is over keeps the timeout for its resume.
+	met := k.info.InTransition()
+	if k.info, err = settled(h.Handler, c, k.info); err != nil {
+		return answer{}, err
+	}
+	if stateOf(k.info) != stateRunning && !met {
 		return answer{}, failf(http.StatusNotFound, "sandbox %q is not running", sandbox.DNSID(k.info.ID))
 	}
 	end := h.opt.Now().Add(life)

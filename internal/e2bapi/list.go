@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/e2bapi/page"
-	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/e2bapi/templates"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -92,10 +91,7 @@ func (h listing) visible(c call) []known {
 		if stateOf(info) == stateGone {
 			continue
 		}
-		if !exists {
-			rec = records.Record{ID: info.ID, Template: info.SnapshotTag, Started: info.CreatedAt}
-		}
-		out = append(out, known{info, rec, exists})
+		out = append(out, knownOf(h.Handler, info, rec, exists))
 	}
 	return out
 }

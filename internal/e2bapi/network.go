@@ -138,6 +138,9 @@ func (h *Handler) setNetwork(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
+	if k.info, err = settled(h, c, k.info); err != nil {
+		return answer{}, err
+	}
 	if stateOf(k.info) != stateRunning {
 		return answer{}, failf(http.StatusConflict, "sandbox %s is not running", sandbox.DNSID(k.info.ID))
 	}

@@ -48,7 +48,10 @@ type Lives interface {
 	// Resume returns when it runs; one that runs is left alone.
 	Resume(ctx context.Context, id string) error
 	SetLife(ctx context.Context, id string, l Life) error
-	// Wake is Resume for traffic to a sandbox that is to go on by it.
+	// Settle waits while a sandbox is being paused or resumed. It wakes none.
+	Settle(ctx context.Context, id string) error
+	// Wake returns nil when a sandbox runs, for a request that needs its guest. It waits while the sandbox is being
+	// paused or resumed, and resumes a paused one whose Life has AutoResume. Otherwise it returns ErrNotFound.
 	Wake(ctx context.Context, id string) error
 	// Touch notes that there was traffic.
 	Touch(id string)

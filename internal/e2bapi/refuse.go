@@ -16,6 +16,7 @@ type sandboxRefusal struct {
 	Message string `json:"message"`
 	Port    uint16 `json:"port,omitempty"`
 	Code    int    `json:"code"`
+	Word    string `json:"error_code,omitempty"`
 }
 
 const (
@@ -23,29 +24,23 @@ const (
 	textClosed = "The sandbox is running but port is not open"
 )
 
-// errTransition is a sandbox that is on its way to being paused, or back.
-var errTransition = errors.New("the sandbox is in transition")
-
 // state of a sandbox, as E2B tells it.
 type state string
 
 const (
-	stateRunning    state = "running"
-	statePaused     state = "paused"
-	stateTransition state = "transition"
-	stateGone       state = "gone"
+	stateRunning state = "running"
+	statePaused  state = "paused"
+	stateGone    state = "gone"
 )
 
 // stateOf reads the engine's. A sandbox that stands still for want of room on the host has its
-// process, and is running to clients: it goes on by itself.
+// process, and is running to clients: it goes on by itself. One that is being paused or resumed is paused.
 func stateOf(i sandbox.Info) state {
 	switch {
 	case i.Status == sandbox.StatusFailed:
 		return stateGone
-	case i.Status == sandbox.StatusPaused && i.PID == 0:
+	case i.Status == sandbox.StatusPaused && i.PID == 0, i.InTransition():
 		return statePaused
-	case i.Status == "pausing" || i.Status == "resuming":
-		return stateTransition
 	}
 	return stateRunning
 }
@@ -94,13 +89,8 @@ func (h *Handler) awake(ctx context.Context, id string) error {
 	switch stateOf(info) {
 	case stateRunning:
 		return nil
-	case stateTransition:
-		return errTransition
 	case statePaused:
-		rec, ok := h.opt.Records.Get(id)
-		if ok && rec.AutoResume {
-			return h.opt.Lives.Wake(ctx, id)
-		}
+		return h.opt.Lives.Wake(ctx, id)
 	}
 	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s is not running", id)
 }
@@ -109,16 +99,28 @@ func (h *Handler) awake(ctx context.Context, id string) error {
 func (h *Handler) refuseSandbox(w http.ResponseWriter, to target.Target, err error) {
 	body := sandboxRefusal{Sandbox: to.Shown, Message: textGone, Code: http.StatusBadGateway}
 	switch {
-	case errors.Is(err, errTransition):
-		body.Message, body.Code = "The sandbox is in transition", http.StatusConflict
 	case errors.Is(err, sandbox.ErrPortClosed):
 		body.Message, body.Port = textClosed, to.Port
 	case errors.Is(err, sandbox.ErrNoSpace):
 		body.Message, body.Code = "The sandbox is paused until there is room on the host", http.StatusInsufficientStorage
 	case errors.Is(err, sandbox.ErrBusy), errors.Is(err, sandbox.ErrNoMemory), errors.Is(err, sandbox.ErrClosing):
 		body.Message, body.Code = err.Error(), http.StatusServiceUnavailable
+		body.Word = transitionWord(err)
 	}
 	writeJSON(w, body.Code, body)
+}
+
+// transitionWord returns the code of an error about waiting for a pause or a resume; empty for others.
+func transitionWord(err error) string {
+	var told *sandbox.Error
+	if !errors.As(err, &told) {
+		return ""
+	}
+	switch r := told.Reason(); r {
+	case sandbox.ReasonTransitionBusy, sandbox.ReasonTransitionSlow:
+		return string(r)
+	}
+	return ""
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

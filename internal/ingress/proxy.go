@@ -2,6 +2,7 @@ package ingress
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
@@ -71,7 +72,27 @@ func fromThisHost(remote string) bool {
 // roundTripper chooses how to speak to the guest.
 type roundTripper struct{ h *Handler }
 
+// RoundTrip sends a request that changes nothing again if a pause of its sandbox cut it off, and that resumes.
 func (t roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.once(r)
+	var undialled dialError
+	if err == nil || t.h.cfg.Wake == nil || !replayable(r) || errors.As(err, &undialled) {
+		return resp, err
+	}
+	woken, wakeErr := t.h.cfg.Wake(r.Context(), r.URL.Hostname(), err)
+	if wakeErr != nil || !woken {
+		return nil, err
+	}
+	return t.once(r)
+}
+
+// replayable reports whether a request may be sent twice.
+func replayable(r *http.Request) bool {
+	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && (r.Body == nil || r.Body == http.NoBody) &&
+		r.Header.Get("Upgrade") == "" && r.Context().Err() == nil
+}
+
+func (t roundTripper) once(r *http.Request) (*http.Response, error) {
 	if r.ProtoMajor == 2 && strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		return t.h.h2c.RoundTrip(r)
 	}

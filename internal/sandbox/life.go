@@ -28,6 +28,9 @@ type Life struct {
 	FilesystemOnly bool `json:",omitempty"`
 	// RestartOnHang has it rolled back to its base when its guest's kernel hangs.
 	RestartOnHang bool `json:",omitempty"`
+	// Suspended is set while the sandbox is paused and its deadline does not count. A resume sets the deadline again, TTL
+	// from then.
+	Suspended bool `json:",omitempty"`
 }
 
 // Bounds of a Life. The longest is such that no clock of ours overflows.
@@ -84,19 +87,22 @@ func (l Life) Change(to Life, now time.Time) (Life, error) {
 	return to, err
 }
 
-// Passed reports whether the deadline has.
+// Passed reports whether the deadline has. One that is suspended has not.
 func (l Life) Passed(now time.Time) bool {
-	return !l.Deadline.IsZero() && !l.Deadline.After(now.Round(0))
+	return !l.Suspended && !l.Deadline.IsZero() && !l.Deadline.After(now.Round(0))
 }
 
-// Resumed is the Life of a sandbox that was paused: a deadline that has passed meanwhile is
-// set anew.
+// Resumed is the Life of a sandbox that was paused: a deadline that was suspended or has passed is set again.
 func (l Life) Resumed(now time.Time) Life {
-	if l.Passed(now) {
+	if (l.Suspended || l.Passed(now)) && !l.Deadline.IsZero() {
 		l.Deadline = now.Round(0).UTC().Add(l.TTL)
 	}
+	l.Suspended = false
 	return l
 }
+
+// InTransition reports whether a sandbox is being paused or resumed.
+func (i Info) InTransition() bool { return i.Status == StatusPausing || i.Status == StatusResuming }
 
 // Paused refuses what needs a guest of a sandbox that is paused, or about to be.
 func Paused(i Info) error {
@@ -109,6 +115,8 @@ type PauseOptions struct {
 	FilesystemOnly bool
 	// IdleFor has it paused only if nobody has used it for so long; 0: in any case.
 	IdleFor time.Duration
+	// Suspend suspends the deadline while it is paused: it is not killed then.
+	Suspend bool
 	// Why is told with the event; empty: it was asked for.
 	Why string
 }

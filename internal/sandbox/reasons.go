@@ -63,6 +63,8 @@ const (
 	ReasonSnapshotNotReady   Reason = "snapshot_not_ready"
 	ReasonStoreFull          Reason = "store_full"
 	ReasonTagTaken           Reason = "tag_taken"
+	ReasonTransitionBusy     Reason = "transition_busy"
+	ReasonTransitionSlow     Reason = "transition_slow"
 	ReasonWaitForChildren    Reason = "wait_for_children"
 	ReasonWarmUpFailed       Reason = "warm_up_failed"
 )
@@ -128,6 +130,8 @@ func Reasons() []Reason {
 		ReasonSnapshotNotReady,
 		ReasonStoreFull,
 		ReasonTagTaken,
+		ReasonTransitionBusy,
+		ReasonTransitionSlow,
 		ReasonWaitForChildren,
 		ReasonWarmUpFailed,
 	}

@@ -69,6 +69,8 @@ func byReason() map[api.Reason]string {
 		api.ReasonPortsBusy:   "close some of them, and try again",
 		api.ReasonRestoreRefused: "make it again on this host with `forkd snapshot create`; `forkd " +
 			"snapshot verify` tells whether it is damaged",
+		api.ReasonTransitionBusy:    "try again with fewer requests at the same time",
+		api.ReasonTransitionSlow:    "try again; `forkd inspect {sandbox}` shows its status",
 		api.ReasonResumesBusy:       "try again when some of them run",
 		api.ReasonSameTag:           "choose another tag: the snapshot itself stays as it is",
 		api.ReasonSandboxEnded:      "fork another",

@@ -36,6 +36,10 @@ type Engine struct {
 	images map[string][]byte
 	// Lives are the last that were set.
 	Lives map[string]e2bapi.Life
+	// Moving, if set, is called while a sandbox is pausing or resuming, which it is until Moving returns.
+	Moving func(id string, to sandbox.Status)
+	// Resumed counts the resumes.
+	Resumed int
 
 	// Block, if set, is called by operations that take long, and its error ends them. Set it while no
 	// request is under way.
@@ -66,6 +70,9 @@ type guest struct {
 	served chan error
 	paused bool
 	cold   bool // when it was last paused its memory was not kept
+	turn   chan struct{}
+	moving sandbox.Status // empty: it is in no transition
+	ttl    time.Duration  // how far ahead its end was set
 
 	conns map[net.Conn]bool
 }
@@ -134,7 +141,7 @@ func (e *Engine) start(ctx context.Context, info sandbox.Info, req sandbox.ForkR
 		return err
 	}
 	g := &guest{agent: a, dir: dir, socket: filepath.Join(dir, "s"), served: make(chan error, 1),
-		conns: map[net.Conn]bool{}}
+		conns: map[net.Conn]bool{}, turn: make(chan struct{}, 1)}
 	l, err := net.Listen("unix", g.socket)
 	if err != nil {
 		return err
@@ -244,7 +251,46 @@ func (e *Engine) seen(info sandbox.Info) sandbox.Info {
 	if g := e.guests[info.ID]; g != nil && g.paused {
 		info.Status, info.PID, info.Cold = sandbox.StatusPaused, 0, g.cold
 	}
+	if g := e.guests[info.ID]; g != nil && g.moving != "" {
+		info.Status = g.moving
+	}
+	if l := e.Lives[info.ID]; !l.End.IsZero() {
+		info.Life.Deadline = l.End
+	}
 	return info
+}
+
+// take waits for the turn of a sandbox.
+func (e *Engine) take(ctx context.Context, id string) (_ *guest, leave func(), _ error) {
+	if _, err := e.Engine.Get(id); err != nil {
+		return nil, nil, err
+	}
+	e.mu.Lock()
+	g := e.guests[id]
+	e.mu.Unlock()
+	if g == nil {
+		return nil, nil, sandbox.Errorf(sandbox.ErrGuestGone, "", "sandbox %s does not run", id)
+	}
+	select {
+	case g.turn <- struct{}{}:
+		return g, func() { <-g.turn }, nil
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+}
+
+// move has a sandbox be in transition for as long as Moving takes.
+func (e *Engine) move(g *guest, id string, to sandbox.Status) (done func()) {
+	set := func(to sandbox.Status) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		g.moving = to
+	}
+	set(to)
+	if e.Moving != nil {
+		e.Moving(id, to)
+	}
+	return func() { set("") }
 }
 
 func (e *Engine) running(id string) (*guest, error) {
@@ -276,7 +322,7 @@ func (e *Engine) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 // DialPort connects to a server on this host, as all sandboxes share it.
 func (e *Engine) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	e.mu.Lock()
-	_, err := e.running(id)
+	g, err := e.running(id)
 	e.mu.Unlock()
 	if errors.Is(err, sandbox.ErrGuestGone) {
 		err = sandbox.Errorf(sandbox.ErrNotFound, "", "%w", err)
@@ -288,6 +334,9 @@ func (e *Engine) DialPort(ctx context.Context, id string, port uint16) (net.Conn
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.ErrPortClosed, sandbox.ReasonPortRefused, "%w", err)
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g.conns[c] = true
 	return c, nil
 }
 
@@ -298,13 +347,21 @@ func (e *Engine) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
 }
 
 // Pause has a sandbox answer nobody, and breaks its connections off.
-func (e *Engine) Pause(_ context.Context, id string, filesystemOnly bool) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	g, err := e.running(id)
+func (e *Engine) Pause(ctx context.Context, id string, filesystemOnly bool) error {
+	g, leave, err := e.take(ctx, id)
 	if err != nil {
 		return err
 	}
+	defer leave()
+	e.mu.Lock()
+	_, err = e.running(id)
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer e.move(g, id, sandbox.StatusPausing)()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	g.paused, g.cold = true, filesystemOnly
 	for c := range g.conns {
 		c.Close()
@@ -312,27 +369,71 @@ func (e *Engine) Pause(_ context.Context, id string, filesystemOnly bool) error 
 	return nil
 }
 
-// Resume ends a pause.
-func (e *Engine) Resume(_ context.Context, id string) error {
-	if _, err := e.Engine.Get(id); err != nil {
+// Resume ends a pause, and sets the end again.
+func (e *Engine) Resume(ctx context.Context, id string) error {
+	g, leave, err := e.take(ctx, id)
+	if err != nil {
 		return err
 	}
+	defer leave()
+	e.mu.Lock()
+	paused := g.paused
+	e.mu.Unlock()
+	if !paused {
+		return nil
+	}
+	defer e.move(g, id, sandbox.StatusResuming)()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if g := e.guests[id]; g != nil {
-		g.paused = false
+	g.paused = false
+	e.Resumed++
+	if l := e.Lives[id]; !l.End.IsZero() {
+		l.End = time.Now().Add(g.ttl)
+		e.Lives[id] = l
 	}
 	return nil
 }
 
-// Wake is Resume.
-func (e *Engine) Wake(ctx context.Context, id string) error { return e.Resume(ctx, id) }
+// Settle waits for a sandbox's transition.
+func (e *Engine) Settle(ctx context.Context, id string) error {
+	_, leave, err := e.take(ctx, id)
+	if err == nil {
+		leave()
+	}
+	return err
+}
+
+// Wake waits for a transition, and resumes what traffic resumes.
+func (e *Engine) Wake(ctx context.Context, id string) error {
+	if err := e.Settle(ctx, id); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	g, auto := e.guests[id], e.Lives[id].AutoResume
+	paused := g == nil || g.paused
+	e.mu.Unlock()
+	switch {
+	case !paused:
+		return nil
+	case auto:
+		return e.Resume(ctx, id)
+	}
+	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s is not running", id)
+}
 
 // SetLife notes it, and ends at once what has no time left.
 func (e *Engine) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 	e.mu.Lock()
 	e.Lives[id] = l
+	g := e.guests[id]
+	if g != nil {
+		g.ttl = time.Until(l.End)
+	}
+	over := g != nil && g.paused
 	e.mu.Unlock()
+	if over {
+		return nil
+	}
 	if l.End.IsZero() || l.End.After(time.Now()) {
 		return nil
 	}

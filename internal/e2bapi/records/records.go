@@ -174,6 +174,25 @@ func (s *Store) Settle(r Record, create bool, newToken func() string) (Record, e
 	if !ok && !create {
 		return r, nil
 	}
+	return s.settleLocked(now, r, newToken)
+}
+
+// Update is Settle without create, with change called on the record that is written and given the one before. ok is
+// false if there was none: the sandbox has ended.
+func (s *Store) Update(r Record, newToken func() string,
+	change func(before Record, r *Record)) (_ Record, ok bool, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, ok := s.all[r.ID]
+	if !ok {
+		return r, false, nil
+	}
+	change(now, &r)
+	r, err := s.settleLocked(now, r, newToken)
+	return r, true, err
+}
+
+func (s *Store) settleLocked(now, r Record, newToken func() string) (Record, error) {
 	switch {
 	case r.OpenAgent:
 	case now.EnvdToken != "":

@@ -140,6 +140,10 @@ func output(text string, raw []byte) string {
 // DialAgent opens a raw stream to the agent's HTTP port, for proxying. The
 // caller closes it. It breaks if the sandbox stands still for want of room, as well as with its VM.
 func (c *Calls) DialAgent(ctx context.Context, id string) (net.Conn, error) {
+	return redial(func() (net.Conn, error) { return c.dialAgent(ctx, id) })
+}
+
+func (c *Calls) dialAgent(ctx context.Context, id string) (net.Conn, error) {
 	c.beforeExec(ctx, id) // what is asked first is most often a program
 	ctx, done, m, err := c.enter(ctx, id, pingTimeout)
 	if err != nil {
@@ -179,19 +183,38 @@ func (c *Calls) awake(ctx context.Context, id string) (*sandboxes.Sandbox, *vmpr
 	if s := c.cfg.Sandboxes.Lookup(id); s != nil {
 		s.Touch()
 	}
-	s, m, err := c.cfg.Sandboxes.Running(id)
-	var told *sandbox.Error
-	if err == nil || c.cfg.Wake == nil || !errors.As(err, &told) || told.Reason() != sandbox.ReasonSandboxPaused {
-		return s, m, err
-	}
-	woken, wakeErr := c.cfg.Wake(ctx, id)
-	switch {
-	case wakeErr != nil:
-		return nil, nil, wakeErr
-	case !woken:
-		return nil, nil, err
+	for range wakeTries {
+		s, m, err := c.cfg.Sandboxes.Running(id)
+		if c.cfg.Wake == nil || !isPaused(err) {
+			return s, m, err
+		}
+		if woken, err := c.cfg.Wake(ctx, id); err != nil {
+			return nil, nil, err
+		} else if !woken {
+			break
+		}
 	}
 	return c.cfg.Sandboxes.Running(id)
+}
+
+// wakeTries bounds how often a request waits for a sandbox that is paused again just after it was woken.
+const wakeTries = 5
+
+// isPaused reports whether an error says that a sandbox is paused, or was while the request was under way.
+func isPaused(err error) bool {
+	var told *sandbox.Error
+	return errors.As(err, &told) && told.Reason() == sandbox.ReasonSandboxPaused
+}
+
+// redial is dial, again if the sandbox was paused before the connection was there: the guest has seen no request.
+func redial(dial func() (net.Conn, error)) (conn net.Conn, err error) {
+	for range wakeTries {
+		conn, err = dial()
+		if !isPaused(err) || !errors.Is(err, sandbox.ErrGuestGone) {
+			break
+		}
+	}
+	return conn, err
 }
 
 // Error says what an agent's error means: the VM is gone or was replaced,

@@ -25,7 +25,7 @@ func (c *Calls) Wake(ctx context.Context, id string, cause error) (bool, error) 
 		return false, nil
 	}
 	_, info, err := c.cfg.Sandboxes.Find(id)
-	if err != nil || info.Status != sandbox.StatusPaused {
+	if err != nil || info.Status != sandbox.StatusPaused && !info.InTransition() {
 		return false, nil
 	}
 	return c.cfg.Wake(ctx, info.ID)

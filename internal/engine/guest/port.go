@@ -24,6 +24,10 @@ func (c *Calls) DialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	if port == 0 {
 		return nil, sandbox.Errorf(sandbox.ErrInvalid, "", "port is 0, want 1 to 65535")
 	}
+	return redial(func() (net.Conn, error) { return c.dialPort(ctx, id, port) })
+}
+
+func (c *Calls) dialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	c.beforeExec(ctx, sandbox.CanonicalID(id))
 	ctx, done, m, err := c.enter(ctx, id, portTimeout)
 	if err != nil {

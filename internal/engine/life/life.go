@@ -16,7 +16,7 @@ import (
 // Operations are what a Watch has done.
 type Operations interface {
 	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
-	Resume(ctx context.Context, id string) (sandbox.Info, error)
+	ResumeOnce(ctx context.Context, id string) (_ sandbox.Info, tried bool, _ error)
 }
 
 // Rollback puts a sandbox back to a snapshot.
@@ -271,17 +271,27 @@ func (w *Watch) Touch(id string) {
 	}
 }
 
-// Rouse has a paused sandbox go on that is to do so when somebody wants something of it, and reports
-// whether it runs; one that is being paused is waited for.
+// Rouse decides for every request that needs a sandbox's guest. It waits while the sandbox is being paused or resumed,
+// resumes a paused one if its Life has AutoResume, and reports whether it runs. Many callers cause one resume.
 func (w *Watch) Rouse(ctx context.Context, id string) (bool, error) {
-	_, info, err := w.cfg.Sandboxes.Find(id)
-	if err != nil || !info.Life.AutoResume {
-		return false, err
+	info, err := w.Settle(ctx, id)
+	if err != nil || info.PID != 0 || !info.Life.AutoResume {
+		return err == nil && info.PID != 0 && info.Status != sandbox.StatusFailed, err
 	}
 	was, began := info, time.Now()
-	info, err = w.cfg.Operations.Resume(ctx, was.ID)
-	if was.Status == sandbox.StatusPaused && was.PID == 0 { // else somebody else has, or is about to
+	info, tried, err := w.cfg.Operations.ResumeOnce(ctx, was.ID)
+	if tried {
 		w.cfg.Acts(sandbox.Act{Action: sandbox.ActResume, By: sandbox.ByUse, Of: was, Took: time.Since(began), Err: err})
 	}
 	return err == nil && info.PID != 0, err
+}
+
+// Settle waits while a sandbox is being paused or resumed, and returns it as it is then. It wakes none.
+func (w *Watch) Settle(ctx context.Context, id string) (sandbox.Info, error) {
+	ctx, done, err := w.cfg.Begin(ctx)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	defer done()
+	return sandboxes.Settle(ctx, w.cfg.Sandboxes, id)
 }

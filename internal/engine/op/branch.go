@@ -145,11 +145,11 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	if err := w.slot(ctx); err != nil {
 		return err
 	}
-	b, _, err := w.e.sandboxes.Running(w.req.SandboxID)
+	b, _, err := w.e.sandboxes.Find(w.req.SandboxID)
 	if err != nil {
 		return err
 	}
-	leave, err := b.Turn(ctx)
+	leave, err := b.Await(ctx)
 	if err != nil {
 		return err
 	}

@@ -76,7 +76,7 @@ func (p *pauseOp) standCold(ctx context.Context) error {
 		return fmt.Errorf("keep what it boots from: %w", err)
 	}
 	p.undo.Push(p.b.DropBoot)
-	if err := p.b.Pause(p.m, sandboxes.PausedIn{Disks: disks}); err != nil {
+	if err := p.b.Pause(p.m, sandboxes.PausedIn{Disks: disks, Suspend: p.suspend}); err != nil {
 		return err
 	}
 	p.trace.mark("commit")

@@ -23,7 +23,8 @@ type pauseOp struct {
 	// boot is what the sandbox boots from when it is resumed, if it is paused without its memory.
 	boot sandboxes.BootFiles
 	// why it is paused, if nobody asked for it.
-	why string
+	why     string
+	suspend bool // suspend its deadline while it is paused
 }
 
 // Pauses are the operations that pause and resume sandboxes.
@@ -41,7 +42,8 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 		return sandbox.Info{}, err
 	}
 	defer done()
-	p := &pauseOp{why: opt.Why, branchOp: branchOp{e: o, start: o.cfg.Now(), stay: true, cold: opt.FilesystemOnly}}
+	p := &pauseOp{why: opt.Why, suspend: opt.Suspend,
+		branchOp: branchOp{e: o, start: o.cfg.Now(), stay: true, cold: opt.FilesystemOnly}}
 	p.trace = o.newTrace(p.start)
 	if p.req, err = pauseRequest(o, id); err != nil {
 		return sandbox.Info{}, err
@@ -160,7 +162,7 @@ func (p *pauseOp) settlePause() error {
 	}
 	p.hash = made.ContentHash
 	p.trace.mark("commit")
-	err = p.b.Pause(p.m, sandboxes.PausedIn{Tag: p.req.Tag, Hash: p.hash})
+	err = p.b.Pause(p.m, sandboxes.PausedIn{Tag: p.req.Tag, Hash: p.hash, Suspend: p.suspend})
 	p.trace.mark("settle")
 	return err
 }

@@ -20,28 +20,35 @@ const maxWaking = 1000
 
 // Resume lets a paused sandbox go on: in a new VM, with its name and its identity; entropy and
 // clock are new, connections of before are reset. One that runs is returned as it is.
-func (l *Pauses) Resume(ctx context.Context, id string) (_ sandbox.Info, err error) {
+func (l *Pauses) Resume(ctx context.Context, id string) (sandbox.Info, error) {
+	info, _, err := l.ResumeOnce(ctx, id)
+	return info, err
+}
+
+// ResumeOnce is Resume. It also reports whether this call resumed the sandbox, or tried to: of several at the same
+// time one does, and the others wait for it.
+func (l *Pauses) ResumeOnce(ctx context.Context, id string) (_ sandbox.Info, tried bool, err error) {
 	o := l.e
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
-		return sandbox.Info{}, err
+		return sandbox.Info{}, false, err
 	}
 	defer done()
 	r := &resumeOp{newVM{e: o}}
 	defer r.undo.Run()
 	paused, err := r.turn(ctx, id)
 	if err != nil || !paused {
-		return r.was, err
+		return r.was, false, err
 	}
 	if err := r.open(ctx, start); err != nil {
-		return sandbox.Info{}, fmt.Errorf("resume sandbox %s: %w", r.was.ID, err)
+		return sandbox.Info{}, true, fmt.Errorf("resume sandbox %s: %w", r.was.ID, err)
 	}
 	err = r.run(ctx)
 	o.cfg.Observer.Observe(sandbox.OpResume, o.cfg.Now().Sub(start), err)
 	r.leaveResumeReceipt(err)
 	if err != nil {
-		return sandbox.Info{}, fmt.Errorf("resume sandbox %s: %w", r.was.ID, err)
+		return sandbox.Info{}, true, fmt.Errorf("resume sandbox %s: %w", r.was.ID, err)
 	}
 	o.cfg.Logger.Info("resumed", "sandbox", r.was.ID, "tag", r.tag, "cold", r.was.Cold, "took", o.cfg.Now().Sub(start))
 	about := r.was.About()
@@ -50,15 +57,18 @@ func (l *Pauses) Resume(ctx context.Context, id string) (_ sandbox.Info, err err
 	}
 	o.cfg.Tell(sandbox.EventResumed, r.was.ID, about)
 	_, info, err := o.sandboxes.Find(id)
-	return info, err
+	return info, true, err
 }
 
-// turn waits for the sandbox's turn, and reports whether it is paused then.
+// turn waits for the sandbox's turn, and reports whether it is paused then. One that runs needs no turn.
 func (r *resumeOp) turn(ctx context.Context, id string) (paused bool, err error) {
-	if r.b, _, err = r.e.sandboxes.Find(id); err != nil {
+	if r.b, r.was, err = r.e.sandboxes.Find(id); err != nil {
 		return false, err
 	}
-	leave, err := r.b.Turn(ctx)
+	if r.was.PID != 0 && !r.was.InTransition() && r.was.Status != sandbox.StatusFailed {
+		return false, nil
+	}
+	leave, err := r.b.Await(ctx)
 	if err != nil {
 		return false, err
 	}

@@ -61,11 +61,11 @@ func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err
 
 // prepare takes what the rollback needs: its turn, the sandbox, the snapshot.
 func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) error {
-	b, _, err := r.e.sandboxes.Running(id)
+	b, _, err := r.e.sandboxes.Find(id)
 	if err != nil {
 		return err
 	}
-	leave, err := b.Turn(ctx)
+	leave, err := b.Await(ctx)
 	if err != nil {
 		return err
 	}

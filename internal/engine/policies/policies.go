@@ -103,6 +103,9 @@ func (p *Policies) SetNetwork(ctx context.Context, id string, req sandbox.Networ
 		return sandbox.Network{}, err
 	}
 	defer done()
+	if _, err := sandboxes.Settle(ctx, p.cfg.Sandboxes, id); err != nil {
+		return sandbox.Network{}, err
+	}
 	s, _, err := p.cfg.Sandboxes.Running(id)
 	if err != nil {
 		return sandbox.Network{}, err

@@ -273,11 +273,14 @@ func failedMeanwhile(i sandbox.Info) error {
 type PausedIn struct {
 	Tag, Hash string
 	Disks     []vmproc.Disk
+	// Suspend suspends its deadline until it is resumed.
+	Suspend bool
 }
 
 // of is what is said of a sandbox that is paused in it.
 func (p PausedIn) of(i sandbox.Info) sandbox.Info {
 	i.Status, i.PID, i.Cold = sandbox.StatusPaused, 0, len(p.Disks) > 0
+	i.Life.Suspended = p.Suspend && !i.Life.Deadline.IsZero()
 	if !i.Cold {
 		i.PausedIn, i.PausedHash = p.Tag, p.Hash
 	}

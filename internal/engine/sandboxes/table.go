@@ -35,8 +35,10 @@ type Config struct {
 	Ran, Boot string
 	// FailedKeep is how long a failed sandbox stays listed.
 	FailedKeep time.Duration
-	AtOnce     int // how many VMs are adopted at once
-	Now        func() time.Time
+	// Waits bounds the requests that wait for a sandbox. Fields that are zero have defaults.
+	Waits  Waits
+	AtOnce int // how many VMs are adopted at once
+	Now    func() time.Time
 	// Elapsed is a clock that nobody sets.
 	Elapsed func() time.Duration
 	Log     *slog.Logger
@@ -59,11 +61,15 @@ type Table struct {
 	all map[string]*Sandbox
 	// unread are the ids of paused sandboxes whose records could not be read.
 	unread map[string]bool
+	// waiting are the requests that wait, at most as many as waits, which does not change.
+	waiting waiting
+	waits   Waits
 }
 
 // New makes a table that is empty.
 func New(c Config) *Table {
-	t := &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{}}
+	t := &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{},
+		waiting: newWaiting(), waits: c.Waits.complete()}
 	t.Ran = &Ran{t: t, seed: maphash.MakeSeed()}
 	return t
 }

@@ -1,0 +1,125 @@
+package engine
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/sandbox"
+)
+
+// duringAStep runs do while a pause or a resume is at a step, and returns its error when all is over.
+func duringAStep(t *testing.T, step failpoint.Step, op, do func() error) error {
+	t.Helper()
+	at, release := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	defer failpoint.Set(func(s failpoint.Step) error {
+		if s == step {
+			once.Do(func() {
+				close(at)
+				<-release
+			})
+		}
+		return nil
+	})()
+	over, answer := make(chan error, 1), make(chan error, 1)
+	go func() { over <- op() }()
+	<-at
+	go func() { answer <- do() }()
+	select {
+	case err := <-answer: // it did not wait
+		close(release)
+		<-over
+		return err
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(release)
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
+	return <-answer
+}
+
+// Every call of a sandbox's guest that meets a transition waits for it: one that is to resume by itself does, once.
+func TestCallsWaitForATransition(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	if _, err := e.SetLife(t.Context(), sb.ID, sandbox.Life{AutoResume: true}); err != nil {
+		t.Fatal(err)
+	}
+	dial := func() error {
+		c, err := e.DialAgent(t.Context(), sb.ID)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+	pause := func() error { return errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})) }
+	resume := func() error { return errorOf(e.Resume(t.Context(), sb.ID)) }
+	for name, do := range map[string]func() error{
+		"exec":    func() error { return errorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"})) },
+		"dial":    dial,
+		"network": func() error { return errorOf(e.Settle(t.Context(), sb.ID)) },
+		"resume":  resume,
+	} {
+		if err := duringAStep(t, failpoint.PauseCaptured, pause, do); err != nil {
+			t.Errorf("%s during a pause: %v", name, err)
+		}
+		h.resume(e, sb.ID)
+		h.pause(e, sb.ID)
+		if err := duringAStep(t, failpoint.ResumeRestored, resume, do); err != nil {
+			t.Errorf("%s during a resume: %v", name, err)
+		}
+	}
+	h.pause(e, sb.ID)
+	if err := duringAStep(t, failpoint.ResumeRestored, resume, func() error { return h.branch(e, sb.ID, "later") }); err != nil {
+		t.Errorf("branch during a resume: %v", err)
+	}
+}
+
+// A sandbox that does not resume by itself is waited for as well, and is paused then.
+func TestACallDuringAPauseOfASandboxThatStaysPaused(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	pause := func() error { return errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})) }
+	dial := func() error {
+		c, err := e.DialAgent(t.Context(), sb.ID)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+	h.wantPaused("dial", duringAStep(t, failpoint.PauseCaptured, pause, dial))
+	resume := func() error { return errorOf(e.Resume(t.Context(), sb.ID)) }
+	if err := duringAStep(t, failpoint.ResumeRestored, resume, dial); err != nil {
+		t.Errorf("dial during a resume: %v", err)
+	}
+}
+
+// A pause that holds the deadline: the sandbox is not killed while it is paused, and any way to wake it sets the
+// deadline again.
+func TestADeadlineIsHeldWhilePaused(t *testing.T) {
+	h, e, c := lifeHost(t)
+	sb := h.forkFor(e, sandbox.Life{})
+	set := sandbox.Life{TTL: time.Hour, AtEnd: sandbox.AtEndKill, AutoResume: true}
+	if _, err := e.SetLife(t.Context(), sb.ID, set); err != nil {
+		t.Fatal(err)
+	}
+	for name, wake := range map[string]func() error{
+		"resume":  func() error { return errorOf(e.Resume(t.Context(), sb.ID)) },
+		"traffic": func() error { return errorOf(e.Eval(t.Context(), sb.ID, sandbox.EvalRequest{Code: "index"})) },
+	} {
+		h.pauseBy(e, sb.ID, sandbox.PauseOptions{Suspend: true})
+		c.pass(2 * time.Hour)
+		e.Look(t.Context())
+		if i := mustGet(t, e, sb.ID); i.Status != sandbox.StatusPaused || !i.Life.Suspended {
+			t.Fatalf("%s: after its deadline it is %s, held %v", name, i.Status, i.Life.Suspended)
+		}
+		if err := wake(); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		i := mustGet(t, e, sb.ID)
+		if left := i.Life.Deadline.Sub(e.cfg.Now()); i.Life.Suspended || left < 59*time.Minute || left > time.Hour {
+			t.Errorf("%s: its deadline is in %s, held %v", name, left, i.Life.Suspended)
+		}
+	}
+}
