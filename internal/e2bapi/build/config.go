@@ -76,7 +76,7 @@ func (c Config) complete() Config {
 		c.Archive.Bytes = 8 << 30
 	}
 	if c.Archive.Entries <= 0 {
-		c.Archive.Entries = 500_000
+		c.Archive.Entries = 250_000
 	}
 	return c
 }
