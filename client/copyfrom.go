@@ -85,7 +85,9 @@ type downloader struct {
 	of    guestTree
 	opt   CopyOptions
 	tally tally
-	above []string // real paths in the guest of the directories that the current one is in
+	// listed counts entries of directories. Those of all directories above the current one are in memory.
+	listed int
+	above  []string // real paths in the guest of the directories that the current one is in
 }
 
 // place is a name in a directory of this host, and the path that people know it by.
@@ -98,6 +100,9 @@ type place struct {
 // maxDepth ends a directory tree that a hostile guest makes endless.
 const maxDepth = 128
 
+// maxListed ends one that is endlessly wide.
+const maxListed = 1_000_000
+
 // dir copies a directory; its own failure counts as one.
 func (d *downloader) dir(ctx context.Context, source string, from entry, to place) error {
 	top := len(d.above) == 0
@@ -109,6 +114,10 @@ func (d *downloader) dir(ctx context.Context, source string, from entry, to plac
 		return stop
 	}
 	defer sub.Close()
+	if d.listed += len(entries); d.listed > maxListed {
+		return fmt.Errorf("copy from %s:%s: the tree has more than %d files, links and directories", d.of.id, source,
+			maxListed)
+	}
 	d.above = append(d.above, realOf(from))
 	defer func() { d.above = d.above[:len(d.above)-1] }()
 	for _, e := range entries {

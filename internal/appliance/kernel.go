@@ -58,16 +58,16 @@ func findKernel(ctx context.Context, which string, progress func(string)) (*kern
 	if err != nil {
 		return nil, fmt.Errorf("get the appliance's kernel: %w", err)
 	}
-	if err := cache.store(pkg); err != nil {
+	if err := cache.store(ctx, pkg); err != nil {
 		return nil, fmt.Errorf("unpack the appliance's kernel: %w", err)
 	}
 	return cache.load()
 }
 
 // bootImage is the form of the kernel that QEMU is given.
-func bootImage(pkg *kernelpkg.Package) ([]byte, error) {
+func bootImage(ctx context.Context, pkg *kernelpkg.Package) ([]byte, error) {
 	if pkg.Config("PVH") == "y" {
-		return pkg.Vmlinux()
+		return pkg.Vmlinux(ctx)
 	}
 	return pkg.Image(), nil
 }
@@ -93,7 +93,7 @@ func (c kernelCache) open(ctx context.Context) (*kernelpkg.Package, error) {
 	if err != nil {
 		return nil, err
 	}
-	return kernelpkg.OpenDeb(path)
+	return kernelpkg.OpenDeb(ctx, path)
 }
 
 // kernelCacheKey changes when another kernel or set of modules is asked for.
@@ -134,12 +134,12 @@ func (c kernelCache) load() (*kernel, error) {
 }
 
 // store writes the cache under a temporary name: a half cache does not exist.
-func (c kernelCache) store(pkg *kernelpkg.Package) error {
+func (c kernelCache) store(ctx context.Context, pkg *kernelpkg.Package) error {
 	modules, err := pkg.Modules(moduleNames...)
 	if err != nil {
 		return err
 	}
-	image, err := bootImage(pkg)
+	image, err := bootImage(ctx, pkg)
 	if err != nil {
 		return err
 	}

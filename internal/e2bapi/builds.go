@@ -24,7 +24,7 @@ import (
 type builds struct{ *Handler }
 
 // uploadLimits are of what comes out of an archive that was uploaded.
-var uploadLimits = archive.Limits{Bytes: 8 << 30, Entries: 500_000}
+var uploadLimits = archive.Limits{Bytes: 8 << 30, Entries: 250_000}
 
 // newBuilder is nil where nothing of builds is kept.
 func newBuilder(h *Handler) *build.Builder {

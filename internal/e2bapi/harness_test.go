@@ -55,7 +55,7 @@ func authenticate(r *http.Request) (context.Context, error) {
 	switch key := r.Header.Get("X-Api-Key"); key {
 	case apiKey:
 		return r.Context(), nil
-	case "tenant_a", "tenant_b":
+	case "tenant_a", "tenant_b", "tenant":
 		return principal.With(r.Context(), principal.Principal{Name: key, KeyID: "k-" + key, Tenant: key,
 			Scopes: principal.All}), nil
 	}

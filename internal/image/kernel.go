@@ -66,11 +66,11 @@ func (b *build) unpackKernel(ctx context.Context, c kernelpkg.Candidate, dir str
 		return "", err
 	}
 	b.progress.begin(StepKernel, "unpack "+filepath.Base(deb))
-	p, err := kernelpkg.OpenDeb(deb)
+	p, err := kernelpkg.OpenDeb(ctx, deb)
 	if err != nil {
 		return "", err
 	}
-	vmlinux, err := p.Vmlinux()
+	vmlinux, err := p.Vmlinux(ctx)
 	if err != nil {
 		return "", err
 	}

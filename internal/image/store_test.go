@@ -392,6 +392,9 @@ func TestOpenSweepsWhatWasLeft(t *testing.T) {
 func FuzzImport(f *testing.F) {
 	f.Add(export(f, putImage(f, openTestStore(f), "a")))
 	f.Add(tarOf(f, MetadataFile, `{"format_version":2}`))
+	for _, stream := range sparseStreams(f, 1<<20) {
+		f.Add(stream)
+	}
 	// Without Import's flush to the disk, which would be most of the time.
 	parent := f.TempDir()
 	f.Fuzz(func(t *testing.T, stream []byte) {
@@ -400,7 +403,7 @@ func FuzzImport(f *testing.F) {
 			t.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
-		meta, err := receive(dir, tar.NewReader(bytes.NewReader(stream)))
+		meta, err := receive(context.Background(), dir, tar.NewReader(bytes.NewReader(stream)))
 		if err != nil {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // Export writes an image as a tar stream that Import reads: image.json first, so
@@ -80,7 +81,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (Image, error) {
 		return Image{}, fmt.Errorf("import image: %w", err)
 	}
 	defer tmp.remove()
-	meta, err := receive(tmp.path, tar.NewReader(ctxReader{ctx, r}))
+	meta, err := receive(ctx, tmp.path, tar.NewReader(ctxReader{ctx, r}))
 	if err != nil {
 		what := "import image"
 		if meta.Name != "" {
@@ -95,12 +96,12 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (Image, error) {
 }
 
 // receive unpacks a stream. After an error it returns the metadata if they were read.
-func receive(dir string, t *tar.Reader) (Metadata, error) {
+func receive(ctx context.Context, dir string, t *tar.Reader) (Metadata, error) {
 	h, err := t.Next()
 	if err != nil {
 		return Metadata{}, fmt.Errorf("read stream: %w", err)
 	}
-	if h.Name != MetadataFile || h.Typeflag != tar.TypeReg {
+	if h.Name != MetadataFile || !plain(h) {
 		return Metadata{}, fmt.Errorf("%w: the stream begins with %q, not with %s", ErrDamaged, h.Name, MetadataFile)
 	}
 	b, err := readCapped(t, maxMetadata)
@@ -111,7 +112,7 @@ func receive(dir string, t *tar.Reader) (Metadata, error) {
 	if err != nil {
 		return Metadata{}, err
 	}
-	if err := receiveFiles(dir, t, meta); err != nil {
+	if err := receiveFiles(ctx, dir, t, meta); err != nil {
 		return meta, err
 	}
 	// Written anew, so that what is stored has the ID that is computed from it.
@@ -121,7 +122,18 @@ func receive(dir string, t *tar.Reader) (Metadata, error) {
 	return meta, os.WriteFile(filepath.Join(dir, MetadataFile), b, 0o644)
 }
 
-func receiveFiles(dir string, t *tar.Reader, meta Metadata) error {
+// plain reports whether an entry is a file with all its bytes in the stream. A sparse file is not:
+// a few bytes of it expand to as many as its header says.
+func plain(h *tar.Header) bool {
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return false
+		}
+	}
+	return h.Typeflag == tar.TypeReg
+}
+
+func receiveFiles(ctx context.Context, dir string, t *tar.Reader, meta Metadata) error {
 	missing := meta.dataFiles()
 	for {
 		h, err := t.Next()
@@ -132,14 +144,14 @@ func receiveFiles(dir string, t *tar.Reader, meta Metadata) error {
 			return fmt.Errorf("read stream: %w", err)
 		}
 		i := slices.Index(missing, h.Name)
-		if i < 0 || h.Typeflag != tar.TypeReg {
+		if i < 0 || !plain(h) {
 			return fmt.Errorf("%w: the stream has %q, which does not belong there", ErrDamaged, h.Name)
 		}
 		want := meta.Files[h.Name]
 		if h.Size != want.Size {
 			return fmt.Errorf("%w: %s has %d bytes, not %d", ErrDamaged, h.Name, h.Size, want.Size)
 		}
-		if err := receiveFile(filepath.Join(dir, missing[i]), t, want); err != nil {
+		if err := receiveFile(ctx, filepath.Join(dir, missing[i]), t, want); err != nil {
 			return err
 		}
 		missing = slices.Delete(missing, i, i+1)
@@ -150,14 +162,14 @@ func receiveFiles(dir string, t *tar.Reader, meta Metadata) error {
 	return nil
 }
 
-func receiveFile(path string, r io.Reader, want FileSum) (err error) {
+func receiveFile(ctx context.Context, path string, r io.Reader, want FileSum) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), r)
+	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(ctxReader{ctx, r}, want.Size))
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}

@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -15,16 +16,18 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
+
+	"github.com/forkd/forkd/internal/ellipsis"
 )
 
-// OpenDeb reads a kernel image package file.
-func OpenDeb(name string) (*Package, error) {
+// OpenDeb reads a kernel image package file. It ends early with the context.
+func OpenDeb(ctx context.Context, name string) (*Package, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open kernel package: %w", err)
 	}
 	defer f.Close()
-	p, err := readDeb(bufio.NewReaderSize(f, 1<<20))
+	p, err := readDeb(ctx, bufio.NewReaderSize(f, 1<<20))
 	if err != nil {
 		return nil, fmt.Errorf("read kernel package %s: %w", name, err)
 	}
@@ -32,7 +35,7 @@ func OpenDeb(name string) (*Package, error) {
 }
 
 // readDeb reads an ar archive of three members: debian-binary, control.tar.*, data.tar.* (deb(5)).
-func readDeb(r *bufio.Reader) (*Package, error) {
+func readDeb(ctx context.Context, r *bufio.Reader) (*Package, error) {
 	if magic, err := r.Peek(8); err != nil || string(magic) != "!<arch>\n" {
 		return nil, errors.New("it is not a Debian package")
 	}
@@ -51,11 +54,11 @@ func readDeb(r *bufio.Reader) (*Package, error) {
 		body := io.LimitReader(r, size)
 		switch {
 		case strings.HasPrefix(name, "control.tar"):
-			if control, err = readControl(name, body); err != nil {
+			if control, err = readControl(ctx, name, body); err != nil {
 				return nil, fmt.Errorf("read %s: %w", name, err)
 			}
 		case strings.HasPrefix(name, "data.tar"):
-			p, err := readData(name, body)
+			p, err := readData(ctx, name, body)
 			if err != nil {
 				return nil, fmt.Errorf("read %s: %w", name, err)
 			}
@@ -63,7 +66,7 @@ func readDeb(r *bufio.Reader) (*Package, error) {
 			return p, nil
 		}
 		// Members are padded to even offsets.
-		if _, err := io.Copy(io.Discard, body); err != nil {
+		if _, err := io.Copy(io.Discard, ctxReader{ctx, body}); err != nil {
 			return nil, err
 		}
 		if size%2 == 1 {
@@ -114,9 +117,9 @@ func openMember(name string, r io.Reader) (io.Reader, func(), error) {
 	}
 }
 
-func readControl(name string, body io.Reader) (map[string]string, error) {
+func readControl(ctx context.Context, name string, body io.Reader) (map[string]string, error) {
 	fields := map[string]string{}
-	err := eachFile(name, body, func(file string, r io.Reader) error {
+	err := eachFile(ctx, name, body, func(file string, r io.Reader) error {
 		if file != "control" {
 			return nil
 		}
@@ -134,9 +137,9 @@ func readControl(name string, body io.Reader) (map[string]string, error) {
 	return fields, err
 }
 
-func readData(name string, body io.Reader) (*Package, error) {
+func readData(ctx context.Context, name string, body io.Reader) (*Package, error) {
 	var files []file
-	err := eachFile(name, body, func(file_ string, r io.Reader) error {
+	err := eachFile(ctx, name, body, func(file_ string, r io.Reader) error {
 		if !wants(file_) {
 			return nil
 		}
@@ -153,14 +156,15 @@ func readData(name string, body io.Reader) (*Package, error) {
 	return assemble(files)
 }
 
-// eachFile calls fn for each regular file of a compressed tar, with its clean relative path. Links are not followed, nothing is written.
-func eachFile(name string, body io.Reader, fn func(name string, r io.Reader) error) error {
+// eachFile calls fn for each regular file of a compressed tar, with its clean relative path. Links are not
+// followed, nothing is written. A sparse file is an error: its holes would not count as unpacked bytes.
+func eachFile(ctx context.Context, name string, body io.Reader, fn func(name string, r io.Reader) error) error {
 	plain, done, err := openMember(name, body)
 	if err != nil {
 		return err
 	}
 	defer done()
-	tr := tar.NewReader(&cappedReader{r: plain, left: maxPackage})
+	tr := tar.NewReader(&cappedReader{r: ctxReader{ctx, plain}, left: maxPackage})
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if err == io.EOF {
@@ -172,6 +176,9 @@ func eachFile(name string, body io.Reader, fn func(name string, r io.Reader) err
 		if n > maxEntries {
 			return fmt.Errorf("more than %d files", maxEntries)
 		}
+		if sparse(h) {
+			return fmt.Errorf("%q is a sparse file", ellipsis.Clip(h.Name, 100))
+		}
 		if h.Typeflag != tar.TypeReg {
 			continue
 		}
@@ -179,6 +186,28 @@ func eachFile(name string, body io.Reader, fn func(name string, r io.Reader) err
 			return err
 		}
 	}
+}
+
+func sparse(h *tar.Header) bool {
+	for k := range h.PAXRecords {
+		if strings.HasPrefix(k, "GNU.sparse.") {
+			return true
+		}
+	}
+	return h.Typeflag == tar.TypeGNUSparse
+}
+
+// ctxReader ends with its context.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c ctxReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
 }
 
 // cappedReader fails, rather than ends, after left bytes.

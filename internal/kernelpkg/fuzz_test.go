@@ -10,8 +10,9 @@ func FuzzDeb(f *testing.F) {
 	f.Add(testDeb(f))
 	f.Add(testAr(member{"debian-binary", []byte("2.0\n")}, member{"data.tar", testTar(f, testFiles(f))}))
 	f.Add([]byte("!<arch>\n"))
+	f.Add(sparseDeb(1 << 20))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := readDeb(bufio.NewReader(bytes.NewReader(b)))
+		p, err := readDeb(t.Context(), bufio.NewReader(bytes.NewReader(b)))
 		if err != nil {
 			return
 		}

@@ -152,7 +152,7 @@ func testDeb(t testing.TB) []byte {
 
 func openTestDeb(t testing.TB) *Package {
 	t.Helper()
-	p, err := readDeb(bufio.NewReader(bytes.NewReader(testDeb(t))))
+	p, err := readDeb(t.Context(), bufio.NewReader(bytes.NewReader(testDeb(t))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +189,7 @@ func TestBothSourcesGiveTheSame(t *testing.T) {
 		if want := []string{"algo_generic.ko", "virtio.ko", "soft-one.ko", "virtio_ring.ko", "virtio-mmio.ko"}; !slices.Equal(order, want) {
 			t.Errorf("%s: order is %q, want %q", name, order, want)
 		}
-		if _, err := p.Vmlinux(); err == nil || !strings.Contains(err.Error(), "not a Linux kernel") {
+		if _, err := p.Vmlinux(t.Context()); err == nil || !strings.Contains(err.Error(), "not a Linux kernel") {
 			t.Errorf("%s: vmlinux of no kernel: %v", name, err)
 		}
 	}
@@ -246,7 +246,7 @@ func TestBadPackages(t *testing.T) {
 		{"a damaged header", append([]byte("!<arch>\n"), bytes.Repeat([]byte("x"), 60)...), "damaged archive header"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			if _, err := readDeb(bufio.NewReader(bytes.NewReader(tc.deb))); err == nil || !strings.Contains(err.Error(), tc.want) {
+			if _, err := readDeb(t.Context(), bufio.NewReader(bytes.NewReader(tc.deb))); err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})

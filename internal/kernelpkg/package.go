@@ -3,6 +3,7 @@ package kernelpkg
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"path"
@@ -46,8 +47,8 @@ type moduleFile struct {
 func (p *Package) Image() []byte { return p.image }
 
 // Vmlinux is the kernel as an ELF file, unpacked from the bzImage.
-func (p *Package) Vmlinux() ([]byte, error) {
-	return bzimage.Extract("vmlinuz-"+p.Release, p.image)
+func (p *Package) Vmlinux(ctx context.Context) ([]byte, error) {
+	return bzimage.Extract(ctx, "vmlinuz-"+p.Release, p.image)
 }
 
 // Config returns the value of a kernel configuration symbol: Config("VMGENID") is "y", "m", another value, or "" if it is not set.

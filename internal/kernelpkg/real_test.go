@@ -27,7 +27,7 @@ func TestDebianKernels(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	p, err := OpenDeb(file)
+	p, err := OpenDeb(t.Context(), file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +35,7 @@ func TestDebianKernels(t *testing.T) {
 		t.Errorf("version %q, want %q", p.Version, c.Version)
 	}
 	opened := time.Now()
-	elf, err := p.Vmlinux()
+	elf, err := p.Vmlinux(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

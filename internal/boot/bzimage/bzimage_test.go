@@ -88,7 +88,7 @@ func TestExtractEachFormat(t *testing.T) {
 	relocated := append(bytes.Clone(kernel), "relocation table"...)
 	for _, format := range []string{"gzip", "zstd", "xz", "lz4", "none"} {
 		t.Run(format, func(t *testing.T) {
-			got, err := Extract("vmlinuz", wrap(pack(t, format, relocated)))
+			got, err := Extract(t.Context(), "vmlinuz", wrap(pack(t, format, relocated)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestExtractEachFormat(t *testing.T) {
 }
 
 func TestExtractPassesELFThrough(t *testing.T) {
-	got, err := Extract("vmlinux", testELF(t))
+	got, err := Extract(t.Context(), "vmlinux", testELF(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,7 +148,7 @@ func TestExtractSaysWhatItIsInstead(t *testing.T) {
 		{"a damaged payload", wrap(change(pack(t, "zstd", testELF(t)), 20, 0xff, 0xff, 0xff)), "unpack zstd payload"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			_, err := Extract("the-file", tc.file)
+			_, err := Extract(t.Context(), "the-file", tc.file)
 			if !errors.Is(err, ErrNotKernel) {
 				t.Fatalf("got error %v, want ErrNotKernel", err)
 			}

@@ -3,6 +3,7 @@ package bzimage
 import (
 	"bytes"
 	"compress/bzip2"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -21,16 +22,19 @@ const MaxKernel = 256 << 20
 var ErrNotKernel = errors.New("not a Linux kernel for x86-64")
 
 // Extract returns the vmlinux ELF of a kernel file: a bzImage, or an ELF as it
-// is. name is used in errors only. The result may alias image.
-func Extract(name string, image []byte) ([]byte, error) {
-	elf, err := extract(image)
+// is. name is used in errors only. The result may alias image. Extract ends early with the context.
+func Extract(ctx context.Context, name string, image []byte) ([]byte, error) {
+	elf, err := extract(ctx, image)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("unpack %s: %w", name, context.Cause(ctx))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s is %w: %w", name, ErrNotKernel, err)
 	}
 	return elf, nil
 }
 
-func extract(image []byte) ([]byte, error) {
+func extract(ctx context.Context, image []byte) ([]byte, error) {
 	if bytes.HasPrefix(image, elfMagic) {
 		return checkELF(image)
 	}
@@ -38,18 +42,21 @@ func extract(image []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	elf, err := unpack(packed)
+	elf, err := unpack(ctx, packed)
 	if err != nil {
 		return nil, err
 	}
 	return checkELF(elf)
 }
 
+// opener opens a payload that unpacks to want bytes, or to any number if want is -1.
+type opener func(ctx context.Context, packed []byte, want int64) (io.Reader, error)
+
 // formats are the compressions that kernels are built with. LZMA and LZO, which no
 // current distribution uses, are recognised only to be named.
 var formats = []struct {
 	name, magic string
-	open        func(packed []byte, want int64) (io.Reader, error)
+	open        opener
 }{
 	{"gzip", "\x1f\x8b", openGzip},
 	{"zstd", "\x28\xb5\x2f\xfd", openZstd},
@@ -60,7 +67,7 @@ var formats = []struct {
 	{"lzo", "\x89LZO", nil},
 }
 
-func unpack(packed []byte) ([]byte, error) {
+func unpack(ctx context.Context, packed []byte) ([]byte, error) {
 	if bytes.HasPrefix(packed, elfMagic) {
 		return packed, nil
 	}
@@ -72,24 +79,24 @@ func unpack(packed []byte) ([]byte, error) {
 			return nil, fmt.Errorf("its payload is compressed with %s, which is not supported", f.name)
 		}
 		if f.name == "gzip" { // its own trailer has the size
-			return inflate(f.name, f.open, packed, -1)
+			return inflate(ctx, f.name, f.open, packed, -1)
 		}
 		// All others have the unpacked size appended, as the kernel's build does it.
 		end := len(packed) - 4
 		if end < len(f.magic) {
 			return nil, fmt.Errorf("its %s payload is only %d bytes", f.name, len(packed))
 		}
-		return inflate(f.name, f.open, packed[:end], int64(binary.LittleEndian.Uint32(packed[end:])))
+		return inflate(ctx, f.name, f.open, packed[:end], int64(binary.LittleEndian.Uint32(packed[end:])))
 	}
 	return nil, fmt.Errorf("its payload has an unknown compression (begins with % x)", packed[:min(len(packed), 6)])
 }
 
 // inflate unpacks to exactly want bytes, or to as many as there are if want is -1.
-func inflate(name string, open func([]byte, int64) (io.Reader, error), packed []byte, want int64) ([]byte, error) {
+func inflate(ctx context.Context, name string, open opener, packed []byte, want int64) ([]byte, error) {
 	if want > MaxKernel {
 		return nil, fmt.Errorf("its %s payload claims to unpack to %d MiB, more than %d", name, want>>20, MaxKernel>>20)
 	}
-	r, err := open(packed, want)
+	r, err := open(ctx, packed, want)
 	if err != nil {
 		return nil, fmt.Errorf("unpack %s payload: %w", name, err)
 	}
@@ -103,7 +110,7 @@ func inflate(name string, open func([]byte, int64) (io.Reader, error), packed []
 	var out bytes.Buffer
 	// Eight times is more than kernels shrink: a liar's size does not get its memory in advance.
 	out.Grow(int(min(limit, int64(len(packed))*8)))
-	n, err := io.Copy(&out, io.LimitReader(r, limit+1))
+	n, err := io.Copy(&out, io.LimitReader(ctxReader{ctx, r}, limit+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("unpack %s payload: %w", name, err)
@@ -115,7 +122,20 @@ func inflate(name string, open func([]byte, int64) (io.Reader, error), packed []
 	return out.Bytes(), nil
 }
 
-func openGzip(packed []byte, _ int64) (io.Reader, error) {
+// ctxReader ends with its context.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (c ctxReader) Read(p []byte) (int, error) {
+	if c.ctx.Err() != nil {
+		return 0, context.Cause(c.ctx)
+	}
+	return c.r.Read(p)
+}
+
+func openGzip(_ context.Context, packed []byte, _ int64) (io.Reader, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, err
@@ -124,7 +144,7 @@ func openGzip(packed []byte, _ int64) (io.Reader, error) {
 	return z, nil
 }
 
-func openZstd(packed []byte, _ int64) (io.Reader, error) {
+func openZstd(_ context.Context, packed []byte, _ int64) (io.Reader, error) {
 	// Kernels are packed with windows of up to 128 MiB (zstd -22 --ultra).
 	d, err := zstd.NewReader(bytes.NewReader(packed), zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxWindow(128<<20), zstd.WithDecoderMaxMemory(MaxKernel))
@@ -134,10 +154,10 @@ func openZstd(packed []byte, _ int64) (io.Reader, error) {
 	return d.IOReadCloser(), nil
 }
 
-func openLZ4(packed []byte, _ int64) (io.Reader, error) {
+func openLZ4(_ context.Context, packed []byte, _ int64) (io.Reader, error) {
 	return lz4.NewReader(bytes.NewReader(packed)), nil
 }
 
-func openBzip2(packed []byte, _ int64) (io.Reader, error) {
+func openBzip2(_ context.Context, packed []byte, _ int64) (io.Reader, error) {
 	return bzip2.NewReader(bytes.NewReader(packed)), nil
 }

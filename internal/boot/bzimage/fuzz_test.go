@@ -11,16 +11,17 @@ func FuzzExtract(f *testing.F) {
 	for _, format := range []string{"gzip", "zstd", "xz", "lz4", "none"} {
 		f.Add(wrap(pack(f, format, kernel)))
 	}
+	f.Add(wrap(lying(f, kernel)))
 	f.Fuzz(func(t *testing.T, image []byte) {
 		_ = Version(image)
-		elf, err := Extract("x", image)
+		elf, err := Extract(t.Context(), "x", image)
 		if err != nil {
 			return
 		}
 		if len(elf) > MaxKernel || !bytes.HasPrefix(elf, elfMagic) {
 			t.Fatalf("accepted %d bytes that are no kernel", len(elf))
 		}
-		again, err := Extract("x", elf)
+		again, err := Extract(t.Context(), "x", elf)
 		if err != nil || !bytes.Equal(again, elf) {
 			t.Fatalf("what was extracted is not accepted again: %v", err)
 		}

@@ -2,12 +2,12 @@ package bzimage
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 
-	"github.com/ulikunitz/xz"
 	"github.com/ulikunitz/xz/lzma"
 )
 
@@ -22,20 +22,21 @@ const (
 
 var errXZ = errors.New("damaged xz header")
 
-// openXZ opens a stream of one block that unpacks to want bytes.
-func openXZ(packed []byte, want int64) (io.Reader, error) {
+// openXZ opens a stream of one block that unpacks to want bytes. It does not check the checksums. The library's
+// reader of the container would, but it allocates a dictionary as large as any block's header says: up to 4 GiB.
+func openXZ(ctx context.Context, packed []byte, want int64) (io.Reader, error) {
 	b, err := parseXZ(packed)
 	if err != nil {
 		return nil, err
-	}
-	if !b.x86 { // the library checks the checksums as well
-		return xz.ReaderConfig{SingleStream: true, DictCap: clampDict(b.dict, want)}.NewReader(bytes.NewReader(packed))
 	}
 	r, err := lzma.Reader2Config{DictCap: clampDict(b.dict, want)}.NewReader2(bytes.NewReader(packed[b.data:]))
 	if err != nil {
 		return nil, err
 	}
-	out, err := io.ReadAll(io.LimitReader(r, want+1))
+	if !b.x86 {
+		return r, nil
+	}
+	out, err := io.ReadAll(io.LimitReader(ctxReader{ctx, r}, want+1))
 	if err != nil {
 		return nil, err
 	}

@@ -2,9 +2,13 @@ package bzimage
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
+	"errors"
+	"hash/crc32"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 )
 
@@ -37,7 +41,7 @@ func TestX86Filter(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := calls()
-	got, err := inflate("xz", openXZ, packed, int64(len(want)))
+	got, err := inflate(t.Context(), "xz", openXZ, packed, int64(len(want)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +60,50 @@ func TestDamagedXZHeaders(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range 32 {
-		if _, err := inflate("xz", openXZ, packed[:n], 1000); err == nil {
+		if _, err := inflate(t.Context(), "xz", openXZ, packed[:n], 1000); err == nil {
 			t.Errorf("%d bytes are accepted", n)
 		}
 	}
 	packed[14] = 0x7e // the first filter's id
-	if _, err := openXZ(packed, 1000); err == nil {
+	if _, err := openXZ(t.Context(), packed, 1000); err == nil {
 		t.Error("an unknown filter is accepted")
+	}
+}
+
+// lying returns an xz payload whose header asks for a dictionary of 4 GiB.
+func lying(t testing.TB, plain []byte) []byte {
+	t.Helper()
+	b := pack(t, "xz", plain)
+	header := b[12 : 12+(int(b[12])+1)*4]
+	at := bytes.Index(header, []byte{filterLZMA2, 1}) + 2
+	header[at] = 40
+	end := len(header) - 4
+	binary.LittleEndian.PutUint32(header[end:], crc32.ChecksumIEEE(header[:end]))
+	return b
+}
+
+func TestADictionaryIsNoLargerThanTheKernel(t *testing.T) {
+	kernel := testELF(t)
+	file := wrap(lying(t, kernel))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	got, err := Extract(t.Context(), "vmlinuz", file)
+	runtime.ReadMemStats(&after)
+	if err != nil || !bytes.Equal(got, kernel) {
+		t.Fatalf("%d bytes, %v", len(got), err)
+	}
+	if n := (after.TotalAlloc - before.TotalAlloc) >> 20; n > 32 {
+		t.Errorf("a kernel of %d KiB took %d MiB", len(kernel)>>10, n)
+	}
+}
+
+func TestExtractStopsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	reason := errors.New("the user's wish")
+	cancel(reason)
+	for _, format := range []string{"gzip", "zstd", "xz", "lz4"} {
+		if _, err := Extract(ctx, "vmlinuz", wrap(pack(t, format, testELF(t)))); !errors.Is(err, reason) {
+			t.Errorf("%s: %v", format, err)
+		}
 	}
 }

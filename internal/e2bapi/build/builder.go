@@ -18,6 +18,7 @@ type Builder struct {
 	secret []byte // of upload links
 	keys   keyLock
 	turns  *fair // of builds that run
+	logs   *logs
 
 	root context.Context
 	stop context.CancelCauseFunc
@@ -27,9 +28,7 @@ type Builder struct {
 
 	mu      sync.Mutex // guards what follows; of other locks only the store's is taken under it
 	jobs    map[string]*job
-	logs    map[string]*log // of builds that are over, too
-	ended   []string        // builds in logs that are over, oldest first
-	running sync.WaitGroup  // Add only under mu while !closed
+	running sync.WaitGroup // Add only under mu while !closed
 	closed  bool
 }
 
@@ -44,7 +43,8 @@ var (
 // New makes a Builder, and settles what one before it left: builds that were under way have
 // failed, their sandboxes and half-noted snapshots go with Run.
 func New(cfg Config) *Builder {
-	b := &Builder{cfg: cfg.complete(), jobs: map[string]*job{}, logs: map[string]*log{}}
+	b := &Builder{cfg: cfg.complete(), jobs: map[string]*job{}}
+	b.logs = newLogs(b.cfg.Now, b.cfg.LogBytes)
 	b.secret = make([]byte, 32)
 	_, _ = rand.Read(b.secret) // never fails
 	b.turns = newFair(b.cfg.Parallel, 0)
@@ -114,7 +114,7 @@ func (b *Builder) Start(ctx context.Context, owner, template, id string, r Reque
 	if err != nil {
 		return err
 	}
-	j := &job{b: b, template: t.ID, id: id, owner: owner, plan: p, log: &log{now: b.cfg.Now}}
+	j := &job{b: b, template: t.ID, id: id, owner: owner, plan: p}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -142,7 +142,7 @@ func (b *Builder) Start(ctx context.Context, owner, template, id string, r Reque
 	work, cancel := context.WithCancelCause(principal.With(context.WithoutCancel(ctx), principal.From(ctx)))
 	work = principal.Bind(ctx, work)
 	j.cancel = cancel
-	b.jobs[id], b.logs[id] = j, j.log
+	b.jobs[id], j.log = j, b.logs.begin(owner, id)
 	detach := context.AfterFunc(b.root, func() { cancel(context.Cause(b.root)) })
 	b.running.Go(func() {
 		defer detach()
@@ -170,17 +170,10 @@ func (b *Builder) carryOut(ctx context.Context, j *job) {
 	b.conclude(j, r, err)
 	b.mu.Lock()
 	delete(b.jobs, j.id)
-	b.ended = append(b.ended, j.id)
-	if len(b.ended) > keepLogs {
-		delete(b.logs, b.ended[0])
-		b.ended = b.ended[1:]
-	}
 	b.mu.Unlock()
+	b.logs.end(j.log)
 	b.collect(context.WithoutCancel(ctx))
 }
-
-// keepLogs is of how many builds that are over the logs are kept, in memory.
-const keepLogs = 100
 
 func (b *Builder) inTurn(ctx context.Context, j *job) (result, error) {
 	done, err := b.turns.take(ctx, j.owner)
@@ -233,9 +226,7 @@ func (b *Builder) conclude(j *job, r result, err error) {
 
 // Log are entries of a build's log from an offset on.
 func (b *Builder) Log(id string, offset, limit int) []Entry {
-	b.mu.Lock()
-	l := b.logs[id]
-	b.mu.Unlock()
+	l := b.logs.get(id)
 	if l == nil {
 		return []Entry{}
 	}

@@ -41,6 +41,7 @@ type Config struct {
 	ReadyTimeout time.Duration // until the ready command has to succeed
 	ReadyEvery   time.Duration // between its attempts
 	StartWait    time.Duration // after a start command without a ready command
+	LogBytes     int           // of all logs of one tenant's builds, in memory
 	Archive      archive.Limits
 }
 
@@ -72,11 +73,14 @@ func (c Config) complete() Config {
 	if c.QueueEach <= 0 {
 		c.QueueEach = max(1, c.Queue/4)
 	}
+	if c.LogBytes <= 0 {
+		c.LogBytes = 40 << 20
+	}
 	if c.Archive.Bytes <= 0 {
 		c.Archive.Bytes = 8 << 30
 	}
 	if c.Archive.Entries <= 0 {
-		c.Archive.Entries = 500_000
+		c.Archive.Entries = 250_000
 	}
 	return c
 }

@@ -37,7 +37,11 @@ type Entry struct {
 
 // log is what a build has said. Entries are never changed, so an offset stays what it is.
 type log struct {
-	now func() time.Time
+	now     func() time.Time
+	group   *logs // nil: there are no other logs
+	owner   string
+	id      string // of the build
+	charged int    // bytes that the group counts
 
 	mu      sync.Mutex // guards what follows
 	entries []Entry
@@ -50,7 +54,7 @@ func (l *log) say(level, step, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.entries) < maxEntries && l.bytes < maxLog+keptForEnd*maxLine/2 {
-		l.addLocked(level, step, message)
+		l.addLocked(level, step, message, true)
 	}
 }
 
@@ -62,16 +66,22 @@ func (l *log) output(step, message string) {
 	case l.cut:
 	case len(l.entries) >= maxEntries-keptForEnd || l.bytes >= maxLog:
 		l.cut = true
-		l.addLocked(LevelWarn, step, "the log is full: output that follows is not shown")
-	default:
-		l.addLocked(LevelInfo, step, message)
+		l.addLocked(LevelWarn, step, "the log is full: output that follows is not shown", true)
+	case !l.addLocked(LevelInfo, step, message, false):
+		l.cut = true
+		l.addLocked(LevelWarn, step, "the logs of all builds are full: output that follows is not shown", true)
 	}
 }
 
-func (l *log) addLocked(level, step, message string) {
+// addLocked adds an entry, unless the logs of the owner's builds are full.
+func (l *log) addLocked(level, step, message string, own bool) bool {
 	message = ellipsis.Clip(strings.ToValidUTF8(message, "\uFFFD"), maxLine)
+	if !l.group.charge(l, len(message), own) {
+		return false
+	}
 	l.bytes += len(message)
 	l.entries = append(l.entries, Entry{l.now().UTC(), level, message, step})
+	return true
 }
 
 // from are the entries from an offset on, at most limit.

@@ -85,7 +85,7 @@ func (r *resumeOp) start(ctx context.Context, m *vmproc.VM, genID [16]byte) erro
 	}
 	defer files.Close()
 	c.Initrd = files.Initrd
-	if c.Kernel, err = r.e.openKernel(files.Kernel.Name()); err != nil {
+	if c.Kernel, err = r.e.openKernel(ctx, files.Kernel.Name()); err != nil {
 		return err
 	}
 	defer c.Kernel.Close()

@@ -568,7 +568,7 @@ func (s *parentSource) boot(ctx context.Context, e *Ops, m *vmproc.VM, net *os.F
 		return err
 	}
 	defer closeOverlays()
-	if c.Kernel, err = e.openKernel(s.image.Kernel); err != nil {
+	if c.Kernel, err = e.openKernel(ctx, s.image.Kernel); err != nil {
 		return err
 	}
 	defer c.Kernel.Close()

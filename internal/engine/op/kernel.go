@@ -1,6 +1,7 @@
 package op
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -15,7 +16,7 @@ const setupMagic = 0x202
 // openKernel opens a kernel for the VMM, which loads ELF files only. A
 // distribution's bzImage is unpacked into a file without a name; what is
 // neither is left for the VMM to refuse.
-func (o *Ops) openKernel(path string) (*os.File, error) {
+func (o *Ops) openKernel(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -29,7 +30,10 @@ func (o *Ops) openKernel(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	vmlinux, err := bzimage.Extract(path, image)
+	vmlinux, err := bzimage.Extract(ctx, path, image)
+	if ctx.Err() != nil {
+		return nil, err
+	}
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.ErrBootFailed, sandbox.ReasonKernelUnusable, "%w", err)
 	}

@@ -53,27 +53,8 @@ func short(s string) string {
 	return s
 }
 
-// tree is what an archive has shown so far: which names are folders, files and links.
-type tree map[string]byte
-
-// add notes an entry, and refuses one below something that is no folder: it would be unpacked
-// to wherever a link leads.
-func (t tree) add(name string, kind byte) error {
-	for end := strings.LastIndexByte(name, '/'); end > 0; end = strings.LastIndexByte(name[:end], '/') {
-		above := name[:end]
-		if k, ok := t[above]; ok && k != tar.TypeDir {
-			return fmt.Errorf("%w: %q is below what is no folder", ErrBad, short(name))
-		}
-	}
-	if k, ok := t[name]; ok && k != kind {
-		return fmt.Errorf("%w: %q is two things", ErrBad, short(name))
-	}
-	t[strings.Clone(name)] = kind // archive/tar cuts a name out of its whole extended header
-	return nil
-}
-
 // check looks at a header: the kind of entry, its name and, of a link, where it leads.
-func (t tree) check(h *tar.Header) (name string, err error) {
+func (t *tree) check(h *tar.Header) (name string, err error) {
 	if name, err = cleanName(h.Name); err != nil {
 		return "", err
 	}
@@ -97,7 +78,7 @@ func (t tree) check(h *tar.Header) (name string, err error) {
 		if err != nil {
 			return "", err
 		}
-		if t[to] != tar.TypeReg || to == name {
+		if t.kinds[t.key(to)] != tar.TypeReg || to == name {
 			return "", fmt.Errorf("%w: the hard link %q is to no file before it", ErrBad, short(name))
 		}
 		h.Linkname = to

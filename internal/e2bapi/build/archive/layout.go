@@ -62,7 +62,8 @@ func Rewrite(ctx context.Context, in io.Reader, out io.Writer, l Layout, lim Lim
 	if err != nil {
 		return 0, err
 	}
-	w := &writer{tar: tar.NewWriter(out), l: l, root: root(l.Source), made: map[string]bool{}, names: r.lim.Names}
+	w := &writer{tar: tar.NewWriter(out), l: l, root: root(l.Source), keyer: newKeyer(), made: map[nameKey]bool{},
+		names: r.lim.Names}
 	for {
 		h, err := r.next()
 		if errors.Is(err, io.EOF) {
@@ -83,12 +84,13 @@ func Rewrite(ctx context.Context, in io.Reader, out io.Writer, l Layout, lim Lim
 
 // writer is a Rewrite under way.
 type writer struct {
-	tar   *tar.Writer
-	l     Layout
-	root  string
-	n     int
-	made  map[string]bool // folders
-	names int64           // bytes that the names in made may still take
+	tar  *tar.Writer
+	l    Layout
+	root string
+	n    int
+	keyer
+	made  map[nameKey]bool // folders
+	names int64            // bytes that names may still have
 }
 
 func (w *writer) entry(h *tar.Header, r *reader) error {
@@ -122,7 +124,7 @@ func (w *writer) entry(h *tar.Header, r *reader) error {
 	case tar.TypeReg:
 		out.Size = h.Size
 	}
-	if err := w.tar.WriteHeader(out); err != nil {
+	if err := w.write(out); err != nil {
 		return err
 	}
 	if h.Typeflag != tar.TypeReg {
@@ -138,7 +140,7 @@ func (w *writer) above(at, name string) error {
 		return nil
 	}
 	var missing []string
-	for dir := path.Dir(at); dir != "/" && !w.made[dir]; dir = path.Dir(dir) {
+	for dir := path.Dir(at); dir != "/" && !w.made[w.key(dir)]; dir = path.Dir(dir) {
 		missing = append(missing, dir)
 		if dir == w.l.Dest {
 			break
@@ -153,14 +155,18 @@ func (w *writer) above(at, name string) error {
 }
 
 func (w *writer) folder(at string, mode int64) error {
-	if at == "/" || w.made[at] {
+	if at == "/" || w.made[w.key(at)] {
 		return nil
 	}
-	if w.names -= int64(len(at)); w.names < 0 {
-		return fmt.Errorf("%w: the names of its folders take too many bytes", ErrTooLarge)
+	w.made[w.key(at)] = true
+	return w.write(w.header(at, tar.TypeDir, mode))
+}
+
+func (w *writer) write(h *tar.Header) error {
+	if w.names -= int64(len(h.Name) + len(h.Linkname)); w.names < 0 {
+		return fmt.Errorf("%w: paths of its files in the guest take too many bytes", ErrTooLarge)
 	}
-	w.made[strings.Clone(at)] = true
-	return w.tar.WriteHeader(w.header(at, tar.TypeDir, mode))
+	return w.tar.WriteHeader(h)
 }
 
 func (w *writer) header(at string, kind byte, mode int64) *tar.Header {
