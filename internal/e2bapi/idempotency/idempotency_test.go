@@ -108,9 +108,9 @@ func TestCallersThatFillTheCacheForgetTheirOwn(t *testing.T) {
 	for i := range 50 {
 		put("quiet", fmt.Sprint(i), 0)
 	}
-	const loud = most/share + 2
+	const callers = most/share + 2
 	for i := range most + 300 {
-		put(fmt.Sprint("loud", i%loud), fmt.Sprint(i), int64(i+1))
+		put(fmt.Sprint("loud", i%callers), fmt.Sprint(i), int64(i+1))
 	}
 	for i := range 50 {
 		if got, _, _ := c.Begin("quiet", fmt.Sprint(i), nil, time.Unix(most, 0)); got == nil {
