@@ -209,7 +209,7 @@ func TestReceiptsThatWereNotWrittenAreRecovered(t *testing.T) {
 	// As if the last two had not been written.
 	dir := filepath.Join(h.cfg.StoreDir, "receipts")
 	for _, of := range []string{sb.ID, other.ID} {
-		found, _ := filepath.Glob(filepath.Join(dir, "*.sandbox."+of+".json"))
+		found, _ := filepath.Glob(filepath.Join(dir, "*.sandbox."+of+".*.json"))
 		if len(found) == 0 {
 			t.Fatalf("no receipt of %s on disk", of)
 		}

@@ -1,6 +1,8 @@
-// Package events is what happens in the daemon, as others can follow it: a bounded list in memory,
-// each event with an ID that grows. It owns the list and the counter that keeps IDs growing from one
-// daemon to the next. It does not know who may see what: the reader's filter does (httpapi). Adding
-// an event never waits for a reader; one that is too slow is told so and ended. The trap: a reader
-// that asks for what the list has no more gets one event, KindGap, in place of what is missing.
+// Package events keeps the last events of the daemon in memory for readers that follow them. Each owner,
+// a tenant or the operator, has a bounded ring and a counter of its own, so that no tenant's activity
+// removes another tenant's events or shows in its IDs. The operator's view merges all rings in order.
+// The package owns the rings and the number that keeps IDs growing from one daemon to the next. It does
+// not decide which view a reader gets (httpapi). Adding an event never waits for a reader; a reader that
+// is too slow ends with ErrSlow. The trap: a reader that asks for dropped events gets one event, KindGap,
+// in their place.
 package events

@@ -1,7 +1,6 @@
 package events
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"math"
@@ -14,7 +13,7 @@ import (
 
 // Event is something that happened.
 type Event struct {
-	ID        uint64
+	ID        uint64 // by the counter of the view that it is read with
 	Time      time.Time
 	Kind      string // sandbox.EventReady and the others
 	Sandbox   string
@@ -37,31 +36,40 @@ var ErrSlow = errors.New("the reader was too slow: events came faster than it to
 // ErrClosed ends readers when the daemon does.
 var ErrClosed = errors.New("the daemon stops")
 
-// DefaultRoom is how many events the list keeps.
-const DefaultRoom = 8192
+// Numbers of events that a Log keeps.
+const (
+	DefaultRoom = 8192 // of the operator
+	TenantRoom  = 1024 // of a tenant
+	maxRings    = 256  // tenants with events; the events of the tenant that has been idle longest go
+)
 
-// Log is the list. Its methods are safe for concurrent use.
+// Log keeps the last events of each owner. Its methods are safe for concurrent use.
 type Log struct {
-	now func() time.Time
+	now        func() time.Time
+	room       int    // of the operator's ring
+	tenantRoom int    // of each tenant's ring
+	base       uint64 // precedes the first ID of each counter
 
-	mu      sync.Mutex // guards what follows; taken last, and held for moments
-	ring    []Event
-	first   uint64        // the ID of the oldest that is still there
-	next    uint64        // the ID of the next
-	more    chan struct{} // closed when there is another
-	closed  bool
-	readers int
+	mu     sync.Mutex // guards what follows; taken last, and held for moments
+	rings  map[string]*ring
+	next   uint64 // the next ID by the operator's counter
+	gone   uint64 // the highest ID, by that counter, of the events that were dropped
+	added  signal // of any event
+	closed bool
 }
 
-// New makes an empty list, whose first event has the ID after last. room 0 is DefaultRoom.
+// New returns an empty Log. The first event has the ID after last. room is the number of events kept of
+// each owner; 0 stands for DefaultRoom and TenantRoom.
 func New(last uint64, room int, now func() time.Time) *Log {
+	l := &Log{now: now, room: room, tenantRoom: room, base: last, next: last + 1, rings: map[string]*ring{},
+		added: newSignal()}
 	if room <= 0 {
-		room = DefaultRoom
+		l.room, l.tenantRoom = DefaultRoom, TenantRoom
 	}
-	return &Log{now: now, ring: make([]Event, room), first: last + 1, next: last + 1, more: make(chan struct{})}
+	return l
 }
 
-// Add gives an event its ID and, if it has none, its time. It does not wait for anybody.
+// Add gives an event its ID and, if it has none, its time. It never waits for a reader.
 func (l *Log) Add(e Event) {
 	e = clipped(e)
 	l.mu.Lock()
@@ -73,13 +81,58 @@ func (l *Log) Add(e Event) {
 		e.Time = l.now()
 	}
 	e.ID, e.Time = l.next, e.Time.UTC()
-	room := uint64(len(l.ring))
-	l.ring[e.ID%room] = e
 	l.next++
-	l.first = max(l.first, l.next-min(l.next, room))
-	if l.readers > 0 {
-		close(l.more)
-		l.more = make(chan struct{})
+	r := l.ringLocked(e.Owner)
+	if len(r.kept) == 0 {
+		l.makeRoomLocked()
+	}
+	l.gone = max(l.gone, r.add(e))
+	r.added.send()
+	l.added.send()
+}
+
+// ringLocked returns the ring of an owner.
+func (l *Log) ringLocked(owner string) *ring {
+	r := l.rings[owner]
+	if r == nil {
+		r = &ring{room: l.tenantRoom, added: newSignal()}
+		if owner == "" {
+			r.room = l.room
+		}
+		l.rings[owner] = r
+	}
+	return r
+}
+
+// makeRoomLocked drops the events of the tenant that has been idle longest if maxRings tenants have some.
+// The tenant's counter stays.
+func (l *Log) makeRoomLocked() {
+	var idle *ring
+	n := 0
+	for owner, r := range l.rings {
+		if owner == "" || len(r.kept) == 0 {
+			continue
+		}
+		if n++; idle == nil || r.newest() < idle.newest() {
+			idle = r
+		}
+	}
+	if n >= maxRings {
+		l.gone = max(l.gone, idle.clear())
+	}
+}
+
+// Close ends all readers.
+func (l *Log) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return
+	}
+	l.closed = true
+	l.added.close()
+	for _, r := range l.rings {
+		r.added.close()
 	}
 }
 
@@ -107,106 +160,4 @@ func clipped(e Event) Event {
 	}
 	e.Detail = d
 	return e
-}
-
-// Close ends all readers.
-func (l *Log) Close() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.closed {
-		l.closed = true
-		close(l.more)
-	}
-}
-
-// Last is the ID of the last event.
-func (l *Log) Last() uint64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.next - 1
-}
-
-// batch is how many events a reader takes at once.
-const batch = 64
-
-// Follow calls fn with the events after that ID, and goes on with those that come, until fn fails,
-// ctx ends, the log is closed, or the reader is too slow (ErrSlow). after 0: all that there are;
-// Now: none of them. An event's Detail is everybody's and must not be changed.
-func (l *Log) Follow(ctx context.Context, after uint64, fn func(Event) error) error {
-	at, gap := l.begin(after)
-	defer l.leave()
-	if gap != nil {
-		if err := fn(*gap); err != nil {
-			return err
-		}
-	}
-	buf := make([]Event, 0, batch)
-	for {
-		var more <-chan struct{}
-		var err error
-		if buf, more, err = l.take(buf[:0], at); err != nil {
-			return err
-		}
-		for _, e := range buf {
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if err := fn(e); err != nil {
-				return err
-			}
-			at = e.ID + 1
-		}
-		if len(buf) > 0 {
-			continue
-		}
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// begin is the ID that a reader begins at, and what it is told to be missing.
-func (l *Log) begin(after uint64) (at uint64, gap *Event) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.readers++
-	switch {
-	case after == Now:
-		return l.next, nil
-	case after == 0:
-		return l.first, nil
-	case after+1 < l.first: // older than what is there
-		return l.first, l.gap(after, l.first-1)
-	case after >= l.next: // of another daemon's data: no ID so high was given
-		return l.next, l.gap(after, l.next-1)
-	}
-	return after + 1, nil
-}
-
-func (l *Log) gap(after, last uint64) *Event {
-	return &Event{ID: last, Time: l.now().UTC(), Kind: KindGap, Detail: gapDetail(after, last)}
-}
-
-func (l *Log) leave() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.readers--
-}
-
-// take appends the events from an ID on, or returns what is closed when there is one.
-func (l *Log) take(buf []Event, at uint64) ([]Event, <-chan struct{}, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if at < l.first {
-		return nil, nil, ErrSlow
-	}
-	for id := at; id < l.next && len(buf) < batch; id++ {
-		buf = append(buf, l.ring[id%uint64(len(l.ring))])
-	}
-	if len(buf) == 0 && l.closed {
-		return nil, nil, ErrClosed
-	}
-	return buf, l.more, nil
 }

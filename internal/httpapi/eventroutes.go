@@ -48,8 +48,9 @@ func (s *eventRoutes) add(rt *router) {
 	}
 	rt.rawRoute(huma.Operation{
 		OperationID: "events", Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"},
-		Summary:     "What happens, as server-sent events",
-		Description: "Each has the event's id, its kind as the name, and an Event as the data. A tenant sees its own.",
+		Summary: "What happens, as server-sent events",
+		Description: "Each has the event's id, its kind as the name, and an Event as the data. " +
+			"A tenant sees its own, with ids of its own.",
 		Parameters: []*huma.Param{
 			{Name: "Last-Event-ID", In: "header", Description: "Go on after this event; before after",
 				Schema: &huma.Schema{Type: "integer"}},
@@ -138,15 +139,16 @@ func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	defer release()
 	ctx, stop := s.streams.context(r.Context())
 	defer stop()
+	view := s.events.Of(s.askers.of(r.Context()).Tenant)
 	if q.after == events.Now {
-		q.after = s.events.Last()
+		q.after = view.Last()
 	}
 	w.Header().Set("Content-Type", eventStream)
 	w.Header().Set("Cache-Control", "no-store")
 	out := &eventWriter{w: w, rc: http.NewResponseController(w), patience: s.pace.write}
 	defer out.close()
 	if err := out.send("retry: 1000\n\n"); err == nil {
-		err = s.tell(ctx, out, q)
+		err = s.tell(ctx, out, view, q)
 		s.end(ctx, out, err)
 	}
 	return nil // the status is sent
@@ -156,11 +158,11 @@ func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 var errBeat = errors.New("time for a sign of life")
 
 // tell sends events until something ends it.
-func (s *eventRoutes) tell(ctx context.Context, out *eventWriter, q eventQuery) error {
+func (s *eventRoutes) tell(ctx context.Context, out *eventWriter, view events.View, q eventQuery) error {
 	last := q.after
 	for {
 		turn, cancel := context.WithTimeoutCause(ctx, s.pace.beat, errBeat)
-		err := s.events.Follow(turn, last, func(e events.Event) error {
+		err := view.Follow(turn, last, func(e events.Event) error {
 			last = e.ID
 			if !q.wants(e) || !s.visible(ctx, e) {
 				return nil

@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +16,7 @@ import (
 
 // Limits are how many receipts are kept, and for how long.
 type Limits struct {
-	Count int           // default 10 000
+	Count int           // of all owners, default 10 000; see shareOf
 	Age   time.Duration // default 30 days
 }
 
@@ -25,7 +24,8 @@ type Limits struct {
 // their number and age.
 const keptOfEach = 16
 
-// maxPending bounds the receipts that wait to be written; beyond it the oldest are lost.
+// maxPending bounds the receipts that wait to be written; beyond it the oldest of the owner with the most
+// are lost.
 const maxPending = 20_000
 
 // Store is a directory of receipts, one file each. Its methods are safe for
@@ -40,9 +40,10 @@ type Store struct {
 	mu      sync.Mutex // guards what follows
 	last    int64      // microseconds of the last id
 	seq     uint16
-	pending []*entry // oldest first
-	lost    int      // that did not fit
-	fresh   int      // written since the last Prune
+	pending []*entry       // oldest first
+	waiting map[string]int // how many of pending each owner has
+	lost    int            // that did not fit
+	fresh   int            // written since the last Prune
 	pruned  time.Time
 }
 
@@ -50,34 +51,6 @@ type Store struct {
 type entry struct {
 	name  name
 	build func() Receipt // may be called by several, once
-}
-
-// name is all that a file's name tells.
-type name struct {
-	id   string
-	kind Kind
-	of   string
-}
-
-const tempPrefix = ".new-"
-
-func (n name) file() string { return fmt.Sprintf("%s.%s.%s.json", n.id, n.kind, n.of) }
-
-func parseName(file string) (name, bool) {
-	base, isJSON := strings.CutSuffix(file, ".json")
-	f := strings.Split(base, ".")
-	if !isJSON || len(f) != 3 || !idPattern.MatchString(f[0]) || !subjectPattern.MatchString(f[2]) {
-		return name{}, false
-	}
-	n := name{f[0], Kind(f[1]), f[2]}
-	return n, n.kind == OfSandbox || n.kind == OfSnapshot
-}
-
-// at is when the receipt was put.
-func (n name) at() time.Time {
-	var us int64
-	_, _ = fmt.Sscanf(n.id[1:15], "%x", &us) // the pattern has been matched
-	return time.UnixMicro(us)
 }
 
 // Open makes the directory if needed and removes what an interrupted write left.
@@ -98,31 +71,58 @@ func Open(dir string, limits Limits) (*Store, error) {
 	for _, path := range left {
 		os.Remove(path)
 	}
-	return &Store{dir: dir, limits: limits, wake: make(chan struct{}, 1)}, nil
+	s := &Store{dir: dir, limits: limits, wake: make(chan struct{}, 1), waiting: map[string]int{}}
+	return s, s.nameOwners()
 }
 
 // Wake has a value when receipts wait to be written.
 func (s *Store) Wake() <-chan struct{} { return s.wake }
 
-// Put keeps a receipt, which can be found from now on; Flush writes it. build
-// is called once, later, by whoever needs it first: it must not depend on what
-// changes. The receipt's ID is filled in.
-func (s *Store) Put(kind Kind, of string, build func() Receipt) {
+// Put keeps a receipt of an owner, a tenant or (empty) the operator. It can be found from now on; Flush
+// writes it. build is called once, later, by its first reader: it must not depend on what changes. The
+// receipt's ID and owner are filled in.
+func (s *Store) Put(owner string, kind Kind, of string, build func() Receipt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := name{s.nextIDLocked(), kind, of}
+	n := name{id: s.nextIDLocked(), kind: kind, of: of, owner: owner}
 	s.pending = append(s.pending, &entry{name: n, build: sync.OnceValue(func() Receipt {
 		r := build()
-		r.Format, r.ID = Format, n.id
+		r.Format, r.ID, r.Owner = Format, n.id, n.owner
 		return r
 	})})
-	if over := len(s.pending) - maxPending; over > 0 {
-		s.pending, s.lost = s.pending[over:], s.lost+over
+	s.waiting[owner]++
+	if len(s.pending) > maxPending {
+		s.loseLocked()
 	}
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
+}
+
+// loseLocked drops the oldest receipt of the owner with the most that wait.
+func (s *Store) loseLocked() {
+	largest := s.pending[0].name.owner
+	for owner, n := range s.waiting {
+		if n > s.waiting[largest] {
+			largest = owner
+		}
+	}
+	i := slices.IndexFunc(s.pending, func(e *entry) bool { return e.name.owner == largest })
+	s.forgetLocked(map[*entry]bool{s.pending[i]: true})
+	s.lost++
+}
+
+// forgetLocked removes entries from those that wait.
+func (s *Store) forgetLocked(gone map[*entry]bool) {
+	s.pending = slices.DeleteFunc(s.pending, func(e *entry) bool {
+		if gone[e] {
+			if s.waiting[e.name.owner]--; s.waiting[e.name.owner] == 0 {
+				delete(s.waiting, e.name.owner)
+			}
+		}
+		return gone[e]
+	})
 }
 
 // nextIDLocked makes ids that rise, also when the clock stands or steps back.
@@ -150,7 +150,7 @@ func (s *Store) Flush() error {
 	}
 	written, err := s.write(batch)
 	s.mu.Lock()
-	s.pending = slices.DeleteFunc(s.pending, func(e *entry) bool { return written[e] })
+	s.forgetLocked(written)
 	s.fresh += len(written)
 	s.mu.Unlock()
 	return errors.Join(append(errs, err)...)
@@ -168,7 +168,7 @@ func (s *Store) write(batch []*entry) (written map[*entry]bool, err error) {
 		var files []durable.File
 		for _, e := range lot {
 			b, err := Encode(e.build())
-			if err != nil { // it will not get better
+			if err = errors.Join(err, checkOwner(e.name.owner)); err != nil { // it will not get better
 				written[e] = true
 				errs = append(errs, err)
 				continue
@@ -189,17 +189,19 @@ func (s *Store) write(batch []*entry) (written map[*entry]bool, err error) {
 
 // Filter chooses receipts. The zero value chooses all.
 type Filter struct {
-	Kind  Kind   // empty: both
-	Of    string // name of the subject; empty: any
-	Op    Op     // empty: any
-	Limit int    // at most so many; 0: no limit
+	Kind   Kind   // empty: both
+	Of     string // name of the subject; empty: any
+	Op     Op     // empty: any
+	Tenant string // only of this tenant; empty: of all owners
+	Limit  int    // at most so many; 0: no limit
 }
 
 func (f Filter) matches(n name) bool {
-	return (f.Kind == "" || f.Kind == n.kind) && (f.Of == "" || f.Of == n.of)
+	return (f.Kind == "" || f.Kind == n.kind) && (f.Of == "" || f.Of == n.of) && (f.Tenant == "" || f.Tenant == n.owner)
 }
 
-// List returns receipts, newest first. Those that cannot be read are left out,
+// List returns receipts, newest first. It reads the files of the chosen kind, subject and tenant only,
+// which their names tell. Those that cannot be read are left out,
 // and told in the error, which comes with the others.
 func (s *Store) List(f Filter) ([]Receipt, error) {
 	s.mu.Lock()
@@ -281,7 +283,7 @@ func (s *Store) read(n name, waiting *entry) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, fmt.Errorf("%s: %w", n.file(), err)
 	}
-	if kind, of := r.Subject(); kind != n.kind || of != n.of || r.ID != n.id {
+	if kind, of := r.Subject(); kind != n.kind || of != n.of || r.ID != n.id || r.Owner != n.owner && !n.unowned {
 		return Receipt{}, fmt.Errorf("%s: %w: it is of %s %s", n.file(), ErrFormat, kind, of)
 	}
 	return r, nil
@@ -298,8 +300,8 @@ func (s *Store) Crowded(now time.Time) bool {
 	return s.pruned.IsZero() || s.fresh > s.limits.Count/10 || now.Sub(s.pruned) > pruneEvery
 }
 
-// Prune removes receipts that are too many or too old. The newest few of a
-// subject that exists still are kept.
+// Prune removes receipts that are too old, and of owners with more than their share the oldest. The
+// newest few of a subject that exists still are kept.
 func (s *Store) Prune(now time.Time, exists func(Kind, string) bool) error {
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -315,12 +317,14 @@ func (s *Store) Prune(now time.Time, exists func(Kind, string) bool) error {
 		kind Kind
 		of   string
 	}
-	seen := map[subject]int{}
+	share := shareOf(names, s.limits.Count)
+	seen, owned := map[subject]int{}, map[string]int{}
 	var errs []error
-	for i, n := range names {
+	for _, n := range names {
 		sub := subject{n.kind, n.of}
 		seen[sub]++
-		if i < s.limits.Count && now.Sub(n.at()) <= s.limits.Age || seen[sub] <= keptOfEach && exists(n.kind, n.of) {
+		owned[n.owner]++
+		if owned[n.owner] <= share && now.Sub(n.at()) <= s.limits.Age || seen[sub] <= keptOfEach && exists(n.kind, n.of) {
 			continue
 		}
 		if err := os.Remove(filepath.Join(s.dir, n.file())); err != nil && !errors.Is(err, fs.ErrNotExist) {

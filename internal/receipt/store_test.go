@@ -54,10 +54,10 @@ func TestReceiptsAreFoundAtOnceAndStay(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Limits{})
 	for _, id := range []string{"a", "b", "c"} {
-		s.Put(OfSandbox, id, of(id))
+		s.Put("", OfSandbox, id, of(id))
 	}
-	s.Put(OfSnapshot, "a", func() Receipt { return Receipt{Op: Branch, Sandbox: "x", Snapshot: "a"} })
-	s.Put(OfSandbox, "a", func() Receipt { return Receipt{Op: Rollback, Sandbox: "a"} })
+	s.Put("", OfSnapshot, "a", func() Receipt { return Receipt{Op: Branch, Sandbox: "x", Snapshot: "a"} })
+	s.Put("", OfSandbox, "a", func() Receipt { return Receipt{Op: Rollback, Sandbox: "a"} })
 	check := func() {
 		t.Helper()
 		for _, c := range []struct {
@@ -105,7 +105,7 @@ func TestManyAreWrittenWhileOthersRead(t *testing.T) {
 	for i := range n {
 		wg.Go(func() {
 			id := fmt.Sprintf("sb-%d", i)
-			s.Put(OfSandbox, id, of(id))
+			s.Put("", OfSandbox, id, of(id))
 			if i%20 == 0 {
 				if err := s.Flush(); err != nil {
 					t.Error(err)
@@ -128,9 +128,9 @@ func TestManyAreWrittenWhileOthersRead(t *testing.T) {
 func TestADamagedReceiptIsToldAndLeftOut(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Limits{})
-	s.Put(OfSandbox, "good", of("good"))
-	s.Put(OfSandbox, "bad", of("bad"))
-	s.Put(OfSandbox, "other", of("other"))
+	s.Put("", OfSandbox, "good", of("good"))
+	s.Put("", OfSandbox, "bad", of("bad"))
+	s.Put("", OfSandbox, "other", of("other"))
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestADamagedReceiptIsToldAndLeftOut(t *testing.T) {
 func TestWhatCannotBeWrittenWaits(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "receipts")
 	s := open(t, dir, Limits{})
-	s.Put(OfSandbox, "a", of("a"))
+	s.Put("", OfSandbox, "a", of("a"))
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestWhatCannotBeWrittenWaits(t *testing.T) {
 	if err := os.Rename(dir+".away", dir); err != nil {
 		t.Fatal(err)
 	}
-	s.Put(OfSandbox, "bad name!", of("bad name!")) // never can be
+	s.Put("", OfSandbox, "bad name!", of("bad name!")) // never can be
 	if err := s.Flush(); err == nil {
 		t.Error("a bad receipt was written")
 	}
@@ -178,11 +178,11 @@ func TestOldReceiptsGo(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, Limits{Count: 4, Age: time.Hour})
 	for range keptOfEach + 4 {
-		s.Put(OfSandbox, "alive", of("alive"))
+		s.Put("", OfSandbox, "alive", of("alive"))
 	}
 	for i := range 6 {
 		id := fmt.Sprint("dead", i)
-		s.Put(OfSandbox, id, of(id))
+		s.Put("", OfSandbox, id, of(id))
 	}
 	if err := s.Flush(); err != nil {
 		t.Fatal(err)

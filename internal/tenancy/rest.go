@@ -28,31 +28,21 @@ func (v recordView) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
 	if v.p.Operator() {
 		return v.engine.Receipts(f)
 	}
-	limit := f.Limit
-	f.Limit = 0
+	f.Tenant = v.p.Tenant
 	names := []string{f.Of}
 	if f.Kind == receipt.OfSnapshot && f.Of != "" {
 		if whole, err := v.newTag(f.Of); err == nil && whole != f.Of {
 			names = []string{whole, f.Of}
 		}
 	}
-	var out []receipt.Receipt
 	for _, name := range names {
 		f.Of = name
 		all, err := v.engine.Receipts(f)
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range all {
-			if r.Owner == v.p.Tenant && (limit == 0 || len(out) < limit) {
-				out = append(out, r)
-			}
-		}
-		if len(out) > 0 {
-			break
+		if err != nil || len(all) > 0 {
+			return all, err
 		}
 	}
-	return out, nil
+	return nil, nil
 }
 
 // SetPool keeps shells ready for one of the tenant's own snapshots.

@@ -205,14 +205,21 @@ func (b *Book) claim(whole, owner string) error {
 		return sandbox.Errorf(sandbox.ErrConflict, "", "workspace %s is there already", whole)
 	case b.busy[whole]:
 		return underWay(whole)
-	case owner != "" && b.heldLocked(owner) >= maxOfTenant:
+	case owner != "" && b.heldLocked(owner) >= b.shareLocked():
 		return sandbox.Errorf(sandbox.ErrConflict, "",
-			"the tenant has %d workspaces, and cannot have more: delete some", maxOfTenant)
+			"the tenant has %d workspaces, and cannot have more now: delete some", b.heldLocked(owner))
 	case len(b.all)+len(b.busy) >= maxNames:
 		return sandbox.Errorf(sandbox.ErrConflict, "", "there are %d workspaces, and more cannot be", maxNames)
 	}
 	b.busy[whole] = true
 	return nil
+}
+
+// shareLocked returns how many workspaces a tenant can have: as many as are still free, so that tenants
+// which take all they can end with equal shares and leave one for the next. The names beyond maxBeyond
+// are kept for tenants with fewer than minOfTenant and for the operator.
+func (b *Book) shareLocked() int {
+	return max(minOfTenant, min(maxOfTenant, maxBeyond-len(b.all)))
 }
 
 // heldLocked counts a tenant's workspaces and those under way, which begin with its name.

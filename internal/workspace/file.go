@@ -14,9 +14,11 @@ import (
 
 const (
 	format      = 1
-	maxFile     = 4 << 20 // bytes of the file
+	maxFile     = 8 << 20 // bytes of the file: maxNames records of the longest names fit
 	maxNames    = 10_000
 	maxOfTenant = 1000
+	minOfTenant = 10   // names that a tenant can have however many the others have
+	maxBeyond   = 8000 // names at which no tenant can have more than that minimum
 )
 
 // idRE is what an id of a sandbox looks like.

@@ -87,44 +87,45 @@ func (c *Cache[T]) end(full string, e *entry[T], answer *T) {
 	e.done, e.answer = true, *answer
 }
 
-// forgetLocked drops what is old, and if there is too much the oldest that is done.
+// forgetLocked drops answers that are too old. If there are still too many, it drops the oldest answer of
+// the caller with the most, so that callers with few keep theirs.
 func (c *Cache[T]) forgetLocked(now time.Time) {
 	if len(c.entries) < most {
 		return
 	}
-	oldest := ""
 	for key, e := range c.entries {
-		switch {
-		case !e.done:
-		case now.Sub(e.at) > lifetime:
+		if e.done && now.Sub(e.at) > lifetime {
 			c.dropLocked(key)
-		case oldest == "" || e.at.Before(c.entries[oldest].at):
-			oldest = key
 		}
 	}
-	if len(c.entries) >= most {
-		c.dropLocked(oldest)
+	if len(c.entries) < most {
+		return
 	}
+	largest, found := "", false
+	for _, e := range c.entries {
+		if e.done && (!found || c.held[e.caller] > c.held[largest]) {
+			largest, found = e.caller, true
+		}
+	}
+	c.dropOldestLocked(largest)
 }
 
 // makeRoomLocked forgets a caller's oldest answer once the caller has its share. It returns false if all
 // of them are in progress.
 func (c *Cache[T]) makeRoomLocked(caller string) bool {
-	if c.held[caller] < share {
-		return true
-	}
+	return c.held[caller] < share || c.dropOldestLocked(caller)
+}
+
+// dropOldestLocked drops a caller's oldest answer. It returns false if the caller has none.
+func (c *Cache[T]) dropOldestLocked(caller string) bool {
 	oldest := ""
 	for key, e := range c.entries {
-		if e.caller != caller {
-			continue
-		}
-		if e.done && (oldest == "" || e.at.Before(c.entries[oldest].at)) {
+		if e.caller == caller && e.done && (oldest == "" || e.at.Before(c.entries[oldest].at)) {
 			oldest = key
 		}
 	}
-	_, found := c.entries[oldest]
 	c.dropLocked(oldest)
-	return found
+	return oldest != ""
 }
 
 func (c *Cache[T]) dropLocked(full string) {

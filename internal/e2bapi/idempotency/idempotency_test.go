@@ -92,3 +92,32 @@ func TestOneCallerKeepsToItsShare(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// Callers that fill the cache together forget their own answers, and never those of a caller with few.
+func TestCallersThatFillTheCacheForgetTheirOwn(t *testing.T) {
+	var c Cache[int]
+	one := 1
+	put := func(caller, key string, at int64) {
+		t.Helper()
+		_, end, err := c.Begin(caller, key, nil, time.Unix(at, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		end(&one)
+	}
+	for i := range 50 {
+		put("quiet", fmt.Sprint(i), 0)
+	}
+	const callers = most/share + 2
+	for i := range most + 300 {
+		put(fmt.Sprint("loud", i%callers), fmt.Sprint(i), int64(i+1))
+	}
+	for i := range 50 {
+		if got, _, _ := c.Begin("quiet", fmt.Sprint(i), nil, time.Unix(most, 0)); got == nil {
+			t.Fatalf("answer %d of the quiet caller was forgotten", i)
+		}
+	}
+	if n := len(c.entries); n > most {
+		t.Errorf("%d are remembered", n)
+	}
+}

@@ -50,7 +50,7 @@ func (t *trace) receipt(op receipt.Op, err error) receipt.Receipt {
 // putReceipt keeps a receipt; fill adds to it what takes time to gather.
 func (o *Ops) putReceipt(r receipt.Receipt, fill func(*receipt.Receipt)) {
 	kind, of := r.Subject()
-	o.receipts.Put(kind, of, func() receipt.Receipt {
+	o.receipts.Put(r.Owner, kind, of, func() receipt.Receipt {
 		fill(&r)
 		return r
 	})

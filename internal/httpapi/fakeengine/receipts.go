@@ -28,7 +28,7 @@ func (e *Engine) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
 	for _, r := range slices.Backward(e.receipts) {
 		kind, of := r.Subject()
 		if (f.Kind == "" || f.Kind == kind) && (f.Of == "" || f.Of == of) && (f.Op == "" || f.Op == r.Op) &&
-			(f.Limit == 0 || len(out) < f.Limit) {
+			(f.Tenant == "" || f.Tenant == r.Owner) && (f.Limit == 0 || len(out) < f.Limit) {
 			out = append(out, r)
 		}
 	}

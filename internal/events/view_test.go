@@ -1,0 +1,126 @@
+package events
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+)
+
+// read returns what a view has after an ID, up to n events.
+func read(t *testing.T, v View, after uint64, n int) (got []Event) {
+	t.Helper()
+	err := v.Follow(t.Context(), after, func(e Event) error {
+		if got = append(got, e); len(got) == n {
+			return errEnough
+		}
+		return nil
+	})
+	if err != errEnough {
+		t.Fatal(err)
+	}
+	return got
+}
+
+func TestTheOperatorLearnsOfEventsThatAnyRingDropped(t *testing.T) {
+	const last = 7 << idBits
+	l := New(last, 4, clock)
+	l.Add(Event{Kind: "k", Owner: "quiet"}) // 1
+	for range 10 {
+		l.Add(Event{Kind: "k", Owner: "loud"}) // 2 to 11; 8 to 11 are kept
+	}
+	l.Add(Event{Kind: "k", Owner: "quiet"}) // 12
+	for _, c := range []struct {
+		name  string
+		after uint64
+		want  []uint64
+		gap   bool
+	}{
+		{"all that are kept", 0, []uint64{1, 8, 9, 10, 11, 12}, false},
+		{"before a dropped event", last + 1, []uint64{7, 8, 9, 10, 11, 12}, true},
+		{"of an earlier daemon", 6 << idBits, []uint64{0, 1, 8}, true},
+		{"at the last dropped event", last + 7, []uint64{8, 9}, false},
+		{"an ID that was never given", last + 20, []uint64{12}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			got := read(t, l.Of(""), c.after, len(c.want))
+			for i, e := range got {
+				if e.ID != last+c.want[i] || (e.Kind == KindGap) != (c.gap && i == 0) {
+					t.Errorf("event %d is %+v, want %d", i, e, c.want[i])
+				}
+			}
+		})
+	}
+	if got := read(t, l.Of("loud"), last+1, 2); got[0].Kind != KindGap || got[0].ID != last+6 || got[1].ID != last+7 {
+		t.Errorf("the loud tenant sees %+v", got)
+	}
+	if n := l.Of("loud").Last(); n != last+10 {
+		t.Errorf("the loud tenant's last ID is %d", n-last)
+	}
+	if n := l.Of("new").Last(); n != last {
+		t.Errorf("a new tenant's last ID is %d", n-last)
+	}
+}
+
+// More tenants than rings: the one that has been idle longest loses its events, and its counter goes on.
+func TestTheNumberOfRingsIsBounded(t *testing.T) {
+	l := New(0, 2, clock)
+	l.Add(Event{Kind: "k"})
+	for i := range 2 * maxRings {
+		l.Add(Event{Kind: "k", Owner: fmt.Sprint(i)})
+	}
+	full := 0
+	for owner, r := range l.rings {
+		if owner != "" && len(r.kept) > 0 {
+			full++
+		}
+	}
+	if full != maxRings {
+		t.Errorf("%d tenants have events, want %d", full, maxRings)
+	}
+	if got := read(t, l.Of(""), 0, 2); got[0].ID != 1 || got[1].ID != maxRings+2 {
+		t.Errorf("the operator sees %+v", got)
+	}
+	for range 2 {
+		l.Add(Event{Kind: "k", Owner: "0"})
+	}
+	got := read(t, l.Of("0"), 1, 2)
+	if got[0].ID != 2 || got[1].ID != 3 {
+		t.Errorf("the tenant whose events went sees %+v", got)
+	}
+}
+
+// Readers of all views see each of their events once and in order while many add.
+func TestViewsUnderLoad(t *testing.T) {
+	const tenants, each = 4, 500
+	l := New(0, tenants*each, clock)
+	var adding, reading sync.WaitGroup
+	check := func(v View, want uint64) {
+		reading.Go(func() {
+			at := uint64(0)
+			err := v.Follow(t.Context(), 0, func(e Event) error {
+				if e.ID != at+1 || v.tenant != "" && e.Owner != v.tenant {
+					return fmt.Errorf("view %q: %+v follows %d", v.tenant, e, at)
+				}
+				if at = e.ID; at == want {
+					return errEnough
+				}
+				return nil
+			})
+			if err != errEnough {
+				t.Error(err)
+			}
+		})
+	}
+	check(l.Of(""), tenants*each)
+	for i := range tenants {
+		owner := fmt.Sprint("t", i)
+		check(l.Of(owner), each)
+		adding.Go(func() {
+			for range each {
+				l.Add(Event{Kind: "k", Owner: owner})
+			}
+		})
+	}
+	adding.Wait()
+	reading.Wait()
+}
