@@ -50,7 +50,7 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
 		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },
 		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
-		Domain: o.domain, Log: log})
+		Domain: o.domain, CORS: o.cors, Log: log})
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { h.Run(ctx) })
