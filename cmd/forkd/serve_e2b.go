@@ -27,7 +27,8 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 	if o.domain == "" {
 		return nil, nil
 	}
-	ports := ingress.New(ingress.Config{Domain: o.domain, Dialer: engine, Guard: engine, Wake: engine.Wake, Log: log})
+	ports := ingress.New(ingress.Config{Domain: o.domain, Dialer: engine, Guard: engine, Wake: engine.Wake,
+		Ended: engine.Ended, Log: log})
 	if !o.e2b {
 		return ports, nil
 	}
