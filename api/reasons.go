@@ -54,6 +54,7 @@ const (
 	ReasonRestoreRefused      Reason = "restore_refused"
 	ReasonResumesBusy         Reason = "resumes_busy"
 	ReasonSameTag             Reason = "same_tag"
+	ReasonSandboxBroken       Reason = "sandbox_broken"
 	ReasonSandboxEnded        Reason = "sandbox_ended"
 	ReasonSandboxFailed       Reason = "sandbox_failed"
 	ReasonSandboxPaused       Reason = "sandbox_paused"
@@ -143,6 +144,7 @@ func Reasons() []ReasonRow {
 		{ReasonRestoreRefused, "the VMM cannot restore the snapshot: another CPU, another format"},
 		{ReasonResumesBusy, "as many sandboxes as may wait for it are being resumed"},
 		{ReasonSameTag, "the new snapshot has the tag of the old one"},
+		{ReasonSandboxBroken, "programs that commands need were removed in the sandbox"},
 		{ReasonSandboxEnded, "the sandbox was killed, or its VM has ended"},
 		{ReasonSandboxFailed, "the sandbox's VM has ended without being told to, and is listed as failed"},
 		{ReasonSandboxPaused, "the sandbox is paused, or was paused meanwhile"},

@@ -17,6 +17,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/cors"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/bootable"
 	"github.com/forkd/forkd/internal/guesttext"
@@ -59,6 +60,8 @@ type serveOptions struct {
 	jail                jailOptions
 	admission           admissionOptions
 	domain              string
+	corsOrigins         []string
+	cors                cors.Policy
 	e2b                 bool
 	e2bPrivatePorts     bool
 	cgroup              string
@@ -87,6 +90,8 @@ func newServeCommand(a *app) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringArrayVar(&o.listen, "listen", nil, "address, tcp://HOST:PORT or unix:///PATH; may be given more than once (default: RUN/forkd.sock)")
+	f.StringSliceVar(&o.corsOrigins, "cors-origin", nil,
+		"origins whose pages may call the APIs from a browser, such as https://app.example.com (default: none)")
 	f.StringVar(&o.domain, "domain", ingress.DefaultDomain,
 		"domain of servers in sandboxes, http://PORT-ID.DOMAIN; empty: they are reached through the API only")
 	f.BoolVar(&o.e2b, "e2b", true,
@@ -164,6 +169,9 @@ func (o *serveOptions) complete() error {
 	}
 	if _, err := os.Stat(o.vmm); err != nil {
 		return exit.UsageError{Err: fmt.Errorf("--vmm %s: %w", o.vmm, err)}
+	}
+	if o.cors, err = cors.Parse(o.corsOrigins); err != nil {
+		return exit.UsageError{Err: fmt.Errorf("--cors-origin: %w", err)}
 	}
 	if !ingress.ValidDomain(o.domain) {
 		return exit.UsageError{Err: fmt.Errorf("--domain %q: want a domain name, without a port", o.domain)}
@@ -283,7 +291,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	serving := httpapi.New(httpapi.Options{
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
-		Timings: timings, Ingress: outside,
+		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Workspaces: stores.workspaces,
 	})
 	server.Store(serving)

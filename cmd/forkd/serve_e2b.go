@@ -27,7 +27,8 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 	if o.domain == "" {
 		return nil, nil
 	}
-	ports := ingress.New(ingress.Config{Domain: o.domain, Dialer: engine, Guard: engine, Wake: engine.Wake, Log: log})
+	ports := ingress.New(ingress.Config{Domain: o.domain, Dialer: engine, Guard: engine, Wake: engine.Wake,
+		Ended: engine.Ended, Log: log})
 	if !o.e2b {
 		return ports, nil
 	}
@@ -50,7 +51,7 @@ func (o serveOptions) outside(ctx context.Context, engine *engine.Engine, server
 		Lives: e2bLives{engine}, Authenticate: e2bAuth(server, access),
 		View:   func(ctx context.Context) e2bapi.Engine { return server.Load().View(ctx) },
 		Note:   func(ctx context.Context, a e2bapi.Act) { httpapi.NoteAct(ctx, httpapi.Act(a)) },
-		Domain: o.domain, PrivatePorts: o.e2bPrivatePorts, Log: log})
+		Domain: o.domain, PrivatePorts: o.e2bPrivatePorts, CORS: o.cors, Log: log})
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { h.Run(ctx) })

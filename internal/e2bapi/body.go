@@ -4,9 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
+
+	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/fieldnames"
 )
 
 const (
@@ -32,8 +37,35 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
-// decode reads JSON into v; an empty body leaves it as it is. Fields that are not known are
-// passed over: clients send new ones every few weeks.
+// headerWarning names fields of a request that were ignored and resemble known ones.
+const headerWarning = "X-Forkd-Warning"
+
+// decode reads the request's body into v. A field that is not known is ignored, as clients send new ones every few
+// weeks. One that resembles a known field is probably a mistake: the answer and the log name it.
+func (c call) decode(v any) error {
+	if err := decode(c.body, v); err != nil {
+		return err
+	}
+	var parts []string
+	for _, f := range fieldnames.Unknown(c.body, v) {
+		if f.Close {
+			parts = append(parts, fmt.Sprintf("ignored unknown field %+q, did you mean %+q?", ellipsis.Clip(f.Path, 60),
+				ellipsis.Clip(f.Near, 60)))
+		}
+	}
+	if len(parts) > 0 {
+		warning := strings.Join(parts, "; ") // ASCII
+		warning = warning[:min(len(warning), maxWarning)]
+		c.w.Header().Set(headerWarning, warning)
+		c.log.Warn("request to E2B's API", "path", ellipsis.Clip(c.URL.Path, 200), "warning", warning)
+	}
+	return nil
+}
+
+// maxWarning bounds a warning, in bytes.
+const maxWarning = 500
+
+// decode reads JSON into v; an empty body leaves it as it is.
 func decode(b []byte, v any) error {
 	if len(bytes.TrimSpace(b)) == 0 {
 		return nil

@@ -88,7 +88,7 @@ func (h builds) request(c call) (answer, error) {
 		CPUs     int      `json:"cpuCount"`
 		MemoryMB int      `json:"memoryMB"`
 	}
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	if req.Name == "" {
@@ -111,7 +111,7 @@ func (h builds) request(c call) (answer, error) {
 // start is POST /v2/templates/{id}/builds/{build}.
 func (h builds) start(c call) (answer, error) {
 	var req build.Request
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	err := h.builder.Start(c.ctx, c.who.Tenant, c.PathValue("id"), c.PathValue("build"), req)
@@ -295,7 +295,7 @@ func (h builds) assignTags(c call) (answer, error) {
 		Target string   `json:"target"`
 		Tags   []string `json:"tags"`
 	}
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	b, tags, err := h.opt.Builds.AssignTags(c.who.Tenant, req.Target, req.Tags, h.opt.Now())
@@ -314,7 +314,7 @@ func (h builds) removeTags(c call) (answer, error) {
 		Name string   `json:"name"`
 		Tags []string `json:"tags"`
 	}
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	return answer{status: http.StatusNoContent}, h.opt.Builds.RemoveTags(c.who.Tenant, req.Name, req.Tags)

@@ -2,6 +2,7 @@ package e2bapi
 
 import (
 	"context"
+	"log/slog"
 	"net/http"
 	"strings"
 
@@ -33,6 +34,7 @@ type call struct {
 	// engine is what is there for who sent it.
 	engine Engine
 	who    principal.Principal
+	log    *slog.Logger
 }
 
 type answer struct {
@@ -42,6 +44,9 @@ type answer struct {
 
 // serveControl finds the route. The mux's own answers are no JSON.
 func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) {
+	if h.opt.CORS.Handle(w, r) {
+		return
+	}
 	if strings.Contains(r.URL.EscapedPath(), "//") {
 		writeError(w, failf(http.StatusNotFound, "there is no such route"))
 		return

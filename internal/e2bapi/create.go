@@ -75,7 +75,7 @@ func (h *Handler) create(c call, version int) (answer, error) {
 
 func (h *Handler) createOnce(c call, version int) (createdSandbox, error) {
 	var req createRequest
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return createdSandbox{}, err
 	}
 	plan, err := h.planOf(req, version)

@@ -36,7 +36,7 @@ type connectRequest struct {
 // told the token of a sandbox that runs, and nothing else comes of it.
 func (h lives) connect(c call, version int) (answer, error) {
 	var req connectRequest
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	if req.Timeout == nil {
@@ -133,7 +133,7 @@ func (h lives) resume(c call) (answer, error) {
 		connectRequest
 		AutoPause bool `json:"autoPause"`
 	}
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	timeout := int64(defaultTimeoutV1)
@@ -164,7 +164,7 @@ func (h lives) resume(c call) (answer, error) {
 // pause is POST /sandboxes/{id}/pause. 409 is for what is paused already, and nothing else.
 func (h lives) pause(c call) (answer, error) {
 	var req connectRequest
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	k, err := h.find(c)
@@ -204,7 +204,7 @@ func (h lives) pauseError(id string, already *apiError, err error) error {
 // setTimeout is POST /sandboxes/{id}/timeout: from now, also if that is earlier.
 func (h lives) setTimeout(c call) (answer, error) {
 	var req connectRequest
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	if req.Timeout == nil {
@@ -222,7 +222,7 @@ func (h lives) refresh(c call) (answer, error) {
 	var req struct {
 		Duration int64 `json:"duration"`
 	}
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	if req.Duration < 0 || req.Duration > 3600 {

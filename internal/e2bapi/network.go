@@ -127,7 +127,7 @@ func (h *Handler) setNetwork(c call) (answer, error) {
 		networkConfig
 		Internet *bool `json:"allow_internet_access"`
 	}
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	k, err := h.find(c)

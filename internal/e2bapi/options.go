@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/forkd/forkd/internal/cors"
 	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/records"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -84,6 +85,8 @@ type Options struct {
 	// View is the engine as the principal in a context of Authenticate's may see it, quotas and all;
 	// nil: everybody has all of Engine.
 	View func(context.Context) Engine
+	// CORS lists the origins whose pages may call the control API.
+	CORS cors.Policy
 	// Note takes what a request is for the audit log; nil drops it.
 	Note func(context.Context, Act)
 	// PrivatePorts makes ports of new sandboxes private unless a request says allowPublicTraffic: true.

@@ -135,7 +135,8 @@ func (h *Handler) answerOf(w http.ResponseWriter, r *http.Request, rt route) (an
 	if err != nil {
 		return answer{}, err
 	}
-	c := call{Request: r, ctx: ctx, w: w, body: body, engine: h.opt.View(ctx), who: principal.From(ctx)}
+	c := call{Request: r, ctx: ctx, w: w, body: body, engine: h.opt.View(ctx), who: principal.From(ctx),
+		log: h.opt.Log}
 	if err := h.permit(c, rt.scope); err != nil {
 		return answer{}, err
 	}

@@ -61,7 +61,7 @@ func (h snapshots) snapshot(c call) (answer, error) {
 		Name   string `json:"name"`
 		Memory *bool  `json:"memory"`
 	}
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	if req.Memory != nil && !*req.Memory {
@@ -127,7 +127,7 @@ func (h snapshots) fork(c call) (answer, error) {
 		Timeout *int64 `json:"timeout"`
 		Count   *int   `json:"count"`
 	}{}
-	if err := decode(c.body, &req); err != nil {
+	if err := c.decode(&req); err != nil {
 		return answer{}, err
 	}
 	count, timeout := 1, int64(defaultTimeoutV1)

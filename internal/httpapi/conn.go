@@ -48,6 +48,18 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// reset makes the close of the connection a reset: an answer that was cut off must not look complete. Some clients of
+// HTTP/1.1 take a plain close for the end of an answer.
+func (c *conn) reset() {
+	raw := c.Conn
+	if t, ok := raw.(*tls.Conn); ok {
+		raw = t.NetConn()
+	}
+	if tcp, ok := raw.(interface{ SetLinger(sec int) error }); ok {
+		_ = tcp.SetLinger(0)
+	}
+}
+
 // refusePlain answers who speaks plain HTTP where TLS is spoken, and was told nothing by the handshake.
 func (c *conn) refusePlain(err error) {
 	var no tls.RecordHeaderError

@@ -172,7 +172,7 @@ func complaint(err error) string {
 	detail := d.ErrorDetail()
 	where := strings.TrimPrefix(strings.TrimPrefix(detail.Location, "body."), "path.")
 	switch {
-	case where == "":
+	case where == "", strings.HasPrefix(detail.Message, unknownField):
 		return detail.Message
 	case detail.Value == nil:
 		return where + ": " + detail.Message

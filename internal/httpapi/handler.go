@@ -28,7 +28,16 @@ type Access struct {
 // Handler serves all routes to clients of one kind of listener.
 func (s *Server) Handler(access Access) http.Handler {
 	api := s.swallow(s.survive(s.authorize(access, s.noteAsker(http.HandlerFunc(s.router.dispatch)))))
-	return s.observe(s.part(s.name(api)))
+	return s.observe(s.part(s.name(s.crossOrigin(api))))
+}
+
+// crossOrigin answers preflights, which show no key.
+func (s *Server) crossOrigin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.cors.Handle(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
 }
 
 // name tells the client its request's ID. What a sandbox's server answers is left as it is.

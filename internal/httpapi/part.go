@@ -20,9 +20,11 @@ func (s *Server) part(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case s.ingress.Match(r):
-			if c := connOf(r.Context()); c != nil {
+			c := connOf(r.Context())
+			if c != nil {
 				c.handled.Store(true)
 			}
+			defer resetAborted(c, r)
 			r.Pattern = ingressRoute
 			n := note(r.Context())
 			n.principal, n.sandbox = ingressRoute, ellipsis.Clip(s.ingress.Sandbox(r), 64)
@@ -37,6 +39,18 @@ func (s *Server) part(api http.Handler) http.Handler {
 			api.ServeHTTP(w, r)
 		}
 	})
+}
+
+// resetAborted resets the connection of an answer that a handler cuts short.
+func resetAborted(c *conn, r *http.Request) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if c != nil && r.ProtoMajor == 1 {
+		c.reset()
+	}
+	panic(p)
 }
 
 // protocols are those of a listener: HTTP/2 without TLS is for gRPC in sandboxes. TLS ends below the

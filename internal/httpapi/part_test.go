@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/httpapi"
@@ -197,5 +200,36 @@ func TestAPortIsNoPlainRequest(t *testing.T) {
 	}
 	for _, port := range []string{"0", "65536", "123456", "x", "-1"} {
 		wantError(t, b.do("GET", "/v1/sandboxes/sb-00000001-0001/ports/"+port+"/connect", ""), api.CodeInvalid)
+	}
+}
+
+// An answer of a server in a sandbox that breaks off ends with a reset: clients of HTTP/1.1 must not take it for whole.
+func TestAnAnswerThatBreaksOffEndsWithAReset(t *testing.T) {
+	b := newBench(t)
+	b.fork("1")
+	s := b.withIngress(t)
+	b.engine.Ports[80] = func(c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		fmt.Fprint(c, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nsome")
+	}
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx, []httpapi.Listener{{Listener: tcp}}, time.Second) }()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	c, err := net.Dial("tcp", tcp.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "GET / HTTP/1.1\r\nHost: 80-sb000000010001.%s\r\n\r\n", ingress.DefaultDomain)
+	if all, err := io.ReadAll(c); !errors.Is(err, unix.ECONNRESET) {
+		t.Errorf("the connection ended with %v after %q", err, all)
 	}
 }

@@ -59,8 +59,9 @@ func openAPIConfig(v api.VersionInfo) huma.Config {
 		},
 	}
 	cfg.Security = []map[string][]string{{"bearer": {}}, {"key": {}}}
-	// The original's clients send fields that we do not know; so may newer ones.
+	// strictJSON refuses them, in words that name the nearest known one.
 	cfg.AllowAdditionalPropertiesByDefault = true
+	cfg.Formats = map[string]huma.Format{"application/json": strictJSON(), "json": strictJSON()}
 	// No pages that load scripts from elsewhere, no $schema fields in answers.
 	cfg.DocsPath, cfg.SchemasPath = "", ""
 	cfg.CreateHooks = nil

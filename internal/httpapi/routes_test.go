@@ -20,7 +20,7 @@ import (
 func TestOriginalFieldsOfASandbox(t *testing.T) {
 	b := newBench(t)
 	got := into[[]map[string]any](t, b.do("POST", "/v1/sandboxes",
-		`{"snapshot_tag":"py","n":2,"per_child_netns":false,"memory_limit_mib":null,"live_fork":true,"prewarm":true,"hugepages":true,"whatever":1}`), 201)
+		`{"snapshot_tag":"py","n":2,"per_child_netns":false,"memory_limit_mib":null,"live_fork":true,"prewarm":true,"hugepages":true}`), 201)
 	if len(got) != 2 {
 		t.Fatalf("got %d children", len(got))
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/cors"
 	"github.com/forkd/forkd/internal/events"
 	"github.com/forkd/forkd/internal/keys"
 	"github.com/forkd/forkd/internal/membudget"
@@ -39,6 +40,8 @@ type Options struct {
 	Timings *Timings
 	// Ingress gets the requests that match it, before the API and its tokens; nil: there are none.
 	Ingress Ingress
+	// CORS lists the origins whose pages may call the API.
+	CORS cors.Policy
 	// Keys are made and ended by routes; nil: there are none. Which listeners take them, their
 	// Access says.
 	Keys *keys.Store
@@ -69,6 +72,7 @@ type Server struct {
 	limits  limits
 	budget  *membudget.Budget
 	ingress Ingress // may be nil
+	cors    cors.Policy
 	// exists finds a sandbox of any owner; ids that do not exist are guesses.
 	exists func(id string) (sandbox.Info, error)
 	misses misses
@@ -89,7 +93,7 @@ func newServer(opt Options, most limits) *Server {
 	opt.Version.API = api.Version
 	s := &Server{
 		answers: answers{opt.Log}, askers: newAskers(opt.Asker), streams: newStreams(),
-		audit: opt.Audit, limits: most, ingress: opt.Ingress, exists: opt.Engine.Get,
+		audit: opt.Audit, limits: most, ingress: opt.Ingress, cors: opt.CORS, exists: opt.Engine.Get,
 		budget:  membudget.New(most.memory),
 		metrics: newMetrics(opt.Engine, opt.Version, opt.Timings, opt.Audit),
 	}

@@ -37,6 +37,8 @@ type Config struct {
 	// Wake is asked when a sandbox could not be dialled: it may wake one that is paused, and
 	// reports whether it is worth another try. nil: nobody is woken.
 	Wake func(ctx context.Context, id string, cause error) (bool, error)
+	// Ended returns why a sandbox whose server broke off does not run; nil if it runs. Ended may be nil.
+	Ended func(id string) error
 	// Log gets what goes wrong here; nil drops it.
 	Log *slog.Logger
 }

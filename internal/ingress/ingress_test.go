@@ -492,3 +492,19 @@ func TestAPortThatAnotherFound(t *testing.T) {
 		}
 	}
 }
+
+// A sandbox that ends while a server in it has a request is named as ended, with the reason.
+func TestASandboxThatEndsDuringARequest(t *testing.T) {
+	why := sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxEnded, "sandbox sb-00000001-0001 ended: killed")
+	b := start(t, Config{Ended: func(id string) error { return why }},
+		map[uint16]http.Handler{80: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })})
+	resp, body := b.get(t, "http://80-sb000000010001."+DefaultDomain, nil)
+	var f refusal
+	if err := json.Unmarshal([]byte(body), &f); err != nil {
+		t.Fatalf("body %q: %v", body, err)
+	}
+	if resp.StatusCode != 502 || f.Message != "The sandbox was not found" || !strings.Contains(f.Error, "ended: killed") ||
+		resp.Header.Get(HeaderError) != "guest_gone" {
+		t.Errorf("got %s, %+v, %v", resp.Status, f, resp.Header)
+	}
+}

@@ -28,7 +28,14 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 			if r.Context().Err() != nil {
 				panic(http.ErrAbortHandler) // nobody is there to read an answer
 			}
-			refuse(w, r, targetOf(r.Context()), err)
+			to := targetOf(r.Context())
+			var undialled dialError
+			if h.cfg.Ended != nil && !errors.As(err, &undialled) {
+				if why := h.cfg.Ended(to.Sandbox); why != nil {
+					err = endedError{why}
+				}
+			}
+			refuse(w, r, to, err)
 		},
 	}
 }
@@ -110,6 +117,11 @@ func (h *Handler) transport() *http.Transport {
 		MaxResponseHeaderBytes: 256 << 10,
 	}
 }
+
+// endedError is a sandbox that ended while a server in it had the request.
+type endedError struct{ error }
+
+func (e endedError) Unwrap() error { return e.error }
 
 // dialError is a guest that could not be reached, unlike one that answers nonsense.
 type dialError struct{ error }

@@ -35,7 +35,10 @@ type refusal struct {
 func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
 	f := refusalOf(to, err)
 	if shown, _ := r.Context().Value(shownKey{}).(string); shown != "" {
-		f.Sandbox, f.Error, f.Hint = shown, "", ""
+		var ended endedError
+		if f.Sandbox, f.Hint = shown, ""; !errors.As(err, &ended) {
+			f.Error = ""
+		}
 	}
 	w.Header().Set(HeaderError, f.kind)
 	w.Header().Set("Cache-Control", "no-store")
@@ -71,12 +74,17 @@ func refusalOf(to Target, err error) refusal {
 	case errors.As(err, &private):
 		f.Code, f.Message, f.kind = http.StatusForbidden, private.Error(), "forbidden"
 		f.Error, f.advice = "", "its ports are private: the API tells the token, traffic_token, to who may ask it"
+	case errors.As(err, new(endedError)):
+		f.Message, f.kind = "The sandbox was not found", "guest_gone"
+		f.Hint = "it ended during the request; fork another"
 	case errors.Is(err, sandbox.ErrNotFound):
 		f.Message, f.kind = "The sandbox was not found", "not_found"
 		f.Hint = "it may have been ended; the daemon's list has the sandboxes there are"
 	case errors.Is(err, sandbox.ErrPortClosed), isReason(err, sandbox.ReasonPortTimeout):
 		f.Message, f.Port, f.kind = "The sandbox is running but port is not open", to.Port, "port_closed"
 		f.Hint = fmt.Sprintf("start a server in the sandbox that listens on port %d; its localhost is enough", to.Port)
+	case isReason(err, sandbox.ReasonTransitionBusy), isReason(err, sandbox.ReasonTransitionSlow):
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is being paused or resumed", "busy"
 	case errors.Is(err, sandbox.ErrBusy):
 		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox has too many connections", "busy"
 	case errors.Is(err, sandbox.ErrClosing):

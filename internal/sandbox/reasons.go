@@ -54,6 +54,7 @@ const (
 	ReasonRestoreRefused     Reason = "restore_refused"
 	ReasonResumesBusy        Reason = "resumes_busy"
 	ReasonSameTag            Reason = "same_tag"
+	ReasonSandboxBroken      Reason = "sandbox_broken"
 	ReasonSandboxEnded       Reason = "sandbox_ended"
 	ReasonSandboxFailed      Reason = "sandbox_failed"
 	ReasonSandboxPaused      Reason = "sandbox_paused"
@@ -121,6 +122,7 @@ func Reasons() []Reason {
 		ReasonRestoreRefused,
 		ReasonResumesBusy,
 		ReasonSameTag,
+		ReasonSandboxBroken,
 		ReasonSandboxEnded,
 		ReasonSandboxFailed,
 		ReasonSandboxPaused,

@@ -42,12 +42,12 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 	spec := command.Spec{Program: cfg.GetCmd(), Args: cfg.GetArgs(), Env: cfg.GetEnvs(), Cwd: cfg.GetCwd()}
 	cmd, err := command.New(spec, u, t.rec)
 	if err != nil {
-		return connect.NewError(connect.CodeInvalidArgument, err)
+		return t.shell.explain(connect.NewError(connect.CodeInvalidArgument, err))
 	}
 	info := &process.ProcessInfo{Config: cfg, Tag: req.Msg.Tag}
 	p, outs, err := start(t.reaper, t.groups, cmd, info, req.Msg.GetPty(), req.Msg.Stdin == nil || req.Msg.GetStdin())
 	if err != nil {
-		return startError(cfg.GetCmd(), err)
+		return t.shell.explain(startError(cfg.GetCmd(), err))
 	}
 	sub, _ := p.hub.subscribe() // before the first output
 	defer p.hub.leave(sub, false)

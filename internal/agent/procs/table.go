@@ -34,6 +34,7 @@ type Table struct {
 	groups *procgroup.Groups
 	rec    *defaults.Record
 	log    func(format string, args ...any)
+	shell  shell
 
 	running sync.WaitGroup
 
@@ -53,7 +54,7 @@ type ended struct {
 
 // NewTable makes an empty table. The reaper must be running.
 func NewTable(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, log func(string, ...any)) *Table {
-	return &Table{reaper: r, groups: g, rec: rec, log: log, all: map[*Process][]output{}}
+	return &Table{reaper: r, groups: g, rec: rec, log: log, shell: newShell(shellPath), all: map[*Process][]output{}}
 }
 
 // Count is the number of commands that run now.

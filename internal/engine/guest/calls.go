@@ -241,6 +241,9 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 		// unauthenticated: there is no such user
 		connect.CodeUnauthenticated, connect.CodeUnimplemented, connect.CodeOutOfRange:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "sandbox %s: %s", id, message(err))
+	case connect.CodeDataLoss: // its user removed what commands need
+		return sandbox.Detailed(sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxBroken, "sandbox %s: %s", id,
+			message(err)), "sandbox", id)
 	}
 	// The connection breaks a moment before the process is seen to be gone: longer on a host that is busy.
 	if m.WaitEnd(time.Second) {

@@ -3,6 +3,7 @@ package guest
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -29,4 +30,23 @@ func (c *Calls) Wake(ctx context.Context, id string, cause error) (bool, error) 
 		return false, nil
 	}
 	return c.cfg.Wake(ctx, info.ID)
+}
+
+// endGrace is how long the end of a VM may be noticed after its connections broke.
+const endGrace = 300 * time.Millisecond
+
+// Ended returns why a sandbox does not run whose server broke a request off; nil if it runs.
+func (c *Calls) Ended(id string) error {
+	_, m, err := c.cfg.Sandboxes.Running(id)
+	switch {
+	case errors.Is(err, sandbox.ErrNotFound):
+		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxEnded,
+			"sandbox %s ended during the request: it was killed by a client or at its deadline", id)
+	case err != nil:
+		return err
+	case m.WaitEnd(endGrace):
+		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxEnded,
+			"sandbox %s ended during the request: %s", id, m.EndReason())
+	}
+	return nil
 }

@@ -1,0 +1,55 @@
+// Package cors answers browsers that ask whether a page of another origin may call the control APIs. Only listed origins
+// may, and never with cookies: a page has to show a key. Both APIs call it before they authenticate. The trap: a
+// preflight has no key, so its answer must depend on the origin alone.
+package cors
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+)
+
+// Policy lists the origins that may call. Its zero value has none.
+type Policy struct{ origins []string }
+
+// Parse reads origins such as https://app.example.com.
+func Parse(origins []string) (Policy, error) {
+	for _, o := range origins {
+		u, err := url.Parse(o)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || o != u.Scheme+"://"+u.Host {
+			return Policy{}, fmt.Errorf("origin %q: want a scheme and a host, such as https://app.example.com", o)
+		}
+	}
+	return Policy{origins: slices.Clone(origins)}, nil
+}
+
+// The headers that a page may send, and those that it may read.
+const (
+	requestHeaders = "Authorization, Content-Type, Idempotency-Key, X-Api-Key, X-Access-Token"
+	exposedHeaders = "Forkd-Error, Forkd-Request-Id, Retry-After, Should-Retry, X-Forkd-Warning, X-Next-Token, " +
+		"X-Total-Running"
+	methods = "GET, HEAD, POST, PUT, PATCH, DELETE"
+)
+
+// Handle sets the headers of an answer. It answers a preflight, and reports whether it has.
+func (p Policy) Handle(w http.ResponseWriter, r *http.Request) (answered bool) {
+	h := w.Header()
+	h.Add("Vary", "Origin")
+	origin := r.Header.Get("Origin")
+	allowed := slices.Contains(p.origins, origin)
+	if allowed {
+		h.Set("Access-Control-Allow-Origin", origin)
+		h.Set("Access-Control-Expose-Headers", exposedHeaders)
+	}
+	if r.Method != http.MethodOptions || origin == "" || r.Header.Get("Access-Control-Request-Method") == "" {
+		return false
+	}
+	if allowed {
+		h.Set("Access-Control-Allow-Methods", methods)
+		h.Set("Access-Control-Allow-Headers", requestHeaders)
+		h.Set("Access-Control-Max-Age", "7200")
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return true
+}
