@@ -137,7 +137,7 @@ func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration
 	send func(*process.ProcessEvent) error) error {
 	letGo := func() { p.hub.leave(sub, generation.Changed(ctx)) }
 	defer letGo()
-	// A caller that leaves while Send waits for it must not hold the process up.
+	// A caller that leaves during Send must not hold the process up.
 	defer context.AfterFunc(ctx, letGo)()
 	if err := begin(p, sub, send); err != nil {
 		return err
@@ -146,12 +146,9 @@ func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration
 	defer timer.Stop()
 	for {
 		select {
-		case ev := <-sub.events:
-			if err := send(ev); err != nil {
+		case <-sub.ready:
+			if done, err := p.hub.forward(sub, send); done || err != nil {
 				return err
-			}
-			if ev.GetEnd() != nil {
-				return nil
 			}
 		case <-timer.C:
 			if err := send(keepaliveEvent()); err != nil {
@@ -162,6 +159,19 @@ func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration
 		}
 		timer.Reset(idle)
 	}
+}
+
+// forward sends all that waits for s; it reports whether that was the end.
+func (h *hub) forward(s *subscriber, send func(*process.ProcessEvent) error) (done bool, err error) {
+	for ev := h.take(s); ev != nil; ev = h.take(s) {
+		if err := send(ev); err != nil {
+			return false, err
+		}
+		if ev.GetEnd() != nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func contextError(ctx context.Context) error {
