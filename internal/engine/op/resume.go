@@ -28,7 +28,7 @@ func (l *Pauses) Resume(ctx context.Context, id string) (_ sandbox.Info, err err
 		return sandbox.Info{}, err
 	}
 	defer done()
-	r := &resumeOp{newVM{e: o}}
+	r := &resumeOp{newVM{e: o, same: true}}
 	defer r.undo.Run()
 	paused, err := r.turn(ctx, id)
 	if err != nil || !paused {
