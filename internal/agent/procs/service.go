@@ -88,7 +88,10 @@ func waitBriefly(p *Process) {
 
 // startError tells a caller's mistake from the guest's trouble.
 func startError(name string, err error) error {
-	for _, theirs := range []error{unix.ENOENT, unix.ENOEXEC, unix.EACCES, unix.ENOTDIR, unix.E2BIG, unix.EINVAL} {
+	if errors.Is(err, unix.E2BIG) {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("start '%s': %s", name, command.TooLong))
+	}
+	for _, theirs := range []error{unix.ENOENT, unix.ENOEXEC, unix.EACCES, unix.ENOTDIR, unix.EINVAL} {
 		if errors.Is(err, theirs) {
 			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("start '%s': %w", name, err))
 		}
