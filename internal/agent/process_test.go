@@ -86,7 +86,7 @@ func (p *running) end() (string, *process.ProcessEvent_EndEvent) {
 			return out.String(), ev.GetEnd()
 		}
 	}
-	p.t.Fatalf("no end event: %v", p.stream.Err())
+	p.t.Fatalf("no end event after %d bytes: %v", out.Len(), p.stream.Err())
 	return "", nil
 }
 
@@ -220,7 +220,7 @@ func TestListAndConnect(t *testing.T) {
 	var out string
 	var end *process.ProcessEvent_EndEvent
 	done := make(chan struct{})
-	go func() { // both must read: neither may hold up the other for good
+	go func() {
 		defer close(done)
 		for second.Receive() {
 			out += string(second.Msg().GetEvent().GetData().GetStdout())
@@ -239,6 +239,35 @@ func TestListAndConnect(t *testing.T) {
 	}
 	if !late.Receive() || late.Msg().GetEvent().GetStart() == nil || !late.Receive() || late.Msg().GetEvent().GetEnd().GetExitCode() != 4 {
 		t.Errorf("got %v, %v", late.Msg(), late.Err())
+	}
+}
+
+// A second viewer that does not read must not freeze the command for the first.
+func TestAStalledViewerDoesNotFreezeTheCommand(t *testing.T) {
+	b := startAgent(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	p := b.start(t, &process.StartRequest{Process: sh("read x; head -c 33554432 /dev/zero; echo end")})
+	stalled, err := b.Process().Connect(ctx, connect.NewRequest(&process.ConnectRequest{Process: p.sel()}))
+	if err != nil || !stalled.Receive() {
+		t.Fatalf("got %v, %v", err, stalled.Err())
+	}
+	defer context.AfterFunc(ctx, p.cancel)() // a frozen command ends the test
+	if err := b.send(t, p, stdin("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	out, end := p.end()
+	if len(out) != 32<<20+4 || end.GetExitCode() != 0 {
+		t.Errorf("got %d bytes, %v", len(out), end)
+	}
+	var seen, lost int64
+	for stalled.Receive() {
+		ev := stalled.Msg().GetEvent()
+		seen += int64(len(ev.GetData().GetStdout()))
+		lost += ev.GetKeepalive().GetOutputDropped()
+	}
+	if lost == 0 || seen+lost != int64(len(out)) {
+		t.Errorf("the stalled viewer has %d bytes and a loss of %d, of %d", seen, lost, len(out))
 	}
 }
 

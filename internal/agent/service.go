@@ -98,6 +98,7 @@ func identityRequest(m *agentv1.IdentityRequest) identity.Request {
 		},
 		Token:       m.GetAccessToken(),
 		HookTimeout: time.Duration(m.GetHookTimeoutNs()),
+		SameMachine: m.GetSameMachine(),
 	}
 	if m.GetWallUnixNs() != 0 {
 		r.Wall = time.Unix(0, m.GetWallUnixNs())

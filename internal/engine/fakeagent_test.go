@@ -82,7 +82,7 @@ func (f *fake) identity(ctx context.Context, m *agentv1.IdentityRequest) (*agent
 	f.mu.Lock()
 	f.agent.SandboxId, f.agent.Index, f.agent.Parent = m.GetSandboxId(), m.GetIndex(), m.GetParent()
 	f.agent.MachineId, f.agent.Env, f.agent.Entropy = m.GetMachineId(), m.GetEnv(), sum[:]
-	f.agent.ForkToken = m.GetForkToken()
+	f.agent.ForkToken, f.agent.SameMachine = m.GetForkToken(), m.GetSameMachine()
 	f.mu.Unlock()
 	return &agentv1.IdentityResponse{KernelReseeded: true, RandomDigest: sum[:]}, nil
 }
@@ -115,6 +115,7 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 	answers := map[string]string{
 		"entropy": fmt.Sprintf("%x", id.GetEntropy()), "machine_id": id.GetMachineId(), "sandbox_id": id.GetSandboxId(),
 		"index": fmt.Sprint(id.GetIndex()), "token": id.GetForkToken(), "env": fmt.Sprint(id.GetEnv()),
+		"same_machine": fmt.Sprint(id.GetSameMachine()),
 	}
 	a.f.mu.Unlock()
 	code := r.Msg.GetCode()

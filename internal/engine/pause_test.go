@@ -220,6 +220,19 @@ func TestAPauseThatFails(t *testing.T) {
 	h.pause(e, sb.ID) // after all
 }
 
+// A resume continues the same machine. A fork is another one.
+func TestAResumeIsTheSameMachine(t *testing.T) {
+	h, e, sb := pauseHost(t)
+	if got := h.eval(e, sb.ID, "same_machine"); got != "false" {
+		t.Errorf("a fork: same machine is %s", got)
+	}
+	h.pause(e, sb.ID)
+	h.resume(e, sb.ID)
+	if got := h.eval(e, sb.ID, "same_machine"); got != "true" {
+		t.Errorf("a resume: same machine is %s", got)
+	}
+}
+
 // Whatever goes wrong with a resume, the sandbox is paused as it was.
 func TestAResumeThatFails(t *testing.T) {
 	h, e, sb := pauseHost(t)

@@ -9,6 +9,7 @@ package execclient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"sync"
@@ -80,7 +81,7 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		if start := ev.GetStart(); start != nil {
 			s.started(ctx, &helpers, start.GetPid())
 		}
-		if err := s.output(ev.GetData()); err != nil {
+		if err := errors.Join(s.noteLoss(ev), s.output(ev.GetData())); err != nil {
 			return End{}, err
 		}
 		if end := ev.GetEnd(); end != nil {
@@ -91,6 +92,15 @@ func (s *Session) Run(ctx context.Context) (End, error) {
 		return End{}, err
 	}
 	return End{}, ErrNoEnd
+}
+
+// noteLoss writes to Stderr that output is missing here, because another reader was faster.
+func (s *Session) noteLoss(ev *process.ProcessEvent) error {
+	n := ev.GetKeepalive().GetOutputDropped()
+	if n <= 0 || s.Stderr == nil {
+		return nil
+	}
+	return s.Stderr(fmt.Appendf(nil, "forkd: %d bytes of output are missing here: another reader was faster\n", n))
 }
 
 // endGrace is how long the end of a stream may come after the end of its program.

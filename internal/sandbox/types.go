@@ -293,6 +293,8 @@ type Identity struct {
 	// ForkToken is of the guest's call that it is a child of. Rolled back to that
 	// very moment, it is that child again.
 	ForkToken string `json:"fork_token,omitempty"`
+	// SameMachine is set for a resume: boot id and SSH host keys stay.
+	SameMachine bool `json:"-"`
 }
 
 // CollectReport is what a collection of layers removed, or would remove.

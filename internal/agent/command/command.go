@@ -44,6 +44,9 @@ func New(spec Spec, u account.User, rec *defaults.Record) (*exec.Cmd, error) {
 	if err := environ.Check(spec.Env); err != nil {
 		return nil, &Error{err}
 	}
+	if err := checkArgs(spec.Args); err != nil {
+		return nil, &Error{err}
+	}
 	env := environment(spec.Env, u, rec)
 	program, err := lookProgram(spec.Program, searchPath(env), dir)
 	if err != nil {

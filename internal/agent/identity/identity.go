@@ -40,6 +40,8 @@ type Request struct {
 	Network     Network
 	Token       string
 	HookTimeout time.Duration
+	// SameMachine keeps boot id and SSH host keys, for a resume.
+	SameMachine bool
 }
 
 // Step is the proof of one step.
@@ -115,8 +117,14 @@ func (a *Applier) steps(ctx context.Context, req Request, rep *Report) []step {
 		{"hostname", func() (bool, error) { return a.setHostname(req.Hostname) }},
 		{"machine-id", func() (bool, error) { return a.setMachineID(req.MachineID) }},
 		{"boot-id", func() (done bool, err error) {
-			rep.BootID, err = a.newBootID()
-			return err == nil, err
+			rep.BootID, done, err = a.setBootID(req.SameMachine)
+			return done, err
+		}},
+		{"ssh-host-keys", func() (bool, error) {
+			if req.SameMachine {
+				return false, nil
+			}
+			return a.renewHostKeys(req.Hostname)
 		}},
 		{"network", func() (bool, error) { return a.setNetwork(req.Network) }},
 		{"record", func() (bool, error) {

@@ -73,7 +73,32 @@ func (a *Applier) setMachineID(id string) (bool, error) {
 	if id == "" {
 		return false, nil
 	}
-	return true, rewrite(a.path("/etc/machine-id"), []byte(id+"\n"))
+	if err := rewrite(a.path("/etc/machine-id"), []byte(id+"\n")); err != nil {
+		return false, err
+	}
+	return true, a.setDBusID(id)
+}
+
+// setDBusID renews the copy of the machine id that D-Bus keeps. A link to
+// /etc/machine-id needs no change.
+func (a *Applier) setDBusID(id string) error {
+	file := a.path("/var/lib/dbus/machine-id")
+	if st, err := os.Lstat(file); err != nil || !st.Mode().IsRegular() {
+		return nil
+	}
+	return rewrite(file, []byte(id+"\n"))
+}
+
+// setBootID keeps the boot id of the same machine. Otherwise it makes a new one.
+func (a *Applier) setBootID(same bool) (id string, renewed bool, err error) {
+	if same {
+		b, err := os.ReadFile(a.path(bootIDFile))
+		if id := strings.TrimSpace(string(b)); err == nil && id != "" {
+			return id, false, nil
+		}
+	}
+	id, err = a.newBootID()
+	return id, err == nil, err
 }
 
 // newBootID gives the clone a boot id of its own, as programs use it to name

@@ -292,12 +292,32 @@ func dataEvent(from stream, b []byte) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: d}}
 }
 
+// outputOf is the reverse of dataEvent; b is nil if ev holds no output.
+func outputOf(ev *process.ProcessEvent) (from stream, b []byte) {
+	switch d := ev.GetData().GetOutput().(type) {
+	case *process.ProcessEvent_DataEvent_Stdout:
+		return fromStdout, d.Stdout
+	case *process.ProcessEvent_DataEvent_Stderr:
+		return fromStderr, d.Stderr
+	case *process.ProcessEvent_DataEvent_Pty:
+		return fromPTY, d.Pty
+	}
+	return 0, nil
+}
+
 func startEvent(pid uint32) *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}
 }
 
 func keepaliveEvent() *process.ProcessEvent {
 	return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
+}
+
+// droppedEvent notes that a reader missed n bytes of output at this place.
+func droppedEvent(n int64) *process.ProcessEvent {
+	ev := keepaliveEvent()
+	ev.GetKeepalive().OutputDropped = n
+	return ev
 }
 
 func endEvent(ws unix.WaitStatus) *process.ProcessEvent {

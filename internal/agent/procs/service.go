@@ -88,7 +88,10 @@ func waitBriefly(p *Process) {
 
 // startError tells a caller's mistake from the guest's trouble.
 func startError(name string, err error) error {
-	for _, theirs := range []error{unix.ENOENT, unix.ENOEXEC, unix.EACCES, unix.ENOTDIR, unix.E2BIG, unix.EINVAL} {
+	if errors.Is(err, unix.E2BIG) {
+		return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("start '%s': %s", name, command.TooLong))
+	}
+	for _, theirs := range []error{unix.ENOENT, unix.ENOEXEC, unix.EACCES, unix.ENOTDIR, unix.EINVAL} {
 		if errors.Is(err, theirs) {
 			return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("start '%s': %w", name, err))
 		}
@@ -137,7 +140,7 @@ func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration
 	send func(*process.ProcessEvent) error) error {
 	letGo := func() { p.hub.leave(sub, generation.Changed(ctx)) }
 	defer letGo()
-	// A caller that leaves while Send waits for it must not hold the process up.
+	// A caller that leaves during Send must not hold the process up.
 	defer context.AfterFunc(ctx, letGo)()
 	if err := begin(p, sub, send); err != nil {
 		return err
@@ -146,12 +149,9 @@ func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration
 	defer timer.Stop()
 	for {
 		select {
-		case ev := <-sub.events:
-			if err := send(ev); err != nil {
+		case <-sub.ready:
+			if done, err := p.hub.forward(sub, send); done || err != nil {
 				return err
-			}
-			if ev.GetEnd() != nil {
-				return nil
 			}
 		case <-timer.C:
 			if err := send(keepaliveEvent()); err != nil {
@@ -162,6 +162,19 @@ func follow(ctx context.Context, p *Process, sub *subscriber, idle time.Duration
 		}
 		timer.Reset(idle)
 	}
+}
+
+// forward sends all that waits for s; it reports whether that was the end.
+func (h *hub) forward(s *subscriber, send func(*process.ProcessEvent) error) (done bool, err error) {
+	for ev := h.take(s); ev != nil; ev = h.take(s) {
+		if err := send(ev); err != nil {
+			return false, err
+		}
+		if ev.GetEnd() != nil {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 func contextError(ctx context.Context) error {

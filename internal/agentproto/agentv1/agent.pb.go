@@ -272,7 +272,10 @@ type IdentityRequest struct {
 	HookTimeoutNs int64 `protobuf:"varint,11,opt,name=hook_timeout_ns,json=hookTimeoutNs,proto3" json:"hook_timeout_ns,omitempty"`
 	// The call of a program in the source that this clone is a child of, if a
 	// guest forked itself: the clone's copy of that program is told its index.
-	ForkToken     string `protobuf:"bytes,12,opt,name=fork_token,json=forkToken,proto3" json:"fork_token,omitempty"`
+	ForkToken string `protobuf:"bytes,12,opt,name=fork_token,json=forkToken,proto3" json:"fork_token,omitempty"`
+	// Set at a resume: the guest stays the same machine, so that boot id and SSH
+	// host keys stay. Agents that do not know the field renew the boot id.
+	SameMachine   bool `protobuf:"varint,13,opt,name=same_machine,json=sameMachine,proto3" json:"same_machine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -389,6 +392,13 @@ func (x *IdentityRequest) GetForkToken() string {
 		return x.ForkToken
 	}
 	return ""
+}
+
+func (x *IdentityRequest) GetSameMachine() bool {
+	if x != nil {
+		return x.SameMachine
+	}
+	return false
 }
 
 type NetworkIdentity struct {
@@ -1523,7 +1533,7 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	"\amodules\x18\x04 \x03(\v2(.forkd.agent.v1.Interpreter.ModulesEntryR\amodules\x1a:\n" +
 	"\fModulesEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xee\x03\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x91\x04\n" +
 	"\x0fIdentityRequest\x12\x1d\n" +
 	"\n" +
 	"sandbox_id\x18\x01 \x01(\tR\tsandboxId\x12\x14\n" +
@@ -1541,7 +1551,8 @@ const file_agentv1_agent_proto_rawDesc = "" +
 	" \x01(\tR\vaccessToken\x12&\n" +
 	"\x0fhook_timeout_ns\x18\v \x01(\x03R\rhookTimeoutNs\x12\x1d\n" +
 	"\n" +
-	"fork_token\x18\f \x01(\tR\tforkToken\x1a6\n" +
+	"fork_token\x18\f \x01(\tR\tforkToken\x12!\n" +
+	"\fsame_machine\x18\r \x01(\bR\vsameMachine\x1a6\n" +
 	"\bEnvEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xc1\x01\n" +

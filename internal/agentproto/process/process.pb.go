@@ -1546,7 +1546,9 @@ func (x *ProcessEvent_EndEvent) GetError() string {
 }
 
 type ProcessEvent_KeepAlive struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ours: this reader was too slow and missed so many bytes of output here.
+	OutputDropped int64 `protobuf:"varint,100,opt,name=output_dropped,json=outputDropped,proto3" json:"output_dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1579,6 +1581,13 @@ func (x *ProcessEvent_KeepAlive) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ProcessEvent_KeepAlive.ProtoReflect.Descriptor instead.
 func (*ProcessEvent_KeepAlive) Descriptor() ([]byte, []int) {
 	return file_process_process_proto_rawDescGZIP(), []int{6, 3}
+}
+
+func (x *ProcessEvent_KeepAlive) GetOutputDropped() int64 {
+	if x != nil {
+		return x.OutputDropped
+	}
+	return 0
 }
 
 type StreamInputRequest_StartEvent struct {
@@ -1670,7 +1679,9 @@ func (x *StreamInputRequest_DataEvent) GetInput() *ProcessInput {
 }
 
 type StreamInputRequest_KeepAlive struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ours: this reader was too slow and missed so many bytes of output here.
+	OutputDropped int64 `protobuf:"varint,100,opt,name=output_dropped,json=outputDropped,proto3" json:"output_dropped,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1703,6 +1714,13 @@ func (x *StreamInputRequest_KeepAlive) ProtoReflect() protoreflect.Message {
 // Deprecated: Use StreamInputRequest_KeepAlive.ProtoReflect.Descriptor instead.
 func (*StreamInputRequest_KeepAlive) Descriptor() ([]byte, []int) {
 	return file_process_process_proto_rawDescGZIP(), []int{16, 2}
+}
+
+func (x *StreamInputRequest_KeepAlive) GetOutputDropped() int64 {
+	if x != nil {
+		return x.OutputDropped
+	}
+	return 0
 }
 
 var File_process_process_proto protoreflect.FileDescriptor
@@ -1739,7 +1757,7 @@ const file_process_process_proto_rawDesc = "" +
 	"\x05stdin\x18\x04 \x01(\bH\x02R\x05stdin\x88\x01\x01B\x06\n" +
 	"\x04_ptyB\x06\n" +
 	"\x04_tagB\b\n" +
-	"\x06_stdin\"\x87\x04\n" +
+	"\x06_stdin\"\xae\x04\n" +
 	"\fProcessEvent\x128\n" +
 	"\x05start\x18\x01 \x01(\v2 .process.ProcessEvent.StartEventH\x00R\x05start\x125\n" +
 	"\x04data\x18\x02 \x01(\v2\x1f.process.ProcessEvent.DataEventH\x00R\x04data\x122\n" +
@@ -1758,8 +1776,9 @@ const file_process_process_proto_rawDesc = "" +
 	"\x06exited\x18\x02 \x01(\bR\x06exited\x12\x16\n" +
 	"\x06status\x18\x03 \x01(\tR\x06status\x12\x19\n" +
 	"\x05error\x18\x04 \x01(\tH\x00R\x05error\x88\x01\x01B\b\n" +
-	"\x06_error\x1a\v\n" +
-	"\tKeepAliveB\a\n" +
+	"\x06_error\x1a2\n" +
+	"\tKeepAlive\x12%\n" +
+	"\x0eoutput_dropped\x18d \x01(\x03R\routputDroppedB\a\n" +
 	"\x05event\"<\n" +
 	"\rStartResponse\x12+\n" +
 	"\x05event\x18\x01 \x01(\v2\x15.process.ProcessEventR\x05event\">\n" +
@@ -1784,7 +1803,7 @@ const file_process_process_proto_rawDesc = "" +
 	"\x10SendInputRequest\x122\n" +
 	"\aprocess\x18\x01 \x01(\v2\x18.process.ProcessSelectorR\aprocess\x12+\n" +
 	"\x05input\x18\x02 \x01(\v2\x15.process.ProcessInputR\x05input\"\x13\n" +
-	"\x11SendInputResponse\"\xea\x02\n" +
+	"\x11SendInputResponse\"\x91\x03\n" +
 	"\x12StreamInputRequest\x12>\n" +
 	"\x05start\x18\x01 \x01(\v2&.process.StreamInputRequest.StartEventH\x00R\x05start\x12;\n" +
 	"\x04data\x18\x02 \x01(\v2%.process.StreamInputRequest.DataEventH\x00R\x04data\x12E\n" +
@@ -1793,8 +1812,9 @@ const file_process_process_proto_rawDesc = "" +
 	"StartEvent\x122\n" +
 	"\aprocess\x18\x01 \x01(\v2\x18.process.ProcessSelectorR\aprocess\x1a8\n" +
 	"\tDataEvent\x12+\n" +
-	"\x05input\x18\x02 \x01(\v2\x15.process.ProcessInputR\x05input\x1a\v\n" +
-	"\tKeepAliveB\a\n" +
+	"\x05input\x18\x02 \x01(\v2\x15.process.ProcessInputR\x05input\x1a2\n" +
+	"\tKeepAlive\x12%\n" +
+	"\x0eoutput_dropped\x18d \x01(\x03R\routputDroppedB\a\n" +
 	"\x05event\"\x15\n" +
 	"\x13StreamInputResponse\"p\n" +
 	"\x11SendSignalRequest\x122\n" +

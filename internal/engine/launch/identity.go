@@ -176,7 +176,7 @@ func (l *Launcher) identity(m *VM, who sandbox.Identity) (*agentv1.IdentityReque
 		MachineId: who.MachineID, Entropy: entropy,
 		WallUnixNs: time.Now().UnixNano(), // the guest's clock, not the engine's
 		Env:        env,
-		ForkToken:  who.ForkToken,
+		ForkToken:  who.ForkToken, SameMachine: who.SameMachine,
 		// A guest without a device, as in snapshots of earlier days, passes it over.
 		Network: &agentv1.NetworkIdentity{HardwareAddress: MAC(who.ID)},
 	}, nil

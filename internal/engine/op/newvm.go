@@ -23,6 +23,7 @@ type newVM struct {
 	f    *forkOp
 	next child // the VM
 	undo undo.Stack
+	same bool // the machine stays the same, as in a resume
 }
 
 // step is a part of an operation whose name is in its errors.
@@ -69,7 +70,9 @@ func (n *newVM) launch(ctx context.Context, restored func()) error {
 
 // introduce tells the VM who it is, and calls told. On failure it goes.
 func (n *newVM) introduce(ctx context.Context, told func()) error {
-	err := n.f.introduce(ctx, &n.next, n.b.Who())
+	who := n.b.Who()
+	who.SameMachine = n.same
+	err := n.f.introduce(ctx, &n.next, who)
 	told()
 	if err == nil {
 		n.e.wires.Attach(ctx, n.next.wire, n.next.m.Proc, n.next.m.Lent)

@@ -35,7 +35,7 @@ func (l *Pauses) ResumeOnce(ctx context.Context, id string) (_ sandbox.Info, tri
 		return sandbox.Info{}, false, err
 	}
 	defer done()
-	r := &resumeOp{newVM{e: o}}
+	r := &resumeOp{newVM{e: o, same: true}}
 	defer r.undo.Run()
 	paused, err := r.turn(ctx, id)
 	if err != nil || !paused {
