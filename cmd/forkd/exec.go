@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -78,11 +80,17 @@ func (a *app) runProgram(ctx context.Context, c *client.Client, id string, progr
 	return err
 }
 
+// endOfTerminal is what a terminal's user types at the end of input: once to send what the line has, once for the end.
+const endOfTerminal = "\x04\x04"
+
 // terminalOptions gives the program a terminal like ours, if ours is one. The
 // function it returns puts ours back as it was.
 func terminalOptions(ctx context.Context, opt *client.ExecOptions, interactive bool) (restore func(), err error) {
 	opt.Terminal = &client.Size{Cols: 80, Rows: 24}
 	fd := int(os.Stdin.Fd())
+	if interactive && !term.IsTerminal(fd) {
+		opt.Stdin = io.MultiReader(opt.Stdin, strings.NewReader(endOfTerminal))
+	}
 	if !interactive || !term.IsTerminal(fd) {
 		return func() {}, nil
 	}

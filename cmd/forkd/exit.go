@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
@@ -108,6 +109,9 @@ func polish(a *app, cmd *cobra.Command) {
 			if emptyArgument(cmd, args) {
 				return errors.New("an argument is empty; a variable that is not set?")
 			}
+			if name := emptyFlag(cmd); name != "" {
+				return fmt.Errorf("--%s is empty; a variable that is not set? Leave it out if there is no value", name)
+			}
 			a.began = true
 			return work(cmd, args)
 		}
@@ -115,6 +119,19 @@ func polish(a *app, cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		polish(a, child)
 	}
+}
+
+// emptyFlag is the name of a flag that was given without a value: what it would have narrowed stays wide.
+func emptyFlag(cmd *cobra.Command) (name string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" {
+			name = f.Name
+		}
+		if list, is := f.Value.(pflag.SliceValue); is && slices.Contains(list.GetSlice(), "") {
+			name = f.Name
+		}
+	})
+	return name
 }
 
 // emptyArgument finds a name that is none. What follows the first argument of a

@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/hints"
 )
@@ -34,17 +36,63 @@ func newKillCommand(a *app) *cobra.Command {
 					return err
 				}
 			}
-			var options []client.KillOption
 			if tree {
-				options = append(options, client.KillTree)
+				return killTrees(ctx, a, c, ids)
 			}
-			return a.ended("killed", ids, killEach(ctx, c, ids, all, options...))
+			return a.ended("killed", ids, killEach(ctx, c, ids, all))
 		}),
 	}
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "end all sandboxes")
 	cmd.Flags().BoolVar(&tree, "tree", false, "end all of their trees of forks as well")
 	cmd.MarkFlagsMutuallyExclusive("all", "tree")
 	return cmd
+}
+
+// killTrees ends the trees of sandboxes, and prints all that went with them.
+func killTrees(ctx context.Context, a *app, c *client.Client, ids []string) error {
+	before, err := c.ListSandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	errs := killEach(ctx, c, ids, false, client.KillTree)
+	killed, failed := []string{}, []error{}
+	for i, id := range ids {
+		if errs[i] != nil {
+			killed, failed = append(killed, id), append(failed, errs[i])
+			continue
+		}
+		for _, member := range forkTreeOf(before, id) {
+			if !slices.Contains(killed, member) {
+				killed, failed = append(killed, member), append(failed, nil)
+			}
+		}
+	}
+	return a.ended("killed", killed, failed)
+}
+
+// forkTreeOf are the sandboxes of a list that descend by forks in guests from the same root as one of them: that one
+// first, and alone if the list does not have it.
+func forkTreeOf(list []api.SandboxInfo, id string) []string {
+	by := map[string]string{}
+	for _, sb := range list {
+		by[sb.ID] = sb.ForkedBy
+	}
+	root := func(id string) string {
+		for range by { // a circle ends
+			if _, listed := by[by[id]]; !listed {
+				break
+			}
+			id = by[id]
+		}
+		return id
+	}
+	out, of := []string{id}, root(id)
+	for _, sb := range list {
+		if sb.ID != id && root(sb.ID) == of {
+			out = append(out, sb.ID)
+		}
+	}
+	return out
 }
 
 func everyID(ctx context.Context, c *client.Client) ([]string, error) {

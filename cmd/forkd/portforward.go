@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -93,7 +94,7 @@ func (a *app) forwardPorts(ctx context.Context, c *client.Client, id string, spe
 
 func listenAll(ctx context.Context, id string, specs []portspec.Spec) (all []forward, err error) {
 	for _, s := range specs {
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.Local)
+		l, err := new(net.ListenConfig).Listen(ctx, listenNetwork(s.Local), s.Local)
 		if err != nil {
 			return all, hints.With(codedError{fmt.Errorf("cannot listen here: %w", err), api.CodeConflict},
 				fmt.Sprintf("choose another local port; `:%d` takes a free one", s.Port))
@@ -101,6 +102,18 @@ func listenAll(ctx context.Context, id string, specs []portspec.Spec) (all []for
 		all = append(all, forward{l.Addr().String(), id, s.Port, l})
 	}
 	return all, nil
+}
+
+// listenNetwork keeps an address of one family to that: 0.0.0.0 on "tcp" would take IPv6 as well.
+func listenNetwork(local string) string {
+	host, _, _ := net.SplitHostPort(local)
+	switch ip, err := netip.ParseAddr(host); {
+	case err != nil:
+		return "tcp"
+	case ip.Is4():
+		return "tcp4"
+	}
+	return "tcp6"
 }
 
 func printForwards(p *ui.Printer, all []forward) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -98,8 +99,11 @@ func treeRow(l lineage.Line) []string {
 
 // noteOf is what is wrong with a snapshot, or why nobody has to delete it.
 func noteOf(s api.SnapshotInfo) string {
-	if s.Warning == nil && s.Transient {
-		return "a guest's fork; goes with its children"
+	switch {
+	case s.Warning != nil || !s.Transient:
+		return text(s.Warning)
+	case strings.HasPrefix(s.Tag, "pause-"):
+		return "a sandbox's pause; goes with it"
 	}
-	return text(s.Warning)
+	return "a guest's fork; goes with its children"
 }

@@ -76,7 +76,7 @@ func engineGauges(e Engine) []prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
 	}
 	return []prometheus.Collector{
-		gauge("forkd_snapshots_total", "Snapshots in the store.", func() float64 {
+		gauge("forkd_snapshots", "Snapshots in the store.", func() float64 {
 			list, err := e.ListSnapshots(context.Background())
 			if err != nil {
 				return 0

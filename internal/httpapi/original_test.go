@@ -42,7 +42,7 @@ const sb1 = "/v1/sandboxes/sb-00000001-0001"
 var conversation = []spoken{
 	{"GET /healthz, without authentication", "GET", "/healthz", "", 200, "ok", "true"},
 	{"GET /version", "GET", "/version", "", 200, "version api", `"v1"`},
-	{"GET /metrics", "GET", "/metrics", "", 200, "", "forkd_snapshots_total"},
+	{"GET /metrics", "GET", "/metrics", "", 200, "", "forkd_snapshots"},
 	{"Controller.list_snapshots", "GET", "/v1/snapshots", "", 200, snapshotFields, `"py"`},
 	{"MCP create_snapshot: bad tag", "POST", "/v1/snapshots", `{"tag":"../x","kernel":"/k","rootfs":"/r","rw":false,"boot_wait_secs":10}`, 400, "error", "tag"},
 	{"MCP create_snapshot: boot_wait_secs at most 60", "POST", "/v1/snapshots", `{"tag":"x","kernel":"/k","rootfs":"/r","rw":true,"tap":null,"boot_wait_secs":61}`, 400, "error", "boot_wait_secs"},

@@ -297,7 +297,7 @@ func TestMetrics(t *testing.T) {
 	b.timings.Observe(sandbox.OpBoot, time.Second, nil)
 	text := b.do("GET", "/metrics", "").Body.String()
 	for _, want := range []string{
-		"forkd_snapshots_total 1\n", "forkd_sandboxes_active 3\n", `forkd_build_info{version="1.2.3"} 1`,
+		"forkd_snapshots 1\n", "forkd_sandboxes_active 3\n", `forkd_build_info{version="1.2.3"} 1`,
 		"forkd_fork_seconds_count 1\n", `forkd_fork_children_total{result="ok"} 3`, "forkd_exec_seconds_count 0",
 		"forkd_restore_seconds_count 2\n", "forkd_identity_seconds_count 0\n",
 		"go_goroutines", `route="/v1/sandboxes"`,

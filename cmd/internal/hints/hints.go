@@ -7,6 +7,8 @@ package hints
 
 import (
 	"errors"
+	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/forkd/forkd/api"
@@ -54,11 +56,19 @@ func hintOf(e *client.Error) string {
 	return ""
 }
 
-// fill puts details in place of their names.
+// placeholder is the name of a detail in the table.
+var placeholder = regexp.MustCompile(`\{[a-z]+\}`)
+
+// fill puts details in place of their names. Advice that lacks one is left out.
 func fill(hint string, details map[string]string) string {
 	pairs := make([]string, 0, 2*len(details))
 	for name, value := range details {
 		pairs = append(pairs, "{"+name+"}", value)
+	}
+	for _, name := range placeholder.FindAllString(hint, -1) {
+		if !slices.Contains(pairs, name) {
+			return ""
+		}
 	}
 	return strings.NewReplacer(pairs...).Replace(hint)
 }
