@@ -17,6 +17,8 @@ type CreateSnapshotRequest struct {
 	MemoryMiB int    `json:"memory_mib,omitempty" doc:"Memory of the guest; 0 means what the image's recipe says" minimum:"0" maximum:"524288"`
 	VCPUs     int    `json:"vcpus,omitempty" doc:"Virtual CPUs; 0 means what the image's recipe says" minimum:"0" maximum:"8"`
 	Warm      string `json:"warm,omitempty" doc:"Python code to run in the warmed interpreter after the recipe's own warm-up, or after exec" maxLength:"1048576"`
+	// WarmTimeoutSecs is of the recipe's warm-up and Warm together.
+	WarmTimeoutSecs float64 `json:"warm_timeout_secs,omitempty" doc:"Limit of the warm-up; 0 means 10 minutes" minimum:"0" maximum:"86400"`
 
 	// A snapshot on top of another.
 	From            string   `json:"from,omitempty" doc:"Snapshot to fork a child of, run exec and warm in it, and keep what became of it, on top of that snapshot; instead of image" pattern:"^[A-Za-z0-9_-]{1,64}$" patternDescription:"1 to 64 letters, digits, - or _"`

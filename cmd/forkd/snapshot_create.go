@@ -18,7 +18,7 @@ import (
 func newSnapshotCreateCommand(a *app) *cobra.Command {
 	var req api.CreateSnapshotRequest
 	var warmFile, shell string
-	var wait, limit time.Duration
+	var wait, limit, warmLimit time.Duration
 	var network netFlags
 	var buildNet string
 	cmd := &cobra.Command{
@@ -37,6 +37,10 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 			if cmd.Flags().Changed("exec-timeout") && limit <= 0 {
 				return exit.UsageError{Err: fmt.Errorf("--exec-timeout is %s, want more than 0", limit)}
 			}
+			if cmd.Flags().Changed("warm-timeout") && warmLimit <= 0 {
+				return exit.UsageError{Err: fmt.Errorf("--warm-timeout is %s, want more than 0", warmLimit)}
+			}
+			req.WarmTimeoutSecs = warmLimit.Seconds()
 			policy, err := network.policy()
 			if err != nil {
 				return err
@@ -74,6 +78,7 @@ func newSnapshotCreateCommand(a *app) *cobra.Command {
 	f.StringVar(&req.Warm, "warm", "",
 		"Python code to run before the snapshot, after the recipe's own warm-up or the command")
 	f.StringVar(&warmFile, "warm-file", "", "the same from a file")
+	f.DurationVar(&warmLimit, "warm-timeout", 0, "limit for the warm-up (default: 10m)")
 	f.DurationVar(&wait, "boot-wait", 0, "limit for the guest to get ready, at most 60s (default: the daemon's)")
 	network.addFlags(cmd, "none, or that of --from")
 	f.StringVar(&buildNet, "build-net", "",

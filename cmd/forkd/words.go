@@ -48,7 +48,7 @@ func fieldWords(cmd *cobra.Command) map[string]string {
 			"tag": "tag", "image": "image", "from": "from", "kernel": "kernel", "rootfs": "rootfs", "memory_mib": "memory-mib",
 			"vcpus": "vcpus",
 			"warm":  "warm", "exec": "exec", "exec_user": "user", "exec_timeout_secs": "exec-timeout",
-			"boot_wait_secs": "boot-wait", "allow": "allow", "deny": "deny",
+			"boot_wait_secs": "boot-wait", "warm_timeout_secs": "warm-timeout", "allow": "allow", "deny": "deny",
 		}
 	case "snapshot compact":
 		return map[string]string{"to": "to", "tag": "TAG"}

@@ -108,22 +108,23 @@ func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 		{"spawn", errAny, []string{"no KVM today"}},
 		{"boot-panic", sandbox.ErrBootFailed, []string{"boot: ", "kernel panicked: no working init found", "the console's last lines:\nbooting with console=ttyS0"}},
 		{"boot-silent", sandbox.ErrBootFailed, []string{"no ready signal within 500ms", "waiting for nothing"}},
-		{"warm-hang", sandbox.ErrBootFailed, []string{"warm: warm-up timed out after"}},
+		{"warm-hang", sandbox.ErrBootFailed, []string{"warm: the warm-up did not end within 300ms"}},
 		{"quiesce-fail", sandbox.ErrBootFailed, []string{"quiesce: guest: sync: the disk hums"}},
 		{"save-full", sandbox.ErrNoSpace, []string{"save: ", "no space left on device"}},
 	} {
 		t.Run(c.fault, func(t *testing.T) {
 			h := newHost(t)
+			req := sandbox.CreateRequest{Tag: "a", Image: "tiny"}
 			switch c.fault {
 			case "boot-silent":
 				h.cfg.BootWait = 500 * time.Millisecond
 			case "warm-hang":
-				h.cfg.BootWait = 3 * time.Second // the boot has to be quicker
+				req.WarmTimeout = 300 * time.Millisecond
 			}
 			e := h.open()
 			h.fault(c.fault, 1)
 			before := openFiles(t)
-			_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, nil)
+			_, err := e.CreateSnapshot(t.Context(), req, nil)
 			wantError(t, err, c.kind, c.texts...)
 			if err != nil && bytes.ContainsRune([]byte(err.Error()), 0x1b) {
 				t.Error("the guest's escape codes reach the terminal")

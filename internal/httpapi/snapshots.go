@@ -122,6 +122,7 @@ func deriveRequest(b api.CreateSnapshotRequest) (sandbox.DeriveRequest, error) {
 	return sandbox.DeriveRequest{
 		Network: n.later, BuildNetwork: n.build, Tap: n.tap, TapIfAllowed: n.ifAllowed,
 		Tag: b.Tag, From: b.From, Exec: b.Exec, User: b.ExecUser, ExecTimeout: seconds(b.ExecTimeoutSecs), Warm: b.Warm,
+		WarmTimeout: seconds(b.WarmTimeoutSecs),
 	}, nil
 }
 
@@ -145,7 +146,7 @@ func createRequest(b api.CreateSnapshotRequest) (sandbox.CreateRequest, error) {
 		Network: n.later, BuildNetwork: n.build, Tap: n.tap, TapIfAllowed: n.ifAllowed,
 		Tag: b.Tag, Image: b.Image, Kernel: b.Kernel, Rootfs: b.Rootfs,
 		MemoryMiB: b.MemoryMiB, VCPUs: b.VCPUs, Warm: b.Warm,
-		BootWait: time.Duration(b.BootWaitSecs) * time.Second,
+		BootWait: time.Duration(b.BootWaitSecs) * time.Second, WarmTimeout: seconds(b.WarmTimeoutSecs),
 	}, nil
 }
 

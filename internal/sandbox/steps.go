@@ -37,6 +37,8 @@ type DeriveRequest struct {
 	ExecTimeout time.Duration
 	// Warm is Python code that is run in the warmed interpreter after Exec.
 	Warm string
+	// WarmTimeout bounds the warm-up; 0 means DefaultWarmTimeout.
+	WarmTimeout time.Duration
 	// Network is the policy of sandboxes that are forked from the snapshot without one of
 	// their own; nil: that of From.
 	Network *netpolicy.Spec

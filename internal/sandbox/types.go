@@ -169,6 +169,8 @@ type CreateRequest struct {
 	Warm string
 	// BootWait bounds the time to the agent's ready signal; 0 means DefaultBootWait.
 	BootWait time.Duration
+	// WarmTimeout bounds the warm-up; 0 means DefaultWarmTimeout.
+	WarmTimeout time.Duration
 	// Network is the policy of sandboxes that are forked from the snapshot without one of
 	// their own; nil: nothing is allowed.
 	Network *netpolicy.Spec
@@ -183,8 +185,11 @@ type CreateRequest struct {
 	TapIfAllowed bool
 }
 
-// DefaultBootWait is how long a parent may take to get ready, and to warm up after that.
-const DefaultBootWait = 120 * time.Second
+// DefaultBootWait is how long a parent may take to get ready, and DefaultWarmTimeout how long to warm up after that.
+const (
+	DefaultBootWait    = 120 * time.Second
+	DefaultWarmTimeout = 10 * time.Minute
+)
 
 // Step is one finished or running step of a long operation, for progress displays.
 type Step struct {

@@ -1,6 +1,7 @@
 package op
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -205,11 +206,11 @@ func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 
 // warm runs the recipe's warm-up and then the request's.
 func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
-	limit := max(c.req.BootWait, c.e.cfg.BootWait)
+	limit := cmp.Or(c.req.WarmTimeout, sandbox.DefaultWarmTimeout)
 	if c.src.image.Ready != nil {
 		limit += c.src.image.Ready.Timeout
 	}
-	late := sandbox.Errorf(sandbox.ErrTimeout, "", "warm-up timed out after %s", limit)
+	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the warm-up did not end within %s", limit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, late)
 	defer cancel()
 	ctx, calm := c.m.WhileRoom(ctx, "the guest")

@@ -131,7 +131,7 @@ func (d *deriveOp) fork(ctx context.Context) (int64, error) {
 	if _, d.m, err = d.e.sandboxes.Running(d.id); err != nil {
 		return 0, err
 	}
-	d.guest = &createOp{e: d.e, m: d.m, agent: d.m.Agent,
+	d.guest = &createOp{e: d.e, m: d.m, agent: d.m.Agent, req: sandbox.CreateRequest{WarmTimeout: d.req.WarmTimeout},
 		src: parentSource{warm: []sandbox.WarmStep{{Language: "python", Code: d.req.Warm}}}}
 	return 0, nil
 }
