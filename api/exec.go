@@ -32,6 +32,7 @@ type ExecResponse struct {
 
 	// Ours.
 	TimedOut     bool   `json:"timed_out,omitempty" doc:"The limit ended it"`
+	KilledBy     string `json:"killed_by,omitempty" doc:"What ended it, with the process and the time, if that was the guest's kernel for want of memory"`
 	DroppedBytes int64  `json:"dropped_bytes,omitempty" doc:"Output beyond what is kept"`
 	StdoutRaw    []byte `json:"stdout_base64,omitempty" doc:"Standard output, if it is not UTF-8"`
 	StderrRaw    []byte `json:"stderr_base64,omitempty" doc:"Standard error, if it is not UTF-8"`

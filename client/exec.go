@@ -50,6 +50,8 @@ type ExecStatus struct {
 	ExitCode int
 	// Status says so in words, such as "exit status 1" or "signal: killed".
 	Status string
+	// KilledBy says what ended it, if that was the guest's kernel for want of memory.
+	KilledBy string
 }
 
 // ErrNoProgram and ErrNotExecutable are wrapped by ExecStream when the program
@@ -69,7 +71,7 @@ func (c *Client) ExecStream(ctx context.Context, id string, opt ExecOptions) (Ex
 	var broken writeError
 	switch {
 	case err == nil:
-		return ExecStatus{ExitCode: end.ShellCode(), Status: end.Status()}, nil
+		return ExecStatus{ExitCode: end.ShellCode(), Status: end.Status(), KilledBy: end.KilledBy()}, nil
 	case errors.As(err, &broken):
 		return ExecStatus{}, broken
 	case errors.Is(err, execclient.ErrNoEnd):

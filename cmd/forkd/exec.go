@@ -74,6 +74,9 @@ func (a *app) runProgram(ctx context.Context, c *client.Client, id string, progr
 		defer restore()
 	}
 	st, err := c.ExecStream(ctx, id, opt)
+	if err == nil && st.KilledBy != "" {
+		a.Note("%s", st.KilledBy)
+	}
 	if err == nil && st.ExitCode != 0 {
 		return exit.Code(st.ExitCode)
 	}

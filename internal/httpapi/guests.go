@@ -59,9 +59,10 @@ func (s *guestRoutes) ping(ctx context.Context, in *IDPath) (*body[api.PingRespo
 
 // execRest has the fields of api.ExecResponse that are no outputs.
 type execRest struct {
-	ExitCode     int   `json:"exit_code"`
-	TimedOut     bool  `json:"timed_out,omitempty"`
-	DroppedBytes int64 `json:"dropped_bytes,omitempty"`
+	ExitCode     int    `json:"exit_code"`
+	TimedOut     bool   `json:"timed_out,omitempty"`
+	KilledBy     string `json:"killed_by,omitempty"`
+	DroppedBytes int64  `json:"dropped_bytes,omitempty"`
 }
 
 func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
@@ -88,7 +89,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 	stdout, stderr := text(res.Stdout), text(res.Stderr)
 	dropped := res.DroppedBytes + account.fit(tenant, &stdout, &stderr)
 	res.Stdout, res.Stderr = nil, nil // the answer holds copies
-	return answerOutputs(execRest{res.ExitCode, res.TimedOut, dropped},
+	return answerOutputs(execRest{res.ExitCode, res.TimedOut, res.KilledBy, dropped},
 		printed("stdout", stdout), printed("stderr", stderr)), nil
 }
 

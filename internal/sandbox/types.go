@@ -227,7 +227,9 @@ type ExecResult struct {
 	// DroppedBytes counts output beyond MaxOutput.
 	DroppedBytes int64
 	ExitCode     int // 128+n when killed by signal n, 124 when its timeout ended it
-	TimedOut     bool
+	// KilledBy says what ended it, if that was the guest's kernel for want of memory.
+	KilledBy string
+	TimedOut bool
 }
 
 // EvalRequest runs code in the sandbox's warmed interpreter.

@@ -35,3 +35,25 @@ func TestProgramsMayOpenManyFiles(t *testing.T) {
 		t.Errorf("devices have modes %s, want 666", got)
 	}
 }
+
+// TestAProgramThatTheGuestsKernelKills has a fork's kernel end a program, and a shell's, for want of memory.
+func TestAProgramThatTheGuestsKernelKills(t *testing.T) {
+	d := shared(t)
+	id := d.forkOf(d.small(), 1)[0].ID
+	d.sh(id, "head -c 50m /dev/zero > /dev/shm/fill")
+	const takes = "dd if=/dev/zero of=/dev/null bs=90M count=1"
+	for _, script := range []string{"exec " + takes, takes + "; exit $?"} {
+		r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", script}, User: "root"})
+		if err != nil || r.ExitCode != 137 || !strings.HasPrefix(r.KilledBy, "killed by the guest's kernel: out of memory (process ") ||
+			!strings.Contains(r.KilledBy, ", dd, ") {
+			t.Errorf("%s: exit code %d, %q, %q, %v", script, r.ExitCode, r.KilledBy, r.Stderr, err)
+		}
+	}
+	code, _, errs := d.cli("exec", id, "--user", "root", "--", "sh", "-c", takes)
+	if code != 137 || !strings.Contains(errs, "out of memory (process ") {
+		t.Errorf("forkd exec: exit code %d, %s", code, errs)
+	}
+	if r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", "kill -9 $$"}}); err != nil || r.KilledBy != "" {
+		t.Errorf("a program that was killed otherwise: %+v, %v", r, err)
+	}
+}

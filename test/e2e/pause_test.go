@@ -56,6 +56,7 @@ func TestPause(t *testing.T) {
 	id := sb.ID
 	d.eval(id, startCounting)
 	d.remember(id, "of then")
+	lasting := append(slices.Clone(lasting), bootID)
 	same, seen := d.list(id, lasting...), d.list(id, fresh...)
 	for _, c := range []struct {
 		name    string
@@ -95,7 +96,7 @@ func TestPause(t *testing.T) {
 			}
 			d.counts(id)
 			d.remembers(id, "of then")
-			seen = d.sameButFresh(id, same, seen)
+			seen = d.sameButFresh(id, lasting, fresh, same, seen)
 			d.tellsTheTime(id)
 		})
 	}

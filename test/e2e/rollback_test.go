@@ -19,9 +19,12 @@ var lasting = []string{
 	"os.environ['FORKD_SANDBOX_ID']", "os.environ['FORKD_INDEX']", "os.environ['FORKD_PARENT']", "os.environ['COLOUR']",
 }
 
+// bootID is new in each clone and after a rollback, and stays over a resume: the same machine goes on.
+const bootID = "open('/proc/sys/kernel/random/boot_id').read()"
+
 // fresh is what must be new each time.
 var fresh = []string{
-	"open('/proc/sys/kernel/random/boot_id').read()", "os.urandom(16).hex()", "random.random()", "numpy.random.rand()",
+	"os.urandom(16).hex()", "random.random()", "numpy.random.rand()",
 	"numpy.random.default_rng().random()", "ssl.RAND_bytes(16).hex()", "str(uuid.uuid4())",
 }
 
@@ -37,7 +40,7 @@ func TestRollback(t *testing.T) {
 	d.branch(id, api.BranchRequest{Tag: "then"})
 	d.remember(id, "of later")
 	d.sh(id, "dd if=/dev/urandom of=/var/later bs=1M count=4 2>/dev/null; sync")
-	ticks, same, seen := d.ticks(id), d.list(id, lasting...), d.list(id, fresh...)
+	ticks, same, seen := d.ticks(id), d.list(id, lasting...), d.list(id, append(fresh, bootID)...)
 	vms := d.vmDirs()
 
 	broken := d.streamInto(id)
@@ -59,7 +62,7 @@ func TestRollback(t *testing.T) {
 		t.Errorf("it has counted to %d, to %d before it was put back", got, ticks)
 	}
 	d.counts(id)
-	seen = d.sameButFresh(id, same, seen)
+	seen = d.sameButFresh(id, lasting, append(fresh, bootID), same, seen)
 	d.tellsTheTime(id)
 
 	// What it does now, it does over that snapshot.
@@ -74,7 +77,7 @@ func TestRollback(t *testing.T) {
 	if got := d.list(id, "'memory' in globals()", "os.path.exists('/home/user/memory')"); !slices.Equal(got, []string{"False", "False"}) {
 		t.Errorf("memory and file are there: %q", got)
 	}
-	d.sameButFresh(id, same, seen)
+	d.sameButFresh(id, lasting, append(fresh, bootID), same, seen)
 	d.rollback(id, "now")
 	d.remembers(id, "of now")
 	if got := d.vmDirs(); len(got) != len(vms)+1 { // the branch's child
@@ -137,8 +140,8 @@ func (d *daemon) streamInto(id string) <-chan error {
 	return got
 }
 
-// sameButFresh checks that a sandbox is who it was, and that nothing random comes again.
-func (d *daemon) sameButFresh(id string, same, seen []string) []string {
+// sameButFresh checks that what lasts of a sandbox is the same, and that nothing that is fresh comes again.
+func (d *daemon) sameButFresh(id string, lasting, fresh, same, seen []string) []string {
 	d.t.Helper()
 	all := d.list(id, append(slices.Clone(lasting), fresh...)...)
 	if now := all[:len(lasting)]; !slices.Equal(now, same) {

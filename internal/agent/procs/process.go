@@ -44,6 +44,9 @@ type Process struct {
 
 	lingering chan struct{} // closed when the process has ended
 	ended     chan struct{} // closed when the end was published
+
+	began  time.Time
+	killed func(p *Process) string // how the kernel ended it for want of memory; empty: it did not
 }
 
 // output is one end that the agent reads.
@@ -65,7 +68,7 @@ const (
 // start runs cmd. On failure everything is closed again.
 func start(r *reap.Reaper, groups *procgroup.Groups, cmd *exec.Cmd, info *process.ProcessInfo, size *process.PTY,
 	stdin bool) (_ *Process, _ []output, err error) {
-	p := &Process{info: info, lingering: make(chan struct{}), ended: make(chan struct{})}
+	p := &Process{info: info, lingering: make(chan struct{}), ended: make(chan struct{}), began: time.Now()}
 	var theirs []*os.File // closed in any case once the child has them
 	defer func() {
 		for _, f := range theirs {
@@ -172,7 +175,7 @@ func (p *Process) run(outs []output) {
 	}
 	close(p.lingering)
 	readers.Wait()
-	p.hub.finish(endEvent(p.child.Status()))
+	p.hub.finish(p.endEvent(p.child.Status()))
 	p.group.Release()
 	for _, o := range outs {
 		_ = o.f.SetReadDeadline(time.Time{})
@@ -320,7 +323,10 @@ func droppedEvent(n int64) *process.ProcessEvent {
 	return ev
 }
 
-func endEvent(ws unix.WaitStatus) *process.ProcessEvent {
+// shellKilled is the code of a shell whose program was ended by SIGKILL.
+const shellKilled = 128 + int(unix.SIGKILL)
+
+func (p *Process) endEvent(ws unix.WaitStatus) *process.ProcessEvent {
 	end := &process.ProcessEvent_EndEvent{ExitCode: int32(ws.ExitStatus()), Exited: ws.Exited()}
 	if ws.Exited() {
 		end.Status = fmt.Sprintf("exit status %d", ws.ExitStatus())
@@ -332,6 +338,12 @@ func endEvent(ws unix.WaitStatus) *process.ProcessEvent {
 	}
 	if end.ExitCode != 0 || !end.Exited {
 		end.Error = proto.String(end.Status)
+	}
+	byKill := ws.Signaled() && ws.Signal() == unix.SIGKILL || ws.ExitStatus() == shellKilled
+	if byKill && p.killed != nil {
+		if why := p.killed(p); why != "" {
+			end.Error = proto.String(why)
+		}
 	}
 	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}}
 }

@@ -49,6 +49,7 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 	if err != nil {
 		return t.shell.explain(startError(cfg.GetCmd(), err))
 	}
+	p.killed = t.killed
 	sub, _ := p.hub.subscribe() // before the first output
 	defer p.hub.leave(sub, false)
 	if err := t.add(ctx, p, outs); err != nil {

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/internal/agent/defaults"
+	"github.com/forkd/forkd/internal/agent/oomlog"
 	"github.com/forkd/forkd/internal/agent/procgroup"
 	"github.com/forkd/forkd/internal/agent/reap"
 	"github.com/forkd/forkd/internal/agentproto/process"
@@ -35,6 +36,7 @@ type Table struct {
 	rec    *defaults.Record
 	log    func(format string, args ...any)
 	shell  shell
+	oom    *oomlog.Log
 
 	running sync.WaitGroup
 
@@ -54,7 +56,8 @@ type ended struct {
 
 // NewTable makes an empty table. The reaper must be running.
 func NewTable(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, log func(string, ...any)) *Table {
-	return &Table{reaper: r, groups: g, rec: rec, log: log, shell: newShell(shellPath), all: map[*Process][]output{}}
+	return &Table{reaper: r, groups: g, rec: rec, log: log, shell: newShell(shellPath),
+		oom: oomlog.Open("/dev/kmsg"), all: map[*Process][]output{}}
 }
 
 // Count is the number of commands that run now.
@@ -71,6 +74,7 @@ func (t *Table) Close() error {
 		p.stop(outs)
 	}
 	t.running.Wait()
+	t.oom.Close()
 	return nil
 }
 

@@ -49,7 +49,7 @@ func TestAStalledViewerHoldsNobodyUp(t *testing.T) {
 		}
 	}
 	<-done
-	h.finish(endEvent(0))
+	h.finish(new(Process).endEvent(0))
 	b, lost := drain(&h, stalled)
 	if len(b) != queueBytes || lost != int64(pieces*chunkSize-queueBytes) || !bytes.HasPrefix(got, b) {
 		t.Errorf("the stalled one got %d bytes and a loss of %d", len(b), lost)
@@ -114,7 +114,7 @@ func TestPiecesOfAQueueAreBounded(t *testing.T) {
 	if b, lost := drain(&h, slow); len(b) != queuePieces || lost != 0 { // told with what comes next
 		t.Errorf("%d bytes, %d lost", len(b), lost)
 	}
-	h.finish(endEvent(0))
+	h.finish(new(Process).endEvent(0))
 	if _, lost := drain(&h, slow); lost != 10 {
 		t.Errorf("%d lost", lost)
 	}
@@ -127,7 +127,7 @@ func TestAClonesNextReaderGetsTheQueue(t *testing.T) {
 	h.publish(fromStdout, []byte("waiting"))
 	h.leave(s, true)
 	h.publish(fromStdout, []byte(" and more"))
-	h.finish(endEvent(0))
+	h.finish(new(Process).endEvent(0))
 	next, end := h.subscribe()
 	if next.missed == nil || string(next.missed.pieces[0].b) != "waiting and more" || end == nil {
 		t.Errorf("got %+v, %v", next.missed, end)

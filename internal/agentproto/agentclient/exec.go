@@ -52,6 +52,7 @@ type ExecResult struct {
 	ExitCode                     int    // -1 when a signal or the timeout ended it
 	ShellCode                    int    // as shells have it: 128+n for signal n, 124 for the timeout
 	Status                       string // "exit status 1", "signal: killed", …
+	KilledBy                     string // what ended it, if that was the guest's kernel for want of memory
 	TimedOut                     bool
 }
 
@@ -77,6 +78,7 @@ func (c *Client) Exec(ctx context.Context, req ExecRequest) (ExecResult, error) 
 	switch {
 	case err == nil:
 		out.res.ExitCode, out.res.ShellCode, out.res.Status = end.ExitCode(), end.ShellCode(), end.Status()
+		out.res.KilledBy = end.KilledBy()
 		return out.res, nil
 	case ctx.Err() != nil:
 		err = context.Cause(ctx)

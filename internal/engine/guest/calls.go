@@ -74,7 +74,7 @@ func (c *Calls) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (r
 	}
 	return sandbox.ExecResult{
 		Stdout: a.Stdout, Stderr: a.Stderr, DroppedBytes: a.DroppedStdout + a.DroppedStderr,
-		ExitCode: a.ShellCode, TimedOut: a.TimedOut,
+		ExitCode: a.ShellCode, TimedOut: a.TimedOut, KilledBy: a.KilledBy,
 	}, nil
 }
 

@@ -1,0 +1,127 @@
+// Package oomlog reads which processes the guest's kernel has ended for want of memory, from the kernel's log
+// (/dev/kmsg). It owns the open log and the last kills. Nothing wakes it: it reads when it is asked. The trap: root
+// in the guest can write to that log, so a kill is a text for people and no evidence.
+package oomlog
+
+import (
+	"bytes"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Bounds of what is kept and read.
+const (
+	maxKills   = 32
+	maxRecords = 4096 // read at once: a guest may write as fast as it is read
+	maxRecord  = 8 << 10
+	maxName    = 64
+)
+
+// Kill is a process that the kernel has ended.
+type Kill struct {
+	PID  int
+	Name string
+	Seen time.Time // when the log was read
+}
+
+// Log is the kernel's log from New on. A nil Log has no kills. It is safe for concurrent use.
+type Log struct {
+	mu    sync.Mutex // guards what follows
+	fd    int        // not an os.File: Go's poller would wake for each line of the log
+	buf   []byte
+	kills []Kill // oldest first
+}
+
+// Open begins at the end of the log; nil if there is none.
+func Open(path string) *Log {
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil
+	}
+	_, _ = unix.Seek(fd, 0, unix.SEEK_END)
+	return &Log{fd: fd, buf: make([]byte, maxRecord)}
+}
+
+// Close closes the log. There are no kills afterwards.
+func (l *Log) Close() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fd >= 0 {
+		_ = unix.Close(l.fd)
+		l.fd = -1
+	}
+}
+
+// Since returns the kills that were seen after a moment, oldest first, with those of now.
+func (l *Log) Since(began time.Time) []Kill {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readLocked(time.Now())
+	first := slices.IndexFunc(l.kills, func(k Kill) bool { return !k.Seen.Before(began) })
+	if first < 0 {
+		return nil
+	}
+	return slices.Clone(l.kills[first:])
+}
+
+func (l *Log) readLocked(now time.Time) {
+	for range maxRecords {
+		n, err := unix.Read(l.fd, l.buf) // one record; EPIPE: some were overwritten, and it goes on behind them
+		switch {
+		case err == nil && n > 0:
+			l.addLocked(l.buf[:n], now)
+		case err == unix.EPIPE, err == unix.EINTR:
+		default:
+			return
+		}
+	}
+}
+
+func (l *Log) addLocked(record []byte, now time.Time) {
+	k, ok := parse(record)
+	if !ok {
+		return
+	}
+	k.Seen = now
+	if l.kills = append(l.kills, k); len(l.kills) > maxKills {
+		l.kills = slices.Delete(l.kills, 0, 1)
+	}
+}
+
+// killed is in the text of a kill, before the process id (mm/oom_kill.c).
+var killed = []byte("ut of memory: Killed process ")
+
+// parse reads a record: prefix, semicolon, text.
+func parse(record []byte) (k Kill, ok bool) {
+	_, text, ok := bytes.Cut(record, []byte(";"))
+	if !ok {
+		return k, false
+	}
+	_, rest, ok := bytes.Cut(text, killed)
+	if !ok {
+		return k, false
+	}
+	pid, rest, ok := bytes.Cut(rest, []byte(" ("))
+	if !ok {
+		return k, false
+	}
+	if k.PID, _ = strconv.Atoi(string(pid)); k.PID <= 0 {
+		return k, false
+	}
+	name, _, ok := bytes.Cut(rest, []byte(")"))
+	if !ok {
+		return k, false
+	}
+	k.Name = string(name[:min(len(name), maxName)])
+	return k, true
+}
