@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
-	"github.com/fsnotify/fsnotify"
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/agent/files"
@@ -23,7 +22,8 @@ type tree struct {
 	root      string
 	recursive bool
 	entries   bool
-	w         *fsnotify.Watcher
+	in        *inotify
+	ready     []change // that were read, and not looked at yet
 }
 
 type options struct {
@@ -43,13 +43,13 @@ func open(path string, o options) (*tree, error) {
 		return nil, connect.NewError(connect.CodeInvalidArgument,
 			fmt.Errorf("path '%s' is on a network mount, where changes made elsewhere are not seen", path))
 	}
-	w, err := fsnotify.NewWatcher()
+	in, err := newInotify()
 	if err != nil {
 		return nil, connect.NewError(connect.CodeResourceExhausted, fmt.Errorf("open watcher: %w", err))
 	}
-	t := &tree{root: path, recursive: o.recursive, entries: o.entries, w: w}
+	t := &tree{root: path, recursive: o.recursive, entries: o.entries, in: in}
 	if _, err := t.add(path); err != nil {
-		_ = w.Close()
+		in.close()
 		if errors.Is(err, fs.ErrPermission) {
 			return nil, err
 		}
@@ -76,13 +76,13 @@ func resolve(path string) (string, error) {
 	return os.Readlink(fmt.Sprintf("/proc/self/fd/%d", at.Fd()))
 }
 
-func (t *tree) close() { _ = t.w.Close() }
+func (t *tree) close() { t.in.close() }
 
 // add watches dir, and what is below if recursive, and returns what it found
 // there.
 func (t *tree) add(dir string) (found []string, err error) {
 	if !t.recursive {
-		return nil, t.w.Add(dir)
+		return nil, t.in.add(dir, watchedRoot)
 	}
 	err = filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -97,7 +97,11 @@ func (t *tree) add(dir string) (found []string, err error) {
 		if !d.IsDir() {
 			return nil
 		}
-		if err := t.w.Add(p); err != nil && !errors.Is(err, unix.ENOENT) {
+		mask := uint32(watched)
+		if p == t.root {
+			mask = watchedRoot
+		}
+		if err := t.in.add(p, mask); err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENOTDIR) {
 			return err
 		}
 		return nil
@@ -108,59 +112,63 @@ func (t *tree) add(dir string) (found []string, err error) {
 // next waits for a change; one change may be several events.
 func (t *tree) next(ctx context.Context) ([]*filesystem.FilesystemEvent, error) {
 	for {
+		for len(t.ready) > 0 {
+			c := t.ready[0]
+			t.ready = t.ready[1:]
+			if c.mask&unix.IN_Q_OVERFLOW != 0 {
+				return nil, errLost
+			}
+			if out, err := t.translated(c); err != nil || len(out) > 0 {
+				return out, err
+			}
+		}
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case err, ok := <-t.w.Errors:
+		case changes, ok := <-t.in.changes:
 			if !ok {
-				return nil, fsnotify.ErrClosed
+				return nil, fs.ErrClosed
 			}
-			if errors.Is(err, fsnotify.ErrEventOverflow) {
-				return nil, errLost
-			}
-			return nil, err
-		case ev, ok := <-t.w.Events:
-			if !ok {
-				return nil, fsnotify.ErrClosed
-			}
-			if out, err := t.translated(ev); err != nil || len(out) > 0 {
-				return out, err
-			}
+			t.ready = changes
 		}
 	}
 }
 
 // translated is translate with the rights of who watches, where it looks at
 // files.
-func (t *tree) translated(ev fsnotify.Event) (out []*filesystem.FilesystemEvent, err error) {
+func (t *tree) translated(c change) (out []*filesystem.FilesystemEvent, err error) {
 	if !t.entries && !t.recursive {
-		return t.translate(ev), nil
+		return t.translate(c), nil
 	}
 	err = t.actor.Do(func() error {
-		out = t.translate(ev)
+		out = t.translate(c)
 		return nil
 	})
 	return out, err
 }
 
-func (t *tree) translate(ev fsnotify.Event) []*filesystem.FilesystemEvent {
+func (t *tree) translate(c change) []*filesystem.FilesystemEvent {
+	path, ok := t.in.resolve(c)
+	if !ok || c.name == "" && c.mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) == 0 {
+		return nil // of the directory itself its parent says more
+	}
 	var out []*filesystem.FilesystemEvent
 	for _, m := range []struct {
-		op   fsnotify.Op
+		mask uint32
 		kind filesystem.EventType
 	}{
-		{fsnotify.Create, filesystem.EventType_EVENT_TYPE_CREATE},
-		{fsnotify.Rename, filesystem.EventType_EVENT_TYPE_RENAME},
-		{fsnotify.Chmod, filesystem.EventType_EVENT_TYPE_CHMOD},
-		{fsnotify.Write, filesystem.EventType_EVENT_TYPE_WRITE},
-		{fsnotify.Remove, filesystem.EventType_EVENT_TYPE_REMOVE},
+		{unix.IN_CREATE | unix.IN_MOVED_TO, filesystem.EventType_EVENT_TYPE_CREATE},
+		{unix.IN_MOVED_FROM | unix.IN_MOVE_SELF, filesystem.EventType_EVENT_TYPE_RENAME},
+		{unix.IN_ATTRIB, filesystem.EventType_EVENT_TYPE_CHMOD},
+		{unix.IN_MODIFY, filesystem.EventType_EVENT_TYPE_WRITE},
+		{unix.IN_DELETE | unix.IN_DELETE_SELF, filesystem.EventType_EVENT_TYPE_REMOVE},
 	} {
-		if ev.Has(m.op) {
-			out = append(out, t.event(ev.Name, m.kind))
+		if c.mask&m.mask != 0 {
+			out = append(out, t.event(path, m.kind))
 		}
 	}
-	if ev.Has(fsnotify.Create) && t.recursive {
-		out = append(out, t.follow(ev.Name)...)
+	if c.mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0 && t.recursive {
+		out = append(out, t.follow(path)...)
 	}
 	return out
 }
