@@ -13,6 +13,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/forkd/forkd/internal/agent/clocksync"
 	"github.com/forkd/forkd/internal/agent/defaults"
 	"github.com/forkd/forkd/internal/agent/dialport"
 	"github.com/forkd/forkd/internal/agent/evalport"
@@ -89,6 +90,7 @@ type Agent struct {
 	freezer *fsfreeze.Freezer
 	had     atomic.Int64 // the most memory of an interpreter when reports were switched off
 	handler http.Handler
+	clock   *clocksync.Keeper
 
 	// cpuMu guards the counters of the last look at the processor.
 	cpuMu             sync.Mutex
@@ -117,6 +119,8 @@ func New(cfg Config) (*Agent, error) {
 	a.procs = procs.NewTable(a.reaper, a.groups, a.rec, cfg.Log)
 	a.interp = interp.NewSet(a.reaper, a.groups, a.rec, interp.Python())
 	a.guest = generation.New(cmp.Or[generation.Addresser](cfg.Address, &a.device))
+	a.clock = &clocksync.Keeper{Clocks: cfg.System, Log: cfg.Log}
+	a.clock.Taken()
 	a.ident = &identity.Applier{
 		System: cfg.System, Link: cfg.Link, Root: cfg.Root, Hooks: cfg.HooksDir,
 		Record: a.rec, Interp: a.interp, Run: hookRunner{a.reaper, a.groups, a.rec},
@@ -183,6 +187,9 @@ func (a *Agent) routes() http.Handler {
 // marked notes in which generation a request began, before anything is done.
 func (a *Agent) marked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if host := r.Header.Get(agentproto.HeaderHostTime); host != "" {
+			a.clock.Check(host)
+		}
 		next.ServeHTTP(w, r.WithContext(a.guest.Mark(r.Context())))
 	})
 }
@@ -190,6 +197,7 @@ func (a *Agent) marked(next http.Handler) http.Handler {
 // became is called when the guest has taken an identity: whatever still waits
 // for callers of the source waits in vain.
 func (a *Agent) became() {
+	a.clock.Taken()
 	a.guest.Advance()
 	a.watch.Forget()
 }

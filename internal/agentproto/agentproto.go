@@ -8,6 +8,11 @@
 // goes into agentv1, or has a number from 100 up if it belongs to their messages.
 package agentproto
 
+import (
+	"strconv"
+	"time"
+)
+
 //go:generate go run ./protogen process/process.proto filesystem/filesystem.proto agentv1/agent.proto agentv1/inventory.proto
 
 const (
@@ -54,6 +59,13 @@ const HeaderKeepalive = "Keepalive-Ping-Interval"
 // HeaderOutputDropped answers process.Connect in a clone: so many bytes of what
 // the process wrote before this caller came are lost. Absent means none.
 const HeaderOutputDropped = "Forkd-Output-Dropped"
+
+// HeaderHostTime is the host's wall clock when it sent a request, in nanoseconds since 1970. Only the daemon sets it:
+// the agent sets a clock that is behind.
+const HeaderHostTime = "Forkd-Host-Time"
+
+// HostTime is a value of HeaderHostTime.
+func HostTime() string { return strconv.FormatInt(time.Now().UnixNano(), 10) }
 
 // HeaderAsRoot on filesystem.Filesystem and /files makes the agent act as root
 // and give what it makes to the request's user, as E2B's envd does. Without it

@@ -190,6 +190,7 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 		agentproto.HeaderAsRoot, agentproto.HeaderKillOnDisconnect, "X-Api-Key", "Cookie"} {
 		p.Out.Header.Del(name)
 	}
+	p.Out.Header.Set(agentproto.HeaderHostTime, agentproto.HostTime())
 	if _, _, basic := p.In.BasicAuth(); !basic {
 		p.Out.Header.Del("Authorization")
 	}

@@ -115,6 +115,7 @@ func rewriteForAgent(p *httputil.ProxyRequest) {
 	p.Out.Header.Del(api.HeaderKey)
 	p.Out.Header.Del(api.HeaderAgentUser)
 	p.Out.Header.Del(agentproto.HeaderAsRoot)
+	p.Out.Header.Set(agentproto.HeaderHostTime, agentproto.HostTime())
 	if user := p.In.Header.Get(api.HeaderAgentUser); user != "" {
 		p.Out.SetBasicAuth(user, "")
 	}

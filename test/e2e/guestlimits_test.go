@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/forkd/forkd/api"
 )
@@ -55,5 +57,32 @@ func TestAProgramThatTheGuestsKernelKills(t *testing.T) {
 	}
 	if r, err := d.c.Exec(t.Context(), id, api.ExecRequest{Args: []string{"sh", "-c", "kill -9 $$"}}); err != nil || r.KilledBy != "" {
 		t.Errorf("a program that was killed otherwise: %+v, %v", r, err)
+	}
+}
+
+// TestAClockThatFellBehind has a step of the clock skipped, and a program set it.
+func TestAClockThatFellBehind(t *testing.T) {
+	d := shared(t)
+	id := d.forkOf(d.small(), 1)[0].ID
+	off := func() time.Duration {
+		t.Helper()
+		before := time.Now()
+		s, err := strconv.ParseInt(strings.TrimSpace(d.sh(id, "date +%s")), 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return before.Truncate(time.Second).Sub(time.Unix(s, 0))
+	}
+	if by := off(); by > time.Second {
+		t.Errorf("after the fork it is %s behind", by)
+	}
+	d.sh(id, "date -s @1700000000") // a program's doing is left alone
+	if by := off(); by < 24*time.Hour {
+		t.Errorf("the clock that a program has set was set again: it is %s behind", by)
+	}
+	d.pause(id)
+	d.resume(id) // an identity: the clock is the host's again
+	if by := off(); by > time.Second {
+		t.Errorf("after a resume it is %s behind", by)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
 	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
@@ -213,9 +214,12 @@ type agentTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t agentTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	req = req.Clone(req.Context())
 	if t.token != "" {
-		req = req.Clone(req.Context())
 		req.Header.Set("X-Access-Token", t.token)
+	}
+	if req.URL.Path != agentv1connect.AgentIdentityProcedure { // which sets the clock, and says by how much
+		req.Header.Set(agentproto.HeaderHostTime, agentproto.HostTime())
 	}
 	resp, err := t.next.RoundTrip(req)
 	if err != nil {
