@@ -75,10 +75,10 @@ func (s *Server) survive(next http.Handler) http.Handler {
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		n := &notes{id: newRequestID(), control: http.NewResponseController(w)}
+		out := &paced{ResponseWriter: w, control: http.NewResponseController(w), patience: s.limits.write}
+		n := &notes{id: newRequestID(), control: http.NewResponseController(out)}
 		// The mux leaves pattern and path values in this very request.
 		r = r.WithContext(withNotes(r.Context(), n))
-		out := &paced{ResponseWriter: w, control: n.control, patience: s.limits.write}
 		out.done() // the last request of the connection may have left one
 		n.account.budget = s.budget
 		rec := &recorder{ResponseWriter: out}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"sync"
 	"time"
 )
 
@@ -17,6 +18,21 @@ type paced struct {
 	http.ResponseWriter
 	control  *http.ResponseController
 	patience time.Duration
+
+	mu   sync.Mutex // guards what follows
+	over bool       // a deadline of the past ended the answer, and stays
+}
+
+// SetWriteDeadline is called by http.ResponseController. A deadline of the past, as the end of a key sets it, is the
+// last: a write that begins or ends at that moment does not take it back.
+func (p *paced) SetWriteDeadline(t time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.over {
+		return nil
+	}
+	p.over = !t.IsZero() && !t.After(time.Now())
+	return p.control.SetWriteDeadline(t)
 }
 
 func (p *paced) Write(b []byte) (n int, err error) {
@@ -39,8 +55,8 @@ func (p *paced) FlushError() error {
 	return p.control.Flush()
 }
 
-func (p *paced) begin() { _ = p.control.SetWriteDeadline(time.Now().Add(p.patience)) }
-func (p *paced) done()  { _ = p.control.SetWriteDeadline(time.Time{}) }
+func (p *paced) begin() { _ = p.SetWriteDeadline(time.Now().Add(p.patience)) }
+func (p *paced) done()  { _ = p.SetWriteDeadline(time.Time{}) }
 
 // Unwrap is called by http.ResponseController.
 func (p *paced) Unwrap() http.ResponseWriter { return p.ResponseWriter }
