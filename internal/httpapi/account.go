@@ -62,17 +62,38 @@ func (a *account) full(tenant string) bool {
 // leastOutput must be free before a program is started whose output is collected.
 const leastOutput = 1 << 20
 
-// fit counts outputs and returns as much of their beginnings as the tenant's share has room for,
-// and the number of bytes that it cut off.
+// keep counts output that is about to be kept, and returns how many of n bytes the tenant's share has room for.
+func (a *account) keep(tenant string, n int) int {
+	if a.budget == nil {
+		return n
+	}
+	a.tenant = tenant
+	room := a.budget.ChargeUpTo(tenant, int64(n))
+	a.held += room
+	return int(room)
+}
+
+// fit makes the charge of a request that of its outputs, in place of the body's and of what was kept, and returns
+// as much of their beginnings as the tenant's share has room for, and the number of bytes that it cut off.
 func (a *account) fit(tenant string, outputs ...*string) (dropped int64) {
 	if a.budget == nil {
 		return 0
 	}
-	a.release() // the request's body has been used
-	a.tenant = tenant
+	var need int64
 	for _, out := range outputs {
-		n := a.budget.ChargeUpTo(tenant, int64(len(*out)))
-		a.held += n
+		need += int64(len(*out))
+	}
+	a.tenant = tenant
+	if more := need - a.held; more > 0 {
+		a.held += a.budget.ChargeUpTo(tenant, more)
+	} else {
+		a.budget.Release(tenant, -more)
+		a.held = need
+	}
+	room := a.held
+	for _, out := range outputs {
+		n := min(room, int64(len(*out)))
+		room -= n
 		dropped += int64(len(*out)) - n
 		if n < int64(len(*out)) {
 			*out = strings.Clone((*out)[:n])

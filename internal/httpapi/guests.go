@@ -76,6 +76,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 	req := sandbox.ExecRequest{
 		Args: in.Body.Args, Env: in.Body.Env, Cwd: in.Body.Cwd, User: in.Body.User,
 		Timeout: seconds(in.Body.TimeoutSecs),
+		Keep:    func(n int) int { return account.keep(tenant, n) },
 	}
 	if in.Body.Stdin != nil {
 		req.Stdin = []byte(*in.Body.Stdin)

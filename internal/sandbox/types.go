@@ -212,6 +212,9 @@ type ExecRequest struct {
 	User    string
 	Stdin   []byte
 	Timeout time.Duration // 0: DefaultExecTimeout; at the limit the whole process tree is killed
+	// Keep, if set, is asked before n bytes of output are kept, and returns how many may be; the others are
+	// dropped and counted. Calls come one after the other.
+	Keep func(n int) int
 }
 
 // DefaultExecTimeout is the limit of an exec that names none; MaxOutput is how

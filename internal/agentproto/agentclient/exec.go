@@ -41,6 +41,9 @@ type ExecRequest struct {
 	// OnOutput, when set, gets every chunk as it comes (the slice is the
 	// callee's to keep). It may block: the command then waits.
 	OnOutput func(stderr bool, chunk []byte)
+	// Keep, when set, is asked before output is kept, and returns how many of n bytes may be. The others are dropped
+	// and counted.
+	Keep func(n int) int
 }
 
 // ExecResult is what became of the command.
@@ -70,7 +73,7 @@ func (c *Client) Exec(ctx context.Context, req ExecRequest) (ExecResult, error) 
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 
-	out := collector{max: req.MaxOutput, tell: req.OnOutput}
+	out := collector{max: req.MaxOutput, tell: req.OnOutput, ask: req.Keep}
 	if out.max <= 0 {
 		out.max = DefaultMaxOutput
 	}
@@ -123,6 +126,7 @@ type collector struct {
 	res  ExecResult
 	max  int
 	tell func(stderr bool, chunk []byte)
+	ask  func(n int) int // may be nil
 }
 
 func (c *collector) add(to *[]byte, dropped *int64, stderr bool, b []byte) {
@@ -130,6 +134,11 @@ func (c *collector) add(to *[]byte, dropped *int64, stderr bool, b []byte) {
 		c.tell(stderr, b)
 	}
 	keep := min(len(b), c.max-len(*to))
+	if c.ask != nil && keep > 0 && *dropped == 0 { // what is kept is the beginning
+		keep = c.ask(keep)
+	} else if *dropped > 0 {
+		keep = 0
+	}
 	*to = append(*to, b[:keep]...)
 	*dropped += int64(len(b) - keep)
 }

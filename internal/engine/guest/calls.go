@@ -67,7 +67,7 @@ func (c *Calls) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (r
 	defer func() { c.cfg.Observer.Observe(sandbox.OpExec, c.cfg.Now().Sub(start), err) }()
 	a, err := m.Agent.Exec(ctx, agentclient.ExecRequest{
 		Args: req.Args, Env: req.Env, Cwd: req.Cwd, User: req.User, Stdin: req.Stdin,
-		Timeout: req.Timeout, MaxOutput: sandbox.MaxOutput,
+		Timeout: req.Timeout, MaxOutput: sandbox.MaxOutput, Keep: req.Keep,
 	})
 	if err != nil {
 		return r, Error(ctx, m, id, err)

@@ -50,7 +50,14 @@ func (g guests) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (s
 		ctx: ctx, args: req.Args[1:], env: merged(b.env, req.Env), user: req.User, cwd: req.Cwd,
 		stdin: bytes.NewReader(req.Stdin), stdout: &out, stderr: &errOut,
 	})
-	return sandbox.ExecResult{Stdout: out.Bytes(), Stderr: errOut.Bytes(), ExitCode: code}, nil
+	r := sandbox.ExecResult{Stdout: out.Bytes(), Stderr: errOut.Bytes(), ExitCode: code}
+	for _, kept := range []*[]byte{&r.Stdout, &r.Stderr} {
+		if n := len(*kept); req.Keep != nil && n > 0 {
+			*kept = (*kept)[:req.Keep(n)]
+			r.DroppedBytes += int64(n - len(*kept))
+		}
+	}
+	return r, nil
 }
 
 // Eval knows a few expressions, and raises for "raise".
