@@ -2,6 +2,7 @@ package procs
 
 import (
 	"sync"
+	"time"
 
 	"github.com/forkd/forkd/internal/agentproto/process"
 )
@@ -13,11 +14,16 @@ const (
 	queuePieces = 4096
 )
 
+// stallGrace is how long the process waits for a reader whose queue is full while others have room.
+const stallGrace = time.Second
+
 // hub hands the events of one process to its readers, in order. Each reader has
-// a queue of its own. The fastest reader sets the pace: the process waits only
-// while every queue is full, so a single reader loses nothing, as with a pipe.
-// With several readers, one whose queue is full loses output. In a clone,
-// output also waits for the first caller.
+// a queue of its own. A single reader loses nothing, as with a pipe: the process
+// waits for it. Of several readers, one that stalls loses output. The caller that
+// started the process stalls when it takes nothing for stallGrace: it may be slow.
+// Any other stalls when the process has waited stallGrace for it since its queue
+// was last empty, so that no viewer can slow the process down for the others. In a
+// clone, output also waits for the first caller.
 type hub struct {
 	mu   sync.Mutex
 	subs map[*subscriber]struct{}
@@ -33,6 +39,12 @@ type subscriber struct {
 	lost  int64                   // bytes dropped since the last event in queue
 	ready chan struct{}           // holds a token while queue may have events
 	left  bool
+	owner bool          // it started the process
+	took  time.Time     // when it last took an event, or found its queue full first
+	held  time.Duration // for how long the process has waited for it since its queue was empty
+	stall bool          // it is not waited for
+	// blocks: the process waits for it.
+	blocks bool
 	// missed is the output from before, if it was kept.
 	missed *backlog
 }
@@ -87,32 +99,59 @@ func (s *subscriber) handOver(l *backlog) {
 	l.dropped += s.lost
 }
 
-// publish queues output for every reader. It waits while all queues are full.
+// publish queues output for every reader. It waits while all queues are full, and for a time while one is.
 func (h *hub) publish(from stream, b []byte) {
 	for {
-		wait := h.offer(from, b)
+		wait, limit := h.offer(from, b)
 		if wait == nil {
 			return
 		}
-		<-wait
+		began := time.Now()
+		if limit == 0 {
+			<-wait
+			continue
+		}
+		patience := time.NewTimer(limit)
+		select {
+		case <-wait:
+		case <-patience.C:
+		}
+		patience.Stop()
+		h.waited(len(b), time.Since(began))
 	}
 }
 
-// offer queues output, or returns a channel to wait for if no reader has room.
-func (h *hub) offer(from stream, b []byte) (wait <-chan struct{}) {
+// waited charges a wait to the readers that have no room still or had none.
+func (h *hub) waited(n int, d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for s := range h.subs {
+		if s.blocks {
+			s.held += d
+			s.blocks = !s.hasRoom(n)
+		}
+	}
+}
+
+// offer queues output, or returns a channel to wait for and for how long; 0: until a reader has room.
+func (h *hub) offer(from stream, b []byte) (wait <-chan struct{}, limit time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.subs) == 0 {
 		if h.kept != nil {
 			h.kept.add(from, b)
 		}
-		return nil
+		return nil, 0
 	}
-	if !h.anyRoomLocked(len(b)) {
+	some := h.anyRoomLocked(len(b))
+	if some {
+		limit = h.patienceLocked(len(b), time.Now())
+	}
+	if !some || limit > 0 {
 		if h.room == nil {
 			h.room = make(chan struct{})
 		}
-		return h.room
+		return h.room, limit
 	}
 	ev := dataEvent(from, b)
 	for s := range h.subs {
@@ -123,7 +162,31 @@ func (h *hub) offer(from stream, b []byte) (wait <-chan struct{}) {
 		s.push(ev)
 		s.bytes += len(b)
 	}
-	return nil
+	return nil, 0
+}
+
+// patienceLocked is for how long to wait for readers without room that do not stall; 0: there are none.
+func (h *hub) patienceLocked(n int, now time.Time) (limit time.Duration) {
+	for s := range h.subs {
+		if s.blocks = !s.hasRoom(n) && !s.stall; !s.blocks {
+			continue
+		}
+		if s.took.IsZero() {
+			s.took = now
+		}
+		left := stallGrace - s.held
+		if s.owner {
+			left = stallGrace - now.Sub(s.took)
+		}
+		if s.stall = left <= 0; s.stall {
+			s.blocks = false
+			continue
+		}
+		if limit == 0 || left < limit {
+			limit = left
+		}
+	}
+	return limit
 }
 
 func (h *hub) anyRoomLocked(n int) bool {
@@ -171,6 +234,13 @@ func (h *hub) take(s *subscriber) *process.ProcessEvent {
 	s.queue = s.queue[1:]
 	_, b := outputOf(ev)
 	s.bytes -= len(b)
+	s.took = time.Now()
+	if s.owner {
+		s.stall = false
+	}
+	if len(s.queue) == 0 {
+		s.held, s.stall = 0, false
+	}
 	h.wakeLocked()
 	return ev
 }

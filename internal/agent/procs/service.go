@@ -51,6 +51,7 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 	}
 	p.killed = t.killed
 	sub, _ := p.hub.subscribe() // before the first output
+	sub.owner = true
 	defer p.hub.leave(sub, false)
 	if err := t.add(ctx, p, outs); err != nil {
 		return err

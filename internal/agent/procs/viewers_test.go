@@ -133,3 +133,49 @@ func TestAClonesNextReaderGetsTheQueue(t *testing.T) {
 		t.Errorf("got %+v, %v", next.missed, end)
 	}
 }
+
+// The caller that started the program may be slower than a viewer, and loses nothing while it reads; a viewer that is
+// as slow holds the program up for a second, and then loses output.
+func TestWhoMayBeSlow(t *testing.T) {
+	for _, owner := range []bool{true, false} {
+		var h hub
+		slow, _ := h.subscribe()
+		slow.owner = owner
+		fast, _ := h.subscribe()
+		const pieces = 2 * queueBytes / chunkSize
+		done := make(chan struct{})
+		go publishAll(&h, pieces, done)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for got := 0; got < pieces*chunkSize; {
+				<-fast.ready
+				b, _ := drain(&h, fast)
+				got += len(b)
+			}
+		}()
+		var got, lost int64
+		take := func() {
+			if ev := h.take(slow); ev != nil {
+				got += int64(len(ev.GetData().GetStdout()))
+				lost += ev.GetKeepalive().GetOutputDropped()
+			}
+		}
+		for running := true; running; {
+			select {
+			case <-done:
+				running = false
+			case <-time.After(50 * time.Millisecond): // elapses: it is slow
+				take()
+			}
+		}
+		<-ended
+		h.finish(new(Process).endEvent(0))
+		for len(slow.queue) > 0 {
+			take()
+		}
+		if got+lost != pieces*chunkSize || (lost > 0) == owner {
+			t.Errorf("the slow one that started it: %t; it got %d bytes and a loss of %d, of %d", owner, got, lost, pieces*chunkSize)
+		}
+	}
+}
