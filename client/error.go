@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"strconv"
 	"syscall"
@@ -127,10 +128,11 @@ func disconnected(url string, r *http.Request, err error) error {
 	if !errors.As(err, &dial) {
 		return brokenOff(url, r.Method, err)
 	}
-	return &Error{
-		Code: api.CodeUnreachable, Message: fmt.Sprintf("no daemon answers at %s: %v", url, err),
-		cause: err,
+	said := fmt.Sprintf("no daemon answers at %s: %v", url, err)
+	if errors.Is(err, fs.ErrPermission) {
+		said = fmt.Sprintf("the socket of the daemon at %s cannot be opened: permission denied", url)
 	}
+	return &Error{Code: api.CodeUnreachable, Message: said, cause: err}
 }
 
 // dialError marks that there was no connection: the request was not sent.

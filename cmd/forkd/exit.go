@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -104,6 +106,9 @@ func polish(a *app, cmd *cobra.Command) {
 		cmd.Args = cobra.ArbitraryArgs
 		cmd.RunE = helpOrUnknown
 	}
+	if check := cmd.Args; check != nil {
+		cmd.Args = func(cmd *cobra.Command, args []string) error { return countError(cmd, args, check(cmd, args)) }
+	}
 	if work := cmd.RunE; work != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			if emptyArgument(cmd, args) {
@@ -119,6 +124,25 @@ func polish(a *app, cmd *cobra.Command) {
 	for _, child := range cmd.Commands() {
 		polish(a, child)
 	}
+}
+
+// cobraCount is how cobra's texts about the number of arguments begin.
+var cobraCount = regexp.MustCompile(`^(accepts|requires) `)
+
+// countError says which arguments a command takes, in place of cobra's count of them.
+func countError(cmd *cobra.Command, args []string, err error) error {
+	if err == nil || !cobraCount.MatchString(err.Error()) {
+		return err
+	}
+	_, name, _ := strings.Cut(cmd.CommandPath(), " ")
+	_, takes, _ := strings.Cut(cmd.Use, " ")
+	switch {
+	case takes == "":
+		return fmt.Errorf("%s takes no arguments, and was given %q", name, args)
+	case len(args) == 0:
+		return fmt.Errorf("%s takes %s, and was given nothing", name, takes)
+	}
+	return fmt.Errorf("%s takes %s, and was given %q", name, takes, args)
 }
 
 // emptyFlag is the name of a flag that was given without a value: what it would have narrowed stays wide.

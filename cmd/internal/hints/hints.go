@@ -7,6 +7,7 @@ package hints
 
 import (
 	"errors"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
@@ -49,6 +50,9 @@ type reasoned interface {
 func hintOf(e *client.Error) string {
 	if e.Reason != "" {
 		return fill(byReason()[e.Reason], e.Details)
+	}
+	if errors.Is(e, fs.ErrPermission) && e.Code == api.CodeUnreachable {
+		return "run forkd as the user of the daemon or as one that its socket is open to, or use its TCP address with a token"
 	}
 	if e.FromDaemon() || e.Status == 0 && (e.Code == api.CodeUnreachable || e.Code == api.CodeBroken) {
 		return byCode()[e.Code]
