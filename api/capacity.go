@@ -5,7 +5,7 @@ package api
 type Capacity struct {
 	Sandboxes int        `json:"sandboxes" doc:"Sandboxes that run"`
 	Coming    int        `json:"coming" doc:"VMs that are being made"`
-	Admits    Admits     `json:"admits" doc:"Whether VMs are made at this moment: all that there is room for, fewer at once, or none, for the host's pressure" enum:"all,fewer,none"`
+	Admits    Admits     `json:"admits" doc:"Whether VMs are made at this moment: all that there is room for, fewer at once for the host's pressure, or none for that or because a resource is used up" enum:"all,fewer,none"`
 	Resources []Resource `json:"resources" doc:"memory, disk, descriptors, threads" nullable:"false"`
 	Pressure  []Pressure `json:"pressure" doc:"cpu, memory, io" nullable:"false"`
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -54,9 +55,23 @@ func printCapacity(a *ui.Printer, c api.Capacity) error {
 	if err := a.Table([]string{"PRESSURE", "NOW", "FEWER FROM", "NONE FROM"}, rows); err != nil {
 		return err
 	}
-	a.Note("sandboxes that run: %d, that are coming: %d; admitted at this moment: %s",
-		c.Sandboxes, c.Coming, ui.Clean(string(c.Admits)))
+	a.Note("sandboxes that run: %d, that are coming: %d; admitted at this moment: %s%s",
+		c.Sandboxes, c.Coming, ui.Clean(string(c.Admits)), usedUp(c))
 	return nil
+}
+
+// usedUp names the resources that have nothing for new sandboxes.
+func usedUp(c api.Capacity) string {
+	var names []string
+	for _, r := range c.Resources {
+		if r.Total > 0 && r.Free == 0 {
+			names = append(names, ui.Clean(r.Resource))
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return ", for want of " + strings.Join(names, " and ")
 }
 
 // amount is bytes, or a number.

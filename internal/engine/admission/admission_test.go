@@ -330,6 +330,14 @@ func TestCapacity(t *testing.T) {
 	if c.Resources[0] != want {
 		t.Errorf("memory: %+v, want %+v", c.Resources[0], want)
 	}
+	if c.Admits != sandbox.AdmitsAll {
+		t.Errorf("it admits %s", c.Admits)
+	}
+	w.host.has.DiskFree = 1
+	w.Refresh()
+	if full, err := w.capacity(); err != nil || full.Admits != sandbox.AdmitsNone || full.Resources[1].Free != 0 {
+		t.Errorf("without room in the store: %+v, %v", full, err)
+	}
 	if d := c.Resources[1]; d.Promised != 3<<10+8*gib || d.MayPromise != 0 {
 		t.Errorf("disk: %+v", d)
 	}

@@ -1,6 +1,10 @@
 package admission
 
-import "github.com/forkd/forkd/internal/sandbox"
+import (
+	"slices"
+
+	"github.com/forkd/forkd/internal/sandbox"
+)
 
 // Meter shows what the host has, to who does not admit.
 type Meter struct{ Admission *Control }
@@ -16,11 +20,18 @@ func (a *Control) capacity() (sandbox.Capacity, error) {
 	}
 	s := state{facts: a.facts, pending: a.Pending(), bounds: a.bounds}
 	s.promised = a.promised()
-	return sandbox.Capacity{
+	c := sandbox.Capacity{
 		Sandboxes: s.promised.VMs, Coming: s.pending.Promised.VMs, Resources: s.resources(),
 		Pressure: a.bounds.pressureOf(a.facts), Admits: a.bounds.pressed(a.facts).admits,
-	}, nil
+	}
+	if slices.ContainsFunc(c.Resources, usedUp) {
+		c.Admits = sandbox.AdmitsNone
+	}
+	return c, nil
 }
+
+// usedUp reports that a resource has nothing for new VMs.
+func usedUp(r sandbox.Resource) bool { return r.Total > 0 && r.Free == 0 }
 
 func (s state) resources() []sandbox.Resource {
 	all := s.promised.Add(s.pending.Promised)
