@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
@@ -49,7 +51,7 @@ func newForkCommand(a *app) *cobra.Command {
 				began := time.Now()
 				res, err := c.ForkEach(ctx, req, a.tellMade)
 				if err != nil {
-					return unlessMade(ctx, err, madeSandboxes(c, args[0], began))
+					return unlessMade(ctx, unlessImage(ctx, c, args[0], err), madeSandboxes(c, args[0], began))
 				}
 				if a.Quiet && !a.JSON {
 					return a.countForked(res)
@@ -70,6 +72,19 @@ func newForkCommand(a *app) *cobra.Command {
 	life.addFlags(cmd)
 	f.StringArrayVarP(&env, "env", "e", nil, "set NAME=VALUE for everything started in the children")
 	return cmd
+}
+
+// unlessImage gives the error of a snapshot that does not exist the advice for an image of that name.
+func unlessImage(ctx context.Context, c *client.Client, name string, err error) error {
+	if !client.IsNotFound(err) {
+		return err
+	}
+	images, _ := c.ListImages(ctx)
+	if !slices.ContainsFunc(images, func(i api.Image) bool { return i.Name == name }) {
+		return err
+	}
+	return hints.With(err, fmt.Sprintf("%s is an image: `forkd snapshot create --image %s --tag %s` makes a snapshot of it, "+
+		"and `forkd run %s` runs a program in one", name, name, name, name))
 }
 
 // tellMade prints the name of a child that is ready, if names are all that is wanted:
