@@ -1,0 +1,80 @@
+//go:build linux
+
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// words splits a line as a shell does, as far as the examples go: quotes, and a comment, a pipe or a redirection, which
+// ends it. A line of another program has none.
+func words(line string) (out []string) {
+	var word strings.Builder
+	var quote rune
+	begun := false
+	for _, r := range line + " " {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote != 0:
+			word.WriteRune(r)
+		case r == '\'' || r == '"':
+			quote, begun = r, true
+		case r == ' ':
+			if begun {
+				if w := word.String(); w == "|" || w == ">" || w == "<" || w == "#" || w == "&&" || w == "&" {
+					return out
+				}
+				out = append(out, word.String())
+			}
+			word.Reset()
+			begun = false
+		default:
+			word.WriteRune(r)
+			begun = true
+		}
+	}
+	return out
+}
+
+// Each example of a command's help is a command line that this program takes: command, flags and arguments.
+func TestExamplesAreTaken(t *testing.T) {
+	n := 0
+	var walk func(cmd *cobra.Command)
+	walk = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Example) {
+			args := words(strings.TrimSpace(line))
+			if len(args) == 0 || args[0] != "forkd" {
+				continue
+			}
+			n++
+			root := newRoot(new(app)) // flags keep what they were given
+			found, rest, err := root.Find(args[1:])
+			if err == nil {
+				err = found.ParseFlags(rest)
+			}
+			if err == nil && !found.DisableFlagParsing {
+				err = found.ValidateArgs(found.Flags().Args())
+			}
+			if err == nil {
+				err = found.ValidateFlagGroups()
+			}
+			if err == nil {
+				err = found.ValidateRequiredFlags()
+			}
+			if err != nil {
+				t.Errorf("%s: %q: %v", cmd.CommandPath(), strings.TrimSpace(line), err)
+			}
+		}
+		for _, child := range cmd.Commands() {
+			walk(child)
+		}
+	}
+	walk(newRoot(new(app)))
+	if n < 50 {
+		t.Errorf("%d examples", n)
+	}
+}
