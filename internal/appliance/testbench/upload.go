@@ -88,8 +88,10 @@ func (b *run1) unpack(archive *os.File) (string, error) {
 	if err := b.put(archive, size, digest, to+".tar"); err != nil {
 		return "", err
 	}
-	_, err = b.shell(`[ -d "$1" ] || { rm -rf "$1.new"; mkdir "$1.new"; tar -xf "$1.tar" -C "$1.new"; mv "$1.new" "$1"; }`, to)
-	return to, err
+	// On the disk before it has its name: a machine that is killed would leave empty files that every later run takes.
+	_, err = b.shell(`[ -d "$1.d" ] || { rm -rf "$1.new"; mkdir "$1.new"; tar -xf "$1.tar" -C "$1.new"; sync; mv "$1.new" "$1.d"; }`,
+		to)
+	return to + ".d", err
 }
 
 // writeTar writes regular files and directories, with times left out so that
