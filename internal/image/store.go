@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forkd/forkd/internal/ctxio"
 	"github.com/forkd/forkd/internal/durable"
 )
 
@@ -240,22 +241,9 @@ func sumFile(ctx context.Context, path string) (FileSum, error) {
 	}
 	defer f.Close()
 	h := sha256.New()
-	n, err := io.Copy(h, ctxReader{ctx, f})
+	n, err := io.Copy(h, ctxio.Reader(ctx, f))
 	if err != nil {
 		return FileSum{}, fmt.Errorf("read %s: %w", path, err)
 	}
 	return FileSum{Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
-}
-
-// ctxReader fails once ctx has ended.
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c ctxReader) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.Read(p)
 }

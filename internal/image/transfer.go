@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/forkd/forkd/internal/ctxio"
 )
 
 // Export writes an image as a tar stream that Import reads: image.json first, so
@@ -53,7 +55,7 @@ func copyFile(ctx context.Context, w io.Writer, path string) error {
 		return err
 	}
 	defer f.Close()
-	if _, err := io.Copy(w, ctxReader{ctx, f}); err != nil {
+	if _, err := io.Copy(w, ctxio.Reader(ctx, f)); err != nil {
 		return fmt.Errorf("copy %s: %w", path, err)
 	}
 	return nil
@@ -81,7 +83,7 @@ func (s *Store) Import(ctx context.Context, r io.Reader) (Image, error) {
 		return Image{}, fmt.Errorf("import image: %w", err)
 	}
 	defer tmp.remove()
-	meta, err := receive(ctx, tmp.path, tar.NewReader(ctxReader{ctx, r}))
+	meta, err := receive(ctx, tmp.path, tar.NewReader(ctxio.Reader(ctx, r)))
 	if err != nil {
 		what := "import image"
 		if meta.Name != "" {
@@ -169,7 +171,7 @@ func receiveFile(ctx context.Context, path string, r io.Reader, want FileSum) (e
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(ctxReader{ctx, r}, want.Size))
+	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(ctxio.Reader(ctx, r), want.Size))
 	if err != nil {
 		return fmt.Errorf("write %s: %w", filepath.Base(path), err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"github.com/ulikunitz/xz"
 
+	"github.com/forkd/forkd/internal/ctxio"
 	"github.com/forkd/forkd/internal/ellipsis"
 )
 
@@ -66,7 +67,7 @@ func readDeb(ctx context.Context, r *bufio.Reader) (*Package, error) {
 			return p, nil
 		}
 		// Members are padded to even offsets.
-		if _, err := io.Copy(io.Discard, ctxReader{ctx, body}); err != nil {
+		if _, err := io.Copy(io.Discard, ctxio.Reader(ctx, body)); err != nil {
 			return nil, err
 		}
 		if size%2 == 1 {
@@ -164,7 +165,7 @@ func eachFile(ctx context.Context, name string, body io.Reader, fn func(name str
 		return err
 	}
 	defer done()
-	tr := tar.NewReader(&cappedReader{r: ctxReader{ctx, plain}, left: maxPackage})
+	tr := tar.NewReader(&cappedReader{r: ctxio.Reader(ctx, plain), left: maxPackage})
 	for n := 0; ; n++ {
 		h, err := tr.Next()
 		if err == io.EOF {
@@ -195,19 +196,6 @@ func sparse(h *tar.Header) bool {
 		}
 	}
 	return h.Typeflag == tar.TypeGNUSparse
-}
-
-// ctxReader ends with its context.
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c ctxReader) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.Read(p)
 }
 
 // cappedReader fails, rather than ends, after left bytes.

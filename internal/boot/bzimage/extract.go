@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/forkd/forkd/internal/ctxio"
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
 	"github.com/pierrec/lz4/v4"
@@ -110,7 +111,7 @@ func inflate(ctx context.Context, name string, open opener, packed []byte, want 
 	var out bytes.Buffer
 	// Eight times is more than kernels shrink: a liar's size does not get its memory in advance.
 	out.Grow(int(min(limit, int64(len(packed))*8)))
-	n, err := io.Copy(&out, io.LimitReader(ctxReader{ctx, r}, limit+1))
+	n, err := io.Copy(&out, io.LimitReader(ctxio.Reader(ctx, r), limit+1))
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("unpack %s payload: %w", name, err)
@@ -120,19 +121,6 @@ func inflate(ctx context.Context, name string, open opener, packed []byte, want 
 		return nil, fmt.Errorf("unpack %s payload: %d bytes come out, not %d", name, n, want)
 	}
 	return out.Bytes(), nil
-}
-
-// ctxReader ends with its context.
-type ctxReader struct {
-	ctx context.Context
-	r   io.Reader
-}
-
-func (c ctxReader) Read(p []byte) (int, error) {
-	if c.ctx.Err() != nil {
-		return 0, context.Cause(c.ctx)
-	}
-	return c.r.Read(p)
 }
 
 func openGzip(_ context.Context, packed []byte, _ int64) (io.Reader, error) {

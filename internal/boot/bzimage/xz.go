@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/forkd/forkd/internal/ctxio"
 	"github.com/ulikunitz/xz/lzma"
 )
 
@@ -36,7 +37,7 @@ func openXZ(ctx context.Context, packed []byte, want int64) (io.Reader, error) {
 	if !b.x86 {
 		return r, nil
 	}
-	out, err := io.ReadAll(io.LimitReader(ctxReader{ctx, r}, want+1))
+	out, err := io.ReadAll(io.LimitReader(ctxio.Reader(ctx, r), want+1))
 	if err != nil {
 		return nil, err
 	}
