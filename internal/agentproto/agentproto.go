@@ -60,6 +60,9 @@ const HeaderKeepalive = "Keepalive-Ping-Interval"
 // the process wrote before this caller came are lost. Absent means none.
 const HeaderOutputDropped = "Forkd-Output-Dropped"
 
+// KilledByKernel begins the error of the end of a process that the guest's kernel has ended.
+const KilledByKernel = "killed by the guest's kernel: "
+
 // HeaderHostTime is the host's wall clock when it sent a request, in nanoseconds since 1970. Only the daemon sets it:
 // the agent sets a clock that is behind.
 const HeaderHostTime = "Forkd-Host-Time"

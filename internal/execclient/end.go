@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/process"
 	"github.com/forkd/forkd/internal/guesttext"
 )
@@ -18,14 +19,11 @@ func (e End) Status() string { return guesttext.Of(e.event.GetStatus()).String()
 
 // KilledBy says what ended the program if that was the guest's kernel, for want of memory; empty: it was not.
 func (e End) KilledBy() string {
-	if said := guesttext.Of(e.event.GetError()).String(); strings.HasPrefix(said, killedByKernel) {
+	if said := guesttext.Of(e.event.GetError()).String(); strings.HasPrefix(said, agentproto.KilledByKernel) {
 		return said
 	}
 	return ""
 }
-
-// killedByKernel begins the agent's word for it.
-const killedByKernel = "killed by the guest's kernel: "
 
 // ExitCode is the program's own, or -1 if a signal ended it.
 func (e End) ExitCode() int { return int(e.event.GetExitCode()) }

@@ -1,6 +1,7 @@
 // Package oomlog reads which processes the guest's kernel has ended for want of memory, from the kernel's log
-// (/dev/kmsg). It owns the open log and the last kills. Nothing wakes it: it reads when it is asked. The trap: root
-// in the guest can write to that log, so a kill is a text for people and no evidence.
+// (/dev/kmsg). It owns the open log and the last kills. Nothing wakes it: it reads when it is asked, so a process
+// that wants to know of its own time takes a Mark first. The trap: root in the guest can write to that log, so a
+// kill is a text for people and no evidence.
 package oomlog
 
 import (
@@ -33,8 +34,12 @@ type Log struct {
 	mu    sync.Mutex // guards what follows
 	fd    int        // not an os.File: Go's poller would wake for each line of the log
 	buf   []byte
-	kills []Kill // oldest first
+	kills []Kill // the last ones, oldest first
+	seen  Mark   // how many there were
 }
+
+// Mark is a place in the log.
+type Mark int
 
 // Open begins at the end of the log; nil if there is none.
 func Open(path string) *Log {
@@ -59,19 +64,26 @@ func (l *Log) Close() {
 	}
 }
 
-// Since returns the kills that were seen after a moment, oldest first, with those of now.
-func (l *Log) Since(began time.Time) []Kill {
+// Mark returns the place that the log has come to.
+func (l *Log) Mark() Mark {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.readLocked(time.Now())
+	return l.seen
+}
+
+// Since returns the kills from a place on that are known still, oldest first.
+func (l *Log) Since(m Mark) []Kill {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.readLocked(time.Now())
-	first := slices.IndexFunc(l.kills, func(k Kill) bool { return !k.Seen.Before(began) })
-	if first < 0 {
-		return nil
-	}
-	return slices.Clone(l.kills[first:])
+	return slices.Clone(l.kills[max(0, len(l.kills)-int(l.seen-m)):])
 }
 
 func (l *Log) readLocked(now time.Time) {
@@ -93,6 +105,7 @@ func (l *Log) addLocked(record []byte, now time.Time) {
 		return
 	}
 	k.Seen = now
+	l.seen++
 	if l.kills = append(l.kills, k); len(l.kills) > maxKills {
 		l.kills = slices.Delete(l.kills, 0, 1)
 	}

@@ -5,7 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -29,28 +30,42 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// What is kept is bounded, and asked for from a moment on.
-func TestKillsSinceAMoment(t *testing.T) {
-	l := &Log{}
-	for i := range 100 {
-		l.addLocked(fmt.Appendf(nil, "3,1,1,-;Out of memory: Killed process %d (x)", i+1), time.Unix(int64(i), 0))
-	}
-	if len(l.kills) != maxKills || l.kills[0].PID != 69 {
-		t.Errorf("%d kills are kept, the first is %+v", len(l.kills), l.kills[0])
-	}
-	empty := filepath.Join(t.TempDir(), "kmsg")
-	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+// A kill of before a mark is not of the time since, also if nobody has read the log by then; what is kept is bounded.
+func TestKillsSinceAMark(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "kmsg")
+	if err := unix.Mkfifo(log, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	from := Open(empty)
-	from.kills = l.kills
-	if got := from.Since(time.Unix(98, 0)); len(got) != 2 || got[0].PID != 99 {
-		t.Errorf("since a moment: %+v", got)
+	l := Open(log)
+	defer l.Close()
+	w, err := os.OpenFile(log, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := from.Since(time.Unix(1000, 0)); got != nil {
-		t.Errorf("since later: %+v", got)
+	defer w.Close()
+	kill := func(pid int) { // one record a read, as the kernel has it
+		t.Helper()
+		if _, err := fmt.Fprintf(w, "3,1,1,-;Out of memory: Killed process %d (x)", pid); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if Open("/nonexistent").Since(time.Time{}) != nil {
+	kill(7)
+	before := l.Mark()
+	if got := l.Since(before); len(got) != 0 {
+		t.Errorf("a kill of before: %+v", got)
+	}
+	kill(8)
+	if got := l.Since(before); len(got) != 1 || got[0].PID != 8 {
+		t.Errorf("since the mark: %+v", got)
+	}
+	for i := range 100 {
+		kill(100 + i)
+		l.Mark()
+	}
+	if got := l.Since(before); len(got) != maxKills || got[maxKills-1].PID != 199 {
+		t.Errorf("%d kills are kept", len(got))
+	}
+	if Open("/nonexistent").Since(0) != nil || Open("/nonexistent").Mark() != 0 {
 		t.Error("no log has kills")
 	}
 }

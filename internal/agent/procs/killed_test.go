@@ -28,7 +28,7 @@ func TestWhoWasKilled(t *testing.T) {
 
 // The end of a command says so if SIGKILL ended it, or the program of its shell.
 func TestTheEndSaysOutOfMemory(t *testing.T) {
-	p := &Process{killed: func(*Process) string { return "out of memory" }}
+	p := &Process{killed: func() string { return "out of memory" }}
 	for status, want := range map[unix.WaitStatus]string{
 		unix.WaitStatus(unix.SIGKILL): "out of memory", 137 << 8: "out of memory", 1 << 8: "exit status 1",
 		unix.WaitStatus(unix.SIGTERM): "signal: terminated", 0: "",

@@ -45,8 +45,7 @@ type Process struct {
 	lingering chan struct{} // closed when the process has ended
 	ended     chan struct{} // closed when the end was published
 
-	began  time.Time
-	killed func(p *Process) string // how the kernel ended it for want of memory; empty: it did not
+	killed func() string // how the kernel ended it for want of memory; empty: it did not
 }
 
 // output is one end that the agent reads.
@@ -68,7 +67,7 @@ const (
 // start runs cmd. On failure everything is closed again.
 func start(r *reap.Reaper, groups *procgroup.Groups, cmd *exec.Cmd, info *process.ProcessInfo, size *process.PTY,
 	stdin bool) (_ *Process, _ []output, err error) {
-	p := &Process{info: info, lingering: make(chan struct{}), ended: make(chan struct{}), began: time.Now()}
+	p := &Process{info: info, lingering: make(chan struct{}), ended: make(chan struct{})}
 	var theirs []*os.File // closed in any case once the child has them
 	defer func() {
 		for _, f := range theirs {
@@ -341,7 +340,7 @@ func (p *Process) endEvent(ws unix.WaitStatus) *process.ProcessEvent {
 	}
 	byKill := ws.Signaled() && ws.Signal() == unix.SIGKILL || ws.ExitStatus() == shellKilled
 	if byKill && p.killed != nil {
-		if why := p.killed(p); why != "" {
+		if why := p.killed(); why != "" {
 			end.Error = proto.String(why)
 		}
 	}

@@ -45,11 +45,12 @@ func (t *Table) Start(ctx context.Context, req *connect.Request[process.StartReq
 		return t.shell.explain(connect.NewError(connect.CodeInvalidArgument, err))
 	}
 	info := &process.ProcessInfo{Config: cfg, Tag: req.Msg.Tag}
+	before := t.oom.Mark()
 	p, outs, err := start(t.reaper, t.groups, cmd, info, req.Msg.GetPty(), req.Msg.Stdin == nil || req.Msg.GetStdin())
 	if err != nil {
 		return t.shell.explain(startError(cfg.GetCmd(), err))
 	}
-	p.killed = t.killed
+	p.killed = func() string { return killedBy(t.oom.Since(before), p.child.Pid, t.others(p)) }
 	sub, _ := p.hub.subscribe() // before the first output
 	sub.owner = true
 	defer p.hub.leave(sub, false)
