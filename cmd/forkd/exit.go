@@ -151,8 +151,10 @@ func emptyFlag(cmd *cobra.Command) (name string) {
 		if f.Value.Type() == "string" && f.Value.String() == "" {
 			name = f.Name
 		}
-		if list, is := f.Value.(pflag.SliceValue); is && slices.Contains(list.GetSlice(), "") {
-			name = f.Name
+		if list, is := f.Value.(pflag.SliceValue); is { // some take '' for a list of nothing
+			if got := list.GetSlice(); len(got) == 0 || slices.Contains(got, "") {
+				name = f.Name
+			}
 		}
 	})
 	return name

@@ -71,7 +71,7 @@ func killTrees(ctx context.Context, a *app, c *client.Client, ids []string) erro
 }
 
 // forkTreeOf are the sandboxes of a list that descend by forks in guests from the same root as one of them: that one
-// first, and alone if the list does not have it.
+// first, and alone if the list does not have it. Those whose parent has ended descend from that.
 func forkTreeOf(list []api.SandboxInfo, id string) []string {
 	by := map[string]string{}
 	for _, sb := range list {
@@ -79,7 +79,7 @@ func forkTreeOf(list []api.SandboxInfo, id string) []string {
 	}
 	root := func(id string) string {
 		for range by { // a circle ends
-			if _, listed := by[by[id]]; !listed {
+			if by[id] == "" {
 				break
 			}
 			id = by[id]

@@ -10,12 +10,12 @@ import (
 func TestTheTreeOfASandbox(t *testing.T) {
 	list := []api.SandboxInfo{
 		{ID: "root"}, {ID: "a", ForkedBy: "root"}, {ID: "aa", ForkedBy: "a"}, {ID: "b", ForkedBy: "root"},
-		{ID: "other"}, {ID: "o", ForkedBy: "other"}, {ID: "orphan", ForkedBy: "gone"},
+		{ID: "other"}, {ID: "o", ForkedBy: "other"}, {ID: "orphan", ForkedBy: "gone"}, {ID: "sibling", ForkedBy: "gone"},
 		{ID: "x", ForkedBy: "y"}, {ID: "y", ForkedBy: "x"},
 	}
 	for id, want := range map[string][]string{
 		"root": {"root", "a", "aa", "b"}, "aa": {"aa", "root", "a", "b"}, "other": {"other", "o"},
-		"orphan": {"orphan"}, "unknown": {"unknown"},
+		"orphan": {"orphan", "sibling"}, "unknown": {"unknown"},
 	} {
 		if got := forkTreeOf(list, id); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", id, got, want)

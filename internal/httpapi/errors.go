@@ -180,9 +180,11 @@ func complaint(err error) string {
 	if s, ok := detail.Value.(string); ok {
 		return fmt.Sprintf("%s %q: %s", where, ellipsis.Clip(s, 80), plainMessage(detail.Message))
 	}
-	switch detail.Value.(type) {
-	case int, int64, float64, bool:
-		return fmt.Sprintf("%s is %v: %s", where, detail.Value, plainMessage(detail.Message))
+	switch v := detail.Value.(type) {
+	case float64: // every number of a body, as people write it
+		return fmt.Sprintf("%s is %s: %s", where, strconv.FormatFloat(v, 'f', -1, 64), plainMessage(detail.Message))
+	case int, int64, bool:
+		return fmt.Sprintf("%s is %v: %s", where, v, plainMessage(detail.Message))
 	}
 	return fmt.Sprintf("%s: %s", where, detail.Message)
 }

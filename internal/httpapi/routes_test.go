@@ -98,6 +98,7 @@ func TestBadRequests(t *testing.T) {
 		{"nothing to boot", "POST", "/v1/snapshots", `{"tag":"x"}`, api.CodeInvalid, "image"},
 		{"two things to boot", "POST", "/v1/snapshots", `{"tag":"x","image":"i","kernel":"/k","rootfs":"/r"}`, api.CodeInvalid, "exclude"},
 		{"boot wait too long", "POST", "/v1/snapshots", `{"tag":"x","image":"i","boot_wait_secs":61}`, api.CodeInvalid, "boot_wait_secs"},
+		{"a large number", "POST", "/v1/sandboxes", `{"snapshot_tag":"py","ttl_secs":3599996400}`, api.CodeInvalid, "ttl_secs is 3599996400: "},
 		{"unknown image", "POST", "/v1/snapshots", `{"tag":"x","image":"nope"}`, api.CodeNotFound, "nope"},
 		{"tag exists", "POST", "/v1/snapshots", `{"tag":"py","image":"python-numpy"}`, api.CodeConflict, "py"},
 		{"boot fails", "POST", "/v1/snapshots", `{"tag":"x","image":"broken"}`, api.CodeBootFailed, "Kernel panic"},
