@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/internal/tartest"
 )
 
 // sparseStreams returns streams, one per form of sparse files, whose kernel is a hole of size bytes.
@@ -36,40 +38,20 @@ func sparseStreams(t testing.TB, size int) map[string][]byte {
 			}
 			fmt.Fprintf(&b, "%d %s\n", n, r)
 		}
-		return rawMember(tar.TypeXHeader, "pax", []byte(b.String()), nil)
+		return tartest.Entry(tar.TypeXHeader, "pax", []byte(b.String()), nil)
 	}
 	length := fmt.Sprint(size)
 	return map[string][]byte{
 		"PAX 1.0": join(pax("GNU.sparse.major=1", "GNU.sparse.minor=0", "GNU.sparse.name="+KernelFile,
-			"GNU.sparse.realsize="+length), rawMember(tar.TypeReg, "x", append([]byte("1\n"+length+"\n0\n"), make([]byte, 500)...)[:512], nil)),
+			"GNU.sparse.realsize="+length), tartest.Entry(tar.TypeReg, "x", append([]byte("1\n"+length+"\n0\n"), make([]byte, 500)...)[:512], nil)),
 		"PAX 0.1": join(pax("GNU.sparse.size="+length, "GNU.sparse.numblocks=1", "GNU.sparse.map="+length+",0"),
-			rawMember(tar.TypeReg, KernelFile, nil, nil)),
-		"old GNU": join(rawMember(tar.TypeGNUSparse, KernelFile, nil, func(h []byte) {
+			tartest.Entry(tar.TypeReg, KernelFile, nil, nil)),
+		"old GNU": join(tartest.Entry(tar.TypeGNUSparse, KernelFile, nil, func(h []byte) {
 			copy(h[257:], "ustar  \x00")
 			copy(h[386:], fmt.Sprintf("%011o\x00%011o\x00", size, 0))
 			copy(h[483:], fmt.Sprintf("%011o\x00", size))
 		})),
 	}
-}
-
-// rawMember is an entry as archive/tar does not write it.
-func rawMember(kind byte, name string, body []byte, change func(h []byte)) []byte {
-	h := make([]byte, 512)
-	copy(h, name)
-	copy(h[100:], "0000644\x000000000\x000000000\x00")
-	copy(h[124:], fmt.Sprintf("%011o\x00%011o\x00        ", len(body), 0))
-	h[156] = kind
-	copy(h[257:], "ustar\x0000")
-	if change != nil {
-		change(h)
-	}
-	check := 0
-	for _, c := range h {
-		check += int(c)
-	}
-	copy(h[148:], fmt.Sprintf("%06o\x00 ", check))
-	h = append(h, body...)
-	return append(h, make([]byte, (512-len(body)%512)%512)...)
 }
 
 func TestImportRefusesSparseFiles(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/forkd/forkd/internal/tartest"
 )
 
 // sparseTar is a tar of one kernel that is a hole of size bytes (GNU's PAX format 0.1).
@@ -17,22 +19,8 @@ func sparseTar(size int) []byte {
 		fmt.Sprintf("GNU.sparse.map=%d,0", size)} {
 		fmt.Fprintf(&pax, "%d %s\n", len(r)+4, r)
 	}
-	entry := func(kind byte, name, body string) []byte {
-		h := make([]byte, 512)
-		copy(h, name)
-		copy(h[100:], "0000644\x000000000\x000000000\x00")
-		copy(h[124:], fmt.Sprintf("%011o\x00%011o\x00        ", len(body), 0))
-		h[156] = kind
-		copy(h[257:], "ustar\x0000")
-		sum := 0
-		for _, c := range h {
-			sum += int(c)
-		}
-		copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
-		h = append(h, body...)
-		return append(h, make([]byte, (512-len(body)%512)%512)...)
-	}
-	return append(append(entry('x', "pax", pax.String()), entry('0', "boot/vmlinuz-6.12.0", "")...), make([]byte, 1024)...)
+	return append(append(tartest.Entry('x', "pax", []byte(pax.String()), nil),
+		tartest.Entry('0', "boot/vmlinuz-6.12.0", nil, nil)...), make([]byte, 1024)...)
 }
 
 func sparseDeb(size int) []byte {

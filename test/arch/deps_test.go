@@ -152,7 +152,7 @@ var rules = []rule{
 		reason: "the ends meet on the wire only"},
 	{who: []string{"internal/spawner/server"}, not: []string{"internal/spawner/client", "internal/vmctl/client"},
 		reason: "the ends meet on the wire only"},
-	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/kvmtest"},
+	{who: []string{"api", "client", "internal", "cmd"}, not: []string{"testing", "internal/kvmtest", "internal/tartest"},
 		reason: "test code does not go into programs"},
 }
 

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/forkd/forkd/internal/tartest"
 )
 
 var roomy = Limits{Bytes: 1 << 20, Entries: 100}
@@ -188,23 +190,7 @@ func TestHolesAreBytes(t *testing.T) {
 
 // rawEntry is an entry without archive/tar, which writes no such things.
 func rawEntry(kind byte, name string, body []byte) []byte {
-	h := make([]byte, 512)
-	copy(h, name)
-	copy(h[100:], "0000644\x00")
-	copy(h[108:], "0000000\x00")
-	copy(h[116:], "0000000\x00")
-	copy(h[124:], fmt.Sprintf("%011o\x00", len(body)))
-	copy(h[136:], "00000000000\x00")
-	copy(h[148:], "        ")
-	h[156] = kind
-	copy(h[257:], "ustar\x0000")
-	sum := 0
-	for _, c := range h {
-		sum += int(c)
-	}
-	copy(h[148:], fmt.Sprintf("%06o\x00 ", sum))
-	h = append(h, body...)
-	return append(h, make([]byte, (512-len(body)%512)%512)...)
+	return tartest.Entry(kind, name, body, nil)
 }
 
 func TestTheDigestIsOfContents(t *testing.T) {
