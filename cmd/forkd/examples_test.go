@@ -78,3 +78,19 @@ func TestExamplesAreTaken(t *testing.T) {
 		t.Errorf("%d examples", n)
 	}
 }
+
+// A flag with an empty value is refused, unless that is a choice.
+func TestFlagsWithoutAValue(t *testing.T) {
+	for line, want := range map[string]string{
+		"serve --domain=": "", "serve --data=": "data", "serve --cors-origin=": "cors-origin", "fork py --net=": "net",
+		"fork py --deny=": "deny", "fork py --env= --net none": "env", "fork py --net none": "", "events --kind=": "kind",
+	} {
+		found, rest, err := newRoot(new(app)).Find(strings.Fields(line))
+		if err == nil {
+			err = found.ParseFlags(rest)
+		}
+		if got := emptyFlag(found); err != nil || got != want {
+			t.Errorf("%s: %q, %v, want %q", line, got, err, want)
+		}
+	}
+}

@@ -145,16 +145,17 @@ func countError(cmd *cobra.Command, args []string, err error) error {
 	return fmt.Errorf("%s takes %s, and was given %q", name, takes, args)
 }
 
-// emptyFlag is the name of a flag that was given without a value: what it would have narrowed stays wide.
+// emptyFlag is the name of a flag that was given without a value: what it would have narrowed stays wide. Where the
+// default is not empty, an empty value is a choice, as --domain ” is.
 func emptyFlag(cmd *cobra.Command) (name string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
-		if f.Value.Type() == "string" && f.Value.String() == "" {
-			name = f.Name
-		}
-		if list, is := f.Value.(pflag.SliceValue); is { // some take '' for a list of nothing
+		switch list, isList := f.Value.(pflag.SliceValue); {
+		case isList && f.DefValue == "[]": // some take '' for a list of nothing
 			if got := list.GetSlice(); len(got) == 0 || slices.Contains(got, "") {
 				name = f.Name
 			}
+		case f.Value.Type() == "string" && f.DefValue == "" && f.Value.String() == "":
+			name = f.Name
 		}
 	})
 	return name
