@@ -146,7 +146,7 @@ func countError(cmd *cobra.Command, args []string, err error) error {
 }
 
 // emptyFlag is the name of a flag that was given without a value: what it would have narrowed stays wide. Where the
-// default is not empty, an empty value is a choice, as --domain ” is.
+// default is not empty, an empty value is a choice, as that of --domain is.
 func emptyFlag(cmd *cobra.Command) (name string) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch list, isList := f.Value.(pflag.SliceValue); {

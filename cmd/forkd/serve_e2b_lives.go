@@ -57,7 +57,7 @@ func (e e2bLives) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
 		return e.Kill(ctx, id)
 	}
 	life := sandbox.Life{Deadline: l.End, Idle: info.Life.Idle, AtEnd: sandbox.AtEndKill, AutoResume: l.AutoResume,
-		Suspended: info.Life.Suspended}
+		Suspended: info.Life.Suspended, RestartOnHang: info.Life.RestartOnHang}
 	if l.Pause {
 		life.AtEnd, life.FilesystemOnly = sandbox.AtEndPause, l.FilesystemOnly
 	}

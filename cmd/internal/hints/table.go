@@ -73,7 +73,7 @@ func byReason() map[api.Reason]string {
 		api.ReasonTransitionSlow:    "try again; `forkd inspect {sandbox}` shows its status",
 		api.ReasonResumesBusy:       "try again when some of them run",
 		api.ReasonSameTag:           "choose another tag: the snapshot itself stays as it is",
-		api.ReasonSandboxBroken:     "roll it back with `forkd rollback {sandbox}`, or kill it and fork another",
+		api.ReasonSandboxBroken:     "roll it back with `forkd rollback {sandbox} TAG`, or kill it and fork another",
 		api.ReasonSandboxEnded:      "fork another",
 		api.ReasonSandboxFailed:     "kill it and fork another",
 		api.ReasonSandboxPaused:     "`forkd resume {sandbox}` lets it go on",

@@ -47,8 +47,9 @@ func (s *Sandbox) Await(ctx context.Context) (leave func(), err error) {
 		return nil, err
 	}
 	defer done()
-	ctx, cancel := context.WithTimeoutCause(ctx, t.waits.Time, sandbox.Errorf(sandbox.ErrBusy,
-		sandbox.ReasonTransitionSlow, "sandbox %s was still being paused, resumed or branched after %s", s.id, t.waits.Time))
+	slow := sandbox.Errorf(sandbox.ErrBusy, sandbox.ReasonTransitionSlow,
+		"sandbox %s was still being paused, resumed or branched after %s", s.id, t.waits.Time)
+	ctx, cancel := context.WithTimeoutCause(ctx, t.waits.Time, sandbox.Detailed(slow, "sandbox", s.id))
 	defer cancel()
 	return s.Turn(ctx)
 }
