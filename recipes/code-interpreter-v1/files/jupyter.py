@@ -86,7 +86,8 @@ class Kernel(process.Process):
         if self.dead.is_set():
             return False
         state = self.telling(emit)
-        self.current = self.client.execute(code, silent=silent, store_history=not silent, allow_stdin=False)
+        self.current = self.client.execute(code, silent=silent, store_history=not silent, allow_stdin=False,
+                                           stop_on_error=False)  # else the next may come in time to be aborted
         while not state.over():
             try:
                 # A kernel that floods its output may lose the message that it is idle. One whose interrupt
@@ -103,6 +104,9 @@ class Kernel(process.Process):
 
     async def quietly(self, code):
         await self.run(code, None, lambda event: None, silent=True)
+
+    async def settle(self):
+        await self.quietly("0")  # takes an interrupt that comes late
 
 
 class Run:
@@ -183,7 +187,8 @@ class Python(Kernel):
 
 
 class Bash(Kernel):
-    argv = [sys.executable, "-m", "bash_kernel", "-f", "{connection_file}", "--IPKernelApp.parent_handle=0"]
+    argv = [sys.executable, os.path.join(HERE, "kernel_bash.py"), "-f", "{connection_file}",
+            "--IPKernelApp.parent_handle=0"]
     name = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
     async def environ(self, values, remove):
@@ -193,6 +198,9 @@ class Bash(Kernel):
     async def renew(self, seed, env, info):
         await self.say(["RANDOM=%d" % int.from_bytes(seed[:4], "big")])
         await self.environ(env, [])
+
+    async def settle(self):
+        await self.quietly("\0settle")  # kernel_bash.py
 
     async def say(self, commands):
         # A line each and a value of many lines do not go together: bash_kernel sends lines one by one.
