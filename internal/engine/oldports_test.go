@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/engine/vmproc"
 	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/snapshot"
 )
 
 // withoutPorts removes from a record of a sandbox what a daemon that did not know PublicPorts never wrote.
@@ -80,5 +82,32 @@ func TestARecordThatDoesNotSayPublicIsClosed(t *testing.T) {
 	}
 	if child := h.fork(e, "b", 1)[0]; child.PublicPorts || child.TrafficToken == "" || child.TrafficToken == tokens[runs.ID] {
 		t.Errorf("a fork of its branch has the rule %+v", child.PortAccess())
+	}
+}
+
+// A manifest that does not say that ports are public has its sandboxes ask for a token.
+func TestASnapshotThatDoesNotSayPublicIsClosed(t *testing.T) {
+	h := newHost(t)
+	e := h.open()
+	h.snapshot(e, "a")
+	if sb := h.fork(e, "a", 1)[0]; !sb.PublicPorts {
+		t.Fatal("a snapshot of an image has private ports")
+	}
+	h.close(e)
+	path := filepath.Join(h.cfg.StoreDir, "snapshots", "a", snapshot.ManifestFile)
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := bytes.Replace(b, []byte(`"public_ports": true,`), []byte(`"private_ports": false,`), 1)
+	if bytes.Equal(old, b) {
+		t.Fatalf("the manifest does not say that ports are public: %s", b)
+	}
+	if err := durable.Replace(path, old); err != nil {
+		t.Fatal(err)
+	}
+	e = h.open()
+	if sb := h.fork(e, "a", 1)[0]; sb.PublicPorts || len(sb.TrafficToken) != 64 {
+		t.Errorf("a sandbox of a manifest without public_ports is %+v", sb)
 	}
 }

@@ -93,9 +93,9 @@ type Manifest struct {
 	// Network is the policy of sandboxes that are forked from it without one of their
 	// own; nil: nothing is allowed. There are no secrets in it.
 	Network *netpolicy.Spec `json:"network,omitempty"`
-	// PrivatePorts: it was branched from a sandbox that asks for a token at its ports, and so
-	// do sandboxes that are forked from it, unless a fork says otherwise. No token is in it.
-	PrivatePorts bool `json:"private_ports,omitempty"`
+	// PublicPorts opens the ports of sandboxes that are forked from it, unless a fork says otherwise.
+	// Without it they ask for a token, which is not in it. A branch has the setting of its sandbox.
+	PublicPorts bool `json:"public_ports,omitempty"`
 	// NetworkFacts are names that its guest had resolved, and to which address, at most
 	// MaxNetworkFacts: they are in the guest's memory, and rules by name go on holding for them.
 	NetworkFacts []netpolicy.Exported `json:"network_facts,omitempty"`

@@ -109,7 +109,7 @@ func (c *Catalog) measure(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 // fill adds what the manifest says.
 func fill(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 	s.CreatedAt, s.Shape, s.Cmdline, s.Languages = m.Created(), m.Shape, m.Cmdline, m.Languages
-	s.Owner, s.Network, s.PrivatePorts = m.Owner, m.Network, m.PrivatePorts
+	s.Owner, s.Network, s.PrivatePorts = m.Owner, m.Network, !m.PublicPorts
 	if m.Image != nil {
 		s.Image, s.ImageDigest, s.Kernel = m.Image.Name, m.Image.Digest, m.Image.Kernel
 	}

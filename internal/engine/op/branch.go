@@ -369,7 +369,7 @@ func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 		Steps: []snapshot.Step{{Name: sandbox.StepCapture, TookMS: w.length.Milliseconds(), Bytes: w.took.Bytes}},
 	}
 	m.Network = inherited(*either(w.req.Network, &w.network))
-	m.PrivatePorts = w.b.Info().PrivatePorts()
+	m.PublicPorts = w.b.Info().PublicPorts
 	m.NetworkFacts = w.known
 	describeCPU(m, w.draft.Draft)
 	if w.req.Mode != sandbox.BranchFull {

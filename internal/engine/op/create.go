@@ -366,6 +366,7 @@ func (c *createOp) commit() error {
 		Disks:         []snapshot.Disk{{File: snapshot.DiskFile(0), ReadOnly: true}},
 		Languages:     languages(c.src.warm),
 		Agent:         c.saidOf,
+		PublicPorts:   true, // of the operator's forks; the API makes those of a tenant private
 	}
 	if c.req.Network != nil {
 		m.Network = inherited(*c.req.Network)

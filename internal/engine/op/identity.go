@@ -85,7 +85,7 @@ func (f *forkOp) private() bool {
 	if f.req.PrivatePorts != nil {
 		return *f.req.PrivatePorts
 	}
-	return f.src.Files.Manifest.PrivatePorts
+	return !f.src.Files.Manifest.PublicPorts
 }
 
 // trafficToken returns the token of one child's ports; empty if they are public.
