@@ -140,6 +140,7 @@ type Step struct {
 	TookMS float64 `json:"took_ms,omitempty" doc:"How long it took, when done"`
 	Bytes  int64   `json:"bytes,omitempty" doc:"Bytes written, when done; with total those dealt with so far"`
 	Total  int64   `json:"total,omitempty" doc:"Bytes of the step in all, holes included. Such a line comes while the step is under way: it is neither a begin nor an end"`
+	Note   string  `json:"note,omitempty" doc:"For people: why the step begins again. Such a line is neither a begin nor an end"`
 	Output string  `json:"output,omitempty" doc:"A piece of what exec's program prints; bytes that are no UTF-8 are replaced. Such a line is neither a begin nor an end"`
 
 	Snapshot *SnapshotInfo `json:"snapshot,omitempty" doc:"The result; only in the last line"`

@@ -127,6 +127,8 @@ func showStep(p *ui.Progress) func(api.Step) {
 		switch {
 		case s.Output != "":
 			p.Output(s.Output)
+		case s.Note != "":
+			p.Output(s.Step + ": " + s.Note + "\n")
 		case s.Done && s.Bytes > 0:
 			p.Done(s.Step, ui.Millis(s.TookMS)+", "+ui.Bytes(s.Bytes))
 		case s.Done:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -134,6 +135,38 @@ func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 			}
 			if l, _ := e.ListSnapshots(t.Context()); len(l) != 0 {
 				t.Errorf("listed: %v", l)
+			}
+			h.empty()
+			eventually(t, "return of all descriptors", func() bool { return openFiles(t) <= before })
+		})
+	}
+}
+
+// Emulated CPUs make a guest's kernel fault now and then: one such boot is tried again, a second is an error.
+func TestABootThatEndsWithAFaultIsTriedOnceMore(t *testing.T) {
+	for faults, fails := range map[int]bool{1: false, 2: true} {
+		t.Run(strconv.Itoa(faults), func(t *testing.T) {
+			h := newHost(t)
+			e := h.open()
+			h.fault("boot-oops", faults)
+			before := openFiles(t)
+			var notes []string
+			_, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "a", Image: "tiny"}, func(s sandbox.Step) {
+				if s.Note != "" {
+					notes = append(notes, s.Name+": "+s.Note)
+				}
+			})
+			if fails {
+				wantError(t, err, sandbox.ErrBootFailed, "boot: ", "panicked: Fatal exception, after Oops: stack guard page")
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if len(notes) != 1 || !strings.Contains(notes[0], "Oops: stack guard page: 0000") || strings.ContainsRune(notes[0], 0x1b) {
+				t.Errorf("the notes are %q", notes)
+			}
+			if !fails {
+				h.fork(e, "a", 1)
+				return
 			}
 			h.empty()
 			eventually(t, "return of all descriptors", func() bool { return openFiles(t) <= before })

@@ -30,6 +30,9 @@ func (f *fake) Boot(r vmm.BootConfig) error {
 	case f.faulty("boot-panic"):
 		fmt.Fprintln(f.console, "[    0.5] Kernel panic - not syncing: no working init found\x1b[31m")
 		f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "the guest asked for a reset"}
+	case f.faulty("boot-oops"):
+		fmt.Fprint(f.console, "[    0.4] Oops: stack guard page: 0000 [#1]\x1b[31m\n[    0.5] Kernel panic - not syncing: Fatal exception\n")
+		f.ended <- vmm.Exit{Kind: vmm.ExitReset, Reason: "the guest asked for a reset"}
 	case f.faulty("boot-silent"):
 		fmt.Fprintln(f.console, "waiting for nothing")
 	default:

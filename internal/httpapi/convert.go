@@ -95,7 +95,7 @@ func wireVerify(r sandbox.VerifyReport) api.VerifyResult {
 
 func wireStep(s sandbox.Step) api.Step {
 	return api.Step{Step: s.Name, Done: s.Done, TookMS: milliseconds(s.Took), Bytes: s.Bytes, Total: s.Total,
-		Output: text(s.Output)}
+		Note: s.Note, Output: text(s.Output)}
 }
 
 // hostPID returns the process of a sandbox's VM. Numbers of the host's processes are the operator's to know.

@@ -200,6 +200,8 @@ type Step struct {
 	Bytes int64         // written, for save, capture and a compaction's; with Total those that are dealt with so far
 	// Total is how many there are in all, of a step that is neither begun nor done but under way.
 	Total int64
+	// Note is for people: why a step begins again. Such a step is neither begun nor done.
+	Note string
 	// Output is a piece of what exec's program printed; such a step tells nothing else.
 	Output []byte
 }

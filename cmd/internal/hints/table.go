@@ -120,7 +120,7 @@ func byCode() map[api.Code]string {
 	return map[api.Code]string{
 		api.CodeNotFound:      "`forkd snapshot ls`, `forkd ps` and `forkd image ls` show what there is",
 		api.CodeNotRestorable: "`forkd snapshot verify` tells what is damaged; make it again with `forkd snapshot create`",
-		api.CodeBootFailed:    "look at the console's lines; a larger --memory-mib, --boot-wait or --warm-timeout may help",
+		api.CodeBootFailed:    "read the last lines of the console, which the error shows",
 		api.CodeGuestGone:     "`forkd logs` shows its console, if it is still listed in `forkd ps`",
 		api.CodeTimeout:       "ask for a longer limit, or look at the console with `forkd logs`",
 		api.CodeNoSpace:       "remove snapshots (`forkd snapshot rm`) or images (`forkd image rm`)",

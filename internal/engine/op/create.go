@@ -162,8 +162,8 @@ func (c *createOp) observe(s sandbox.Step, err error) {
 	}
 }
 
-// boot brings the parent up to its ready signal.
-func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
+// bootOnce brings the parent up to its ready signal.
+func (c *createOp) bootOnce(ctx context.Context, u *undo.Stack) (int64, error) {
 	limit := c.req.BootWait
 	if limit <= 0 {
 		limit = c.e.cfg.BootWait

@@ -97,6 +97,17 @@ func (m *VM) EndReason() string {
 	return exit.Reason
 }
 
+// KernelFault returns the line in which the guest's kernel reported a fault of its own, such as an oops, if
+// that ended the VM. It returns an empty string for every other end, among them panics without a fault: a
+// kernel that finds no root file system. Precondition: as of EndReason.
+func (m *VM) KernelFault() string {
+	if !m.WaitEnd(time.Second) || m.Proc.Exit().Kind != vmm.ExitReset {
+		return ""
+	}
+	_, fault := panicLines(filepath.Join(m.Dir, client.ConsoleLog))
+	return guesttext.Of(fault).String()
+}
+
 // WaitEnd waits for the process to end; false: it has not within the limit.
 func (m *VM) WaitEnd(limit time.Duration) bool {
 	t := time.NewTimer(limit)
@@ -112,26 +123,35 @@ func (m *VM) WaitEnd(limit time.Duration) bool {
 // oopsLine is how the kernel begins to tell of a fault, behind the time.
 var oopsLine = regexp.MustCompile(`(?m)^(?:\[[ .0-9]+\] )?((?:BUG: |kernel BUG at |Oops: [a-z]|general protection fault).*)$`)
 
-// panicLine is what the kernel panicked for; with the fault before it, if there was
-// one, since then it only says "Fatal exception" or that init was killed.
+// panicLine returns the kernel's reason for its panic, with the fault before it if there was one: after a
+// fault the reason is only "Fatal exception" or the end of init.
 func panicLine(console string) string {
+	reason, fault := panicLines(console)
+	if fault != "" {
+		reason += ", after " + fault
+	}
+	return reason
+}
+
+// panicLines returns the kernel's reason for its panic and the line of the fault before it. Both are empty
+// without a panic.
+func panicLines(console string) (reason, fault string) {
 	const mark = "Kernel panic - not syncing: "
 	f, err := os.Open(console)
 	if err != nil {
-		return ""
+		return "", ""
 	}
 	defer f.Close()
 	b, _ := io.ReadAll(io.LimitReader(f, 4<<20))
 	before, line, ok := bytes.Cut(b, []byte(mark))
 	if !ok {
-		return ""
+		return "", ""
 	}
 	line, _, _ = bytes.Cut(line, []byte("\n"))
-	said := oneLine(line)
 	if oops := oopsLine.FindAllSubmatch(before, -1); len(oops) > 0 {
-		said += ", after " + oneLine(oops[len(oops)-1][1])
+		fault = oneLine(oops[len(oops)-1][1])
 	}
-	return said
+	return oneLine(line), fault
 }
 
 func oneLine(b []byte) string { return strings.TrimSpace(Printable(b[:min(len(b), 200)])) }
