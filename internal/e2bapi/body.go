@@ -7,17 +7,19 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/fieldnames"
+	"github.com/forkd/forkd/internal/patience"
 )
 
 const (
 	// maxBody bounds a request to the control API.
 	maxBody = 1 << 20
-	// bodyTime is how long it may take to arrive.
+	// bodyTime is how long all of it may take to arrive: it is held in memory meanwhile.
 	bodyTime = 30 * time.Second
 )
 
@@ -31,6 +33,10 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	switch {
 	case errors.As(err, &tooLarge):
 		return nil, failf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", maxBody)
+	case errors.As(err, new(*patience.SilentError)):
+		return nil, failf(http.StatusRequestTimeout, "%v", err)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, failf(http.StatusRequestTimeout, "the request's body did not arrive within %s", bodyTime)
 	case err != nil:
 		return nil, invalidf("read body: %v", err)
 	}

@@ -3,19 +3,18 @@ package e2bapi
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/forkd/forkd/internal/e2bapi/build"
 	"github.com/forkd/forkd/internal/e2bapi/build/archive"
 	"github.com/forkd/forkd/internal/e2bapi/templates"
 	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/patience"
 	"github.com/forkd/forkd/internal/principal"
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -219,14 +218,14 @@ func (h builds) uploadLink(c call) (answer, error) {
 
 // upload is PUT of an upload link. The link is all that shows who may.
 func (h builds) upload(w http.ResponseWriter, r *http.Request) {
-	if err := h.takeUpload(w, r); err != nil {
+	if err := h.takeUpload(r); err != nil {
 		writeError(w, err)
 		return
 	}
 	w.WriteHeader(http.StatusOK)
 }
 
-func (h builds) takeUpload(w http.ResponseWriter, r *http.Request) error {
+func (h builds) takeUpload(r *http.Request) error {
 	if h.builder == nil {
 		return notYet("building templates")
 	}
@@ -241,10 +240,11 @@ func (h builds) takeUpload(w http.ResponseWriter, r *http.Request) error {
 	case r.ContentLength > build.MaxUpload:
 		return failf(http.StatusRequestEntityTooLarge, "the archive has more than %d bytes", int64(build.MaxUpload))
 	}
-	control := http.NewResponseController(w)
-	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
-	err := h.opt.Builds.Upload(r.Context(), owner, hash, r.ContentLength, alive{r.Body, control}, uploadLimits,
+	err := h.opt.Builds.Upload(r.Context(), owner, hash, r.ContentLength, r.Body, uploadLimits,
 		h.mayUpload(r.Context(), owner, q.Get("key")))
+	if silent := patience.Silence(r.Context()); err != nil && silent != nil {
+		return failf(http.StatusRequestTimeout, "%v", silent)
+	}
 	var broken *build.ReadError
 	if errors.As(err, &broken) {
 		return invalidf("%v", err)
@@ -276,17 +276,6 @@ func (u uploadSizes) HeldBytes(tenant string) int64 {
 		return 0
 	}
 	return u.store.HeldBytes(tenant)
-}
-
-// alive reads a body that may take long, as long as something comes.
-type alive struct {
-	io.Reader
-	control *http.ResponseController
-}
-
-func (a alive) Read(p []byte) (int, error) {
-	_ = a.control.SetReadDeadline(time.Now().Add(bodyTime))
-	return a.Reader.Read(p)
 }
 
 // assignTags is POST /templates/tags.

@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/e2bapi/filesign"
 	"github.com/forkd/forkd/internal/e2bapi/target"
 	"github.com/forkd/forkd/internal/earlyanswer"
+	"github.com/forkd/forkd/internal/patience"
 )
 
 // unauthorized is the text that clients know from E2B.
@@ -233,10 +234,15 @@ func preflight(w http.ResponseWriter) {
 // broken answers for an agent that could not be reached, or broke off before it answered. One
 // that breaks off later has its answer cut off, by which clients know that it is gone.
 func (e *envd) broken(w http.ResponseWriter, r *http.Request, err error) {
+	to := targetOf(r.Context())
+	if silent := patience.Silence(r.Context()); silent != nil {
+		w.Header().Set("Access-Control-Allow-Origin", "*")
+		writeJSON(w, http.StatusRequestTimeout, failf(http.StatusRequestTimeout, "%v", silent))
+		return
+	}
 	if r.Context().Err() != nil {
 		panic(http.ErrAbortHandler) // nobody is there to read an answer
 	}
-	to := targetOf(r.Context())
 	e.h.opt.Log.Debug("request to an agent", "sandbox", to.ID, "error", err)
 	if gone := e.h.awake(r.Context(), to.ID); gone != nil {
 		err = gone

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/guard"
 	"github.com/forkd/forkd/internal/earlyanswer"
+	"github.com/forkd/forkd/internal/patience"
 )
 
 // agentProxy passes requests through to the agent's own HTTP server:
@@ -69,10 +70,16 @@ func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 		},
 		ErrorLog: p.serverLog(),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			if r.Context().Err() != nil && !keyEnded(r.Context()) {
+			silent := patience.Silence(r.Context())
+			switch {
+			case silent != nil:
+				err = silent
+			case r.Context().Err() != nil && !keyEnded(r.Context()):
 				panic(http.ErrAbortHandler) // nobody is there to read an answer
+			default:
+				err = p.broken(r, err)
 			}
-			writeFailure(w, p.failed(r.Context(), p.broken(r, err)))
+			writeFailure(w, p.failed(r.Context(), err))
 		},
 	}
 }

@@ -32,6 +32,15 @@ type conn struct {
 	got     atomic.Int64 // bytes that came since the last request
 	refused atomic.Bool  // we answered without a handler
 	closed  atomic.Bool
+	rest    atomic.Pointer[time.Time] // until when the rest of a body may come after its handler; nil: there is none
+}
+
+// SetReadDeadline is net/http's, too: it takes off the deadline of a body before it reads the rest of that.
+func (c *conn) SetReadDeadline(t time.Time) error {
+	if by := c.rest.Load(); by != nil && t.IsZero() {
+		t = *by
+	}
+	return c.Conn.SetReadDeadline(t)
 }
 
 func (c *conn) Read(p []byte) (int, error) {

@@ -96,6 +96,7 @@ func (cr *crowd) changed(nc net.Conn, state http.ConnState) {
 	case http.StateIdle:
 		c.handled.Store(false)
 		c.got.Store(0)
+		c.rest.Store(nil)
 		c.now(idle)
 	case http.StateActive, http.StateHijacked:
 		c.now(busy)

@@ -146,7 +146,6 @@ func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", eventStream)
 	w.Header().Set("Cache-Control", "no-store")
 	out := &eventWriter{w: w, rc: http.NewResponseController(w), patience: s.pace.write}
-	defer out.close()
 	if err := out.send("retry: 1000\n\n"); err == nil {
 		err = s.tell(ctx, out, view, q)
 		s.end(ctx, out, err)
@@ -221,6 +220,7 @@ func (o *eventWriter) event(e events.Event) error {
 
 func (o *eventWriter) send(text string) error {
 	_ = o.rc.SetWriteDeadline(time.Now().Add(o.patience)) // a recorder of tests has none
+	defer func() { _ = o.rc.SetWriteDeadline(time.Time{}) }()
 	_, err := o.w.Write([]byte(text))
 	if err == nil {
 		err = o.rc.Flush() // a short event is sent only now
@@ -230,6 +230,3 @@ func (o *eventWriter) send(text string) error {
 	}
 	return nil
 }
-
-// close leaves the connection as it was for its next request.
-func (o *eventWriter) close() { _ = o.rc.SetWriteDeadline(time.Time{}) }

@@ -66,6 +66,7 @@ func Changes() map[string]bool {
 type Limits struct {
 	Header, Body, Swallow time.Duration
 	Waiting               int
+	Read                  time.Duration // for the next bytes of a body
 	Write                 time.Duration // for a client to take a piece of an answer
 	Memory                int64         // of requests in flight
 	Beat, Take            time.Duration // of events: between signs of life, and for a client to take them
@@ -74,12 +75,18 @@ type Limits struct {
 // NewLimited is New with other limits.
 func NewLimited(opt Options, l Limits) *Server {
 	most := defaultLimits()
-	most.header, most.body, most.swallowTime, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
+	most.header, most.body, most.patience.Rest, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
 	if l.Beat > 0 {
 		most.events = eventPace{beat: l.Beat, write: l.Take}
 	}
 	if l.Memory > 0 {
-		most.write, most.memory = l.Write, l.Memory
+		most.memory = l.Memory
+	}
+	if l.Read > 0 {
+		most.patience.Read = l.Read
+	}
+	if l.Write > 0 {
+		most.patience.Write = l.Write
 	}
 	return newServer(opt, most)
 }

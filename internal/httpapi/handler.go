@@ -11,6 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/patience"
 )
 
 // Access is how a listener's clients are told from others.
@@ -75,17 +76,20 @@ func (s *Server) survive(next http.Handler) http.Handler {
 func (s *Server) observe(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
-		out := &paced{ResponseWriter: w, control: http.NewResponseController(w), patience: s.limits.write}
+		c := connOf(r.Context())
+		if c != nil {
+			c.handled.Store(true)
+		}
+		out, r := patience.New(w, r, s.limits.patience)
 		n := &notes{id: newRequestID(), control: http.NewResponseController(out)}
 		// The mux leaves pattern and path values in this very request.
 		r = r.WithContext(withNotes(r.Context(), n))
-		out.done() // the last request of the connection may have left one
 		n.account.budget = s.budget
 		rec := &recorder{ResponseWriter: out}
 		defer func() {
 			n.account.release()
-			if rec.status != http.StatusSwitchingProtocols {
-				out.last(r)
+			if rest := out.Finish(); c != nil && !rest.IsZero() {
+				c.rest.Store(&rest)
 			}
 			took := time.Since(began)
 			if n.routed != nil {

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/forkd/forkd/internal/patience"
 )
 
 // intake is a request's body. It knows whether all of it was read, and stays
@@ -40,6 +42,9 @@ func (b *intake) read(p []byte) (int, error) {
 // waits for a read under way, as the server's own does: the proxy's transport reads
 // in a goroutine that may outlive the handler, and then must touch the body no more.
 func (b *intake) Close() error {
+	if body, ok := b.from.(*patience.Body); ok {
+		body.Leave()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.closed = true
@@ -67,10 +72,6 @@ func (r rest) Read(p []byte) (int, error) { return r.read(p) }
 // then the connection is closed.
 func (s *Server) swallow(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c := connOf(r.Context())
-		if c != nil {
-			c.handled.Store(true)
-		}
 		rec, ok := w.(*recorder)
 		if !ok || r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(w, r)
@@ -84,10 +85,10 @@ func (s *Server) swallow(next http.Handler) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
-		if control.Flush() != nil || control.SetReadDeadline(time.Now().Add(s.limits.swallowTime)) != nil {
+		if control.Flush() != nil || control.SetReadDeadline(time.Now().Add(s.limits.patience.Rest)) != nil {
 			return
 		}
-		c.now(draining)
+		connOf(r.Context()).now(draining)
 		_, _ = io.CopyN(io.Discard, rest{body}, s.limits.swallowBytes)
 	})
 }

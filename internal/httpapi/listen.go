@@ -16,10 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/patience"
 )
 
-// Timeouts of the HTTP servers. Bodies and answers have none of their own:
-// uploads and streams may be long.
+// Timeouts of the HTTP servers. Bodies and answers have none as a whole, uploads and streams may be long: package
+// patience has those of their pieces.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -31,16 +32,16 @@ type limits struct {
 	header       time.Duration // for a request's header to arrive
 	body         time.Duration // for a JSON body to arrive
 	waiting      int           // connections of a listener that no handler works on
-	swallowTime  time.Duration // for the rest of a refused body
 	swallowBytes int64
 	events       eventPace
-	write        time.Duration // for a client to take a piece of an answer
-	memory       int64         // for bodies and outputs of all requests in flight
+	patience     patience.Limits
+	memory       int64 // for bodies and outputs of all requests in flight
 }
 
 func defaultLimits() limits {
-	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowTime: 10 * time.Second,
-		swallowBytes: 256 << 20, events: defaultEventPace(), write: writePatience, memory: maxInFlight}
+	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowBytes: 256 << 20,
+		events: defaultEventPace(), memory: maxInFlight,
+		patience: patience.Limits{Read: time.Minute, Write: 30 * time.Second, Rest: 10 * time.Second}}
 }
 
 // Listener is a bound address and who may use it.
@@ -165,6 +166,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			ConnState:         door.crowd.changed,
 			ErrorLog:          s.serverLog(),
 			Protocols:         s.protocols(l),
+			HTTP2:             &http.HTTP2Config{WriteByteTimeout: s.limits.patience.Write},
 		}
 		go func() { ended <- servers[i].Serve(door) }()
 		s.log.Info("listening", "url", l.URL)

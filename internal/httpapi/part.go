@@ -20,11 +20,7 @@ func (s *Server) part(api http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case s.ingress.Match(r):
-			c := connOf(r.Context())
-			if c != nil {
-				c.handled.Store(true)
-			}
-			defer resetAborted(c, r)
+			defer resetAborted(connOf(r.Context()), r)
 			r.Pattern = ingressRoute
 			n := note(r.Context())
 			n.principal, n.sandbox = ingressRoute, ellipsis.Clip(s.ingress.Sandbox(r), 64)

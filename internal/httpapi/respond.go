@@ -10,6 +10,9 @@ import (
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/patience"
 )
 
 // answers turn errors into answers; what the daemon itself should know of them is logged.
@@ -17,6 +20,9 @@ type answers struct{ log *slog.Logger }
 
 // failed maps a handler's error and leaves a trace of those that are ours.
 func (a answers) failed(ctx context.Context, err error) *failure {
+	if silent := patience.Silence(ctx); silent != nil {
+		err = fail(api.CodeRequestTimeout, "", "%v", silent)
+	}
 	f := failureOf(err)
 	if keyEnded(ctx) {
 		f = errKeyEnded()

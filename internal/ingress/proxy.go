@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/internal/agentproto/guard"
+	"github.com/forkd/forkd/internal/patience"
 )
 
 func (h *Handler) reverseProxy() *httputil.ReverseProxy {
@@ -25,10 +26,14 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 		},
 		ErrorLog: slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			to := targetOf(r.Context())
+			if silent := patience.Silence(r.Context()); silent != nil {
+				refuse(w, r, to, silent)
+				return
+			}
 			if r.Context().Err() != nil {
 				panic(http.ErrAbortHandler) // nobody is there to read an answer
 			}
-			to := targetOf(r.Context())
 			var undialled dialError
 			if h.cfg.Ended != nil && !errors.As(err, &undialled) {
 				if why := h.cfg.Ended(to.Sandbox); why != nil {

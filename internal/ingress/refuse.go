@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/internal/guesttext"
+	"github.com/forkd/forkd/internal/patience"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -74,6 +75,8 @@ func refusalOf(to Target, err error) refusal {
 	case errors.As(err, &private):
 		f.Code, f.Message, f.kind = http.StatusForbidden, private.Error(), "forbidden"
 		f.Error, f.advice = "", "its ports are private: the API tells the token, traffic_token, to who may ask it"
+	case errors.As(err, new(*patience.SilentError)):
+		f.Code, f.Message, f.kind = http.StatusRequestTimeout, "The request's body stopped before its end", "request_timeout"
 	case errors.As(err, new(endedError)):
 		f.Message, f.kind = "The sandbox was not found", "guest_gone"
 		f.Hint = "it ended during the request; fork another"

@@ -1,0 +1,166 @@
+package patience
+
+import (
+	"bufio"
+	"context"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// Limits are how long the daemon waits.
+type Limits struct {
+	Read  time.Duration // for the next bytes of a request's body
+	Write time.Duration // for a client to take one piece of an answer
+	Rest  time.Duration // for the rest of a body that no handler reads
+}
+
+// piece is the number of bytes after which the deadline of a write moves.
+const piece = 64 << 10
+
+// Writer writes an answer with a deadline that moves, and owns the deadlines of its request.
+type Writer struct {
+	http.ResponseWriter
+	control       *http.ResponseController
+	limits        Limits
+	reads, writes bound
+	body          *Body // nil: the request has none
+	http1         bool
+	rpc           bool // the body is a stream of messages, and may be idle between them
+
+	duplex, begun, hijacked atomic.Bool
+	silent                  atomic.Pointer[SilentError]
+}
+
+type writerKey struct{}
+
+// New returns the Writer of an answer, and the request with a body that is read with the Writer's deadlines.
+func New(w http.ResponseWriter, r *http.Request, l Limits) (*Writer, *http.Request) {
+	kind := r.Header.Get("Content-Type")
+	o := &Writer{ResponseWriter: w, control: http.NewResponseController(w), limits: l, http1: r.ProtoMajor == 1,
+		rpc: strings.HasPrefix(kind, "application/connect+") || strings.HasPrefix(kind, "application/grpc")}
+	o.reads.set, o.writes.set = o.control.SetReadDeadline, o.control.SetWriteDeadline
+	o.writes.clear() // the last request of the connection has left one
+	r = r.WithContext(context.WithValue(r.Context(), writerKey{}, o))
+	if r.Body != nil && r.Body != http.NoBody {
+		o.body = &Body{ReadCloser: r.Body, out: o}
+		r.Body = o.body
+	}
+	return o, r
+}
+
+// SetReadDeadline is called by http.ResponseController. One of the past is the last.
+func (o *Writer) SetReadDeadline(t time.Time) error { return o.reads.limit(t) }
+
+// SetWriteDeadline is called by http.ResponseController. One of the past is the last.
+func (o *Writer) SetWriteDeadline(t time.Time) error { return o.writes.limit(t) }
+
+// EnableFullDuplex is called by http.ResponseController, for handlers that answer while they read. From the answer's
+// beginning on their clients may send nothing for as long as they like; those that send messages may from the start.
+func (o *Writer) EnableFullDuplex() error {
+	o.duplex.Store(true)
+	if o.rpc || o.begun.Load() {
+		o.reads.free()
+	}
+	return o.control.EnableFullDuplex()
+}
+
+// WriteHeader sends a status.
+func (o *Writer) WriteHeader(status int) {
+	if status >= http.StatusOK {
+		o.begin()
+	}
+	o.ResponseWriter.WriteHeader(status)
+}
+
+func (o *Writer) begin() {
+	if !o.begun.Swap(true) && o.duplex.Load() {
+		o.reads.free()
+	}
+}
+
+func (o *Writer) Write(b []byte) (int, error) {
+	o.begin()
+	return o.write(o.ResponseWriter.Write, b)
+}
+
+// write writes piece by piece.
+func (o *Writer) write(to func([]byte) (int, error), b []byte) (n int, err error) {
+	defer o.wait()()
+	for {
+		wrote, err := to(b[n:min(len(b), n+piece)])
+		n += wrote
+		if err != nil || n == len(b) {
+			return n, err
+		}
+		o.writes.move(time.Now().Add(o.limits.Write))
+	}
+}
+
+// wait begins the time for one piece and returns a function that ends it. Over HTTP/1 net/http reads the rest of a
+// request before it writes, unless that is full duplex.
+func (o *Writer) wait() func() {
+	now := time.Now()
+	discards := o.http1 && !o.duplex.Load() && o.body.left()
+	if discards {
+		o.reads.move(o.restBy(now))
+	}
+	o.writes.move(now.Add(o.limits.Write))
+	return func() {
+		o.writes.move(time.Time{})
+		if discards {
+			o.reads.move(time.Time{})
+		}
+	}
+}
+
+// restBy is when the rest of a body has to be there. There is no rest of one that has failed.
+func (o *Writer) restBy(now time.Time) time.Time {
+	if o.body.failed.Load() {
+		return time.Unix(1, 0)
+	}
+	return now.Add(o.limits.Rest)
+}
+
+// FlushError is called by http.ResponseController.
+func (o *Writer) FlushError() error {
+	o.begin()
+	defer o.wait()()
+	return o.control.Flush()
+}
+
+// Unwrap is called by http.ResponseController.
+func (o *Writer) Unwrap() http.ResponseWriter { return o.ResponseWriter }
+
+// Hijack takes the connection over. What is written to it has the same deadlines; reads have none.
+func (o *Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	raw, rest, err := o.control.Hijack()
+	if err != nil {
+		return nil, nil, err
+	}
+	o.hijacked.Store(true)
+	o.reads.clear()
+	o.writes.clear()
+	c := &Conn{Conn: raw, out: o}
+	rest.Writer.Reset(c)
+	return c, rest, nil
+}
+
+// Finish leaves deadlines for what net/http still reads and sends when the handler has returned, and lets nobody
+// change them: a proxy's goroutine may still read the body. It returns that of the reads; zero: nothing is left to
+// read. Over HTTP/1 net/http takes it off when it ends a read under way, so the connection has to keep it.
+func (o *Writer) Finish() (reads time.Time) {
+	now := time.Now()
+	var writes time.Time
+	if !o.hijacked.Load() {
+		writes = now.Add(o.limits.Write)
+		if o.http1 && o.body.left() {
+			reads = o.restBy(now)
+		}
+	}
+	o.reads.finish(reads)
+	o.writes.finish(writes)
+	return reads
+}
