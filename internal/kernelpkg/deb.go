@@ -225,3 +225,15 @@ func unpackModule(name string, b []byte) ([]byte, error) {
 	defer done()
 	return readAll(r, maxModule)
 }
+
+// readAll reads to the end, but not more than limit bytes.
+func readAll(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("larger than %d MiB", limit>>20)
+	}
+	return b, nil
+}

@@ -169,37 +169,6 @@ func (one *part) refusesUnnamed(r *Rule) bool {
 	return quic || elsewhere(53) || elsewhere(853)
 }
 
-// Narrow is the policy of a child that must not be above its parent's: the child's own where
-// that can be told from its rules, else the child's within the parent's.
-func Narrow(parent, child Spec) (Spec, error) {
-	if child.Within == nil && sameRules(parent, child) { // or each fork of a fork would lie one deeper
-		child.Within, child.Limits = parent.Within, child.Limits.orDefaults().atMost(parent.Limits)
-		return child, nil
-	}
-	out, cuts, err := cutTo(parent, child)
-	if err != nil {
-		return Spec{}, err
-	}
-	out.Within = parent.Within
-	if slices.ContainsFunc(cuts, func(c Cut) bool { return c.Partly }) || child.Within != nil {
-		out = child
-		if out.Within != nil {
-			inner, err := Narrow(parent, *out.Within)
-			if err != nil {
-				return Spec{}, err
-			}
-			out.Within = &inner
-		} else {
-			out.Within = &parent
-		}
-	}
-	return out, nil
-}
-
-func sameRules(a, b Spec) bool {
-	return a.Default == b.Default && slices.Equal(a.Allow, b.Allow) && slices.Equal(a.Deny, b.Deny)
-}
-
 // coveredBy is a rule of the set that speaks of all that r speaks of; not the one at except.
 func (s *ruleSet) coveredBy(r *Rule, except int) (found *Rule) {
 	look := func(values []int) bool {
