@@ -4,6 +4,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/forkd/forkd/internal/sandbox"
 )
@@ -12,6 +13,8 @@ import (
 // rollback ends it. With RestartOnHang the daemon does that.
 func TestAGuestThatHangs(t *testing.T) {
 	h := newHost(t)
+	clock := &clocks{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	h.cfg.Now, h.cfg.Elapsed = clock.now, clock.since
 	var mu sync.Mutex
 	told, acts := 0, []sandbox.Act(nil)
 	h.cfg.Events = func(kind, _ string, about map[string]string) {
@@ -69,12 +72,24 @@ func TestAGuestThatHangs(t *testing.T) {
 		i, err := e.Get(sbs[1].ID)
 		return err == nil && i.RolledBackTo == "a" && i.Warning == ""
 	})
+	// Its base may hang each time: the next rollback waits.
+	spin(sbs[1].ID)
+	eventually(t, "report of the second hang", hangs(sbs[1].ID))
+	e.Watch.Look(t.Context())
+	if !hangs(sbs[1].ID)() {
+		t.Error("it is rolled back again at once")
+	}
+	clock.pass(30 * time.Second)
+	eventually(t, "second rollback by the daemon", func() bool {
+		e.Watch.Look(t.Context())
+		return !hangs(sbs[1].ID)()
+	})
 	mu.Lock()
 	defer mu.Unlock()
-	if told != 2 && told != 3 { // the next daemon may tell of the first once more
-		t.Errorf("%d events of two hangs", told)
+	if told != 3 && told != 4 { // the next daemon may tell of the first once more
+		t.Errorf("%d events of three hangs", told)
 	}
-	if len(acts) != 1 || acts[0].Action != sandbox.ActRollback || acts[0].By != sandbox.ByHang || acts[0].Err != nil {
+	if len(acts) != 2 || acts[0].Action != sandbox.ActRollback || acts[0].By != sandbox.ByHang || acts[0].Err != nil {
 		t.Errorf("the acts are %+v", acts)
 	}
 }

@@ -18,7 +18,7 @@ func (w *Watch) hung(ctx context.Context, now time.Time) {
 		w.cfg.Tell(sandbox.EventHangs, i.ID, about)
 	}
 	for _, i := range all {
-		if !i.Life.RestartOnHang || !w.claim(i.ID, now) {
+		if !i.Life.RestartOnHang || !w.mayRestart(i.ID, now) || !w.claim(i.ID, now) {
 			continue
 		}
 		w.work.Go(func() {
@@ -42,6 +42,42 @@ func (w *Watch) newHangs(all []sandbox.Info) (out []sandbox.Info) {
 	return out
 }
 
+const (
+	// restartDelay is the delay of the second rollback of a sandbox that hangs again. It doubles with each one.
+	restartDelay = 30 * time.Second
+	// maxRestartDelay is the longest delay of a rollback.
+	maxRestartDelay = time.Hour
+)
+
+// restarts are the rollbacks of one sandbox that hung.
+type restarts struct {
+	last  time.Time     // of the latest rollback
+	delay time.Duration // of the next one, from last
+}
+
+// mayRestart reports whether a sandbox that hangs may be rolled back now. The base of a sandbox that hangs again may
+// hang each time, and its guest uses a CPU until it is reported: the delays grow. A sandbox that ran for twice the
+// delay begins anew.
+func (w *Watch) mayRestart(id string, now time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.restarts[id]
+	since := now.Sub(r.last)
+	return since < 0 || since >= r.delay // less than 0: the clock was set back
+}
+
+// restarted notes a rollback.
+func (w *Watch) restarted(id string, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r := w.restarts[id]
+	next := restartDelay
+	if r.delay > 0 && now.Sub(r.last) < 2*r.delay {
+		next = min(2*r.delay, maxRestartDelay)
+	}
+	w.restarts[id] = restarts{last: now, delay: next}
+}
+
 // restart rolls a sandbox back to its base.
 func (w *Watch) restart(ctx context.Context, i sandbox.Info) {
 	began := time.Now()
@@ -53,6 +89,7 @@ func (w *Watch) restart(ctx context.Context, i sandbox.Info) {
 	w.cfg.Acts(sandbox.Act{Action: sandbox.ActRollback, By: sandbox.ByHang, Of: i, Why: i.Warning, Took: time.Since(began),
 		Err: err})
 	if err == nil {
+		w.restarted(i.ID, w.cfg.Now())
 		w.cfg.Log.Warn("sandbox rolled back: its guest's kernel hung", "sandbox", i.ID, "snapshot", tag, "at", i.Hang)
 		return
 	}

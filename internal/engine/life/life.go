@@ -58,12 +58,15 @@ type Watch struct {
 	relieving bool
 	// hangs are the hangs that were reported, by sandbox.
 	hangs map[string]string
-	work  sync.WaitGroup
+	// restarts are the rollbacks of sandboxes that hung, for the delay of the next one.
+	restarts map[string]restarts
+	work     sync.WaitGroup
 }
 
 // New makes a Watch. Run does its work.
 func New(c Config) *Watch {
-	return &Watch{cfg: c, busy: map[string]bool{}, later: map[string]time.Time{}, hangs: map[string]string{}}
+	return &Watch{cfg: c, busy: map[string]bool{}, later: map[string]time.Time{}, hangs: map[string]string{},
+		restarts: map[string]restarts{}}
 }
 
 const (
@@ -225,6 +228,7 @@ func (w *Watch) now(id string) {
 // forget drops what is known of sandboxes that are gone.
 func (w *Watch) forget() {
 	w.mu.Lock()
+	maps.DeleteFunc(w.restarts, func(id string, _ restarts) bool { return w.cfg.Sandboxes.Lookup(id) == nil })
 	failed := slices.Collect(maps.Keys(w.later))
 	w.mu.Unlock()
 	for _, id := range failed {
