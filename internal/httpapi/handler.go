@@ -11,6 +11,8 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/membudget"
+	"github.com/forkd/forkd/internal/reply"
 )
 
 // Access is how a listener's clients are told from others.
@@ -78,12 +80,12 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		out := &paced{ResponseWriter: w, control: http.NewResponseController(w), patience: s.limits.write}
 		n := &notes{id: newRequestID(), control: http.NewResponseController(out)}
 		// The mux leaves pattern and path values in this very request.
-		r = r.WithContext(withNotes(r.Context(), n))
+		account := s.budget.Account(reply.Max)
+		r = r.WithContext(membudget.With(withNotes(r.Context(), n), account))
 		out.done() // the last request of the connection may have left one
-		n.account.budget = s.budget
 		rec := &recorder{ResponseWriter: out}
 		defer func() {
-			n.account.release()
+			account.Close()
 			if rec.status != http.StatusSwitchingProtocols {
 				out.last(r)
 			}

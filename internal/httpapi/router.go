@@ -76,6 +76,9 @@ func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) 
 	rt.documentErrors(&op)
 	huma.Register(rt.api, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := h(ctx, in)
+		if err == nil {
+			err = chargeAnswer(ctx, op.Method, out)
+		}
 		if err != nil {
 			return nil, rt.failed(ctx, err)
 		}

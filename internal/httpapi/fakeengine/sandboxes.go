@@ -195,7 +195,8 @@ func (e *Engine) Console(id string) (io.ReadCloser, error) {
 	if _, err := e.entry(id); err != nil {
 		return nil, err
 	}
-	return io.NopCloser(strings.NewReader("[    0.000000] Linux version 6.12\n[    1.000000] forkd-agent: ready\n")), nil
+	text := cmp.Or(e.ConsoleText, "[    0.000000] Linux version 6.12\n[    1.000000] forkd-agent: ready\n")
+	return io.NopCloser(strings.NewReader(text)), nil
 }
 
 // FollowConsole is Console, and then what the guest's end has it say.
