@@ -37,7 +37,7 @@ func chargeBody(r *http.Request, tenant string) error {
 	return nil
 }
 
-// leastOutput must be free before a program is started whose output is collected.
+// leastOutput must be free before a program is started whose output is collected, or snapshots are compared.
 const leastOutput = 1 << 20
 
 // fit makes the charge of a request that of its outputs, in place of the body's and of what was kept, and returns

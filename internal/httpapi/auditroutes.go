@@ -13,6 +13,8 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/audit"
 	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/membudget"
+	"github.com/forkd/forkd/internal/reply"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -106,6 +108,14 @@ func (s *auditRoutes) read(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	account := membudget.From(r.Context())
+	q.Keep = func(n int) bool {
+		if n < 0 {
+			account.Release(int64(-n))
+			return true
+		}
+		return account.Charge(int64(n))
+	}
 	ctx, stop := s.streams.context(r.Context())
 	defer stop()
 	out := http.NewResponseController(w)
@@ -127,6 +137,8 @@ func (s *auditRoutes) read(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	case begun:
 		panic(http.ErrAbortHandler) // the status is sent: cut off, so that it is not taken for the end
+	case errors.Is(err, audit.ErrNoRoom):
+		return reply.Full()
 	}
 	return err
 }
