@@ -116,6 +116,12 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 	began := time.Now()
 	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
 		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
+		Keep: func(n int) int {
+			if !account.Charge(int64(n) * bodyCost) { // the message, and the texts that are decoded of it
+				return 0
+			}
+			return n
+		},
 	})
 	s.metrics.eval.Observe(time.Since(began).Seconds())
 	if err != nil {
