@@ -18,7 +18,7 @@ type kept struct {
 }
 
 // costOf returns the memory for a line that is kept: its text, and its entry with the same text.
-func costOf(line []byte) int { return 1<<10 + 2*len(line) }
+func costOf(line []byte) int { return 512 + 2*len(line) }
 
 // merger reads all chains of a log in the order of time.
 type merger struct {

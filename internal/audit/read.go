@@ -23,7 +23,7 @@ type Query struct {
 }
 
 // ErrNoRoom is the error of Read if Query.Keep had no room.
-var ErrNoRoom = errors.New("no memory for the lines of the audit log: ask for fewer")
+var ErrNoRoom = errors.New("no room for lines of the audit log")
 
 func (q Query) keep(n int) error {
 	if q.Keep == nil || n == 0 || q.Keep(n) {

@@ -14,7 +14,6 @@ import (
 	"github.com/forkd/forkd/internal/audit"
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/membudget"
-	"github.com/forkd/forkd/internal/reply"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -138,7 +137,8 @@ func (s *auditRoutes) read(w http.ResponseWriter, r *http.Request) error {
 	case begun:
 		panic(http.ErrAbortHandler) // the status is sent: cut off, so that it is not taken for the end
 	case errors.Is(err, audit.ErrNoRoom):
-		return reply.Full()
+		return fail(api.CodeBusy, "", "the last %d lines need more memory than a request can have now: ask for fewer lines, "+
+			"or for all of them with limit=0", q.Last)
 	}
 	return err
 }
