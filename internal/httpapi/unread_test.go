@@ -27,29 +27,29 @@ import (
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
-// loud is an engine with long answers.
-type loud struct{ *engine }
+// wordy is an engine with long answers.
+type wordy struct{ *engine }
 
-func (l loud) DiffSnapshots(context.Context, string, string, int) (d sandbox.SnapshotDiff, _ error) {
+func (w wordy) DiffSnapshots(context.Context, string, string, int) (d sandbox.SnapshotDiff, _ error) {
 	for i := range 10_000 {
 		d.Files.Added = append(d.Files.Added, guestdiff.File{Path: fmt.Sprintf("/%0200d", i)})
 	}
 	return d, nil
 }
 
-func (l loud) Receipts(receipt.Filter) (all []receipt.Receipt, _ error) {
+func (w wordy) Receipts(receipt.Filter) (all []receipt.Receipt, _ error) {
 	for i := range 1000 {
 		all = append(all, receipt.Receipt{ID: fmt.Sprint(i), Error: strings.Repeat("e", 2000)})
 	}
 	return all, nil
 }
 
-func (l loud) Flows(context.Context, string) ([]sandbox.NetFlow, error) {
+func (w wordy) Flows(context.Context, string) ([]sandbox.NetFlow, error) {
 	return make([]sandbox.NetFlow, 10_000), nil
 }
 
 // Memory fails as a bug does.
-func (l loud) Memory(string) (sandbox.MemoryUse, error) { panic("a bug") }
+func (w wordy) Memory(string) (sandbox.MemoryUse, error) { panic("a bug") }
 
 // unread is a server of both APIs with a small budget, on a Unix socket, whose buffers are small.
 type unread struct {
@@ -97,7 +97,7 @@ func newUnread(t *testing.T) *unread {
 	e2b := e2bapi.New(e2bapi.Options{Engine: u.engine, Records: store,
 		Authenticate: func(r *http.Request) (context.Context, error) { return u.server.Authenticator(access)(r) },
 		View:         func(ctx context.Context) e2bapi.Engine { return u.server.View(ctx) }})
-	u.server = httpapi.NewLimited(httpapi.Options{Engine: loud{u.engine}, Images: fakeengine.NewImages(names...),
+	u.server = httpapi.NewLimited(httpapi.Options{Engine: wordy{u.engine}, Images: fakeengine.NewImages(names...),
 		Keys: u.keys, Events: log, AuditFile: path, Ingress: e2b}, httpapi.Limits{Header: time.Minute, Body: time.Minute,
 		Swallow: time.Minute, Waiting: 1000, Write: time.Minute, Memory: unreadMemory})
 	u.address = filepath.Join(t.TempDir(), "s")
