@@ -161,7 +161,7 @@ func TestRingsAreBoundedByBytes(t *testing.T) {
 			l.Add(large(fmt.Sprint("tenant ", i)))
 		}
 	}
-	sum, holds := 0, 0
+	sum, full := 0, 0
 	for owner, r := range l.rings {
 		of := 0
 		for _, e := range r.kept {
@@ -172,11 +172,11 @@ func TestRingsAreBoundedByBytes(t *testing.T) {
 		}
 		if owner != "" {
 			sum += of
-			holds += min(1, len(r.kept))
+			full += min(1, len(r.kept))
 		}
 	}
 	if sum != l.bytes || sum > tenantsBytes || sum < tenantsBytes*9/10 || len(a.kept) != 0 {
-		t.Errorf("%d tenants have %d bytes, counted %d; the first has %d events", holds, sum, l.bytes, len(a.kept))
+		t.Errorf("%d tenants have %d bytes, counted %d; the first has %d events", full, sum, l.bytes, len(a.kept))
 	}
 	if got := read(t, l.Of(""), 1, 1); got[0].Kind != KindGap {
 		t.Errorf("the operator is not told of what was dropped: %+v", got[0])
