@@ -190,8 +190,8 @@ func (w *probe) explain(ctx context.Context, err error) error {
 	case context.Cause(ctx) != nil:
 		return sandbox.Ended(ctx, err)
 	case errors.Is(err, guestdiff.ErrNoRoom):
-		return sandbox.Errorf(sandbox.ErrBusy, "", "the differences need more of the daemon's memory than a request can have "+
-			"now: ask for shorter lists, or read answers that are open")
+		return sandbox.Errorf(sandbox.ErrBusy, "", "the differences need more of the daemon's memory than a request "+
+			"can have now: ask for shorter lists, or read answers that are open")
 	case errors.Is(err, guestdiff.ErrGuest):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
 	case errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented:
