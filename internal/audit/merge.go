@@ -17,6 +17,9 @@ type kept struct {
 	entry Entry
 }
 
+// costOf returns the memory for a line that is kept: its text, and its entry with the same text.
+func costOf(line []byte) int { return 512 + 2*len(line) }
+
 // merger reads all chains of a log in the order of time.
 type merger struct {
 	ctx     context.Context
@@ -39,8 +42,16 @@ func (m *merger) past(each func([]byte, Entry) error) error {
 	var last []kept // a ring once it is full
 	oldest := 0
 	err := m.merged(func(line []byte, e Entry) error {
+		full := len(last) == m.q.Last
+		n := costOf(line)
+		if full {
+			n -= costOf(last[oldest].line)
+		}
+		if err := m.q.keep(n); err != nil {
+			return err
+		}
 		k := kept{slices.Clone(line), e}
-		if len(last) < m.q.Last {
+		if !full {
 			last = append(last, k)
 			return nil
 		}
@@ -48,9 +59,12 @@ func (m *merger) past(each func([]byte, Entry) error) error {
 		oldest = (oldest + 1) % len(last)
 		return nil
 	})
-	for _, k := range slices.Concat(last[oldest:], last[:oldest]) {
+	for i := range last {
 		if err == nil {
-			err = each(k.line, k.entry)
+			at := &last[(oldest+i)%len(last)]
+			err = each(at.line, at.entry)
+			_ = m.q.keep(-costOf(at.line))
+			*at = kept{}
 		}
 	}
 	return err
@@ -61,6 +75,9 @@ func (m *merger) open() (names []string, err error) {
 	all, err := chainsOf(m.path)
 	for _, name := range all {
 		if m.readers[name] == nil {
+			if err := m.q.keep(MaxLine); err != nil { // its buffer
+				return names, err
+			}
 			m.readers[name] = &reader{ctx: m.ctx, path: pathOf(m.path, name), q: m.q.Filter, begun: map[string]int64{}}
 			names = append(names, name)
 		}
@@ -164,6 +181,7 @@ const maxBatch = 4096
 // follow calls each with new lines until the context ends. Lines of one poll are ordered by time.
 func (m *merger) follow(each func([]byte, Entry) error) error {
 	var batch []kept
+	held := 0
 	flush := func() error {
 		slices.SortStableFunc(batch, func(a, b kept) int { return a.entry.Time.Compare(b.entry.Time) })
 		for _, k := range batch {
@@ -171,10 +189,18 @@ func (m *merger) follow(each func([]byte, Entry) error) error {
 				return err
 			}
 		}
+		clear(batch)
 		batch = batch[:0]
+		_ = m.q.keep(-held)
+		held = 0
 		return nil
 	}
 	collect := func(line []byte, e Entry) error {
+		n := costOf(line)
+		if err := m.q.keep(n); err != nil {
+			return err
+		}
+		held += n
 		batch = append(batch, kept{slices.Clone(line), e})
 		if len(batch) >= maxBatch {
 			return flush()

@@ -17,6 +17,19 @@ type Query struct {
 	Filter
 	Last   int  // that many lines at most, the newest; 0: all
 	Follow bool // continue with new lines until the context ends
+	// Keep, if set, is asked before n bytes are kept, and returns false if there is no room for them; Read
+	// returns ErrNoRoom then. A negative n gives bytes back.
+	Keep func(n int) bool
+}
+
+// ErrNoRoom is the error of Read if Query.Keep had no room.
+var ErrNoRoom = errors.New("no room for lines of the audit log")
+
+func (q Query) keep(n int) error {
+	if q.Keep == nil || n == 0 || q.Keep(n) {
+		return nil
+	}
+	return ErrNoRoom
 }
 
 // pollEvery is how often a follower looks for new lines.

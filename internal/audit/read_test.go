@@ -46,6 +46,42 @@ func TestFilters(t *testing.T) {
 	}
 }
 
+// A reader asks before it keeps lines, gives back those that it has passed on, and ends without room.
+func TestKeptLinesAreAskedFor(t *testing.T) {
+	tr := newTrial(t)
+	l := tr.open()
+	for i := range 300 {
+		l.Add(Entry{Action: "sandbox.exec", Result: OK, Sandbox: fmt.Sprint(i)})
+	}
+	tr.closed(l)
+	for _, c := range []struct {
+		name string
+		last int
+		room int // beside the buffer
+		most int // that is kept at once
+		err  error
+	}{
+		{"all lines pass", 0, 0, 0, nil},
+		{"the last 10 are kept", 10, 30 << 10, 30 << 10, nil},
+		{"there is no room for 200", 200, 100 << 10, 100 << 10, ErrNoRoom},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			held, most := 0, 0
+			err := Read(t.Context(), tr.path, Query{Last: c.last, Keep: func(n int) bool {
+				if held+n > MaxLine+c.room {
+					return false
+				}
+				held += n
+				most = max(most, held)
+				return true
+			}}, func([]byte, Entry) error { return nil })
+			if !errors.Is(err, c.err) || most > MaxLine+c.most || err == nil && held != MaxLine {
+				t.Errorf("%v; at most %d bytes are kept, %d in the end", err, most, held)
+			}
+		})
+	}
+}
+
 // A follower sees each line once, across files that are rolled over.
 func TestFollowing(t *testing.T) {
 	tr := newTrial(t)

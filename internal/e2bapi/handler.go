@@ -22,6 +22,7 @@ type Handler struct {
 	leases  *leases // nil if the engine keeps deadlines itself
 	repeats idempotency.Cache[createdSandbox]
 	history history
+	ends    turns          // of changes of sandboxes' ends
 	builder *build.Builder // nil: templates cannot be built
 
 	// buildMu guards building: templates whose snapshots are being made.

@@ -102,6 +102,14 @@ func (h lives) extend(c call, k known, life time.Duration, resumed bool) (known,
 		return k, nil
 	}
 	end, seen := h.opt.Now().Add(life), k.rec.End
+	leave, err := h.ends.take(c.ctx, k.info.ID)
+	if err != nil {
+		return k, err
+	}
+	defer leave()
+	if now, err := h.find(c); err == nil && !resumed {
+		seen = now.rec.End // another request may have set it
+	}
 	rec, ok, err := h.opt.Records.Update(k.rec, newToken, func(before records.Record, r *records.Record) {
 		switch {
 		case resumed && before.End.Equal(seen): // no other request has set it since
@@ -245,6 +253,14 @@ func (h lives) endIn(c call, life time.Duration, shorten bool) (answer, error) {
 		return answer{}, failf(http.StatusNotFound, "sandbox %q is not running", sandbox.DNSID(k.info.ID))
 	}
 	end := h.opt.Now().Add(life)
+	leave, err := h.ends.take(c.ctx, k.info.ID)
+	if err != nil {
+		return answer{}, err
+	}
+	defer leave()
+	if now, err := h.find(c); err == nil {
+		k.rec = now.rec // another request may have set its end
+	}
 	if shorten || !k.rec.End.IsZero() && end.After(k.rec.End) {
 		k.rec.End = end
 	}

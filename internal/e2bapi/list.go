@@ -147,7 +147,7 @@ func (h listing) list(c call) (answer, error) {
 	if next != "" {
 		c.w.Header().Set(headerNext, next)
 	}
-	return answer{http.StatusOK, some}, nil
+	return answer{http.StatusOK, slices.Clone(some)}, nil // without the others
 }
 
 // listRunning is GET /sandboxes, of older clients: all that run, at once.

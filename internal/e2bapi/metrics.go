@@ -33,6 +33,12 @@ const (
 	sampleEvery = 5 * time.Second
 	maxSamples  = 720
 	sampleTime  = 3 * time.Second
+
+	// Guests of one request for many sandboxes: how many are asked at the same time, how long each has, and all of
+	// them together.
+	askedAtOnce = 16
+	timeOfEach  = 2 * time.Second
+	timeOfMany  = 5 * time.Second
 )
 
 // history has the samples of each sandbox, oldest first. The zero value is ready.
@@ -96,23 +102,26 @@ func (h usage) metrics(c call) (answer, error) {
 	if err != nil {
 		return answer{}, err
 	}
-	h.measure(c.ctx, k)
+	h.measure(c.ctx, k, sampleTime)
 	return answer{http.StatusOK, h.history.between(k.info.ID, from, to.Add(time.Second-1))}, nil
 }
 
-// metricsOfMany is GET /sandboxes/metrics: the latest sample of each.
+// metricsOfMany is GET /sandboxes/metrics: the latest sample of each. Guests that do not answer in time have none that
+// is new.
 func (h usage) metricsOfMany(c call) (answer, error) {
 	out := map[string]sample{}
 	ids := strings.Split(c.URL.Query().Get("sandbox_ids"), ",")
 	if len(ids) > 100 {
 		return answer{}, invalidf("sandbox_ids: want at most 100")
 	}
+	found := map[string]known{}
 	for _, id := range ids {
-		k, err := h.findID(c, target.ID(id))
-		if err != nil {
-			continue
+		if k, err := h.findID(c, target.ID(id)); err == nil {
+			found[id] = k
 		}
-		h.measure(c.ctx, k)
+	}
+	h.measureMany(c.ctx, found)
+	for id, k := range found {
 		if all := h.history.between(k.info.ID, time.Unix(0, 0), h.opt.Now().Add(time.Minute)); len(all) > 0 {
 			out[id] = all[len(all)-1]
 		}
@@ -120,12 +129,34 @@ func (h usage) metricsOfMany(c call) (answer, error) {
 	return answer{http.StatusOK, map[string]any{"sandboxes": out}}, nil
 }
 
-// measure takes a sample if the last is old. A guest that does not answer has none.
-func (h usage) measure(ctx context.Context, k known) {
+// measureMany measures a bounded number of guests at a time, in bounded time.
+func (h usage) measureMany(ctx context.Context, all map[string]known) {
+	ctx, cancel := context.WithTimeout(ctx, timeOfMany)
+	defer cancel()
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	turns := make(chan struct{}, askedAtOnce)
+	for _, k := range all {
+		select {
+		case turns <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		asking.Go(func() {
+			defer func() { <-turns }()
+			h.measure(ctx, k, timeOfEach)
+		})
+	}
+}
+
+// measure takes a sample if the last is old. A guest that does not answer in time has none.
+func (h usage) measure(ctx context.Context, k known, limit time.Duration) {
 	now := h.opt.Now()
 	if stateOf(k.info) != stateRunning || !h.history.stale(k.info.ID, now) {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	m, err := h.ask(ctx, k.info.ID)
 	if err != nil {
 		h.opt.Log.Debug("measure sandbox", "sandbox", k.info.ID, "error", err)
@@ -137,8 +168,6 @@ func (h usage) measure(ctx context.Context, k known) {
 
 // ask has the guest's agent measure. What it says is not believed, only passed on.
 func (h usage) ask(ctx context.Context, id string) (sample, error) {
-	ctx, cancel := context.WithTimeout(ctx, sampleTime)
-	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+id+"/metrics", nil)
 	if err != nil {
 		return sample{}, err

@@ -2,11 +2,11 @@ package e2bapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 
 	"github.com/forkd/forkd/internal/e2bapi/target"
+	"github.com/forkd/forkd/internal/reply"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -128,7 +128,5 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v)
+	_ = reply.Write(w, v) // a client that left is no error
 }

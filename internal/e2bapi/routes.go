@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/forkd/forkd/internal/principal"
+	"github.com/forkd/forkd/internal/reply"
 )
 
 // route is one of the control API's: what a key needs for it, and what the audit log calls it.
@@ -141,6 +142,9 @@ func (h *Handler) answerOf(w http.ResponseWriter, r *http.Request, rt route) (an
 		return answer{}, err
 	}
 	a, err := rt.f(c)
+	if err == nil && a.body != nil {
+		err = reply.Charge(ctx, r.Method, a.body)
+	}
 	if err != nil && principal.KeyEnded(ctx) { // whatever the engine makes of the context's end
 		err = authError(principal.ErrKeyEnded)
 	}

@@ -43,6 +43,13 @@ const (
 	maxRings    = 256  // tenants with events; the events of the tenant that has been idle longest go
 )
 
+// Memory for the events that a Log keeps.
+const (
+	operatorBytes = 8 << 20
+	tenantBytes   = 1 << 20   // of one tenant
+	tenantsBytes  = 128 << 20 // of all tenants; the events of the tenant that has been idle longest go
+)
+
 // Log keeps the last events of each owner. Its methods are safe for concurrent use.
 type Log struct {
 	now        func() time.Time
@@ -54,6 +61,7 @@ type Log struct {
 	rings  map[string]*ring
 	next   uint64 // the next ID by the operator's counter
 	gone   uint64 // the highest ID, by that counter, of the events that were dropped
+	bytes  int    // of the tenants' events
 	added  signal // of any event
 	closed bool
 }
@@ -83,10 +91,14 @@ func (l *Log) Add(e Event) {
 	e.ID, e.Time = l.next, e.Time.UTC()
 	l.next++
 	r := l.ringLocked(e.Owner)
-	if len(r.kept) == 0 {
-		l.makeRoomLocked()
-	}
+	before := r.bytes
 	l.gone = max(l.gone, r.add(e))
+	if e.Owner != "" {
+		l.bytes += r.bytes - before
+		if before == 0 || l.bytes > tenantsBytes {
+			l.makeRoomLocked()
+		}
+	}
 	r.added.send()
 	l.added.send()
 }
@@ -95,20 +107,30 @@ func (l *Log) Add(e Event) {
 func (l *Log) ringLocked(owner string) *ring {
 	r := l.rings[owner]
 	if r == nil {
-		r = &ring{room: l.tenantRoom, added: newSignal()}
+		r = &ring{room: l.tenantRoom, most: tenantBytes, added: newSignal()}
 		if owner == "" {
-			r.room = l.room
+			r.room, r.most = l.room, operatorBytes
 		}
 		l.rings[owner] = r
 	}
 	return r
 }
 
-// makeRoomLocked drops the events of the tenant that has been idle longest if maxRings tenants have some.
-// The tenant's counter stays.
+// makeRoomLocked drops the events of the tenants that have been idle longest while more than maxRings tenants have some,
+// or they have more bytes than all may have. The tenants' counters stay.
 func (l *Log) makeRoomLocked() {
-	var idle *ring
-	n := 0
+	for {
+		idle, n := l.idleLocked()
+		if n <= 1 || n <= maxRings && l.bytes <= tenantsBytes {
+			return
+		}
+		l.bytes -= idle.bytes
+		l.gone = max(l.gone, idle.clear())
+	}
+}
+
+// idleLocked returns the ring of the tenant that has been idle longest, and the number of tenants with events.
+func (l *Log) idleLocked() (idle *ring, n int) {
 	for owner, r := range l.rings {
 		if owner == "" || len(r.kept) == 0 {
 			continue
@@ -117,9 +139,7 @@ func (l *Log) makeRoomLocked() {
 			idle = r
 		}
 	}
-	if n >= maxRings {
-		l.gone = max(l.gone, idle.clear())
-	}
+	return idle, n
 }
 
 // Close ends all readers.

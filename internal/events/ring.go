@@ -5,14 +5,15 @@ import "sort"
 // ring holds the last events of one owner. Event number n of the owner, from 1 on, has the ID base+n by
 // the owner's counter; the ID in kept is the operator's. The Log's mutex guards it.
 type ring struct {
-	room  int
-	kept  []Event // grows up to room; then the oldest is overwritten
+	room  int     // events
+	most  int     // bytes
+	kept  []Event // the oldest first
+	bytes int     // of kept
 	count uint64  // events that were ever added
-	start uint64  // events that were added before kept was last cleared
 	added signal
 }
 
-func (r *ring) slot(n uint64) *Event { return &r.kept[(n-1-r.start)%uint64(r.room)] }
+func (r *ring) slot(n uint64) *Event { return &r.kept[n-r.first()] }
 
 // first returns the number of the oldest event that is kept, or of the next event.
 func (r *ring) first() uint64 { return r.count - uint64(len(r.kept)) + 1 }
@@ -25,22 +26,37 @@ func (r *ring) newest() uint64 {
 	return r.slot(r.count).ID
 }
 
-// add keeps an event. It returns the operator's ID of the event that it drops; 0 if it drops none.
+// add keeps an event, in place of as many of the oldest as it needs. It returns the operator's ID of the last event that
+// it drops; 0 if it drops none.
 func (r *ring) add(e Event) (gone uint64) {
-	r.count++
-	if len(r.kept) < r.room {
-		r.kept = append(r.kept, e)
-		return 0
+	n := sizeOf(e)
+	for len(r.kept) > 0 && (len(r.kept) >= r.room || r.bytes+n > r.most) {
+		oldest := &r.kept[0]
+		gone = oldest.ID
+		r.bytes -= sizeOf(*oldest)
+		*oldest = Event{}
+		r.kept = r.kept[1:] // append moves the others once in a while
 	}
-	s := r.slot(r.count)
-	gone, *s = s.ID, e
+	r.kept = append(r.kept, e)
+	r.bytes += n
+	r.count++
 	return gone
+}
+
+// sizeOf returns the memory of an event, about.
+func sizeOf(e Event) int {
+	const event, entry = 400, 64 // with the map, and beside the texts of an entry
+	n := event + len(e.Kind) + len(e.Sandbox) + len(e.Snapshot) + len(e.Owner) + len(e.Principal)
+	for key, v := range e.Detail {
+		n += entry + len(key) + len(v)
+	}
+	return n
 }
 
 // clear drops all events. It returns the operator's ID of the last one.
 func (r *ring) clear() (gone uint64) {
 	gone = r.newest()
-	r.kept, r.start = nil, r.count
+	r.kept, r.bytes = nil, 0
 	return gone
 }
 

@@ -48,8 +48,23 @@ func (v View) Last() uint64 {
 	return v.sourceLocked().last()
 }
 
-// batch is how many events a reader takes at once.
-const batch = 64
+// batch is how many events a reader takes at once, and batchBytes how many bytes, but for the last event. Others may
+// drop them meanwhile: then the reader alone holds them.
+const (
+	batch      = 64
+	batchBytes = 64 << 10
+)
+
+// portion counts the events that a reader takes.
+type portion struct{ events, bytes int }
+
+// full reports whether they are enough.
+func (p portion) full() bool { return p.events >= batch || p.bytes >= batchBytes }
+
+func (p *portion) add(e Event) {
+	p.events++
+	p.bytes += sizeOf(e)
+}
 
 // Follow calls fn with the events after that ID and then with new ones, until fn fails, ctx ends, the
 // log is closed, or the reader is too slow (ErrSlow). after 0 stands for all events that are kept, Now
@@ -65,6 +80,7 @@ func (v View) Follow(ctx context.Context, after uint64, fn func(Event) error) er
 	for {
 		var more <-chan struct{}
 		var err error
+		clear(buf)
 		if buf, more, err = v.take(src, buf[:0], at); err != nil {
 			return err
 		}
@@ -145,10 +161,11 @@ func (s *single) take(buf []Event, at uint64) ([]Event, error) {
 	if at < s.first() {
 		return nil, ErrSlow
 	}
-	for ; at <= s.last() && len(buf) < batch; at++ {
+	for taken := (portion{}); at <= s.last() && !taken.full(); at++ {
 		e := *s.ring.slot(at - s.log.base)
 		e.ID = at
 		buf = append(buf, e)
+		taken.add(e)
 	}
 	return buf, nil
 }
@@ -202,7 +219,7 @@ func (m *merged) take(buf []Event, at uint64) ([]Event, error) {
 			rings = append(rings, cursor{r, n})
 		}
 	}
-	for len(buf) < batch && len(rings) > 0 {
+	for taken := (portion{}); !taken.full() && len(rings) > 0; {
 		low := 0
 		for i, c := range rings {
 			if c.ring.slot(c.n).ID < rings[low].ring.slot(rings[low].n).ID {
@@ -210,7 +227,9 @@ func (m *merged) take(buf []Event, at uint64) ([]Event, error) {
 			}
 		}
 		c := &rings[low]
-		buf = append(buf, *c.ring.slot(c.n))
+		e := *c.ring.slot(c.n)
+		buf = append(buf, e)
+		taken.add(e)
 		if c.n++; c.n > c.ring.count {
 			rings = append(rings[:low], rings[low+1:]...)
 		}

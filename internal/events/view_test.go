@@ -2,6 +2,7 @@ package events
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 )
@@ -123,4 +124,80 @@ func TestViewsUnderLoad(t *testing.T) {
 	}
 	adding.Wait()
 	reading.Wait()
+}
+
+// large is an event as large as events can be.
+func large(owner string) Event {
+	d := map[string]string{}
+	for i := range maxDetails {
+		d[fmt.Sprint(i)] = strings.Repeat("d", maxDetail)
+	}
+	return Event{Kind: "k", Owner: owner, Detail: d}
+}
+
+// Rings are bounded by bytes as well: of a tenant, of the operator, and of all tenants together.
+func TestRingsAreBoundedByBytes(t *testing.T) {
+	l := New(0, 0, clock)
+	for range 2 * tenantBytes / sizeOf(large("")) {
+		l.Add(large("a"))
+	}
+	a := l.rings["a"]
+	if a.bytes > tenantBytes || a.bytes < tenantBytes-100<<10 || len(a.kept) >= TenantRoom {
+		t.Errorf("a tenant's %d events have %d bytes", len(a.kept), a.bytes)
+	}
+	for range 2 * operatorBytes / sizeOf(large("")) {
+		l.Add(large(""))
+	}
+	if op := l.rings[""]; op.bytes > operatorBytes || op.bytes < operatorBytes-100<<10 {
+		t.Errorf("the operator's %d events have %d bytes", len(op.kept), op.bytes)
+	}
+	l.Add(Event{Kind: "k", Owner: "a"}) // a small one takes the place of at most one
+	got := read(t, l.Of("a"), 1, len(a.kept)+1)
+	if got[0].Kind != KindGap || got[len(got)-1].ID != l.Of("a").Last() || got[1].ID != got[0].ID+1 {
+		t.Errorf("the tenant reads %d to %d", got[0].ID, got[len(got)-1].ID)
+	}
+	for i := range 2 * tenantsBytes / tenantBytes {
+		for range TenantRoom / 64 {
+			l.Add(large(fmt.Sprint("tenant ", i)))
+		}
+	}
+	sum, full := 0, 0
+	for owner, r := range l.rings {
+		of := 0
+		for _, e := range r.kept {
+			of += sizeOf(e)
+		}
+		if of != r.bytes {
+			t.Errorf("%q has %d bytes and counts %d", owner, of, r.bytes)
+		}
+		if owner != "" {
+			sum += of
+			full += min(1, len(r.kept))
+		}
+	}
+	if sum != l.bytes || sum > tenantsBytes || sum < tenantsBytes*9/10 || len(a.kept) != 0 {
+		t.Errorf("%d tenants have %d bytes, counted %d; the first has %d events", full, sum, l.bytes, len(a.kept))
+	}
+	if got := read(t, l.Of(""), 1, 1); got[0].Kind != KindGap {
+		t.Errorf("the operator is not told of what was dropped: %+v", got[0])
+	}
+}
+
+// A reader that stands still holds a portion of bounded size.
+func TestAReaderTakesABoundedPortion(t *testing.T) {
+	l := New(0, 0, clock)
+	for range 8 {
+		l.Add(large("a"))
+	}
+	for _, tenant := range []string{"a", ""} {
+		v := l.Of(tenant)
+		src, at, _ := v.begin(0)
+		buf, _, err := v.take(src, nil, at)
+		if err != nil || len(buf) != 1+batchBytes/sizeOf(large("a")) && len(buf) != batchBytes/sizeOf(large("a")) {
+			t.Errorf("tenant %q: %d events, %v", tenant, len(buf), err)
+		}
+		if got := read(t, v, 0, 8); got[7].ID != 8 {
+			t.Errorf("tenant %q: the last is %d", tenant, got[7].ID)
+		}
+	}
 }

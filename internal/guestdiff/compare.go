@@ -2,6 +2,7 @@ package guestdiff
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 
@@ -13,10 +14,18 @@ import (
 // DefaultLimit is how long a list of a Diff is unless asked for otherwise.
 const DefaultLimit = 1000
 
+// ErrNoRoom is the error of Compare if Keep had no room.
+var ErrNoRoom = errors.New("no memory for the differences")
+
+// Keep is asked before n bytes are kept, and returns false if there is no room for them. A negative n gives bytes back.
+type Keep func(n int) bool
+
 // Compare reads two inventories side by side, holding one part of each. Each
-// list of the result has at most limit entries.
-func Compare(ctx context.Context, before, after Source, limit int) (Diff, error) {
-	c := comparison{a: reader{from: before}, b: reader{from: after}, limit: limit}
+// list of the result has at most limit entries. keep may be nil.
+func Compare(ctx context.Context, before, after Source, limit int, keep Keep) (Diff, error) {
+	c := comparison{a: reader{from: before, keep: keep}, b: reader{from: after, keep: keep}, limit: limit}
+	defer c.a.drop()
+	defer c.b.drop()
 	c.diff.Files.Complete = true
 	if err := c.files(ctx); err != nil {
 		return Diff{}, err
@@ -64,7 +73,9 @@ func (c *comparison) files(ctx context.Context) error {
 			return nil
 		}
 		order := orderOf(a, b)
-		c.file(order, a, b)
+		if err := c.file(order, a, b); err != nil {
+			return err
+		}
 		if order <= 0 {
 			if a, err = c.a.file(); err != nil {
 				return err
@@ -91,24 +102,39 @@ func orderOf(a, b *agentv1.InventoryFile) int {
 }
 
 // file notes what became of the path that comes first, or of one that is in both.
-func (c *comparison) file(order int, a, b *agentv1.InventoryFile) {
+func (c *comparison) file(order int, a, b *agentv1.InventoryFile) error {
 	d := &c.diff.Files
 	d.Compared++
 	switch before, after := versions(order, a, b); {
 	case before == nil && after == nil:
 	case after == nil:
 		d.Counts.Removed++
-		d.Removed = keep(c, d.Removed, fileOf(before))
+		if len(d.Removed) < c.limit {
+			d.Removed = append(d.Removed, fileOf(before))
+			return c.a.ask(costOf(before))
+		}
 	case before == nil:
 		d.Counts.Added++
-		d.Added = keep(c, d.Added, fileOf(after))
+		if len(d.Added) < c.limit {
+			d.Added = append(d.Added, fileOf(after))
+			return c.a.ask(costOf(after))
+		}
 	default:
-		if what := differences(before, after); len(what) > 0 {
-			d.Counts.Changed++
-			d.Changed = keep(c, d.Changed, FileChange{Before: fileOf(before), After: fileOf(after), What: what})
+		what := differences(before, after)
+		if len(what) == 0 {
+			return nil
+		}
+		d.Counts.Changed++
+		if len(d.Changed) < c.limit {
+			d.Changed = append(d.Changed, FileChange{Before: fileOf(before), After: fileOf(after), What: what})
+			return c.a.ask(costOf(before) + costOf(after))
 		}
 	}
+	return nil
 }
+
+// costOf returns the memory for a file in a list.
+func costOf(f *agentv1.InventoryFile) int { return 128 + len(f.Path) + len(f.Target) }
 
 // versions are what each guest has at a path; nil for nothing. What a guest does
 // not list is as in the image, and what that is the other one tells.

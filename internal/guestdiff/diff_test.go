@@ -1,8 +1,10 @@
 package guestdiff
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"slices"
@@ -64,7 +66,7 @@ func TestWhatDiffers(t *testing.T) {
 		[]*agentv1.InventoryFile{folder("/a", 2), file("/a/new", 3), file("/a/x", 2), file("/a-b", 1), suid},
 		[]*agentv1.InventoryProcess{proc(1, 4, 11), proc(7, 6, 10), proc(8, 5, 10), proc(9, 5, 99)},
 		[]*agentv1.InventoryPackage{pkg("fresh", "1"), pkg("same", "1"), pkg("up", "2")})
-	d, err := Compare(t.Context(), a, b, DefaultLimit)
+	d, err := Compare(t.Context(), a, b, DefaultLimit, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +101,7 @@ func TestGuestsThatTellChangesOnly(t *testing.T) {
 	}
 	before := side(file("/mine", 2), changed(file("/same", 9), file("/same", 1)), gone("/torn"), gone("/void"), changed(file("/was", 5), file("/was", 1)))
 	after := side(changed(file("/fresh", 3), file("/fresh", 1)), gone("/lost"), changed(file("/same", 9), file("/same", 1)), changed(file("/torn", 4), file("/torn", 1)), gone("/void"), file("/your", 2))
-	d, err := Compare(t.Context(), before, after, 10)
+	d, err := Compare(t.Context(), before, after, 10, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +128,7 @@ func TestListsAreCutAndCountsAreNot(t *testing.T) {
 	for c := 'a'; c <= 'z'; c++ {
 		many = append(many, file("/"+string(c), 1))
 	}
-	d, err := Compare(t.Context(), guest(nil, nil, nil), guest(many, nil, nil), 3)
+	d, err := Compare(t.Context(), guest(nil, nil, nil), guest(many, nil, nil), 3, nil)
 	if err != nil || d.Files.Counts.Added != 26 || len(d.Files.Added) != 3 {
 		t.Errorf("%+v, %v", d.Files, err)
 	}
@@ -134,7 +136,7 @@ func TestListsAreCutAndCountsAreNot(t *testing.T) {
 
 func TestWhatCouldNotBeRead(t *testing.T) {
 	end := &agentv1.InventoryEnd{Unreadable: 1, ProcessesCut: 1, PackagesCut: 1}
-	d, err := Compare(t.Context(), guest(nil, nil, nil), &parts{{End: end}}, 3)
+	d, err := Compare(t.Context(), guest(nil, nil, nil), &parts{{End: end}}, 3, nil)
 	if err != nil || d.Files.Complete || d.Processes.Complete || d.Packages.Complete {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -159,7 +161,7 @@ func TestAGuestThatLies(t *testing.T) {
 		"another path below":      {{ChangesOnly: true, Files: []*agentv1.InventoryFile{{Path: []byte("/a"), Below: file("/b", 1)}}}},
 		"too many processes":      addEnd(parts{{Processes: slices.Repeat([]*agentv1.InventoryProcess{{Pid: 1}}, maxProcesses+1)}}),
 	} {
-		if _, err := Compare(t.Context(), guest(nil, nil, nil), lie, 3); !errors.Is(err, ErrGuest) {
+		if _, err := Compare(t.Context(), guest(nil, nil, nil), lie, 3, nil); !errors.Is(err, ErrGuest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -168,7 +170,7 @@ func TestAGuestThatLies(t *testing.T) {
 func TestACallerThatLeaves(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Compare(ctx, guest([]*agentv1.InventoryFile{file("/a", 1)}, nil, nil), guest(nil, nil, nil), 3); !errors.Is(err, context.Canceled) {
+	if _, err := Compare(ctx, guest([]*agentv1.InventoryFile{file("/a", 1)}, nil, nil), guest(nil, nil, nil), 3, nil); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }
@@ -193,7 +195,7 @@ func FuzzCompare(f *testing.F) {
 	f.Add([]byte{3, 1, 2, 3}, []byte{})
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		const limit = 5
-		d, err := Compare(t.Context(), replay(a), replay(b), limit)
+		d, err := Compare(t.Context(), replay(a), replay(b), limit, nil)
 		if err != nil {
 			return
 		}
@@ -221,4 +223,31 @@ func replay(b []byte) Source {
 		p, b = append(p, &part), b[1+n:]
 	}
 	return &p
+}
+
+// What is kept is asked for, a part's bytes are given back, and without room the comparison ends.
+func TestDifferencesAreAskedFor(t *testing.T) {
+	var files []*agentv1.InventoryFile
+	for i := range 500 {
+		files = append(files, file(fmt.Sprintf("/%0300d", i), 1))
+	}
+	procs := []*agentv1.InventoryProcess{{Pid: 7, Args: bytes.Repeat([]byte{0}, 1000)}}
+	pkgs := []*agentv1.InventoryPackage{{Name: "p", Version: "1"}}
+	for room, want := range map[int]error{1 << 20: nil, 100 << 10: ErrNoRoom} {
+		held := 0
+		d, err := Compare(t.Context(), guest(nil, nil, nil), guest(files, procs, pkgs), 400, func(n int) bool {
+			if held+n > room {
+				return false
+			}
+			held += n
+			return true
+		})
+		if !errors.Is(err, want) {
+			t.Errorf("room for %d: %v", room, err)
+		}
+		kept := 400*(300+128) + 1000*32
+		if err == nil && (len(d.Files.Added) != 400 || held < kept || held > kept+10<<10) {
+			t.Errorf("%d files hold %d bytes, want about %d", len(d.Files.Added), held, kept)
+		}
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/forkd/forkd/internal/agentproto/agentv1"
 )
 
@@ -41,7 +43,27 @@ type reader struct {
 	processes   []process
 	packages    []Package
 	end         *agentv1.InventoryEnd
+	keep        Keep
+	held        int // bytes of the part
 }
+
+func (r *reader) ask(n int) error {
+	if r.keep == nil || r.keep(n) {
+		return nil
+	}
+	return ErrNoRoom
+}
+
+// drop gives the part's bytes back.
+func (r *reader) drop() {
+	if r.keep != nil && r.held > 0 {
+		r.keep(-r.held)
+	}
+	r.held = 0
+}
+
+// partCost is the memory for a byte of a part: as it came, and decoded.
+const partCost = 2
 
 // file is the next file; nil after the last.
 func (r *reader) file() (*agentv1.InventoryFile, error) {
@@ -88,6 +110,12 @@ func (r *reader) next() error {
 	if err != nil {
 		return err
 	}
+	r.drop()
+	n := partCost * proto.Size(p)
+	if err := r.ask(n); err != nil {
+		return err
+	}
+	r.held = n
 	if len(p.Files) > 0 && (len(r.processes) > 0 || len(r.packages) > 0) || r.end != nil ||
 		r.begun && p.ChangesOnly != r.changesOnly {
 		return fmt.Errorf("%w: its parts are out of order", ErrGuest)
@@ -98,11 +126,18 @@ func (r *reader) next() error {
 		if len(r.processes) == maxProcesses || max(len(m.GetArgs()), len(m.GetName())) > maxText {
 			return errTooMuch
 		}
+		args := 1 + bytes.Count(m.GetArgs(), []byte{0})
+		if err := r.ask(256 + len(m.GetName()) + len(m.GetArgs()) + 32*args); err != nil {
+			return err
+		}
 		r.processes = append(r.processes, process{key(m), processOf(m)})
 	}
 	for _, m := range p.Packages {
 		if len(r.packages) == maxPackages || max(len(m.GetName()), len(m.GetVersion()), len(m.GetArchitecture())) > maxText {
 			return errTooMuch
+		}
+		if err := r.ask(128 + len(m.GetName()) + len(m.GetVersion()) + len(m.GetArchitecture())); err != nil {
+			return err
 		}
 		r.packages = append(r.packages,
 			Package{Name: m.GetName(), Version: m.GetVersion(), Architecture: m.GetArchitecture()})

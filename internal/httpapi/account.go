@@ -1,38 +1,29 @@
 package httpapi
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
+	"github.com/danielgtaylor/huma/v2"
+
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/membudget"
+	"github.com/forkd/forkd/internal/reply"
 )
 
-// maxInFlight is the memory for bodies of requests and outputs of programs, of all requests in flight.
+// maxInFlight is the memory for bodies of requests and for answers, of all requests in flight.
 const maxInFlight = 512 << 20
 
 // bodyCost is the memory for a byte of a JSON body: the body and its decoded form.
 const bodyCost = 2
 
-// account counts what one request holds of the budget. One goroutine uses it.
-type account struct {
-	budget *membudget.Budget
-	tenant string
-	held   int64
-}
-
-// release ends the request's charges.
-func (a *account) release() {
-	if a.held > 0 {
-		a.budget.Release(a.tenant, a.held)
-		a.held = 0
-	}
-}
-
 // chargeBody counts the request's body before any of it is read. Bodies for a guest's agent are
 // passed on and not kept.
-func (a *account) chargeBody(r *http.Request, tenant string) *failure {
-	if a.budget == nil || a.held > 0 || r.ContentLength == 0 || strings.HasPrefix(r.URL.Path, "/v1/sandboxes/") &&
+func chargeBody(r *http.Request, tenant string) error {
+	a := membudget.From(r.Context())
+	a.Of(tenant)
+	if a.Held() > 0 || r.ContentLength == 0 || strings.HasPrefix(r.URL.Path, "/v1/sandboxes/") &&
 		strings.Contains(r.URL.Path, "/agent/") {
 		return nil
 	}
@@ -40,57 +31,33 @@ func (a *account) chargeBody(r *http.Request, tenant string) *failure {
 	if r.ContentLength > 0 {
 		n = min(n, r.ContentLength)
 	}
-	if a.tenant = tenant; !a.budget.Charge(tenant, n*bodyCost) {
-		return errInFlight()
+	if !a.Charge(n * bodyCost) {
+		return reply.Full()
 	}
-	a.held = n * bodyCost
 	return nil
 }
 
-// full reports whether the tenant has no memory left for an output.
-func (a *account) full(tenant string) bool {
-	if a.budget == nil {
-		return false
-	}
-	if !a.budget.Charge(tenant, leastOutput) {
-		return true
-	}
-	a.budget.Release(tenant, leastOutput)
-	return false
-}
-
-// leastOutput must be free before a program is started whose output is collected.
+// leastOutput must be free before a program is started whose output is collected, or snapshots are compared.
 const leastOutput = 1 << 20
-
-// keep counts output that is about to be kept, and returns how many of n bytes the tenant's share has room for.
-func (a *account) keep(tenant string, n int) int {
-	if a.budget == nil {
-		return n
-	}
-	a.tenant = tenant
-	room := a.budget.ChargeUpTo(tenant, int64(n))
-	a.held += room
-	return int(room)
-}
 
 // fit makes the charge of a request that of its outputs, in place of the body's and of what was kept, and returns
 // as much of their beginnings as the tenant's share has room for, and the number of bytes that it cut off.
-func (a *account) fit(tenant string, outputs ...*string) (dropped int64) {
-	if a.budget == nil {
+func fit(a *membudget.Account, outputs ...*string) (dropped int64) {
+	if a == nil {
 		return 0
 	}
 	var need int64
 	for _, out := range outputs {
 		need += int64(len(*out))
 	}
-	a.tenant = tenant
-	if more := need - a.held; more > 0 {
-		a.held += a.budget.ChargeUpTo(tenant, more)
+	held := a.Held()
+	if more := need - held; more > 0 {
+		held += a.ChargeUpTo(more)
 	} else {
-		a.budget.Release(tenant, -more)
-		a.held = need
+		a.Release(-more)
+		held = need
 	}
-	room := a.held
+	room := held
 	for _, out := range outputs {
 		n := min(room, int64(len(*out)))
 		room -= n
@@ -102,7 +69,10 @@ func (a *account) fit(tenant string, outputs ...*string) (dropped int64) {
 	return dropped
 }
 
-func errInFlight() *failure {
-	return fail(api.CodeBusy, "", "requests and answers in flight hold too much of the daemon's memory: "+
-		"read answers that are open, or send fewer requests at the same time")
+// chargeAnswer counts what a handler returns. A stream has counted its own parts.
+func chargeAnswer(ctx context.Context, method string, out any) error {
+	if _, ok := out.(*huma.StreamResponse); ok {
+		return nil
+	}
+	return reply.Charge(ctx, method, out)
 }

@@ -24,7 +24,6 @@ type notes struct {
 	principal, sandbox, snapshot, image, err string
 	count                                    int
 	act                                      Act
-	account                                  account
 	// control reaches the request's connection; nil outside a server.
 	control *http.ResponseController
 	// routed is the request as the mux got it: that has the pattern and the path's values.

@@ -13,6 +13,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/audit"
 	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/membudget"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -106,6 +107,14 @@ func (s *auditRoutes) read(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	account := membudget.From(r.Context())
+	q.Keep = func(n int) bool {
+		if n < 0 {
+			account.Release(int64(-n))
+			return true
+		}
+		return account.Charge(int64(n))
+	}
 	ctx, stop := s.streams.context(r.Context())
 	defer stop()
 	out := http.NewResponseController(w)
@@ -127,6 +136,9 @@ func (s *auditRoutes) read(w http.ResponseWriter, r *http.Request) error {
 		return nil
 	case begun:
 		panic(http.ErrAbortHandler) // the status is sent: cut off, so that it is not taken for the end
+	case errors.Is(err, audit.ErrNoRoom):
+		return fail(api.CodeBusy, "", "the last %d lines need more memory than a request can have now: ask for fewer lines, "+
+			"or for all of them with limit=0", q.Last)
 	}
 	return err
 }

@@ -68,8 +68,8 @@ func (s *Server) Authenticator(access Access) func(*http.Request) (context.Conte
 		if refusal != nil {
 			return nil, refusal
 		}
-		if f := n.account.chargeBody(r, who.Tenant); f != nil {
-			return nil, f
+		if err := chargeBody(r, who.Tenant); err != nil {
+			return nil, failureOf(err) // it has a status for handlers of other APIs
 		}
 		if who.KeyID == "" {
 			return ctx, nil

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"net/http"
 	"sync"
 
@@ -10,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/reply"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -87,6 +87,6 @@ func (l *lineStream) send(line any) {
 		l.w.WriteHeader(http.StatusCreated)
 	}
 	// A client that went away ends the request's context; nobody reads this.
-	_ = json.NewEncoder(l.w).Encode(line)
+	_ = reply.Write(l.w, line)
 	_ = l.flush()
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/guestdiff"
+	"github.com/forkd/forkd/internal/membudget"
+	"github.com/forkd/forkd/internal/reply"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -36,6 +38,9 @@ func (s *diffRoutes) add(rt *router) {
 
 func (s *diffRoutes) diffSnapshots(ctx context.Context, in *diffInput) (*body[api.SnapshotDiff], error) {
 	note(ctx).snapshot = in.Tag
+	if membudget.From(ctx).Full(leastOutput) {
+		return nil, reply.Full()
+	}
 	d, err := s.engine(ctx).DiffSnapshots(ctx, in.Tag, in.Other, in.Limit)
 	if err != nil {
 		return nil, err

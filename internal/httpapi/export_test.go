@@ -107,3 +107,6 @@ func Needs() map[string]principal.Scopes {
 
 // OperatorOnly reports whether a route is no tenant's.
 func OperatorOnly(route string) bool { return needs()[route].operator }
+
+// Charged returns the memory of requests in flight.
+func (s *Server) Charged() int64 { return s.budget.Used() }

@@ -8,7 +8,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/principal"
+	"github.com/forkd/forkd/internal/membudget"
+	"github.com/forkd/forkd/internal/reply"
 	"github.com/forkd/forkd/internal/sandbox"
 )
 
@@ -69,14 +70,14 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 	if len(in.Body.Args) == 0 || in.Body.Args[0] == "" { // null passes the schema
 		return nil, fail(api.CodeInvalid, "", "args: want the program and its arguments, got no program")
 	}
-	tenant, account := principal.From(ctx).Tenant, &note(ctx).account
-	if account.full(tenant) {
-		return nil, errInFlight()
+	account := membudget.From(ctx)
+	if account.Full(leastOutput) {
+		return nil, reply.Full()
 	}
 	req := sandbox.ExecRequest{
 		Args: in.Body.Args, Env: in.Body.Env, Cwd: in.Body.Cwd, User: in.Body.User,
 		Timeout: seconds(in.Body.TimeoutSecs),
-		Keep:    func(n int) int { return account.keep(tenant, n) },
+		Keep:    func(n int) int { return int(account.ChargeUpTo(int64(n))) },
 	}
 	if in.Body.Stdin != nil {
 		req.Stdin = []byte(*in.Body.Stdin)
@@ -88,7 +89,7 @@ func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResp
 		return nil, err
 	}
 	stdout, stderr := text(res.Stdout), text(res.Stderr)
-	dropped := res.DroppedBytes + account.fit(tenant, &stdout, &stderr)
+	dropped := res.DroppedBytes + fit(account, &stdout, &stderr)
 	res.Stdout, res.Stderr = nil, nil // the answer holds copies
 	return answerOutputs(execRest{res.ExitCode, res.TimedOut, res.KilledBy, dropped},
 		printed("stdout", stdout), printed("stderr", stderr)), nil
@@ -108,13 +109,19 @@ type evalRest struct {
 }
 
 func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResponse, error) {
-	tenant, account := principal.From(ctx).Tenant, &note(ctx).account
-	if account.full(tenant) {
-		return nil, errInFlight()
+	account := membudget.From(ctx)
+	if account.Full(leastOutput) {
+		return nil, reply.Full()
 	}
 	began := time.Now()
 	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
 		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
+		Keep: func(n int) int {
+			if !account.Charge(int64(n) * bodyCost) { // the message, and the texts that are decoded of it
+				return 0
+			}
+			return n
+		},
 	})
 	s.metrics.eval.Observe(time.Since(began).Seconds())
 	if err != nil {
@@ -124,7 +131,7 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 	if res.Error != "" && rest.ExitCode == 0 {
 		rest.ExitCode = 1
 	}
-	rest.DroppedBytes = account.fit(tenant, &res.Error, &res.Result, &res.Stdout, &res.Stderr)
+	rest.DroppedBytes = fit(account, &res.Error, &res.Result, &res.Stdout, &res.Stderr)
 	outputs := []output{{name: "result", value: res.Result, null: true}, {name: "error", value: res.Error, null: true}}
 	for _, o := range []output{printed("stdout", res.Stdout), printed("stderr", res.Stderr)} {
 		if o.value != "" {

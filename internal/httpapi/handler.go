@@ -11,7 +11,9 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/membudget"
 	"github.com/forkd/forkd/internal/patience"
+	"github.com/forkd/forkd/internal/reply"
 )
 
 // Access is how a listener's clients are told from others.
@@ -83,11 +85,11 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		out, r := patience.New(w, r, s.limits.patience)
 		n := &notes{id: newRequestID(), control: http.NewResponseController(out)}
 		// The mux leaves pattern and path values in this very request.
-		r = r.WithContext(withNotes(r.Context(), n))
-		n.account.budget = s.budget
+		account := s.budget.Account(reply.Max)
+		r = r.WithContext(membudget.With(withNotes(r.Context(), n), account))
 		rec := &recorder{ResponseWriter: out}
 		defer func() {
-			n.account.release()
+			account.Close()
 			if rest := out.Finish(); c != nil && !rest.IsZero() {
 				c.rest.Store(&rest)
 			}

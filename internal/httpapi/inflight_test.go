@@ -88,3 +88,20 @@ func TestABlockedAnswerEndsAndFreesItsShare(t *testing.T) {
 		t.Error("the answer that was not taken is complete")
 	}
 }
+
+// The answer of an evaluation is charged as it comes: one for which there is no room is refused, and holds nothing.
+func TestEvalIsChargedAsItComes(t *testing.T) {
+	b := newBench(t)
+	id := b.fork("1")[0].ID
+	for memory, want := range map[int64]int{20 << 20: api.CodeBusy.Status(), 48 << 20: http.StatusOK} {
+		h := httpapi.NewLimited(httpapi.Options{Engine: b.engine, Images: b.images}, httpapi.Limits{Header: time.Minute,
+			Body: time.Minute, Swallow: time.Minute, Waiting: 10, Write: time.Minute, Memory: memory})
+		r := httptest.NewRequest("POST", "/v1/sandboxes/"+id+"/eval", strings.NewReader(`{"code":"noise"}`))
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		h.Handler(httpapi.Access{Token: token}).ServeHTTP(w, r)
+		if w.Code != want || h.Charged() != 0 {
+			t.Errorf("with %d MiB: status %d, %d bytes stay charged", memory>>20, w.Code, h.Charged())
+		}
+	}
+}

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"encoding/json"
 	"log"
 	"log/slog"
 	"maps"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/patience"
+	"github.com/forkd/forkd/internal/reply"
 )
 
 // answers turn errors into answers; what the daemon itself should know of them is logged.
@@ -44,9 +44,7 @@ func writeFailure(w http.ResponseWriter, f *failure) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(v)
+	_ = reply.Write(w, v)
 }
 
 func textResponse(description, contentType string) *huma.Response {

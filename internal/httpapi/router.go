@@ -14,6 +14,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/reply"
 	"github.com/forkd/forkd/internal/workspace"
 )
 
@@ -76,6 +77,9 @@ func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) 
 	rt.documentErrors(&op)
 	huma.Register(rt.api, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := h(ctx, in)
+		if err == nil {
+			err = chargeAnswer(ctx, op.Method, out)
+		}
 		if err != nil {
 			return nil, rt.failed(ctx, err)
 		}
@@ -96,8 +100,18 @@ func (rt *router) documentErrors(op *huma.Operation) {
 	op.Responses["default"] = rt.jsonResponse("Error", api.Error{})
 }
 
-// rawRoute adds an operation that reads or writes something other than JSON.
+// rawRoute adds an operation that reads or writes something other than JSON. The buffers of an answer that is
+// read from it are charged.
 func (rt *router) rawRoute(op huma.Operation, h func(http.ResponseWriter, *http.Request) error) {
+	if op.Method == http.MethodGet && op.Responses["200"] != nil {
+		write := h
+		h = func(w http.ResponseWriter, r *http.Request) error {
+			if err := reply.ChargeStream(r.Context()); err != nil {
+				return err
+			}
+			return write(w, r)
+		}
+	}
 	rt.describe(op)
 	rt.added = append(rt.added, op.Method+" "+op.Path)
 	rt.mux.HandleFunc(op.Method+" "+op.Path, rt.rawHandler(op.Method+" "+op.Path, h))

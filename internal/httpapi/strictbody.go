@@ -2,20 +2,20 @@ package httpapi
 
 import (
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/internal/ellipsis"
 	"github.com/forkd/forkd/internal/fieldnames"
+	"github.com/forkd/forkd/internal/reply"
 )
 
 // strictJSON refuses bodies with fields that their type does not have.
 func strictJSON() huma.Format {
 	plain := huma.DefaultJSONFormat
 	return huma.Format{
-		Marshal: func(w io.Writer, v any) error { return plain.Marshal(w, v) },
+		Marshal: reply.Write,
 		Unmarshal: func(data []byte, v any) error {
 			if err := plain.Unmarshal(data, v); err != nil {
 				return err

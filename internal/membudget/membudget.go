@@ -1,6 +1,7 @@
 // Package membudget limits the memory that requests in flight hold, for the daemon and for each
 // tenant. It counts bytes that its callers report; it allocates none. Package httpapi owns the
-// daemon's budget. The trap: every charge needs its release.
+// daemon's budget; an Account is one request's part of it and travels in the request's context. The
+// trap: every charge needs its release, which is what Account.Close is for.
 package membudget
 
 import "sync"
@@ -37,6 +38,13 @@ func (b *Budget) ChargeUpTo(tenant string, n int64) int64 {
 	n = max(0, min(n, (b.total-b.used-b.by[tenant])/2))
 	b.add(tenant, n)
 	return n
+}
+
+// Used returns the number of bytes that are charged, of all tenants.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.used
 }
 
 // Release takes back n bytes of a charge.

@@ -245,6 +245,9 @@ type EvalRequest struct {
 	// Measure has the VMM's clock say what part of the time was the guest's. It is for
 	// one request at a time: others to the same sandbox count as well.
 	Measure bool
+	// Keep, if set, is asked as n bytes of the answer come, and returns how many may be kept. An answer that may not be
+	// kept whole is ErrBusy, after the code has run. Calls come one after the other.
+	Keep func(n int) int
 }
 
 // EvalResult is what the interpreter answered.

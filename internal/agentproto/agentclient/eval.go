@@ -56,20 +56,39 @@ func (e *evals) each(f func(*unary)) {
 // answer, not an error. An agent of before has no port for it, refuses the connection,
 // and is asked over HTTP from then on: what was not sent cannot be carried out twice.
 func (c *Client) Eval(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.EvalResponse, error) {
-	if c.evals.way() == nil {
-		return answer(c.agent.Eval(ctx, connect.NewRequest(req)))("eval")
-	}
-	r, err := c.evals.ask(ctx, req)
+	r, err := c.evals.ask(ctx, c.agent, req, nil)
 	if err != nil {
 		return nil, fmt.Errorf("eval: %w", said(err))
 	}
 	return r, nil
 }
 
-func (e *evals) ask(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.EvalResponse, error) {
+// ErrNoRoom is the error of EvalWithin if there was no room for the answer.
+var ErrNoRoom = errors.New("the answer of the evaluation is too large")
+
+// EvalWithin is Eval with an answer that is asked for as it comes: keep returns how many of n bytes may be kept, and
+// an answer of more ends the call with ErrNoRoom. The code has run then.
+func (c *Client) EvalWithin(ctx context.Context, req *agentv1.EvalRequest,
+	keep func(n int) int) (*agentv1.EvalResponse, error) {
+	r, err := c.evals.ask(ctx, c.agent, req, keep)
+	if err != nil {
+		return nil, fmt.Errorf("eval: %w", said(err))
+	}
+	return r, nil
+}
+
+func (e *evals) ask(ctx context.Context, agent agentv1connect.AgentClient, req *agentv1.EvalRequest,
+	keep func(n int) int) (*agentv1.EvalResponse, error) {
+	if e.way() == nil {
+		r, err := agent.Eval(ctx, connect.NewRequest(req))
+		if err != nil {
+			return nil, err
+		}
+		return r.Msg, nil
+	}
 	if e.way() == e.port {
 		var a agentv1.EvalAnswer
-		err := e.port.call(ctx, req, &a)
+		err := e.port.call(ctx, req, &a, keep)
 		var none unreached
 		switch {
 		case err == nil && a.GetResponse() == nil:
@@ -82,7 +101,7 @@ func (e *evals) ask(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.Eva
 		e.noPort.Store(true)
 	}
 	var r agentv1.EvalResponse
-	if err := e.http.call(ctx, req, &r); err != nil {
+	if err := e.http.call(ctx, req, &r, keep); err != nil {
 		return nil, err
 	}
 	return &r, nil

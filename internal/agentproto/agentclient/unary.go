@@ -48,21 +48,39 @@ func (u unreached) Unwrap() error { return u.error }
 // link is one connection. One request at a time uses it.
 type link struct {
 	conn  net.Conn
-	limit io.LimitedReader // over conn
+	asks  asking           // over conn
+	limit io.LimitedReader // over asks
 	in    *bufio.Reader    // over limit
 	out   bytes.Buffer
 	close *time.Timer // while it is idle
 }
 
-// call asks, and decodes the answer into out. Its errors have Connect's codes.
-func (u *unary) call(ctx context.Context, in, out proto.Message) error {
+// asking reads what may be kept.
+type asking struct {
+	io.Reader
+	keep func(n int) int // of the request under way; may be nil
+}
+
+func (a *asking) Read(p []byte) (int, error) {
+	n, err := a.Reader.Read(p)
+	if n > 0 && a.keep != nil && a.keep(n) < n {
+		return 0, ErrNoRoom
+	}
+	return n, err
+}
+
+// call asks, and decodes the answer into out. Its errors have Connect's codes. keep says of n bytes of the answer how
+// many may be kept: it fails with ErrNoRoom if that are fewer. It may be nil.
+func (u *unary) call(ctx context.Context, in, out proto.Message, keep func(n int) int) error {
 	l, err := u.take(ctx)
 	if err != nil {
 		return unreached{broken(ctx, err)}
 	}
 	stop := context.AfterFunc(ctx, func() { l.conn.Close() })
-	keep, err := u.ask(ctx, l, in, out)
-	if stop() && keep {
+	l.asks.keep = keep
+	again, err := u.ask(ctx, l, in, out)
+	l.asks.keep = nil
+	if stop() && again {
 		u.put(l)
 	} else {
 		l.conn.Close()
@@ -98,7 +116,8 @@ func (u *unary) take(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	l = &link{conn: conn}
-	l.limit.R = conn
+	l.asks.Reader = conn
+	l.limit.R = &l.asks
 	l.in = bufio.NewReaderSize(&l.limit, 4096)
 	return l, nil
 }

@@ -128,6 +128,30 @@ func (s *served) ask(ctx context.Context, code string) (string, error) {
 	return r.GetResult(), err
 }
 
+// An answer is asked for as it comes, and ends without room; the next request has a connection of its own.
+func TestAnAnswerIsAskedForAsItComes(t *testing.T) {
+	for _, way := range ways {
+		t.Run(way, func(t *testing.T) {
+			s := serve(t, way)
+			for _, room := range []int{1 << 20, 4 << 20} {
+				kept := 0
+				r, err := s.EvalWithin(t.Context(), &agentv1.EvalRequest{Code: "large"}, func(n int) int {
+					n = min(n, room-kept)
+					kept += n
+					return n
+				})
+				if fits := room > 3<<20; fits && (err != nil || len(r.GetResult()) != 3<<20 || kept < 3<<20) ||
+					!fits && (!errors.Is(err, agentclient.ErrNoRoom) || kept != room) {
+					t.Errorf("room for %d bytes: %d are kept, %v", room, kept, err)
+				}
+			}
+			if got, err := s.ask(t.Context(), "small"); got != "small" || err != nil {
+				t.Errorf("the next: %q, %v", got, err)
+			}
+		})
+	}
+}
+
 func TestEvalsShareOneConnection(t *testing.T) {
 	for _, way := range ways {
 		t.Run(way, func(t *testing.T) {

@@ -101,9 +101,12 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 	defer c.beforeEval(ctx, id, m)()
 	start := c.cfg.Now()
 	defer func() { c.cfg.Observer.Observe(sandbox.OpEval, c.cfg.Now().Sub(start), err) }()
-	a, err := m.Agent.Eval(ctx,
-		&agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)})
+	a, err := m.Agent.EvalWithin(ctx,
+		&agentv1.EvalRequest{Language: req.Language, Code: req.Code, TimeoutNs: int64(req.Timeout)}, req.Keep)
 	switch {
+	case errors.Is(err, agentclient.ErrNoRoom):
+		return r, sandbox.Errorf(sandbox.ErrBusy, "", "eval in sandbox %s: the code has run, and its answer is larger than "+
+			"the daemon's memory for the tenant's requests: read answers that are open, or print less", id)
 	case err != nil:
 		return r, Error(ctx, m, id, err)
 	case a.GetTimedOut():

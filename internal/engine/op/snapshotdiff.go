@@ -16,6 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/guestdiff"
+	"github.com/forkd/forkd/internal/membudget"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/undo"
 )
@@ -64,11 +65,23 @@ func (o *Ops) DiffSnapshots(ctx context.Context, before, after string, limit int
 			return sandbox.SnapshotDiff{}, fmt.Errorf("compare %s with %s: %w", before, after, w.explain(ctx, w.err))
 		}
 	}
-	d, err := guestdiff.Compare(ctx, probes[0], probes[1], limit)
+	d, err := guestdiff.Compare(ctx, probes[0], probes[1], limit, keepFor(ctx))
 	if err != nil {
 		return sandbox.SnapshotDiff{}, fmt.Errorf("compare %s with %s: %w", before, after, probes[1].explain(ctx, err))
 	}
 	return sandbox.SnapshotDiff{Before: before, After: after, Diff: d, Took: o.cfg.Now().Sub(start)}, nil
+}
+
+// keepFor charges what is kept to the request of a context.
+func keepFor(ctx context.Context) guestdiff.Keep {
+	account := membudget.From(ctx)
+	return func(n int) bool {
+		if n < 0 {
+			account.Release(int64(-n))
+			return true
+		}
+		return account.Charge(int64(n))
+	}
 }
 
 // sameImage tells whether two snapshots come of one image, whose files need no comparison.
@@ -176,6 +189,9 @@ func (w *probe) explain(ctx context.Context, err error) error {
 	switch {
 	case context.Cause(ctx) != nil:
 		return sandbox.Ended(ctx, err)
+	case errors.Is(err, guestdiff.ErrNoRoom):
+		return sandbox.Errorf(sandbox.ErrBusy, "", "the differences need more of the daemon's memory than a request "+
+			"can have now: ask for shorter lists, or read answers that are open")
 	case errors.Is(err, guestdiff.ErrGuest):
 		return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w", err)
 	case errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented:

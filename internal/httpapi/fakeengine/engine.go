@@ -39,6 +39,8 @@ type Engine struct {
 	Limit int
 	// NoNetwork is a ceiling that allows nothing.
 	NoNetwork bool
+	// ConsoleText is on the console of each sandbox, in place of a few lines.
+	ConsoleText string
 	// DiskWritten is what each sandbox has written to its own disk, in bytes.
 	DiskWritten int64
 	// BranchLimit is how many branches may be written at once.

@@ -72,7 +72,11 @@ func (g guests) Eval(_ context.Context, id string, req sandbox.EvalRequest) (san
 	case "exit(3)":
 		return sandbox.EvalResult{Stderr: "leaving\n", ExitCode: 3}, nil
 	case "noise":
-		return sandbox.EvalResult{Stdout: strings.Repeat("\xff\x00", 4<<20)}, nil
+		const n = 8 << 20
+		if req.Keep != nil && req.Keep(n) < n {
+			return sandbox.EvalResult{}, fmt.Errorf("eval in sandbox %s: no room for the answer: %w", id, sandbox.ErrBusy)
+		}
+		return sandbox.EvalResult{Stdout: strings.Repeat("\xff\x00", n/2)}, nil
 	case "bytes":
 		return sandbox.EvalResult{Stdout: "\x00\xff\n", Stderr: "\xfe"}, nil
 	case "print('hi')":

@@ -3,6 +3,7 @@ package fakeengine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -195,7 +196,15 @@ func (e *Engine) Console(id string) (io.ReadCloser, error) {
 	if _, err := e.entry(id); err != nil {
 		return nil, err
 	}
-	return io.NopCloser(strings.NewReader("[    0.000000] Linux version 6.12\n[    1.000000] forkd-agent: ready\n")), nil
+	text := cmp.Or(e.ConsoleText, "[    0.000000] Linux version 6.12\n[    1.000000] forkd-agent: ready\n")
+	return io.NopCloser(strings.NewReader(text)), nil
+}
+
+func lastLines(text io.Reader, n int) (io.ReadCloser, error) {
+	b, err := io.ReadAll(text)
+	all := strings.SplitAfter(strings.TrimSuffix(string(b), "\n"), "\n")
+	last := strings.Join(all[max(0, len(all)-n):], "") + "\n"
+	return io.NopCloser(strings.NewReader(last)), err
 }
 
 // FollowConsole is Console, and then what the guest's end has it say.
@@ -205,16 +214,17 @@ func (e *Engine) FollowConsole(ctx context.Context, id string, lines int, write 
 		return err
 	}
 	defer text.Close()
-	b, err := io.ReadAll(text)
-	if err != nil {
-		return err
-	}
-	all := strings.SplitAfter(strings.TrimSuffix(string(b), "\n"), "\n")
-	if lines >= 0 {
-		all = all[max(0, len(all)-lines):]
-	}
 	entry, gone := e.live(id) // before anybody has read something and kills it
-	if err := write([]byte(strings.Join(all, "") + "\n")); err != nil {
+	if lines >= 0 {
+		text, err = lastLines(text, lines)
+	}
+	for buf := make([]byte, 32<<10); err == nil; {
+		var n int
+		if n, err = text.Read(buf); n > 0 {
+			err = errors.Join(err, write(buf[:n]))
+		}
+	}
+	if err != io.EOF {
 		return err
 	}
 	if gone != nil {
