@@ -30,7 +30,7 @@ type diagnosis struct {
 // exitNotReady is doctor's exit code when VMs can be run nowhere.
 const exitNotReady = 3
 
-func newDoctorCommand() *cobra.Command {
+func newDoctorCommand(a *app) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
@@ -39,7 +39,7 @@ func newDoctorCommand() *cobra.Command {
 			"Exit code 0: VMs can be run, on the host or in the machine; 3: they cannot.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := diagnose(cmd)
+			d, err := diagnose(cmd, a.flags.NameOfMachine())
 			if err != nil {
 				return err
 			}
@@ -60,10 +60,10 @@ func newDoctorCommand() *cobra.Command {
 	return cmd
 }
 
-func diagnose(cmd *cobra.Command) (diagnosis, error) {
-	m, err := appliance.Open(appliance.DefaultName)
+func diagnose(cmd *cobra.Command, machine string) (diagnosis, error) {
+	m, err := appliance.Open(machine)
 	if err != nil {
-		return diagnosis{}, err
+		return diagnosis{}, exit.UsageError{Err: err}
 	}
 	kvm := hostcap.Measure(cmd.Context())
 	forMachine := appliance.Checks(cmd.Context())

@@ -10,18 +10,16 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/forkd/forkd/internal/appliance"
 )
 
-func newMachineLogsCommand(name *string) *cobra.Command {
+func newMachineLogsCommand(name *machineName) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "logs",
 		Short: "Print the machine's console",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
+			m, err := name.open()
 			if err != nil {
 				return err
 			}

@@ -11,13 +11,13 @@ import (
 	"github.com/forkd/forkd/internal/appliance"
 )
 
-func newMachineShellCommand(name *string) *cobra.Command {
+func newMachineShellCommand(name *machineName) *cobra.Command {
 	return &cobra.Command{
 		Use:   "shell",
 		Short: "Open a shell in the machine itself, as root",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
+			m, err := name.open()
 			if err != nil {
 				return err
 			}

@@ -8,10 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/appliance"
 )
 
-func newMachineStartCommand(name *string) *cobra.Command {
+func newMachineStartCommand(name *machineName) *cobra.Command {
 	var opt appliance.StartOptions
 	var network machineNetOptions
 	cmd := &cobra.Command{
@@ -29,7 +30,7 @@ func newMachineStartCommand(name *string) *cobra.Command {
 			if opt.Network, err = network.change(cmd.Flags()); err != nil {
 				return err
 			}
-			m, err := appliance.Open(*name)
+			m, err := name.open()
 			if err != nil {
 				return err
 			}
@@ -38,7 +39,10 @@ func newMachineStartCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			fmt.Fprintln(cmd.OutOrStdout(), describeStart(m.Name, res))
+			fmt.Fprintln(cmd.OutOrStdout(), describeStart(m, res))
+			if m.Name != appliance.DefaultName {
+				name.app.Note("other commands use it with --machine-name %s, or FORKD_MACHINE=%s", m.Name, m.Name)
+			}
 			return nil
 		},
 	}
@@ -56,12 +60,13 @@ func newMachineStartCommand(name *string) *cobra.Command {
 	return cmd
 }
 
-func describeStart(name string, res appliance.StartResult) string {
+func describeStart(m *appliance.Appliance, res appliance.StartResult) string {
 	switch {
 	case res.Stale:
-		return fmt.Sprintf("machine %s runs, with older programs or other settings; `forkd machine start --restart` renews it", name)
+		return fmt.Sprintf("machine %s runs, with older programs or other settings; `forkd machine start%s --restart` renews it",
+			m.Name, hints.MachineFlag(m.Name))
 	case res.Already:
-		return fmt.Sprintf("machine %s runs already", name)
+		return fmt.Sprintf("machine %s runs already", m.Name)
 	}
-	return fmt.Sprintf("machine %s is up after %.1f s", name, res.Took.Round(100*time.Millisecond).Seconds())
+	return fmt.Sprintf("machine %s is up after %.1f s", m.Name, res.Took.Round(100*time.Millisecond).Seconds())
 }

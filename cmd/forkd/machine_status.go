@@ -12,10 +12,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/appliance"
 )
 
-func newMachineStatusCommand(name *string) *cobra.Command {
+func newMachineStatusCommand(name *machineName) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -24,7 +25,7 @@ func newMachineStatusCommand(name *string) *cobra.Command {
 			"Exit code 0: it runs and answers; 3: it does not.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
+			m, err := name.open()
 			if err != nil {
 				return err
 			}
@@ -37,7 +38,7 @@ func newMachineStatusCommand(name *string) *cobra.Command {
 				enc.SetIndent("", "  ")
 				err = enc.Encode(st)
 			} else {
-				err = printStatus(cmd.OutOrStdout(), st)
+				err = printStatus(cmd.OutOrStdout(), st, hints.MachineFlag(m.Name))
 			}
 			if err == nil && st.State != appliance.StateRunning {
 				return exit.Code(3)
@@ -49,7 +50,7 @@ func newMachineStatusCommand(name *string) *cobra.Command {
 	return cmd
 }
 
-func printStatus(out io.Writer, st appliance.Status) error {
+func printStatus(out io.Writer, st appliance.Status, nameFlag string) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	row := func(key, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{key}, args...)...)
@@ -70,7 +71,7 @@ func printStatus(out io.Writer, st appliance.Status) error {
 		row("directory", "%s", st.Dir)
 	}
 	if st.Outdated {
-		row("note", "the programs have changed since the start; `forkd machine start --restart` renews it")
+		row("note", "the programs have changed since the start; `forkd machine start%s --restart` renews it", nameFlag)
 	}
 	return w.Flush()
 }

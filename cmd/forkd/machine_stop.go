@@ -11,13 +11,13 @@ import (
 	"github.com/forkd/forkd/internal/appliance"
 )
 
-func newMachineStopCommand(name *string) *cobra.Command {
+func newMachineStopCommand(name *machineName) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
 		Short: "Power the machine off; its data disk stays",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
+			m, err := name.open()
 			if err != nil {
 				return err
 			}
@@ -34,14 +34,14 @@ func newMachineStopCommand(name *string) *cobra.Command {
 	}
 }
 
-func newMachineRmCommand(name *string) *cobra.Command {
+func newMachineRmCommand(name *machineName) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "rm",
 		Short: "Stop the machine and delete it with its data disk",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
+			m, err := name.open()
 			if err != nil {
 				return err
 			}

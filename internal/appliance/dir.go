@@ -62,6 +62,25 @@ func Open(name string) (*Appliance, error) {
 	return &Appliance{Name: name, Dir: filepath.Join(root, "machine", name)}, nil
 }
 
+// Running are the names of the machines of this user that run.
+func Running() (names []string) {
+	root, err := dataRoot()
+	if err != nil {
+		return nil
+	}
+	entries, _ := os.ReadDir(filepath.Join(root, "machine"))
+	for _, e := range entries {
+		m, err := Open(e.Name())
+		if err != nil {
+			continue
+		}
+		if _, err := m.running(); err == nil {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
 // dataRoot is forkd's directory for data of this user.
 func dataRoot() (string, error) {
 	if d := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {

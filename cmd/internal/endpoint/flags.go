@@ -1,7 +1,9 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"os"
 	"strings"
 
@@ -16,6 +18,7 @@ type Flags struct {
 	Fingerprint   string // of its certificate
 	Cert, Key     string // files of the client's own
 	Host, Machine bool   // skip the decision where VMs run
+	MachineName   string // the machine to run them in, which skips it too
 }
 
 // Add adds the flags to a program's root command.
@@ -31,7 +34,10 @@ func (f *Flags) Add(root *cobra.Command) {
 	flags.StringVar(&f.Key, "tls-client-key", "", "file of that certificate's key (default: $FORKD_TLS_CLIENT_KEY)")
 	flags.BoolVar(&f.Host, "host", false, "run VMs on this host, without deciding by measurement")
 	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without deciding by measurement")
+	flags.StringVar(&f.MachineName, "machine-name", "",
+		"run VMs in the machine of that name (default: $FORKD_MACHINE, else the machine named default)")
 	root.MarkFlagsMutuallyExclusive("host", "machine", "url")
+	root.MarkFlagsMutuallyExclusive("host", "machine-name", "url")
 }
 
 // FlagError is a flag's value that no daemon can be reached with.
@@ -42,7 +48,11 @@ func (e FlagError) Unwrap() error { return e.Err }
 
 // Connect finds the daemon, starts it if opt allows that, and returns a client for it.
 func (f Flags) Connect(ctx context.Context, opt Options, userAgent string) (*client.Client, Endpoint, error) {
-	e, err := Find(ctx, f.complete(opt))
+	opt, err := f.complete(opt)
+	if err != nil {
+		return nil, Endpoint{}, FlagError{err}
+	}
+	e, err := Find(ctx, opt)
 	if err != nil {
 		return nil, e, err
 	}
@@ -70,20 +80,30 @@ func (f Flags) secure(opt *client.Options) {
 	}
 }
 
+// NameOfMachine is the machine that the flags or the environment name; empty: the default one.
+func (f Flags) NameOfMachine() string { return cmp.Or(f.MachineName, os.Getenv("FORKD_MACHINE")) }
+
 // complete fills in what the flags and the environment say.
-func (f Flags) complete(opt Options) Options {
+func (f Flags) complete(opt Options) (Options, error) {
 	opt.URL, opt.Token = f.URL, f.Token
 	if opt.URL == "" {
 		opt.URL = os.Getenv("FORKD_URL")
 	}
+	opt.MachineName = f.NameOfMachine()
 	switch {
 	case f.Host:
 		opt.Force, opt.URL = Host, ""
-	case f.Machine:
+	case f.Machine, f.MachineName != "":
 		opt.Force, opt.URL = Machine, ""
+	case f.URL != "" || opt.MachineName == "":
+	case opt.URL != "":
+		return opt, errors.New("FORKD_URL and FORKD_MACHINE name two daemons: " +
+			"unset one of them, or say --url or --machine-name")
+	default:
+		opt.Force = Machine
 	}
 	if opt.Token == "" && opt.URL != "" {
 		opt.Token = os.Getenv("FORKD_TOKEN") // of a daemon that is named; one that is found has its own
 	}
-	return opt
+	return opt, nil
 }
