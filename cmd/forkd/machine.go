@@ -4,11 +4,16 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/appliance/guest"
 )
@@ -49,7 +54,32 @@ func (n *machineName) open() (*appliance.Appliance, error) {
 	if err != nil {
 		return nil, exit.UsageError{Err: err}
 	}
+	if n.flag != "" {
+		n.app.named = m.Name
+	}
 	return m, nil
+}
+
+// existing is open for what needs a machine that was started once.
+func (n *machineName) existing() (*appliance.Appliance, error) {
+	m, err := n.open()
+	if err == nil && !m.Exists() {
+		return nil, endpoint.NoMachine(m.Name)
+	}
+	return m, err
+}
+
+// agent is the agent of the machine, which must run.
+func (n *machineName) agent() (*agentclient.Client, error) {
+	m, err := n.existing()
+	if err != nil {
+		return nil, err
+	}
+	c, err := m.Agent()
+	if errors.Is(err, appliance.ErrNotRunning) {
+		return nil, hints.With(codedError{err, api.CodeUnreachable}, "`forkd machine start` starts it")
+	}
+	return c, err
 }
 
 // newMachineInitCommand is what the appliance's kernel starts.

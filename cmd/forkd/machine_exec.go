@@ -30,11 +30,7 @@ func newMachineExecCommand(name *machineName) *cobra.Command {
 			"standard input. Its exit code is this command's; when this command is interrupted, the program is killed.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := name.open()
-			if err != nil {
-				return err
-			}
-			client, err := m.Agent()
+			client, err := name.agent()
 			if err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ func newMachineLogsCommand(name *machineName) *cobra.Command {
 		Short: "Print the machine's console",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := name.open()
+			m, err := name.existing()
 			if err != nil {
 				return err
 			}

@@ -17,11 +17,7 @@ func newMachineShellCommand(name *machineName) *cobra.Command {
 		Short: "Open a shell in the machine itself, as root",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := name.open()
-			if err != nil {
-				return err
-			}
-			client, err := m.Agent()
+			client, err := name.agent()
 			if err != nil {
 				return err
 			}

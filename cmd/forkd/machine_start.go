@@ -3,11 +3,14 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/appliance"
 )
@@ -15,10 +18,14 @@ import (
 func newMachineStartCommand(name *machineName) *cobra.Command {
 	var opt appliance.StartOptions
 	var network machineNetOptions
+	end := &machineEnd{app: name.app}
 	cmd := &cobra.Command{
 		Use:   "start",
 		Short: "Start the machine, or do nothing if it runs",
-		Args:  cobra.NoArgs,
+		Long: "Start the machine, or do nothing if it runs as it is asked for. One that runs with other values than\n" +
+			"are given here is left as it is, which is an error: --restart renews it. Sandboxes that run in it are\n" +
+			"paused for that, and resumed.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if cmd.Flags().Changed("jail") {
@@ -35,10 +42,13 @@ func newMachineStartCommand(name *machineName) *cobra.Command {
 				return err
 			}
 			opt.Progress = func(line string) { fmt.Fprintln(cmd.ErrOrStderr(), line) }
+			opt.Retire = func(ctx context.Context) error { return end.settle(ctx, cmd, m) }
 			res, err := m.Start(cmd.Context(), opt)
 			if err != nil {
-				return err
+				end.tellPaused(m)
+				return differing(err)
 			}
+			end.after(cmd.Context(), m)
 			fmt.Fprintln(cmd.OutOrStdout(), describeStart(m, res))
 			if m.Name != appliance.DefaultName {
 				name.app.Note("other commands use it with --machine-name %s, or FORKD_MACHINE=%s", m.Name, m.Name)
@@ -57,7 +67,17 @@ func newMachineStartCommand(name *machineName) *cobra.Command {
 	f.StringVar(&opt.Kernel, "kernel", "", "series or package of the machine's own kernel, for this start only")
 	_ = f.MarkHidden("kernel") // there is one of that name, so it cannot fail
 	network.addFlags(f)
+	end.addFlags(cmd, true, ", with --restart")
+	f.Lookup("pause").Usage = "with --restart: pause the sandboxes that run in it, and resume them afterwards"
 	return cmd
+}
+
+// differing gives the error about a machine that runs with other values its code.
+func differing(err error) error {
+	if errors.Is(err, appliance.ErrDiffers) {
+		return codedError{err, api.CodeConflict}
+	}
+	return err
 }
 
 func describeStart(m *appliance.Appliance, res appliance.StartResult) string {

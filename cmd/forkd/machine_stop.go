@@ -8,17 +8,25 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/appliance"
 )
 
 func newMachineStopCommand(name *machineName) *cobra.Command {
-	return &cobra.Command{
+	end := &machineEnd{app: name.app}
+	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Power the machine off; its data disk stays",
-		Args:  cobra.NoArgs,
+		Long: "Power the machine off; its data disk stays. Sandboxes that run in it are counted, and you are asked what\n" +
+			"becomes of them: paused ones go on after the next start with `forkd resume`. Without a terminal say --pause or --yes.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := name.open()
+			m, err := name.existing()
 			if err != nil {
+				return err
+			}
+			if err := end.settle(cmd.Context(), cmd, m); err != nil {
 				return err
 			}
 			switch err := m.Stop(cmd.Context()); {
@@ -28,10 +36,13 @@ func newMachineStopCommand(name *machineName) *cobra.Command {
 				return err
 			default:
 				fmt.Fprintf(cmd.OutOrStdout(), "machine %s is stopped\n", m.Name)
+				end.tellPaused(m)
 			}
 			return nil
 		},
 	}
+	end.addFlags(cmd, false, "")
+	return cmd
 }
 
 func newMachineRmCommand(name *machineName) *cobra.Command {
@@ -41,15 +52,13 @@ func newMachineRmCommand(name *machineName) *cobra.Command {
 		Short: "Stop the machine and delete it with its data disk",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := name.open()
+			m, err := name.existing()
 			if err != nil {
 				return err
 			}
-			if !m.Exists() {
-				return fmt.Errorf("no machine %s", m.Name)
-			}
 			if !yes {
-				return fmt.Errorf("this deletes %s with all images and snapshots in it; say --yes if you mean it", m.Dir)
+				return hints.With(codedError{fmt.Errorf("this deletes %s with all images, snapshots and sandboxes in it", m.Dir),
+					api.CodeInvalid}, "say --yes if you mean it")
 			}
 			return m.Remove(cmd.Context())
 		},

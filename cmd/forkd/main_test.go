@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 	clitest.Program{
 		Name: "forkd", Images: []string{"python-numpy", "broken"}, SetUp: setUp, Update: *update,
 		Commands: map[string]func(*testscript.TestScript, bool, []string){"fake": changeEngine, "interrupt": interruptCommand,
-			"forward": forwardCommand},
+			"forward": forwardCommand, "machine": pretendMachine},
 	}.Run(t)
 }
 
@@ -48,6 +48,7 @@ func setUp(env *testscript.Env, d clitest.Daemon) error {
 	d.Engine.Ports = guestPorts()
 	env.Setenv("FORKD_URL", d.Unix)
 	env.Setenv("TCP", d.TCP)
+	env.Setenv("FORKD_MACHINE", "")
 	env.Setenv("TOKEN", clitest.Token)
 	env.Setenv("FORKD_TOKEN", "")
 	return nil

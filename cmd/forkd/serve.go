@@ -230,6 +230,12 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return exit.UsageError{Err: err}
 	}
 	opened.Push(guestFiles.Close)
+	opening, fresh := true, missing(o.run, o.data)
+	opened.Push(func() {
+		if opening { // a flag was wrong, say
+			fresh.remove()
+		}
+	})
 	audit, err := o.audit.open(o.run, log, &opened)
 	if err != nil {
 		return err
@@ -270,6 +276,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	opening = false
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
 	stores, err := openKeys(ctx, o.data, log, &opened)
 	if err != nil {

@@ -134,6 +134,13 @@ func (a *Appliance) prepare() error {
 	return durable.Replace(a.path(tokenFile), []byte(hex.EncodeToString(secret)))
 }
 
+// isAt reports whether a file is still the one at that path.
+func isAt(f *os.File, path string) bool {
+	own, err1 := f.Stat()
+	there, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(own, there)
+}
+
 // lock serialises what changes a machine, across processes. The lock is
 // released by the returned function, or by the kernel if the process dies.
 func (a *Appliance) lock(ctx context.Context) (func(), error) {
@@ -147,6 +154,10 @@ func (a *Appliance) lock(ctx context.Context) (func(), error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
+			if !isAt(f, a.path(lockFile)) { // removed with its machine while this waited
+				f.Close()
+				return a.lock(ctx)
+			}
 			return func() { f.Close() }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {

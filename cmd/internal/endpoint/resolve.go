@@ -115,7 +115,7 @@ func inMachine(ctx context.Context, p Paths, opt Options, reason string) (Endpoi
 		return Endpoint{}, FlagError{err}
 	}
 	if opt.MachineName != "" && m.Name != appliance.DefaultName && !m.Exists() {
-		return Endpoint{}, noMachine(m.Name)
+		return Endpoint{}, NoMachine(m.Name)
 	}
 	tellMachine(p, m.Name, reason, opt.Notice)
 	at, err := m.API()
@@ -142,8 +142,8 @@ func inMachine(ctx context.Context, p Paths, opt Options, reason string) (Endpoi
 	return e, waitForMachine(ctx, m, e)
 }
 
-// noMachine is the error for a name that no machine has: a slip must not make one.
-func noMachine(name string) error {
+// NoMachine is the error for a name that no machine has: a slip must not make one.
+func NoMachine(name string) error {
 	return hints.With(&client.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("machine %s does not exist", name)},
 		"`forkd machine start --name "+name+"` makes it")
 }

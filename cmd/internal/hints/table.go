@@ -110,6 +110,7 @@ func byReason() map[api.Reason]string {
 		// Of the machine, which is no part of the API.
 		"machine_agent_other":  "`forkd machine start --restart` renews it",
 		"machine_daemon_ended": "`forkd machine exec --name {machine} -- tail {log}` says more",
+		"machine_differs":      "`forkd machine start --name {machine} --restart`, with the same flags, applies them",
 		"machine_no_terminal":  "`forkd machine exec` runs one command without",
 	}
 }
