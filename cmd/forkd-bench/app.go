@@ -131,7 +131,8 @@ func (a *app) passed() (args []string) {
 			args = append(args, flag, value)
 		}
 	}
-	for flag, set := range map[string]bool{"--host": a.flags.Host, "--machine": a.flags.Machine, "--quiet": a.Quiet} {
+	for flag, set := range map[string]bool{"--host": a.flags.Host, "--force-host": a.flags.ForceHost,
+		"--machine": a.flags.Machine, "--quiet": a.Quiet} {
 		if set {
 			args = append(args, flag)
 		}

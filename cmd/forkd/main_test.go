@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 	clitest.Program{
 		Name: "forkd", Images: []string{"python-numpy", "broken"}, SetUp: setUp, Update: *update,
 		Commands: map[string]func(*testscript.TestScript, bool, []string){"fake": changeEngine, "interrupt": interruptCommand,
-			"forward": forwardCommand, "machine": pretendMachine},
+			"forward": forwardCommand, "machine": pretendMachine, "waitfor": waitForFile},
 	}.Run(t)
 }
 

@@ -22,6 +22,8 @@ type Options struct {
 	Force      Where // Host or Machine; empty decides
 	// MachineName is the machine; empty: the default one. One that is named has to be there.
 	MachineName string
+	// Anyway starts a daemon on this host even if its KVM is not usable.
+	Anyway bool
 	// Start allows starting what does not run. Without it, Resolve fails then.
 	Start bool
 	// Forkd is the program to start as the daemon; empty: the one beside this program.

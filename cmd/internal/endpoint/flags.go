@@ -17,6 +17,7 @@ type Flags struct {
 	URL, Token    string
 	Fingerprint   string // of its certificate
 	Cert, Key     string // files of the client's own
+	ForceHost     bool   // Host, even if VMs do not run well there
 	Host, Machine bool   // skip the decision where VMs run
 	MachineName   string // the machine to run them in, which skips it too
 }
@@ -32,12 +33,15 @@ func (f *Flags) Add(root *cobra.Command) {
 	flags.StringVar(&f.Cert, "tls-client-cert", "",
 		"file of the certificate to show to a daemon at https://... that wants one (default: $FORKD_TLS_CLIENT_CERT)")
 	flags.StringVar(&f.Key, "tls-client-key", "", "file of that certificate's key (default: $FORKD_TLS_CLIENT_KEY)")
-	flags.BoolVar(&f.Host, "host", false, "run VMs on this host, without deciding by measurement")
+	flags.BoolVar(&f.Host, "host", false, "run VMs on this host; refused if its KVM is missing or too slow")
+	flags.BoolVar(&f.ForceHost, "force-host", false, "as --host, even if this host's KVM is missing or too slow")
 	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without deciding by measurement")
 	flags.StringVar(&f.MachineName, "machine-name", "",
 		"run VMs in the machine of that name (default: $FORKD_MACHINE, else the machine named default)")
 	root.MarkFlagsMutuallyExclusive("host", "machine", "url")
+	root.MarkFlagsMutuallyExclusive("force-host", "machine", "url")
 	root.MarkFlagsMutuallyExclusive("host", "machine-name", "url")
+	root.MarkFlagsMutuallyExclusive("force-host", "machine-name", "url")
 }
 
 // FlagError is a flag's value that no daemon can be reached with.
@@ -91,8 +95,8 @@ func (f Flags) complete(opt Options) (Options, error) {
 	}
 	opt.MachineName = f.NameOfMachine()
 	switch {
-	case f.Host:
-		opt.Force, opt.URL = Host, ""
+	case f.Host, f.ForceHost:
+		opt.Force, opt.Anyway, opt.URL = Host, f.ForceHost, ""
 	case f.Machine, f.MachineName != "":
 		opt.Force, opt.URL = Machine, ""
 	case f.URL != "" || opt.MachineName == "":

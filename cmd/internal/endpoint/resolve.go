@@ -69,7 +69,7 @@ func decide(ctx context.Context, p Paths) (Where, string) {
 // Place is where VMs run if no daemon is asked: as the flags say, else by measurement.
 func (f Flags) Place(ctx context.Context) Where {
 	switch {
-	case f.Host:
+	case f.Host, f.ForceHost:
 		return Host
 	case f.Machine, f.NameOfMachine() != "":
 		return Machine

@@ -3,6 +3,7 @@
 package endpoint
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/hostproc"
@@ -97,9 +99,21 @@ func TestDaemonThatDiesIsAClearError(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = Resolve(t.Context(), p, Options{Force: Host, Start: true, Forkd: self, Notice: func(string) {}, Progress: func(string) {}})
+	_, err = Resolve(t.Context(), p, Options{Force: Host, Anyway: true, Start: true, Forkd: self, Notice: func(string) {}, Progress: func(string) {}})
 	var e *client.Error
 	if !errors.As(err, &e) || hints.Of(err) == "" || !client.IsUnreachable(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestNoDaemonIsStartedWhereVMsDoNotRun(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir())
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel() // a measurement that is broken off is a KVM that is not usable
+	_, err := Resolve(ctx, testPaths(t), Options{Force: Host, Start: true, Forkd: "/nowhere", Notice: func(string) {},
+		Progress: func(string) { t.Error("something was started") }})
+	var e *client.Error
+	if !errors.As(err, &e) || e.Code != api.CodeUnsupported || !strings.Contains(hints.Of(err), "--force-host") {
 		t.Errorf("got %v", err)
 	}
 }
