@@ -18,6 +18,7 @@ import (
 func newMachineStartCommand(name *machineName) *cobra.Command {
 	var opt appliance.StartOptions
 	var network machineNetOptions
+	var config string
 	end := &machineEnd{app: name.app}
 	cmd := &cobra.Command{
 		Use:   "start",
@@ -36,6 +37,11 @@ func newMachineStartCommand(name *machineName) *cobra.Command {
 			}
 			if opt.Network, err = network.change(cmd.Flags()); err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("serve-config") {
+				if opt.Serve, err = serveConfig(name.app, config); err != nil {
+					return err
+				}
 			}
 			m, err := name.open()
 			if err != nil {
@@ -64,6 +70,8 @@ func newMachineStartCommand(name *machineName) *cobra.Command {
 	f.DurationVar(&opt.Wait, "wait", appliance.DefaultStartWait, "how long the machine may take to answer")
 	f.StringVar(&opt.Jail, "jail", "", "keep VM processes from the machine: off, best (as far as it can) or strict "+
 		"(or its daemon does not serve) (default: as before, else "+string(defaultJail)+")")
+	f.StringVar(&config, "serve-config", "",
+		"file of this host with more flags of the machine's forkd serve, one a line; none: no more (default: as before)")
 	f.StringVar(&opt.Kernel, "kernel", "", "series or package of the machine's own kernel, for this start only")
 	_ = f.MarkHidden("kernel") // there is one of that name, so it cannot fail
 	network.addFlags(f)

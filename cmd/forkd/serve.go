@@ -243,7 +243,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 			fresh.remove()
 		}
 	})
-	audit, err := o.audit.open(o.run, log, &opened)
+	audit, err := o.audit.open(ctx, o.run, log, &opened)
 	if err != nil {
 		return err
 	}

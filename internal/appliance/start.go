@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,8 @@ type StartOptions struct {
 	Network NetworkChange
 	// Jail is forkd serve's flag of that name; empty: as before.
 	Jail string
+	// Serve are more flags of forkd serve; nil: as before. They were checked.
+	Serve *[]string
 	// Kernel is a series, "6.1", or a package of Debian's, in place of the one that machines have: for what
 	// another kernel cannot do. It is not kept: the next start is as if it had not been.
 	Kernel string
@@ -123,6 +126,7 @@ func (a *Appliance) startLocked(ctx context.Context, opt StartOptions) (StartRes
 // differs reports whether a machine would be another than the one that runs.
 func (s state) differs(running state) bool {
 	return s.Digest != running.Digest || s.Spec != running.Spec || s.Jail != running.Jail ||
+		!slices.Equal(s.Serve, running.Serve) ||
 		!s.Network.same(running.Network)
 }
 
@@ -142,6 +146,7 @@ func (a *Appliance) sameAs(runs state, opt StartOptions) error {
 	number(opt.Spec.MemoryMiB, runs.Spec.MemoryMiB, "%d MiB of memory, not %d")
 	number(opt.Spec.DiskGiB, runs.Spec.DiskGiB, "a disk of %d GiB, not %d")
 	note(opt.Jail != "" && opt.Jail != runs.Jail, "jail %s, not %s", cmp.Or(runs.Jail, "as the daemon has it"), opt.Jail)
+	note(opt.Serve != nil && !slices.Equal(*opt.Serve, runs.Serve), "other flags of its daemon")
 	is := strings.HasPrefix(runs.Kernel, opt.Kernel+".") || strings.HasSuffix(opt.Kernel, runs.Kernel)
 	note(opt.Kernel != "" && !is, "kernel %s, not %s", runs.Kernel, opt.Kernel)
 	for _, part := range runs.Network.changed(opt.Network).differing(runs.Network) {
@@ -172,6 +177,9 @@ func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (
 		return p, err
 	}
 	p.state.Jail = cmp.Or(opt.Jail, earlier.Jail)
+	if opt.Serve != nil {
+		p.state.Serve = *opt.Serve
+	}
 	p.state.Network = earlier.Network.changed(opt.Network)
 	if _, err := p.state.Network.args(); err != nil {
 		return p, err
