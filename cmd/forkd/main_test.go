@@ -55,8 +55,9 @@ func setUp(env *testscript.Env, d clitest.Daemon) error {
 }
 
 // changeEngine makes things happen that no command can: fake limit N, fake fail
-// ID REASON, fake torn TAG, fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake
-// branches N, fake finish TAG, fake ceiling none.
+// ID REASON, fake torn TAG, fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake adopt ID PARENT, fake
+// branches N, fake finish TAG, fake adopt ID PARENT,
+// fake ceiling none.
 func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
 	switch args[0] {
@@ -66,6 +67,8 @@ func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 		engine.BranchLimit = int(args[1][0] - '0')
 	case "ceiling":
 		engine.NoNetwork = args[1] == "none"
+	case "adopt":
+		fakeengine.Adopt(engine, args[1], args[2])
 	case "finish":
 		engine.Finish(args[1])
 	case "fail":

@@ -174,21 +174,23 @@ func (e *Engine) Kill(_ context.Context, id string) error {
 	return nil
 }
 
-func (e *Engine) KillTree(_ context.Context, id string) error {
+func (e *Engine) KillTree(_ context.Context, id string) (ended []string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	b, ok := e.entries[id]
 	if !ok {
-		return fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
+		return nil, fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
 	}
 	root := b.info.Kin.RootOf(id)
 	for id, b := range e.entries {
 		if b.info.Kin.RootOf(id) == root {
 			delete(e.entries, id)
 			b.guest.close()
+			ended = append(ended, id)
 		}
 	}
-	return nil
+	slices.Sort(ended)
+	return ended, nil
 }
 
 func (e *Engine) Console(id string) (io.ReadCloser, error) {
