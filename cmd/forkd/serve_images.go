@@ -156,8 +156,10 @@ func imageError(err error) error {
 	if own := (*sandbox.Error)(nil); errors.As(err, &own) {
 		return err // it says what it is
 	}
+	if errors.Is(err, image.ErrNotFound) {
+		return sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonImageNotFound, "%w", err)
+	}
 	for _, row := range []struct{ is, means error }{
-		{image.ErrNotFound, sandbox.ErrNotFound},
 		{image.ErrName, sandbox.ErrInvalid},
 		{image.ErrDamaged, sandbox.ErrConflict},
 		{syscall.ENOSPC, sandbox.ErrNoSpace},

@@ -4,8 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -62,11 +65,37 @@ func (f Flags) Connect(ctx context.Context, opt Options, userAgent string) (*cli
 	}
 	to := client.Options{URL: e.URL, Token: e.Token, UserAgent: userAgent}
 	f.secure(&to)
+	if e.Where == Machine {
+		to.Retry = untilItRuns(opt.Notice, restartWait)
+	}
 	c, err := client.New(to)
 	if err != nil {
 		return nil, e, FlagError{err}
 	}
 	return c, e, nil
+}
+
+// restartWait is for how long calls that change nothing wait for a machine's daemon: its init starts it again.
+const restartWait = 15 * time.Second
+
+// untilItRuns waits a little before each try of a call, and says so once. All calls of a command share the limit.
+func untilItRuns(notice func(string), limit time.Duration) func(context.Context, error) bool {
+	var once sync.Once
+	end := sync.OnceValue(func() time.Time { return time.Now().Add(limit) })
+	return func(ctx context.Context, err error) bool {
+		if time.Now().After(end()) {
+			return false
+		}
+		once.Do(func() {
+			notice(fmt.Sprintf("%v; it may be starting again: trying for %s", err, limit))
+		})
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(limit / 60):
+			return true
+		}
+	}
 }
 
 // secure is how a daemon is known, and how the client is. The environment's is for one at https:// only, as it

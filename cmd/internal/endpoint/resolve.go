@@ -144,7 +144,7 @@ func inMachine(ctx context.Context, p Paths, opt Options, reason string) (Endpoi
 
 // NoMachine is the error for a name that no machine has: a slip must not make one.
 func NoMachine(name string) error {
-	return hints.With(&client.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("machine %s does not exist", name)},
+	return hints.With(&client.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("machine %s not found", name)},
 		"`forkd machine start --name "+name+"` makes it")
 }
 

@@ -167,7 +167,7 @@ func TestTheMachineThatIsNamedIsUsed(t *testing.T) {
 		"none is the default one":         {flags: Flags{Machine: true}, url: other, token: "of-default", told: "in the machine"},
 		"an address before its name":      {flags: Flags{URL: "http://x:1"}, env: "ci", url: "http://x:1"},
 		"two of the environment":          {env: "ci", envURL: "http://x:1", failed: "name two daemons"},
-		"a slip makes no machine":         {flags: Flags{MachineName: "cj"}, failed: "machine cj does not exist"},
+		"a slip makes no machine":         {flags: Flags{MachineName: "cj"}, failed: "machine cj not found"},
 		"a name that no machine can have": {flags: Flags{MachineName: "../ci"}, failed: "machine name"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -133,7 +133,7 @@ func (e *Engine) entry(id string) (*entry, error) {
 	if b, ok := e.entries[id]; ok {
 		return b, nil
 	}
-	return nil, fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
+	return nil, fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
 }
 
 // live is entry for operations that need the guest.
@@ -167,7 +167,7 @@ func (e *Engine) Kill(_ context.Context, id string) error {
 	defer e.mu.Unlock()
 	b, ok := e.entries[id]
 	if !ok {
-		return fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
+		return fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
 	}
 	delete(e.entries, id)
 	b.guest.close()
@@ -179,7 +179,7 @@ func (e *Engine) KillTree(_ context.Context, id string) (ended []string, err err
 	defer e.mu.Unlock()
 	b, ok := e.entries[id]
 	if !ok {
-		return nil, fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
+		return nil, fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
 	}
 	root := b.info.Kin.RootOf(id)
 	for id, b := range e.entries {
