@@ -99,7 +99,7 @@ func (a *app) report(cmd *cobra.Command, err error) {
 func machineNamed(a *app) string { return cmp.Or(a.flags.MachineName, a.named) }
 
 // advisedCommand is a command in advice that is about a machine, or a daemon that may be in one.
-var advisedCommand = regexp.MustCompile("`forkd (machine [a-z-]+|[a-z0-9]+)([^`]*)`")
+var advisedCommand = regexp.MustCompile("`forkd ((?:machine|snapshot|image|key|net|store|e2b) [a-z-]+|[a-z0-9-]+)([^`]*)`")
 
 // inMachine has the commands of advice mean the machine of that name; empty: none was named.
 func inMachine(name, hint string) string {

@@ -62,7 +62,9 @@ func TestAnAnswerAboutSandboxesOfAMachine(t *testing.T) {
 
 func TestCommandsInAdviceNameTheMachine(t *testing.T) {
 	for hint, want := range map[string]string{
-		"`forkd ps`": "`forkd ps --machine-name ci`",
+		"`forkd ps`":            "`forkd ps --machine-name ci`",
+		"`forkd snapshot ls`":   "`forkd snapshot ls --machine-name ci`",
+		"`forkd snapshot rm x`": "`forkd snapshot rm --machine-name ci x`",
 		"make it: `forkd exec sb -- mkdir x`, or `forkd machine start --restart`": "make it: " +
 			"`forkd exec --machine-name ci sb -- mkdir x`, or `forkd machine start --name ci --restart`",
 		"`forkd serve --pool 1`, `forkd x --help`, `forkd machine exec --name ci -- ls`": "`forkd serve --pool 1`, " +
