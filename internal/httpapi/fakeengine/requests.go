@@ -73,6 +73,8 @@ func (g guests) Eval(_ context.Context, id string, req sandbox.EvalRequest) (san
 		return sandbox.EvalResult{Stderr: "leaving\n", ExitCode: 3}, nil
 	case "noise":
 		return sandbox.EvalResult{Stdout: strings.Repeat("\xff\x00", 4<<20)}, nil
+	case "flood":
+		return sandbox.EvalResult{Stdout: "the begin\n", DroppedBytes: 1 << 20}, nil
 	case "bytes":
 		return sandbox.EvalResult{Stdout: "\x00\xff\n", Stderr: "\xfe"}, nil
 	case "print('hi')":
