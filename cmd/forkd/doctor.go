@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,8 +30,7 @@ type diagnosis struct {
 const exitNotReady = 3
 
 func newDoctorCommand(a *app) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this host can do, and what to do about the rest",
 		Long: "Check what this host can do, and what to do about the rest.\n" +
@@ -43,10 +41,8 @@ func newDoctorCommand(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				err = enc.Encode(d)
+			if a.JSON {
+				err = a.Value(d)
 			} else {
 				err = printDiagnosis(cmd.OutOrStdout(), d)
 			}
@@ -56,8 +52,6 @@ func newDoctorCommand(a *app) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
 }
 
 func diagnose(cmd *cobra.Command, machine string) (diagnosis, error) {

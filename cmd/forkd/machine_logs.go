@@ -7,9 +7,12 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
 func newMachineLogsCommand(name *machineName) *cobra.Command {
@@ -19,6 +22,9 @@ func newMachineLogsCommand(name *machineName) *cobra.Command {
 		Short: "Print the machine's console",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if follow && name.app.JSON {
+				return exit.UsageError{Err: errors.New("--follow prints text, not JSON")}
+			}
 			m, err := name.existing()
 			if err != nil {
 				return err
@@ -28,6 +34,13 @@ func newMachineLogsCommand(name *machineName) *cobra.Command {
 				return err
 			}
 			defer f.Close()
+			if name.app.JSON {
+				text, err := io.ReadAll(f)
+				if err != nil {
+					return err
+				}
+				return name.app.Value(map[string]string{"name": m.Name, "console": strings.ToValidUTF8(string(text), "?")})
+			}
 			return copyLog(cmd.Context(), cmd.OutOrStdout(), f, follow)
 		},
 	}

@@ -55,6 +55,9 @@ func newMachineStartCommand(name *machineName) *cobra.Command {
 				return differing(err)
 			}
 			end.after(cmd.Context(), m)
+			if name.app.JSON {
+				return name.app.Value(startReport{m.Name, res.Already, res.Stale, res.Took.Seconds()})
+			}
 			fmt.Fprintln(cmd.OutOrStdout(), describeStart(m, res))
 			if m.Name != appliance.DefaultName {
 				name.app.Note("other commands use it with --machine-name %s, or FORKD_MACHINE=%s", m.Name, m.Name)
@@ -86,6 +89,14 @@ func differing(err error) error {
 		return codedError{err, api.CodeConflict}
 	}
 	return err
+}
+
+// startReport is the result of machine start --json.
+type startReport struct {
+	Name    string  `json:"name"`
+	Already bool    `json:"already"` // it ran before
+	Stale   bool    `json:"stale"`   // and has older programs or other settings
+	TookS   float64 `json:"took_s"`
 }
 
 func describeStart(m *appliance.Appliance, res appliance.StartResult) string {

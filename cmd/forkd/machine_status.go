@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -17,8 +16,7 @@ import (
 )
 
 func newMachineStatusCommand(name *machineName) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the machine runs, how it was started and where it listens",
 		Long: "Show whether the machine runs, how it was started and where it listens.\n" +
@@ -33,10 +31,8 @@ func newMachineStatusCommand(name *machineName) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				err = enc.Encode(st)
+			if name.app.JSON {
+				err = name.app.Value(st)
 			} else {
 				err = printStatus(cmd.OutOrStdout(), st, hints.MachineFlag(m.Name))
 			}
@@ -46,8 +42,6 @@ func newMachineStatusCommand(name *machineName) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
 }
 
 func printStatus(out io.Writer, st appliance.Status, nameFlag string) error {

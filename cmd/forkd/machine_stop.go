@@ -29,20 +29,31 @@ func newMachineStopCommand(name *machineName) *cobra.Command {
 			if err := end.settle(cmd.Context(), cmd, m); err != nil {
 				return err
 			}
-			switch err := m.Stop(cmd.Context()); {
-			case errors.Is(err, appliance.ErrNotRunning):
-				fmt.Fprintf(cmd.OutOrStdout(), "machine %s does not run\n", m.Name)
-			case err != nil:
+			err = m.Stop(cmd.Context())
+			ran := !errors.Is(err, appliance.ErrNotRunning)
+			switch {
+			case err != nil && ran:
 				return err
-			default:
+			case name.app.JSON:
+				return name.app.Value(stopReport{m.Name, ran, append([]string{}, end.paused...)})
+			case ran:
 				fmt.Fprintf(cmd.OutOrStdout(), "machine %s is stopped\n", m.Name)
 				end.tellPaused(m)
+			default:
+				fmt.Fprintf(cmd.OutOrStdout(), "machine %s does not run\n", m.Name)
 			}
 			return nil
 		},
 	}
 	end.addFlags(cmd, false, "")
 	return cmd
+}
+
+// stopReport is the result of machine stop --json.
+type stopReport struct {
+	Name   string   `json:"name"`
+	Ran    bool     `json:"ran"`    // before
+	Paused []string `json:"paused"` // sandboxes
 }
 
 func newMachineRmCommand(name *machineName) *cobra.Command {
@@ -60,7 +71,10 @@ func newMachineRmCommand(name *machineName) *cobra.Command {
 				return hints.With(codedError{fmt.Errorf("this deletes %s with all images, snapshots and sandboxes in it", m.Dir),
 					api.CodeInvalid}, "say --yes if you mean it")
 			}
-			return m.Remove(cmd.Context())
+			if err := m.Remove(cmd.Context()); err != nil || !name.app.JSON {
+				return err
+			}
+			return name.app.Names("removed", []string{m.Name})
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")
