@@ -62,8 +62,10 @@ type EvalResponse struct {
 	Stderr    string `json:"stderr,omitempty" doc:"What the code printed to standard error; bytes that are no UTF-8 are replaced"`
 	StdoutRaw []byte `json:"stdout_base64,omitempty" doc:"Standard output, if it is not UTF-8"`
 	StderrRaw []byte `json:"stderr_base64,omitempty" doc:"Standard error, if it is not UTF-8"`
-	// DroppedBytes is the size of text that found no room in the daemon's memory.
-	DroppedBytes int64 `json:"dropped_bytes,omitempty" doc:"Bytes at the end of these texts that were not kept"`
+	// Truncated is DroppedBytes > 0.
+	Truncated bool `json:"truncated,omitempty" doc:"The end of what the code wrote is missing"`
+	// DroppedBytes is the size of output beyond 4 MiB of a stream, and of text that found no room in the daemon's memory.
+	DroppedBytes int64 `json:"dropped_bytes,omitempty" doc:"Bytes at the end of these texts that were not kept: of each stream the first 4 MiB are"`
 	// TookMS is the request's time in the daemon, GuestMS the part of it that the guest's agent counted.
 	TookMS  float64 `json:"took_ms,omitempty" doc:"Milliseconds from the request's arrival to the guest's answer"`
 	GuestMS float64 `json:"guest_ms,omitempty" doc:"Milliseconds of them that the agent counted in the guest; the rest is the daemon's, the VMM's and the way there and back"`

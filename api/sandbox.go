@@ -116,11 +116,12 @@ type SandboxTimings struct {
 	ReadyMS   float64 `json:"ready_ms" doc:"Until its agent confirmed the new identity"`
 }
 
-// Headers of the answer to a fork. They tell about the whole, since the body
+// Headers of answers: of a fork they tell about the whole, since the body
 // is a plain list for the sake of the original's clients.
 const (
 	HeaderPoolReady = "Forkd-Pool-Ready"    // shells that stood ready when the request arrived
 	HeaderArmedWall = "Forkd-Armed-Wall-Us" // request to the last child restored at its gate, in microseconds
+	HeaderEnded     = "Forkd-Ended"         // of the answer to the end of a tree: ids, with commas between them
 	HeaderReadyWall = "Forkd-Ready-Wall-Us" // request to the last child's confirmed identity
 )
 

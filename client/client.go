@@ -34,6 +34,9 @@ type Options struct {
 	ClientCert, ClientKey string
 	// UserAgent is what the audit log will say; empty means "forkd-go".
 	UserAgent string
+	// Retry is asked when no daemon answers a request that only reads, or its connection breaks before the answer; true
+	// sends it again. It waits itself. nil: none is sent again.
+	Retry func(ctx context.Context, err error) bool
 	// Dial replaces how connections are made; for tests.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -71,7 +74,7 @@ func New(opt Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse daemon's URL: %w", err)
 	}
-	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent}}
+	c := &Client{connection: connection{url: opt.URL, token: opt.Token, agent: opt.UserAgent, retry: opt.Retry}}
 	c.networks.conn, c.hosts.conn = &c.connection, &c.connection
 	c.records.conn, c.authority.conn = &c.connection, &c.connection
 	tr := &http.Transport{

@@ -19,6 +19,7 @@ type connection struct {
 	http  *http.Client
 	token string
 	agent string
+	retry func(context.Context, error) bool // Options.Retry
 }
 
 // URL is the daemon's URL as it was given.
@@ -122,6 +123,9 @@ func (c *connection) send(ctx context.Context, method, path string, body io.Read
 		r.Header[k] = v
 	}
 	resp, err := c.http.Do(r)
+	for err != nil && c.again(r, body, err) {
+		resp, err = c.http.Do(r)
+	}
 	if err != nil {
 		var e *Error
 		if errors.As(err, &e) {
@@ -134,6 +138,15 @@ func (c *connection) send(ctx context.Context, method, path string, body io.Read
 		return nil, responseError(resp)
 	}
 	return resp, nil
+}
+
+// again reports whether a request that failed is to be sent once more: it changes nothing, and nobody has answered.
+func (c *connection) again(r *http.Request, body io.Reader, err error) bool {
+	var e *Error
+	if c.retry == nil || r.Method != http.MethodGet || body != nil || !errors.As(err, &e) || e.Status != 0 {
+		return false
+	}
+	return (e.Code == api.CodeUnreachable || e.Code == api.CodeBroken) && c.retry(r.Context(), err)
 }
 
 func (c *connection) text(ctx context.Context, path string) (string, error) {

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/forkd/forkd/api"
@@ -150,6 +151,19 @@ func (c *Client) Kill(ctx context.Context, id string, options ...KillOption) err
 		path += "?" + query.Encode()
 	}
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// EndTree ends a sandbox and all of its tree of forks by guests, and returns the ids of all that it ended. None of them
+// can fork meanwhile.
+func EndTree(ctx context.Context, c *Client, id string) (ended []string, err error) {
+	h, err := c.callHeader(ctx, http.MethodDelete, sandboxPath(id, "")+"?tree=true", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	if ids := h.Get(api.HeaderEnded); ids != "" {
+		return strings.Split(ids, ","), nil
+	}
+	return []string{id}, nil // a daemon that does not say more
 }
 
 // Memory tells what a sandbox costs in host memory.

@@ -82,7 +82,7 @@ func (a *app) open(ctx context.Context) (bench, error) {
 	b := bench{Client: c, where: string(e.Where), cpus: e.CPUs, close: func() {}}
 	switch {
 	case e.Where == endpoint.Machine:
-		m, err := appliance.Open(appliance.DefaultName)
+		m, err := appliance.Open(a.flags.NameOfMachine())
 		if err != nil {
 			c.Close()
 			return bench{}, err
@@ -125,12 +125,14 @@ func (a *app) forkd(ctx context.Context, args ...string) error {
 
 // passed are the global flags that hold for forkd, too.
 func (a *app) passed() (args []string) {
-	for flag, value := range map[string]string{"--url": a.flags.URL, "--token": a.flags.Token} {
+	for flag, value := range map[string]string{"--url": a.flags.URL, "--token": a.flags.Token,
+		"--machine-name": a.flags.MachineName} {
 		if value != "" {
 			args = append(args, flag, value)
 		}
 	}
-	for flag, set := range map[string]bool{"--host": a.flags.Host, "--machine": a.flags.Machine, "--quiet": a.Quiet} {
+	for flag, set := range map[string]bool{"--host": a.flags.Host, "--force-host": a.flags.ForceHost,
+		"--machine": a.flags.Machine, "--quiet": a.Quiet} {
 		if set {
 			args = append(args, flag)
 		}

@@ -159,7 +159,7 @@ func findRecipe(name string) string {
 
 // compareInMachine takes both builds into the machine, and compares there.
 func (a *app) compareInMachine(ctx context.Context, o *compareOptions) (err error) {
-	m, err := appliance.Open(appliance.DefaultName)
+	m, err := appliance.Open(a.flags.NameOfMachine())
 	if err != nil {
 		return err
 	}

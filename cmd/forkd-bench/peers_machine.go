@@ -18,7 +18,7 @@ import (
 // peersInMachine takes the peers' root and programs to the machine's data disk, and has
 // this program race them there.
 func (a *app) peersInMachine(ctx context.Context, o peerOptions) (_ []peers.Row, err error) {
-	m, err := appliance.Open(appliance.DefaultName)
+	m, err := appliance.Open(a.flags.NameOfMachine())
 	if err != nil {
 		return nil, err
 	}

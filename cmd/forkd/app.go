@@ -18,6 +18,7 @@ type app struct {
 	flags endpoint.Flags
 	began bool // a command's own work has begun
 	line  commandLine
+	named string // the machine that a flag of a machine command named
 }
 
 func (a *app) addFlags(cmd *cobra.Command) {

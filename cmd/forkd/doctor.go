@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -30,23 +29,20 @@ type diagnosis struct {
 // exitNotReady is doctor's exit code when VMs can be run nowhere.
 const exitNotReady = 3
 
-func newDoctorCommand() *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+func newDoctorCommand(a *app) *cobra.Command {
+	return &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this host can do, and what to do about the rest",
 		Long: "Check what this host can do, and what to do about the rest.\n" +
 			"Exit code 0: VMs can be run, on the host or in the machine; 3: they cannot.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := diagnose(cmd)
+			d, err := diagnose(cmd, a.flags.NameOfMachine())
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				err = enc.Encode(d)
+			if a.JSON {
+				err = a.Value(d)
 			} else {
 				err = printDiagnosis(cmd.OutOrStdout(), d)
 			}
@@ -56,14 +52,12 @@ func newDoctorCommand() *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
 }
 
-func diagnose(cmd *cobra.Command) (diagnosis, error) {
-	m, err := appliance.Open(appliance.DefaultName)
+func diagnose(cmd *cobra.Command, machine string) (diagnosis, error) {
+	m, err := appliance.Open(machine)
 	if err != nil {
-		return diagnosis{}, err
+		return diagnosis{}, exit.UsageError{Err: err}
 	}
 	kvm := hostcap.Measure(cmd.Context())
 	forMachine := appliance.Checks(cmd.Context())

@@ -78,6 +78,10 @@ func (a *app) evaluated(res api.EvalResponse) error {
 			fmt.Fprintln(a.Err, *res.Error)
 		}
 	}
+	if res.Truncated {
+		a.Note("forkd: the output is cut: its last %d bytes are missing (the first 4 MiB of each stream are kept)",
+			res.DroppedBytes)
+	}
 	if res.ExitCode != 0 {
 		return exit.Code(res.ExitCode)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -88,7 +89,36 @@ func (a *app) report(cmd *cobra.Command, err error) {
 		return // whoever returned it said what there was to say
 	}
 	exit.Tell(&a.Printer, hints.Failure{
-		Message: err.Error(), Code: kindOf(err), Reason: client.ReasonOf(err), Hint: hintOf(cmd, err),
+		Message: err.Error(), Code: kindOf(err), Reason: client.ReasonOf(err),
+		Hint: inMachine(machineNamed(a), hintOf(cmd, err)),
+	})
+}
+
+// machineNamed is the machine that flags named: advice has to name it, too. What the environment says
+// holds for the next command as well.
+func machineNamed(a *app) string { return cmp.Or(a.flags.MachineName, a.named) }
+
+// advisedCommand is a command in advice that is about a machine, or a daemon that may be in one.
+var advisedCommand = regexp.MustCompile("`forkd ((?:machine|snapshot|image|key|net|store|e2b) [a-z-]+|[a-z0-9-]+)([^`]*)`")
+
+// inMachine has the commands of advice mean the machine of that name; empty: none was named.
+func inMachine(name, hint string) string {
+	if name == "" {
+		return hint
+	}
+	return advisedCommand.ReplaceAllStringFunc(hint, func(command string) string {
+		part := advisedCommand.FindStringSubmatch(command)
+		flag := " --machine-name " + name
+		switch {
+		case strings.HasPrefix(part[1], "machine "):
+			flag = hints.MachineFlag(name)
+		case part[1] == "serve" || part[1] == "doctor":
+			return command
+		}
+		if strings.Contains(part[2], "--help") || strings.Contains(part[2], "--name ") {
+			return command
+		}
+		return "`forkd " + part[1] + flag + part[2] + "`"
 	})
 }
 

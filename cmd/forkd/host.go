@@ -7,7 +7,8 @@ import "github.com/spf13/cobra"
 // hostCommands run VMs on this host, or the daemon that does.
 func hostCommands(a *app) []*cobra.Command {
 	return []*cobra.Command{
-		newServeCommand(a), newDoctorCommand(), newMachineCommand(), newMachineInitCommand(), newDemoCommand(a),
+		newServeCommand(a), newDaemonCommand(a),
+		newDoctorCommand(a), newMachineCommand(a), newMachineInitCommand(), newDemoCommand(a),
 		newDebugCommand(a),
 	}
 }

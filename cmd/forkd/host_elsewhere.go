@@ -15,6 +15,7 @@ import (
 func hostCommands(*app) []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "serve", Short: "Run the daemon (on Linux)"},
+		{Use: "daemon", Short: "Show and stop the daemon of this host (on Linux)"},
 		{Use: "doctor", Short: "Check what a host can do (on Linux)"},
 		{Use: "machine", Short: "Run the appliance for hosts without a usable KVM (on Linux)"},
 		{Use: "demo", Short: "From nothing to N warm forks (on Linux)"},

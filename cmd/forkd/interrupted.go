@@ -70,7 +70,7 @@ func leftBy(command string) string {
 		return "`forkd image ls` shows the images there are"
 	case "fork", "branch":
 		return "`forkd ps` and `forkd snapshot ls` show what there is"
-	case "rollback":
+	case "rollback", "pause", "resume":
 		return "`forkd inspect ID` shows whether it was done"
 	case "pool":
 		return "`forkd pool` shows the pools"
@@ -103,6 +103,34 @@ func unlessMade(ctx context.Context, err error, look func(context.Context) (made
 			return interruption{nothingMade}
 		}
 		made = now
+		select {
+		case <-ctx.Done():
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// whatBecame turns the interruption of a pause or a resume into the state of its sandbox, once that is one to stay.
+func whatBecame(ctx context.Context, err error, c *client.Client, id string) error {
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+	defer cancel()
+	last := api.SandboxStatus("")
+	for {
+		sb, lookErr := c.Sandbox(ctx, id)
+		switch {
+		case client.IsNotFound(lookErr):
+			return interruption{"sandbox " + id + " is not there any more"}
+		case lookErr != nil && last == "":
+			return err // the command says where to look
+		case lookErr != nil:
+			return interruption{fmt.Sprintf("sandbox %s is still %s; `forkd inspect %s` shows what becomes of it", id, last, id)}
+		case sb.Status != api.SandboxPausing && sb.Status != api.SandboxResuming:
+			return interruption{fmt.Sprintf("sandbox %s is %s", id, sb.Status)}
+		}
+		last = sb.Status
 		select {
 		case <-ctx.Done():
 		case <-time.After(100 * time.Millisecond):

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/hints"
 )
@@ -48,51 +48,24 @@ func newKillCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// killTrees ends the trees of sandboxes, and prints all that went with them.
+// killTrees ends the trees of sandboxes, one after another: two that are named may be of one tree. It prints all that
+// the daemon has ended.
 func killTrees(ctx context.Context, a *app, c *client.Client, ids []string) error {
-	before, err := c.ListSandboxes(ctx)
-	if err != nil {
-		return err
-	}
-	errs := killEach(ctx, c, ids, false, client.KillTree)
 	killed, failed := []string{}, []error{}
-	for i, id := range ids {
-		if errs[i] != nil {
-			killed, failed = append(killed, id), append(failed, errs[i])
-			continue
+	for _, id := range ids {
+		dashless := func(s string) string { return strings.ReplaceAll(s, "-", "") }
+		if slices.ContainsFunc(killed, func(k string) bool { return dashless(k) == dashless(id) }) {
+			continue // with one before
 		}
-		for _, member := range forkTreeOf(before, id) {
-			if !slices.Contains(killed, member) {
-				killed, failed = append(killed, member), append(failed, nil)
-			}
+		ended, err := client.EndTree(ctx, c, id)
+		if err != nil {
+			ended = []string{id}
+		}
+		for _, member := range ended {
+			killed, failed = append(killed, member), append(failed, err)
 		}
 	}
 	return a.ended("killed", killed, failed)
-}
-
-// forkTreeOf are the sandboxes of a list that descend by forks in guests from the same root as one of them: that one
-// first, and alone if the list does not have it. Those whose parent has ended descend from that.
-func forkTreeOf(list []api.SandboxInfo, id string) []string {
-	by := map[string]string{}
-	for _, sb := range list {
-		by[sb.ID] = sb.ForkedBy
-	}
-	root := func(id string) string {
-		for range by { // a circle ends
-			if by[id] == "" {
-				break
-			}
-			id = by[id]
-		}
-		return id
-	}
-	out, of := []string{id}, root(id)
-	for _, sb := range list {
-		if sb.ID != id && root(sb.ID) == of {
-			out = append(out, sb.ID)
-		}
-	}
-	return out
 }
 
 func everyID(ctx context.Context, c *client.Client) ([]string, error) {

@@ -81,7 +81,7 @@ func newPauseCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.complete().ids(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			info, err := client.Life{Client: c}.Pause(ctx, args[0], req)
-			return printID(a, info, err)
+			return printID(a, info, whatBecame(ctx, err, c, args[0]))
 		}),
 	}
 	cmd.Flags().BoolVar(&req.FilesystemOnly, "filesystem-only", false,
@@ -101,7 +101,7 @@ func newResumeCommand(a *app) *cobra.Command {
 		ValidArgsFunction: a.complete().ids(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
 			info, err := client.Life{Client: c}.Resume(ctx, args[0])
-			return printID(a, info, err)
+			return printID(a, info, whatBecame(ctx, err, c, args[0]))
 		}),
 	}
 }

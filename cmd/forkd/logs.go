@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
@@ -19,10 +21,10 @@ func newLogsCommand(a *app) *cobra.Command {
 	var tail int
 	cmd := &cobra.Command{
 		Use:   "logs ID",
-		Short: "Print a sandbox's console",
-		Long: "Print the last part of what the guest wrote to its serial console. What a terminal would take as\n" +
-			"a command is left out, unless --raw is given.\n" +
-			"With --follow go on with what comes, until the sandbox has ended.",
+		Short: "Print a sandbox's console, and what its start command wrote",
+		Long: "Print the last part of what the guest wrote to its serial console, and of what the start command of its\n" +
+			"recipe wrote, its services. What a terminal would take as a command is left out, unless --raw is given.\n" +
+			"With --follow print the console alone, and go on with what comes, until the sandbox has ended.",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().ids(),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,7 +50,36 @@ func newLogsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// printConsole prints the last lines of a console; a negative tail is all.
+// startLog is where the guest keeps what the start command of its recipe writes (docs/formats/recipe.md).
+const startLog = "/tmp/forkd-start.log"
+
+// Bounds of a look at it: a guest that hangs, or writes without end, still has a console.
+const (
+	startLogTime = 5 * time.Second
+	startLogMost = 64 << 20
+	startLogTail = 1 << 20
+)
+
+// startOutput is the last part of what a sandbox's start command wrote; empty: it has none, or that cannot be read.
+func startOutput(ctx context.Context, a *app, c *client.Client, id string) string {
+	ctx, cancel := context.WithTimeout(ctx, startLogTime)
+	defer cancel()
+	file, err := c.Download(ctx, id, startLog, "root")
+	if client.IsNotFound(err) || client.CodeOf(err) == api.CodeGuestGone {
+		return "" // one that has ended has its console only
+	}
+	var kept []byte
+	if err == nil {
+		defer file.Close()
+		kept, err = io.ReadAll(io.LimitReader(file, startLogMost))
+	}
+	if err != nil {
+		a.Note("forkd: what its start command wrote cannot be read: %v", err)
+	}
+	return string(kept[max(0, len(kept)-startLogTail):])
+}
+
+// printConsole prints the last lines of a console and of what the start command wrote; a negative tail is all.
 func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tail int, raw bool) error {
 	text, err := c.Console(ctx, id)
 	if err != nil {
@@ -58,10 +89,18 @@ func (a *app) printConsole(ctx context.Context, c *client.Client, id string, tai
 		text = ui.CleanLines(text)
 	}
 	text = lastLines(text, tail)
-	if a.JSON {
-		return a.Value(map[string]string{"id": id, "console": text})
+	start := startOutput(ctx, a, c, id)
+	if !raw {
+		start = ui.CleanLines(start)
 	}
-	_, err = io.WriteString(a.Out, text)
+	start = lastLines(start, tail)
+	switch {
+	case a.JSON:
+		return a.Value(map[string]string{"id": id, "console": text, "start": start})
+	case start != "" && text != "":
+		text = "==> console <==\n" + strings.TrimSuffix(text, "\n") + "\n\n==> start command <==\n"
+	}
+	_, err = io.WriteString(a.Out, text+start)
 	return err
 }
 

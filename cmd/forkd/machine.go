@@ -3,20 +3,31 @@
 package main
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
+	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/appliance/guest"
 )
 
-func newMachineCommand() *cobra.Command {
+func newMachineCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "machine",
 		Short: "Run the appliance for hosts without a usable KVM",
 		Long: "The machine is a small Linux under QEMU with forkd inside. It is used where the\n" +
 			"host's own KVM is missing or too slow; `forkd doctor` tells which it is.",
 	}
-	name := cmd.PersistentFlags().String("name", appliance.DefaultName, "name of the machine")
+	name := &machineName{app: a}
+	cmd.PersistentFlags().StringVar(&name.flag, "name", "",
+		"name of the machine (default: as with --machine-name, else "+appliance.DefaultName+")")
 	cmd.AddCommand(newMachineStartCommand(name))
 	cmd.AddCommand(newMachineStopCommand(name))
 	cmd.AddCommand(newMachineStatusCommand(name))
@@ -26,6 +37,49 @@ func newMachineCommand() *cobra.Command {
 	cmd.AddCommand(newMachineExecCommand(name))
 	cmd.AddCommand(newMachineTestExecCommand(name))
 	return cmd
+}
+
+// machineName is the machine that a machine command is about: --name, or as any command says it.
+type machineName struct {
+	app  *app
+	flag string
+}
+
+// open names the machine; it creates nothing.
+func (n *machineName) open() (*appliance.Appliance, error) {
+	if global := n.app.flags.MachineName; n.flag != "" && global != "" && n.flag != global {
+		return nil, exit.UsageError{Err: fmt.Errorf("--name %s and --machine-name %s are two machines", n.flag, global)}
+	}
+	m, err := appliance.Open(cmp.Or(n.flag, n.app.flags.NameOfMachine()))
+	if err != nil {
+		return nil, exit.UsageError{Err: err}
+	}
+	if n.flag != "" {
+		n.app.named = m.Name
+	}
+	return m, nil
+}
+
+// existing is open for what needs a machine that was started once.
+func (n *machineName) existing() (*appliance.Appliance, error) {
+	m, err := n.open()
+	if err == nil && !m.Exists() {
+		return nil, endpoint.NoMachine(m.Name)
+	}
+	return m, err
+}
+
+// agent is the agent of the machine, which must run.
+func (n *machineName) agent() (*agentclient.Client, error) {
+	m, err := n.existing()
+	if err != nil {
+		return nil, err
+	}
+	c, err := m.Agent()
+	if errors.Is(err, appliance.ErrNotRunning) {
+		return nil, hints.With(codedError{err, api.CodeUnreachable}, "`forkd machine start` starts it")
+	}
+	return c, err
 }
 
 // newMachineInitCommand is what the appliance's kernel starts.

@@ -19,7 +19,7 @@ import (
 	"github.com/forkd/forkd/internal/appliance"
 )
 
-func newMachineExecCommand(name *string) *cobra.Command {
+func newMachineExecCommand(name *machineName) *cobra.Command {
 	var uploads, env []string
 	var dir string
 	var timeout time.Duration
@@ -30,11 +30,7 @@ func newMachineExecCommand(name *string) *cobra.Command {
 			"standard input. Its exit code is this command's; when this command is interrupted, the program is killed.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := appliance.Open(*name)
-			if err != nil {
-				return err
-			}
-			client, err := m.Agent()
+			client, err := name.agent()
 			if err != nil {
 				return err
 			}

@@ -79,8 +79,7 @@ func TestMachineExecPassesStandardInputOn(t *testing.T) {
 		{"input that never ends, of a program that does", []string{"echo", "done"}, func() io.Reader { r, _ := io.Pipe(); return r }(), "done\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			name := "fake"
-			cmd := newMachineExecCommand(&name)
+			cmd := newMachineExecCommand(&machineName{app: &app{}, flag: "fake"})
 			var out, complaint bytes.Buffer
 			cmd.SetIn(tc.in)
 			cmd.SetOut(&out)

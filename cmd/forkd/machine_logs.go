@@ -7,21 +7,25 @@ import (
 	"errors"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
-func newMachineLogsCommand(name *string) *cobra.Command {
+func newMachineLogsCommand(name *machineName) *cobra.Command {
 	var follow bool
 	cmd := &cobra.Command{
 		Use:   "logs",
 		Short: "Print the machine's console",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
+			if follow && name.app.JSON {
+				return exit.UsageError{Err: errors.New("--follow prints text, not JSON")}
+			}
+			m, err := name.existing()
 			if err != nil {
 				return err
 			}
@@ -30,6 +34,13 @@ func newMachineLogsCommand(name *string) *cobra.Command {
 				return err
 			}
 			defer f.Close()
+			if name.app.JSON {
+				text, err := io.ReadAll(f)
+				if err != nil {
+					return err
+				}
+				return name.app.Value(map[string]string{"name": m.Name, "console": strings.ToValidUTF8(string(text), "?")})
+			}
 			return copyLog(cmd.Context(), cmd.OutOrStdout(), f, follow)
 		},
 	}

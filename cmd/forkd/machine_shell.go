@@ -11,17 +11,13 @@ import (
 	"github.com/forkd/forkd/internal/appliance"
 )
 
-func newMachineShellCommand(name *string) *cobra.Command {
+func newMachineShellCommand(name *machineName) *cobra.Command {
 	return &cobra.Command{
 		Use:   "shell",
 		Short: "Open a shell in the machine itself, as root",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
-			if err != nil {
-				return err
-			}
-			client, err := m.Agent()
+			client, err := name.agent()
 			if err != nil {
 				return err
 			}

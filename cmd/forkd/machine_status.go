@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"text/tabwriter"
@@ -12,19 +11,19 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/appliance"
 )
 
-func newMachineStatusCommand(name *string) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
+func newMachineStatusCommand(name *machineName) *cobra.Command {
+	return &cobra.Command{
 		Use:   "status",
 		Short: "Show whether the machine runs, how it was started and where it listens",
 		Long: "Show whether the machine runs, how it was started and where it listens.\n" +
 			"Exit code 0: it runs and answers; 3: it does not.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
+			m, err := name.open()
 			if err != nil {
 				return err
 			}
@@ -32,12 +31,10 @@ func newMachineStatusCommand(name *string) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if asJSON {
-				enc := json.NewEncoder(cmd.OutOrStdout())
-				enc.SetIndent("", "  ")
-				err = enc.Encode(st)
+			if name.app.JSON {
+				err = name.app.Value(st)
 			} else {
-				err = printStatus(cmd.OutOrStdout(), st)
+				err = printStatus(cmd.OutOrStdout(), st, hints.MachineFlag(m.Name))
 			}
 			if err == nil && st.State != appliance.StateRunning {
 				return exit.Code(3)
@@ -45,11 +42,9 @@ func newMachineStatusCommand(name *string) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cmd
 }
 
-func printStatus(out io.Writer, st appliance.Status) error {
+func printStatus(out io.Writer, st appliance.Status, nameFlag string) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	row := func(key, format string, args ...any) {
 		fmt.Fprintf(w, "%s\t"+format+"\n", append([]any{key}, args...)...)
@@ -70,7 +65,7 @@ func printStatus(out io.Writer, st appliance.Status) error {
 		row("directory", "%s", st.Dir)
 	}
 	if st.Outdated {
-		row("note", "the programs have changed since the start; `forkd machine start --restart` renews it")
+		row("note", "the programs have changed since the start; `forkd machine start%s --restart` renews it", nameFlag)
 	}
 	return w.Flush()
 }

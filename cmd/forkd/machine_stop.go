@@ -8,50 +8,73 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/appliance"
 )
 
-func newMachineStopCommand(name *string) *cobra.Command {
-	return &cobra.Command{
+func newMachineStopCommand(name *machineName) *cobra.Command {
+	end := &machineEnd{app: name.app}
+	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Power the machine off; its data disk stays",
-		Args:  cobra.NoArgs,
+		Long: "Power the machine off; its data disk stays. Sandboxes that run in it are counted, and you are asked what\n" +
+			"becomes of them: paused ones go on after the next start with `forkd resume`. Without a terminal say --pause or --yes.",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
+			m, err := name.existing()
 			if err != nil {
 				return err
 			}
-			switch err := m.Stop(cmd.Context()); {
-			case errors.Is(err, appliance.ErrNotRunning):
-				fmt.Fprintf(cmd.OutOrStdout(), "machine %s does not run\n", m.Name)
-			case err != nil:
+			if err := end.settle(cmd.Context(), cmd, m); err != nil {
 				return err
-			default:
+			}
+			err = m.Stop(cmd.Context())
+			ran := !errors.Is(err, appliance.ErrNotRunning)
+			switch {
+			case err != nil && ran:
+				return err
+			case name.app.JSON:
+				return name.app.Value(stopReport{m.Name, ran, append([]string{}, end.paused...)})
+			case ran:
 				fmt.Fprintf(cmd.OutOrStdout(), "machine %s is stopped\n", m.Name)
+				end.tellPaused(m)
+			default:
+				fmt.Fprintf(cmd.OutOrStdout(), "machine %s does not run\n", m.Name)
 			}
 			return nil
 		},
 	}
+	end.addFlags(cmd, false, "")
+	return cmd
 }
 
-func newMachineRmCommand(name *string) *cobra.Command {
+// stopReport is the result of machine stop --json.
+type stopReport struct {
+	Name   string   `json:"name"`
+	Ran    bool     `json:"ran"`    // before
+	Paused []string `json:"paused"` // sandboxes
+}
+
+func newMachineRmCommand(name *machineName) *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "rm",
 		Short: "Stop the machine and delete it with its data disk",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			m, err := appliance.Open(*name)
+			m, err := name.existing()
 			if err != nil {
 				return err
 			}
-			if !m.Exists() {
-				return fmt.Errorf("no machine %s", m.Name)
-			}
 			if !yes {
-				return fmt.Errorf("this deletes %s with all images and snapshots in it; say --yes if you mean it", m.Dir)
+				return hints.With(codedError{fmt.Errorf("this deletes %s with all images, snapshots and sandboxes in it", m.Dir),
+					api.CodeInvalid}, "say --yes if you mean it")
 			}
-			return m.Remove(cmd.Context())
+			if err := m.Remove(cmd.Context()); err != nil || !name.app.JSON {
+				return err
+			}
+			return name.app.Names("removed", []string{m.Name})
 		},
 	}
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "delete without asking")

@@ -9,12 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/appliance/testbench"
 )
 
 // newMachineTestExecCommand is what `go test -exec` calls with a test binary.
-func newMachineTestExecCommand(name *string) *cobra.Command {
+func newMachineTestExecCommand(name *machineName) *cobra.Command {
 	opt := testbench.Options{Environ: os.Environ(), Stdout: os.Stdout, Stderr: os.Stderr}
 	cmd := &cobra.Command{
 		Use:   "test-exec [flags] BINARY [ARG...]",
@@ -24,7 +23,7 @@ func newMachineTestExecCommand(name *string) *cobra.Command {
 			"Exit code: the binary's; 124: killed at the limit; 125: the machine failed.",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := appliance.Open(*name)
+			m, err := name.open()
 			if err != nil {
 				return err
 			}

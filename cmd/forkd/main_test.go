@@ -37,7 +37,7 @@ func TestScripts(t *testing.T) {
 	clitest.Program{
 		Name: "forkd", Images: []string{"python-numpy", "broken"}, SetUp: setUp, Update: *update,
 		Commands: map[string]func(*testscript.TestScript, bool, []string){"fake": changeEngine, "interrupt": interruptCommand,
-			"forward": forwardCommand},
+			"forward": forwardCommand, "machine": pretendMachine, "waitfor": waitForFile},
 	}.Run(t)
 }
 
@@ -48,14 +48,16 @@ func setUp(env *testscript.Env, d clitest.Daemon) error {
 	d.Engine.Ports = guestPorts()
 	env.Setenv("FORKD_URL", d.Unix)
 	env.Setenv("TCP", d.TCP)
+	env.Setenv("FORKD_MACHINE", "")
 	env.Setenv("TOKEN", clitest.Token)
 	env.Setenv("FORKD_TOKEN", "")
 	return nil
 }
 
 // changeEngine makes things happen that no command can: fake limit N, fake fail
-// ID REASON, fake torn TAG, fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake
-// branches N, fake finish TAG, fake ceiling none.
+// ID REASON, fake torn TAG, fake damaged TAG, fake changed TAG, fake parent TAG CHILD, fake adopt ID PARENT, fake
+// branches N, fake finish TAG, fake adopt ID PARENT,
+// fake ceiling none.
 func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 	engine := ts.Value(engineKey{}).(*fakeengine.Engine)
 	switch args[0] {
@@ -65,6 +67,8 @@ func changeEngine(ts *testscript.TestScript, _ bool, args []string) {
 		engine.BranchLimit = int(args[1][0] - '0')
 	case "ceiling":
 		engine.NoNetwork = args[1] == "none"
+	case "adopt":
+		fakeengine.Adopt(engine, args[1], args[2])
 	case "finish":
 		engine.Finish(args[1])
 	case "fail":

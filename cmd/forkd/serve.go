@@ -55,6 +55,7 @@ type serveOptions struct {
 	identity            time.Duration
 	scrub               time.Duration
 	killOnStop          bool
+	idleExit            time.Duration
 	logLevel, logFormat string
 	net                 netOptions
 	jail                jailOptions
@@ -128,6 +129,9 @@ func newServeCommand(a *app) *cobra.Command {
 	f.DurationVar(&o.scrub, "scrub-interval", 24*time.Hour,
 		"how often each layer is read whole in the background and compared with its digests; 0: never")
 	f.BoolVar(&o.killOnStop, "kill-on-stop", false, "end the sandboxes when the daemon stops")
+	f.DurationVar(&o.idleExit, "idle-exit", 0,
+		"end when there are no sandboxes and nobody has asked for anything for so long; 0: never (a daemon that a command "+
+			"starts: $FORKD_DAEMON_IDLE, else 10m)")
 	f.StringVar(&o.seccomp, "vmm-seccomp", string(seccomp.On),
 		"what becomes of a VMM process that makes a system call which it has no need of: on, log, trap or off")
 	_ = f.MarkHidden("vmm-seccomp") // for finding what a list lacks: nobody should need to turn it off
@@ -188,6 +192,9 @@ func (o *serveOptions) complete() error {
 	if o.scrub < 0 {
 		return exit.UsageError{Err: fmt.Errorf("--scrub-interval is %s, want 0 or more", o.scrub)}
 	}
+	if o.idleExit < 0 {
+		return exit.UsageError{Err: fmt.Errorf("--idle-exit is %s, want 0 or more", o.idleExit)}
+	}
 	if o.reserveMiB < 1 {
 		return exit.UsageError{Err: fmt.Errorf("--memory-reserve is %d, want at least 1", o.reserveMiB)}
 	}
@@ -230,7 +237,13 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return exit.UsageError{Err: err}
 	}
 	opened.Push(guestFiles.Close)
-	audit, err := o.audit.open(o.run, log, &opened)
+	opening, fresh := true, missing(o.run, o.data)
+	opened.Push(func() {
+		if opening { // a flag was wrong, say
+			fresh.remove()
+		}
+	})
+	audit, err := o.audit.open(ctx, o.run, log, &opened)
 	if err != nil {
 		return err
 	}
@@ -270,6 +283,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	if err != nil {
 		return err
 	}
+	opening = false
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
 	stores, err := openKeys(ctx, o.data, log, &opened)
 	if err != nil {
@@ -289,12 +303,16 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	verdicts.follow(ctx, engine, &opened)
 	serving := httpapi.New(httpapi.Options{
-		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
+		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images, imageRoom(o.data, int64(o.diskReserveMiB)<<20)},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
 		Keys: stores.keys, Published: stores.published, Workspaces: stores.workspaces,
 	})
 	server.Store(serving)
+	idle := &idleWatch{after: o.idleExit, sandboxes: func() int { return len(engine.List()) }}
+	idle.countRequests(listeners)
+	ctx, stopWatch := idle.watch(ctx, log)
+	defer stopWatch()
 	notifySystemd(log, "READY=1")
 	err = serving.Run(ctx, listeners, stopGrace)
 	notifySystemd(log, "STOPPING=1")

@@ -3,9 +3,11 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/ui"
 	"github.com/forkd/forkd/internal/audit"
 	"github.com/forkd/forkd/internal/events"
 	"github.com/forkd/forkd/internal/httpapi"
@@ -29,19 +32,26 @@ type auditFlags struct {
 
 func (o *auditFlags) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.file, "audit-log", "",
-		"file to append a JSON line per request to, in a chain of hashes (forkd audit)")
+		"file to append a JSON line per request to, in a chain of hashes (forkd audit); none: there is none")
 	f.IntVar(&o.fileMiB, "audit-log-size", audit.DefaultMaxBytes>>20,
 		"MiB of that file, beyond which a new one is begun")
 	f.IntVar(&o.files, "audit-log-files", audit.DefaultKeep,
 		"full files of the audit log that stay; older ones are removed")
 }
 
+// auditNone stands for no audit log, where one is the default.
+const auditNone = "none"
+
 func (o *auditFlags) complete() (err error) {
 	if o.fileMiB < 1 || o.fileMiB > 1<<20 || o.files < 1 || o.files > 100_000 {
 		return exit.UsageError{Err: fmt.Errorf(
 			"--audit-log-size is %d and --audit-log-files is %d, want at least 1 of each", o.fileMiB, o.files)}
 	}
-	if o.file != "" {
+	switch o.file {
+	case auditNone:
+		o.file = ""
+	case "":
+	default:
 		o.file, err = filepath.Abs(o.file)
 	}
 	return err
@@ -51,8 +61,11 @@ func (o *auditFlags) complete() (err error) {
 const auditPatience = 5 * time.Second
 
 // open opens the log, if there is to be one; nil: there is none.
-func (o auditFlags) open(run string, log *slog.Logger, opened *undo.Stack) (httpapi.Audit, error) {
+func (o auditFlags) open(ctx context.Context, run string, log *slog.Logger, opened *undo.Stack) (httpapi.Audit, error) {
 	if o.file == "" {
+		if !ui.Terminal(os.Stderr) {
+			exit.OnHangup(ctx, func() {}) // there is nothing to open again
+		}
 		return nil, nil
 	}
 	l, err := audit.Open(audit.Config{
@@ -63,6 +76,9 @@ func (o auditFlags) open(run string, log *slog.Logger, opened *undo.Stack) (http
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open audit log: %w", err)
+	}
+	if !ui.Terminal(os.Stderr) { // otherwise it is the terminal that was closed
+		exit.OnHangup(ctx, l.Reopen)
 	}
 	opened.Push(func() {
 		if err := l.Close(auditPatience); err != nil {

@@ -12,6 +12,7 @@ import (
 	"io"
 	"syscall"
 
+	"github.com/forkd/forkd/internal/hostproc"
 	"github.com/forkd/forkd/internal/httpapi"
 	"github.com/forkd/forkd/internal/image"
 	"github.com/forkd/forkd/internal/sandbox"
@@ -19,7 +20,45 @@ import (
 
 // imageStore is the image store as the API wants it: its own types, and the
 // domain's sentinels.
-type imageStore struct{ store *image.Store }
+type imageStore struct {
+	store *image.Store
+	// room refuses what would leave less of the disk than its reserve; nil: there is none.
+	room func() error
+}
+
+// imageRoom is the room for images in a directory: as for snapshots, a reserve stays free.
+func imageRoom(dir string, reserve int64) func() error {
+	return func() error {
+		free, total, err := hostproc.Disk(dir)
+		if err != nil || total == 0 || free >= reserve {
+			return nil // what cannot be told does not stop an import
+		}
+		return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonStoreFull,
+			"no space left in the store: %d MiB are free, and %d MiB stay in reserve", free>>20, reserve>>20)
+	}
+}
+
+// looksForRoom is how often an import looks, in bytes: the most that it takes of the reserve.
+const looksForRoom = 4 << 20
+
+// roomy is a stream that ends with an error where the room does.
+type roomy struct {
+	r    io.Reader
+	room func() error
+	left int // bytes until the next look
+}
+
+func (r *roomy) Read(b []byte) (int, error) {
+	if r.left <= 0 {
+		if err := r.room(); err != nil {
+			return 0, err
+		}
+		r.left = looksForRoom
+	}
+	n, err := r.r.Read(b[:min(len(b), r.left)])
+	r.left -= n
+	return n, err
+}
 
 var _ httpapi.Images = imageStore{}
 
@@ -54,6 +93,9 @@ func (s imageStore) RemoveImage(_ context.Context, name string) error {
 // ImportImage looks at the metadata, which come first in the stream, before the
 // store replaces anything.
 func (s imageStore) ImportImage(ctx context.Context, name, digest string, r io.Reader) (httpapi.Image, error) {
+	if s.room != nil {
+		r = &roomy{r: r, room: s.room}
+	}
 	whole, id, err := peekMetadata(r, name)
 	if err != nil {
 		return httpapi.Image{}, fmt.Errorf("import image %s: %w", name, err)
@@ -111,8 +153,13 @@ func wireImage(img image.Image) (httpapi.Image, error) {
 
 // imageError adds the sentinel that the API branches on.
 func imageError(err error) error {
+	if own := (*sandbox.Error)(nil); errors.As(err, &own) {
+		return err // it says what it is
+	}
+	if errors.Is(err, image.ErrNotFound) {
+		return sandbox.Errorf(sandbox.ErrNotFound, sandbox.ReasonImageNotFound, "%w", err)
+	}
 	for _, row := range []struct{ is, means error }{
-		{image.ErrNotFound, sandbox.ErrNotFound},
 		{image.ErrName, sandbox.ErrInvalid},
 		{image.ErrDamaged, sandbox.ErrConflict},
 		{syscall.ENOSPC, sandbox.ErrNoSpace},

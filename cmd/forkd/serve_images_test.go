@@ -58,7 +58,7 @@ func TestImageStoreOverTheAPI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, stream := imageStore{store}, imageStream(t, "mine")
+	s, stream := imageStore{store: store}, imageStream(t, "mine")
 	ctx := t.Context()
 	if _, err := s.ImportImage(ctx, "other", "", bytes.NewReader(stream)); !errors.Is(err, sandbox.ErrInvalid) {
 		t.Errorf("import under another name: %v", err)
@@ -111,4 +111,38 @@ func FuzzPeekMetadata(f *testing.F) {
 			t.Errorf("the stream came out changed: %v", err)
 		}
 	})
+}
+
+func TestAnImportLeavesTheReserveOfTheDisk(t *testing.T) {
+	dir := t.TempDir()
+	store, err := image.OpenStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	full := sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonStoreFull, "no space left in the store")
+	s := imageStore{store, func() error { return full }}
+	if _, err := s.ImportImage(t.Context(), "mine", "", bytes.NewReader(imageStream(t, "mine"))); !errors.Is(err, full) {
+		t.Errorf("got %v", err)
+	}
+	if list, err := s.ListImages(t.Context()); err != nil || len(list) != 0 {
+		t.Errorf("it left %v, %v", list, err)
+	}
+	r := &roomy{r: bytes.NewReader(make([]byte, 3*looksForRoom)), room: func() func() error {
+		looks := 0
+		return func() error {
+			if looks++; looks > 2 {
+				return full
+			}
+			return nil
+		}
+	}()}
+	if n, err := io.Copy(io.Discard, r); n != 2*looksForRoom || !errors.Is(err, sandbox.ErrNoSpace) {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if err := imageRoom(dir, 0)(); err != nil {
+		t.Error(err)
+	}
+	if err := imageRoom(dir, 1<<60)(); !errors.Is(err, sandbox.ErrNoSpace) {
+		t.Errorf("got %v", err)
+	}
 }

@@ -63,7 +63,7 @@ func treeOf(ctx context.Context, c *client.Client, args []string) ([]*lineage.No
 	n := lineage.Find(roots, args[0])
 	if n == nil {
 		return nil, &client.Error{
-			Code: api.CodeNotFound, Message: fmt.Sprintf("snapshot %s: not found", args[0]),
+			Code: api.CodeNotFound, Message: fmt.Sprintf("snapshot %s not found", args[0]),
 			Reason: api.ReasonSnapshotNotFound,
 		}
 	}

@@ -62,6 +62,25 @@ func Open(name string) (*Appliance, error) {
 	return &Appliance{Name: name, Dir: filepath.Join(root, "machine", name)}, nil
 }
 
+// Running are the names of the machines of this user that run.
+func Running() (names []string) {
+	root, err := dataRoot()
+	if err != nil {
+		return nil
+	}
+	entries, _ := os.ReadDir(filepath.Join(root, "machine"))
+	for _, e := range entries {
+		m, err := Open(e.Name())
+		if err != nil {
+			continue
+		}
+		if _, err := m.running(); err == nil {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
 // dataRoot is forkd's directory for data of this user.
 func dataRoot() (string, error) {
 	if d := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
@@ -115,6 +134,13 @@ func (a *Appliance) prepare() error {
 	return durable.Replace(a.path(tokenFile), []byte(hex.EncodeToString(secret)))
 }
 
+// isAt reports whether a file is still the one at that path.
+func isAt(f *os.File, path string) bool {
+	own, err1 := f.Stat()
+	there, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(own, there)
+}
+
 // lock serialises what changes a machine, across processes. The lock is
 // released by the returned function, or by the kernel if the process dies.
 func (a *Appliance) lock(ctx context.Context) (func(), error) {
@@ -128,6 +154,10 @@ func (a *Appliance) lock(ctx context.Context) (func(), error) {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
+			if !isAt(f, a.path(lockFile)) { // removed with its machine while this waited
+				f.Close()
+				return a.lock(ctx)
+			}
 			return func() { f.Close() }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {

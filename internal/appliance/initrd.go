@@ -21,6 +21,7 @@ const dataMount = "/var/lib/forkd"
 const (
 	daemonService = "daemon"
 	daemonLog     = dataMount + "/log/daemon.log"
+	auditLog      = dataMount + "/log/audit.log" // by default
 )
 
 // guestToken is where the appliance's services read their bearer token.
@@ -61,7 +62,7 @@ func (a *Appliance) initrdEntries(p plan, token string) ([]initramfs.Entry, erro
 	if err != nil {
 		return nil, err
 	}
-	guestConfig, err := a.guestConfig(p.ipv6, p.state.Network, p.state.Jail)
+	guestConfig, err := a.guestConfig(p.ipv6, p.state)
 	if err != nil {
 		return nil, err
 	}
@@ -108,11 +109,12 @@ func programEntries(programs map[string]string) ([]initramfs.Entry, error) {
 
 // guestConfig names the services of the appliance. The agent is kept longest
 // when memory is short: without it nobody could find out why.
-func (a *Appliance) guestConfig(ipv6 bool, n Network, jail string) (guest.Config, error) {
-	settings, err := n.args()
-	if jail != "" {
-		settings = append([]string{"--jail", jail}, settings...)
+func (a *Appliance) guestConfig(ipv6 bool, s state) (guest.Config, error) {
+	settings, err := s.Network.args()
+	if s.Jail != "" {
+		settings = append([]string{"--jail", s.Jail}, settings...)
 	}
+	settings = append(append([]string{"--audit-log", auditLog}, settings...), s.Serve...) // the last of a flag counts
 	return guest.Config{
 		Hostname:  a.qemuName(),
 		DataMount: dataMount,

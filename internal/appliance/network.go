@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"net/url"
+	"slices"
 
 	"github.com/forkd/forkd/internal/appliance/guest"
 	"github.com/forkd/forkd/internal/initramfs"
@@ -60,6 +61,25 @@ func (n Network) same(other Network) bool {
 	a, err := json.Marshal(n)
 	b, err2 := json.Marshal(other)
 	return err == nil && err2 == nil && bytes.Equal(a, b)
+}
+
+// differing names the parts of a network that another has otherwise.
+func (n Network) differing(other Network) (parts []string) {
+	for _, part := range []struct {
+		name  string
+		equal bool
+	}{
+		{"ceiling of sandboxes' networks", n.Ceiling == other.Ceiling},
+		{"list of private networks", slices.Equal(n.Private, other.Private)},
+		{"list of the host's ports", slices.Equal(n.HostPorts, other.HostPorts) && (n.HostPorts == nil) == (other.HostPorts == nil)},
+		{"list of the host's addresses", slices.Equal(n.Own, other.Own)},
+		{"upstream proxy", n.Upstream == other.Upstream},
+	} {
+		if !part.equal {
+			parts = append(parts, part.name)
+		}
+	}
+	return parts
 }
 
 // Files of the machine that its daemon reads its network from.

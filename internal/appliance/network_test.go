@@ -3,6 +3,7 @@ package appliance
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -44,7 +45,7 @@ func TestTheMachinesDaemonGetsItsNetwork(t *testing.T) {
 			if got := flagsOf(t, tc.n); got != tc.want {
 				t.Errorf("got %s, want %s", got, tc.want)
 			}
-			c, err := testMachine(t).guestConfig(false, tc.n, "")
+			c, err := testMachine(t).guestConfig(false, state{Network: tc.n})
 			if err != nil || !strings.HasSuffix(strings.Join(c.Services[1].Args, " "), tc.want) {
 				t.Errorf("its service is %q: %v", c.Services[1].Args, err)
 			}
@@ -107,11 +108,35 @@ func TestANetworkIsKeptUntilItIsChanged(t *testing.T) {
 	}
 }
 
+func TestTheMachinesDaemonGetsMoreFlags(t *testing.T) {
+	m := testMachine(t)
+	own := state{Serve: []string{"--audit-log=none", "--pool=2"}}
+	c, err := m.guestConfig(false, own)
+	if err != nil || !strings.HasSuffix(strings.Join(c.Services[1].Args, " "), " --audit-log=none --pool=2") {
+		t.Errorf("its service is %q: %v", c.Services[1].Args, err)
+	}
+	if err := m.writeState(own); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := m.readState()
+	if err != nil || kept.differs(own) || !kept.differs(state{}) {
+		t.Errorf("kept is %q, %v", kept.Serve, err)
+	}
+	none := []string{}
+	if err := m.sameAs(own, StartOptions{Serve: &none}); !errors.Is(err, ErrDiffers) {
+		t.Errorf("it runs with others: %v", err)
+	}
+	if err := m.sameAs(own, StartOptions{Serve: &own.Serve}); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestTheMachinesDaemonGetsItsJail(t *testing.T) {
 	m := testMachine(t)
-	for jail, want := range map[string]string{"": "--data /data --net", "strict": "--data /data --jail strict --net"} {
-		c, err := m.guestConfig(false, Network{}, jail)
-		if err != nil || !strings.Contains(strings.Replace(strings.Join(c.Services[1].Args, " "), dataMount, "/data", 1), want) {
+	for jail, want := range map[string]string{"": "--audit-log /data/log/audit.log --net",
+		"strict": "--audit-log /data/log/audit.log --jail strict --net"} {
+		c, err := m.guestConfig(false, state{Jail: jail})
+		if err != nil || !strings.Contains(strings.ReplaceAll(strings.Join(c.Services[1].Args, " "), dataMount, "/data"), want) {
 			t.Errorf("its service is %q: %v", c.Services[1].Args, err)
 		}
 	}

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,12 +26,16 @@ type StartOptions struct {
 	Network NetworkChange
 	// Jail is forkd serve's flag of that name; empty: as before.
 	Jail string
+	// Serve are more flags of forkd serve; nil: as before. They were checked.
+	Serve *[]string
 	// Kernel is a series, "6.1", or a package of Debian's, in place of the one that machines have: for what
 	// another kernel cannot do. It is not kept: the next start is as if it had not been.
 	Kernel string
 	// Restart replaces a running machine whose programs or settings differ from
 	// what is asked; without it such a machine is left running.
 	Restart bool
+	// Retire is called before a running machine is stopped to be renewed; an error leaves it running. nil is allowed.
+	Retire func(context.Context) error
 	// AgentOnly does not wait for the daemon: tests bring programs of their own.
 	AgentOnly bool
 	// Wait bounds the time to the first answer; 0 means DefaultStartWait.
@@ -49,7 +55,7 @@ type StartResult struct {
 }
 
 // Start makes sure that the machine runs and answers.
-func (a *Appliance) Start(ctx context.Context, opt StartOptions) (StartResult, error) {
+func (a *Appliance) Start(ctx context.Context, opt StartOptions) (_ StartResult, err error) {
 	if opt.Progress == nil {
 		opt.Progress = func(string) {}
 	}
@@ -57,11 +63,17 @@ func (a *Appliance) Start(ctx context.Context, opt StartOptions) (StartResult, e
 		opt.Wait = DefaultStartWait
 	}
 	began := time.Now()
+	fresh := !a.Exists()
 	unlock, err := a.lock(ctx)
 	if err != nil {
 		return StartResult{}, err
 	}
 	defer unlock()
+	defer func() {
+		if _, unknown := os.Stat(a.path(stateFile)); err != nil && fresh && errors.Is(unknown, os.ErrNotExist) {
+			_ = os.RemoveAll(a.Dir) // of a machine that never was
+		}
+	}()
 	if err := a.prepare(); err != nil {
 		return StartResult{}, fmt.Errorf("prepare %s: %w", a.Dir, err)
 	}
@@ -75,11 +87,24 @@ func (a *Appliance) startLocked(ctx context.Context, opt StartOptions) (StartRes
 	if err != nil && !errors.Is(err, ErrNotRunning) {
 		return StartResult{}, err
 	}
+	if err == nil && !opt.Restart {
+		if err := a.sameAs(earlier, opt); err != nil {
+			return StartResult{Already: true}, err
+		}
+	}
 	plan, perr := a.plan(ctx, opt, earlier)
 	if err == nil { // it runs
+		if opt.Restart && perr != nil {
+			return StartResult{Already: true}, perr
+		}
 		stale := perr == nil && plan.state.differs(earlier)
 		if !stale || !opt.Restart {
 			return StartResult{Already: true, Stale: stale}, a.waitReady(ctx, earlier, opt.Wait, opt.AgentOnly)
+		}
+		if opt.Retire != nil {
+			if err := opt.Retire(ctx); err != nil {
+				return StartResult{Already: true, Stale: true}, err
+			}
 		}
 		opt.Progress("stopping the machine to renew its programs")
 		if err := a.stopLocked(ctx, earlier); err != nil {
@@ -101,7 +126,37 @@ func (a *Appliance) startLocked(ctx context.Context, opt StartOptions) (StartRes
 // differs reports whether a machine would be another than the one that runs.
 func (s state) differs(running state) bool {
 	return s.Digest != running.Digest || s.Spec != running.Spec || s.Jail != running.Jail ||
+		!slices.Equal(s.Serve, running.Serve) ||
 		!s.Network.same(running.Network)
+}
+
+// ErrDiffers says that a machine runs with other values than it was asked for with.
+var ErrDiffers = errors.New("they are not applied to a machine that runs")
+
+// sameAs returns an error if the machine that runs lacks a value that was asked for. What was not asked for may differ.
+func (a *Appliance) sameAs(runs state, opt StartOptions) error {
+	var differ []string
+	note := func(differs bool, format string, args ...any) {
+		if differs {
+			differ = append(differ, fmt.Sprintf(format, args...))
+		}
+	}
+	number := func(asked, runs int, format string) { note(asked != 0 && asked != runs, format, runs, asked) }
+	number(opt.Spec.CPUs, runs.Spec.CPUs, "%d CPUs, not %d")
+	number(opt.Spec.MemoryMiB, runs.Spec.MemoryMiB, "%d MiB of memory, not %d")
+	number(opt.Spec.DiskGiB, runs.Spec.DiskGiB, "a disk of %d GiB, not %d")
+	note(opt.Jail != "" && opt.Jail != runs.Jail, "jail %s, not %s", cmp.Or(runs.Jail, "as the daemon has it"), opt.Jail)
+	note(opt.Serve != nil && !slices.Equal(*opt.Serve, runs.Serve), "other flags of its daemon")
+	is := strings.HasPrefix(runs.Kernel, opt.Kernel+".") || strings.HasSuffix(opt.Kernel, runs.Kernel)
+	note(opt.Kernel != "" && !is, "kernel %s, not %s", runs.Kernel, opt.Kernel)
+	for _, part := range runs.Network.changed(opt.Network).differing(runs.Network) {
+		note(true, "another %s", part)
+	}
+	if len(differ) == 0 {
+		return nil
+	}
+	return reasonedError{fmt.Errorf("machine %s runs with %s: %w", a.Name, strings.Join(differ, "; "), ErrDiffers),
+		"machine_differs", map[string]string{"machine": a.Name}}
 }
 
 // plan is everything that is decided before QEMU starts.
@@ -122,6 +177,9 @@ func (a *Appliance) plan(ctx context.Context, opt StartOptions, earlier state) (
 		return p, err
 	}
 	p.state.Jail = cmp.Or(opt.Jail, earlier.Jail)
+	if opt.Serve != nil {
+		p.state.Serve = *opt.Serve
+	}
 	p.state.Network = earlier.Network.changed(opt.Network)
 	if _, err := p.state.Network.args(); err != nil {
 		return p, err

@@ -20,7 +20,8 @@ type state struct {
 	StartedAt time.Time `json:"started_at"`
 	Spec      Spec      `json:"spec"`
 	Network   Network   `json:"network"`
-	Jail      string    `json:"jail,omitempty"` // the daemon's flag; empty: its default
+	Jail      string    `json:"jail,omitempty"`  // the daemon's flag; empty: its default
+	Serve     []string  `json:"serve,omitempty"` // more flags of the daemon
 	Accel     string    `json:"accel"`
 	QEMU      string    `json:"qemu"`
 	Kernel    string    `json:"kernel"`

@@ -21,6 +21,9 @@ const stopWait = 30 * time.Second
 // Stop ends the machine; the data disk stays. It returns ErrNotRunning if there
 // is nothing to stop.
 func (a *Appliance) Stop(ctx context.Context) error {
+	if _, err := os.Stat(a.Dir); errors.Is(err, os.ErrNotExist) {
+		return ErrNotRunning // a lock would make the directory
+	}
 	unlock, err := a.lock(ctx)
 	if err != nil {
 		return err

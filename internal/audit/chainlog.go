@@ -68,6 +68,7 @@ type chainLog struct {
 	cfg   Config
 	w     *writer // the goroutine's; nil until the file is open
 	queue chan *Entry
+	poke  chan struct{} // has the goroutine look at the file at once
 	stop  chan struct{}
 	done  chan struct{}
 	once  sync.Once
@@ -95,7 +96,8 @@ func startChain(c Config) *chainLog {
 }
 
 func newChain(c Config) *chainLog {
-	return &chainLog{cfg: c, queue: make(chan *Entry, c.queue), stop: make(chan struct{}), done: make(chan struct{})}
+	return &chainLog{cfg: c, queue: make(chan *Entry, c.queue), poke: make(chan struct{}, 1),
+		stop: make(chan struct{}), done: make(chan struct{})}
 }
 
 // begin opens the file. The first chain says that it was opened.
@@ -173,6 +175,8 @@ func (l *chainLog) run() {
 			l.put(*e)
 		case <-ticks:
 			l.settle()
+		case <-l.poke:
+			l.settle()
 		case <-l.stop:
 			l.finish()
 			return
@@ -180,8 +184,13 @@ func (l *chainLog) run() {
 	}
 }
 
-// opened reports whether the file is open, and tries to open it if not.
+// opened reports whether the file is open, and tries to open it if not, or if the path has another.
 func (l *chainLog) opened() bool {
+	if l.w != nil && l.w.moved() {
+		l.cfg.Log.Warn("the audit log was moved, removed or replaced, and is opened again", "file", l.cfg.Path)
+		l.report(l.w.close())
+		l.w = nil
+	}
 	if l.w == nil {
 		l.report(l.begin())
 	}

@@ -131,6 +131,17 @@ func (l *Log) Stats() (sum Stats) {
 	return sum
 }
 
+// Reopen has each chain look at once whether its path leads to another file by now, and open that. They look by
+// themselves, too, within a second.
+func (l *Log) Reopen() {
+	for _, c := range l.all() {
+		select {
+		case c.poke <- struct{}{}:
+		default: // it is about to look
+		}
+	}
+}
+
 func (l *Log) all() (all []*chainLog) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

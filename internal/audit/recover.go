@@ -105,7 +105,7 @@ func (w *writer) recover() error {
 
 // cut notes that the log is not as it was left.
 func (w *writer) cut(head uint64, what string) {
-	w.cfg.Log.Error("the audit log was changed while no daemon wrote to it", "file", w.cfg.Path, "what", what)
+	w.cfg.Log.Error("the audit log is not as it was left", "file", w.cfg.Path, "what", what)
 	w.notes = append(w.notes, Entry{Action: ActionCut, Result: Failed, Head: head, Note: what})
 }
 

@@ -73,6 +73,20 @@ func openWriter(c Config) (_ *writer, err error) {
 	return w, nil
 }
 
+// moved reports whether the log's path leads to another file than the one that is open, or to none.
+func (w *writer) moved() bool {
+	f, ok := w.f.(interface{ Stat() (os.FileInfo, error) })
+	if !ok || !w.regular {
+		return false
+	}
+	own, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	there, err := os.Stat(w.cfg.Path)
+	return errors.Is(err, os.ErrNotExist) || err == nil && !os.SameFile(own, there)
+}
+
 // append writes a line; on an error it is not there, or not whole.
 func (w *writer) append(e Entry) error {
 	if w.torn != nil && e.Action != ActionTorn {

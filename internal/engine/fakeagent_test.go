@@ -132,6 +132,8 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 		return connect.NewResponse(&agentv1.EvalResponse{Error: "ValueError", Traceback: "Traceback: ValueError", ExitCode: 1}), nil
 	case "exit":
 		return connect.NewResponse(&agentv1.EvalResponse{ExitCode: 3, Stdout: "\uFFFD", StdoutRaw: []byte("\xff"), Stderr: "text"}), nil
+	case "flood":
+		return connect.NewResponse(&agentv1.EvalResponse{Stdout: "begin", Dropped: 7}), nil
 	case "slow":
 		return connect.NewResponse(&agentv1.EvalResponse{TimedOut: true}), nil
 	case "hang":

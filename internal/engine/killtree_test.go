@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 
@@ -29,14 +30,18 @@ func TestATreeThatForksOnIsEnded(t *testing.T) {
 		})
 	}
 	eventually(t, "a tree that grows", func() bool { return len(g.e.List()) > 8 })
-	if err := g.e.KillTree(t.Context(), children[1]); err != nil {
+	ended, err := g.e.KillTree(t.Context(), children[1])
+	if err != nil {
 		t.Fatal(err)
+	}
+	if len(ended) <= 8 || !slices.Contains(ended, children[0]) || slices.Contains(ended, other.Children[0].Info.ID) {
+		t.Errorf("it says that it ended %q", ended)
 	}
 	if left := g.e.List(); len(left) != 1 || left[0].ID != other.Children[0].Info.ID {
 		t.Errorf("these are left: %+v", left)
 	}
 	bombs.Wait()
-	if err := g.e.KillTree(t.Context(), children[1]); !errors.Is(err, sandbox.ErrNotFound) {
+	if _, err := g.e.KillTree(t.Context(), children[1]); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("once more: %v", err)
 	}
 	// One that has forked nobody is a tree, too, also when it failed.
@@ -51,7 +56,7 @@ func TestATreeThatForksOnIsEnded(t *testing.T) {
 		i, err := g.e.Get(other.Children[0].Info.ID)
 		return err == nil && i.Status == sandbox.StatusFailed
 	})
-	if err := g.e.KillTree(t.Context(), other.Children[0].Info.ID); err != nil || len(g.e.List()) != 0 {
+	if ended, err := g.e.KillTree(t.Context(), other.Children[0].Info.ID); err != nil || len(ended) != 1 || len(g.e.List()) != 0 {
 		t.Errorf("alone: %v, %+v", err, g.e.List())
 	}
 }

@@ -153,6 +153,9 @@ func TestCodeIsEvaluated(t *testing.T) {
 	if r, err := e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "raise"}); err != nil || r.Error != "Traceback: ValueError" {
 		t.Errorf("got %+v, %v", r, err)
 	}
+	if r, err := e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "flood"}); err != nil || r.DroppedBytes != 7 || r.Stdout != "begin" {
+		t.Errorf("output that was cut: %+v, %v", r, err)
+	}
 	if r, err := e.Eval(t.Context(), id, sandbox.EvalRequest{Code: "exit"}); err != nil || r.ExitCode != 3 || r.Stdout != "\xff" || r.Stderr != "text" || r.Error != "" {
 		t.Errorf("exit: %+v, %v", r, err)
 	}

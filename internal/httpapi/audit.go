@@ -22,6 +22,7 @@ type notes struct {
 	id                                       string
 	asker                                    Asker
 	principal, sandbox, snapshot, image, err string
+	object, text                             string // what the request is about, beside; more words on it
 	count                                    int
 	act                                      Act
 	// control reaches the request's connection; nil outside a server.
@@ -111,6 +112,9 @@ func (s *Server) record(r *http.Request, n *notes, status int, took time.Duratio
 		UserAgent: r.UserAgent(), Principal: n.principal,
 		Sandbox: pick(n.sandbox, "id"), Snapshot: pick(n.snapshot, "tag"), Image: pick(n.image, "name"),
 		Count: n.count, Error: n.err,
+	}
+	if n.object != "" {
+		e.Object, e.Note = n.object, n.text
 	}
 	if !n.proved() {
 		e = unproved(e, r)

@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"github.com/forkd/forkd/api"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
@@ -63,6 +65,27 @@ func auditLines(t *testing.T, path string, f audit.Filter) (all []audit.Entry) {
 		t.Fatal(err)
 	}
 	return all
+}
+
+// What became of a request for a key says which key, whose it is, and what it may do.
+func TestTheAuditLogNamesTheKeyThatWasMade(t *testing.T) {
+	b, path, finish := audited(t)
+	made := b.do("POST", "/v1/keys", `{"name":"made","tenant":"acme","scopes":["read","run"]}`)
+	var k api.NewKey
+	if err := json.Unmarshal(made.Body.Bytes(), &k); err != nil || k.ID == "" {
+		t.Fatal(err, made.Body)
+	}
+	b.do("DELETE", "/v1/keys/"+k.ID, "")
+	finish()
+	for _, action := range []string{"key.create", "key.revoke"} {
+		got := auditLines(t, path, audit.Filter{Action: action})
+		if len(got) != 1 || got[0].Object != k.ID || got[0].Note != "name made, tenant acme, scopes read,run" {
+			t.Errorf("%s: %+v", action, got)
+		}
+		if strings.Contains(fmt.Sprint(got), k.Text) {
+			t.Error("the text of the key is in the log")
+		}
+	}
 }
 
 // Requests without a token are counted, and remove no line of the operator or of a tenant.

@@ -51,7 +51,7 @@ type Sandboxes interface {
 	OverlayBytes(owner string) int64
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
-	KillTree(ctx context.Context, id string) error
+	KillTree(ctx context.Context, id string) (ended []string, err error)
 	Console(id string) (io.ReadCloser, error)
 	// FollowConsole ends without an error when the VM has ended.
 	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error

@@ -103,6 +103,7 @@ func printed(name, value string) output {
 // evalRest has the fields of api.EvalResponse that are no outputs.
 type evalRest struct {
 	ExitCode     int     `json:"exit_code"`
+	Truncated    bool    `json:"truncated,omitempty"`
 	DroppedBytes int64   `json:"dropped_bytes,omitempty"`
 	TookMS       float64 `json:"took_ms,omitempty"`
 	GuestMS      float64 `json:"guest_ms,omitempty"`
@@ -131,7 +132,8 @@ func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResp
 	if res.Error != "" && rest.ExitCode == 0 {
 		rest.ExitCode = 1
 	}
-	rest.DroppedBytes = fit(account, &res.Error, &res.Result, &res.Stdout, &res.Stderr)
+	rest.DroppedBytes = res.DroppedBytes + fit(account, &res.Error, &res.Result, &res.Stdout, &res.Stderr)
+	rest.Truncated = rest.DroppedBytes > 0
 	outputs := []output{{name: "result", value: res.Result, null: true}, {name: "error", value: res.Error, null: true}}
 	for _, o := range []output{printed("stdout", res.Stdout), printed("stderr", res.Stderr)} {
 		if o.value != "" {

@@ -1,9 +1,12 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -77,7 +80,16 @@ func (s *keyRoutes) create(ctx context.Context, in *createKeyInput) (*body[api.N
 	if err != nil {
 		return nil, keyFailure(err)
 	}
+	noteKey(ctx, k)
 	return &body[api.NewKey]{api.NewKey{Key: s.wire(k), Text: text}}, nil
+}
+
+// noteKey has the audit log name a key, whose it is, and its scopes.
+func noteKey(ctx context.Context, k keys.Key) {
+	n := note(ctx)
+	n.object = k.ID
+	n.text = fmt.Sprintf("name %s, tenant %s, scopes %s", k.Name, cmp.Or(k.Tenant, "(the operator)"),
+		strings.Join(k.Scopes.List(), ","))
 }
 
 // maxTenantKeys is how many keys a tenant may make itself.
@@ -145,6 +157,7 @@ func (s *keyRoutes) revoke(ctx context.Context, in *KeyPath) (*body[api.Key], er
 	if err != nil {
 		return nil, keyFailure(err)
 	}
+	noteKey(ctx, k)
 	return &body[api.Key]{s.wire(k)}, nil
 }
 
@@ -171,6 +184,7 @@ func (s *keyRoutes) rotate(ctx context.Context, in *rotateKeyInput) (*body[api.N
 	if err != nil {
 		return nil, keyFailure(err)
 	}
+	noteKey(ctx, k)
 	return &body[api.NewKey]{api.NewKey{Key: s.wire(k), Text: text}}, nil
 }
 

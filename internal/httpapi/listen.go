@@ -50,6 +50,8 @@ type Listener struct {
 	URL    string // as given, with the port that was chosen
 	Access Access
 	TLS    bool // what it accepts is encrypted
+	// Around is put around the handler of its requests; nil: nothing is.
+	Around func(http.Handler) http.Handler
 }
 
 // Binding is how addresses are bound.
@@ -108,7 +110,8 @@ func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, erro
 		// does not shake hands is one that sends no header.
 		l, scheme = tls.NewListener(l, b.TLS), "https://"
 	}
-	return Listener{l, scheme + l.Addr().String(), Access{Token: b.Token, Keys: b.Keys}, b.TLS != nil}, nil
+	return Listener{Listener: l, URL: scheme + l.Addr().String(), Access: Access{Token: b.Token, Keys: b.Keys},
+		TLS: b.TLS != nil}, nil
 }
 
 // loopback reports whether an address is reached from this host only. Of names localhost
@@ -156,8 +159,12 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 	ended := make(chan error, len(listeners))
 	for i, l := range listeners {
 		door := newCrowd(l, s.limits.waiting)
+		handler := s.Handler(l.Access)
+		if l.Around != nil {
+			handler = l.Around(handler)
+		}
 		servers[i] = &http.Server{
-			Handler:           counted(&handlers, s.Handler(l.Access)),
+			Handler:           counted(&handlers, handler),
 			ReadHeaderTimeout: s.limits.header,
 			IdleTimeout:       idleTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,

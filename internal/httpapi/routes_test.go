@@ -272,7 +272,7 @@ func TestAuditLine(t *testing.T) {
 	for i, want := range []map[string]any{
 		{"time": "2026-01-02T03:04:05Z", "method": "POST", "path": "/v1/sandboxes", "status": 201.0, "snapshot": "py", "count": 2.0, "principal": "token"},
 		{"path": "/v1/sandboxes/sb-00000001-0002/ping", "status": 200.0, "sandbox": "sb-00000001-0002"},
-		{"status": 404.0, "snapshot": "nope", "error": "snapshot nope: not found"},
+		{"status": 404.0, "snapshot": "nope", "error": "snapshot nope not found"},
 	} {
 		var got map[string]any
 		if err := json.Unmarshal([]byte(lines[i]), &got); err != nil {

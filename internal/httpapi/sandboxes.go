@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -75,11 +76,17 @@ type killInput struct {
 	Tree bool `query:"tree" doc:"And all of its tree of forks by guests, whichever of them is named: none of them can fork meanwhile"`
 }
 
-func (s *sandboxRoutes) killSandbox(ctx context.Context, in *killInput) (*struct{}, error) {
+// killed is the answer to kill-sandbox.
+type killed struct {
+	Ended string `header:"Forkd-Ended" doc:"With tree: the ids of all sandboxes that were ended, with commas between them"`
+}
+
+func (s *sandboxRoutes) killSandbox(ctx context.Context, in *killInput) (*killed, error) {
 	if in.Tree {
-		return nil, s.engine(ctx).KillTree(ctx, in.ID)
+		ended, err := s.engine(ctx).KillTree(ctx, in.ID)
+		return &killed{strings.Join(ended, ",")}, err
 	}
-	return nil, s.engine(ctx).Kill(ctx, in.ID)
+	return &killed{}, s.engine(ctx).Kill(ctx, in.ID)
 }
 
 func (s *sandboxRoutes) sandboxMemory(ctx context.Context, in *IDPath) (*body[api.MemoryUse], error) {

@@ -95,7 +95,7 @@ func (s *Store) Get(name string) (Image, error) {
 	}
 	switch {
 	case errors.Is(err, ErrNotFound):
-		return Image{}, fmt.Errorf("%w: %s", ErrNotFound, name)
+		return Image{}, fmt.Errorf("image %s %w", name, ErrNotFound)
 	case err != nil:
 		return Image{}, fmt.Errorf("open image %s: %w", name, err)
 	}
@@ -225,7 +225,7 @@ func (s *Store) Remove(name string) error {
 	defer tmp.remove()
 	err = os.Rename(filepath.Join(s.dir, name), filepath.Join(tmp.path, name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s", ErrNotFound, name)
+		return fmt.Errorf("image %s %w", name, ErrNotFound)
 	}
 	if err != nil {
 		return fmt.Errorf("remove image %s: %w", name, err)

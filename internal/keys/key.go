@@ -28,7 +28,7 @@ var (
 
 // Errors that callers branch on.
 var (
-	ErrNotFound = errors.New("no such key")
+	ErrNotFound = errors.New("not found")
 	ErrInvalid  = errors.New("invalid key")
 	ErrTaken    = errors.New("a key of that tenant has that name")
 )

@@ -180,7 +180,7 @@ func (s *Store) Get(id string) (Key, error) {
 	if e := s.table.Load().byID[id]; e != nil {
 		return e.key(), nil
 	}
-	return Key{}, fmt.Errorf("key %.64s: %w", id, ErrNotFound)
+	return Key{}, fmt.Errorf("key %.64s %w", id, ErrNotFound)
 }
 
 // Create makes a key. Its text is told this once.
@@ -281,7 +281,7 @@ func (s *Store) change(id string, do func(*entry, time.Time) error) (Key, error)
 	defer s.mu.Unlock()
 	i := slices.IndexFunc(s.all, func(e *entry) bool { return e.ID == id })
 	if i < 0 {
-		return Key{}, fmt.Errorf("key %.64s: %w", id, ErrNotFound)
+		return Key{}, fmt.Errorf("key %.64s %w", id, ErrNotFound)
 	}
 	next := *s.all[i]
 	if err := do(&next, s.cfg.Now()); err != nil {

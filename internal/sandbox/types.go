@@ -256,6 +256,8 @@ type EvalResult struct {
 	Stdout, Stderr string // bytes as they came
 	Error          string // traceback; empty on success
 	ExitCode       int    // 1 after an exception, the code's own after an exit
+	// DroppedBytes counts output beyond what the agent keeps.
+	DroppedBytes int64
 	// Took is the whole request's time here, Guest the part of it that the agent
 	// counted as its own. With Measure it is the time from the moment at which the guest had the
 	// request to the one at which the VMM had its answer; the rest is the daemon's and the VMM's.

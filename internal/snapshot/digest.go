@@ -46,7 +46,7 @@ func (s *Store) Hash(ctx context.Context, tag string, pause func(context.Context
 	// go with the folder that was.
 	dir, err := os.OpenRoot(s.Dir(tag))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s", ErrNotFound, tag)
+		return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
 	}
 	if err != nil {
 		return fmt.Errorf("digest snapshot %s: %w", tag, err)
@@ -79,7 +79,7 @@ func (s *Store) Hash(ctx context.Context, tag string, pause func(context.Context
 	}
 	fmt.Fprintf(&out, "end %x\n", sha256.Sum256(out.Bytes()))
 	if err := s.writeDigests(tag, dir, out.Bytes()); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s", ErrNotFound, tag) // deleted meanwhile
+		return fmt.Errorf("snapshot %s %w", tag, ErrNotFound) // deleted meanwhile
 	} else if err != nil {
 		return fmt.Errorf("write digests of snapshot %s: %w", tag, err)
 	}

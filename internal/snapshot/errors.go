@@ -5,7 +5,7 @@ import "errors"
 // Sentinels that callers branch on.
 var (
 	// ErrNotFound: there is no snapshot of that tag.
-	ErrNotFound = errors.New("snapshot not found")
+	ErrNotFound = errors.New("not found")
 	// ErrExists: the tag is taken, by a snapshot or by one that is being written.
 	ErrExists = errors.New("snapshot exists already")
 	// ErrTag: the tag is not a tag.

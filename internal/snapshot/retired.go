@@ -53,7 +53,7 @@ func (s *Store) Retire(tag, hash string) error {
 			return err
 		}
 		if e.ContentHash != hash {
-			return fmt.Errorf("%w: %s is another snapshot by now", ErrNotFound, tag)
+			return fmt.Errorf("snapshot %s %w: it is another by now", tag, ErrNotFound)
 		}
 		if err := s.layers.Pin(retiredPinPrefix+name, e.Manifest.LayerIDs()...); err != nil {
 			return err
@@ -74,7 +74,7 @@ func (s *Store) Retire(tag, hash string) error {
 // OpenRetired is Open for a snapshot that was retired.
 func (s *Store) OpenRetired(hash string) (*Files, error) {
 	if retiredName(hash) == "" {
-		return nil, fmt.Errorf("%w: %q is no content hash", ErrNotFound, ellipsis.Clip(hash, 80))
+		return nil, fmt.Errorf("snapshot %w: %q is no content hash", ErrNotFound, ellipsis.Clip(hash, 80))
 	}
 	e, err := s.Retired(hash)
 	if err != nil {
@@ -95,7 +95,7 @@ func (s *Store) OpenRetired(hash string) (*Files, error) {
 func (s *Store) Retired(hash string) (Entry, error) {
 	dir := s.retiredDir(hash)
 	if _, err := os.Lstat(dir); err != nil || retiredName(hash) == "" {
-		return Entry{}, fmt.Errorf("%w: none is retired as %s", ErrNotFound, ellipsis.Clip(hash, 80))
+		return Entry{}, fmt.Errorf("snapshot %w: none is retired as %s", ErrNotFound, ellipsis.Clip(hash, 80))
 	}
 	e, err := s.read(dir, "")
 	if err == nil && e.ContentHash != hash {

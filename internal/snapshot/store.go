@@ -120,7 +120,7 @@ func (s *Store) steady(tag string, look func() error, drop func()) error {
 	for {
 		was, err := os.Open(s.Dir(tag)) // kept open: else its inode could become another's
 		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("%w: %s", ErrNotFound, tag)
+			return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
 		}
 		if err != nil {
 			return fmt.Errorf("open snapshot %s: %w", tag, err)
@@ -247,7 +247,7 @@ func (s *Store) delete(tag string, away func() error) error {
 	defer unreserve()
 	err = away()
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s", ErrNotFound, tag)
+		return fmt.Errorf("snapshot %s %w", tag, ErrNotFound)
 	}
 	if err == nil {
 		err = failpoint.At(failpoint.SnapshotPrefix + "delete.sync")

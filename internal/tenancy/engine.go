@@ -48,7 +48,7 @@ type sandboxes interface {
 	OverlayBytes(owner string) int64
 	Get(id string) (sandbox.Info, error)
 	Kill(ctx context.Context, id string) error
-	KillTree(ctx context.Context, id string) error
+	KillTree(ctx context.Context, id string) (ended []string, err error)
 	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
 	Resume(ctx context.Context, id string) (sandbox.Info, error)
 	SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error)

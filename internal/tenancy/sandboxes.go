@@ -161,10 +161,11 @@ func (v sandboxView) Kill(ctx context.Context, id string) error {
 }
 
 // KillTree ends a sandbox and all of its tree of forks, who have the same owner.
-func (v sandboxView) KillTree(ctx context.Context, id string) error {
+func (v sandboxView) KillTree(ctx context.Context, id string) (ended []string, err error) {
 	if err := v.mine(id); err != nil {
-		return err
+		return nil, err
 	}
+	defer v.diskChanged()
 	return v.engine.KillTree(ctx, id)
 }
 

@@ -340,7 +340,7 @@ func newName(who principal.Principal, name string) (string, error) {
 }
 
 func missing(name string) error {
-	return sandbox.Errorf(sandbox.ErrNotFound, "", "there is no workspace %s", name)
+	return sandbox.Errorf(sandbox.ErrNotFound, "", "workspace %s not found", name)
 }
 
 func underWay(name string) error {

@@ -20,6 +20,10 @@ type Options struct {
 	// shown to whichever daemon is found, in place of that daemon's own.
 	URL, Token string
 	Force      Where // Host or Machine; empty decides
+	// MachineName is the machine; empty: the default one. One that is named has to be there.
+	MachineName string
+	// Anyway starts a daemon on this host even if its KVM is not usable.
+	Anyway bool
 	// Start allows starting what does not run. Without it, Resolve fails then.
 	Start bool
 	// Forkd is the program to start as the daemon; empty: the one beside this program.

@@ -1,9 +1,14 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +20,9 @@ type Flags struct {
 	URL, Token    string
 	Fingerprint   string // of its certificate
 	Cert, Key     string // files of the client's own
+	ForceHost     bool   // Host, even if VMs do not run well there
 	Host, Machine bool   // skip the decision where VMs run
+	MachineName   string // the machine to run them in, which skips it too
 }
 
 // Add adds the flags to a program's root command.
@@ -29,9 +36,15 @@ func (f *Flags) Add(root *cobra.Command) {
 	flags.StringVar(&f.Cert, "tls-client-cert", "",
 		"file of the certificate to show to a daemon at https://... that wants one (default: $FORKD_TLS_CLIENT_CERT)")
 	flags.StringVar(&f.Key, "tls-client-key", "", "file of that certificate's key (default: $FORKD_TLS_CLIENT_KEY)")
-	flags.BoolVar(&f.Host, "host", false, "run VMs on this host, without deciding by measurement")
+	flags.BoolVar(&f.Host, "host", false, "run VMs on this host; refused if its KVM is missing or too slow")
+	flags.BoolVar(&f.ForceHost, "force-host", false, "as --host, even if this host's KVM is missing or too slow")
 	flags.BoolVar(&f.Machine, "machine", false, "run VMs in the machine, without deciding by measurement")
+	flags.StringVar(&f.MachineName, "machine-name", "",
+		"run VMs in the machine of that name (default: $FORKD_MACHINE, else the machine named default)")
 	root.MarkFlagsMutuallyExclusive("host", "machine", "url")
+	root.MarkFlagsMutuallyExclusive("force-host", "machine", "url")
+	root.MarkFlagsMutuallyExclusive("host", "machine-name", "url")
+	root.MarkFlagsMutuallyExclusive("force-host", "machine-name", "url")
 }
 
 // FlagError is a flag's value that no daemon can be reached with.
@@ -42,17 +55,47 @@ func (e FlagError) Unwrap() error { return e.Err }
 
 // Connect finds the daemon, starts it if opt allows that, and returns a client for it.
 func (f Flags) Connect(ctx context.Context, opt Options, userAgent string) (*client.Client, Endpoint, error) {
-	e, err := Find(ctx, f.complete(opt))
+	opt, err := f.complete(opt)
+	if err != nil {
+		return nil, Endpoint{}, FlagError{err}
+	}
+	e, err := Find(ctx, opt)
 	if err != nil {
 		return nil, e, err
 	}
 	to := client.Options{URL: e.URL, Token: e.Token, UserAgent: userAgent}
 	f.secure(&to)
+	if e.Where == Machine {
+		to.Retry = untilItRuns(opt.Notice, restartWait)
+	}
 	c, err := client.New(to)
 	if err != nil {
 		return nil, e, FlagError{err}
 	}
 	return c, e, nil
+}
+
+// restartWait is for how long calls that change nothing wait for a machine's daemon: its init starts it again.
+const restartWait = 15 * time.Second
+
+// untilItRuns waits a little before each try of a call, and says so once. All calls of a command share the limit.
+func untilItRuns(notice func(string), limit time.Duration) func(context.Context, error) bool {
+	var once sync.Once
+	end := sync.OnceValue(func() time.Time { return time.Now().Add(limit) })
+	return func(ctx context.Context, err error) bool {
+		if time.Now().After(end()) {
+			return false
+		}
+		once.Do(func() {
+			notice(fmt.Sprintf("%v; it may be starting again: trying for %s", err, limit))
+		})
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(limit / 60):
+			return true
+		}
+	}
 }
 
 // secure is how a daemon is known, and how the client is. The environment's is for one at https:// only, as it
@@ -70,20 +113,30 @@ func (f Flags) secure(opt *client.Options) {
 	}
 }
 
+// NameOfMachine is the machine that the flags or the environment name; empty: the default one.
+func (f Flags) NameOfMachine() string { return cmp.Or(f.MachineName, os.Getenv("FORKD_MACHINE")) }
+
 // complete fills in what the flags and the environment say.
-func (f Flags) complete(opt Options) Options {
+func (f Flags) complete(opt Options) (Options, error) {
 	opt.URL, opt.Token = f.URL, f.Token
 	if opt.URL == "" {
 		opt.URL = os.Getenv("FORKD_URL")
 	}
+	opt.MachineName = f.NameOfMachine()
 	switch {
-	case f.Host:
-		opt.Force, opt.URL = Host, ""
-	case f.Machine:
+	case f.Host, f.ForceHost:
+		opt.Force, opt.Anyway, opt.URL = Host, f.ForceHost, ""
+	case f.Machine, f.MachineName != "":
 		opt.Force, opt.URL = Machine, ""
+	case f.URL != "" || opt.MachineName == "":
+	case opt.URL != "":
+		return opt, errors.New("FORKD_URL and FORKD_MACHINE name two daemons: " +
+			"unset one of them, or say --url or --machine-name")
+	default:
+		opt.Force = Machine
 	}
 	if opt.Token == "" && opt.URL != "" {
 		opt.Token = os.Getenv("FORKD_TOKEN") // of a daemon that is named; one that is found has its own
 	}
-	return opt
+	return opt, nil
 }

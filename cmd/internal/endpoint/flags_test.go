@@ -1,8 +1,16 @@
 package endpoint
 
 import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 )
 
@@ -28,5 +36,45 @@ func TestWhatTLSIsSpokenWith(t *testing.T) {
 			got.ClientKey != row.want.ClientKey {
 			t.Errorf("%s: %+v, want %+v", name, got, row.want)
 		}
+	}
+}
+
+// A machine's daemon that restarts is waited for by calls that change nothing; others may have been done.
+func TestCallsThatChangeNothingWaitForARestart(t *testing.T) {
+	var broken atomic.Int32
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if broken.Add(-1) >= 0 {
+			panic(http.ErrAbortHandler) // QEMU accepts, and nobody is there
+		}
+		fmt.Fprint(w, "[]")
+	}))
+	defer s.Close()
+	var told notes
+	c, err := client.New(client.Options{URL: s.URL, Retry: untilItRuns(told.add, time.Minute/10)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	broken.Store(3)
+	if _, err := c.ListSandboxes(t.Context()); err != nil || len(told) != 1 || !strings.Contains(told[0], "trying for 6s") {
+		t.Errorf("got %v, told %q", err, told)
+	}
+	broken.Store(1)
+	if err := c.Kill(t.Context(), "sb-1"); err == nil || broken.Load() != 0 {
+		t.Errorf("a call that changes something: %v, %d are left", err, broken.Load())
+	}
+	broken.Store(1 << 30)
+	short, err := client.New(client.Options{URL: s.URL, Retry: untilItRuns(told.add, 50*time.Millisecond)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer short.Close()
+	if _, err := short.ListSandboxes(t.Context()); !client.IsUnreachable(err) && client.CodeOf(err) != api.CodeBroken {
+		t.Errorf("a daemon that does not come: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if untilItRuns(told.add, time.Minute)(ctx, context.Canceled) {
+		t.Error("it goes on after an interruption")
 	}
 }

@@ -3,12 +3,12 @@
 package endpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -18,6 +18,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/hints"
+	"github.com/forkd/forkd/internal/hostcap"
 )
 
 // startWait is how long a daemon may take to answer.
@@ -32,6 +33,11 @@ func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	if !opt.Start {
 		return e, ErrNotRunning
 	}
+	if d := hostcap.QuickKVM(ctx).Decide(); !opt.Anyway && placeOf(d) == Machine {
+		return e, hints.With(&client.Error{
+			Code: api.CodeUnsupported, Message: "VMs do not run well on this host, so no daemon is started here: " + d.Reason,
+		}, "use --machine, or --force-host if you mean it; `forkd doctor` says more")
+	}
 	if opt.Forkd == "" {
 		var err error
 		if opt.Forkd, err = Program("forkd"); err != nil {
@@ -44,8 +50,13 @@ func onHost(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 			Code: api.CodeUnreachable, Message: fmt.Sprintf("start the daemon on this host: %v", err),
 		}, "run `forkd serve` to see it fail, `forkd doctor` to see what this host lacks, or use --machine")
 	}
+	opt.Notice(fmt.Sprintf("started a daemon on this host, which ends when it has no sandboxes and was not used for %s; "+
+		"`forkd daemon stop` ends it", idleExit()))
 	return e, nil
 }
+
+// idleExit is after how long a daemon that a command started ends when it is of no use.
+func idleExit() string { return cmp.Or(os.Getenv("FORKD_DAEMON_IDLE"), "10m") }
 
 // startDaemon runs `forkd serve` in a session of its own, as it is to outlive
 // this command, and waits until it answers.
@@ -53,14 +64,14 @@ func startDaemon(ctx context.Context, p Paths, forkd string) error {
 	if err := os.MkdirAll(p.State, 0o700); err != nil {
 		return err
 	}
-	logPath := filepath.Join(p.State, "serve.log")
+	logPath := p.ServeLog()
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
 	// It serves its Unix socket only, to this user.
-	cmd := exec.Command(forkd, "serve", "--data", p.Data, "--run", p.Run)
+	cmd := exec.Command(forkd, "serve", "--data", p.Data, "--run", p.Run, "--idle-exit", idleExit())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // it is not for it, and it has children
 		return strings.HasPrefix(v, "FORKD_TOKEN=") || strings.HasPrefix(v, "E2B_API_KEY=")

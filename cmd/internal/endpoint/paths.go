@@ -66,6 +66,9 @@ func (p Paths) Socket() string { return filepath.Join(p.Run, "forkd.sock") }
 // SocketURL is the same as a URL.
 func (p Paths) SocketURL() string { return "unix://" + p.Socket() }
 
+// ServeLog is the log of a daemon that a command started.
+func (p Paths) ServeLog() string { return filepath.Join(p.State, "serve.log") }
+
 // Program finds another of forkd's programs: they are kept in one directory.
 func Program(name string) (string, error) {
 	self, err := os.Executable()

@@ -13,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/hostcap"
 	"github.com/forkd/forkd/internal/platform"
@@ -47,10 +49,10 @@ func Resolve(ctx context.Context, p Paths, opt Options) (Endpoint, error) {
 	if where == "" {
 		where, reason = decide(ctx, p)
 	}
-	tellOnce(p, where, reason, opt.Notice)
 	if where == Machine {
-		return inMachine(ctx, opt)
+		return inMachine(ctx, p, opt, reason)
 	}
+	tellOnce(p, string(where), "on this host", reason, opt.Notice)
 	return onHost(ctx, p, opt)
 }
 
@@ -67,9 +69,9 @@ func decide(ctx context.Context, p Paths) (Where, string) {
 // Place is where VMs run if no daemon is asked: as the flags say, else by measurement.
 func (f Flags) Place(ctx context.Context) Where {
 	switch {
-	case f.Host:
+	case f.Host, f.ForceHost:
 		return Host
-	case f.Machine:
+	case f.Machine, f.NameOfMachine() != "":
 		return Machine
 	}
 	return placeOf(hostcap.QuickKVM(ctx).Decide())
@@ -95,15 +97,11 @@ func answers(ctx context.Context, url string) bool {
 
 // tellOnce says where VMs run when that is another place than last time. The
 // memory is a convenience: without it, it is said every time.
-func tellOnce(p Paths, where Where, reason string, notice func(string)) {
+func tellOnce(p Paths, where, place, reason string, notice func(string)) {
 	file := filepath.Join(p.State, "where")
 	last, _ := os.ReadFile(file)
-	if strings.TrimSpace(string(last)) == string(where) {
+	if strings.TrimSpace(string(last)) == where {
 		return
-	}
-	place := "on this host"
-	if where == Machine {
-		place = "in the machine"
 	}
 	notice(fmt.Sprintf("VMs run %s: %s", place, reason))
 	if os.MkdirAll(p.State, 0o700) == nil {
@@ -111,40 +109,64 @@ func tellOnce(p Paths, where Where, reason string, notice func(string)) {
 	}
 }
 
-func inMachine(ctx context.Context, opt Options) (Endpoint, error) {
-	m, err := appliance.Open(appliance.DefaultName)
+func inMachine(ctx context.Context, p Paths, opt Options, reason string) (Endpoint, error) {
+	m, err := appliance.Open(opt.MachineName)
 	if err != nil {
-		return Endpoint{}, err
+		return Endpoint{}, FlagError{err}
 	}
-	api, err := m.API()
+	if opt.MachineName != "" && m.Name != appliance.DefaultName && !m.Exists() {
+		return Endpoint{}, NoMachine(m.Name)
+	}
+	tellMachine(p, m.Name, reason, opt.Notice)
+	at, err := m.API()
 	if errors.Is(err, appliance.ErrNotRunning) {
 		if !opt.Start {
 			return Endpoint{}, ErrNotRunning
 		}
-		opt.Progress("starting the machine")
+		if others := appliance.Running(); opt.MachineName == "" && len(others) > 0 {
+			opt.Notice(fmt.Sprintf("machine %s is started, and is another than %s, which runs; --machine-name uses that",
+				m.Name, strings.Join(others, ", ")))
+		}
+		opt.Progress("starting machine " + m.Name)
 		if _, err = m.Start(ctx, appliance.StartOptions{Progress: opt.Progress}); err == nil {
-			api, err = m.API()
+			at, err = m.API()
 		}
 	}
 	if err != nil {
-		return Endpoint{}, fmt.Errorf("start the machine: %w", err)
+		return Endpoint{}, fmt.Errorf("start machine %s: %w", m.Name, err)
 	}
-	e := Endpoint{URL: "http://" + api.Addr, Token: cmp.Or(opt.Token, api.Token), Where: Machine}
+	e := Endpoint{URL: "http://" + at.Addr, Token: cmp.Or(opt.Token, at.Token), Where: Machine}
 	if st, err := m.Status(ctx); err == nil {
 		e.CPUs = st.CPUs
 	}
-	return e, waitForMachine(ctx, e)
+	return e, waitForMachine(ctx, m, e)
+}
+
+// NoMachine is the error for a name that no machine has: a slip must not make one.
+func NoMachine(name string) error {
+	return hints.With(&client.Error{Code: api.CodeNotFound, Message: fmt.Sprintf("machine %s not found", name)},
+		"`forkd machine start --name "+name+"` makes it")
+}
+
+// tellMachine is tellOnce of a machine.
+func tellMachine(p Paths, name, reason string, notice func(string)) {
+	if name == appliance.DefaultName {
+		tellOnce(p, string(Machine), "in the machine", reason, notice)
+		return
+	}
+	tellOnce(p, string(Machine)+" "+name, "in machine "+name, reason, notice)
 }
 
 // waitForMachine waits for the daemon inside, which starts after the agent that
 // the machine's own readiness is about.
-func waitForMachine(ctx context.Context, e Endpoint) error {
+func waitForMachine(ctx context.Context, m *appliance.Appliance, e Endpoint) error {
 	ctx, cancel := context.WithTimeout(ctx, 60*time.Second)
 	defer cancel()
 	for !answers(ctx, e.URL) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the machine runs, but the daemon in it does not answer at %s; `forkd machine logs` shows why", e.URL)
+			return fmt.Errorf("machine %s runs, but the daemon in it does not answer at %s; `forkd machine logs%s` shows why",
+				m.Name, e.URL, hints.MachineFlag(m.Name))
 		case <-time.After(100 * time.Millisecond):
 		}
 	}

@@ -4,24 +4,54 @@ import (
 	"context"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 )
 
 // Main is a program's main: it runs until it has ended, or is interrupted and has ended
 // by that, and gives the process its exit code.
 func Main(run func(ctx context.Context, args []string) int) {
-	ctx, stop := signal.NotifyContext(context.Background(), endings()...)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, end := endOnHangup(ctx)
 	code := run(ctx, os.Args[1:])
+	end()
 	stop()
 	os.Exit(code)
 }
 
-// endings are the signals to end by, tidily: what was made for the time being is
-// taken down. A terminal that is closed is one, unless we were told (nohup) to go on.
-func endings() []os.Signal {
-	all := []os.Signal{os.Interrupt, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
-		all = append(all, syscall.SIGHUP)
+// hangup is the reaction of a program to a terminal that is closed.
+type hangup struct {
+	mu    sync.Mutex
+	react func()
+}
+
+type hangupKey struct{}
+
+// endOnHangup has a terminal that is closed end the program, tidily, unless we were told (nohup) to go on.
+func endOnHangup(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	if signal.Ignored(syscall.SIGHUP) {
+		return ctx, cancel
 	}
-	return all
+	h := &hangup{react: cancel}
+	came := make(chan os.Signal, 1)
+	signal.Notify(came, syscall.SIGHUP)
+	go func() { // lives as long as the process
+		for range came {
+			h.mu.Lock()
+			react := h.react
+			h.mu.Unlock()
+			react()
+		}
+	}()
+	return context.WithValue(ctx, hangupKey{}, h), cancel
+}
+
+// OnHangup has SIGHUP call a function in place of ending the program whose context it is.
+func OnHangup(ctx context.Context, react func()) {
+	if h, ok := ctx.Value(hangupKey{}).(*hangup); ok {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.react = react
+	}
 }

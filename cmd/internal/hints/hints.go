@@ -41,6 +41,15 @@ func Of(err error) string {
 	return ""
 }
 
+// MachineFlag is the flag that has a machine command mean the machine of that name, with a space before it; empty for
+// the default one, which needs none.
+func MachineFlag(name string) string {
+	if name == "" || name == "default" {
+		return ""
+	}
+	return " --name " + name
+}
+
 // reasoned is an error of a daemon that is this process, or of the machine.
 type reasoned interface {
 	ReasonName() string

@@ -18,8 +18,10 @@ func byReason() map[api.Reason]string {
 		api.ReasonDigestsNotReady:    "try again in a moment",
 		api.ReasonDirectoryInUse:     "stop the other daemon, or give this one directories of its own",
 		api.ReasonDirectoryRefused:   "name a directory of the daemon's own",
-		api.ReasonDiskLimit:          "kill it, or put it back with `forkd rollback`; fork with a larger --disk-limit-mib",
-		api.ReasonDiskLostWrites:     "fork another, or branch with --force to save what there is",
+		api.ReasonDiskLimit: "the limit is its own, from its fork, and stays: put it back with " +
+			"`forkd rollback {sandbox} TAG`, or kill it and fork with more (`forkd fork TAG --disk-limit-mib N`); " +
+			"`forkd inspect {sandbox}` shows the limit",
+		api.ReasonDiskLostWrites: "fork another, or branch with --force to save what there is",
 		api.ReasonDiskNoRoom: "make room on the file system of the daemon's data (kill sandboxes, " +
 			"delete snapshots or images); it goes on by itself",
 		api.ReasonDiskPromised: "kill sandboxes, ask for fewer or for smaller disks (--disk-limit-mib), or start " +
@@ -110,6 +112,7 @@ func byReason() map[api.Reason]string {
 		// Of the machine, which is no part of the API.
 		"machine_agent_other":  "`forkd machine start --restart` renews it",
 		"machine_daemon_ended": "`forkd machine exec --name {machine} -- tail {log}` says more",
+		"machine_differs":      "`forkd machine start --name {machine} --restart`, with the same flags, applies them",
 		"machine_no_terminal":  "`forkd machine exec` runs one command without",
 	}
 }

@@ -3,6 +3,7 @@ package catalog
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/snapshot"
@@ -69,7 +70,7 @@ func (c *Catalog) retiredManifest(hash string) *snapshot.Manifest {
 // OpenRetired opens a snapshot that has lost its tag, by its content hash.
 func (c *Catalog) OpenRetired(hash string) (*snapshot.Files, error) {
 	if !c.tags.isRetired(hash) {
-		return nil, sandbox.StoreError(snapshot.ErrNotFound)
+		return nil, sandbox.StoreError(fmt.Errorf("snapshot %w", snapshot.ErrNotFound))
 	}
 	files, err := c.snapshots.OpenRetired(hash)
 	if err != nil {

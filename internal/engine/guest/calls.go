@@ -116,7 +116,7 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 	r = sandbox.EvalResult{
 		Result: a.GetResult(), Stdout: output(a.GetStdout(), a.GetStdoutRaw()),
 		Stderr: output(a.GetStderr(), a.GetStderrRaw()),
-		Error:  a.GetTraceback(), ExitCode: int(a.GetExitCode()),
+		Error:  a.GetTraceback(), ExitCode: int(a.GetExitCode()), DroppedBytes: a.GetDropped(),
 		Took: c.cfg.Now().Sub(start), Guest: time.Duration(a.GetTookNs()),
 	}
 	if r.Error == "" {

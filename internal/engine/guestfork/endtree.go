@@ -3,6 +3,8 @@ package guestfork
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 
@@ -21,37 +23,39 @@ func (f *Families) Trees() *Trees { return &Trees{f} }
 
 // KillTree ends all sandboxes of the tree of forks that one is in, failed ones included. Nothing of the
 // tree can fork meanwhile, and children that were about to be are waited for: when it returns without an
-// error, nothing is left of the tree. If ctx ends first, the tree may fork again.
-func (t *Trees) KillTree(ctx context.Context, id string) error {
+// error, nothing is left of the tree. If ctx ends first, the tree may fork again. It returns what it has ended.
+func (t *Trees) KillTree(ctx context.Context, id string) (ended []string, err error) {
 	ctx, done, err := t.f.cfg.Begin(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer done()
 	return t.f.endTree(ctx, id)
 }
 
-func (f *Families) endTree(ctx context.Context, id string) error {
+func (f *Families) endTree(ctx context.Context, id string) (ended []string, err error) {
 	_, info, err := f.cfg.Sandboxes.Find(id)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	root := info.Kin.RootOf(info.ID)
 	defer f.stopForks(root)()
 	for {
 		ids, coming, changed := f.members(root)
-		if err := f.endAll(ids); err != nil {
-			return err
+		gone, err := f.endAll(ids)
+		ended = append(ended, gone...)
+		if err != nil {
+			return ended, err
 		}
 		switch {
 		case len(ids) > 0: // look again: children may have been listed meanwhile
 		case !coming:
-			return nil
+			return ended, nil
 		default:
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				return context.Cause(ctx)
+				return ended, context.Cause(ctx)
 			}
 		}
 	}
@@ -94,17 +98,26 @@ func (f *Families) members(root string) (ids []string, coming bool, changed <-ch
 	return ids, coming, f.released
 }
 
-// endAll ends sandboxes; those that somebody else has ended are as they should be.
-func (f *Families) endAll(ids []string) error {
+// endAll ends sandboxes and names them; those that somebody else has ended are as they should be.
+func (f *Families) endAll(ids []string) (ended []string, err error) {
 	var g errgroup.Group
+	var mu sync.Mutex // guards ended
 	g.SetLimit(endsAtOnce)
 	for _, id := range ids {
 		g.Go(func() error {
-			if err := f.cfg.Sandboxes.Kill(id); err != nil && !errors.Is(err, sandbox.ErrNotFound) {
-				return err
+			err := f.cfg.Sandboxes.Kill(id)
+			if errors.Is(err, sandbox.ErrNotFound) {
+				return nil
 			}
-			return nil
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				ended = append(ended, id)
+			}
+			return err
 		})
 	}
-	return g.Wait()
+	err = g.Wait()
+	slices.Sort(ended)
+	return ended, err
 }

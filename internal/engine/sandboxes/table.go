@@ -219,7 +219,7 @@ func (t *Table) Kill(id string) error {
 }
 
 func notFound(id string) error {
-	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %q not found", sandbox.Clip(id))
+	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s not found", sandbox.Clip(id))
 }
 
 // Lookup finds a sandbox even while it is being killed; nil: there is none. An id

@@ -151,7 +151,11 @@ func NoRoom(who, full string) error {
 	if atLimit(full) {
 		reason = sandbox.ReasonDiskLimit
 	}
-	return sandbox.Errorf(sandbox.ErrNoSpace, reason, "%s is %s", who, pausedReason(full))
+	err := sandbox.Errorf(sandbox.ErrNoSpace, reason, "%s is %s", who, pausedReason(full))
+	if id, ok := strings.CutPrefix(who, "sandbox "); ok {
+		return sandbox.Detailed(err, "sandbox", id)
+	}
+	return err
 }
 
 // atLimit tells a lack of room on the host from a disk that is at its own limit.

@@ -30,7 +30,7 @@ func (l *lines) snapshotLocked(tag string) (sandbox.SnapshotInfo, error) {
 	}
 	info, ok := l.snapshots[tag]
 	if !ok {
-		return info, fmt.Errorf("snapshot %s: %w", tag, sandbox.ErrNotFound)
+		return info, fmt.Errorf("snapshot %s %w", tag, sandbox.ErrNotFound)
 	}
 	return l.relateLocked(info), nil
 }

@@ -84,12 +84,27 @@ func printEnv(p *proc) int {
 	return 0
 }
 
-// shell answers each line; "size" waits for and prints a new terminal size.
+// shell answers each line; "size" waits for and prints a new terminal size. As on a terminal, its input has no end of
+// its own: ^D sends what the line has, and ends the input where that is nothing.
 func shell(p *proc) int {
 	fmt.Fprintf(p.stdout, "pty=%v\r\n", p.pty)
-	lines := bufio.NewScanner(p.stdin)
-	for lines.Scan() {
-		switch line := strings.TrimSpace(lines.Text()); line {
+	in := bufio.NewReader(p.stdin)
+	line := ""
+	for {
+		b, err := in.ReadByte()
+		switch {
+		case err != nil && p.pty:
+			<-p.ctx.Done() // somebody may still type
+			return 1
+		case err != nil, b == endOfTransmission && line == "":
+			return 0
+		case b != '\n' && b != endOfTransmission:
+			line += string(rune(b))
+			continue
+		}
+		said := strings.TrimSpace(line)
+		line = ""
+		switch said {
 		case "exit":
 			return 7
 		case "size":
@@ -99,8 +114,10 @@ func shell(p *proc) int {
 			case <-p.ctx.Done():
 			}
 		default:
-			fmt.Fprintf(p.stdout, "you said %s\r\n", line)
+			fmt.Fprintf(p.stdout, "you said %s\r\n", said)
 		}
 	}
-	return 0
 }
+
+// endOfTransmission is ^D.
+const endOfTransmission = 4

@@ -77,6 +77,8 @@ func (g guests) Eval(_ context.Context, id string, req sandbox.EvalRequest) (san
 			return sandbox.EvalResult{}, fmt.Errorf("eval in sandbox %s: no room for the answer: %w", id, sandbox.ErrBusy)
 		}
 		return sandbox.EvalResult{Stdout: strings.Repeat("\xff\x00", n/2)}, nil
+	case "flood":
+		return sandbox.EvalResult{Stdout: "the begin\n", DroppedBytes: 1 << 20}, nil
 	case "bytes":
 		return sandbox.EvalResult{Stdout: "\x00\xff\n", Stderr: "\xfe"}, nil
 	case "print('hi')":

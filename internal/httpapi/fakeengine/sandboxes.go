@@ -134,7 +134,7 @@ func (e *Engine) entry(id string) (*entry, error) {
 	if b, ok := e.entries[id]; ok {
 		return b, nil
 	}
-	return nil, fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
+	return nil, fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
 }
 
 // live is entry for operations that need the guest.
@@ -168,28 +168,30 @@ func (e *Engine) Kill(_ context.Context, id string) error {
 	defer e.mu.Unlock()
 	b, ok := e.entries[id]
 	if !ok {
-		return fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
+		return fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
 	}
 	delete(e.entries, id)
 	b.guest.close()
 	return nil
 }
 
-func (e *Engine) KillTree(_ context.Context, id string) error {
+func (e *Engine) KillTree(_ context.Context, id string) (ended []string, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	b, ok := e.entries[id]
 	if !ok {
-		return fmt.Errorf("sandbox %s: %w", id, sandbox.ErrNotFound)
+		return nil, fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
 	}
 	root := b.info.Kin.RootOf(id)
 	for id, b := range e.entries {
 		if b.info.Kin.RootOf(id) == root {
 			delete(e.entries, id)
 			b.guest.close()
+			ended = append(ended, id)
 		}
 	}
-	return nil
+	slices.Sort(ended)
+	return ended, nil
 }
 
 func (e *Engine) Console(id string) (io.ReadCloser, error) {

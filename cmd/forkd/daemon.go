@@ -1,0 +1,224 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/client"
+	"github.com/forkd/forkd/cmd/internal/endpoint"
+	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/cmd/internal/hints"
+)
+
+func newDaemonCommand(a *app) *cobra.Command {
+	return group("daemon", "Show and stop the daemon of this host", newDaemonStatusCommand(a), newDaemonStopCommand(a))
+}
+
+// daemonStatus is what is known of this host's daemon. Its JSON form is part of the CLI's contract.
+type daemonStatus struct {
+	State   string   `json:"state"` // running, stopped, or unreachable: it runs and does not answer
+	URL     string   `json:"url"`
+	PID     int      `json:"pid,omitempty"`
+	Version string   `json:"version,omitempty"`
+	Command []string `json:"command,omitempty"`
+	// Sandboxes are those that run; paused ones need no daemon.
+	Sandboxes int    `json:"sandboxes"`
+	Log       string `json:"log,omitempty"` // of a daemon that a command started
+}
+
+// States of a daemonStatus.
+const (
+	daemonRunning     = "running"
+	daemonStopped     = "stopped"
+	daemonUnreachable = "unreachable"
+)
+
+func newDaemonStatusCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Show whether a daemon runs on this host, and how it was started",
+		Long: "Show whether a daemon runs on this host, and how it was started. It starts none.\n" +
+			"Exit code 0: it runs and answers; 3: it does not.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := localDaemon(a)
+			if err != nil {
+				return err
+			}
+			st := at.status(cmd.Context())
+			if a.JSON {
+				err = a.Value(st)
+			} else {
+				err = printDaemon(a, st)
+			}
+			if err == nil && st.State != daemonRunning {
+				return exit.Code(3)
+			}
+			return err
+		},
+	}
+}
+
+func printDaemon(a *app, st daemonStatus) error {
+	facts := []string{"state", st.State, "url", st.URL}
+	if st.PID != 0 {
+		facts = append(facts, "process", fmt.Sprint(st.PID), "version", st.Version)
+		facts = append(facts, "command", strings.Join(st.Command, " "), "sandboxes", fmt.Sprint(st.Sandboxes), "log", st.Log)
+	}
+	return a.Facts(facts...)
+}
+
+func newDaemonStopCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop",
+		Short: "Stop the daemon of this host; sandboxes run on",
+		Long: "Stop the daemon of this host, and wait for its end. Sandboxes run on, and the next daemon takes them over,\n" +
+			"unless it was started with --kill-on-stop.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			at, err := localDaemon(a)
+			if err != nil {
+				return err
+			}
+			st := at.status(cmd.Context())
+			if st.State == daemonStopped {
+				return saidDaemon(a, st, "no daemon runs on this host")
+			}
+			if err := at.stop(cmd.Context(), st.PID); err != nil {
+				return err
+			}
+			if n := st.Sandboxes; n > 0 {
+				a.Note("sandboxes that ran: %d; they run on unless it had --kill-on-stop, and the next daemon takes them over", n)
+			}
+			st.State = daemonStopped
+			return saidDaemon(a, st, fmt.Sprintf("daemon %d is stopped", st.PID))
+		},
+	}
+}
+
+func saidDaemon(a *app, st daemonStatus, line string) error {
+	if a.JSON {
+		return a.Value(st)
+	}
+	return a.Line("%s", line)
+}
+
+// daemonSocket is the path of a daemon's Unix socket on this host.
+type daemonSocket struct{ path, token, log string }
+
+// localDaemon is the daemon that is named, which must be of this host, or this user's.
+func localDaemon(a *app) (daemonSocket, error) {
+	named := a.flags.URL
+	if named == "" && !a.flags.Host && !a.flags.ForceHost {
+		named = os.Getenv("FORKD_URL")
+	}
+	if a.flags.Machine || a.flags.MachineName != "" {
+		return daemonSocket{}, hints.With(exit.UsageError{Err: errors.New("a machine's daemon runs and ends with it")},
+			"`forkd machine status` and `forkd machine stop` are for that")
+	}
+	if named == "" {
+		p, err := endpoint.DefaultPaths()
+		return daemonSocket{path: p.Socket(), token: a.flags.Token, log: p.ServeLog()}, err
+	}
+	u, err := url.Parse(named)
+	if err != nil || u.Scheme != "unix" {
+		return daemonSocket{}, exit.UsageError{Err: fmt.Errorf("%s: want unix:///PATH, a daemon of this host", named)}
+	}
+	return daemonSocket{path: filepath.Clean(u.Path), token: a.flags.Token}, nil
+}
+
+func (d daemonSocket) url() string { return "unix://" + d.path }
+
+// pid is the process that listens on the socket, as the kernel knows it; 0: none does.
+func (d daemonSocket) pid() int {
+	c, err := net.DialTimeout("unix", d.path, time.Second)
+	if err != nil {
+		return 0
+	}
+	defer c.Close()
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0
+	}
+	pid := 0
+	_ = raw.Control(func(fd uintptr) {
+		if peer, err := unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED); err == nil {
+			pid = int(peer.Pid)
+		}
+	})
+	return pid
+}
+
+func (d daemonSocket) status(ctx context.Context) daemonStatus {
+	st := daemonStatus{State: daemonStopped, URL: d.url(), PID: d.pid()}
+	if st.PID == 0 {
+		return st
+	}
+	st.State = daemonUnreachable
+	if line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", st.PID)); err == nil {
+		st.Command = strings.Split(strings.TrimSuffix(string(line), "\x00"), "\x00")
+	}
+	if _, err := os.Stat(d.log); err == nil {
+		st.Log = d.log
+	}
+	c, err := client.New(client.Options{URL: st.URL, Token: d.token, UserAgent: "forkd-cli/" + version})
+	if err != nil {
+		return st
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if v, err := c.Version(ctx); err == nil {
+		st.State, st.Version = daemonRunning, v.Version
+	}
+	if ids, err := runningIn(ctx, c); err == nil {
+		st.Sandboxes = len(ids)
+	}
+	return st
+}
+
+// daemonEnd is how long a daemon may take to end: requests in flight, then the engine, then its helpers.
+const daemonEnd = 2*stopGrace + 10*time.Second
+
+// stop asks the process that listens to end, and waits for that.
+func (d daemonSocket) stop(ctx context.Context, pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open process %d: %w", pid, err)
+	}
+	defer unix.Close(fd)
+	if d.pid() != pid { // it ended, and its number may be another's by now
+		return errors.New("the daemon ended meanwhile, or another one started")
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("stop daemon %d: %w", pid, err)
+	}
+	for end := time.Now().Add(daemonEnd); ; {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
+		switch {
+		case n > 0:
+			return nil
+		case err != nil && !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("wait for daemon %d: %w", pid, err)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case time.Now().After(end):
+			return fmt.Errorf("daemon %d does not end", pid)
+		}
+	}
+}

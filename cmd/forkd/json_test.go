@@ -1,0 +1,38 @@
+//go:build linux
+
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// The page says of each command what it prints with --json, or that it has no such form; and each takes the flag.
+func TestEveryCommandTakesJSON(t *testing.T) {
+	page, err := os.ReadFile("../../docs/formats/json-output.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, after, _ := strings.Cut(string(page), "No JSON form have")
+	without, _, ok := strings.Cut(after, "\n\n")
+	if !ok {
+		t.Fatal("the page does not say which commands have no JSON form")
+	}
+	root := newRoot(&app{})
+	for _, cmd := range leaves(root) {
+		name := strings.TrimPrefix(cmd.CommandPath(), "forkd ")
+		if cmd.Hidden || name == "help" {
+			continue
+		}
+		flag := cmd.Flag("json")
+		if flag == nil || flag != root.PersistentFlags().Lookup("json") {
+			t.Errorf("%s has no --json, or one of its own", name)
+		}
+		with := regexp.MustCompile("`(forkd )?" + name + "( [a-z-]+)? --json`").Match(page)
+		if exempt := strings.Contains(without, "`"+name+"`"); with == exempt {
+			t.Errorf("%s: the page has a row: %v, and says that there is no JSON form: %v", name, with, exempt)
+		}
+	}
+}
