@@ -1,0 +1,90 @@
+package ui
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/vbauerster/mpb/v8"
+	"github.com/vbauerster/mpb/v8/decor"
+)
+
+// Meter shows how much of something has come: a bar on a terminal, nothing elsewhere or with --quiet. Its methods may
+// be called from several goroutines. End must be called.
+type Meter struct {
+	printer *Printer
+	pool    *mpb.Progress // nil: nothing is shown
+	bar     *mpb.Bar
+
+	mu   sync.Mutex // guards what follows
+	done int64
+	all  int64 // 0: not known
+
+}
+
+// Meter starts a display. words turns what has come of all into text; all is 0 while it is not known.
+func (p *Printer) Meter(name string, words func(done, all int64) string) *Meter {
+	m := &Meter{printer: p}
+	if p.Quiet || !Terminal(p.Err) {
+		return m
+	}
+	m.pool = mpb.New(mpb.WithOutput(p.Err), mpb.WithWidth(barWidth), mpb.WithRefreshRate(refresh))
+	m.bar = m.pool.AddBar(0, mpb.BarRemoveOnComplete(),
+		mpb.PrependDecorators(decor.Name(Clean(name), decor.WCSyncSpaceR)),
+		mpb.AppendDecorators(
+			decor.Any(func(decor.Statistics) string { return " " + Clean(words(m.state())) }),
+			decor.Elapsed(decor.ET_STYLE_GO, decor.WCSyncSpace),
+		))
+	return m
+}
+
+const (
+	barWidth = 32
+	refresh  = 120 * time.Millisecond
+)
+
+func (m *Meter) state() (done, all int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.done, m.all
+}
+
+// Add tells that n more have come.
+func (m *Meter) Add(n int64) {
+	m.mu.Lock()
+	m.done += n
+	done := m.done
+	m.mu.Unlock()
+	if m.bar != nil {
+		m.bar.SetCurrent(done)
+	}
+}
+
+// Total tells how much there is in all.
+func (m *Meter) Total(all int64) {
+	m.mu.Lock()
+	m.all = all
+	m.mu.Unlock()
+	if m.bar != nil {
+		m.bar.SetTotal(all+1, false) // the end is End's to tell
+	}
+}
+
+// Note is Printer.Note beside the display.
+func (m *Meter) Note(format string, args ...any) {
+	if m.pool == nil {
+		m.printer.Note(format, args...)
+		return
+	}
+	fmt.Fprintf(m.pool, format+"\n", args...)
+}
+
+// End takes the display down.
+func (m *Meter) End() {
+	if m.pool == nil {
+		return
+	}
+	m.bar.Abort(true)
+	m.pool.Wait()
+	m.pool = nil
+}
