@@ -52,18 +52,19 @@ type StoppedError struct {
 	Copied int
 	// Unknown says that the sandbox's agent did not tell how many, and Copied is 0.
 	Unknown bool
-	cause   error
+	// Cause is why it ended, such as context.Canceled.
+	Cause error
 }
 
 func (e *StoppedError) Error() string {
 	if e.Unknown {
-		return fmt.Sprintf("stopped, and it is not known how much of the copy is there: %v", e.cause)
+		return fmt.Sprintf("stopped, and it is not known how much of the copy is there: %v", e.Cause)
 	}
-	return fmt.Sprintf("stopped after %d files, links and directories, the rest was not copied: %v", e.Copied, e.cause)
+	return fmt.Sprintf("stopped after %d files, links and directories, the rest was not copied: %v", e.Copied, e.Cause)
 }
 
 // Unwrap gives the reason.
-func (e *StoppedError) Unwrap() error { return e.cause }
+func (e *StoppedError) Unwrap() error { return e.Cause }
 
 // maxTold bounds how many failures are kept.
 const maxTold = 100
@@ -101,7 +102,7 @@ func (t *tally) took(err error) error {
 // end is the result of the whole.
 func (t *tally) end(stopped error) error {
 	if stopped != nil && (t.copied > 0 || errors.Is(stopped, context.Canceled)) {
-		return &StoppedError{Copied: t.copied, cause: stopped}
+		return &StoppedError{Copied: t.copied, Cause: stopped}
 	}
 	if stopped == nil && len(t.failed) > 0 {
 		return &CopyError{Copied: t.copied, Failed: t.failed, More: t.more}

@@ -60,7 +60,7 @@ func (u *uploader) tree(ctx context.Context, source, target string) error {
 	}
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return &StoppedError{Unknown: true, cause: ctx.Err()}
+		return &StoppedError{Unknown: true, Cause: ctx.Err()}
 	case err != nil:
 		return u.failed(target, err)
 	}

@@ -29,7 +29,7 @@ func newCpCommand(a *app) *cobra.Command {
 			"Files in the sandbox are read and written with the rights of the user there. A SOURCE that is a link is\n" +
 			"followed; links in a directory are copied as links, unless -L is given. Sockets, FIFOs and devices in a\n" +
 			"directory are skipped. Times, permission bits, hard links and holes are kept. A file stays as it was until\n" +
-			"all of its copy has arrived.",
+			"all of its copy has arrived; when the copy is interrupted, it says how many have.",
 		Example: "  forkd cp script.py sb-5f3a-0001:/tmp/\n  forkd cp sb-5f3a-0001:/root/results .\n" +
 			"  forkd cp sb-5f3a-0001:/etc/hostname -",
 		Args:              cobra.ExactArgs(2),
@@ -101,7 +101,7 @@ func (a *app) copy(ctx context.Context, c *client.Client, from, to place, opt cl
 	if err == nil && from.path != "-" {
 		a.Note("copied %s", ui.Bytes(total.Load()))
 	}
-	return err
+	return copyInterrupted(err)
 }
 
 // portion words a number of bytes of all.
@@ -110,6 +110,23 @@ func portion(done, all int64) string {
 		return ui.Bytes(done)
 	}
 	return ui.Bytes(done) + " of " + ui.Bytes(all)
+}
+
+// copyInterrupted says what became of a copy that was interrupted.
+func copyInterrupted(err error) error {
+	var stopped *client.StoppedError
+	switch {
+	case !errors.Is(err, context.Canceled):
+		return err
+	case !errors.As(err, &stopped):
+		return interruption{"nothing was copied"}
+	case stopped.Unknown:
+		return interruption{"the agent in the sandbox did not say how much was copied: the files there are whole"}
+	case stopped.Copied == 0:
+		return interruption{"nothing was copied"}
+	}
+	return interruption{fmt.Sprintf("%d files, links and directories were copied whole, the rest is as it was",
+		stopped.Copied)}
 }
 
 // copiedPartly says what is missing, a line for each; also with --quiet.
