@@ -25,17 +25,29 @@ type Meter struct {
 // Meter starts a display. words turns what has come of all into text; all is 0 while it is not known.
 func (p *Printer) Meter(name string, words func(done, all int64) string) *Meter {
 	m := &Meter{printer: p}
-	if p.Quiet || !Terminal(p.Err) {
-		return m
+	if !p.Quiet && Terminal(p.Err) {
+		m.show(name, mpb.BarStyle(), barWidth, words)
 	}
-	m.pool = mpb.New(mpb.WithOutput(p.Err), mpb.WithWidth(barWidth), mpb.WithRefreshRate(refresh))
-	m.bar = m.pool.AddBar(0, mpb.BarRemoveOnComplete(),
+	return m
+}
+
+// Busy starts a display of something whose end is not known: a spinner, the text and the time.
+func (p *Printer) Busy(name, text string) *Meter {
+	m := &Meter{printer: p}
+	if !p.Quiet && Terminal(p.Err) {
+		m.show(name, mpb.SpinnerStyle(), 1, func(int64, int64) string { return text })
+	}
+	return m
+}
+
+func (m *Meter) show(name string, style mpb.BarFillerBuilder, width int, words func(done, all int64) string) {
+	m.pool = mpb.New(mpb.WithOutput(m.printer.Err), mpb.WithWidth(width), mpb.WithRefreshRate(refresh))
+	m.bar = m.pool.New(0, style, mpb.BarRemoveOnComplete(),
 		mpb.PrependDecorators(decor.Name(Clean(name), decor.WCSyncSpaceR)),
 		mpb.AppendDecorators(
 			decor.Any(func(decor.Statistics) string { return " " + Clean(words(m.state())) }),
 			decor.Elapsed(decor.ET_STYLE_GO, decor.WCSyncSpace),
 		))
-	return m
 }
 
 const (
