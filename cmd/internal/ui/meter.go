@@ -72,6 +72,15 @@ func (m *Meter) Add(n int64) {
 	}
 }
 
+// Set tells how much has come, of all.
+func (m *Meter) Set(done, all int64) {
+	if _, before := m.state(); before != all {
+		m.Total(all)
+	}
+	before, _ := m.state()
+	m.Add(done - before)
+}
+
 // Total tells how much there is in all.
 func (m *Meter) Total(all int64) {
 	m.mu.Lock()
