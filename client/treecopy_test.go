@@ -188,6 +188,21 @@ func TestAnInterruptedTreeIsTold(t *testing.T) {
 	}
 }
 
+// TestARefusedTreeIsNotSentWhole: the answer comes before the end of the stream.
+func TestARefusedTreeIsNotSentWhole(t *testing.T) {
+	c, id := realAgent(t)
+	from, to := t.TempDir(), t.TempDir()
+	for i := range 64 {
+		write(t, fmt.Sprintf("%s/f%02d", from, i), strings.Repeat("x", 1<<20), 0o644)
+	}
+	write(t, to+"/file", "in the way", 0o644)
+	sent := 0
+	err := c.CopyTo(t.Context(), id, from, to+"/file", client.CopyOptions{Progress: func(n int) { sent += n }})
+	if err == nil || !strings.Contains(err.Error(), "is not a directory") || sent > 48<<20 {
+		t.Errorf("got %v after %d bytes", err, sent)
+	}
+}
+
 func TestWhatTheSourceDeniesIsTold(t *testing.T) {
 	if os.Getuid() == 0 {
 		t.Skip("nothing is denied to root") // the agent's tests have a user

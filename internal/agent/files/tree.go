@@ -1,6 +1,7 @@
 package files
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -135,17 +136,41 @@ func (guestTree) Open(path string, looked fs.FileInfo) (*os.File, error) {
 // UploadTree serves POST /files/tree: it makes at path what a stream of package treetar brings, and answers with a
 // treetar.Report. The folder that path is in must be there.
 func (s *Server) UploadTree(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).EnableFullDuplex()
 	report, err := s.uploadTree(r)
-	if err != nil || report.Stopped != nil { // see Upload
+	if err != nil {
+		answerEarly(w, func(w http.ResponseWriter) { writeError(w, err) })
+	} else {
+		answerEarly(w, func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(report)
+		})
+	}
+	if err != nil || report.Stopped != nil { // see Upload; who has the answer need not send the rest
 		_, _ = io.CopyN(io.Discard, r.Body, refusedBytes)
 	}
-	if err != nil {
-		writeError(w, err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(report)
 }
+
+// answerEarly writes an answer that is whole before the handler ends.
+func answerEarly(w http.ResponseWriter, write func(http.ResponseWriter)) {
+	whole := &answer{header: w.Header(), status: http.StatusOK}
+	write(whole)
+	w.Header().Set("Content-Length", strconv.Itoa(whole.body.Len()))
+	w.WriteHeader(whole.status)
+	_, _ = w.Write(whole.body.Bytes())
+	_ = http.NewResponseController(w).Flush()
+}
+
+// answer keeps an answer until its length is known.
+type answer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func (a *answer) Header() http.Header         { return a.header }
+func (a *answer) WriteHeader(status int)      { a.status = status }
+func (a *answer) Write(p []byte) (int, error) { return a.body.Write(p) }
 
 func (s *Server) uploadTree(r *http.Request) (report treetar.Report, err error) {
 	a, path, err := s.enterTree(r, "write tree")
