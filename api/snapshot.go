@@ -135,7 +135,7 @@ type Damage struct {
 // POST /v1/snapshots/{tag}/compact with "Accept: application/x-ndjson". The last
 // line has Snapshot or Error set.
 type Step struct {
-	Step   string  `json:"step,omitempty" doc:"Name: boot, warm, quiesce, save; with from: fork, exec, warm, quiesce, capture; of compact: memory, and disk0, disk1 and so on for each disk of layers"`
+	Step   string  `json:"step,omitempty" doc:"Name: boot, warm, quiesce, save; with from: fork, exec, warm, quiesce, capture; of compact: memory, and disk0, disk1 and so on for each disk of layers; of verify: verify"`
 	Done   bool    `json:"done,omitempty" doc:"False when the step begins"`
 	TookMS float64 `json:"took_ms,omitempty" doc:"How long it took, when done"`
 	Bytes  int64   `json:"bytes,omitempty" doc:"Bytes written, when done; with total those dealt with so far"`
@@ -144,5 +144,6 @@ type Step struct {
 	Output string  `json:"output,omitempty" doc:"A piece of what exec's program prints; bytes that are no UTF-8 are replaced. Such a line is neither a begin nor an end"`
 
 	Snapshot *SnapshotInfo `json:"snapshot,omitempty" doc:"The result; only in the last line"`
+	Verify   *VerifyResult `json:"verify,omitempty" doc:"The result of verify; only in the last line"`
 	Error    *Error        `json:"error,omitempty" doc:"Why there is none; only in the last line"`
 }

@@ -36,8 +36,11 @@ func TestRoundTripOfEveryMethod(t *testing.T) {
 	check("list", err, len(list) == 2 && list[0].Tag == "py")
 	info, err := c.Snapshot(ctx, "py")
 	check("info", err, len(info.Sandboxes) == 1 && info.MemoryLogicalBytes == 256<<20)
-	verified, err := c.VerifySnapshot(ctx, "py")
+	verified, err := c.VerifySnapshot(ctx, "py", nil)
 	check("verify", err, verified.OK)
+	var read, all int64
+	verified, err = c.VerifySnapshot(ctx, "py", func(done, total int64) { read, all = done, total })
+	check("verify, telling", err, verified.OK && read > 0 && all == 2*read)
 	steps = nil
 	flat, err := c.CompactSnapshot(ctx, "py", "flat", func(s api.Step) { steps = append(steps, s.Step) })
 	check("compact", err, flat.Tag == "flat" && slices.Equal(steps, []string{"memory", "memory", "memory", "disk1", "disk1", "disk1"}))

@@ -21,8 +21,15 @@ type CopyOptions struct {
 	FollowLinks bool
 	// Progress is told the bytes of each piece that went over; may be nil.
 	Progress func(n int)
+	// Total is told how many bytes there are in all, once if that is known in time; may be nil.
+	Total func(bytes int64)
+	// Arrived is told of each file, directory and link that has come; may be nil. Into a sandbox it is of each that was
+	// sent.
+	Arrived func()
 	// Skipped is told what was left out, and why; may be nil.
 	Skipped func(name, why string)
+	// Lossy is told if the agent in the sandbox is of an older forkd: times, hard links and holes are lost; may be nil.
+	Lossy func()
 }
 
 func (o CopyOptions) skip(name, why string) {
@@ -37,6 +44,27 @@ type CopyError struct {
 	Failed []error // one for each that could not be copied, at most maxTold
 	More   int     // failures beyond those
 }
+
+// StoppedError says that a copy ended before all was copied.
+type StoppedError struct {
+	// Copied counts files, links and directories. None of the others is there in part, but for files that are written
+	// in place (docs/cli.md).
+	Copied int
+	// Unknown says that the sandbox's agent did not tell how many, and Copied is 0.
+	Unknown bool
+	// Cause is why it ended, such as context.Canceled.
+	Cause error
+}
+
+func (e *StoppedError) Error() string {
+	if e.Unknown {
+		return fmt.Sprintf("stopped, and it is not known how much of the copy is there: %v", e.Cause)
+	}
+	return fmt.Sprintf("stopped after %d files, links and directories, the rest was not copied: %v", e.Copied, e.Cause)
+}
+
+// Unwrap gives the reason.
+func (e *StoppedError) Unwrap() error { return e.Cause }
 
 // maxTold bounds how many failures are kept.
 const maxTold = 100
@@ -73,8 +101,8 @@ func (t *tally) took(err error) error {
 
 // end is the result of the whole.
 func (t *tally) end(stopped error) error {
-	if stopped != nil && t.copied > 0 && !errors.Is(stopped, context.Canceled) {
-		return fmt.Errorf("stopped after %d files, links and directories, the rest was not copied: %w", t.copied, stopped)
+	if stopped != nil && (t.copied > 0 || errors.Is(stopped, context.Canceled)) {
+		return &StoppedError{Copied: t.copied, Cause: stopped}
 	}
 	if stopped == nil && len(t.failed) > 0 {
 		return &CopyError{Copied: t.copied, Failed: t.failed, More: t.more}

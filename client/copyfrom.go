@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/treetar"
 )
 
 // CopyFrom copies a file or a directory out of a sandbox. Target and links
@@ -41,10 +42,17 @@ func (c *Client) CopyFrom(ctx context.Context, id, source, target string, opt Co
 		return err
 	}
 	defer root.Close()
-	if from.kind == kindDir {
-		return d.tally.end(d.dir(ctx, source, from, place{root, filepath.Base(target), target}))
+	to := place{root, filepath.Base(target), target}
+	switch {
+	case from.trees:
+		return d.tree(ctx, source, to)
+	case opt.Lossy != nil:
+		opt.Lossy()
 	}
-	return d.file(ctx, source, place{root, filepath.Base(target), target}, from.mode)
+	if from.kind == kindDir {
+		return d.tally.end(d.dir(ctx, source, from, to))
+	}
+	return d.file(ctx, source, to, from.mode)
 }
 
 // placeHere is where the copy of source goes, and what is there if it is named
@@ -168,7 +176,7 @@ func (d *downloader) open(ctx context.Context, source string, from entry, to pla
 func (d *downloader) entry(ctx context.Context, e entry, source string, to place) error {
 	switch {
 	case e.link && !d.opt.FollowLinks:
-		return d.tally.took(to.link(e.text))
+		return d.tally.took(to.link(e.text, treetar.Meta{}))
 	case e.kind == kindDir:
 		return d.dir(ctx, source, e, to)
 	case e.kind == kindFile:
@@ -190,7 +198,7 @@ func (d *downloader) file(ctx context.Context, source string, to place, mode fs.
 		return d.failed(source, err)
 	}
 	defer in.Close()
-	if err := to.write(counting{in, d.opt.Progress}, mode, old); err != nil {
+	if err := to.write(filled(counting{in, d.opt.Progress}), treetar.Meta{Mode: mode}, old); err != nil {
 		return d.failed(source, err)
 	}
 	return nil

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 // CopyTo copies a file or a directory into a sandbox. As with cp, a target that
@@ -24,33 +22,40 @@ func (c *Client) CopyTo(ctx context.Context, id, source, target string, opt Copy
 		return err
 	}
 	to := c.tree(id, opt.User)
-	if target, err = to.placeIn(ctx, source, target, st.IsDir()); err != nil {
+	target, trees, err := to.placeIn(ctx, source, target, st.IsDir())
+	if err != nil {
 		return err
 	}
 	up := &uploader{to: to, opt: opt}
+	switch {
+	case trees && (st.IsDir() || st.Mode().IsRegular()):
+		return up.tree(ctx, source, target)
+	case !trees && opt.Lossy != nil:
+		opt.Lossy()
+	}
 	if st.IsDir() {
 		return up.tally.end(up.dir(ctx, source, target, st))
 	}
 	return up.file(ctx, source, target, st)
 }
 
-// placeIn is where the copy of source goes.
-func (t guestTree) placeIn(ctx context.Context, source, target string, dir bool) (string, error) {
+// placeIn is where the copy of source goes, and whether the agent takes whole trees.
+func (t guestTree) placeIn(ctx context.Context, source, target string, dir bool) (_ string, trees bool, _ error) {
 	at, err := t.stat(ctx, target)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	if at.kind == kindDir {
 		abs, err := filepath.Abs(source) // "." has a name too
-		return path.Join(target, filepath.Base(abs)), err
+		return path.Join(target, filepath.Base(abs)), at.trees, err
 	}
 	if at.kind == kindMissing {
 		if dir {
 			target = strings.TrimRight(target, "/")
 		}
-		return target, t.needParent(ctx, target)
+		return target, at.trees, t.needParent(ctx, target)
 	}
-	return target, nil
+	return target, at.trees, nil
 }
 
 // uploader copies a tree into the guest.
@@ -96,18 +101,11 @@ func special(m fs.FileMode) string {
 }
 
 func (u *uploader) file(ctx context.Context, source, target string, st fs.FileInfo) error {
-	flags := os.O_RDONLY
-	if st.Mode().IsRegular() {
-		flags |= syscall.O_NONBLOCK // it may have become a FIFO
-	}
-	f, err := os.OpenFile(source, flags, 0)
+	f, err := here{}.Open(source, st)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if now, err := f.Stat(); err != nil || st.Mode().IsRegular() && !os.SameFile(st, now) {
-		return errors.Join(fmt.Errorf("copy %s: it was replaced meanwhile", source), err)
-	}
 	mode := fs.FileMode(0)
 	if st.Mode().IsRegular() {
 		mode = st.Mode().Perm()

@@ -13,6 +13,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/filesystem"
 	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
 	"github.com/forkd/forkd/internal/agentproto/guard"
@@ -102,6 +103,7 @@ type entry struct {
 	text   string // of a link
 	target string // what a link leads to in the end; its own path if that is missing
 	shown  string // as ls -l begins a line
+	trees  bool   // the agent carries whole trees
 }
 
 func entryOf(e *filesystem.EntryInfo) entry {
@@ -147,13 +149,16 @@ func (t guestTree) service() filesystemconnect.FilesystemClient {
 // stat looks at a path in the guest; a missing one is no error.
 func (t guestTree) stat(ctx context.Context, path string) (entry, error) {
 	resp, err := t.service().Stat(ctx, asUser(connect.NewRequest(&filesystem.StatRequest{Path: path}), t.user))
+	var refused *connect.Error
 	switch {
-	case isConnectNotFound(err):
-		return entry{path: path}, nil
+	case isConnectNotFound(err) && errors.As(err, &refused):
+		return entry{path: path, trees: refused.Meta().Get(agentproto.HeaderTrees) != ""}, nil
 	case err != nil:
 		return entry{}, filesError("stat", path, t.id, err)
 	}
-	return entryOf(resp.Msg.GetEntry()), nil
+	e := entryOf(resp.Msg.GetEntry())
+	e.trees = resp.Header().Get(agentproto.HeaderTrees) != ""
+	return e, nil
 }
 
 func (t guestTree) listDir(ctx context.Context, path string) ([]entry, error) {

@@ -8,6 +8,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"time"
+
+	"github.com/forkd/forkd/internal/treetar"
 )
 
 // partPrefix begins the names of files that are being written. One that stays is
@@ -20,13 +23,23 @@ func partName() string {
 	return partPrefix + hex.EncodeToString(b[:])
 }
 
-// write makes the file, or replaces it when all of in has come. mode is for a
-// new one.
-func (p place) write(in io.Reader, mode fs.FileMode, old fs.FileInfo) (err error) {
+// fill writes a file's content to an empty file.
+type fill func(*os.File) error
+
+// filled is the content that in has.
+func filled(in io.Reader) fill {
+	return func(f *os.File) error {
+		_, err := io.Copy(f, in)
+		return err
+	}
+}
+
+// write makes the file, or replaces it when all of its content has come. The mode of m is for a new one.
+func (p place) write(content fill, m treetar.Meta, old fs.FileInfo) (err error) {
 	part := partName()
-	f, err := p.root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode.Perm())
+	f, err := p.root.OpenFile(part, os.O_CREATE|os.O_EXCL|os.O_WRONLY, m.Mode.Perm())
 	if errors.Is(err, fs.ErrPermission) && old != nil {
-		return p.overwrite(in) // the directory is not ours, the file is
+		return p.overwrite(content, m) // the directory is not ours, the file is
 	}
 	if err != nil {
 		return p.failed(err)
@@ -40,26 +53,43 @@ func (p place) write(in io.Reader, mode fs.FileMode, old fs.FileInfo) (err error
 		err = f.Chmod(old.Mode().Perm())
 	}
 	if err == nil {
-		_, err = io.Copy(f, in)
+		err = content(f)
 	}
 	if err := errors.Join(err, f.Close()); err != nil {
+		return p.failed(err)
+	}
+	if err := p.dated(part, m); err != nil {
 		return p.failed(err)
 	}
 	return p.failed(p.root.Rename(part, p.name))
 }
 
-func (p place) overwrite(in io.Reader) error {
+// dated gives a file its time, if that is this user's to give.
+func (p place) dated(name string, m treetar.Meta) error {
+	if m.ModTime.IsZero() {
+		return nil
+	}
+	err := p.root.Chtimes(name, time.Time{}, m.ModTime)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}
+
+func (p place) overwrite(content fill, m treetar.Meta) error {
 	f, err := p.root.OpenFile(p.name, os.O_WRONLY|os.O_TRUNC, 0)
 	if err != nil {
 		return p.failed(err)
 	}
-	_, err = io.Copy(f, in)
-	return p.failed(errors.Join(err, f.Close()))
+	if err := errors.Join(content(f), f.Close()); err != nil {
+		return p.failed(err)
+	}
+	return p.failed(p.dated(p.name, m))
 }
 
 // link makes a link in place of nothing or of another one. What it says does not
 // matter: nothing here follows it.
-func (p place) link(text string) error {
+func (p place) link(text string, m treetar.Meta) error {
 	st, err := p.root.Lstat(p.name)
 	if err == nil && st.Mode()&fs.ModeSymlink == 0 {
 		return p.inTheWay("a link", st)
@@ -68,6 +98,7 @@ func (p place) link(text string) error {
 	if err := p.root.Symlink(text, part); err != nil {
 		return p.failed(err)
 	}
+	dateLink(p.root, part, m.ModTime)
 	if err := p.root.Rename(part, p.name); err != nil {
 		_ = p.root.Remove(part)
 		return p.failed(err)

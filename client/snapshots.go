@@ -1,11 +1,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -89,10 +91,39 @@ func (c *Client) DeleteSnapshot(ctx context.Context, tag string, opt DeleteOptio
 	return c.call(ctx, http.MethodDelete, path, nil, nil)
 }
 
-// VerifySnapshot reads all of a snapshot. Damage is in the result.
-func (c *Client) VerifySnapshot(ctx context.Context, tag string) (api.VerifyResult, error) {
-	var out api.VerifyResult
-	return out, c.call(ctx, http.MethodPost, snapshotPath(tag, "/verify"), nil, &out)
+// VerifySnapshot reads all of a snapshot. Damage is in the result. progress is called with the bytes that were read,
+// of all; it may be nil. An older daemon tells none.
+func (c *Client) VerifySnapshot(ctx context.Context, tag string,
+	progress func(done, total int64)) (api.VerifyResult, error) {
+	if progress == nil {
+		var out api.VerifyResult
+		return out, c.call(ctx, http.MethodPost, snapshotPath(tag, "/verify"), nil, &out)
+	}
+	resp, err := c.send(ctx, http.MethodPost, snapshotPath(tag, "/verify"), nil,
+		http.Header{"Accept": {"application/x-ndjson, application/json"}})
+	if err != nil {
+		return api.VerifyResult{}, err
+	}
+	defer resp.Body.Close()
+	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind != "application/x-ndjson" {
+		var out api.VerifyResult
+		err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(&out)
+		return out, cmp.Or(endOf(err), err)
+	}
+	for lines := json.NewDecoder(resp.Body); ; {
+		var step api.Step
+		switch err := lines.Decode(&step); {
+		case errors.Is(err, io.EOF):
+			return api.VerifyResult{}, brokenOff(c.url, http.MethodGet, io.ErrUnexpectedEOF)
+		case err != nil:
+			return api.VerifyResult{}, cmp.Or(endOf(err), fmt.Errorf("read the daemon's progress: %w", err))
+		case step.Error != nil:
+			return api.VerifyResult{}, streamed(step.Error)
+		case step.Verify != nil:
+			return *step.Verify, nil
+		}
+		progress(step.Bytes, step.Total)
+	}
 }
 
 // Pools tells how many shells stand ready for each snapshot.

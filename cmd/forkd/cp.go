@@ -8,6 +8,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 
@@ -27,7 +28,8 @@ func newCpCommand(a *app) *cobra.Command {
 			"path with a colon needs ./ before it.\n\n" +
 			"Files in the sandbox are read and written with the rights of the user there. A SOURCE that is a link is\n" +
 			"followed; links in a directory are copied as links, unless -L is given. Sockets, FIFOs and devices in a\n" +
-			"directory are skipped. A file stays as it was until all of its copy has arrived.",
+			"directory are skipped. Times, permission bits, hard links and holes are kept. A file stays as it was until\n" +
+			"all of its copy has arrived; when the copy is interrupted, it says how many have.",
 		Example: "  forkd cp script.py sb-5f3a-0001:/tmp/\n  forkd cp sb-5f3a-0001:/root/results .\n" +
 			"  forkd cp sb-5f3a-0001:/etc/hostname -",
 		Args:              cobra.ExactArgs(2),
@@ -71,26 +73,60 @@ func (a *app) copy(ctx context.Context, c *client.Client, from, to place, opt cl
 		_, err = io.Copy(a.Out, in)
 		return err
 	}
-	var total int64
-	opt.Progress = func(n int) { total += int64(n) }
-	opt.Skipped = func(name, why string) { a.Note("skipped %s: %s", ui.Clean(name), why) }
+	var total, arrived atomic.Int64
+	meter := a.Meter("copy", func(done, all int64) string {
+		return portion(done, all) + fmt.Sprintf(", %d files and directories", arrived.Load())
+	})
+	defer meter.End()
+	opt.Progress = func(n int) { total.Add(int64(n)); meter.Add(int64(n)) }
+	opt.Total, opt.Arrived = meter.Total, func() { arrived.Add(1) }
+	opt.Skipped = func(name, why string) { meter.Note("skipped %s: %s", ui.Clean(name), why) }
+	opt.Lossy = func() {
+		meter.Note("the agent in the sandbox is of an older forkd: times, hard links and holes are not kept")
+	}
 	var err error
 	switch {
 	case from.path == "-" && from.id == "":
-		return c.CopyStream(ctx, to.id, to.path, os.Stdin, opt)
+		err = c.CopyStream(ctx, to.id, to.path, os.Stdin, opt)
 	case to.id != "":
 		err = c.CopyTo(ctx, to.id, from.path, to.path, opt)
 	default:
 		err = c.CopyFrom(ctx, from.id, from.path, to.path, opt)
 	}
+	meter.End()
 	var partly *client.CopyError
 	if errors.As(err, &partly) {
 		return a.copiedPartly(partly)
 	}
-	if err == nil {
-		a.Note("copied %s", ui.Bytes(total))
+	if err == nil && from.path != "-" {
+		a.Note("copied %s", ui.Bytes(total.Load()))
 	}
-	return err
+	return copyInterrupted(err)
+}
+
+// portion words a number of bytes of all.
+func portion(done, all int64) string {
+	if all == 0 {
+		return ui.Bytes(done)
+	}
+	return ui.Bytes(done) + " of " + ui.Bytes(all)
+}
+
+// copyInterrupted says what became of a copy that was interrupted.
+func copyInterrupted(err error) error {
+	var stopped *client.StoppedError
+	switch {
+	case !errors.Is(err, context.Canceled):
+		return err
+	case !errors.As(err, &stopped):
+		return interruption{"nothing was copied"}
+	case stopped.Unknown:
+		return interruption{"the agent in the sandbox did not say how much was copied: the files there are whole"}
+	case stopped.Copied == 0:
+		return interruption{"nothing was copied"}
+	}
+	return interruption{fmt.Sprintf("%d files, links and directories were copied whole, the rest is as it was",
+		stopped.Copied)}
 }
 
 // copiedPartly says what is missing, a line for each; also with --quiet.

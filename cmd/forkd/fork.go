@@ -49,14 +49,12 @@ func newForkCommand(a *app) *cobra.Command {
 				limits.ask(&req)
 				req.SandboxLife = life.life()
 				began := time.Now()
-				res, err := c.ForkEach(ctx, req, a.tellMade)
+				shown := a.showChildren()
+				res, err := c.ForkEach(ctx, req, shown.made)
 				if err != nil {
 					return unlessMade(ctx, unlessImage(ctx, c, args[0], err), madeSandboxes(c, args[0], began))
 				}
-				if a.Quiet && !a.JSON {
-					return a.countForked(res)
-				}
-				return a.forked(res)
+				return shown.end(res)
 			})
 		},
 	}
@@ -87,20 +85,39 @@ func unlessImage(ctx context.Context, c *client.Client, name string, err error) 
 		"and `forkd run %s` runs a program in one", name, name, name, name))
 }
 
-// tellMade prints the name of a child that is ready, if names are all that is wanted:
-// whoever reads them can begin with the first while the last is being made.
-func (a *app) tellMade(sb api.SandboxInfo) {
-	if a.Quiet && !a.JSON && sb.Error == "" {
-		fmt.Fprintln(a.Out, sb.ID)
+// children shows those of a fork while they are made: whoever reads them can begin with the first while the last is
+// being made. Rows are for a terminal, names for --quiet; elsewhere a table follows, in the children's order.
+type children struct {
+	*app
+	rows *ui.Rows // nil: not for a terminal
+}
+
+func (a *app) showChildren() *children {
+	c := &children{app: a}
+	if !a.JSON && !a.Quiet && ui.Terminal(a.Out) {
+		c.rows = a.Rows(childHeader, len("sb-00000000-0000"))
+	}
+	return c
+}
+
+// made hears of each child that is ready, or could not be made.
+func (c *children) made(sb api.SandboxInfo) {
+	switch {
+	case c.rows != nil:
+		_ = c.rows.Add(childRow(sb)) // what is lost is told at the end
+	case c.Quiet && !c.JSON && sb.Error == "":
+		fmt.Fprintln(c.Out, sb.ID)
 	}
 }
 
-// forked prints what became of a fork.
-func (a *app) forked(res client.ForkResult) error {
-	if err := a.printForked(res); err != nil {
-		return err
+// end prints what was not shown yet, and how many children there are.
+func (c *children) end(res client.ForkResult) error {
+	if c.JSON || !c.Quiet && c.rows == nil {
+		if err := c.printForked(res); err != nil {
+			return err
+		}
 	}
-	return a.countForked(res)
+	return c.countForked(res)
 }
 
 // countForked says how many children there are; it is an error if some are not.
@@ -126,14 +143,20 @@ func (a *app) printForked(res client.ForkResult) error {
 	}
 	var rows [][]string
 	for _, sb := range res.Sandboxes {
-		switch {
-		case sb.Error == "":
-			rows = append(rows, []string{sb.ID, fmt.Sprint(sb.Index), string(sb.Status), readyIn(sb), ""})
-		case !a.Quiet:
-			rows = append(rows, []string{"", fmt.Sprint(sb.Index), string(sb.Status), "", sb.Error})
+		if sb.Error == "" || !a.Quiet {
+			rows = append(rows, childRow(sb))
 		}
 	}
-	return a.Table([]string{"ID", "INDEX", "STATUS", "READY", "REASON"}, rows)
+	return a.Table(childHeader, rows)
+}
+
+var childHeader = []string{"ID", "INDEX", "STATUS", "READY", "REASON"}
+
+func childRow(sb api.SandboxInfo) []string {
+	if sb.Error != "" {
+		return []string{"", fmt.Sprint(sb.Index), string(sb.Status), "", sb.Error}
+	}
+	return []string{sb.ID, fmt.Sprint(sb.Index), string(sb.Status), readyIn(sb), ""}
 }
 
 func readyIn(sb api.SandboxInfo) string {

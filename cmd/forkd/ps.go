@@ -14,7 +14,8 @@ import (
 )
 
 func newPsCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var all bool
+	cmd := &cobra.Command{
 		Use:     "ps",
 		Aliases: []string{"ls"},
 		Short:   "List the sandboxes",
@@ -22,7 +23,8 @@ func newPsCommand(a *app) *cobra.Command {
 			"has written, its VMM's own, and their page tables. It would be free if the sandbox ended.\n" +
 			"USE/LIMIT is the host memory that a limit is about, which has page cache in it too, and the limit, if one was\n" +
 			"asked for. NET is what it may reach: none, public, or custom, which `forkd net policy ID` shows,\n" +
-			"and its bandwidth limit, against which `forkd top` shows the use.",
+			"and its bandwidth limit, against which `forkd top` shows the use.\n" +
+			"On a terminal that is too narrow long cells are cut and columns left out: --no-trunc shows all.",
 		Args: cobra.NoArgs,
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.ListSandboxes(ctx)
@@ -33,9 +35,21 @@ func newPsCommand(a *app) *cobra.Command {
 				return a.Value(list)
 			}
 			head := []string{"ID", "SNAPSHOT", "INDEX", "STATUS", "NET", "AGE", "END", "PID", "MEMORY", "USE/LIMIT", "REASON"}
-			return a.Table(head, sandboxRows(list))
+			if all {
+				return a.Table(head, sandboxRows(list))
+			}
+			return a.FittedTable(head, sandboxRows(list), ui.Fit{
+				Cut:  []string{"SNAPSHOT", "STATUS", "NET", "REASON"},
+				Drop: []string{"PID", "INDEX", "USE/LIMIT", "END", "NET", "AGE"},
+			})
 		}),
 	}
+	addNoTrunc(cmd, &all)
+	return cmd
+}
+
+func addNoTrunc(cmd *cobra.Command, all *bool) {
+	cmd.Flags().BoolVar(all, "no-trunc", false, "show all columns whole, on a narrow terminal too")
 }
 
 func sandboxRows(list []api.SandboxInfo) [][]string {

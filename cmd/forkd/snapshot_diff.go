@@ -28,7 +28,9 @@ func newSnapshotDiffCommand(a *app) *cobra.Command {
 				return exit.UsageError{Err: fmt.Errorf("--limit is %d, want 1 to 10000", limit)}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
+				busy := a.Busy("diff", fmt.Sprintf("restoring %s and %s, and comparing them", args[0], args[1]))
 				d, err := c.DiffSnapshots(ctx, args[0], args[1], limit)
+				busy.End()
 				if err != nil {
 					return err
 				}

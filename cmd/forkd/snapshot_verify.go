@@ -19,7 +19,9 @@ func newSnapshotVerifyCommand(a *app) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: a.complete().tags(),
 		RunE: a.onDaemon(func(ctx context.Context, c *client.Client, args []string) error {
-			res, err := c.VerifySnapshot(ctx, args[0])
+			meter := a.Meter("verify", portion)
+			res, err := c.VerifySnapshot(ctx, args[0], meter.Set)
+			meter.End()
 			if err != nil {
 				return err
 			}

@@ -19,7 +19,7 @@ import (
 )
 
 func newTopCommand(a *app) *cobra.Command {
-	var once bool
+	var once, all bool
 	var every time.Duration
 	cmd := &cobra.Command{
 		Use:   "top",
@@ -27,7 +27,7 @@ func newTopCommand(a *app) *cobra.Command {
 		Long: "Show what the sandboxes use, as it changes, the busiest first. CPU is in percent of one CPU; USE is the host\n" +
 			"memory that a limit is about, page cache included; HELD is the part of the time for which a CPU limit had it\n" +
 			"wait; NET MAX/S is what it may have of its network each way. Limits are those that were asked for. With --json a\n" +
-			"document each time.",
+			"document each time. On a terminal that is too narrow columns are left out: --no-trunc shows all.",
 		Example: "  forkd top\n  forkd top --once --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,10 +35,11 @@ func newTopCommand(a *app) *cobra.Command {
 				return exit.UsageError{Err: fmt.Errorf("--interval is %s, want at least %s", every, minTopInterval)}
 			}
 			return a.withClient(cmd.Context(), func(ctx context.Context, c *client.Client) error {
-				return top{&a.Printer, c, every, once}.run(ctx)
+				return top{&a.Printer, c, every, once, all}.run(ctx)
 			})
 		},
 	}
+	addNoTrunc(cmd, &all)
 	cmd.Flags().BoolVar(&once, "once", false, "show it once: over one interval")
 	cmd.Flags().DurationVar(&every, "interval", time.Second, "how long to look before what is shown")
 	return cmd
@@ -52,6 +53,7 @@ type top struct {
 	daemon *client.Client
 	every  time.Duration
 	once   bool
+	all    bool // columns, whole
 }
 
 // run shows a table for each interval, until ctx ends.
@@ -172,7 +174,11 @@ func (t top) show(rows []topRow) error {
 	}
 	head := []string{"ID", "SNAPSHOT", "CPU", "CPUS", "HELD", "USE", "LIMIT", "PEAK", "THREADS", "READ/S", "WRITE/S",
 		"NET IN/S", "NET OUT/S", "NET MAX/S"}
-	return t.Table(head, cells)
+	if t.all {
+		return t.Table(head, cells)
+	}
+	return t.FittedTable(head, cells, ui.Fit{Cut: []string{"SNAPSHOT"}, Drop: []string{"NET MAX/S", "PEAK", "CPUS", "HELD",
+		"THREADS", "LIMIT", "NET OUT/S", "NET IN/S", "WRITE/S", "READ/S"}})
 }
 
 // screenRows is how many sandboxes there is room for, below the header and above the cursor.

@@ -179,7 +179,7 @@ func (a *Agent) routes() http.Handler {
 	mux.Handle(agentv1connect.NewAgentHandler(&service{a}, opts...))
 	mux.Handle(agentv1connect.NewInventoryHandler(inventory.Service{Root: a.cfg.Root, Proc: "/proc",
 		Layers: a.cfg.Layers}, opts...))
-	mux.Handle(filesystemconnect.NewFilesystemHandler(filesystemService{a.files, a.watch}, opts...))
+	mux.Handle(withTrees(filesystemconnect.NewFilesystemHandler(filesystemService{a.files, a.watch}, opts...)))
 	a.plainRoutes(mux)
 	return a.marked(a.guard(mux))
 }

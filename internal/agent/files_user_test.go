@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -21,6 +23,8 @@ import (
 	"github.com/forkd/forkd/internal/agentproto"
 	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/agentproto/filesystem"
+	"github.com/forkd/forkd/internal/tartest"
+	"github.com/forkd/forkd/internal/treetar"
 )
 
 // someUser is in /etc/passwd of every system and of the machine.
@@ -401,4 +405,83 @@ func TestListOfWhatShowsOnlyNames(t *testing.T) {
 	}
 	_, err := b.Filesystem().ListDir(t.Context(), connect.NewRequest(&filesystem.ListDirRequest{Path: names}))
 	wantCode(t, err, connect.CodePermissionDenied)
+}
+
+// sendTree sends a tree with the name of a user and returns the agent's report.
+func (b *userBench) sendTree(t *testing.T, path string, stream io.Reader) (treetar.Report, int) {
+	t.Helper()
+	q := url.Values{"path": {path}}
+	resp, err := b.HTTP().Post("http://agent/files/tree?"+q.Encode(), "application/x-tar", stream)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	var report treetar.Report
+	if err := json.NewDecoder(resp.Body).Decode(&report); err != nil && resp.StatusCode == http.StatusOK {
+		t.Error(err)
+	}
+	return report, resp.StatusCode
+}
+
+// TestTreesHaveTheUsersRights: what comes is the user's, what the user may not is refused, and what the user may not
+// read is told.
+func TestTreesHaveTheUsersRights(t *testing.T) {
+	b := startUserAgent(t)
+	above := filepath.Dir(b.own)
+	dir := func(name string) []byte { return tartest.Entry('5', name, nil, nil) }
+	file := func(name, text string) []byte { return tartest.Entry('0', name, []byte(text), nil) }
+	const note = "18 FORKD.note=end\n"
+	end := slices.Concat(tartest.Entry('x', "pax", []byte(note), nil), file(".", ""))
+	stream := slices.Concat(dir("./"), dir("sub/"), file("sub/f", "theirs"), file("secret", "overwritten"), end)
+	if err := errors.Join(os.Mkdir(b.own+"/t", 0o755), os.Symlink(b.secret, b.own+"/t/secret"), os.Chown(b.own+"/t", someUID, someUID)); err != nil {
+		t.Fatal(err)
+	}
+	report, status := b.sendTree(t, b.own+"/t", bytes.NewReader(stream))
+	if status != 200 || report.Copied != 3 || len(report.Failed) != 1 || !strings.Contains(report.Failed[0].Message, "permission denied") {
+		t.Errorf("got %d, %+v", status, report)
+	}
+	for _, name := range []string{"/t/sub", "/t/sub/f"} {
+		if uid := ownerOf(t, b.own+name); uid != someUID {
+			t.Errorf("%s is %d's", name, uid)
+		}
+	}
+	if _, status := b.sendTree(t, above+"/new", bytes.NewReader(stream)); status != 403 {
+		t.Errorf("a tree in root's folder: %d", status)
+	}
+	if _, err := os.Stat(above + "/new"); err == nil {
+		t.Error("it was made")
+	}
+	if got, _ := os.ReadFile(b.secret); string(got) != "secret" {
+		t.Errorf("the secret is %q", got)
+	}
+	// A hard link by way of a link, to what the user may read: the way is not followed.
+	stream = slices.Concat(dir("./"), tartest.Entry('2', "l", nil, func(h []byte) { copy(h[157:], above) }),
+		tartest.Entry('1', "h", nil, func(h []byte) { copy(h[157:], "l/secret") }), end)
+	if report, _ := b.sendTree(t, b.own+"/t", bytes.NewReader(stream)); report.Copied != 2 || len(report.Failed) != 1 {
+		t.Errorf("got %+v", report)
+	}
+	// An interrupted one says what is there.
+	if report, _ := b.sendTree(t, b.own+"/u", bytes.NewReader(slices.Concat(dir("./"), file("a", "a"), file("b", "half")[:514]))); report.Copied != 2 || !report.Broken {
+		t.Errorf("got %+v", report)
+	}
+	if names, _ := filepath.Glob(b.own + "/u/*"); len(names) != 1 {
+		t.Errorf("there are %q", names)
+	}
+	if _, status := b.sendTree(t, b.own+"/v", strings.NewReader(strings.Repeat("no tar ", 1000))); status != 400 {
+		t.Errorf("no stream at all: %d", status)
+	}
+	resp, err := b.HTTP().Get("http://agent/files/tree?path=" + url.QueryEscape(above))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got, err := io.ReadAll(resp.Body)
+	if err != nil || !bytes.Contains(got, []byte("permission denied")) {
+		t.Errorf("got %d bytes, %v", len(got), err)
+	}
+	if resp, err := b.HTTP().Get("http://agent/files/tree?path=" + url.QueryEscape(b.secret)); err != nil || resp.StatusCode != 403 {
+		t.Errorf("the secret alone: %v, %v", resp, err)
+	} else {
+		resp.Body.Close()
+	}
 }

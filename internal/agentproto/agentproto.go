@@ -60,6 +60,12 @@ const HeaderKeepalive = "Keepalive-Ping-Interval"
 // the process wrote before this caller came are lost. Absent means none.
 const HeaderOutputDropped = "Forkd-Output-Dropped"
 
+// HeaderTrees answers requests to filesystem.Filesystem of an agent that has the routes of /files/tree.
+const HeaderTrees = "Forkd-Trees"
+
+// HeaderTreeBytes answers GET /files/tree: so much content is in the tree. Absent means that it was not counted.
+const HeaderTreeBytes = "Forkd-Tree-Bytes"
+
 // KilledByKernel begins the error of the end of a process that the guest's kernel has ended.
 const KilledByKernel = "killed by the guest's kernel: "
 

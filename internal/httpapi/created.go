@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync"
@@ -70,6 +71,8 @@ type lineStream struct {
 	w     http.ResponseWriter
 	flush func() error
 	begun bool
+
+	status int // of the answer; 0: 201
 }
 
 func (l *lineStream) started() bool {
@@ -84,7 +87,7 @@ func (l *lineStream) send(line any) {
 	if !l.begun {
 		l.begun = true
 		l.w.Header().Set("Content-Type", ndjson)
-		l.w.WriteHeader(http.StatusCreated)
+		l.w.WriteHeader(cmp.Or(l.status, http.StatusCreated))
 	}
 	// A client that went away ends the request's context; nobody reads this.
 	_ = reply.Write(l.w, line)

@@ -100,6 +100,13 @@ func (held) CompactSnapshot(ctx context.Context, _, _ string,
 	return sandbox.SnapshotInfo{}, block(ctx)
 }
 
+func (held) VerifySnapshot(ctx context.Context, _ string) (sandbox.VerifyReport, error) {
+	if tell := sandbox.Progress(ctx); tell != nil {
+		tell(1, 2)
+	}
+	return sandbox.VerifyReport{}, block(ctx)
+}
+
 func (held) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
 	if req.Each != nil {
 		req.Each(sandbox.Child{Index: 1, Err: sandbox.ErrNoMemory})
@@ -134,6 +141,7 @@ func keyedStreams(id string) []keyedStream {
 		{"snapshot steps", "POST", "/v1/snapshots", `{"tag":"x","image":"python-numpy"}`, "was revoked"},
 		{"derived snapshot steps", "POST", "/v1/snapshots", `{"tag":"x","from":"py","exec":["true"]}`, "was revoked"},
 		{"compacted snapshot steps", "POST", "/v1/snapshots/py/compact", `{"to":"x"}`, "was revoked"},
+		{"verification steps", "POST", "/v1/snapshots/py/verify", "", "was revoked"},
 		{"forked children", "POST", "/v1/sandboxes", `{"snapshot_tag":"py"}`, "was revoked"},
 		{"branch", "POST", "/v1/sandboxes/" + id + "/branch", `{}`, "was revoked"},
 		{"eval", "POST", "/v1/sandboxes/" + id + "/eval", `{"code":"1"}`, "was revoked"},

@@ -402,3 +402,29 @@ func FuzzBodies(f *testing.F) {
 		}
 	})
 }
+
+// TestAVerificationTellsHowFarItIs: a line while it reads, and the result; an error has its own status.
+func TestAVerificationTellsHowFarItIs(t *testing.T) {
+	b := newBench(t)
+	ask := func(tag string) *httptest.ResponseRecorder {
+		r := httptest.NewRequest("POST", "/v1/snapshots/"+tag+"/verify", nil)
+		r.Header.Set("Accept", "application/x-ndjson")
+		r.Header.Set("Authorization", "Bearer "+token)
+		w := httptest.NewRecorder()
+		b.h.ServeHTTP(w, r)
+		return w
+	}
+	w := ask("py")
+	lines := strings.Split(strings.TrimSpace(w.Body.String()), "\n")
+	if w.Code != 200 || w.Header().Get("Content-Type") != "application/x-ndjson" || len(lines) != 2 {
+		t.Fatalf("got %d, %q", w.Code, w.Body)
+	}
+	var first, last api.Step
+	if err := errors.Join(json.Unmarshal([]byte(lines[0]), &first), json.Unmarshal([]byte(lines[1]), &last)); err != nil {
+		t.Fatal(err)
+	}
+	if first.Step != "verify" || first.Total == 0 || first.Bytes != first.Total/2 || last.Verify == nil || !last.Verify.OK {
+		t.Errorf("got %+v, %+v", first, last)
+	}
+	wantError(t, ask("none"), api.CodeNotFound)
+}

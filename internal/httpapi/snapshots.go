@@ -61,6 +61,7 @@ func (s *snapshotRoutes) add(rt *router) {
 	route(rt, huma.Operation{
 		OperationID: "verify-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/verify", Tags: tags,
 		Summary: "Read all of a snapshot and compare it with its digests", Errors: []int{400, 401, 404, 409},
+		Responses: verifyResponses(rt),
 	}, s.verifySnapshot)
 }
 
@@ -199,16 +200,4 @@ func (s *snapshotRoutes) snapshotInfo(ctx context.Context, in *TagPath) (*body[a
 		return nil, err
 	}
 	return &body[api.SnapshotDetail]{wireSnapshotDetail(info)}, nil
-}
-
-func (s *snapshotRoutes) verifySnapshot(ctx context.Context, in *TagPath) (*body[api.VerifyResult], error) {
-	report, err := s.engine(ctx).VerifySnapshot(ctx, in.Tag)
-	if err != nil {
-		f := *failureOf(err)
-		if f.Code == api.CodeNotRestorable { // verify is what they have just done
-			f.Reason, f.Details = api.ReasonVerifyFailed, map[string]string{"tag": in.Tag}
-		}
-		return nil, &f
-	}
-	return &body[api.VerifyResult]{wireVerify(report)}, nil
 }

@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"context"
 	"time"
 
 	"github.com/forkd/forkd/internal/netpolicy"
@@ -13,6 +14,19 @@ const (
 	StepCompact = "compact"
 	StepMemory  = "memory"
 )
+
+type progressKey struct{}
+
+// WithProgress has a verification tell how many bytes of all it has read. f is called by one goroutine at a time.
+func WithProgress(ctx context.Context, f func(done, total int64)) context.Context {
+	return context.WithValue(ctx, progressKey{}, f)
+}
+
+// Progress returns the function of WithProgress; nil if there is none.
+func Progress(ctx context.Context) func(done, total int64) {
+	f, _ := ctx.Value(progressKey{}).(func(done, total int64))
+	return f
+}
 
 // Names of a derivation's steps, in order; StepWarm and StepQuiesce are as of a
 // creation, StepCapture as of a branch.

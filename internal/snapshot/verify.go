@@ -32,6 +32,11 @@ type Report struct {
 // finding, not an error; an error means that it could not be looked for, or
 // that the manifest or the digests themselves are damaged (ErrNotRestorable).
 func (s *Store) Verify(ctx context.Context, tag string) (Report, error) {
+	return s.VerifyTelling(ctx, tag, nil)
+}
+
+// VerifyTelling is Verify that tells how many bytes of the layers it has read; progress may be nil.
+func (s *Store) VerifyTelling(ctx context.Context, tag string, progress func(done, total int64)) (Report, error) {
 	var r Report
 	files, err := s.open(tag, s.openProofs)
 	if err != nil {
@@ -50,7 +55,7 @@ func (s *Store) Verify(ctx context.Context, tag string) (Report, error) {
 			return r, fmt.Errorf("verify %s of snapshot %s: %w", f.Name, tag, err)
 		}
 	}
-	return r, r.layers(ctx, s, files)
+	return r, r.layers(ctx, s, files, progress)
 }
 
 // proofs are what a snapshot's content is compared with, and its layers, opened at
@@ -91,9 +96,9 @@ const (
 	contentRead  = "content"
 )
 
-func (r *Report) layers(ctx context.Context, s *Store, files *Files) error {
+func (r *Report) layers(ctx context.Context, s *Store, files *Files, progress func(done, total int64)) error {
 	m := files.Manifest
-	found, err := files.proofs.layers.Run(ctx, nil)
+	found, err := files.proofs.layers.Run(ctx, progress)
 	if err != nil {
 		return fmt.Errorf("verify snapshot %s: %w", m.Tag, err)
 	}

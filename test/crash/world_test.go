@@ -170,7 +170,7 @@ func (w *world) nothingLeft() {
 func (w *world) verified(tag string) {
 	w.t.Helper()
 	w.eventually("digests of "+tag, func() bool {
-		r, err := w.d.Client.VerifySnapshot(w.t.Context(), tag)
+		r, err := w.d.Client.VerifySnapshot(w.t.Context(), tag, nil)
 		if client.CodeOf(err) == api.CodeConflict {
 			return false // not computed yet
 		}

@@ -240,7 +240,7 @@ func TestABranchOfABranchOfABranch(t *testing.T) {
 	if want := []string{parentTag, "deep1", "deep2"}; err != nil || !slices.Equal(info.Ancestors, want) || info.ChainDepth != 3 {
 		t.Errorf("its ancestors are %v, want %v: %v", info.Ancestors, want, err)
 	}
-	if r, err := d.c.VerifySnapshot(t.Context(), "deep3"); err != nil && client.CodeOf(err) != api.CodeConflict || err == nil && !r.OK {
+	if r, err := d.c.VerifySnapshot(t.Context(), "deep3", nil); err != nil && client.CodeOf(err) != api.CodeConflict || err == nil && !r.OK {
 		t.Errorf("verify says %+v, %v", r, err)
 	}
 	wantError(t, d.c.DeleteSnapshot(t.Context(), "deep1", client.DeleteOptions{}), api.CodeConflict, "deep1", "deep2", "deep3")

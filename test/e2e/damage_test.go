@@ -168,7 +168,7 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 	layer := d.compacted(small, "flipped-memory")
 	d.hashed("flipped-memory")
 	at := damageLayer(t, layer)
-	r, err := d.c.VerifySnapshot(t.Context(), "flipped-memory")
+	r, err := d.c.VerifySnapshot(t.Context(), "flipped-memory", nil)
 	if err != nil || r.OK || len(r.Damaged) != 1 {
 		t.Fatalf("got %+v, %v", r, err)
 	}
@@ -180,7 +180,7 @@ func TestAFlippedByteInTheMemory(t *testing.T) {
 		t.Errorf("exit code %d: %s %s", code, out, errs)
 	}
 	d.hashed(small)
-	if r, err := d.c.VerifySnapshot(t.Context(), small); err != nil || !r.OK {
+	if r, err := d.c.VerifySnapshot(t.Context(), small, nil); err != nil || !r.OK {
 		t.Errorf("the original: %+v, %v", r, err)
 	}
 }

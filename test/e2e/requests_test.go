@@ -37,7 +37,7 @@ func TestUnknownTags(t *testing.T) {
 	wantError(t, err, api.CodeNotFound, tag)
 	_, err = d.c.Snapshot(t.Context(), tag)
 	wantError(t, err, api.CodeNotFound, tag)
-	_, err = d.c.VerifySnapshot(t.Context(), tag)
+	_, err = d.c.VerifySnapshot(t.Context(), tag, nil)
 	wantError(t, err, api.CodeNotFound, tag)
 	wantError(t, d.c.SetPool(t.Context(), tag, 1), api.CodeNotFound, tag)
 	wantError(t, d.c.DeleteSnapshot(t.Context(), tag, client.DeleteOptions{}), api.CodeNotFound, tag)

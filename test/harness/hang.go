@@ -93,7 +93,7 @@ func (d *Daemon) lineage(ctx context.Context, tag string, seen map[string]bool, 
 // verified verifies a snapshot, once its digests are there.
 func (d *Daemon) verified(ctx context.Context, tag string) (v api.VerifyResult, err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if v, err = d.Client.VerifySnapshot(ctx, tag); client.CodeOf(err) != api.CodeConflict {
+		if v, err = d.Client.VerifySnapshot(ctx, tag, nil); client.CodeOf(err) != api.CodeConflict {
 			break
 		}
 	}

@@ -79,32 +79,6 @@ func (p *Printer) Names(field string, names []string) error {
 	return nil
 }
 
-// Table prints rows under a header. With Quiet it prints the first column only.
-// The cells may come from a guest or a file and are cleaned.
-func (p *Printer) Table(header []string, rows [][]string) error {
-	if p.Quiet {
-		for _, row := range rows {
-			if err := p.Line("%s", Clean(row[0])); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	w := tabwriter.NewWriter(p.Out, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(w, strings.Join(header, "\t"))
-	for _, row := range rows {
-		cells := make([]string, len(row))
-		for i, cell := range row {
-			cells[i] = Clean(cell)
-			if cell == "" {
-				cells[i] = "-"
-			}
-		}
-		fmt.Fprintln(w, strings.Join(cells, "\t"))
-	}
-	return w.Flush()
-}
-
 // Facts prints names and values, one pair a line; empty values are left out.
 func (p *Printer) Facts(pairs ...string) error {
 	w := tabwriter.NewWriter(p.Out, 0, 8, 2, ' ', 0)

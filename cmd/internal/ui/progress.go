@@ -41,7 +41,7 @@ func (p *Printer) Progress() *Progress {
 	case p.Quiet:
 		g.shows = silence{}
 	case Terminal(p.Err):
-		g.shows = &bars{mpb.New(mpb.WithOutput(p.Err), mpb.WithWidth(32), mpb.WithRefreshRate(120*time.Millisecond))}
+		g.shows = &bars{mpb.New(mpb.WithOutput(p.Err), mpb.WithWidth(barWidth), mpb.WithRefreshRate(refresh))}
 	default:
 		g.shows = lines{p.Err}
 	}

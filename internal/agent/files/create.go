@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,16 +28,26 @@ func (e *danglingError) Error() string {
 
 // content is what is written to a file.
 type content struct {
-	body     io.Reader
-	mode     fs.FileMode // 0 keeps that of the file that is there, or takes the default
+	fill     func(*os.File) error // writes it to an empty file
+	mode     fs.FileMode          // with setMode; else that of the file that is there, or the default
+	setMode  bool
+	modTime  time.Time // zero: it is that of the writing
 	metadata map[string]string
+}
+
+// from is a content's fill with what body has.
+func from(body io.Reader) func(*os.File) error {
+	return func(f *os.File) error {
+		_, err := io.Copy(f, body)
+		return err
+	}
 }
 
 // replace writes a file so that its name never stands for half of it: beside
 // it, and then over it. A file that only root could put back as it was, since
 // others own it or it has more names, is written where it is.
 func (a Actor) replace(path string, c content) error {
-	old, err := openOld(path)
+	old, err := openOld(nil, path, path)
 	if err != nil {
 		return err
 	}
@@ -48,6 +59,11 @@ func (a Actor) replace(path string, c content) error {
 		defer dir.Close()
 		return a.writePart(dir, filepath.Base(path), nil, c)
 	}
+	return a.replaceOld(old, c)
+}
+
+// replaceOld writes over a file that is there, and closes it.
+func (a Actor) replaceOld(old *oldFile, c content) error {
 	defer old.close()
 	if !old.replaceable(a) {
 		return old.overwrite(c)
@@ -68,12 +84,12 @@ type oldFile struct {
 	sys  *syscall.Stat_t
 }
 
-// openOld looks at what is at path; nil if there is nothing. The actor must be
-// allowed to write to it, also where writing to its folder would do.
-func openOld(path string) (_ *oldFile, err error) {
-	at, err := Open(path, unix.O_PATH)
+// openOld looks at what is at name in dir, or at an absolute path without dir; nil if there is nothing. The actor
+// must be allowed to write to it, also where writing to its folder would do.
+func openOld(dir *os.File, name, shown string) (_ *oldFile, err error) {
+	at, err := openAt(dir, name, unix.O_PATH, 0)
 	if err == unix.ENOENT {
-		return nil, refuseDangling(path)
+		return nil, refuseDangling(dir, name, shown)
 	}
 	if err != nil {
 		return nil, err
@@ -88,7 +104,7 @@ func openOld(path string) (_ *oldFile, err error) {
 		return nil, err
 	}
 	if !o.st.Mode().IsRegular() {
-		return nil, &notRegularError{path, o.st.IsDir()}
+		return nil, &notRegularError{shown, o.st.IsDir()}
 	}
 	o.sys, _ = o.st.Sys().(*syscall.Stat_t)
 	if o.path, err = realPath(at); err != nil {
@@ -101,13 +117,13 @@ func openOld(path string) (_ *oldFile, err error) {
 
 // refuseDangling does as cp(1): to make what a link leads to may make a file
 // anywhere.
-func refuseDangling(path string) error {
-	link, err := Open(path, unix.O_PATH|unix.O_NOFOLLOW)
+func refuseDangling(dir *os.File, name, shown string) error {
+	link, err := openAt(dir, name, unix.O_PATH|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return nil // nothing is there, or its folder is missing
 	}
 	_ = link.Close()
-	return &danglingError{path}
+	return &danglingError{shown}
 }
 
 func (o *oldFile) close() { _ = o.at.Close() }
@@ -123,10 +139,10 @@ func (o *oldFile) overwrite(c content) error {
 		return err
 	}
 	defer f.Close()
-	if _, err := io.Copy(f, c.body); err != nil {
+	if err := c.fill(f); err != nil {
 		return err
 	}
-	if c.mode != 0 { // its owner's alone to change
+	if c.setMode { // its owner's alone to change
 		if err := f.Chmod(c.mode); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return err
 		}
@@ -155,7 +171,7 @@ func (a Actor) writePart(dir *os.File, name string, old *oldFile, c content) (er
 	if err := old.dress(f, &c, a); err != nil {
 		return err
 	}
-	if _, err := io.Copy(f, c.body); err != nil {
+	if err := c.fill(f); err != nil {
 		return err
 	}
 	if err := finish(f, c); err != nil {
@@ -166,7 +182,9 @@ func (a Actor) writePart(dir *os.File, name string, old *oldFile, c content) (er
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
 			return err
 		}
-		return old.overwrite(content{f, c.mode, c.metadata})
+		again := c
+		again.fill = from(f)
+		return old.overwrite(again)
 	}
 	renamed = err == nil
 	return err
@@ -174,7 +192,7 @@ func (a Actor) writePart(dir *os.File, name string, old *oldFile, c content) (er
 
 // dress gives a new file the owner and mode of the one that it replaces.
 func (o *oldFile) dress(f *os.File, c *content, a Actor) error {
-	mode := c.mode
+	mode, set := c.mode, c.setMode
 	if o != nil {
 		if o.sys != nil && a.isRoot() {
 			if err := f.Chown(int(o.sys.Uid), int(o.sys.Gid)); err != nil {
@@ -183,11 +201,11 @@ func (o *oldFile) dress(f *os.File, c *content, a Actor) error {
 		} else if o.sys != nil {
 			_ = f.Chown(-1, int(o.sys.Gid)) // if it is a group of the user's
 		}
-		if mode == 0 {
-			mode = o.st.Mode().Perm()
+		if !set {
+			mode, set = o.st.Mode().Perm(), true
 		}
 	}
-	if mode == 0 {
+	if !set {
 		return nil
 	}
 	return f.Chmod(mode)
@@ -203,7 +221,16 @@ func finish(f *os.File, c content) error {
 	if err := writeMetadata(self(f), c.metadata); err != nil && len(c.metadata) > 0 {
 		return fmt.Errorf("write metadata: %w", err)
 	}
-	return nil
+	return setTime(f, c.modTime)
+}
+
+// setTime gives what is open its time, if that is the actor's to give.
+func setTime(f *os.File, at time.Time) error {
+	err := os.Chtimes(self(f), time.Time{}, at)
+	if errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
 }
 
 func randomName() string {
@@ -223,12 +250,12 @@ func (a Actor) rewrite(path string, c content) (err error) {
 	if err := a.give(f); err != nil {
 		return err
 	}
-	if c.mode != 0 {
+	if c.setMode {
 		if err := f.Chmod(c.mode); err != nil {
 			return err
 		}
 	}
-	if _, err := io.Copy(f, c.body); err != nil {
+	if err := c.fill(f); err != nil {
 		return err
 	}
 	return finish(f, c)
@@ -264,16 +291,25 @@ func (a Actor) link(path, text string) error {
 		return err
 	}
 	defer dir.Close()
+	return a.linkAt(dir, filepath.Base(path), text, time.Time{})
+}
+
+func (a Actor) linkAt(dir *os.File, name, text string, modTime time.Time) error {
 	fd := int(dir.Fd())
 	part := PartPrefix + randomName()
-	if err := unix.Symlinkat(text, fd, part); err != nil {
+	err := unix.Symlinkat(text, fd, part)
+	if err != nil {
 		return err
+	}
+	if !modTime.IsZero() { // a file system that cannot keep it loses little
+		times := []unix.Timespec{{Nsec: unix.UTIME_OMIT}, unix.NsecToTimespec(modTime.UnixNano())}
+		_ = unix.UtimesNanoAt(fd, part, times, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if a.root && os.Getuid() == 0 {
 		err = unix.Fchownat(fd, part, a.user.UID, a.user.GID, unix.AT_SYMLINK_NOFOLLOW)
 	}
 	if err == nil {
-		err = unix.Renameat(fd, part, fd, filepath.Base(path))
+		err = unix.Renameat(fd, part, fd, name)
 	}
 	if err != nil {
 		_ = unix.Unlinkat(fd, part, 0)

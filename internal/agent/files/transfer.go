@@ -19,6 +19,7 @@ import (
 
 	"github.com/forkd/forkd/internal/agent/account"
 	"github.com/forkd/forkd/internal/agent/guestpath"
+	"github.com/forkd/forkd/internal/treetar"
 )
 
 // httpError is an answer other than success.
@@ -268,7 +269,7 @@ func (up *upload) file(path string, body io.Reader) (written, error) {
 }
 
 func (up *upload) write(path string, body io.Reader) error {
-	c := content{body, up.mode, up.metadata}
+	c := content{fill: from(body), mode: up.mode, setMode: up.mode != 0, metadata: up.metadata}
 	return up.actor.Do(func() error {
 		if up.actor.root {
 			return up.actor.rewrite(path, c)
@@ -312,6 +313,8 @@ func pathError(path string, err error) error {
 		return err
 	case errors.As(err, &dangling):
 		return badRequest(dangling)
+	case errors.Is(err, treetar.ErrFormat):
+		return badRequest(err)
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS), errors.Is(err, unix.EBUSY):
 		return &httpError{http.StatusForbidden, fmt.Errorf("path '%s': %w", path, bare(err))}
 	case errors.Is(err, fs.ErrNotExist):

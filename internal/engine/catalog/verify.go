@@ -12,7 +12,7 @@ import (
 )
 
 // Verify reads a snapshot whole and compares it with its digests. Damage is told in the
-// report; it is not an error.
+// report; it is not an error. The context may have a function for its progress (sandbox.WithProgress).
 func (c *Catalog) Verify(ctx context.Context, tag string) (sandbox.VerifyReport, error) {
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.VerifyReport{}, sandbox.StoreError(err)
@@ -21,7 +21,7 @@ func (c *Catalog) Verify(ctx context.Context, tag string) (sandbox.VerifyReport,
 		return sandbox.VerifyReport{}, err
 	}
 	start := c.cfg.Now()
-	r, err := c.snapshots.Verify(ctx, tag)
+	r, err := c.snapshots.VerifyTelling(ctx, tag, sandbox.Progress(ctx))
 	if errors.Is(err, snapshot.ErrNoDigests) {
 		c.HashLater(tag)
 	}

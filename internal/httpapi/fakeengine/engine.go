@@ -259,7 +259,7 @@ func (e *Engine) DeleteSnapshot(_ context.Context, tag string, opt sandbox.Delet
 }
 
 // VerifySnapshot finds damage in a snapshot whose warning says "damaged".
-func (e *Engine) VerifySnapshot(_ context.Context, tag string) (sandbox.VerifyReport, error) {
+func (e *Engine) VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	info, err := e.snapshotLocked(tag)
@@ -269,6 +269,9 @@ func (e *Engine) VerifySnapshot(_ context.Context, tag string) (sandbox.VerifyRe
 	report := sandbox.VerifyReport{Tag: tag, Files: 3, Bytes: info.MemoryPhysicalBytes, Took: 1500 * time.Millisecond}
 	if info.Status == sandbox.SnapshotFailed {
 		return sandbox.VerifyReport{}, fmt.Errorf("verify snapshot %s: %s: %w", tag, info.Warning, sandbox.ErrNotRestorable)
+	}
+	if tell := sandbox.Progress(ctx); tell != nil {
+		tell(info.MemoryPhysicalBytes/2, info.MemoryPhysicalBytes)
 	}
 	if info.Warning == "changed" {
 		report.Damaged = []sandbox.Damage{{File: "layers/6b1d0f8e", Detail: "its digests have changed"}}

@@ -1,0 +1,10 @@
+//go:build !linux
+
+package client
+
+import (
+	"os"
+	"time"
+)
+
+func dateLink(*os.Root, string, time.Time) {}

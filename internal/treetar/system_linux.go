@@ -1,0 +1,46 @@
+package treetar
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// inodeOf identifies a file with several names.
+func inodeOf(st fs.FileInfo) (_ inode, several bool) {
+	sys, ok := st.Sys().(*syscall.Stat_t)
+	if !ok || sys.Nlink < 2 || !st.Mode().IsRegular() {
+		return inode{}, false
+	}
+	return inode{sys.Dev, sys.Ino}, true
+}
+
+// filled returns how much of a file is no hole, as far as its blocks tell.
+func filled(st fs.FileInfo) int64 {
+	if sys, ok := st.Sys().(*syscall.Stat_t); ok {
+		return min(st.Size(), sys.Blocks*512)
+	}
+	return st.Size()
+}
+
+// nextData returns the next extent of data at or after at; limit twice if there is none below it. A file system
+// without holes has one extent.
+func nextData(f *os.File, at, limit int64) (from, to int64, err error) {
+	from, err = unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
+	switch {
+	case errors.Is(err, unix.ENXIO):
+		return limit, limit, nil
+	case errors.Is(err, unix.EINVAL):
+		return at, limit, nil
+	case err != nil:
+		return 0, 0, err
+	}
+	to, err = unix.Seek(int(f.Fd()), from, unix.SEEK_HOLE)
+	if err != nil {
+		return 0, 0, err
+	}
+	return min(from, limit), min(to, limit), nil
+}
