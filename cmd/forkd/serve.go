@@ -271,7 +271,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		return err
 	}
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
-	stores, err := openKeys(ctx, o.data, log, &opened)
+	stores, err := openKeys(ctx, o.data, config.Groups, log, &opened)
 	if err != nil {
 		return err
 	}
@@ -292,7 +292,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
-		Keys: stores.keys, Published: stores.published, Workspaces: stores.workspaces,
+		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
 	})
 	server.Store(serving)
 	notifySystemd(log, "READY=1")
