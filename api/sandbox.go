@@ -26,7 +26,7 @@ type CreateSandboxesRequest struct {
 // absent: no limit is asked for. Limits that the host cannot enforce are an error.
 type SandboxLimits struct {
 	CPUs               float64 `json:"cpus,omitempty" doc:"CPUs that it may use, 0.5 for half of the time of one: beyond that it waits" minimum:"0"`
-	CPUWeight          int     `json:"cpu_weight,omitempty" doc:"Its share where CPUs are short; one that was given none has 100" minimum:"0" maximum:"10000"`
+	CPUWeight          int     `json:"cpu_weight,omitempty" doc:"Its share where CPUs are short, of a tenant's among those of the tenant; one that was given none has 100" minimum:"0" maximum:"10000"`
 	DiskReadLimitMiB   int     `json:"disk_read_limit_mib,omitempty" doc:"MiB a second that it may read from the disk of the daemon's data: beyond that it waits" minimum:"0"`
 	DiskWriteLimitMiB  int     `json:"disk_write_limit_mib,omitempty" doc:"MiB a second that it may write there" minimum:"0"`
 	DiskLimitMiB       int     `json:"disk_limit_mib,omitempty" doc:"Bound of what its disk's writes take of the daemon's disk; at it the sandbox stands still. At least 16" minimum:"0"`

@@ -35,6 +35,18 @@ func (c authority) RotateKey(ctx context.Context, id string, req api.RotateKeyRe
 	return k, c.conn.call(ctx, http.MethodPost, "/v1/keys/"+url.PathEscape(id)+"/rotate", req, &k)
 }
 
+// Tenant returns what the operator has set for a tenant.
+func (c authority) Tenant(ctx context.Context, name string) (api.Tenant, error) {
+	var t api.Tenant
+	return t, c.conn.call(ctx, http.MethodGet, "/v1/tenants/"+url.PathEscape(name), nil, &t)
+}
+
+// SetTenant sets it.
+func (c authority) SetTenant(ctx context.Context, name string, req api.SetTenantRequest) (api.Tenant, error) {
+	var t api.Tenant
+	return t, c.conn.call(ctx, http.MethodPut, "/v1/tenants/"+url.PathEscape(name), req, &t)
+}
+
 // PublishSnapshot lets all tenants fork from a snapshot, or no longer.
 func (c authority) PublishSnapshot(ctx context.Context, tag string, public bool) (api.SnapshotInfo, error) {
 	var s api.SnapshotInfo

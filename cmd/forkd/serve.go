@@ -285,7 +285,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 	}
 	opening = false
 	opened.Push(func() { err = errors.Join(err, closeEngine(ctx, engine)) })
-	stores, err := openKeys(ctx, o.data, log, &opened)
+	stores, err := openKeys(ctx, o.data, config.Groups, log, &opened)
 	if err != nil {
 		return err
 	}
@@ -306,7 +306,7 @@ func (a *app) serve(ctx context.Context, o serveOptions) (err error) {
 		GuestFiles: guestFiles, Engine: engine, Images: imageStore{images, imageRoom(o.data, int64(o.diskReserveMiB)<<20)},
 		Version: o.version(), Log: log, Audit: audit, AuditFile: o.audit.file, Events: happened,
 		Timings: timings, Ingress: outside, CORS: o.cors,
-		Keys: stores.keys, Published: stores.published, Workspaces: stores.workspaces,
+		Keys: stores.keys, Published: stores.published, Weights: stores.weights, Workspaces: stores.workspaces,
 	})
 	server.Store(serving)
 	idle := &idleWatch{after: o.idleExit, sandboxes: func() int { return len(engine.List()) }}

@@ -4,11 +4,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"path/filepath"
 	"sync"
 
+	"github.com/forkd/forkd/internal/cgroup"
 	"github.com/forkd/forkd/internal/keys"
+	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/internal/tenancy"
 	"github.com/forkd/forkd/internal/undo"
 	"github.com/forkd/forkd/internal/workspace"
@@ -18,17 +21,22 @@ import (
 type authority struct {
 	keys      *keys.Store
 	published *tenancy.Published
+	weights   *tenancy.Weights
 	// workspaces are names of sandboxes.
 	workspaces *workspace.Book
 }
 
 // openKeys reads what is kept in the data directory. The engine must hold that: of two
 // daemons the second would write over what the first has.
-func openKeys(ctx context.Context, data string, log *slog.Logger, opened *undo.Stack) (a authority, err error) {
+func openKeys(ctx context.Context, data string, groups *cgroup.Root, log *slog.Logger,
+	opened *undo.Stack) (a authority, err error) {
 	if a.keys, err = keys.Open(keys.Config{Path: filepath.Join(data, "keys.json"), Log: log}); err != nil {
 		return a, err
 	}
 	if a.published, err = tenancy.OpenPublished(filepath.Join(data, "published.json")); err != nil {
+		return a, err
+	}
+	if a.weights, err = openWeights(filepath.Join(data, "tenants.json"), groups, log); err != nil {
 		return a, err
 	}
 	if a.workspaces, err = workspace.Open(filepath.Join(data, "workspaces.json"), nil); err != nil {
@@ -42,4 +50,27 @@ func openKeys(ctx context.Context, data string, log *slog.Logger, opened *undo.S
 		writes.Wait()
 	})
 	return a, nil
+}
+
+// openWeights opens the tenants' weights and has them hold for the sandboxes that run.
+func openWeights(path string, groups *cgroup.Root, log *slog.Logger) (*tenancy.Weights, error) {
+	var apply func(tenant string, weight int) error
+	if groups != nil {
+		apply = func(tenant string, weight int) error {
+			err := groups.SetTenantWeight(tenant, weight)
+			if errors.Is(err, cgroup.ErrUnsupported) {
+				return sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonLimitUnsupported,
+					"it cannot be enforced on this host: %w", err)
+			}
+			return err
+		}
+	}
+	weights, err := tenancy.OpenWeights(path, apply)
+	if err != nil {
+		return nil, err
+	}
+	if err := weights.Apply(); err != nil {
+		log.Warn("weights of tenants do not hold", "err", err)
+	}
+	return weights, nil
 }

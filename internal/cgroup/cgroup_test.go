@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,10 +14,12 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/internal/kvmtest"
 )
 
-// The test binary is what runs in the groups, too: a number of MiB to take, "spin", or "daemon:" and a root's name.
+// The test binary is what runs in the groups, too: a number of MiB to take, "spin" (on the first CPU), or "daemon:" and a root's name.
 const role = "FORKD_TEST_CGROUP"
 
 func TestMain(m *testing.M) {
@@ -24,6 +27,12 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "spin":
+		runtime.LockOSThread()
+		var first unix.CPUSet
+		first.Set(0)
+		if err := unix.SchedSetaffinity(0, &first); err != nil {
+			panic(err)
+		}
 		for spin := true; spin; {
 		}
 	default:
@@ -76,7 +85,12 @@ func killedBy(g *Group) Killed {
 
 func mustNew(t *testing.T, r *Root, tree Tree, l Limits) *Group {
 	t.Helper()
-	g, err := r.New(tree, l)
+	return mustNewOf(t, r, "", tree, l)
+}
+
+func mustNewOf(t *testing.T, r *Root, tenant string, tree Tree, l Limits) *Group {
+	t.Helper()
+	g, err := r.New(tenant, tree, l)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,8 +140,12 @@ func run(t *testing.T, g *Group, what string) (p *exec.Cmd, said chan string) {
 
 func TestAProcessIsStartedInItsGroup(t *testing.T) {
 	r := openRoot(t)
-	for _, tree := range []string{"", "sb-1"} {
-		g := mustNew(t, r, Tree{Name: tree}, Limits{})
+	for _, c := range []struct{ tenant, tree, around string }{{"", "", "."}, {"", "sb-1", "tree-sb-1"}, {"acme_1", "", "tenant-acme_1"},
+		{"acme_1", "sb-1", "tenant-acme_1/tree-sb-1"}} {
+		g := mustNewOf(t, r, c.tenant, Tree{Name: c.tree}, Limits{})
+		if got := filepath.Dir(g.Name()); got != c.around || g.Tenant() != c.tenant {
+			t.Errorf("it is in %q of %q, want %q of %q", got, g.Tenant(), c.around, c.tenant)
+		}
 		p, said := run(t, g, "1")
 		if got := <-said; got != "taken\n" {
 			t.Fatalf("it said %q", got)
@@ -160,6 +178,9 @@ func TestAProcessIsStartedInItsGroup(t *testing.T) {
 		}
 		if _, err := g.Use(); err == nil {
 			t.Error("it still uses something")
+		}
+		if _, err := os.Stat(filepath.Dir(g.dir())); c.around != "." && err == nil {
+			t.Error("the group around it is left")
 		}
 	}
 }
@@ -208,10 +229,10 @@ func TestLeftoversAreSwept(t *testing.T) {
 func TestALimitWithoutItsControllerIsAnError(t *testing.T) {
 	r := openRoot(t)
 	r.have = nil
-	if _, err := r.New(Tree{}, Limits{Memory: 1 << 30}); !errors.Is(err, ErrUnsupported) {
+	if _, err := r.New("", Tree{}, Limits{Memory: 1 << 30}); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("of a group: %v", err)
 	}
-	if _, err := r.New(Tree{"a", Limits{Weight: 10}}, Limits{}); !errors.Is(err, ErrUnsupported) {
+	if _, err := r.New("", Tree{"a", Limits{Weight: 10}}, Limits{}); !errors.Is(err, ErrUnsupported) {
 		t.Errorf("of a tree: %v", err)
 	}
 	if l := (Limits{Memory: 1, CPUs: 1, PIDs: 9, Disk: DiskLimits{ReadBPS: 1}}).Only([]Controller{PIDs}); l != (Limits{PIDs: 9}) {

@@ -112,14 +112,6 @@ func (g *Group) Killed() (by Killed, limit int64) {
 	return ByHost, 0
 }
 
-// tree is the group around it; nil: it is in no tree with a budget.
-func (g *Group) tree() *Group {
-	if dir := filepath.Dir(g.name); dir != "." {
-		return &Group{root: g.root, name: dir}
-	}
-	return nil
-}
-
 // table reads a file of lines "name value".
 func (g *Group) table(file string) (map[string]int64, error) {
 	b, err := os.ReadFile(filepath.Join(g.dir(), file))
@@ -146,8 +138,8 @@ func (g *Group) number(file string) int64 {
 // emptyWait bounds how long Remove waits for the kernel to have taken apart what was killed.
 const emptyWait = 100 * time.Millisecond
 
-// Remove removes the group, whose processes have ended, and that of its tree with the last
-// group in it. One that still has processes is tried again when another one is removed.
+// Remove removes the group, whose processes have ended, and those around it with the last
+// group in them. One that still has processes is tried again when another one is removed.
 func (g *Group) Remove() error {
 	g.root.retry()
 	err := g.rmdir()
@@ -169,8 +161,10 @@ func (g *Group) rmdir() error {
 	if err := os.Remove(g.dir()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if tree := g.tree(); tree != nil {
-		_ = os.Remove(tree.dir()) // one with groups in it stays
+	g.root.making.Lock()
+	defer g.root.making.Unlock()
+	for a := g.around(); a != nil; a = a.around() {
+		_ = os.Remove(a.dir()) // one with groups in it stays
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -15,20 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Root is one daemon's part of the hierarchy: a group for each VM, and one around those of a
-// tree of forks that has a budget. Its methods are safe for concurrent use.
+// Root is one daemon's part of the hierarchy: a group for each VM. Around those of a tenant is a group
+// with the tenant's weight, and around those of a tree of forks that has a budget is one with that. Its
+// methods are safe for concurrent use.
 type Root struct {
 	place place
 	dir   string
 	have  []Controller
 	next  atomic.Uint64
 
+	// making is held while a group is made in groups around it, or those are removed.
+	making  sync.Mutex
+	weights map[string]int // of tenants; one that is not in it has the kernel's. Guarded by making
+
+	moving sync.Mutex // held while a process is moved: the kernel moves one at a time, and waits in a thread
+
 	mu   sync.Mutex // guards what follows
 	left []string   // groups that could not be removed yet, by name
 }
-
-// groupName is that of a group for one VM, alone or in a tree's.
-var groupName = regexp.MustCompile(`^(tree-[0-9a-z-]{1,64}/)?v[0-9]{8,20}$`)
 
 // Open makes the part of the hierarchy of that name, below what was delegated to this process,
 // or finds the one that an earlier daemon made. If it is not the hierarchy's root that was
@@ -42,7 +45,7 @@ func Open(name string) (*Root, error) {
 }
 
 func open(p place, name string) (*Root, error) {
-	r := &Root{place: p, dir: filepath.Join(p.dir, name)}
+	r := &Root{place: p, dir: filepath.Join(p.dir, name), weights: map[string]int{}}
 	if err := os.Mkdir(r.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}
@@ -70,55 +73,63 @@ type Tree struct {
 	Limits Limits // of all groups in it together
 }
 
-// New makes a group with these limits, in that tree's. A limit without a controller is an error.
-func (r *Root) New(tree Tree, l Limits) (*Group, error) {
-	if err := errors.Join(tree.Limits.Check(r.have), l.Check(r.have)); err != nil {
+// New makes a group with these limits, in that tree's, and that in the tenant's. An empty tenant is the
+// operator, who has no group around. A limit without a controller is an error.
+func (r *Root) New(tenant string, tree Tree, l Limits) (*Group, error) {
+	if err := errors.Join(checkTenant(tenant), tree.Limits.Check(r.have), l.Check(r.have)); err != nil {
 		return nil, err
 	}
-	for {
-		if err := r.makeTree(tree); err != nil {
+	g, err := r.make(tenant, tree)
+	if err != nil {
+		return nil, fmt.Errorf("make cgroup: %w", err)
+	}
+	if err := g.Set(l); err != nil {
+		return nil, errors.Join(err, g.Remove())
+	}
+	return g, nil
+}
+
+// make makes a group without limits, and those around it. These go with the last group in them.
+func (r *Root) make(tenant string, tree Tree) (*Group, error) {
+	r.making.Lock()
+	defer r.making.Unlock()
+	around := ""
+	if tenant != "" {
+		around = tenantName(tenant)
+		if err := r.makeAround(around, Limits{Weight: r.weights[tenant]}.Only(r.have)); err != nil {
 			return nil, err
 		}
-		name := filepath.Join(treeName(tree.Name), fmt.Sprintf("v%08d", r.next.Add(1)))
+	}
+	if tree.Name != "" {
+		around = filepath.Join(around, treePrefix+tree.Name)
+		if err := r.makeAround(around, tree.Limits); err != nil {
+			return nil, err
+		}
+	}
+	for {
+		name := filepath.Join(around, fmt.Sprintf("v%08d", r.next.Add(1)))
 		err := os.Mkdir(filepath.Join(r.dir, name), 0o755)
-		switch {
-		case errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist) && tree.Name != "":
-			continue // an earlier daemon's; or the last other group of the tree went, and the tree's with it
-		case err != nil:
-			return nil, fmt.Errorf("make cgroup: %w", err)
+		if errors.Is(err, fs.ErrExist) {
+			continue // an earlier daemon's
 		}
-		g := &Group{root: r, name: name}
-		if err := g.Set(l); err != nil {
-			return nil, errors.Join(err, g.Remove())
-		}
-		return g, nil
+		return &Group{root: r, name: name}, err
 	}
 }
 
-// makeTree makes the group of a tree, if it is not there. It goes with the last group in it.
-func (r *Root) makeTree(tree Tree) error {
-	if tree.Name == "" {
-		return nil
-	}
-	dir := filepath.Join(r.dir, treeName(tree.Name))
-	err := os.Mkdir(dir, 0o755)
+// makeAround makes a group around others, if it is not there.
+func (r *Root) makeAround(name string, l Limits) error {
+	g := &Group{root: r, name: name}
+	err := os.Mkdir(g.dir(), 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		return nil
+		return enable(g.dir()) // an earlier daemon may have ended in between
 	}
 	if err != nil {
-		return fmt.Errorf("make cgroup: %w", err)
-	}
-	if err := enable(dir); err != nil {
 		return err
 	}
-	return (&Group{root: r, name: treeName(tree.Name)}).Set(tree.Limits)
-}
-
-func treeName(tree string) string {
-	if tree == "" {
-		return ""
+	if err := errors.Join(enable(g.dir()), g.Set(l)); err != nil {
+		return errors.Join(err, os.Remove(g.dir()))
 	}
-	return "tree-" + tree
+	return nil
 }
 
 // Find is a group that New made, perhaps of an earlier daemon; nil if no group has such a name.
@@ -132,8 +143,8 @@ func (r *Root) Find(name string) *Group {
 // Sweep removes the groups that are not used, by name. Those that have processes stay.
 func (r *Root) Sweep(used map[string]bool) error {
 	var errs []error
-	for _, pattern := range []string{"v*", "tree-*/v*"} {
-		dirs, err := filepath.Glob(filepath.Join(r.dir, pattern))
+	for _, around := range []string{"", "tree-*", "tenant-*", "tenant-*/tree-*"} {
+		dirs, err := filepath.Glob(filepath.Join(r.dir, around, "v*"))
 		errs = append(errs, err)
 		for _, dir := range dirs {
 			if g := r.Find(strings.TrimPrefix(dir, r.dir+"/")); g != nil && !used[g.name] {
@@ -141,11 +152,16 @@ func (r *Root) Sweep(used map[string]bool) error {
 			}
 		}
 	}
-	trees, err := filepath.Glob(filepath.Join(r.dir, "tree-*"))
-	for _, dir := range trees {
-		_ = os.Remove(dir) // one with groups in it stays
+	r.making.Lock()
+	defer r.making.Unlock()
+	for _, around := range []string{"tree-*", "tenant-*/tree-*", "tenant-*"} { // of those in others first
+		dirs, err := filepath.Glob(filepath.Join(r.dir, around))
+		errs = append(errs, err)
+		for _, dir := range dirs {
+			_ = os.Remove(dir) // one with groups in it stays
+		}
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }
 
 // Close removes the daemon's part if nothing is left in it: VMs outlive a daemon, and keep it.

@@ -40,7 +40,7 @@ func newGroupedHost(t *testing.T) (*host, *cgroup.Root) {
 // groupsOf are the groups that there are, by name.
 func groupsOf(t *testing.T, root *cgroup.Root) (names []string) {
 	t.Helper()
-	for _, pattern := range []string{"v*", "tree-*"} {
+	for _, pattern := range []string{"v*", "tree-*", "tenant-*"} {
 		dirs, err := filepath.Glob(filepath.Join(root.Dir(), pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -90,7 +90,7 @@ func TestEachVMIsInAGroupThatGoesWithIt(t *testing.T) {
 	h.close(e)
 
 	// The next daemon finds the group of what runs, and removes what is left over.
-	if _, err := groups.New(cgroup.Tree{Name: "gone"}, cgroup.Limits{}); err != nil {
+	if _, err := groups.New("", cgroup.Tree{Name: "gone"}, cgroup.Limits{}); err != nil {
 		t.Fatal(err)
 	}
 	e = h.open()

@@ -102,6 +102,6 @@ func TestAnAgentIsNotAskedForWhatItDoesNotSayItCan(t *testing.T) {
 	h.fault("agent-without-inventory", 1)
 	h.snapshot(e, "a")
 	h.snapshot(e, "b")
-	_, err := e.DiffSnapshots(t.Context(), "a", "b", 0)
+	_, err := e.DiffSnapshots(t.Context(), sandbox.DiffRequest{Before: "a", After: "b"})
 	wantError(t, err, sandbox.ErrConflict, "the agent in snapshot a is older")
 }

@@ -82,7 +82,7 @@ func notThere(t *testing.T, v *tenancy.View, tag, id string) {
 	_, rolls := v.Rollback(ctx, id, tag)
 	_, infos := v.SnapshotInfo(ctx, tag)
 	_, verifies := v.VerifySnapshot(ctx, tag)
-	_, diffs := v.DiffSnapshots(ctx, tag, tag, 0)
+	_, diffs := v.DiffSnapshots(ctx, sandbox.DiffRequest{Before: tag, After: tag})
 	_, derives := v.DeriveSnapshot(ctx, sandbox.DeriveRequest{Tag: "x", From: tag, Exec: []string{"true"}}, nil)
 	_, execs := v.Exec(ctx, id, sandbox.ExecRequest{Args: []string{"true"}})
 	_, dials := v.DialPort(ctx, id, 80)

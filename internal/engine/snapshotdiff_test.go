@@ -26,7 +26,7 @@ func TestDiffOfSnapshots(t *testing.T) {
 		before, after  string
 		added, removed int
 	}{{"a", "b", 1, 0}, {"b", "a", 0, 1}, {"a", "a", 0, 0}} {
-		d, err := e.DiffSnapshots(t.Context(), c.before, c.after, 0)
+		d, err := e.DiffSnapshots(t.Context(), sandbox.DiffRequest{Before: c.before, After: c.after})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,7 +69,7 @@ func TestADiffThatFails(t *testing.T) {
 			if c.after == "" {
 				c.after = "b"
 			}
-			_, err := e.DiffSnapshots(t.Context(), "a", c.after, c.limit)
+			_, err := e.DiffSnapshots(t.Context(), sandbox.DiffRequest{Before: "a", After: c.after, Limit: c.limit})
 			wantError(t, err, c.kind, c.says)
 			h.empty()
 		})
@@ -77,7 +77,7 @@ func TestADiffThatFails(t *testing.T) {
 	h.fault("inventory-hang", 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	_, err := e.DiffSnapshots(ctx, "a", "b", 0)
+	_, err := e.DiffSnapshots(ctx, sandbox.DiffRequest{Before: "a", After: "b"})
 	wantError(t, err, sandbox.ErrTimeout)
 	h.empty()
 	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Cascade: true}); err != nil {

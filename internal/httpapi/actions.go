@@ -55,6 +55,7 @@ func changes() map[string]action {
 		"POST /v1/keys":                                {name: "key.create"},
 		"DELETE /v1/keys/{key}":                        {name: "key.revoke"},
 		"POST /v1/keys/{key}/rotate":                   {name: "key.rotate"},
+		"PUT /v1/tenants/{tenant}":                     {name: "tenant.set"},
 		ingressRoute:                                   {name: "port.request"},
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 // Diffs compares snapshots.
 type Diffs interface {
-	DiffSnapshots(ctx context.Context, before, after string, limit int) (sandbox.SnapshotDiff, error)
+	DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error)
 }
 
 type diffInput struct {
@@ -41,7 +41,7 @@ func (s *diffRoutes) diffSnapshots(ctx context.Context, in *diffInput) (*body[ap
 	if membudget.From(ctx).Full(leastOutput) {
 		return nil, reply.Full()
 	}
-	d, err := s.engine(ctx).DiffSnapshots(ctx, in.Tag, in.Other, in.Limit)
+	d, err := s.engine(ctx).DiffSnapshots(ctx, sandbox.DiffRequest{Before: in.Tag, After: in.Other, Limit: in.Limit})
 	if err != nil {
 		return nil, err
 	}

@@ -31,6 +31,7 @@ type bench struct {
 	server  *httpapi.Server
 	timings *httpapi.Timings
 	keys    *keys.Store
+	weights map[string]int // of tenants, as the engine was told
 	log     *bytes.Buffer
 	audit   *bytes.Buffer
 	h       http.Handler
@@ -39,7 +40,8 @@ type bench struct {
 func newBench(t testing.TB) *bench {
 	t.Helper()
 	images := fakeengine.NewImages("python-numpy", "broken")
-	b := &bench{t: t, engine: &engine{}, images: images, timings: httpapi.NewTimings(), audit: &bytes.Buffer{}}
+	b := &bench{t: t, engine: &engine{}, images: images, timings: httpapi.NewTimings(), audit: &bytes.Buffer{},
+		weights: map[string]int{}}
 	b.log = &bytes.Buffer{}
 	b.fill()
 	dir := t.TempDir()
@@ -51,6 +53,14 @@ func newBench(t testing.TB) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
+	applied := func(tenant string, weight int) error {
+		b.weights[tenant] = weight
+		return nil
+	}
+	weights, err := tenancy.OpenWeights(filepath.Join(dir, "tenants.json"), applied)
+	if err != nil {
+		t.Fatal(err)
+	}
 	workspaces, err := workspace.Open(filepath.Join(dir, "workspaces.json"), func() time.Time { return b.engine.Now })
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +68,7 @@ func newBench(t testing.TB) *bench {
 	b.server = httpapi.New(httpapi.Options{
 		Engine: b.engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
 		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
-		Keys: b.keys, Published: published, Workspaces: workspaces,
+		Keys: b.keys, Published: published, Weights: weights, Workspaces: workspaces,
 		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	b.h = b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})

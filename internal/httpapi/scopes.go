@@ -82,6 +82,9 @@ func needs() map[string]need {
 		"POST /v1/keys":              admin,
 		"DELETE /v1/keys/{key}":      admin,
 		"POST /v1/keys/{key}/rotate": admin,
+
+		"GET /v1/tenants/{tenant}": {principal.Read, true},
+		"PUT /v1/tenants/{tenant}": operator,
 	}
 }
 

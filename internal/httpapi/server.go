@@ -47,6 +47,8 @@ type Options struct {
 	Keys *keys.Store
 	// Published are the snapshots that all tenants may fork from; nil: none, and none can be.
 	Published *tenancy.Published
+	// Weights are the shares of CPU time that tenants have; nil: each has the default.
+	Weights *tenancy.Weights
 	// Workspaces are the original's: sandboxes under names; nil: there are none, and none can be.
 	Workspaces *workspace.Book
 }
@@ -115,6 +117,7 @@ func newServer(opt Options, most limits) *Server {
 	s.router.workspaces = opt.Workspaces
 	s.addRoutes(opt, view)
 	(&publishRoutes{tenants}).add(s.router)
+	(&tenantRoutes{opt.Weights}).add(s.router)
 	return s
 }
 

@@ -26,6 +26,9 @@ var (
 	tenantPattern = regexp.MustCompile(`^[a-z0-9_]{1,24}$`)
 )
 
+// IsTenant reports whether a tenant can have that name.
+func IsTenant(name string) bool { return tenantPattern.MatchString(name) }
+
 // Errors that callers branch on.
 var (
 	ErrNotFound = errors.New("not found")
@@ -71,7 +74,7 @@ func (s Spec) validate() error {
 	switch {
 	case !namePattern.MatchString(s.Name):
 		return fmt.Errorf("%w: name %.80q: want 1 to 64 letters, digits, - or _", ErrInvalid, s.Name)
-	case s.Tenant != "" && !tenantPattern.MatchString(s.Tenant):
+	case s.Tenant != "" && !IsTenant(s.Tenant):
 		return fmt.Errorf("%w: tenant %.80q: want 1 to 24 small letters, digits or _", ErrInvalid, s.Tenant)
 	case s.Scopes == 0 || !principal.All.Has(s.Scopes):
 		return fmt.Errorf("%w: scopes: want one or more of %s", ErrInvalid, principal.All)

@@ -12,8 +12,9 @@ type Limits struct {
 	// MemoryMiB is host memory: the guest's pages of its own, its VMM's, and the page cache of
 	// what it reads and writes. A VM that needs more is ended.
 	MemoryMiB int     `json:"memory_mib,omitempty"`
-	CPUs      float64 `json:"cpus,omitempty"`       // 0.5: half of the time of one CPU. More has to wait
-	CPUWeight int     `json:"cpu_weight,omitempty"` // its share where CPUs are short; others have 100
+	CPUs      float64 `json:"cpus,omitempty"` // 0.5: half of the time of one CPU. More has to wait
+	// CPUWeight is its share where CPUs are short, of a tenant's among those of the tenant; others have 100.
+	CPUWeight int `json:"cpu_weight,omitempty"`
 	// DiskReadMiB and DiskWriteMiB are MiB a second, from and to the disk of the store.
 	DiskReadMiB  int `json:"disk_read_mib,omitempty"`
 	DiskWriteMiB int `json:"disk_write_mib,omitempty"`
@@ -49,7 +50,7 @@ const (
 	MinMemoryLimitMiB = 32
 	MinDiskLimitMiB   = 16
 	MinCPUs           = 0.01
-	DefaultCPUWeight  = 100 // of a sandbox without a weight, and the most that a tenant's key can ask for
+	DefaultCPUWeight  = 100 // of a sandbox or a tenant without a weight, and the most that a tenant's key can ask for
 	MaxCPUWeight      = 10_000
 	MaxNetMiB         = 1 << 20
 	MaxDiskRateMiB    = 1 << 20

@@ -288,6 +288,13 @@ type SnapshotDiff struct {
 	Took time.Duration
 }
 
+// DiffRequest asks for a comparison of two snapshots.
+type DiffRequest struct {
+	Before, After string // tags
+	Limit         int    // of each list; 0: guestdiff.DefaultLimit
+	Owner         string // for whom their children run: a tenant; empty: the operator
+}
+
 // MaxDiffList is the largest limit of a DiffSnapshots.
 const MaxDiffList = 10_000
 

@@ -36,7 +36,7 @@ type snapshots interface {
 	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
 	CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
 	CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error)
-	DiffSnapshots(ctx context.Context, before, after string, limit int) (sandbox.SnapshotDiff, error)
+	DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error)
 }
 
 type sandboxes interface {

@@ -220,16 +220,15 @@ func (v snapshotView) CollectLayers(ctx context.Context, dryRun bool) (sandbox.C
 }
 
 // DiffSnapshots compares two that the tenant may fork from; a child of each runs for it.
-func (v snapshotView) DiffSnapshots(ctx context.Context, before, after string,
-	limit int) (sandbox.SnapshotDiff, error) {
+func (v snapshotView) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error) {
 	if v.p.Operator() {
-		return v.engine.DiffSnapshots(ctx, before, after, limit)
+		return v.engine.DiffSnapshots(ctx, req)
 	}
-	a, err := v.find(before)
+	a, err := v.find(req.Before)
 	if err != nil {
 		return sandbox.SnapshotDiff{}, err
 	}
-	b, err := v.find(after)
+	b, err := v.find(req.After)
 	if err != nil {
 		return sandbox.SnapshotDiff{}, err
 	}
@@ -238,7 +237,8 @@ func (v snapshotView) DiffSnapshots(ctx context.Context, before, after string,
 		return sandbox.SnapshotDiff{}, err
 	}
 	defer release()
-	return v.engine.DiffSnapshots(ctx, a.Tag, b.Tag, limit)
+	req.Before, req.After, req.Owner = a.Tag, b.Tag, v.p.Tenant
+	return v.engine.DiffSnapshots(ctx, req)
 }
 
 // Publish lets all tenants fork from a snapshot, or no longer.

@@ -9,11 +9,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/internal/sandbox"
 	"github.com/forkd/forkd/test/harness"
 )
@@ -268,5 +272,128 @@ func TestLimitsOfATreesThreads(t *testing.T) {
 	d.kill(children[0])
 	if out := strings.Fields(d.sh(root, "forkd-fork 1")); len(out) != 2 {
 		t.Errorf("forkd-fork printed %q", out)
+	}
+}
+
+// tenant is a client of a tenant's key, which ends with the test.
+func (d *daemon) tenant(name string) *client.Client {
+	d.t.Helper()
+	k, err := d.c.CreateKey(d.t.Context(), api.CreateKeyRequest{Name: "e2e", Tenant: name, Scopes: []string{"read", "run", "fork"}})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	c, err := client.New(client.Options{URL: d.url(), Token: k.Text})
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() {
+		c.Close()
+		if _, err := d.c.RevokeKey(context.Background(), k.ID); err != nil {
+			d.t.Error(err)
+		}
+	})
+	return c
+}
+
+// publish lets tenants fork from the parent until the test ends, one of them from a shell that is ready.
+func (d *daemon) publish() {
+	d.t.Helper()
+	if _, err := d.c.PublishSnapshot(d.t.Context(), parentTag, true); err != nil {
+		d.t.Fatal(err)
+	}
+	if err := d.c.SetPool(d.t.Context(), parentTag, 1); err != nil {
+		d.t.Fatal(err)
+	}
+	d.t.Cleanup(func() {
+		_, err := d.c.PublishSnapshot(context.Background(), parentTag, false)
+		if err := errors.Join(err, d.c.SetPool(context.Background(), parentTag, 0)); err != nil {
+			d.t.Error(err)
+		}
+	})
+	eventually(d.t, "a shell", func() bool { return d.pool().Ready == 1 })
+}
+
+// onFirstCPU has all of a VMM's threads share the first CPU with others.
+func onFirstCPU(t *testing.T, pid int) {
+	t.Helper()
+	var first unix.CPUSet
+	first.Set(0)
+	for _, name := range names(fmt.Sprintf("/proc/%d/task", pid)) {
+		if thread, err := strconv.Atoi(name); err != nil {
+			t.Fatal(err)
+		} else if err := unix.SchedSetaffinity(thread, &first); err != nil && !errors.Is(err, unix.ESRCH) {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A tenant with four busy sandboxes has no more of a CPU than one with a single one. Its group has the weight
+// that the operator sets, and one of its sandboxes was a shell of the operator's pool.
+func TestLimitsOfTenantsShareACPU(t *testing.T) {
+	d := shared(t)
+	if harness.Ordinary() != nil {
+		_, err := d.c.SetTenant(t.Context(), "one", api.SetTenantRequest{CPUWeight: 200})
+		wantError(t, err, api.CodeUnsupported, "no cgroup v2", "limit_unsupported")
+		return
+	}
+	d.publish()
+	ctx, cancel := context.WithCancel(t.Context())
+	var spinning sync.WaitGroup
+	defer func() { cancel(); spinning.Wait() }()
+	all, groups := map[string][]string{}, map[string]string{}
+	for _, n := range []int{4, 1} {
+		name := map[int]string{1: "one", 4: "four"}[n]
+		c := d.tenant(name)
+		res, err := c.Fork(t.Context(), api.CreateSandboxesRequest{SnapshotTag: parentTag, N: &n})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sb := range res.OK() {
+			defer c.Kill(context.Background(), sb.ID)
+			info, err := d.c.Sandbox(t.Context(), sb.ID) // tenants are not told of processes
+			if err != nil {
+				t.Fatal(err)
+			}
+			path, _ := groupOf(t, *info.PID)
+			if groups[name] = filepath.Dir(path); filepath.Base(groups[name]) != "tenant-"+name {
+				t.Errorf("a sandbox of %s is in %s", name, path)
+			}
+			onFirstCPU(t, *info.PID)
+			all[name] = append(all[name], sb.ID)
+			spinning.Go(func() {
+				_, _ = c.Exec(ctx, sb.ID, api.ExecRequest{Args: []string{"sh", "-c", "while :; do :; done"}, TimeoutSecs: patience.Seconds()})
+			})
+		}
+		if len(all[name]) != n {
+			t.Fatalf("of %s are %v", name, all[name])
+		}
+	}
+	prepared := func(id string) bool { r := d.sandboxReceipt(id); return r.VM != nil && r.VM.Prepared }
+	if !slices.ContainsFunc(all["four"], prepared) {
+		t.Error("none of four was made from a prepared shell")
+	}
+	used := func(name string) (ms float64) {
+		for _, id := range all[name] {
+			ms += d.useOf(id).CPUMS
+		}
+		return ms
+	}
+	eventually(t, "second in which both have about half of the CPU", func() bool {
+		one, four := used("one"), used("four")
+		time.Sleep(time.Second) // elapses: the CPU is shared
+		one, four = used("one")-one, used("four")-four
+		t.Logf("%.0f ms and %.0f ms", one, four)
+		return one > 0.4*(one+four) && one < 0.6*(one+four)
+	})
+	if got, err := d.c.SetTenant(t.Context(), "one", api.SetTenantRequest{CPUWeight: 300}); err != nil || got.CPUWeight != 300 {
+		t.Errorf("the weight is %+v, %v", got, err)
+	}
+	for name, want := range map[string]string{"one": "300\n", "four": "100\n"} {
+		if b, err := os.ReadFile(filepath.Join("/sys/fs/cgroup", groups[name], "cpu.weight")); err != nil || string(b) != want {
+			t.Errorf("cpu.weight of %s is %q, %v, want %q", name, b, err, want)
+		}
+	}
+	if _, err := d.c.SetTenant(t.Context(), "one", api.SetTenantRequest{CPUWeight: 100}); err != nil {
+		t.Error(err)
 	}
 }

@@ -74,6 +74,10 @@ func newDaemon(t *testing.T) *daemon {
 	if err != nil {
 		t.Fatal(err)
 	}
+	weights, err := tenancy.OpenWeights(filepath.Join(dir, "tenants.json"), func(string, int) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
 	book, err := workspace.Open(filepath.Join(dir, "workspaces.json"), time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +87,7 @@ func newDaemon(t *testing.T) *daemon {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { log.Close(time.Second) })
-	server := httpapi.New(httpapi.Options{Engine: d.engine, Images: images, Keys: d.keys, Published: published,
+	server := httpapi.New(httpapi.Options{Engine: d.engine, Images: images, Keys: d.keys, Published: published, Weights: weights,
 		Workspaces: book, Audit: log, AuditFile: log.Path(), Events: events.New(0, 0, time.Now),
 		Version: api.VersionInfo{Version: "1.2.3"}})
 	d.documented(server)

@@ -92,8 +92,12 @@ func serve(env *testscript.Env, names []string) (Daemon, error) {
 	if err != nil {
 		return Daemon{}, err
 	}
+	weights, err := tenancy.OpenWeights(filepath.Join(dir, "tenants.json"), func(string, int) error { return nil })
+	if err != nil {
+		return Daemon{}, err
+	}
 	server := httpapi.New(httpapi.Options{Engine: engine, Images: images, Audit: record,
-		AuditFile: record.Path(), Keys: store, Published: published,
+		AuditFile: record.Path(), Keys: store, Published: published, Weights: weights,
 		Version: api.VersionInfo{Version: "1.2.3", Domain: "forkd.localhost"}})
 	var listeners []httpapi.Listener
 	for _, address := range []string{"unix://" + filepath.Join(dir, "s"), "tcp://127.0.0.1:0"} {

@@ -62,10 +62,10 @@ func noSnapshot(s suite) {
 	s.want(sandbox.ErrNotFound, err, "fork of a snapshot that is not there")
 	s.want(sandbox.ErrNotFound, e.SetPool(ctx, "none", 1), "pool of a snapshot that is not there")
 	for _, tags := range [][2]string{{"none", base}, {base, "none"}} {
-		_, err = e.DiffSnapshots(ctx, tags[0], tags[1], 0)
+		_, err = e.DiffSnapshots(ctx, sandbox.DiffRequest{Before: tags[0], After: tags[1]})
 		s.want(sandbox.ErrNotFound, err, "comparison with a snapshot that is not there")
 	}
-	_, err = e.DiffSnapshots(ctx, base, base, -1)
+	_, err = e.DiffSnapshots(ctx, sandbox.DiffRequest{Before: base, After: base, Limit: -1})
 	s.want(sandbox.ErrInvalid, err, "comparison with a limit below zero")
 }
 

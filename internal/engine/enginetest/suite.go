@@ -23,7 +23,7 @@ type Engine interface {
 	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
 	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
 	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
-	DiffSnapshots(ctx context.Context, before, after string, limit int) (sandbox.SnapshotDiff, error)
+	DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error)
 	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
 	List() []sandbox.Info
 	Get(id string) (sandbox.Info, error)

@@ -65,6 +65,9 @@ func (l *Launcher) DialIdentity(ctx context.Context, src *Source, m *VM) {
 func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 	who sandbox.Identity) (*agentv1.IdentityResponse, error) {
 	answer, err := l.introduce(ctx, src, m, who)
+	if err == nil {
+		err = m.Settle()
+	}
 	if err != nil || m.Silent {
 		return answer, err
 	}

@@ -33,10 +33,10 @@ type Launcher struct{ cfg Config }
 // New makes a Launcher.
 func New(c Config) *Launcher { return &Launcher{c} }
 
-// Spawn starts a process for a VM of that shape. With prewarm it does once, on itself,
-// what a restore will do (package vmm): for one that has time.
-func (l *Launcher) Spawn(ctx context.Context, shape vmspec.Shape, prewarm bool) (*VM, error) {
-	return l.spawn(ctx, shape, vmproc.SpawnOptions{Prewarm: prewarm})
+// Spawn starts a process for a VM of that shape, which is an owner's. With prewarm it does once, on
+// itself, what a restore will do (package vmm): for one that has time.
+func (l *Launcher) Spawn(ctx context.Context, shape vmspec.Shape, owner string, prewarm bool) (*VM, error) {
+	return l.spawn(ctx, shape, vmproc.SpawnOptions{Prewarm: prewarm, Bounds: vmproc.Bounds{Owner: owner}})
 }
 
 func (l *Launcher) spawn(ctx context.Context, shape vmspec.Shape, o vmproc.SpawnOptions) (*VM, error) {
@@ -47,16 +47,24 @@ func (l *Launcher) spawn(ctx context.Context, shape vmspec.Shape, o vmproc.Spawn
 	return &VM{VM: m}, nil
 }
 
-// Launch restores a snapshot into a VM that take has, or into a new one, and lets it run.
+// Launch restores a snapshot into a VM that take has, or into a new one, and lets it run for an owner.
 // Of those that take has, one that died in the pool costs a try only.
-func (l *Launcher) Launch(ctx context.Context, src *Source, take func() *VM) (*VM, error) {
-	return l.launch(ctx, src, take, vmproc.Bounds{}, l.Restore)
+func (l *Launcher) Launch(ctx context.Context, src *Source, owner string, take func() *VM) (*VM, error) {
+	m, err := l.launch(ctx, src, take, vmproc.Bounds{Owner: owner}, l.Restore)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Settle(); err != nil {
+		m.Discard()
+		return nil, err
+	}
+	return m, nil
 }
 
 // LaunchArmed is Launch, but for the start: the VM waits at its gate until Enter. It gets the
 // wire, which may be nil, by the time that Identify has opened its network, and the caller attaches
-// that to the VM when it is one of a kind. It is within its bounds before it has anything of the
-// snapshot, or at least before it begins.
+// that to the VM when it is one of a kind. It is within its limits before it has anything of the
+// snapshot, or at least before it begins, and in its owner's group when Identify returns.
 func (l *Launcher) LaunchArmed(ctx context.Context, src *Source, take func() *VM, wire *network.Wire,
 	bounds vmproc.Bounds) (*VM, error) {
 	return l.launch(ctx, src, take, bounds, func(ctx context.Context, src *Source, m *VM) error {

@@ -21,7 +21,7 @@ func (w *branchOp) keepWorkingSets(ctx context.Context, m *snapshot.Manifest) er
 		if err != nil {
 			return err
 		}
-		r := recorder{e: w.e, draft: w.draft, src: src, shape: m.Shape, languages: m.Languages,
+		r := recorder{e: w.e, draft: w.draft, owner: w.req.Owner, src: src, shape: m.Shape, languages: m.Languages,
 			firstUse: w.e.firstUse(ctx, m.Image)}
 		if err := r.record(ctx); err != nil {
 			return err

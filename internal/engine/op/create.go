@@ -173,7 +173,8 @@ func (c *createOp) bootOnce(ctx context.Context, u *undo.Stack) (int64, error) {
 	defer cancel()
 	ready := newReadySignal()
 	u.Push(ready.close)
-	m, err := c.e.procs.Spawn(ctx, c.src.shape, vmproc.SpawnOptions{Dial: ready.dial})
+	m, err := c.e.procs.Spawn(ctx, c.src.shape, vmproc.SpawnOptions{Dial: ready.dial,
+		Bounds: vmproc.Bounds{Owner: c.req.Owner}})
 	if err != nil {
 		return 0, err
 	}
@@ -389,7 +390,7 @@ func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	if c.e.cfg.NoWorkingSet {
 		return nil
 	}
-	r := recorder{e: c.e, draft: c.draft, src: c.draftSource(), shape: c.src.shape,
+	r := recorder{e: c.e, draft: c.draft, owner: c.req.Owner, src: c.draftSource(), shape: c.src.shape,
 		languages: languages(c.src.warm), firstUse: c.src.image.FirstUse}
 	return r.record(ctx)
 }

@@ -146,7 +146,7 @@ func checkLimits(procs *vmproc.Supervisor, req sandbox.ForkRequest) error {
 func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 	begin := f.e.cfg.Now()
 	b.index, b.trace = index, f.e.newTrace(f.start)
-	b.bounds = vmproc.Bounds{Limits: f.req.Limits, Tree: f.req.Kin.RootOf(f.childID(index))}
+	b.bounds = vmproc.Bounds{Limits: f.req.Limits, Tree: f.req.Kin.RootOf(f.childID(index)), Owner: f.req.Owner}
 	b.trace.mark("turn")
 	if b.err = context.Cause(ctx); b.err != nil {
 		return

@@ -37,7 +37,7 @@ func (n *newVM) from(src *launch.Source, start time.Time) {
 	n.undo.Push(src.Close)
 	n.next.trace = n.e.newTrace(start)
 	n.next.trace.mark("turn")
-	n.next.bounds = vmproc.Bounds{Limits: n.was.Limits, Tree: n.was.Kin.RootOf(n.was.ID)}
+	n.next.bounds = vmproc.BoundsOf(n.was)
 	n.f = &forkOp{e: n.e, req: sandbox.ForkRequest{Tag: n.tag, N: 1}, start: start, src: src}
 }
 

@@ -27,9 +27,9 @@ const diffTimeout = 5 * time.Minute
 // DiffSnapshots compares what is in two snapshots. A child of each is restored
 // and tells what is in it. It gets no identity, so that it is as it was in the
 // snapshot but for the moment that telling takes; it is listed nowhere, and ended.
-// limit is how long each list may be; 0 means guestdiff.DefaultLimit.
-func (o *Ops) DiffSnapshots(ctx context.Context, before, after string, limit int) (sandbox.SnapshotDiff, error) {
+func (o *Ops) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error) {
 	start := o.cfg.Now()
+	before, after, limit := req.Before, req.After, req.Limit
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
 		return sandbox.SnapshotDiff{}, err
@@ -49,7 +49,8 @@ func (o *Ops) DiffSnapshots(ctx context.Context, before, after string, limit int
 	if err != nil {
 		return sandbox.SnapshotDiff{}, fmt.Errorf("compare %s with %s: %w", before, after, err)
 	}
-	probes := []*probe{{e: o, tag: before, changesOnly: alike}, {e: o, tag: after, changesOnly: alike}}
+	probes := []*probe{{e: o, tag: before, owner: req.Owner, changesOnly: alike},
+		{e: o, tag: after, owner: req.Owner, changesOnly: alike}}
 	for _, w := range probes {
 		defer w.undo.Run()
 	}
@@ -101,7 +102,9 @@ func (o *Ops) sameImage(ctx context.Context, tags ...string) (bool, error) {
 type probe struct {
 	e   *Ops
 	tag string
-	m   *launch.VM
+	// owner is for whom it runs.
+	owner string
+	m     *launch.VM
 	// changesOnly asks for files that are not as in the image.
 	changesOnly bool
 	stream      *connect.ServerStreamForClient[agentv1.InventoryPart]
@@ -127,7 +130,7 @@ func (w *probe) open(ctx context.Context) error {
 	}
 	w.undo.Push(release)
 	take := func() *launch.VM { return w.e.pools.Take(src) }
-	if w.m, err = w.e.launcher.Launch(ctx, src, take); err != nil {
+	if w.m, err = w.e.launcher.Launch(ctx, src, w.owner, take); err != nil {
 		return err
 	}
 	w.undo.Push(func() { w.m.Discard() })

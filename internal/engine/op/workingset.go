@@ -19,6 +19,7 @@ import (
 type recorder struct {
 	e         *Ops
 	draft     *catalog.Draft
+	owner     string         // of the snapshot
 	src       *launch.Source // of the files that the snapshot will have
 	shape     vmspec.Shape
 	languages []string // whose interpreters are warm in it
@@ -98,7 +99,7 @@ func (c recorder) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, er
 		return nil, err
 	}
 	u.Push(release)
-	m, err := c.e.launcher.Spawn(ctx, c.shape, false)
+	m, err := c.e.launcher.Spawn(ctx, c.shape, c.owner, false)
 	if err != nil {
 		return nil, err
 	}

@@ -35,11 +35,12 @@ type Key struct {
 	Shape vmspec.Shape
 	Tag   string // whose snapshot they are prepared with; empty: they are plain
 	Hash  string // of the snapshot's content: another one may have got the tag
+	Owner string // of the snapshot, and so of its shells: a tenant; empty: the operator
 }
 
 // KeyOf names the shells that a snapshot's children can be made in.
 func KeyOf(src *launch.Source) Key {
-	return Key{src.Shape(), src.Tag, src.Hash()}
+	return Key{src.Shape(), src.Tag, src.Hash(), src.Files.Manifest.Owner}
 }
 
 func (k Key) plain() Key { return Key{Shape: k.Shape} }

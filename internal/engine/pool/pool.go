@@ -88,7 +88,7 @@ func (p *Pools) keyOf(tag string) (Key, error) {
 	if err != nil {
 		return Key{}, sandbox.StoreError(err)
 	}
-	return Key{Shape: entry.Manifest.Shape, Tag: tag, Hash: entry.ContentHash}, nil
+	return Key{Shape: entry.Manifest.Shape, Tag: tag, Hash: entry.ContentHash, Owner: entry.Manifest.Owner}, nil
 }
 
 // Forget drops the pool of a snapshot that was deleted.

@@ -67,7 +67,7 @@ func (p *Pools) makeShell(ctx context.Context, key Key) (*shell, *launch.Source,
 		return nil, nil, err
 	}
 	defer release()
-	m, err := p.cfg.Launcher.Spawn(ctx, key.Shape, key.Tag == "")
+	m, err := p.cfg.Launcher.Spawn(ctx, key.Shape, key.Owner, key.Tag == "")
 	if err != nil {
 		return nil, nil, err
 	}

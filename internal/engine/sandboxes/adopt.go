@@ -95,6 +95,9 @@ func (t *Table) adoptVM(ctx context.Context, s *Sandbox, left vmproc.Left) error
 	if err != nil {
 		return err
 	}
+	if err := vm.Rehome(vmproc.BoundsOf(s.info)); err != nil && vm.Alive() {
+		t.cfg.Log.Warn("a sandbox of an earlier version stays outside of its tenant's cgroup", "sandbox", s.id, "err", err)
+	}
 	s.vm, vm.Agent = vm, vm.NewAgent()
 	if !vm.Own(func() { t.fail(s, vm) }) {
 		t.fail(s, vm)

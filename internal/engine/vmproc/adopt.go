@@ -60,8 +60,8 @@ func (s *Supervisor) Adopt(ctx context.Context, l Left, disks *Disks) (*VM, erro
 		return nil, err
 	}
 	started(proc)
-	m := &VM{sup: s, Proc: proc, Dir: l.Dir, group: s.find(l.rec.Group), Shape: l.rec.Shape, CID: l.rec.CID,
-		Disks: disks}
+	m := &VM{sup: s, Proc: proc, Dir: l.Dir, Shape: l.rec.Shape, CID: l.rec.CID, Disks: disks}
+	m.group.Store(s.find(l.rec.Group))
 	// Most have been used, and have the memory that this took; mapping more for them would stop their guests.
 	m.evaluated.Store(true)
 	m.executed.Store(true)

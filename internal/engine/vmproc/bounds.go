@@ -15,6 +15,12 @@ import (
 type Bounds struct {
 	Limits sandbox.Limits
 	Tree   string // root of the tree that it is in, for the tree's budget
+	Owner  string // the tenant whose weight it has a part of; empty: the operator
+}
+
+// BoundsOf are those of a sandbox.
+func BoundsOf(i sandbox.Info) Bounds {
+	return Bounds{Limits: i.Limits, Tree: i.Kin.RootOf(i.ID), Owner: i.Owner}
 }
 
 // Apart reports whether a VM's process has to be started for these bounds: one that runs cannot
@@ -125,7 +131,7 @@ func (s *Supervisor) bound(shape vmspec.Shape, b Bounds) (*group, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.cfg.Groups.New(treeOf(b), groupLimits(shape, b.Limits, s.cfg.Groups.Controllers(), disk))
+	g, err := s.cfg.Groups.New(b.Owner, treeOf(b), groupLimits(shape, b.Limits, s.cfg.Groups.Controllers(), disk))
 	if err != nil {
 		return nil, fmt.Errorf("limit VM: %w", err)
 	}
@@ -185,27 +191,33 @@ func killed(g *cgroup.Group) string {
 	return ""
 }
 
-// Limit keeps a VM that was started without limits within these, which are not Apart.
+// Limit keeps a VM that was started without limits within these, which are not Apart. If it was started
+// for another owner it begins to move to the owner's group, and Settle waits for that.
 func (m *VM) Limit(b Bounds) error {
-	if ofGroup(b.Limits) == (sandbox.Limits{}) {
-		return nil
-	}
-	if m.group == nil {
+	g := m.group.Load()
+	if g == nil {
 		return m.sup.CheckLimits(b.Limits)
 	}
-	disk, err := m.sup.disk(b.Limits)
-	if err != nil {
-		return err
+	if ofGroup(b.Limits) != (sandbox.Limits{}) {
+		disk, err := m.sup.disk(b.Limits)
+		if err != nil {
+			return err
+		}
+		if err := g.Set(askedLimits(b.Limits, disk)); err != nil {
+			return err
+		}
 	}
-	return m.group.Set(askedLimits(b.Limits, disk))
+	m.moveTo(b)
+	return nil
 }
 
 // Use is what the VM uses of its host; nil: the host does not account for it, or it has ended.
 func (m *VM) Use() *sandbox.Use {
-	if m.group == nil {
+	g := m.group.Load()
+	if g == nil {
 		return nil
 	}
-	u, err := m.group.Use()
+	u, err := g.Use()
 	if err != nil {
 		return nil
 	}
@@ -214,7 +226,7 @@ func (m *VM) Use() *sandbox.Use {
 }
 
 // Group names the VM's cgroup; empty: it has none.
-func (m *VM) Group() string { return m.group.name() }
+func (m *VM) Group() string { return m.group.Load().name() }
 
 // find is the group that a journal names; nil: there is none.
 func (s *Supervisor) find(name string) *group {

@@ -87,7 +87,7 @@ func (m *VM) EndReason() string {
 		}
 		return "the guest rebooted"
 	case vmm.ExitKilled:
-		if why := m.group.ended(); why != "" {
+		if why := m.endGroup(); why != "" {
 			return why
 		}
 		if said := TailLines(filepath.Join(m.Dir, vmmLog), 3); said != "" {

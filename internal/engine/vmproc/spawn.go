@@ -50,12 +50,12 @@ func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptio
 	if err != nil {
 		return nil, err
 	}
-	m := &VM{sup: s, Proc: proc, Dir: dir, group: group, Shape: shape, CID: s.nextCID.Add(1) - 1, Disks: &Disks{},
+	m := &VM{sup: s, Proc: proc, Dir: dir, Shape: shape, CID: s.nextCID.Add(1) - 1, Disks: &Disks{},
 		diskLimit: int64(o.Bounds.Limits.DiskMiB) << 20}
+	m.group.Store(group)
 	u.Push(m.End)
-	rec := Record{Version: JournalVersion, Ref: proc.Ref(), Shape: shape, CID: m.CID, Group: group.name()}
-	if err := WriteJSON(filepath.Join(dir, Journal), rec); err != nil {
-		return nil, fmt.Errorf("write journal: %w", err)
+	if err := m.writeJournal(); err != nil {
+		return nil, err
 	}
 	m.watch()
 	return m, nil

@@ -19,7 +19,7 @@ type VM struct {
 	sup    *Supervisor
 	Proc   *client.Process
 	Dir    string
-	group  *group // what keeps it within limits; nil: nothing does
+	group  atomic.Pointer[group] // what keeps it within limits; nil: nothing does
 	Shape  vmspec.Shape
 	CID    uint32
 	Disks  *Disks              // what it writes to, see overlay.go
@@ -36,6 +36,9 @@ type VM struct {
 
 	mu    sync.Mutex // guards what follows; taken last
 	onEnd func()     // called once if the process ends while it is set
+	// moving is closed when the VM has moved to another group, or moveErr says why not; nil: it stays.
+	moving  chan struct{}
+	moveErr error
 }
 
 // watch has the owner called when the process ends, and logs how its disks are doing.
@@ -47,7 +50,7 @@ func (m *VM) watch() {
 		case <-m.sup.released:
 			return
 		}
-		m.group.ended()
+		m.endGroup()
 		m.mu.Lock()
 		ended := m.onEnd
 		m.onEnd = nil
@@ -90,7 +93,7 @@ func (m *VM) End() {
 	m.Proc.Kill()
 	<-m.Proc.Done()
 	m.Proc.Release()
-	m.group.ended()
+	m.endGroup()
 }
 
 // Discard ends a VM and removes all it left.
@@ -101,10 +104,10 @@ func (m *VM) Discard() {
 }
 
 // MovedTo is the VM under another run directory, which was exchanged with its own. The
-// caller sets the agent, whose connections began at the other address.
+// caller sets the agent, whose connections began at the other address. It has settled.
 func (m *VM) MovedTo(dir string) *VM {
-	next := &VM{sup: m.sup, Proc: m.Proc, Dir: dir, group: m.group, Shape: m.Shape, CID: m.CID,
-		Disks: m.Disks}
+	next := &VM{sup: m.sup, Proc: m.Proc, Dir: dir, Shape: m.Shape, CID: m.CID, Disks: m.Disks}
+	next.group.Store(m.group.Load())
 	next.watch()
 	return next
 }

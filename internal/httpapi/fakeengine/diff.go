@@ -10,7 +10,8 @@ import (
 )
 
 // DiffSnapshots finds nothing between a snapshot and itself, and else always the same.
-func (e *Engine) DiffSnapshots(_ context.Context, before, after string, limit int) (sandbox.SnapshotDiff, error) {
+func (e *Engine) DiffSnapshots(_ context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error) {
+	before, after, limit := req.Before, req.After, req.Limit
 	if limit < 0 {
 		return sandbox.SnapshotDiff{}, fmt.Errorf("limit is %d: %w", limit, sandbox.ErrInvalid)
 	}

@@ -1,0 +1,12 @@
+package api
+
+// Tenant describes what the operator has set for a tenant.
+type Tenant struct {
+	Name      string `json:"name" doc:"Name of the tenant"`
+	CPUWeight int    `json:"cpu_weight" doc:"Share of all its sandboxes together where CPUs are short; each other tenant has 100 unless the operator has set it"`
+}
+
+// SetTenantRequest is the body of PUT /v1/tenants/{tenant}.
+type SetTenantRequest struct {
+	CPUWeight int `json:"cpu_weight" doc:"Share of all its sandboxes together where CPUs are short; 100 is the default. It holds at once" minimum:"1" maximum:"10000"`
+}
