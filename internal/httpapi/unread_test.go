@@ -30,7 +30,7 @@ import (
 // wordy is an engine with long answers.
 type wordy struct{ *engine }
 
-func (w wordy) DiffSnapshots(context.Context, string, string, int) (d sandbox.SnapshotDiff, _ error) {
+func (w wordy) DiffSnapshots(context.Context, sandbox.DiffRequest) (d sandbox.SnapshotDiff, _ error) {
 	for i := range 10_000 {
 		d.Files.Added = append(d.Files.Added, guestdiff.File{Path: fmt.Sprintf("/%0200d", i)})
 	}
