@@ -19,8 +19,8 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/agentproto/filesystem"
-	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
 )
 
 // odd makes a tree with everything in it that is no plain file.

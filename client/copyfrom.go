@@ -13,7 +13,7 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/treetar"
+	"github.com/forkd/forkd/internal/guest/treetar"
 )
 
 // CopyFrom copies a file or a directory out of a sandbox. Target and links

@@ -13,8 +13,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/agentproto/filesystem"
-	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
 )
 
 // wideGuest has a directory and as many files as fit in one answer in each directory.

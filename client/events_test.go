@@ -10,10 +10,10 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/audit"
-	"github.com/forkd/forkd/internal/events"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/domain/audit"
+	"github.com/forkd/forkd/internal/domain/events"
 )
 
 var errEnough = errors.New("enough")

@@ -12,10 +12,10 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/agentproto/guard"
-	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
-	"github.com/forkd/forkd/internal/agentproto/protobound"
-	"github.com/forkd/forkd/internal/execclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/guard"
+	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/guest/agentproto/protobound"
+	"github.com/forkd/forkd/internal/guest/execclient"
 )
 
 // Size is that of a terminal.

@@ -13,10 +13,10 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/filesystem"
-	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
-	"github.com/forkd/forkd/internal/agentproto/guard"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/guest/agentproto/guard"
 )
 
 // Download opens a file in a sandbox; the caller closes it.

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/forkd/forkd/internal/treetar"
+	"github.com/forkd/forkd/internal/guest/treetar"
 )
 
 // partPrefix begins the names of files that are being written. One that stays is

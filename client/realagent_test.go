@@ -15,9 +15,9 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/agent"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/guest/agent"
 )
 
 // withAgent is a fake engine whose sandboxes' agent is the real one.

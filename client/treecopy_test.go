@@ -19,10 +19,10 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/filesystem"
-	"github.com/forkd/forkd/internal/agentproto/filesystem/filesystemconnect"
-	"github.com/forkd/forkd/internal/tartest"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/testing/tartest"
 )
 
 func lstat(t *testing.T, name string) (fs.FileInfo, *syscall.Stat_t) {

@@ -12,9 +12,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/guesttext"
-	"github.com/forkd/forkd/internal/treetar"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/treetar"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
 // tree copies a file or a directory out of the guest as one stream. All of it is the guest's word.

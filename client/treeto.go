@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/guesttext"
-	"github.com/forkd/forkd/internal/treetar"
+	"github.com/forkd/forkd/internal/guest/treetar"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
 // tellTime is how long the agent may take to tell what became of a copy that was interrupted.

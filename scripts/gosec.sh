@@ -12,12 +12,12 @@
 #   G304  files by a name that is not a constant: every path below a data directory is one. G703
 #         finds those whose name comes from outside
 #
-# internal/jail/stage is left out, as gosec cannot load a package with assembly.
+# internal/confine/jail/stage is left out, as gosec cannot load a package with assembly.
 # packaging/lint/gosec.json allows files and folders that all users may read.
 set -eu
 
 cd "$(dirname "$0")/.."
 exec "${GO:-go}" run github.com/securego/gosec/v2/cmd/gosec@v2.30.0 -quiet -exclude-generated \
 	-conf packaging/lint/gosec.json -exclude G103,G104,G115,G204,G304 -concurrency 2 \
-	-exclude-dir internal/jail/stage \
+	-exclude-dir internal/confine/jail/stage \
 	./api/... ./client/... ./cmd/... ./internal/...

@@ -1,7 +1,7 @@
 // Command forkd-agent is forkd's side inside a guest: as PID 1 it is the init
 // of the initramfs, else a server on the address it is given, and under the names
 // of forkcmd the commands by which a guest forks itself. It only wires;
-// internal/agent does the work.
+// internal/guest/agent does the work.
 package main
 
 import (
@@ -18,16 +18,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/agent"
-	"github.com/forkd/forkd/internal/agent/forkcall"
-	"github.com/forkd/forkd/internal/agent/forkcmd"
-	"github.com/forkd/forkd/internal/agent/guestinit"
-	"github.com/forkd/forkd/internal/agent/inventory"
-	"github.com/forkd/forkd/internal/agent/listen"
-	"github.com/forkd/forkd/internal/agent/nic"
-	"github.com/forkd/forkd/internal/agent/quiet"
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/diskbench"
+	"github.com/forkd/forkd/internal/guest/agent"
+	"github.com/forkd/forkd/internal/guest/agent/forkcall"
+	"github.com/forkd/forkd/internal/guest/agent/forkcmd"
+	"github.com/forkd/forkd/internal/guest/agent/guestinit"
+	"github.com/forkd/forkd/internal/guest/agent/inventory"
+	"github.com/forkd/forkd/internal/guest/agent/listen"
+	"github.com/forkd/forkd/internal/guest/agent/nic"
+	"github.com/forkd/forkd/internal/guest/agent/quiet"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
 // version is set by the linker.

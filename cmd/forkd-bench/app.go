@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
 // app is what all commands share: the global flags and what follows from them.

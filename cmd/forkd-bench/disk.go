@@ -8,7 +8,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/diskratio"
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/diskbench"
+	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
 func newDiskCommand(a *app) *cobra.Command {

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/diskbench"
+	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
 func newFloorCommand(a *app) *cobra.Command {

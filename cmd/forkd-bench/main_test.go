@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/clitest"
-	"github.com/forkd/forkd/internal/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
 )
 
 var update = flag.Bool("update", false, "rewrite what the scripts compare with")

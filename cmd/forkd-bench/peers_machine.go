@@ -12,7 +12,7 @@ import (
 	"strconv"
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/peers"
-	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
 // peersInMachine takes the peers' root and programs to the machine's data disk, and has

@@ -18,14 +18,14 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/netd"
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/netd/ruled"
-	"github.com/forkd/forkd/internal/netdns"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/netproxy"
-	"github.com/forkd/forkd/internal/seccomp"
-	"github.com/forkd/forkd/internal/socks5"
+	"github.com/forkd/forkd/internal/confine/seccomp"
+	"github.com/forkd/forkd/internal/net/netd"
+	"github.com/forkd/forkd/internal/net/netd/control"
+	"github.com/forkd/forkd/internal/net/netd/ruled"
+	"github.com/forkd/forkd/internal/net/netdns"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netproxy"
+	"github.com/forkd/forkd/internal/net/socks5"
 )
 
 func main() {

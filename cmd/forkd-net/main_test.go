@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/netd"
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/netwire"
+	"github.com/forkd/forkd/internal/net/netd"
+	"github.com/forkd/forkd/internal/net/netd/control"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netwire"
 )
 
 func TestWrongFlagsAreRefused(t *testing.T) {

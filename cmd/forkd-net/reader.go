@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/internal/landlock"
-	"github.com/forkd/forkd/internal/netdns"
-	"github.com/forkd/forkd/internal/selfbox"
+	"github.com/forkd/forkd/internal/confine/landlock"
+	"github.com/forkd/forkd/internal/confine/selfbox"
+	"github.com/forkd/forkd/internal/net/netdns"
 )
 
 // readerArg, a mode of the sandbox, and a path are the arguments of the process that reads

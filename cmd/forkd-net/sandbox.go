@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/landlock"
-	"github.com/forkd/forkd/internal/linux"
-	"github.com/forkd/forkd/internal/seccomp"
-	"github.com/forkd/forkd/internal/selfbox"
+	"github.com/forkd/forkd/internal/confine/landlock"
+	"github.com/forkd/forkd/internal/confine/seccomp"
+	"github.com/forkd/forkd/internal/confine/selfbox"
+	"github.com/forkd/forkd/internal/sys/linux"
 )
 
 // dropPrivileges gives up all capabilities, in every thread, for good. Whoever it runs as is the

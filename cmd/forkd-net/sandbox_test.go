@@ -25,13 +25,13 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/landlock"
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/netd/nettest"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/netwire"
-	"github.com/forkd/forkd/internal/seccomp"
-	"github.com/forkd/forkd/internal/statictest"
+	"github.com/forkd/forkd/internal/confine/landlock"
+	"github.com/forkd/forkd/internal/confine/seccomp"
+	"github.com/forkd/forkd/internal/net/netd/control"
+	"github.com/forkd/forkd/internal/net/netd/nettest"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netwire"
+	"github.com/forkd/forkd/internal/testing/statictest"
 )
 
 // Arguments 0 of this test's program when it is not the tests.

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/forkd/forkd/internal/spawner/server"
-	"github.com/forkd/forkd/internal/spawner/wire"
+	"github.com/forkd/forkd/internal/vm/spawner/server"
+	"github.com/forkd/forkd/internal/vm/spawner/wire"
 )
 
 func main() {

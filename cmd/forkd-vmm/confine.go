@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/seccomp"
-	"github.com/forkd/forkd/internal/vmm/live"
+	"github.com/forkd/forkd/internal/confine/seccomp"
+	"github.com/forkd/forkd/internal/vm/vmm/live"
 )
 
 // confine takes from this process what a VMM does not do once its VM exists, and more from the

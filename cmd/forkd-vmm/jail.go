@@ -6,8 +6,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/guestmem"
-	"github.com/forkd/forkd/internal/vmctl/wire"
+	"github.com/forkd/forkd/internal/vm/guestmem"
+	"github.com/forkd/forkd/internal/vm/vmctl/wire"
 )
 
 // kernelFiles opens, in a jail, what will not be reached later: afterwards no

@@ -11,14 +11,14 @@ import (
 	"os"
 	"runtime"
 
-	"github.com/forkd/forkd/internal/kvm"
-	"github.com/forkd/forkd/internal/platform"
-	"github.com/forkd/forkd/internal/serial"
-	"github.com/forkd/forkd/internal/timerslack"
-	"github.com/forkd/forkd/internal/vmctl/server"
-	"github.com/forkd/forkd/internal/vmctl/wire"
-	"github.com/forkd/forkd/internal/vmm"
-	"github.com/forkd/forkd/internal/vmm/live"
+	"github.com/forkd/forkd/internal/sys/platform"
+	"github.com/forkd/forkd/internal/sys/timerslack"
+	"github.com/forkd/forkd/internal/vm/kvm"
+	"github.com/forkd/forkd/internal/vm/serial"
+	"github.com/forkd/forkd/internal/vm/vmctl/server"
+	"github.com/forkd/forkd/internal/vm/vmctl/wire"
+	"github.com/forkd/forkd/internal/vm/vmm"
+	"github.com/forkd/forkd/internal/vm/vmm/live"
 )
 
 // consoleMax bounds the console log, in bytes.

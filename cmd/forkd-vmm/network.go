@@ -6,11 +6,11 @@ import (
 	"os"
 	"sync"
 
-	"github.com/forkd/forkd/internal/guestnet"
-	"github.com/forkd/forkd/internal/hostnet/tap"
-	"github.com/forkd/forkd/internal/netwire/netclient"
-	"github.com/forkd/forkd/internal/usernet"
-	"github.com/forkd/forkd/internal/virtio/net"
+	"github.com/forkd/forkd/internal/leaf/guestnet"
+	"github.com/forkd/forkd/internal/vm/hostnet/tap"
+	"github.com/forkd/forkd/internal/vm/netclient"
+	"github.com/forkd/forkd/internal/vm/usernet"
+	"github.com/forkd/forkd/internal/vm/virtio/net"
 )
 
 // network joins the guest's wire and its engine: it implements live.Network. What it is given

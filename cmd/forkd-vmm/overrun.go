@@ -2,7 +2,7 @@
 
 package main
 
-import "github.com/forkd/forkd/internal/vmm/live"
+import "github.com/forkd/forkd/internal/vm/vmm/live"
 
 // overrun is nothing: only the VMM of a test of the jail is built to be hostile.
 func overrun(*live.Controller) {}

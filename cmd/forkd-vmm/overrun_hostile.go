@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/jail/jailtest"
-	"github.com/forkd/forkd/internal/vmctl/wire"
-	"github.com/forkd/forkd/internal/vmm/live"
+	"github.com/forkd/forkd/internal/confine/jail/jailtest"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/vm/vmctl/wire"
+	"github.com/forkd/forkd/internal/vm/vmm/live"
 )
 
 // With the tag hostile this program is a VMM that its guest has taken over: it tries what a test

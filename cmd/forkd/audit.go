@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/audit"
+	"github.com/forkd/forkd/internal/domain/audit"
 )
 
 // auditOptions are the flags of `forkd audit`.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/audit"
+	"github.com/forkd/forkd/internal/domain/audit"
 )
 
 // A verification fails if changes were dropped, unless that is allowed, and prints which.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/forkd/forkd/internal/guestdump"
+	"github.com/forkd/forkd/internal/vm/guestdump"
 )
 
 func newDebugCommand(a *app) *cobra.Command {

@@ -12,10 +12,10 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/appliance"
-	"github.com/forkd/forkd/internal/hostcap"
-	"github.com/forkd/forkd/internal/landlock"
-	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/confine/landlock"
+	"github.com/forkd/forkd/internal/confine/seccomp"
+	"github.com/forkd/forkd/internal/machine/appliance"
+	"github.com/forkd/forkd/internal/machine/hostcap"
 )
 
 // diagnosis is doctor's result. Its JSON form is part of the CLI's contract.

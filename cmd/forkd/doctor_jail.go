@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
-	"github.com/forkd/forkd/internal/hostcap"
-	"github.com/forkd/forkd/internal/jail"
-	"github.com/forkd/forkd/internal/linux"
-	spawner "github.com/forkd/forkd/internal/spawner/client"
+	"github.com/forkd/forkd/internal/confine/jail"
+	"github.com/forkd/forkd/internal/machine/hostcap"
+	"github.com/forkd/forkd/internal/sys/linux"
+	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
 // jailProbeLimit is for a few processes that do next to nothing.

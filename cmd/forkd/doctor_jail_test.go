@@ -9,10 +9,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/hostcap"
-	"github.com/forkd/forkd/internal/jail"
-	"github.com/forkd/forkd/internal/linux"
-	spawner "github.com/forkd/forkd/internal/spawner/client"
+	"github.com/forkd/forkd/internal/confine/jail"
+	"github.com/forkd/forkd/internal/machine/hostcap"
+	"github.com/forkd/forkd/internal/sys/linux"
+	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
 // Each part that a host lacks has a line that says what gives it, and what becomes of it meanwhile.

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/e2bapi/apikey"
+	"github.com/forkd/forkd/internal/api/e2bapi/apikey"
 )
 
 func newE2BCommand(a *app) *cobra.Command {

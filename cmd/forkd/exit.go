@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
-	"github.com/forkd/forkd/internal/platform"
+	"github.com/forkd/forkd/internal/sys/platform"
 )
 
 // Exit codes beside those of api.Codes. exec and run pass on the program's own

@@ -18,8 +18,8 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/image"
-	"github.com/forkd/forkd/internal/platform"
+	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/sys/platform"
 )
 
 func newImageBuildCommand(a *app) *cobra.Command {

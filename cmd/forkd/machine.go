@@ -13,9 +13,9 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/appliance"
-	"github.com/forkd/forkd/internal/appliance/guest"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/machine/appliance"
+	"github.com/forkd/forkd/internal/machine/appliance/guest"
 )
 
 func newMachineCommand(a *app) *cobra.Command {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/cmd/internal/clitest"
-	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // pretendMachine makes a machine of that name that runs: a process that sleeps, and the script's daemon: machine NAME.

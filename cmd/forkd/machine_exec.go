@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
 func newMachineExecCommand(name *machineName) *cobra.Command {

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/agent"
+	"github.com/forkd/forkd/internal/guest/agent"
 )
 
 // fakeMachine is a machine that is said to run, with a real agent on this host.

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
 // machineNetOptions are the flags of serve about sandboxes' networks that a machine's daemon can be

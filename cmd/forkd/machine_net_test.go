@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
 func machineNetOf(t *testing.T, args ...string) (appliance.NetworkChange, error) {

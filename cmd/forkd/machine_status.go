@@ -12,7 +12,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
-	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
 func newMachineStatusCommand(name *machineName) *cobra.Command {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/hints"
-	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
 func newMachineStopCommand(name *machineName) *cobra.Command {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/appliance/testbench"
+	"github.com/forkd/forkd/internal/machine/appliance/testbench"
 )
 
 // newMachineTestExecCommand is what `go test -exec` calls with a test binary.

@@ -11,7 +11,7 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/platform"
+	"github.com/forkd/forkd/internal/sys/platform"
 )
 
 // version is set by the linker.

@@ -14,9 +14,9 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/forkd/forkd/cmd/internal/clitest"
-	"github.com/forkd/forkd/internal/httpapi/fakeengine"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/statictest"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/testing/statictest"
 )
 
 var update = flag.Bool("update", false, "rewrite what the scripts compare with")

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/duplex"
+	"github.com/forkd/forkd/internal/leaf/duplex"
 )
 
 func newPortForwardCommand(a *app) *cobra.Command {

@@ -8,7 +8,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/platform"
+	"github.com/forkd/forkd/internal/sys/platform"
 )
 
 // Each command that runs VMs here refuses in one sentence, whatever its arguments.

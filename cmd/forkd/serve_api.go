@@ -6,8 +6,8 @@ import (
 	"context"
 	"sync/atomic"
 
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // apiServer is the API, for what is made before it. It is there when the first request comes.

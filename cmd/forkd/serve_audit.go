@@ -16,11 +16,11 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/ui"
-	"github.com/forkd/forkd/internal/audit"
-	"github.com/forkd/forkd/internal/events"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/domain/audit"
+	"github.com/forkd/forkd/internal/domain/events"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
 // auditFlags are where the daemon writes down what was done, and how much of it stays.

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/events"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/events"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 func TestWhatTheEngineTellsBecomesAnEvent(t *testing.T) {

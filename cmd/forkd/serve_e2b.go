@@ -10,14 +10,14 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/forkd/forkd/internal/e2bapi"
-	"github.com/forkd/forkd/internal/e2bapi/apikey"
-	"github.com/forkd/forkd/internal/e2bapi/build"
-	"github.com/forkd/forkd/internal/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/e2bapi"
+	"github.com/forkd/forkd/internal/api/e2bapi/apikey"
+	"github.com/forkd/forkd/internal/api/e2bapi/build"
+	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/ingress"
 	"github.com/forkd/forkd/internal/engine"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/ingress"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
 // outside is what requests from outside of the native API are for: servers in sandboxes, and

@@ -6,9 +6,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/forkd/forkd/internal/e2bapi"
+	"github.com/forkd/forkd/internal/api/e2bapi"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // e2bLives keeps the times of E2B's sandboxes as the engine keeps those of all.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/internal/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi"
 )
 
 // idleWatch ends a daemon that is of no use: one without sandboxes, of which nobody has wanted anything for a while.

@@ -12,10 +12,10 @@ import (
 	"io"
 	"syscall"
 
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/image"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // imageStore is the image store as the API wants it: its own types, and the

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/image"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/images/image"
 )
 
 // imageStream is an export of an image whose files hold their own names.

@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/internal/engine"
-	spawner "github.com/forkd/forkd/internal/spawner/client"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/leaf/undo"
+	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
 // jailMode says how much of a jail VMs are in.

@@ -9,12 +9,12 @@ import (
 	"path/filepath"
 	"sync"
 
-	"github.com/forkd/forkd/internal/cgroup"
-	"github.com/forkd/forkd/internal/keys"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/tenancy"
-	"github.com/forkd/forkd/internal/undo"
-	"github.com/forkd/forkd/internal/workspace"
+	"github.com/forkd/forkd/internal/confine/cgroup"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/tenancy"
+	"github.com/forkd/forkd/internal/domain/workspace"
+	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
 // authority is what the daemon keeps of tenants, and the names that it was given.

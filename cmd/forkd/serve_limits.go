@@ -8,7 +8,7 @@ import (
 	"log/slog"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/cgroup"
+	"github.com/forkd/forkd/internal/confine/cgroup"
 )
 
 // Values of --cgroup.

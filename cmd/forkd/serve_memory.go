@@ -13,9 +13,9 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/cgroup"
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/confine/cgroup"
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // Bounds of the default of --daemon-memory-limit, in MiB. A daemon with 1000 sandboxes uses some

@@ -15,11 +15,11 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
+	"github.com/forkd/forkd/internal/confine/seccomp"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/network/netproc"
-	"github.com/forkd/forkd/internal/hostnet"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/vm/hostnet"
 )
 
 // netOptions are the daemon's flags about sandboxes' networks.

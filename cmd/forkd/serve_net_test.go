@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/internal/engine"
-	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 func netOptionsOf(t *testing.T, args ...string) (netOptions, error) {

@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/hostcap"
-	"github.com/forkd/forkd/internal/selfbox"
-	spawner "github.com/forkd/forkd/internal/spawner/client"
+	"github.com/forkd/forkd/internal/confine/selfbox"
+	"github.com/forkd/forkd/internal/machine/hostcap"
+	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
 // What a daemon that is root has use for once it serves with a jail (docs/security.md says what for).

@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/jail"
-	"github.com/forkd/forkd/internal/selfbox"
-	spawner "github.com/forkd/forkd/internal/spawner/client"
-	"github.com/forkd/forkd/internal/spawner/server"
-	"github.com/forkd/forkd/internal/spawner/wire"
+	"github.com/forkd/forkd/internal/confine/jail"
+	"github.com/forkd/forkd/internal/confine/selfbox"
+	"github.com/forkd/forkd/internal/sys/hostproc"
+	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
+	"github.com/forkd/forkd/internal/vm/spawner/server"
+	"github.com/forkd/forkd/internal/vm/spawner/wire"
 )
 
 // asConfined is argument 0 of this test's program when it is a daemon that has given up what it can.

@@ -14,9 +14,9 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/exit"
 	"github.com/forkd/forkd/cmd/internal/hints"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/tlscert"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/tlscert"
+	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
 // tlsOptions are the flags of how TCP clients are spoken to.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/forkd/forkd/cmd/internal/endpoint"
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
 // token is what clients must show: that of --token-file; or, if there are TCP

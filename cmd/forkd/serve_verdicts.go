@@ -10,12 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forkd/forkd/internal/audit"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/domain/audit"
 	"github.com/forkd/forkd/internal/engine"
 	"github.com/forkd/forkd/internal/engine/network/netproc"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
 // verdictEvery is how often forkd-net is asked what it has refused, which it has added up until then.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/audit"
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/audit"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
 // auditLines are entries in memory.

@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 // dmiDir has what the firmware says of the host's maker.

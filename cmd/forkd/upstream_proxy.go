@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/forkd/forkd/cmd/internal/exit"
-	"github.com/forkd/forkd/internal/socks5"
+	"github.com/forkd/forkd/internal/net/socks5"
 )
 
 // upstreamOptions are the flags about the operator's proxy, of the daemon and of the machine's.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // begin admits a request. The context it returns ends with the caller's, or

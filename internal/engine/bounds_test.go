@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/cgroup"
+	"github.com/forkd/forkd/internal/confine/cgroup"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/kvmtest"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // newGroupedHost is a host with cgroups, of whatever controllers there are.

@@ -3,8 +3,8 @@ package engine
 import (
 	"testing"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // A branch takes memory for what it copies in the pause: without it none begins, and

@@ -11,10 +11,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/overlay"
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/store/overlay"
+	"github.com/forkd/forkd/internal/store/receipt"
 )
 
 func (h *host) pauseCold(e *Engine, id string) sandbox.Info {

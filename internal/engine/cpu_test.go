@@ -4,10 +4,10 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/forkd/forkd/internal/cpuid"
-	"github.com/forkd/forkd/internal/kvm"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmstate"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/vm/cpuid"
+	"github.com/forkd/forkd/internal/vm/kvm"
+	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
 // fakeState is the state of a fake VM: that of its CPU.

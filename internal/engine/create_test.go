@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 func TestASnapshotIsCreatedStepByStep(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // clocks are a host's: the one on the wall, which can be set, and one that goes on whatever happens.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 func TestASnapshotOnTopOfAnother(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // fill has a sandbox's disk find no room, in a call that ends with that.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/guest"
@@ -22,8 +23,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/settings"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
 // Config is what an Engine is made of.

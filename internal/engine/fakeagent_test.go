@@ -12,10 +12,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
-	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 type fakeAgent struct {

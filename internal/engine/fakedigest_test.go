@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/internal/engine/op"
-	"github.com/forkd/forkd/internal/extent"
-	"github.com/forkd/forkd/internal/pagedigest"
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/store/pagedigest"
 )
 
 // own is the memory that the guest has written.

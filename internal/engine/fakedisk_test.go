@@ -7,9 +7,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/forkd/forkd/internal/extent"
-	"github.com/forkd/forkd/internal/overlay"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/store/overlay"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // openDisks has the guest add a line to each disk that it can write: its own name,

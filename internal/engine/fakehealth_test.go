@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // roomFile is the file in a VM's run directory that ends a lack of room.

@@ -7,7 +7,7 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
 // fakeInventory has a file more in a guest whose memory was captured.

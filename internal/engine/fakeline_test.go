@@ -8,12 +8,12 @@ import (
 	"net"
 	"net/http"
 
-	"github.com/forkd/forkd/internal/agent/dialport"
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
-	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
-	"github.com/forkd/forkd/internal/agentproto/msgwire"
-	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/guest/agent/dialport"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
+	"github.com/forkd/forkd/internal/guest/agentproto/msgwire"
+	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
 )
 
 // serveAgent is the guest: it answers CONNECT and then speaks HTTP.

@@ -8,8 +8,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/forkd/forkd/internal/agentproto/process"
-	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/guest/agentproto/process"
+	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
 )
 
 type fakeProcess struct {

@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/extent"
-	"github.com/forkd/forkd/internal/startgate"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/vm/startgate"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // Capture puts the pages into the files that the guest has written.

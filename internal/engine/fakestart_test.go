@@ -11,9 +11,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/startgate"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/vm/startgate"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 func (f *fake) Boot(r vmm.BootConfig) error {

@@ -12,16 +12,16 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/confine/seccomp"
 	"github.com/forkd/forkd/internal/engine/op"
-	"github.com/forkd/forkd/internal/extent"
-	"github.com/forkd/forkd/internal/overlay"
-	"github.com/forkd/forkd/internal/seccomp"
-	"github.com/forkd/forkd/internal/startgate"
-	"github.com/forkd/forkd/internal/vmctl/server"
-	"github.com/forkd/forkd/internal/vmctl/wire"
-	"github.com/forkd/forkd/internal/vmm"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/store/overlay"
+	"github.com/forkd/forkd/internal/vm/startgate"
+	"github.com/forkd/forkd/internal/vm/vmctl/server"
+	"github.com/forkd/forkd/internal/vm/vmctl/wire"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // fake is a VMM whose guest is an HTTP server in the same process. Tests make it

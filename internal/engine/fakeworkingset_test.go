@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // WriteWorkingSet and Populate know no pages: the engine must not look at them.

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/op"
 	"github.com/forkd/forkd/internal/engine/pool"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 func TestChildrenAreDifferentFromEachOther(t *testing.T) {

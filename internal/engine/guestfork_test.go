@@ -16,12 +16,12 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/guestfork"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
 // fakeCall is what a test has the fake guest send to agentproto.ForkPort.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/guestfork"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
 // hammer is a guest that calls the daemon so many times, one after the other, with

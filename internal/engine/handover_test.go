@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/seccomp"
+	"github.com/forkd/forkd/internal/confine/seccomp"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // wantHandover tells whether forkd-net may hand sockets to a sandbox's VM.

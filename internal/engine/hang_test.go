@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // A guest whose kernel hangs is reported by the list and by one event, also by the next daemon, and an owner's

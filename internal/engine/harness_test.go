@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/rundir"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/sys/hostproc"
+	"github.com/forkd/forkd/internal/sys/rundir"
 )
 
 // host is what outlives an engine: its directories.

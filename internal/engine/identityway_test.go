@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/store/receipt"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // agentOf is what a snapshot's manifest says of its agent.

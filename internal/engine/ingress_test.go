@@ -5,8 +5,8 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/guest"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 func TestTheNextDaemonAsksForTheSameToken(t *testing.T) {

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
 // A tree whose guests fork for as long as they may ends whole, whichever of it is named, and nobody else does.

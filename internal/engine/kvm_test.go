@@ -10,9 +10,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/image"
-	"github.com/forkd/forkd/internal/kvmtest"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // realImages is the fixtures' kernel, agent and root as an image.

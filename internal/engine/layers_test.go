@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // diskOf is what a snapshot's writable disk begins with.

@@ -16,9 +16,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // usedUp tells whether a VM took a token of that name.

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // manyPaused is how many sandboxes are paused here, and pausedCost what each may cost the daemon. fewFiles are those that

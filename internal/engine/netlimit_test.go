@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // wantRate wants a sandbox to be bound with a bandwidth limit.

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/trust"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 const secretValue = "Bearer 7f3a9c01-never-in-a-guest"

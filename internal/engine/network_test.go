@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 var (

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/sys/durable"
 )
 
 // withoutPorts removes from a record of a sandbox what a daemon that did not know PublicPorts never wrote.

@@ -13,9 +13,9 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/op"
-	"github.com/forkd/forkd/internal/extent"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/store/extent"
 )
 
 // oracleHost is a host with the oracle on, and what its engines log.

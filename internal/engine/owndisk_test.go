@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/overlay"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/overlay"
 )
 
 const upperSize = 1 << 20

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/forkd/forkd/internal/principal"
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/tenancy"
+	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/tenancy"
+	"github.com/forkd/forkd/internal/store/receipt"
 )
 
 // as is a context of a tenant's key.

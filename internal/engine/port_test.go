@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // echoServer answers, when it has all of what a client sends, with that. It is in this

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // boot is what a host's boot leaves of one: its processes and its run directory are gone.

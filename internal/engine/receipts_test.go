@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
 )
 
 func (h *host) receipt(e *Engine, kind receipt.Kind, of string) receipt.Receipt {

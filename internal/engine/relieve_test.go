@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // While the host is short of memory sandboxes that nobody uses are paused, one after the other, the longest unused

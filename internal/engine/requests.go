@@ -3,8 +3,8 @@ package engine
 import (
 	"context"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/network"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // List returns all sandboxes, oldest first, failed ones included.

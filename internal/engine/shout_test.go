@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // syncBuffer is a buffer for several goroutines.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // compared is an engine with the snapshot "a", and "b" on top of it.

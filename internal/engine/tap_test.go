@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 func tapHost(t *testing.T) (*host, *fakeTaps) {

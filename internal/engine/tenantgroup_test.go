@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/cgroup"
+	"github.com/forkd/forkd/internal/confine/cgroup"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // groupsIn are the groups of VMs in the group around them; empty: in the root's.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
 // duringAStep runs do while a pause or a resume is at a step, and returns its error when all is over.

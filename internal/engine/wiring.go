@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/guest"
@@ -15,9 +16,8 @@ import (
 	"github.com/forkd/forkd/internal/engine/pool"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // makeRooms makes the rooms, from the lowest floor up. Where a room calls one that is made

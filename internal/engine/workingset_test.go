@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // populated is how many running VMs had their memory populated.

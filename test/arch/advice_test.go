@@ -14,9 +14,9 @@ import (
 
 // mayAdvise are packages whose texts name commands or flags, with the reason.
 var mayAdvise = map[string]string{
-	"internal/hostcap":       "`forkd doctor` prints what it says, line by line",
-	"internal/agent/forkcmd": "it is a command itself, of guests; the flags are its own",
-	"internal/rundir":        "the text in the directory's marker file begins with the program's name",
+	"internal/machine/hostcap":     "`forkd doctor` prints what it says, line by line",
+	"internal/guest/agent/forkcmd": "it is a command itself, of guests; the flags are its own",
+	"internal/sys/rundir":          "the text in the directory's marker file begins with the program's name",
 }
 
 // aFlag is one in a sentence; a text that begins with one is an argument of a program.

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
 // Every step is passed in exactly one place, and is in the list that the crash
@@ -15,7 +15,7 @@ func TestFailpointsAreListedAndInPlace(t *testing.T) {
 	named := map[string]failpoint.Step{} // by constant
 	calls := map[string]int{}
 	for _, s := range sources(t) {
-		inside := s.pkg.name() == "internal/failpoint"
+		inside := s.pkg.name() == "internal/leaf/failpoint"
 		ast.Inspect(s.file, func(n ast.Node) bool {
 			if v, ok := n.(*ast.ValueSpec); ok && inside && len(v.Names) == 1 && isIdent(v.Type, "Step") {
 				text, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)

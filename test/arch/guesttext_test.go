@@ -8,8 +8,8 @@ import (
 )
 
 // readsGuests are packages that read what a guest's agent says.
-var readsGuests = []string{"internal/engine", "internal/httpapi", "internal/e2bapi", "internal/image",
-	"internal/agentproto/agentclient", "internal/execclient", "internal/guestdiff", "internal/netd", "internal/ingress"}
+var readsGuests = []string{"internal/engine", "internal/api/httpapi", "internal/api/e2bapi", "internal/images/image",
+	"internal/guest/agentproto/agentclient", "internal/guest/execclient", "internal/guest/guestdiff", "internal/net/netd", "internal/api/ingress"}
 
 // guestWords are accessors of an agent's messages, and of Connect's errors, that return text for people.
 var guestWords = []string{"GetError", "GetRefused", "GetMessage", "GetTraceback", "Message"}
@@ -22,10 +22,10 @@ var formats = []string{"Errorf", "Sprintf", "Fprintf", "New", "Sprint"}
 
 // guestWordsAsData are files in which such a text is data, with the reason.
 var guestWordsAsData = map[string]string{
-	"internal/engine/guest/calls.go": "what an evaluation raised is its result",
-	"internal/engine/op/receipts.go": "package receipt bounds all texts of a receipt",
-	"internal/image/recipe.go":       "a parser's token: the recipe is the caller's",
-	"internal/execclient/order.go":   "the length of a status is checked, its text is not shown",
+	"internal/engine/guest/calls.go":     "what an evaluation raised is its result",
+	"internal/engine/op/receipts.go":     "package receipt bounds all texts of a receipt",
+	"internal/images/image/recipe.go":    "a parser's token: the recipe is the caller's",
+	"internal/guest/execclient/order.go": "the length of a status is checked, its text is not shown",
 }
 
 // isText reports whether a call makes a guest's words safe to show.
@@ -144,7 +144,7 @@ var noWords = []string{"Close"}
 func TestTheAgentsClientReturnsText(t *testing.T) {
 	methods := 0
 	for _, s := range sources(t) {
-		if s.pkg.name() != "internal/agentproto/agentclient" {
+		if s.pkg.name() != "internal/guest/agentproto/agentclient" {
 			continue
 		}
 		for _, d := range s.file.Decls {

@@ -5,8 +5,8 @@ import "testing"
 // netpolicyMayImport is all that verdicts are made of: no file, no socket, no other room but
 // one that keeps no time of its own.
 var netpolicyMayImport = map[string]string{
-	"internal/guestnet":            "addresses of guests' wires",
-	"internal/pace":                "token buckets that are told the time",
+	"internal/leaf/guestnet":       "addresses of guests' wires",
+	"internal/leaf/pace":           "token buckets that are told the time",
 	"github.com/goccy/go-yaml":     "policy files, as bytes",
 	"github.com/goccy/go-yaml/ast": "their lines",
 	"golang.org/x/net/idna":        "names in other scripts",
@@ -19,17 +19,17 @@ var netpolicyMayImport = map[string]string{
 func TestVerdictsArePure(t *testing.T) {
 	found := false
 	for _, p := range packages(t) {
-		if p.name() != "internal/netpolicy" {
+		if p.name() != "internal/net/netpolicy" {
 			continue
 		}
 		found = true
 		for _, imp := range p.Imports {
 			if _, may := netpolicyMayImport[short(imp)]; !may {
-				t.Errorf("internal/netpolicy imports %s: it decides, and does no I/O", imp)
+				t.Errorf("internal/net/netpolicy imports %s: it decides, and does no I/O", imp)
 			}
 		}
 	}
 	if !found {
-		t.Error("internal/netpolicy is not there")
+		t.Error("internal/net/netpolicy is not there")
 	}
 }

@@ -78,7 +78,7 @@ func TestRoomsOfTheEngineImportDownwardsOnly(t *testing.T) {
 
 // The catalog asks for what it must know of sandboxes; it does not look.
 func TestTheCatalogKnowsNoVMs(t *testing.T) {
-	not := []string{"internal/vmm", "internal/vmctl", "internal/agentproto", "internal/rundir", "net/http"}
+	not := []string{"internal/vm/vmm", "internal/vm/vmctl", "internal/guest/agentproto", "internal/sys/rundir", "net/http"}
 	for _, p := range packages(t) {
 		if p.name() != engine+"/catalog" {
 			continue

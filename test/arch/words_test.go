@@ -52,28 +52,28 @@ var goneWords = []goneWord{
 	{words: "capturing", instead: "captureOp"},
 	{words: "hold", instead: "pin; of a capture: stop-and-copy"},
 	{words: "holds", instead: "pins"},
-	{words: "release", instead: "unpin", only: []string{"internal/layer", "internal/snapshot"}},
+	{words: "release", instead: "unpin", only: []string{"internal/store/layer", "internal/store/snapshot"}},
 	{words: "rotate", instead: "switch the overlay", except: keyAndLogFiles},
-	{words: "rotated", instead: "switched", except: []string{"internal/appliance"}},
+	{words: "rotated", instead: "switched", except: []string{"internal/machine/appliance"}},
 	{words: "rotations", instead: "overlay generation"},
 	{words: "went on", instead: "after the capture"},
-	{words: "line locked", instead: "ancestry", only: []string{"internal/httpapi"}},
+	{words: "line locked", instead: "ancestry", only: []string{"internal/api/httpapi"}},
 	{words: "disk line", instead: "disk"},
 	{words: "seal", instead: "hash", except: memfdFiles},
 	{words: "seals", instead: "hashes", except: memfdFiles},
 	{words: "sealed", instead: "hashed", except: memfdFiles},
 	{words: "sealing", instead: "hashing", except: memfdFiles},
 	{words: "spent", instead: "frozen", except: []string{"test/conformance"}}, // time is spent
-	{words: "kept", instead: "retired", only: []string{"internal/snapshot", "internal/engine/catalog"}},
+	{words: "kept", instead: "retired", only: []string{"internal/store/snapshot", "internal/engine/catalog"}},
 	{words: "witness", instead: "probe child"},
 	{words: "loud", instead: "logging"},
 }
 
 // keyAndLogFiles are where logs are rotated, or keys.
-var keyAndLogFiles = []string{"internal/appliance", "internal/keys", "internal/httpapi", "api", "client", "cmd/forkd"}
+var keyAndLogFiles = []string{"internal/machine/appliance", "internal/domain/keys", "internal/api/httpapi", "api", "client", "cmd/forkd"}
 
 // memfdFiles are where files are sealed as memfd_create(2) has it.
-var memfdFiles = []string{"internal/vmctl/wire", "internal/startgate", "internal/netd/control"}
+var memfdFiles = []string{"internal/vm/vmctl/wire", "internal/vm/startgate", "internal/net/netd/control"}
 
 // One word for one thing: what a word was before the glossary is no name any more.
 func TestWordsThatAreGone(t *testing.T) {

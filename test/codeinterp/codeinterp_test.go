@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/image"
+	"github.com/forkd/forkd/internal/images/image"
 )
 
 const recipeDir = "../../recipes/code-interpreter-v1"

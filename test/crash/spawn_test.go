@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/forkd/forkd/internal/failpoint"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
 	"github.com/forkd/forkd/test/harness"
 )
 

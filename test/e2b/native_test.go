@@ -14,12 +14,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/e2bapi"
-	"github.com/forkd/forkd/internal/e2bapi/build"
-	"github.com/forkd/forkd/internal/e2bapi/e2btest"
-	"github.com/forkd/forkd/internal/e2bapi/records"
-	"github.com/forkd/forkd/internal/ingress"
-	"github.com/forkd/forkd/internal/tlscert"
+	"github.com/forkd/forkd/internal/api/e2bapi"
+	"github.com/forkd/forkd/internal/api/e2bapi/build"
+	"github.com/forkd/forkd/internal/api/e2bapi/e2btest"
+	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/api/tlscert"
 )
 
 const apiKey = "e2b_0123456789abcdef0123456789abcdef01234567"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // create tries to make a snapshot "bad" that must not come to be.

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // damaged makes a copy of a snapshot under a tag and lets damage loose on its folder.

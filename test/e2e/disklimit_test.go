@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // A sandbox that is at its disk limit stands still, its sibling does not notice, and a rollback

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // startDialing has a guest dial host ports in a flood for as long as it lives, and
@@ -48,7 +48,7 @@ const flooders = 8
 // Guests that dial host ports without end hold up neither their branches nor the
 // daemon nor each other, and leave nothing behind.
 func TestGuestsThatDialWithoutEnd(t *testing.T) {
-	kvmtest.Soak(t) // emulated, it takes minutes; TestDialFloodDuringCaptures of internal/vmm/live is its short form
+	kvmtest.Soak(t) // emulated, it takes minutes; TestDialFloodDuringCaptures of internal/vm/vmm/live is its short form
 	d := shared(t)
 	innocent := d.oneSandbox()
 	d.unchanged()

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/jail/jailtest"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/confine/jail/jailtest"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 

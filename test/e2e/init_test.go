@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/initramfs"
+	"github.com/forkd/forkd/internal/images/initramfs"
 )
 
 // beInit is a guest whose agent never comes: this binary as its only program.

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/image"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 

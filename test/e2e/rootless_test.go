@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 

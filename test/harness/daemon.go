@@ -16,7 +16,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // Daemon is a `forkd serve` with directories of its own. Fields may be changed

@@ -15,7 +15,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/guestdump"
+	"github.com/forkd/forkd/internal/vm/guestdump"
 )
 
 // EvidenceVariable names a directory that evidence of guests that hang is kept in; without it that is logged only.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/image"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/images/image"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // PythonImage puts the image that the fixtures built into a daemon's store.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // Machine is a machine of the tests' own, and what E2B's clients are told about its daemon.

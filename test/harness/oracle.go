@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // Daemons here have the oracle on (sandbox.Config.Oracle) unless their suite says no: a

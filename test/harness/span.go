@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // Soaking tells whether the variable is set.

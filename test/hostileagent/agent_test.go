@@ -17,7 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 )
 
 // attack answers one connection until it fails to write.

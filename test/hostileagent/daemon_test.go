@@ -11,13 +11,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/e2bapi"
-	"github.com/forkd/forkd/internal/e2bapi/records"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/httpapi/fakeengine"
-	"github.com/forkd/forkd/internal/ingress"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/api/e2bapi"
+	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/api/ingress"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
 )
 
 const daemonToken = "0123456789abcdef0123456789abcdef"

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/agentproto/process"
-	"github.com/forkd/forkd/internal/agentproto/process/processconnect"
-	"github.com/forkd/forkd/internal/appliance"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/process"
+	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
+	"github.com/forkd/forkd/internal/machine/appliance"
 )
 
 // event is one frame of a program's stream.

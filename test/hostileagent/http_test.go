@@ -9,13 +9,13 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
-	"github.com/forkd/forkd/internal/agentproto/filesystem"
-	"github.com/forkd/forkd/internal/agentproto/process"
-	"github.com/forkd/forkd/internal/appliance"
 	"github.com/forkd/forkd/internal/engine/trust"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem"
+	"github.com/forkd/forkd/internal/guest/agentproto/process"
+	"github.com/forkd/forkd/internal/machine/appliance"
 
 	"connectrpc.com/connect"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto"
 )
 
 // Bounds on an attacked call. The heap has room for one message of the largest size in the

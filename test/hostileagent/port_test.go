@@ -6,11 +6,11 @@ import (
 	"net"
 	"testing"
 
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
-	"github.com/forkd/forkd/internal/agentproto/dialwire"
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
-	"github.com/forkd/forkd/internal/agentproto/msgwire"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guest/agentproto/dialwire"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/guest/agentproto/msgwire"
 )
 
 // portCalls are those without HTTP.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/dialwire"
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/dialwire"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // dialPort connects to a port of a guest as the daemon does: to the agent by its VMM, and by the agent to the port.

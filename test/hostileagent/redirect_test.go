@@ -12,9 +12,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/agentproto/agentv1/agentv1connect"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
 )
 
 // redirecting is an agent that redirects each request to a place where it would succeed.

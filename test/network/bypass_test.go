@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/netd/nettest"
+	"github.com/forkd/forkd/internal/net/netd/nettest"
 )
 
 // A guest that lies to itself about a name gets the host that has it, or nothing.

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/netd/nettest"
+	"github.com/forkd/forkd/internal/net/netd/nettest"
 )
 
 // Addresses of the far side: example.com, another host, and one that the ceiling forbids.

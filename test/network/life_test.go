@@ -11,7 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/audit"
+	"github.com/forkd/forkd/internal/domain/audit"
 )
 
 // back is how soon new flows work again when forkd-net has been killed.

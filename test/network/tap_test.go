@@ -13,7 +13,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/hostnet"
+	"github.com/forkd/forkd/internal/vm/hostnet"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/kvmtest"
-	vmctl "github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
+	vmctl "github.com/forkd/forkd/internal/vm/vmctl/client"
 	"github.com/forkd/forkd/test/harness"
 )
 

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/httpapi/fakeengine"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 const token = "0123456789abcdef0123456789abcdef"

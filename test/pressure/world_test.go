@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/kvmtest"
-	"github.com/forkd/forkd/internal/netd/nettest"
+	"github.com/forkd/forkd/internal/net/netd/nettest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 	"github.com/forkd/forkd/test/harness"
 )
 

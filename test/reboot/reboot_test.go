@@ -12,8 +12,8 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
-	"github.com/forkd/forkd/internal/appliance"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/machine/appliance"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 const (

@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
 // suite is a part of a soak: tests that draw what they do, and those that kill at
@@ -33,7 +33,7 @@ var soakSuites = []suite{
 	{pkg: "./test/oracle", run: "."},
 	{pkg: "./test/crash", run: "."},
 	{pkg: "./internal/engine", run: "ConformsOverReal"},
-	{pkg: "./internal/vmm/live", run: "Captures"},
+	{pkg: "./internal/vm/vmm/live", run: "Captures"},
 	{pkg: "./test/conformance", run: "^TestConformance$"}, // the other is of the canaries: it wants a Python, and no VM
 	{pkg: "./test/pressure", run: ".", most: 10 * time.Minute},
 	{pkg: "./test/e2e", run: "AgentThatCrashes|GuestsThatDial|WhatWasAcknowledged|PausesInALoop|TrafficResumesMany"},

@@ -15,11 +15,11 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/audit"
-	"github.com/forkd/forkd/internal/httpapi"
-	"github.com/forkd/forkd/internal/httpapi/fakeengine"
-	"github.com/forkd/forkd/internal/keys"
-	"github.com/forkd/forkd/internal/tenancy"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/domain/audit"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/tenancy"
 )
 
 // Token is the daemon's.

@@ -6,7 +6,7 @@ import (
 	"context"
 	"runtime"
 
-	"github.com/forkd/forkd/internal/platform"
+	"github.com/forkd/forkd/internal/sys/platform"
 )
 
 // Find is the daemon that is named: no other can be on this platform.

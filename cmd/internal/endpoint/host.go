@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/hints"
-	"github.com/forkd/forkd/internal/hostcap"
+	"github.com/forkd/forkd/internal/machine/hostcap"
 )
 
 // startWait is how long a daemon may take to answer.

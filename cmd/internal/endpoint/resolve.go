@@ -16,9 +16,9 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/hints"
-	"github.com/forkd/forkd/internal/appliance"
-	"github.com/forkd/forkd/internal/hostcap"
-	"github.com/forkd/forkd/internal/platform"
+	"github.com/forkd/forkd/internal/machine/appliance"
+	"github.com/forkd/forkd/internal/machine/hostcap"
+	"github.com/forkd/forkd/internal/sys/platform"
 )
 
 // Find finds the daemon, and starts it if that is allowed.

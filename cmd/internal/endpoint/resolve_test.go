@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/internal/hints"
-	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // notes collects what a person would be told.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/forkd/forkd/internal/ellipsis"
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
 // gap is between the columns of a table.

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/settings"
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // fakeHost says what a test sets.

@@ -3,7 +3,7 @@ package admission
 import (
 	"slices"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // Meter shows what the host has, to who does not admit.

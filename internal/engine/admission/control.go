@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/settings"
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // Control decides whether the host has what another VM needs. Its methods are safe for

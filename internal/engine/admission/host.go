@@ -4,9 +4,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/internal/cgroup"
+	"github.com/forkd/forkd/internal/confine/cgroup"
 	"github.com/forkd/forkd/internal/engine/settings"
-	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // Host is where the facts come from.

@@ -1,8 +1,8 @@
 package admission
 
 import (
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
 // Need is what one VM takes of its host.

@@ -3,8 +3,8 @@ package admission
 import (
 	"fmt"
 
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // pressed is how many VMs are made at once, and for which pressure.

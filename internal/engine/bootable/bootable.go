@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
-	"github.com/forkd/forkd/internal/image"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/images/image"
 )
 
 // Images are those of a store.

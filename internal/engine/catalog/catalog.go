@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/internal/layer/store"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Sandboxes is what the catalog asks of those that run from snapshots. It is called

@@ -7,9 +7,9 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/forkd/forkd/internal/layer/store"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // CollectLater has layers that nobody needs any more removed in the background.

@@ -3,8 +3,8 @@ package catalog
 import (
 	"slices"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Delete deletes a snapshot that nothing depends on; see sandbox.DeleteOptions for the others.

@@ -6,7 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/forkd/forkd/internal/engine/sched"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // maxHashing is how many snapshots may wait for their digests.

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Health is what is known of the layers of a snapshot: which are damaged, and when all

@@ -3,7 +3,7 @@ package catalog
 import (
 	"slices"
 
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // lineage is who was branched from whom, among the snapshots in the store.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // origin is where a sandbox comes from that was forked from a snapshot.

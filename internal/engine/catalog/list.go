@@ -7,8 +7,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // List returns all snapshots by tag: those that are being written, those that are damaged

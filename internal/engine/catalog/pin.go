@@ -4,8 +4,8 @@ import (
 	"errors"
 	"strings"
 
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/layer/store"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
 // What pins the layers that a sandbox needs: its snapshot, as long as that is there; a pin of

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // A sandbox outlives the tag of the snapshot that it lies over. What a branch of it needs,

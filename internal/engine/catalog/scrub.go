@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/engine/sched"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/layer/store"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
 // A fork reads no digest: it would cost more than the fork. So layers are read whole

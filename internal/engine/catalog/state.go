@@ -1,7 +1,7 @@
 package catalog
 
 import (
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // state is what is under way for a tag. Whether there is a snapshot of that tag, and a

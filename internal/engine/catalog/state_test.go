@@ -9,8 +9,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Every event in every state: the legal moves, and no other.

@@ -1,8 +1,8 @@
 package catalog
 
 import (
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // What forks, drafts and deletions do to the table of tags, each at one moment.

@@ -3,7 +3,7 @@ package catalog
 import (
 	"sync"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // tagTable is what the catalog has in memory: what is under way for its tags, and which

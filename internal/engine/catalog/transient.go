@@ -1,8 +1,8 @@
 package catalog
 
 import (
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Transient returns how many snapshots there are that nobody asked for by their tags, and

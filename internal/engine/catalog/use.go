@@ -3,7 +3,7 @@ package catalog
 import (
 	"context"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // Use counts a fork as a user of a snapshot until leave, so that a deletion sees it. It

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/layer/store"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Verify reads a snapshot whole and compares it with its digests. Damage is told in the

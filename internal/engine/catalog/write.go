@@ -1,8 +1,8 @@
 package catalog
 
 import (
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Draft is a snapshot that is being written. Its tag is taken until End, which its owner

@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
 )
 
 func branch(s suite) {

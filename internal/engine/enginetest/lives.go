@@ -4,8 +4,8 @@ import (
 	"errors"
 	"reflect"
 
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
 )
 
 // pauses are what a paused sandbox is, with and without its memory, and once it goes on.

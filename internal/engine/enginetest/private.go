@@ -1,6 +1,6 @@
 package enginetest
 
-import "github.com/forkd/forkd/internal/sandbox"
+import "github.com/forkd/forkd/internal/domain/sandbox"
 
 // forkPrivate makes two sandboxes and returns them; nil: as the snapshot says.
 func (s suite) forkPrivate(tag string, private *bool) []sandbox.Info {

@@ -6,8 +6,8 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
 )
 
 func fork(s suite) {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 func creation(s suite) {

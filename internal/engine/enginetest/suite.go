@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
 )
 
 // Engine is the engine as the suite uses it.

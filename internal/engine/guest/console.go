@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/serial"
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vm/serial"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // Console reads what the sandbox's serial console holds now. The caller closes

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // How long background work stands back for a sandbox's first answer, at most. Nobody tells when a program

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // PortAccess returns the rule for requests from outside to a port of the sandbox. With an error it is

@@ -7,11 +7,11 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/dialwire"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/dialwire"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // portTimeout bounds a dial of a port: the agent gives up before that, and says so.

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // Memory reads what a sandbox costs from the kernel's account of its process.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // someSmaps has the VMM's heap, guest memory (a base, a diff over its middle, a

@@ -7,10 +7,10 @@ import (
 	"net"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/sched"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
 // call is one call of a guest.

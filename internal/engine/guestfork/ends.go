@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"regexp"
 
-	"github.com/forkd/forkd/internal/rundir"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/sys/rundir"
 )
 
 // Names that this package makes in the run directory and below it. Only those are removed;

@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
 // endsAtOnce is how many sandboxes of a tree are ended at a time.

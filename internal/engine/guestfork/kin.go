@@ -1,9 +1,9 @@
 package guestfork
 
 import (
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/guestfork/forktree"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
 // familyOf is what is known of the children that a sandbox's guest made.

@@ -10,12 +10,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/pace"
-	"github.com/forkd/forkd/internal/unixfd"
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/leaf/pace"
+	"github.com/forkd/forkd/internal/sys/unixfd"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // Limits of what one guest can have of the daemon at agentproto.ForkPort.

@@ -1,8 +1,8 @@
 package guestfork
 
 import (
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/layer"
 )
 
 // reservation is room in a tree for children that are about to be.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
 // Forks of one tree that are under way at once share its room, also when they are of different sandboxes.

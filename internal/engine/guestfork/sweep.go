@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // SweepLater has the transient snapshots looked at: one may be needed no more.

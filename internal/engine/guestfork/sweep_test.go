@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // snapshots are transient ones, each with the tag of the one that it is built on; busy ones are in use.

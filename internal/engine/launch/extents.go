@@ -3,10 +3,10 @@ package launch
 import (
 	"slices"
 
-	"github.com/forkd/forkd/internal/extent"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // MemoryExtents are the mappings that show an image of memory. What no layer covers

@@ -3,7 +3,7 @@ package launch
 import (
 	"testing"
 
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
 // Each failure is told once, and what a guest says cannot reach a terminal as a command.

@@ -4,7 +4,7 @@ import (
 	"crypto/sha256"
 	"net"
 
-	"github.com/forkd/forkd/internal/guestnet"
+	"github.com/forkd/forkd/internal/leaf/guestnet"
 )
 
 // MAC is a sandbox's hardware address: unicast, locally administered, and the same

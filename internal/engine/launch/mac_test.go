@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/forkd/forkd/internal/guestnet"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/guestnet"
 )
 
 func TestHardwareAddresses(t *testing.T) {

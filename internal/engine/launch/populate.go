@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/forkd/forkd/internal/durable"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/vmctl/client"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/sys/durable"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // populateTimeout bounds what a child loses if its VMM is stuck.

@@ -3,10 +3,10 @@ package launch
 import (
 	"os"
 
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/vmm"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // Source is an open snapshot, shared by the children of one fork.

@@ -3,8 +3,8 @@ package launch
 import (
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/startgate"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vm/startgate"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // VM is a VM that is restored from a snapshot, or is going to be.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // hung reports each guest whose kernel hangs, once, and rolls back those whose life says so. The VMM reports a

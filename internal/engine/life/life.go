@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // Operations are what a Watch has done.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // relieve has one sandbox that nobody uses paused, if the host needs memory: the one that was not used for the

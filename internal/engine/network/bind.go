@@ -9,9 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/unixfd"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
 // batch is how many VMs one request to forkd-net binds: as many descriptors go with a message.

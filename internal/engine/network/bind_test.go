@@ -8,8 +8,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 // turnstile is a forkd-net that answers a request to bind when it is let.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 // facts are names that a guest had resolved when its VM was made, with how long each held then.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 func TestNamesThatAreBoundAgainHoldNoLonger(t *testing.T) {

@@ -3,8 +3,8 @@ package network
 import (
 	"reflect"
 
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 // Judge returns the network of a sandbox whose policy is asked for by a caller with a grant of host

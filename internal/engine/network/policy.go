@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 // check refuses a policy that cannot be read, with the rule and what is wrong with it.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sched"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // How long is waited before the next attempt to reach forkd-net: twice as long each time. A

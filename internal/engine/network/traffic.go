@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // trafficTimeout is short: the list of sandboxes waits for it.

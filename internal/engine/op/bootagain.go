@@ -3,8 +3,8 @@ package op
 import (
 	"context"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
 // boot boots the parent. If the guest's kernel ends with a fault of its own, it boots once more: emulated CPUs

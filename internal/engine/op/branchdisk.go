@@ -10,10 +10,10 @@ import (
 
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/extent"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/overlay"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/overlay"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // A branch freezes a disk by letting it go on in an empty overlay file. The frozen one

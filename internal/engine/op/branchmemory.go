@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/forkd/forkd/internal/extent"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // booted reports whether the sandbox's guest booted in its VM: its memory has nothing in common with that of

@@ -3,7 +3,7 @@ package op
 import (
 	"fmt"
 
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // admitBuffer reserves, until the branch ends, the memory that the VMM may take to hold

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // maxState bounds the state that a snapshot takes from a VMM, in bytes; package

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sched"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // AwaitBranches returns when no branch is under way, or when ctx ends.

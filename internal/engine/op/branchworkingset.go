@@ -5,9 +5,9 @@ import (
 	"os"
 
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/layer/store"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // keepWorkingSets finds out what the snapshot's children will touch, if that is wanted, and takes the

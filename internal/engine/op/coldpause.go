@@ -8,13 +8,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/guesttext"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // A pause without the memory has the guest write its files back, stops it, and makes layers of the overlay
@@ -84,7 +84,7 @@ func (p *pauseOp) standCold(ctx context.Context) error {
 }
 
 // flushTimeout bounds how long a guest may take to write its files back, freezeTimeout until it stands with its
-// disk held still: less than for how long its agent does so by itself (internal/agent/fsfreeze).
+// disk held still: less than for how long its agent does so by itself (internal/guest/agent/fsfreeze).
 const (
 	flushTimeout  = time.Minute
 	freezeTimeout = 20 * time.Second

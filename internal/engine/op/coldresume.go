@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmctl/client"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // A sandbox that was paused without its memory boots the kernel of its image, with the root disk of the

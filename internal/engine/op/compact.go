@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/layer/store"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // CompactSnapshot makes a new snapshot that shows what another one shows and shares

@@ -3,9 +3,9 @@ package op
 import (
 	"io"
 
-	"github.com/forkd/forkd/internal/cpuid"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/vmstate"
+	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/vm/cpuid"
+	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
 // describeCPU puts into a manifest which CPU the guest has seen, out of the state

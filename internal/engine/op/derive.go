@@ -5,14 +5,14 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/guest"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/guesttext"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // deriveOp is one DeriveSnapshot under way.

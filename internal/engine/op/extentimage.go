@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/extent"
+	"github.com/forkd/forkd/internal/store/extent"
 )
 
 // ExtentImage reads what a VMM that maps the extents shows its guest: zero

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/guesttext"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
 // programLimit bounds a program that runs for the sake of what it touches.

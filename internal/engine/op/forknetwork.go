@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/network"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // bind judges what the children may reach, and has their wires made with one request for all, beside

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
 // identify makes a restored child a guest of its own and then lists it. A child

@@ -3,10 +3,10 @@ package op
 import (
 	"os"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // imageDisk is a disk over the base layer that holds an image's empty one.

@@ -6,8 +6,8 @@ import (
 	"io"
 	"os"
 
-	"github.com/forkd/forkd/internal/boot/bzimage"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/vm/boot/bzimage"
 )
 
 // setupMagic is where a bzImage says that it is one (Documentation/arch/x86/boot.rst, field "header").

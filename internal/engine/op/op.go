@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/launch"
@@ -13,11 +14,10 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/layer/store"
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/store/receipt"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Config is how operations are carried out; settings.Config says what each is for.

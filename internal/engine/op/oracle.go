@@ -7,13 +7,13 @@ import (
 	"os"
 	"sync/atomic"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/extent"
-	"github.com/forkd/forkd/internal/pagedigest"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/store/pagedigest"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // The oracle (Config.Oracle, for tests only) does not believe a capture. The VMM

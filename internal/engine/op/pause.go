@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/store/receipt"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // pauseOp is one Pause under way: a branch whose guest stands still from the capture on. When its

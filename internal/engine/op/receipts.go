@@ -7,12 +7,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/sched"
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/store/receipt"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Receipts are put when an operation is over and written behind it, while no fork

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/receipt"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/store/receipt"
 )
 
 // resumeOp is one Resume under way. The paused sandbox gets a new VM as in a rollback, and the

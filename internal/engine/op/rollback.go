@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // rollbackOp is one Rollback under way. The sandbox gets a new VM, restored from

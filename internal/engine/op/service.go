@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/guest"
-	"github.com/forkd/forkd/internal/guesttext"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
 // Where a recipe's service leaves what it prints, and its exit status when it has ended.

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // waits runs the program that waits in a guest on this host, and returns its exit code.

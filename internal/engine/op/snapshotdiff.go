@@ -10,15 +10,15 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/sched"
-	"github.com/forkd/forkd/internal/guestdiff"
-	"github.com/forkd/forkd/internal/membudget"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/guest/guestdiff"
+	"github.com/forkd/forkd/internal/leaf/membudget"
+	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
 // diffTimeout bounds a comparison: guests with very many files take long.

@@ -3,9 +3,9 @@ package op
 import (
 	"context"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/sandboxes"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // Accounts say what there is, and whose it is.

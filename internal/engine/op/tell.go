@@ -3,7 +3,7 @@ package op
 import (
 	"strconv"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // tellRefused says that the host has no room for an operation on a snapshot.

@@ -4,15 +4,15 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/forkd/forkd/internal/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/catalog"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/undo"
-	"github.com/forkd/forkd/internal/vmm"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // recorder finds out what the children of a snapshot in the making touch.

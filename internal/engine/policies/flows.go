@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // Flows are the connections of a running sandbox, none if it needs no wire.

@@ -5,9 +5,9 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/launch"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
 // buckets keep shells: VMs of a shape that wait to become a child. Those of a tag whose size was set are prepared with its snapshot and

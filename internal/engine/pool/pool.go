@@ -8,13 +8,13 @@ import (
 	"strconv"
 	"sync"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/snapshot"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
 // Config is what Pools are made of.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
 	"github.com/forkd/forkd/internal/engine/launch"
 	"github.com/forkd/forkd/internal/engine/sched"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // Refillers is how many shells are spawned at once in the background.

@@ -3,7 +3,7 @@ package pool
 import (
 	"context"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // Sizes are the pools as those see them who ask how many shells there are, and should be.

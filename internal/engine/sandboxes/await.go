@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 // Waits bounds the requests that wait for a sandbox's branch, rollback, pause or resume to end.

@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/forkd/forkd/internal/durable"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/sys/durable"
 )
 
 // A sandbox that is paused without its memory keeps what it boots from beside its record: its image

@@ -6,9 +6,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
 // Exchange is a rollback's last step: a sandbox gets another VM.

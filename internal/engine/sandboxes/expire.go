@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/sandbox"
 )
 
 // maxFailed is how many failed sandboxes stay listed.

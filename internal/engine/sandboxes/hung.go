@@ -1,6 +1,6 @@
 package sandboxes
 
-import "github.com/forkd/forkd/internal/sandbox"
+import "github.com/forkd/forkd/internal/domain/sandbox"
 
 // Hung returns the running sandboxes of t whose guest's kernel hangs.
 func Hung(t *Table) (out []sandbox.Info) {

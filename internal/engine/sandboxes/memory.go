@@ -1,9 +1,9 @@
 package sandboxes
 
 import (
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/admission"
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // WithUse fills in what each sandbox's process has for itself, and uses: nothing for one that

@@ -15,10 +15,10 @@ import (
 	"time"
 	"unique"
 
-	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/sys/durable"
 )
 
 // A paused sandbox is a snapshot and a record in the store (docs/formats/paused.md). The record is

@@ -10,8 +10,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/internal/durable"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/sys/durable"
 )
 
 // The run directory is gone after a boot of the host, and with it the journals of what ran. So the

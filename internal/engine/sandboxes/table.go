@@ -11,13 +11,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/engine/sched"
 	"github.com/forkd/forkd/internal/engine/vmproc"
-	"github.com/forkd/forkd/internal/failpoint"
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmctl/client"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // Config is what a Table is made of.

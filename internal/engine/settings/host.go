@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/forkd/forkd/internal/hostproc"
+	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
 // Host says what there is for VMs at this moment.

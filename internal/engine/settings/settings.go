@@ -13,12 +13,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/forkd/forkd/internal/cgroup"
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/seccomp"
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/confine/cgroup"
+	"github.com/forkd/forkd/internal/confine/seccomp"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/sys/hostproc"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // Config is what an engine is made of. What has a default may stay zero.

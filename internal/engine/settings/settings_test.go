@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
 type noImages struct{}

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // adoptTimeout bounds how long one VMM may take to answer its new daemon.

@@ -6,9 +6,9 @@ import (
 	"os"
 	"sync"
 
-	"github.com/forkd/forkd/internal/cgroup"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/confine/cgroup"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
 // Bounds are what a VM is kept within.

@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forkd/forkd/internal/guesttext"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmctl/client"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // ConsoleTail is how many lines of the console an error text carries.

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // VMsName is the directory in RunDir that has a folder for each VM.

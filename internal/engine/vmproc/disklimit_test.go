@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 func TestADiskLimitNeedsNoCgroup(t *testing.T) {

@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/forkd/forkd/internal/overlay"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/overlay"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // StallGrace is how long a lack of room may last before calls end for it. A VM whose disk finds no room on the host pauses itself, and goes on when there is some.

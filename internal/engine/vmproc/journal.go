@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/forkd/forkd/internal/durable"
-	"github.com/forkd/forkd/internal/vmctl/client"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/sys/durable"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // Files in a VM's run directory, beside those of vmctl/client.

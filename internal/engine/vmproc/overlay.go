@@ -8,10 +8,10 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/forkd/forkd/internal/layer"
-	"github.com/forkd/forkd/internal/rundir"
-	"github.com/forkd/forkd/internal/sandbox"
-	"github.com/forkd/forkd/internal/vmm"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/sys/rundir"
+	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
 // What a VM writes to a disk goes to an overlay file (package overlay). These files

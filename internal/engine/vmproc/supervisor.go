@@ -10,10 +10,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/forkd/forkd/internal/cgroup"
-	"github.com/forkd/forkd/internal/rundir"
-	"github.com/forkd/forkd/internal/seccomp"
-	"github.com/forkd/forkd/internal/vmctl/client"
+	"github.com/forkd/forkd/internal/confine/cgroup"
+	"github.com/forkd/forkd/internal/confine/seccomp"
+	"github.com/forkd/forkd/internal/sys/rundir"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // Config is what a Supervisor is made of.

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/forkd/forkd/internal/agentproto"
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/vmctl/client"
-	"github.com/forkd/forkd/internal/vmspec"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
 // VM is a VMM process with its run directory. Exactly one party owns it at a

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/diskratio"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
-	"github.com/forkd/forkd/internal/diskbench"
+	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
 // quiet is how long both sides rest before a lap, after what they did for the last.

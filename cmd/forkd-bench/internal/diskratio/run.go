@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/client"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/floor"
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
-	"github.com/forkd/forkd/internal/diskbench"
+	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
 // Config is what to measure.

@@ -3,7 +3,7 @@ package diskratio
 import (
 	"testing"
 
-	"github.com/forkd/forkd/internal/diskbench"
+	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
 func TestMediansAndRatios(t *testing.T) {

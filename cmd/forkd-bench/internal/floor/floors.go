@@ -13,9 +13,9 @@ import (
 	"strings"
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
-	"github.com/forkd/forkd/internal/agentproto/agentclient"
-	"github.com/forkd/forkd/internal/appliance"
-	"github.com/forkd/forkd/internal/diskbench"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/machine/appliance"
+	"github.com/forkd/forkd/internal/sys/diskbench"
 )
 
 // Floors has floors measured on the host of the VMs. The zero value cannot: it is

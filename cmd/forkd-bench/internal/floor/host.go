@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/forkd/forkd/internal/hostproc"
-	"github.com/forkd/forkd/internal/kvm"
+	"github.com/forkd/forkd/internal/sys/hostproc"
+	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
 // Bounds of what is measured.

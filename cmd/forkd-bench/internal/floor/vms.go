@@ -10,10 +10,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/boot"
-	"github.com/forkd/forkd/internal/guestmem"
-	"github.com/forkd/forkd/internal/kvm"
-	"github.com/forkd/forkd/internal/undo"
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/vm/boot"
+	"github.com/forkd/forkd/internal/vm/guestmem"
+	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
 // VMsConfig is what VMs makes: N VMs as large as a snapshot's.

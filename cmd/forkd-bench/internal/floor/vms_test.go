@@ -3,8 +3,8 @@ package floor
 import (
 	"testing"
 
-	"github.com/forkd/forkd/internal/kvm"
-	"github.com/forkd/forkd/internal/kvmtest"
+	"github.com/forkd/forkd/internal/testing/kvmtest"
+	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
 func TestFloorMakesVMs(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/netwire"
-	"github.com/forkd/forkd/internal/unixfd"
+	"github.com/forkd/forkd/internal/net/netd/control"
+	"github.com/forkd/forkd/internal/net/netwire"
+	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
 // Marks: microseconds a VM; KiB of forkd-net, and of it for each VM.

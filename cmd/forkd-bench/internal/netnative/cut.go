@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
-	"github.com/forkd/forkd/internal/guestnet"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/netwire/netclient"
-	"github.com/forkd/forkd/internal/usernet"
+	"github.com/forkd/forkd/internal/leaf/guestnet"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/vm/netclient"
+	"github.com/forkd/forkd/internal/vm/usernet"
 )
 
 // cutMark is in milliseconds.

@@ -12,9 +12,9 @@ import (
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/netwire"
+	"github.com/forkd/forkd/internal/net/netd/control"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/net/netwire"
 )
 
 // daemon is a forkd-net of our own, and the control connection to it.

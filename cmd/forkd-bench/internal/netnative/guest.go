@@ -10,11 +10,11 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/guestnet"
-	"github.com/forkd/forkd/internal/hostnet/link"
-	"github.com/forkd/forkd/internal/netwire/netclient"
-	"github.com/forkd/forkd/internal/usernet"
-	virtionet "github.com/forkd/forkd/internal/virtio/net"
+	"github.com/forkd/forkd/internal/leaf/guestnet"
+	"github.com/forkd/forkd/internal/vm/hostnet/link"
+	"github.com/forkd/forkd/internal/vm/netclient"
+	"github.com/forkd/forkd/internal/vm/usernet"
+	virtionet "github.com/forkd/forkd/internal/vm/virtio/net"
 )
 
 // guestMAC is a parent's.

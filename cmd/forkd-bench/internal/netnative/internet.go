@@ -7,7 +7,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/forkd/forkd/internal/hostnet/link"
+	"github.com/forkd/forkd/internal/vm/hostnet/link"
 )
 
 // Addresses of the internet and of the host before it.

@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/netd"
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/netd/nettest"
-	"github.com/forkd/forkd/internal/netd/ruled"
-	"github.com/forkd/forkd/internal/netdns"
-	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/net/netd"
+	"github.com/forkd/forkd/internal/net/netd/control"
+	"github.com/forkd/forkd/internal/net/netd/nettest"
+	"github.com/forkd/forkd/internal/net/netd/ruled"
+	"github.com/forkd/forkd/internal/net/netdns"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 // TestMain is forkd-net, too: the test's own program is started as one.

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/forkd/forkd/internal/netpolicy"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 // rules is how many rules the large policy has.

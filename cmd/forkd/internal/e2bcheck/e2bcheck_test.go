@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/forkd/forkd/internal/e2bapi"
-	"github.com/forkd/forkd/internal/e2bapi/e2btest"
-	"github.com/forkd/forkd/internal/e2bapi/records"
-	"github.com/forkd/forkd/internal/ingress"
+	"github.com/forkd/forkd/internal/api/e2bapi"
+	"github.com/forkd/forkd/internal/api/e2bapi/e2btest"
+	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/ingress"
 )
 
 const key = "e2b_0123456789abcdef0123456789abcdef01234567"

@@ -1,6 +1,6 @@
 package forktree
 
-import "github.com/forkd/forkd/internal/agentproto/forkwire"
+import "github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 
 const (
 	// maxCalls is how many forks of one sandbox may be under way or wait for

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
 const (

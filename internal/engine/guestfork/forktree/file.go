@@ -11,8 +11,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
-	"github.com/forkd/forkd/internal/durable"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/sys/durable"
 )
 
 // An ended child is a file of its own: one line of JSON, then its result.

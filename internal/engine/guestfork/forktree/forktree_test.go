@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/forkd/forkd/internal/agentproto/forkwire"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
 const token = "0123456789abcdef0123456789abcdef"

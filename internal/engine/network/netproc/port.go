@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netd/control"
+	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
 // port speaks the control protocol.

@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/forkd/forkd/internal/netd/control"
-	"github.com/forkd/forkd/internal/netpolicy"
-	"github.com/forkd/forkd/internal/rundir"
-	"github.com/forkd/forkd/internal/sandbox"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netd/control"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+	"github.com/forkd/forkd/internal/sys/rundir"
 )
 
 // Names in the run directory.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"path/filepath"
 
-	"github.com/forkd/forkd/internal/netd/control"
+	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
 // Untold takes what forkd-net has refused to all VMs since it was last asked. One that does not run has

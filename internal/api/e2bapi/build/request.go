@@ -1,0 +1,202 @@
+package build
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// Request is what a client sends to begin a build.
+type Request struct {
+	FromImage    string                 `json:"fromImage"`
+	FromTemplate string                 `json:"fromTemplate"`
+	Registry     *struct{ Type string } `json:"fromImageRegistry"`
+	Force        bool                   `json:"force"`
+	Steps        []Step                 `json:"steps"`
+	StartCmd     string                 `json:"startCmd"`
+	ReadyCmd     string                 `json:"readyCmd"`
+}
+
+// Step is one instruction.
+type Step struct {
+	Type      string   `json:"type"`
+	Args      []string `json:"args"`
+	FilesHash string   `json:"filesHash"`
+	Force     bool     `json:"force"`
+}
+
+// Kinds of steps.
+const (
+	stepRun     = "RUN"
+	stepCopy    = "COPY"
+	stepEnv     = "ENV"
+	stepWorkdir = "WORKDIR"
+	stepUser    = "USER"
+)
+
+// Names of what is no numbered step, as clients know them.
+const (
+	baseStep     = "base"
+	finalizeStep = "finalize"
+)
+
+const (
+	maxSteps = 500
+	maxMode  = 0o7777
+)
+
+// Base is where a build begins: a template's name or the tag of a snapshot or image.
+type base struct {
+	name  string
+	image bool // it was asked for as an image
+}
+
+// plan is a Request that has been looked at.
+type plan struct {
+	base   base
+	force  bool // nothing is taken from the cache
+	groups []group
+	steps  int
+	start  string
+	ready  string
+}
+
+// group is steps that share a layer: those that only change how programs run, and the one after
+// them that changes files.
+type group struct {
+	first int // number of the first step, from 1
+	steps []Step
+	force bool
+}
+
+// planOf checks a request.
+func planOf(r Request) (plan, error) {
+	p := plan{force: r.Force, steps: len(r.Steps), start: r.StartCmd, ready: r.ReadyCmd}
+	var err error
+	if p.base, err = baseOf(r); err != nil {
+		return plan{}, err
+	}
+	if len(r.Steps) > maxSteps {
+		return plan{}, sandbox.Errorf(sandbox.ErrInvalid, "", "%d steps, want at most %d", len(r.Steps), maxSteps)
+	}
+	g := group{first: 1}
+	for i, s := range r.Steps {
+		s.Type = strings.ToUpper(s.Type)
+		if err := s.check(); err != nil {
+			return plan{}, sandbox.Errorf(sandbox.ErrInvalid, "", "step %d: %w", i+1, err)
+		}
+		g.steps, g.force = append(g.steps, s), g.force || s.Force
+		if s.Type == stepRun || s.Type == stepCopy {
+			p.groups = append(p.groups, g)
+			g = group{first: i + 2}
+		}
+	}
+	p.groups = append(p.groups, g) // what is left belongs to the end
+	return p, nil
+}
+
+// baseOf tells the images that this server has from those of registries.
+func baseOf(r Request) (base, error) {
+	if r.FromTemplate != "" {
+		if _, _, err := ParseName(r.FromTemplate); err != nil {
+			return base{}, err
+		}
+		return base{name: r.FromTemplate}, nil
+	}
+	image := strings.TrimSuffix(r.FromImage, ":latest")
+	for _, prefix := range []string{"docker.io/", "e2bdev/"} {
+		image = strings.TrimPrefix(image, prefix)
+	}
+	switch {
+	case r.Registry != nil, r.FromImage != "" && !aName.MatchString(strings.ToLower(image)):
+		return base{}, sandbox.Errorf(sandbox.ErrInvalid, "",
+			"image '%s' would come from a registry, which this server does not fetch from: "+
+				"use fromTemplate with a template that is here, fromBaseImage, or an image that was made with `forkd image build`",
+			sandbox.Clip(r.FromImage))
+	case image == "":
+		image = "base"
+	case image == "code-interpreter":
+		image = "code-interpreter-v1"
+	}
+	return base{name: image, image: true}, nil
+}
+
+// check looks at a step as far as it can be without running it.
+func (s Step) check() error {
+	wrong := func(format string, args ...any) error {
+		return sandbox.Errorf(sandbox.ErrInvalid, "", format, args...)
+	}
+	if slices.ContainsFunc(s.Args, func(a string) bool { return strings.ContainsRune(a, 0) }) {
+		return wrong("%s: an argument has a zero byte", sandbox.Clip(s.Type))
+	}
+	n := len(s.Args)
+	switch s.Type {
+	case stepRun:
+		if n < 1 || s.Args[0] == "" {
+			return wrong("RUN requires a command argument")
+		}
+	case stepCopy:
+		switch {
+		case n < 2 || s.Args[0] == "" || s.Args[1] == "":
+			return wrong("COPY requires a local path and a container path argument")
+		case !aHash.MatchString(s.FilesHash):
+			return wrong("COPY requires files hash to be set")
+		case s.mode() > maxMode:
+			return wrong("COPY: mode %q: want an octal number", sandbox.Clip(s.Args[3]))
+		}
+	case stepEnv:
+		if n == 0 || n%2 != 0 {
+			return wrong("ENV requires both a key and value arguments")
+		}
+		for i := 0; i < n; i += 2 {
+			if s.Args[i] == "" || strings.Contains(s.Args[i], "=") {
+				return wrong("ENV: %q is no name of a variable", sandbox.Clip(s.Args[i]))
+			}
+		}
+	case stepWorkdir:
+		if n < 1 || s.Args[0] == "" {
+			return wrong("WORKDIR requires a path argument")
+		}
+	case stepUser:
+		if n < 1 || s.Args[0] == "" {
+			return wrong("USER requires a username argument")
+		}
+	default:
+		return wrong("%q is no step that this server knows", sandbox.Clip(s.Type))
+	}
+	return nil
+}
+
+// arg is an argument, or empty.
+func (s Step) arg(i int) string {
+	if i < len(s.Args) {
+		return s.Args[i]
+	}
+	return ""
+}
+
+// mode is that of a COPY; -1: as the files have it. What is no number is too large.
+func (s Step) mode() int64 {
+	if s.arg(3) == "" {
+		return -1
+	}
+	m, err := strconv.ParseUint(s.arg(3), 8, 32)
+	if err != nil {
+		return maxMode + 1
+	}
+	return int64(m)
+}
+
+// title is the step as a log shows it.
+func (s Step) title() string {
+	args := s.Args
+	switch s.Type {
+	case stepRun:
+		args = args[:1]
+	case stepCopy:
+		args = args[:2]
+	}
+	return s.Type + " " + strings.Join(args, " ")
+}

@@ -1,0 +1,127 @@
+package e2bapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/api/e2bapi/target"
+	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// isControl tells paths of the control API from those of the native one, which has /v1,
+// /healthz, /version, /metrics and /openapi.json.
+func isControl(path string) bool {
+	first, _, _ := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	switch first {
+	case "sandboxes", "templates", "snapshots", "volumes", "secrets", "teams", "api-keys", "v2", "v3", "volumecontent":
+		return true
+	case "health", "files":
+		return path == "/"+first
+	}
+	return false
+}
+
+// call is a request to the control API whose sender is known.
+type call struct {
+	*http.Request
+	ctx  context.Context
+	w    http.ResponseWriter
+	body []byte
+	// engine is what is there for who sent it.
+	engine Engine
+	who    principal.Principal
+	log    *slog.Logger
+}
+
+type answer struct {
+	status int
+	body   any // nil: none
+}
+
+// serveControl finds the route. The mux's own answers are no JSON.
+func (h *Handler) serveControl(w http.ResponseWriter, r *http.Request) {
+	if h.opt.CORS.Handle(w, r) {
+		return
+	}
+	if strings.Contains(r.URL.EscapedPath(), "//") {
+		writeError(w, failf(http.StatusNotFound, "there is no such route"))
+		return
+	}
+	if _, pattern := h.control.Handler(r); pattern == "" {
+		writeError(w, failf(http.StatusNotFound, "there is no route %s %s", r.Method, sandbox.Clip(r.URL.Path)))
+		return
+	}
+	h.control.ServeHTTP(w, r)
+}
+
+// known is a sandbox and what is recorded of it.
+type known struct {
+	info   sandbox.Info
+	rec    records.Record
+	exists bool // the record
+}
+
+// find finds the sandbox of a request. Another tenant's is not there.
+func (h *Handler) find(c call) (known, error) { return h.findID(c, target.ID(c.PathValue("id"))) }
+
+func (h *Handler) findID(c call, id string) (known, error) {
+	info, err := c.engine.Get(id)
+	if err != nil && !isNotFound(err) {
+		return known{}, err
+	}
+	rec, exists := h.opt.Records.Get(id)
+	if exists && err != nil {
+		h.forgetGone(id) // it ended by other ways than ours
+	}
+	if err != nil || stateOf(info) == stateGone {
+		return known{}, failf(http.StatusNotFound, "sandbox %q not found", sandbox.Clip(c.PathValue("id")))
+	}
+	return knownOf(h, info, rec, exists), nil
+}
+
+// knownOf returns a sandbox with its record, or with one that says as little as is known. The end of one that runs is the
+// engine's: any request may have woken it.
+func knownOf(h *Handler, info sandbox.Info, rec records.Record, exists bool) known {
+	if !exists {
+		rec = records.Record{ID: info.ID, Template: info.SnapshotTag, Started: info.CreatedAt}
+	}
+	if h.leases == nil && stateOf(info) == stateRunning {
+		rec.End = info.Life.Deadline
+	}
+	return known{info, rec, exists}
+}
+
+// findRunning is find for what only a running sandbox can do.
+func (h *Handler) findRunning(c call) (known, error) {
+	k, err := h.find(c)
+	if err == nil {
+		k.info, err = settled(h, c, k.info)
+	}
+	if err == nil && stateOf(k.info) != stateRunning {
+		err = failf(http.StatusConflict, "sandbox %s is not running", sandbox.DNSID(k.info.ID))
+	}
+	return k, err
+}
+
+// settled waits for a sandbox that is being paused or resumed, and returns it as it is then.
+func settled(h *Handler, c call, i sandbox.Info) (sandbox.Info, error) {
+	if !i.InTransition() {
+		return i, nil
+	}
+	if err := h.opt.Lives.Settle(c.ctx, i.ID); err != nil {
+		return i, err
+	}
+	return c.engine.Get(i.ID)
+}
+
+// remember writes the record of a known sandbox. A sandbox of the native API has no record
+// until then. A closed agent without a token gets a token: connect returns it.
+func (h *Handler) remember(k *known) error {
+	rec, err := h.opt.Records.Settle(k.rec, !k.exists, newToken)
+	k.rec = rec
+	return err
+}

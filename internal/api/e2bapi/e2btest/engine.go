@@ -1,0 +1,459 @@
+// Package e2btest is an engine for tests of E2B's API whose guests are real agents that run on
+// this host: no VM, but all of a guest's protocol. Sandboxes share the host's files and users,
+// so a test keeps to folders of its own. It can pause: a paused guest answers nobody.
+package e2btest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/api/e2bapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/agent"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentclient"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+)
+
+// Engine is the fake engine with guests that are real.
+type Engine struct {
+	*fakeengine.Engine
+	t   testing.TB
+	dir string
+
+	mu     sync.Mutex
+	guests map[string]*guest
+	// images are the images' metadata in guests that were branched, by the snapshots' tags.
+	images map[string][]byte
+	// Lives are the last that were set.
+	Lives map[string]e2bapi.Life
+	// Moving, if set, is called while a sandbox is pausing or resuming, which it is until Moving returns.
+	Moving func(id string, to sandbox.Status)
+	// Resumed counts the resumes.
+	Resumed int
+
+	// Block, if set, is called by operations that take long, and its error ends them. Set it while no
+	// request is under way.
+	Block func(context.Context) error
+}
+
+func (e *Engine) held(ctx context.Context) error {
+	if e.Block == nil {
+		return nil
+	}
+	return e.Block(ctx)
+}
+
+// CreateSnapshot makes a snapshot of an image.
+func (e *Engine) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if err := e.held(ctx); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	return e.Engine.CreateSnapshot(ctx, req, progress)
+}
+
+type guest struct {
+	agent  *agent.Agent
+	dir    string
+	socket string
+	stop   context.CancelFunc
+	served chan error
+	paused bool
+	cold   bool // when it was last paused its memory was not kept
+	turn   chan struct{}
+	moving sandbox.Status // empty: it is in no transition
+	ttl    time.Duration  // how far ahead its end was set
+
+	conns map[net.Conn]bool
+}
+
+var _ e2bapi.Engine = (*Engine)(nil)
+
+// New makes an engine that can make snapshots of images by these names.
+func New(t testing.TB, images ...string) *Engine {
+	e := &Engine{Engine: fakeengine.New(fakeengine.NewImages(images...)), t: t, dir: t.TempDir(),
+		guests: map[string]*guest{}, images: map[string][]byte{}, Lives: map[string]e2bapi.Life{}}
+	t.Cleanup(func() {
+		e.Engine.Close()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		for _, g := range e.guests {
+			g.end(t)
+		}
+	})
+	return e
+}
+
+// system is a kernel that an identity does not change.
+type system struct{}
+
+func (system) AddEntropy([]byte) error  { return nil }
+func (system) SetClock(time.Time) error { return nil }
+func (system) SetHostname(string) error { return nil }
+func (system) BindBootID(string) error  { return nil }
+
+// Fork starts an agent for each child.
+func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	if err := e.held(ctx); err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	res, err := e.Engine.Fork(ctx, req)
+	if err != nil {
+		return res, err
+	}
+	for _, c := range res.Children {
+		if c.Err != nil {
+			continue
+		}
+		if err := e.start(ctx, c.Info, req); err != nil {
+			return res, errors.Join(err, e.Kill(context.WithoutCancel(ctx), c.Info.ID))
+		}
+	}
+	return res, nil
+}
+
+func (e *Engine) start(ctx context.Context, info sandbox.Info, req sandbox.ForkRequest) error {
+	dir, err := os.MkdirTemp(e.dir, "")
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	image := e.images[req.Tag]
+	e.mu.Unlock()
+	if image != nil {
+		if err := os.WriteFile(filepath.Join(dir, imageFile), image, 0o600); err != nil {
+			return err
+		}
+	}
+	a, err := agent.New(agent.Config{Version: "test", ImageFile: filepath.Join(dir, imageFile), Root: dir,
+		System: system{}, HooksDir: "/hooks", CgroupMount: filepath.Join(dir, "none")})
+	if err != nil {
+		return err
+	}
+	g := &guest{agent: a, dir: dir, socket: filepath.Join(dir, "s"), served: make(chan error, 1),
+		conns: map[net.Conn]bool{}, turn: make(chan struct{}, 1)}
+	l, err := net.Listen("unix", g.socket)
+	if err != nil {
+		return err
+	}
+	serve, stop := context.WithCancel(context.Background())
+	g.stop = stop
+	go func() { g.served <- a.Serve(serve, l) }()
+	// Login shells read the profile of a home of their own, not of whoever runs the test.
+	home := map[string]string{"HOME": dir}
+	maps.Copy(home, req.Env)
+	c := agentclient.New(func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", g.socket)
+	})
+	defer c.Close()
+	e.mu.Lock()
+	e.guests[info.ID] = g
+	e.mu.Unlock()
+	_, err = c.Identity(ctx, &agentv1.IdentityRequest{SandboxId: info.ID, Index: uint32(info.Index), Env: home,
+		Entropy: make([]byte, 32)})
+	return err
+}
+
+// imageFile is the image's metadata, in a guest's folder.
+const imageFile = "image.json"
+
+// Branch keeps of a guest what its agent knows of its image; files are the host's, and programs
+// are not in the clones.
+func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	if err := e.held(ctx); err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	only := req
+	only.N = 0
+	res, err := e.Engine.Branch(ctx, only)
+	if err != nil {
+		return res, err
+	}
+	e.keepImage(req.SandboxID, res.Tag)
+	if req.N == 0 {
+		return res, nil
+	}
+	req.Tag, req.Owner = res.Tag, res.Snapshot.Owner
+	forked, err := e.Fork(ctx, req.Children())
+	res.Fork = &forked
+	return res, err
+}
+
+// keepImage notes what the agent of a sandbox knows of its image, for clones of a snapshot of it.
+func (e *Engine) keepImage(id, tag string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g := e.guests[id]
+	if g == nil {
+		return
+	}
+	if b, err := os.ReadFile(filepath.Join(g.dir, imageFile)); err == nil {
+		e.images[tag] = b
+	}
+}
+
+func (g *guest) end(t testing.TB) {
+	for c := range g.conns {
+		c.Close()
+	}
+	g.stop()
+	if err := <-g.served; err != nil {
+		t.Errorf("serve: %v", err)
+	}
+	if err := g.agent.Close(); err != nil {
+		t.Errorf("close agent: %v", err)
+	}
+}
+
+// Kill ends a sandbox's agent; connections to it break off.
+func (e *Engine) Kill(ctx context.Context, id string) error {
+	if err := e.Engine.Kill(ctx, id); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	g := e.guests[id]
+	delete(e.guests, id)
+	e.mu.Unlock()
+	if g != nil {
+		g.end(e.t)
+	}
+	return nil
+}
+
+// Get tells of paused ones as the real engine does.
+func (e *Engine) Get(id string) (sandbox.Info, error) {
+	info, err := e.Engine.Get(id)
+	return e.seen(info), err
+}
+
+// List is Get of all.
+func (e *Engine) List() []sandbox.Info {
+	all := e.Engine.List()
+	for i := range all {
+		all[i] = e.seen(all[i])
+	}
+	return all
+}
+
+func (e *Engine) seen(info sandbox.Info) sandbox.Info {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g := e.guests[info.ID]; g != nil && g.paused {
+		info.Status, info.PID, info.Cold = sandbox.StatusPaused, 0, g.cold
+	}
+	if g := e.guests[info.ID]; g != nil && g.moving != "" {
+		info.Status = g.moving
+	}
+	if l := e.Lives[info.ID]; !l.End.IsZero() {
+		info.Life.Deadline = l.End
+	}
+	return info
+}
+
+// take waits for the turn of a sandbox.
+func (e *Engine) take(ctx context.Context, id string) (_ *guest, leave func(), _ error) {
+	if _, err := e.Engine.Get(id); err != nil {
+		return nil, nil, err
+	}
+	e.mu.Lock()
+	g := e.guests[id]
+	e.mu.Unlock()
+	if g == nil {
+		return nil, nil, sandbox.Errorf(sandbox.ErrGuestGone, "", "sandbox %s does not run", id)
+	}
+	select {
+	case g.turn <- struct{}{}:
+		return g, func() { <-g.turn }, nil
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+}
+
+// move has a sandbox be in transition for as long as Moving takes.
+func (e *Engine) move(g *guest, id string, to sandbox.Status) (done func()) {
+	set := func(to sandbox.Status) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		g.moving = to
+	}
+	set(to)
+	if e.Moving != nil {
+		e.Moving(id, to)
+	}
+	return func() { set("") }
+}
+
+func (e *Engine) running(id string) (*guest, error) {
+	if _, err := e.Engine.Get(id); err != nil {
+		return nil, err
+	}
+	g := e.guests[id]
+	if g == nil || g.paused {
+		return nil, sandbox.Errorf(sandbox.ErrGuestGone, "", "sandbox %s does not run", id)
+	}
+	return g, nil
+}
+
+// DialAgent connects to a sandbox's agent.
+func (e *Engine) DialAgent(ctx context.Context, id string) (net.Conn, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g, err := e.running(id)
+	if err != nil {
+		return nil, err
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "unix", g.socket)
+	if err == nil {
+		g.conns[c] = true
+	}
+	return c, err
+}
+
+// DialPort connects to a server on this host, as all sandboxes share it.
+func (e *Engine) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
+	e.mu.Lock()
+	g, err := e.running(id)
+	e.mu.Unlock()
+	if errors.Is(err, sandbox.ErrGuestGone) {
+		err = sandbox.Errorf(sandbox.ErrNotFound, "", "%w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.ErrPortClosed, sandbox.ReasonPortRefused, "%w", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g.conns[c] = true
+	return c, nil
+}
+
+// PortAccess returns the rule for requests to a port.
+func (e *Engine) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
+	info, err := e.Engine.Get(id)
+	return info.PortAccess(), err
+}
+
+// Pause has a sandbox answer nobody, and breaks its connections off.
+func (e *Engine) Pause(ctx context.Context, id string, filesystemOnly bool) error {
+	g, leave, err := e.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	e.mu.Lock()
+	_, err = e.running(id)
+	e.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	defer e.move(g, id, sandbox.StatusPausing)()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g.paused, g.cold = true, filesystemOnly
+	for c := range g.conns {
+		c.Close()
+	}
+	return nil
+}
+
+// Resume ends a pause, and sets the end again.
+func (e *Engine) Resume(ctx context.Context, id string) error {
+	g, leave, err := e.take(ctx, id)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	e.mu.Lock()
+	paused := g.paused
+	e.mu.Unlock()
+	if !paused {
+		return nil
+	}
+	defer e.move(g, id, sandbox.StatusResuming)()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	g.paused = false
+	e.Resumed++
+	if l := e.Lives[id]; !l.End.IsZero() {
+		l.End = time.Now().Add(g.ttl)
+		e.Lives[id] = l
+	}
+	return nil
+}
+
+// Settle waits for a sandbox's transition.
+func (e *Engine) Settle(ctx context.Context, id string) error {
+	_, leave, err := e.take(ctx, id)
+	if err == nil {
+		leave()
+	}
+	return err
+}
+
+// Wake waits for a transition, and resumes what traffic resumes.
+func (e *Engine) Wake(ctx context.Context, id string) error {
+	if err := e.Settle(ctx, id); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	g, auto := e.guests[id], e.Lives[id].AutoResume
+	paused := g == nil || g.paused
+	e.mu.Unlock()
+	switch {
+	case !paused:
+		return nil
+	case auto:
+		return e.Resume(ctx, id)
+	}
+	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s is not running", id)
+}
+
+// SetLife notes it, and ends at once what has no time left.
+func (e *Engine) SetLife(ctx context.Context, id string, l e2bapi.Life) error {
+	e.mu.Lock()
+	e.Lives[id] = l
+	g := e.guests[id]
+	if g != nil {
+		g.ttl = time.Until(l.End)
+	}
+	over := g != nil && g.paused
+	e.mu.Unlock()
+	if over {
+		return nil
+	}
+	if l.End.IsZero() || l.End.After(time.Now()) {
+		return nil
+	}
+	if l.Pause {
+		return e.Pause(ctx, id, l.FilesystemOnly)
+	}
+	return e.Kill(ctx, id)
+}
+
+// Touch does nothing.
+func (e *Engine) Touch(string) {}
+
+// Serve is an HTTP server of a handler that stands in for the daemon's listener: what does not
+// match is answered 418.
+func Serve(h *e2bapi.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !h.Match(r) {
+			w.WriteHeader(http.StatusTeapot)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,107 @@
+package e2bapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
+)
+
+// apiError is the body of every answer of the control API that is no success.
+type apiError struct {
+	Code    int    `json:"code"`
+	Message string `json:"message"`
+	Word    string `json:"error_code,omitempty"`
+
+	// leftSomething: to repeat the request would not be to try again.
+	leftSomething bool
+	// retry is when to try again, if that is known.
+	retry time.Duration
+}
+
+func (e *apiError) Error() string { return e.Message }
+
+// maxMessage bounds an error, in bytes.
+const maxMessage = 2000
+
+func failf(status int, format string, args ...any) *apiError {
+	return &apiError{Code: status, Message: guesttext.ClipLines(fmt.Sprintf(format, args...), maxMessage)}
+}
+
+func invalidf(format string, args ...any) *apiError {
+	return failf(http.StatusBadRequest, format, args...)
+}
+
+// notYet is for what E2B has and this server has not.
+func notYet(what string) *apiError {
+	return failf(http.StatusNotImplemented, "%s is not supported by this server", what)
+}
+
+func isNotFound(err error) bool { return errors.Is(err, sandbox.ErrNotFound) }
+
+// apiErrorOf gives any error E2B's shape. 503 promises that nothing was changed; 409 is for
+// callers to give, as clients take it for an answer of its own in places.
+func apiErrorOf(err error) *apiError {
+	var e *apiError
+	if errors.As(err, &e) {
+		return e
+	}
+	status := http.StatusInternalServerError
+	for _, row := range []struct {
+		is     error
+		status int
+	}{
+		{sandbox.ErrInvalid, 400}, {sandbox.ErrNotFound, 404}, {sandbox.ErrGuestGone, 404},
+		{sandbox.ErrBusy, 503}, {sandbox.ErrNoMemory, 503}, {sandbox.ErrClosing, 503}, {sandbox.ErrNoSpace, 503},
+		{sandbox.ErrUnsupported, 501}, {sandbox.ErrTimeout, 504}, {sandbox.ErrForbidden, 403},
+		{sandbox.ErrQuota, 429}, {sandbox.ErrNoResources, 503}, {sandbox.ErrConflict, 409},
+	} {
+		if errors.Is(err, row.is) {
+			status = row.status
+			break
+		}
+	}
+	return &apiError{Code: status, Message: guesttext.ClipLines(err.Error(), maxMessage), Word: transitionWord(err),
+		retry: retryOf(err)}
+}
+
+// retryOf is when an error says that another try makes sense.
+func retryOf(err error) time.Duration {
+	var later interface{ RetryAfter() time.Duration }
+	if errors.As(err, &later) {
+		return later.RetryAfter()
+	}
+	return 0
+}
+
+// writeError answers with an error. Clients repeat what says that it may be repeated.
+func writeError(w http.ResponseWriter, err error) {
+	e := apiErrorOf(err)
+	switch {
+	case e.leftSomething, e.Code == http.StatusNotImplemented, e.Code == http.StatusGatewayTimeout:
+		w.Header().Set("Should-Retry", "false")
+	case e.Code == http.StatusServiceUnavailable, e.Code == http.StatusTooManyRequests:
+		w.Header().Set("Should-Retry", "true")
+		if w.Header().Get("Retry-After") == "" {
+			w.Header().Set("Retry-After", strconv.FormatInt(int64((max(e.retry, 1)+time.Second-1)/time.Second), 10))
+		}
+	}
+	writeJSON(w, e.Code, e)
+}
+
+// statusError is an error of Authenticate's that is not about who the client is.
+type statusError interface{ GetStatus() int }
+
+func authError(err error) *apiError {
+	var s statusError
+	if errors.As(err, &s) && s.GetStatus() != http.StatusUnauthorized {
+		e := failf(s.GetStatus(), "%s", err.Error())
+		e.retry = retryOf(err)
+		return e
+	}
+	return failf(http.StatusUnauthorized, "unauthorized: %s", err.Error())
+}

@@ -1,0 +1,16 @@
+package e2bapi
+
+import (
+	"maps"
+
+	"github.com/forkd/forkd/internal/domain/principal"
+)
+
+// Routes are the control API's patterns, and what a key needs for each.
+func (h *Handler) Routes() map[string]principal.Scopes {
+	out := map[string]principal.Scopes{}
+	for pattern, rt := range maps.All(h.routes()) {
+		out[pattern] = rt.scope
+	}
+	return out
+}

@@ -1,0 +1,271 @@
+package e2bapi
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/forkd/forkd/internal/api/e2bapi/records"
+	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// lives are what is done to the life of one sandbox.
+type lives struct{ *Handler }
+
+// kill is DELETE /sandboxes/{id}.
+func (h lives) kill(c call) (answer, error) {
+	k, err := h.find(c)
+	if err != nil {
+		return answer{}, err
+	}
+	if err := c.engine.Kill(c.ctx, k.info.ID); err != nil {
+		return answer{}, err
+	}
+	h.forget(k.info.ID)
+	return answer{status: http.StatusNoContent}, nil
+}
+
+type connectRequest struct {
+	Timeout *int64 `json:"timeout"`
+	Memory  *bool  `json:"memory"`
+}
+
+// connect resumes what is paused, and only ever extends the time. A key without the scope fork is
+// told the token of a sandbox that runs, and nothing else comes of it.
+func (h lives) connect(c call, version int) (answer, error) {
+	var req connectRequest
+	if err := c.decode(&req); err != nil {
+		return answer{}, err
+	}
+	if req.Timeout == nil {
+		if version == 1 {
+			return answer{}, invalidf("timeout is required")
+		}
+		standard := int64(defaultTimeoutV2)
+		req.Timeout = &standard
+	}
+	life, err := seconds("timeout", *req.Timeout, 0)
+	if err != nil {
+		return answer{}, err
+	}
+	k, err := h.find(c)
+	if err != nil {
+		return answer{}, err
+	}
+	status := http.StatusOK
+	switch stateOf(k.info) {
+	case statePaused:
+		if !c.who.May(principal.Fork) {
+			return answer{}, lacks(principal.Fork)
+		}
+		if req.Memory != nil && !*req.Memory && !k.info.Cold {
+			return answer{}, notYet("resuming without memory")
+		}
+		if k, err = h.wake(c, k); err != nil {
+			return answer{}, err
+		}
+		status = http.StatusCreated
+	}
+	if k, err = h.extend(c, k, life, status == http.StatusCreated); err != nil {
+		return answer{}, err
+	}
+	return answer{status, h.created(k, c.Request).tokensFor(c.who)}, nil
+}
+
+// wake resumes a sandbox. Of several requests one does, and the others wait for it.
+func (h lives) wake(c call, k known) (known, error) {
+	if err := h.opt.Lives.Resume(c.ctx, k.info.ID); err != nil {
+		return known{}, err
+	}
+	info, err := c.engine.Get(k.info.ID)
+	if err != nil {
+		return known{}, err
+	}
+	k.info, k.rec.FilesystemOnly = info, false
+	return k, nil
+}
+
+// extend moves a sandbox's end to a time from now, if that is later, or in any case after a resume: of several requests
+// that resumed it the latest end holds. A sandbox without a record gets one, and a token.
+func (h lives) extend(c call, k known, life time.Duration, resumed bool) (known, error) {
+	if !k.exists {
+		err := h.remember(&k) // it was made without an end, and has none
+		return k, err
+	}
+	if !c.who.May(principal.Fork) {
+		if !k.rec.OpenAgent && k.rec.EnvdToken == "" {
+			err := h.remember(&k)
+			return k, err
+		}
+		return k, nil
+	}
+	end, seen := h.opt.Now().Add(life), k.rec.End
+	leave, err := h.ends.take(c.ctx, k.info.ID)
+	if err != nil {
+		return k, err
+	}
+	defer leave()
+	if now, err := h.find(c); err == nil && !resumed {
+		seen = now.rec.End // another request may have set it
+	}
+	rec, ok, err := h.opt.Records.Update(k.rec, newToken, func(before records.Record, r *records.Record) {
+		switch {
+		case resumed && before.End.Equal(seen): // no other request has set it since
+			r.End = end
+		case resumed || !seen.IsZero():
+			r.End = latest(seen, before.End, end)
+		}
+	})
+	if err != nil || !ok { // one that has ended meanwhile stays forgotten
+		return k, err
+	}
+	k.rec = rec
+	return k, h.opt.Lives.SetLife(c.ctx, k.info.ID, lifeOf(rec))
+}
+
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// putLife has a sandbox end as its record says.
+func (h lives) putLife(c call, k *known) error {
+	if err := h.remember(k); err != nil { // first: who keeps the deadline looks there
+		return err
+	}
+	return h.opt.Lives.SetLife(c.ctx, k.info.ID, lifeOf(k.rec))
+}
+
+// resume is POST /sandboxes/{id}/resume, of older clients.
+func (h lives) resume(c call) (answer, error) {
+	var req struct {
+		connectRequest
+		AutoPause bool `json:"autoPause"`
+	}
+	if err := c.decode(&req); err != nil {
+		return answer{}, err
+	}
+	timeout := int64(defaultTimeoutV1)
+	if req.Timeout != nil {
+		timeout = *req.Timeout
+	}
+	life, err := seconds("timeout", timeout, 1)
+	if err != nil {
+		return answer{}, err
+	}
+	k, err := h.find(c)
+	if err != nil {
+		return answer{}, err
+	}
+	if stateOf(k.info) != statePaused {
+		return answer{}, failf(http.StatusConflict, "sandbox %s is already running", sandbox.DNSID(k.info.ID))
+	}
+	if k, err = h.wake(c, k); err != nil {
+		return answer{}, err
+	}
+	k.rec.Pause = k.rec.Pause || req.AutoPause
+	if k, err = h.extend(c, k, life, true); err != nil {
+		return answer{}, err
+	}
+	return answer{http.StatusCreated, h.created(k, c.Request).tokensFor(c.who)}, nil
+}
+
+// pause is POST /sandboxes/{id}/pause. 409 is for what is paused already, and nothing else.
+func (h lives) pause(c call) (answer, error) {
+	var req connectRequest
+	if err := c.decode(&req); err != nil {
+		return answer{}, err
+	}
+	k, err := h.find(c)
+	if err != nil {
+		return answer{}, err
+	}
+	already := failf(http.StatusConflict, "sandbox %s is already paused", sandbox.DNSID(k.info.ID))
+	if k.info, err = settled(h.Handler, c, k.info); err != nil {
+		return answer{}, err
+	}
+	if stateOf(k.info) == statePaused {
+		return answer{}, already
+	}
+	k.rec.FilesystemOnly = req.Memory != nil && !*req.Memory
+	if err := h.opt.Lives.Pause(c.ctx, k.info.ID, k.rec.FilesystemOnly); err != nil {
+		return answer{}, h.pauseError(k.info.ID, already, err)
+	}
+	if k.exists {
+		if err := h.remember(&k); err != nil {
+			return answer{}, err
+		}
+	}
+	return answer{status: http.StatusNoContent}, nil
+}
+
+// pauseError tells one that was paused meanwhile from one that cannot be now.
+func (h lives) pauseError(id string, already *apiError, err error) error {
+	if !errors.Is(err, sandbox.ErrConflict) {
+		return err
+	}
+	if info, getErr := h.opt.Engine.Get(id); getErr == nil && stateOf(info) == statePaused {
+		return already
+	}
+	return failf(http.StatusServiceUnavailable, "%s", err.Error())
+}
+
+// setTimeout is POST /sandboxes/{id}/timeout: from now, also if that is earlier.
+func (h lives) setTimeout(c call) (answer, error) {
+	var req connectRequest
+	if err := c.decode(&req); err != nil {
+		return answer{}, err
+	}
+	if req.Timeout == nil {
+		return answer{}, invalidf("timeout is required")
+	}
+	life, err := seconds("timeout", *req.Timeout, 0)
+	if err != nil {
+		return answer{}, err
+	}
+	return h.endIn(c, life, true)
+}
+
+// refresh is POST /sandboxes/{id}/refreshes.
+func (h lives) refresh(c call) (answer, error) {
+	var req struct {
+		Duration int64 `json:"duration"`
+	}
+	if err := c.decode(&req); err != nil {
+		return answer{}, err
+	}
+	if req.Duration < 0 || req.Duration > 3600 {
+		return answer{}, invalidf("duration must be between 0 and 3600 seconds")
+	}
+	return h.endIn(c, time.Duration(req.Duration)*time.Second, false)
+}
+
+func (h lives) endIn(c call, life time.Duration, shorten bool) (answer, error) {
+	k, err := h.find(c)
+	if err != nil {
+		return answer{}, err
+	}
+	// One that is paused by the time that its pause is over keeps the timeout for its resume.
+	met := k.info.InTransition()
+	if k.info, err = settled(h.Handler, c, k.info); err != nil {
+		return answer{}, err
+	}
+	if stateOf(k.info) != stateRunning && !met {
+		return answer{}, failf(http.StatusNotFound, "sandbox %q is not running", sandbox.DNSID(k.info.ID))
+	}
+	end := h.opt.Now().Add(life)
+	leave, err := h.ends.take(c.ctx, k.info.ID)
+	if err != nil {
+		return answer{}, err
+	}
+	defer leave()
+	if now, err := h.find(c); err == nil {
+		k.rec = now.rec // another request may have set its end
+	}
+	if shorten || !k.rec.End.IsZero() && end.After(k.rec.End) {
+		k.rec.End = end
+	}
+	if err := h.putLife(c, &k); err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusNoContent}, nil
+}

@@ -1,0 +1,130 @@
+package e2bapi
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/leaf/membudget"
+)
+
+// maxLogs is how many lines are told at once; maxConsole how much of a console is read, and maxLogLine how much
+// of a line is one entry.
+const (
+	maxLogs    = 1000
+	maxConsole = 4 << 20
+	maxLogLine = 64 << 10
+)
+
+// entryCost is the memory for an entry beside its text.
+const entryCost = 64
+
+type logEntry struct {
+	Time    time.Time         `json:"timestamp"`
+	Message string            `json:"message"`
+	Level   string            `json:"level"`
+	Fields  map[string]string `json:"fields"`
+}
+
+// noFields are those of every entry.
+var noFields = map[string]string{}
+
+// asked says which lines of a console are wanted.
+type asked struct {
+	limit  int
+	newest bool // the last ones; they come last here too
+	search string
+	none   bool
+}
+
+// console returns lines of a guest's console as log entries. It has no times: all are of the start. It reads
+// line by line and charges the lines that it keeps.
+func (h usage) console(c call, want asked) ([]logEntry, error) {
+	k, err := h.find(c)
+	if err != nil {
+		return nil, err
+	}
+	f, err := c.engine.Console(k.info.ID)
+	if isNotFound(err) {
+		return []logEntry{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	out, account := []logEntry{}, membudget.From(c.ctx)
+	if want.none || want.limit == 0 {
+		return out, nil
+	}
+	in := bufio.NewReaderSize(io.LimitReader(f, maxConsole), maxLogLine)
+	for want.newest || len(out) < want.limit {
+		b, _, err := in.ReadLine() // one that is longer comes in parts
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		line := strings.ToValidUTF8(strings.TrimRight(string(b), "\r\n"), "\uFFFD")
+		if line == "" || !strings.Contains(line, want.search) {
+			continue
+		}
+		if !account.Charge(entryCost + int64(len(line))) {
+			return nil, reply.Full()
+		}
+		if len(out) == want.limit {
+			account.Release(entryCost + int64(len(out[0].Message)))
+			out[0] = logEntry{}
+			out = out[1:] // append moves the others once in a while
+		}
+		out = append(out, logEntry{k.rec.Started.UTC(), line, "info", noFields})
+	}
+	return out, nil
+}
+
+// logsV2 is GET /v2/sandboxes/{id}/logs.
+func (h usage) logsV2(c call) (answer, error) {
+	q := c.URL.Query()
+	want := asked{limit: maxLogs, newest: q.Get("direction") == "backward", search: q.Get("search")}
+	if s := q.Get("limit"); s != "" {
+		var err error
+		if want.limit, err = strconv.Atoi(s); err != nil || want.limit < 0 || want.limit > maxLogs {
+			return answer{}, invalidf("limit: want 0 to %d", maxLogs)
+		}
+	}
+	level := q.Get("level")
+	if level != "" && !slices.Contains([]string{"debug", "info", "warn", "error"}, level) {
+		return answer{}, invalidf("level: want debug, info, warn or error")
+	}
+	want.none = level == "warn" || level == "error"
+	all, err := h.console(c, want)
+	if err != nil {
+		return answer{}, err
+	}
+	if want.newest {
+		slices.Reverse(all)
+	}
+	return answer{http.StatusOK, map[string]any{"logs": all}}, nil
+}
+
+// logs is GET /sandboxes/{id}/logs, of older clients.
+func (h usage) logs(c call) (answer, error) {
+	all, err := h.console(c, asked{limit: maxLogs, newest: true})
+	if err != nil {
+		return answer{}, err
+	}
+	type line struct {
+		Time time.Time `json:"timestamp"`
+		Line string    `json:"line"`
+	}
+	lines := make([]line, 0, len(all))
+	for _, e := range all {
+		lines = append(lines, line{e.Time, e.Message})
+	}
+	return answer{http.StatusOK, map[string]any{"logs": lines, "logEntries": all}}, nil
+}

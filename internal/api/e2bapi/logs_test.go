@@ -1,0 +1,98 @@
+package e2bapi_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/forkd/forkd/internal/leaf/membudget"
+)
+
+type logLines struct {
+	Logs []struct{ Message, Line string }
+}
+
+func (l logLines) texts() (texts []string) {
+	for _, e := range l.Logs {
+		texts = append(texts, e.Message+e.Line)
+	}
+	return texts
+}
+
+// charged sends a request whose memory is charged to a budget, and returns the most that it held.
+func (b *bench) charged(total int64, path string) (*httptest.ResponseRecorder, int64) {
+	b.t.Helper()
+	budget := membudget.New(total)
+	account := budget.Account(total)
+	r := httptest.NewRequest(http.MethodGet, path, nil)
+	r.Header.Set("X-API-KEY", apiKey)
+	w := httptest.NewRecorder()
+	b.h.ServeHTTP(w, r.WithContext(membudget.With(r.Context(), account)))
+	held := account.Held()
+	account.Close()
+	if budget.Used() != 0 {
+		b.t.Errorf("%d bytes stay charged", budget.Used())
+	}
+	return w, held
+}
+
+// A list of log lines takes the memory of its own lines, whatever the console holds.
+func TestLogsReadNoMoreThanTheyTell(t *testing.T) {
+	b := newBench(t)
+	s := b.create(`{"templateID":"base"}`)
+	var console strings.Builder
+	for i := 0; console.Len() < 4<<20-100; i++ {
+		fmt.Fprintf(&console, "line %d\r\n\r\n", i)
+	}
+	console.WriteString(strings.Repeat("\n", 4<<20-console.Len()))
+	b.engine.ConsoleText = console.String() + "beyond the bytes that are read\n"
+	at := "/v2/sandboxes/" + s.SandboxID + "/logs"
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	few := want[logLines](t, b.do("GET", at+"?limit=3", ""), 200).texts()
+	last := want[logLines](t, b.do("GET", at+"?limit=2&direction=backward", ""), 200).texts()
+	runtime.ReadMemStats(&after)
+	if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 40 {
+		t.Errorf("5 lines took %d MiB", made)
+	}
+	if strings.Join(few, ",") != "line 0,line 1,line 2" || len(last) != 2 || last[0] <= last[1] {
+		t.Errorf("got %q and %q", few, last)
+	}
+	found := want[logLines](t, b.do("GET", at+"?search=+9999", ""), 200).texts()
+	if len(found) == 0 || !strings.Contains(found[0], " 9999") {
+		t.Errorf("found %q", found)
+	}
+	all := want[logLines](t, b.do("GET", "/sandboxes/"+s.SandboxID+"/logs", ""), 200).texts()
+	if len(all) != 1000 || all[998] != last[1] || all[999] != last[0] {
+		t.Errorf("%d lines, the last are %q", len(all), all[max(0, len(all)-2):])
+	}
+	for query, n := range map[string]int{"?limit=0": 0, "?level=error": 0, "?level=info": 1000} {
+		if got := want[logLines](t, b.do("GET", at+query, ""), 200).Logs; len(got) != n || got == nil {
+			t.Errorf("%s: %d lines", query, len(got))
+		}
+	}
+}
+
+// Lines are charged as they are kept. Without room for them the request is refused, and holds nothing.
+func TestLogsAreCharged(t *testing.T) {
+	b := newBench(t)
+	s := b.create(`{"templateID":"base"}`)
+	b.engine.ConsoleText = strings.Repeat(strings.Repeat("x", 50<<10)+"\n", 80)
+	for _, path := range []string{"/v2/sandboxes/" + s.SandboxID + "/logs", "/sandboxes/" + s.SandboxID + "/logs"} {
+		if w, held := b.charged(64<<20, path); w.Code != 200 || held < 80*50<<10 || held > 3*80*50<<10 {
+			t.Errorf("%s: status %d, %d bytes are charged", path, w.Code, held)
+		}
+		w, _ := b.charged(1<<20, path)
+		if w.Code != 503 || w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "in flight") {
+			t.Errorf("%s: without room: %d %s", path, w.Code, w.Body)
+		}
+	}
+	// The last lines are charged, and those that they replace are not.
+	if w, held := b.charged(1<<20, "/v2/sandboxes/"+s.SandboxID+"/logs?direction=backward&limit=3"); w.Code != 200 ||
+		held > 4*50<<10 {
+		t.Errorf("three lines: status %d, %d bytes", w.Code, held)
+	}
+}

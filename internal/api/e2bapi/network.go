@@ -1,0 +1,155 @@
+package e2bapi
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+)
+
+// networkConfig is what a client asks of a sandbox's network.
+type networkConfig struct {
+	AllowOut []string `json:"allowOut,omitempty"`
+	DenyOut  []string `json:"denyOut,omitempty"`
+	// DNS is not used: guests ask the gateway, which judges names.
+	DNS        []string                 `json:"dnsServers,omitempty"`
+	Rules      map[string][]networkRule `json:"rules,omitempty"`
+	Proxy      json.RawMessage          `json:"egressProxy,omitempty"`
+	Public     *bool                    `json:"allowPublicTraffic,omitempty"`
+	MaskHost   string                   `json:"maskRequestHost,omitempty"`
+	HTTPSPorts []int                    `json:"httpsPorts,omitempty"`
+}
+
+type networkRule struct {
+	Transform *struct {
+		Headers map[string]string `json:"headers"`
+	} `json:"transform,omitempty"`
+}
+
+// maxRules bounds each list.
+const maxRules = 1000
+
+// shown is what GET tells again: headers may be secrets, and are told as names only.
+func (n networkConfig) shown() json.RawMessage {
+	n.Proxy, n.Rules = nil, nil
+	b, err := json.Marshal(n)
+	if err != nil || string(b) == "{}" {
+		return nil
+	}
+	return b
+}
+
+// all are ranges that stand for every address.
+func isAll(s string) bool { return s == "0.0.0.0/0" || s == "::/0" || s == "*" }
+
+// policy is the engine's word for it. internet is allow_internet_access.
+func (n networkConfig) policy(internet *bool) (netpolicy.Spec, error) {
+	if len(n.Proxy) > 0 && string(n.Proxy) != "null" {
+		return netpolicy.Spec{}, notYet("egressProxy")
+	}
+	if len(n.HTTPSPorts) > 0 {
+		return netpolicy.Spec{}, notYet("httpsPorts")
+	}
+	if len(n.AllowOut) > maxRules || len(n.DenyOut) > maxRules || len(n.Rules) > maxRules {
+		return netpolicy.Spec{}, invalidf("network: more than %d rules", maxRules)
+	}
+	spec := netpolicy.Spec{Default: netpolicy.Public}
+	if internet != nil && !*internet {
+		spec.Default = netpolicy.Deny
+	}
+	for _, rule := range n.DenyOut {
+		switch {
+		case isAll(rule):
+			spec.Default = netpolicy.Deny
+		case !isAddress(rule):
+			return netpolicy.Spec{}, invalidf("denyOut %q: want an address or a CIDR", sandbox.Clip(rule))
+		default:
+			spec.Deny = append(spec.Deny, rule)
+		}
+	}
+	for _, rule := range n.AllowOut {
+		switch {
+		case isAll(rule):
+			spec.Default = netpolicy.Public
+		case !isAddress(rule) && spec.Default != netpolicy.Deny:
+			return netpolicy.Spec{}, invalidf("allowOut %q: domains require denyOut to contain 0.0.0.0/0", sandbox.Clip(rule))
+		default:
+			spec.Allow = append(spec.Allow, strings.ToLower(rule))
+		}
+	}
+	return spec, n.addHeaders(&spec)
+}
+
+func (n networkConfig) addHeaders(spec *netpolicy.Spec) error {
+	for _, host := range slices.Sorted(maps.Keys(n.Rules)) {
+		headers := map[string]string{}
+		for _, rule := range n.Rules[host] {
+			if rule.Transform != nil {
+				maps.Copy(headers, rule.Transform.Headers)
+			}
+		}
+		for _, v := range headers {
+			if strings.Contains(v, "${e2b.") {
+				return notYet("identity tokens in header transforms")
+			}
+		}
+		if len(headers) > 0 {
+			spec.Headers = append(spec.Headers, netpolicy.HeaderRule{Host: strings.ToLower(host), Headers: headers})
+		}
+	}
+	return nil
+}
+
+func isAddress(s string) bool {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return true
+	}
+	_, err := netip.ParsePrefix(s)
+	return err == nil
+}
+
+// maskedHost is the Host that a server sees.
+func maskedHost(mask string, port uint16) string {
+	return strings.ReplaceAll(mask, "${PORT}", strconv.Itoa(int(port)))
+}
+
+func containsAny(s, chars string) bool { return strings.ContainsAny(s, chars) }
+
+// setNetwork is PUT /sandboxes/{id}/network: what is left out is cleared.
+func (h *Handler) setNetwork(c call) (answer, error) {
+	var req struct {
+		networkConfig
+		Internet *bool `json:"allow_internet_access"`
+	}
+	if err := c.decode(&req); err != nil {
+		return answer{}, err
+	}
+	k, err := h.find(c)
+	if err != nil {
+		return answer{}, err
+	}
+	spec, err := req.networkConfig.policy(req.Internet)
+	if err != nil {
+		return answer{}, err
+	}
+	if k.info, err = settled(h, c, k.info); err != nil {
+		return answer{}, err
+	}
+	if stateOf(k.info) != stateRunning {
+		return answer{}, failf(http.StatusConflict, "sandbox %s is not running", sandbox.DNSID(k.info.ID))
+	}
+	if _, err := c.engine.SetNetwork(c.ctx, k.info.ID, sandbox.NetworkRequest{Policy: spec}); err != nil {
+		return answer{}, err
+	}
+	k.rec.Network, k.rec.Internet = req.networkConfig.shown(), req.Internet
+	if err := h.remember(&k); err != nil {
+		return answer{}, err
+	}
+	return answer{status: http.StatusNoContent}, nil
+}

@@ -1,0 +1,267 @@
+// Package records keeps what E2B's API knows of a sandbox beyond the engine: its template's
+// name, metadata, environment and tokens. A record is a file of its own below one folder, so
+// that it outlives the daemon; it is written before its sandbox is told to anybody, and goes
+// with it. The trap: records hold secrets. Their files are the daemon's user's alone.
+package records
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/internal/sys/durable"
+)
+
+// maxBytes bounds a record: metadata and environment come from a request of at most that.
+const maxBytes = 4 << 20
+
+// version is the format that Store writes. Version 0 had neither version nor open_agent.
+const version = 1
+
+// Record is about one sandbox. It is a copy: changing it changes nothing.
+type Record struct {
+	ID       string `json:"id"` // the engine's
+	Template string `json:"template"`
+	Alias    string `json:"alias,omitempty"`
+	// Version is the record's format. Store sets it.
+	Version int `json:"version"`
+	// OpenAgent admits requests to the agent without a token. Its zero value is closed. A record of
+	// version 0 is never open: its format had no such field.
+	OpenAgent bool `json:"open_agent,omitempty"`
+	// EnvdToken admits a request to the agent that shows it. An empty token admits no request.
+	EnvdToken string            `json:"envd_token,omitempty"`
+	Metadata  map[string]string `json:"metadata,omitempty"`
+	Envs      map[string]string `json:"envs,omitempty"`
+	Started   time.Time         `json:"started"`
+	// End is when it is killed, or paused with Pause; zero: never.
+	End        time.Time `json:"end,omitzero"`
+	Pause      bool      `json:"pause,omitempty"`
+	PauseDisk  bool      `json:"pause_disk,omitempty"` // Pause keeps its disk and not its memory
+	AutoResume bool      `json:"auto_resume,omitempty"`
+	// FilesystemOnly: paused, it keeps its disk and not its memory.
+	FilesystemOnly bool `json:"filesystem_only,omitempty"`
+	DiskMB         int  `json:"disk_mb,omitempty"`
+	// Internet is allow_internet_access; nil: nothing was said.
+	Internet *bool `json:"internet,omitempty"`
+	// Network is what was asked for, as it is told again, without secrets.
+	Network json.RawMessage `json:"network,omitempty"`
+	// MaskHost is the Host that servers in the sandbox see; empty: the client's.
+	MaskHost string `json:"mask_host,omitempty"`
+}
+
+func (r Record) clone() Record {
+	r.Metadata, r.Envs = maps.Clone(r.Metadata), maps.Clone(r.Envs)
+	return r
+}
+
+// Store is the records of all sandboxes.
+type Store struct {
+	dir string
+
+	mu  sync.Mutex // guards all, and orders writes
+	all map[string]Record
+	// tokens is the index of Find; nil: it has to be made.
+	tokens []idToken
+}
+
+// Open reads the records below dir, which is made if it is missing. A file that is none of
+// ours, or damaged, is left where it is and named in skipped.
+func Open(dir string) (_ *Store, skipped []string, err error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, nil, fmt.Errorf("make directory of records: %w", err)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("read records: %w", err)
+	}
+	s := &Store{dir: dir, all: map[string]Record{}}
+	for _, n := range names {
+		r, err := read(filepath.Join(dir, n.Name()))
+		if err != nil {
+			skipped = append(skipped, fmt.Sprintf("%s: %v", n.Name(), err))
+			continue
+		}
+		s.all[r.ID] = r
+	}
+	return s, skipped, nil
+}
+
+func read(path string) (Record, error) {
+	id, ok := strings.CutSuffix(filepath.Base(path), suffix)
+	if !ok || !anID.MatchString(id) {
+		return Record{}, errors.New("it is no record")
+	}
+	b, err := durable.ReadFile(path, maxBytes)
+	if err != nil {
+		return Record{}, err
+	}
+	r, err := Decode(b)
+	if err == nil && r.ID != id {
+		err = fmt.Errorf("it is about %q", r.ID)
+	}
+	return r, err
+}
+
+// Decode reads a record.
+func Decode(b []byte) (Record, error) {
+	var r Record
+	if err := json.Unmarshal(b, &r); err != nil {
+		return Record{}, fmt.Errorf("decode record: %w", err)
+	}
+	if !anID.MatchString(r.ID) || r.Template == "" {
+		return Record{}, errors.New("decode record: its id or its template is missing")
+	}
+	if r.Version < 0 || r.Version > version {
+		return Record{}, fmt.Errorf("decode record: its version is %d, want at most %d", r.Version, version)
+	}
+	if r.Version == 0 {
+		r.OpenAgent = false
+	}
+	return r, nil
+}
+
+const suffix = ".json"
+
+// anID keeps a record's file below the folder.
+var anID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$`)
+
+func (s *Store) path(id string) string { return filepath.Join(s.dir, id+suffix) }
+
+// Put writes a record in place of an earlier one of that sandbox.
+func (s *Store) Put(r Record) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.putLocked(r)
+}
+
+func (s *Store) putLocked(r Record) error {
+	if !anID.MatchString(r.ID) {
+		return fmt.Errorf("record of sandbox %q: that is no id", r.ID)
+	}
+	r.Version = version
+	b, err := json.Marshal(r)
+	if err == nil && len(b) > maxBytes {
+		err = fmt.Errorf("it has %d bytes, more than %d", len(b), maxBytes)
+	}
+	if err == nil {
+		err = durable.Replace(s.path(r.ID), b)
+	}
+	if err != nil {
+		return fmt.Errorf("write record of %s: %w", r.ID, err)
+	}
+	if s.all[r.ID].EnvdToken != r.EnvdToken {
+		s.tokens = nil
+	}
+	s.all[r.ID] = r.clone()
+	return nil
+}
+
+// Settle writes a record and returns it as it was written. A closed record keeps the token that the sandbox
+// already has, and otherwise gets one: of any number of writers the first one's token stays. With create it
+// makes a record that is missing; without it such a sandbox has ended, and stays forgotten.
+func (s *Store) Settle(r Record, create bool, newToken func() string) (Record, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, ok := s.all[r.ID]
+	if !ok && !create {
+		return r, nil
+	}
+	return s.settleLocked(now, r, newToken)
+}
+
+// Update is Settle without create, with change called on the record that is written and given the one before. ok is
+// false if there was none: the sandbox has ended.
+func (s *Store) Update(r Record, newToken func() string,
+	change func(before Record, r *Record)) (_ Record, ok bool, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now, ok := s.all[r.ID]
+	if !ok {
+		return r, false, nil
+	}
+	change(now, &r)
+	r, err := s.settleLocked(now, r, newToken)
+	return r, true, err
+}
+
+func (s *Store) settleLocked(now, r Record, newToken func() string) (Record, error) {
+	switch {
+	case r.OpenAgent:
+	case now.EnvdToken != "":
+		r.EnvdToken = now.EnvdToken
+	case r.EnvdToken == "":
+		r.EnvdToken = newToken()
+	}
+	return r.clone(), s.putLocked(r)
+}
+
+// Get finds a record.
+func (s *Store) Get(id string) (Record, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.all[id]
+	return r.clone(), ok
+}
+
+// All are all records, in no order.
+func (s *Store) All() []Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]Record, 0, len(s.all))
+	for _, r := range s.all {
+		out = append(out, r.clone())
+	}
+	return out
+}
+
+// Find returns the id of the first record whose token matches. It copies no record. match runs
+// without the Store's lock. Records without a token match nothing.
+func (s *Store) Find(match func(token string) bool) (id string, ok bool) {
+	for _, t := range s.tokensNow() {
+		if match(t.token) {
+			return t.id, true
+		}
+	}
+	return "", false
+}
+
+// idToken is a record in the index of tokens.
+type idToken struct{ id, token string }
+
+// tokensNow returns the index. It is made anew after a change of a token only, and never written to.
+func (s *Store) tokensNow() []idToken {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tokens == nil {
+		s.tokens = make([]idToken, 0, len(s.all))
+		for id, r := range s.all {
+			if r.EnvdToken != "" {
+				s.tokens = append(s.tokens, idToken{id, r.EnvdToken})
+			}
+		}
+	}
+	return s.tokens
+}
+
+// Remove forgets a sandbox. One without a record is forgotten already.
+func (s *Store) Remove(id string) error {
+	if !anID.MatchString(id) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.all, id)
+	s.tokens = nil
+	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove record of %s: %w", id, err)
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+package e2bapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/domain/principal"
+)
+
+// route is one of the control API's: what a key needs for it, and what the audit log calls it.
+type route struct {
+	scope  principal.Scopes // 0: any key will do
+	action string
+	read   bool // it changes nothing
+	f      func(call) (answer, error)
+}
+
+// routes are all of the control API, by patterns that match escaped segments: a template's id may
+// have a slash in it. What a tenant's key may reach of them its view of the engine says.
+func (h *Handler) routes() map[string]route {
+	many, life, snaps, use, made := listing{h}, lives{h}, snapshots{h}, usage{h}, builds{h}
+	look := func(action string, f func(call) (answer, error)) route { return route{principal.Read, action, true, f} }
+	make := func(action string, f func(call) (answer, error)) route {
+		return route{principal.Fork, action, false, f}
+	}
+	// To connect is to be told the token. What else it does, it asks for itself.
+	join := func(version int) route {
+		return route{principal.Run, "sandbox.connect", false,
+			func(c call) (answer, error) { return life.connect(c, version) }}
+	}
+	all := map[string]route{
+		"POST /sandboxes":        make("sandbox.fork", func(c call) (answer, error) { return h.create(c, 1) }),
+		"POST /v2/sandboxes":     make("sandbox.fork", func(c call) (answer, error) { return h.create(c, 2) }),
+		"GET /sandboxes":         look("sandbox.read", many.listRunning),
+		"GET /v2/sandboxes":      look("sandbox.read", many.list),
+		"GET /sandboxes/{id}":    look("sandbox.read", h.info),
+		"DELETE /sandboxes/{id}": make("sandbox.kill", life.kill),
+
+		"POST /sandboxes/{id}/connect":    join(1),
+		"POST /v2/sandboxes/{id}/connect": join(2),
+		"POST /sandboxes/{id}/resume":     make("sandbox.resume", life.resume),
+		"POST /sandboxes/{id}/pause":      make("sandbox.pause", life.pause),
+		"POST /sandboxes/{id}/timeout":    make("sandbox.life", life.setTimeout),
+		"POST /sandboxes/{id}/refreshes":  make("sandbox.life", life.refresh),
+		"POST /sandboxes/{id}/snapshots":  make("sandbox.branch", snaps.snapshot),
+		"POST /sandboxes/{id}/fork":       make("sandbox.fork", snaps.fork),
+		"PUT /sandboxes/{id}/network":     make("network.set", h.setNetwork),
+		"GET /sandboxes/{id}/metrics":     look("sandbox.read", use.metrics),
+		"GET /sandboxes/metrics":          look("sandbox.read", use.metricsOfMany),
+		"GET /sandboxes/{id}/logs":        look("sandbox.read", use.logs),
+		"GET /v2/sandboxes/{id}/logs":     look("sandbox.read", use.logsV2),
+
+		"GET /snapshots":             look("snapshot.read", snaps.listSnapshots),
+		"GET /templates":             look("snapshot.read", snaps.listTemplates),
+		"GET /v2/templates":          look("snapshot.read", snaps.listTemplates),
+		"GET /templates/{id}":        look("snapshot.read", snaps.template),
+		"DELETE /templates/{id}":     make("snapshot.delete", snaps.deleteTemplate),
+		"GET /templates/{id}/{part}": look("snapshot.read", snaps.templatePart),
+
+		"POST /v3/templates":                        make("template.build", made.able(made.request)),
+		"POST /v2/templates":                        make("template.build", made.able(made.request)),
+		"POST /v2/templates/{id}/builds/{build}":    make("template.build", made.able(made.start)),
+		"GET /templates/{id}/builds/{build}/status": look("template.read", made.able(made.status)),
+		"GET /templates/{id}/builds/{build}/logs":   look("template.read", made.able(made.logs)),
+		"GET /templates/{id}/files/{hash}":          make("template.upload", made.able(made.uploadLink)),
+		"POST /templates/tags":                      make("template.tag", made.able(made.assignTags)),
+		"DELETE /templates/tags":                    make("template.tag", made.able(made.removeTags)),
+	}
+	for pattern, what := range missingRoutes() {
+		all[pattern] = route{0, "none", true, func(call) (answer, error) { return answer{}, notYet(what) }}
+	}
+	return all
+}
+
+// missingRoutes are those of E2B's that this server has not, and what they would do. They tell
+// nothing about what their paths name.
+func missingRoutes() map[string]string {
+	return map[string]string{
+		"POST /templates":          "building templates from a Dockerfile that the client has built",
+		"PATCH /v2/templates/{id}": "changing templates", "PATCH /templates/{id}": "changing templates",
+		"/volumes": "volumes", "/volumes/": "volumes",
+		"/secrets": "secrets", "/secrets/": "secrets", "/teams": "teams", "/teams/": "teams",
+		"/api-keys": "managing keys by E2B's API", "/api-keys/": "managing keys by E2B's API",
+	}
+}
+
+func (h *Handler) controlRoutes() *http.ServeMux {
+	mux := http.NewServeMux()
+	for pattern, rt := range h.routes() {
+		mux.HandleFunc(pattern, h.serveRoute(rt))
+	}
+	mux.HandleFunc("PUT /templates/{id}/files/{hash}", builds{h}.upload)
+	mux.HandleFunc("/volumecontent/", volumeContent(h.opt.Note))
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(http.StatusOK)
+	})
+	return mux
+}
+
+// volumeContent is what clients ask of a volume with that volume's own token. It is no key of this server's, which
+// has made none: whoever shows one is told that there are no volumes, and not that it is wrong.
+func volumeContent(note func(context.Context, Act)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := notYet("volumes")
+		note(r.Context(), Act{Action: "none", Read: true})
+		note(r.Context(), Act{Error: err.Message})
+		writeError(w, err)
+	}
+}
+
+// serveRoute checks who asks and whether it may, reads the body and writes the answer.
+func (h *Handler) serveRoute(rt route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		h.opt.Note(r.Context(), Act{Action: rt.action, Read: rt.read})
+		a, err := h.answerOf(w, r, rt)
+		switch {
+		case err != nil:
+			h.opt.Note(r.Context(), Act{Error: apiErrorOf(err).Message})
+			writeError(w, err)
+		case a.body == nil:
+			w.WriteHeader(a.status)
+		default:
+			writeJSON(w, a.status, a.body)
+		}
+	}
+}
+
+func (h *Handler) answerOf(w http.ResponseWriter, r *http.Request, rt route) (answer, error) {
+	ctx, err := h.opt.Authenticate(r)
+	if err != nil {
+		return answer{}, authError(err)
+	}
+	body, err := readBody(w, r)
+	if err != nil {
+		return answer{}, err
+	}
+	c := call{Request: r, ctx: ctx, w: w, body: body, engine: h.opt.View(ctx), who: principal.From(ctx),
+		log: h.opt.Log}
+	if err := h.permit(c, rt.scope); err != nil {
+		return answer{}, err
+	}
+	a, err := rt.f(c)
+	if err == nil && a.body != nil {
+		err = reply.Charge(ctx, r.Method, a.body)
+	}
+	if err != nil && principal.KeyEnded(ctx) { // whatever the engine makes of the context's end
+		err = authError(principal.ErrKeyEnded)
+	}
+	return a, err
+}

@@ -1,0 +1,223 @@
+package e2bapi
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/api/e2bapi/page"
+	"github.com/forkd/forkd/internal/api/e2bapi/target"
+	"github.com/forkd/forkd/internal/api/e2bapi/templates"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// snapshots are templates, what sandboxes are branched to, and forks.
+type snapshots struct{ *Handler }
+
+// madeTag begins the tags of snapshots that were given no name.
+const madeTag = "e2b-"
+
+func newTag() string {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return madeTag + hex.EncodeToString(b[:])
+}
+
+type snapshotInfo struct {
+	ID    string   `json:"snapshotID"`
+	Names []string `json:"names"`
+}
+
+func shownSnapshot(c call, tag string) snapshotInfo {
+	s := snapshotInfo{ID: templates.SnapshotID(tag), Names: []string{}}
+	if name := c.short(tag); !strings.HasPrefix(name, madeTag) {
+		s.Names = append(s.Names, templates.Name(name))
+	}
+	return s
+}
+
+// short is a tag as its tenant may say it: without the tenant's name before it.
+func (c call) short(tag string) string {
+	if c.who.Operator() {
+		return tag
+	}
+	return strings.TrimPrefix(tag, c.who.Tenant+"-")
+}
+
+// called reports whether a tag is what a client asks for by a name.
+func (c call) called(tag, name string) bool {
+	return templates.Matches(tag, name) || templates.Matches(c.short(tag), name)
+}
+
+// snapshot is POST /sandboxes/{id}/snapshots: the sandbox runs on.
+func (h snapshots) snapshot(c call) (answer, error) {
+	var req struct {
+		Name   string `json:"name"`
+		Memory *bool  `json:"memory"`
+	}
+	if err := c.decode(&req); err != nil {
+		return answer{}, err
+	}
+	if req.Memory != nil && !*req.Memory {
+		return answer{}, invalidf("snapshots without memory are not supported by this server")
+	}
+	tag := newTag()
+	if req.Name != "" {
+		var err error
+		if tag, err = templates.Tag(req.Name); err != nil {
+			return answer{}, err
+		}
+	}
+	k, err := h.findRunning(c)
+	if err != nil {
+		return answer{}, err
+	}
+	made, err := c.engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: tag})
+	if err != nil {
+		return answer{}, err
+	}
+	h.opt.Note(c.ctx, Act{Snapshot: made.Snapshot.Tag})
+	return answer{http.StatusCreated, shownSnapshot(c, made.Snapshot.Tag)}, nil
+}
+
+// listSnapshots is GET /snapshots: those that were branched from sandboxes.
+func (h snapshots) listSnapshots(c call) (answer, error) {
+	q := c.URL.Query()
+	limit, err := page.Limit(q.Get("limit"))
+	if err != nil {
+		return answer{}, invalidf("limit: %v", err)
+	}
+	all, err := c.engine.ListSnapshots(c.ctx)
+	if err != nil {
+		return answer{}, err
+	}
+	all = slices.DeleteFunc(all, func(s sandbox.SnapshotInfo) bool {
+		of, name := q.Get("sandboxID"), q.Get("name")
+		return s.BranchedFrom == "" || s.Transient || h.isLayer(s.Tag) || s.Status == sandbox.SnapshotFailed ||
+			of != "" && s.BranchedFrom != target.ID(of) || name != "" && !c.called(s.Tag, name)
+	})
+	slices.SortFunc(all, func(a, b sandbox.SnapshotInfo) int {
+		return -cmp.Or(a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.Tag, b.Tag))
+	})
+	some, next, err := page.Of(all, q.Get("nextToken"), limit, func(s sandbox.SnapshotInfo) page.Key {
+		return page.Key{At: s.CreatedAt, ID: s.Tag}
+	}, false)
+	if err != nil {
+		return answer{}, invalidf("nextToken: %v", err)
+	}
+	if next != "" {
+		c.w.Header().Set(headerNext, next)
+	}
+	out := make([]snapshotInfo, 0, len(some))
+	for _, s := range some {
+		out = append(out, shownSnapshot(c, s.Tag))
+	}
+	return answer{http.StatusOK, out}, nil
+}
+
+// fork is POST /sandboxes/{id}/fork: sandboxes of this moment's memory and disk.
+func (h snapshots) fork(c call) (answer, error) {
+	req := struct {
+		Timeout *int64 `json:"timeout"`
+		Count   *int   `json:"count"`
+	}{}
+	if err := c.decode(&req); err != nil {
+		return answer{}, err
+	}
+	count, timeout := 1, int64(defaultTimeoutV1)
+	if req.Count != nil {
+		count = *req.Count
+	}
+	if req.Timeout != nil {
+		timeout = *req.Timeout
+	}
+	if count < 1 || count > sandbox.MaxFork {
+		return answer{}, invalidf("count must be between 1 and %d", sandbox.MaxFork)
+	}
+	life, err := seconds("timeout", timeout, 1)
+	if err != nil {
+		return answer{}, err
+	}
+	k, err := h.findRunning(c)
+	if err != nil {
+		return answer{}, err
+	}
+	made, err := h.forkOf(c, k, life, count)
+	if err != nil {
+		return answer{}, err
+	}
+	return answer{http.StatusCreated, h.forked(c, made)}, nil
+}
+
+type forkedSandbox struct {
+	Sandbox *createdSandbox `json:"sandbox,omitempty"`
+	Error   *apiError       `json:"error,omitempty"`
+}
+
+func (h snapshots) forked(c call, made []child) []forkedSandbox {
+	out := make([]forkedSandbox, 0, len(made))
+	for _, m := range made {
+		if m.err != nil {
+			out = append(out, forkedSandbox{Error: apiErrorOf(m.err)})
+			continue
+		}
+		view := h.created(m.known, c.Request).tokensFor(c.who)
+		out = append(out, forkedSandbox{Sandbox: &view})
+	}
+	return out
+}
+
+// forkOf branches a sandbox with children, whose quota is looked at before it is paused for that. The
+// branch's tag goes when the children have it.
+func (h snapshots) forkOf(c call, k known, life time.Duration, n int) ([]child, error) {
+	p := plan{tag: newTag(), rec: k.rec, life: life, secure: !k.rec.OpenAgent}
+	p.rec.EnvdToken = ""
+	h.opt.Note(c.ctx, Act{Snapshot: p.tag, Count: n})
+	// The policy and whether ports are private are the source's, by the snapshot.
+	res, err := c.engine.Branch(c.ctx, sandbox.BranchRequest{SandboxID: k.info.ID, Tag: p.tag, N: n, Env: p.env(),
+		Life: h.firstLife(p)})
+	if res.Fork == nil && err != nil {
+		return nil, err
+	}
+	defer h.drop(c, p.tag)
+	if err := allFailed(*res.Fork); err != nil {
+		return nil, err
+	}
+	return h.recordAll(c.ctx, p, *res.Fork), nil
+}
+
+// drop deletes the snapshot that forks were made of.
+func (h snapshots) drop(c call, tag string) {
+	err := c.engine.DeleteSnapshot(context.WithoutCancel(c.ctx), tag, sandbox.DeleteOptions{Force: true})
+	if err != nil && !isNotFound(err) {
+		h.opt.Log.Warn("delete what a fork was made of", "snapshot", tag, "error", err)
+	}
+}
+
+// deleteTemplate is DELETE /templates/{id}, of snapshots too.
+func (h snapshots) deleteTemplate(c call) (answer, error) {
+	if t, ok := builds(h).template(c.who.Tenant, c.PathValue("id")); ok {
+		return builds(h).delete(c, t)
+	}
+	gone := failf(http.StatusNotFound, "template %q not found", sandbox.Clip(c.PathValue("id")))
+	tag, err := templates.Tag(c.PathValue("id"))
+	if err != nil {
+		return answer{}, gone
+	}
+	err = c.engine.DeleteSnapshot(c.ctx, tag, sandbox.DeleteOptions{})
+	switch {
+	case isNotFound(err):
+		return answer{}, gone
+	case errors.Is(err, sandbox.ErrConflict):
+		return answer{}, invalidf("%s", err.Error())
+	case err != nil:
+		return answer{}, err
+	}
+	return answer{status: http.StatusNoContent}, nil
+}

@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/leaf/membudget"
+)
+
+// maxInFlight is the memory for bodies of requests and for answers, of all requests in flight.
+const maxInFlight = 512 << 20
+
+// bodyCost is the memory for a byte of a JSON body: the body and its decoded form.
+const bodyCost = 2
+
+// chargeBody counts the request's body before any of it is read. Bodies for a guest's agent are
+// passed on and not kept.
+func chargeBody(r *http.Request, tenant string) error {
+	a := membudget.From(r.Context())
+	a.Of(tenant)
+	if a.Held() > 0 || r.ContentLength == 0 || strings.HasPrefix(r.URL.Path, "/v1/sandboxes/") &&
+		strings.Contains(r.URL.Path, "/agent/") {
+		return nil
+	}
+	n := int64(api.MaxBodyBytes)
+	if r.ContentLength > 0 {
+		n = min(n, r.ContentLength)
+	}
+	if !a.Charge(n * bodyCost) {
+		return reply.Full()
+	}
+	return nil
+}
+
+// leastOutput must be free before a program is started whose output is collected, or snapshots are compared.
+const leastOutput = 1 << 20
+
+// fit makes the charge of a request that of its outputs, in place of the body's and of what was kept, and returns
+// as much of their beginnings as the tenant's share has room for, and the number of bytes that it cut off.
+func fit(a *membudget.Account, outputs ...*string) (dropped int64) {
+	if a == nil {
+		return 0
+	}
+	var need int64
+	for _, out := range outputs {
+		need += int64(len(*out))
+	}
+	held := a.Held()
+	if more := need - held; more > 0 {
+		held += a.ChargeUpTo(more)
+	} else {
+		a.Release(-more)
+		held = need
+	}
+	room := held
+	for _, out := range outputs {
+		n := min(room, int64(len(*out)))
+		room -= n
+		dropped += int64(len(*out)) - n
+		if n < int64(len(*out)) {
+			*out = strings.Clone((*out)[:n])
+		}
+	}
+	return dropped
+}
+
+// chargeAnswer counts what a handler returns. A stream has counted its own parts.
+func chargeAnswer(ctx context.Context, method string, out any) error {
+	if _, ok := out.(*huma.StreamResponse); ok {
+		return nil
+	}
+	return reply.Charge(ctx, method, out)
+}

@@ -1,0 +1,154 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/http/httputil"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/earlyanswer"
+	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/guard"
+)
+
+// agentProxy passes requests through to the agent's own HTTP server:
+// process and file services as Connect RPC, and /files. Streams flow both ways,
+// and a client that leaves takes its request to the agent with it.
+type agentProxy struct {
+	answers
+	sandboxes shown[Sandboxes]
+	guests    shown[Guests]
+	proxy     *httputil.ReverseProxy
+}
+
+func newAgentProxy(a answers, sandboxes shown[Sandboxes], guests shown[Guests]) *agentProxy {
+	p := &agentProxy{answers: a, sandboxes: sandboxes, guests: guests}
+	p.proxy = p.reverseProxy()
+	return p
+}
+
+func (p *agentProxy) add(rt *router) {
+	const path = "/v1/sandboxes/{id}/agent/{path...}"
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		rt.describe(huma.Operation{
+			OperationID: "agent-" + map[string]string{http.MethodGet: "get", http.MethodPost: "post"}[method],
+			Method:      method, Path: "/v1/sandboxes/{id}/agent/{path}", Tags: []string{"guests"},
+			Summary:   "Pass a request through to the agent in the guest, any method, streaming",
+			Responses: map[string]*huma.Response{"200": {Description: "Whatever the agent answers"}},
+		})
+		rt.added = append(rt.added, method+" /v1/sandboxes/{id}/agent/{path}")
+	}
+	const as = "POST /v1/sandboxes/{id}/agent/{path}" // other methods need the same
+	rt.mux.HandleFunc(path, rt.rawHandler(as, func(w http.ResponseWriter, r *http.Request) error {
+		// A clear error beats a failed dial.
+		info, err := p.sandboxes(r.Context()).Get(r.PathValue("id"))
+		if err != nil {
+			return err
+		}
+		// The agent may answer before it has read all of the request. Without this
+		// the server would then close the request's body under the proxy's reader.
+		w = earlyanswer.Allow(w, r)
+		r.Body = release(r.Body)
+		p.proxy.ServeHTTP(w, withServed(r, info))
+		return nil
+	}))
+}
+
+func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
+		Rewrite:       rewriteForAgent,
+		Transport:     guard.Transport{Next: p.transport()},
+		FlushInterval: -1,
+		ModifyResponse: func(resp *http.Response) error {
+			p.explainBreaks(resp)
+			return distrustAgent(resp)
+		},
+		ErrorLog: p.serverLog(),
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			silent := patience.Silence(r.Context())
+			switch {
+			case silent != nil:
+				err = silent
+			case r.Context().Err() != nil && !keyEnded(r.Context()):
+				panic(http.ErrAbortHandler) // nobody is there to read an answer
+			default:
+				err = p.broken(r, err)
+			}
+			writeFailure(w, p.failed(r.Context(), err))
+		},
+	}
+}
+
+// broken explains why an agent gave no answer. One that broke its protocol did not end with its VM.
+func (p *agentProxy) broken(r *http.Request, err error) error {
+	id := r.PathValue("id")
+	var violation *agentproto.Violation
+	if errors.As(err, &violation) {
+		return fail(api.CodeGuestGone, api.ReasonAgentSilent, "sandbox %s: %v", id, violation)
+	}
+	if f := p.lost(r.Context()); f != nil {
+		return f
+	}
+	return proxyFailure(id, err)
+}
+
+// transport dials sandboxes by their id, which stands in the URL's host.
+// Connections are not kept: one that lay idle would end up in a snapshot.
+func (p *agentProxy) transport() *http.Transport {
+	return &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
+			id, _, err := net.SplitHostPort(addr)
+			if err != nil {
+				return nil, err
+			}
+			return p.guests(ctx).DialAgent(ctx, id)
+		},
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+}
+
+func rewriteForAgent(p *httputil.ProxyRequest) {
+	p.Out.URL.Scheme, p.Out.URL.Host = "http", p.In.PathValue("id")
+	p.Out.URL.Path, p.Out.URL.RawPath = "/"+p.In.PathValue("path"), ""
+	p.Out.Host = "agent"
+	p.Out.Header.Del("Authorization")
+	p.Out.Header.Del(api.HeaderKey)
+	p.Out.Header.Del(api.HeaderAgentUser)
+	p.Out.Header.Del(agentproto.HeaderAsRoot)
+	p.Out.Header.Set(agentproto.HeaderHostTime, agentproto.HostTime())
+	if user := p.In.Header.Get(api.HeaderAgentUser); user != "" {
+		p.Out.SetBasicAuth(user, "")
+	}
+}
+
+// distrustAgent keeps a guest's answer from acting in the daemon's name when
+// it is opened in a browser.
+func distrustAgent(resp *http.Response) error {
+	if err := guard.Proxied(resp); err != nil {
+		return err
+	}
+	resp.Header.Set("Content-Security-Policy", "sandbox")
+	resp.Header.Set("X-Content-Type-Options", "nosniff")
+	resp.Header.Del(api.HeaderError)
+	resp.Header.Del(api.HeaderRequestID)
+	return nil
+}
+
+// proxyFailure words what went wrong between daemon and agent.
+func proxyFailure(id string, err error) error {
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return fail(api.CodeTooLarge, "", "request to sandbox %s is over the limit", id)
+	case codeOf(err) != api.CodeInternal:
+		return err
+	}
+	return fail(api.CodeGuestGone, "", "sandbox %s: its agent broke off: %v", id, err)
+}

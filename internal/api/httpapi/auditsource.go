@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/audit"
+	"github.com/forkd/forkd/internal/domain/keys"
+)
+
+// anonymous is the principal of a request without a valid credential.
+const anonymous = "anonymous"
+
+// proved reports whether the client proved an identity. Requests to servers in sandboxes prove none.
+func (n *notes) proved() bool { return n.principal != "" && n.principal != ingressRoute }
+
+// unproved returns the line of a client that proved no identity: its claims are only claims.
+func unproved(e audit.Entry, r *http.Request) audit.Entry {
+	e.Anonymous, e.Source, e.Claim = true, sourceOf(r), claimOf(r)
+	e.Tenant, e.Key, e.KeyName, e.Count = "", "", "", 0
+	if e.Principal == "" || e.Status == http.StatusUnauthorized {
+		e.Principal = anonymous
+	}
+	return e
+}
+
+// sourceOf returns the address that a request came from. An IPv6 client has a whole /64 to choose from.
+func sourceOf(r *http.Request) string {
+	if uid, ok := r.Context().Value(peerKey{}).(uint32); ok {
+		return fmt.Sprintf("uid %d", uid)
+	}
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return ""
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.Is4() {
+		return ip.String()
+	}
+	if net, err := ip.Prefix(64); err == nil {
+		return net.String()
+	}
+	return ip.String()
+}
+
+// claimOf names the kind of credential that a request showed, never its text.
+func claimOf(r *http.Request) string {
+	var shown []string
+	for _, header := range r.Header.Values("Authorization") {
+		switch token, isBearer := bearer(header); {
+		case isBearer && keys.Looks(token):
+			shown = append(shown, "key")
+		case isBearer:
+			shown = append(shown, "token")
+		case header != "":
+			shown = append(shown, "authorization")
+		}
+	}
+	if len(r.Header.Values(api.HeaderKey)) > 0 {
+		shown = append(shown, "key")
+	}
+	if len(r.Header.Values("X-Access-Token")) > 0 || r.URL.Query().Get("signature") != "" {
+		shown = append(shown, "sandbox token")
+	}
+	return strings.Join(shown[:min(len(shown), 4)], ", ")
+}

@@ -1,0 +1,182 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/principal"
+)
+
+// CheckToken refuses tokens that protect nothing: left over from an example,
+// or too short.
+func CheckToken(token string) error {
+	for _, prefix := range []string{"REPLACE_ME_", "CHANGE_ME_"} {
+		if strings.HasPrefix(token, prefix) {
+			return fmt.Errorf("token begins with %s: it is an example's, replace it", prefix)
+		}
+	}
+	if len(token) < api.MinTokenBytes {
+		return fmt.Errorf("token has %d bytes, want at least %d", len(token), api.MinTokenBytes)
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return fmt.Errorf("token has characters that do not fit into a header: want printable ASCII without spaces")
+	}
+	return nil
+}
+
+// authorize lets through whom the listener's access admits, and GET /healthz.
+func (s *Server) authorize(access Access, next http.Handler) http.Handler {
+	authenticate := s.Authenticator(access)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, err := authenticate(r)
+		if err != nil && r.URL.Path != "/healthz" {
+			f := failureOf(err)
+			if f.status == http.StatusUnauthorized {
+				w.Header().Set("WWW-Authenticate", `Bearer realm="forkd"`)
+			}
+			writeFailure(w, s.failed(r.Context(), f))
+			return
+		}
+		if err == nil {
+			*r = *r.WithContext(ctx) // in place: what is outside reads the route's pattern from this very request
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// Authenticator says who requests on a listener are from: the context that it returns has
+// the principal. It is for handlers of other APIs that are served beside this one.
+func (s *Server) Authenticator(access Access) func(*http.Request) (context.Context, error) {
+	right := tokenCheck(access.Token)
+	if also, token := access.Alias, right; also != nil {
+		right = func(shown string) bool { return token(shown) || also(shown) }
+	}
+	return func(r *http.Request) (context.Context, error) {
+		who, refusal := access.admit(r, right)
+		if refusal != nil && refusal.Code != api.CodeQuota { // over its rate, a key has proved its identity
+			return nil, refusal
+		}
+		ctx, n := principal.With(r.Context(), who), note(r.Context())
+		n.principal, n.asker = labelOf(who), s.askers.of(ctx)
+		if refusal != nil {
+			return nil, refusal
+		}
+		if err := chargeBody(r, who.Tenant); err != nil {
+			return nil, failureOf(err) // it has a status for handlers of other APIs
+		}
+		if who.KeyID == "" {
+			return ctx, nil
+		}
+		return bindKeys(ctx, r, access.Keys, n.control), nil
+	}
+}
+
+// labelOf is what a principal is called in the audit log.
+func labelOf(p principal.Principal) string {
+	if p.KeyID != "" {
+		return "key " + p.KeyID
+	}
+	return p.Name
+}
+
+// admit says who a client is, or why it is refused. A token that is shown must be
+// right, also where none is asked for: whoever shows one believes to need it.
+func (a Access) admit(r *http.Request, right func(string) bool) (who principal.Principal, refusal *failure) {
+	bearers, keys := r.Header.Values("Authorization"), r.Header.Values(api.HeaderKey)
+	switch {
+	case len(bearers) > 1 || len(keys) > 1:
+		return who, fail(api.CodeUnauthorized, "", "the request shows more than one token")
+	case len(bearers) == 0 && len(keys) == 0, len(bearers) == 1 && bearers[0] == "" && len(keys) == 0:
+		return a.admitSilent(r)
+	}
+	for _, header := range bearers {
+		token, isToken := bearer(header)
+		if !isToken {
+			return who, a.wantsToken()
+		}
+		if who, refusal = a.admitToken(token, right); refusal != nil {
+			return who, refusal
+		}
+	}
+	for _, key := range keys {
+		other, refusal := a.admitToken(key, right)
+		if refusal == nil && len(bearers) > 0 && other != who {
+			refusal = fail(api.CodeUnauthorized, "", "the request shows two tokens, and they are not the same client's")
+		}
+		if who = other; refusal != nil {
+			return who, refusal
+		}
+	}
+	if wait, ok := a.rate(who); !ok {
+		f := fail(api.CodeQuota, api.ReasonQuota, "the key has sent more requests than it may in a second")
+		f.Details, f.retry = map[string]string{"quota": "requests_per_second"}, wait
+		return who, f
+	}
+	return who, nil
+}
+
+// admitSilent is for a client that shows nothing.
+func (a Access) admitSilent(r *http.Request) (who principal.Principal, _ *failure) {
+	switch {
+	case a.Local && trustedPeer(r):
+		return principal.Principal{Name: "local"}, nil
+	case a.Local && a.Token == "":
+		return who, fail(api.CodeForbidden, api.ReasonSocketForeign,
+			"the daemon's socket is another user's, and it has no token that could let others in")
+	}
+	return who, fail(api.CodeUnauthorized, "", "the daemon wants a token (Authorization: Bearer)")
+}
+
+func (a Access) wantsToken() *failure {
+	if a.Token == "" && a.Keys == nil {
+		return fail(api.CodeUnauthorized, api.ReasonTokenUnwanted, "a token was shown, but this daemon has none")
+	}
+	return fail(api.CodeUnauthorized, "", "the daemon wants a token (Authorization: Bearer)")
+}
+
+// admitToken is for a client that shows the daemon's token, or a key. What it shows is in
+// no error.
+func (a Access) admitToken(text string, right func(string) bool) (who principal.Principal, _ *failure) {
+	if a.Keys != nil && keys.Looks(text) && !right(text) {
+		if k, ok := a.Keys.Find(text); ok {
+			return k.Principal(), nil
+		}
+		return who, fail(api.CodeUnauthorized, "", "the key is not known, or opens nothing any more")
+	}
+	switch {
+	case right(text):
+		return principal.Principal{Name: "token"}, nil
+	case a.Token == "":
+		return who, fail(api.CodeUnauthorized, api.ReasonTokenUnwanted, "a token was shown, but this daemon has none")
+	}
+	return who, fail(api.CodeUnauthorized, "", "the token is wrong")
+}
+
+func (a Access) rate(who principal.Principal) (time.Duration, bool) {
+	if who.KeyID == "" {
+		return 0, true
+	}
+	return a.Keys.Allow(who.KeyID)
+}
+
+// tokenCheck compares digests, so that neither content nor length of the token
+// shows in the time it takes.
+func tokenCheck(token string) func(string) bool {
+	want := sha256.Sum256([]byte(token))
+	return func(got string) bool {
+		sum := sha256.Sum256([]byte(got))
+		return token != "" && subtle.ConstantTimeCompare(sum[:], want[:]) == 1
+	}
+}
+
+func bearer(header string) (string, bool) {
+	scheme, token, _ := strings.Cut(header, " ")
+	return strings.TrimSpace(token), strings.EqualFold(scheme, "Bearer") && token != ""
+}

@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// branchInput has a body that may be absent: the original's has no field that
+// must be there.
+type branchInput struct {
+	IDPath
+	Body *api.BranchRequest
+}
+
+// branchRoutes are ways between a running sandbox and its snapshots.
+type branchRoutes struct {
+	engine  shown[Branches]
+	metrics *metrics
+}
+
+func (s *branchRoutes) add(rt *router) {
+	op := huma.Operation{
+		OperationID: "branch", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/branch", Tags: []string{"sandboxes"},
+		Summary: "Make a snapshot of a running sandbox, which goes on; and fork children of it",
+		Description: "With wait false the answer comes as soon as the sandbox runs again, and the snapshot's status is " +
+			"writing. " +
+			"A child that could not be made is an entry of children with status failed, error and code; the branch is there " +
+			"all the same. " +
+			"409: the tag exists, or max_pause_ms cannot be kept.",
+		DefaultStatus: http.StatusCreated, Errors: []int{400, 401, 404, 409, 502, 503, 507},
+	}
+	route(rt, op, s.branch)
+	rt.api.OpenAPI().Paths[op.Path].Post.Responses["503"].Headers = map[string]*huma.Param{
+		"Retry-After": {Description: "Seconds after which to try again; with code busy",
+			Schema: &huma.Schema{Type: "integer"}},
+	}
+	s.addRollback(rt)
+}
+
+func (s *branchRoutes) branch(ctx context.Context, in *branchInput) (*body[api.BranchResult], error) {
+	req := sandbox.BranchRequest{SandboxID: in.ID}
+	if in.Body != nil {
+		note(ctx).snapshot, note(ctx).count = in.Body.Tag, in.Body.N
+		var err error
+		if req, err = branchRequest(in.ID, *in.Body); err != nil {
+			return nil, err
+		}
+	}
+	res, err := s.engine(ctx).Branch(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	note(ctx).snapshot = res.Tag
+	s.metrics.branched(res)
+	return &body[api.BranchResult]{wireBranch(ctx, res)}, nil
+}
+
+// branchRequest checks what the fields must be to each other.
+func branchRequest(id string, b api.BranchRequest) (sandbox.BranchRequest, error) {
+	mode := b.Mode
+	switch {
+	case (isTrue(b.Diff) || isTrue(b.Live)) && b.Mode != "", isTrue(b.Diff) && isTrue(b.Live):
+		return sandbox.BranchRequest{}, fail(api.CodeInvalid, "",
+			"mode, diff and live exclude each other: leave diff and live out")
+	case isTrue(b.Diff):
+		mode = api.BranchDiff
+	case isTrue(b.Live):
+		mode = api.BranchLive
+	}
+	policy, err := policyOf(b.Net, b.Network)
+	if err != nil {
+		return sandbox.BranchRequest{}, err
+	}
+	noWait := b.Wait != nil && !*b.Wait
+	if noWait && b.N > 0 {
+		return sandbox.BranchRequest{}, fail(api.CodeInvalid, api.ReasonWaitForChildren,
+			"n children and wait false exclude each other: children need the whole snapshot")
+	}
+	return sandbox.BranchRequest{
+		SandboxID: id, Tag: b.Tag, Mode: sandbox.BranchMode(mode), N: b.N, NoWait: noWait, Force: b.Force,
+		Network:  policy,
+		MaxPause: time.Duration(b.MaxPauseMS * float64(time.Millisecond)),
+	}, nil
+}
+
+// isTrue reports whether a field is there and true: the original's clients may send false.
+func isTrue(b *bool) bool { return b != nil && *b }
+
+func wireBranch(ctx context.Context, r sandbox.BranchResult) api.BranchResult {
+	out := api.BranchResult{
+		SnapshotInfo: wireSnapshot(r.Snapshot),
+		Mechanism:    r.Mechanism, Rounds: r.Rounds,
+		BytesWritten: r.Bytes, PausedBytes: r.PausedBytes, TotalMS: milliseconds(r.Total),
+		AfterResumeMS: milliseconds(r.AfterResume),
+	}
+	// The snapshot's own is of whole milliseconds, and absent below one.
+	pause := milliseconds(r.Pause)
+	out.Tag, out.PauseMS = r.Tag, &pause
+	if r.Fork == nil {
+		return out
+	}
+	for _, child := range r.Fork.Children {
+		out.Children = append(out.Children, wireChild(ctx, child, sandbox.ForkRequest{Tag: r.Tag}))
+	}
+	slices.SortFunc(out.Children, func(a, b api.SandboxInfo) int { return cmp.Compare(a.Index, b.Index) })
+	out.PoolReady = r.Fork.PoolReady
+	out.ArmedWallMS, out.ReadyWallMS = milliseconds(r.Fork.ArmedWall), milliseconds(r.Fork.ReadyWall)
+	return out
+}

@@ -1,0 +1,44 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// Hosts say what there is for sandboxes.
+type Hosts interface {
+	Capacity() (sandbox.Capacity, error)
+}
+
+type capacityRoutes struct{ engine shown[Hosts] }
+
+func (s *capacityRoutes) add(rt *router) {
+	route(rt, huma.Operation{
+		OperationID: "capacity", Method: http.MethodGet, Path: "/v1/capacity", Tags: []string{"daemon"},
+		Summary: "What the host has for sandboxes, and what of it is promised",
+	}, func(ctx context.Context, _ *none) (*body[api.Capacity], error) {
+		c, err := s.engine(ctx).Capacity()
+		if err != nil {
+			return nil, err
+		}
+		return &body[api.Capacity]{wireCapacity(c)}, nil
+	})
+}
+
+func wireCapacity(c sandbox.Capacity) api.Capacity {
+	out := api.Capacity{Sandboxes: c.Sandboxes, Coming: c.Coming, Admits: api.Admits(c.Admits),
+		Resources: []api.Resource{}, Pressure: []api.Pressure{}}
+	for _, r := range c.Resources {
+		out.Resources = append(out.Resources, api.Resource{Resource: r.Name, Total: r.Total, Free: r.Free,
+			Reserve: r.Reserve, Promised: r.Promised, MayPromise: r.MayPromise})
+	}
+	for _, p := range c.Pressure {
+		out.Pressure = append(out.Pressure, api.Pressure{Resource: p.Name, Some: p.Some, Fewer: p.Fewer, None: p.None})
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/guest/guestdiff"
+	"github.com/forkd/forkd/internal/leaf/membudget"
+)
+
+// Diffs compares snapshots.
+type Diffs interface {
+	DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error)
+}
+
+type diffInput struct {
+	TagPath
+	Other string `path:"other" doc:"Name of the snapshot to compare with it"`
+	Limit int    `query:"limit" doc:"How long each list may be; 0 means 1000" minimum:"0" maximum:"10000"`
+}
+
+type diffRoutes struct{ engine shown[Diffs] }
+
+func (s *diffRoutes) add(rt *router) {
+	route(rt, huma.Operation{
+		OperationID: "diff-snapshots", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/diff/{other}",
+		Tags:        []string{"snapshots"},
+		Summary:     "What differs in another snapshot: files, processes and their memory, packages",
+		Description: "A child of each is restored, tells what is in it, and is ended.",
+		Errors:      []int{400, 401, 404, 409, 502, 503, 504},
+	}, s.diffSnapshots)
+}
+
+func (s *diffRoutes) diffSnapshots(ctx context.Context, in *diffInput) (*body[api.SnapshotDiff], error) {
+	note(ctx).snapshot = in.Tag
+	if membudget.From(ctx).Full(leastOutput) {
+		return nil, reply.Full()
+	}
+	d, err := s.engine(ctx).DiffSnapshots(ctx, sandbox.DiffRequest{Before: in.Tag, After: in.Other, Limit: in.Limit})
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.SnapshotDiff]{wireDiff(d)}, nil
+}
+
+func wireDiff(d sandbox.SnapshotDiff) api.SnapshotDiff {
+	return api.SnapshotDiff{
+		Before: d.Before, After: d.After, TookMS: milliseconds(d.Took),
+		Files: api.FileDiff{
+			DiffCounts: wireCounts(d.Files.Counts, d.Files.Complete), Compared: d.Files.Compared,
+			Added: each(d.Files.Added, wireFile), Removed: each(d.Files.Removed, wireFile),
+			Changed: each(d.Files.Changed, wireFileChange),
+		},
+		Processes: api.ProcessDiff{
+			DiffCounts: wireCounts(d.Processes.Counts, d.Processes.Complete),
+			Started:    each(d.Processes.Started, wireProcess), Ended: each(d.Processes.Ended, wireProcess),
+			Changed: each(d.Processes.Changed, wireProcessChange),
+		},
+		Packages: api.PackageDiff{
+			DiffCounts: wireCounts(d.Packages.Counts, d.Packages.Complete),
+			Added:      each(d.Packages.Added, wirePackage), Removed: each(d.Packages.Removed, wirePackage),
+			Changed: each(d.Packages.Changed, wirePackageChange),
+		},
+	}
+}
+
+// each is a list in another type, never nil.
+func each[A, B any](in []A, f func(A) B) []B {
+	out := make([]B, 0, len(in))
+	for _, v := range in {
+		out = append(out, f(v))
+	}
+	return out
+}
+
+func wireCounts(c guestdiff.Counts, complete bool) api.DiffCounts {
+	return api.DiffCounts{Added: c.Added, Removed: c.Removed, Changed: c.Changed, Complete: complete}
+}
+
+func wireFile(f guestdiff.File) api.FileEntry {
+	return api.FileEntry{Path: f.Path, Mode: f.Mode.String(), SizeBytes: f.Size, Target: f.Target}
+}
+
+func wireFileChange(c guestdiff.FileChange) api.FileChange {
+	return api.FileChange{FileEntry: wireFile(c.After), What: c.What, ModeBefore: c.Before.Mode.String(),
+		SizeBytesBefore: c.Before.Size}
+}
+
+func wireProcess(p guestdiff.Process) api.ProcessEntry {
+	return api.ProcessEntry{
+		PID: p.PID, PPID: p.PPID, UID: p.UID, Name: p.Name, Args: list(p.Args),
+		RSSKiB: p.Memory.RSS, PSSKiB: p.Memory.PSS, AnonKiB: p.Memory.Anon,
+	}
+}
+
+func wireProcessChange(c guestdiff.ProcessChange) api.ProcessChange {
+	return api.ProcessChange{
+		ProcessEntry: wireProcess(c.Process), RSSKiBBefore: c.Before.RSS, PSSKiBBefore: c.Before.PSS,
+		AnonKiBBefore: c.Before.Anon,
+	}
+}
+
+func wirePackage(p guestdiff.Package) api.PackageEntry { return api.PackageEntry(p) }
+
+func wirePackageChange(c guestdiff.PackageChange) api.PackageChange {
+	return api.PackageChange{PackageEntry: wirePackage(c.Package), VersionBefore: c.Before}
+}

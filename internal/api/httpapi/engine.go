@@ -1,0 +1,120 @@
+package httpapi
+
+import (
+	"context"
+	"io"
+	"net"
+	"time"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
+)
+
+// Engine is the domain as this package uses it.
+type Engine interface {
+	Snapshots
+	Diffs
+	Sandboxes
+	Branches
+	Receipts
+	Guests
+	Pools
+	Hosts
+	Networks
+}
+
+// Snapshots makes and keeps them.
+type Snapshots interface {
+	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot for req.
+	ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error)
+	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
+		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
+	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
+	// SnapshotBrief looks at that snapshot only.
+	SnapshotBrief(tag string) (sandbox.SnapshotBrief, error)
+	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
+	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
+	CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error)
+}
+
+// Sandboxes forks, lists and ends them.
+type Sandboxes interface {
+	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
+	List() []sandbox.Info
+	// Holdings are what an owner has running: sandboxes, and MiB of their guests' memory.
+	Holdings(owner string) (n, memoryMiB int)
+	// OverlayBytes are what an owner's sandboxes have written to their disks.
+	OverlayBytes(owner string) int64
+	Get(id string) (sandbox.Info, error)
+	Kill(ctx context.Context, id string) error
+	KillTree(ctx context.Context, id string) (ended []string, err error)
+	Console(id string) (io.ReadCloser, error)
+	// FollowConsole ends without an error when the VM has ended.
+	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error
+	Memory(id string) (sandbox.MemoryUse, error)
+	Lives
+}
+
+// Branches makes snapshots of sandboxes that run on, and puts sandboxes back to them.
+type Branches interface {
+	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
+	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
+}
+
+// Receipts are how things came to be.
+type Receipts interface {
+	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)
+	Receipts(f receipt.Filter) ([]receipt.Receipt, error)
+}
+
+// Guests reaches into a sandbox.
+type Guests interface {
+	Ping(ctx context.Context, id string) (sandbox.Pong, error)
+	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
+	Eval(ctx context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error)
+	DialAgent(ctx context.Context, id string) (net.Conn, error)
+	// DialPort's connection has a CloseWrite.
+	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
+}
+
+// Pools keeps shells ready.
+type Pools interface {
+	SetPool(ctx context.Context, tag string, size int) error
+	Pools() []sandbox.PoolStatus
+}
+
+// Networks are what sandboxes may reach, and do.
+type Networks interface {
+	Network(id string) (sandbox.Network, error)
+	SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error)
+	Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error)
+	// NetworkLog calls write with a JSON object each, without a line's end.
+	NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error
+}
+
+// Image is a built image in the daemon's store.
+type Image struct {
+	Name        string
+	Digest      string // sha256:<hex>
+	SizeBytes   int64
+	CreatedAt   time.Time
+	Kernel      string
+	MemoryMiB   int
+	VCPUs       int
+	Description string
+}
+
+// Images is the daemon's image store. Its errors wrap package sandbox's
+// sentinels.
+type Images interface {
+	ListImages(ctx context.Context) ([]Image, error)
+	GetImage(ctx context.Context, name string) (Image, error)
+	RemoveImage(ctx context.Context, name string) error
+	// ImportImage reads a tar stream to its end. A digest that is not empty
+	// must be that of the contents. On failure nothing is left.
+	ImportImage(ctx context.Context, name, digest string, tar io.Reader) (Image, error)
+}

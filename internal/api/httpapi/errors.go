@@ -1,0 +1,204 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
+)
+
+// sentinel is one row from the domain's errors to the API's codes; api.Codes
+// goes on from there to HTTP status and exit code.
+type sentinel struct {
+	err  error
+	code api.Code
+}
+
+func sentinels() []sentinel {
+	return []sentinel{
+		{sandbox.ErrInvalid, api.CodeInvalid},
+		{sandbox.ErrNotFound, api.CodeNotFound},
+		{sandbox.ErrNotRestorable, api.CodeNotRestorable},
+		{sandbox.ErrBootFailed, api.CodeBootFailed},
+		{sandbox.ErrGuestGone, api.CodeGuestGone},
+		{sandbox.ErrPortClosed, api.CodePortClosed},
+		{sandbox.ErrTimeout, api.CodeTimeout},
+		{sandbox.ErrNoSpace, api.CodeNoSpace},
+		{sandbox.ErrNoMemory, api.CodeNoMemory},
+		{sandbox.ErrNoResources, api.CodeNoResources},
+		{sandbox.ErrForbidden, api.CodeForbidden},
+		{sandbox.ErrQuota, api.CodeQuota},
+		{sandbox.ErrBusy, api.CodeBusy},
+		{sandbox.ErrUnsupported, api.CodeUnsupported},
+		{sandbox.ErrClosing, api.CodeClosing},
+		// Last: other kinds may be conflicts as well.
+		{sandbox.ErrConflict, api.CodeConflict},
+		{context.DeadlineExceeded, api.CodeTimeout},
+		{context.Canceled, api.CodeClosing},
+	}
+}
+
+// codeOf finds the code of a domain error.
+func codeOf(err error) api.Code {
+	for _, row := range sentinels() {
+		if errors.Is(err, row.err) {
+			return row.code
+		}
+	}
+	return api.CodeInternal
+}
+
+// failure is an error on its way to the client; its JSON is api.Error's.
+type failure struct {
+	Message string            `json:"error" doc:"What happened, to which object, for people"`
+	Code    api.Code          `json:"code" doc:"Stable identifier of the kind of error, for programs"`
+	Reason  api.Reason        `json:"reason,omitempty" doc:"Tells errors of one code apart where what to do about them differs; stable"`
+	Details map[string]string `json:"details,omitempty" doc:"Names that belong to the reason, such as that of a snapshot"`
+	// RequestID is set when the error is written.
+	RequestID string `json:"request_id,omitempty" doc:"ID of the request, as in the header Forkd-Request-Id, the daemon's log and the audit log"`
+	status    int
+	retry     time.Duration // when to try again, if that is known
+}
+
+var (
+	_ huma.StatusError  = (*failure)(nil)
+	_ huma.HeadersError = (*failure)(nil)
+)
+
+func (f *failure) Error() string  { return f.Message }
+func (f *failure) GetStatus() int { return f.status }
+
+// RetryAfter is when to try again, if that is known.
+func (f *failure) RetryAfter() time.Duration { return f.retry }
+
+// retryAfter is how soon a client that found us busy may try again, in seconds:
+// a branch takes about that long.
+const retryAfter = "1"
+
+// retryPressure is the same of a host under pressure: the kernel reckons over 10 s.
+const retryPressure = "10"
+
+// GetHeaders are sent with the error.
+func (f *failure) GetHeaders() http.Header {
+	h := http.Header{api.HeaderError: {string(f.Code)}}
+	switch {
+	case f.retry > 0:
+		h.Set("Retry-After", strconv.FormatInt(int64((f.retry+time.Second-1)/time.Second), 10))
+	case f.Reason == api.ReasonHostPressure:
+		h.Set("Retry-After", retryPressure)
+	case f.Code == api.CodeBusy, f.Code == api.CodeQuota:
+		h.Set("Retry-After", retryAfter)
+	}
+	return h
+}
+
+func (f *failure) wire() *api.Error {
+	return &api.Error{Message: f.Message, Code: f.Code, Reason: f.Reason, Details: f.Details, RequestID: f.RequestID}
+}
+
+// Bounds of an error, in bytes. Texts of guests are clipped where they are read: this is the last place.
+const (
+	maxMessage = 8 << 10
+	maxDetail  = 1000
+)
+
+// fail makes a failure of a code of our own.
+func fail(code api.Code, reason api.Reason, format string, args ...any) *failure {
+	text := guesttext.ClipLines(fmt.Sprintf(format, args...), maxMessage)
+	return &failure{Message: text, Code: code, Reason: reason, status: code.Status()}
+}
+
+// failureOf maps any error of a handler.
+func failureOf(err error) *failure {
+	var f *failure
+	if errors.As(err, &f) {
+		return f
+	}
+	f = fail(codeOf(err), "", "%s", err.Error())
+	var e *sandbox.Error
+	if errors.As(err, &e) {
+		f.Reason, f.Details = api.Reason(e.Reason()), maps.Clone(e.Details())
+		for name, v := range f.Details {
+			f.Details[name] = guesttext.Clip(v, maxDetail)
+		}
+	}
+	var later interface{ RetryAfter() time.Duration }
+	if errors.As(err, &later) {
+		f.retry = later.RetryAfter()
+	}
+	return f
+}
+
+// validationFailure turns huma's errors into ours: 400 as the original
+// answers, the first complaint first, and where it is.
+func validationFailure(status int, msg string, errs ...error) huma.StatusError {
+	switch {
+	case status == http.StatusUnprocessableEntity:
+		status = http.StatusBadRequest
+	case strings.HasPrefix(msg, "cannot read request body"):
+		// A broken transfer encoding is the sender's fault.
+		status = http.StatusBadRequest
+	}
+	var parts []string
+	for _, err := range errs {
+		if err != nil {
+			parts = append(parts, complaint(err))
+		}
+	}
+	if len(parts) > 0 {
+		msg = strings.Join(parts, "; ")
+	}
+	code := api.CodeOf(status)
+	return &failure{Message: ellipsis.Clip(msg, 2000), Code: code, status: status}
+}
+
+// complaint words one of huma's error details.
+func complaint(err error) string {
+	d, ok := err.(huma.ErrorDetailer)
+	if !ok {
+		return err.Error()
+	}
+	detail := d.ErrorDetail()
+	where := strings.TrimPrefix(strings.TrimPrefix(detail.Location, "body."), "path.")
+	switch {
+	case where == "", strings.HasPrefix(detail.Message, unknownField):
+		return detail.Message
+	case detail.Value == nil:
+		return where + ": " + detail.Message
+	}
+	if s, ok := detail.Value.(string); ok {
+		return fmt.Sprintf("%s %q: %s", where, ellipsis.Clip(s, 80), plainMessage(detail.Message))
+	}
+	switch v := detail.Value.(type) {
+	case float64: // every number of a body, as people write it
+		return fmt.Sprintf("%s is %s: %s", where, strconv.FormatFloat(v, 'f', -1, 64), plainMessage(detail.Message))
+	case int, int64, bool:
+		return fmt.Sprintf("%s is %v: %s", where, v, plainMessage(detail.Message))
+	}
+	return fmt.Sprintf("%s: %s", where, detail.Message)
+}
+
+// plainMessage leaves out which library could not read a value.
+func plainMessage(m string) string {
+	switch {
+	case strings.Contains(m, "invalid integer"), strings.Contains(m, "strconv.ParseInt"),
+		strings.Contains(m, "strconv.Atoi"):
+		return "want a whole number"
+	case strings.Contains(m, "invalid boolean"), strings.Contains(m, "strconv.ParseBool"):
+		return "want true or false"
+	case strings.Contains(m, "strconv.ParseFloat"), strings.Contains(m, "invalid float"):
+		return "want a number"
+	}
+	return m
+}

@@ -1,0 +1,232 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/events"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+)
+
+// eventStream is the content type of server-sent events.
+const eventStream = "text/event-stream"
+
+// eventPace is how a stream of events goes.
+type eventPace struct {
+	beat  time.Duration // between signs of life when nothing happens
+	write time.Duration // for the client to take what is sent
+}
+
+func defaultEventPace() eventPace { return eventPace{beat: 15 * time.Second, write: 10 * time.Second} }
+
+// eventRoutes tell what happens, as it happens.
+type eventRoutes struct {
+	answers
+	askers    askers
+	streams   *streams
+	events    *events.Log // may be nil
+	pace      eventPace
+	followers followers
+}
+
+func (s *eventRoutes) add(rt *router) {
+	query := func(name, what, kind string) *huma.Param {
+		return &huma.Param{Name: name, In: "query", Description: what, Schema: &huma.Schema{Type: kind}}
+	}
+	rt.rawRoute(huma.Operation{
+		OperationID: "events", Method: http.MethodGet, Path: "/v1/events", Tags: []string{"events"},
+		Summary: "What happens, as server-sent events",
+		Description: "Each has the event's id, its kind as the name, and an Event as the data. " +
+			"A tenant sees its own, with ids of its own.",
+		Parameters: []*huma.Param{
+			{Name: "Last-Event-ID", In: "header", Description: "Go on after this event; before after",
+				Schema: &huma.Schema{Type: "integer"}},
+			query("after", "Go on after this event; 0: from the oldest that is there; absent: from now on", "integer"),
+			query("sandbox", "Only of this sandbox", "string"), query("snapshot", "Only of this snapshot", "string"),
+			query("kind", "Only of these kinds, with commas between; with a dot at its end those that begin so", "string"),
+		},
+		Responses: map[string]*huma.Response{"200": {Description: "Events, until one of both ends the connection",
+			Content: map[string]*huma.MediaType{eventStream: {Schema: rt.schemaOf(api.Event{})}}}},
+		Errors: []int{400, 401, 501, 503},
+	}, s.follow)
+}
+
+// eventQuery is what events are asked for.
+type eventQuery struct {
+	after             uint64
+	sandbox, snapshot string
+	kinds             []string // empty: all
+}
+
+func eventQueryOf(r *http.Request) (q eventQuery, err error) {
+	v := r.URL.Query()
+	q = eventQuery{after: events.Now, sandbox: sandbox.CanonicalID(v.Get("sandbox")), snapshot: v.Get("snapshot")}
+	if q.kinds, err = eventKinds(v); err != nil {
+		return q, err
+	}
+	name, text := "Last-Event-ID", r.Header.Get("Last-Event-ID")
+	if text == "" {
+		name, text = "after", v.Get("after")
+	}
+	if text == "" {
+		return q, nil
+	}
+	if q.after, err = strconv.ParseUint(text, 10, 53); err != nil {
+		return q, fail(api.CodeInvalid, "", "%s %q: want the id of an event", name, ellipsis.Clip(text, 40))
+	}
+	return q, nil
+}
+
+// eventKinds reads the kinds; one that there is not is a mistake.
+func eventKinds(v url.Values) (kinds []string, err error) {
+	if v.Get("kind") == "" {
+		return nil, nil
+	}
+	for _, kind := range strings.Split(strings.Join(v["kind"], ","), ",") {
+		known := func(k string) bool { return k == kind || strings.HasSuffix(kind, ".") && strings.HasPrefix(k, kind) }
+		if !slices.ContainsFunc(sandbox.EventKinds(), known) {
+			return nil, fail(api.CodeInvalid, "", "kind %q: want one of %s, or the beginning of some with its dot",
+				ellipsis.Clip(kind, 40), strings.Join(sandbox.EventKinds(), ", "))
+		}
+		kinds = append(kinds, kind)
+	}
+	return kinds, nil
+}
+
+// wants reports whether an event is asked for. A gap always is.
+func (q eventQuery) wants(e events.Event) bool {
+	if e.Kind == events.KindGap {
+		return true
+	}
+	if q.sandbox != "" && e.Sandbox != q.sandbox || q.snapshot != "" && e.Snapshot != q.snapshot {
+		return false
+	}
+	return len(q.kinds) == 0 || slices.ContainsFunc(q.kinds, func(kind string) bool {
+		return kind == e.Kind || strings.HasSuffix(kind, ".") && strings.HasPrefix(e.Kind, kind)
+	})
+}
+
+// visible: a tenant sees what is its own, and that something is missing.
+func (s *eventRoutes) visible(ctx context.Context, e events.Event) bool {
+	return e.Kind == events.KindGap || s.askers.visible(ctx, e.Owner)
+}
+
+func (s *eventRoutes) follow(w http.ResponseWriter, r *http.Request) error {
+	if s.events == nil {
+		return fail(api.CodeUnsupported, "", "this daemon tells no events")
+	}
+	q, err := eventQueryOf(r)
+	if err != nil {
+		return err
+	}
+	release, err := s.followers.take(s.askers.of(r.Context()).Tenant)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, stop := s.streams.context(r.Context())
+	defer stop()
+	view := s.events.Of(s.askers.of(r.Context()).Tenant)
+	if q.after == events.Now {
+		q.after = view.Last()
+	}
+	w.Header().Set("Content-Type", eventStream)
+	w.Header().Set("Cache-Control", "no-store")
+	out := &eventWriter{w: w, rc: http.NewResponseController(w), patience: s.pace.write}
+	if err := out.send("retry: 1000\n\n"); err == nil {
+		err = s.tell(ctx, out, view, q)
+		s.end(ctx, out, err)
+	}
+	return nil // the status is sent
+}
+
+// errBeat ends a while in which nothing may have happened.
+var errBeat = errors.New("time for a sign of life")
+
+// tell sends events until something ends it.
+func (s *eventRoutes) tell(ctx context.Context, out *eventWriter, view events.View, q eventQuery) error {
+	last := q.after
+	for {
+		turn, cancel := context.WithTimeoutCause(ctx, s.pace.beat, errBeat)
+		err := view.Follow(turn, last, func(e events.Event) error {
+			last = e.ID
+			if !q.wants(e) || !s.visible(ctx, e) {
+				return nil
+			}
+			return out.event(e)
+		})
+		cancel()
+		if !errors.Is(err, errBeat) {
+			return err
+		}
+		// The id lets a client resume after what it did not ask for.
+		if err := out.send(fmt.Sprintf(": beat\nid: %d\n\n", last)); err != nil {
+			return err
+		}
+	}
+}
+
+// end says why there is no more, to a client that is still there.
+func (s *eventRoutes) end(ctx context.Context, out *eventWriter, err error) {
+	f := fail(api.CodeBusy, "", "%v", err)
+	switch {
+	case errors.Is(err, sandbox.ErrClosing), errors.Is(err, events.ErrClosed):
+		f = fail(api.CodeClosing, "", "the daemon stops")
+	case errors.Is(err, keys.ErrEnded):
+		f = errKeyEnded()
+		noteError(ctx, f)
+	case !errors.Is(err, events.ErrSlow):
+		noteError(ctx, f)
+		s.log.Debug("a follower of events is gone", "reason", err, "request", requestID(ctx))
+		return
+	default:
+		noteError(ctx, f)
+		s.log.Info("a follower of events was dropped", "reason", err, "request", requestID(ctx))
+	}
+	f.RequestID = requestID(ctx)
+	data, err := json.Marshal(f)
+	if err == nil {
+		_ = out.send(fmt.Sprintf("event: %s\ndata: %s\n\n", api.EventEnd, data))
+	}
+}
+
+// eventWriter sends to a client that may be slow, for so long as it is patient.
+type eventWriter struct {
+	w        http.ResponseWriter
+	rc       *http.ResponseController
+	patience time.Duration
+}
+
+func (o *eventWriter) event(e events.Event) error {
+	data, err := json.Marshal(api.Event(e))
+	if err != nil {
+		return err
+	}
+	return o.send(fmt.Sprintf("id: %d\nevent: %s\ndata: %s\n\n", e.ID, e.Kind, data))
+}
+
+func (o *eventWriter) send(text string) error {
+	_ = o.rc.SetWriteDeadline(time.Now().Add(o.patience)) // a recorder of tests has none
+	defer func() { _ = o.rc.SetWriteDeadline(time.Time{}) }()
+	_, err := o.w.Write([]byte(text))
+	if err == nil {
+		err = o.rc.Flush() // a short event is sent only now
+	}
+	if err != nil {
+		return fmt.Errorf("the client did not take what was sent within %s: %w", o.patience, err)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/domain/events"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// eventBench is a server with events, whose requests may be a tenant's.
+type eventBench struct {
+	*bench
+	log *events.Log
+	url string
+}
+
+func newEventBench(t *testing.T, room int) *eventBench {
+	b := newBench(t)
+	log := events.New(1<<32, room, time.Now)
+	s := httptest.NewServer(b.asTenants(httpapi.Options{Events: log}))
+	t.Cleanup(s.Close)
+	t.Cleanup(log.Close) // before that: it ends those who follow
+	return &eventBench{b, log, s.URL}
+}
+
+func (b *eventBench) add(kind, id, owner string) {
+	b.log.Add(events.Event{Kind: kind, Sandbox: id, Owner: owner})
+}
+
+// follow reads events until it has n of them.
+func (b *eventBench) follow(query, last, tenant string, n int) []api.Event {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, b.url+"/v1/events"+query, nil)
+	r.Header.Set(tenantHeader, tenant)
+	if last != "" {
+		r.Header.Set("Last-Event-ID", last)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if ct := resp.Header.Get("Content-Type"); resp.StatusCode != 200 || ct != "text/event-stream" {
+		b.t.Fatalf("%s, %s", resp.Status, ct)
+	}
+	var got []api.Event
+	id, name := "", ""
+	for lines := bufio.NewScanner(resp.Body); len(got) < n && lines.Scan(); {
+		key, value, _ := strings.Cut(lines.Text(), ": ")
+		switch key {
+		case "id":
+			id = value
+		case "event":
+			name = value
+		case "data":
+			var e api.Event
+			if err := json.Unmarshal([]byte(value), &e); err != nil || strconv.FormatUint(e.ID, 10) != id || e.Kind != name {
+				b.t.Fatalf("%v: id %s, event %s, data %s", err, id, name, value)
+			}
+			got = append(got, e)
+		}
+	}
+	return got
+}
+
+func ids(all []api.Event) string {
+	var out []string
+	for _, e := range all {
+		out = append(out, e.Sandbox)
+	}
+	return strings.Join(out, " ")
+}
+
+func TestEventsAreFollowed(t *testing.T) {
+	b := newEventBench(t, 100)
+	for i, kind := range []string{sandbox.EventReady, sandbox.EventFailed, sandbox.EventSnapshotCreated, sandbox.EventEnded} {
+		b.add(kind, "sb-"+strconv.Itoa(i), []string{"a", "b"}[i%2])
+	}
+	for _, c := range []struct{ query, last, tenant, want string }{
+		{"?after=0", "", "", "sb-0 sb-1 sb-2 sb-3"},
+		{"?after=0", "4294967298", "", "sb-2 sb-3"}, // the header is newer
+		{"?after=4294967299", "", "", "sb-3"},
+		{"?after=0", "", "a", "sb-0 sb-2"},
+		{"?after=0", "", "b", "sb-1 sb-3"},
+		{"?after=0&kind=sandbox.", "", "", "sb-0 sb-1 sb-3"},
+		{"?after=0&kind=sandbox.ended,sandbox.ready", "", "a", "sb-0"},
+		{"?after=0&sandbox=sb-1", "", "", "sb-1"},
+	} {
+		if got := ids(b.follow(c.query, c.last, c.tenant, len(strings.Fields(c.want)))); got != c.want {
+			t.Errorf("%+v: got %s", c, got)
+		}
+	}
+	for _, bad := range []string{"after=x", "after=-1", "after=18446744073709551615", "kind=x", "kind=sandbox", "kind=,"} {
+		r := httptest.NewRecorder()
+		b.asTenants(httpapi.Options{Events: b.log}).ServeHTTP(r, httptest.NewRequest("GET", "/v1/events?"+bad, nil))
+		wantError(t, r, api.CodeInvalid)
+	}
+	wantError(t, b.do("GET", "/v1/events", ""), api.CodeUnsupported)
+}
+
+// What is gone is told to whoever asks for it, a tenant too.
+func TestAGapIsTold(t *testing.T) {
+	b := newEventBench(t, 4)
+	for i := range 10 {
+		b.add(sandbox.EventReady, "sb-"+strconv.Itoa(i), "a")
+	}
+	got := b.follow("", "5", "a", 2)
+	if got[0].Kind != api.EventGap || got[0].Detail["after"] != "5" || got[1].Sandbox != "sb-6" {
+		t.Errorf("got %+v", got)
+	}
+	if got := b.follow("?kind=snapshot.&sandbox=sb-1", "5", "b", 1); got[0].Kind != api.EventGap {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// Nothing else than what comes from now on, unless it is asked for.
+func TestEventsFromNowOn(t *testing.T) {
+	b := newEventBench(t, 10)
+	b.add(sandbox.EventReady, "sb-old", "")
+	r, _ := http.NewRequest(http.MethodGet, b.url+"/v1/events", nil)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b.add(sandbox.EventReady, "sb-new", "") // the header is here: it follows already
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if strings.HasPrefix(lines.Text(), "data: ") {
+			break
+		}
+	}
+	if !strings.Contains(lines.Text(), "sb-new") {
+		t.Errorf("got %s", lines.Text())
+	}
+	b.log.Close()
+	rest := ""
+	for lines.Scan() {
+		rest += lines.Text() + "\n"
+	}
+	if !strings.Contains(rest, "event: end\ndata: {") || !strings.Contains(rest, string(api.CodeClosing)) {
+		t.Errorf("it ends with %q", rest)
+	}
+}

@@ -1,0 +1,31 @@
+package httpapi
+
+import (
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/leaf/shares"
+)
+
+// maxFollowers is how many requests of all tenants may follow events at the same time. The operator has as
+// many slots of its own.
+const maxFollowers = 256
+
+// followers are the slots of requests that follow events. Tenants share theirs.
+type followers struct{ tenants, operator *shares.Pool }
+
+func newFollowers() followers {
+	return followers{tenants: shares.New(maxFollowers), operator: shares.New(maxFollowers)}
+}
+
+// take takes a slot for a tenant; empty: the operator. The caller must call release.
+func (f followers) take(tenant string) (release func(), err error) {
+	k, pool := shares.Key{Tenant: tenant}, f.tenants
+	if tenant == "" {
+		pool = f.operator
+	}
+	if !pool.Try(k, 1) {
+		return nil, fail(api.CodeBusy, "", "the share of event followers is used up: "+
+			"%d requests of all tenants can follow events, and one tenant has three eighths of them at most; "+
+			"end one and try again", maxFollowers)
+	}
+	return func() { pool.Free(k, 1) }, nil
+}

@@ -1,0 +1,81 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/domain/audit"
+	"github.com/forkd/forkd/internal/domain/events"
+)
+
+// entries are told to a test as they come.
+type entries chan audit.Entry
+
+func (c entries) Add(e audit.Entry)  { c <- e }
+func (c entries) Stats() audit.Stats { return audit.Stats{} }
+
+// paced is a server whose streams of events go as fast as a test.
+func (b *bench) paced(l httpapi.Limits) (url string, log *events.Log, ended entries) {
+	b.t.Helper()
+	log, ended = events.New(1<<32, 100_000, time.Now), make(entries, 10)
+	l.Header, l.Body, l.Swallow, l.Waiting = time.Minute, time.Minute, time.Minute, 10
+	server := httpapi.NewLimited(httpapi.Options{Engine: b.engine, Images: b.images, Events: log, Audit: ended}, l)
+	s := httptest.NewServer(server.Handler(httpapi.Access{Token: token}))
+	b.t.Cleanup(s.Close)
+	b.t.Cleanup(log.Close)
+	return s.URL, log, ended
+}
+
+func (b *bench) connect(url string) *http.Response {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	b.t.Cleanup(cancel)
+	r, _ := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/events", nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { resp.Body.Close() })
+	return resp
+}
+
+// A client that takes nothing is disconnected, and keeps nobody who adds events.
+func TestAClientThatTakesNothingIsDisconnected(t *testing.T) {
+	b := newBench(t)
+	url, log, ended := b.paced(httpapi.Limits{Beat: time.Minute, Take: 50 * time.Millisecond})
+	b.connect(url) // and does not read
+	long := map[string]string{"reason": strings.Repeat("x", 64<<10)}
+	for {
+		select {
+		case e := <-ended:
+			if e.Action != "event.read" || e.Result != audit.Failed || !strings.Contains(e.Error, "did not take") {
+				t.Errorf("got %+v", e)
+			}
+			return
+		default:
+			log.Add(events.Event{Kind: "sandbox.failed", Detail: long})
+		}
+	}
+}
+
+// When nothing happens the client hears so, with an ID to go on from.
+func TestSignsOfLife(t *testing.T) {
+	b := newBench(t)
+	url, log, _ := b.paced(httpapi.Limits{Beat: 10 * time.Millisecond, Take: time.Minute})
+	log.Add(events.Event{Kind: "sandbox.ready"})
+	lines := bufio.NewScanner(b.connect(url).Body)
+	var got []string
+	for len(got) < 5 && lines.Scan() {
+		got = append(got, lines.Text())
+	}
+	if want := "retry: 1000||: beat|id: 4294967297|"; strings.Join(got, "|") != want {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,189 @@
+package fakeengine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
+)
+
+// Pauses of the fake, by mode; what is written is 3 MiB, or for full all of it.
+const (
+	livePause = 1500 * time.Microsecond
+	diffPause = 8 * time.Millisecond
+	diffBytes = 3 << 20
+	lastBytes = 64 << 10 // of a live branch, copied in the pause
+)
+
+// Branch makes a snapshot of a sandbox that runs. With NoWait it is writing
+// until Finish; BranchLimit of those may be under way.
+func (e *Engine) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	res, err := e.capture(req)
+	if err == nil && ctx.Err() != nil {
+		e.mu.Lock()
+		delete(e.snapshots, res.Tag)
+		e.mu.Unlock()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return sandbox.BranchResult{}, fmt.Errorf("branch %s: %w", req.SandboxID, err)
+	}
+	if req.N == 0 {
+		return res, nil
+	}
+	req.Tag, req.Owner = res.Tag, res.Snapshot.Owner
+	forked, err := e.Fork(ctx, req.Children())
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	res.Fork = &forked
+	res.Snapshot, err = e.SnapshotInfo(ctx, res.Tag)
+	return res, err
+}
+
+func (e *Engine) capture(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	if err := checkBranch(req); err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	b, err := e.live(req.SandboxID)
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	if _, err := e.networkOf(req.Network, req.HostPorts, sandbox.SnapshotInfo{}); err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	res, err := figures(req)
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	if len(e.writing) >= e.BranchLimit {
+		return sandbox.BranchResult{}, fmt.Errorf("%d branches are under way: %w", len(e.writing), sandbox.ErrBusy)
+	}
+	if res.Tag = req.Tag; res.Tag == "" {
+		e.branches++
+		res.Tag = fmt.Sprintf("branch-%s-%d", req.SandboxID, e.branches)
+	}
+	if _, taken := e.snapshots[res.Tag]; taken {
+		return sandbox.BranchResult{}, fmt.Errorf("tag %s exists: %w", res.Tag, sandbox.ErrConflict)
+	}
+	e.snapshots[res.Tag] = e.branchedLocked(b, req, res)
+	base, _ := b.info.Base()
+	rec := branchReceipt(req, res, base)
+	rec.Owner = e.snapshots[res.Tag].Owner
+	e.recordLocked(rec, e.Now)
+	if req.NoWait {
+		e.writing[res.Tag] = make(chan struct{})
+	}
+	res.Snapshot, err = e.snapshotLocked(res.Tag)
+	return res, err
+}
+
+// checkBranch refuses what the engine refuses before it looks at the sandbox.
+func checkBranch(req sandbox.BranchRequest) error {
+	if req.N < 0 || req.N > sandbox.MaxFork || req.N > 0 && req.NoWait || req.MaxPause < 0 {
+		return fmt.Errorf("%d children, a pause of %s: %w", req.N, req.MaxPause, sandbox.ErrInvalid)
+	}
+	if err := sandbox.CheckEnv(req.Env); err != nil {
+		return err
+	}
+	if _, err := req.Life.Set(time.Now()); err != nil {
+		return err
+	}
+	if !slices.Contains([]sandbox.BranchMode{"", sandbox.BranchLive, sandbox.BranchDiff, sandbox.BranchFull}, req.Mode) {
+		return fmt.Errorf("mode %q: %w", req.Mode, sandbox.ErrInvalid)
+	}
+	if req.Tag == "" {
+		return nil
+	}
+	return sandbox.StoreError(snapshot.CheckTag(req.Tag))
+}
+
+// figures is what a branch of a mode takes.
+func figures(req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	res := sandbox.BranchResult{Mechanism: "wp-async", Rounds: 2, Pause: livePause, Bytes: diffBytes,
+		PausedBytes: lastBytes, Total: 40 * time.Millisecond, AfterResume: 3 * time.Millisecond}
+	switch req.Mode {
+	case sandbox.BranchDiff:
+		res.Mechanism, res.Rounds, res.Pause, res.PausedBytes = "none", 0, diffPause, diffBytes
+	case sandbox.BranchFull:
+		res.Bytes = 90 << 20
+	}
+	if req.MaxPause > 0 && res.Pause > req.MaxPause {
+		return res, fmt.Errorf("the pause would take %s, the limit is %s: %w", res.Pause, req.MaxPause, sandbox.ErrConflict)
+	}
+	return res, nil
+}
+
+// branchedLocked is the snapshot that a branch makes.
+func (e *Engine) branchedLocked(b *entry, req sandbox.BranchRequest, res sandbox.BranchResult) sandbox.SnapshotInfo {
+	base, hash := b.info.Base()
+	source := e.snapshots[base] // empty if it was deleted
+	info := sandbox.SnapshotInfo{
+		Tag: res.Tag, Owner: cmp.Or(req.Owner, b.info.Owner),
+		Dir: "/var/lib/forkd/snapshots/" + res.Tag, CreatedAt: e.Now, Status: sandbox.SnapshotReady,
+		Image: source.Image, ImageDigest: source.ImageDigest, Kernel: source.Kernel, Languages: source.Languages,
+		Shape: b.info.Shape, MemoryLogicalBytes: 256 << 20, MemoryPhysicalBytes: 90<<20 + res.Bytes,
+		MemoryOwnBytes: res.Bytes, VMStateBytes: 20 << 10,
+		DigestsReady: true, ContentHash: e.hashLocked("b0a7"), BranchedFrom: req.SandboxID, Pause: res.Pause,
+		CapturedBytes: res.Bytes,
+	}
+	if info.Network = inherited(&b.info.Network.Effective); req.Network != nil {
+		info.Network = inherited(req.Network)
+	}
+	info.PrivatePorts = b.info.PrivatePorts()
+	if req.Mode != sandbox.BranchFull {
+		info.ParentTag, info.ParentContentHash = base, hash
+	}
+	if req.NoWait {
+		info.Status = sandbox.SnapshotWriting
+	}
+	return info
+}
+
+// Finish ends the writing of a branch that nobody waited for.
+func (e *Engine) Finish(tag string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	info := e.snapshots[tag]
+	info.Status = sandbox.SnapshotReady
+	e.snapshots[tag] = info
+	close(e.writing[tag])
+	delete(e.writing, tag)
+}
+
+// FinishAll is Finish of all that are being written.
+func (e *Engine) FinishAll() {
+	e.mu.Lock()
+	var tags []string
+	for tag := range e.writing {
+		tags = append(tags, tag)
+	}
+	e.mu.Unlock()
+	for _, tag := range tags {
+		e.Finish(tag)
+	}
+}
+
+// written waits until a snapshot is no longer being written.
+func (e *Engine) written(ctx context.Context, tag string) error {
+	e.mu.Lock()
+	ready := e.writing[tag]
+	e.mu.Unlock()
+	if ready == nil {
+		return nil
+	}
+	e.Waiting.Add(1)
+	defer e.Waiting.Add(-1)
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

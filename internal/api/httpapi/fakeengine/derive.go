@@ -1,0 +1,51 @@
+package fakeengine
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// DeriveSnapshot puts a snapshot on top of another. Its program prints its own
+// arguments; one named "false" fails.
+func (e *Engine) DeriveSnapshot(_ context.Context, req sandbox.DeriveRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if progress == nil {
+		progress = func(sandbox.Step) {}
+	}
+	busy := free(e, req.Tag)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	wrong := func(format string, args ...any) (sandbox.SnapshotInfo, error) {
+		return sandbox.SnapshotInfo{},
+			fmt.Errorf("create snapshot %s from %s: %w", req.Tag, req.From, fmt.Errorf(format, args...))
+	}
+	from, err := e.snapshotLocked(req.From)
+	switch {
+	case len(req.Exec) == 0 && req.Warm == "":
+		return wrong("nothing to do: %w", sandbox.ErrInvalid)
+	case busy != nil:
+		return wrong("%w", busy)
+	case err != nil:
+		return wrong("%w", err)
+	}
+	for i, name := range []string{"fork", "exec", "quiesce", "capture"} {
+		progress(sandbox.Step{Name: name})
+		if name == "exec" {
+			progress(sandbox.Step{Name: name, Output: fmt.Appendln(nil, req.Exec)})
+			if req.Exec[len(req.Exec)-1] == "false" {
+				return wrong("exec: exit status 1; it printed nothing: %w", sandbox.ErrInvalid)
+			}
+		}
+		progress(sandbox.Step{Name: name, Done: true, Took: time.Duration(i+1) * 10 * time.Millisecond})
+	}
+	e.snapshots[req.Tag] = e.branchedLocked(
+		&entry{info: sandbox.Info{SnapshotTag: req.From, SnapshotHash: from.ContentHash, Shape: from.Shape}},
+		sandbox.BranchRequest{SandboxID: "sb-derived-0001", Owner: req.Owner, Mode: sandbox.BranchDiff,
+			Network: cmp.Or(req.Network, from.Network)},
+		sandbox.BranchResult{Tag: req.Tag, Bytes: diffBytes, Pause: diffPause})
+	return e.snapshotLocked(req.Tag)
+}

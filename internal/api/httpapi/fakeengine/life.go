@@ -1,0 +1,79 @@
+package fakeengine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
+)
+
+// lives is the engine, as far as it is about how long sandboxes run.
+type lives struct{ e *Engine }
+
+// Pause makes a sandbox one that is paused; its guest is kept for Resume.
+func (l lives) Pause(_ context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error) {
+	e := l.e
+	b, err := e.entry(id)
+	if err == nil && opt.FilesystemOnly && e.snapshots[b.info.SnapshotTag].Image == "" {
+		err = sandbox.Errorf(sandbox.ErrUnsupported, sandbox.ReasonColdPause,
+			"sandbox %s cannot be paused with its disk alone: it comes from a bare kernel, of which nothing is kept", id)
+	}
+	if err == nil {
+		b, err = e.live(id)
+	}
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r := forkReceipt(b.info, e.snapshots[b.info.SnapshotTag])
+	r.Op, r.Cold = receipt.Pause, opt.FilesystemOnly
+	e.recordLocked(r, e.Now)
+	b.info.Status, b.info.PID, b.info.Cold = sandbox.StatusPaused, 0, opt.FilesystemOnly
+	if opt.FilesystemOnly {
+		return b.info, nil
+	}
+	b.info.PausedIn, b.info.PausedHash = fmt.Sprintf("pause-%s-00000001", b.info.ID), "sha256:feed"
+	return b.info, nil
+}
+
+// Resume lets a paused sandbox go on.
+func (l lives) Resume(_ context.Context, id string) (sandbox.Info, error) {
+	e := l.e
+	b, err := e.entry(id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch b.info.Status {
+	case sandbox.StatusFailed:
+		return sandbox.Info{}, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
+	case sandbox.StatusPaused:
+		r := forkReceipt(b.info, e.snapshots[b.info.SnapshotTag])
+		r.Op, r.Cold = receipt.Resume, b.info.Cold
+		e.recordLocked(r, e.Now)
+		b.info.Status, b.info.PID, b.info.Life = sandbox.StatusRunning, 5000+b.info.Index, b.info.Life.Resumed(e.Now)
+	}
+	return b.info, nil
+}
+
+// SetLife notes for how long a sandbox may run. Nothing comes of it.
+func (v lives) SetLife(_ context.Context, id string, l sandbox.Life) (sandbox.Info, error) {
+	e := v.e
+	b, err := e.entry(id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b.info.Status == sandbox.StatusFailed {
+		return sandbox.Info{}, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
+	}
+	if l, err = b.info.Life.Change(l, e.Now); err != nil {
+		return sandbox.Info{}, err
+	}
+	b.info.Life = l
+	return b.info, nil
+}

@@ -1,0 +1,41 @@
+package fakeengine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
+	"github.com/forkd/forkd/internal/store/snapshot"
+)
+
+// Rollback gives a sandbox a guest without memory of what was.
+func (e *Engine) Rollback(_ context.Context, id, tag string) (sandbox.Info, error) {
+	if err := snapshot.CheckTag(tag); err != nil {
+		return sandbox.Info{}, sandbox.StoreError(err)
+	}
+	b, err := e.live(id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	tags := e.ancestryLocked(b)
+	if _, err := e.snapshotLocked(tag); err != nil {
+		return sandbox.Info{}, fmt.Errorf("%w; these would do: %s", err, strings.Join(tags, ", "))
+	}
+	if !slices.Contains(tags, tag) {
+		return sandbox.Info{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNotInAncestry,
+			"sandbox %s did not come from snapshot %s; these would do: %s", id, tag, strings.Join(tags, ", "))
+	}
+	r := forkReceipt(b.info, e.snapshots[tag])
+	r.Op = receipt.Rollback
+	r.Before, _ = b.info.Base()
+	e.recordLocked(r, e.Now)
+	b.info.RolledBackTo, b.info.RolledBackHash, b.info.PID = tag, e.snapshots[tag].ContentHash, b.info.PID+1000
+	b.guest.close()
+	b.guest = newGuest(b.env)
+	return b.info, nil
+}

@@ -1,0 +1,248 @@
+package fakeengine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// Fork makes children until Limit sandboxes run. It waits for a branch that is
+// being written.
+func (e *Engine) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	if err := e.written(ctx, req.Tag); err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	if req.N < 1 || req.N > sandbox.MaxFork {
+		return sandbox.ForkResult{}, fmt.Errorf("n is %d, want 1 to %d: %w", req.N, sandbox.MaxFork, sandbox.ErrInvalid)
+	}
+	if err := sandbox.CheckEnv(req.Env); err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	snap, err := e.snapshotLocked(req.Tag)
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return sandbox.ForkResult{}, fmt.Errorf("fork: %w", err)
+	}
+	if snap.Status != sandbox.SnapshotReady {
+		return sandbox.ForkResult{}, fmt.Errorf("fork %s: memory: file is missing: %w", req.Tag, sandbox.ErrNotRestorable)
+	}
+	if req.Life, err = req.Life.Set(e.Now); err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	network, err := forkNetwork(e, req, snap)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	e.forks++
+	res := sandbox.ForkResult{
+		PoolReady: min(e.pools[req.Tag], req.N),
+		ArmedWall: time.Duration(req.N) * time.Millisecond, ReadyWall: time.Duration(2*req.N) * time.Millisecond,
+	}
+	for i := 1; i <= req.N; i++ {
+		child := e.forkOneLocked(req, snap, network, i)
+		if res.Children = append(res.Children, child); req.Each != nil {
+			req.Each(child)
+		}
+	}
+	return res, nil
+}
+
+func (e *Engine) forkOneLocked(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, network sandbox.Network,
+	i int) sandbox.Child {
+	if len(e.entries) >= e.Limit {
+		return sandbox.Child{Index: i, Err: fmt.Errorf("child %d: %w: 8 MiB asked, 0 MiB available", i, sandbox.ErrNoMemory)}
+	}
+	id := fmt.Sprintf("sb-%08x-%04d", e.forks, i)
+	token := trafficToken(req, snap, e.forks, i)
+	b := &entry{env: req.Env, guest: newGuest(req.Env), info: sandbox.Info{
+		ID: id, SnapshotTag: req.Tag, SnapshotHash: snap.ContentHash, Index: i, Status: sandbox.StatusRunning,
+		PID: 1000 + i, CreatedAt: e.Now, Owner: req.Owner,
+		Shape: snap.Shape, Hostname: id, Kin: sandbox.Kin{MayFork: req.GuestFork, Key: req.Kin.Key},
+		Limits: req.Limits, Life: req.Life, Network: network, PublicPorts: token == "", TrafficToken: token,
+		Armed: time.Duration(i) * time.Millisecond / 2, Resumed: time.Duration(i) * time.Millisecond,
+		Ready: time.Duration(2*i) * time.Millisecond,
+	}}
+	e.entries[id] = b
+	e.recordLocked(forkReceipt(b.info, snap), e.Now)
+	return sandbox.Child{Index: i, Info: b.info}
+}
+
+// trafficToken is the same in each run of a test.
+func trafficToken(req sandbox.ForkRequest, snap sandbox.SnapshotInfo, fork, index int) string {
+	if private := req.PrivatePorts; private != nil && !*private || private == nil && !snap.PrivatePorts {
+		return ""
+	}
+	return fmt.Sprintf("%060x%04x", fork, index)
+}
+
+// Guard implements ingress.Guard.
+type Guard struct{ Of *Engine }
+
+// PortAccess implements ingress.Guard.
+func (g Guard) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
+	info, err := g.Of.Get(sandbox.CanonicalID(id))
+	return info.PortAccess(), err
+}
+
+func (e *Engine) List() []sandbox.Info {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []sandbox.Info
+	for _, b := range e.entries {
+		info := b.info
+		if info.Status == sandbox.StatusRunning {
+			info.OwnMemory = 5 << 20
+			info.Use = &sandbox.Use{Memory: 40 << 20, Peak: 50 << 20, CPU: e.used(), Threads: 9,
+				Net: sandbox.NetUse{In: 7, Out: 5, Limit: int64(cmp.Or(info.Limits.NetMiB, info.Limits.Tree.NetMiB)) << 20}}
+		}
+		out = append(out, info)
+	}
+	slices.SortFunc(out, func(a, b sandbox.Info) int { return strings.Compare(a.ID, b.ID) })
+	return out
+}
+
+// used is the CPU time of each sandbox: more with each look.
+func (e *Engine) used() time.Duration {
+	e.looks++
+	return time.Duration(e.looks) * 100 * time.Millisecond
+}
+
+func (e *Engine) Get(id string) (sandbox.Info, error) {
+	b, err := e.entry(id)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return b.info, nil
+}
+
+func (e *Engine) entry(id string) (*entry, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b, ok := e.entries[id]; ok {
+		return b, nil
+	}
+	return nil, fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
+}
+
+// live is entry for operations that need the guest.
+func (e *Engine) live(id string) (*entry, error) {
+	b, err := e.entry(id)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b.info.Status == sandbox.StatusPaused {
+		return nil, sandbox.Paused(b.info)
+	}
+	if b.info.Status != sandbox.StatusRunning {
+		return nil, fmt.Errorf("sandbox %s: %s: %w", id, b.info.Reason, sandbox.ErrGuestGone)
+	}
+	return b, nil
+}
+
+// Fail makes a sandbox's VM end by itself.
+func (e *Engine) Fail(id, reason string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b := e.entries[id]
+	b.info.Status, b.info.Reason, b.info.PID = sandbox.StatusFailed, reason, 0
+	b.guest.close()
+}
+
+func (e *Engine) Kill(_ context.Context, id string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b, ok := e.entries[id]
+	if !ok {
+		return fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
+	}
+	delete(e.entries, id)
+	b.guest.close()
+	return nil
+}
+
+func (e *Engine) KillTree(_ context.Context, id string) (ended []string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b, ok := e.entries[id]
+	if !ok {
+		return nil, fmt.Errorf("sandbox %s %w", id, sandbox.ErrNotFound)
+	}
+	root := b.info.Kin.RootOf(id)
+	for id, b := range e.entries {
+		if b.info.Kin.RootOf(id) == root {
+			delete(e.entries, id)
+			b.guest.close()
+			ended = append(ended, id)
+		}
+	}
+	slices.Sort(ended)
+	return ended, nil
+}
+
+func (e *Engine) Console(id string) (io.ReadCloser, error) {
+	if _, err := e.entry(id); err != nil {
+		return nil, err
+	}
+	text := cmp.Or(e.ConsoleText, "[    0.000000] Linux version 6.12\n[    1.000000] forkd-agent: ready\n")
+	return io.NopCloser(strings.NewReader(text)), nil
+}
+
+func lastLines(text io.Reader, n int) (io.ReadCloser, error) {
+	b, err := io.ReadAll(text)
+	all := strings.SplitAfter(strings.TrimSuffix(string(b), "\n"), "\n")
+	last := strings.Join(all[max(0, len(all)-n):], "") + "\n"
+	return io.NopCloser(strings.NewReader(last)), err
+}
+
+// FollowConsole is Console, and then what the guest's end has it say.
+func (e *Engine) FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error {
+	text, err := e.Console(id)
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	entry, gone := e.live(id) // before anybody has read something and kills it
+	if lines >= 0 {
+		text, err = lastLines(text, lines)
+	}
+	for buf := make([]byte, 32<<10); err == nil; {
+		var n int
+		if n, err = text.Read(buf); n > 0 {
+			err = errors.Join(err, write(buf[:n]))
+		}
+	}
+	if err != io.EOF {
+		return err
+	}
+	if gone != nil {
+		return nil
+	}
+	select {
+	case <-entry.guest.ended:
+		return write([]byte("reboot: Power down\n"))
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (e *Engine) Memory(id string) (sandbox.MemoryUse, error) {
+	if _, err := e.live(id); err != nil {
+		return sandbox.MemoryUse{}, err
+	}
+	return sandbox.MemoryUse{VMMAnonKiB: 1800, GuestDirtyKiB: 900, PSSKiB: 4000, GuestSharedKiB: 21000}, nil
+}

@@ -1,0 +1,154 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/principal"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+type forkInput struct {
+	Accept string `header:"Accept" doc:"application/x-ndjson streams the children as they become ready, a ForkLine per line"`
+	Body   api.CreateSandboxesRequest
+}
+
+// forkRoutes make sandboxes.
+type forkRoutes struct {
+	answers
+	engine  shown[Sandboxes]
+	metrics *metrics
+}
+
+func (f *forkRoutes) add(rt *router) {
+	created := rt.jsonResponse("Created", []api.SandboxInfo{})
+	created.Content[ndjson] = &huma.MediaType{Schema: rt.schemaOf(api.ForkLine{})}
+	created.Headers = map[string]*huma.Param{
+		api.HeaderPoolReady: numberHeader("Shells that stood ready when the request arrived"),
+		api.HeaderArmedWall: numberHeader("Microseconds to the last child restored at its gate"),
+		api.HeaderReadyWall: numberHeader("Microseconds to the last child's confirmed identity"),
+	}
+	route(rt, huma.Operation{
+		OperationID: "fork", Method: http.MethodPost, Path: "/v1/sandboxes", Tags: []string{"sandboxes"},
+		Summary: "Fork n sandboxes from a snapshot",
+		Description: "The answer has one entry per child asked for. A child that could not be made is an entry with status " +
+			"failed, error and code; only if none could be made is the answer an error.",
+		Responses: map[string]*huma.Response{"201": created}, Errors: []int{400, 401, 404, 409, 501, 503, 507},
+	}, f.fork)
+}
+
+func numberHeader(doc string) *huma.Param {
+	return &huma.Param{Description: doc, Schema: &huma.Schema{Type: "integer"}}
+}
+
+// portsOf returns whether ports are private: as asked, otherwise private for a tenant, whose sandboxes any
+// other tenant could reach. For the operator nil leaves it to the snapshot.
+func portsOf(ctx context.Context, asked *bool) *bool {
+	if asked == nil && !principal.From(ctx).Operator() {
+		private := true
+		return &private
+	}
+	return asked
+}
+
+// fork answers with a list at the end, or with a line for each child.
+func (f *forkRoutes) fork(ctx context.Context, in *forkInput) (*huma.StreamResponse, error) {
+	req := sandbox.ForkRequest{Tag: in.Body.SnapshotTag, N: 1, Env: in.Body.Env, GuestFork: in.Body.GuestFork,
+		PrivatePorts: portsOf(ctx, in.Body.PrivatePorts), Limits: domainLimits(in.Body),
+		Life: domainLife(in.Body.SandboxLife)}
+	if in.Body.N != nil {
+		req.N = *in.Body.N
+	}
+	note(ctx).snapshot, note(ctx).count = req.Tag, req.N
+	var err error
+	if req.Network, req.Tap, err = networkOf(in.Body.Net, in.Body.Network); err != nil {
+		return nil, err
+	}
+	if accepts(in.Accept, ndjson) {
+		return &huma.StreamResponse{Body: func(hc huma.Context) { f.stream(hc, req) }}, nil
+	}
+	res, err := f.run(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		_, w := humago.Unwrap(hc)
+		w.Header().Set(api.HeaderPoolReady, strconv.Itoa(res.PoolReady))
+		w.Header().Set(api.HeaderArmedWall, strconv.FormatInt(res.ArmedWall.Microseconds(), 10))
+		w.Header().Set(api.HeaderReadyWall, strconv.FormatInt(res.ReadyWall.Microseconds(), 10))
+		writeJSON(w, http.StatusCreated, wireChildren(ctx, res, req))
+	}}, nil
+}
+
+// run forks. It is an error if no child was made.
+func (f *forkRoutes) run(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	res, err := f.engine(ctx).Fork(ctx, req)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	f.metrics.forked(res)
+	return res, allFailed(res)
+}
+
+// stream sends a line for each child as soon as it is ready or has failed. A fork that
+// is refused has its plain error status.
+func (f *forkRoutes) stream(hc huma.Context, req sandbox.ForkRequest) {
+	r, w := humago.Unwrap(hc)
+	out := &lineStream{w: w, flush: http.NewResponseController(w).Flush}
+	// Room for all of them: who reads slowly holds up no child.
+	children := make(chan sandbox.Child, min(max(req.N, 0), sandbox.MaxFork))
+	sent := make(chan struct{})
+	go func() {
+		defer close(sent)
+		for c := range children {
+			child := wireChild(r.Context(), c, req)
+			out.send(api.ForkLine{Child: &child})
+		}
+	}()
+	req.Each = func(c sandbox.Child) { children <- c }
+	res, err := f.run(r.Context(), req)
+	close(children)
+	<-sent
+	switch {
+	case err == nil:
+		out.send(api.ForkLine{Fork: &api.ForkTotals{
+			PoolReady:   res.PoolReady,
+			ArmedWallMS: milliseconds(res.ArmedWall), ReadyWallMS: milliseconds(res.ReadyWall),
+		}})
+	case out.started():
+		out.send(api.ForkLine{Error: f.failed(r.Context(), err).wire()})
+	default:
+		writeFailure(w, f.failed(r.Context(), err))
+	}
+}
+
+// wireChildren are a fork's children, by index.
+func wireChildren(ctx context.Context, res sandbox.ForkResult, req sandbox.ForkRequest) []api.SandboxInfo {
+	out := make([]api.SandboxInfo, 0, len(res.Children))
+	for _, child := range res.Children {
+		out = append(out, wireChild(ctx, child, req))
+	}
+	slices.SortFunc(out, func(a, b api.SandboxInfo) int { return cmp.Compare(a.Index, b.Index) })
+	return out
+}
+
+// allFailed is the first child's error if no child was made.
+func allFailed(res sandbox.ForkResult) error {
+	var first error
+	for _, child := range res.Children {
+		if child.Err == nil {
+			return nil
+		}
+		if first == nil {
+			first = child.Err
+		}
+	}
+	return first
+}

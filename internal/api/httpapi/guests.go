@@ -1,0 +1,144 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/membudget"
+)
+
+type execInput struct {
+	IDPath
+	Body api.ExecRequest
+}
+
+type evalInput struct {
+	IDPath
+	Body api.EvalRequest
+}
+
+// guestRoutes are requests to a sandbox's agent that the daemon answers itself.
+type guestRoutes struct {
+	engine  shown[Guests]
+	metrics *metrics
+}
+
+func (s *guestRoutes) add(rt *router) {
+	tags := []string{"guests"}
+	errors := []int{400, 401, 404, 409, 502, 503, 504, 507} // 409: it is paused; 503: it cannot be resumed now
+	route(rt, huma.Operation{
+		OperationID: "ping", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/ping", Tags: tags,
+		Summary: "Ask the agent in the guest for a sign of life", Errors: errors,
+	}, s.ping)
+	route(rt, huma.Operation{
+		OperationID: "exec", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/exec", Tags: tags,
+		Summary: "Run a program to its end and collect its output", Errors: errors,
+		Responses: map[string]*huma.Response{"200": rt.jsonResponse("OK", api.ExecResponse{})},
+	}, s.exec)
+	route(rt, huma.Operation{
+		OperationID: "eval", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/eval", Tags: tags,
+		Summary: "Run code in the warmed interpreter, which keeps its state", Errors: errors,
+		Responses: map[string]*huma.Response{"200": rt.jsonResponse("OK", api.EvalResponse{})},
+	}, s.eval)
+}
+
+func (s *guestRoutes) ping(ctx context.Context, in *IDPath) (*body[api.PingResponse], error) {
+	pong, err := s.engine(ctx).Ping(ctx, in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.PingResponse]{api.PingResponse{
+		Pong: true, PID: pong.PID, NumpyVersion: optional(pong.NumpyVersion), UptimeMS: milliseconds(pong.Uptime),
+	}}, nil
+}
+
+// execRest has the fields of api.ExecResponse that are no outputs.
+type execRest struct {
+	ExitCode     int    `json:"exit_code"`
+	TimedOut     bool   `json:"timed_out,omitempty"`
+	KilledBy     string `json:"killed_by,omitempty"`
+	DroppedBytes int64  `json:"dropped_bytes,omitempty"`
+}
+
+func (s *guestRoutes) exec(ctx context.Context, in *execInput) (*huma.StreamResponse, error) {
+	if len(in.Body.Args) == 0 || in.Body.Args[0] == "" { // null passes the schema
+		return nil, fail(api.CodeInvalid, "", "args: want the program and its arguments, got no program")
+	}
+	account := membudget.From(ctx)
+	if account.Full(leastOutput) {
+		return nil, reply.Full()
+	}
+	req := sandbox.ExecRequest{
+		Args: in.Body.Args, Env: in.Body.Env, Cwd: in.Body.Cwd, User: in.Body.User,
+		Timeout: seconds(in.Body.TimeoutSecs),
+		Keep:    func(n int) int { return int(account.ChargeUpTo(int64(n))) },
+	}
+	if in.Body.Stdin != nil {
+		req.Stdin = []byte(*in.Body.Stdin)
+	}
+	began := time.Now()
+	res, err := s.engine(ctx).Exec(ctx, in.ID, req)
+	s.metrics.exec.Observe(time.Since(began).Seconds())
+	if err != nil {
+		return nil, err
+	}
+	stdout, stderr := text(res.Stdout), text(res.Stderr)
+	dropped := res.DroppedBytes + fit(account, &stdout, &stderr)
+	res.Stdout, res.Stderr = nil, nil // the answer holds copies
+	return answerOutputs(execRest{res.ExitCode, res.TimedOut, res.KilledBy, dropped},
+		printed("stdout", stdout), printed("stderr", stderr)), nil
+}
+
+// printed is the output of a program.
+func printed(name, value string) output {
+	return output{name: name, raw: name + "_base64", value: value}
+}
+
+// evalRest has the fields of api.EvalResponse that are no outputs.
+type evalRest struct {
+	ExitCode     int     `json:"exit_code"`
+	Truncated    bool    `json:"truncated,omitempty"`
+	DroppedBytes int64   `json:"dropped_bytes,omitempty"`
+	TookMS       float64 `json:"took_ms,omitempty"`
+	GuestMS      float64 `json:"guest_ms,omitempty"`
+}
+
+func (s *guestRoutes) eval(ctx context.Context, in *evalInput) (*huma.StreamResponse, error) {
+	account := membudget.From(ctx)
+	if account.Full(leastOutput) {
+		return nil, reply.Full()
+	}
+	began := time.Now()
+	res, err := s.engine(ctx).Eval(ctx, in.ID, sandbox.EvalRequest{
+		Language: in.Body.Language, Code: in.Body.Code, Timeout: seconds(in.Body.TimeoutSecs), Measure: in.Body.Measure,
+		Keep: func(n int) int {
+			if !account.Charge(int64(n) * bodyCost) { // the message, and the texts that are decoded of it
+				return 0
+			}
+			return n
+		},
+	})
+	s.metrics.eval.Observe(time.Since(began).Seconds())
+	if err != nil {
+		return nil, err
+	}
+	rest := evalRest{ExitCode: res.ExitCode & 0xff, TookMS: milliseconds(res.Took), GuestMS: milliseconds(res.Guest)}
+	if res.Error != "" && rest.ExitCode == 0 {
+		rest.ExitCode = 1
+	}
+	rest.DroppedBytes = res.DroppedBytes + fit(account, &res.Error, &res.Result, &res.Stdout, &res.Stderr)
+	rest.Truncated = rest.DroppedBytes > 0
+	outputs := []output{{name: "result", value: res.Result, null: true}, {name: "error", value: res.Error, null: true}}
+	for _, o := range []output{printed("stdout", res.Stdout), printed("stderr", res.Stderr)} {
+		if o.value != "" {
+			outputs = append(outputs, o)
+		}
+	}
+	return answerOutputs(rest, outputs...), nil
+}

@@ -1,0 +1,199 @@
+package httpapi
+
+import (
+	"bufio"
+	"bytes"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/leaf/membudget"
+)
+
+// Access is how a listener's clients are told from others.
+type Access struct {
+	// Token lets in whoever shows it; empty: nobody can show one.
+	Token string
+	// Local is for a Unix socket: root and the daemon's own user need no token.
+	Local bool
+	// Keys let in who shows one of them; nil: there are none.
+	Keys *keys.Store
+	// Alias reports whether a text is as good as the token; nil: none is.
+	Alias func(shown string) bool
+}
+
+// Handler serves all routes to clients of one kind of listener.
+func (s *Server) Handler(access Access) http.Handler {
+	api := s.swallow(s.survive(s.authorize(access, s.noteAsker(http.HandlerFunc(s.router.dispatch)))))
+	return s.observe(s.part(s.name(s.crossOrigin(api))))
+}
+
+// crossOrigin answers preflights, which show no key.
+func (s *Server) crossOrigin(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !s.cors.Handle(w, r) {
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// name tells the client its request's ID. What a sandbox's server answers is left as it is.
+func (s *Server) name(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(api.HeaderRequestID, requestID(r.Context()))
+		next.ServeHTTP(w, r)
+	})
+}
+
+// survive turns a panic of a handler into a 500, if nothing was sent yet.
+func (s *Server) survive(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler { // the way to cut an answer short
+				panic(p)
+			}
+			s.log.Error("handler panicked", "method", r.Method, "path", r.URL.Path, "panic", p,
+				"request", requestID(r.Context()), "stack", string(debug.Stack()))
+			if rec, ok := w.(*recorder); ok && rec.status == 0 {
+				writeFailure(w, fail(api.CodeInternal, "", "the daemon hit a bug while serving the request"))
+				return
+			}
+			panic(http.ErrAbortHandler)
+		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// observe measures and records every request.
+func (s *Server) observe(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		c := connOf(r.Context())
+		if c != nil {
+			c.handled.Store(true)
+		}
+		out, r := patience.New(w, r, s.limits.patience)
+		n := &notes{id: newRequestID(), control: http.NewResponseController(out)}
+		// The mux leaves pattern and path values in this very request.
+		account := s.budget.Account(reply.Max)
+		r = r.WithContext(membudget.With(withNotes(r.Context(), n), account))
+		rec := &recorder{ResponseWriter: out}
+		defer func() {
+			account.Close()
+			if rest := out.Finish(); c != nil && !rest.IsZero() {
+				c.rest.Store(&rest)
+			}
+			took := time.Since(began)
+			if n.routed != nil {
+				r = n.routed
+			}
+			s.metrics.request(r.Method, r.Pattern, rec.sent(), took)
+			s.record(r, n, rec.sent(), took)
+		}()
+		next.ServeHTTP(rec, r)
+	})
+}
+
+// recorder remembers the status that was sent. An error to a client that has not
+// sent all of its request is held back until it is whole: it goes out with its
+// length, so that the client need not wait for the connection's end to have it.
+type recorder struct {
+	http.ResponseWriter
+	status int
+	body   *intake // the request's; nil if it has none
+	held   *bytes.Buffer
+}
+
+func (r *recorder) WriteHeader(status int) {
+	if r.status != 0 {
+		r.ResponseWriter.WriteHeader(status) // which complains
+		return
+	}
+	if status >= 200 || status == http.StatusSwitchingProtocols {
+		r.status = status
+	}
+	if status >= 400 && r.body != nil && !r.body.ended.Load() {
+		r.Header().Set("Connection", "close")
+		if r.Header().Get("Content-Type") == "application/json" && r.Header().Get("Content-Length") == "" {
+			r.held = new(bytes.Buffer)
+			return
+		}
+	}
+	r.ResponseWriter.WriteHeader(status)
+}
+
+func (r *recorder) Write(b []byte) (int, error) {
+	if r.held != nil {
+		if r.held.Len()+len(b) <= maxHeld {
+			return r.held.Write(b)
+		}
+		if err := r.FlushError(); err != nil {
+			return 0, err
+		}
+	}
+	if r.status == 0 {
+		r.status = http.StatusOK
+	}
+	return r.ResponseWriter.Write(b)
+}
+
+// maxHeld is more than an error of ours has; what a guest's agent answers may be longer.
+const maxHeld = 64 << 10
+
+// finish sends what is held, all of an answer.
+func (r *recorder) finish() {
+	if r.held == nil {
+		return
+	}
+	r.Header().Set("Content-Length", strconv.Itoa(r.held.Len()))
+	_ = r.letGo()
+}
+
+// letGo sends what is held, of an answer whose length is not known.
+func (r *recorder) letGo() error {
+	if r.held == nil {
+		return nil
+	}
+	held := r.held.Bytes()
+	r.held = nil
+	r.ResponseWriter.WriteHeader(r.status)
+	_, err := r.ResponseWriter.Write(held)
+	return err
+}
+
+// FlushError is what http.ResponseController calls.
+func (r *recorder) FlushError() error {
+	if err := r.letGo(); err != nil {
+		return err
+	}
+	return http.NewResponseController(r.ResponseWriter).Flush()
+}
+
+// Hijack takes the connection over, for what is no HTTP any more.
+func (r *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	c, rest, err := http.NewResponseController(r.ResponseWriter).Hijack()
+	if err == nil {
+		r.status = http.StatusSwitchingProtocols
+	}
+	return c, rest, err
+}
+
+// Unwrap lets http.ResponseController reach the rest.
+func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
+
+func (r *recorder) sent() int {
+	if r.status == 0 {
+		return http.StatusOK
+	}
+	return r.status
+}

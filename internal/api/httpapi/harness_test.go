@@ -1,0 +1,150 @@
+package httpapi_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/httpapi"
+	"github.com/forkd/forkd/internal/api/httpapi/fakeengine"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/domain/tenancy"
+	"github.com/forkd/forkd/internal/domain/workspace"
+)
+
+const token = "0123456789abcdef0123456789abcdef"
+
+// bench is a server over the fake engine with one snapshot, "py".
+type bench struct {
+	t       testing.TB
+	engine  *engine
+	images  *fakeengine.Images
+	server  *httpapi.Server
+	timings *httpapi.Timings
+	keys    *keys.Store
+	weights map[string]int // of tenants, as the engine was told
+	log     *bytes.Buffer
+	audit   *bytes.Buffer
+	h       http.Handler
+}
+
+func newBench(t testing.TB) *bench {
+	t.Helper()
+	images := fakeengine.NewImages("python-numpy", "broken")
+	b := &bench{t: t, engine: &engine{}, images: images, timings: httpapi.NewTimings(), audit: &bytes.Buffer{},
+		weights: map[string]int{}}
+	b.log = &bytes.Buffer{}
+	b.fill()
+	dir := t.TempDir()
+	var err error
+	if b.keys, err = keys.Open(keys.Config{Path: filepath.Join(dir, "keys.json")}); err != nil {
+		t.Fatal(err)
+	}
+	published, err := tenancy.OpenPublished(filepath.Join(dir, "published.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied := func(tenant string, weight int) error {
+		b.weights[tenant] = weight
+		return nil
+	}
+	weights, err := tenancy.OpenWeights(filepath.Join(dir, "tenants.json"), applied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	workspaces, err := workspace.Open(filepath.Join(dir, "workspaces.json"), func() time.Time { return b.engine.Now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.server = httpapi.New(httpapi.Options{
+		Engine: b.engine, Images: images, Version: api.VersionInfo{Version: "1.2.3"},
+		Audit: httpapi.NewAudit(b.audit, func() time.Time { return b.engine.Now }), Timings: b.timings,
+		Keys: b.keys, Published: published, Weights: weights, Workspaces: workspaces,
+		Log: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	})
+	b.h = b.server.Handler(httpapi.Access{Token: token, Keys: b.keys})
+	return b
+}
+
+// engine is a fake that can be exchanged: to make a server over it takes 30 ms.
+type engine struct{ *fakeengine.Engine }
+
+// fill gives the server an engine with one snapshot.
+func (b *bench) fill() {
+	b.t.Helper()
+	b.engine.Engine = fakeengine.New(b.images)
+	b.t.Cleanup(b.engine.Close)
+	_, err := b.engine.CreateSnapshot(b.t.Context(), sandbox.CreateRequest{Tag: "py", Image: "python-numpy"}, func(sandbox.Step) {})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// anew is the same server over another engine, for a test of its own.
+func (b *bench) anew(t testing.TB) *bench {
+	t.Helper()
+	other := *b
+	other.t = t
+	other.fill()
+	return &other
+}
+
+// do sends a request with the token and returns the answer.
+func (b *bench) do(method, path, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+token)
+	w := httptest.NewRecorder()
+	b.h.ServeHTTP(w, r)
+	return w
+}
+
+// into checks the status and decodes the body.
+func into[T any](t testing.TB, w *httptest.ResponseRecorder, status int) T {
+	t.Helper()
+	var v T
+	if w.Code != status {
+		t.Fatalf("status is %d, want %d; body: %s", w.Code, status, w.Body)
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &v); err != nil {
+		t.Fatalf("decode %q: %v", w.Body, err)
+	}
+	return v
+}
+
+// wantError checks that an answer is an error of the documented shape.
+func wantError(t testing.TB, w *httptest.ResponseRecorder, code api.Code) api.Error {
+	t.Helper()
+	if w.Code != code.Status() {
+		t.Errorf("status is %d, want %d of %s; body: %s", w.Code, code.Status(), code, w.Body)
+	}
+	if ct := w.Header().Get("Content-Type"); ct != "application/json" {
+		t.Errorf("content type of an error is %q", ct)
+	}
+	dec := json.NewDecoder(bytes.NewReader(w.Body.Bytes()))
+	dec.DisallowUnknownFields()
+	var e api.Error
+	if err := dec.Decode(&e); err != nil {
+		t.Fatalf("error body %q: %v", w.Body, err)
+	}
+	if _, err := dec.Token(); err != io.EOF {
+		t.Errorf("error body %q has more than one value", w.Body)
+	}
+	if e.Code != code || e.Message == "" {
+		t.Errorf("error is %+v, want code %s", e, code)
+	}
+	return e
+}
+
+func (b *bench) fork(n string) []api.SandboxInfo {
+	b.t.Helper()
+	return into[[]api.SandboxInfo](b.t, b.do("POST", "/v1/sandboxes", `{"snapshot_tag":"py","n":`+n+`}`), 201)
+}

@@ -1,0 +1,106 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"net/http"
+	"regexp"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+)
+
+// maxImageBytes bounds an upload; the file system sets the bound that matters.
+const maxImageBytes = 64 << 30
+
+type NamePath struct {
+	Name string `path:"name" doc:"Name of the image"`
+}
+
+type imageOutput struct {
+	Digest string `header:"Forkd-Digest" doc:"Digest of the image"`
+	Body   api.Image
+}
+
+type headOutput struct {
+	Digest string `header:"Forkd-Digest" doc:"Digest of the image"`
+}
+
+type imageRoutes struct{ images Images }
+
+func (s *imageRoutes) add(rt *router) {
+	tags := []string{"images"}
+	route(rt, huma.Operation{
+		OperationID: "list-images", Method: http.MethodGet, Path: "/v1/images", Tags: tags,
+		Summary: "List the images in the daemon's store",
+	}, s.listImages)
+	route(rt, huma.Operation{
+		OperationID: "get-image", Method: http.MethodGet, Path: "/v1/images/{name}", Tags: tags,
+		Summary: "Describe an image", Errors: []int{400, 401, 404},
+	}, s.getImage)
+	route(rt, huma.Operation{
+		OperationID: "head-image", Method: http.MethodHead, Path: "/v1/images/{name}", Tags: tags,
+		Summary: "The digest of an image, to tell whether it must be uploaded", Errors: []int{400, 401, 404},
+	}, func(ctx context.Context, in *NamePath) (*headOutput, error) {
+		img, err := s.images.GetImage(ctx, in.Name)
+		return &headOutput{Digest: img.Digest}, err
+	})
+	route(rt, huma.Operation{
+		OperationID: "delete-image", Method: http.MethodDelete, Path: "/v1/images/{name}", Tags: tags,
+		Summary: "Remove an image; snapshots made of it stay", DefaultStatus: http.StatusNoContent,
+		Errors: []int{400, 401, 404, 409},
+	}, func(ctx context.Context, in *NamePath) (*struct{}, error) {
+		return nil, s.images.RemoveImage(ctx, in.Name)
+	})
+	rt.rawRoute(huma.Operation{
+		OperationID: "import-image", Method: http.MethodPut, Path: "/v1/images/{name}", Tags: tags,
+		Summary: "Store an image, a tar stream of its directory, replacing one of that name",
+		RequestBody: &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			"application/x-tar": {Schema: &huma.Schema{Type: "string", Format: "binary"}},
+		}},
+		Responses: map[string]*huma.Response{"201": rt.jsonResponse("Created", api.Image{})},
+	}, s.importImage)
+}
+
+func (s *imageRoutes) listImages(ctx context.Context, _ *none) (*body[[]api.Image], error) {
+	images, err := s.images.ListImages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]api.Image, 0, len(images))
+	for _, img := range images {
+		out = append(out, wireImage(img))
+	}
+	slices.SortFunc(out, func(a, b api.Image) int { return cmp.Compare(a.Name, b.Name) })
+	return &body[[]api.Image]{out}, nil
+}
+
+func (s *imageRoutes) getImage(ctx context.Context, in *NamePath) (*imageOutput, error) {
+	img, err := s.images.GetImage(ctx, in.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &imageOutput{Digest: img.Digest, Body: wireImage(img)}, nil
+}
+
+func (s *imageRoutes) importImage(w http.ResponseWriter, r *http.Request) error {
+	if ct := r.Header.Get("Content-Type"); ct != "" && !accepts(ct, "application/x-tar") {
+		return fail(api.CodeMediaType, "", "an image cannot be read from %s: send application/x-tar", ellipsis.Clip(ct, 80))
+	}
+	digest := r.Header.Get(api.HeaderDigest)
+	if digest != "" && !digestPattern().MatchString(digest) {
+		return fail(api.CodeInvalid, "", "digest %q: want sha256: and 64 hex digits", ellipsis.Clip(digest, 80))
+	}
+	img, err := s.images.ImportImage(r.Context(), r.PathValue("name"), digest,
+		http.MaxBytesReader(w, r.Body, maxImageBytes))
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusCreated, wireImage(img))
+	return nil
+}
+
+func digestPattern() *regexp.Regexp { return regexp.MustCompile(`^sha256:[0-9a-f]{64}$`) }

@@ -1,0 +1,126 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// Lives pauses and resumes sandboxes, and changes for how long they run.
+type Lives interface {
+	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
+	Resume(ctx context.Context, id string) (sandbox.Info, error)
+	SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error)
+}
+
+type pauseInput struct {
+	IDPath
+	Body *api.PauseRequest `required:"false"`
+}
+
+type lifeInput struct {
+	IDPath
+	Body api.LifeRequest
+}
+
+func (s *sandboxRoutes) addLife(rt *router) {
+	tags := []string{"sandboxes"}
+	route(rt, huma.Operation{
+		OperationID: "pause", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/pause", Tags: tags,
+		Summary: "Pause a sandbox",
+		Description: "It becomes a snapshot under its own id, without process and memory, until it is resumed; with " +
+			"filesystem_only its disk alone is kept. After an error it runs on as it was. 409: it is paused already.",
+		Errors: []int{400, 401, 404, 409, 501, 502, 503, 504, 507},
+	}, s.pause)
+	route(rt, huma.Operation{
+		OperationID: "resume", Method: http.MethodPost, Path: "/v1/sandboxes/{id}/resume", Tags: tags,
+		Summary: "Let a paused sandbox go on",
+		Description: "With its id, its processes and its identity; clock and randomness are new, connections are reset. " +
+			"One whose disk alone was kept boots, without its processes. One that runs is answered as " +
+			"it is. After an error it is paused as it was.",
+		Errors: []int{400, 401, 404, 409, 502, 503, 504, 507},
+	}, s.resume)
+	route(rt, huma.Operation{
+		OperationID: "set-life", Method: http.MethodPatch, Path: "/v1/sandboxes/{id}/life", Tags: tags,
+		Summary: "Change for how long a sandbox may run", Errors: []int{400, 401, 404, 409, 502, 507},
+	}, s.setLife)
+}
+
+func (s *sandboxRoutes) pause(ctx context.Context, in *pauseInput) (*body[api.SandboxInfo], error) {
+	var opt sandbox.PauseOptions
+	if in.Body != nil {
+		opt.FilesystemOnly = in.Body.FilesystemOnly
+	}
+	info, err := s.engine(ctx).Pause(ctx, in.ID, opt)
+	return sandboxBody(ctx, info, err)
+}
+
+func (s *sandboxRoutes) resume(ctx context.Context, in *IDPath) (*body[api.SandboxInfo], error) {
+	info, err := s.engine(ctx).Resume(ctx, in.ID)
+	return sandboxBody(ctx, info, err)
+}
+
+func (s *sandboxRoutes) setLife(ctx context.Context, in *lifeInput) (*body[api.SandboxInfo], error) {
+	info, err := s.engine(ctx).Get(in.ID)
+	if err != nil {
+		return nil, err
+	}
+	info, err = s.engine(ctx).SetLife(ctx, in.ID, changedLife(info.Life, in.Body))
+	return sandboxBody(ctx, info, err)
+}
+
+func sandboxBody(ctx context.Context, info sandbox.Info, err error) (*body[api.SandboxInfo], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.SandboxInfo]{wireSandbox(ctx, info)}, nil
+}
+
+// changedLife is a life with what a request asks for.
+func changedLife(l sandbox.Life, in api.LifeRequest) sandbox.Life {
+	if in.TTLSecs != nil {
+		l.Deadline, l.TTL = sandbox.Life{}.Deadline, seconds(*in.TTLSecs)
+	}
+	if in.IdleSecs != nil {
+		l.Idle = seconds(*in.IdleSecs)
+	}
+	if in.AtEnd != nil {
+		l.AtEnd = sandbox.AtEnd(*in.AtEnd)
+		l.FilesystemOnly = l.FilesystemOnly && l.AtEnd == sandbox.AtEndPause
+	}
+	if in.AutoResume != nil {
+		l.AutoResume = *in.AutoResume
+	}
+	if in.FilesystemOnly != nil {
+		l.FilesystemOnly = *in.FilesystemOnly
+	}
+	if in.RestartOnHang != nil {
+		l.RestartOnHang = *in.RestartOnHang
+	}
+	return l
+}
+
+// domainLife is what a fork asks for.
+func domainLife(in api.SandboxLife) sandbox.Life {
+	return sandbox.Life{TTL: seconds(in.TTLSecs), Idle: seconds(in.IdleSecs), AtEnd: sandbox.AtEnd(in.AtEnd),
+		AutoResume: in.AutoResume, FilesystemOnly: in.FilesystemOnly, RestartOnHang: in.RestartOnHang}
+}
+
+// wireLife is nil for a sandbox that may run for ever.
+func wireLife(i sandbox.Info) *api.SandboxLifeInfo {
+	l := i.Life
+	if l == (sandbox.Life{}) {
+		return nil
+	}
+	out := &api.SandboxLifeInfo{IdleSecs: l.Idle.Seconds(), AtEnd: api.AtEnd(l.AtEnd), AutoResume: l.AutoResume,
+		FilesystemOnly: l.FilesystemOnly, RestartOnHang: l.RestartOnHang,
+		UnusedSecs: i.Unused.Seconds()}
+	if !l.Deadline.IsZero() {
+		out.DeadlineUnix = optional(l.Deadline.Unix())
+	}
+	return out
+}

@@ -1,0 +1,225 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/domain/keys"
+)
+
+// Timeouts of the HTTP servers. Bodies and answers have none as a whole, uploads and streams may be long: package
+// patience has those of their pieces.
+const (
+	headerTimeout  = 10 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
+)
+
+// limits are what clients can cost before they are known, or with what is refused.
+type limits struct {
+	header       time.Duration // for a request's header to arrive
+	body         time.Duration // for a JSON body to arrive
+	waiting      int           // connections of a listener that no handler works on
+	swallowBytes int64
+	events       eventPace
+	patience     patience.Limits
+	memory       int64 // for bodies and outputs of all requests in flight
+}
+
+func defaultLimits() limits {
+	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowBytes: 256 << 20,
+		events: defaultEventPace(), memory: maxInFlight,
+		patience: patience.Limits{Read: time.Minute, Write: 30 * time.Second, Rest: 10 * time.Second}}
+}
+
+// Listener is a bound address and who may use it.
+type Listener struct {
+	net.Listener
+	URL    string // as given, with the port that was chosen
+	Access Access
+	TLS    bool // what it accepts is encrypted
+	// Around is put around the handler of its requests; nil: nothing is.
+	Around func(http.Handler) http.Handler
+}
+
+// Binding is how addresses are bound.
+type Binding struct {
+	Token string      // lets in whoever shows it
+	Keys  *keys.Store // let in who shows one; nil: there are none
+	TLS   *tls.Config // of TCP addresses; nil: they speak plain HTTP
+	// Plain allows plain HTTP beyond loopback, where whoever is on the way reads tokens, and
+	// changes what is asked and answered.
+	Plain bool
+}
+
+// ErrPlain refuses an address that others on the way could read along on.
+var ErrPlain = errors.New("plain HTTP would be served beyond this host: whoever is on the way could read its tokens")
+
+// Listen binds an address of this host, tcp://HOST:PORT or unix:///PATH, for plain HTTP.
+func Listen(ctx context.Context, address, token string) (Listener, error) {
+	return Binding{Token: token}.Listen(ctx, address)
+}
+
+// Listen binds an address, tcp://HOST:PORT or unix:///PATH. TCP, loopback too, needs
+// a token: every user of the host can connect to it.
+func (b Binding) Listen(ctx context.Context, address string) (Listener, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return Listener{}, fmt.Errorf("listen on %q: want tcp://HOST:PORT or unix:///PATH", address)
+	}
+	switch {
+	case u.Scheme == "unix" && u.Path != "" && u.Host == "":
+		l, err := listenUnix(ctx, u.Path)
+		return Listener{Listener: l, URL: address, Access: Access{Token: b.Token, Local: true, Keys: b.Keys}}, err
+	case u.Scheme == "tcp" && u.Host != "" && u.Path == "":
+		return b.listenTCP(ctx, u.Host)
+	}
+	return Listener{}, fmt.Errorf("listen on %q: want tcp://HOST:PORT or unix:///PATH", address)
+}
+
+func (b Binding) listenTCP(ctx context.Context, hostport string) (Listener, error) {
+	host, _, err := net.SplitHostPort(hostport)
+	if err != nil {
+		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, err)
+	}
+	if b.Token == "" {
+		return Listener{}, fmt.Errorf("listen on tcp://%s: refused without a token, as others could reach it", hostport)
+	}
+	if b.TLS == nil && !b.Plain && !loopback(host) {
+		return Listener{}, fmt.Errorf("listen on tcp://%s: %w", hostport, ErrPlain)
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", hostport)
+	if err != nil {
+		return Listener{}, fmt.Errorf("listen: %w", err)
+	}
+	scheme := "tcp://"
+	if b.TLS != nil {
+		// Below the crowd, so that what it answers itself is encrypted, too. A client that
+		// does not shake hands is one that sends no header.
+		l, scheme = tls.NewListener(l, b.TLS), "https://"
+	}
+	return Listener{Listener: l, URL: scheme + l.Addr().String(), Access: Access{Token: b.Token, Keys: b.Keys},
+		TLS: b.TLS != nil}, nil
+}
+
+// loopback reports whether an address is reached from this host only. Of names localhost
+// alone is taken at its word: what others lead to may change.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// listenUnix binds a socket that only this user may connect to (and others only if
+// an administrator changes its mode; they need the token then). A socket that nobody
+// serves any more is taken over; one that is served is not.
+func listenUnix(ctx context.Context, path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of socket: %w", err)
+	}
+	if c, err := net.DialTimeout("unix", path, time.Second); err == nil {
+		c.Close()
+		return nil, fmt.Errorf("listen on unix://%s: another daemon serves it", path)
+	} else if errors.Is(err, unix.ECONNREFUSED) {
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove dead socket: %w", err)
+		}
+	}
+	// The mode must be right from the first instant. Whatever else is created
+	// in it is only stricter than meant.
+	old := unix.Umask(0o177)
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", path)
+	unix.Umask(old)
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	return l, nil
+}
+
+// Run serves all listeners until ctx ends, then stops in order: no new
+// connections, then requests in flight get grace to end, then they are cut
+// off. It returns when no handler runs any more, and owns the listeners.
+func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Duration) error {
+	// Requests outlive ctx by the grace.
+	base, cut := context.WithCancel(context.WithoutCancel(ctx))
+	defer cut()
+	var handlers sync.WaitGroup
+	servers := make([]*http.Server, len(listeners))
+	ended := make(chan error, len(listeners))
+	for i, l := range listeners {
+		door := newCrowd(l, s.limits.waiting)
+		handler := s.Handler(l.Access)
+		if l.Around != nil {
+			handler = l.Around(handler)
+		}
+		servers[i] = &http.Server{
+			Handler:           counted(&handlers, handler),
+			ReadHeaderTimeout: s.limits.header,
+			IdleTimeout:       idleTimeout,
+			MaxHeaderBytes:    maxHeaderBytes,
+			BaseContext:       func(net.Listener) context.Context { return base },
+			ConnContext:       withConn,
+			ConnState:         door.crowd.changed,
+			ErrorLog:          s.serverLog(),
+			Protocols:         s.protocols(l),
+			HTTP2:             &http.HTTP2Config{WriteByteTimeout: s.limits.patience.Write},
+		}
+		go func() { ended <- servers[i].Serve(door) }()
+		s.log.Info("listening", "url", l.URL)
+	}
+	var first error
+	running := len(listeners)
+	select {
+	case <-ctx.Done():
+	case first = <-ended: // a listener died: the daemon is no use half deaf
+		running--
+	}
+	s.stop(servers, grace, cut)
+	for range running {
+		<-ended
+	}
+	handlers.Wait()
+	if errors.Is(first, http.ErrServerClosed) {
+		first = nil
+	}
+	return first
+}
+
+// stop ends the servers, the polite way first. What is no HTTP any more has no end of its
+// own to wait for: it ends when the requests have.
+func (s *Server) stop(servers []*http.Server, grace time.Duration, cut func()) {
+	s.streams.stop()
+	ctx, cancel := context.WithTimeout(context.Background(), grace)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, srv := range servers {
+		wg.Go(func() {
+			if err := srv.Shutdown(ctx); err != nil {
+				cut()
+				_ = srv.Close()
+			}
+		})
+	}
+	wg.Wait()
+	cut()
+}
+
+// counted lets Run wait for handlers: http.Server.Close does not.
+func counted(wg *sync.WaitGroup, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		wg.Add(1)
+		defer wg.Done()
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,81 @@
+package httpapi
+
+import (
+	"errors"
+	"net/http"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/pace"
+)
+
+// Bounds of requests for sandboxes that do not exist, for each source address.
+const (
+	missesPerSecond = 5
+	missesAtOnce    = 100
+	maxMissSources  = 4096 // sources with a bucket of their own
+)
+
+// misses bounds how many ids a client can try: an id is all that the public ports of a sandbox ask for.
+// Requests for sandboxes that exist are never bounded. The zero value is ready.
+type misses struct {
+	mu sync.Mutex // guards by
+	by map[string]*pace.Bucket
+}
+
+// admit returns an error if this source has asked for too many sandboxes that do not exist.
+func (m *misses) admit(source string, now time.Time) error {
+	if m.bucket(source).Try(now) {
+		return nil
+	}
+	f := fail(api.CodeQuota, api.ReasonQuota,
+		"%s asked for too many sandboxes that do not exist: at most %d a second", source, missesPerSecond)
+	f.retry = time.Second
+	return f
+}
+
+func (m *misses) bucket(source string) *pace.Bucket {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.by[source]
+	if b != nil {
+		return b
+	}
+	if m.by == nil {
+		m.by = map[string]*pace.Bucket{}
+	}
+	for old := range m.by { // any: to forget a source only gives it a full bucket
+		if len(m.by) < maxMissSources {
+			break
+		}
+		delete(m.by, old)
+	}
+	b = pace.New(missesPerSecond, missesAtOnce)
+	m.by[source] = b
+	return b
+}
+
+// portHost matches the host name of a port: 8080-sb5f3a00120001.forkd.localhost.
+var portHost = regexp.MustCompile(`^[0-9]+-`)
+
+// namesPort reports whether a request names a port of a sandbox, by header or by host name. Routes of
+// E2B's control API have an id in their path instead, and ask for a key.
+func namesPort(r *http.Request) bool {
+	return r.Header.Get("E2b-Sandbox-Id") != "" || portHost.MatchString(r.Host)
+}
+
+// admitGuess returns an error if a request is one guess of an id too many.
+func (s *Server) admitGuess(r *http.Request) error {
+	id := s.ingress.Sandbox(r)
+	source := sourceOf(r)
+	if id == "" || source == "" || !namesPort(r) {
+		return nil
+	}
+	if _, err := s.exists(sandbox.CanonicalID(id)); !errors.Is(err, sandbox.ErrNotFound) {
+		return nil
+	}
+	return s.misses.admit(source, time.Now())
+}

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+)
+
+// pathParam is a rule for a parameter in a route's path.
+type pathParam struct {
+	name string
+	what string
+	must *regexp.Regexp
+	want string
+}
+
+// pathParams are the rules by name; every {tag}, {id} and {name} of any route
+// is checked by them before a handler runs.
+func pathParams() []pathParam {
+	return []pathParam{
+		{"tag", "tag", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
+		{"other", "tag", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
+		{"id", "sandbox id", regexp.MustCompile(api.IDPattern), "1 to 64 letters, digits, - or _"},
+		{"port", "port", regexp.MustCompile("^[0-9]{1,5}$"), "1 to 65535"},
+		{"key", "key", regexp.MustCompile(api.KeyPattern), "k and 12 hex digits"},
+		{"workspace", "workspace", regexp.MustCompile(api.TagPattern), "1 to 64 letters, digits, - or _"},
+		{"name", "image name", regexp.MustCompile(api.ImagePattern), "1 to 64 letters, digits, - or _"},
+	}
+}
+
+// checkParams looks at the path parameters a route has; get returns "" for
+// those it has not.
+func checkParams(rules []pathParam, get func(string) string) error {
+	for _, p := range rules {
+		if v := get(p.name); v != "" && !p.must.MatchString(v) {
+			return fail(api.CodeInvalid, "", "%s %q: want %s", p.what, ellipsis.Clip(v, 80), p.want)
+		}
+	}
+	return nil
+}
+
+// named puts the id in place of another name of the sandbox, before a handler sees it.
+func named(r *http.Request) {
+	if id := r.PathValue("id"); id != "" {
+		r.SetPathValue("id", sandbox.CanonicalID(id))
+	}
+}
+
+// cleanPath reports whether a request's path says what it means. The mux would
+// redirect the others, and a client that follows could act on another object.
+func cleanPath(p string) bool {
+	if p == "" || p[0] != '/' {
+		return false
+	}
+	c := path.Clean(p)
+	return c == p || c+"/" == p
+}
+
+// unclean says what is wrong with a path that is not: mostly a name that was never
+// one, and that the client has escaped as it must.
+func unclean(r *http.Request) *failure {
+	for segment := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+		name, err := url.PathUnescape(segment)
+		if err == nil && name != segment && (strings.Contains(name, "/") || !cleanPath("/"+name)) {
+			return fail(api.CodeInvalid, "", "name %q: want 1 to 64 letters, digits, - or _", ellipsis.Clip(name, 80))
+		}
+	}
+	return fail(api.CodeInvalid, "", "the path is not in its shortest form")
+}

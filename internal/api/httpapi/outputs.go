@@ -1,0 +1,71 @@
+package httpapi
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/forkd/forkd/internal/api/reply"
+)
+
+// output is a program's output in an answer: the field of its text, and that of its bytes, which
+// is only present if they are no valid UTF-8. A field without raw is text only; null stands for an
+// empty text.
+type output struct {
+	name, raw, value string
+	null             bool
+}
+
+// answerOutputs writes a JSON object with outputs, then the fields of rest. It encodes the outputs
+// piece by piece: a client that reads slowly costs no encoded copy.
+func answerOutputs(rest any, outputs ...output) *huma.StreamResponse {
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		_, w := humago.Unwrap(hc)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusOK)
+		_ = writeOutputs(w, rest, outputs) // a client that left is no error
+	}}
+}
+
+func writeOutputs(w io.Writer, rest any, outputs []output) error {
+	lead := "{"
+	for _, o := range outputs {
+		if o.null && o.value == "" {
+			if _, err := io.WriteString(w, lead+`"`+o.name+`":null`); err != nil {
+				return err
+			}
+			lead = ","
+			continue
+		}
+		if err := writeNamed(w, lead, o.name, o.value, reply.WriteString); err != nil {
+			return err
+		}
+		if lead = ","; o.raw != "" && !utf8.ValidString(o.value) {
+			if err := writeNamed(w, lead, o.raw, o.value, reply.WriteBase64); err != nil {
+				return err
+			}
+		}
+	}
+	var fields bytes.Buffer
+	if err := reply.Write(&fields, rest); err != nil {
+		return err
+	}
+	b := bytes.TrimPrefix(fields.Bytes(), []byte("{"))
+	if len(b) > 0 && b[0] != '}' {
+		b = append([]byte(","), b...)
+	}
+	_, err := w.Write(b)
+	return err
+}
+
+// writeNamed writes a field of an object.
+func writeNamed(w io.Writer, lead, name, value string, write func(io.Writer, string) error) error {
+	if _, err := io.WriteString(w, lead+`"`+name+`":`); err != nil {
+		return err
+	}
+	return write(w, value)
+}

@@ -1,0 +1,99 @@
+package httpapi
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/leaf/duplex"
+)
+
+// portRoutes connect clients with servers in a guest, byte by byte.
+type portRoutes struct {
+	answers
+	guests shown[Guests]
+}
+
+func (p *portRoutes) add(rt *router) {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		rt.rawRoute(huma.Operation{
+			OperationID: "connect-port-" + strings.ToLower(method), Method: method,
+			Path: "/v1/sandboxes/{id}/ports/{port}/connect", Tags: []string{"guests"},
+			Summary: "Connect to a TCP port in the guest",
+			Description: "With the headers Connection: Upgrade and Upgrade: " + api.UpgradeTCP + ". After the answer " +
+				"the connection is that of the guest's server, bytes both ways, with half-close.",
+			Parameters: []*huma.Param{{
+				Name: "Upgrade", In: "header", Required: true, Schema: &huma.Schema{Type: "string"},
+			}},
+			Responses: map[string]*huma.Response{"101": {Description: "What follows are the server's bytes"}},
+			Errors:    []int{400, 401, 404, 502, 504, 507},
+		}, p.connect)
+	}
+}
+
+func (p *portRoutes) connect(w http.ResponseWriter, r *http.Request) error {
+	port, err := strconv.ParseUint(r.PathValue("port"), 10, 16)
+	switch {
+	case err != nil || port == 0:
+		return fail(api.CodeInvalid, "", "port %s: want 1 to 65535", r.PathValue("port"))
+	case !wantsUpgrade(r):
+		return fail(api.CodeInvalid, "", "want the headers Connection: Upgrade and Upgrade: %s", api.UpgradeTCP)
+	}
+	guest, err := p.guests(r.Context()).DialPort(r.Context(), r.PathValue("id"), uint16(port))
+	if err != nil {
+		return err
+	}
+	defer guest.Close()
+	c, rest, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return fmt.Errorf("take over the connection: %w", err)
+	}
+	defer c.Close()
+	const answer = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " + api.UpgradeTCP + "\r\n\r\n"
+	if _, err := io.WriteString(c, answer); err != nil {
+		return nil // the client has left
+	}
+	early, _ := rest.Reader.Peek(rest.Reader.Buffered())
+	duplex.Join(r.Context(), &hijacked{c, early}, guest)
+	return nil
+}
+
+func wantsUpgrade(r *http.Request) bool {
+	listed := false
+	for part := range strings.SplitSeq(strings.Join(r.Header.Values("Connection"), ","), ",") {
+		listed = listed || strings.EqualFold(strings.TrimSpace(part), "Upgrade")
+	}
+	return listed && strings.EqualFold(r.Header.Get("Upgrade"), api.UpgradeTCP)
+}
+
+// hijacked is a connection of which some bytes were read already. It is read itself, and
+// not through the server's reader: that one ends the request's context at a half-close.
+type hijacked struct {
+	net.Conn
+	early []byte
+}
+
+func (h *hijacked) Read(p []byte) (int, error) {
+	if len(h.early) > 0 {
+		n := copy(p, h.early)
+		h.early = h.early[n:]
+		return n, nil
+	}
+	return h.Conn.Read(p)
+}
+
+// CloseWrite ends one direction.
+func (h *hijacked) CloseWrite() error {
+	half, ok := h.Conn.(interface{ CloseWrite() error })
+	if !ok {
+		return errors.ErrUnsupported
+	}
+	return half.CloseWrite()
+}

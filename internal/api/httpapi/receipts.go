@@ -1,0 +1,153 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
+)
+
+type receiptsInput struct {
+	Sandbox  string `query:"sandbox" doc:"Only of this sandbox" maxLength:"64"`
+	Snapshot string `query:"snapshot" doc:"Only of this snapshot; not with sandbox" maxLength:"64"`
+	Op       string `query:"op" doc:"Only of this operation" enum:"fork,rollback,pause,resume,branch,snapshot"`
+	Limit    int    `query:"limit" doc:"At most so many" minimum:"1" maximum:"1000" default:"100"`
+}
+
+type receiptRoutes struct{ engine shown[Receipts] }
+
+func (s *receiptRoutes) add(rt *router) {
+	tags := []string{"receipts"}
+	route(rt, huma.Operation{
+		OperationID: "sandbox-receipt", Method: http.MethodGet, Path: "/v1/sandboxes/{id}/receipt", Tags: tags,
+		Summary:     "How a sandbox came to be what it is: the receipt of its fork, or of its last rollback",
+		Description: "Receipts stay when the sandbox is gone.",
+		Errors:      []int{400, 401, 404},
+	}, s.sandboxReceipt)
+	route(rt, huma.Operation{
+		OperationID: "snapshot-receipt", Method: http.MethodGet, Path: "/v1/snapshots/{tag}/receipt", Tags: tags,
+		Summary:     "How a snapshot came to be: the newest receipt of that tag",
+		Description: "Receipts stay when the snapshot is gone.",
+		Errors:      []int{400, 401, 404},
+	}, s.snapshotReceipt)
+	route(rt, huma.Operation{
+		OperationID: "list-receipts", Method: http.MethodGet, Path: "/v1/receipts", Tags: tags,
+		Summary: "List receipts, newest first", Errors: []int{400, 401},
+	}, s.listReceipts)
+}
+
+func (s *receiptRoutes) sandboxReceipt(ctx context.Context, in *IDPath) (*body[api.Receipt], error) {
+	return s.receipt(ctx, receipt.OfSandbox, in.ID)
+}
+
+func (s *receiptRoutes) snapshotReceipt(ctx context.Context, in *TagPath) (*body[api.Receipt], error) {
+	return s.receipt(ctx, receipt.OfSnapshot, in.Tag)
+}
+
+func (s *receiptRoutes) receipt(ctx context.Context, kind receipt.Kind, of string) (*body[api.Receipt], error) {
+	r, err := s.engine(ctx).Receipt(kind, of)
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.Receipt]{wireReceipt(r)}, nil
+}
+
+func (s *receiptRoutes) listReceipts(ctx context.Context, in *receiptsInput) (*body[[]api.Receipt], error) {
+	f := receipt.Filter{Op: receipt.Op(in.Op), Limit: in.Limit}
+	switch {
+	case in.Sandbox != "" && in.Snapshot != "":
+		return nil, fail(api.CodeInvalid, "", "sandbox and snapshot exclude each other")
+	case in.Sandbox != "":
+		f.Kind, f.Of = receipt.OfSandbox, sandbox.CanonicalID(in.Sandbox)
+	case in.Snapshot != "":
+		f.Kind, f.Of = receipt.OfSnapshot, in.Snapshot
+	}
+	all, err := s.engine(ctx).Receipts(f)
+	if err != nil {
+		return nil, err
+	}
+	return &body[[]api.Receipt]{wires(all, wireReceipt)}, nil
+}
+
+// wires converts a list; it is never nil.
+func wires[A, B any](in []A, wire func(A) B) []B {
+	out := make([]B, 0, len(in))
+	for _, v := range in {
+		out = append(out, wire(v))
+	}
+	return out
+}
+
+// millis are milliseconds of whole microseconds.
+func millis(us int64) float64 { return float64(us) / 1000 }
+
+func wireReceiptStep(s receipt.Step) api.ReceiptStep {
+	return api.ReceiptStep{Name: s.Name, TookMS: millis(s.TookUS), Bytes: s.Bytes}
+}
+
+func wireReceipt(r receipt.Receipt) api.Receipt {
+	out := api.Receipt{
+		ID: r.ID, Op: api.ReceiptOp(r.Op), Sandbox: r.Sandbox, Snapshot: r.Snapshot, AtUnixMS: r.At.UnixMilli(),
+		TookMS: millis(r.TookUS),
+		Error:  r.Error, Recovered: r.Recovered, Cold: r.Cold, Before: r.Before,
+		Parent: wireSource(r.Parent), Made: wireSource(r.Made), Guest: wireGuest(r.Guest),
+		Steps: wires(r.Steps, wireReceiptStep),
+	}
+	if i := r.Image; i != nil {
+		out.Image = &api.ReceiptImage{Name: i.Name, Digest: i.Digest}
+	}
+	if c := r.Capture; c != nil {
+		out.Capture = &api.ReceiptCapture{
+			Mode: c.Mode, Mechanism: c.Mechanism, PauseMS: millis(c.PauseUS), Rounds: c.Rounds, Bytes: c.Bytes,
+			PausedBytes: c.PausedBytes,
+			PauseSteps:  wires(c.PauseSteps, wireReceiptStep),
+		}
+	}
+	if v := r.VM; v != nil {
+		out.VM = &api.ReceiptVM{
+			Pooled: v.Pooled, Prepared: v.Prepared, MapMS: millis(v.MapUS), StateMS: millis(v.StateUS),
+			PopulatedPages: v.PopulatedPages,
+		}
+	}
+	if i := r.Identity; i != nil {
+		out.Identity = &api.ReceiptIdentity{
+			Index: i.Index, Parent: i.Parent, Hostname: i.Hostname, MachineID: i.MachineID, GenerationID: i.GenerationID,
+			EntropyBytes: i.EntropyBytes, Way: i.Way,
+		}
+	}
+	return out
+}
+
+func wireSource(s *receipt.Source) *api.ReceiptSource {
+	if s == nil {
+		return nil
+	}
+	return &api.ReceiptSource{Tag: s.Tag, ContentHash: s.ContentHash,
+		Layers: wires(s.Layers, func(l receipt.Layer) api.ReceiptLayer {
+			return api.ReceiptLayer{ID: l.ID, Kind: l.Kind, Bytes: l.Bytes, Digest: l.Digest}
+		})}
+}
+
+func wireGuest(g *receipt.Guest) *api.ReceiptGuest {
+	if g == nil {
+		return nil
+	}
+	return &api.ReceiptGuest{
+		KernelReseeded: g.KernelReseeded, RandomDigest: g.RandomDigest, BootID: g.BootID, ClockStepMS: millis(g.ClockStepUS),
+		TookMS: millis(g.TookUS),
+		Steps: wires(g.Steps, func(s receipt.GuestStep) api.ReceiptGuestStep {
+			return api.ReceiptGuestStep{Name: s.Name, Done: s.Done, Error: s.Error, TookMS: millis(s.TookUS)}
+		}),
+		Interpreters: wires(g.Interpreters, func(i receipt.Interpreter) api.ReceiptInterpreter {
+			return api.ReceiptInterpreter{Language: i.Language, Reseeded: list(i.Reseeded), Later: i.Later, Error: i.Error,
+				TookMS: millis(i.TookUS)}
+		}),
+		Hooks: wires(g.Hooks, func(h receipt.Hook) api.ReceiptHook {
+			return api.ReceiptHook{Name: h.Name, ExitCode: h.ExitCode, Error: h.Error, TookMS: millis(h.TookUS)}
+		}),
+	}
+}

@@ -1,0 +1,72 @@
+package httpapi
+
+import (
+	"context"
+	"log"
+	"log/slog"
+	"maps"
+	"net/http"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/reply"
+)
+
+// answers turn errors into answers; what the daemon itself should know of them is logged.
+type answers struct{ log *slog.Logger }
+
+// failed maps a handler's error and leaves a trace of those that are ours.
+func (a answers) failed(ctx context.Context, err error) *failure {
+	if silent := patience.Silence(ctx); silent != nil {
+		err = fail(api.CodeRequestTimeout, "", "%v", silent)
+	}
+	f := failureOf(err)
+	if keyEnded(ctx) {
+		f = errKeyEnded()
+	}
+	if f.status >= http.StatusInternalServerError && ctx.Err() == nil {
+		a.log.Error("request failed", "code", f.Code, "error", f.Message, "request", requestID(ctx))
+	}
+	f.RequestID = requestID(ctx)
+	noteError(ctx, f)
+	return f
+}
+
+func writeFailure(w http.ResponseWriter, f *failure) {
+	maps.Copy(w.Header(), f.GetHeaders())
+	writeJSON(w, f.status, f.named(w.Header()))
+}
+
+// writeJSON writes a whole answer. A client that went away is told nothing.
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = reply.Write(w, v)
+}
+
+func textResponse(description, contentType string) *huma.Response {
+	return &huma.Response{
+		Description: description,
+		Content:     map[string]*huma.MediaType{contentType: {Schema: &huma.Schema{Type: "string"}}},
+	}
+}
+
+// accepts reports whether the client asked for a content type by name.
+func accepts(header, contentType string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		name, _, _ := strings.Cut(part, ";")
+		if strings.EqualFold(strings.TrimSpace(name), contentType) {
+			return true
+		}
+	}
+	return false
+}
+
+// serverLog passes on what net/http has to say about connections, which is
+// mostly about clients.
+func (a answers) serverLog() *log.Logger {
+	return slog.NewLogLogger(a.log.Handler(), slog.LevelDebug)
+}

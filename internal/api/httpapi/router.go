@@ -1,0 +1,213 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/api/reply"
+	"github.com/forkd/forkd/internal/domain/keys"
+	"github.com/forkd/forkd/internal/domain/workspace"
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+)
+
+// router finds the operation that a request asks for, and lists all operations in the
+// OpenAPI document. Nothing is added once it serves.
+type router struct {
+	answers
+	mux      *http.ServeMux
+	api      huma.API
+	params   []pathParam
+	bodyTime time.Duration // for a JSON body to arrive
+	view     func(context.Context) Engine
+	keys     *keys.Store // may be nil
+	// workspaces are those that paths may name.
+	workspaces *workspace.Book
+	needs      map[string]need
+	added      []string // "METHOD /path" of every route, for the conformance test
+	// changes and agentActions are the names of actions, for the audit log.
+	changes, agentActions map[string]action
+}
+
+func newRouter(a answers, v api.VersionInfo, bodyTime time.Duration, view func(context.Context) Engine,
+	k *keys.Store) *router {
+	rt := &router{answers: a, mux: http.NewServeMux(), params: pathParams(), bodyTime: bodyTime, view: view, keys: k,
+		needs: needs(), changes: changes(), agentActions: agentActions()}
+	rt.api = humago.New(rt.mux, openAPIConfig(v))
+	rt.api.UseMiddleware(rt.checkPath)
+	return rt
+}
+
+func openAPIConfig(v api.VersionInfo) huma.Config {
+	cfg := huma.DefaultConfig("forkd", v.Version)
+	cfg.Info.Description = "Fork warm microVMs. Fields that the original forkd has are the same here; the others are " +
+		"additions."
+	schemas := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
+	schemas.RegisterTypeAlias(reflect.TypeFor[failure](), reflect.TypeFor[api.Error]())
+	cfg.Components = &huma.Components{
+		Schemas: schemas,
+		SecuritySchemes: map[string]*huma.SecurityScheme{
+			"bearer": {Type: "http", Scheme: "bearer",
+				Description: "The daemon's token, or a key; on its Unix socket root and its own user need none"},
+			"key": {Type: "apiKey", In: "header", Name: api.HeaderKey, Description: "The same, as E2B's clients show it"},
+		},
+	}
+	cfg.Security = []map[string][]string{{"bearer": {}}, {"key": {}}}
+	// strictJSON refuses them, in words that name the nearest known one.
+	cfg.AllowAdditionalPropertiesByDefault = true
+	cfg.Formats = map[string]huma.Format{"application/json": strictJSON(), "json": strictJSON()}
+	// No pages that load scripts from elsewhere, no $schema fields in answers.
+	cfg.DocsPath, cfg.SchemasPath = "", ""
+	cfg.CreateHooks = nil
+	cfg.Transformers = []huma.Transformer{withRequestID}
+	return cfg
+}
+
+// route adds an operation whose body is JSON.
+func route[I, O any](rt *router, op huma.Operation, h func(context.Context, *I) (*O, error)) {
+	op.MaxBodyBytes, op.BodyReadTimeout = api.MaxBodyBytes, rt.bodyTime
+	rt.added = append(rt.added, op.Method+" "+op.Path)
+	rt.documentErrors(&op)
+	huma.Register(rt.api, op, func(ctx context.Context, in *I) (*O, error) {
+		out, err := h(ctx, in)
+		if err == nil {
+			err = chargeAnswer(ctx, op.Method, out)
+		}
+		if err != nil {
+			return nil, rt.failed(ctx, err)
+		}
+		return out, nil
+	})
+}
+
+// documentErrors lists an operation's error responses. Left to itself, huma
+// would add 422, which validationFailure turns into 400.
+func (rt *router) documentErrors(op *huma.Operation) {
+	if op.Responses == nil {
+		op.Responses = map[string]*huma.Response{}
+	}
+	for _, status := range op.Errors {
+		op.Responses[strconv.Itoa(status)] = rt.jsonResponse(http.StatusText(status), api.Error{})
+	}
+	op.Errors = nil
+	op.Responses["default"] = rt.jsonResponse("Error", api.Error{})
+}
+
+// rawRoute adds an operation that reads or writes something other than JSON. The buffers of an answer that is
+// read from it are charged.
+func (rt *router) rawRoute(op huma.Operation, h func(http.ResponseWriter, *http.Request) error) {
+	if op.Method == http.MethodGet && op.Responses["200"] != nil {
+		write := h
+		h = func(w http.ResponseWriter, r *http.Request) error {
+			if err := reply.ChargeStream(r.Context()); err != nil {
+				return err
+			}
+			return write(w, r)
+		}
+	}
+	rt.describe(op)
+	rt.added = append(rt.added, op.Method+" "+op.Path)
+	rt.mux.HandleFunc(op.Method+" "+op.Path, rt.rawHandler(op.Method+" "+op.Path, h))
+}
+
+// rawHandler checks what a route needs; it is named as in needs.
+func (rt *router) rawHandler(of string, h func(http.ResponseWriter, *http.Request) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		err := checkParams(rt.params, r.PathValue)
+		if err == nil {
+			named(r)
+			if err = rt.permit(r, of); err == nil {
+				err = h(w, r)
+			}
+		}
+		if err != nil {
+			writeFailure(w, rt.failed(r.Context(), err))
+		}
+	}
+}
+
+// describe lists an operation that huma does not handle.
+func (rt *router) describe(op huma.Operation) {
+	for _, segment := range strings.Split(op.Path, "/") {
+		if name, ok := strings.CutPrefix(segment, "{"); ok {
+			op.Parameters = append(op.Parameters, &huma.Param{
+				Name: strings.TrimSuffix(name, "}"), In: "path", Required: true, Schema: &huma.Schema{Type: "string"},
+			})
+		}
+	}
+	rt.documentErrors(&op)
+	rt.api.OpenAPI().AddOperation(&op)
+}
+
+// checkPath runs before huma reads anything of a request.
+func (rt *router) checkPath(ctx huma.Context, next func(huma.Context)) {
+	r, w := humago.Unwrap(ctx)
+	if err := checkParams(rt.params, ctx.Param); err != nil {
+		writeFailure(w, rt.failed(r.Context(), err))
+		return
+	}
+	named(r)
+	if err := rt.permit(r, ctx.Operation().Method+" "+ctx.Operation().Path); err != nil {
+		writeFailure(w, rt.failed(r.Context(), err))
+		return
+	}
+	next(ctx)
+}
+
+func (rt *router) schemaOf(v any) *huma.Schema {
+	return rt.api.OpenAPI().Components.Schemas.Schema(reflect.TypeOf(v), true, "")
+}
+
+// jsonResponse documents an answer that is written by hand.
+func (rt *router) jsonResponse(description string, v any) *huma.Response {
+	return &huma.Response{
+		Description: description,
+		Content:     map[string]*huma.MediaType{"application/json": {Schema: rt.schemaOf(v)}},
+	}
+}
+
+// dispatch answers what the mux would answer in its own words.
+func (rt *router) dispatch(w http.ResponseWriter, r *http.Request) {
+	if !cleanPath(r.URL.Path) {
+		writeFailure(w, rt.failed(r.Context(), unclean(r)))
+		return
+	}
+	h, pattern := rt.mux.Handler(r)
+	if pattern == "" {
+		rt.notRouted(w, r, h)
+		return
+	}
+	rt.mux.ServeHTTP(w, r)
+}
+
+// notRouted answers requests that match no route, in our error shape.
+func (rt *router) notRouted(w http.ResponseWriter, r *http.Request, h http.Handler) {
+	probe := &headerProbe{header: http.Header{}}
+	h.ServeHTTP(probe, r)
+	if probe.status == http.StatusMethodNotAllowed {
+		allow := probe.header.Get("Allow")
+		w.Header().Set("Allow", allow)
+		writeFailure(w, fail(api.CodeMethod, "",
+			"%s is not a method of %s: it takes %s", ellipsis.Clip(r.Method, 20), ellipsis.Clip(r.URL.Path, 200), allow))
+		return
+	}
+	writeFailure(w, fail(api.CodeNotFound, "", "no such path: %s; GET /openapi.json lists the routes",
+		ellipsis.Clip(r.URL.Path, 200)))
+}
+
+// headerProbe keeps what a handler says about itself and drops its body.
+type headerProbe struct {
+	header http.Header
+	status int
+}
+
+func (p *headerProbe) Header() http.Header         { return p.header }
+func (p *headerProbe) Write(b []byte) (int, error) { return len(b), nil }
+func (p *headerProbe) WriteHeader(status int)      { p.status = status }

@@ -1,0 +1,140 @@
+package httpapi
+
+import (
+	"net/http"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/principal"
+)
+
+// need is what a route asks of a key. What a tenant's key may reach of it, package tenancy says.
+type need struct {
+	scope    principal.Scopes // 0: none
+	operator bool             // and no tenant's key will do
+}
+
+// needs has a row for each route. One that is not in it is refused to all.
+func needs() map[string]need {
+	read, run, fork := need{scope: principal.Read}, need{scope: principal.Run}, need{scope: principal.Fork}
+	admin, operator := need{scope: principal.Admin}, need{principal.Admin, true}
+	return map[string]need{
+		"GET /healthz": {},
+		"GET /version": {},
+		"GET /metrics": {principal.Read, true},
+
+		"GET /v1/snapshots":                    read,
+		"POST /v1/snapshots":                   fork,
+		"DELETE /v1/snapshots/{tag}":           fork,
+		"GET /v1/snapshots/{tag}/info":         read,
+		"GET /v1/snapshots/{tag}/receipt":      read,
+		"GET /v1/snapshots/{tag}/diff/{other}": fork, // a child of each is made for it
+		"POST /v1/snapshots/{tag}/verify":      fork,
+		"POST /v1/snapshots/{tag}/compact":     fork,
+		"PUT /v1/snapshots/{tag}/pool":         admin,
+		"PUT /v1/snapshots/{tag}/public":       operator,
+		"GET /v1/pools":                        read,
+		"POST /v1/store/gc":                    operator,
+		"GET /v1/receipts":                     read,
+
+		"GET /v1/sandboxes":                            read,
+		"POST /v1/sandboxes":                           fork,
+		"GET /v1/sandboxes/{id}":                       read,
+		"DELETE /v1/sandboxes/{id}":                    fork,
+		"GET /v1/sandboxes/{id}/memory":                read,
+		"GET /v1/sandboxes/{id}/console":               read,
+		"GET /v1/sandboxes/{id}/receipt":               read,
+		"POST /v1/sandboxes/{id}/branch":               fork,
+		"POST /v1/sandboxes/{id}/rollback":             fork,
+		"POST /v1/sandboxes/{id}/pause":                fork,
+		"POST /v1/sandboxes/{id}/resume":               fork,
+		"PATCH /v1/sandboxes/{id}/life":                fork,
+		"GET /v1/sandboxes/{id}/network":               read,
+		"PUT /v1/sandboxes/{id}/network":               fork,
+		"GET /v1/sandboxes/{id}/network/flows":         read,
+		"GET /v1/sandboxes/{id}/network/log":           read,
+		"POST /v1/sandboxes/{id}/ping":                 run,
+		"POST /v1/sandboxes/{id}/exec":                 run,
+		"POST /v1/sandboxes/{id}/eval":                 run,
+		"GET /v1/sandboxes/{id}/ports/{port}/connect":  run,
+		"POST /v1/sandboxes/{id}/ports/{port}/connect": run,
+		"GET /v1/sandboxes/{id}/agent/{path}":          run,
+		"POST /v1/sandboxes/{id}/agent/{path}":         run,
+
+		"GET /v1/workspaces":                      read,
+		"POST /v1/workspaces":                     fork,
+		"GET /v1/workspaces/{workspace}":          read,
+		"DELETE /v1/workspaces/{workspace}":       fork,
+		"POST /v1/workspaces/{workspace}/suspend": fork,
+		"POST /v1/workspaces/{workspace}/resume":  fork,
+
+		"GET /v1/images":           read,
+		"GET /v1/images/{name}":    read,
+		"HEAD /v1/images/{name}":   read,
+		"PUT /v1/images/{name}":    operator, // images are all tenants'
+		"DELETE /v1/images/{name}": operator,
+
+		"GET /v1/capacity":     operator, // it counts what all have
+		"GET /v1/audit":        operator,
+		"GET /v1/audit/verify": operator,
+		"GET /v1/events":       read, // of one's own
+
+		"GET /v1/keys":               admin,
+		"POST /v1/keys":              admin,
+		"DELETE /v1/keys/{key}":      admin,
+		"POST /v1/keys/{key}/rotate": admin,
+
+		"GET /v1/tenants/{tenant}": {principal.Read, true},
+		"PUT /v1/tenants/{tenant}": operator,
+	}
+}
+
+// permit refuses a key that lacks what a route needs. Whether an object is there comes
+// first: that it may not be touched is told of one's own only.
+func (rt *router) permit(r *http.Request, of string) error {
+	n, known := rt.needs[of]
+	if !known {
+		return fail(api.CodeInternal, "", "the daemon does not know what %s needs", of)
+	}
+	who := principal.From(r.Context())
+	may := n.scope == 0 || who.May(n.scope)
+	if may && (!n.operator || who.Operator()) {
+		return nil
+	}
+	if err := rt.there(r, who); err != nil {
+		return err
+	}
+	if may {
+		return fail(api.CodeForbidden, api.ReasonOperatorOnly, "that is the operator's: a tenant's key cannot")
+	}
+	f := fail(api.CodeForbidden, api.ReasonScopeMissing, "the key lacks the scope %s", n.scope)
+	f.Details = map[string]string{"scope": n.scope.String()}
+	return f
+}
+
+// there is an error if what the path names is not there for who asks.
+func (rt *router) there(r *http.Request, who principal.Principal) error {
+	view := rt.view(r.Context())
+	if id := r.PathValue("id"); id != "" {
+		if _, err := view.Get(id); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"tag", "other"} {
+		if tag := r.PathValue(name); tag != "" {
+			if _, err := view.SnapshotBrief(tag); err != nil {
+				return err
+			}
+		}
+	}
+	if name := r.PathValue("workspace"); name != "" {
+		if _, err := rt.workspaces.Get(r.Context(), view, name); err != nil {
+			return err
+		}
+	}
+	if id := r.PathValue("key"); id != "" {
+		if _, err := keyOf(rt.keys, who, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}

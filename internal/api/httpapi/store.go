@@ -1,0 +1,64 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+type compactInput struct {
+	TagPath
+	Accept string `header:"Accept" doc:"application/x-ndjson streams the progress, a Step per line"`
+	Body   api.CompactRequest
+}
+
+// collectInput has a body that may be absent.
+type collectInput struct {
+	Body *api.CollectRequest
+}
+
+// storeRoutes are about the layers that snapshots are made of.
+type storeRoutes struct {
+	engine  shown[Snapshots]
+	created *creations
+}
+
+func (s *storeRoutes) add(rt *router) {
+	route(rt, huma.Operation{
+		OperationID: "compact-snapshot", Method: http.MethodPost, Path: "/v1/snapshots/{tag}/compact",
+		Tags:          []string{"snapshots"},
+		Summary:       "Make a new snapshot of the same content that shares nothing with others",
+		DefaultStatus: http.StatusCreated, Responses: s.created.responses(), Errors: []int{400, 401, 404, 409, 507},
+	}, s.compactSnapshot)
+	route(rt, huma.Operation{
+		OperationID: "collect-layers", Method: http.MethodPost, Path: "/v1/store/gc", Tags: []string{"store"},
+		Summary:     "Remove the layers of memory and disks that nothing needs any more",
+		Description: "The daemon does so by itself, at its start and when a snapshot is deleted.",
+		Errors:      []int{400, 401, 409},
+	}, s.collectLayers)
+}
+
+func (s *storeRoutes) compactSnapshot(ctx context.Context, in *compactInput) (*huma.StreamResponse, error) {
+	note(ctx).snapshot = in.Body.To
+	if in.Tag == in.Body.To {
+		return nil, fail(api.CodeInvalid, api.ReasonSameTag, "snapshot %s cannot be compacted to itself", in.Tag)
+	}
+	return s.created.answer(ctx, in.Accept,
+		func(ctx context.Context, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+			return s.engine(ctx).CompactSnapshot(ctx, in.Tag, in.Body.To, progress)
+		})
+}
+
+func (s *storeRoutes) collectLayers(ctx context.Context, in *collectInput) (*body[api.CollectResult], error) {
+	report, err := s.engine(ctx).CollectLayers(ctx, in.Body != nil && in.Body.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.CollectResult]{api.CollectResult{
+		DryRun: report.DryRun, Layers: list(report.Layers), Temporary: report.Temporary, Bytes: report.Bytes,
+	}}, nil
+}

@@ -1,0 +1,52 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/tenancy"
+)
+
+// TenantPath is the input of an operation on one tenant.
+type TenantPath struct {
+	Tenant string `path:"tenant" doc:"Name of the tenant"`
+}
+
+type setTenantInput struct {
+	TenantPath
+	Body api.SetTenantRequest
+}
+
+// tenantRoutes show and set what the operator decides of a tenant. A tenant has no record of its own: any name
+// that a key could have will do.
+type tenantRoutes struct{ weights *tenancy.Weights }
+
+func (s *tenantRoutes) add(rt *router) {
+	tags := []string{"keys"}
+	route(rt, huma.Operation{
+		OperationID: "tenant", Method: http.MethodGet, Path: "/v1/tenants/{tenant}", Tags: tags,
+		Summary: "What the operator has set for a tenant", Errors: []int{400, 401, 403},
+	}, s.get)
+	route(rt, huma.Operation{
+		OperationID: "set-tenant", Method: http.MethodPut, Path: "/v1/tenants/{tenant}", Tags: tags,
+		Summary: "Set a tenant's share of CPU time", Errors: []int{400, 401, 403, 501},
+	}, s.set)
+}
+
+func (s *tenantRoutes) get(_ context.Context, in *TenantPath) (*body[api.Tenant], error) {
+	weight, err := s.weights.Of(in.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	return &body[api.Tenant]{api.Tenant{Name: in.Tenant, CPUWeight: weight}}, nil
+}
+
+func (s *tenantRoutes) set(ctx context.Context, in *setTenantInput) (*body[api.Tenant], error) {
+	if err := s.weights.Set(in.Tenant, in.Body.CPUWeight); err != nil {
+		return nil, err
+	}
+	return s.get(ctx, &in.TenantPath)
+}

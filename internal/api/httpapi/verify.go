@@ -1,0 +1,78 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/forkd/forkd/api"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// stepVerify is the only step of a verification.
+const stepVerify = "verify"
+
+// verifyEvery is how often a verification that is under way is told.
+const verifyEvery = 200 * time.Millisecond
+
+type verifySnapshotInput struct {
+	TagPath
+	Accept string `header:"Accept" doc:"application/x-ndjson streams the progress, a Step per line"`
+}
+
+func verifyResponses(rt *router) map[string]*huma.Response {
+	ok := rt.jsonResponse("OK", api.VerifyResult{})
+	ok.Content[ndjson] = &huma.MediaType{Schema: rt.schemaOf(api.Step{})}
+	return map[string]*huma.Response{"200": ok}
+}
+
+func (s *snapshotRoutes) verifySnapshot(ctx context.Context, in *verifySnapshotInput) (*huma.StreamResponse, error) {
+	if accepts(in.Accept, ndjson) {
+		return &huma.StreamResponse{Body: func(hc huma.Context) { s.streamVerify(hc, in.Tag) }}, nil
+	}
+	report, err := s.verify(ctx, in.Tag)
+	if err != nil {
+		return nil, err
+	}
+	return &huma.StreamResponse{Body: func(hc huma.Context) {
+		_, w := humago.Unwrap(hc)
+		writeJSON(w, http.StatusOK, report)
+	}}, nil
+}
+
+func (s *snapshotRoutes) verify(ctx context.Context, tag string) (api.VerifyResult, error) {
+	report, err := s.engine(ctx).VerifySnapshot(ctx, tag)
+	if err != nil {
+		f := *failureOf(err)
+		if f.Code == api.CodeNotRestorable { // verify is what they have just done
+			f.Reason, f.Details = api.ReasonVerifyFailed, map[string]string{"tag": tag}
+		}
+		return api.VerifyResult{}, &f
+	}
+	return wireVerify(report), nil
+}
+
+// streamVerify sends a line now and then while a snapshot is read, and the result.
+func (s *snapshotRoutes) streamVerify(hc huma.Context, tag string) {
+	r, w := humago.Unwrap(hc)
+	out := &lineStream{w: w, flush: http.NewResponseController(w).Flush, status: http.StatusOK}
+	var told time.Time
+	ctx := sandbox.WithProgress(r.Context(), func(done, total int64) {
+		if now := time.Now(); now.Sub(told) >= verifyEvery {
+			told = now
+			out.send(api.Step{Step: stepVerify, Bytes: done, Total: total})
+		}
+	})
+	report, err := s.verify(ctx, tag)
+	switch {
+	case err == nil:
+		out.send(api.Step{Verify: &report})
+	case out.started():
+		out.send(api.Step{Error: s.created.failed(r.Context(), err).wire()})
+	default:
+		writeFailure(w, s.created.failed(r.Context(), err))
+	}
+}

@@ -1,0 +1,113 @@
+package ingress
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html"
+	"net/http"
+	"strings"
+
+	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/leaf/guesttext"
+)
+
+// HeaderError tells an answer of the daemon's from one of the guest's server, as the API does.
+const HeaderError = "Forkd-Error"
+
+// refusal is the body of an answer that is not the guest's. Its first fields are E2B's:
+// clients of it read the text.
+type refusal struct {
+	Sandbox string `json:"sandboxId"`
+	Message string `json:"message"`
+	Port    uint16 `json:"port,omitempty"`
+	Code    int    `json:"code"`
+
+	Error string `json:"error,omitempty"` // what happened, in our words
+	Hint  string `json:"hint,omitempty"`
+
+	kind   string // one of the API's codes, for the header
+	advice string // for people, where the body is E2B's and nothing else
+}
+
+// refuse answers for a guest that could not.
+func refuse(w http.ResponseWriter, r *http.Request, to Target, err error) {
+	f := refusalOf(to, err)
+	if shown, _ := r.Context().Value(shownKey{}).(string); shown != "" {
+		var ended endedError
+		if f.Sandbox, f.Hint = shown, ""; !errors.As(err, &ended) {
+			f.Error = ""
+		}
+	}
+	w.Header().Set(HeaderError, f.kind)
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	switch {
+	case f.Code == http.StatusBadRequest:
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(f.Code)
+		fmt.Fprintln(w, f.Message)
+	case strings.Contains(r.Header.Get("Accept"), "text/html"):
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.WriteHeader(f.Code)
+		fmt.Fprintf(w, "<!doctype html><title>%[1]d</title><h1>%[2]s</h1><p>%[3]s</p><p>%[4]s</p>\n", f.Code,
+			html.EscapeString(f.Message), html.EscapeString(f.Error), html.EscapeString(cmp.Or(f.Hint, f.advice)))
+	default:
+		w.Header().Set("Content-Type", "application/json; charset=utf-8")
+		w.WriteHeader(f.Code)
+		enc := json.NewEncoder(w)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(f)
+	}
+}
+
+// refusalOf words an error for E2B's clients and for people.
+func refusalOf(to Target, err error) refusal {
+	f := refusal{Sandbox: to.Sandbox, Code: http.StatusBadGateway, Error: guesttext.ClipLines(err.Error(), 500)}
+	var bad badRoute
+	var dial dialError
+	var private errPrivate
+	switch {
+	case errors.As(err, &bad):
+		f.Code, f.Message, f.kind = http.StatusBadRequest, bad.text, "invalid_request"
+	case errors.As(err, &private):
+		f.Code, f.Message, f.kind = http.StatusForbidden, private.Error(), "forbidden"
+		f.Error, f.advice = "", "its ports are private: the API tells the token, traffic_token, to who may ask it"
+	case errors.As(err, new(*patience.SilentError)):
+		f.Code, f.Message, f.kind = http.StatusRequestTimeout, "The request's body stopped before its end", "request_timeout"
+	case errors.As(err, new(endedError)):
+		f.Message, f.kind = "The sandbox was not found", "guest_gone"
+		f.Hint = "it ended during the request; fork another"
+	case errors.Is(err, sandbox.ErrNotFound):
+		f.Message, f.kind = "The sandbox was not found", "not_found"
+		f.Hint = "it may have been ended; the daemon's list has the sandboxes there are"
+	case errors.Is(err, sandbox.ErrPortClosed), isReason(err, sandbox.ReasonPortTimeout):
+		f.Message, f.Port, f.kind = "The sandbox is running but port is not open", to.Port, "port_closed"
+		f.Hint = fmt.Sprintf("start a server in the sandbox that listens on port %d; its localhost is enough", to.Port)
+	case isReason(err, sandbox.ReasonTransitionBusy), isReason(err, sandbox.ReasonTransitionSlow):
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox is being paused or resumed", "busy"
+	case errors.Is(err, sandbox.ErrBusy):
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The sandbox has too many connections", "busy"
+	case errors.Is(err, sandbox.ErrClosing):
+		f.Code, f.Message, f.kind = http.StatusServiceUnavailable, "The daemon is shutting down", "closing"
+	case isReason(err, sandbox.ReasonAgentOld):
+		f.Message, f.kind = "The sandbox's agent is too old", "conflict"
+		f.Hint = "make its snapshot again, from an image that this version of forkd built"
+	case errors.Is(err, sandbox.ErrNoSpace):
+		f.Code, f.Message, f.kind = http.StatusInsufficientStorage, "The sandbox is stalled", "no_space"
+		f.Hint = "make room on the host for its disk; it goes on by itself then"
+	case errors.As(err, &dial): // failed, or ended
+		f.Message, f.kind = "The sandbox was not found", "guest_gone"
+		f.Hint = "it has ended; its console and its receipt tell more"
+	default:
+		f.Message, f.Port, f.kind = "The server in the sandbox broke off, or does not speak HTTP", to.Port, "guest_gone"
+	}
+	return f
+}
+
+func isReason(err error, reason sandbox.Reason) bool {
+	var e *sandbox.Error
+	return errors.As(err, &e) && e.Reason() == reason
+}

@@ -1,0 +1,62 @@
+package selfbox
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/confine/landlock"
+	"github.com/forkd/forkd/internal/sys/linux"
+)
+
+// Path is a file or directory that stays open to a program.
+type Path struct {
+	Name   string
+	Rights uint64 // of package landlock, as a whole for what is below a directory
+}
+
+// Files closes all files to the process but these; what is open already stays so. A path that is
+// not there is none. It returns the version of Landlock's interface; NoNewPrivileges comes before it.
+// errors.ErrUnsupported: this kernel has none, or a container's filter keeps it.
+func Files(open ...Path) (version int, err error) {
+	if version, err = landlock.Version(); err != nil {
+		return 0, &linux.Unsupported{Feature: "Landlock", Since: "5.13", Err: err}
+	}
+	all := landlock.AllFiles(version)
+	return version, landlock.Ruleset{Files: all}.Restrict(func(ruleset int) error {
+		for _, p := range open {
+			if err := p.leave(ruleset, all); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func (p Path) leave(ruleset int, all uint64) error {
+	fd, err := unix.Open(p.Name, unix.O_PATH|unix.O_CLOEXEC, 0)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("open %s: %w", p.Name, err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return fmt.Errorf("look at %s: %w", p.Name, err)
+	}
+	rights := p.Rights & all
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		rights &= landlock.Execute | landlock.Read | unix.LANDLOCK_ACCESS_FS_WRITE_FILE | unix.LANDLOCK_ACCESS_FS_TRUNCATE
+	}
+	if rights == 0 {
+		return nil
+	}
+	if err := landlock.Allow(ruleset, fd, rights); err != nil {
+		return fmt.Errorf("%s: %w", p.Name, err)
+	}
+	return nil
+}

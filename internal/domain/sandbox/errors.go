@@ -1,0 +1,136 @@
+package sandbox
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/store/snapshot"
+)
+
+// Sentinels that callers branch on. One table in httpapi maps them to HTTP
+// status, error code and CLI exit code.
+var (
+	// ErrNotFound: no snapshot, sandbox or image has that name.
+	ErrNotFound = errors.New("not found")
+	// ErrConflict: the name is taken, or the object is in a state that forbids the operation.
+	ErrConflict = errors.New("conflict")
+	// ErrInvalid: the request itself is wrong.
+	ErrInvalid = errors.New("invalid request")
+	// ErrNotRestorable: a snapshot's files are damaged, missing, of another format, or made for another CPU.
+	ErrNotRestorable = snapshot.ErrNotRestorable
+	// ErrBootFailed: the parent did not get ready; the error text holds the console's last lines.
+	ErrBootFailed = errors.New("boot failed")
+	// ErrGuestGone: the sandbox's VM has ended or does not answer.
+	ErrGuestGone = errors.New("guest is gone")
+	// ErrPortClosed: the sandbox runs, but nothing accepts connections on that port.
+	ErrPortClosed = errors.New("port is not open")
+	// ErrTimeout: the guest did not answer within the caller's limit.
+	ErrTimeout = errors.New("timed out")
+	// ErrNoSpace: the store's file system is full.
+	ErrNoSpace = errors.New("no space left")
+	// ErrNoMemory: the host lacks the memory for another sandbox.
+	ErrNoMemory = errors.New("not enough memory")
+	// ErrNoResources: the host lacks descriptors or threads for another sandbox.
+	ErrNoResources = errors.New("not enough resources")
+	// ErrBusy: as many operations of that kind as are allowed at once are under way.
+	ErrBusy = errors.New("busy")
+	// ErrForbidden: who asks sees the object, and may not do that.
+	ErrForbidden = errors.New("forbidden")
+	// ErrQuota: a quota of who asks is used up.
+	ErrQuota = errors.New("quota exceeded")
+	// ErrUnsupported: this host cannot do that.
+	ErrUnsupported = errors.New("not supported on this host")
+	// ErrClosing: the daemon is shutting down.
+	ErrClosing = errors.New("daemon is shutting down")
+)
+
+// Error is an error with a text for people. errors.Is finds its kind, one of the
+// sentinels; the reason, if there is one, tells errors of a kind apart.
+type Error struct {
+	kind    error
+	reason  Reason
+	details map[string]string // by the names that the reason's page has for them
+	cause   error             // its text is the error's
+}
+
+func (e *Error) Error() string { return e.cause.Error() }
+
+// Reason tells it from others of its kind; it may be empty.
+func (e *Error) Reason() Reason { return e.reason }
+
+// ReasonName is the reason for who does not know this package.
+func (e *Error) ReasonName() string { return string(e.reason) }
+
+// Details are the names that belong to the reason, such as that of a snapshot.
+func (e *Error) Details() map[string]string { return e.details }
+
+func (e *Error) Unwrap() []error { return []error{e.kind, e.cause} }
+
+// Errorf makes an Error of a kind; the reason may be empty.
+func Errorf(kind error, reason Reason, format string, args ...any) error {
+	return &Error{kind: kind, reason: reason, cause: fmt.Errorf(format, args...)}
+}
+
+// Detailed is an Error with a detail more.
+func Detailed(err error, name, value string) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	more := *e
+	more.details = map[string]string{name: value}
+	maps.Copy(more.details, e.details)
+	return &more
+}
+
+// StoreError translates what the store says.
+func StoreError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, snapshot.ErrNotFound):
+		return Errorf(ErrNotFound, ReasonSnapshotNotFound, "%w", err)
+	case errors.Is(err, snapshot.ErrExists):
+		return Errorf(ErrConflict, ReasonTagTaken, "%w", err)
+	case errors.Is(err, snapshot.ErrTag):
+		return Errorf(ErrInvalid, "", "%w", err)
+	case errors.Is(err, snapshot.ErrNoDigests):
+		return Errorf(ErrConflict, ReasonDigestsNotReady, "%w", err)
+	case IsNoSpace(err):
+		return NoSpace(err)
+	}
+	return err
+}
+
+// IsNoSpace reports whether a file system was full.
+func IsNoSpace(err error) bool {
+	return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, layer.ErrNoSpace)
+}
+
+// NoSpace tells the caller that the store is full.
+func NoSpace(err error) error {
+	return Errorf(ErrNoSpace, ReasonStoreFull, "%w", err)
+}
+
+// Ended turns the end of a context into what it means to the caller.
+func Ended(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil:
+		return err
+	case errors.Is(cause, context.DeadlineExceeded):
+		return Errorf(ErrTimeout, "", "%w", err)
+	case errors.Is(err, cause):
+		return err
+	}
+	return fmt.Errorf("%w (%w)", cause, err)
+}
+
+// Clip shortens what came from outside for an error's text.
+func Clip(s string) string { return ellipsis.Clip(s, 80) }

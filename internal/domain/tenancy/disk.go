@@ -1,0 +1,93 @@
+package tenancy
+
+import (
+	"context"
+	"time"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// diskFor is how long it is remembered what a tenant takes of the disk. To count it reads the
+// manifests of all snapshots and asks for the size of the tenant's overlays: a flood of forks must
+// not do that each time.
+const diskFor = time.Second
+
+// diskUse is what a tenant took of the disk at a time.
+type diskUse struct {
+	at    time.Time
+	bytes int64
+}
+
+// roomOnDisk refuses whatever takes disk to a tenant that takes all that it may. What is made then
+// may go beyond: how large it gets is not known before.
+func (v *lens) roomOnDisk(ctx context.Context) error {
+	limit := int64(v.quotas().DiskMiB) << 20
+	if limit == 0 {
+		return nil
+	}
+	used, err := v.diskUsed(ctx)
+	if err != nil {
+		return err
+	}
+	if used += v.t.cfg.Held(v.p.Tenant); used >= limit {
+		return v.over("disk_mib", stockRetry,
+			"the tenant's snapshots, uploads and its sandboxes' disks take %d MiB, and the key's quota is %d MiB",
+			used>>20, limit>>20)
+	}
+	return nil
+}
+
+// UploadRoom refuses an upload to a key that is dead, and to a tenant whose uploads, those under way
+// with their whole size, and other data take more than the key's disk quota.
+func (v snapshotView) UploadRoom(ctx context.Context) error {
+	if v.p.KeyID != "" && !v.t.cfg.Alive(v.p.KeyID) {
+		return sandbox.Errorf(sandbox.ErrForbidden, "", "the API key of the upload link is revoked or has expired")
+	}
+	limit := int64(v.quotas().DiskMiB) << 20
+	if limit == 0 {
+		return nil
+	}
+	used, err := v.diskUsed(ctx)
+	if err != nil {
+		return err
+	}
+	if used += v.t.cfg.Held(v.p.Tenant); used > limit {
+		return v.over("disk_mib", stockRetry,
+			"with this upload the tenant's data would take %d MiB, and the key's quota is %d MiB", used>>20, limit>>20)
+	}
+	return nil
+}
+
+func (v *lens) diskUsed(ctx context.Context) (int64, error) {
+	l, now := &v.t.ledger, v.t.cfg.Now()
+	l.mu.Lock()
+	last := l.disk[v.p.Tenant]
+	l.mu.Unlock()
+	if age := now.Sub(last.at); age >= 0 && age < diskFor {
+		return last.bytes, nil
+	}
+	all, err := v.engine.ListSnapshots(ctx)
+	if err != nil {
+		return 0, err
+	}
+	used := v.engine.OverlayBytes(v.p.Tenant)
+	for _, s := range all {
+		if s.Owner == v.p.Tenant {
+			used += s.MemoryOwnBytes + s.DiskOwnBytes + s.VMStateBytes
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.disk[v.p.Tenant] = diskUse{now, used}
+	return used, nil
+}
+
+// diskChanged has it counted anew: the tenant has made something, or deleted it.
+func (v *lens) diskChanged() {
+	if v.p.Operator() {
+		return
+	}
+	v.t.ledger.mu.Lock()
+	defer v.t.ledger.mu.Unlock()
+	delete(v.t.ledger.disk, v.p.Tenant)
+}

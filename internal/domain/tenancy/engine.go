@@ -1,0 +1,75 @@
+package tenancy
+
+import (
+	"context"
+	"io"
+	"net"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/receipt"
+)
+
+// Engine is what is shown in part. It is that of package httpapi.
+type Engine interface {
+	snapshots
+	sandboxes
+	guests
+	networks
+	Receipt(kind receipt.Kind, of string) (receipt.Receipt, error)
+	Receipts(f receipt.Filter) ([]receipt.Receipt, error)
+	SetPool(ctx context.Context, tag string, size int) error
+	Pools() []sandbox.PoolStatus
+	Capacity() (sandbox.Capacity, error)
+}
+
+type snapshots interface {
+	CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot for req.
+	ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error)
+	DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
+		progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error)
+	SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error)
+	SnapshotBrief(tag string) (sandbox.SnapshotBrief, error)
+	DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error
+	VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error)
+	CompactSnapshot(ctx context.Context, tag, to string, progress func(sandbox.Step)) (sandbox.SnapshotInfo, error)
+	CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error)
+	DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error)
+}
+
+type sandboxes interface {
+	Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error)
+	List() []sandbox.Info
+	// Holdings are what an owner has running.
+	Holdings(owner string) (n, memoryMiB int)
+	// OverlayBytes are what an owner's sandboxes have written to their disks.
+	OverlayBytes(owner string) int64
+	Get(id string) (sandbox.Info, error)
+	Kill(ctx context.Context, id string) error
+	KillTree(ctx context.Context, id string) (ended []string, err error)
+	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
+	Resume(ctx context.Context, id string) (sandbox.Info, error)
+	SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error)
+	Console(id string) (io.ReadCloser, error)
+	FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error
+	Memory(id string) (sandbox.MemoryUse, error)
+	Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error)
+	Rollback(ctx context.Context, id, tag string) (sandbox.Info, error)
+}
+
+type guests interface {
+	Ping(ctx context.Context, id string) (sandbox.Pong, error)
+	Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error)
+	Eval(ctx context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error)
+	DialAgent(ctx context.Context, id string) (net.Conn, error)
+	DialPort(ctx context.Context, id string, port uint16) (net.Conn, error)
+}
+
+type networks interface {
+	Network(id string) (sandbox.Network, error)
+	SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error)
+	Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error)
+	NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error
+}

@@ -1,0 +1,102 @@
+package tenancy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"sync"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+	"github.com/forkd/forkd/internal/store/snapshot"
+	"github.com/forkd/forkd/internal/sys/durable"
+)
+
+const (
+	publishedFormat = 1
+	maxPublished    = 4 << 20 // bytes of the file
+)
+
+// Published are the snapshots that all tenants may fork from, by tag and content: a tag that
+// is given to another snapshot is not public any more. It is kept in a file of its own, as a
+// snapshot's manifest is never written again. A nil one has none.
+type Published struct {
+	path string
+
+	mu   sync.Mutex // guards tags, and is held while the file is written
+	tags map[string]string
+}
+
+// publishedFile is the whole file; docs/formats/keys.md describes it.
+type publishedFile struct {
+	Format int               `json:"format"`
+	Tags   map[string]string `json:"tags"` // content hash by tag
+}
+
+// OpenPublished reads the file at path, which need not be there.
+func OpenPublished(path string) (*Published, error) {
+	p := &Published{path: path, tags: map[string]string{}}
+	b, err := durable.ReadFile(path, maxPublished)
+	if errors.Is(err, fs.ErrNotExist) {
+		return p, nil
+	}
+	if err == nil {
+		p.tags, err = decodePublished(b)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	return p, nil
+}
+
+func decodePublished(b []byte) (map[string]string, error) {
+	var f publishedFile
+	if err := json.Unmarshal(b, &f); err != nil {
+		return nil, err
+	}
+	if f.Format != publishedFormat {
+		return nil, fmt.Errorf("format is %d, want %d", f.Format, publishedFormat)
+	}
+	for tag, hash := range f.Tags {
+		if snapshot.CheckTag(tag) != nil || hash == "" {
+			return nil, fmt.Errorf("%.80q is no tag, or its snapshot is not named", tag)
+		}
+	}
+	if f.Tags == nil {
+		f.Tags = map[string]string{}
+	}
+	return f.Tags, nil
+}
+
+// Has reports whether the snapshot of that tag and content is public.
+func (p *Published) Has(tag, contentHash string) bool {
+	if p == nil || contentHash == "" {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.tags[tag] == contentHash
+}
+
+func (p *Published) set(tag, contentHash string, public bool) error {
+	if p == nil {
+		return sandbox.Errorf(sandbox.ErrUnsupported, "", "this daemon has nowhere to keep what is public")
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	next := maps.Clone(p.tags)
+	delete(next, tag)
+	if public {
+		next[tag] = contentHash
+	}
+	b, err := json.MarshalIndent(publishedFile{publishedFormat, next}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := durable.Rewrite(p.path, append(b, '\n')); err != nil {
+		return fmt.Errorf("write what is public: %w", err)
+	}
+	p.tags = next
+	return nil
+}

@@ -1,0 +1,267 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// own finds a sandbox that is there for who asks.
+func (v *lens) own(id string) (sandbox.Info, error) {
+	info, err := v.engine.Get(id)
+	switch {
+	case v.p.Operator():
+		return info, err
+	case errors.Is(err, sandbox.ErrNotFound), err == nil && !v.p.Sees(info.Owner):
+		return sandbox.Info{}, noSandbox(id)
+	}
+	return info, err
+}
+
+// mine is own for methods that find the sandbox themselves: the operator's need no look.
+func (v *lens) mine(id string) error {
+	if v.p.Operator() {
+		return nil
+	}
+	_, err := v.own(id)
+	return err
+}
+
+// List returns the sandboxes that are there for who asks.
+func (v sandboxView) List() []sandbox.Info {
+	all := v.engine.List()
+	if v.p.Operator() {
+		return all
+	}
+	var out []sandbox.Info
+	for _, i := range all {
+		if v.p.Sees(i.Owner) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Get returns one sandbox.
+func (v sandboxView) Get(id string) (sandbox.Info, error) { return v.own(id) }
+
+// Fork makes children of a snapshot, within the quotas.
+func (v sandboxView) Fork(ctx context.Context, req sandbox.ForkRequest) (sandbox.ForkResult, error) {
+	req.HostPorts = v.hostPorts()
+	if v.p.Operator() {
+		return v.engine.Fork(ctx, req)
+	}
+	if req.N < 1 || req.N > sandbox.MaxFork { // no quota counts what cannot be
+		return sandbox.ForkResult{}, sandbox.Errorf(sandbox.ErrInvalid, "", "n is %d, want 1 to %d", req.N, sandbox.MaxFork)
+	}
+	brief, err := v.find(req.Tag)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	if req.Tap != "" {
+		return sandbox.ForkResult{}, v.operatorOnly("a tap of the host")
+	}
+	if req.Limits.CPUWeight > sandbox.DefaultCPUWeight {
+		return sandbox.ForkResult{}, v.operatorOnly(fmt.Sprintf("a CPU weight above %d", sandbox.DefaultCPUWeight))
+	}
+	if req.Kin = (sandbox.Kin{}); req.GuestFork {
+		req.Kin.Key = v.p.KeyID
+	}
+	if err := v.roomOnDisk(ctx); err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	release, err := v.admit(req.N, req.N*brief.MemoryMiB)
+	if err != nil {
+		return sandbox.ForkResult{}, err
+	}
+	defer release()
+	req.Tag, req.Owner = brief.Tag, v.p.Tenant
+	return v.engine.Fork(ctx, req)
+}
+
+// Branch makes a snapshot of a sandbox, and children of it.
+func (v sandboxView) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
+	req.HostPorts = v.hostPorts()
+	if v.p.Operator() {
+		return v.shownBranch(v.engine.Branch(ctx, req))
+	}
+	info, err := v.own(req.SandboxID)
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	if req.Tag != "" {
+		if req.Tag, err = v.newTag(req.Tag); err != nil {
+			return sandbox.BranchResult{}, err
+		}
+	}
+	if err := v.roomOnDisk(ctx); err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	n := max(req.N, 0)
+	release, err := v.admit(n, n*info.Shape.MemoryMiB)
+	if err != nil {
+		return sandbox.BranchResult{}, err
+	}
+	defer release()
+	defer v.diskChanged()
+	req.Owner = v.p.Tenant
+	return v.shownBranch(v.engine.Branch(ctx, req))
+}
+
+func (v *lens) shownBranch(r sandbox.BranchResult, err error) (sandbox.BranchResult, error) {
+	if err == nil {
+		r.Snapshot = v.shown(r.Snapshot)
+	}
+	return r, err
+}
+
+// Rollback puts a sandbox back to a snapshot of its ancestry.
+func (v sandboxView) Rollback(ctx context.Context, id, tag string) (sandbox.Info, error) {
+	if v.p.Operator() {
+		return v.engine.Rollback(ctx, id, tag)
+	}
+	if err := v.mine(id); err != nil {
+		return sandbox.Info{}, err
+	}
+	brief, err := v.find(tag)
+	if err != nil {
+		return sandbox.Info{}, err
+	}
+	info, err := v.engine.Rollback(ctx, id, brief.Tag)
+	var e *sandbox.Error
+	if errors.As(err, &e) && e.Reason() == sandbox.ReasonNotInAncestry { // it names the ancestry, which may be others'
+		err = sandbox.Detailed(sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNotInAncestry,
+			"sandbox %s did not come from snapshot %s", id, brief.Tag), "tags", v.visibleOf(e.Details()["tags"]))
+	}
+	return info, err
+}
+
+// visibleOf leaves out of a list of tags those that are not there for who asks.
+func (v *lens) visibleOf(tags string) string {
+	list := slices.DeleteFunc(strings.Split(tags, ", "), func(tag string) bool {
+		_, err := v.find(tag)
+		return err != nil
+	})
+	return strings.Join(list, ", ")
+}
+
+// Kill ends a sandbox.
+func (v sandboxView) Kill(ctx context.Context, id string) error {
+	if err := v.mine(id); err != nil {
+		return err
+	}
+	defer v.diskChanged()
+	return v.engine.Kill(ctx, id)
+}
+
+// KillTree ends a sandbox and all of its tree of forks, who have the same owner.
+func (v sandboxView) KillTree(ctx context.Context, id string) (ended []string, err error) {
+	if err := v.mine(id); err != nil {
+		return nil, err
+	}
+	defer v.diskChanged()
+	return v.engine.KillTree(ctx, id)
+}
+
+// Console is what a sandbox wrote to its console.
+func (v sandboxView) Console(id string) (io.ReadCloser, error) {
+	if err := v.mine(id); err != nil {
+		return nil, err
+	}
+	return v.engine.Console(id)
+}
+
+// FollowConsole goes on with what comes.
+func (v sandboxView) FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error {
+	if err := v.mine(id); err != nil {
+		return err
+	}
+	return v.engine.FollowConsole(ctx, id, lines, write)
+}
+
+// Memory is what a sandbox costs.
+func (v sandboxView) Memory(id string) (sandbox.MemoryUse, error) {
+	if err := v.mine(id); err != nil {
+		return sandbox.MemoryUse{}, err
+	}
+	return v.engine.Memory(id)
+}
+
+// Ping asks a guest for a sign of life.
+func (v sandboxView) Ping(ctx context.Context, id string) (sandbox.Pong, error) {
+	if err := v.mine(id); err != nil {
+		return sandbox.Pong{}, err
+	}
+	return v.engine.Ping(ctx, id)
+}
+
+// Exec runs a program in a guest.
+func (v sandboxView) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
+	if err := v.mine(id); err != nil {
+		return sandbox.ExecResult{}, err
+	}
+	return v.engine.Exec(ctx, id, req)
+}
+
+// Eval runs code in a guest's interpreter.
+func (v sandboxView) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (sandbox.EvalResult, error) {
+	if err := v.mine(id); err != nil {
+		return sandbox.EvalResult{}, err
+	}
+	return v.engine.Eval(ctx, id, req)
+}
+
+// DialAgent connects to a guest's agent.
+func (v sandboxView) DialAgent(ctx context.Context, id string) (net.Conn, error) {
+	if err := v.mine(id); err != nil {
+		return nil, err
+	}
+	return v.engine.DialAgent(ctx, id)
+}
+
+// DialPort connects to a server in a guest.
+func (v sandboxView) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
+	if err := v.mine(id); err != nil {
+		return nil, err
+	}
+	return v.engine.DialPort(ctx, id, port)
+}
+
+// Network is what a sandbox may reach.
+func (v sandboxView) Network(id string) (sandbox.Network, error) {
+	if err := v.mine(id); err != nil {
+		return sandbox.Network{}, err
+	}
+	return v.engine.Network(id)
+}
+
+// SetNetwork changes it.
+func (v sandboxView) SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error) {
+	if err := v.mine(id); err != nil {
+		return sandbox.Network{}, err
+	}
+	req.HostPorts = v.hostPorts()
+	return v.engine.SetNetwork(ctx, id, req)
+}
+
+// Flows are a sandbox's connections.
+func (v sandboxView) Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error) {
+	if err := v.mine(id); err != nil {
+		return nil, err
+	}
+	return v.engine.Flows(ctx, id)
+}
+
+// NetworkLog is what a sandbox was refused, and reached.
+func (v sandboxView) NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error {
+	if err := v.mine(id); err != nil {
+		return err
+	}
+	return v.engine.NetworkLog(ctx, id, follow, write)
+}

@@ -1,0 +1,261 @@
+package tenancy
+
+import (
+	"context"
+	"slices"
+
+	"github.com/forkd/forkd/internal/domain/sandbox"
+)
+
+// CreateSnapshot makes a snapshot of an image.
+func (v snapshotView) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	req.HostPorts = v.hostPorts()
+	if v.p.Operator() {
+		return v.engine.CreateSnapshot(ctx, req, progress)
+	}
+	memoryMiB, err := v.ParentMemoryMiB(ctx, req)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	req.MemoryMiB = memoryMiB // the VM has what is counted, even if the image changes meanwhile
+	release, err := v.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, memoryMiB)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer release()
+	req.Owner = v.p.Tenant
+	return v.engine.CreateSnapshot(ctx, req, progress)
+}
+
+// ParentMemoryMiB returns the guest memory of the VM that CreateSnapshot would boot for req.
+func (v snapshotView) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (int, error) {
+	if !v.p.Operator() && (req.Kernel != "" || req.Rootfs != "") {
+		return 0, v.operatorOnly("a kernel or root file system by its path")
+	}
+	return v.engine.ParentMemoryMiB(ctx, req)
+}
+
+// DeriveSnapshot makes a snapshot on top of another.
+func (v snapshotView) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	req.HostPorts = v.hostPorts()
+	if v.p.Operator() {
+		return v.engine.DeriveSnapshot(ctx, req, progress)
+	}
+	from, err := v.find(req.From)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	release, err := v.admitMaking(ctx, &req.Tag, &req.Tap, req.TapIfAllowed, from.MemoryMiB)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer release()
+	req.From, req.Owner = from.Tag, v.p.Tenant
+	info, err := v.engine.DeriveSnapshot(ctx, req, progress)
+	return v.shown(info), err
+}
+
+// admitMaking lets a tenant make a snapshot, for which one VM runs.
+func (v *lens) admitMaking(ctx context.Context, tag, tap *string, ifAllowed bool, memoryMiB int) (func(), error) {
+	var err error
+	if *tag, err = v.newTag(*tag); err != nil {
+		return nil, err
+	}
+	if *tap != "" && !ifAllowed {
+		return nil, v.operatorOnly("a tap of the host")
+	}
+	*tap = ""
+	if err := v.roomOnDisk(ctx); err != nil {
+		return nil, err
+	}
+	release, err := v.admit(1, memoryMiB)
+	if err != nil {
+		return nil, err
+	}
+	return func() {
+		release()
+		v.diskChanged()
+	}, nil
+}
+
+// ListSnapshots returns the tenant's own, and those that are public.
+func (v snapshotView) ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
+	all, err := v.engine.ListSnapshots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []sandbox.SnapshotInfo
+	for _, s := range all {
+		if v.p.Sees(s.Owner) || v.t.cfg.Published.Has(s.Tag, s.ContentHash) {
+			out = append(out, v.shown(s))
+		}
+	}
+	return out, nil
+}
+
+// SnapshotInfo describes one.
+func (v snapshotView) SnapshotInfo(ctx context.Context, tag string) (sandbox.SnapshotInfo, error) {
+	if v.p.Operator() {
+		info, err := v.engine.SnapshotInfo(ctx, tag)
+		return v.shown(info), err
+	}
+	b, err := v.find(tag)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	info, err := v.engine.SnapshotInfo(ctx, b.Tag)
+	return v.shown(info), err
+}
+
+// SnapshotBrief says whose a snapshot is.
+func (v snapshotView) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) { return v.find(tag) }
+
+// shown leaves out of an account what is others'.
+func (v *lens) shown(s sandbox.SnapshotInfo) sandbox.SnapshotInfo {
+	s.Public = v.t.cfg.Published.Has(s.Tag, s.ContentHash)
+	if v.p.Operator() {
+		return s
+	}
+	visible := func(tag string) bool {
+		b, err := v.engine.SnapshotBrief(tag)
+		return err == nil && (v.p.Sees(b.Owner) || v.t.cfg.Published.Has(b.Tag, b.ContentHash))
+	}
+	others := func(tag string) bool { return !visible(tag) }
+	s.Ancestors = slices.DeleteFunc(slices.Clone(s.Ancestors), others)
+	s.Dependents = slices.DeleteFunc(slices.Clone(s.Dependents), others)
+	s.Sandboxes = slices.DeleteFunc(slices.Clone(s.Sandboxes), func(id string) bool { return v.mine(id) != nil })
+	if s.ParentTag != "" && others(s.ParentTag) {
+		s.ParentTag, s.ParentContentHash = "", ""
+	}
+	s.Dir, s.MemoryFile = "", "" // paths of the host are the operator's to know
+	if !v.p.Sees(s.Owner) {      // public: how it came to be is not
+		s.Owner, s.BranchedFrom = "", ""
+	}
+	return s
+}
+
+// DeleteSnapshot deletes one of the tenant's own.
+func (v snapshotView) DeleteSnapshot(ctx context.Context, tag string, opt sandbox.DeleteOptions) error {
+	if v.p.Operator() {
+		return v.engine.DeleteSnapshot(ctx, tag, opt)
+	}
+	b, err := v.findOwn(tag)
+	if err != nil {
+		return err
+	}
+	if !opt.Force || opt.Cascade {
+		if err := v.refuseIfUsedByOthers(ctx, b.Tag); err != nil {
+			return err
+		}
+	}
+	defer v.diskChanged()
+	return v.engine.DeleteSnapshot(ctx, b.Tag, opt)
+}
+
+// refuseIfUsedByOthers keeps a tenant from deleting what others have built on a snapshot
+// that was public, and from reading their names in the refusal.
+func (v *lens) refuseIfUsedByOthers(ctx context.Context, tag string) error {
+	all, err := v.engine.ListSnapshots(ctx)
+	if err != nil {
+		return err
+	}
+	byTag := map[string]sandbox.SnapshotInfo{}
+	for _, s := range all {
+		byTag[s.Tag] = s
+	}
+	seen := map[string]bool{}
+	for next := []string{tag}; len(next) > 0; next = next[1:] {
+		s := byTag[next[0]]
+		if seen[s.Tag] {
+			continue
+		}
+		seen[s.Tag] = true
+		if !v.p.Sees(s.Owner) || slices.ContainsFunc(s.Sandboxes, func(id string) bool { return v.mine(id) != nil }) {
+			return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDependentSnapshots,
+				"snapshot %s was public, and others use it", tag)
+		}
+		next = append(next, s.Dependents...)
+	}
+	return nil
+}
+
+// VerifySnapshot reads one of the tenant's own.
+func (v snapshotView) VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error) {
+	b, err := v.findOwn(tag)
+	if err != nil {
+		return sandbox.VerifyReport{}, err
+	}
+	return v.engine.VerifySnapshot(ctx, b.Tag)
+}
+
+// CompactSnapshot makes a copy of one of the tenant's own, which is its own as well.
+func (v snapshotView) CompactSnapshot(ctx context.Context, tag, to string,
+	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
+	if v.p.Operator() {
+		return v.engine.CompactSnapshot(ctx, tag, to, progress)
+	}
+	b, err := v.findOwn(tag)
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	if to, err = v.newTag(to); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	if err := v.roomOnDisk(ctx); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	defer v.diskChanged()
+	info, err := v.engine.CompactSnapshot(ctx, b.Tag, to, progress)
+	return v.shown(info), err
+}
+
+// CollectLayers is about everybody's.
+func (v snapshotView) CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error) {
+	if err := v.operatorOnly("the store"); err != nil {
+		return sandbox.CollectReport{}, err
+	}
+	return v.engine.CollectLayers(ctx, dryRun)
+}
+
+// DiffSnapshots compares two that the tenant may fork from; a child of each runs for it.
+func (v snapshotView) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error) {
+	if v.p.Operator() {
+		return v.engine.DiffSnapshots(ctx, req)
+	}
+	a, err := v.find(req.Before)
+	if err != nil {
+		return sandbox.SnapshotDiff{}, err
+	}
+	b, err := v.find(req.After)
+	if err != nil {
+		return sandbox.SnapshotDiff{}, err
+	}
+	release, err := v.admit(2, a.MemoryMiB+b.MemoryMiB)
+	if err != nil {
+		return sandbox.SnapshotDiff{}, err
+	}
+	defer release()
+	req.Before, req.After, req.Owner = a.Tag, b.Tag, v.p.Tenant
+	return v.engine.DiffSnapshots(ctx, req)
+}
+
+// Publish lets all tenants fork from a snapshot, or no longer.
+func (v snapshotView) Publish(ctx context.Context, tag string, public bool) (sandbox.SnapshotInfo, error) {
+	b, err := v.findOwn(tag)
+	if err == nil {
+		err = v.operatorOnly("publishing")
+	}
+	if err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	if b.ContentHash == "" {
+		return sandbox.SnapshotInfo{}, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonSnapshotNotReady,
+			"snapshot %s is being written", b.Tag)
+	}
+	if err := v.t.cfg.Published.set(b.Tag, b.ContentHash, public); err != nil {
+		return sandbox.SnapshotInfo{}, err
+	}
+	return v.SnapshotInfo(ctx, b.Tag)
+}

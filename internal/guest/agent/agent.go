@@ -1,0 +1,279 @@
+package agent
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/guest/agent/clocksync"
+	"github.com/forkd/forkd/internal/guest/agent/defaults"
+	"github.com/forkd/forkd/internal/guest/agent/dialport"
+	"github.com/forkd/forkd/internal/guest/agent/evalport"
+	"github.com/forkd/forkd/internal/guest/agent/files"
+	"github.com/forkd/forkd/internal/guest/agent/forkcall"
+	"github.com/forkd/forkd/internal/guest/agent/freepages"
+	"github.com/forkd/forkd/internal/guest/agent/fsfreeze"
+	"github.com/forkd/forkd/internal/guest/agent/generation"
+	"github.com/forkd/forkd/internal/guest/agent/identity"
+	"github.com/forkd/forkd/internal/guest/agent/interp"
+	"github.com/forkd/forkd/internal/guest/agent/inventory"
+	"github.com/forkd/forkd/internal/guest/agent/procgroup"
+	"github.com/forkd/forkd/internal/guest/agent/procs"
+	"github.com/forkd/forkd/internal/guest/agent/reap"
+	"github.com/forkd/forkd/internal/guest/agent/watch"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1/agentv1connect"
+	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
+	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
+)
+
+// Config is what an agent is made of. The zero value of each field has a
+// sensible meaning, said there.
+type Config struct {
+	Version string
+	// Orphans makes the agent reap every child there is; for PID 1 and for a
+	// program that is nothing but the agent. Tests leave it off.
+	Orphans bool
+	// ImageFile is the image's metadata; empty or missing means none.
+	ImageFile string
+	// Root is where identity writes files; empty means /.
+	Root string
+	// System is the kernel that identity changes; nil means the machine's.
+	System identity.System
+	// Link is the guest's network device; nil means that it has none.
+	Link identity.Link
+	// Address is the guest's own on its socket transport, by which a clone is
+	// told from its source; nil means the machine's.
+	Address generation.Addresser
+	// HooksDir holds the fork hooks; empty means /etc/forkd/fork.d.
+	HooksDir string
+	// CgroupMount is where control groups are; empty means /sys/fs/cgroup.
+	CgroupMount string
+	// DialHost connects to the host's port for forks that programs here ask for;
+	// nil means over vsock.
+	DialHost func(ctx context.Context) (net.Conn, error)
+	// Token, when set, must be shown with every request but GET /health.
+	Token string
+	// IdentityPort: whoever made the agent has it serve identities on the port of their own.
+	IdentityPort bool
+	// Layers are those of the root's overlay, if they are known; the caller's.
+	Layers inventory.Layers
+	// Log gets one line per noteworthy event; nil drops them.
+	Log func(format string, args ...any)
+}
+
+// Agent is a running agent without its listener.
+type Agent struct {
+	cfg     Config
+	started time.Time
+	rec     *defaults.Record
+	device  generation.Device // unless the configuration has an address
+	guest   *generation.Guest
+	reaper  *reap.Reaper
+	groups  *procgroup.Groups
+	procs   *procs.Table
+	interp  *interp.Set
+	ident   *identity.Applier
+	forks   *forkcall.Server
+	evals   *evalport.Server
+	files   *files.Server
+	watch   *watch.Server
+	free    *freepages.Reporter
+	freezer *fsfreeze.Freezer
+	had     atomic.Int64 // the most memory of an interpreter when reports were switched off
+	handler http.Handler
+	clock   *clocksync.Keeper
+
+	// cpuMu guards the counters of the last look at the processor.
+	cpuMu             sync.Mutex
+	cpuBusy, cpuTotal float64
+
+	// identMu makes identities and quiescing one at a time.
+	identMu sync.Mutex
+
+	stopReaping context.CancelFunc
+	reaping     sync.WaitGroup
+}
+
+// New starts an agent's inside; Serve gives it a listener, Close ends it.
+func New(cfg Config) (*Agent, error) {
+	cfg = withDefaults(cfg)
+	image, err := defaults.Load(cfg.ImageFile)
+	if err != nil {
+		return nil, err
+	}
+	a := &Agent{cfg: cfg, started: time.Now(), rec: defaults.New(image)}
+	a.free = freepages.New(cfg.Root, cfg.Log)
+	a.freezer = fsfreeze.New(cfg.Layers.OpenUpper, cfg.Log)
+	a.reaper = reap.New(cfg.Orphans)
+	a.reaper.Ended = a.free.Look
+	a.groups = procgroup.Open(cfg.CgroupMount, "forkd")
+	a.procs = procs.NewTable(a.reaper, a.groups, a.rec, cfg.Log)
+	a.interp = interp.NewSet(a.reaper, a.groups, a.rec, interp.Python())
+	a.guest = generation.New(cmp.Or[generation.Addresser](cfg.Address, &a.device))
+	a.clock = &clocksync.Keeper{Clocks: cfg.System, Log: cfg.Log}
+	a.clock.Taken()
+	a.ident = &identity.Applier{
+		System: cfg.System, Link: cfg.Link, Root: cfg.Root, Hooks: cfg.HooksDir,
+		Record: a.rec, Interp: a.interp, Run: hookRunner{a.reaper, a.groups, a.rec},
+		Became: a.became,
+	}
+	a.forks = forkcall.New(forkcall.Config{Guest: a.guest, Dial: cfg.DialHost, Log: cfg.Log})
+	a.evals = evalport.New(evalport.Config{
+		Admit: fromHost, Mark: a.guest.Mark, Eval: a.eval, Answered: a.evaluated, Log: cfg.Log,
+	})
+	a.files, a.watch = files.NewServer(a.rec), watch.NewServer(a.rec)
+	a.handler = a.routes()
+	ctx, cancel := context.WithCancel(context.Background())
+	a.stopReaping = cancel
+	a.reaping.Go(func() {
+		if err := a.reaper.Run(ctx); err != nil {
+			cfg.Log("reaper: %v", err)
+		}
+	})
+	return a, nil
+}
+
+func withDefaults(cfg Config) Config {
+	set := func(s *string, def string) {
+		if *s == "" {
+			*s = def
+		}
+	}
+	set(&cfg.Version, "dev")
+	set(&cfg.ImageFile, "/etc/forkd/image.json")
+	set(&cfg.Root, "/")
+	set(&cfg.HooksDir, "/etc/forkd/fork.d")
+	set(&cfg.CgroupMount, "/sys/fs/cgroup")
+	if cfg.System == nil {
+		cfg.System = identity.Linux{}
+	}
+	if cfg.DialHost == nil {
+		cfg.DialHost = forkcall.DialHost
+	}
+	if cfg.Log == nil {
+		cfg.Log = func(string, ...any) {}
+	}
+	return cfg
+}
+
+// routes is every path the agent answers.
+func (a *Agent) routes() http.Handler {
+	opts := []connect.HandlerOption{
+		connect.WithReadMaxBytes(agentproto.MaxMessageBytes),
+		// The link is a local socket, and a compressor's state is memory that
+		// each clone would have to write.
+		connect.WithCompression("gzip", nil, nil),
+		connect.WithRecover(a.recovered),
+	}
+	mux := http.NewServeMux()
+	mux.Handle(processconnect.NewProcessHandler(a.procs, opts...))
+	mux.Handle(agentv1connect.NewAgentHandler(&service{a}, opts...))
+	mux.Handle(agentv1connect.NewInventoryHandler(inventory.Service{Root: a.cfg.Root, Proc: "/proc",
+		Layers: a.cfg.Layers}, opts...))
+	mux.Handle(withTrees(filesystemconnect.NewFilesystemHandler(filesystemService{a.files, a.watch}, opts...)))
+	a.plainRoutes(mux)
+	return a.marked(a.guard(mux))
+}
+
+// marked notes in which generation a request began, before anything is done.
+func (a *Agent) marked(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if host := r.Header.Get(agentproto.HeaderHostTime); host != "" {
+			a.clock.Check(host)
+		}
+		next.ServeHTTP(w, r.WithContext(a.guest.Mark(r.Context())))
+	})
+}
+
+// became is called when the guest has taken an identity: whatever still waits
+// for callers of the source waits in vain.
+func (a *Agent) became() {
+	a.clock.Taken()
+	a.guest.Advance()
+	a.watch.Forget()
+}
+
+// filesystemService is the two halves of filesystem.Filesystem.
+type filesystemService struct {
+	*files.Server
+	watcher
+}
+
+// watcher names the half that watches, so that the embedded types differ.
+type watcher = *watch.Server
+
+var _ filesystemconnect.FilesystemHandler = filesystemService{}
+
+// recovered turns a bug into an answer; the agent is PID 1 and must go on.
+func (a *Agent) recovered(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
+	a.cfg.Log("panic in %s: %v", spec.Procedure, p)
+	return connect.NewError(connect.CodeInternal, fmt.Errorf("internal error in %s", spec.Procedure))
+}
+
+// Handler is the agent's HTTP interface.
+func (a *Agent) Handler() http.Handler { return a.handler }
+
+// Serve answers requests on l until ctx ends. Closing l is Serve's.
+func (a *Agent) Serve(ctx context.Context, l net.Listener) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	srv := &http.Server{
+		Handler:           a.handler,
+		BaseContext:       func(net.Listener) context.Context { return base },
+		ReadHeaderTimeout: time.Minute,
+		MaxHeaderBytes:    64 << 10,
+		ErrorLog:          nil,
+	}
+	stop := context.AfterFunc(ctx, func() {
+		cancel() // lets streams end
+		_ = srv.Close()
+	})
+	defer stop()
+	err := srv.Serve(steady{l, a.cfg.Log})
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve: %w", err)
+}
+
+// ServeForks answers programs in the guest that fork it, on a socket that
+// forkcall.Listen opened, until ctx ends.
+func (a *Agent) ServeForks(ctx context.Context, l net.Listener) error { return a.forks.Serve(ctx, l) }
+
+// ServeDials connects the host with servers in the guest, on l, until ctx ends. Closing
+// l is ServeDials's. A guest that is guarded by a token has no such port.
+func (a *Agent) ServeDials(ctx context.Context, l net.Listener) error {
+	s := dialport.New(dialport.Config{Admit: fromHost, Log: a.cfg.Log})
+	if err := s.Serve(ctx, steady{l, a.cfg.Log}); err != nil {
+		return fmt.Errorf("serve dials: %w", err)
+	}
+	return nil
+}
+
+// ServeEvals evaluates on l, without HTTP, until ctx ends. Closing l is ServeEvals's. A guest that is guarded by a
+// token has no such port.
+func (a *Agent) ServeEvals(ctx context.Context, l net.Listener) error {
+	if err := a.evals.Serve(ctx, steady{l, a.cfg.Log}); err != nil {
+		return fmt.Errorf("serve evaluations: %w", err)
+	}
+	return nil
+}
+
+// Close kills what was started here and waits for it. Nothing is served any more.
+func (a *Agent) Close() error {
+	a.interp.Close()
+	a.evals.Wait()
+	err := errors.Join(a.watch.Close(), a.procs.Close(), a.device.Close())
+	a.stopReaping()
+	a.reaping.Wait()
+	return errors.Join(err, a.groups.Close())
+}

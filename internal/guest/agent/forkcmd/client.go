@@ -1,0 +1,50 @@
+package forkcmd
+
+import (
+	"fmt"
+	"net"
+
+	"github.com/forkd/forkd/internal/guest/agent/forkcall"
+	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
+)
+
+// dial connects to the agent. There is no limit on the answer: a wait may take
+// as long as its child.
+func (c command) dial() (net.Conn, error) {
+	conn, err := net.Dial("unix", c.socket)
+	if err != nil {
+		return nil, forkwire.Errorf(forkwire.Unavailable, "call the agent: %v", err)
+	}
+	return conn, nil
+}
+
+// call is one call from request to answer. have is told of an answer before the
+// host forgets it; it may be nil.
+func (c command) call(req forkwire.Request, result []byte,
+	have func(forkwire.Answer, []byte) error) (forkwire.Answer, error) {
+	conn, err := c.dial()
+	if err != nil {
+		return forkwire.Answer{}, err
+	}
+	defer conn.Close()
+	if err := forkwire.WriteRequest(conn, req, result); err != nil {
+		return forkwire.Answer{}, fmt.Errorf("call the agent: %w", err)
+	}
+	a, left, err := forkwire.ReadAnswer(forkwire.NewReader(conn))
+	switch {
+	case err != nil:
+		return a, fmt.Errorf("call the agent: %w", err)
+	case a.Error != nil:
+		return a, a.Error
+	case have == nil:
+		return a, nil
+	}
+	if err := have(a, left); err != nil {
+		return a, err
+	}
+	_, err = conn.Write([]byte{forkwire.Collected})
+	return a, err
+}
+
+// defaultSocket is the agent's.
+const defaultSocket = forkcall.Socket

@@ -1,0 +1,180 @@
+package guestinit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+
+	"github.com/mdlayher/vsock"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/guest/agent/defaults"
+	"github.com/forkd/forkd/internal/guest/agent/inventory"
+	"github.com/forkd/forkd/internal/guest/agent/nic"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+)
+
+// Boot brings the guest from the kernel's hand-over to where programs can run.
+func Boot(log func(string, ...any)) (Options, error) {
+	if err := mountAll(early); err != nil {
+		return Options{}, err
+	}
+	line, err := os.ReadFile("/proc/cmdline")
+	if err != nil {
+		return Options{}, fmt.Errorf("read kernel command line: %w", err)
+	}
+	o := ParseCmdline(string(line))
+	if err := loadModules(moduleDir, log); err != nil {
+		return o, err
+	}
+	if o.Root != "" {
+		if err := mountRoot(o.Root, o.Upper); err != nil {
+			return o, err
+		}
+		if o.Layers, err = inventory.OpenLayers(lowerDir, upperDir+"/files"); err != nil {
+			return o, err
+		}
+		if err := switchRoot(); err != nil {
+			return o, err
+		}
+	}
+	return o, settle(log)
+}
+
+// settle does what is left once the root is there.
+func settle(log func(string, ...any)) error {
+	if err := mountAll(late); err != nil {
+		return err
+	}
+	if err := makeLinks(); err != nil {
+		return err
+	}
+	if err := os.MkdirAll("/tmp", 0o1777); err != nil { // #nosec G301 -- the guest's /tmp
+		return fmt.Errorf("make /tmp: %w", err)
+	}
+	if err := os.Chmod("/tmp", os.ModeSticky|0o777); err != nil { // #nosec G302 -- the guest's /tmp
+		return fmt.Errorf("open up /tmp: %w", err)
+	}
+	if err := loopbackUp(); err != nil {
+		log("%v", err) // a guest without loopback is still of use
+	}
+	if err := networkUp(); err != nil {
+		log("%v", err) // as without loopback
+	}
+	if err := setHostname(); err != nil {
+		log("%v", err)
+	}
+	if err := raiseLimits(); err != nil {
+		log("%v", err)
+	}
+	calm()
+	return os.Setenv("PATH", defaults.Path)
+}
+
+func loopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("find loopback: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("set loopback up: %w", err)
+	}
+	return nil
+}
+
+// networkUp sets the network device up, if there is one.
+func networkUp() error {
+	found, err := nic.Configure()
+	if !found {
+		return err
+	}
+	return errors.Join(err, nic.WriteResolvConf("/etc/resolv.conf"))
+}
+
+func setHostname() error {
+	name := []byte("forkd")
+	if b, err := os.ReadFile("/etc/hostname"); err == nil && len(bytes.TrimSpace(b)) > 0 {
+		name = bytes.TrimSpace(b)
+	}
+	if err := unix.Sethostname(name); err != nil {
+		return fmt.Errorf("set hostname: %w", err)
+	}
+	return nil
+}
+
+// SignalReady tells the host, once, that the agent serves. It is the only time
+// that the guest dials.
+func SignalReady(ctx context.Context) error {
+	var err error
+	for range 50 {
+		if err = signalOnce(); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond): // the host's end may come a moment later
+		}
+	}
+	return fmt.Errorf("signal ready to the host: %w", err)
+}
+
+func signalOnce() (err error) {
+	var c net.Conn
+	if c, err = vsock.Dial(vsock.Host, agentproto.ReadyPort, nil); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Close()) }()
+	_, err = c.Write([]byte(agentproto.ReadyMessage))
+	return err
+}
+
+// StartBeside starts the agent as a child, so that this process can become the
+// image's own init. The binary is reached through /proc, as its file stayed in
+// the initramfs.
+func StartBeside(args ...string) error {
+	cmd := exec.Command("/proc/self/exe", args...)
+	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start agent beside init: %w", err)
+	}
+	return nil
+}
+
+// Become runs the image's own init in this process. It returns only on failure.
+func Become(init string) error {
+	err := unix.Exec(init, []string{init}, os.Environ())
+	return fmt.Errorf("run init %s: %w", init, err)
+}
+
+// Fail says on the console what went wrong and ends the machine. It is for
+// PID 1 only and does not return.
+func Fail(err error) {
+	line := fmt.Sprintf("forkd-agent: boot failed: %v\n", err)
+	_, _ = os.Stderr.WriteString(line)
+	if c, err := os.OpenFile("/dev/kmsg", os.O_WRONLY, 0); err == nil {
+		_, _ = c.WriteString("<2>" + line) // seen also when init got no console
+		_ = c.Close()
+	}
+	unix.Sync()
+	time.Sleep(50 * time.Millisecond) // the console is a slow device
+	// A restart always ends a VM of ours; a power-off needs ACPI to be right.
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+	select {}
+}
+
+// PowerOff ends the machine in good order. It is for PID 1 only.
+func PowerOff() {
+	unix.Sync()
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF)
+	_ = unix.Reboot(unix.LINUX_REBOOT_CMD_RESTART)
+	select {}
+}

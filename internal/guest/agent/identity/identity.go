@@ -1,0 +1,215 @@
+// Package identity makes a clone a guest of its own: random state, clock,
+// names, network, hooks. It owns the order of the steps and the proof that each
+// was done; it keeps no state but the record it is given. Only the agent calls
+// it, once per fork, before the sandbox is called running. The trap: entropy
+// comes first, because later steps and hooks draw random numbers, and every
+// page written here is paid for once per clone.
+package identity
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/forkd/forkd/internal/guest/agent/defaults"
+	"github.com/forkd/forkd/internal/guest/agent/interp"
+	"github.com/forkd/forkd/internal/leaf/environ"
+)
+
+// MinEntropy is the least a request must bring.
+const MinEntropy = 32
+
+// maxEntropy bounds what is fed to the kernel in one go.
+const maxEntropy = 4096
+
+// proofPrefix separates the proof's digest from any other use of SHA-256.
+const proofPrefix = "forkd identity proof v1"
+
+// Request is who the clone is to be.
+type Request struct {
+	Clone       defaults.Clone
+	Hostname    string
+	MachineID   string
+	Entropy     []byte
+	Wall        time.Time // zero leaves the clock alone
+	Env         map[string]string
+	Network     Network
+	Token       string
+	HookTimeout time.Duration
+	// SameMachine keeps boot id and SSH host keys, for a resume.
+	SameMachine bool
+}
+
+// Step is the proof of one step.
+type Step struct {
+	Name string
+	Done bool // false when there was nothing to do
+	Err  error
+	Took time.Duration
+}
+
+// Report is the proof of all of it.
+type Report struct {
+	Steps        []Step
+	ClockStep    time.Duration
+	Reseeded     bool
+	Hooks        []HookResult
+	Interpreters []interp.Reseeded
+	Digest       [sha256.Size]byte
+	BootID       string
+	Took         time.Duration
+}
+
+// Applier applies identities. System and files below Root are the machine's in
+// production and a test's own in tests.
+type Applier struct {
+	System System
+	Link   Link   // nil: the guest has no network device
+	Root   string // normally /
+	Hooks  string // folder of hooks, absolute
+	Record *defaults.Record
+	Interp *interp.Set
+	Run    Runner
+	// Became is called once the record names the clone; nil is allowed.
+	Became func()
+}
+
+// Apply does all steps, also when one fails: a half identity that says what is
+// missing is better than one that stops anywhere. It errs only on a request
+// that must not be applied at all.
+func (a *Applier) Apply(ctx context.Context, req Request) (Report, error) {
+	if err := req.check(); err != nil {
+		return Report{}, err
+	}
+	began := time.Now()
+	var rep Report
+	for _, s := range a.steps(ctx, req, &rep) {
+		at := time.Now()
+		done, err := s.do()
+		rep.Steps = append(rep.Steps, Step{s.name, done, err, time.Since(at)})
+	}
+	rep.Digest = proof()
+	rep.Took = time.Since(began)
+	return rep, nil
+}
+
+type step struct {
+	name string
+	do   func() (done bool, err error)
+}
+
+// steps is the order, and the order is the point: see the package comment.
+func (a *Applier) steps(ctx context.Context, req Request, rep *Report) []step {
+	return []step{
+		{"entropy", func() (bool, error) {
+			err := a.System.AddEntropy(subkey(req.Entropy, "kernel"))
+			rep.Reseeded = err == nil
+			return err == nil, err
+		}},
+		{"clock", func() (done bool, err error) {
+			rep.ClockStep, done, err = a.setClock(req.Wall)
+			return done, err
+		}},
+		{"hostname", func() (bool, error) { return a.setHostname(req.Hostname) }},
+		{"machine-id", func() (bool, error) { return a.setMachineID(req.MachineID) }},
+		{"boot-id", func() (done bool, err error) {
+			rep.BootID, done, err = a.setBootID(req.SameMachine)
+			return done, err
+		}},
+		{"ssh-host-keys", func() (bool, error) {
+			if req.SameMachine {
+				return false, nil
+			}
+			return a.renewHostKeys(req.Hostname)
+		}},
+		{"network", func() (bool, error) { return a.setNetwork(req.Network) }},
+		{"record", func() (bool, error) {
+			a.Record.Become(req.Clone, a.env(req), req.Token)
+			if a.Became != nil {
+				a.Became()
+			}
+			return true, nil
+		}},
+		{"interpreters", func() (bool, error) {
+			rep.Interpreters = a.Interp.Reseed(ctx, a.seed(req))
+			return len(rep.Interpreters) > 0, firstInterpError(rep.Interpreters)
+		}},
+		{"hooks", func() (done bool, err error) {
+			rep.Hooks, err = a.runHooks(ctx, req)
+			return len(rep.Hooks) > 0, err
+		}},
+	}
+}
+
+// env is what processes of this clone see; the request's own values win.
+func (a *Applier) env(req Request) map[string]string {
+	env := map[string]string{}
+	if req.Clone.SandboxID != "" {
+		env["FORKD_SANDBOX_ID"] = req.Clone.SandboxID
+		env["FORKD_INDEX"] = fmt.Sprint(req.Clone.Index)
+		env["FORKD_PARENT"] = req.Clone.Parent
+	}
+	for k, v := range req.Env {
+		env[k] = v
+	}
+	return env
+}
+
+func (a *Applier) seed(req Request) interp.Seed {
+	return interp.Seed{
+		Entropy: subkey(req.Entropy, "interpreters"),
+		Env:     a.env(req),
+		Info: map[string]any{
+			"sandbox_id": req.Clone.SandboxID,
+			"index":      req.Clone.Index,
+			"parent":     req.Clone.Parent,
+		},
+	}
+}
+
+func firstInterpError(all []interp.Reseeded) error {
+	for _, r := range all {
+		if r.Err != nil {
+			return fmt.Errorf("%s: %w", r.Language, r.Err)
+		}
+	}
+	return nil
+}
+
+func (r Request) check() error {
+	if n := len(r.Entropy); n < MinEntropy || n > maxEntropy {
+		return fmt.Errorf("entropy is %d bytes, want %d to %d", n, MinEntropy, maxEntropy)
+	}
+	if r.Hostname != "" && !validHostname(r.Hostname) {
+		return fmt.Errorf("hostname %q is not valid", r.Hostname)
+	}
+	if r.MachineID != "" && !validMachineID(r.MachineID) {
+		return errors.New("machine id is not 32 lower-case hex digits")
+	}
+	if n := len(r.Network.MAC); n != 0 && (n != 6 || r.Network.MAC[0]&1 != 0) {
+		return fmt.Errorf("hardware address %s is none of one station", r.Network.MAC)
+	}
+	return environ.Check(r.Env)
+}
+
+// subkey separates the uses of one piece of entropy: who sees the
+// interpreter's seed learns nothing of the kernel's.
+func subkey(entropy []byte, use string) []byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "forkd identity %s\n", use)
+	h.Write(entropy)
+	return h.Sum(nil)
+}
+
+// proof shows that clones differ without showing their random numbers.
+func proof() [sha256.Size]byte {
+	var fresh [32]byte
+	_, _ = rand.Read(fresh[:]) // never fails: it is getrandom
+	return sha256.Sum256(append([]byte(proofPrefix), fresh[:]...))
+}
+
+func (a *Applier) path(p string) string { return filepath.Join(a.Root, p) }

@@ -1,0 +1,109 @@
+package inventory
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+)
+
+// walk is a way through one file system.
+type walk struct {
+	root       string
+	device     uint64
+	unreadable uint64
+	visit      func(*agentv1.InventoryFile) error
+}
+
+// files calls visit for everything below root that is on root's own file
+// system, root itself left out. A folder comes before what is in it, and that
+// in the order of the names' bytes. Paths begin at root. What goes away
+// meanwhile is passed over.
+func files(root string, visit func(*agentv1.InventoryFile) error) (unreadable uint64, err error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(root, &st); err != nil {
+		return 1, nil
+	}
+	w := &walk{root: root, device: uint64(st.Dev), visit: visit}
+	err = w.folder("")
+	return w.unreadable, err
+}
+
+// folder visits what is in a folder; dir is its path below root, empty for root itself.
+func (w *walk) folder(dir string) error {
+	entries, err := os.ReadDir(filepath.Join(w.root, dir)) // sorted by name
+	if err != nil && !os.IsNotExist(err) {
+		w.unreadable++
+	}
+	for _, en := range entries {
+		if err := w.entry(dir+"/"+en.Name(), en); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *walk) entry(path string, en fs.DirEntry) error {
+	f, device := w.look(w.root, path)
+	if f == nil {
+		return nil
+	}
+	// Only folders tell: the others of an overlay have the numbers of its layers.
+	if en.IsDir() && device != w.device {
+		return nil
+	}
+	if err := w.visit(f); err != nil {
+		return err
+	}
+	if en.IsDir() {
+		return w.folder(path)
+	}
+	return nil
+}
+
+// look describes what is at a path below a folder; nil if nothing is, or it cannot be looked at.
+func (w *walk) look(root, path string) (f *agentv1.InventoryFile, device uint64) {
+	var st unix.Stat_t
+	full := filepath.Join(root, path)
+	switch err := unix.Lstat(full, &st); {
+	case err == unix.ENOENT || err == unix.ENOTDIR:
+		return nil, 0
+	case err != nil: // such as a path that is too long
+		w.unreadable++
+		return nil, 0
+	}
+	f = &agentv1.InventoryFile{
+		Path: []byte(path), Mode: st.Mode, Uid: st.Uid, Gid: st.Gid, Size: st.Size, MtimeNs: st.Mtim.Nano(),
+		CtimeNs: st.Ctim.Nano(),
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		if target, err := os.Readlink(full); err == nil {
+			f.Target = []byte(target)
+		}
+	case unix.S_IFCHR, unix.S_IFBLK:
+		f.Rdev = uint64(st.Rdev)
+	}
+	return f, uint64(st.Dev)
+}
+
+func isFolder(f *agentv1.InventoryFile) bool { return f != nil && f.Mode&unix.S_IFMT == unix.S_IFDIR }
+
+// union is the names of two sets, sorted.
+func union(a, b map[string]bool) []string {
+	out := make([]string, 0, len(a))
+	for name := range a {
+		out = append(out, name)
+	}
+	for name := range b {
+		if !a[name] {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}

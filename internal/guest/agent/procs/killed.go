@@ -1,0 +1,34 @@
+package procs
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/forkd/forkd/internal/guest/agent/oomlog"
+	"github.com/forkd/forkd/internal/guest/agentproto"
+)
+
+// others are the process ids of the other commands.
+func (t *Table) others(p *Process) (pids []int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for o := range t.all {
+		if o != p {
+			pids = append(pids, o.child.Pid)
+		}
+	}
+	return pids
+}
+
+// killedBy is the text of the kill of a process, or else of the last one that is not another command's: a shell
+// that reports such an end of its program has another process id. Empty: there is none.
+func killedBy(kills []oomlog.Kill, pid int, others []int) string {
+	for _, k := range slices.Backward(kills) {
+		if k.PID == pid || !slices.Contains(others, k.PID) {
+			return fmt.Sprintf("%sout of memory (process %d, %s, %s)", agentproto.KilledByKernel, k.PID, k.Name,
+				k.Seen.UTC().Format(time.RFC3339))
+		}
+	}
+	return ""
+}

@@ -1,0 +1,348 @@
+package procs
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/forkd/forkd/internal/guest/agent/procgroup"
+	"github.com/forkd/forkd/internal/guest/agent/reap"
+	"github.com/forkd/forkd/internal/guest/agentproto/process"
+)
+
+const (
+	// chunkSize bounds one piece of output; ptyChunkSize one of a terminal's.
+	chunkSize    = 32 << 10
+	ptyChunkSize = 16 << 10
+
+	// After a command ended, its output may still be held open by what it left
+	// behind. lingerQuiet without data, or lingerMax in all, ends the wait.
+	lingerQuiet = 300 * time.Millisecond
+	lingerMax   = 3 * time.Second
+)
+
+// Process is one running command.
+type Process struct {
+	info  *process.ProcessInfo
+	child *reap.Child
+	group *procgroup.Group
+	hub   hub
+
+	pty   *os.File // nil without a terminal
+	stdin *os.File // nil for /dev/null and with a terminal
+
+	inMu sync.Mutex // keeps one caller's input together
+
+	lingering chan struct{} // closed when the process has ended
+	ended     chan struct{} // closed when the end was published
+
+	killed func() string // how the kernel ended it for want of memory; empty: it did not
+}
+
+// output is one end that the agent reads.
+type output struct {
+	f    *os.File
+	size int
+	from stream
+}
+
+// stream is which of a process's outputs something came from.
+type stream uint8
+
+const (
+	fromStdout stream = iota
+	fromStderr
+	fromPTY
+)
+
+// start runs cmd. On failure everything is closed again.
+func start(r *reap.Reaper, groups *procgroup.Groups, cmd *exec.Cmd, info *process.ProcessInfo, size *process.PTY,
+	stdin bool) (_ *Process, _ []output, err error) {
+	p := &Process{info: info, lingering: make(chan struct{}), ended: make(chan struct{})}
+	var theirs []*os.File // closed in any case once the child has them
+	defer func() {
+		for _, f := range theirs {
+			_ = f.Close()
+		}
+	}()
+	var outs []output
+	defer func() {
+		if err != nil {
+			p.closeFiles(outs)
+			p.group.Release()
+		}
+	}()
+	if size != nil {
+		outs, theirs, err = p.openPTY(cmd, size)
+	} else {
+		outs, theirs, err = p.openPipes(cmd, stdin)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.group, err = groups.New(); err != nil {
+		return nil, nil, err
+	}
+	if p.group != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, p.group.FD()
+	}
+	if p.child, err = r.Start(cmd); err != nil {
+		return nil, nil, err
+	}
+	p.info.Pid = uint32(p.child.Pid)
+	return p, outs, nil
+}
+
+func (p *Process) openPipes(cmd *exec.Cmd, stdin bool) (outs []output, theirs []*os.File, err error) {
+	if stdin {
+		r, w, err := os.Pipe()
+		if err != nil {
+			return nil, nil, fmt.Errorf("make stdin: %w", err)
+		}
+		cmd.Stdin, p.stdin = r, w
+		theirs = append(theirs, r)
+	}
+	or, ow, err := os.Pipe()
+	if err != nil {
+		return nil, theirs, fmt.Errorf("make stdout: %w", err)
+	}
+	cmd.Stdout = ow
+	theirs = append(theirs, ow)
+	outs = append(outs, output{or, chunkSize, fromStdout})
+	er, ew, err := os.Pipe()
+	if err != nil {
+		return outs, theirs, fmt.Errorf("make stderr: %w", err)
+	}
+	cmd.Stderr = ew
+	return append(outs, output{er, chunkSize, fromStderr}), append(theirs, ew), nil
+}
+
+func (p *Process) openPTY(cmd *exec.Cmd, size *process.PTY) (outs []output, theirs []*os.File, err error) {
+	master, tty, err := pty.Open()
+	if err != nil {
+		return nil, nil, fmt.Errorf("open terminal: %w", err)
+	}
+	p.pty = master
+	outs = []output{{master, ptyChunkSize, fromPTY}}
+	theirs = []*os.File{tty}
+	if cred := cmd.SysProcAttr.Credential; cred != nil {
+		// The user must own the terminal to open it again by name.
+		if err := tty.Chown(int(cred.Uid), -1); err != nil {
+			return outs, theirs, fmt.Errorf("give terminal to user: %w", err)
+		}
+	}
+	if err := p.resize(size); err != nil {
+		return outs, theirs, err
+	}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = tty, tty, tty
+	cmd.SysProcAttr.Setctty = true
+	return outs, theirs, nil
+}
+
+func (p *Process) resize(size *process.PTY) error {
+	s := size.GetSize()
+	if s.GetCols() == 0 || s.GetRows() == 0 {
+		return nil
+	}
+	ws := &pty.Winsize{Cols: uint16(min(s.GetCols(), 0xffff)), Rows: uint16(min(s.GetRows(), 0xffff))}
+	if err := pty.Setsize(p.pty, ws); err != nil {
+		return fmt.Errorf("set terminal size: %w", err)
+	}
+	return nil
+}
+
+// run carries output until the end of the process and of its output, and then
+// swallows what background children of it still write.
+func (p *Process) run(outs []output) {
+	var readers sync.WaitGroup
+	open := make([]bool, len(outs))
+	for i, o := range outs {
+		readers.Go(func() { open[i] = p.carry(o) })
+	}
+	<-p.child.Done()
+	for _, o := range outs {
+		_ = o.f.SetReadDeadline(time.Now()) // wakes a reader that waits
+	}
+	close(p.lingering)
+	readers.Wait()
+	p.hub.finish(p.endEvent(p.child.Status()))
+	p.group.Release()
+	for _, o := range outs {
+		_ = o.f.SetReadDeadline(time.Time{})
+	}
+	close(p.ended) // from here on stop may set a deadline again
+	if p.pty == nil {
+		// Closing would end a background child at its next line of output.
+		for i, o := range outs {
+			if open[i] {
+				readers.Go(func() { _, _ = io.Copy(io.Discard, o.f) })
+			}
+		}
+	}
+	readers.Wait()
+	p.closeFiles(outs)
+}
+
+// carry publishes what comes from one end; it reports whether somebody still
+// holds the other end open.
+func (p *Process) carry(o output) bool {
+	buf := make([]byte, o.size)
+	// Time spent waiting for output, not for subscribers, counts against it.
+	budget := lingerMax
+	armed := false
+	for {
+		began := time.Now()
+		if p.isLingering() {
+			armed = true
+			_ = o.f.SetReadDeadline(began.Add(min(lingerQuiet, budget)))
+		}
+		n, err := o.f.Read(buf)
+		waited := time.Since(began)
+		if n > 0 {
+			// A copy of the right length: subscribers encode it while we read on.
+			p.hub.publish(o.from, bytes.Clone(buf[:n]))
+		}
+		switch {
+		case err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if armed {
+				return true
+			}
+			<-p.lingering // run has just woken us
+		default:
+			return false // end of file; a terminal's is EIO
+		}
+		if armed {
+			if budget -= waited; budget <= 0 {
+				return true
+			}
+		}
+	}
+}
+
+func (p *Process) hasEnded() bool {
+	select {
+	case <-p.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *Process) isLingering() bool {
+	select {
+	case <-p.lingering:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop makes run return: nothing is read any more.
+func (p *Process) stop(outs []output) {
+	p.killTree()
+	<-p.ended
+	for _, o := range outs {
+		_ = o.f.SetReadDeadline(time.Now())
+	}
+}
+
+// killTree kills the process and everything it started.
+func (p *Process) killTree() {
+	if p.group != nil {
+		if p.group.Kill() == nil {
+			return
+		}
+	}
+	select {
+	case <-p.child.Done():
+		// The pid may be somebody else's by now; the session id is not, while a member lives.
+		procgroup.KillSession(p.child.Pid)
+	default:
+		procgroup.KillTree(p.child.Pid)
+	}
+}
+
+func (p *Process) closeFiles(outs []output) {
+	if p.stdin != nil {
+		_ = p.stdin.Close()
+	}
+	for _, o := range outs {
+		_ = o.f.Close() // a terminal is among them
+	}
+}
+
+func dataEvent(from stream, b []byte) *process.ProcessEvent {
+	d := &process.ProcessEvent_DataEvent{}
+	switch from {
+	case fromStdout:
+		d.Output = &process.ProcessEvent_DataEvent_Stdout{Stdout: b}
+	case fromStderr:
+		d.Output = &process.ProcessEvent_DataEvent_Stderr{Stderr: b}
+	case fromPTY:
+		d.Output = &process.ProcessEvent_DataEvent_Pty{Pty: b}
+	}
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Data{Data: d}}
+}
+
+// outputOf is the reverse of dataEvent; b is nil if ev holds no output.
+func outputOf(ev *process.ProcessEvent) (from stream, b []byte) {
+	switch d := ev.GetData().GetOutput().(type) {
+	case *process.ProcessEvent_DataEvent_Stdout:
+		return fromStdout, d.Stdout
+	case *process.ProcessEvent_DataEvent_Stderr:
+		return fromStderr, d.Stderr
+	case *process.ProcessEvent_DataEvent_Pty:
+		return fromPTY, d.Pty
+	}
+	return 0, nil
+}
+
+func startEvent(pid uint32) *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Start{Start: &process.ProcessEvent_StartEvent{Pid: pid}}}
+}
+
+func keepaliveEvent() *process.ProcessEvent {
+	return &process.ProcessEvent{Event: &process.ProcessEvent_Keepalive{Keepalive: &process.ProcessEvent_KeepAlive{}}}
+}
+
+// droppedEvent notes that a reader missed n bytes of output at this place.
+func droppedEvent(n int64) *process.ProcessEvent {
+	ev := keepaliveEvent()
+	ev.GetKeepalive().OutputDropped = n
+	return ev
+}
+
+// shellKilled is the code of a shell whose program was ended by SIGKILL.
+const shellKilled = 128 + int(unix.SIGKILL)
+
+func (p *Process) endEvent(ws unix.WaitStatus) *process.ProcessEvent {
+	end := &process.ProcessEvent_EndEvent{ExitCode: int32(ws.ExitStatus()), Exited: ws.Exited()}
+	if ws.Exited() {
+		end.Status = fmt.Sprintf("exit status %d", ws.ExitStatus())
+	} else {
+		end.Status = "signal: " + ws.Signal().String()
+		if ws.CoreDump() {
+			end.Status += " (core dumped)"
+		}
+	}
+	if end.ExitCode != 0 || !end.Exited {
+		end.Error = proto.String(end.Status)
+	}
+	byKill := ws.Signaled() && ws.Signal() == unix.SIGKILL || ws.ExitStatus() == shellKilled
+	if byKill && p.killed != nil {
+		if why := p.killed(); why != "" {
+			end.Error = proto.String(why)
+		}
+	}
+	return &process.ProcessEvent{Event: &process.ProcessEvent_End{End: end}}
+}

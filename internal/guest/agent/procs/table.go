@@ -1,0 +1,203 @@
+package procs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"connectrpc.com/connect"
+
+	"github.com/forkd/forkd/internal/guest/agent/defaults"
+	"github.com/forkd/forkd/internal/guest/agent/oomlog"
+	"github.com/forkd/forkd/internal/guest/agent/procgroup"
+	"github.com/forkd/forkd/internal/guest/agent/reap"
+	"github.com/forkd/forkd/internal/guest/agentproto/process"
+)
+
+const (
+	// keepEnded is how long, and keepEndedMax how many, ended processes can
+	// still be connected to, to learn their end.
+	keepEnded    = 30 * time.Second
+	keepEndedMax = 64
+)
+
+// errStopping is what a caller gets while the table closes.
+var errStopping = errors.New("the agent is stopping")
+
+// Table is all commands of this guest.
+type Table struct {
+	reaper *reap.Reaper
+	groups *procgroup.Groups
+	rec    *defaults.Record
+	log    func(format string, args ...any)
+	shell  shell
+	oom    *oomlog.Log
+
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	closed bool
+	// all holds a process until nothing of it is read any more, which may be
+	// after its end.
+	all map[*Process][]output
+	// past is ordered by time; there is no timer that would wake an idle guest.
+	past []ended
+}
+
+type ended struct {
+	at time.Time
+	p  *Process
+}
+
+// NewTable makes an empty table. The reaper must be running.
+func NewTable(r *reap.Reaper, g *procgroup.Groups, rec *defaults.Record, log func(string, ...any)) *Table {
+	return &Table{reaper: r, groups: g, rec: rec, log: log, shell: newShell(shellPath),
+		oom: oomlog.Open("/dev/kmsg"), all: map[*Process][]output{}}
+}
+
+// Count is the number of commands that run now.
+func (t *Table) Count() int { return len(t.list()) }
+
+// Close kills every command with its tree and waits for them. Preconditions:
+// the server has let go of all subscribers.
+func (t *Table) Close() error {
+	t.mu.Lock()
+	t.closed = true
+	all := maps.Clone(t.all)
+	t.mu.Unlock()
+	for p, outs := range all {
+		p.stop(outs)
+	}
+	t.running.Wait()
+	t.oom.Close()
+	return nil
+}
+
+// list returns live processes, oldest first.
+func (t *Table) list() []*process.ProcessInfo {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	out := make([]*process.ProcessInfo, 0, len(t.all))
+	for p := range t.all {
+		if !p.hasEnded() {
+			out = append(out, p.info)
+		}
+	}
+	slices.SortFunc(out, func(a, b *process.ProcessInfo) int { return cmp.Compare(a.GetPid(), b.GetPid()) })
+	return out
+}
+
+// find returns a process that lives or has ended lately, a live one first.
+func (t *Table) find(sel *process.ProcessSelector) (*Process, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	match := selects(sel)
+	var found *Process // one that has ended is in all until it is in past
+	for p := range t.all {
+		if match(p.info) && (found == nil || !p.hasEnded()) {
+			found = p
+		}
+	}
+	if found != nil {
+		return found, nil
+	}
+	t.forgetLocked()
+	for _, e := range slices.Backward(t.past) {
+		if match(e.p.info) {
+			return e.p, nil
+		}
+	}
+	return nil, notFound(sel)
+}
+
+// findLive returns a process that has not ended.
+func (t *Table) findLive(sel *process.ProcessSelector) (*Process, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	match := selects(sel)
+	for p := range t.all {
+		if match(p.info) && !p.hasEnded() {
+			return p, nil
+		}
+	}
+	return nil, notFound(sel)
+}
+
+func notFound(sel *process.ProcessSelector) error {
+	return connect.NewError(connect.CodeNotFound, fmt.Errorf("process with %s not found", describe(sel)))
+}
+
+func selects(sel *process.ProcessSelector) func(*process.ProcessInfo) bool {
+	switch s := sel.GetSelector().(type) {
+	case *process.ProcessSelector_Pid:
+		return func(i *process.ProcessInfo) bool { return i.GetPid() == s.Pid }
+	case *process.ProcessSelector_Tag:
+		return func(i *process.ProcessInfo) bool { return i.Tag != nil && i.GetTag() == s.Tag }
+	}
+	return func(*process.ProcessInfo) bool { return false }
+}
+
+func describe(sel *process.ProcessSelector) string {
+	switch s := sel.GetSelector().(type) {
+	case *process.ProcessSelector_Pid:
+		return fmt.Sprintf("pid %d", s.Pid)
+	case *process.ProcessSelector_Tag:
+		return fmt.Sprintf("tag %q", s.Tag)
+	}
+	return "no selector"
+}
+
+// add takes a started process in and carries its output. The deadline, if any,
+// ends it whether or not a caller still listens.
+func (t *Table) add(ctx context.Context, p *Process, outs []output) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		p.killTree()
+		t.running.Go(func() { p.run(outs) })
+		return connect.NewError(connect.CodeUnavailable, errStopping)
+	}
+	t.all[p] = outs
+	var limit *time.Timer
+	if at, ok := ctx.Deadline(); ok {
+		limit = time.AfterFunc(time.Until(at), p.killTree)
+	}
+	buried := make(chan struct{})
+	t.running.Go(func() {
+		defer close(buried)
+		<-p.ended
+		if limit != nil {
+			limit.Stop()
+		}
+		t.bury(p)
+	})
+	t.running.Go(func() {
+		p.run(outs)
+		<-buried // so that find sees it in one of both
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		delete(t.all, p)
+	})
+	return nil
+}
+
+// bury remembers an ended process for a while.
+func (t *Table) bury(p *Process) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.past = append(t.past, ended{time.Now(), p})
+	t.forgetLocked()
+}
+
+func (t *Table) forgetLocked() {
+	drop := max(0, len(t.past)-keepEndedMax)
+	for drop < len(t.past) && time.Since(t.past[drop].at) > keepEnded {
+		drop++
+	}
+	t.past = slices.Delete(t.past, 0, drop)
+}

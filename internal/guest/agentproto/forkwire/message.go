@@ -1,0 +1,179 @@
+package forkwire
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+)
+
+// Limits on what is read; docs/formats/fork-call.md names them.
+const (
+	MaxChildren    = 1000           // of one fork
+	MaxResult      = 1 << 20        // bytes that a child leaves behind
+	maxIDs         = MaxChildren    // that one wait can name
+	maxWait        = 24 * time.Hour // of one wait
+	maxRequestLine = 64 << 10       // bytes, its end included
+	maxAnswerLine  = 1 << 20        // bytes; a thousand children with a short reason each
+	maxText        = 300            // bytes of a reason or message
+	maxChildText   = 120            // bytes of the reason why one child is not there
+	tokenDigits    = 32             // of a call's token
+)
+
+// Op is what a request asks for.
+type Op string
+
+const (
+	OpFork Op = "fork" // branch this machine into N children
+	OpWait Op = "wait" // the end of one child
+	OpExit Op = "exit" // end this machine, which is somebody's child
+)
+
+// Request is one call.
+type Request struct {
+	Op Op  `json:"op"`
+	N  int `json:"n,omitempty"` // of a fork
+	// Token names a fork towards the host, so that it is made once however often
+	// it is asked for. The agent sets it; a local caller's is not looked at.
+	Token string `json:"token,omitempty"`
+	// Again says that a request with this token was sent before.
+	Again bool `json:"again,omitempty"`
+	// IDs are the children that a wait is for; none means any.
+	IDs       []string `json:"ids,omitempty"`
+	TimeoutMS int64    `json:"timeout_ms,omitempty"` // of a wait; 0: none
+	Code      int      `json:"code,omitempty"`       // of an exit
+	Bytes     int      `json:"bytes,omitempty"`      // of the result that follows an exit
+}
+
+// Answer is what came of a call. In the children of a fork the agent makes it.
+type Answer struct {
+	Error *Error `json:"error,omitempty"` // then nothing else is set
+	// Of a fork: 0 in the original, 1 to N in the children.
+	Index    int     `json:"index"`
+	ID       string  `json:"id,omitempty"`       // of this child
+	Parent   string  `json:"parent,omitempty"`   // tag of the snapshot it was forked from
+	Children []Child `json:"children,omitempty"` // in the original, by index
+	Ended    *Ended  `json:"ended,omitempty"`    // of a wait
+	Bytes    int     `json:"bytes,omitempty"`    // of the result that follows
+}
+
+// Child is one child of a fork: a sandbox, or why it could not be made.
+type Child struct {
+	Index int    `json:"index"`
+	ID    string `json:"id,omitempty"`
+	Error string `json:"error,omitempty"`
+}
+
+// Status is how a child ended.
+type Status string
+
+const (
+	Exited Status = "exited" // it called exit
+	Killed Status = "killed" // through the API
+	Died   Status = "died"   // its machine ended by itself; Reason says how
+)
+
+// Ended is a child's end.
+type Ended struct {
+	ID     string `json:"id"`
+	Index  int    `json:"index"`
+	Status Status `json:"status"`
+	Code   int    `json:"code"`             // that it gave to exit; else -1
+	Reason string `json:"reason,omitempty"` // of one that died
+}
+
+// Code is the kind of an error.
+type Code string
+
+const (
+	Invalid     Code = "invalid"     // the request is wrong
+	Denied      Code = "denied"      // this sandbox may not fork
+	Limit       Code = "limit"       // the tree is as large or as deep as it may be
+	Busy        Code = "busy"        // too much is under way; try again
+	Failed      Code = "failed"      // the fork failed and nothing has happened
+	Interrupted Code = "interrupted" // another fork came between: nothing was done for this machine
+	Lost        Code = "lost"        // the host cannot say what became of it
+	NoChildren  Code = "no_children" // there is none to wait for
+	TimedOut    Code = "timeout"     // no child ended in time
+	NotAChild   Code = "not_a_child" // this machine was not made by a fork in a guest
+	Unavailable Code = "unavailable" // the host does not answer
+)
+
+// Error is a call that came to nothing.
+type Error struct {
+	Code    Code   `json:"code"`
+	Message string `json:"message"`
+}
+
+func (e *Error) Error() string { return e.Message }
+
+// Errorf makes an Error.
+func Errorf(code Code, format string, args ...any) *Error {
+	return &Error{Code: code, Message: Clip(fmt.Sprintf(format, args...))}
+}
+
+// ClipChild shortens the reason of one of many children.
+func ClipChild(s string) string { return ellipsis.Clip(s, maxChildText) }
+
+// Clip shortens a text to what a message may hold.
+func Clip(s string) string { return ellipsis.Clip(s, maxText) }
+
+var (
+	tokenPattern = regexp.MustCompile(fmt.Sprintf("^[0-9a-f]{%d}$", tokenDigits))
+	idPattern    = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+)
+
+// Check says what is wrong with a request of a local caller.
+func (r *Request) Check() error {
+	switch r.Op {
+	case OpFork:
+		if r.N < 1 || r.N > MaxChildren {
+			return fmt.Errorf("n is %d, want 1 to %d", r.N, MaxChildren)
+		}
+	case OpWait:
+		return r.checkWait()
+	case OpExit:
+		if r.Code < 0 || r.Code > 255 {
+			return fmt.Errorf("exit code is %d, want 0 to 255", r.Code)
+		}
+	default:
+		return fmt.Errorf("op is %q, want fork, wait or exit", Clip(string(r.Op)))
+	}
+	if r.Bytes < 0 || r.Bytes > MaxResult {
+		return fmt.Errorf("the result is %d bytes, want at most %d", r.Bytes, MaxResult)
+	}
+	if r.Bytes > 0 && r.Op != OpExit {
+		return errors.New("only an exit has a result")
+	}
+	return nil
+}
+
+// CheckFromAgent says what is wrong with a request that came to the host.
+func (r *Request) CheckFromAgent() error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	if r.Op == OpFork && !tokenPattern.MatchString(r.Token) {
+		return fmt.Errorf("token is %q, want %d hex digits", Clip(r.Token), tokenDigits)
+	}
+	return nil
+}
+
+func (r *Request) checkWait() error {
+	switch {
+	case r.Bytes != 0:
+		return errors.New("only an exit has a result")
+	case len(r.IDs) > maxIDs:
+		return fmt.Errorf("%d ids, want at most %d", len(r.IDs), maxIDs)
+	case r.TimeoutMS < 0 || r.TimeoutMS > maxWait.Milliseconds():
+		return fmt.Errorf("timeout is %d ms, want 0 to %d", r.TimeoutMS, maxWait.Milliseconds())
+	}
+	for _, id := range r.IDs {
+		if !idPattern.MatchString(id) {
+			return fmt.Errorf("id is %q, want 1 to 64 letters, digits, - or _", Clip(id))
+		}
+	}
+	return nil
+}

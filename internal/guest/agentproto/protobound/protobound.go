@@ -1,0 +1,91 @@
+// Package protobound decodes messages of a peer that may be hostile. The size of a
+// message on the wire does not bound its size in memory: two bytes of a repeated field
+// become a struct of some hundred bytes. Decode counts the elements of a message before
+// it decodes them. The trap: it takes a message that is empty, as proto.Unmarshal does
+// not merge into a reset one.
+package protobound
+
+import (
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/forkd/forkd/internal/guest/agentproto"
+)
+
+// MaxElements bounds the elements of one message: nested messages, map entries and
+// values of repeated fields. The largest honest message, a directory's listing, has
+// three for each of its files.
+const MaxElements = 1 << 16
+
+// maxDepth bounds how deep messages are nested. Those of the protocol have four levels.
+const maxDepth = 16
+
+// Decode decodes b into m. It returns a *agentproto.Violation if b is malformed or has
+// more than most elements.
+func Decode(b []byte, m proto.Message, most int) error {
+	left := most
+	if err := count(b, m.ProtoReflect().Descriptor(), maxDepth, &left); err != nil {
+		return err
+	}
+	if err := proto.Unmarshal(b, m); err != nil {
+		return agentproto.Violationf("decode %s: %v", m.ProtoReflect().Descriptor().Name(), err)
+	}
+	return nil
+}
+
+// count takes the elements of a message from left. Fields that the descriptor does not
+// have are kept by proto.Unmarshal as bytes, and cost no more than those.
+func count(b []byte, of protoreflect.MessageDescriptor, depth int, left *int) error {
+	if depth == 0 {
+		return agentproto.Violationf("%s is nested more than %d deep", of.Name(), maxDepth)
+	}
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return malformed(of)
+		}
+		value := b[n:]
+		size := protowire.ConsumeFieldValue(num, typ, value)
+		if size < 0 {
+			return malformed(of)
+		}
+		b = value[size:]
+		field := of.Fields().ByNumber(num)
+		if field == nil {
+			continue
+		}
+		if err := countField(value[:size], typ, field, depth, left); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func countField(value []byte, typ protowire.Type, f protoreflect.FieldDescriptor, depth int, left *int) error {
+	nested := f.Message() != nil && typ == protowire.BytesType
+	switch {
+	case !nested && !f.IsList():
+		return nil // one value, which replaces the one before
+	case !nested && typ == protowire.BytesType && !isBytes(f):
+		*left -= len(value) // packed: at most one value for each byte
+	default:
+		*left--
+	}
+	if *left < 0 {
+		return agentproto.Violationf("%s has more elements than a message may", f.Parent().Name())
+	}
+	if !nested {
+		return nil
+	}
+	inner, _ := protowire.ConsumeBytes(value)
+	return count(inner, f.Message(), depth-1, left)
+}
+
+func isBytes(f protoreflect.FieldDescriptor) bool {
+	return f.Kind() == protoreflect.StringKind || f.Kind() == protoreflect.BytesKind
+}
+
+func malformed(of protoreflect.MessageDescriptor) error {
+	return agentproto.Violationf("%s is malformed", of.Name())
+}

@@ -1,0 +1,113 @@
+package guestdiff
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+
+	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
+)
+
+// processKey names a process among all that the guest ever had.
+type processKey struct {
+	pid   uint32
+	start uint64
+}
+
+// key takes the first process as the same in every guest: it is the guest itself.
+func key(p *agentv1.InventoryProcess) processKey {
+	if p.Pid == 1 {
+		return processKey{pid: 1}
+	}
+	return processKey{p.Pid, p.StartTicks}
+}
+
+// process is a process as it was taken from a guest.
+type process struct {
+	key processKey
+	Process
+}
+
+func (c *comparison) processes() {
+	d := &c.diff.Processes
+	before := map[processKey]Process{}
+	for _, p := range c.a.processes {
+		before[p.key] = p.Process
+	}
+	var changed []ProcessChange
+	for _, p := range c.b.processes {
+		old, same := before[p.key]
+		delete(before, p.key)
+		switch {
+		case !same:
+			d.Counts.Added++
+			d.Started = keep(c, d.Started, p.Process)
+		case old.Memory != p.Memory:
+			changed = append(changed, ProcessChange{Process: p.Process, Before: old.Memory})
+		}
+	}
+	for _, p := range c.a.processes {
+		if _, left := before[p.key]; left {
+			delete(before, p.key)
+			d.Counts.Removed++
+			d.Ended = keep(c, d.Ended, p.Process)
+		}
+	}
+	// The largest first: there is hardly a process that did not change at all.
+	slices.SortStableFunc(changed, func(a, b ProcessChange) int { return cmp.Compare(b.grown(), a.grown()) })
+	d.Counts.Changed = len(changed)
+	d.Changed = changed[:min(len(changed), c.limit)]
+}
+
+// grown is by how much its own memory changed, up or down.
+func (p ProcessChange) grown() int64 {
+	n := p.Memory.Anon - p.Before.Anon
+	return max(n, -n)
+}
+
+func processOf(p *agentv1.InventoryProcess) Process {
+	out := Process{PID: int(p.Pid), PPID: int(p.Ppid), UID: p.Uid, Name: text(p.Name, maxText), Memory: memoryOf(p)}
+	for arg := range bytes.SplitSeq(p.Args, []byte{0}) {
+		out.Args = append(out.Args, text(arg, maxText))
+	}
+	return out
+}
+
+func memoryOf(p *agentv1.InventoryProcess) Memory {
+	return Memory{RSS: kib(p.RssKib), PSS: kib(p.PssKib), Anon: kib(p.AnonKib)}
+}
+
+// kib bounds a size so that sums and differences of it do not overflow.
+func kib(n uint64) int64 { return int64(min(n, 1<<50)) }
+
+// packageKey names a package: one name may be there for several architectures.
+type packageKey struct{ name, architecture string }
+
+func (p Package) key() packageKey { return packageKey{p.Name, p.Architecture} }
+
+func (c *comparison) packages() {
+	d := &c.diff.Packages
+	before := map[packageKey]Package{}
+	for _, p := range c.a.packages {
+		before[p.key()] = p
+	}
+	for _, p := range c.b.packages {
+		old, same := before[p.key()]
+		delete(before, p.key())
+		switch {
+		case !same:
+			d.Counts.Added++
+			d.Added = keep(c, d.Added, p)
+		case old.Version != p.Version:
+			d.Counts.Changed++
+			d.Changed = keep(c, d.Changed, PackageChange{Package: p, Before: old.Version})
+		}
+	}
+	for _, p := range c.a.packages {
+		if _, left := before[p.key()]; left {
+			delete(before, p.key())
+			d.Counts.Removed++
+			d.Removed = keep(c, d.Removed, p)
+		}
+	}
+}

@@ -1,0 +1,317 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/forkd/forkd/internal/images/debtool"
+)
+
+// builderVersion is part of every cache key: raise it when the same inputs are to give another image.
+const builderVersion = 1
+
+// BuildConfig is what a build needs.
+type BuildConfig struct {
+	Recipe *Recipe
+	// Agent is the path of the static agent binary, the guest's /init.
+	Agent string
+	// Store takes the image; Cache is a directory for parts that later builds reuse.
+	// On one file system the two share their files.
+	Store *Store
+	Cache string
+	// Progress is called as the build goes on, from one goroutine at a time; nil for none.
+	Progress func(Progress)
+	// Run runs the host's tools; nil is debtool.Run.
+	Run debtool.Runner
+	// AptRoot is where etc/apt and var/lib/apt lie; "" is "/". For tests.
+	AptRoot string
+}
+
+// build is a Build under way.
+type build struct {
+	recipe   *Recipe
+	agent    string
+	cache    *cache
+	run      debtool.Runner
+	progress reporter
+	aptState string
+	used     map[string]bool // keys of cache entries that this build used
+}
+
+// Build makes a recipe's image and puts it into the store, in place of an image of
+// the same name. Only what changed is made anew; when nothing did, it takes some
+// milliseconds and the store is not touched. On an error the store is as it was.
+func Build(ctx context.Context, c BuildConfig) (Image, error) {
+	img, err := buildImage(ctx, c)
+	if err != nil {
+		return Image{}, fmt.Errorf("build image %s: %w", c.Recipe.Name, err)
+	}
+	return img, nil
+}
+
+func buildImage(ctx context.Context, c BuildConfig) (Image, error) {
+	b, err := newBuild(c)
+	if err != nil {
+		return Image{}, err
+	}
+	unlock, err := b.cache.lock(ctx, func() { b.progress.begin(StepResolve, "wait for another build") })
+	if err != nil {
+		return Image{}, err
+	}
+	defer unlock()
+	root, err := b.rootPart(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	kernel, kernelInfo, err := b.kernelPart(ctx)
+	if err != nil {
+		return Image{}, err
+	}
+	initrd, err := b.initrdPart(ctx, kernel)
+	if err != nil {
+		return Image{}, err
+	}
+	parts := map[string]entry{RootFile: root, KernelFile: kernel, InitrdFile: initrd}
+	if b.recipe.diskMiB > 0 {
+		if parts[UpperFile], err = b.upperPart(ctx); err != nil {
+			return Image{}, err
+		}
+	}
+	m, err := b.metadata(parts, kernelInfo)
+	if err != nil {
+		return Image{}, err
+	}
+	img, err := b.store(c.Store, m, parts)
+	if err != nil {
+		return Image{}, err
+	}
+	return img, b.cache.prune(b.used)
+}
+
+func newBuild(c BuildConfig) (*build, error) {
+	b := &build{recipe: c.Recipe, agent: c.Agent, run: c.Run, progress: c.Progress, used: map[string]bool{}}
+	if b.run == nil {
+		b.run = debtool.Run
+		if err := lookTools(); err != nil {
+			return nil, err
+		}
+	}
+	aptRoot := c.AptRoot
+	if aptRoot == "" {
+		aptRoot = "/"
+	}
+	var err error
+	if b.aptState, err = aptState(aptRoot); err != nil {
+		return nil, err
+	}
+	if err := checkAgent(c.Agent); err != nil {
+		return nil, err
+	}
+	b.cache, err = openCache(c.Cache)
+	return b, err
+}
+
+// checkAgent looks before half a minute of work: the kernel runs no script as init here, there is no interpreter.
+func checkAgent(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("open agent: %w (make build leaves it in bin)", err)
+	}
+	defer f.Close()
+	magic := make([]byte, 4)
+	if _, err := io.ReadFull(f, magic); err != nil || !bytes.Equal(magic, []byte("\x7fELF")) {
+		return fmt.Errorf("agent %s is not a program (an ELF file)", path)
+	}
+	return nil
+}
+
+// cached returns an entry, made by fill if it is not there.
+func (b *build) cached(ctx context.Context, kind, k string, fill func(dir string) (any, error)) (entry, error) {
+	b.used[k] = true
+	if e, ok := b.cache.get(kind, k); ok {
+		return e, nil
+	}
+	return b.cache.put(ctx, kind, k, fill)
+}
+
+// resolved asks apt once per recipe and state of its lists.
+func (b *build) resolved(ctx context.Context) (resolution, error) {
+	k, err := key([]any{builderVersion, basePackages, b.recipe.Suite, b.recipe.packageNames(), b.aptState})
+	if err != nil {
+		return resolution{}, err
+	}
+	_, hit := b.cache.get(kindResolve, k)
+	if !hit {
+		b.progress.begin(StepResolve, "")
+	}
+	e, err := b.cached(ctx, kindResolve, k, func(string) (any, error) {
+		tmp, err := os.MkdirTemp("", "forkd-apt-")
+		if err != nil {
+			return nil, fmt.Errorf("resolve packages: %w", err)
+		}
+		defer os.RemoveAll(tmp)
+		return resolve(ctx, b.run, b.recipe, b.aptState, tmp)
+	})
+	if err != nil {
+		return resolution{}, err
+	}
+	var res resolution
+	if err := json.Unmarshal(e.Extra, &res); err != nil {
+		return resolution{}, fmt.Errorf("read resolution: %w", err)
+	}
+	detail := fmt.Sprintf("%d packages", len(res.Packages))
+	if len(res.Packages) == 0 {
+		detail = "in " + b.recipe.Suite + ", which is not this host's: mmdebstrap chooses the versions"
+	}
+	b.progress.done(StepResolve, hit, detail)
+	return res, nil
+}
+
+// rootPart makes the root image. Its key has the versions of all packages, so that
+// new package lists alone change nothing.
+func (b *build) rootPart(ctx context.Context) (entry, error) {
+	files, err := b.recipe.readFiles()
+	if err != nil {
+		return entry{}, err
+	}
+	res, err := b.resolved(ctx)
+	if err != nil {
+		return entry{}, err
+	}
+	k, err := b.rootKey(files, res)
+	if err != nil {
+		return entry{}, err
+	}
+	_, hit := b.cache.get(kindRoot, k)
+	e, err := b.cached(ctx, kindRoot, k, func(dir string) (any, error) {
+		r := rootBuild{run: b.run, recipe: b.recipe, res: res, files: files, uuid: uuid(k), progress: b.progress}
+		return r.build(ctx, dir)
+	})
+	if err != nil {
+		return entry{}, err
+	}
+	b.progress.done(StepRoot, hit, "")
+	b.progress.done(StepPack, hit, "")
+	return e, nil
+}
+
+// rootKey is a digest of all that decides the bytes of a root image.
+func (b *build) rootKey(files []rootFile, res resolution) (string, error) {
+	if len(res.Packages) > 0 {
+		res.State = "" // the versions say more
+	}
+	return key(struct {
+		Builder            int
+		Script             string
+		Excludes, Includes []string
+		Suite, Compression string
+		Packages           []string
+		Pip                []string `json:",omitempty"`
+		PipScript          string   `json:",omitempty"`
+		Npm                []string `json:",omitempty"`
+		NpmScript          string   `json:",omitempty"`
+		Setup              string
+		Files              []rootFile
+		Guest              guestMetadata
+		Resolution         resolution
+	}{
+		builderVersion, finishScript, excludes, includes, b.recipe.Suite, b.recipe.Compression,
+		b.recipe.packageNames(), texts(b.recipe.Pip), b.pipScript(), texts(b.recipe.Npm), b.npmScript(),
+		manFolders, files, b.recipe.guest(), res,
+	})
+}
+
+// pipScript is what a recipe without packages of PyPI does not depend on.
+func (b *build) pipScript() string {
+	if len(b.recipe.Pip) == 0 {
+		return ""
+	}
+	return pipScript
+}
+
+// npmScript is what a recipe without packages of the npm registry does not depend on.
+func (b *build) npmScript() string {
+	if len(b.recipe.Npm) == 0 {
+		return ""
+	}
+	return npmScript
+}
+
+// uuid is a file system's, made of a digest.
+func uuid(digest string) string {
+	return digest[:8] + "-" + digest[8:12] + "-4" + digest[13:16] + "-8" + digest[17:20] + "-" + digest[20:32]
+}
+
+func (b *build) metadata(parts map[string]entry, info KernelInfo) (Metadata, error) {
+	r := b.recipe
+	m := Metadata{
+		FormatVersion: FormatVersion,
+		Name:          r.Name,
+		Description:   r.Description,
+		Suite:         r.Suite,
+		Kernel:        info,
+		Files:         map[string]FileSum{},
+		Defaults: Defaults{
+			MemoryMiB: r.MemoryMiB, VCPUs: r.VCPUs, DiskMiB: r.diskMiB, Env: r.Env, User: r.User, Workdir: r.Workdir,
+			Start: r.Start, Ready: r.Ready, Warm: r.Warm, FirstUse: r.FirstUse,
+		},
+	}
+	for name, part := range parts {
+		m.Files[name] = part.Files[name]
+	}
+	if err := json.Unmarshal(parts[RootFile].Extra, &m.Packages); err != nil {
+		return m, fmt.Errorf("read root cache: %w", err)
+	}
+	return m, m.check()
+}
+
+// store puts the image together. Nothing is done if the store has this very image.
+func (b *build) store(s *Store, m Metadata, parts map[string]entry) (Image, error) {
+	id, err := m.ID()
+	if err != nil {
+		return Image{}, err
+	}
+	if s.Has(m.Name, id) {
+		b.progress.done(StepStore, true, "")
+		return s.Get(m.Name)
+	}
+	b.progress.begin(StepStore, "")
+	tmp, err := makeTemp(s.dir)
+	if err != nil {
+		return Image{}, fmt.Errorf("store image: %w", err)
+	}
+	defer tmp.remove()
+	for name, part := range parts {
+		if err := linkOrCopy(filepath.Join(part.dir, name), filepath.Join(tmp.path, name)); err != nil {
+			return Image{}, fmt.Errorf("store image: %w", err)
+		}
+	}
+	meta, err := m.encode()
+	if err != nil {
+		return Image{}, err
+	}
+	if err := os.WriteFile(filepath.Join(tmp.path, MetadataFile), meta, 0o644); err != nil {
+		return Image{}, fmt.Errorf("store image: %w", err)
+	}
+	if err := publish(tmp, s.dir, m.Name); err != nil {
+		return Image{}, fmt.Errorf("store image: %w", err)
+	}
+	b.progress.done(StepStore, false, "")
+	return s.Get(m.Name)
+}
+
+// writeFrom writes a new file.
+func writeFrom(path string, r io.Reader) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(f, r)
+	return errors.Join(err, f.Close())
+}

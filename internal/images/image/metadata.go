@@ -1,0 +1,194 @@
+package image
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+)
+
+// Names of an image's files.
+const (
+	KernelFile   = "vmlinux"
+	InitrdFile   = "initrd"
+	RootFile     = "root.erofs"
+	UpperFile    = "upper.disk" // absent if the recipe wants no disk
+	MetadataFile = "image.json"
+
+	// guestFile is the part of the metadata that the agent reads in the root.
+	guestFile = "/etc/forkd/image.json"
+)
+
+// FormatVersion of image.json: docs/formats/image.md.
+const FormatVersion = 2
+
+// guestFormatVersion of guestMetadata, which the agent reads in the root.
+const guestFormatVersion = 1
+
+// maxMetadata and maxFile bound what is read from a store or an import.
+const (
+	maxMetadata = 4 << 20
+	maxFile     = 64 << 30
+)
+
+// dataFiles are all files of an image but its metadata, in the order of an export.
+func (m Metadata) dataFiles() []string {
+	files := []string{KernelFile, InitrdFile, RootFile}
+	if m.Defaults.DiskMiB > 0 {
+		files = append(files, UpperFile)
+	}
+	return files
+}
+
+var digestRE = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// Metadata is image.json. It has no times: the same inputs give the same bytes.
+type Metadata struct {
+	FormatVersion int                `json:"format_version"`
+	Name          string             `json:"name"`
+	Description   string             `json:"description,omitempty"`
+	Suite         string             `json:"suite"`
+	Kernel        KernelInfo         `json:"kernel"`
+	Defaults      Defaults           `json:"defaults"`
+	Files         map[string]FileSum `json:"files"`
+	// Packages are the root's Debian packages, "name=version", sorted; behind them those of PyPI,
+	// "pip:name=version", and of the npm registry, "npm:name=version".
+	Packages []string `json:"packages"`
+}
+
+// KernelInfo says which kernel an image has.
+type KernelInfo struct {
+	Release string `json:"release"` // as uname -r
+	Package string `json:"package"`
+	Version string `json:"version"`
+}
+
+// Defaults are the recipe's facts about a running guest.
+type Defaults struct {
+	MemoryMiB int               `json:"memory_mib"`
+	VCPUs     int               `json:"vcpus"`
+	DiskMiB   int               `json:"disk_mib,omitempty"` // 0: the root's writable side is in memory
+	Env       map[string]string `json:"env,omitempty"`
+	User      string            `json:"user"`
+	Workdir   string            `json:"workdir"`
+	Start     string            `json:"start,omitempty"`
+	Ready     *Ready            `json:"ready,omitempty"`
+	Warm      []Warm            `json:"warm,omitempty"`
+	FirstUse  string            `json:"first_use,omitempty"`
+}
+
+// FileSum is what a file must be.
+type FileSum struct {
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// guestMetadata is what stands in the root, for the agent.
+type guestMetadata struct {
+	FormatVersion int               `json:"format_version"`
+	Name          string            `json:"name"`
+	Env           map[string]string `json:"env"`
+	User          string            `json:"user"`
+	Workdir       string            `json:"workdir"`
+}
+
+// encode gives the bytes of image.json.
+func (m Metadata) encode() ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetIndent("", "  ")
+	e.SetEscapeHTML(false)
+	if err := e.Encode(m); err != nil {
+		return nil, fmt.Errorf("encode image metadata: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// ID is the image's digest: that of its metadata, which has those of its files.
+func (m Metadata) ID() (string, error) {
+	b, err := m.encode()
+	if err != nil {
+		return "", err
+	}
+	return sum(b), nil
+}
+
+func sum(b []byte) string {
+	s := sha256.Sum256(b)
+	return hex.EncodeToString(s[:])
+}
+
+// parseMetadata reads and checks image.json. Keys of a later minor addition are
+// ignored; another format version is refused.
+func parseMetadata(b []byte) (Metadata, error) {
+	var m Metadata
+	if len(b) > maxMetadata {
+		return m, fmt.Errorf("%w: %s is larger than %d MiB", ErrDamaged, MetadataFile, maxMetadata>>20)
+	}
+	var version struct {
+		FormatVersion int `json:"format_version"`
+	}
+	if err := json.Unmarshal(b, &version); err != nil {
+		return m, fmt.Errorf("%w: %s: %w", ErrDamaged, MetadataFile, err)
+	}
+	if version.FormatVersion != FormatVersion {
+		return m, fmt.Errorf("%w: %s has format version %d, this forkd reads %d: build the image again",
+			ErrDamaged, MetadataFile, version.FormatVersion, FormatVersion)
+	}
+	if err := json.Unmarshal(b, &m); err != nil {
+		return m, fmt.Errorf("%w: %s: %w", ErrDamaged, MetadataFile, err)
+	}
+	if err := m.check(); err != nil {
+		return m, fmt.Errorf("%w: %s: %w", ErrDamaged, MetadataFile, err)
+	}
+	return m, nil
+}
+
+func (m Metadata) check() error {
+	if err := CheckName(m.Name); err != nil {
+		return err
+	}
+	if m.Defaults.DiskMiB < 0 {
+		return fmt.Errorf("it has a disk of %d MiB", m.Defaults.DiskMiB)
+	}
+	if r := m.Defaults.Ready; r != nil {
+		if err := r.check(m.Defaults.Start); err != nil {
+			return err
+		}
+	}
+	want := m.dataFiles()
+	if len(m.Files) != len(want) {
+		return fmt.Errorf("it names %d files, want %d", len(m.Files), len(want))
+	}
+	for _, name := range want {
+		f, ok := m.Files[name]
+		if !ok {
+			return fmt.Errorf("it does not name %s", name)
+		}
+		if f.Size <= 0 || f.Size > maxFile || !digestRE.MatchString(f.SHA256) {
+			return fmt.Errorf("it has an impossible size or digest of %s", name)
+		}
+	}
+	shape := vmspec.Shape{MemoryMiB: m.Defaults.MemoryMiB, VCPUs: m.Defaults.VCPUs, Disks: 1}
+	return shape.Validate()
+}
+
+// errTooLarge is wrapped when a reader gives more than its cap.
+var errTooLarge = errors.New("too large")
+
+func readCapped(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("%w: more than %d bytes", errTooLarge, limit)
+	}
+	return b, nil
+}

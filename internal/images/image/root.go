@@ -1,0 +1,336 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/forkd/forkd/internal/images/debtool"
+)
+
+//go:embed finish.sh
+var finishScript string
+
+// excludes are paths that dpkg does not unpack: documents that no program reads.
+var excludes = []string{
+	"/usr/share/man/*", "/usr/share/info/*", "/usr/share/locale/*", "/usr/share/doc/*",
+	"/usr/share/lintian/*", "/usr/share/bug/*",
+}
+
+// includes are exceptions: licences must go where the programs go.
+var includes = []string{"/usr/share/locale/locale.alias", "/usr/share/doc/*/copyright"}
+
+// manFolders makes the folders of man pages, which are left out otherwise: packages that make links of
+// alternatives in them fail without.
+const manFolders = `for n in 1 2 3 4 5 6 7 8; do mkdir -p "$1/usr/share/man/man$n"; done`
+
+// rootBuild is one run of mmdebstrap and what comes after.
+type rootBuild struct {
+	run      debtool.Runner
+	recipe   *Recipe
+	res      resolution
+	files    []rootFile
+	uuid     string
+	progress reporter
+}
+
+// rootFile is a file of the recipe with its content.
+type rootFile struct {
+	Path string `json:"path"`
+	Mode int64  `json:"mode"`
+	Data []byte `json:"-"`
+	Sum  string `json:"sha256"`
+}
+
+// readFiles reads what the recipe puts into the root. Sources may not lead out of the recipe's folder.
+func (r *Recipe) readFiles() ([]rootFile, error) {
+	var all []rootFile
+	for _, f := range r.Files {
+		mode, err := f.mode()
+		if err != nil {
+			return nil, err // checked before: cannot happen
+		}
+		out := rootFile{Path: f.Path.Value, Mode: mode}
+		if f.Content != nil {
+			out.Data = []byte(*f.Content)
+		} else if out.Data, err = readSource(f.dir, f.Source); err != nil {
+			return nil, fmt.Errorf("%w: %s:%d: source of %s: %w", ErrRecipe, f.recipe, f.Path.Line, f.Path.Value, err)
+		}
+		out.Sum = sum(out.Data)
+		all = append(all, out)
+	}
+	return all, nil
+}
+
+func readSource(dir, name string) ([]byte, error) {
+	f, err := os.OpenInRoot(dir, name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", name)
+	}
+	return readCapped(f, maxContent)
+}
+
+// guest is the metadata that the agent reads in the root.
+func (r *Recipe) guest() guestMetadata {
+	return guestMetadata{FormatVersion: guestFormatVersion, Name: r.Name, Env: r.Env, User: r.User, Workdir: r.Workdir}
+}
+
+// build writes RootFile into dir and returns the installed packages.
+func (b *rootBuild) build(ctx context.Context, dir string) (_ []string, err error) {
+	work, err := b.workDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("build root: %w", err)
+	}
+	defer func() { err = errors.Join(err, b.cleanUp(ctx, work)) }()
+	before := filepath.Join(work, "before")
+	additions := filepath.Join(work, "additions.tar")
+	list := filepath.Join(work, "sources.list")
+	tree := filepath.Join(work, "tree")
+	out := filepath.Join(work, "out", RootFile)
+	files := map[string][]byte{before: nil, list: []byte(strings.Join(b.res.Sources, "\n") + "\n")}
+	if files[additions], err = b.additions(); err != nil {
+		return nil, err
+	}
+	for name, data := range files {
+		if err := os.WriteFile(name, data, 0o644); err != nil {
+			return nil, fmt.Errorf("build root: %w", err)
+		}
+	}
+	if err := b.bootstrap(ctx, tree, list); err != nil {
+		return nil, fmt.Errorf("build root: %w", b.recipe.blame(err))
+	}
+	packages, err := treePackages(tree)
+	if err != nil {
+		return nil, fmt.Errorf("build root: %w", err)
+	}
+	python, err := b.installPip(ctx, tree, packages)
+	if err != nil {
+		return nil, fmt.Errorf("build root: %w", err)
+	}
+	node, err := b.installNpm(ctx, tree)
+	if err != nil {
+		return nil, fmt.Errorf("build root: %w", err)
+	}
+	packages = slices.Concat(packages, python, node)
+	if err := b.pack(ctx, tree, additions, out, before); err != nil {
+		return nil, fmt.Errorf("pack root: %w", b.recipe.blame(err))
+	}
+	if err := moveFile(out, filepath.Join(dir, RootFile)); err != nil {
+		return nil, fmt.Errorf("pack root: %w", err)
+	}
+	return packages, nil
+}
+
+// lookTools finds what is missing before half a minute of work.
+func lookTools() error {
+	errs := []error{debtool.Look("apt-get", "apt"), debtool.Look("mmdebstrap", "mmdebstrap"),
+		debtool.Look("mkfs.erofs", "erofs-utils"), debtool.Look("mke2fs", "e2fsprogs")}
+	if os.Geteuid() != 0 {
+		errs = append(errs, debtool.Look("newuidmap", "uidmap"))
+	}
+	return errors.Join(errs...)
+}
+
+// workDir is where the tree grows. Without root, the tree belongs to other user ids,
+// who must be able to reach it: not below a private home folder, then.
+func (b *rootBuild) workDir(dir string) (string, error) {
+	parent := dir
+	if os.Geteuid() != 0 {
+		parent = "" // the system's
+	}
+	work, err := os.MkdirTemp(parent, "forkd-root-")
+	if err != nil {
+		return "", err
+	}
+	err = os.Chmod(work, 0o755)
+	if err == nil {
+		err = os.Mkdir(filepath.Join(work, "out"), 0o755)
+	}
+	if err == nil && os.Geteuid() != 0 {
+		// mkfs.erofs writes here under another user id, and mmdebstrap makes the tree beside it. No third
+		// user can remove or replace their files.
+		const open = os.ModeSticky | 0o777
+		err = errors.Join(os.Chmod(filepath.Join(work, "out"), open), os.Chmod(work, open)) // #nosec G302 -- see above
+	}
+	if err != nil {
+		return "", errors.Join(err, os.RemoveAll(work))
+	}
+	return work, nil
+}
+
+// cleanUp removes the tree, whether the build was cancelled or not.
+func (b *rootBuild) cleanUp(ctx context.Context, work string) error {
+	tree := filepath.Join(work, "tree")
+	if _, err := os.Lstat(tree); err == nil && os.Geteuid() != 0 {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+		defer cancel()
+		_, err := b.run(ctx, b.asRoot("rm", "-rf", tree))
+		if err != nil {
+			return fmt.Errorf("remove %s: %w", work, err)
+		}
+	}
+	return removeTree(work)
+}
+
+// asRoot is a command under the user ids that own the tree.
+func (b *rootBuild) asRoot(args ...string) debtool.Command {
+	if os.Geteuid() != 0 {
+		args = append([]string{"mmdebstrap", "--unshare-helper"}, args...)
+	}
+	return debtool.Command{Args: args, Package: "mmdebstrap"}
+}
+
+func (b *rootBuild) bootstrap(ctx context.Context, tree, list string) error {
+	mode := "unshare"
+	if os.Geteuid() == 0 {
+		mode = "root"
+	}
+	args := []string{"mmdebstrap", "--verbose", "--mode=" + mode, "--format=directory", "--variant=minbase",
+		"--hook-dir=/usr/share/mmdebstrap/hooks/merged-usr",
+		"--setup-hook=" + manFolders,
+		"--aptopt=APT::Install-Recommends false", "--aptopt=Acquire::Languages none"}
+	for _, p := range excludes {
+		args = append(args, "--dpkgopt=path-exclude="+p)
+	}
+	for _, p := range includes {
+		args = append(args, "--dpkgopt=path-include="+p)
+	}
+	names := slices.Concat(extraPackages, b.recipe.packageNames())
+	args = append(args, "--include="+strings.Join(names, ","), b.recipe.Suite, tree, list)
+	watch := bootstrapWatch{report: b.progress, total: len(b.res.Packages)}
+	b.progress.begin(StepRoot, "update package lists")
+	_, err := b.run(ctx, debtool.Command{
+		Args:    args,
+		Package: "mmdebstrap",
+		// Sets in compiled Python files are written in hash order.
+		Env:    []string{"PYTHONHASHSEED=0"},
+		OnLine: watch.line,
+	})
+	return err
+}
+
+// bootstrapWatch reads mmdebstrap's and dpkg's messages.
+type bootstrapWatch struct {
+	report                  reporter
+	total                   int
+	got, unpacked, finished int
+}
+
+func (w *bootstrapWatch) line(line string) {
+	f := strings.Fields(line)
+	name := ""
+	switch {
+	// Get:1 URL SUITE/COMPONENT ARCH NAME ARCH VERSION [SIZE UNIT]; a list has less
+	case len(f) >= 8 && strings.HasPrefix(f[0], "Get:"):
+		w.got++
+		name = "download " + f[4]
+	case len(f) >= 2 && f[0] == "Unpacking":
+		w.unpacked++
+		name = "unpack " + f[1]
+	case len(f) >= 3 && f[0] == "Setting" && f[1] == "up":
+		w.finished++
+		name = "set up " + f[2]
+	default:
+		return
+	}
+	if w.total == 0 {
+		w.report.begin(StepRoot, name)
+		return
+	}
+	done := w.got + w.unpacked + w.finished
+	w.report.at(StepRoot, float64(done)/float64(3*w.total),
+		fmt.Sprintf("%s (%d of %d packages)", name, w.finished, w.total))
+}
+
+func (b *rootBuild) pack(ctx context.Context, tree, additions, out, before string) error {
+	b.progress.begin(StepPack, "")
+	c := b.asRoot("sh", "-c", finishScript, "finish.sh", tree, additions, out,
+		b.recipe.User, b.recipe.Workdir, b.recipe.Compression, before, b.uuid)
+	_, err := b.run(ctx, c)
+	return err
+}
+
+// additions is a tar with forkd's own files and the recipe's. Directories of the
+// recipe's files are made by tar, as root, mode 0755.
+func (b *rootBuild) additions() ([]byte, error) {
+	meta, err := json.MarshalIndent(b.recipe.guest(), "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode guest metadata: %w", err)
+	}
+	files := []rootFile{
+		{Path: guestFile, Mode: 0o644, Data: append(meta, '\n')},
+		{Path: "/etc/hostname", Mode: 0o644, Data: []byte("forkd\n")},
+		{Path: "/etc/hosts", Mode: 0o644, Data: []byte("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n")},
+		{Path: "/etc/resolv.conf", Mode: 0o644},
+	}
+	var buf bytes.Buffer
+	t := tar.NewWriter(&buf)
+	for _, dir := range []string{"etc/forkd/", "etc/forkd/fork.d/"} {
+		if err := t.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {
+			return nil, fmt.Errorf("write additions: %w", err)
+		}
+	}
+	for _, f := range append(files, b.files...) {
+		h := &tar.Header{Name: f.Path[1:], Typeflag: tar.TypeReg, Mode: f.Mode, Size: int64(len(f.Data))}
+		if err := t.WriteHeader(h); err != nil {
+			return nil, fmt.Errorf("write additions: %w", err)
+		}
+		if _, err := t.Write(f.Data); err != nil {
+			return nil, fmt.Errorf("write additions: %w", err)
+		}
+	}
+	if err := t.Close(); err != nil {
+		return nil, fmt.Errorf("write additions: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+// treePackages reads which packages a tree has.
+func treePackages(tree string) ([]string, error) {
+	b, err := os.ReadFile(filepath.Join(tree, "var/lib/dpkg/status"))
+	if err != nil {
+		return nil, fmt.Errorf("read installed packages: %w", err)
+	}
+	var all []string
+	for stanza := range strings.SplitSeq(string(b), "\n\n") {
+		var name, version string
+		for line := range strings.Lines(stanza) {
+			if v, ok := strings.CutPrefix(line, "Package: "); ok {
+				name = strings.TrimSpace(v)
+			} else if v, ok := strings.CutPrefix(line, "Version: "); ok {
+				version = strings.TrimSpace(v)
+			}
+		}
+		if name != "" {
+			all = append(all, name+"="+version)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// moveFile renames, or copies between file systems.
+func moveFile(src, dst string) error {
+	if os.Geteuid() == 0 && os.Rename(src, dst) == nil {
+		return nil
+	}
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return writeFrom(dst, in)
+}

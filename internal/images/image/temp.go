@@ -1,0 +1,172 @@
+package image
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sys/durable"
+)
+
+const tempPrefix = ".tmp-"
+
+// tempDir is a folder that is being worked in. Its lock, which the kernel drops with
+// the process, tells it from one that a killed process left.
+type tempDir struct {
+	path string
+	lock *os.File
+}
+
+func makeTemp(parent string) (*tempDir, error) {
+	path, err := os.MkdirTemp(parent, tempPrefix)
+	if err != nil {
+		return nil, err
+	}
+	lock, err := os.Open(path)
+	if err == nil {
+		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	}
+	if err != nil {
+		lock.Close() // of nil is harmless
+		os.Remove(path)
+		return nil, fmt.Errorf("lock %s: %w", path, err)
+	}
+	return &tempDir{path: path, lock: lock}, nil
+}
+
+// remove deletes the folder, if it was not renamed, and frees the lock.
+func (t *tempDir) remove() {
+	if err := removeTree(t.path); err == nil || errors.Is(err, os.ErrNotExist) {
+		t.lock.Close()
+		return
+	}
+	t.lock.Close() // the next sweep tries again
+}
+
+// sweep removes the folders of processes that are gone.
+func sweep(parent string) error {
+	entries, err := os.ReadDir(parent)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), tempPrefix) || !e.IsDir() {
+			continue
+		}
+		// One that was made just now may not have its lock yet.
+		if info, err := e.Info(); err != nil || time.Since(info.ModTime()) < time.Minute {
+			continue
+		}
+		path := filepath.Join(parent, e.Name())
+		lock, err := os.Open(path)
+		if err != nil {
+			continue // gone, or another user's
+		}
+		if unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			err = removeTree(path)
+		}
+		lock.Close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeTree deletes a folder, unless something is mounted below it: an interrupted
+// build may have left the host's /dev or /proc there, which must not be emptied.
+func removeTree(path string) error {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return fmt.Errorf("remove %s: %w", path, err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		fields := strings.Fields(line)
+		if len(fields) > 4 && strings.HasPrefix(fields[4], abs+"/") {
+			return fmt.Errorf("remove %s: %s is mounted; unmount it first", path, fields[4])
+		}
+	}
+	return os.RemoveAll(path)
+}
+
+// publish makes dir appear as parent/name, in place of what was there. Before it
+// returns, everything is on the disk.
+func publish(tmp *tempDir, parent, name string) error {
+	if err := syncTree(tmp.path); err != nil {
+		return err
+	}
+	if err := os.Chmod(tmp.path, 0o755); err != nil { // MkdirTemp makes 0700
+		return err
+	}
+	target := filepath.Join(parent, name)
+	if err := takePlace(tmp.path, target); err != nil {
+		return fmt.Errorf("rename to %s: %w", target, err)
+	}
+	return durable.SyncDir(parent) // what was there before has now the temporary name, and goes with it
+}
+
+// takePlace renames a folder to target, whose folder, if there is one, gets its name. Other processes may
+// do the same, or remove the target.
+func takePlace(path, target string) error {
+	for {
+		err := unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, target, unix.RENAME_EXCHANGE)
+		if !errors.Is(err, syscall.ENOENT) {
+			return err
+		}
+		err = unix.Renameat2(unix.AT_FDCWD, path, unix.AT_FDCWD, target, unix.RENAME_NOREPLACE)
+		if !errors.Is(err, syscall.EEXIST) {
+			return err
+		}
+	}
+}
+
+// syncTree flushes the files of a folder and the folder.
+func syncTree(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := syncTree(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := durable.SyncDir(filepath.Join(dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return durable.SyncDir(dir)
+}
+
+// linkOrCopy makes dst the same file as src, or a copy where links cannot be made.
+func linkOrCopy(src, dst string) error {
+	if os.Link(src, dst) == nil {
+		return nil
+	}
+	in, err := os.Open(src)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(dst, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := out.ReadFrom(in); err != nil {
+		out.Close()
+		return fmt.Errorf("copy %s: %w", src, err)
+	}
+	return out.Close()
+}

@@ -1,0 +1,174 @@
+package appliance
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sys/durable"
+)
+
+// DefaultName is the machine that commands use when none is named.
+const DefaultName = "default"
+
+// ErrNotRunning is returned by what needs a running machine.
+var ErrNotRunning = errors.New("machine is not running")
+
+// Names of the files in a machine's directory. QEMU runs with that directory
+// as its working directory and gets the names alone, so that no path can be too
+// long for a socket or hold a character its option parser splits at.
+const (
+	stateFile   = "state.json"
+	tokenFile   = "token"
+	lockFile    = "lock"
+	pidFile     = "qemu.pid"
+	diskFile    = "data.img"
+	initrdFile  = "initrd"
+	kernelFile  = "kernel"
+	consoleFile = "console.log"
+	qemuLogFile = "qemu.log"
+	qmpSocket   = "qmp.sock"
+	ctlSocket   = "control.sock"
+)
+
+// Appliance is a named appliance on this host, running or not.
+type Appliance struct {
+	Name string
+	Dir  string
+}
+
+var validName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
+
+// Open names a machine. It creates nothing.
+func Open(name string) (*Appliance, error) {
+	if name == "" {
+		name = DefaultName
+	}
+	if !validName.MatchString(name) {
+		return nil, fmt.Errorf("machine name %q: want 1 to 32 lower-case letters, digits or dashes", name)
+	}
+	root, err := dataRoot()
+	if err != nil {
+		return nil, err
+	}
+	return &Appliance{Name: name, Dir: filepath.Join(root, "machine", name)}, nil
+}
+
+// Running are the names of the machines of this user that run.
+func Running() (names []string) {
+	root, err := dataRoot()
+	if err != nil {
+		return nil
+	}
+	entries, _ := os.ReadDir(filepath.Join(root, "machine"))
+	for _, e := range entries {
+		m, err := Open(e.Name())
+		if err != nil {
+			continue
+		}
+		if _, err := m.running(); err == nil {
+			names = append(names, m.Name)
+		}
+	}
+	return names
+}
+
+// dataRoot is forkd's directory for data of this user.
+func dataRoot() (string, error) {
+	if d := os.Getenv("XDG_DATA_HOME"); filepath.IsAbs(d) {
+		return filepath.Join(d, "forkd"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find data directory: %w", err)
+	}
+	return filepath.Join(home, ".local", "share", "forkd"), nil
+}
+
+// cacheRoot is where what can be made again is kept.
+func cacheRoot() (string, error) {
+	d, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find cache directory: %w", err)
+	}
+	return filepath.Join(d, "forkd"), nil
+}
+
+func (a *Appliance) path(name string) string { return filepath.Join(a.Dir, name) }
+
+// Exists reports whether the machine has ever been started and not removed.
+func (a *Appliance) Exists() bool {
+	_, err := os.Stat(a.path(tokenFile))
+	return err == nil
+}
+
+// Token is the bearer token of the machine's agent and daemon.
+func (a *Appliance) Token() (string, error) {
+	b, err := os.ReadFile(a.path(tokenFile))
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	return string(b), nil
+}
+
+// prepare creates the directory and the token, once.
+func (a *Appliance) prepare() error {
+	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
+		return err
+	}
+	if a.Exists() {
+		return nil
+	}
+	secret := make([]byte, 32)
+	if _, err := rand.Read(secret); err != nil {
+		return fmt.Errorf("make token: %w", err)
+	}
+	return durable.Replace(a.path(tokenFile), []byte(hex.EncodeToString(secret)))
+}
+
+// isAt reports whether a file is still the one at that path.
+func isAt(f *os.File, path string) bool {
+	own, err1 := f.Stat()
+	there, err2 := os.Stat(path)
+	return err1 == nil && err2 == nil && os.SameFile(own, there)
+}
+
+// lock serialises what changes a machine, across processes. The lock is
+// released by the returned function, or by the kernel if the process dies.
+func (a *Appliance) lock(ctx context.Context) (func(), error) {
+	if err := os.MkdirAll(a.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(a.path(lockFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			if !isAt(f, a.path(lockFile)) { // removed with its machine while this waited
+				f.Close()
+				return a.lock(ctx)
+			}
+			return func() { f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			f.Close()
+			return nil, fmt.Errorf("lock machine %s: %w", a.Name, err)
+		}
+		select {
+		case <-ctx.Done():
+			f.Close()
+			return nil, fmt.Errorf("machine %s is being changed by another command: %w", a.Name, ctx.Err())
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

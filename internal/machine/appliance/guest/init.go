@@ -1,0 +1,88 @@
+package guest
+
+import (
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sys/fairserver"
+)
+
+// step is one named part of the boot. A failing step is reported and the boot
+// goes on: an appliance with a console and an agent can be looked into, one
+// that stopped cannot.
+type step struct {
+	name string
+	run  func(*appliance) error
+}
+
+var (
+	firstSteps = []step{
+		{"mount system directories", (*appliance).mountSystem},
+		{"load drivers", (*appliance).loadDevices},
+	}
+	// parallelSteps do not depend on each other, and mostly wait.
+	parallelSteps = []step{
+		{"load modules", (*appliance).loadRest},
+		{"raise limits", (*appliance).raiseLimits},
+		{"switch off fair servers", func(*appliance) error { return fairserver.Off() }},
+		{"configure network", (*appliance).configureNetwork},
+		{"mount data disk", (*appliance).mountData},
+	}
+)
+
+// appliance is the running system as its init sees it.
+type appliance struct {
+	cfg     Config
+	console *os.File
+	sup     *supervisor
+	held    []any // what must not be collected, see keepKVM
+}
+
+// Run boots the appliance and stays until power-off; it does not return.
+func Run() {
+	a := &appliance{console: os.Stderr}
+	if os.Getpid() != 1 {
+		fmt.Fprintln(os.Stderr, "machine-init: must be the first process of the appliance")
+		os.Exit(1)
+	}
+	cfg, err := readConfig(ConfigPath)
+	if err != nil {
+		a.logf("%v", err)
+	}
+	a.cfg = cfg
+	for _, s := range firstSteps {
+		a.do(s)
+	}
+	var wg sync.WaitGroup
+	for _, s := range parallelSteps {
+		wg.Go(func() { a.do(s) })
+	}
+	wg.Wait()
+	a.do(step{"hold KVM", (*appliance).keepKVM})
+	a.sup = newSupervisor(a.logf)
+	a.sup.start(a.cfg.Services)
+	a.logf("up after %s", uptime().Round(10*time.Millisecond))
+	a.serveControl()
+}
+
+func (a *appliance) do(s step) {
+	if err := s.run(a); err != nil {
+		a.logf("%s: %v", s.name, err)
+	}
+}
+
+func (a *appliance) logf(format string, args ...any) {
+	fmt.Fprintf(a.console, "forkd-machine: "+format+"\n", args...)
+}
+
+func uptime() time.Duration {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+		return 0
+	}
+	return time.Duration(ts.Nano())
+}

@@ -1,0 +1,45 @@
+package guest
+
+import (
+	"fmt"
+
+	"github.com/forkd/forkd/internal/vm/kvm"
+)
+
+// keepKVM creates two idle VMs and keeps them for as long as the appliance
+// runs. The kernel patches its own code when the first VM appears and when the
+// last one goes (a static key in the scheduler, and two in KVM that count vCPUs
+// whose local APIC is off or missing). Emulated CPUs sometimes still run the old
+// bytes of another CPU's patch, and the kernel dies of a stray int3. With these
+// VMs the counts never touch zero again, so nothing is patched after the boot.
+func (a *appliance) keepKVM() error {
+	sys, err := kvm.Open("/dev/kvm")
+	if err != nil {
+		return err
+	}
+	defer sys.Close() // the VMs live on
+	for _, withAPIC := range []bool{true, false} {
+		if err := a.keepVM(sys, withAPIC); err != nil {
+			return fmt.Errorf("hold VM: %w", err)
+		}
+	}
+	return nil
+}
+
+func (a *appliance) keepVM(sys *kvm.System, withAPIC bool) error {
+	vm, err := sys.CreateVM()
+	if err != nil {
+		return err
+	}
+	if withAPIC {
+		if err := vm.CreateIRQChip(); err != nil {
+			return err
+		}
+	}
+	cpu, err := vm.CreateVCPU(0)
+	if err != nil {
+		return err
+	}
+	a.held = append(a.held, vm, cpu) // never closed
+	return nil
+}

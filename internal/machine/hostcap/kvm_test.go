@@ -1,0 +1,17 @@
+package hostcap
+
+import (
+	"context"
+	"testing"
+
+	"github.com/forkd/forkd/internal/testing/kvmtest"
+)
+
+// Where tests are said to have a real KVM, the measurement must agree.
+func TestRealKVMIsUsable(t *testing.T) {
+	kvmtest.Require(t)
+	f := ProbeKVM(context.Background())
+	if got := f.Decide(); got.Where != Host {
+		t.Errorf("%s: %+v", got.Reason, f)
+	}
+}

@@ -1,0 +1,299 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/forkd/forkd/internal/net/netpolicy"
+)
+
+// ErrClosed: the connection to forkd-net has ended; it may be dialed anew.
+var ErrClosed = errors.New("connection to forkd-net has ended")
+
+// Client is the daemon's end. Its methods may be called at once.
+type Client struct {
+	conn *conn
+	done chan struct{}
+
+	mu      sync.Mutex
+	last    uint64                     // id of the last request
+	waiting map[uint64]chan<- envelope // by id; room for one
+	err     error                      // why it ended
+}
+
+// Dial connects to the forkd-net that listens at path.
+func Dial(ctx context.Context, path string) (*Client, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unixpacket", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to forkd-net: %w", err)
+	}
+	return NewClient(ctx, c.(*net.UnixConn))
+}
+
+// NewClient takes a connection over and says hello.
+func NewClient(ctx context.Context, u *net.UnixConn) (*Client, error) {
+	if err := checkPeer(u); err != nil {
+		u.Close()
+		return nil, err
+	}
+	c := &Client{conn: &conn{c: u}, done: make(chan struct{}), waiting: map[uint64]chan<- envelope{}}
+	go c.receive()
+	var answer helloBody
+	if err := c.call(ctx, opHello, helloBody{Version: Version, Program: "forkd"}, nil, &answer); err != nil {
+		c.Close()
+		return nil, err
+	}
+	if answer.Version != Version {
+		c.Close()
+		return nil, fmt.Errorf("%w: forkd-net has %d, the daemon %d", ErrVersion, answer.Version, Version)
+	}
+	return c, nil
+}
+
+// Close ends the connection and waits for it. VMs stay bound.
+func (c *Client) Close() {
+	c.conn.close()
+	<-c.done
+}
+
+// Done is closed when the connection has ended.
+func (c *Client) Done() <-chan struct{} { return c.done }
+
+// Bind binds VMs, in batches, each with its wire's end, which it leaves open.
+// There is a result for each VM; the error is for what went wrong with all that
+// have none.
+func (c *Client) Bind(ctx context.Context, vms []Binding) ([]Bound, error) {
+	for _, b := range vms {
+		if err := b.check(); err != nil {
+			return nil, err
+		}
+		if b.Wire == nil {
+			return nil, fmt.Errorf("%w: %s has no wire", ErrInvalid, b.VM)
+		}
+	}
+	var all []Bound
+	for len(vms) > 0 {
+		batch := vms[:min(len(vms), MaxBatch)]
+		vms = vms[len(batch):]
+		files := make([]*os.File, len(batch))
+		for i, b := range batch {
+			files[i] = b.Wire
+		}
+		var answer boundBody
+		if err := c.call(ctx, opBind, bindBody{VMs: batch}, files, &answer); err != nil {
+			return all, err
+		}
+		if len(answer.VMs) != len(batch) {
+			return all, fmt.Errorf("%w: %d results of a bind of %d", errMessage, len(answer.VMs), len(batch))
+		}
+		all = append(all, answer.VMs...)
+	}
+	return all, nil
+}
+
+// Update gives a VM another policy. Its flows that may not be any more are cut
+// when it returns.
+func (c *Client) Update(ctx context.Context, vm string, spec netpolicy.Spec) (Bound, error) {
+	var answer Bound
+	err := c.call(ctx, opUpdate, updateBody{VM: vm, Spec: spec}, nil, &answer)
+	return answer, err
+}
+
+// Release ends a VM's flows and forgets it.
+func (c *Client) Release(ctx context.Context, vm string) error {
+	return c.call(ctx, opRelease, vmBody{vm}, nil, nil)
+}
+
+// List lists the VMs that are bound.
+func (c *Client) List(ctx context.Context) ([]Listed, error) {
+	var answer listBody
+	err := c.call(ctx, opList, nil, nil, &answer)
+	return answer.VMs, err
+}
+
+// Traffic is what each VM has had.
+func (c *Client) Traffic(ctx context.Context) ([]Traffic, error) {
+	var answer trafficBody
+	err := c.call(ctx, opTraffic, nil, nil, &answer)
+	return answer.VMs, err
+}
+
+// Flows lists a VM's live flows.
+func (c *Client) Flows(ctx context.Context, vm string) ([]Flow, error) {
+	var answer flowsBody
+	err := c.call(ctx, opFlows, vmBody{vm}, nil, &answer)
+	return answer.Flows, err
+}
+
+// Refusals lists the last refusals of a VM, newest first.
+func (c *Client) Refusals(ctx context.Context, vm string) ([]Line, error) {
+	var answer linesBody
+	err := c.call(ctx, opRefusals, vmBody{vm}, nil, &answer)
+	return answer.Lines, err
+}
+
+// Untold takes the refusals of all VMs that nobody has taken before.
+func (c *Client) Untold(ctx context.Context) (Untold, error) {
+	var answer Untold
+	err := c.call(ctx, opUntold, nil, nil, &answer)
+	return answer, err
+}
+
+// Facts is what the VM's guest has resolved, for the bindings of its clones.
+func (c *Client) Facts(ctx context.Context, vm string) (json.RawMessage, error) {
+	var answer json.RawMessage
+	err := c.call(ctx, opFacts, vmBody{vm}, nil, &answer)
+	return answer, err
+}
+
+// Stats are forkd-net's counts.
+func (c *Client) Stats(ctx context.Context) (Stats, error) {
+	var answer Stats
+	err := c.call(ctx, opStats, nil, nil, &answer)
+	return answer, err
+}
+
+// Shutdown ends forkd-net and all flows, for one with other settings to take its place.
+func (c *Client) Shutdown(ctx context.Context) error {
+	return c.call(ctx, opShutdown, nil, nil, nil)
+}
+
+// Follow calls handle with each audit line of a VM, or of all with "", until ctx
+// ends or the connection does, which is for this alone from then on.
+func (c *Client) Follow(ctx context.Context, vm string, handle func(Line)) error {
+	lines := make(chan envelope, 256)
+	id, err := c.begin(lines)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, c.conn.close)
+	defer stop()
+	if err := c.send(id, opSubscribe, vmBody{vm}, nil); err != nil {
+		return err
+	}
+	var broken error
+	for e := range lines { // to its end: receive is not left with lines that nobody takes
+		var l Line
+		switch {
+		case broken != nil || e.Err == nil && len(e.Body) == 0: // it has begun
+			continue
+		case e.Err != nil:
+			broken = e.Err
+		default:
+			broken = json.Unmarshal(e.Body, &l)
+		}
+		if broken != nil {
+			c.conn.close()
+			continue
+		}
+		handle(l)
+	}
+	if broken != nil {
+		return broken
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return c.cause()
+}
+
+// call makes a request and waits for its answer.
+func (c *Client) call(ctx context.Context, op string, body any, files []*os.File, answer any) error {
+	reply := make(chan envelope, 1)
+	id, err := c.begin(reply)
+	if err != nil {
+		return err
+	}
+	if err := c.send(id, op, body, files); err != nil {
+		return err
+	}
+	select {
+	case e, ok := <-reply:
+		switch {
+		case !ok:
+			return fmt.Errorf("%s: %w", op, c.cause())
+		case e.Err != nil:
+			return e.Err
+		case answer == nil:
+			return nil
+		}
+		if err := json.Unmarshal(e.Body, answer); err != nil {
+			return fmt.Errorf("answer to %s: %w", op, err)
+		}
+		return nil
+	case <-ctx.Done():
+		c.forget(id)
+		return context.Cause(ctx)
+	}
+}
+
+func (c *Client) begin(reply chan<- envelope) (uint64, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.err != nil {
+		return 0, c.err
+	}
+	c.last++
+	c.waiting[c.last] = reply
+	return c.last, nil
+}
+
+func (c *Client) send(id uint64, op string, body any, files []*os.File) error {
+	err := c.conn.write(envelope{ID: id, Op: op}, body, files)
+	if err != nil {
+		c.forget(id)
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return nil
+}
+
+func (c *Client) forget(id uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.waiting, id)
+}
+
+func (c *Client) cause() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.err
+}
+
+// receive hands answers to those who wait for them, until the connection ends.
+func (c *Client) receive() {
+	defer close(c.done)
+	for {
+		e, _, err := c.conn.read(0)
+		if err != nil {
+			c.end(err)
+			return
+		}
+		c.mu.Lock()
+		reply := c.waiting[e.ID]
+		if cap(reply) == 1 {
+			delete(c.waiting, e.ID) // there is one answer
+		}
+		c.mu.Unlock()
+		if reply == nil {
+			continue // the caller has given up
+		}
+		reply <- e
+	}
+}
+
+func (c *Client) end(err error) {
+	c.conn.close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = fmt.Errorf("%w: %w", ErrClosed, err)
+	for _, reply := range c.waiting {
+		close(reply)
+	}
+	clear(c.waiting)
+}

@@ -1,0 +1,123 @@
+package netd
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/net/netwire"
+)
+
+// handed is the duplicate of a socket that the VMM has.
+type handed struct {
+	hangups *hangups
+
+	mu      sync.Mutex
+	fd      int // -1 once it is closed
+	token   uint64
+	watched bool
+	severed bool
+	in, out int64 // when it was severed
+}
+
+func (h *handed) send(w *netwire.End, id uint32) error {
+	h.mu.Lock()
+	fd := h.fd
+	h.mu.Unlock()
+	if fd < 0 {
+		return unix.EBADF
+	}
+	return w.SendFD(id, fd)
+}
+
+// watch has ended called when both directions have ended.
+func (h *handed) watch(ended func()) {
+	h.mu.Lock()
+	if h.fd < 0 {
+		h.mu.Unlock()
+		return
+	}
+	setKeepAlive(h.fd)
+	token, err := h.hangups.add(h.fd, ended)
+	h.token, h.watched = token, err == nil
+	h.mu.Unlock()
+	if err != nil { // not watched, it would never be seen to end
+		ended()
+	}
+}
+
+// setKeepAlive does what package net does to a connection. The VMM has it already.
+func setKeepAlive(fd int) {
+	for _, o := range []struct{ level, name, value int }{
+		{unix.IPPROTO_TCP, unix.TCP_NODELAY, 1}, {unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAlive.Idle.Seconds())},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPINTVL, int(keepAlive.Interval.Seconds())},
+		{unix.IPPROTO_TCP, unix.TCP_KEEPCNT, keepAlive.Count},
+	} {
+		unix.SetsockoptInt(fd, o.level, o.name, o.value)
+	}
+}
+
+// counts are the kernel's, of what the far end has sent and was sent.
+func (h *handed) counts() (in, out int64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.severed:
+		return h.in, h.out
+	case h.fd < 0:
+		return 0, 0
+	}
+	return bytesOf(h.fd)
+}
+
+// sever ends the connection with a reset for both ends: the VMM cannot connect
+// the socket again, its filter refuses that.
+func (h *handed) sever() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.severLocked()
+}
+
+func (h *handed) severLocked() {
+	if h.fd < 0 || h.severed {
+		return
+	}
+	h.in, h.out = bytesOf(h.fd)
+	h.severed = true
+	if disconnect(h.fd) != nil {
+		unix.SetsockoptLinger(h.fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1})
+		unix.Shutdown(h.fd, unix.SHUT_RDWR)
+	}
+}
+
+func bytesOf(fd int) (in, out int64) {
+	info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+	if err != nil {
+		return 0, 0
+	}
+	in = int64(info.Bytes_received)
+	switch info.State {
+	case unix.BPF_TCP_CLOSE_WAIT, unix.BPF_TCP_LAST_ACK, unix.BPF_TCP_CLOSING, unix.BPF_TCP_TIME_WAIT:
+		in-- // the kernel counts the far end's FIN as a byte; in CLOSE nobody knows if there was one
+	}
+	// Bytes_sent counts what was sent again, too.
+	return in, int64(info.Bytes_sent - info.Bytes_retrans)
+}
+
+// close gives the duplicate up; hard severs the connection first.
+func (h *handed) close(hard bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.fd < 0 {
+		return
+	}
+	if h.watched {
+		h.hangups.remove(h.fd, h.token)
+	}
+	if hard {
+		h.severLocked()
+	}
+	unix.Close(h.fd)
+	h.fd = -1
+}

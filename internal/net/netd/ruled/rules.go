@@ -1,0 +1,168 @@
+package ruled
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/forkd/forkd/internal/leaf/shares"
+	"github.com/forkd/forkd/internal/net/netd"
+	"github.com/forkd/forkd/internal/net/netd/control"
+	"github.com/forkd/forkd/internal/net/netdns"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+)
+
+// Config is what an operator says.
+type Config struct {
+	Floor    *netpolicy.Floor
+	Ceiling  *netpolicy.Policy // nil for none
+	Resolver *netdns.Resolver
+	// Denied is called with a line of the audit for each name that was not resolved, without its
+	// verdict; nil: it is not.
+	Denied func(vm string, l control.Line)
+}
+
+// Rules makes judges.
+type Rules struct {
+	cfg Config
+
+	mu sync.Mutex
+	// last is what was compiled last: the children of a fork have one policy, and share it.
+	last *netpolicy.Policy
+}
+
+var _ netd.Rules = (*Rules)(nil)
+
+// New makes Rules.
+func New(cfg Config) *Rules { return &Rules{cfg: cfg} }
+
+// New compiles a VM's policy.
+func (r *Rules) New(b control.Binding) (netd.Judge, error) {
+	p, err := r.compile(b.Spec)
+	if err != nil {
+		return nil, err
+	}
+	facts := &netpolicy.Facts{}
+	if len(b.Facts) > 0 {
+		var all []netpolicy.Exported
+		if err := json.Unmarshal(b.Facts, &all); err != nil {
+			return nil, fmt.Errorf("facts: %w", err)
+		}
+		facts = netpolicy.Import(all, time.Now())
+	}
+	j := &judge{rules: r, vm: b.VM, share: b.Share(), facts: facts, budget: netpolicy.NewBudget(p.Limits())}
+	j.policy.Store(p)
+	return j, nil
+}
+
+// compile compiles a policy, unless it is the one before.
+func (r *Rules) compile(spec netpolicy.Spec) (*netpolicy.Policy, error) {
+	r.mu.Lock()
+	last := r.last
+	r.mu.Unlock()
+	if last != nil && reflect.DeepEqual(last.Spec(), spec) {
+		return last, nil
+	}
+	p, err := netpolicy.CompileWithin(spec, netpolicy.Bounds{Floor: r.cfg.Floor, Ceiling: r.cfg.Ceiling})
+	if err == nil {
+		r.mu.Lock()
+		r.last = p
+		r.mu.Unlock()
+	}
+	return p, err
+}
+
+// judge is one VM's.
+type judge struct {
+	rules  *Rules
+	vm     string
+	share  shares.Key
+	facts  *netpolicy.Facts
+	budget *netpolicy.Budget // of DNS queries; netd counts flows itself
+	policy atomic.Pointer[netpolicy.Policy]
+}
+
+func (j *judge) Flow(q netd.Question) netd.Verdict {
+	return verdict(j.policy.Load().Judge(netpolicy.Query{
+		Protocol: netpolicy.Protocol(q.Protocol), Addr: q.Far, Name: q.Name, Facts: j.facts, Now: time.Now(),
+	}))
+}
+
+func verdict(d netpolicy.Decision) netd.Verdict {
+	v := netd.Verdict{
+		Peek: d.Peek, Dial: d.Dial, Rule: d.Rule, Name: d.Name, Code: string(d.Reason), Text: d.Text,
+	}
+	switch d.Verdict {
+	case netpolicy.Allowed:
+		v.Outcome = netd.Allow
+	case netpolicy.NeedName:
+		v.Outcome = netd.NeedName
+	}
+	return v
+}
+
+func (j *judge) Name(name string, port uint16) netd.Verdict {
+	return verdict(j.policy.Load().JudgeName(name, port))
+}
+
+func (j *judge) Attested(name string, addr netip.Addr) bool {
+	n, err := netpolicy.CanonicalName(name)
+	return err == nil && j.facts.Has(n, addr, time.Now())
+}
+
+func (j *judge) guest() netdns.Guest {
+	return netdns.Guest{Policy: j.policy.Load(), Facts: j.facts, Budget: j.budget, Share: j.share}
+}
+
+func (j *judge) Resolve(ctx context.Context, name string) ([]netip.Addr, error) {
+	n, err := netpolicy.CanonicalName(name)
+	if err != nil {
+		return nil, err
+	}
+	return j.rules.cfg.Resolver.Lookup(ctx, j.guest(), n)
+}
+
+func (j *judge) DNS(ctx context.Context, query []byte, tcp bool) []byte {
+	answer, e := j.rules.cfg.Resolver.Answer(ctx, j.guest(), query, tcp)
+	if e.Text != "" && e.Name != "" && j.rules.cfg.Denied != nil {
+		j.rules.cfg.Denied(j.vm, control.Line{Name: e.Name, Rule: e.Rule, Reason: e.Text, Detail: e.Detail})
+	}
+	return answer
+}
+
+func (j *judge) Limits() netpolicy.Limits { return j.policy.Load().Limits() }
+
+func (j *judge) Headers(host string) map[string]string {
+	n, err := netpolicy.CanonicalName(host)
+	if err != nil {
+		return nil
+	}
+	return j.policy.Load().Headers(n)
+}
+
+func (j *judge) HasHeaders() bool { return len(j.policy.Load().Spec().Headers) > 0 }
+
+func (j *judge) Update(spec netpolicy.Spec) error {
+	p, err := j.rules.compile(spec)
+	if err != nil {
+		return err
+	}
+	j.policy.Store(p)
+	j.budget.SetLimits(p.Limits())
+	return nil
+}
+
+func (j *judge) Facts() json.RawMessage {
+	b, err := json.Marshal(j.facts.Export(time.Now()))
+	if err != nil {
+		return nil
+	}
+	return b
+}
+
+func (j *judge) Close() {}

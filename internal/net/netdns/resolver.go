@@ -1,0 +1,236 @@
+package netdns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/forkd/forkd/internal/leaf/shares"
+	"github.com/forkd/forkd/internal/net/netpolicy"
+)
+
+// Policy is what the resolver must know of a sandbox's; *netpolicy.Policy is one.
+type Policy interface {
+	// JudgeDNS says whether a name may be resolved.
+	JudgeDNS(name string, qtype uint16) netpolicy.DNSDecision
+	// JudgeAlias is about a name that an allowed one is an alias of.
+	JudgeAlias(name string) netpolicy.DNSDecision
+	// CheckAddr says why no policy opens an address; the reason is empty if one may.
+	CheckAddr(addr netip.Addr) (netpolicy.Reason, string)
+}
+
+// Budget is how many queries a sandbox has; *netpolicy.Budget is one.
+type Budget interface {
+	TakeDNS(now time.Time) bool
+}
+
+// Guest is who asks.
+type Guest struct {
+	Policy Policy
+	Facts  *netpolicy.Facts // filled with what is answered
+	Budget Budget           // nil for no limit
+	Share  shares.Key       // whose part of the questions to the upstream is taken
+}
+
+// Upstream has names resolved. Its messages are answers to the question, with its ID and
+// question checked; nothing else in them is trusted.
+type Upstream interface {
+	Ask(ctx context.Context, q dnsmessage.Question) (*dnsmessage.Message, error)
+}
+
+// Config is what a Resolver needs.
+type Config struct {
+	Upstream Upstream
+	HasIPv6  func() bool      // whether the host has an IPv6 route; AAAA is empty without
+	Now      func() time.Time // nil is time.Now
+	Timeout  time.Duration    // of a question with all its tries; zero is 4.5 s
+	Inflight int              // questions to the upstream at once, of all guests, who share them; zero is 2048
+}
+
+// defaultTimeout is less than the 5 s after which resolvers in guests ask again.
+const defaultTimeout = 4500 * time.Millisecond
+
+// Resolver answers the guests of a host. It is safe for concurrent use, and keeps nothing:
+// the host's resolver has a cache.
+type Resolver struct {
+	cfg   Config
+	slots *shares.Pool
+}
+
+// New makes a resolver.
+func New(cfg Config) *Resolver {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.Inflight == 0 {
+		cfg.Inflight = 2048
+	}
+	if cfg.HasIPv6 == nil {
+		cfg.HasIPv6 = func() bool { return false }
+	}
+	return &Resolver{cfg: cfg, slots: shares.New(cfg.Inflight)}
+}
+
+// Entry says what became of a question, for the audit log.
+type Entry struct {
+	Name   string // lowercase, without the final dot; empty if the message was none of ours
+	Type   uint16
+	RCode  uint16           // of the answer
+	Reason netpolicy.Reason // of the decision; empty if none was made
+	Rule   string           // the one that decided
+	Text   string           // one sentence for the guest, if something was refused or failed
+	// Detail is what the guest is not told about it: the host's resolvers, and names and addresses that
+	// they answered with. Empty if there is no more than Text.
+	Detail  string
+	Addrs   []netip.Addr // that the guest was told
+	Removed []netip.Addr // that the upstream had and no policy opens
+}
+
+// Answer answers a guest's message. The answer is nil where there is to be none. It blocks
+// while the upstream is asked; the caller bounds how many run for one guest.
+//
+// A guest beyond its budget gets SERVFAIL, with the reason. REFUSED is not taken for an answer
+// by musl, which then waits for its timeout; and with nothing at all everybody waits. SERVFAIL
+// is a temporary failure at once for glibc, Go and c-ares; musl asks again, when there is
+// budget again.
+func (r *Resolver) Answer(ctx context.Context, g Guest, msg []byte, tcp bool) ([]byte, Entry) {
+	q, err := parseQuery(msg)
+	if errors.Is(err, errSilent) {
+		return nil, Entry{Text: err.Error()}
+	}
+	e := Entry{Type: uint16(q.question.Type)}
+	if q.question.Name.Length > 0 {
+		e.Name = fold(q.question.Name)
+	}
+	rep := r.reply(ctx, g, &q, err, &e)
+	e.RCode = uint16(rep.rcode)
+	return rep.pack(&q, tcp), e
+}
+
+func (r *Resolver) reply(ctx context.Context, g Guest, q *query, bad error, e *Entry) reply {
+	switch {
+	case g.Budget != nil && !g.Budget.TakeDNS(r.cfg.Now()):
+		e.Reason, e.Text = netpolicy.LimitDNS, "too many queries; see the policy's limits"
+		return failed(otherError, e.Text)
+	case q.opCode != 0:
+		return plain(dnsmessage.RCodeNotImplemented)
+	case bad != nil:
+		e.Text = bad.Error()
+		return plain(dnsmessage.RCodeFormatError)
+	case q.edns && q.version != 0:
+		return plain(badVersion)
+	case q.question.Class != dnsmessage.ClassINET:
+		return plain(dnsmessage.RCodeNotImplemented)
+	case e.Name == "": // the root: probes ask for its NS
+		return plain(dnsmessage.RCodeSuccess)
+	}
+	return r.resolve(ctx, g, q.question, e)
+}
+
+// resolve judges a question and has it answered.
+func (r *Resolver) resolve(ctx context.Context, g Guest, q dnsmessage.Question, e *Entry) reply {
+	d := g.Policy.JudgeDNS(e.Name, uint16(q.Type))
+	e.Reason, e.Rule, e.Text = d.Reason, d.Rule, d.Text
+	switch {
+	case d.Verdict != netpolicy.Allowed:
+		return reply{rcode: dnsmessage.RCodeNameError, ede: blocked, text: d.Text}
+	case d.Local:
+		return r.local(q, e)
+	case d.Empty, !answered[q.Type], q.Type == dnsmessage.TypeAAAA && !r.cfg.HasIPv6():
+		return plain(dnsmessage.RCodeSuccess)
+	}
+	m, err := r.ask(ctx, g.Share, q)
+	if err != nil {
+		e.Text, e.Detail = "the host's resolver does not answer", err.Error()
+		return failed(networkBad, e.Text)
+	}
+	return r.rebuild(g, q, m, e)
+}
+
+// local answers for the host's name.
+func (r *Resolver) local(q dnsmessage.Question, e *Entry) reply {
+	rep := plain(dnsmessage.RCodeSuccess)
+	if q.Type == dnsmessage.TypeA {
+		e.Addrs = []netip.Addr{netpolicy.HostAddr}
+		rep.answers = []dnsmessage.Resource{{
+			Header: dnsmessage.ResourceHeader{Name: q.Name, Class: dnsmessage.ClassINET, TTL: 60},
+			Body:   &dnsmessage.AResource{A: netpolicy.HostAddr.As4()},
+		}}
+	}
+	return rep
+}
+
+// ask is bounded for all guests together, so that those whose names hang take no memory without end.
+// One whose part of the questions is taken waits; others do not.
+func (r *Resolver) ask(ctx context.Context, k shares.Key, q dnsmessage.Question) (*dnsmessage.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+	defer cancel()
+	if err := r.slots.Wait(ctx, k); err != nil {
+		return nil, fmt.Errorf("%d questions are on their way, the sandbox's part of them too: %w", r.slots.Used(), err)
+	}
+	defer r.slots.Free(k, 1)
+	// The case of a guest's letters could be a channel to whoever serves the name.
+	q.Name = lower(q.Name)
+	return r.cfg.Upstream.Ask(ctx, q)
+}
+
+// rebuild makes the answer of what is understood and open, and notes its facts.
+func (r *Resolver) rebuild(g Guest, q dnsmessage.Question, m *dnsmessage.Message, e *Entry) reply {
+	if m.RCode != dnsmessage.RCodeSuccess && m.RCode != dnsmessage.RCodeNameError {
+		e.Text, e.Detail = "the host's resolver has no answer", "it answered "+m.RCode.String()
+		return failed(networkBad, e.Text)
+	}
+	k, err := keep(q, m)
+	if err != nil {
+		e.Text = err.Error()
+		return failed(otherError, e.Text)
+	}
+	for _, alias := range k.names[1:] {
+		if d := g.Policy.JudgeAlias(alias); d.Verdict != netpolicy.Allowed {
+			e.Reason, e.Rule = d.Reason, d.Rule
+			e.Text, e.Detail = e.Name+" is an alias of a name that policy does not allow", d.Text
+			return reply{rcode: dnsmessage.RCodeNameError, ede: blocked, text: e.Text}
+		}
+	}
+	rep := plain(m.RCode)
+	rep.answers = r.open(g, k, e)
+	if len(rep.answers) == 0 || len(e.Addrs) == 0 {
+		rep.authority = k.soa
+	}
+	if len(e.Removed) > 0 && len(e.Addrs) == 0 {
+		rep.ede, rep.text = blocked, e.Text
+		rep.answers, rep.authority = nil, nil
+	}
+	return rep
+}
+
+// open leaves out addresses of the floor: a name that has one may have been pointed there on
+// purpose. The others become facts, of each name on the way to them.
+func (r *Resolver) open(g Guest, k kept, e *Entry) []dnsmessage.Resource {
+	now := r.cfg.Now()
+	var out []dnsmessage.Resource
+	for _, rec := range k.records {
+		addr, is := address(rec)
+		if !is {
+			out = append(out, rec)
+			continue
+		}
+		if reason, text := g.Policy.CheckAddr(addr); reason != "" {
+			e.Removed, e.Reason = append(e.Removed, addr), reason
+			e.Text, e.Detail = e.Name+" has an address that no policy opens, such as a private one", text
+			continue
+		}
+		out, e.Addrs = append(out, rec), append(e.Addrs, addr)
+		for _, name := range k.names {
+			g.Facts.Add(name, addr, ttl(rec)+grace, now)
+		}
+	}
+	return out
+}

@@ -1,0 +1,48 @@
+package netwire
+
+import (
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sys/unixfd"
+)
+
+// MaxDatagram is the largest datagram of a UDP or echo flow, and of its socket's
+// packets without their prefix.
+const MaxDatagram = 65535
+
+// Prefixes of the packets of a UDP or echo flow's socket.
+const (
+	PacketData    byte = 0 // a datagram follows
+	PacketRefusal byte = 1 // a Reason follows, one byte; only forkd-net sends it
+)
+
+// StreamPair makes both ends of a relayed TCP flow.
+func StreamPair() (a, b *os.File, err error) { return unixfd.Pair(unix.SOCK_STREAM, "stream") }
+
+// DatagramPair makes both ends of a UDP or echo flow.
+func DatagramPair() (a, b *os.File, err error) { return unixfd.Pair(unix.SOCK_SEQPACKET, "datagrams") }
+
+// StreamFDs is StreamPair for who needs no files yet. The descriptors block, so that an
+// os.File of one is not polled before its time; both sides change that.
+func StreamFDs() (a, b int, err error) { return unixfd.Numbers(unix.SOCK_STREAM) }
+
+// DatagramFDs is DatagramPair in the same way.
+func DatagramFDs() (a, b int, err error) { return unixfd.Numbers(unix.SOCK_SEQPACKET) }
+
+// RefusalPacket says that the far end refused.
+func RefusalPacket(r Reason) []byte { return []byte{PacketRefusal, byte(r)} }
+
+// ParsePacket takes a packet of such a socket apart: a datagram, or the reason
+// of a refusal, which is 0 for a datagram.
+func ParsePacket(b []byte) (datagram []byte, refused Reason, err error) {
+	switch {
+	case len(b) > 0 && b[0] == PacketData:
+		return b[1:], 0, nil
+	case len(b) == 2 && b[0] == PacketRefusal && b[1] >= byte(Reset) && b[1] <= byte(TimedOut):
+		return nil, Reason(b[1]), nil
+	}
+	return nil, 0, fmt.Errorf("%w: packet of %d bytes", ErrMessage, len(b))
+}

@@ -1,0 +1,107 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/store/layer"
+)
+
+// folder is the store's directory: where its files are, the locks that processes share,
+// and the room that is left for more. It knows nothing of what is in the files.
+type folder struct {
+	dir     string
+	reserve int64                           // bytes of the disk that must stay free
+	free    func(dir string) (int64, error) // bytes; tests replace it
+}
+
+func (d *folder) path(elem ...string) string {
+	return filepath.Join(append([]string{d.dir}, elem...)...)
+}
+
+func (d *folder) layerPath(id layer.ID) string { return d.path(layersDir, id.String()) }
+
+func (d *folder) digestsPath(id layer.ID) string { return d.layerPath(id) + digestsSuffix }
+
+// lock keeps other processes, and other goroutines of this one, from changing
+// names in the store. The kernel drops it when the process dies.
+func (d *folder) lock() (unlock func(), err error) {
+	f, err := os.OpenFile(d.path(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock layer store: %w", err)
+	}
+	if err := flock(f, unix.LOCK_EX); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock layer store: %w", err)
+	}
+	return func() {
+		// Not by closing alone: a child that is being started may still have a copy.
+		flock(f, unix.LOCK_UN)
+		f.Close()
+	}, nil
+}
+
+func flock(f *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
+}
+
+// tempFileLocked makes a locked file in the store's tmp. Its lock tells it from one
+// whose process is gone. The caller has the store's lock, or GC could come
+// between the making and the locking.
+func (d *folder) tempFileLocked() (*os.File, error) {
+	f, err := os.OpenFile(d.path(tempDir, layer.NewID().String()), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		discard(f)
+		return nil, err
+	}
+	return f, nil
+}
+
+// writeTemp writes a small file to tmp, durable but not named yet. The caller
+// renames or discards it.
+func (d *folder) writeTemp(b []byte) (*os.File, error) {
+	if err := d.room(int64(len(b))); err != nil {
+		return nil, err
+	}
+	unlock, err := d.lock()
+	if err != nil {
+		return nil, err
+	}
+	f, err := d.tempFileLocked()
+	unlock()
+	if err != nil {
+		return nil, layer.NoSpace(err)
+	}
+	if err = failpoint.At(failpoint.LayerPrefix + "temp.write"); err == nil {
+		_, err = f.Write(b)
+	}
+	if err == nil {
+		err = failpoint.At(failpoint.LayerPrefix + "temp.sync")
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		discard(f)
+		return nil, layer.NoSpace(err)
+	}
+	return f, nil
+}
+
+// discard removes a temporary file.
+func discard(f *os.File) {
+	os.Remove(f.Name())
+	f.Close()
+}

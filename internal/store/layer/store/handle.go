@@ -1,0 +1,137 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/forkd/forkd/internal/store/layer"
+	"github.com/forkd/forkd/internal/sys/durable"
+)
+
+// Handle is an open use of a layer, which reads through it until it is closed. It
+// keeps the layer for this process only. A VM that has the file open or mapped goes on
+// seeing its content, whatever becomes of the name; that the layer stays for more, a
+// branch or the next daemon, is for a pin to see to.
+type Handle struct {
+	*layer.Layer
+	s      *Store
+	shared *shared
+}
+
+// shared is the one open file behind all handles of a layer in this process.
+type shared struct {
+	layer *layer.Layer
+	file  *os.File
+	use   *os.File // keeps GC off the layer
+	users int      // guarded by Store.mu
+}
+
+func (sh *shared) close() error { return errors.Join(sh.file.Close(), sh.use.Close()) }
+
+// Get opens a layer and checks its header and index.
+func (s *Store) Get(id layer.ID) (*Handle, error) {
+	if sh := s.use(id, nil); sh != nil {
+		return &Handle{Layer: sh.layer, s: s, shared: sh}, nil
+	}
+	mine, err := s.openShared(id) // without mu: others need not wait for this disk access
+	if err != nil {
+		return nil, notFound("layer "+id.String(), err)
+	}
+	sh := s.use(id, mine)
+	if sh != mine {
+		mine.close() // somebody else was sooner
+	}
+	return &Handle{Layer: sh.layer, s: s, shared: sh}, nil
+}
+
+// use adds a user to the layer's open file; to fresh, if there is none yet.
+func (s *Store) use(id layer.ID, fresh *shared) *shared {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[id] == nil {
+		if fresh == nil {
+			return nil
+		}
+		s.open[id] = fresh
+	}
+	s.open[id].users++
+	return s.open[id]
+}
+
+// Close ends the use. A second call does nothing. Not to be called by two
+// goroutines at once.
+func (h *Handle) Close() error {
+	if h.shared == nil {
+		return nil
+	}
+	sh := h.shared
+	h.shared = nil
+	h.s.mu.Lock()
+	defer h.s.mu.Unlock()
+	if sh.users--; sh.users > 0 {
+		return nil
+	}
+	delete(h.s.open, sh.layer.ID)
+	return sh.close()
+}
+
+func (s *Store) openShared(id layer.ID) (_ *shared, err error) {
+	// Before it is opened: GC looks at this lock, so that the name stays good.
+	use, err := s.beginUse(id)
+	if err != nil {
+		return nil, err
+	}
+	f, err := durable.Open(s.layerPath(id))
+	if err != nil {
+		use.Close()
+		return nil, err
+	}
+	sh := &shared{file: f, use: use}
+	if sh.layer, err = layer.Open(f); err == nil && sh.layer.ID != id {
+		err = fmt.Errorf("%w: file %s holds layer %s", layer.ErrDamaged, id, sh.layer.ID)
+	}
+	if err != nil {
+		sh.close()
+		return nil, err
+	}
+	return sh, nil
+}
+
+// Chain is an image and the handles of its layers.
+type Chain struct {
+	*layer.Image
+	handles []*Handle
+}
+
+// Chain opens layers, base first, and assembles them.
+func (s *Store) Chain(ids ...layer.ID) (*Chain, error) {
+	c := &Chain{}
+	layers := make([]*layer.Layer, 0, len(ids))
+	for _, id := range ids {
+		h, err := s.Get(id)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		c.handles = append(c.handles, h)
+		layers = append(layers, h.Layer)
+	}
+	image, err := layer.Assemble(layers)
+	if err != nil {
+		c.Close()
+		return nil, err
+	}
+	c.Image = image
+	return c, nil
+}
+
+// Close ends the use of all layers. A second call does nothing.
+func (c *Chain) Close() error {
+	var errs []error
+	for _, h := range c.handles {
+		errs = append(errs, h.Close())
+	}
+	c.handles = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,38 @@
+package store
+
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/store/layer"
+)
+
+// freeBytes is what an ordinary user could still write.
+func freeBytes(dir string) (int64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	return int64(st.Bavail) * st.Frsize, nil
+}
+
+// room refuses what would leave less than the reserve.
+func (d *folder) room(bytes int64) error {
+	free, err := d.free(d.dir)
+	if err != nil {
+		return err
+	}
+	if bytes > free-d.reserve {
+		need := ""
+		if bytes > 0 { // else it is not known yet
+			need = fmt.Sprintf("%d MiB are needed, ", mib(bytes))
+		}
+		return fmt.Errorf("%w: %s%d MiB are free, of which %d MiB stay in reserve", layer.ErrNoSpace, need,
+			free>>20, mib(d.reserve))
+	}
+	return nil
+}
+
+// mib rounds up, so that a little is not called nothing.
+func mib(bytes int64) int64 { return (bytes + 1<<20 - 1) >> 20 }

@@ -1,0 +1,169 @@
+package snapshot
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/store/layer/store"
+	"github.com/forkd/forkd/internal/sys/durable"
+)
+
+// A snapshot that is deleted while sandboxes run from it loses its tag only. What is in
+// it stays in a folder that is named by its content, with a pin of its own, until
+// whoever had it retired drops it: a branch of such a sandbox needs all of it.
+
+const (
+	retiredPrefix    = ".retired-" // the content hash follows, without its "sha256:"
+	retiredPinPrefix = "retired."  // of the pin's name; the same follows
+	hashPrefix       = "sha256:"
+)
+
+// retiredName is the content hash as a part of a name; empty if it is none.
+func retiredName(hash string) string {
+	hex, ok := strings.CutPrefix(hash, hashPrefix)
+	if !ok || len(hex) != 64 || strings.Trim(hex, "0123456789abcdef") != "" {
+		return ""
+	}
+	return hex
+}
+
+func (s *Store) retiredDir(hash string) string {
+	return filepath.Join(s.dir, retiredPrefix+retiredName(hash))
+}
+
+// Retire takes a snapshot's tag away, as Delete does, and keeps what is in it: OpenRetired
+// finds it by its content hash until Drop. The hash must be that of the snapshot.
+func (s *Store) Retire(tag, hash string) error {
+	if err := CheckTag(tag); err != nil {
+		return err
+	}
+	name := retiredName(hash)
+	if name == "" {
+		return fmt.Errorf("retire snapshot %s: %q is no content hash", tag, ellipsis.Clip(hash, 80))
+	}
+	return s.delete(tag, func() error {
+		e, err := s.get(tag)
+		if err != nil {
+			return err
+		}
+		if e.ContentHash != hash {
+			return fmt.Errorf("snapshot %s %w: it is another by now", tag, ErrNotFound)
+		}
+		if err := s.layers.Pin(retiredPinPrefix+name, e.Manifest.LayerIDs()...); err != nil {
+			return err
+		}
+		if err := failpoint.At(failpoint.SnapshotPrefix + "retire.rename"); err != nil {
+			return err
+		}
+		s.naming.Lock()
+		defer s.naming.Unlock()
+		err = durable.RenameNew(s.Dir(tag), s.retiredDir(hash))
+		if errors.Is(err, fs.ErrExist) { // a copy of it was deleted before; one is as good as the other
+			return os.RemoveAll(s.Dir(tag))
+		}
+		return err
+	})
+}
+
+// OpenRetired is Open for a snapshot that was retired.
+func (s *Store) OpenRetired(hash string) (*Files, error) {
+	if retiredName(hash) == "" {
+		return nil, fmt.Errorf("snapshot %w: %q is no content hash", ErrNotFound, ellipsis.Clip(hash, 80))
+	}
+	e, err := s.Retired(hash)
+	if err != nil {
+		return nil, err
+	}
+	o, err := s.openEntry(s.retiredDir(hash), e)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.whole(s.layers, e.Tag); err != nil {
+		o.Close()
+		return nil, err
+	}
+	return o, nil
+}
+
+// Retired reads the manifest of a snapshot that was retired.
+func (s *Store) Retired(hash string) (Entry, error) {
+	dir := s.retiredDir(hash)
+	if _, err := os.Lstat(dir); err != nil || retiredName(hash) == "" {
+		return Entry{}, fmt.Errorf("snapshot %w: none is retired as %s", ErrNotFound, ellipsis.Clip(hash, 80))
+	}
+	e, err := s.read(dir, "")
+	if err == nil && e.ContentHash != hash {
+		err = fmt.Errorf("%w: its %s has changed", ErrNotRestorable, ManifestFile)
+	}
+	return e, err
+}
+
+// ListRetired returns the snapshots that are retired; of one that is damaged only the content hash.
+func (s *Store) ListRetired() ([]Entry, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list retired snapshots: %w", err)
+	}
+	var out []Entry
+	for _, d := range entries {
+		hex, retired := strings.CutPrefix(d.Name(), retiredPrefix)
+		hash := hashPrefix + hex
+		if !retired || !d.IsDir() || retiredName(hash) == "" {
+			continue
+		}
+		e, err := s.Retired(hash)
+		if errors.Is(err, ErrNotFound) {
+			continue // dropped meanwhile
+		}
+		e.ContentHash, e.Err = hash, err
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Drop removes what Retire kept. Descriptors and mappings stay good; the layers go
+// at the layer store's next GC.
+func (s *Store) Drop(hash string) error {
+	name := retiredName(hash)
+	if name == "" {
+		return fmt.Errorf("drop snapshot: %q is no content hash", ellipsis.Clip(hash, 80))
+	}
+	gone, err := os.MkdirTemp(s.dir, deletedPrefix)
+	if err != nil {
+		return fmt.Errorf("drop snapshot %s: %w", hash, err)
+	}
+	defer os.RemoveAll(gone)
+	if err := os.Rename(s.retiredDir(hash), filepath.Join(gone, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("drop snapshot %s: %w", hash, err)
+	}
+	if err := durable.SyncDir(s.dir); err != nil {
+		return fmt.Errorf("drop snapshot %s: %w", hash, err)
+	}
+	if err := s.layers.Unpin(retiredPinPrefix + name); err != nil && !errors.Is(err, store.ErrNotFound) {
+		return fmt.Errorf("drop snapshot %s: %w", hash, err)
+	}
+	return nil
+}
+
+// settleRetired removes the pins of those that are gone. A crash between a pin and
+// the rename leaves such a one; the snapshot then has its tag still.
+func (s *Store) settleRetired(pins []string) error {
+	for _, name := range pins {
+		hex, ours := strings.CutPrefix(name, retiredPinPrefix)
+		if !ours {
+			continue
+		}
+		if _, err := os.Lstat(filepath.Join(s.dir, retiredPrefix+hex)); os.IsNotExist(err) {
+			if err := s.layers.Unpin(name); err != nil && !errors.Is(err, store.ErrNotFound) {
+				return err
+			}
+		}
+	}
+	return nil
+}

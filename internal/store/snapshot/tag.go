@@ -1,0 +1,19 @@
+package snapshot
+
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+)
+
+var tagPattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// CheckTag refuses whatever is not a tag. Every method of Store that takes one
+// calls it before a path is built.
+func CheckTag(tag string) error {
+	if !tagPattern.MatchString(tag) {
+		return fmt.Errorf("%w: %q, want 1 to 64 of A-Z a-z 0-9 _ -", ErrTag, ellipsis.Clip(tag, 80))
+	}
+	return nil
+}

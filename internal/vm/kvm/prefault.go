@@ -1,0 +1,33 @@
+package kvm
+
+import (
+	"errors"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sys/linux"
+)
+
+type preFaultMemory struct {
+	GPA, Size, Flags uint64
+	_                [5]uint64
+}
+
+// PreFault maps size bytes of guest memory at gpa into the guest as far as the
+// VMM has them mapped or can read them: later accesses do not leave the guest.
+// Both are multiples of the page size. errors.ErrUnsupported: this kernel cannot, or the
+// CPU has no two-dimensional paging.
+func (c *VCPU) PreFault(gpa, size uint64) error {
+	r := preFaultMemory{GPA: gpa, Size: size}
+	for r.Size > 0 { // the kernel counts GPA and Size on as it goes
+		err := ioctlPtr(c.fd, iocRead|iocWrite, nrPreFaultMemory, &r)
+		switch {
+		case err == nil, errors.Is(err, unix.EAGAIN):
+		case errors.Is(err, unix.ENOTTY), errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL):
+			return c.wrap("pre-fault memory", &linux.Unsupported{Feature: "KVM_PRE_FAULT_MEMORY", Since: "6.11", Err: err})
+		default:
+			return c.wrap("pre-fault memory", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,314 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/confine/jail"
+	"github.com/forkd/forkd/internal/leaf/failpoint"
+	"github.com/forkd/forkd/internal/sys/timerslack"
+	"github.com/forkd/forkd/internal/vm/spawner/wire"
+	vmclient "github.com/forkd/forkd/internal/vm/vmctl/client"
+)
+
+// connection is one process of forkd-spawn, and what it was asked.
+type connection struct {
+	*wire.Conn
+	process *os.Process
+	done    chan struct{} // closed when it has ended, or is of no use
+	err     error         // why; valid after done
+
+	mu      sync.Mutex // guards what follows
+	nextID  uint32
+	pending map[uint32]chan answer
+	ends    map[int]chan string // of VMMs that it has started
+}
+
+// answer is one, with its descriptors.
+type answer struct {
+	wire.Message
+	files []*os.File
+	ended chan string // of a Spawned
+}
+
+// startProcess starts forkd-spawn. Without privileges it gets a user namespace, in which it has them, with
+// users for VMs where the host gives this user some; where there is none, it has to do without,
+// and says what it cannot do.
+func startProcess(binary string, log *slog.Logger) (*connection, error) {
+	ours, theirs, err := wire.Pair()
+	if err != nil {
+		return nil, err
+	}
+	defer theirs.Close()
+	cmd, err := startCommand(binary, theirs, log)
+	if err != nil {
+		ours.Close()
+		return nil, err
+	}
+	conn, err := wire.NewConn(ours)
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, err
+	}
+	c := &connection{Conn: conn, process: cmd.Process, done: make(chan struct{}),
+		pending: map[uint32]chan answer{}, ends: map[int]chan string{}}
+	go c.run(cmd)
+	return c, nil
+}
+
+// startCommand starts the process with as much as this user can give it.
+func startCommand(binary string, theirs *os.File, log *slog.Logger) (*exec.Cmd, error) {
+	uid := os.Geteuid()
+	if uid == 0 {
+		cmd := command(binary, wire.ArgServe, theirs)
+		return cmd, start(cmd)
+	}
+	m, err := findMapping()
+	if err == nil {
+		var cmd *exec.Cmd
+		if cmd, err = startMapped(m, binary, theirs); err == nil {
+			return cmd, nil
+		}
+		log.Warn("VMs share one user, since theirs cannot be mapped", "err", err)
+	}
+	cmd := command(binary, wire.ArgServe, theirs)
+	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER
+	cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: uid, Size: 1}}
+	cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	if start(cmd) == nil {
+		return cmd, nil
+	}
+	cmd = command(binary, wire.ArgServe, theirs)
+	return cmd, start(cmd)
+}
+
+// monitorSlack is the timer slack of forkd-spawn, in which nothing but its runtime's monitor thread waits
+// for a time. Its VMMs get their own.
+const monitorSlack = 20 * time.Millisecond
+
+func start(cmd *exec.Cmd) error { return timerslack.Starting(monitorSlack, cmd.Start) }
+
+// startMapped starts it in a user namespace without a map, has that written, and lets it go on.
+func startMapped(m mapping, binary string, theirs *os.File) (*exec.Cmd, error) {
+	wait, mapped, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer mapped.Close()
+	defer wait.Close()
+	cmd := command(binary, wire.ArgWait, theirs)
+	cmd.ExtraFiles = append(cmd.ExtraFiles, wait) // wire.FDMapped
+	cmd.SysProcAttr.Cloneflags = unix.CLONE_NEWUSER
+	if err := start(cmd); err != nil {
+		return nil, err
+	}
+	err = m.of(cmd.Process.Pid)
+	if err == nil {
+		_, err = mapped.Write([]byte{1})
+	}
+	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, err
+	}
+	return cmd, nil
+}
+
+func command(binary, arg string, socket *os.File) *exec.Cmd {
+	cmd := exec.Command(binary, arg)
+	cmd.Args[0] = wire.Name
+	// One processor for Go code: on more, the runtime wakes threads for each message that find nothing to do.
+	cmd.Dir, cmd.Env, cmd.Stderr = "/", append(failpoint.Child(), "GODEBUG=disablethp=1", "GOMAXPROCS=1"), os.Stderr
+	cmd.ExtraFiles = []*os.File{socket} // wire.FDDaemon
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	return cmd
+}
+
+// run reads until the connection ends, and takes the process away.
+func (c *connection) run(cmd *exec.Cmd) {
+	err := c.read()
+	c.Conn.Close()
+	if errors.Is(err, wire.ErrMessage) {
+		_ = cmd.Process.Kill()
+	}
+	if end := cmd.Wait(); end != nil {
+		err = end
+	}
+	c.err = err
+	close(c.done)
+}
+
+func (c *connection) close() {
+	c.Conn.Close()
+	<-c.done
+}
+
+func (c *connection) read() error {
+	for {
+		m, files, err := c.Receive()
+		if err != nil {
+			return err
+		}
+		c.take(m, files)
+	}
+}
+
+// take hands a message to who waits for it.
+func (c *connection) take(m wire.Message, files []*os.File) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if m.Kind == wire.Ended {
+		if end, ok := c.ends[int(m.PID)]; ok {
+			end <- describe(syscall.WaitStatus(m.Status)) // there is room for one
+			delete(c.ends, int(m.PID))
+		}
+		return
+	}
+	a := answer{Message: m, files: files}
+	waiting, ok := c.pending[m.ID]
+	delete(c.pending, m.ID)
+	if !ok {
+		a.discard()
+		return
+	}
+	if m.Kind == wire.Spawned {
+		a.ended = make(chan string, 1)
+		c.ends[int(m.PID)] = a.ended
+	}
+	waiting <- a // there is room for one
+}
+
+// discard ends what nobody wants any more.
+func (a answer) discard() {
+	for _, f := range a.files { // a pidfd
+		_ = signalKill(f)
+		f.Close()
+	}
+}
+
+func signalKill(pidfd *os.File) (err error) {
+	raw, err := pidfd.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctl := raw.Control(func(fd uintptr) { err = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	return errors.Join(ctl, err)
+}
+
+// errUnheard: forkd-spawn had ended, and the request has reached nobody: another one may be asked. One that
+// was sent may not: what has come of it has the same listeners, and may take the only connection.
+var errUnheard = errors.New("forkd-spawn has ended before it was asked")
+
+// ask sends a request, and waits for its answer.
+func (c *connection) ask(ctx context.Context, m wire.Message, files ...*os.File) (answer, error) {
+	waiting := make(chan answer, 1)
+	c.mu.Lock()
+	c.nextID++
+	m.ID = c.nextID
+	c.pending[m.ID] = waiting
+	c.mu.Unlock()
+	if err := c.Send(m, files...); err != nil {
+		c.forget(m.ID, waiting)
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) || errors.Is(err, net.ErrClosed) {
+			err = fmt.Errorf("%w: %w", errUnheard, err)
+		}
+		return answer{}, fmt.Errorf("ask forkd-spawn: %w", err)
+	}
+	select {
+	case a := <-waiting:
+		return a, nil
+	case <-c.done:
+	case <-ctx.Done():
+	}
+	c.forget(m.ID, waiting)
+	if err := context.Cause(ctx); err != nil {
+		return answer{}, fmt.Errorf("ask forkd-spawn: %w", err)
+	}
+	return answer{}, fmt.Errorf("forkd-spawn has ended: %w", c.err)
+}
+
+// forget gives a request up: its answer is discarded, also if it has just come.
+func (c *connection) forget(id uint32, waiting chan answer) {
+	c.mu.Lock()
+	delete(c.pending, id)
+	c.mu.Unlock()
+	select {
+	case a := <-waiting:
+		a.discard()
+	default:
+	}
+}
+
+// started is what an answer to a Spawn says.
+func (a answer) started(c *connection) (vmclient.Started, error) {
+	switch a.Kind {
+	case wire.Spawned:
+		pidfd, err := watchable(a.files[0])
+		if err != nil {
+			a.discard()
+			return vmclient.Started{}, err
+		}
+		return vmclient.Started{PID: int(a.PID), PIDFD: pidfd, Ended: func() string { return c.end(a.ended) }}, nil
+	case wire.Failed:
+		return vmclient.Started{}, &jail.Error{Part: a.Part, Err: unix.Errno(a.Errno)}
+	}
+	a.discard()
+	return vmclient.Started{}, fmt.Errorf("%w: a spawn is answered by kind %d", wire.ErrMessage, a.Kind)
+}
+
+// watchable is the same pidfd as a file that the runtime polls: it does so with descriptors that do not block.
+func watchable(f *os.File) (*os.File, error) {
+	raw, err := f.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	fd := -1
+	ctl := raw.Control(func(n uintptr) { fd, err = unix.FcntlInt(n, unix.F_DUPFD_CLOEXEC, 3) })
+	if err := errors.Join(ctl, err); err != nil {
+		return nil, err
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	f.Close()
+	return os.NewFile(uintptr(fd), "pidfd"), nil
+}
+
+// end waits for the status of a VMM that has ended. forkd-spawn knows it a moment after
+// the kernel; if that has ended before, nobody knows it.
+func (c *connection) end(ended chan string) string {
+	select {
+	case how := <-ended:
+		return how
+	case <-c.done:
+	}
+	select {
+	case how := <-ended:
+		return how
+	default:
+		return "nobody saw how"
+	}
+}
+
+// describe says it as os.ProcessState does.
+func describe(s syscall.WaitStatus) string {
+	switch {
+	case s.Exited():
+		return fmt.Sprintf("exit status %d", s.ExitStatus())
+	case s.Signaled():
+		return "signal: " + s.Signal().String()
+	}
+	return fmt.Sprintf("status %#x", uint32(s))
+}

@@ -1,0 +1,79 @@
+package usernet
+
+import (
+	"sync"
+
+	virtionet "github.com/forkd/forkd/internal/vm/virtio/net"
+)
+
+// queuedFrames is how many frames may wait for room, whatever their size.
+const queuedFrames = 2048
+
+// outbox gives the guest its frames, in order. What finds no room waits, up to a
+// bound; beyond it frames are dropped, and TCP sends them again.
+type outbox struct {
+	guest virtionet.Guest
+	limit int // bytes that may wait
+	count *counters
+
+	mu      sync.Mutex // held over Guest.Receive: order is all that it is for
+	waiting []waitingFrame
+	bytes   int
+	closed  bool
+}
+
+type waitingFrame struct {
+	header virtionet.Header
+	frame  []byte
+}
+
+// send gives the guest a frame, or keeps a copy of it until there is room.
+func (o *outbox) send(h virtionet.Header, frame []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed {
+		return
+	}
+	if len(o.waiting) == 0 && o.guest.Receive(h, frame) {
+		o.gaveLocked(frame)
+		return
+	}
+	if o.bytes+len(frame) > o.limit || len(o.waiting) >= queuedFrames {
+		o.count.dropped.Add(1)
+		return
+	}
+	o.waiting = append(o.waiting, waitingFrame{h, append([]byte(nil), frame...)})
+	o.bytes += len(frame)
+}
+
+func (o *outbox) gaveLocked(frame []byte) {
+	o.count.framesOut.Add(1)
+	o.count.bytesOut.Add(uint64(len(frame)))
+}
+
+// drain gives the guest what waits, as far as there is room.
+func (o *outbox) drain() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	done := 0
+	for _, w := range o.waiting {
+		if o.closed || !o.guest.Receive(w.header, w.frame) {
+			break
+		}
+		o.gaveLocked(w.frame)
+		o.bytes -= len(w.frame)
+		done++
+	}
+	if o.waiting = o.waiting[:copy(o.waiting, o.waiting[done:])]; len(o.waiting) == 0 {
+		o.waiting = nil // memory that a burst took
+		return
+	}
+	clear(o.waiting[len(o.waiting):cap(o.waiting)])
+}
+
+// close drops what waits. The guest gets nothing after it.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed, o.waiting, o.bytes = true, nil, 0
+}

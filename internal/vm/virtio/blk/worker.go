@@ -1,0 +1,129 @@
+package blk
+
+import (
+	"errors"
+
+	"github.com/forkd/forkd/internal/vm/virtio"
+)
+
+// serve answers one request; virtio.Worker is the loop around it. An error
+// means that not even a status can be given, and breaks the device.
+func (d *Device) serve(c *virtio.Chain) (written uint32, err error) {
+	r, err := parseRequest(c)
+	if err != nil {
+		return 0, err
+	}
+	if err = d.do(r); errors.Is(err, virtio.ErrLater) {
+		return 0, err
+	}
+	c.Writable.CopyIn(r.dataIn, []byte{status(err)})
+	return uint32(r.dataIn + 1), nil
+}
+
+func (d *Device) do(r request) error {
+	switch r.op {
+	case opIn:
+		return d.read(r)
+	case opOut:
+		return d.write(r)
+	case opFlush:
+		return d.flush()
+	case opGetID:
+		r.chain.Writable.CopyIn(0, d.id[:min(idSize, r.dataIn)])
+		return nil
+	case opDiscard, opWriteZeroes:
+		return d.dropRanges(r)
+	default:
+		return errors.ErrUnsupported
+	}
+}
+
+func status(err error) byte {
+	switch {
+	case err == nil:
+		return statusOK
+	case errors.Is(err, errors.ErrUnsupported):
+		return statusUnsupported
+	default:
+		return statusIOError
+	}
+}
+
+func (d *Device) read(r request) error {
+	if err := d.checkRange(r.sector, r.dataIn); err != nil {
+		return err
+	}
+	return d.inSlices(int64(r.sector*SectorSize), int64(r.dataIn), dataSlice, func(off, at, n int64) error {
+		d.scratch = r.chain.Writable.Range(d.scratch[:0], int(at), int(n))
+		return readAll(d.backend, d.scratch, off)
+	})
+}
+
+func (d *Device) write(r request) error {
+	if d.readOnly {
+		return errReadOnly
+	}
+	if err := d.checkRange(r.sector, r.dataOut); err != nil {
+		return err
+	}
+	return d.inSlices(int64(r.sector*SectorSize), int64(r.dataOut), dataSlice, func(off, at, n int64) error {
+		d.scratch = r.chain.Readable.Range(d.scratch[:0], headerSize+int(at), int(n))
+		return writeAll(d.backend, d.scratch, off)
+	})
+}
+
+// How much of a request is done without a look at who waits, in bytes. Data takes the time of
+// copying, a range that is dropped that of freeing what it had.
+const (
+	dataSlice = 4 << 20
+	dropSlice = 64 << 20
+)
+
+// inSlices does a request for n bytes at off piece by piece, so that a long one does not hold up
+// a pause: such a one is put back, and done again from its beginning, which changes nothing. The
+// pieces end at multiples of slice of the disk's offsets; at is a piece's place in the request.
+func (d *Device) inSlices(off, n, slice int64, do func(off, at, n int64) error) error {
+	for at := int64(0); at < n; {
+		if at > 0 && d.Leaving() {
+			return virtio.ErrLater
+		}
+		k := min(n-at, slice-(off+at)%slice)
+		if err := do(off+at, at, k); err != nil {
+			return err
+		}
+		at += k
+	}
+	return nil
+}
+
+func (d *Device) flush() error {
+	if d.readOnly {
+		return nil // nothing was ever written
+	}
+	return d.backend.Flush()
+}
+
+func (d *Device) dropRanges(r request) error {
+	if d.discard == nil {
+		return errors.ErrUnsupported
+	}
+	segs, err := d.parseSegments(r)
+	if err != nil {
+		return err
+	}
+	for _, s := range segs {
+		err := d.inSlices(int64(s.sector*SectorSize), int64(s.sectors)*SectorSize, dropSlice, func(off, _, n int64) error {
+			if r.op == opDiscard {
+				return d.discard.Discard(off, n)
+			}
+			return d.discard.WriteZeroes(off, n)
+		})
+		if err != nil {
+			return err
+		}
+		if d.Leaving() {
+			return virtio.ErrLater
+		}
+	}
+	return nil
+}

@@ -1,0 +1,208 @@
+package net
+
+import (
+	"encoding/binary"
+
+	"github.com/forkd/forkd/internal/vm/virtio"
+)
+
+// room is what a refused frame waits for.
+type room struct {
+	wanted bool
+	// anything: it was refused because the device did not run. Otherwise the
+	// guest had published so many buffers.
+	anything  bool
+	published uint16
+}
+
+// anew is for a new driver, whose buffers are counted from the beginning.
+func (r room) anew() room { return room{wanted: r.wanted, anything: r.wanted} }
+
+// met reports, once, whether there is more room than at the refusal. If there
+// is not, the guest kicks at the next buffer.
+func (r *room) met(q *virtio.Queue) bool {
+	if !r.wanted {
+		return false
+	}
+	if r.anything && q.Empty() {
+		r.anything, r.published = false, q.NotifyNext()
+	}
+	if r.anything || q.Published() != r.published {
+		*r = room{}
+		return true
+	}
+	return false
+}
+
+// Receive implements Guest.
+func (d *Device) Receive(h Header, frame []byte) bool {
+	d.rx.mu.Lock()
+	defer d.rx.mu.Unlock()
+	if !d.rx.running() {
+		d.rx.want = room{wanted: true, anything: true}
+		return false
+	}
+	if d.flushResets() && d.put(h, frame) {
+		return true
+	}
+	d.rx.want = room{wanted: true, published: d.rx.published}
+	return false
+}
+
+// Offloads tells what the guest's driver takes: frames whose checksum is not
+// filled in, and TCP segments longer than the MTU. Frames that it does not take
+// are completed or lost.
+func (d *Device) Offloads() (checksum, tso4, tso6 bool) {
+	d.rx.mu.Lock()
+	defer d.rx.mu.Unlock()
+	f := d.rx.features
+	return f&featureGuestCSUM != 0, f&featureGuestTSO4 != 0, f&featureGuestTSO6 != 0
+}
+
+// running reports whether guest memory may be touched. The lock is held, as for all below.
+func (r *receiver) running() bool { return r.queue != nil && !r.paused }
+
+// flushResets has the guest's inherited connections end, before it gets anything
+// else; false: it has no room for that now.
+func (d *Device) flushResets() bool {
+	if !d.rx.running() {
+		return false
+	}
+	for {
+		frame := d.flows.Reset(d.rx.mac)
+		if frame == nil {
+			return true
+		}
+		if !d.put(Header{}, frame) {
+			return false
+		}
+		d.flows.ResetDone()
+	}
+}
+
+// put gives the guest a frame, or drops one that it can never take; false: it has no
+// room for it now, with as many buffers as published says, and kicks at the next.
+func (d *Device) put(h Header, frame []byte) bool {
+	if len(frame) < etherSize || len(frame) > maxFrame || !d.rx.complete(&h, &frame) {
+		return true
+	}
+	q := d.rx.queue
+	for {
+		before := q.Published()
+		n, ok := d.rx.fill(h, frame)
+		if ok {
+			if n > 0 {
+				q.Notify()
+				d.flows.Delivered(frame)
+			}
+			return true
+		}
+		q.NotifyNext()
+		if q.Published() == before {
+			d.rx.published = before
+			return false
+		}
+	}
+}
+
+// fill copies a frame into buffers of the guest, and returns into how many: into none if
+// all that it can ever have at once are too small. It is false if more of them would do.
+func (r *receiver) fill(h Header, frame []byte) (n int, ok bool) {
+	r.used = r.used[:0]
+	for rest := frame; n == 0 || len(rest) > 0; n++ {
+		single := n > 0 && r.features&featureMergeRxBuf == 0
+		c, ok := (*virtio.Chain)(nil), false
+		if !single {
+			c, ok = r.pop(n)
+		}
+		if !ok {
+			r.putBack(n)
+			return 0, single || n > 0 && n == r.queue.Size()
+		}
+		off := 0
+		if n == 0 {
+			off = HeaderSize
+		}
+		done := c.Writable.CopyIn(off, rest)
+		rest = rest[done:]
+		r.used = append(r.used, virtio.Used{Head: c.Head, Written: uint32(off + done)})
+	}
+	var b [HeaderSize]byte
+	h.Buffers = uint16(n)
+	h.Encode(b[:])
+	r.chains[0].Writable.CopyIn(0, b[:])
+	r.queue.PushAll(r.used)
+	return n, true
+}
+
+// pop takes the guest's next buffer, the n-th of a frame.
+func (r *receiver) pop(n int) (*virtio.Chain, bool) {
+	if n == len(r.chains) {
+		r.chains = append(r.chains, virtio.Chain{})
+	}
+	c := &r.chains[n]
+	if n == r.queue.Size() || !r.queue.Pop(c) {
+		return nil, false
+	}
+	if len(c.Readable) > 0 || n == 0 && c.Writable.Len() < HeaderSize {
+		r.queue.PutBack()
+		r.queue.Fail(errRxBuffer)
+		return nil, false
+	}
+	return c, true
+}
+
+func (r *receiver) putBack(n int) {
+	for range n {
+		r.queue.PutBack()
+	}
+}
+
+// complete has a frame ask for no more than the driver does; false: that cannot be done.
+func (r *receiver) complete(h *Header, frame *[]byte) bool {
+	switch h.GSOType &^ GSOECN {
+	case GSONone:
+	case GSOTCPv4:
+		if r.features&featureGuestTSO4 == 0 {
+			return false
+		}
+	case GSOTCPv6:
+		if r.features&featureGuestTSO6 == 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	if r.features&featureGuestCSUM != 0 {
+		return true
+	}
+	if h.Flags&NeedsChecksum != 0 {
+		at := int(h.ChecksumStart) + int(h.ChecksumOffset)
+		if at+2 > len(*frame) {
+			return false
+		}
+		*frame = append([]byte(nil), *frame...)
+		binary.BigEndian.PutUint16((*frame)[at:], checksum((*frame)[h.ChecksumStart:]))
+	}
+	*h = Header{GSOType: h.GSOType, GSOSize: h.GSOSize, HeaderLen: h.HeaderLen}
+	return true
+}
+
+// checksum is an Internet checksum (RFC 1071) of b, in which the sum of the pseudo
+// header stands where it goes.
+func checksum(b []byte) uint16 {
+	var s uint64
+	for ; len(b) >= 2; b = b[2:] {
+		s += uint64(binary.BigEndian.Uint16(b))
+	}
+	if len(b) == 1 {
+		s += uint64(b[0]) << 8
+	}
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	if s = s ^ 0xffff; s == 0 {
+		return 0xffff // RFC 768: for UDP none means that there is no checksum
+	}
+	return uint16(s)
+}

@@ -1,0 +1,42 @@
+package vsock
+
+import (
+	"fmt"
+
+	"github.com/forkd/forkd/internal/vm/virtio"
+)
+
+// stateVersion is documented in docs/formats/device-state.md.
+const stateVersion = 1
+
+// SaveState implements virtio.Device. Connections are this VM's and stay with
+// it, as it may go on; none is in the state, and the restored guest is told so
+// by a transport reset. The next port is: what the saved guest still says of a
+// connection must never be taken for one of a newer connection.
+func (d *Device) SaveState() []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var w virtio.StateWriter
+	w.U16(stateVersion)
+	w.U64(d.cid)
+	w.U32(d.nextPort)
+	return w.Bytes()
+}
+
+// RestoreState implements virtio.Device. The guest keeps the address it had
+// unless SetCID gives it another.
+func (d *Device) RestoreState(b []byte) error {
+	r := virtio.NewStateReader(b)
+	r.Version(stateVersion)
+	cid, port := r.U64(), r.U32()
+	if err := r.Close(); err != nil {
+		return err
+	}
+	if cid < MinGuestCID || cid > 1<<32-2 || port < firstPort || port > lastPort {
+		return fmt.Errorf("%w: socket address %d, next port %d", virtio.ErrBadState, cid, port)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.cid, d.nextPort, d.reset.phase = cid, port, resetWanted
+	return nil
+}

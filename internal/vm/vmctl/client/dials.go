@@ -1,0 +1,128 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/forkd/forkd/internal/leaf/pace"
+	"github.com/forkd/forkd/internal/vm/vmctl/wire"
+)
+
+// A guest dials as often as it likes. Its VMM lets wire.MaxDials of them wait and
+// refuses the rest by itself; the daemon answers them apart from the reader, no
+// faster than answerRate, so that no guest costs it more than that.
+
+const (
+	// answerRate is how many a daemon answers in a second, after answerBurst at once.
+	answerRate  = 200
+	answerBurst = wire.MaxDials
+)
+
+// dialEvent is a dial that waits for its answer.
+type dialEvent struct {
+	id   uint64
+	port uint32
+}
+
+// dialQueue is the dials of one guest, and answers them.
+type dialQueue struct {
+	dial   HostDialer
+	pace   *pace.Bucket // of the answers
+	hungUp <-chan struct{}
+	send   func(answer wire.Message, files []*os.File)
+
+	mu        sync.Mutex  // guards what follows; no other lock is taken under it
+	waiting   []dialEvent // for an answer
+	answering bool        // a goroutine answers them
+	over      bool        // the control socket is closed
+}
+
+// add never waits. A VMM that asks more than wire.MaxDials at once is none of ours.
+func (q *dialQueue) add(m wire.Message) error {
+	var d wire.Dial
+	if err := json.Unmarshal(m.Body, &d); err != nil {
+		return fmt.Errorf("%w: %w", errBroken, err)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) >= wire.MaxDials {
+		return fmt.Errorf("%w: more than %d dials wait", errBroken, wire.MaxDials)
+	}
+	q.waiting = append(q.waiting, dialEvent{m.ID, d.Port})
+	if !q.answering {
+		q.answering = true
+		go q.answerAll() // until there are none
+	}
+	return nil
+}
+
+// end drops what waits: nobody can be answered any more.
+func (q *dialQueue) end() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waiting, q.over = nil, true
+}
+
+func (q *dialQueue) answerAll() {
+	for {
+		d, more := q.next()
+		if !more {
+			return
+		}
+		q.await(q.pace.Take(time.Now()))
+		q.answer(d)
+	}
+}
+
+// next takes a dial off the queue before it is answered: the VMM may then send another.
+func (q *dialQueue) next() (d dialEvent, more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) == 0 || q.over {
+		q.waiting, q.answering = nil, false
+		return d, false
+	}
+	d, q.waiting = q.waiting[0], q.waiting[1:]
+	return d, true
+}
+
+// await returns early when the control socket is closed.
+func (q *dialQueue) await(d time.Duration) {
+	if d <= 0 {
+		return
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-q.hungUp:
+	}
+}
+
+func (q *dialQueue) answer(d dialEvent) {
+	answer := wire.Message{ID: d.id, Op: wire.OpDialed}
+	var files []*os.File
+	if q.dial != nil {
+		f, err := q.dial(d.port)
+		if err != nil {
+			answer.Error = wire.EncodeError(err)
+		} else {
+			defer f.Close()
+			files = []*os.File{f}
+		}
+	}
+	q.send(answer, files)
+}
+
+// sendDialed sends the answer to a dial.
+func (p *Process) sendDialed(answer wire.Message, files []*os.File) {
+	if err := p.conn.Send(context.Background(), answer, files...); err != nil {
+		p.sendError(context.Background(), err)
+	}
+}
+
+func newDialPace() *pace.Bucket { return pace.New(answerRate, answerBurst) }

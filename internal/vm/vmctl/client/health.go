@@ -1,0 +1,58 @@
+package client
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/forkd/forkd/internal/vm/vmctl/wire"
+	"github.com/forkd/forkd/internal/vm/vmm"
+)
+
+// healthWatch is the newest health that a process has reported, and its listener.
+type healthWatch struct {
+	mu     sync.Mutex // guards what follows; no other lock is taken under it
+	health vmm.Health
+	tell   func(vmm.Health)
+}
+
+// OnHealth has f called with the VM's health now and after each change. It must
+// not wait for the VMM. Two calls may come at once: Seq says which is the newer.
+func (p *Process) OnHealth(f func(vmm.Health)) { f(p.health.watch(f)) }
+
+func (w *healthWatch) watch(f func(vmm.Health)) (now vmm.Health) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.tell = f
+	return w.health
+}
+
+// heard takes an event's body.
+func (w *healthWatch) heard(m wire.Message) error {
+	var h vmm.Health
+	if err := json.Unmarshal(m.Body, &h); err != nil {
+		return fmt.Errorf("%w: %w", errBroken, err)
+	}
+	w.note(h)
+	return nil
+}
+
+// note takes what came by an event or with a status, in whatever order.
+func (w *healthWatch) note(h vmm.Health) {
+	h = printableHealth(h)
+	w.mu.Lock()
+	var tell func(vmm.Health)
+	if h.Seq > w.health.Seq {
+		w.health, tell = h, w.tell
+	}
+	w.mu.Unlock()
+	if tell != nil {
+		tell(h)
+	}
+}
+
+// printableHealth bounds the texts of an account, and keeps them from controlling a terminal.
+func printableHealth(h vmm.Health) vmm.Health {
+	h.Full, h.Lost, h.Hang = wire.Printable(h.Full), wire.Printable(h.Lost), wire.Printable(h.Hang)
+	return wire.ClipHealth(h)
+}

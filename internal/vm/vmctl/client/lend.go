@@ -1,0 +1,69 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/sys/unixfd"
+	"github.com/forkd/forkd/internal/vm/vmctl/wire"
+)
+
+// A VMM gets files that are opened afresh for it. A descriptor that is merely passed on
+// shares the sender's open file description: with it a VMM that its guest has taken over
+// could write what it is to read, unlock what the daemon has locked, and set flags for
+// the daemon and its siblings. docs/vmm.md lists what each message carries.
+
+// borrowed are files for one message, in its order; close closes those that were opened for it.
+type borrowed struct {
+	files  []*os.File
+	opened []*os.File
+}
+
+func (b *borrowed) close() { unixfd.CloseAll(b.opened) }
+
+// lend opens files afresh, but for those that are to go as they are.
+func lend(files []wire.File) (*borrowed, error) {
+	b := &borrowed{files: make([]*os.File, 0, len(files))}
+	for _, f := range files {
+		if f.Access == wire.AsIs {
+			b.files = append(b.files, f.File)
+			continue
+		}
+		own, err := reopen(f)
+		if err != nil {
+			b.close()
+			return nil, fmt.Errorf("open %s for the VMM: %w", f.Name(), err)
+		}
+		b.files, b.opened = append(b.files, own), append(b.opened, own)
+	}
+	return b, nil
+}
+
+// reopen is another open file description of the same file, under whatever name that has by now.
+func reopen(f wire.File) (*os.File, error) {
+	mode := unix.O_RDONLY
+	if f.Access == wire.Write {
+		mode = unix.O_RDWR
+	}
+	fd, err := unix.Open("/proc/self/fd/"+strconv.Itoa(int(f.Fd())), mode|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	own := os.NewFile(uintptr(fd), f.Name())
+	if f.Access == wire.Read {
+		return own, nil // a VMM reads by position
+	}
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err == nil {
+		_, err = own.Seek(at, io.SeekStart)
+	}
+	if err != nil {
+		own.Close()
+		return nil, err
+	}
+	return own, nil
+}

@@ -1,0 +1,285 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/confine/seccomp"
+	"github.com/forkd/forkd/internal/leaf/pace"
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/sys/hostproc"
+	"github.com/forkd/forkd/internal/sys/unixfd"
+	"github.com/forkd/forkd/internal/vm/vmctl/wire"
+	"github.com/forkd/forkd/internal/vm/vmm"
+)
+
+// SpawnConfig is how a VMM process starts.
+type SpawnConfig struct {
+	Binary string // the forkd-vmm executable
+	Shape  vmspec.Shape
+	Dir    string // run directory: exists, is empty, short enough for a socket path
+	KVM    *os.File
+	Dial   HostDialer // may be nil: the guest cannot reach the host
+	Log    *os.File   // the process's standard error; may be nil
+	Cgroup *os.File   // directory of the cgroup that it starts in; nil: the daemon's own
+	// Prewarm makes the process go through a restore with nothing in it before
+	// it is ready: that takes as long as what the real one saves, so it is for those that wait.
+	Prewarm bool
+	// Seccomp is what the process's filters of system calls do; empty: it has none.
+	Seccomp seccomp.Mode
+	// Starter starts the process in another way than as a child of this one; nil: as a child.
+	Starter Starter
+}
+
+// Spawn starts a VMM process and waits until its VM exists. On error nothing
+// remains but the (empty) run directory.
+func Spawn(ctx context.Context, c SpawnConfig) (_ *Process, err error) {
+	if err := c.Shape.Validate(); err != nil {
+		return nil, fmt.Errorf("spawn VMM: %w", err)
+	}
+	var u undo.Stack
+	defer u.OnError(&err)
+	files, err := openFiles(c, &u)
+	if err != nil {
+		return nil, err
+	}
+	defer unixfd.CloseAll(files)
+	// Before there is a process: if this daemon ends now, or gives up, that finds its connection
+	// ended, and ends, too. Our copies of its listeners are open, so that this does not wait for it.
+	cn, err := connect(c.Dir)
+	if err != nil {
+		return nil, err
+	}
+	proc, err := startProcess(ctx, c, files)
+	if err != nil {
+		cn.Close()
+		return nil, fmt.Errorf("start %s: %w", c.Binary, err)
+	}
+	start, err := hostproc.StartTime(proc.pid)
+	if err != nil {
+		cn.Close()
+		proc.end()
+		return nil, err
+	}
+	p := newProcess(c.Dir, proc.pid, start, cn, c.Dial)
+	p.kill = proc.kill // by its handle, a pidfd
+	go proc.watch(p)
+	ready := make(chan error, 1)
+	go p.readLoop(ready)
+	// As we hold our copies of its listeners open, its end is not seen on the socket.
+	select {
+	case err = <-ready:
+	case <-p.done:
+		err = vmm.ErrGone
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		p.Kill()
+		<-p.done
+		if errors.Is(err, vmm.ErrGone) {
+			err = errors.New(p.Exit().Reason)
+		}
+		return nil, fmt.Errorf("spawn VMM: %w", err)
+	}
+	return p, nil
+}
+
+func newProcess(dir string, pid int, start uint64, c *wire.Conn, dial HostDialer) *Process {
+	p := &Process{
+		dir: dir, pid: pid, startTime: start, conn: c,
+		lonely: lonelyLimit, done: make(chan struct{}), drained: make(chan struct{}), hungUp: make(chan struct{}),
+		draining: make(chan struct{}), pending: map[uint64]chan wire.Message{},
+		unasked: pace.New(unaskedRate, unaskedBurst),
+	}
+	p.dials.dial, p.dials.pace, p.dials.hungUp, p.dials.send = dial, newDialPace(), p.hungUp, p.sendDialed
+	return p
+}
+
+// openFiles makes the descriptors of the child, from wire.FDControl on; they are
+// closed here after the start, and the sockets' names removed if it fails.
+func openFiles(c SpawnConfig, u *undo.Stack) (files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			unixfd.CloseAll(files)
+			files = nil
+		}
+	}()
+	for _, s := range []struct{ name, net string }{{ControlSocket, "unixpacket"}, {VsockSocket, "unix"}} {
+		path := filepath.Join(c.Dir, s.name)
+		l, err := net.ListenUnix(s.net, &net.UnixAddr{Name: path, Net: s.net})
+		if err != nil {
+			return files, fmt.Errorf("listen on %s: %w", path, err)
+		}
+		l.SetUnlinkOnClose(false)
+		u.Push(func() { os.Remove(path) })
+		f, err := l.File()
+		l.Close()
+		if err != nil {
+			return files, fmt.Errorf("listen on %s: %w", path, err)
+		}
+		files = append(files, f)
+	}
+	path := filepath.Join(c.Dir, ConsoleLog)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return files, fmt.Errorf("create console log: %w", err)
+	}
+	u.Push(func() { os.Remove(path) })
+	return append(files, f), nil
+}
+
+// reap waits for a child of ours and closes done.
+func (p *Process) reap(proc *os.Process) {
+	st, err := proc.Wait()
+	p.drain()
+	switch {
+	case err != nil:
+		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: err.Error()})
+	default:
+		p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: ended(st.String())})
+	}
+	close(p.done)
+}
+
+// drain waits until all that a process said before it ended has been read: its
+// own last word, if it said one, goes before ours. A process that never accepted
+// the connection leaves it open, so reading ends behind what is queued.
+func (p *Process) drain() {
+	close(p.draining)
+	p.conn.CloseRead()
+	<-p.drained
+}
+
+// Ref names a VMM process across a daemon's restart: its run directory, and the
+// pid together with the start time that tells it from a later owner of the pid.
+type Ref struct {
+	Dir       string `json:"dir"`
+	PID       int    `json:"pid"`
+	StartTime uint64 `json:"start_time"` // clock ticks since boot, field 22 of /proc/PID/stat
+	// Confined is what the process said of itself before it had a guest.
+	Confined bool `json:"confined,omitempty"`
+}
+
+// Ref names this process for a later Adopt.
+func (p *Process) Ref() Ref {
+	return Ref{Dir: p.Dir(), PID: p.pid, StartTime: p.startTime, Confined: ConfinementOf(p).Confined}
+}
+
+// Adopt takes over a VMM process that another daemon spawned. It must have a VM
+// that was booted or restored; shells end with their daemon. A process that is
+// no more, or another one under its pid, is vmm.ErrGone.
+func Adopt(ctx context.Context, ref Ref, dial HostDialer) (*Process, error) {
+	pidfd, err := unix.PidfdOpen(ref.PID, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("adopt VMM %d: %w (%w)", ref.PID, vmm.ErrGone, err)
+	}
+	// The pidfd pins the process; only then does comparing the start time prove anything.
+	start, err := hostproc.StartTime(ref.PID)
+	if err != nil || start != ref.StartTime {
+		unix.Close(pidfd)
+		return nil, fmt.Errorf("adopt VMM %d: %w (its pid has another owner)", ref.PID, vmm.ErrGone)
+	}
+	cn, err := connect(ref.Dir)
+	if err != nil {
+		unix.Close(pidfd)
+		return nil, err
+	}
+	p := newProcess(ref.Dir, ref.PID, start, cn, dial)
+	p.confinement.Confined = ref.Confined
+	pinned := os.NewFile(uintptr(pidfd), "pidfd")
+	p.kill = func() error { return killPinned(pinned) }
+	go p.watch(pinned, func() string { return "the VMM process was killed" })
+	go p.readLoop(nil)
+	st, err := askStatus(ctx, p)
+	if err == nil && st.Version != wire.Version {
+		err = fmt.Errorf("it speaks control protocol %d, this daemon %d", st.Version, wire.Version)
+	}
+	if err != nil {
+		p.Release()
+		return nil, fmt.Errorf("adopt VMM %d in %s: %w", ref.PID, ref.Dir, err)
+	}
+	return p, nil
+}
+
+// watch waits for a process that is nobody's child here; how says how it ended. The
+// descriptor is non-blocking, so the runtime polls it: no thread waits per VM.
+func (p *Process) watch(f *os.File, how func() string) {
+	defer f.Close()
+	ended := func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 || err != nil && !errors.Is(err, unix.EINTR)
+	}
+	if c, err := f.SyscallConn(); err == nil {
+		c.Read(ended)
+	}
+	p.drain()
+	p.setExit(vmm.Exit{Kind: vmm.ExitKilled, Reason: how()})
+	close(p.done)
+}
+
+// killPinned kills the process behind a pidfd that watch may close.
+func killPinned(f *os.File) error {
+	c, err := f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var sent error
+	if err := c.Control(func(fd uintptr) { sent = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) }); err != nil {
+		return err
+	}
+	return sent
+}
+
+// ErrGuestRefused is a guest that does not listen on the port, or a device that takes no
+// more connections: a VM that runs, as far as can be told.
+var ErrGuestRefused = errors.New("guest refused")
+
+// DialVsock connects to a guest port through the VM's vsock socket.
+func DialVsock(ctx context.Context, path string, port uint32) (net.Conn, error) {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("dial guest port %d: %w", port, err)
+	}
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	if err := vsockHandshake(c, port); err != nil {
+		c.Close()
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return nil, fmt.Errorf("dial guest port %d: %w", port, err)
+	}
+	return c, nil
+}
+
+// vsockHandshake reads byte by byte: what follows the line belongs to the caller.
+func vsockHandshake(c net.Conn, port uint32) error {
+	if _, err := fmt.Fprintf(c, "CONNECT %d\n", port); err != nil {
+		return err
+	}
+	var line strings.Builder
+	one := make([]byte, 1)
+	for line.Len() < 32 {
+		if _, err := c.Read(one); err != nil {
+			return fmt.Errorf("%w: %w", ErrGuestRefused, err)
+		}
+		if one[0] == '\n' {
+			if !strings.HasPrefix(line.String(), "OK ") {
+				return fmt.Errorf("%w: %q", ErrGuestRefused, line.String())
+			}
+			return nil
+		}
+		line.WriteByte(one[0])
+	}
+	return fmt.Errorf("%w: no answer line", ErrGuestRefused)
+}

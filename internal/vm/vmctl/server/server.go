@@ -1,0 +1,151 @@
+// Package server is a VMM process's end of the control socket: it serves the
+// daemon's requests with a Handler, tells it of events, and asks it to dial for the
+// guest. Package client is the other end. It knows nothing of KVM; command
+// forkd-vmm puts the machine behind it. The trap: requests are answered by the
+// goroutine that reads them, until one comes that may take long.
+package server
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/sys/unixfd"
+	"github.com/forkd/forkd/internal/vm/vmctl/wire"
+	"github.com/forkd/forkd/internal/vm/vmm"
+)
+
+// Handler is the VM behind the control socket. Its methods are called one at a time.
+type Handler interface {
+	// Boot owns the files of disks and network, whatever comes of it; the server closes the others.
+	Boot(vmm.BootConfig) error
+	// Restore owns the files of disks and network, whatever comes of it; the server closes the others.
+	Restore(vmm.RestoreConfig) (vmm.RestoreResult, error)
+	Pause() error
+	Resume() (vmm.ResumeResult, error)
+	// Save owns no file.
+	Save(vmm.SaveConfig) (vmm.SaveResult, error)
+	// Capture owns all files.
+	Capture(vmm.CaptureConfig) (vmm.CaptureResult, error)
+	Captured() error
+	// Rebase owns all files.
+	Rebase(bases [][]extent.Extent) error
+	// WriteWorkingSet owns no file.
+	WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error)
+	// Populate owns no file.
+	Populate(f *os.File) (vmm.WorkingSetResult, error)
+	// PopulateShell owns no file.
+	PopulateShell(f *os.File) (vmm.WorkingSetResult, error)
+	// SetNet owns the file, whatever comes of it.
+	SetNet(f *os.File) error
+	// OpenNet owns the file, whatever comes of it. It may be nil.
+	OpenNet(f *os.File) error
+	Status() vmm.Status
+}
+
+// serve runs one request. It owns the files but for those that a handler took.
+func (s *Server) serve(m wire.Message, files []*os.File) (result any, err error) {
+	switch m.Op {
+	case wire.OpBoot:
+		return s.boot(m, files)
+	case wire.OpRestore:
+		return s.restore(m, files)
+	case wire.OpCapture:
+		return s.capture(m, files)
+	case wire.OpSave:
+		return s.save(m, files)
+	case wire.OpRebase:
+		return s.rebase(m, files)
+	case wire.OpWriteWorkingSet:
+		return withWorkingSet(m, files, s.h.WriteWorkingSet)
+	case wire.OpPopulate:
+		return withWorkingSet(m, files, s.h.Populate)
+	case wire.OpPopulateShell:
+		return withWorkingSet(m, files, s.h.PopulateShell)
+	case wire.OpNet:
+		return withNet(m, files, wire.ReadNet, s.h.SetNet)
+	case wire.OpNetOpen:
+		return withNet(m, files, wire.ReadNetOpen, s.h.OpenNet)
+	}
+	unixfd.CloseAll(files)
+	switch m.Op {
+	case wire.OpPause:
+		return nil, s.h.Pause()
+	case wire.OpResume:
+		return s.h.Resume()
+	case wire.OpCaptured:
+		return nil, s.h.Captured()
+	case wire.OpStatus:
+		return s.status(), nil
+	}
+	return nil, fmt.Errorf("unknown operation %q", m.Op)
+}
+
+func (s *Server) boot(m wire.Message, files []*os.File) (any, error) {
+	c, err := wire.ReadBoot(m, files)
+	if err != nil {
+		return nil, err
+	}
+	defer c.CloseSource()
+	return nil, s.h.Boot(c)
+}
+
+func (s *Server) restore(m wire.Message, files []*os.File) (any, error) {
+	c, err := wire.ReadRestore(m, files)
+	if err != nil {
+		return nil, err
+	}
+	defer c.CloseSource()
+	return s.h.Restore(c)
+}
+
+func (s *Server) capture(m wire.Message, files []*os.File) (any, error) {
+	c, err := wire.ReadCapture(m, files)
+	if err != nil {
+		return nil, err
+	}
+	return s.h.Capture(c)
+}
+
+func (s *Server) save(m wire.Message, files []*os.File) (any, error) {
+	c, err := wire.ReadSave(m, files)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return s.h.Save(c)
+}
+
+func (s *Server) rebase(m wire.Message, files []*os.File) (any, error) {
+	bases, err := wire.ReadRebase(m, files)
+	if err != nil {
+		return nil, err
+	}
+	return nil, s.h.Rebase(bases)
+}
+
+// withWorkingSet runs a request that has a working set's file.
+func withWorkingSet(m wire.Message, files []*os.File, do func(*os.File) (vmm.WorkingSetResult, error)) (any, error) {
+	f, err := wire.ReadWorkingSet(m, files)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return do(f)
+}
+
+// withNet runs a request that has, or may have, a way to the network, which do owns.
+func withNet(m wire.Message, files []*os.File, read func(wire.Message, []*os.File) (*os.File, error),
+	do func(*os.File) error) (any, error) {
+	f, err := read(m, files)
+	if err != nil {
+		return nil, err
+	}
+	return nil, do(f)
+}
+
+func (s *Server) status() wire.Status {
+	st := wire.Status{Version: wire.Version, Status: s.h.Status()}
+	st.Health = wire.ClipHealth(st.Health)
+	return st
+}

@@ -1,0 +1,82 @@
+package wire
+
+import (
+	"errors"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/leaf/ellipsis"
+	"github.com/forkd/forkd/internal/vm/vmm"
+)
+
+// maxErrorText bounds the text of an error, so that it fits into an answer (JSON may write a byte as six).
+const maxErrorText = 600
+
+// Error is an error on its way: a text for people, and what errors.Is finds in it for programs.
+type Error struct {
+	Text  string   `json:"text"`
+	Codes []string `json:"codes,omitempty"`
+	// Errno is the error number of the host that is the cause; 0: none is.
+	Errno int `json:"errno,omitempty"`
+}
+
+// codes are the errors that travel, and how. Not vmm.ErrGone: that is for each end to find out.
+var codes = []struct {
+	code string
+	err  error
+}{
+	{"state", vmm.ErrState},
+	{"pause", vmm.ErrPause},
+	{"no-room", vmm.ErrNoRoom},
+	{"lost", vmm.ErrLost},
+	{"unsupported", errors.ErrUnsupported},
+}
+
+// maxErrno is the largest that a Linux system call returns.
+const maxErrno = 4095
+
+// EncodeError is an error as it travels; nil for nil.
+func EncodeError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	e := &Error{Text: ClipText(err.Error())}
+	var errno unix.Errno
+	if errors.As(err, &errno) {
+		e.Errno = int(errno)
+	}
+	for _, c := range codes {
+		if errors.Is(err, c.err) && !errors.Is(errno, c.err) {
+			e.Codes = append(e.Codes, c.code)
+		}
+	}
+	return e
+}
+
+// ClipText keeps a text within an answer.
+func ClipText(s string) string { return ellipsis.Clip(s, maxErrorText) }
+
+// Err is the error at the other end: its text, made printable, and its causes for
+// errors.Is and errors.As. Codes that are not known here are left out.
+func (e *Error) Err() error {
+	r := &remoteError{text: ClipText(Printable(e.Text))}
+	for _, c := range codes {
+		if slices.Contains(e.Codes, c.code) {
+			r.causes = append(r.causes, c.err)
+		}
+	}
+	if e.Errno > 0 && e.Errno <= maxErrno {
+		r.causes = append(r.causes, unix.Errno(e.Errno))
+	}
+	return r
+}
+
+// remoteError is an error that came from the other end.
+type remoteError struct {
+	text   string
+	causes []error
+}
+
+func (e *remoteError) Error() string   { return e.text }
+func (e *remoteError) Unwrap() []error { return e.causes }

@@ -1,0 +1,99 @@
+package wire
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/forkd/forkd/internal/store/extent"
+)
+
+// Access is what a VMM may do with a file that it is handed (docs/vmm.md).
+type Access int
+
+const (
+	Read  Access = iota // opened afresh, for reading
+	Write               // opened afresh, for reading and writing, at its present position
+	AsIs                // passed on: it is the VM's own, or sealed
+)
+
+// File is a file to be handed over.
+type File struct {
+	*os.File
+	Access Access
+}
+
+// Request is a message to a VMM that is not sent yet: plain data, and its files in order.
+type Request struct {
+	Op    string
+	Files []File
+	body  any
+	table []byte
+}
+
+// Message makes the message. Behind Files goes table, unless it is nil; the caller closes that once it is sent.
+func (r *Request) Message() (m Message, table *os.File, err error) {
+	m.Op = r.Op
+	if r.body != nil {
+		if m.Body, err = json.Marshal(r.body); err != nil {
+			return m, nil, fmt.Errorf("encode request: %w", err)
+		}
+	}
+	if len(r.table) <= maxInline {
+		m.Table = r.table
+		return m, nil, nil
+	}
+	if table, err = sealed(r.table); err != nil {
+		return m, nil, fmt.Errorf("make table of %d extents: %w", len(r.table)/extentBytes, err)
+	}
+	m.TableFile = true
+	return m, table, nil
+}
+
+// Ask is a request that has nothing but its name.
+func Ask(op string) *Request { return &Request{Op: op} }
+
+// fileRef names a file of a message: 1 for the first descriptor; 0 for none.
+type fileRef uint32
+
+// file adds a file to a request.
+func (r *Request) file(f *os.File, a Access) fileRef {
+	if f == nil {
+		return 0
+	}
+	r.Files = append(r.Files, File{f, a})
+	return fileRef(len(r.Files))
+}
+
+func (r *Request) fileList(list []*os.File, a Access) (refs []fileRef) {
+	for _, f := range list {
+		refs = append(refs, r.file(f, a))
+	}
+	return refs
+}
+
+// extents adds a list to the table, and each of its files once. Lists have no
+// file in common: each has an owner of its own at the other end.
+func (r *Request) extents(list []extent.Extent) (n int) {
+	refs := map[*os.File]fileRef{nil: 0}
+	for _, s := range list {
+		ref, known := refs[s.File]
+		if !known {
+			ref = r.file(s.File, Read)
+			refs[s.File] = ref
+		}
+		r.table = appendExtent(r.table, s, ref)
+	}
+	return len(list)
+}
+
+// base is extents for a disk: what has no file is left out, it is zeros anyhow.
+func (r *Request) base(list []extent.Extent) (n int) {
+	kept := make([]extent.Extent, 0, len(list))
+	for _, s := range list {
+		if s.File != nil {
+			kept = append(kept, s)
+		}
+	}
+	return r.extents(kept)
+}

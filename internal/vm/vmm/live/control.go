@@ -1,0 +1,135 @@
+package live
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/vm/vmm"
+)
+
+// Controller puts a machine behind the control socket: it is a Handler of package
+// server. What the daemon asks for one after the other is here, what a machine can
+// do is the Machine's.
+type Controller struct {
+	Machine *Machine
+
+	writing chan error // of the last capture: its end; nil: there was none
+}
+
+// OnVCPUThreads has the thread of every vCPU call do: what is to hold for those threads alone.
+// The machine is a shell.
+func (c *Controller) OnVCPUThreads(do func() error) error {
+	if err := c.Machine.lockIn(vmm.StateShell); err != nil {
+		return err
+	}
+	defer c.Machine.mu.Unlock()
+	return c.Machine.cpus.each(do)
+}
+
+// Boot implements server.Handler.
+func (c *Controller) Boot(b vmm.BootConfig) error {
+	yieldProcess()
+	return c.Machine.Boot(b)
+}
+
+// Restore implements server.Handler.
+func (c *Controller) Restore(r vmm.RestoreConfig) (vmm.RestoreResult, error) {
+	res, err := c.Machine.Restore(r)
+	if !r.Prepare && r.Gate == nil {
+		yieldProcess()
+	}
+	return res, err
+}
+
+// Pause implements server.Handler.
+func (c *Controller) Pause() error { return c.Machine.Pause() }
+
+// Resume implements server.Handler.
+func (c *Controller) Resume() (vmm.ResumeResult, error) {
+	at, err := c.Machine.Resume()
+	yieldProcess()
+	return vmm.ResumeResult{RunningAt: at}, err
+}
+
+// Save implements server.Handler.
+func (c *Controller) Save(r vmm.SaveConfig) (vmm.SaveResult, error) {
+	// State first: the guest's time-stamp counters go on while its memory is written.
+	b, err := c.Machine.SaveState()
+	if err != nil {
+		return vmm.SaveResult{}, err
+	}
+	if _, err := r.State.Write(b); err != nil {
+		return vmm.SaveResult{}, err
+	}
+	n, err := c.Machine.SaveMemory(r.Memory)
+	if err != nil {
+		return vmm.SaveResult{}, err
+	}
+	written, err := c.Machine.SaveDisks(r.Disks)
+	if err == nil && r.Digest != nil {
+		err = c.Machine.SaveDigest(r.Digest)
+	}
+	return vmm.SaveResult{MemoryBytes: n, StateBytes: int64(len(b)), DiskBytes: written}, err
+}
+
+// Capture implements server.Handler.
+func (c *Controller) Capture(r vmm.CaptureConfig) (vmm.CaptureResult, error) {
+	if c.writing != nil { // of a capture that nobody waited for: two would take twice the buffer
+		<-c.writing
+		c.writing = nil
+	}
+	finish, res, err := c.Machine.Capture(r)
+	if err != nil {
+		return res, err
+	}
+	writing := make(chan error, 1)
+	c.writing = writing
+	go func() { writing <- finish() }()
+	return res, nil
+}
+
+// Captured implements server.Handler.
+func (c *Controller) Captured() error {
+	if c.writing == nil {
+		return c.Machine.disks.saveMaps() // what a capture that failed has left to do
+	}
+	err := <-c.writing
+	c.writing = nil
+	return err
+}
+
+// Rebase implements server.Handler.
+func (c *Controller) Rebase(bases [][]extent.Extent) error {
+	if c.writing != nil {
+		closeBases(bases)
+		return fmt.Errorf("%w: a capture is being written", vmm.ErrState)
+	}
+	return c.Machine.Rebase(bases)
+}
+
+// SetNet implements server.Handler.
+func (c *Controller) SetNet(f *os.File) error { return c.Machine.SetNet(f) }
+
+// OpenNet implements server.Handler.
+func (c *Controller) OpenNet(f *os.File) error { return c.Machine.OpenNet(f) }
+
+// Status implements server.Handler.
+func (c *Controller) Status() vmm.Status { return c.Machine.Status() }
+
+// WriteWorkingSet implements server.Handler.
+func (c *Controller) WriteWorkingSet(f *os.File) (vmm.WorkingSetResult, error) {
+	b, r, err := c.Machine.WorkingSet()
+	if err == nil {
+		_, err = f.Write(b)
+	}
+	return r, err
+}
+
+// Populate implements server.Handler. By position: children share the open file.
+func (c *Controller) Populate(f *os.File) (vmm.WorkingSetResult, error) { return c.Machine.Populate(f) }
+
+// PopulateShell implements server.Handler.
+func (c *Controller) PopulateShell(f *os.File) (vmm.WorkingSetResult, error) {
+	return PopulateShell(c.Machine, f)
+}

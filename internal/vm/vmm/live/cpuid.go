@@ -1,0 +1,149 @@
+package live
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+
+	"github.com/forkd/forkd/internal/vm/cpuid"
+	"github.com/forkd/forkd/internal/vm/kvm"
+)
+
+// CPUID leaves that are changed for the guest.
+const (
+	leafFeatures    = 0x1
+	leafStructured  = 0x7
+	leafPerfMon     = 0xa
+	leafTopology    = 0xb
+	leafXState      = 0xd
+	leafTopologyV2  = 0x1f
+	leafKVM         = 0x40000001
+	leafExtFeatures = 0x80000001
+	leafAddrSizes   = 0x80000008
+	leafSVM         = 0x8000000a
+	leafAMDTopology = 0x8000001e
+	leafAMDPerfMon2 = 0x80000022
+)
+
+const (
+	ecxMonitor     = 1 << 3
+	ecxVMX         = 1 << 5
+	ecxPDCM        = 1 << 15
+	ecxTSCDeadline = 1 << 24
+	ecxHypervisor  = 1 << 31
+	ecxSHSTK       = 1 << 7  // of leafStructured
+	edxIBT         = 1 << 20 // of leafStructured
+	xssCET         = 3 << 11 // of leafXState 1: user and supervisor state
+	ecxSVM         = 1 << 2  // of leafExtFeatures
+	ecxPerfCore    = 1 << 23 // of leafExtFeatures
+)
+
+// kvmFeatures are the paravirtual features offered (Documentation/virt/kvm/x86/cpuid.rst):
+// clock (0, 3, 24), no delay on port access (1), EOI without exit (6), IPIs by
+// hypercall (11). Not offered: what keeps per-vCPU pages that every fork would
+// dirty (steal time, asynchronous page faults).
+const kvmFeatures = 1<<0 | 1<<1 | 1<<3 | 1<<6 | 1<<11 | 1<<24
+
+// guestCPUID is the table for vCPU 0 of a machine with n vCPUs on this host. No
+// nested virtualisation, no performance counters and no control-flow enforcement (CET): their state
+// is not saved. Of CET's, the shadow-stack pointer is no MSR of KVM's list and needs an interface of its own (Linux 6.18).
+func guestCPUID(host []kvm.CPUIDEntry, n int, tscDeadline bool) []kvm.CPUIDEntry {
+	topology := topologyLeaves(n)
+	out := make([]kvm.CPUIDEntry, 0, len(host)+len(topology))
+	for _, e := range host {
+		switch e.Function {
+		case leafFeatures:
+			e.ECX &^= ecxMonitor | ecxVMX | ecxPDCM
+			e.ECX |= ecxHypervisor
+			if tscDeadline {
+				e.ECX |= ecxTSCDeadline
+			}
+			e.EBX = e.EBX&0xff00ffff | uint32(n)<<16
+		case leafStructured:
+			if e.Index == 0 {
+				e.ECX &^= ecxSHSTK
+				e.EDX &^= edxIBT
+			}
+		case leafXState:
+			maskXState(&e)
+		case leafPerfMon, leafSVM, leafAMDPerfMon2:
+			e.EAX, e.EBX, e.ECX, e.EDX = 0, 0, 0, 0
+		case leafKVM:
+			e.EAX &= kvmFeatures
+		case leafExtFeatures:
+			e.ECX &^= ecxSVM | ecxPerfCore
+		case leafAddrSizes:
+			e.ECX = e.ECX&^0xf0ff | uint32(apicBits(n))<<12 | uint32(n-1)
+		case leafTopology, leafTopologyV2:
+			continue // made anew below
+		}
+		out = append(out, e)
+	}
+	// KVM reads some leaves from the CPU that the call happens to run on, and its number is in them.
+	out = append(out, topology...)
+	setVCPU(out, 0)
+	return out
+}
+
+// maskXState takes CET's components from the leaf that describes the state that XSAVES keeps.
+func maskXState(e *kvm.CPUIDEntry) {
+	switch e.Index {
+	case 1:
+		e.ECX &^= xssCET
+	case 11, 12:
+		e.EAX, e.EBX, e.ECX, e.EDX = 0, 0, 0, 0
+	}
+}
+
+// apicBits is the width of an APIC id for n vCPUs.
+func apicBits(n int) int { return bits.Len(uint(n - 1)) }
+
+// topologyLeaves describe one socket of n single-threaded cores (Intel SDM 2A, CPUID leaf 0BH).
+func topologyLeaves(n int) []kvm.CPUIDEntry {
+	const thread, core = 1 << 8, 2 << 8
+	return []kvm.CPUIDEntry{
+		{Function: leafTopology, Index: 0, Flags: kvm.CPUIDSignificantIndex, EAX: 0, EBX: 1, ECX: thread},
+		{Function: leafTopology, Index: 1, Flags: kvm.CPUIDSignificantIndex, EAX: uint32(apicBits(n)), EBX: uint32(n), ECX: core | 1},
+		{Function: leafTopology, Index: 2, Flags: kvm.CPUIDSignificantIndex, ECX: 2},
+	}
+}
+
+// checkCPU refuses a snapshot whose guest has seen another maker's CPU, or
+// features that this host cannot give: it would crash at some later instruction. Another model of
+// the same maker is fine if it has the features: a guest goes by those, and by
+// the model only for workarounds, which it chose when it booted.
+func checkCPU(need, host []kvm.CPUIDEntry) error {
+	if was, is := cpuid.Vendor(need), cpuid.Vendor(host); was != is {
+		// The makers differ in how system calls, segments and MSRs behave, and a kernel is patched for one of them at boot.
+		return fmt.Errorf("the snapshot was made on a CPU of %q (%s) and this host's is of %q (%s): restore it on a host "+
+			"of the same maker",
+			was, cpuid.SignatureOf(need), is, cpuid.SignatureOf(host))
+	}
+	if missing := cpuid.Missing(need, host); len(missing) > 0 {
+		return fmt.Errorf("this host's CPU lacks features that the snapshot needs: %s", strings.Join(missing, ", "))
+	}
+	return nil
+}
+
+// forVCPU is the table for the vCPU with that APIC id.
+func forVCPU(table []kvm.CPUIDEntry, id int) []kvm.CPUIDEntry {
+	out := slices.Clone(table)
+	setVCPU(out, id)
+	return out
+}
+
+// setVCPU puts the vCPU's APIC id where the table shows it.
+func setVCPU(table []kvm.CPUIDEntry, id int) {
+	for i := range table {
+		e := &table[i]
+		switch e.Function {
+		case leafFeatures:
+			e.EBX = e.EBX&0x00ffffff | uint32(id)<<24
+		case leafTopology:
+			e.EDX = uint32(id)
+		case leafAMDTopology:
+			e.EAX, e.EBX, e.ECX = uint32(id), uint32(id), 0
+		}
+	}
+}

@@ -1,0 +1,268 @@
+package live
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/vm/boot"
+	"github.com/forkd/forkd/internal/vm/guestmem"
+	"github.com/forkd/forkd/internal/vm/kvm"
+	"github.com/forkd/forkd/internal/vm/serial"
+	"github.com/forkd/forkd/internal/vm/virtio"
+	virtionet "github.com/forkd/forkd/internal/vm/virtio/net"
+	"github.com/forkd/forkd/internal/vm/virtio/rng"
+	"github.com/forkd/forkd/internal/vm/virtio/vsock"
+	"github.com/forkd/forkd/internal/vm/vmstate"
+)
+
+// Queues per device type. Slots are the disks, then vsock, then rng, then net, then balloon.
+const (
+	blkQueues     = 1
+	vsockQueues   = 3
+	rngQueues     = 1
+	netQueues     = 3
+	balloonQueues = 5
+)
+
+// slotQueues is the number of queues of each device of a shape, in slot order.
+func slotQueues(s vmspec.Shape) []int {
+	var q []int
+	for range s.Disks {
+		q = append(q, blkQueues)
+	}
+	return append(q, vsockQueues, rngQueues, netQueues, balloonQueues)
+}
+
+// hasDoorbell reports, for each device of a shape, whether it has an ioeventfd. The balloon has none: a
+// guest notifies it every two seconds at most, and an exit for that costs less than a registration in
+// every shell, for which the kernel waits until no CPU looks at the VM's buses (synchronize_srcu).
+func hasDoorbell(s vmspec.Shape) []bool {
+	has := make([]bool, len(slotQueues(s)))
+	for i := range len(has) - 1 {
+		has[i] = true
+	}
+	return has
+}
+
+// Host is the host's side of the devices.
+type Host struct {
+	// Vsock takes host clients of guest ports in; nil: there are none. The machine closes it.
+	Vsock net.Listener
+	// Dial connects the guest to a port of the host; nil: it reaches none.
+	Dial func(ctx context.Context, port uint32) (net.Conn, error)
+	// Net is the other end of the guest's network; nil: nothing that it sends is read. The machine closes it.
+	Net Network
+}
+
+// deviceSet is what the guest finds on its buses. Its slots stand from the shell on.
+type deviceSet struct {
+	// What New makes, and nothing changes.
+	pulse func(line uint32) error // raises an interrupt line and lets it fall
+	uart  *serial.UART
+	slots []slot // virtio devices, in the order of their addresses
+	host  Host   // the host's side of the devices
+	warn  func(error)
+
+	// What Boot or Restore fills in, before any vCPU runs.
+	lines      lines
+	vsock      *vsock.Device
+	net        *virtionet.Device
+	serveVsock func()         // serves clients of guest ports; nil once serve has called it
+	stopVsock  func()         // ends the vsock device's clients; may be nil
+	serving    sync.WaitGroup // serveVsock, and what follows a gated start
+}
+
+// slot is the place of a virtio device: its doorbell exists from the shell on, its
+// device from Boot or Restore on.
+type slot struct {
+	kick      *os.File // ioeventfd
+	transport *virtio.MMIO
+}
+
+// raiser is what gives the guest an interrupt, at once: without a descriptor whose signals the kernel would take up
+// in a worker of its own, two switches of tasks for each, and which it would wait for at the VM's end.
+//
+// The line rises and falls before it does so once more: one that is raised while it is high, in the midst of another
+// thread's pulse which the guest has answered already, is no interrupt.
+func (d *deviceSet) raiser(line uint32) (raise func()) {
+	var pulsing sync.Mutex
+	return func() {
+		pulsing.Lock()
+		defer pulsing.Unlock()
+		if err := d.pulse(line); err != nil {
+			d.warn(err)
+		}
+	}
+}
+
+// attachSlots makes the places of the devices, and registers the doorbells of those that have one.
+func (d *deviceSet) attachSlots(vm *kvm.VM, doorbells []bool, u *undo.Stack) error {
+	for i, has := range doorbells {
+		fd, err := newEventFD()
+		if err != nil {
+			return err
+		}
+		kick := os.NewFile(uintptr(fd), "kick")
+		u.Push(func() { kick.Close() })
+		if has {
+			if err := vm.IOEventFD(fd, boot.MMIOAddr(i)+virtio.QueueNotifyOffset); err != nil {
+				return err
+			}
+		}
+		d.slots = append(d.slots, slot{kick: kick})
+	}
+	return nil
+}
+
+// fill puts devices into the slots. On error the caller closes the machine.
+func (d *deviceSet) fill(disks *diskSet, cid uint32, mem *guestmem.Map) error {
+	n := len(d.slots) - len(slotQueues(vmspec.Shape{}))
+	if len(disks.all) != n {
+		return fmt.Errorf("%d disks were given, the machine has %d", len(disks.all), n)
+	}
+	for i := range disks.all {
+		dev, err := disks.device(i)
+		if err != nil {
+			return fmt.Errorf("disk %d: %w", i, err)
+		}
+		d.attach(i, dev, mem)
+	}
+	d.attachVsock(n, cid, mem)
+	d.attach(n+1, rng.New(rand.Reader), mem)
+	d.attachNet(d.netSlot(), mem)
+	d.attachBalloon(mem)
+	return nil
+}
+
+// netSlot is the network device's place; the balloon's is behind it.
+func (d *deviceSet) netSlot() int { return len(d.slots) - 2 }
+
+func (d *deviceSet) attachVsock(i int, cid uint32, mem *guestmem.Map) {
+	cfg := vsock.Config{CID: uint64(cid)}
+	if d.host.Dial != nil {
+		cfg.Dialer = hostDialer(d.host.Dial)
+	}
+	dev := vsock.New(cfg)
+	d.vsock = dev
+	d.attach(i, dev, mem)
+	if d.host.Vsock == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.stopVsock = cancel
+	d.serveVsock = func() {
+		if err := dev.Serve(ctx, d.host.Vsock); err != nil {
+			d.warn(err)
+		}
+	}
+}
+
+// serve lets clients of guest ports in, from the first start on. It ends when
+// the listener is closed; a client that comes before the guest's driver is up
+// is turned away.
+func (d *deviceSet) serve() {
+	if d.serveVsock != nil {
+		d.serving.Go(d.serveVsock)
+		d.serveVsock = nil
+	}
+}
+
+// hostDialer turns the control socket's way to dial into the device's.
+type hostDialer func(ctx context.Context, port uint32) (net.Conn, error)
+
+// DialHost implements vsock.Dialer.
+func (f hostDialer) DialHost(ctx context.Context, port uint32) (vsock.Conn, error) {
+	c, err := f(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	vc, ok := c.(vsock.Conn)
+	if !ok {
+		c.Close()
+		return nil, fmt.Errorf("connection to host port %d has no descriptor", port)
+	}
+	return vc, nil
+}
+
+func (d *deviceSet) attach(i int, dev virtio.Device, mem *guestmem.Map) {
+	d.slots[i].transport = virtio.NewMMIO(virtio.Config{
+		Device: dev, Memory: mem, Raise: d.raiser(d.lines[i]), Kick: d.slots[i].kick,
+		Fault: func(err error) { d.warn(fmt.Errorf("device %d: %w", i, err)) },
+	})
+}
+
+func (d *deviceSet) pause() {
+	for _, s := range d.slots {
+		s.transport.Pause()
+	}
+}
+
+func (d *deviceSet) resume() {
+	for _, s := range d.slots {
+		s.transport.Resume()
+	}
+}
+
+// save adds the devices' sections, in the order that a restore finds them.
+func (d *deviceSet) save(w *vmstate.Writer) error {
+	w.Add(secSerial, serial.StateVersion, d.uart.SaveState())
+	for i, s := range d.slots {
+		b, err := s.transport.Save()
+		if err != nil {
+			return fmt.Errorf("save device %d: %w", i, err)
+		}
+		w.Add(secVirtio(i), virtioVersion, b)
+	}
+	return nil
+}
+
+func (d *deviceSet) restore(st *vmstate.State) error {
+	b, err := st.Section(secSerial, serial.StateVersion)
+	if err != nil {
+		return err
+	}
+	if err := d.uart.RestoreState(b); err != nil {
+		return fmt.Errorf("restore serial console: %w", err)
+	}
+	for i, s := range d.slots {
+		if i >= d.netSlot() && !st.Has(secVirtio(i)) {
+			s.transport.Pause() // as those that are restored
+			continue            // the guest is older than the device, and does not know of it
+		}
+		if b, err = st.Section(secVirtio(i), virtioVersion); err != nil {
+			return err
+		}
+		if err := s.transport.Restore(b); err != nil {
+			return fmt.Errorf("restore device %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// close ends the devices and whoever serves them. No vCPU runs any more.
+func (d *deviceSet) close() {
+	if d.stopVsock != nil {
+		d.stopVsock()
+	}
+	if d.host.Vsock != nil {
+		d.host.Vsock.Close()
+	}
+	d.serving.Wait()
+	for i, s := range d.slots {
+		if s.transport != nil {
+			s.transport.Close() // and its kick
+		} else {
+			s.kick.Close()
+		}
+		d.slots[i].transport = nil
+	}
+	if d.host.Net != nil {
+		d.host.Net.Close()
+	}
+}

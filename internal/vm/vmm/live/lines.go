@@ -1,0 +1,76 @@
+package live
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/vm/boot"
+	"github.com/forkd/forkd/internal/vm/kvm"
+	"github.com/forkd/forkd/internal/vm/vmstate"
+)
+
+// lines are the interrupt lines of the devices, by slot. A guest reads them from its tables when it
+// boots and keeps them, in clones too, whatever later versions give to a guest that boots.
+type lines []uint32
+
+// bootLines are those of a guest that boots.
+func bootLines(slots int) lines {
+	l := make(lines, slots)
+	for i := range l {
+		l[i] = boot.MMIOIRQ(i)
+	}
+	return l
+}
+
+// linesOfVersion1 are those of a guest whose state does not name them.
+func linesOfVersion1(slots int) lines {
+	l := make(lines, slots)
+	for i := range l {
+		l[i] = uint32(6 + i)
+	}
+	return l
+}
+
+// encodeShape is what a state has to have in common with the shell that it is restored in, and the
+// lines, which it has not.
+func encodeShape(s vmspec.Shape, l lines) []byte {
+	var b []byte
+	for _, v := range []int{s.MemoryMiB, s.VCPUs, s.Disks} {
+		b = binary.LittleEndian.AppendUint32(b, uint32(v))
+	}
+	for _, line := range l {
+		b = binary.LittleEndian.AppendUint32(b, line)
+	}
+	return b
+}
+
+// decodeShape checks that a state fits a shell of shape s, and returns its devices' lines.
+func decodeShape(st *vmstate.State, s vmspec.Shape) (lines, error) {
+	slots := len(slotQueues(s))
+	want := encodeShape(s, nil)
+	b, err := st.Section(secShape, shapeVersion)
+	if errors.Is(err, vmstate.ErrMissing) && st.Has(secShape) {
+		b, err = st.Section(secShape, 1)
+		b = append(b[:len(b):len(b)], encodeShape(s, linesOfVersion1(slots))[len(want):]...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < len(want) || string(b[:len(want)]) != string(want) {
+		return nil, fmt.Errorf("the saved machine has another shape than this shell (%d MiB, %d vCPUs, %d disks)",
+			s.MemoryMiB, s.VCPUs, s.Disks)
+	}
+	if b = b[len(want):]; len(b) != 4*slots {
+		return nil, fmt.Errorf("the saved machine has %d bytes of interrupt lines, want %d", len(b), 4*slots)
+	}
+	l := make(lines, slots)
+	for i := range l {
+		if l[i] = binary.LittleEndian.Uint32(b[4*i:]); l[i] >= kvm.IOAPICPins {
+			return nil, fmt.Errorf("device %d of the saved machine has interrupt line %d, want one below %d",
+				i, l[i], kvm.IOAPICPins)
+		}
+	}
+	return l, nil
+}

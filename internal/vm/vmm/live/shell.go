@@ -1,0 +1,157 @@
+package live
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/forkd/forkd/internal/leaf/undo"
+	"github.com/forkd/forkd/internal/leaf/vmspec"
+	"github.com/forkd/forkd/internal/vm/boot"
+	"github.com/forkd/forkd/internal/vm/guestmem"
+	"github.com/forkd/forkd/internal/vm/kvm"
+	"github.com/forkd/forkd/internal/vm/serial"
+	"github.com/forkd/forkd/internal/vm/vmm"
+	"github.com/forkd/forkd/internal/vm/workingset"
+)
+
+// Config is what a shell is made from. The machine takes Console and Host over.
+type Config struct {
+	KVM     *kvm.System
+	Shape   vmspec.Shape
+	Console *serial.Log
+	Host    Host
+	Kernel  guestmem.Kernel // files that a jail does not let the process open; the machine takes none over
+	// OnExit is called once, from a goroutine of its own, when the guest has ended by itself.
+	OnExit func(vmm.Exit)
+	// OnHealth receives the health after each change, from a goroutine of its own. It may be nil.
+	OnHealth func(vmm.Health)
+	// Warn hears what went wrong without ending the guest, at most maxWarnings times: much of
+	// it is the guest's doing. It may be nil and must not call back.
+	Warn func(error)
+}
+
+const maxWarnings = 100
+
+// Machine is a live VM: its state, its end, and the parts that it is made of.
+//
+// Of its locks mu is taken first, then those of the disks: diskSet.frozenMu, and last stall.mu.
+type Machine struct {
+	shape   vmspec.Shape // memory, vCPUs and devices
+	vm      *kvm.VM
+	mem     *guestmem.Map
+	console *serial.Log
+
+	devices  deviceSet
+	disks    diskSet
+	stall    stall // what is known of the disks' trouble
+	warnings warnings
+
+	pauseBuffer int64 // bound of what a capture's stop-and-copy buffers, in bytes; 0: vmm.PauseBuffer
+
+	// The end.
+	onExit    func(vmm.Exit)
+	exiting   sync.WaitGroup // the goroutine that calls onExit
+	endOnce   sync.Once      // the guest ends once, however many vCPUs notice
+	ending    atomic.Bool    // the guest has ended, whatever state says yet
+	closeOnce sync.Once
+	closeErr  error // of the first Close
+
+	mu       sync.Mutex // guards what follows; taken by control calls and by end
+	state    vmm.State
+	cpus     cpuSet
+	cid      uint32      // vsock context id
+	restored bool        // from an image, and not run since
+	gate     *gatedStart // where vCPUs wait in state armed; kept until Close
+
+	populated []workingset.Set // so far; what is in them is not mapped once more
+}
+
+// New makes a shell: everything that takes time and does not depend on a
+// snapshot's content. On error nothing remains.
+func New(c Config) (_ *Machine, err error) {
+	m := newMachine(c)
+	var u undo.Stack
+	defer u.OnError(&err)
+	for _, step := range []func(Config, *undo.Stack) error{
+		m.reserveMemory, m.createVM, m.createVCPUs, m.createDevices,
+	} {
+		if err := step(c, &u); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// newMachine puts the parts together; none of them holds anything yet.
+func newMachine(c Config) *Machine {
+	m := &Machine{shape: c.Shape, console: c.Console, onExit: c.OnExit, state: vmm.StateShell}
+	m.warnings.tell = c.Warn
+	m.stall = stall{machine: m, retry: m.disks.retry, onHealth: c.OnHealth, warn: m.warnings.warn}
+	m.disks.stall, m.disks.warn = &m.stall, m.warnings.warn
+	m.devices.host, m.devices.warn = c.Host, m.warnings.warn
+	return m
+}
+
+func (m *Machine) reserveMemory(c Config, u *undo.Stack) (err error) {
+	if m.mem, err = guestmem.Reserve(m.shape.MemoryBytes()); err != nil {
+		return err
+	}
+	u.Push(func() { m.mem.Close() })
+	m.mem.Use(c.Kernel)
+	m.mem.OpenTracking() // a process that is confined opens nothing when it is captured
+	return nil
+}
+
+func (m *Machine) createVM(c Config, u *undo.Stack) (err error) {
+	if m.vm, err = c.KVM.CreateVM(); err != nil {
+		return err
+	}
+	u.Push(func() { m.vm.Close() })
+	if err := m.vm.SetIdentityMapAddr(boot.IdentityMap); err != nil {
+		return err
+	}
+	if err := m.vm.SetTSSAddr(boot.TSSAddr); err != nil {
+		return err
+	}
+	if err := m.vm.CreateIRQChip(); err != nil {
+		return err
+	}
+	for i, r := range m.mem.Regions() {
+		if err := m.vm.SetMemory(uint32(i), r.GPA, uint64(r.Size), m.mem.HostAddr(r)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *Machine) createVCPUs(c Config, u *undo.Stack) error {
+	host, err := c.KVM.SupportedCPUID()
+	if err != nil {
+		return err
+	}
+	listed, err := c.KVM.MSRIndexList()
+	if err != nil {
+		return err
+	}
+	m.cpus.vm, m.cpus.msrs = m.vm, savedMSRs(listed)
+	m.cpus.cpuid = guestCPUID(host, m.shape.VCPUs, c.KVM.Check(kvm.CapTSCDeadlineTimer) > 0)
+	return m.cpus.create(m.shape.VCPUs, vcpuEvents{m.handleExit, m.vcpuFailed, m.vcpuHangs}, u)
+}
+
+func (m *Machine) createDevices(_ Config, u *undo.Stack) error {
+	m.devices.pulse = m.vm.PulseIRQ
+	m.devices.uart = serial.New(m.console, m.devices.raiser(boot.SerialIRQ))
+	return m.devices.attachSlots(m.vm, hasDoorbell(m.shape), u)
+}
+
+// warnings are what the guest or the host's resources did wrong.
+type warnings struct {
+	tell func(error) // may be nil
+	told atomic.Int32
+}
+
+func (w *warnings) warn(err error) {
+	if w.tell != nil && w.told.Add(1) <= maxWarnings {
+		w.tell(err)
+	}
+}

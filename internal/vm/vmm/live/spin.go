@@ -1,0 +1,120 @@
+package live
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/forkd/forkd/internal/vm/kvm"
+	"github.com/forkd/forkd/internal/vm/vmm"
+)
+
+// A guest whose kernel waits for a spin lock that is never released burns its vCPU for ever and answers
+// nothing. From outside that is a vCPU which stays at one place of the kernel, with the same registers.
+// Each vCPU's thread gets a signal per spinPeriod of its own CPU time, which costs an idle guest nothing,
+// and looks at the registers then.
+
+const (
+	spinPeriod = 500 * time.Millisecond // CPU time between two looks
+	spinLimit  = 5 * time.Second        // CPU time at one place that is reported as a hang
+	spinRange  = 64                     // bytes that the loop of a spin lock takes at most
+
+	// A look elsewhere counts spinMiss, one at the place takes one back, and at spinLeave the vCPU has left.
+	// So a quarter of the time may go to interrupts, but three looks elsewhere in a row are not.
+	spinMiss  = 3
+	spinLeave = 8
+)
+
+// guestKernel is where a 64-bit kernel's half of the address space begins.
+const guestKernel = 1 << 63
+
+// spinWatch looks for a vCPU that spins in the guest's kernel. All of it belongs to the vCPU's thread.
+type spinWatch struct {
+	hang  func(c *kvm.VCPU, address uint64)
+	limit time.Duration // of CPU time; 0: spinLimit
+
+	place kvm.Regs      // of the first look at this place
+	since time.Duration // CPU time of the thread then
+	away  int           // see spinMiss
+	told  bool          // the hang is reported
+}
+
+// arm has the calling thread look now and then. Where the kernel refuses a timer, hangs are not detected.
+func (s *spinWatch) arm() { _ = kvm.KickEvery(spinPeriod) }
+
+// look is called when a signal interrupted the guest.
+func (s *spinWatch) look(c *kvm.VCPU) {
+	var now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) != nil {
+		return
+	}
+	regs, err := c.Regs()
+	if err != nil {
+		return
+	}
+	switch s.see(regs, time.Duration(now.Nano())) {
+	case spinBegan:
+		s.hang(c, s.place.RIP)
+	case spinEnded:
+		s.hang(c, 0)
+	}
+}
+
+type spinChange int
+
+const (
+	spinSame spinChange = iota
+	spinBegan
+	spinEnded
+)
+
+// see takes the registers of a look, and the CPU time that the vCPU has used by then.
+func (s *spinWatch) see(r kvm.Regs, used time.Duration) spinChange {
+	if !samePlace(&s.place, &r) {
+		if s.away += spinMiss; s.away < spinLeave && s.place.RIP != 0 {
+			return spinSame
+		}
+		ended := s.told
+		s.place, s.since, s.away, s.told = r, used, 0, false
+		if ended {
+			return spinEnded
+		}
+		return spinSame
+	}
+	s.away = max(s.away-1, 0)
+	if s.told || used-s.since < s.limitOrDefault() {
+		return spinSame
+	}
+	s.told = true
+	return spinBegan
+}
+
+func (s *spinWatch) limitOrDefault() time.Duration {
+	if s.limit > 0 {
+		return s.limit
+	}
+	return spinLimit
+}
+
+// samePlace reports that both looks found the vCPU in one loop of the guest's kernel that changes nothing
+// but scratch registers. A loop that copies, counts or calls changes others.
+func samePlace(a, b *kvm.Regs) bool {
+	if a.RIP < guestKernel || b.RIP < guestKernel || max(a.RIP, b.RIP)-min(a.RIP, b.RIP) > spinRange {
+		return false
+	}
+	x, y := *a, *b
+	for _, r := range []*kvm.Regs{&x, &y} {
+		r.RIP, r.RFLAGS, r.RAX, r.RCX, r.RDX = 0, 0, 0, 0, 0
+	}
+	return x == y
+}
+
+// vcpuHangs notes that a vCPU spins in the guest's kernel, or does so no more.
+func (m *Machine) vcpuHangs(c *kvm.VCPU, address uint64) {
+	m.stall.setHealth(func(h *vmm.Health) {
+		if h.Hang = ""; address != 0 {
+			h.Hang = fmt.Sprintf("vCPU %d spins at %#x", c.ID(), address)
+		}
+	})
+}

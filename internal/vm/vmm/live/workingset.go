@@ -1,0 +1,205 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"time"
+
+	"github.com/forkd/forkd/internal/store/extent"
+	"github.com/forkd/forkd/internal/vm/guestmem"
+	"github.com/forkd/forkd/internal/vm/kvm"
+	"github.com/forkd/forkd/internal/vm/vmm"
+	"github.com/forkd/forkd/internal/vm/workingset"
+)
+
+// maxWorkingSet bounds what is populated, in bytes; half of the memory is another bound.
+const maxWorkingSet = 64 << 20
+
+// shellBlocks bounds what page tables a shell has for what its child will read: two pages for each
+// block of 2 MiB, one of this process and one of KVM, where a shell is to cost 2 MiB at most.
+const shellBlocks = 24
+
+func workingSetLimit(memory int64) int64 { return min(maxWorkingSet, memory/2) }
+
+// WorkingSet is what a paused machine has touched of its memory since its restore.
+func (m *Machine) WorkingSet() (b []byte, r vmm.WorkingSetResult, err error) {
+	if err := m.lockIn(vmm.StatePaused); err != nil {
+		return nil, r, err
+	}
+	defer m.mu.Unlock()
+	var w workingset.Writer
+	left := workingSetLimit(m.mem.Size())
+	err = m.mem.Accessed(func(offset, length int64, written bool) error {
+		if left -= length; left < 0 {
+			return fmt.Errorf("the guest has touched more than %d bytes", workingSetLimit(m.mem.Size()))
+		}
+		count(&r, length, written)
+		return w.Add(workingset.Run{Run: extent.Run{Offset: offset, Length: length}, Written: written})
+	})
+	if err != nil {
+		return nil, r, fmt.Errorf("find working set: %w", err)
+	}
+	return w.Bytes(m.mem.Size()), r, nil
+}
+
+// Populate maps a working set's pages, while the guest stands still: best before it
+// begins, at its gate. A damaged set changes nothing; a kernel that can do only part of
+// it does that part. What an earlier call has mapped is left out.
+func (m *Machine) Populate(f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
+	if err := m.lockIn(vmm.StateArmed, vmm.StatePrepared, vmm.StateRunning); err != nil {
+		return r, err
+	}
+	defer m.mu.Unlock()
+	return populateLocked(m, f, func(set workingset.Set) workingset.Set { return set })
+}
+
+// PopulateShell maps what of a working set takes no memory but page tables, before it is
+// known which child this will be: pages that are only read.
+func PopulateShell(m *Machine, f io.ReaderAt) (r vmm.WorkingSetResult, err error) {
+	if err := m.lockIn(vmm.StatePrepared); err != nil {
+		return r, err
+	}
+	defer m.mu.Unlock()
+	return populateLocked(m, f, func(set workingset.Set) workingset.Set { return set.ReadOnly(shellBlocks) })
+}
+
+func populateLocked(m *Machine, f io.ReaderAt,
+	choose func(workingset.Set) workingset.Set) (r vmm.WorkingSetResult, err error) {
+	set, err := workingset.Read(f, m.mem.Size())
+	if err != nil {
+		return r, err
+	}
+	set = choose(set)
+	for _, done := range m.populated {
+		set = set.Without(done)
+	}
+	// From now on each page that the guest touches by itself is one that is not mapped in bulk;
+	// and KVM wants a vCPU that does not run.
+	running := m.state == vmm.StateRunning
+	if running {
+		m.cpus.park()
+		if m.ending.Load() {
+			return r, fmt.Errorf("%w: it has ended", vmm.ErrState)
+		}
+		defer m.runLocked()
+	}
+	p := population{mem: m.mem, cpu: m.cpus.all[0].cpu, set: set}
+	if err = p.run(); err == nil {
+		m.populated = append(m.populated, set)
+	}
+	if running { // for its first evaluation, and nothing is populated after that
+		m.populated = nil
+	}
+	return p.res, err
+}
+
+// population maps a working set's pages while no vCPU runs.
+type population struct {
+	mem *guestmem.Map
+	cpu *kvm.VCPU // by which KVM is asked to map
+	set workingset.Set
+	res vmm.WorkingSetResult
+}
+
+func (p *population) run() error {
+	start := time.Now()
+	if err := p.mapHost(true); err != nil {
+		return err
+	}
+	mapped := time.Now()
+	p.res.Map = mapped.Sub(start)
+	err := p.mapGuest()
+	p.res.KVM = time.Since(mapped)
+	return err
+}
+
+// mapHost maps the runs of one kind in this process.
+func (p *population) mapHost(written bool) error {
+	for run := range p.runs() {
+		if run.Written != written {
+			continue
+		}
+		if err := p.mem.Populate(run.Offset, run.Length, written); errors.Is(err, errors.ErrUnsupported) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		count(&p.res, run.Length, written)
+	}
+	return nil
+}
+
+// mapGuest maps all runs in the guest's page table. What it only reads is
+// mapped in this process along with that.
+func (p *population) mapGuest() error {
+	for run := range p.joined() {
+		if err := p.preFault(run); errors.Is(err, errors.ErrUnsupported) {
+			return p.mapHost(false)
+		} else if err != nil {
+			return err
+		}
+	}
+	for run := range p.runs() {
+		if !run.Written {
+			count(&p.res, run.Length, false)
+		}
+	}
+	return nil
+}
+
+// joined are the runs, those that touch as one, of whatever kind.
+func (p *population) joined() iter.Seq[extent.Run] {
+	return func(yield func(extent.Run) bool) {
+		var whole extent.Run
+		for run := range p.runs() {
+			if whole.Length > 0 && whole.End() == run.Offset {
+				whole.Length += run.Length
+				continue
+			}
+			if whole.Length > 0 && !yield(whole) {
+				return
+			}
+			whole = run.Run
+		}
+		if whole.Length > 0 {
+			yield(whole)
+		}
+	}
+}
+
+func count(r *vmm.WorkingSetResult, length int64, written bool) {
+	r.Runs++
+	if written {
+		r.WrittenPages += length / guestmem.PageSize
+	} else {
+		r.ReadPages += length / guestmem.PageSize
+	}
+}
+
+// runs are those of the set up to the limit.
+func (p *population) runs() iter.Seq[workingset.Run] {
+	return func(yield func(workingset.Run) bool) {
+		left := workingSetLimit(p.mem.Size())
+		for r := range p.set.Runs() {
+			if left -= r.Length; left < 0 || !yield(r) {
+				return
+			}
+		}
+	}
+}
+
+// preFault does one run, which may lie on both sides of the hole below 4 GiB.
+func (p *population) preFault(run extent.Run) error {
+	for _, r := range p.mem.Regions() {
+		part := run.Clip(r.Offset, r.Offset+r.Size)
+		if part.Length <= 0 {
+			continue
+		}
+		if err := p.cpu.PreFault(r.GPA+uint64(part.Offset-r.Offset), uint64(part.Length)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
