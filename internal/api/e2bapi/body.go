@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 	"github.com/forkd/forkd/internal/leaf/fieldnames"
 )
@@ -33,7 +33,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	switch {
 	case errors.As(err, &tooLarge):
 		return nil, failf(http.StatusRequestEntityTooLarge, "the body has more than %d bytes", maxBody)
-	case errors.As(err, new(*patience.SilentError)):
+	case errors.As(err, new(*iodeadline.SilentError)):
 		return nil, failf(http.StatusRequestTimeout, "%v", err)
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, failf(http.StatusRequestTimeout, "the request's body did not arrive within %s", bodyTime)

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/build"
 	"github.com/forkd/forkd/internal/api/e2bapi/build/archive"
 	"github.com/forkd/forkd/internal/api/e2bapi/templates"
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/domain/principal"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/net/netpolicy"
@@ -242,7 +242,7 @@ func (h builds) takeUpload(r *http.Request) error {
 	}
 	err := h.opt.Builds.Upload(r.Context(), owner, hash, r.ContentLength, r.Body, uploadLimits,
 		h.mayUpload(r.Context(), owner, q.Get("key")))
-	if silent := patience.Silence(r.Context()); err != nil && silent != nil {
+	if silent := iodeadline.Silence(r.Context()); err != nil && silent != nil {
 		return failf(http.StatusRequestTimeout, "%v", silent)
 	}
 	var broken *build.ReadError

@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/api/e2bapi/filesign"
 	"github.com/forkd/forkd/internal/api/e2bapi/target"
 	"github.com/forkd/forkd/internal/api/earlyanswer"
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/filesystem/filesystemconnect"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
@@ -235,7 +235,7 @@ func preflight(w http.ResponseWriter) {
 // that breaks off later has its answer cut off, by which clients know that it is gone.
 func (e *envd) broken(w http.ResponseWriter, r *http.Request, err error) {
 	to := targetOf(r.Context())
-	if silent := patience.Silence(r.Context()); silent != nil {
+	if silent := iodeadline.Silence(r.Context()); silent != nil {
 		w.Header().Set("Access-Control-Allow-Origin", "*")
 		writeJSON(w, http.StatusRequestTimeout, failf(http.StatusRequestTimeout, "%v", silent))
 		return

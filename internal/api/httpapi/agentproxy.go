@@ -11,7 +11,7 @@ import (
 
 	"github.com/forkd/forkd/api"
 	"github.com/forkd/forkd/internal/api/earlyanswer"
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/guest/agentproto"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
 )
@@ -70,7 +70,7 @@ func (p *agentProxy) reverseProxy() *httputil.ReverseProxy {
 		},
 		ErrorLog: p.serverLog(),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			silent := patience.Silence(r.Context())
+			silent := iodeadline.Silence(r.Context())
 			switch {
 			case silent != nil:
 				err = silent

@@ -75,7 +75,7 @@ type Limits struct {
 // NewLimited is New with other limits.
 func NewLimited(opt Options, l Limits) *Server {
 	most := defaultLimits()
-	most.header, most.body, most.patience.Rest, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
+	most.header, most.body, most.deadlines.Rest, most.waiting = l.Header, l.Body, l.Swallow, l.Waiting
 	if l.Beat > 0 {
 		most.events = eventPace{beat: l.Beat, write: l.Take}
 	}
@@ -83,10 +83,10 @@ func NewLimited(opt Options, l Limits) *Server {
 		most.memory = l.Memory
 	}
 	if l.Read > 0 {
-		most.patience.Read = l.Read
+		most.deadlines.Read = l.Read
 	}
 	if l.Write > 0 {
-		most.patience.Write = l.Write
+		most.deadlines.Write = l.Write
 	}
 	return newServer(opt, most)
 }

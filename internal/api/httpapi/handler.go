@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/reply"
 	"github.com/forkd/forkd/internal/domain/keys"
 	"github.com/forkd/forkd/internal/leaf/membudget"
@@ -82,7 +82,7 @@ func (s *Server) observe(next http.Handler) http.Handler {
 		if c != nil {
 			c.handled.Store(true)
 		}
-		out, r := patience.New(w, r, s.limits.patience)
+		out, r := iodeadline.New(w, r, s.limits.deadlines)
 		n := &notes{id: newRequestID(), control: http.NewResponseController(out)}
 		// The mux leaves pattern and path values in this very request.
 		account := s.budget.Account(reply.Max)

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 )
 
 // intake is a request's body. It knows whether all of it was read, and stays
@@ -42,7 +42,7 @@ func (b *intake) read(p []byte) (int, error) {
 // waits for a read under way, as the server's own does: the proxy's transport reads
 // in a goroutine that may outlive the handler, and then must touch the body no more.
 func (b *intake) Close() error {
-	if body, ok := b.from.(*patience.Body); ok {
+	if body, ok := b.from.(*iodeadline.Body); ok {
 		body.Leave()
 	}
 	b.mu.Lock()
@@ -85,7 +85,7 @@ func (s *Server) swallow(next http.Handler) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
-		if control.Flush() != nil || control.SetReadDeadline(time.Now().Add(s.limits.patience.Rest)) != nil {
+		if control.Flush() != nil || control.SetReadDeadline(time.Now().Add(s.limits.deadlines.Rest)) != nil {
 			return
 		}
 		connOf(r.Context()).now(draining)

@@ -15,12 +15,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/domain/keys"
 )
 
 // Timeouts of the HTTP servers. Bodies and answers have none as a whole, uploads and streams may be long: package
-// patience has those of their pieces.
+// deadlines has those of their pieces.
 const (
 	headerTimeout  = 10 * time.Second
 	idleTimeout    = 2 * time.Minute
@@ -34,14 +34,14 @@ type limits struct {
 	waiting      int           // connections of a listener that no handler works on
 	swallowBytes int64
 	events       eventPace
-	patience     patience.Limits
+	deadlines    iodeadline.Limits
 	memory       int64 // for bodies and outputs of all requests in flight
 }
 
 func defaultLimits() limits {
 	return limits{header: headerTimeout, body: 30 * time.Second, waiting: 256, swallowBytes: 256 << 20,
 		events: defaultEventPace(), memory: maxInFlight,
-		patience: patience.Limits{Read: time.Minute, Write: 30 * time.Second, Rest: 10 * time.Second}}
+		deadlines: iodeadline.Limits{Read: time.Minute, Write: 30 * time.Second, Rest: 10 * time.Second}}
 }
 
 // Listener is a bound address and who may use it.
@@ -173,7 +173,7 @@ func (s *Server) Run(ctx context.Context, listeners []Listener, grace time.Durat
 			ConnState:         door.crowd.changed,
 			ErrorLog:          s.serverLog(),
 			Protocols:         s.protocols(l),
-			HTTP2:             &http.HTTP2Config{WriteByteTimeout: s.limits.patience.Write},
+			HTTP2:             &http.HTTP2Config{WriteByteTimeout: s.limits.deadlines.Write},
 		}
 		go func() { ended <- servers[i].Serve(door) }()
 		s.log.Info("listening", "url", l.URL)

@@ -11,7 +11,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/forkd/forkd/api"
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/api/reply"
 )
 
@@ -20,7 +20,7 @@ type answers struct{ log *slog.Logger }
 
 // failed maps a handler's error and leaves a trace of those that are ours.
 func (a answers) failed(ctx context.Context, err error) *failure {
-	if silent := patience.Silence(ctx); silent != nil {
+	if silent := iodeadline.Silence(ctx); silent != nil {
 		err = fail(api.CodeRequestTimeout, "", "%v", silent)
 	}
 	f := failureOf(err)

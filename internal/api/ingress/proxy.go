@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/guest/agentproto/guard"
 )
 
@@ -27,7 +27,7 @@ func (h *Handler) reverseProxy() *httputil.ReverseProxy {
 		ErrorLog: slog.NewLogLogger(h.cfg.Log.Handler(), slog.LevelDebug),
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			to := targetOf(r.Context())
-			if silent := patience.Silence(r.Context()); silent != nil {
+			if silent := iodeadline.Silence(r.Context()); silent != nil {
 				refuse(w, r, to, silent)
 				return
 			}

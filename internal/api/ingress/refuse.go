@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/forkd/forkd/internal/api/patience"
+	"github.com/forkd/forkd/internal/api/iodeadline"
 	"github.com/forkd/forkd/internal/domain/sandbox"
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
@@ -75,7 +75,7 @@ func refusalOf(to Target, err error) refusal {
 	case errors.As(err, &private):
 		f.Code, f.Message, f.kind = http.StatusForbidden, private.Error(), "forbidden"
 		f.Error, f.advice = "", "its ports are private: the API tells the token, traffic_token, to who may ask it"
-	case errors.As(err, new(*patience.SilentError)):
+	case errors.As(err, new(*iodeadline.SilentError)):
 		f.Code, f.Message, f.kind = http.StatusRequestTimeout, "The request's body stopped before its end", "request_timeout"
 	case errors.As(err, new(endedError)):
 		f.Message, f.kind = "The sandbox was not found", "guest_gone"
