@@ -38,7 +38,7 @@ func (r AuditRequest) path() string {
 	return "/v1/audit?" + q.Encode()
 }
 
-// Audit calls each with lines of the daemon's audit log, a JSON object each (docs/formats/audit.md).
+// Audit calls each with lines of the daemon's audit log, a JSON object each (docs/inside/formats/audit.md).
 // With Follow it goes on until the daemon stops, each fails, or ctx ends.
 func (c records) Audit(ctx context.Context, req AuditRequest, each func(line []byte) error) error {
 	return c.conn.lines(ctx, req.path(), each)

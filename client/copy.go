@@ -48,7 +48,7 @@ type CopyError struct {
 // StoppedError says that a copy ended before all was copied.
 type StoppedError struct {
 	// Copied counts files, links and directories. None of the others is there in part, but for files that are written
-	// in place (docs/cli.md).
+	// in place (docs/use/cli.md).
 	Copied int
 	// Unknown says that the sandbox's agent did not tell how many, and Copied is 0.
 	Unknown bool

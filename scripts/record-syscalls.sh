@@ -1,6 +1,6 @@
 #!/bin/sh
 # Has the kernel of a machine count the system calls of forkd-vmm and forkd-net by thread, and reads
-# what it has: what is used of the seccomp lists (docs/vmm.md).
+# what it has: what is used of the seccomp lists (docs/inside/vmm.md).
 #
 #   scripts/record-syscalls.sh start MACHINE
 #   scripts/record-syscalls.sh read MACHINE DIR     # writes DIR/calls and DIR/requests

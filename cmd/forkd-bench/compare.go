@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
-// comparison is the result of `forkd-bench compare --json` (docs/formats/json-output.md).
+// comparison is the result of `forkd-bench compare --json` (docs/inside/formats/json-output.md).
 type comparison struct {
 	Bench   compare.Bench    `json:"bench"`
 	A       string           `json:"a"` // the directories

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/ui"
 )
 
-// lifeFigures are the result (docs/formats/json-output.md).
+// lifeFigures are the result (docs/inside/formats/json-output.md).
 type lifeFigures struct {
 	lifebench.Cycle
 	Idle  *lifebench.Idle `json:"idle,omitempty"`

@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/cmd/internal/exit"
 )
 
-// networkFigures is the result of `forkd-bench net --json` (docs/formats/json-output.md).
+// networkFigures is the result of `forkd-bench net --json` (docs/inside/formats/json-output.md).
 type networkFigures struct {
 	Native []netnative.Figure `json:"native,omitempty"`
 	Guests []netnative.Figure `json:"guests,omitempty"`

@@ -22,7 +22,7 @@ type peerOptions struct {
 	plot string
 }
 
-// contest is the result of `forkd-bench peers --json` (docs/formats/json-output.md).
+// contest is the result of `forkd-bench peers --json` (docs/inside/formats/json-output.md).
 type contest struct {
 	Rows  []peers.Row `json:"peers"`
 	Where string      `json:"where"`

@@ -11,7 +11,7 @@ import (
 )
 
 // confine takes from this process what a VMM does not do once its VM exists, and more from the
-// threads of vCPUs (docs/vmm.md#system-calls). What cannot be done is said, and the VM goes on:
+// threads of vCPUs (docs/inside/vmm.md#system-calls). What cannot be done is said, and the VM goes on:
 // whether it may is the daemon's to decide.
 func confine(mode seccomp.Mode, vm *live.Controller) seccomp.Confinement {
 	if mode == seccomp.Off {

@@ -34,7 +34,7 @@ func newAuditCommand(a *app) *cobra.Command {
 		Long: "Print the last lines of the daemon's audit log (`forkd serve --audit-log`): what was done, by whom, and what\n" +
 			"became of it. Actions that only read are left out unless --reads is given. Without --file the daemon is asked,\n" +
 			"which shows it to its operator only; with it the files are read here, also when no daemon runs. With --json a\n" +
-			"line is as it is in the file (docs/formats/audit.md).",
+			"line is as it is in the file (docs/inside/formats/audit.md).",
 		Example: "  forkd audit --since 1h --action sandbox.\n  forkd audit --result failed --follow\n" +
 			"  forkd audit verify --file /var/log/forkd/audit.log",
 		Args: cobra.NoArgs,

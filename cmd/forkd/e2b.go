@@ -19,7 +19,7 @@ func newE2BCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "e2b",
 		Short: "Have E2B's clients use this daemon",
-		Long:  "E2B's clients, unmodified, make sandboxes of this daemon when three variables say so (docs/e2b.md).",
+		Long:  "E2B's clients, unmodified, make sandboxes of this daemon when three variables say so (docs/use/e2b.md).",
 		Args:  cobra.NoArgs,
 	}
 	cmd.AddCommand(newE2BEnvCommand(a), newE2BCheckCommand(a))

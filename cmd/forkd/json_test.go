@@ -11,7 +11,7 @@ import (
 
 // The page says of each command what it prints with --json, or that it has no such form; and each takes the flag.
 func TestEveryCommandTakesJSON(t *testing.T) {
-	page, err := os.ReadFile("../../docs/formats/json-output.md")
+	page, err := os.ReadFile("../../docs/inside/formats/json-output.md")
 	if err != nil {
 		t.Fatal(err)
 	}

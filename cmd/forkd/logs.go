@@ -50,7 +50,7 @@ func newLogsCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// startLog is where the guest keeps what the start command of its recipe writes (docs/formats/recipe.md).
+// startLog is where the guest keeps what the start command of its recipe writes (docs/inside/formats/recipe.md).
 const startLog = "/tmp/forkd-start.log"
 
 // Bounds of a look at it: a guest that hangs, or writes without end, still has a console.

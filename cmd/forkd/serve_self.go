@@ -14,7 +14,7 @@ import (
 	spawner "github.com/forkd/forkd/internal/vm/spawner/client"
 )
 
-// What a daemon that is root has use for once it serves with a jail (docs/security.md says what for).
+// What a daemon that is root has use for once it serves with a jail (docs/operate/security.md says what for).
 var (
 	daemonUses = selfbox.Of(
 		unix.CAP_DAC_OVERRIDE, unix.CAP_DAC_READ_SEARCH, unix.CAP_FOWNER, // files that others own: images, guests' files

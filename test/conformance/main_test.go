@@ -21,7 +21,7 @@ const (
 
 // hint tells where a runtime that refuses the first request was named.
 const hint = "the runtime, its token, and an image or a snapshot with Python and NumPy are named by " +
-	urlVar + ", " + tokenVar + ", " + imageVar + " and " + snapshotVar + " (docs/testing.md)"
+	urlVar + ", " + tokenVar + ", " + imageVar + " and " + snapshotVar + " (docs/inside/testing.md)"
 
 // runtime returns a client of the runtime to look at.
 func runtime(t *testing.T) *client.Client {

@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// method is a row of the table in docs/e2b.md.
+// method is a row of the table in docs/use/e2b.md.
 type method struct {
 	names map[string]string // by language
 	bad   string            // what has to fail, or that nothing can
 	by    string            // languages whose programs call it
 }
 
-// TestEveryMethodIsInTheTable holds the table in docs/e2b.md against the packages that are installed,
+// TestEveryMethodIsInTheTable holds the table in docs/use/e2b.md against the packages that are installed,
 // and what it says is run against the programs: a method that is new with a release shows here.
 func TestEveryMethodIsInTheTable(t *testing.T) {
 	rows := table(t)
@@ -45,22 +45,22 @@ func compare(t *testing.T, rows []method, language, programs string, list *exec.
 		}
 		named = append(named, name)
 		if r.bad == "" {
-			t.Errorf("%s of %s: docs/e2b.md has no bad case of it, nor says that there is none", name, language)
+			t.Errorf("%s of %s: docs/use/e2b.md has no bad case of it, nor says that there is none", name, language)
 		}
 		if !slices.Contains(there, name) {
-			t.Errorf("%s has no %s, which docs/e2b.md names", language, name)
+			t.Errorf("%s has no %s, which docs/use/e2b.md names", language, name)
 		}
 		where := text
 		if strings.HasPrefix(name, "Template.") {
 			where = sources(t, "template*"+filepath.Ext(programs))
 		}
 		if says := strings.Contains(r.by, language); says != calls(where, name) {
-			t.Errorf("%s of %s: docs/e2b.md says that a program calls it: %v", name, language, says)
+			t.Errorf("%s of %s: docs/use/e2b.md says that a program calls it: %v", name, language, says)
 		}
 	}
 	for _, name := range there {
 		if !slices.Contains(named, name) {
-			t.Errorf("docs/e2b.md does not name %s of %s", name, language)
+			t.Errorf("docs/use/e2b.md does not name %s of %s", name, language)
 		}
 	}
 }
@@ -104,13 +104,13 @@ func sources(t *testing.T, pattern string) string {
 // table reads the rows.
 func table(t *testing.T) []method {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "e2b.md"))
+	b, err := os.ReadFile(filepath.Join("..", "..", "docs", "use", "e2b.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, text, ok := strings.Cut(string(b), "## Every method\n")
 	if !ok {
-		t.Fatal("docs/e2b.md has no table of methods")
+		t.Fatal("docs/use/e2b.md has no table of methods")
 	}
 	var rows []method
 	for line := range strings.Lines(text) {

@@ -2,7 +2,7 @@ package e2b
 
 import "os"
 
-// Versions of E2B's packages that the tests run: three generations (docs/e2b.md). They are the
+// Versions of E2B's packages that the tests run: three generations (docs/use/e2b.md). They are the
 // ones that scripts/e2b-sdks.sh installs.
 var (
 	pythonVersions = versions("2.45.1", "2.55.0", "2.63.0")

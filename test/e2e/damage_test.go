@@ -318,7 +318,7 @@ func editState(t *testing.T, dir string, change func(b []byte)) {
 	}
 }
 
-// needBothMakers sets features in the CPUID table (docs/formats/vmstate.md) that no
+// needBothMakers sets features in the CPUID table (docs/inside/formats/vmstate.md) that no
 // CPU has together: Intel's AMX and AMD's FMA4.
 func needBothMakers(b []byte) {
 	const header, entry, leaf = 16, 32, 28

@@ -76,7 +76,7 @@ func TestAHundredMegabytesOfOutput(t *testing.T) {
 		}
 		var p pattern
 		_, _ = p.Write([]byte(r.Stdout))
-		const kept = 8 << 20 // docs/api.md
+		const kept = 8 << 20 // docs/use/api.md
 		if r.ExitCode != 0 || p.wrong || p.n != kept || r.DroppedBytes != flood-kept {
 			t.Errorf("exit code %d, %d bytes kept, as printed: %v, %d dropped", r.ExitCode, p.n, !p.wrong, r.DroppedBytes)
 		}

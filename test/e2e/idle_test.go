@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/client"
 )
 
-// What would wake an idle guest's kernel is off (docs/agent.md, "The fair server", "Writes that can wait").
+// What would wake an idle guest's kernel is off (docs/inside/agent.md, "The fair server", "Writes that can wait").
 func TestAnIdleGuestsKernelIsLeftAlone(t *testing.T) {
 	d := shared(t)
 	got := d.sh(d.oneSandbox(), `mkdir /tmp/debug && mount -t debugfs none /tmp/debug

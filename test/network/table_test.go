@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// columns are what is looked at in each VM that a way makes (docs/testing.md has them in words).
+// columns are what is looked at in each VM that a way makes (docs/inside/testing.md has them in words).
 var columns = []string{"recv", "datagram", "page", "listen", "policy", "secret", "state", "mac", "silent", "source"}
 
 // row is one way to another VM, and what was wrong with it, by column.

@@ -45,7 +45,7 @@ func (s *auditRoutes) add(rt *router) {
 			query("changes", "Only actions that change something", "boolean"),
 			query("limit", "The last so many lines; 0: all", "integer"), query("follow", "Go on with what comes", "boolean"),
 		},
-		Responses: map[string]*huma.Response{"200": {Description: "A JSON object per line, docs/formats/audit.md",
+		Responses: map[string]*huma.Response{"200": {Description: "A JSON object per line, docs/inside/formats/audit.md",
 			Content: map[string]*huma.MediaType{ndjson: {Schema: &huma.Schema{Type: "object"}}}}},
 		Errors: []int{400, 401, 403, 501},
 	}, s.read)

@@ -84,7 +84,7 @@ func TestEveryDocumentedOperationIsRouted(t *testing.T) {
 func TestEveryRouteIsDocumented(t *testing.T) {
 	b := newBench(t)
 	doc := b.document()
-	page, err := os.ReadFile("../../../docs/api.md")
+	page, err := os.ReadFile("../../../docs/use/api.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestEveryRouteIsDocumented(t *testing.T) {
 			t.Errorf("%s is not in /openapi.json", route)
 		}
 		if !strings.Contains(string(page), "`"+route+"`") {
-			t.Errorf("docs/api.md does not have `%s`", route)
+			t.Errorf("docs/use/api.md does not have `%s`", route)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func TestCodesHaveOneMeaning(t *testing.T) {
 }
 
 func TestReasonsHaveOneMeaning(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/api.md")
+	page, err := os.ReadFile("../../../docs/use/api.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestReasonsHaveOneMeaning(t *testing.T) {
 			t.Errorf("the domain's reason %s is not in the API's list", r)
 		}
 		if !strings.Contains(string(page), "`"+string(r)+"`") {
-			t.Errorf("docs/api.md does not have reason %s", r)
+			t.Errorf("docs/use/api.md does not have reason %s", r)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // spoken is a request as the original's clients send it, and what they expect of the answer. Each row
-// is of docs/original.md, which lists the original's routes; of the SDKs of PyPI and npm, in the place
+// is of docs/use/original.md, which lists the original's routes; of the SDKs of PyPI and npm, in the place
 // that cites names.
 type spoken struct {
 	cites              string

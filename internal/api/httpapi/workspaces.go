@@ -24,7 +24,7 @@ type suspendInput struct {
 	Body *api.SuspendWorkspaceRequest `required:"false"`
 }
 
-// workspaceRoutes are the original's workspaces (docs/original.md).
+// workspaceRoutes are the original's workspaces (docs/use/original.md).
 type workspaceRoutes struct {
 	engine shown[Sandboxes]
 	book   *workspace.Book

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Filter is a program for the kernel (struct sock_filter, docs/vmm.md#system-calls).
+// Filter is a program for the kernel (struct sock_filter, docs/inside/vmm.md#system-calls).
 type Filter struct {
 	Name string
 	code string

@@ -83,7 +83,7 @@ func TestRecord(t *testing.T) {
 			note(r, "ioctl "+name)
 		}
 	}
-	text := "# What the suites did, by the filter that left it. Made by scripts/record-syscalls.sh (docs/vmm.md).\n" +
+	text := "# What the suites did, by the filter that left it. Made by scripts/record-syscalls.sh (docs/inside/vmm.md).\n" +
 		strings.Join(slices.Sorted(maps.Keys(used)), "\n") + "\n"
 	if err := os.WriteFile("lists/used.txt", []byte(text), 0o644); err != nil {
 		t.Fatal(err)

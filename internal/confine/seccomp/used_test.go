@@ -13,7 +13,7 @@ import (
 const unused = "unused: "
 
 // A list has no call without a need: each is one that a suite made (lists/used.txt, which
-// docs/vmm.md says how to make), or says why it stays.
+// docs/inside/vmm.md says how to make), or says why it stays.
 func TestEveryCallWasMadeOrSaysWhyItStays(t *testing.T) {
 	used := madeCalls(t)
 	for _, filter := range []string{"vm", "vcpu", "net"} {

@@ -5,5 +5,5 @@
 // know the actions: httpapi adds entries, `forkd audit` reads them. Add never waits: entries that the disk does
 // not take are counted, and the next line has the count. The trap: a chain has no secret, so a process that can
 // write to all of the files can write another history; only a head that was noted elsewhere shows that
-// (docs/observe.md).
+// (docs/operate/observe.md).
 package audit

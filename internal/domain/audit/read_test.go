@@ -195,7 +195,7 @@ func TestHeads(t *testing.T) {
 	}
 }
 
-// The format is docs/formats/audit.md: what was written once is read for ever.
+// The format is docs/inside/formats/audit.md: what was written once is read for ever.
 func TestGolden(t *testing.T) {
 	golden := filepath.Join("testdata", "audit.v1.log")
 	if *update {

@@ -18,13 +18,13 @@ import (
 // Format is the version of the file that this package writes, and the only one it reads.
 const Format = 1
 
-// Limits on what is decoded; docs/formats/keys.md names them.
+// Limits on what is decoded; docs/inside/formats/keys.md names them.
 const (
 	MaxKeys      = 10_000
 	maxFileBytes = 16 << 20
 )
 
-// file is the whole of the file; docs/formats/keys.md describes it.
+// file is the whole of the file; docs/inside/formats/keys.md describes it.
 type file struct {
 	Format int      `json:"format"`
 	Keys   []record `json:"keys"`

@@ -28,7 +28,7 @@ type Published struct {
 	tags map[string]string
 }
 
-// publishedFile is the whole file; docs/formats/keys.md describes it.
+// publishedFile is the whole file; docs/inside/formats/keys.md describes it.
 type publishedFile struct {
 	Format int               `json:"format"`
 	Tags   map[string]string `json:"tags"` // content hash by tag

@@ -29,7 +29,7 @@ type Weights struct {
 	of map[string]int
 }
 
-// weightsFile is the whole file; docs/formats/keys.md describes it.
+// weightsFile is the whole file; docs/inside/formats/keys.md describes it.
 type weightsFile struct {
 	Format  int                     `json:"format"`
 	Tenants map[string]tenantRecord `json:"tenants"`

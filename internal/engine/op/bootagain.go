@@ -8,7 +8,7 @@ import (
 )
 
 // boot boots the parent. If the guest's kernel ends with a fault of its own, it boots once more: emulated CPUs
-// lose state now and then (docs/machine.md), and nothing depends on the guest yet. Every other failure stands.
+// lose state now and then (docs/operate/machine.md), and nothing depends on the guest yet. Every other failure stands.
 func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 	var first undo.Stack
 	n, err := c.bootOnce(ctx, &first)

@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// A paused sandbox is a snapshot and a record in the store (docs/formats/paused.md). The record is
+// A paused sandbox is a snapshot and a record in the store (docs/inside/formats/paused.md). The record is
 // the moment: as long as there is one the sandbox is paused, whatever VM the run directory has of it.
 
 // Versions of the records. One that is of a sandbox without its memory has a version of its own: a daemon that

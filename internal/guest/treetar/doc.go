@@ -1,5 +1,5 @@
 // Package treetar carries a tree of files as a tar stream between this host and a guest, in either direction. It
-// owns the format (docs/formats/agent-protocol.md, "Trees"), the order of entries, and the bounds of what it reads;
+// owns the format (docs/inside/formats/agent-protocol.md, "Trees"), the order of entries, and the bounds of what it reads;
 // it opens and makes no file: a Source reads them, a Target makes them. The client and the agent call it. The trap:
 // a stream that Unpack reads is foreign. A Target gets single names, and must not follow a link in place of one.
 package treetar

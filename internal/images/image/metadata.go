@@ -25,7 +25,7 @@ const (
 	guestFile = "/etc/forkd/image.json"
 )
 
-// FormatVersion of image.json: docs/formats/image.md.
+// FormatVersion of image.json: docs/inside/formats/image.md.
 const FormatVersion = 2
 
 // guestFormatVersion of guestMetadata, which the agent reads in the root.

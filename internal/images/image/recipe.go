@@ -20,7 +20,7 @@ const (
 	RecipeFile = "recipe.yaml"
 )
 
-// Recipe says what an image consists of. See docs/formats/recipe.md.
+// Recipe says what an image consists of. See docs/inside/formats/recipe.md.
 type Recipe struct {
 	Name        string            `yaml:"name"`
 	Extends     Text              `yaml:"extends"`
@@ -176,7 +176,7 @@ func decodeStrict(text []byte, v any) (err error) {
 	msg := y.GetMessage()
 	var unknown *yaml.UnknownFieldError
 	if errors.As(err, &unknown) {
-		msg = strings.Replace(msg, "unknown field", "unknown key", 1) + "; docs/formats/recipe.md lists the keys"
+		msg = strings.Replace(msg, "unknown field", "unknown key", 1) + "; docs/inside/formats/recipe.md lists the keys"
 	}
 	return at(line, "%s", msg)
 }

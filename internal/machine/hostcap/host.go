@@ -128,7 +128,7 @@ func (f HostFacts) verityCheck() Check {
 
 func (f HostFacts) limitsCheck() Check {
 	const name = "limits"
-	const advice = "start the daemon as a service with Delegate=yes on a host with cgroup v2 (docs/limits.md); " +
+	const advice = "start the daemon as a service with Delegate=yes on a host with cgroup v2 (docs/operate/limits.md); " +
 		"sandboxes in the machine can be limited in any case"
 	switch l := f.Limits; {
 	case l.Err != nil:

@@ -7,7 +7,7 @@
 // flow costs a descriptor and nothing else: forkd-net keeps a duplicate, by which it
 // counts bytes, sees the end, and can cut it. The trap: with a duplicate open, the
 // VMM's close alone ends no connection; it has to shut the socket down first
-// (docs/formats/netwire.md).
+// (docs/inside/formats/netwire.md).
 //
 // A VMM is hostile. What it sends can cost it its own wire, and no more of
 // anything than its limits say.

@@ -4,5 +4,5 @@
 //
 // Neither side trusts the other: Decode refuses whatever it would not have
 // encoded, and of descriptors that may not come the kernel lets none in. The
-// format is in docs/formats/netwire.md.
+// format is in docs/inside/formats/netwire.md.
 package netwire

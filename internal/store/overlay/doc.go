@@ -4,7 +4,7 @@
 // the daemon makes the overlay file, the VMM is handed all of them.
 //
 // The overlay file holds a block at the block's own offset, behind that a bitmap
-// that says which blocks are allocated, and a trailer (docs/formats/overlay.md). An
+// that says which blocks are allocated, and a trailer (docs/inside/formats/overlay.md). An
 // allocated block that is a hole reads as zeros: so a discard frees room.
 //
 // The trap is the order: a bit on the disk before its block would make the

@@ -8,7 +8,7 @@ import (
 	"hash/crc32"
 )
 
-// Version of the overlay file's format, docs/formats/overlay.md.
+// Version of the overlay file's format, docs/inside/formats/overlay.md.
 const Version = 2
 
 const magic = "forkdown"

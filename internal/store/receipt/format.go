@@ -13,7 +13,7 @@ import (
 // Format is the version of the files that this package writes, and the only one that it reads.
 const Format = 1
 
-// Limits on what is encoded and decoded; docs/formats/receipt.md names them.
+// Limits on what is encoded and decoded; docs/inside/formats/receipt.md names them.
 const (
 	MaxBytes  = 1 << 20
 	maxText   = 4096

@@ -22,7 +22,7 @@ import (
 // one that it reads.
 const Format = 2
 
-// Limits on what is decoded; docs/formats/snapshot.md names them.
+// Limits on what is decoded; docs/inside/formats/snapshot.md names them.
 const (
 	MaxManifestBytes = 4 << 20
 	// MaxChain is how many layers an image of a snapshot may have. Each is an open

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// Section is the name of a state's section that holds a table, and Version its version (docs/formats/vmstate.md).
+// Section is the name of a state's section that holds a table, and Version its version (docs/inside/formats/vmstate.md).
 const (
 	Section = "cpuid"
 	Version = 1

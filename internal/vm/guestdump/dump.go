@@ -47,7 +47,7 @@ type PVClock struct {
 	HasPaused bool // PVCLOCK_GUEST_STOPPED, which the guest clears
 }
 
-// Of the sections of a state (docs/formats/vmstate.md).
+// Of the sections of a state (docs/inside/formats/vmstate.md).
 const (
 	maxVCPUs    = 256
 	stackWords  = 256

@@ -6,7 +6,7 @@ import (
 )
 
 // stateVersion is the version of the transport's encoding, documented in
-// docs/formats/device-state.md.
+// docs/inside/formats/device-state.md.
 const stateVersion = 1
 
 var errNotPaused = errors.New("virtio device is not paused")

@@ -28,7 +28,7 @@ func (c BootConfig) Close() { c.CloseSource(); CloseDisks(c.Disks); closeAll(c.N
 // the daemon, which fills it, and in the machine, which follows it.
 type RestoreConfig struct {
 	Memory []extent.Extent // later ones map over earlier ones
-	State  *os.File        // of vCPUs and devices (docs/formats/vmstate.md)
+	State  *os.File        // of vCPUs and devices (docs/inside/formats/vmstate.md)
 	Disks  []Disk          // as many as the shape says
 	CID    uint32          // vsock context id, 3 or more
 	GenID  [16]byte        // new VM generation ID

@@ -1,6 +1,6 @@
 // Package workingset is the format of a snapshot's file `working-set`: the runs of guest
 // memory that every child touches on its way to ready, so that they can be
-// populated in bulk instead of one fault at a time (docs/formats/working-set.md). It
+// populated in bulk instead of one fault at a time (docs/inside/formats/working-set.md). It
 // owns encoding, decoding and the checks; it touches no memory. The VMM writes
 // and reads it. The trap: a set is advice. Nothing may depend on it being right,
 // but what decodes is sure to lie within the memory that it was decoded for.

@@ -27,5 +27,5 @@ class Node(lines.Kernel):
         await self.quietly(json.dumps({"op": "environ", "values": values, "remove": remove}))
 
     async def renew(self, seed, env, info):
-        # Node offers no way to reseed Math.random or OpenSSL: docs/code-interpreter.md says so.
+        # Node offers no way to reseed Math.random or OpenSSL: docs/use/code-interpreter.md says so.
         await self.environ(env, [])

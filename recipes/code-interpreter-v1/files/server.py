@@ -1,4 +1,4 @@
-"""The code interpreter's HTTP side: E2B's protocol on port 49999 (docs/code-interpreter.md).
+"""The code interpreter's HTTP side: E2B's protocol on port 49999 (docs/use/code-interpreter.md).
 
 It owns requests and answers; contexts.py has the kernels. It demands no token: who may reach the
 port is decided on the host.

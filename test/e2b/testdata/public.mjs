@@ -1,4 +1,4 @@
-// Lists the public methods of E2B's JavaScript package, as docs/e2b.md names them, one a line.
+// Lists the public methods of E2B's JavaScript package, as docs/use/e2b.md names them, one a line.
 import * as e2b from 'e2b'
 
 const names = new Set()

@@ -39,7 +39,7 @@ type Config struct {
 	Say func(string)
 }
 
-// Case is one row of the result (docs/formats/json-output.md).
+// Case is one row of the result (docs/inside/formats/json-output.md).
 type Case struct {
 	Mode             api.BranchMode `json:"mode"`
 	Tag              string         `json:"tag"`

@@ -26,7 +26,7 @@ type Config struct {
 	Say func(string)
 }
 
-// Row is one depth (docs/formats/json-output.md).
+// Row is one depth (docs/inside/formats/json-output.md).
 type Row struct {
 	Depth       int     `json:"depth"`
 	N           int     `json:"n"`

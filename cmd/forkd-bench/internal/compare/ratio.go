@@ -12,7 +12,7 @@ type Value struct {
 	V    float64
 }
 
-// Figure is one figure of both sides (docs/formats/json-output.md).
+// Figure is one figure of both sides (docs/inside/formats/json-output.md).
 type Figure struct {
 	Name string  `json:"name"`
 	A    float64 `json:"a"` // median over the rounds

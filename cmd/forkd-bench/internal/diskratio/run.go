@@ -31,7 +31,7 @@ type Config struct {
 	Say func(string)
 }
 
-// Figures are the result (docs/formats/json-output.md): medians over the rounds.
+// Figures are the result (docs/inside/formats/json-output.md): medians over the rounds.
 type Figures struct {
 	MiB       int               `json:"mib"`
 	RandomOps int               `json:"random_ops"`

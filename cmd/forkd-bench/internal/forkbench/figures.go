@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/usage"
 )
 
-// Figures are the result: medians over the rounds (docs/formats/json-output.md).
+// Figures are the result: medians over the rounds (docs/inside/formats/json-output.md).
 type Figures struct {
 	N                    int     `json:"n"`
 	OK                   int     `json:"ok"` // of the worst round

@@ -26,7 +26,7 @@ type IdleConfig struct {
 	Say      func(string)
 }
 
-// Idle is what a daemon of the bench's own has to say (docs/formats/json-output.md).
+// Idle is what a daemon of the bench's own has to say (docs/inside/formats/json-output.md).
 type Idle struct {
 	Paused int `json:"paused"`
 	// HeapBytes is what each adds to the daemon's heap, Descriptors what all of them add to its open files.
@@ -103,7 +103,7 @@ func (c IdleConfig) daemon(ctx context.Context, paused int,
 	return b, look(ctx, d.Client(), &b)
 }
 
-// record makes sandboxes that are paused in snapshots that are not there (docs/formats/paused.md).
+// record makes sandboxes that are paused in snapshots that are not there (docs/inside/formats/paused.md).
 func record(dir string, n int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

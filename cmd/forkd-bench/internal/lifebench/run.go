@@ -22,7 +22,7 @@ type Config struct {
 	Say func(string)
 }
 
-// Cycle is what pausing and resuming takes (docs/formats/json-output.md). Times are as a client sees them.
+// Cycle is what pausing and resuming takes (docs/inside/formats/json-output.md). Times are as a client sees them.
 type Cycle struct {
 	Tag      string `json:"tag"`
 	Rounds   int    `json:"rounds"`

@@ -1,6 +1,6 @@
 package netnative
 
-// Figure is one figure, beside its floor and its mark (docs/formats/json-output.md).
+// Figure is one figure, beside its floor and its mark (docs/inside/formats/json-output.md).
 type Figure struct {
 	Name  string  `json:"name"`
 	Unit  string  `json:"unit"`

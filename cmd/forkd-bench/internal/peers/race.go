@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/cmd/forkd-bench/internal/measure"
 )
 
-// Row is one peer's result (docs/formats/json-output.md).
+// Row is one peer's result (docs/inside/formats/json-output.md).
 type Row struct {
 	Peer          string  `json:"peer"`
 	N             int     `json:"n"`

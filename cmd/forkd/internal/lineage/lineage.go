@@ -12,7 +12,7 @@ import (
 )
 
 // Node is a snapshot and what came of it. Its JSON is in
-// docs/formats/json-output.md.
+// docs/inside/formats/json-output.md.
 type Node struct {
 	Tag string `json:"tag"`
 	// Snapshot is nil for one that was deleted while others need it.

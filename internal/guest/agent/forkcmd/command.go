@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// Exit codes of the commands; docs/guest-fork.md has them.
+// Exit codes of the commands; docs/use/guest-fork.md has them.
 const (
 	exitOK         = 0
 	exitFailed     = 1

@@ -1,7 +1,7 @@
 // Package dialwire is what host and agent say to each other before the bytes of a
 // connection to a port in the guest: on a vsock port of its own (agentproto.DialPort),
 // one request and one answer of fixed size, and after an answer of OK the connection is
-// the guest's server's. docs/formats/agent-protocol.md has the bytes. The trap: whoever
+// the guest's server's. docs/inside/formats/agent-protocol.md has the bytes. The trap: whoever
 // reads must take no byte more than the message, for what follows is the caller's.
 package dialwire
 

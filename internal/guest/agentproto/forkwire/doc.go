@@ -6,5 +6,5 @@
 // what a guest wrote, and any program in the guest can write it, so nothing is
 // read without a limit and every field is checked.
 //
-// docs/formats/fork-call.md describes it.
+// docs/inside/formats/fork-call.md describes it.
 package forkwire

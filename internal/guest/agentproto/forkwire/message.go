@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/ellipsis"
 )
 
-// Limits on what is read; docs/formats/fork-call.md names them.
+// Limits on what is read; docs/inside/formats/fork-call.md names them.
 const (
 	MaxChildren    = 1000           // of one fork
 	MaxResult      = 1 << 20        // bytes that a child leaves behind

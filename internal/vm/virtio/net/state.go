@@ -2,7 +2,7 @@ package net
 
 import "github.com/forkd/forkd/internal/vm/virtio"
 
-// stateVersion is documented in docs/formats/device-state.md.
+// stateVersion is documented in docs/inside/formats/device-state.md.
 const stateVersion = 1
 
 // SaveState implements virtio.Device. The engine's half of the guest's flows is

@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// stateVersion is documented in docs/formats/device-state.md.
+// stateVersion is documented in docs/inside/formats/device-state.md.
 const stateVersion = 1
 
 // SaveState implements virtio.Device. Connections are this VM's and stay with

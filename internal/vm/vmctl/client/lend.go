@@ -15,7 +15,7 @@ import (
 // A VMM gets files that are opened afresh for it. A descriptor that is merely passed on
 // shares the sender's open file description: with it a VMM that its guest has taken over
 // could write what it is to read, unlock what the daemon has locked, and set flags for
-// the daemon and its siblings. docs/vmm.md lists what each message carries.
+// the daemon and its siblings. docs/inside/vmm.md lists what each message carries.
 
 // borrowed are files for one message, in its order; close closes those that were opened for it.
 type borrowed struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// lentTable is what a VMM can do with each descriptor that it gets (docs/vmm.md).
+// lentTable is what a VMM can do with each descriptor that it gets (docs/inside/vmm.md).
 var lentTable = map[string]string{
 	"boot kernel":            "read",
 	"boot initrd":            "read",

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// Access is what a VMM may do with a file that it is handed (docs/vmm.md).
+// Access is what a VMM may do with a file that it is handed (docs/inside/vmm.md).
 type Access int
 
 const (

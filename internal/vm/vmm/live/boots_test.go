@@ -11,7 +11,7 @@ import (
 )
 
 // Guests that only boot, without any capture or restore, four at a time on few CPUs: how often one does not come
-// up, or complains, is the rate of the CPU itself, which may be emulated (docs/machine.md).
+// up, or complains, is the rate of the CPU itself, which may be emulated (docs/operate/machine.md).
 func TestBootsUnderLoad(t *testing.T) {
 	kvmtest.Soak(t)
 	span, err := time.ParseDuration(os.Getenv(kvmtest.SoakVariable))

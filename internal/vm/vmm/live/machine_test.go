@@ -163,7 +163,7 @@ func (g *guestVM) stand() string {
 	return out.String()
 }
 
-// rings tells where both sides of a device's queues stand (docs/formats/device-state.md).
+// rings tells where both sides of a device's queues stand (docs/inside/formats/device-state.md).
 func (g *guestVM) rings(slot int) string {
 	b, err := g.devices.slots[slot].transport.Save()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// Sections of a saved machine (docs/formats/vmstate.md).
+// Sections of a saved machine (docs/inside/formats/vmstate.md).
 const (
 	secShape  = "shape"
 	secCPUID  = cpuid.Section

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/kvm"
 )
 
-// Versions of the sections that this package writes (docs/formats/vmstate.md).
+// Versions of the sections that this package writes (docs/inside/formats/vmstate.md).
 const (
 	vcpuVersion = 1
 	maxMSRs     = 4096

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/virtio"
 )
 
-// Save appends the table to a device's state (docs/formats/device-state.md).
+// Save appends the table to a device's state (docs/inside/formats/device-state.md).
 func (t *Table) Save(w *virtio.StateWriter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
