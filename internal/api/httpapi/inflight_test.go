@@ -58,7 +58,7 @@ func TestABlockedAnswerEndsAndFreesItsShare(t *testing.T) {
 	b := newBench(t)
 	id := b.fork("1")[0].ID
 	h := httpapi.NewLimited(httpapi.Options{Engine: b.engine, Images: b.images}, httpapi.Limits{Header: time.Minute,
-		Body: time.Minute, Swallow: time.Minute, Waiting: 10, Write: 100 * time.Millisecond, Memory: 18 << 20})
+		Body: time.Minute, Swallow: time.Minute, Waiting: 10, Write: time.Second, Memory: 18 << 20})
 	server := httptest.NewServer(h.Handler(httpapi.Access{Token: token}))
 	t.Cleanup(server.Close)
 	ask := func() *http.Response {
