@@ -37,7 +37,7 @@ func (c *Catalog) deleteOrRetire(tag string) error {
 	if err != nil || !c.needed(tag, en.ContentHash) {
 		return c.snapshots.Delete(tag)
 	}
-	c.tags.retire(tag, en.ContentHash) // before it loses its tag, so that a lookup always finds it under one name or the other
+	c.tags.retire(tag, en.ContentHash) // before the tag goes: a lookup must always find it
 	return c.snapshots.Retire(tag, en.ContentHash)
 }
 

@@ -7,11 +7,11 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// trafficTimeout is short: the list of sandboxes waits for it.
+// trafficTimeout is short, because the list of sandboxes waits for it.
 const trafficTimeout = 500 * time.Millisecond
 
-// Traffic fills in what each sandbox that is accounted for has had of its network: nothing while
-// forkd-net does not answer.
+// Traffic fills in the network traffic of each sandbox that has accounting. It leaves it empty
+// while forkd-net does not answer.
 func Traffic(w *Wires, list []sandbox.Info) []sandbox.Info {
 	w.mu.Lock()
 	port, some := w.port, len(w.wires) > 0
