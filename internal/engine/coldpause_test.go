@@ -293,8 +293,8 @@ func TestAColdResumeThatFails(t *testing.T) {
 	h.eval(e, sb.ID, "index")
 }
 
-// The snapshot that it came from may be deleted by force: the files that the sandbox needs are
-// kept, including its own disk.
+// The snapshot it came from may be deleted by force: the files the sandbox needs are kept,
+// including its own disk.
 func TestTheBaseOfAColdSandboxIsInUse(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	h.pauseCold(e, sb.ID)
@@ -360,7 +360,7 @@ func TestAKillDuringAColdPause(t *testing.T) {
 	}
 }
 
-// An incomplete record is left alone, and files that it may refer to are kept.
+// An incomplete record is left alone, and files it may refer to are kept.
 func TestAColdRecordThatCannotBeRead(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	h.pauseCold(e, sb.ID)

@@ -187,7 +187,7 @@ func (i images) Image(_ context.Context, name string) (sandbox.Image, error) {
 	return img, nil
 }
 
-// snapshot makes the snapshot that most tests fork.
+// snapshot makes the snapshot most tests fork.
 func (h *host) snapshot(e *Engine, tag string) sandbox.SnapshotInfo {
 	h.t.Helper()
 	s, err := e.CreateSnapshot(h.t.Context(), sandbox.CreateRequest{Tag: tag, Image: "tiny"}, nil)

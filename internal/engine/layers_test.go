@@ -166,8 +166,8 @@ func TestADiskThatWentOnInVain(t *testing.T) {
 	}
 }
 
-// If a daemon missed the result, it asks the VMM: its record may name a file that the disk was
-// switched to, or not.
+// If a daemon missed the result, it asks the VMM: its record may name a file the disk was switched
+// to, or not.
 func TestAnOpenRecordIsResolved(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

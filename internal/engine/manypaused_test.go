@@ -14,7 +14,7 @@ import (
 )
 
 // manyPaused is the number of paused sandboxes in this test, and pausedCost the maximum cost of
-// each for the daemon. fewFiles is the number of files that its own work may have open.
+// each for the daemon. fewFiles is the number of files its own work may have open.
 const (
 	manyPaused = 1000
 	pausedCost = 2 << 10 // bytes of its heap

@@ -13,8 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// withoutPorts removes the fields that an older daemon without PublicPorts never wrote from a
-// sandbox's record.
+// withoutPorts removes the fields an older daemon without PublicPorts never wrote from a sandbox's
+// record.
 func withoutPorts(t *testing.T, path string) {
 	t.Helper()
 	b, err := os.ReadFile(path)

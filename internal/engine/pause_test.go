@@ -53,7 +53,7 @@ func (h *host) pausedRecords() string {
 	return strings.Join(names, " ")
 }
 
-// pauses returns the stored snapshots that sandboxes are or were paused in.
+// pauses returns the stored snapshots sandboxes are or were paused in.
 func (h *host) pauses() (tags []string) {
 	for _, name := range strings.Fields(h.stored()) {
 		if strings.HasPrefix(name, "pause-") {
@@ -525,7 +525,7 @@ func TestTheSnapshotOfAPausedSandboxIsInUse(t *testing.T) {
 	})
 }
 
-// An unreadable record is left alone, and so is the snapshot that it may refer to.
+// An unreadable record is left alone, and so is the snapshot it may refer to.
 func TestARecordThatCannotBeRead(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	info := h.pause(e, sb.ID)

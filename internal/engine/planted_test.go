@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// victim returns a home directory that a daemon must not touch.
+// victim returns a home directory a daemon must not touch.
 func victim(t *testing.T) (home string, unharmed func()) {
 	t.Helper()
 	home = t.TempDir()

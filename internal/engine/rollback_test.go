@@ -36,7 +36,7 @@ func (h *host) runDirs() string {
 	return strings.Join(names, " ")
 }
 
-// identityOf returns the identity that a sandbox's guest received; its entropy comes last.
+// identityOf returns the identity a sandbox's guest received; its entropy comes last.
 func (h *host) identityOf(e *Engine, id string) (same, entropy string) {
 	h.t.Helper()
 	for _, what := range []string{"sandbox_id", "machine_id", "index", "env"} {

@@ -11,13 +11,12 @@ import (
 // Origin describes where a sandbox comes from.
 type Origin struct {
 	Sandbox string
-	// From lists the snapshots that it was forked from and rolled back to.
+	// From lists the snapshots it was forked from and rolled back to.
 	From []snapshot.Parent
 }
 
-// ancestry returns the tags that a sandbox may be rolled back to, sorted: the snapshots that it
-// came from, and the ones branched from the sandbox itself. It omits tags reused for another
-// snapshot since.
+// ancestry returns the tags a sandbox may be rolled back to, sorted: the snapshots it came from,
+// and the ones branched from the sandbox itself. It omits tags reused for another snapshot since.
 func (c *Catalog) ancestry(of Origin, entries []snapshot.Entry) []string {
 	var tags []string
 	newLineage(entries).climb(of.From, c.retiredManifest, func(en snapshot.Entry) {

@@ -8,10 +8,10 @@ import (
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
-// The layers that a sandbox needs are pinned by its snapshot while it exists. The sandbox gets its
-// own pin when it needs other layers (its disk after a branch), or when its snapshot is deleted
-// while it runs. A pin for each child at its fork would add two fsyncs to every fork. Files that a
-// VM maps or has open stay available in any case, also after the daemon has ended.
+// The layers a sandbox needs are pinned by its snapshot while it exists. The sandbox gets its own
+// pin when it needs other layers (its disk after a branch), or when its snapshot is deleted while
+// it runs. A pin for each child at its fork would add two fsyncs to every fork. Files that a VM
+// maps or has open stay available in any case, also after the daemon has ended.
 
 // sandboxPin is the prefix of the name of a sandbox's pin; its id follows.
 const sandboxPin = "vm."

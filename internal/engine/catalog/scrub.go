@@ -15,8 +15,8 @@ import (
 // whole from time to time in the background. A snapshot with an altered layer can no longer be
 // forked.
 
-// scrubRate is the number of bytes of layers read per second: about the bandwidth that an old disk
-// has to spare.
+// scrubRate is the number of bytes of layers read per second: about the bandwidth an old disk has
+// to spare.
 const scrubRate = 64 << 20
 
 // scrubber reads layers in the background. The store records the damage found.

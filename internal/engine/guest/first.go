@@ -44,7 +44,7 @@ func (c *Calls) beforeExec(ctx context.Context, id string) {
 	c.populate(ctx, id, m, snapshot.ExecSetFile)
 }
 
-// populate uses the snapshot that the sandbox runs from. If the snapshot is gone, it does nothing.
+// populate uses the snapshot the sandbox runs from. If the snapshot is gone, it does nothing.
 func (c *Calls) populate(ctx context.Context, id string, m *vmproc.VM, file string) {
 	if b := c.cfg.Sandboxes.Lookup(id); b != nil {
 		tag, _ := b.Info().Base()

@@ -23,8 +23,8 @@ func (f *Families) Trees() *Trees { return &Trees{f} }
 
 // KillTree ends all sandboxes of a sandbox's fork tree, including failed ones. The tree cannot fork
 // meanwhile, and KillTree waits for children being made. When it returns without an error, the
-// whole tree is gone. If ctx ends first, the tree may fork again. It returns the sandboxes that it
-// has ended.
+// whole tree is gone. If ctx ends first, the tree may fork again. It returns the sandboxes it has
+// ended.
 func (t *Trees) KillTree(ctx context.Context, id string) (ended []string, err error) {
 	ctx, done, err := t.f.cfg.Begin(ctx)
 	if err != nil {

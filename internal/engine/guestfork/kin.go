@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// familyOf returns the family of the children that a sandbox's guest made.
+// familyOf returns the family of the children a sandbox's guest made.
 func (f *Families) familyOf(id string) *forktree.Family {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -20,8 +20,8 @@ func (f *Families) familyOf(id string) *forktree.Family {
 	return fam
 }
 
-// parentFamily returns the family that a sandbox is a child in. It returns nil if the sandbox has
-// no parent, or its parent is gone. A parent that failed keeps its family, as it is still listed.
+// parentFamily returns the family a sandbox is a child in. It returns nil if the sandbox has no
+// parent, or its parent is gone. A parent that failed keeps its family, as it is still listed.
 func (f *Families) parentFamily(i sandbox.Info) *forktree.Family {
 	if i.Kin.Parent == "" || f.cfg.Sandboxes.Lookup(i.Kin.Parent) == nil {
 		return nil

@@ -28,9 +28,8 @@ const (
 	// MaxResults is the number of results (forkwire.MaxResult) read concurrently: a child exits
 	// once.
 	MaxResults = 2
-	// CallRate is the number of calls per second that a guest may begin, after a burst of
-	// CallBurst. Beyond it the connection is refused before any lock is taken, and its agent tries
-	// again.
+	// CallRate is the number of calls per second a guest may begin, after a burst of CallBurst.
+	// Beyond it the connection is refused before any lock is taken, and its agent tries again.
 	CallRate  = 50
 	CallBurst = 2 * MaxCalls
 	// ForkRate is the number of these calls per second that may request a fork, after a burst of

@@ -48,7 +48,7 @@ func (f *Families) forksLocked(root string) (n int) {
 	return n
 }
 
-// treeLayers is the size of the disk layers that forks of a tree have left, at one moment.
+// treeLayers is the size of the disk layers left by a tree's forks, at one moment.
 type treeLayers struct {
 	mib      int
 	released chan struct{} // channel that was current before the count

@@ -143,8 +143,8 @@ func (l *Launcher) openNet(ctx context.Context, m *VM) error {
 	return nil
 }
 
-// trust gives a guest the certificate that it must trust before it can connect anywhere. If that
-// fails, the guest still becomes a sandbox, but its connections to hosts with added headers fail.
+// trust gives a guest the certificate it must trust before it can connect anywhere. If that fails,
+// the guest still becomes a sandbox, but its connections to hosts with added headers fail.
 func (l *Launcher) trust(ctx context.Context, m *VM, who sandbox.Identity) {
 	if m.Lent.CA == "" {
 		return

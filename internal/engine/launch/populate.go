@@ -25,8 +25,8 @@ func (l *Launcher) Populate(ctx context.Context, src *Source, m *VM, index int) 
 	m.Populated += l.populate(ctx, src.WorkingSet, m.Proc.Populate, "tag", src.Tag, "index", index)
 }
 
-// populateShell maps pages of a prepared VM ahead of the fork at almost no cost: pages that its
-// child will only read, on its way to ready or during its first request.
+// populateShell maps pages of a prepared VM ahead of the fork at almost no cost: pages its child
+// will only read, on its way to ready or during its first request.
 func (l *Launcher) populateShell(ctx context.Context, src *Source, m *VM) {
 	// The sets of first requests include the pages touched on the way to ready.
 	if set := cmp.Or(src.EvalSet, src.ExecSet, src.WorkingSet); set != nil {

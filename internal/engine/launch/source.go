@@ -20,8 +20,8 @@ type Source struct {
 	ExecSet    *os.File          // working set of a first program; nil if not recorded
 	Agent      snapshot.Agent    // of its guests
 	free       func()            // closes the files
-	// Leave is called by Close. It ends the use of the snapshot that the opener registered. It may
-	// be nil.
+	// Leave is called by Close. It ends the use of the snapshot the opener registered. It may be
+	// nil.
 	Leave func()
 }
 

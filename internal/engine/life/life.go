@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 )
 
-// Operations provides the operations that a Watch calls.
+// Operations provides the operations a Watch calls.
 type Operations interface {
 	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
 	ResumeOnce(ctx context.Context, id string) (_ sandbox.Info, tried bool, _ error)
@@ -64,7 +64,7 @@ type Watch struct {
 	work     sync.WaitGroup
 }
 
-// New returns a Watch. Run does its work.
+// New returns a Watch. Its method Watch does the work.
 func New(c Config) *Watch {
 	return &Watch{cfg: c, busy: map[string]bool{}, later: map[string]time.Time{}, hangs: map[string]string{},
 		restarts: map[string]restarts{}}

@@ -22,9 +22,9 @@ const batch = 64
 type Source struct {
 	Owner string               // tenant of the sandboxes; empty for the operator
 	Tag   string               // snapshot that they are forked from; empty if they boot
-	Facts []netpolicy.Exported // names that the snapshot's guest had resolved
-	// Tree returns the fork tree with a bandwidth limit that a sandbox's VM belongs to. It is nil
-	// if there is no such tree.
+	Facts []netpolicy.Exported // names the snapshot's guest had resolved
+	// Tree returns the fork tree of a sandbox's VM, for trees with a bandwidth limit. If nil, there
+	// is no such tree.
 	Tree func(sandbox string) sandbox.NetTree
 	// Unconfined means that the VM exists and could connect a socket passed to it to any address.
 	Unconfined bool
@@ -290,7 +290,7 @@ func starting() error {
 		"forkd-net does not answer: it is being started again")
 }
 
-// unboundLocked returns the wires that forkd-net does not serve, or serves with a handover that was
+// unboundLocked returns the wires forkd-net does not serve, or serves with a handover that was
 // taken back. The caller holds Wires.mu.
 func (w *Wires) unboundLocked() []*Wire {
 	var out []*Wire

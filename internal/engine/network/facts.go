@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// facts holds the names that a guest had resolved when its VM was made, with the lifetime of each
-// at that time. All forks of one snapshot share one list, which never changes.
+// facts holds the names a guest had resolved when its VM was made, with the lifetime of each at
+// that time. All forks of one snapshot share one list, which never changes.
 type facts struct {
 	list []netpolicy.Exported
 	at   time.Time
@@ -46,9 +46,8 @@ func leftOf(now time.Time) func(facts) []netpolicy.Exported {
 	}
 }
 
-// Facts returns the names that a VM's guest has resolved, at most most of them, longest-lived
-// first. It returns nil while forkd-net does not answer; the VM's clones then resolve the names
-// again.
+// Facts returns the names a VM's guest has resolved, at most most of them, longest-lived first. It
+// returns nil while forkd-net does not answer; the VM's clones then resolve the names again.
 func (w *Wires) Facts(ctx context.Context, name string, most int) []netpolicy.Exported {
 	w.mu.Lock()
 	port, x := w.port, w.wires[name]

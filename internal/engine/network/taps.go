@@ -94,7 +94,7 @@ func (w *Wires) openTap(x *Wire) error {
 }
 
 // TakeOver passes a sandbox's tap from its old VM to its new one. The kernel gives a tap to one
-// process at a time, so TakeOver calls end, which ends the old VM, in between.
+// process at a time, so TakeOver calls end in between, which ends the old VM.
 func (w *Wires) TakeOver(ctx context.Context, name, of string, vm VM, end func()) error {
 	x := &Wire{tap: name, sandbox: of}
 	w.mu.Lock()

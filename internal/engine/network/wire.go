@@ -24,7 +24,7 @@ type Wire struct {
 	name    string // at forkd-net; empty if it has a tap
 	tap     string // name of the tap
 	sandbox string
-	tag     string // snapshot that the VM was forked from
+	tag     string // snapshot the VM was forked from
 	owner   string // tenant of the sandbox; empty for the operator
 	tree    sandbox.NetTree
 
@@ -51,8 +51,8 @@ type Wire struct {
 	end      end    // for the VMM, until it has it
 	turn     int    // counts ends, from 1, to identify the one that was lent
 	vm       VM     // nil while it is being made
-	ca       string // certificate that its guest must trust; empty if not needed
-	given    string // certificate that its guest has
+	ca       string // certificate its guest must trust; empty if not needed
+	given    string // certificate its guest has
 	// trusting is set while a certificate is being installed.
 	trusting bool
 }
@@ -100,7 +100,7 @@ type Lent struct {
 	// is bound without handover.
 	Confined bool
 	File     *os.File // nil if the VM has it already; closed by Close
-	CA       string   // certificate that the guest must trust, in PEM; empty if not needed
+	CA       string   // certificate the guest must trust, in PEM; empty if not needed
 	turn     int      // of the newest end that was lent; 0 if none was lent
 }
 

@@ -17,7 +17,7 @@ type Config struct {
 	Connect sandbox.NetConnect
 	// Ceiling limits every policy. If nil, policies are not limited.
 	Ceiling *netpolicy.Spec
-	// Taps holds the operator's taps that sandboxes may have. It may be nil.
+	// Taps holds the operator's taps for sandboxes. It may be nil.
 	Taps sandbox.Taps
 	// Confined means that VMMs are expected to be unable to connect a socket. The actual state of a
 	// VMM is passed to Lend and Attach.

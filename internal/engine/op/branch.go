@@ -23,13 +23,13 @@ import (
 )
 
 // branchOp is one running Branch. Its snapshot consists of the sandbox's private dirty pages and
-// blocks, one layer each, over the layers of the snapshot that the sandbox was forked from.
+// blocks, one layer each, over the layers of the snapshot the sandbox was forked from.
 type branchOp struct {
 	e   *Ops
 	req sandbox.BranchRequest
 	b   *sandboxes.Sandbox
 	m   *vmproc.VM
-	src *launch.Source // snapshot that the sandbox was forked from, or rolled back to
+	src *launch.Source // snapshot the sandbox was forked from, or rolled back to
 	// base is the tag of src.
 	base  string
 	trace trace

@@ -11,10 +11,10 @@ import (
 )
 
 // booted reports whether the sandbox's guest booted in its VM. Its memory then shares no pages with
-// the snapshot that it came from.
+// the snapshot it came from.
 func (w *branchOp) booted() bool { return w.b.Info().Cold }
 
-// layMemory makes a layer of the captured memory over the layers that the sandbox's memory maps. A
+// layMemory makes a layer of the captured memory over the layers the sandbox's memory maps. A
 // booted sandbox maps no layers: its capture is the whole memory.
 func (w *branchOp) layMemory(ctx context.Context) (snapshot.Chain, error) {
 	own, err := w.dirtyPages()

@@ -11,7 +11,7 @@ import (
 )
 
 // keepWorkingSets records the working sets of the snapshot's children if requested. It takes the
-// sets it did not record from the parent: most of the pages that children touch first are the same.
+// sets it did not record from the parent: most of the pages touched first are the same.
 func (w *branchOp) keepWorkingSets(ctx context.Context, m *snapshot.Manifest) error {
 	if w.booted() {
 		return nil

@@ -21,8 +21,8 @@ import (
 // current overlay files. The VMM's disks stay unchanged, so a guest whose pause fails simply
 // continues.
 
-// openBoot opens the files that the sandbox boots from on resume. It returns an error with the
-// reason if the sandbox could not boot again.
+// openBoot opens the files the sandbox boots from on resume. It returns an error with the reason if
+// the sandbox could not boot again.
 func (p *pauseOp) openBoot(ctx context.Context) (err error) {
 	from := p.src.Files.Manifest
 	if len(p.m.Disks.List()) == 0 {
@@ -172,7 +172,7 @@ func (p *pauseOp) halt(ctx context.Context) error {
 }
 
 // keepDisks makes layers of the overlay files, which the VMM does not write to now. It pins them
-// for the sandbox, together with the layers that the sandbox continues on if the pause fails.
+// for the sandbox, together with the layers the sandbox continues on if the pause fails.
 func (p *pauseOp) keepDisks(ctx context.Context) ([]vmproc.Disk, error) {
 	lines := p.m.Disks.List() // without frozen files: settle has made layers of them
 	ids := p.src.Files.Manifest.LayerIDs()

@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// ExtentImage reads the memory or disk that a guest sees if a VMM maps the extents. Ranges without
-// an extent, or with an extent that has no file, read as zeros.
+// ExtentImage reads the memory or disk a guest sees if a VMM maps the extents. Ranges without an
+// extent, or with an extent that has no file, read as zeros.
 type ExtentImage []extent.Extent
 
 func (m ExtentImage) ReadAt(p []byte, off int64) (int, error) {

@@ -16,8 +16,8 @@ const programLimit = 10 * time.Second
 // firstUseLimit is the same limit for an image's first-use command.
 const firstUseLimit = 30 * time.Second
 
-// cachedByShell reads the files that a child's first program needs from the disk. The shell it
-// starts reads no profiles, since these may do anything: the command only reads their bytes.
+// cachedByShell reads the files a child's first program needs from the disk. The shell it starts
+// reads no profiles, since these may do anything: the command only reads their bytes.
 const cachedByShell = `cat /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc ~/.profile ~/.bash_profile ~/.bashrc ` +
 	`</dev/null >/dev/null 2>&1; bash -c :`
 

@@ -54,7 +54,7 @@ type child struct {
 // All children of a lot are restored before the first one runs: on a host with few CPUs the guests'
 // own work would delay the remaining restores. Then each child starts when its identity can follow
 // immediately. The first child is thus ready long before the last, and no child runs for long on a
-// random state that it shares with its siblings.
+// random state it shares with its siblings.
 func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.ForkResult, err error) {
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)

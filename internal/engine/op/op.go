@@ -46,7 +46,7 @@ type Pools interface {
 	Count(*launch.Source) int
 	// Touch creates the pool of a tag with the default size if it does not exist.
 	Touch(tag string, shape vmspec.Shape)
-	// Source returns an open snapshot that shells are prepared with, or nil.
+	// Source returns an open snapshot for preparing shells, or nil.
 	Source(tag string) *launch.Source
 	// Wake starts filling the pools.
 	Wake()

@@ -92,7 +92,7 @@ func (o *Ops) compareImage(tag string, want func(*launch.Source) (pagedigest.Dig
 	return pages, pagedigest.Compare(shows, is)
 }
 
-// digestsOf returns the digests of a child's view, computed from the very extents that it is given.
+// digestsOf returns the digests of a child's view, computed from the very extents it is given.
 func digestsOf(s *launch.Source) (d pagedigest.Digests, err error) {
 	if d.Memory, err = ExtentDigests(s.Restore.Memory, s.Files.Memory.Size()); err != nil {
 		return d, fmt.Errorf("memory: %w", err)

@@ -20,8 +20,7 @@ type pauseOp struct {
 	branchOp
 	was  sandbox.Info // the sandbox until now
 	hash string       // of the snapshot
-	// boot holds the files that the sandbox boots from on resume, if it is paused without its
-	// memory.
+	// boot holds the files the sandbox boots from on resume, if it is paused without its memory.
 	boot sandboxes.BootFiles
 	// why is the reason for an automatic pause; empty for a requested one.
 	why     string
@@ -57,7 +56,7 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 	return p.settled()
 }
 
-// settled releases resources that the sandbox no longer needs, and reports the pause.
+// settled releases resources the sandbox no longer needs, and reports the pause.
 func (p *pauseOp) settled() (sandbox.Info, error) {
 	o := p.e
 	about := p.was.About()
@@ -186,7 +185,7 @@ func baseHash(i sandbox.Info) string {
 	return hash
 }
 
-// dropPause deletes the snapshot that a sandbox was last paused in, if the sandbox is now based on
+// dropPause deletes the snapshot a sandbox was last paused in, if the sandbox is now based on
 // another one or has ended. Snapshots and sandboxes built on it remain.
 func dropPause(o *Ops, was sandbox.Info) {
 	if was.PausedIn == "" || len(o.sandboxes.Using(was.PausedIn, was.PausedHash)) > 0 {

@@ -132,7 +132,7 @@ func (r *rollbackOp) exchange(ctx context.Context) error {
 	return nil
 }
 
-// originOf returns the snapshots that a sandbox comes from.
+// originOf returns the snapshots a sandbox comes from.
 func originOf(i sandbox.Info) catalog.Origin {
 	return catalog.Origin{Sandbox: i.ID, From: []snapshot.Parent{
 		{Tag: i.SnapshotTag, ContentHash: i.SnapshotHash}, {Tag: i.RolledBackTo, ContentHash: i.RolledBackHash},

@@ -61,9 +61,9 @@ type firstRequest struct {
 	ask  func(context.Context, *launch.VM) error
 }
 
-// recordChild writes the pages that a child touches until it is ready, if ready is set. It then
-// writes the pages touched when the request is answered as well. If the child refuses the request,
-// only that set is missing.
+// recordChild writes the pages a child touches until it is ready, if ready is set. It then writes
+// the pages touched when the request is answered as well. If the child refuses the request, only
+// that set is missing.
 func (c recorder) recordChild(ctx context.Context, ready bool,
 	first firstRequest) (r vmm.WorkingSetResult, err error) {
 	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout

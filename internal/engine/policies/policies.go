@@ -33,7 +33,7 @@ type Policies struct{ cfg Config }
 // New returns Policies.
 func New(c Config) *Policies { return &Policies{c} }
 
-// Hidden replaces the value of a header that the host sets.
+// Hidden replaces the value of a header the host sets.
 const Hidden = "***"
 
 // Adopt takes over the wires of the sandboxes left by an earlier daemon, under the ceiling of this

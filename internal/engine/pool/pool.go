@@ -113,8 +113,7 @@ func (p *Pools) Take(src *launch.Source) *launch.VM {
 	return s.VM
 }
 
-// Source returns the open snapshot that a tag's shells are prepared with, or nil. The caller closes
-// it.
+// Source returns the open snapshot for preparing a tag's shells, or nil. The caller closes it.
 func (p *Pools) Source(tag string) *launch.Source { return p.buckets.sources.take(tag) }
 
 // Count returns the number of ready shells for a snapshot.

@@ -6,9 +6,9 @@ import (
 	"github.com/forkd/forkd/internal/engine/launch"
 )
 
-// sources keeps open the snapshots that shells are prepared with, so that a fork into these shells
-// opens no files; with a deep backing chain it would open about twenty. The snapshot of a tag does
-// not change until the tag is deleted, which drops the source.
+// sources keeps the snapshots of prepared shells open, so that a fork into these shells opens no
+// files; with a deep backing chain it would open about twenty. The snapshot of a tag does not
+// change until the tag is deleted, which drops the source.
 type sources struct {
 	mu    sync.Mutex // guards the fields below
 	byTag map[string]*sharedSource

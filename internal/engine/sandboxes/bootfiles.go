@@ -21,7 +21,7 @@ const (
 	initrdSuffix = ".initrd"
 )
 
-// BootFiles holds the files that a sandbox boots from. They are never written.
+// BootFiles holds the files a sandbox boots from. They are never written.
 type BootFiles struct {
 	Kernel, Initrd *os.File // Initrd is nil if there is none
 }

@@ -12,7 +12,7 @@ import (
 // about to be.
 type Record struct {
 	Version int `json:"version"`
-	// Dir is the name of the directory that the record is valid in. If empty, it is valid in any. A
+	// Dir is the name of the directory the record is valid in. If empty, it is valid in any. A
 	// rollback exchanges two directories. Only then does the record of the new VM become valid and
 	// the record of the old VM invalid.
 	Dir   string           `json:"dir,omitempty"`

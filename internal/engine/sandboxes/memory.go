@@ -23,7 +23,7 @@ func (t *Table) WithUse(list []sandbox.Info) []sandbox.Info {
 	return list
 }
 
-// Promised returns the maximum host resources that the running sandboxes may use.
+// Promised returns the maximum host resources the running sandboxes may use.
 func (t *Table) Promised() (sum admission.Promised) {
 	t.Each(func(i sandbox.Info) { sum = sum.Add(admission.PromisedTo(i.Shape, i.DiskBytes, i.Limits)) })
 	return sum

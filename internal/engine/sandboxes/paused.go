@@ -47,7 +47,7 @@ type pausedRecord struct {
 // WasPaused describes the end of a VM by a pause.
 const WasPaused = "was paused"
 
-// PauseTag returns the prefix of the tags of snapshots that a sandbox is paused in.
+// PauseTag returns the prefix of the tags of snapshots a sandbox is paused in.
 func PauseTag(id string) string { return "pause-" + id + "-" }
 
 const (

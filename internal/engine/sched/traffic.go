@@ -7,7 +7,7 @@ import (
 )
 
 // Traffic lets background work pause during forks and during the first answers of their children.
-// On a small host the background work would take the CPUs that these need.
+// On a small host the background work would take the CPUs needed for them.
 type Traffic struct {
 	mu    sync.Mutex
 	busy  int

@@ -101,7 +101,7 @@ type Config struct {
 	NetConnect sandbox.NetConnect
 	// NetCeiling limits the policy of every sandbox. If nil, policies are not limited.
 	NetCeiling *netpolicy.Spec
-	// NetTaps holds the operator's taps that sandboxes may have. It may be nil.
+	// NetTaps holds the operator's taps for sandboxes. It may be nil.
 	NetTaps sandbox.Taps
 
 	// Oracle compares every snapshot of a running sandbox, page by page, with its source at that

@@ -10,8 +10,8 @@ import (
 // runs in parallel with the restore and the identity; consecutive moves share one grace period. The
 // VM is always within its own limits, in the old group or in the new one. Memory charged before the
 // move stays with the old group, so it is not part of the new group's use and does not count
-// against its limit. The daemon moves the process by writing cgroup.procs of groups that it has
-// made. The VMM takes no part in it, and cannot see the groups from its jail.
+// against its limit. The daemon moves the process by writing cgroup.procs of groups it has made.
+// The VMM takes no part in it, and cannot see the groups from its jail.
 
 // moveTo begins to move the VM to a group with these bounds, if it is in another owner's group.
 func (m *VM) moveTo(b Bounds) {

@@ -41,7 +41,7 @@ type Disk struct {
 	// most one, except right after a failed branch.
 	Frozen  []string `json:"frozen,omitempty"`
 	Overlay string   `json:"overlay"` // path; empty if its sandbox is paused without its memory
-	// Next is the path of a file that a branch has passed to the VMM as the next overlay. The VMM's
+	// Next is the path of a file a branch has passed to the VMM as the next overlay. The VMM's
 	// generation count shows whether it has switched to the file.
 	Next       string `json:"next,omitempty"`
 	Generation int    `json:"generation,omitempty"` // as of this record

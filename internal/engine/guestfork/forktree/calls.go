@@ -40,8 +40,8 @@ func (f *Family) Begin(token string, again bool) (c *Call, first bool, err error
 	return c, true, nil
 }
 
-// lostLocked answers for a call requested from an earlier daemon. The children that it made are
-// known, the rest is lost.
+// lostLocked answers for a call requested from an earlier daemon. The children it made are known,
+// the rest is lost.
 func (f *Family) lostLocked(token string) (*Call, bool, error) {
 	var a forkwire.Answer
 	for _, k := range f.children {

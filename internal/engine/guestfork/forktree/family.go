@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// maxUncollected is the number of ended children that a sandbox may leave uncollected. Beyond
-	// it the sandbox can make no more children.
+	// maxUncollected is the number of ended children a sandbox may leave uncollected. Beyond it the
+	// sandbox can make no more children.
 	maxUncollected = 256
 	// maxHeld limits the bytes of results waiting to be collected.
 	maxHeld = 64 << 20
 )
 
-// Family holds the records of the children that one sandbox made. It is safe for concurrent use.
+// Family holds the records of the children one sandbox made. It is safe for concurrent use.
 type Family struct {
 	dir  string        // of ended children; created when the first child ends
 	turn chan struct{} // holds a value during a fork of the sandbox

@@ -201,7 +201,7 @@ func TestTheNextDaemonFindsTheProcessUnlessItsSettingsDiffer(t *testing.T) {
 	}
 }
 
-// It would enforce only the limits that it knows.
+// It would enforce only the limits it knows.
 func TestAProcessOfAnEarlierBuildIsReplaced(t *testing.T) {
 	c := bench(t)
 	first := connect(t, c)

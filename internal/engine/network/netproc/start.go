@@ -35,15 +35,15 @@ type Config struct {
 	RunDir  string          // of the daemon
 	Args    []string        // its settings
 	Ceiling *netpolicy.Spec // nil if there is no ceiling
-	// Upstream is the URL of the proxy that it dials through. It may be empty. The URL may contain
-	// a password, so it is passed in files of the run directory, which only the daemon can read,
-	// and never in arguments.
+	// Upstream is the URL of the proxy it dials through. It may be empty. The URL may contain a
+	// password, so it is passed in files of the run directory, which only the daemon can read, and
+	// never in arguments.
 	Upstream string `json:",omitempty"`
 }
 
-// abilities is incremented when forkd-net gains a feature that daemons rely on, such as a limit
-// that an older build would silently ignore. A process started by an earlier build is then
-// replaced. 1 adds the limits of trees, 2 the shares of tenants.
+// abilities is incremented when forkd-net gains a feature required by daemons, such as a limit an
+// older build would silently ignore. A process started by an earlier build is then replaced. 1 adds
+// the limits of trees, 2 the shares of tenants.
 const abilities = 2
 
 // settings returns the encoded settings that identify its process.
