@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// fakeInventory reports one more file in a guest whose memory was captured.
+// fakeInventory reports one more file in a guest with captured memory.
 type fakeInventory struct{ f *fake }
 
 func (i *fakeInventory) List(ctx context.Context, _ *connect.Request[agentv1.ListRequest], out *connect.ServerStream[agentv1.InventoryPart]) error {

@@ -24,7 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// fake is a VMM whose guest is an HTTP server in the same process. Tests make it misbehave with
+// fake is a VMM with an HTTP server in the same process as its guest. Tests make it misbehave with
 // tokens: files in RunDir/fake, each causing one fault of one VM.
 type fake struct {
 	tokens  string

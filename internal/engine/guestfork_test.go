@@ -67,7 +67,7 @@ func (f *fake) callHost(ctx context.Context, text []byte) (*connect.Response[age
 	return connect.NewResponse(&agentv1.EvalResponse{Result: string(b)}), err
 }
 
-// guestBench is an engine with one sandbox whose guest may fork it.
+// guestBench is an engine with one sandbox that may fork itself.
 type guestBench struct {
 	*host
 	e    *Engine

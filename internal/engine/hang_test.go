@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// A guest whose kernel hangs is reported in the list and by one event, also by the next daemon. A
+// A guest with a hung kernel is reported in the list and by one event, also by the next daemon. A
 // rollback by the owner ends the hang. With RestartOnHang the daemon rolls it back.
 func TestAGuestThatHangs(t *testing.T) {
 	h := newHost(t)

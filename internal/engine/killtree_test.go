@@ -11,8 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// A tree whose guests keep forking is ended completely, whichever of its sandboxes is named. Other
-// sandboxes are not ended.
+// A tree with guests that keep forking is ended completely, whichever of its sandboxes is named.
+// Other sandboxes are not ended.
 func TestATreeThatForksOnIsEnded(t *testing.T) {
 	g := newGuestBench(t, func(c *Config) { c.GuestFork = sandbox.TreeLimits{Size: 30, Depth: 8, MemoryMiB: 1 << 20} })
 	children := g.forked(g.root.ID, 3)

@@ -17,7 +17,7 @@ var (
 	someNet   = netpolicy.Spec{Default: netpolicy.Deny, Allow: []string{"example.org:443"}}
 )
 
-// netHost returns a host whose engines reach a forkd-net.
+// netHost returns a host with a forkd-net for its engines.
 func netHost(t *testing.T) (*host, *fakeNet) {
 	h, n := newHost(t), newFakeNet(t)
 	h.cfg.NetConnect = n.connect

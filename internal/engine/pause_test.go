@@ -152,7 +152,7 @@ func TestASandboxIsPausedAndGoesOn(t *testing.T) {
 	eventually(t, "nothing left", func() bool { return len(h.pauses()) == 0 && h.pausedRecords() == "" })
 }
 
-// wantPaused checks that a request was refused because the sandbox is paused.
+// wantPaused checks the refusal of a request to a paused sandbox.
 func (h *host) wantPaused(what string, err error) {
 	h.t.Helper()
 	var told *sandbox.Error
@@ -409,7 +409,7 @@ func TestAKillDuringAPause(t *testing.T) {
 	}
 }
 
-// dieDuring pauses a sandbox whose VM dies at a step of it.
+// dieDuring pauses a sandbox and kills its VM at a step.
 func dieDuring(t *testing.T, step failpoint.Step) (*host, *Engine, sandbox.Info, error) {
 	h, e, sb := pauseHost(t)
 	_, vm, err := e.sandboxes.Running(sb.ID)
@@ -428,7 +428,7 @@ func dieDuring(t *testing.T, step failpoint.Step) (*host, *Engine, sandbox.Info,
 	return h, e, sb, err
 }
 
-// A sandbox whose VM dies while it is being paused has failed.
+// If a sandbox's VM dies during its pause, the sandbox has failed.
 func TestAVMThatDiesDuringAPause(t *testing.T) {
 	h, e, sb, err := dieDuring(t, failpoint.PauseCaptured)
 	wantError(t, err, errAny)

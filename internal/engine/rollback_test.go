@@ -48,7 +48,7 @@ func (h *host) identityOf(e *Engine, id string) (same, entropy string) {
 func processGone(pid int) func() bool { return func() bool { return unix.Kill(pid, 0) != nil } }
 
 // rollbackHost returns an engine with a snapshot "d", a sandbox of it with a disk, and a snapshot
-// "b" that was branched from the sandbox.
+// "b" branched from the sandbox.
 func rollbackHost(t *testing.T) (*host, *Engine, sandbox.Info) {
 	t.Helper()
 	h := newHost(t)

@@ -13,9 +13,9 @@ type pressed struct {
 	by     sandbox.PressureOf
 }
 
-// memoryIsShort is the divisor of the host's memory below which memory pressure counts. A sandbox
-// at its own memory limit stalls as well, and the kernel counts that for the whole host. Without
-// this check a guest could block all forks.
+// memoryIsShort is a divisor: memory pressure counts only if less than this fraction of the host's
+// memory is available. A sandbox at its own memory limit stalls as well, and the kernel counts that
+// for the whole host. Without this check a guest could block all forks.
 const memoryIsShort = 4
 
 // pressureOf returns the host's pressure with its limits.

@@ -13,8 +13,8 @@ import (
 
 // Sandboxes reports which sandboxes use snapshots. It is called without the catalog's mutex.
 type Sandboxes interface {
-	// Using returns the ids of the sandboxes that run from a snapshot, sorted. The tag may have
-	// been reused for another snapshot. If hash is empty, any snapshot of the tag matches.
+	// Using returns the ids of the sandboxes running from a snapshot, sorted. The tag may have been
+	// reused for another snapshot. If hash is empty, any snapshot of the tag matches.
 	Using(tag, hash string) []string
 	// Bases returns the content hashes of the base snapshots of running sandboxes.
 	Bases() map[string]bool

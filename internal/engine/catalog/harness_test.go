@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a catalog over its own stores, with the sandboxes that run from its snapshots.
+// bench is a catalog over its own stores, with the sandboxes running from its snapshots.
 type bench struct {
 	*Catalog
 	t   testing.TB

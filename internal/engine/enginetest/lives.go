@@ -57,7 +57,7 @@ func (s suite) lives(sb, paused sandbox.Info, cold bool) {
 	})
 }
 
-// wantPaused checks that a request was refused because the sandbox is paused.
+// wantPaused checks the refusal of a request to a paused sandbox.
 func (s suite) wantPaused(err error, what string) {
 	s.t.Helper()
 	s.want(sandbox.ErrConflict, err, what+" of a paused one")
@@ -66,7 +66,7 @@ func (s suite) wantPaused(err error, what string) {
 	}
 }
 
-// noPause checks sandboxes that cannot be paused or resumed.
+// noPause checks refused pauses and resumes.
 func noPause(s suite) {
 	for _, cold := range []bool{false, true} {
 		_, err := s.Engine.Pause(s.t.Context(), "sb-none", sandbox.PauseOptions{FilesystemOnly: cold})

@@ -54,7 +54,7 @@ func networks(s suite) {
 	s.wantPolicy(sb.ID, sandbox.PolicyNone) // the sandbox's current policy, not the one at the branch
 }
 
-// badRules checks that an invalid rule is refused without effect.
+// badRules checks the refusal of an invalid rule, which has no effect.
 func badRules(s suite) {
 	ctx := s.t.Context()
 	_, err := s.Engine.Fork(ctx, sandbox.ForkRequest{Tag: base, N: 1, Network: &broken})

@@ -63,7 +63,7 @@ type suite struct {
 // base is the tag of the snapshot that exists in every test.
 const base = "base"
 
-// Run checks an engine against the behavior its callers rely on.
+// Run checks an engine against the behavior expected by its callers.
 func Run(t *testing.T, subject Subject) {
 	s := suite{subject, t}
 	s.create(base)

@@ -23,8 +23,8 @@ type Config struct {
 	// file may be missing.
 	Populate    func(ctx context.Context, m *vmproc.VM, dir, file string)
 	SnapshotDir func(tag string) string
-	// Wake resumes a sandbox that was paused deliberately, and reports whether it runs. If nil, no
-	// sandboxes are woken. It is not called for a sandbox stalled for lack of disk space.
+	// Wake resumes a sandbox paused deliberately, and reports whether it runs. If nil, no sandboxes
+	// are woken. It is not called for a sandbox stalled for lack of disk space.
 	Wake     func(ctx context.Context, id string) (bool, error)
 	Observer sandbox.Observer
 	Now      func() time.Time

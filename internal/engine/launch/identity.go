@@ -42,7 +42,7 @@ const (
 )
 
 // way returns the channel for a snapshot's guests. The snapshot records the capabilities of their
-// agent, so there is no fallback: a child whose port does not answer is broken, not older.
+// agent, so there is no fallback: a child that does not answer on its port is broken, not older.
 func (s *Source) way() Way {
 	if s.Agent.Can(agentproto.CanIdentityPort) {
 		return ByPort

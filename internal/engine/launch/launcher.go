@@ -33,8 +33,8 @@ type Launcher struct{ cfg Config }
 // New returns a Launcher.
 func New(c Config) *Launcher { return &Launcher{c} }
 
-// Spawn starts a process for an owner's VM of that shape. With prewarm, the process first performs
-// a restore on itself (package vmm). Callers with time to spare use it.
+// Spawn starts a process for an owner's VM of that shape. With prewarm, the process first goes
+// through a restore of its own (package vmm), for callers with time to spare.
 func (l *Launcher) Spawn(ctx context.Context, shape vmspec.Shape, owner string, prewarm bool) (*VM, error) {
 	return l.spawn(ctx, shape, vmproc.SpawnOptions{Prewarm: prewarm, Bounds: vmproc.Bounds{Owner: owner}})
 }
@@ -114,8 +114,8 @@ func (l *Launcher) takeOrSpawn(ctx context.Context, src *Source, take func() *VM
 	return m, true, nil
 }
 
-// Booted takes over a VM whose guest has booted and reported that it is ready. Identify makes the
-// guest unique and then lends it its wire, which may be nil.
+// Booted takes over a VM after its guest has booted and reported that it is ready. Identify makes
+// the guest unique and then lends it its wire, which may be nil.
 func (l *Launcher) Booted(ctx context.Context, m *vmproc.VM, genID [16]byte, wire *network.Wire) (*VM, error) {
 	b := &VM{VM: m, GenID: genID, Lent: network.Lent{Confined: m.Confined()}, wire: wire}
 	return b, l.awaitTrust(ctx, wire)

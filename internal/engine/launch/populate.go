@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// populateTimeout bounds the delay of a child whose VMM is stuck.
+// populateTimeout bounds the delay of a child with a stuck VMM.
 const populateTimeout = 20 * time.Second
 
 // Populate maps the child's working set in one step. It is best effort: without it the child takes

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 )
 
-// hung reports each guest whose kernel hangs, once, and rolls it back if its Life asks for this.
+// hung reports each guest with a hung kernel, once, and rolls it back if its Life asks for this.
 // The VMM reports a hang after 5 s of CPU time at one place, where a working kernel never spends
 // that long.
 func (w *Watch) hung(ctx context.Context, now time.Time) {
@@ -29,7 +29,7 @@ func (w *Watch) hung(ctx context.Context, now time.Time) {
 	}
 }
 
-// newHangs returns the hangs that were not reported yet.
+// newHangs returns the hangs not reported yet.
 func (w *Watch) newHangs(all []sandbox.Info) (out []sandbox.Info) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -51,7 +51,7 @@ const (
 	maxRestartDelay = time.Hour
 )
 
-// restarts records the rollbacks of one sandbox that hung.
+// restarts records the rollbacks of one hung sandbox.
 type restarts struct {
 	last  time.Time     // of the latest rollback
 	delay time.Duration // of the next one, from last

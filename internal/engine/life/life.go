@@ -52,14 +52,14 @@ type Watch struct {
 	mu sync.Mutex // guards the fields below; no other lock is taken under it
 	// busy contains the sandboxes being ended or paused.
 	busy map[string]bool
-	// later holds the times, by Config.Now, to retry sandboxes that could not be paused.
+	// later holds the times, by Config.Now, to retry failed pauses.
 	later map[string]time.Time
 	// relieving is set while a sandbox is paused because of memory pressure. They are paused one at
 	// a time.
 	relieving bool
 	// hangs holds the reported hangs, by sandbox.
 	hangs map[string]string
-	// restarts holds the rollbacks of sandboxes that hung, for the delay of the next one.
+	// restarts holds the rollbacks of hung sandboxes, for the delay of the next one.
 	restarts map[string]restarts
 	work     sync.WaitGroup
 }
@@ -178,7 +178,7 @@ func (w *Watch) pause(ctx context.Context, i sandbox.Info, d due) {
 	}
 }
 
-// kill ends a sandbox that is still due.
+// kill ends a sandbox if it is still due.
 func (w *Watch) kill(ctx context.Context, i sandbox.Info, d due) {
 	_, done, err := w.cfg.Begin(ctx)
 	if err != nil {

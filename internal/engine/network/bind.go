@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// batch is the number of VMs that one request to forkd-net binds, limited by the descriptors in one
+// batch is the number of VMs bound by one request to forkd-net, limited by the descriptors in one
 // message.
 const batch = 64
 
@@ -26,7 +26,7 @@ type Source struct {
 	// Tree returns the fork tree of a sandbox's VM, for trees with a bandwidth limit. If nil, there
 	// is no such tree.
 	Tree func(sandbox string) sandbox.NetTree
-	// Unconfined means that the VM exists and could connect a socket passed to it to any address.
+	// Unconfined is set if the VM exists and could connect a socket passed to it to any address.
 	Unconfined bool
 }
 
@@ -97,7 +97,7 @@ func (w *Wires) bindNew(ctx context.Context, all []*Wire) {
 	}
 }
 
-// Adopt takes over a wire that an earlier daemon made for a VM that still runs.
+// Adopt takes over an earlier daemon's wire of a running VM.
 func (w *Wires) Adopt(name string, of Source, spec netpolicy.Spec, id string, vm VM) {
 	if name == "" || w.cfg.Connect == nil {
 		return
@@ -133,8 +133,8 @@ func (b binder) all(ctx context.Context, wires []*Wire) error {
 	return nil
 }
 
-// batch binds the wires that still exist and are not bound yet. It rebinds wires bound with a
-// handover that was taken back since. A new connection may have bound some of them already.
+// batch binds the wires that still exist and are not bound yet. It rebinds wires with a handover
+// taken back since. A new connection may have bound some of them already.
 func (b binder) batch(ctx context.Context, wires []*Wire) error {
 	w := b.w
 	w.mu.Lock()
@@ -290,8 +290,8 @@ func starting() error {
 		"forkd-net does not answer: it is being started again")
 }
 
-// unboundLocked returns the wires forkd-net does not serve, or serves with a handover that was
-// taken back. The caller holds Wires.mu.
+// unboundLocked returns the wires forkd-net does not serve, or serves with a handover taken back
+// since. The caller holds Wires.mu.
 func (w *Wires) unboundLocked() []*Wire {
 	var out []*Wire
 	for _, name := range slices.Sorted(maps.Keys(w.wires)) {

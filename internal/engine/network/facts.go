@@ -16,7 +16,7 @@ type facts struct {
 	at   time.Time
 }
 
-// left returns the names that are still valid. Rebinding a VM must not extend their lifetime.
+// left returns the names still valid. Rebinding a VM must not extend their lifetime.
 func (f facts) left(now time.Time) []netpolicy.Exported {
 	gone := int(now.Sub(f.at) / time.Second)
 	if gone <= 0 {

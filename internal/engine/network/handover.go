@@ -12,7 +12,8 @@ type handover struct {
 	of *Wire
 }
 
-// takenBackLocked reports that forkd-net may pass sockets to the VMM, but must not do so any more.
+// takenBackLocked reports whether forkd-net may still pass sockets to the VMM although its handover
+// was taken back.
 func (x *Wire) takenBackLocked() bool { return x.told && !x.handover }
 
 // takeBack disables the handover of sockets to the VMM, which has no end of the wire yet. If the
@@ -36,7 +37,7 @@ func (h handover) takeBack(ctx context.Context) {
 	}
 }
 
-// forgetTakenBack makes forkd-net forget the wires with a handover that was taken back.
+// forgetTakenBack makes forkd-net forget the wires with a handover taken back since.
 func (b binder) forgetTakenBack(wires []*Wire) error {
 	w := b.w
 	for _, x := range wires {

@@ -103,7 +103,7 @@ func (v *seeingVM) SetNet(_ context.Context, f *os.File) error {
 }
 func (v *seeingVM) Done() <-chan struct{} { return nil }
 
-// expecting makes a wire whose VMM is expected to be confined.
+// expecting makes a wire for a VMM expected to be confined.
 func expecting(t *testing.T, p *ledger, of Source) (*Wires, *Wire) {
 	t.Helper()
 	w := wired(t, p)

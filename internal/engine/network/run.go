@@ -17,7 +17,7 @@ const (
 	steadyAfter = 10 * time.Second
 )
 
-// givers is the number of VMMs that get new ends concurrently.
+// givers is the number of VMMs getting new ends concurrently.
 const givers = 16
 
 // Run keeps the connection to forkd-net until ctx ends. Connect starts forkd-net if necessary.
@@ -73,7 +73,7 @@ func (w *Wires) connect(ctx context.Context) (sandbox.NetPort, error) {
 	return port, nil
 }
 
-// lost records that the process has ended and serves no wires any more.
+// lost records the end of the process, which serves no wires any more.
 func (w *Wires) lost(port sandbox.NetPort) {
 	port.Close()
 	w.mu.Lock()
@@ -124,7 +124,7 @@ func (w *Wires) reconcile(ctx context.Context, port sandbox.NetPort) error {
 	return nil
 }
 
-// settled returns the wires that are still missing. If it returns none, requests may use the port.
+// settled returns the missing wires. If it returns none, requests may use the port.
 func (w *Wires) settled(port sandbox.NetPort) []*Wire {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,7 +148,7 @@ func (w *Wires) rebind(ctx context.Context, port sandbox.NetPort, missing []*Wir
 	return nil
 }
 
-// forgetEnded releases VMs that ended while disconnected.
+// forgetEnded releases VMs ended while disconnected.
 func (w *Wires) forgetEnded(port sandbox.NetPort, served []string) {
 	w.mu.Lock()
 	served = slices.DeleteFunc(served, func(name string) bool { return w.wires[name] != nil })

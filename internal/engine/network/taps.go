@@ -48,7 +48,7 @@ func (w *Wires) claim(x *Wire) error {
 	return nil
 }
 
-// endedLocked reports that its VM has ended, even if its watcher has not noticed yet.
+// endedLocked reports whether its VM has ended, even if its watcher has not noticed yet.
 func (x *Wire) endedLocked() bool {
 	if x.vm == nil {
 		return false
@@ -61,7 +61,7 @@ func (x *Wire) endedLocked() bool {
 	}
 }
 
-// hasIt returns an error that names the holder of the tap.
+// hasIt returns an error naming the holder of the tap.
 func (x *Wire) hasIt() error {
 	if tag, made := strings.CutPrefix(x.sandbox, parentPrefix); made {
 		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTapBusy,
@@ -120,8 +120,8 @@ func (w *Wires) TakeOver(ctx context.Context, name, of string, vm VM, end func()
 	return nil
 }
 
-// AdoptTap takes over a tap that an earlier daemon gave to a VM that still runs. It reports whether
-// AdoptTap had to give the VM its tap, because that daemon ended in the middle of a rollback.
+// AdoptTap takes over the tap of a running VM of an earlier daemon. It reports whether AdoptTap had
+// to give the VM its tap, because that daemon ended in the middle of a rollback.
 func (w *Wires) AdoptTap(ctx context.Context, name, of string, vm VM) (given bool) {
 	x := &Wire{tap: name, sandbox: of, vm: vm}
 	w.mu.Lock()

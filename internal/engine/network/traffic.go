@@ -10,8 +10,8 @@ import (
 // trafficTimeout is short, because the list of sandboxes waits for it.
 const trafficTimeout = 500 * time.Millisecond
 
-// Traffic fills in the network traffic of each sandbox that has accounting. It leaves it empty
-// while forkd-net does not answer.
+// Traffic fills in the network traffic of each sandbox with accounting. It leaves it empty while
+// forkd-net does not answer.
 func Traffic(w *Wires, list []sandbox.Info) []sandbox.Info {
 	w.mu.Lock()
 	port, some := w.port, len(w.wires) > 0

@@ -42,7 +42,7 @@ type certificate struct {
 	of *Wire
 }
 
-// neededLocked reports that the guest does not have the current certificate.
+// neededLocked reports whether the guest needs the current certificate.
 func (c certificate) neededLocked() bool {
 	return c.of.ca != "" && c.of.ca != c.of.given && c.cfg.Trust != nil
 }
@@ -56,7 +56,7 @@ func (c certificate) settled() bool {
 	return !c.of.trusting
 }
 
-// install sends the certificate to a guest that needs one.
+// install sends the certificate to a guest if it needs one.
 func (c certificate) install(ctx context.Context, limit time.Duration) error {
 	c.mu.Lock()
 	ca, needed := c.of.ca, c.neededLocked()

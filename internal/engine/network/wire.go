@@ -49,7 +49,7 @@ type Wire struct {
 	handover bool
 	told     bool   // a request may have bound it with handover, and forkd-net has not forgotten it since
 	end      end    // for the VMM, until it has it
-	turn     int    // counts ends, from 1, to identify the one that was lent
+	turn     int    // counts ends, from 1, to identify the one lent
 	vm       VM     // nil while it is being made
 	ca       string // certificate its guest must trust; empty if not needed
 	given    string // certificate its guest has
@@ -96,12 +96,12 @@ func (x *Wire) takeEndLocked() end {
 
 // Lent is a VMM's end, lent to the code that restores the VM.
 type Lent struct {
-	// Confined means that the VMM has confirmed that it cannot connect a socket. Otherwise the wire
+	// Confined is set if the VMM has confirmed that it cannot connect a socket. Otherwise the wire
 	// is bound without handover.
 	Confined bool
 	File     *os.File // nil if the VM has it already; closed by Close
 	CA       string   // certificate the guest must trust, in PEM; empty if not needed
-	turn     int      // of the newest end that was lent; 0 if none was lent
+	turn     int      // of the newest end lent; 0 if none was lent
 }
 
 // Close closes the file.

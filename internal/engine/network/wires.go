@@ -19,7 +19,7 @@ type Config struct {
 	Ceiling *netpolicy.Spec
 	// Taps holds the operator's taps for sandboxes. It may be nil.
 	Taps sandbox.Taps
-	// Confined means that VMMs are expected to be unable to connect a socket. The actual state of a
+	// Confined is set if VMMs are expected to be unable to connect a socket. The actual state of a
 	// VMM is passed to Lend and Attach.
 	Confined bool
 	// Random returns bytes of cryptographic quality, for the names of wires.

@@ -410,7 +410,7 @@ func (c *createOp) draftSource() *launch.Source {
 	return launch.NewDraftSource(c.req.Tag, c.saidOf, r)
 }
 
-// languages returns the languages whose interpreter keeps running.
+// languages returns the languages with an interpreter that keeps running.
 func languages(steps []sandbox.WarmStep) []string {
 	var out []string
 	for _, s := range steps {

@@ -26,9 +26,8 @@ type rollbackOp struct {
 }
 
 // Rollback puts a running sandbox back to a snapshot of its ancestry: one that it came from, or one
-// that was branched from it. The sandbox keeps its name, its addresses and its identity. Its
-// entropy and clock are new, and its running programs end. On failure the sandbox keeps running
-// unchanged.
+// branched from it. The sandbox keeps its name, its addresses and its identity. Its entropy and
+// clock are new, and its running programs end. On failure the sandbox keeps running unchanged.
 func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err error) {
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)

@@ -85,7 +85,8 @@ func keepFor(ctx context.Context) guestdiff.Keep {
 	}
 }
 
-// sameImage reports whether two snapshots come from the same image, whose files need no comparison.
+// sameImage reports whether two snapshots come from the same image. Its files then need no
+// comparison.
 func (o *Ops) sameImage(ctx context.Context, tags ...string) (bool, error) {
 	var digests []string
 	for _, tag := range tags {

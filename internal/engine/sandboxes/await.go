@@ -7,11 +7,11 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Waits limits the requests that wait for a sandbox's branch, rollback, pause or resume to end.
+// Waits limits the requests waiting for a sandbox's branch, rollback, pause or resume to end.
 type Waits struct {
 	PerSandbox int           // maximum number waiting for one sandbox
 	PerTenant  int           // maximum number waiting for all sandboxes of a tenant
-	Time       time.Duration // maximum time that a request may wait
+	Time       time.Duration // maximum waiting time of a request
 }
 
 // complete sets zero fields to their defaults.
@@ -79,15 +79,15 @@ func (s *Sandbox) beginWait() (done func(), err error) {
 	}, nil
 }
 
-// release decrements a count and deletes an entry that reaches zero.
+// release decrements a count and deletes the entry at zero.
 func release(counts map[string]int, key string) {
 	if counts[key]--; counts[key] <= 0 {
 		delete(counts, key)
 	}
 }
 
-// Settle waits for a sandbox that is being paused or resumed, and returns its state afterwards. It
-// does not wait for other operations.
+// Settle waits for a sandbox being paused or resumed, and returns its state afterwards. It does not
+// wait for other operations.
 func Settle(ctx context.Context, t *Table, id string) (sandbox.Info, error) {
 	s, info, err := t.Find(id)
 	if err != nil || !info.InTransition() {

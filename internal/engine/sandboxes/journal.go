@@ -19,8 +19,8 @@ type Record struct {
 	Info  sandbox.Info     `json:"info"`
 	Who   sandbox.Identity `json:"who"`
 	Disks []vmproc.Disk    `json:"disks,omitempty"` // writable disks, in order
-	// Pausing marks a sandbox whose guest is stopped, or about to be, for a pause that may never
-	// complete.
+	// Pausing marks a sandbox with a guest that is stopped, or about to be, for a pause that may
+	// never complete.
 	Pausing bool `json:"pausing,omitempty"`
 }
 

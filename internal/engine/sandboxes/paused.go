@@ -209,7 +209,7 @@ func (t *Table) isUnread(id string) bool {
 // capture.
 const goOnTimeout = 2 * time.Minute
 
-// goOn resumes the guest of an adopted sandbox that an earlier daemon was about to pause.
+// goOn resumes the guest of an adopted sandbox after an interrupted pause.
 func (t *Table) goOn(ctx context.Context, s *Sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, goOnTimeout)
 	defer cancel()
@@ -219,7 +219,7 @@ func (t *Table) goOn(ctx context.Context, s *Sandbox) error {
 	return s.Save()
 }
 
-// ErrInUse ends a pause of an idle sandbox that is used after all.
+// ErrInUse ends a pause of an idle sandbox used meanwhile.
 var ErrInUse = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox is in use")
 
 // BeginPause makes new calls to the guest fail until done is called. If idleFor is set, it returns

@@ -75,8 +75,8 @@ func (t *Table) NotePin(id string) bool {
 	return true
 }
 
-// Using returns the ids of the sandboxes that run from a snapshot or are paused in it, sorted. The
-// tag may have been reused for another snapshot. If hash is empty, any snapshot of the tag matches.
+// Using returns the ids of the sandboxes running from a snapshot or paused in it, sorted. The tag
+// may have been reused for another snapshot. If hash is empty, any snapshot of the tag matches.
 func (t *Table) Using(tag, hash string) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

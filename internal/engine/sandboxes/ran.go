@@ -21,7 +21,7 @@ import (
 // ranVersion is the version of the list.
 const ranVersion = 1
 
-// maxRan limits the size of a list that is read.
+// maxRan limits the size of a list when it is read.
 const maxRan = 64 << 20
 
 // noteEvery is the interval between checks of the running sandboxes.

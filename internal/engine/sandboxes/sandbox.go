@@ -151,8 +151,8 @@ func (s *Sandbox) turns() chan struct{} {
 	return s.turn
 }
 
-// AwaitKilled waits until a sandbox that is being killed has been removed, and reports whether it
-// was being killed.
+// AwaitKilled waits until a sandbox being killed has been removed, and reports whether it was being
+// killed.
 func (s *Sandbox) AwaitKilled() bool {
 	s.table.mu.Lock()
 	gone := s.gone

@@ -36,7 +36,7 @@ type Config struct {
 	Ran, Boot string
 	// FailedKeep is how long a failed sandbox stays listed.
 	FailedKeep time.Duration
-	// Waits limits the requests that wait for a sandbox. Zero fields have defaults.
+	// Waits limits the requests waiting for a sandbox. Zero fields have defaults.
 	Waits  Waits
 	AtOnce int // number of VMs adopted concurrently
 	Now    func() time.Time
@@ -45,7 +45,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Events holds the functions that other packages run when a sandbox is added or ends. They are
+// Events holds the functions of other packages to call when a sandbox is added or ends. They are
 // called without Table.mu.
 type Events struct {
 	Adding  func(sandbox.Info) // before it is listed, so before its end
@@ -62,7 +62,7 @@ type Table struct {
 
 	mu  sync.Mutex // guards the fields below, and parts of each Sandbox; never held across I/O
 	all map[string]*Sandbox
-	// unread holds the ids of paused sandboxes whose records could not be read.
+	// unread holds the ids of paused sandboxes with unreadable records.
 	unread map[string]bool
 	// waiting counts the waiting requests, limited by waits, which does not change.
 	waiting waiting
@@ -77,7 +77,7 @@ func New(c Config) *Table {
 	return t
 }
 
-// ErrKilled ends operations on a sandbox that is killed.
+// ErrKilled ends operations on a killed sandbox.
 var ErrKilled = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox was killed meanwhile")
 
 // Add lists a sandbox with a running VM. It writes the journal first.
@@ -187,7 +187,7 @@ func (t *Table) End(s *Sandbox) {
 }
 
 // endVM discards a sandbox's VM. It logs a VM that had ended by itself: fail, which notices at
-// about the same time, ignores a sandbox that is being killed.
+// about the same time, ignores a sandbox being killed.
 func (t *Table) endVM(info sandbox.Info, vm *vmproc.VM) {
 	died := !vm.Alive()
 	vm.Own(nil)
@@ -264,7 +264,7 @@ func (t *Table) Running(id string) (*Sandbox, *vmproc.VM, error) {
 	return s, vm, nil
 }
 
-// ByProcess returns the sandbox whose VM is that process, or nil.
+// ByProcess returns the sandbox with that process as its VM, or nil.
 func (t *Table) ByProcess(proc *client.Process) *Sandbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -306,7 +306,7 @@ func (t *Table) List() []sandbox.Info {
 	return out
 }
 
-// All returns all sandboxes, unordered, including ones that are being killed.
+// All returns all sandboxes, unordered, including ones being killed.
 func (t *Table) All() []*Sandbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -49,7 +49,7 @@ func (s *Supervisor) Look(dir string) (_ Left, ok bool) {
 	return l, true
 }
 
-// Adopt takes over a VM that still runs. The caller of Own becomes its owner.
+// Adopt takes over a running VM. The caller of Own becomes its owner.
 func (s *Supervisor) Adopt(ctx context.Context, l Left, disks *Disks) (*VM, error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()

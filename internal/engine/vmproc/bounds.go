@@ -15,7 +15,7 @@ import (
 type Bounds struct {
 	Limits sandbox.Limits
 	Tree   string // root of its tree, for the tree's budget
-	Owner  string // tenant in whose group it runs, for its weight; empty for the operator
+	Owner  string // tenant of the group it runs in, for its weight; empty for the operator
 }
 
 // BoundsOf returns the bounds of a sandbox.
@@ -193,9 +193,9 @@ func killed(g *cgroup.Group) string {
 	return ""
 }
 
-// Limit applies bounds, which must not be Apart, to a VM that was started without limits. If the VM
-// was started for another owner, Limit begins to move it to the new owner's group, and Settle waits
-// for the move.
+// Limit applies bounds, which must not be Apart, to a VM started without limits. If the VM was
+// started for another owner, Limit begins to move it to the new owner's group, and Settle waits for
+// the move.
 func (m *VM) Limit(b Bounds) error {
 	g := m.group.Load()
 	if g == nil {

@@ -54,7 +54,7 @@ func New(c Config) (*Supervisor, error) {
 	return s, s.beginCIDs()
 }
 
-// Release releases the VMs that still run, and waits until no owner is called any more.
+// Release releases the running VMs, and waits until no owner is called any more.
 func (s *Supervisor) Release() {
 	close(s.released)
 	s.watchers.Wait()

@@ -30,7 +30,7 @@ type Family struct {
 	changed  chan struct{}     // closed and replaced when a child has ended
 }
 
-// child is a child that is running or not collected yet.
+// child is a running or uncollected child.
 type child struct {
 	token   string
 	ended   bool
