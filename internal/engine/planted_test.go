@@ -135,7 +135,7 @@ func plant(t *testing.T, path string, v any) {
 }
 
 // A journal cannot make the daemon end a process that is not its VMM, listed as a sandbox or not,
-// nor another VMM of its own.
+// nor another of its VMMs.
 func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		h := newHost(t)

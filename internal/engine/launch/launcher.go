@@ -33,8 +33,8 @@ type Launcher struct{ cfg Config }
 // New returns a Launcher.
 func New(c Config) *Launcher { return &Launcher{c} }
 
-// Spawn starts a process for an owner's VM of that shape. With prewarm, the process first goes
-// through a restore of its own (package vmm), for callers with time to spare.
+// Spawn starts a process for an owner's VM of that shape. With prewarm, the process first performs
+// a restore for itself (package vmm), for callers with time to spare.
 func (l *Launcher) Spawn(ctx context.Context, shape vmspec.Shape, owner string, prewarm bool) (*VM, error) {
 	return l.spawn(ctx, shape, vmproc.SpawnOptions{Prewarm: prewarm, Bounds: vmproc.Bounds{Owner: owner}})
 }

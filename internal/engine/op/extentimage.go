@@ -14,6 +14,7 @@ import (
 // extent, or with an extent that has no file, read as zeros.
 type ExtentImage []extent.Extent
 
+// ReadAt implements io.ReaderAt.
 func (m ExtentImage) ReadAt(p []byte, off int64) (int, error) {
 	clear(p)
 	for e := range extent.Within(m, off, off+int64(len(p))) {

@@ -110,6 +110,7 @@ func digestsOf(s *launch.Source) (d pagedigest.Digests, err error) {
 	return d, nil
 }
 
+// ExtentDigests returns the digests of the first size bytes of an image made of extents.
 func ExtentDigests(list []extent.Extent, size int64) ([]uint64, error) {
 	image := ExtentImage(list)
 	return pagedigest.Of(image, size, func(at int64) (int64, error) { return image.next(at, size) })

@@ -97,9 +97,9 @@ func (m *VM) EndReason() string {
 	return exit.Reason
 }
 
-// KernelFault returns the line in which the guest's kernel reported a fault of its own, such as an
-// oops, if that ended the VM. Otherwise it returns an empty string, also for a panic without a
-// fault, such as a missing root file system. Precondition: as of EndReason.
+// KernelFault returns the line in which the guest's kernel reported its own fault, such as an oops,
+// if that ended the VM. Otherwise it returns an empty string, also for a panic without a fault,
+// such as a missing root file system. Precondition: as of EndReason.
 func (m *VM) KernelFault() string {
 	if !m.WaitEnd(time.Second) || m.Proc.Exit().Kind != vmm.ExitReset {
 		return ""
