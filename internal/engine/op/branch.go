@@ -59,7 +59,7 @@ type branchOp struct {
 }
 
 // Branch takes a snapshot of a running sandbox. The sandbox keeps running even on failure. A failed
-// branch leaves no snapshot and no files.
+// branch leaves no snapshot behind.
 func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	return o.branch(ctx, &branchOp{e: o, req: req})
 }
