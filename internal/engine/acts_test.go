@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// acts are what the engine said was done without a request.
+// acts records the reported actions that had no request.
 type acts struct {
 	mu  sync.Mutex
 	all []sandbox.Act
@@ -21,7 +21,7 @@ func (a *acts) add(act sandbox.Act) {
 	a.all = append(a.all, act)
 }
 
-// of are those about a sandbox, as "action by".
+// of returns the actions on a sandbox, as "action by".
 func (a *acts) of(id string) (out []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -33,7 +33,7 @@ func (a *acts) of(id string) (out []string) {
 	return out
 }
 
-// What time and traffic do to sandboxes is told, and once; what is asked for is not.
+// Actions caused by time and traffic are reported, once. Requested actions are not reported.
 func TestActsOfTimeAndTraffic(t *testing.T) {
 	told := &acts{}
 	h := newHost(t)

@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// begin admits a request. The context it returns ends with the caller's, or
-// with the engine; done must be called.
+// begin admits a request. The returned context ends with the caller's context or with the engine.
+// The caller must call done.
 func (e *Engine) begin(ctx context.Context) (_ context.Context, done func(), _ error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -25,7 +25,8 @@ func (e *Engine) begin(ctx context.Context) (_ context.Context, done func(), _ e
 	}, nil
 }
 
-// beginCall admits what may go on until background ends: Close does not wait for it before that.
+// beginCall admits a call that may run until background ends: Close does not wait for it before
+// then.
 func (e *Engine) beginCall() (done func(), _ error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -36,10 +37,9 @@ func (e *Engine) beginCall() (done func(), _ error) {
 	return e.workers.Done, nil
 }
 
-// Close stops the engine: new requests get ErrClosing, those under way may
-// finish until ctx ends and are cancelled then, shells are ended. Running VMs
-// are left for the next engine, or ended if Config.KillOnClose. A second Close
-// waits for the first.
+// Close stops the engine. New requests get ErrClosing. Running requests may finish until ctx ends
+// and are then cancelled. Shells are ended. Running VMs are left for the next engine, or ended if
+// Config.KillOnClose is set. A second Close waits for the first.
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	if e.closing {
@@ -64,8 +64,8 @@ func (e *Engine) Close(ctx context.Context) error {
 	return err
 }
 
-// finishRequests waits for requests under way; when ctx ends it cancels them
-// and waits for their clean-up.
+// finishRequests waits for running requests. When ctx ends, it cancels them and waits for their
+// clean-up.
 func (e *Engine) finishRequests(ctx context.Context) error {
 	idle := make(chan struct{})
 	go func() {

@@ -12,13 +12,13 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// change has the next admission see another host.
+// change changes the host before the next admission.
 func (h *host) change(e *Engine, f func(*host)) {
 	f(h)
 	e.Admission.Refresh()
 }
 
-// refused says that a fork was refused as a whole, and left nothing.
+// refused checks that a whole fork was refused and left no sandboxes.
 func (h *host) refused(e *Engine, n int, kind error, reason sandbox.Reason, says ...string) {
 	h.t.Helper()
 	before := len(e.List())
@@ -66,7 +66,7 @@ func TestAForkThatDoesNotFitIsRefusedAsAWhole(t *testing.T) {
 			facts, available := h.facts, h.available
 			h.change(e, c.change)
 			h.refused(e, 8, c.kind, c.reason, c.says)
-			h.eval(e, e.List()[0].ID, "entropy") // who runs, runs on
+			h.eval(e, e.List()[0].ID, "entropy") // running sandboxes keep running
 			h.change(e, func(h *host) { h.facts, h.available = facts, available })
 			h.fork(e, "a", 8)
 		})
@@ -86,17 +86,17 @@ func TestWhatIsPromisedGoesWithTheSandbox(t *testing.T) {
 		c.Resources[0].MayPromise != 3*each {
 		t.Errorf("%+v, %v", c, err)
 	}
-	if _, err := e.Rollback(t.Context(), first[0].ID, "a"); err != nil { // it takes the place of one
+	if _, err := e.Rollback(t.Context(), first[0].ID, "a"); err != nil { // it replaces a VM
 		t.Error(err)
 	}
 	h.fault("restore-fail", 1)
 	if r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1}); err == nil && r.Children[0].Err == nil {
 		t.Error("a child was made")
 	}
-	third := h.fork(e, "a", 1)[0] // what the failed one had is free
+	third := h.fork(e, "a", 1)[0] // the failed child's resources are free
 	h.refused(e, 1, sandbox.ErrNoMemory, sandbox.ReasonMemoryPromised)
 
-	// The next daemon knows from the journals.
+	// The next daemon restores the promises from the journals.
 	h.close(e)
 	e = h.open()
 	h.refused(e, 1, sandbox.ErrNoMemory, sandbox.ReasonMemoryPromised)
@@ -131,7 +131,7 @@ func TestUnderPressureFewerAreMadeAtOnceAndNoShell(t *testing.T) {
 	wantError(t, err, sandbox.ErrBusy, "under pressure")
 }
 
-// What is counted for a child in the daemon is not less than what it takes.
+// The count of descriptors for a child is not less than its actual use.
 func TestAChildTakesNoMoreDescriptorsThanAreCounted(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

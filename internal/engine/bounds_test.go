@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// newGroupedHost is a host with cgroups, of whatever controllers there are.
+// newGroupedHost returns a host with cgroups, with the available controllers.
 func newGroupedHost(t *testing.T) (*host, *cgroup.Root) {
 	t.Helper()
 	groups, err := cgroup.Open(fmt.Sprintf("forkd-engine-%d", os.Getpid()))
@@ -37,7 +37,7 @@ func newGroupedHost(t *testing.T) (*host, *cgroup.Root) {
 	return h, groups
 }
 
-// groupsOf are the groups that there are, by name.
+// groupsOf returns the names of the existing groups.
 func groupsOf(t *testing.T, root *cgroup.Root) (names []string) {
 	t.Helper()
 	for _, pattern := range []string{"v*", "tree-*", "tenant-*"} {
@@ -89,7 +89,7 @@ func TestEachVMIsInAGroupThatGoesWithIt(t *testing.T) {
 	}
 	h.close(e)
 
-	// The next daemon finds the group of what runs, and removes what is left over.
+	// The next daemon finds the groups of running VMs, and removes leftover groups.
 	if _, err := groups.New("", cgroup.Tree{Name: "gone"}, cgroup.Limits{}); err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +149,8 @@ func TestLimitsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// A limit holds wherever there is the controller for it: of a shell of the pool, of a VM of its
-// own, of a tree; and a fork by a guest has it too.
+// A limit applies wherever its controller exists: to a pooled shell, to a newly started VM, to a
+// tree, and to a fork by a guest.
 func TestLimitsAreTheGroups(t *testing.T) {
 	h, groups := newGroupedHost(t)
 	for _, c := range []cgroup.Controller{cgroup.Memory, cgroup.CPU, cgroup.PIDs} {
@@ -193,7 +193,7 @@ func TestLimitsAreTheGroups(t *testing.T) {
 	}
 }
 
-// journalOf is that of the VM with this process.
+// journalOf returns the path of the journal of the VM with this process.
 func (h *host) journalOf(pid int) string {
 	paths, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "vm", "*", vmproc.Journal))
 	for _, p := range paths {

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// forked is an engine with one running child of the snapshot "a".
+// forked returns an engine with one running child of the snapshot "a".
 func forked(t *testing.T) (*host, *Engine, sandbox.Info) {
 	t.Helper()
 	h := newHost(t)
@@ -36,7 +36,7 @@ func TestBranchOfABranchOfABranch(t *testing.T) {
 		}
 		sb = r.Fork.Children[0].Info
 	}
-	// Each stands alone on disk.
+	// Each is complete on disk.
 	for _, tag := range []string{"a", "b", "c"} {
 		if err := e.DeleteSnapshot(t.Context(), tag, sandbox.DeleteOptions{Force: true}); err != nil {
 			t.Fatal(err)
@@ -97,11 +97,11 @@ func TestABranchWithoutWaiting(t *testing.T) {
 	if s := listed(); err != nil || s.Status != sandbox.SnapshotFailed || !strings.Contains(s.Warning, "no space left") || s.BranchedFrom != sb.ID || info.Warning != s.Warning {
 		t.Errorf("listed as %+v, described as %+v, %v", s, info, err)
 	}
-	// Another try takes the place.
+	// Another try replaces it.
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "c"}); err != nil || listed().Status != sandbox.SnapshotReady {
 		t.Errorf("the second try is %s, %v", listed().Status, err)
 	}
-	// A deletion clears it.
+	// A deletion removes it.
 	h.fault("captured-fail", 1)
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "x", NoWait: true}); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestABranchWithoutWaiting(t *testing.T) {
 	wantError(t, err, sandbox.ErrNotFound, "x")
 }
 
-// Whatever goes wrong, the sandbox runs on and no half snapshot remains.
+// On every failure the sandbox keeps running and no incomplete snapshot remains.
 func TestABranchThatFails(t *testing.T) {
 	h, e, sb := forked(t)
 	before := h.stored()
@@ -193,7 +193,8 @@ func TestTwoBranchesOfOneSandboxTakeTurns(t *testing.T) {
 	}
 }
 
-// The tag of a deleted parent may be given to another snapshot, whose memory is not below the sandbox's.
+// The tag of a deleted parent may be reused for another snapshot, which is not the base of the
+// sandbox's memory.
 func TestBranchKnowsItsOwnParent(t *testing.T) {
 	h, e, sb := forked(t)
 	if err := e.DeleteSnapshot(t.Context(), "a", sandbox.DeleteOptions{Force: true}); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/engine/admission"
 )
 
-// A branch takes memory for what it copies in the pause: without it none begins, and
-// one that ended has given it back.
+// A branch reserves memory for the pages copied in the pause. Without it the branch is refused. A
+// finished branch has released it.
 func TestABranchNeedsMemoryForItsPause(t *testing.T) {
 	h, e, sb := forked(t)
 	before, plenty := h.stored(), h.available
@@ -26,7 +26,7 @@ func TestABranchNeedsMemoryForItsPause(t *testing.T) {
 	h.eval(e, sb.ID, "entropy")
 	give(e.cfg.HostReserve + need)
 	h.fault("capture-fail", 1)
-	for range 2 { // one that fails, and one that does not
+	for range 2 { // one fails, the other succeeds
 		_, err = e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b"})
 	}
 	if err != nil {

@@ -22,7 +22,7 @@ func (h *host) pauseCold(e *Engine, id string) sandbox.Info {
 	return h.pauseBy(e, id, sandbox.PauseOptions{FilesystemOnly: true})
 }
 
-// readDisk is what a sandbox sees on its disk, by the files alone.
+// readDisk returns a sandbox's view of its disk, read from the files alone.
 func (h *host) readDisk(e *Engine, id string, off int64, n int) string {
 	h.t.Helper()
 	text := make([]byte, n)
@@ -34,16 +34,18 @@ func (h *host) readDisk(e *Engine, id string, off int64, n int) string {
 	return string(text)
 }
 
-// coldRecord are the files of a sandbox that is paused without its memory.
+// coldRecord returns the names of the files of a sandbox paused without its memory.
 func coldRecord(id string) string { return id + ".initrd " + id + ".json " + id + ".kernel" }
 
-// lines are the guests that have written to a sandbox's disk, the last first; each VM is a line.
+// lines returns the number of guests that have written to a sandbox's disk. Each VM has written one
+// line, the latest first.
 func (h *host) lines(e *Engine, id string) int {
 	h.t.Helper()
 	return len(strings.Split(h.readOverlay(e, id), "\n"))
 }
 
-// A sandbox is paused without its memory and boots again and again, on its own disk, as the same sandbox.
+// A sandbox is repeatedly paused without its memory and booted again, on its own disk, as the same
+// sandbox.
 func TestASandboxIsPausedWithoutItsMemory(t *testing.T) {
 	h := newHost(t)
 	h.cfg.Oracle = true
@@ -120,8 +122,8 @@ func TestASandboxIsPausedWithoutItsMemory(t *testing.T) {
 	}
 }
 
-// What booted has a memory that lies over nothing. Its snapshots are whole all the same: they are forked, rolled
-// back to, and it is paused with its memory.
+// The memory of a booted sandbox has no base. Its snapshots are complete all the same: they can be
+// forked and rolled back to, and it can be paused with its memory.
 func TestWhatBootedIsBranchedAndPaused(t *testing.T) {
 	for _, mode := range []sandbox.BranchMode{sandbox.BranchDiff, sandbox.BranchLive, sandbox.BranchFull} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -134,7 +136,7 @@ func TestWhatBootedIsBranchedAndPaused(t *testing.T) {
 			if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "b", Mode: mode, N: 1}); err != nil {
 				t.Fatal(err)
 			}
-			if err := h.branch(e, sb.ID, "again"); err != nil { // its disk goes on over layers of its own
+			if err := h.branch(e, sb.ID, "again"); err != nil { // its disk continues over its own layers
 				t.Fatal(err)
 			}
 			for _, tag := range []string{"b", "again"} {
@@ -153,7 +155,7 @@ func TestWhatBootedIsBranchedAndPaused(t *testing.T) {
 			if info = h.resume(e, sb.ID); info.Cold {
 				t.Errorf("resumed with its memory: %+v", info)
 			}
-			info = h.pauseCold(e, sb.ID) // over the snapshot of its pause
+			info = h.pauseCold(e, sb.ID) // based on the snapshot of its pause
 			if !info.Cold || len(h.pauses()) != 1 {
 				t.Errorf("%+v, pauses %q", info, h.pauses())
 			}
@@ -173,7 +175,7 @@ func TestWhatBootedIsBranchedAndPaused(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong with a pause, the sandbox runs on and nothing else remains.
+// On every failure of a pause, the sandbox keeps running and no files remain.
 func TestAColdPauseThatFails(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	cold := sandbox.PauseOptions{FilesystemOnly: true}
@@ -195,7 +197,7 @@ func TestAColdPauseThatFails(t *testing.T) {
 		"quiesce-fail": errAny, "pause-fail": errAny, "freeze-unknown": sandbox.ErrUnsupported,
 	} {
 		h.fault(fault, 1)
-		if fault == "freeze-unknown" { // of two answers, the second is what counts
+		if fault == "freeze-unknown" { // of two answers, the second one counts
 			h.fault(fault, 2)
 		}
 		_, err := e.Pause(t.Context(), sb.ID, cold)
@@ -229,7 +231,7 @@ func TestAColdPauseThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	ran("no directory")
-	h.pause(e, sb.ID) // with its memory, after all
+	h.pause(e, sb.ID) // with its memory, this time
 	h.resume(e, sb.ID)
 	h.pauseCold(e, sb.ID)
 	h.resume(e, sb.ID)
@@ -241,7 +243,7 @@ func TestAColdPauseThatFails(t *testing.T) {
 	}
 }
 
-// What could not boot again is not paused so.
+// A sandbox that could not boot again is not paused without its memory.
 func TestWhatCannotBootIsNotPausedCold(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	h.snapshot(e, "py")
@@ -259,7 +261,8 @@ func TestWhatCannotBootIsNotPausedCold(t *testing.T) {
 	h.eval(e, sb.ID, "index")
 }
 
-// The image may go while the sandbox is paused; whatever goes wrong with a resume, it is paused as it was.
+// The image may be removed while the sandbox is paused. On every failure of a resume, the sandbox
+// stays paused unchanged.
 func TestAColdResumeThatFails(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	before := h.pauseCold(e, sb.ID)
@@ -290,7 +293,8 @@ func TestAColdResumeThatFails(t *testing.T) {
 	h.eval(e, sb.ID, "index")
 }
 
-// The snapshot that it came from may be deleted by force: what the sandbox needs is kept, its own disk as well.
+// The snapshot it came from may be deleted by force: the files the sandbox needs are kept,
+// including its own disk.
 func TestTheBaseOfAColdSandboxIsInUse(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	h.pauseCold(e, sb.ID)
@@ -326,7 +330,8 @@ var coldSteps = []pauseStep{
 	{failpoint.ResumeHeld, false},
 }
 
-// A daemon is killed at every step: with the next one the sandbox runs or is paused whole, and nothing else is left.
+// A daemon is killed at every step. Under the next one the sandbox runs or is completely paused,
+// and no other files are left.
 func TestADaemonKilledAtAStepOfAColdPause(t *testing.T) {
 	kill := func(h *host, step string) { h.killDaemonTo("cold", step) }
 	afterEach(t, coldSteps, kill, func(h *host, e *Engine, sb sandbox.Info, c pauseStep) {
@@ -348,14 +353,14 @@ func TestADaemonKilledAtAStepOfAColdPause(t *testing.T) {
 	})
 }
 
-// Killed while it is being paused or resumed: nothing is left of it.
+// A sandbox killed during its pause or resume is removed completely.
 func TestAKillDuringAColdPause(t *testing.T) {
 	for _, c := range coldSteps {
 		killDuring(t, c.step, sandbox.PauseOptions{FilesystemOnly: true})
 	}
 }
 
-// A record that does not say all is left alone, and what it may be about is kept.
+// An incomplete record is left alone, and files it may refer to are kept.
 func TestAColdRecordThatCannotBeRead(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	h.pauseCold(e, sb.ID)

@@ -13,7 +13,7 @@ func TestConformsOverFakeVMs(t *testing.T) {
 	h.conforms("disky")
 }
 
-// conforms runs the suite that every fake of the engine passes as well.
+// conforms runs the suite that every fake of the engine also passes.
 func (h *host) conforms(image string) {
 	e := h.open()
 	enginetest.Run(h.t, enginetest.Subject{Engine: e, Image: image, End: func(id string) {

@@ -14,10 +14,10 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// records keeps what is logged at Warn level, by message.
+// records keeps log records at Warn level, by message.
 type records struct {
 	slog.Handler
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the fields below
 	seen []slog.Record
 }
 
@@ -29,7 +29,7 @@ func (r *records) Handle(_ context.Context, rec slog.Record) error {
 	return nil
 }
 
-// failures are the attributes of what was logged of failed sandboxes.
+// failures returns the attributes of the log records of failed sandboxes.
 func (r *records) failures() (all []map[string]string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (h *host) log() *records {
 
 const fakePanic = "the guest's kernel panicked: Fatal exception, after BUG: kernel NULL pointer dereference, address: 0"
 
-// wantOneFailure checks that a sandbox's end was told, once and with all that it takes.
+// wantOneFailure checks that a sandbox's end was logged once, with all details.
 func wantOneFailure(t *testing.T, log *records, id, reason, console string) {
 	t.Helper()
 	all := log.failures()
@@ -68,7 +68,7 @@ func wantOneFailure(t *testing.T, log *records, id, reason, console string) {
 	}
 }
 
-// A panic can be understood from the log when the sandbox is gone.
+// A panic can be understood from the log after the sandbox is gone.
 func TestTheLogTellsHowASandboxFailed(t *testing.T) {
 	h := newHost(t)
 	log := h.log()
@@ -86,8 +86,8 @@ func TestTheLogTellsHowASandboxFailed(t *testing.T) {
 	wantOneFailure(t, log, sbs[0].ID, fakePanic, "Kernel panic - not syncing")
 }
 
-// Whoever kills a sandbox may do so because it just failed, and be sooner than
-// the daemon notices: that must not cost the record.
+// A client may kill a sandbox because it just failed, before the daemon notices the failure. The
+// failure is logged all the same.
 func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault string
@@ -133,12 +133,12 @@ func TestWhatIsKilledWhileItFailsIsLogged(t *testing.T) {
 	}
 }
 
-// panicked asks for a panic, which answers nobody until the VM is gone.
+// panicked requests a panic. The call returns only when the VM is gone.
 func panicked(e *Engine, b sandbox.Info) {
 	go func() { _, _ = e.Eval(context.Background(), b.ID, sandbox.EvalRequest{Code: "panic"}) }()
 }
 
-// A sandbox that is killed as it runs has not failed.
+// A sandbox that is killed while it runs has not failed.
 func TestAKillIsNoFailure(t *testing.T) {
 	h := newHost(t)
 	log := h.log()
@@ -155,7 +155,7 @@ func TestAKillIsNoFailure(t *testing.T) {
 	}
 }
 
-// A sandbox that died while there was no daemon is logged by the next one.
+// A sandbox that died between two daemons is logged by the next one.
 func TestTheNextDaemonLogsWhatDiedMeanwhile(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -170,7 +170,7 @@ func TestTheNextDaemonLogsWhatDiedMeanwhile(t *testing.T) {
 	wantOneFailure(t, log, sb.ID, "did not outlive", "")
 }
 
-// A child that panics over its identity is in no list: the error and the log are all there is.
+// A child that panics during its identity is not listed: only the error and the log report it.
 func TestAChildThatPanicsOverItsIdentity(t *testing.T) {
 	h := newHost(t)
 	log := h.log()

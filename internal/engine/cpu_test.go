@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// fakeState is the state of a fake VM: that of its CPU.
+// fakeState returns the state of a fake VM, which has only its CPU.
 func fakeState() string {
 	var w vmstate.Writer
 	w.Add(cpuid.Section, cpuid.Version, cpuid.Encode([]kvm.CPUIDEntry{

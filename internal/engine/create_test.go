@@ -45,7 +45,7 @@ func TestASnapshotIsCreatedStepByStep(t *testing.T) {
 		r, err := e.VerifySnapshot(t.Context(), "a")
 		return err == nil && r.OK() && r.Files == 6
 	})
-	// The image may go: the snapshot has all it needs.
+	// The image may be removed: the snapshot is complete.
 	if err := os.RemoveAll(h.cfg.Images.(images).dir); err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,8 @@ func TestAFailureAtAStepLeavesNothing(t *testing.T) {
 	}
 }
 
-// Emulated CPUs make a guest's kernel fault now and then: one such boot is tried again, a second is an error.
+// Emulated CPUs occasionally make a guest's kernel fault. The first such boot is retried, a second
+// one is an error.
 func TestABootThatEndsWithAFaultIsTriedOnceMore(t *testing.T) {
 	for faults, fails := range map[int]bool{1: false, 2: true} {
 		t.Run(strconv.Itoa(faults), func(t *testing.T) {
@@ -174,7 +175,7 @@ func TestABootThatEndsWithAFaultIsTriedOnceMore(t *testing.T) {
 	}
 }
 
-// errAny is any error.
+// errAny matches any error.
 var errAny = anyError{}
 
 type anyError struct{}
@@ -285,8 +286,8 @@ func TestASnapshotInUseIsNotDeleted(t *testing.T) {
 	wantError(t, err, sandbox.ErrNotFound, "a")
 }
 
-// Who rewrites a root file system in place that was given by path changes neither the
-// snapshot nor its children, nor what is branched from those.
+// Rewriting a root file system given by path changes neither the snapshot nor its children, nor
+// their branches.
 func TestTheRootByPathIsTheSnapshotsOwn(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// clocks are a host's: the one on the wall, which can be set, and one that goes on whatever happens.
+// clocks holds a host's clocks: the wall clock, which can be set, and a monotonic clock.
 type clocks struct {
 	mu      sync.Mutex
 	wall    time.Time
@@ -21,7 +21,7 @@ type clocks struct {
 
 func (c *clocks) pass(d time.Duration) { c.set(d, d) }
 
-// set moves the wall's clock, and the other.
+// set moves the wall clock and the monotonic clock.
 func (c *clocks) set(wall, elapsed time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +40,7 @@ func (c *clocks) since() time.Duration {
 	return c.elapsed
 }
 
-// lifeHost is a host whose clocks are the test's, with an engine and a snapshot "a".
+// lifeHost returns a host with clocks controlled by the test, an engine, and a snapshot "a".
 func lifeHost(t *testing.T) (*host, *Engine, *clocks) {
 	t.Helper()
 	h := newHost(t)
@@ -60,8 +60,8 @@ func (h *host) forkFor(e *Engine, l sandbox.Life) sandbox.Info {
 	return r.Children[0].Info
 }
 
-// statusOf is a sandbox's status once what is due is done; empty: it is gone. The engine looks at the list by itself
-// as well.
+// statusOf returns a sandbox's status after all due actions. It is empty if the sandbox is gone.
+// The engine also checks its sandboxes in the background.
 func (h *host) statusOf(e *Engine, id string) sandbox.Status {
 	h.t.Helper()
 	e.Look(h.t.Context())
@@ -111,7 +111,7 @@ func TestDeadlines(t *testing.T) {
 			t.Errorf("%s is %q, want %q", w.i.ID, s, w.want)
 		}
 	}
-	// Resumed, it has as much time again.
+	// After the resume it has the full time again.
 	i := h.resume(e, sleeps.ID)
 	if !i.Life.Deadline.Equal(c.now().Add(time.Hour)) {
 		t.Errorf("its life is %+v at %s", i.Life, c.now())
@@ -121,7 +121,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// Deadlines follow the clock on the wall when that is set; idleness does not notice.
+// Deadlines follow changes of the wall clock; idle times do not.
 func TestAClockThatJumps(t *testing.T) {
 	h, e, c := lifeHost(t)
 	soon := h.forkFor(e, sandbox.Life{TTL: 30 * time.Minute})
@@ -134,7 +134,7 @@ func TestAClockThatJumps(t *testing.T) {
 			t.Errorf("%s is %q, an hour back", i.ID, s)
 		}
 	}
-	c.set(time.Hour, 0) // it is right again
+	c.set(time.Hour, 0) // it is correct again
 	c.set(time.Hour, 0)
 	for _, w := range []struct {
 		i    sandbox.Info
@@ -150,7 +150,7 @@ func TestAClockThatJumps(t *testing.T) {
 	}
 }
 
-// A stream that is open keeps a sandbox from being idle, and each call begins the time anew.
+// An open stream keeps a sandbox from being idle, and each call restarts the idle time.
 func TestIdleness(t *testing.T) {
 	h, e, c := lifeHost(t)
 	sb := h.forkFor(e, sandbox.Life{Idle: time.Minute, AtEnd: sandbox.AtEndPause, AutoResume: true})
@@ -178,7 +178,7 @@ func TestIdleness(t *testing.T) {
 	if s := h.statusOf(e, sb.ID); s != sandbox.StatusPaused {
 		t.Errorf("idle it is %q", s)
 	}
-	h.eval(e, sb.ID, "index") // which wakes it
+	h.eval(e, sb.ID, "index") // this wakes it
 	if s := h.statusOf(e, sb.ID); s != sandbox.StatusRunning {
 		t.Errorf("woken it is %q", s)
 	}
@@ -188,7 +188,7 @@ func TestIdleness(t *testing.T) {
 	h.eval(e, sb.ID, "index")
 }
 
-// One that cannot be paused when it is time runs on, says why, and is tried again.
+// A sandbox that cannot be paused when due keeps running, reports the reason, and is retried.
 func TestAnIdleSandboxThatCannotBePaused(t *testing.T) {
 	h, e, c := lifeHost(t)
 	sb := h.forkFor(e, sandbox.Life{TTL: time.Minute, AtEnd: sandbox.AtEndPause})
@@ -211,7 +211,7 @@ func TestAnIdleSandboxThatCannotBePaused(t *testing.T) {
 	}
 }
 
-// A sandbox that is to keep its disk alone at its end does so for its deadline and for idleness.
+// A sandbox set to keep only its disk does so at its deadline and when idle.
 func TestAnEndThatKeepsTheDiskAlone(t *testing.T) {
 	h, e, c := lifeHost(t)
 	made := h.disky(e, 2)
@@ -221,7 +221,7 @@ func TestAnEndThatKeepsTheDiskAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h.close(e) // what was asked for outlives the daemon
+	h.close(e) // the setting outlives the daemon
 	e = h.open()
 	c.pass(time.Minute)
 	for _, sb := range made {
@@ -255,7 +255,7 @@ func TestLivesThatAreRefused(t *testing.T) {
 	wantError(t, err, sandbox.ErrInvalid)
 	_, err = e.SetLife(t.Context(), "sb-none", sandbox.Life{})
 	wantError(t, err, sandbox.ErrNotFound)
-	// Of a paused one it is kept with its record.
+	// For a paused sandbox, it is stored in its record.
 	h.pause(e, sb.ID)
 	if _, err := e.SetLife(t.Context(), sb.ID, sandbox.Life{Idle: time.Hour}); err != nil {
 		t.Fatal(err)

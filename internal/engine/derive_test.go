@@ -36,7 +36,7 @@ func TestASnapshotOnTopOfAnother(t *testing.T) {
 	h.killAll()
 }
 
-// Nothing of a derivation that failed or was cancelled remains, at whatever step.
+// A derivation that fails or is cancelled at any step leaves no files.
 func TestADerivationThatFails(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

@@ -17,14 +17,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// fill has a sandbox's disk find no room, in a call that ends with that.
+// fill makes a sandbox's disk run out of space, in a call that ends with that error.
 func (h *host) fill(e *Engine, id string) {
 	h.t.Helper()
 	_, err := e.Eval(h.t.Context(), id, sandbox.EvalRequest{Code: "fill"})
 	wantError(h.t, err, sandbox.ErrNoSpace, id, "paused: no room on the host for its disk", "disk 1")
 }
 
-// room ends a lack of room.
+// room ends a lack of disk space.
 func (h *host) room(e *Engine, id string) {
 	h.t.Helper()
 	b, _, err := e.sandboxes.Find(id)
@@ -37,8 +37,8 @@ func (h *host) room(e *Engine, id string) {
 	eventually(h.t, "sandbox that goes on", func() bool { i, err := e.Get(id); return err == nil && i.Status == sandbox.StatusRunning })
 }
 
-// A sandbox whose disk finds no room is listed as paused with the reason, and all that needs it
-// is refused with no_space, whoever asks, until it goes on by itself; also with the next daemon.
+// A sandbox without space for its disk is listed as paused with the reason. All requests that need
+// it fail with no_space until it resumes by itself, also under the next daemon.
 func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		h := newHost(t)
@@ -72,7 +72,7 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 		if got := h.stored(); got != "d" {
 			t.Errorf("stored are %q", got)
 		}
-		h.eval(e, sbs[1].ID, "index") // its sibling does not notice
+		h.eval(e, sbs[1].ID, "index") // its sibling is not affected
 		if err := e.DeleteSnapshot(ctx, "d", sandbox.DeleteOptions{}); err == nil {
 			t.Error("the snapshot that it came from is gone")
 		}
@@ -82,15 +82,15 @@ func TestASandboxIsPausedForWantOfRoom(t *testing.T) {
 			t.Error(err)
 		}
 		h.fill(e, id)
-		if err := e.Kill(ctx, id); err != nil { // that always works
+		if err := e.Kill(ctx, id); err != nil { // a kill always works
 			t.Error(err)
 		}
 		h.close(e)
 	}
 }
 
-// A lack of room that is short ends nothing; one that lasts ends what is under way, and a stream
-// into the guest breaks.
+// A short lack of space ends no calls. A lasting one ends the running calls and breaks a stream
+// into the guest.
 func TestCallsUnderWayForWantOfRoom(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -135,7 +135,7 @@ func TestCallsUnderWayForWantOfRoom(t *testing.T) {
 	}
 }
 
-// What is being made says at once that there is no room, and does not wait for its time to be over.
+// An operation in progress fails immediately for lack of space, before its time limit.
 func TestNoRoomForWhatIsBeingMade(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -149,15 +149,14 @@ func TestNoRoomForWhatIsBeingMade(t *testing.T) {
 	h.fault("warm-full", 1)
 	_, err = e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "n", Image: "disky"}, nil)
 	wantError(t, err, sandbox.ErrNoSpace, "create snapshot n", "no room")
-	h.fault("capture-full", 1) // between the look at it and the capture
+	h.fault("capture-full", 1) // between the check and the capture
 	wantError(t, h.branch(e, id, "x"), sandbox.ErrNoSpace, "waits for room")
 	if got := h.stored(); got != "d" {
 		t.Errorf("stored are %q", got)
 	}
 }
 
-// A disk that has lost writes is reported wherever the sandbox is, and a branch is made
-// of it only by force.
+// A disk that has lost writes is reported with its sandbox everywhere, and branched only by force.
 func TestADiskThatHasLostWrites(t *testing.T) {
 	h := newHost(t)
 	var log lockedBuffer
@@ -187,11 +186,11 @@ func TestADiskThatHasLostWrites(t *testing.T) {
 	}
 	h.fault("capture-lost", 1)
 	child := h.fork(e, "x", 1)[0]
-	wantError(t, h.branch(e, child.ID, "y"), sandbox.ErrConflict, "lost writes") // between the look at it and the capture
+	wantError(t, h.branch(e, child.ID, "y"), sandbox.ErrConflict, "lost writes") // between the check and the capture
 	h.eval(e, id, "index")
 }
 
-// lockedBuffer is a log that is read while it is written.
+// lockedBuffer is a log that can be read while it is written.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer

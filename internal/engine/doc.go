@@ -1,6 +1,6 @@
-// Package engine is the facade over the rooms that make snapshots from booted parents
-// and fork sandboxes from them: it admits requests, wires the rooms and runs their
-// background work. It decides nothing that a room can decide, and names no
-// transport: httpapi puts HTTP over it. The trap: a sandbox is listed as running only
-// after its agent confirmed the new identity.
+// Package engine is the facade over its subpackages, the rooms, which make snapshots from booted
+// parents and fork sandboxes from them. It admits requests, wires the rooms and runs their
+// background work. It makes no decision that a room can make. It knows no transport; package
+// httpapi serves it over HTTP. A sandbox is listed as running only after its agent has confirmed
+// the new identity.
 package engine

@@ -26,11 +26,11 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// Config is what an Engine is made of.
+// Config configures an Engine.
 type Config = settings.Config
 
-// Engine is the domain's one object: it owns the snapshots, the sandboxes, the
-// pools and all VM processes. Its methods are safe for concurrent use.
+// Engine is the central object of the domain. It owns the snapshots, the sandboxes, the pools and
+// all VM processes. Its methods are safe for concurrent use.
 type Engine struct {
 	*guest.Calls // requests to sandboxes
 	*op.Ops      // operations
@@ -38,22 +38,22 @@ type Engine struct {
 	*policies.Policies
 	*guestfork.Trees
 	*pool.Sizes
-	admission.Meter // whether the host has what a VM needs
-	*life.Watch     // how long sandboxes run
+	admission.Meter // host memory, disk and pressure
+	*life.Watch     // deadlines of sandboxes
 
 	cfg    Config
-	ops    *op.Config // how operations are carried out
+	ops    *op.Config // configuration of the operations
 	home   *home.Home // directories and stores, held until Close
 	kvm    *os.File
-	random func(n int) ([]byte, error) // fresh random bytes
+	random func(n int) ([]byte, error) // returns fresh random bytes
 
-	// root ends when Close runs out of patience; its cause is ErrClosing.
+	// root ends when Close stops waiting for requests; its cause is ErrClosing.
 	root    context.Context
 	abandon context.CancelCauseFunc
-	// background ends when Close begins: pools, digests, expiry.
+	// background ends when Close begins. Pools, hashing and expiry run under it.
 	background     context.Context
 	stopBackground context.CancelFunc
-	workers        sync.WaitGroup // and guests' calls
+	workers        sync.WaitGroup // background work and calls by guests
 
 	procs     *vmproc.Supervisor
 	sandboxes *sandboxes.Table
@@ -62,19 +62,18 @@ type Engine struct {
 	wires     *network.Wires
 	pools     *pool.Pools
 	families  *guestfork.Families
-	branches  chan struct{} // a value for each Branch under way
+	branches  chan struct{} // holds a value for each running Branch
 	traffic   sched.Traffic
 
-	// mu guards what follows. No other lock is taken under it.
+	// mu guards the fields below. No other lock is taken under it.
 	mu       sync.Mutex
 	closing  bool
 	inflight sync.WaitGroup // Add only under mu while !closing
 	closed   chan struct{}
 }
 
-// Open starts the engine: it takes over the VMs that still run in RunDir,
-// clears away what belongs to nobody, and begins to fill the pools. Only one
-// engine can be open on a directory.
+// Open starts the engine. It adopts the VMs still running in RunDir, removes leftovers without an
+// owner, and starts filling the pools. Only one engine can be open on a directory.
 func Open(ctx context.Context, c Config) (_ *Engine, err error) {
 	e, err := open(ctx, c)
 	if err != nil {
@@ -115,7 +114,7 @@ func open(ctx context.Context, c Config) (_ *Engine, err error) {
 	return e, nil
 }
 
-// adopt takes over what the last engine left.
+// adopt takes over the state left by the previous engine.
 func (e *Engine) adopt(ctx context.Context) error {
 	if err := e.sandboxes.Adopt(ctx); err != nil {
 		return err

@@ -12,13 +12,13 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// told is what an engine tells of what happens.
+// told records an engine's events.
 type told struct {
 	mu  sync.Mutex
 	all []string
 }
 
-// listen has an engine's events collected, as "kind id", and those with a reason "kind id: reason".
+// listen collects an engine's events, as "kind id", or "kind id: reason" if they have a reason.
 func (h *host) listen() *told {
 	s := &told{}
 	h.cfg.Events = func(kind, id string, d map[string]string) {
@@ -32,7 +32,7 @@ func (h *host) listen() *told {
 	return s
 }
 
-// of are the kinds told of an object, in order.
+// of returns the kinds of events about an object, in order.
 func (s *told) of(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func TestWhatFailsIsTold(t *testing.T) {
 	if _, err := e.CreateSnapshot(t.Context(), sandbox.CreateRequest{Tag: "none", Image: "nope"}, nil); err == nil {
 		t.Fatal("it was created")
 	}
-	s.want(t, "none", "") // it was not begun
+	s.want(t, "none", "") // it did not begin
 	h.snapshot(e, "p")
 	sb := h.fork(e, "p", 1)[0].ID
 	h.fault("captured-fail", 1)
@@ -111,12 +111,12 @@ func TestWhatFailsIsTold(t *testing.T) {
 	s.mu.Lock()
 	failed := slices.DeleteFunc(slices.Clone(s.all), func(e string) bool { return !strings.HasPrefix(e, "sandbox.failed") })
 	s.mu.Unlock()
-	if len(failed) != 1 { // the one whose restore failed: nothing was made of those that were refused
+	if len(failed) != 1 { // the one whose restore failed; refused children were never started
 		t.Errorf("got %q", failed)
 	}
 }
 
-// A VM that dies is told of by its reason, by this daemon or by the next.
+// The end of a VM is reported with its reason, by this daemon or by the next.
 func TestASandboxesEndIsTold(t *testing.T) {
 	h := newHost(t)
 	s := h.listen()

@@ -31,7 +31,7 @@ func (a *fakeAgent) Ping(context.Context, *connect.Request[agentv1.PingRequest])
 	}), nil
 }
 
-// capabilities are those of an agent of some day.
+// capabilities returns the capabilities of a current or older agent.
 func (f *fake) capabilities() []string {
 	switch {
 	case f.faulty("agent-of-before"):
@@ -52,7 +52,7 @@ func (a *fakeAgent) Identity(ctx context.Context, r *connect.Request[agentv1.Ide
 	return connect.NewResponse(out), nil
 }
 
-// shout returns bytes that no error, event or log may have.
+// shout returns bytes that must not appear in errors, events or logs.
 func shout(n int) string { return strings.Repeat("\x1b\u202e\x00", n/5) }
 
 func (f *fake) identity(ctx context.Context, m *agentv1.IdentityRequest) (*agentv1.IdentityResponse, error) {
@@ -108,7 +108,7 @@ func (a *fakeAgent) Warm(ctx context.Context, r *connect.Request[agentv1.WarmReq
 	return connect.NewResponse(&out), nil
 }
 
-// Eval answers what it was told: the identity's fields by name, and a few acts.
+// Eval returns the identity's fields by name, and performs a few actions.
 func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalRequest]) (*connect.Response[agentv1.EvalResponse], error) {
 	a.f.mu.Lock()
 	id := &a.f.agent
@@ -165,7 +165,7 @@ func (a *fakeAgent) Eval(ctx context.Context, r *connect.Request[agentv1.EvalReq
 
 func (a *fakeAgent) Quiesce(_ context.Context, r *connect.Request[agentv1.QuiesceRequest]) (*connect.Response[agentv1.QuiesceResponse], error) {
 	var out agentv1.QuiesceResponse
-	if r.Msg.GetSyncOnly() { // a file that was written a moment ago
+	if r.Msg.GetSyncOnly() { // a file written a moment ago
 		if err := a.f.writeLate(); err != nil {
 			return nil, err
 		}

@@ -10,16 +10,16 @@ import (
 	"github.com/forkd/forkd/internal/store/pagedigest"
 )
 
-// own is the memory that the guest has written.
+// own returns the memory written by the guest.
 func (f *fake) own() []byte { return f.mem[:min(5*4096, len(f.mem))] }
 
-// What a guest that was booted has in its memory.
+// Memory content of a booted guest.
 const (
 	warmMemory = "warm memory"
 	warmAt     = 1 << 20
 )
 
-// bootedMemory gives a guest that booted what it has written of its memory.
+// bootedMemory sets the memory written by a booted guest.
 func (f *fake) bootedMemory() {
 	if f.maps != nil || f.mem != nil {
 		return
@@ -42,7 +42,8 @@ func (f *fake) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// dupExtents are extents with files of their own, which are the process's for its life.
+// dupExtents returns the extents with duplicated files, which stay open for the life of the
+// process.
 func dupExtents(from []extent.Extent) (out op.ExtentImage, err error) {
 	for _, s := range from {
 		if s.File != nil {
@@ -57,7 +58,7 @@ func dupExtents(from []extent.Extent) (out op.ExtentImage, err error) {
 	return out, nil
 }
 
-// digest writes the digests of memory and disks as they are now, if it is asked to.
+// digest writes the current digests of memory and disks, if requested.
 func (f *fake) digest(to *os.File) error {
 	if to == nil {
 		return nil

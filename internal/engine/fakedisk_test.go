@@ -12,8 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// openDisks has the guest add a line to each disk that it can write: its own name,
-// before those of its ancestors.
+// openDisks makes the guest add a line to each writable disk: its own name, before the names of its
+// ancestors.
 func (f *fake) openDisks(disks []vmm.Disk) error {
 	if len(disks) != f.st.Shape.Disks {
 		return fmt.Errorf("%d disks, want %d", len(disks), f.st.Shape.Disks)
@@ -42,7 +42,7 @@ func (f *fake) openDisks(disks []vmm.Disk) error {
 	return nil
 }
 
-// writeLate has what the guest wrote to a file reach its disks.
+// writeLate writes the guest's pending file writes to its disks.
 func (f *fake) writeLate() error {
 	for _, d := range f.disks {
 		if _, err := d.WriteAt([]byte("written back"), 8192); err != nil {

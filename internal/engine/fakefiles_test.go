@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// guestFile is where a fake VM keeps a file of its guest.
+// guestFile returns the path at which a fake VM stores a file of its guest.
 func guestFile(tokens string, pid int, path string) string {
 	return filepath.Join(tokens, "files-"+strconv.Itoa(pid)+strings.ReplaceAll(path, "/", "_"))
 }
 
-// serveFile gives and takes files, as an agent's /files.
+// serveFile serves downloads and uploads, like an agent's /files.
 func (f *fake) serveFile(w http.ResponseWriter, r *http.Request) {
 	file := guestFile(f.tokens, os.Getpid(), r.URL.Query().Get("path"))
 	if r.Method == http.MethodPost {

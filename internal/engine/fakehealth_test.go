@@ -8,10 +8,10 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// roomFile is the file in a VM's run directory that ends a lack of room.
+// roomFile is the file in a VM's run directory that ends a lack of disk space.
 const roomFile = "room"
 
-// setDisks tells of the disks as a VMM does.
+// setDisks reports the health of the disks, like a VMM.
 func (f *fake) setDisks(change func(*vmm.Health)) {
 	f.mu.Lock()
 	change(&f.st.Health)
@@ -21,7 +21,7 @@ func (f *fake) setDisks(change func(*vmm.Health)) {
 	f.server.SendHealth(h)
 }
 
-// fill lets the VM stand still until there is room.
+// fill stalls the VM until there is disk space.
 func (f *fake) fill() {
 	f.setDisks(func(h *vmm.Health) { h.Full = "disk 1: write 4096 bytes at 0: no space left on device" })
 	go func() {

@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// fakeInventory has a file more in a guest whose memory was captured.
+// fakeInventory reports one more file in a guest with captured memory.
 type fakeInventory struct{ f *fake }
 
 func (i *fakeInventory) List(ctx context.Context, _ *connect.Request[agentv1.ListRequest], out *connect.ServerStream[agentv1.InventoryPart]) error {
@@ -21,7 +21,7 @@ func (i *fakeInventory) List(ctx context.Context, _ *connect.Request[agentv1.Lis
 	switch {
 	case i.f.faulty("inventory-hang"):
 		<-ctx.Done()
-		return ctx.Err() // its deadline is the caller's, who might see all come in time
+		return ctx.Err() // it has the caller's deadline, and the caller might still receive everything in time
 	case i.f.faulty("inventory-lie"):
 		part.Files = append(part.Files, part.Files[0])
 	case i.f.faulty("inventory-break"):

@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/process/processconnect"
 )
 
-// serveAgent is the guest: it answers CONNECT and then speaks HTTP.
+// serveAgent acts as the guest: it answers CONNECT and then speaks HTTP.
 func (f *fake) serveAgent(l *net.UnixListener) {
 	conns := &handover{c: make(chan net.Conn)}
 	mux := http.NewServeMux()
@@ -36,7 +36,7 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 			return
 		}
 		go func() {
-			if f.faulty("reset") { // by a close with something unread (unix(7))
+			if f.faulty("reset") { // by closing with unread data (unix(7))
 				_, _ = c.Read(make([]byte, 1))
 				c.Close()
 				return
@@ -65,7 +65,7 @@ func (f *fake) serveAgent(l *net.UnixListener) {
 
 func connectLine(port int) string { return fmt.Sprintf("CONNECT %d\n", port) }
 
-// portless makes one that has a token a guest whose identity port is gone, for good.
+// portless uses a token to remove the guest's identity port permanently.
 func (f *fake) portless() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -73,7 +73,7 @@ func (f *fake) portless() bool {
 	return f.noPort
 }
 
-// takeIdentity is the identity's port: the request is answered as that over HTTP is.
+// takeIdentity serves the identity port, with the same answers as over HTTP.
 func (f *fake) takeIdentity(c net.Conn) {
 	defer c.Close()
 	var req agentv1.IdentityRequest
@@ -81,7 +81,7 @@ func (f *fake) takeIdentity(c net.Conn) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { // the caller sends no more: what ends this is its leaving
+	go func() { // the caller sends no more data: a read ends when it disconnects
 		_, _ = c.Read(make([]byte, 1))
 		cancel()
 	}()
@@ -95,7 +95,7 @@ func (f *fake) takeIdentity(c net.Conn) {
 	_ = msgwire.Write(c, &out, msgwire.MaxIdentityBytes)
 }
 
-// mute makes a guest of one that has a token, for good: it is there and never answers.
+// mute uses a token to silence the guest permanently: it accepts connections and never answers.
 func (f *fake) mute() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

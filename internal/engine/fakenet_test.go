@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 )
 
-// NetNotes is a file in a fake VM's tokens' directory: what came of its network, a line each.
+// noteNet appends a line about the VM's network to a file in the fake VM's token directory.
 func (f *fake) noteNet(what string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -20,7 +20,7 @@ func (f *fake) noteNet(what string) error {
 	return err
 }
 
-// takeWire keeps the VM's newest wire, and says so.
+// takeWire keeps the VM's newest wire, and records this.
 func (f *fake) takeWire(what string, wire *os.File) error {
 	f.mu.Lock()
 	if f.wire != nil {

@@ -15,19 +15,19 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// fakeNet is a forkd-net, which outlives engines as that does.
+// fakeNet is a fake forkd-net. Like the real one, it outlives engines.
 type fakeNet struct {
 	t *testing.T
 
 	mu    sync.Mutex
-	down  bool // no new connection
+	down  bool // refuses new connections
 	vms   map[string]sandbox.NetBinding
 	ports []*fakePort
 	binds [][]string // the sandboxes of each request
-	said  []string   // requests, in their order
+	said  []string   // requests, in order
 
-	// Of requests to bind VMs: each waits for answers to be closed once they are bound, and is
-	// told fails then. In asked there is a value for each.
+	// Of requests to bind VMs: after binding, each sends a value to asked, waits until answers is
+	// closed, and returns fails.
 	answers chan struct{}
 	fails   error
 	asked   chan struct{}
@@ -51,7 +51,7 @@ func (n *fakeNet) connect(context.Context) (sandbox.NetPort, error) {
 	return p, nil
 }
 
-// kill ends it: another has none of its VMs.
+// kill ends it. The next one starts without its VMs.
 func (n *fakeNet) kill() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,7 +66,7 @@ func (n *fakeNet) kill() {
 	n.killed++
 }
 
-// of is what it serves of a sandbox.
+// of returns the bindings of a sandbox.
 func (n *fakeNet) of(id string) (out []sandbox.NetBinding) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -97,7 +97,7 @@ type fakePort struct {
 	done chan struct{}
 }
 
-// caLocked is the certificate of a tag, of which each process has one of its own.
+// caLocked returns the certificate of a tag. It differs for each process.
 func (n *fakeNet) caLocked(tag string, spec netpolicy.Spec) string {
 	if len(spec.Headers) == 0 {
 		return ""
@@ -182,7 +182,7 @@ func (p *fakePort) List(context.Context) (names []string, _ error) {
 	return names, nil
 }
 
-// Traffic is one byte in and two out for each.
+// Traffic returns one byte in and two out for each VM.
 func (p *fakePort) Traffic(context.Context) (map[string]sandbox.NetUse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -193,7 +193,7 @@ func (p *fakePort) Traffic(context.Context) (map[string]sandbox.NetUse, error) {
 	return out, nil
 }
 
-// Facts are those that the VM was bound with, and those that all guests resolve.
+// Facts returns the facts that the VM was bound with, and the ones resolved by all guests.
 func (p *fakePort) Facts(_ context.Context, vm string) ([]netpolicy.Exported, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -208,6 +208,6 @@ func (p *fakePort) Log(ctx context.Context, vm string, follow bool, write func([
 	if err := write([]byte(`{"vm":"` + vm + `"}`)); err != nil || !follow {
 		return err
 	}
-	<-ctx.Done() // nothing comes
+	<-ctx.Done() // no lines follow
 	return context.Cause(ctx)
 }

@@ -42,7 +42,7 @@ func (p *fakeProcess) Start(ctx context.Context, r *connect.Request[process.Star
 	case "segv":
 		end = &process.ProcessEvent_EndEvent{ExitCode: -1, Status: "signal: segmentation fault (core dumped)"}
 	case "hang":
-		p.f.faulty("exec-hangs") // so that a test knows
+		p.f.faulty("exec-hangs") // signals the test
 		<-ctx.Done()
 		return connect.NewError(connect.CodeDeadlineExceeded, ctx.Err())
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Capture puts the pages into the files that the guest has written.
+// Capture writes the guest's written pages to the files.
 func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 	if f.faulty("keep-files") {
 		if err := f.keep(r.Memory, r.State, r.Index); err != nil {
@@ -62,7 +62,7 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 	}
 	taken := extent.NewPageSet(size)
 	taken.Add(0, int64(len(own)))
-	if f.maps == nil { // it booted: what it has beside that is in no snapshot below
+	if f.maps == nil { // it booted: the rest of its memory is in no snapshot below
 		if _, err := r.Memory.WriteAt([]byte(warmMemory), warmAt); err != nil {
 			return res, err
 		}
@@ -97,7 +97,7 @@ func (f *fake) Capture(r vmm.CaptureConfig) (res vmm.CaptureResult, err error) {
 		if r.Stay {
 			continue
 		}
-		// The guest goes on: what it writes now is in no snapshot.
+		// The guest continues: its writes from now on are in no snapshot.
 		line := make([]byte, 4096)
 		if _, err := f.disks[i].ReadAt(line, 4096); err != nil {
 			return res, err

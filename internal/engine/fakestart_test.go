@@ -88,7 +88,7 @@ func (f *fake) Restore(r vmm.RestoreConfig) (res vmm.RestoreResult, err error) {
 		return res, err
 	}
 	f.branched = f.mem[0] == 1
-	for at := 0; at < len(f.own()); at += 4096 { // what a guest dirties
+	for at := 0; at < len(f.own()); at += 4096 { // pages dirtied by the guest
 		f.mem[at] = 1
 	}
 	switch {

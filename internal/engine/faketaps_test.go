@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fakeTaps are files that are locked while anybody has them open: as with a tap, that is one
-// process, or one that it was passed to.
+// fakeTaps holds files that stay locked while they are open. Like a tap, only one process can have
+// each, or a process that it was passed to.
 type fakeTaps struct {
 	dir   string
 	allow string // prefix
@@ -32,7 +32,7 @@ func (t *fakeTaps) Open(name string) (*os.File, error) {
 	return f, nil
 }
 
-// free reports whether nobody has a tap.
+// free reports whether a tap has no user.
 func (t *fakeTaps) free(name string) bool {
 	f, err := t.Open(name)
 	if err == nil {

@@ -24,8 +24,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// fake is a VMM whose guest is an HTTP server in the same process. Tests make it
-// misbehave with tokens: files in RunDir/fake, each of which is a fault of one VM.
+// fake is a VMM with an HTTP server in the same process as its guest. Tests make it misbehave with
+// tokens: files in RunDir/fake, each causing one fault of one VM.
 type fake struct {
 	tokens  string
 	dir     string // run directory
@@ -38,18 +38,18 @@ type fake struct {
 	agent agentv1.IdentityRequest
 	mem   []byte
 	size  int64
-	gate  *startgate.Entrance // of the restore; nil: none
-	disks []*overlay.Disk     // those with an overlay file
+	gate  *startgate.Entrance // of the restore; may be nil
+	disks []*overlay.Disk     // disks with an overlay file
 	bases [][]extent.Extent   // of each of them
-	owns  [][]*os.File        // of each: those of before, and the present one
+	owns  [][]*os.File        // of each: the earlier ones and the current one
 	maps  op.ExtentImage      // of the restore
 
 	kept []*os.File // of captures, for scribble
-	wire *os.File   // to forkd-net; nil: none
+	wire *os.File   // to forkd-net; may be nil
 
 	branched bool // its memory was captured from a running guest
 	silent   bool
-	noPort   bool // the identity's port is gone
+	noPort   bool // the identity port is gone
 }
 
 func fakeVMM() error {
@@ -85,7 +85,7 @@ func fakeVMM() error {
 	case e := <-f.ended:
 		f.server.SendExit(e)
 		if f.faulty("linger") {
-			time.Sleep(time.Hour) // its process outlives its word
+			time.Sleep(time.Hour) // its process outlives its exit report
 		}
 		return nil
 	case err := <-served:
@@ -104,7 +104,7 @@ func fakeListener(fd uintptr) (*net.UnixListener, error) {
 	return l.(*net.UnixListener), nil
 }
 
-// faulty uses up a token of that name if there is one.
+// faulty consumes a token of that name if there is one.
 func (f *fake) faulty(name string) bool {
 	found, _ := filepath.Glob(filepath.Join(f.tokens, name+".*"))
 	for _, t := range found {
@@ -115,7 +115,7 @@ func (f *fake) faulty(name string) bool {
 	return false
 }
 
-// Status is wrong only in the answer of a VM that runs: the server asks as well.
+// Status is wrong only for a running VM, since the server calls it as well.
 func (f *fake) Status() vmm.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -145,5 +145,5 @@ func (f *fake) set(s vmm.State, cid uint32) {
 
 var _ server.Handler = (*fake)(nil)
 
-// fakeShape is what the tests' image asks for: the least there can be.
+// fakeShape is the shape of the tests' image, the smallest possible.
 var fakeShape = vmspec.Shape{MemoryMiB: vmspec.MinMemoryMiB, VCPUs: 1, Disks: 1}

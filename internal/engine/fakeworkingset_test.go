@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// WriteWorkingSet and Populate know no pages: the engine must not look at them.
+// WriteWorkingSet and Populate know no pages: the engine must not parse the sets.
 func (f *fake) WriteWorkingSet(set *os.File) (vmm.WorkingSetResult, error) {
 	if f.faulty("working-set-fail") {
 		return vmm.WorkingSetResult{}, errors.New("no pagemap today")
@@ -30,7 +30,7 @@ func (f *fake) Populate(set *os.File) (vmm.WorkingSetResult, error) {
 	return vmm.WorkingSetResult{ReadPages: 3}, f.note("populated")
 }
 
-// PopulateShell is of shells alone.
+// PopulateShell is called for shells only.
 func (f *fake) PopulateShell(*os.File) (vmm.WorkingSetResult, error) {
 	if f.faulty("populate-shell-fail") {
 		return vmm.WorkingSetResult{}, errors.New("no page tables today")

@@ -239,7 +239,7 @@ func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
 		return len(now) == 5 && !slices.Contains(now, old[0])
 	})
 
-	// One that dies on the way out costs a try only.
+	// If a shell dies when it is taken, the next one is tried.
 	h.fault("prepared-die", 2)
 	h.fork(e, "a", 3)
 	eventually(t, "refilled pool", ready(5))
@@ -254,7 +254,7 @@ func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
 	}
 	h.close(e)
 
-	// The size is remembered, and goes with the snapshot.
+	// The size is stored, and deleted with the snapshot.
 	e = h.open()
 	eventually(t, "pool of the size that was set before", ready(2))
 	for _, i := range e.List() {
@@ -268,7 +268,7 @@ func TestPoolsAreFilledUsedAndRefilled(t *testing.T) {
 	h.empty()
 }
 
-// Tags whose size nobody has set share plain shells, if there are to be any.
+// Tags without a configured size share plain shells, if any are configured.
 func TestPlainShellsAreShared(t *testing.T) {
 	h := newHost(t)
 	h.cfg.PoolSize = 2
@@ -284,12 +284,12 @@ func TestPlainShellsAreShared(t *testing.T) {
 	}
 }
 
-// A snapshot that no shell can be prepared with has plain ones, and its forks say why they fail.
+// A snapshot that cannot prepare shells gets plain ones, and its forks return the error.
 func TestAPoolOfASnapshotThatCannotBeRestored(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	h.fault("restore-fail", pool.Refillers) // each may be at one
+	h.fault("restore-fail", pool.Refillers) // each may work on one
 	if err := e.SetPool(t.Context(), "a", 2); err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +306,7 @@ func TestAPoolOfASnapshotThatCannotBeRestored(t *testing.T) {
 	}
 }
 
-// What stands ready for a snapshot must not be handed out for another one of its name.
+// Shells of a snapshot must not be used for a later snapshot of the same tag.
 func TestShellsOfADeletedSnapshotAreGone(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

@@ -24,7 +24,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// fakeCall is what a test has the fake guest send to agentproto.ForkPort.
+// fakeCall describes a call of the fake guest to agentproto.ForkPort.
 type fakeCall struct {
 	Raw    []byte `json:"raw,omitempty"` // instead of a request
 	Req    forkwire.Request
@@ -33,7 +33,7 @@ type fakeCall struct {
 	Keep   bool // do not confirm a child's end
 }
 
-// callHost is the fake guest's agent; the answer comes back as JSON.
+// callHost acts as the fake guest's agent. It returns the answer as JSON.
 func (f *fake) callHost(ctx context.Context, text []byte) (*connect.Response[agentv1.EvalResponse], error) {
 	var call fakeCall
 	if err := json.Unmarshal(text, &call); err != nil {
@@ -67,7 +67,7 @@ func (f *fake) callHost(ctx context.Context, text []byte) (*connect.Response[age
 	return connect.NewResponse(&agentv1.EvalResponse{Result: string(b)}), err
 }
 
-// guestBench is an engine with one sandbox whose guest may fork it.
+// guestBench is an engine with one sandbox that may fork itself.
 type guestBench struct {
 	*host
 	e    *Engine
@@ -96,10 +96,10 @@ func (g *guestBench) token() string {
 	return tokenOf(g.next)
 }
 
-// tokenOf is the test's n-th token.
+// tokenOf returns the test's n-th token.
 func tokenOf(n int) string { return fmt.Sprintf("%08x%024x", n, n) }
 
-// call has the guest of a sandbox call, and returns the answer.
+// call makes a sandbox's guest call the host, and returns the answer.
 func (g *guestBench) call(id string, c fakeCall) forkwire.Answer {
 	g.t.Helper()
 	a, err := g.tryCall(id, c)
@@ -129,7 +129,7 @@ func (g *guestBench) fork(id string, n int) forkwire.Answer {
 	return g.call(id, fakeCall{Req: forkwire.Request{Op: forkwire.OpFork, N: n, Token: g.token()}})
 }
 
-// forked is fork that must succeed; it returns the children's ids.
+// forked is like fork, but must succeed. It returns the children's ids.
 func (g *guestBench) forked(id string, n int) []string {
 	g.t.Helper()
 	a := g.fork(id, n)
@@ -167,7 +167,7 @@ func (g *guestBench) refused(a forkwire.Answer, code forkwire.Code, words string
 	}
 }
 
-// transient are the tags of snapshots in between.
+// transient returns the tags of intermediate snapshots.
 func (g *guestBench) transient() []string {
 	g.t.Helper()
 	list, err := g.e.ListSnapshots(context.Background())
@@ -188,7 +188,7 @@ func (g *guestBench) noneTransient() {
 	eventually(g.t, "end of the snapshots in between", func() bool { return len(g.transient()) == 0 })
 }
 
-// storedIs waits for the end of a deletion under way.
+// storedIs waits for the end of a running deletion.
 func (g *guestBench) storedIs(want string) {
 	g.t.Helper()
 	eventually(g.t, "store with "+want, func() bool { return g.stored() == want })
@@ -267,7 +267,7 @@ func TestGuestForkLimits(t *testing.T) {
 		t.Fatal(a.Error)
 	}
 	eventually(t, "room for two", func() bool { a := g.fork(g.root.ID, 2); return a.Error == nil })
-	// The tree is the tree of the root, also when that is gone.
+	// The tree is still the root's tree after the root is gone.
 	if err := g.e.Kill(t.Context(), g.root.ID); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +280,7 @@ func TestGuestForkMemoryLimit(t *testing.T) {
 	g.refused(g.fork(g.root.ID, 1), forkwire.Limit, "1 MiB")
 }
 
-// A tree's disk budget is given out by its forks, with what they leave as layers, and comes back.
+// A tree's disk budget covers its forks and the layers they leave, and is released again.
 func TestGuestForkDiskBudget(t *testing.T) {
 	g := newGuestBench(t)
 	limits := sandbox.Limits{DiskMiB: 16, Tree: sandbox.TreeBudget{DiskMiB: 68}}
@@ -300,13 +300,13 @@ func TestGuestForkDiskBudget(t *testing.T) {
 	if i, err := g.e.Get(grand[0]); err != nil || i.Limits != limits || i.Kin.RootOf(i.ID) != root {
 		t.Errorf("a grandchild is %+v, %v", i, err)
 	}
-	// The next daemon knows what is given out.
+	// The next daemon restores the used budget.
 	g.close(g.e)
 	g.e = g.open()
 	g.refused(g.fork(grand[0], 1), forkwire.Limit, "it may fill 68")
 }
 
-// Whoever keeps quotas is asked before anything is done, and told when it is over.
+// The quota function is called before any other step, and its release at the end.
 func TestGuestForksWithinQuotas(t *testing.T) {
 	var held, asked atomic.Int32
 	g := newGuestBench(t, func(c *Config) {
@@ -338,7 +338,7 @@ func TestGuestForksWithinQuotas(t *testing.T) {
 	}
 }
 
-// A fork that fails has not happened, and the original runs on.
+// A failed fork has no effect, and the original keeps running.
 func TestAGuestForkThatFails(t *testing.T) {
 	g := newGuestBench(t)
 	before := g.stored()
@@ -403,7 +403,7 @@ func TestTwoGuestForksAtOnce(t *testing.T) {
 	}
 }
 
-// A snapshot in between stays as long as anything needs it, and no longer.
+// An intermediate snapshot is kept exactly as long as it is needed.
 func TestSnapshotsInBetween(t *testing.T) {
 	g := newGuestBench(t)
 	child := g.forked(g.root.ID, 1)[0]
@@ -468,7 +468,7 @@ func TestFamiliesOutliveTheDaemon(t *testing.T) {
 	g.noneTransient()
 }
 
-// A child that is paused is still its parent's to wait for, also under the next daemon.
+// Its parent can still wait for a paused child, also under the next daemon.
 func TestAPausedChildIsWaitedFor(t *testing.T) {
 	g := newGuestBench(t)
 	child := g.forked(g.root.ID, 1)[0]
@@ -491,11 +491,11 @@ func TestWhatAGuestMayDoToThePort(t *testing.T) {
 		a, err := g.tryCall(g.root.ID, fakeCall{Raw: []byte(raw)})
 		if err == nil {
 			g.refused(a, forkwire.Invalid, "")
-		} else if len(raw) < 64<<10 { // the long one may find the connection closed before it is through
+		} else if len(raw) < 64<<10 { // with the long one, the connection may be closed before all is written
 			t.Errorf("%.40q: %v", raw, err)
 		}
 	}
-	// An end that is not confirmed is offered again.
+	// An unconfirmed end is offered again.
 	child := g.forked(g.root.ID, 1)[0]
 	if a := g.exit(child, 0, 10); a.Error != nil {
 		t.Fatal(a.Error)
@@ -513,8 +513,8 @@ func TestWhatAGuestMayDoToThePort(t *testing.T) {
 	}
 }
 
-// Waiters hold connections, of which a guest has so many and no more; they do
-// not keep the engine from closing.
+// Waiters hold connections, and a guest has a limited number of them. They do not keep the engine
+// from closing.
 func TestWaitersAreBoundedAndLetGo(t *testing.T) {
 	g := newGuestBench(t)
 	g.forked(g.root.ID, 1)

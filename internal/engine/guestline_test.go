@@ -15,8 +15,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// hammer is a guest that calls the daemon so many times, one after the other, with
-// garbage. It tells how many calls were let in.
+// hammer makes the guest call the daemon many times in sequence, with garbage. It returns the
+// number of accepted calls.
 func (f *fake) hammer(ctx context.Context, times string) string {
 	n, _ := strconv.Atoi(times)
 	in := 0
@@ -31,7 +31,7 @@ func (f *fake) hammer(ctx context.Context, times string) string {
 	return fmt.Sprint(in)
 }
 
-// What a guest can cost the daemon by calling is bounded, and others do not notice.
+// The cost of a guest's calls for the daemon is limited, and other guests are not affected.
 func TestAGuestThatHammersThePort(t *testing.T) {
 	g := newGuestBench(t)
 	began := time.Now()
@@ -62,14 +62,14 @@ func TestAGuestThatHammersThePort(t *testing.T) {
 		default:
 		}
 	}
-	// Its own calls are let in again.
+	// Its own calls are accepted again.
 	eventually(t, "room for a call", func() bool {
 		_, err := g.tryCall(g.root.ID, fakeCall{Req: forkwire.Request{Op: forkwire.OpWait, TimeoutMS: 1}})
 		return err == nil
 	})
 }
 
-// Forks are dearer: of those a guest may ask for fewer.
+// Forks cost more, so a guest may request fewer of them.
 func TestAGuestThatAsksForForksWithoutEnd(t *testing.T) {
 	g := newGuestBench(t)
 	limited, busy := 0, 0
@@ -92,12 +92,13 @@ func TestAGuestThatAsksForForksWithoutEnd(t *testing.T) {
 	}
 }
 
-// Only a child can leave something behind: nothing is read from others.
+// Only a child can leave a result: results of others are not read.
 func TestResultsAreReadOnlyFromChildren(t *testing.T) {
 	g := newGuestBench(t)
-	raw := fmt.Sprintf(`{"op":"exit","bytes":%d}`+"\n", forkwire.MaxResult) // and nothing of it
+	raw := fmt.Sprintf(`{"op":"exit","bytes":%d}`+"\n", forkwire.MaxResult) // without the result itself
 	g.refused(g.call(g.root.ID, fakeCall{Raw: []byte(raw)}), forkwire.NotAChild, "")
-	// Of a child so many at once, which here announce one and do not send it.
+	// A child may send a limited number of results concurrently. Here the calls announce one and do
+	// not send it.
 	child := g.forked(g.root.ID, 1)[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -140,7 +141,7 @@ func TestARequestThatDrips(t *testing.T) {
 	}
 	defer theirs.Close()
 	began := time.Now()
-	for { // until the daemon has ended it
+	for { // until the daemon closes it
 		if _, err := theirs.Write([]byte(" ")); err != nil {
 			break
 		}

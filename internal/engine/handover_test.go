@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// wantHandover tells whether forkd-net may hand sockets to a sandbox's VM.
+// wantHandover checks whether forkd-net may pass sockets to a sandbox's VM.
 func wantHandover(t *testing.T, n *fakeNet, sb sandbox.Info, want bool) {
 	t.Helper()
 	if b := n.of(sb.ID); len(b) != 1 || b[0].Handover != want || !connected(b[0]) {
@@ -30,7 +30,7 @@ func TestAConfinedVMMayBeHandedSockets(t *testing.T) {
 	e := h.open()
 	h.snapshot(e, "a")
 	sbs := h.forkNet(e, "a", 2, &someNet)
-	later := h.forkNet(e, "a", 1, nil)[0] // nothing is allowed: it has no wire
+	later := h.forkNet(e, "a", 1, nil)[0] // its policy denies everything: it has no wire
 	if _, err := e.SetNetwork(t.Context(), later.ID, sandbox.NetworkRequest{Policy: publicNet}); err != nil {
 		t.Fatal(err)
 	}
@@ -42,14 +42,14 @@ func TestAConfinedVMMayBeHandedSockets(t *testing.T) {
 	}
 	h.close(e)
 	n.kill()
-	h.open() // and another forkd-net: that they are confined is in their journals
+	h.open() // and another forkd-net: the VMs' journals record that they are confined
 	for _, sb := range append(sbs, later) {
 		eventually(t, "its wire to be bound anew", func() bool { return len(n.of(sb.ID)) == 1 && connected(n.of(sb.ID)[0]) })
 		wantHandover(t, n, sb, true)
 	}
 }
 
-// One that turns out not to be confined gets no end of a wire that was bound for one that is.
+// A VM that turns out to be unconfined gets no end of a wire bound for a confined one.
 func TestAVMThatIsNotConfinedIsBoundAnew(t *testing.T) {
 	h, n := handoverHost(t)
 	e := h.open()
@@ -65,7 +65,7 @@ func TestAVMThatIsNotConfinedIsBoundAnew(t *testing.T) {
 		if !b[0].Handover {
 			relayed++
 		}
-		h.wantWired(sb) // once: the end that it has is of this binding
+		h.wantWired(sb) // once: its end is of this binding
 	}
 	if relayed != 1 {
 		t.Errorf("%d of two may be handed nothing, want the one", relayed)
@@ -78,7 +78,8 @@ func TestAVMThatIsNotConfinedIsBoundAnew(t *testing.T) {
 	wantHandover(t, n, later, false)
 }
 
-// It is the same when forkd-net answers only after the restores: the end comes as it is let out.
+// The same holds if forkd-net answers only after the restores: the VM gets its end when its network
+// is opened.
 func TestAVMThatIsNotConfinedIsLetOutWithAWireThatWasBoundAnew(t *testing.T) {
 	h, n := handoverHost(t)
 	seen := &counts{done: map[sandbox.Op]int{}}
@@ -103,7 +104,7 @@ func TestAVMThatIsNotConfinedIsLetOutWithAWireThatWasBoundAnew(t *testing.T) {
 	}
 }
 
-// Nor is it otherwise with one that gets its end from the next forkd-net.
+// The same holds for a VM that gets its end from the next forkd-net.
 func TestAVMThatIsNotConfinedIsGivenAWireLaterThatHandsItNothing(t *testing.T) {
 	h, n := handoverHost(t)
 	e := h.open()
@@ -123,7 +124,7 @@ func TestAVMThatIsNotConfinedIsGivenAWireLaterThatHandsItNothing(t *testing.T) {
 	}
 }
 
-// A shell of a pool is there, and restored, before it is known that it will have a wire.
+// A pooled shell exists, and is restored, before it is known to need a wire.
 func TestAShellThatIsNotConfinedIsBoundAnew(t *testing.T) {
 	h, n := handoverHost(t)
 	e := h.open()

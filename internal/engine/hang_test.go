@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// A guest whose kernel hangs is reported by the list and by one event, also by the next daemon, and an owner's
-// rollback ends it. With RestartOnHang the daemon does that.
+// A guest with a hung kernel is reported in the list and by one event, also by the next daemon. A
+// rollback by the owner ends the hang. With RestartOnHang the daemon rolls it back.
 func TestAGuestThatHangs(t *testing.T) {
 	h := newHost(t)
 	clock := &clocks{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
@@ -86,7 +86,7 @@ func TestAGuestThatHangs(t *testing.T) {
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	if told != 3 && told != 4 { // the next daemon may tell of the first once more
+	if told != 3 && told != 4 { // the next daemon may report the first hang once more
 		t.Errorf("%d events of three hangs", told)
 	}
 	if len(acts) != 2 || acts[0].Action != sandbox.ActRollback || acts[0].By != sandbox.ByHang || acts[0].Err != nil {

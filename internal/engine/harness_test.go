@@ -17,7 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/rundir"
 )
 
-// host is what outlives an engine: its directories.
+// host holds the state that outlives an engine: its directories.
 type host struct {
 	t         *testing.T
 	cfg       Config
@@ -25,7 +25,7 @@ type host struct {
 	facts     hostproc.Facts
 }
 
-// Facts has a test say what there is: much, unless it changes that.
+// Facts returns the facts set by the test, by default plenty.
 func (h *host) Facts() (hostproc.Facts, error) {
 	f := h.facts
 	f.MemoryAvailable = h.available
@@ -38,7 +38,7 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := rundir.Open(run) // before it gets what a test puts there
+	d, err := rundir.Open(run) // before the test puts files there
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,7 +83,7 @@ func (h *host) fault(name string, n int) {
 	}
 }
 
-// killAll ends what a test left running, by the processes' own journal.
+// killAll ends VMs left by a test, found by their journals.
 func (h *host) killAll() {
 	dirs, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "vm", "*"))
 	for _, d := range dirs {
@@ -96,7 +96,7 @@ func (h *host) killAll() {
 	}
 }
 
-// open starts an engine, which the test's end closes.
+// open starts an engine. The end of the test closes it.
 func (h *host) open() *Engine {
 	h.t.Helper()
 	e, err := Open(h.t.Context(), h.cfg)
@@ -116,7 +116,7 @@ func (h *host) close(e *Engine) {
 	}
 }
 
-// empty waits until no VM and nothing of one is left in the run directory.
+// empty waits until the run directory contains no VM directories.
 func (h *host) empty() {
 	h.t.Helper()
 	eventually(h.t, "an empty run directory", func() bool {
@@ -125,7 +125,7 @@ func (h *host) empty() {
 	})
 }
 
-// stored are the names in the snapshot store.
+// stored returns the names in the snapshot store.
 func (h *host) stored() string {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.StoreDir, "snapshots"))
 	if err != nil {
@@ -147,12 +147,12 @@ func eventually(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// images is an image store with "tiny", and "disky", which has a writable disk
-// once packUpper has made it.
+// images is an image store with "tiny", and "disky", which has a writable disk once packUpper has
+// made it.
 type images struct {
 	dir    string
-	digest string // of all; empty: the usual one
-	first  string // what is asked of a child first; empty: a shell is started
+	digest string // of all; empty for the usual one
+	first  string // first-use command; if empty, a shell is started
 }
 
 func imagesIn(dir string) images { return images{dir: dir} }
@@ -187,7 +187,7 @@ func (i images) Image(_ context.Context, name string) (sandbox.Image, error) {
 	return img, nil
 }
 
-// snapshot makes the snapshot that most tests fork.
+// snapshot makes the snapshot most tests fork.
 func (h *host) snapshot(e *Engine, tag string) sandbox.SnapshotInfo {
 	h.t.Helper()
 	s, err := e.CreateSnapshot(h.t.Context(), sandbox.CreateRequest{Tag: tag, Image: "tiny"}, nil)
@@ -197,7 +197,7 @@ func (h *host) snapshot(e *Engine, tag string) sandbox.SnapshotInfo {
 	return s
 }
 
-// fork makes n children, all of which must live.
+// fork makes n children. All of them must succeed.
 func (h *host) fork(e *Engine, tag string, n int) []sandbox.Info {
 	h.t.Helper()
 	r, err := e.Fork(h.t.Context(), sandbox.ForkRequest{Tag: tag, N: n})
@@ -223,7 +223,7 @@ func (h *host) eval(e *Engine, id, code string) string {
 	return r.Result
 }
 
-// wantError checks an error's kind and that its text has what people need.
+// wantError checks an error's kind and the required parts of its text.
 func wantError(t *testing.T, err, kind error, texts ...string) {
 	t.Helper()
 	if err == nil || kind != errAny && !errors.Is(err, kind) {

@@ -12,9 +12,9 @@ import (
 
 const stepHashing = "hashing"
 
-// doomedToHash has snapshots and none of their digests when it is killed.
+// doomedToHash makes snapshots without any digests before it is killed.
 func (e *Engine) doomedToHash(ctx context.Context) error {
-	e.traffic.Enter() // digests stand back
+	e.traffic.Enter() // makes hashing wait
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err
 	}
@@ -29,8 +29,8 @@ func (e *Engine) doomedToHash(ctx context.Context) error {
 	select {}
 }
 
-// verifies waits until a snapshot verifies, and until then takes no other answer
-// than that its digests are not ready. It tells how often that was the answer.
+// verifies waits until a snapshot verifies. Until then the only accepted error is that its digests
+// are not ready. It returns how often it got that error.
 func (h *host) verifies(e *Engine, tag string) (waited int) {
 	h.t.Helper()
 	eventually(h.t, "digests of "+tag, func() bool {

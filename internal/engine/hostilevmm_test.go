@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keep is a VMM that does not close what it should.
+// keep makes the VMM keep files open that it should close.
 func (f *fake) keep(files ...*os.File) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -27,7 +27,7 @@ func (f *fake) keep(files ...*os.File) error {
 	return nil
 }
 
-// scribble writes over all that was kept, and says how much of it could be written to.
+// scribble overwrites all kept files, and returns how many of them were writable.
 func (f *fake) scribble() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -40,8 +40,8 @@ func (f *fake) scribble() string {
 	return fmt.Sprint(written)
 }
 
-// A VMM can write to what it was given for a capture for as long as it lives: none
-// of that is a part of the snapshot.
+// A VMM can write to its capture files for as long as it lives. Its writes do not reach the
+// snapshot.
 func TestAVMMCannotChangeTheSnapshotThatWasMadeOfIt(t *testing.T) {
 	h, e, sb := forked(t)
 	h.fault("keep-files", 1)
@@ -55,7 +55,8 @@ func TestAVMMCannotChangeTheSnapshotThatWasMadeOfIt(t *testing.T) {
 	h.verifies(e, "b")
 }
 
-// A VMM that never answers again costs each branch of it the time limit, and nobody else anything.
+// A VMM that never answers again costs each of its branches the time limit. Other sandboxes are not
+// affected.
 func TestAVMMThatHangsInItsCapture(t *testing.T) {
 	h := newHost(t)
 	h.cfg.BranchTimeout = 500 * time.Millisecond

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// agentOf is what a snapshot's manifest says of its agent.
+// agentOf returns the agent's description in a snapshot's manifest.
 func (h *host) agentOf(tag string) snapshot.Agent {
 	h.t.Helper()
 	b, err := os.ReadFile(filepath.Join(h.cfg.StoreDir, "snapshots", tag, snapshot.ManifestFile))
@@ -29,8 +29,8 @@ func (h *host) agentOf(tag string) snapshot.Agent {
 	return m.Agent
 }
 
-// Which way an identity goes is what the agent said when the snapshot was made, and the
-// same in those that come from it.
+// The channel of an identity depends on the capabilities of the agent when the snapshot was made.
+// Derived snapshots use the same channel.
 func TestASnapshotSaysHowItsChildrenAreTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		fault string
@@ -72,8 +72,8 @@ func TestASnapshotSaysHowItsChildrenAreTold(t *testing.T) {
 	}
 }
 
-// A child whose snapshot says it has the port, and which does not answer there, is no
-// older one: it is not asked another way.
+// If a snapshot records the identity port, a child that does not answer there is not an older one:
+// no other channel is tried.
 func TestAChildWithoutItsIdentityPortFails(t *testing.T) {
 	h := newHost(t)
 	h.cfg.IdentityTimeout = time.Second

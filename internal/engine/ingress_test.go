@@ -52,7 +52,7 @@ func TestAGuestsForkIsPrivateIfItsSourceIs(t *testing.T) {
 	}
 }
 
-// What waits for room on the host is not woken, whatever traffic there is.
+// Traffic does not wake a sandbox stalled for lack of disk space.
 func TestTrafficDoesNotWakeWhatHasNoRoom(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

@@ -11,7 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// A tree whose guests fork for as long as they may ends whole, whichever of it is named, and nobody else does.
+// A tree with guests that keep forking is ended completely, whichever of its sandboxes is named.
+// Other sandboxes are not ended.
 func TestATreeThatForksOnIsEnded(t *testing.T) {
 	g := newGuestBench(t, func(c *Config) { c.GuestFork = sandbox.TreeLimits{Size: 30, Depth: 8, MemoryMiB: 1 << 20} })
 	children := g.forked(g.root.ID, 3)
@@ -44,7 +45,7 @@ func TestATreeThatForksOnIsEnded(t *testing.T) {
 	if _, err := g.e.KillTree(t.Context(), children[1]); !errors.Is(err, sandbox.ErrNotFound) {
 		t.Errorf("once more: %v", err)
 	}
-	// One that has forked nobody is a tree, too, also when it failed.
+	// A sandbox without forks is also a tree, even if it has failed.
 	p, err := os.FindProcess(other.Children[0].Info.PID)
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/testing/kvmtest"
 )
 
-// realImages is the fixtures' kernel, agent and root as an image.
+// realImages is an image of the fixtures' kernel, agent and root.
 type realImages struct{ kernel, initrd, root, upper string }
 
 func (i realImages) Image(context.Context, string) (sandbox.Image, error) {
@@ -25,7 +25,7 @@ func (i realImages) Image(context.Context, string) (sandbox.Image, error) {
 	}, nil
 }
 
-// newRealHost is a host with the real VMM, kernel and agent.
+// newRealHost returns a host with the real VMM, kernel and agent.
 func newRealHost(t *testing.T) *host {
 	t.Helper()
 	kvmtest.Require(t)
@@ -36,7 +36,7 @@ func newRealHost(t *testing.T) *host {
 	return h
 }
 
-// sh runs a command in a sandbox as root and returns what it printed.
+// sh runs a command in a sandbox as root and returns its output.
 func (h *host) sh(e *Engine, id, script string) string {
 	h.t.Helper()
 	r, err := e.Exec(h.t.Context(), id, sandbox.ExecRequest{Args: []string{"sh", "-c", script}, User: "root"})
@@ -49,7 +49,7 @@ func (h *host) sh(e *Engine, id, script string) string {
 	return strings.TrimSpace(string(r.Stdout))
 }
 
-// The fake VMs pass the same in every run; over real ones it takes a minute.
+// The fake VMs pass the same suite in every run; with real ones it takes a minute.
 func TestConformsOverRealVMs(t *testing.T) {
 	kvmtest.Soak(t)
 	h := newRealHost(t)
@@ -121,7 +121,7 @@ func TestRealGuestsFork(t *testing.T) {
 	})
 }
 
-// A guest of the oldest kernel has no VM generation ID: what makes its clones differ is the agent alone.
+// A guest of the oldest kernel has no VM generation ID: only the agent makes its clones differ.
 func TestOldKernelsGuestsFork(t *testing.T) {
 	h := newRealHost(t)
 	h.cfg.Images = realImages{kvmtest.Fixture(t, "old-vmlinux"), kvmtest.Fixture(t, "old-agent.cpio"), kvmtest.Fixture(t, "root.erofs"), ""}
@@ -238,7 +238,7 @@ func TestFilesThatAreNoKernelAndNoRoot(t *testing.T) {
 	h.empty()
 }
 
-// diskBlocks is the room on the host that a sandbox's own disk takes, in bytes.
+// diskBlocks returns the host disk space used by a sandbox's own disk, in bytes.
 func (h *host) diskBlocks(e *Engine, id string) int64 {
 	h.t.Helper()
 	b, _, err := e.sandboxes.Find(id)

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// diskOf is what a snapshot's writable disk begins with.
+// diskOf returns the beginning of a snapshot's writable disk.
 func diskOf(t *testing.T, e *Engine, tag string) string {
 	t.Helper()
 	files, err := e.home.Snapshots.Open(tag)
@@ -35,7 +35,7 @@ func (h *host) branch(e *Engine, id, tag string) error {
 	return err
 }
 
-// layerIDs are the layers in the store.
+// layerIDs returns the layers in the store.
 func layerIDs(t *testing.T, e *Engine) []layer.ID {
 	t.Helper()
 	all, err := e.home.Layers.List()
@@ -62,8 +62,8 @@ func pinNames(t *testing.T, e *Engine) (names []string) {
 	return names
 }
 
-// Each branch of one source has the disk of its moment, and the source has one own
-// file as before, however often it is branched.
+// Each branch of one source has the disk at its moment. The source still has one overlay file,
+// however often it is branched.
 func TestBranchesOfOneDisk(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -76,7 +76,7 @@ func TestBranchesOfOneDisk(t *testing.T) {
 		if got := diskOf(t, e, tag); got != before {
 			t.Errorf("branch %d has %q, the source had %q", i, got, before)
 		}
-		before += fmt.Sprintf("branch %d\n", i+1) // written by the source behind it
+		before += fmt.Sprintf("branch %d\n", i+1) // written by the source after it
 		if got := h.readOverlay(e, sb.ID); got != before {
 			t.Errorf("after branch %d the source has %q, want %q", i, got, before)
 		}
@@ -101,8 +101,8 @@ func TestBranchesOfOneDisk(t *testing.T) {
 	}
 }
 
-// However often a source is branched, its disk lies over a bounded number of
-// layers, and its VMM has as many files open.
+// However often a source is branched, its disk has a limited number of backing layers, and its VMM
+// a limited number of open files.
 func TestASourceBranchedVeryOften(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -134,8 +134,8 @@ func TestASourceBranchedVeryOften(t *testing.T) {
 	eventually(t, "collection of what the deleted branches held", func() bool { return len(layerIDs(t, e)) <= len(base)+1 })
 }
 
-// A branch that fails after the disk went on leaves the disk as it was, and the
-// next one has all of it. A daemon that dies in between does not matter.
+// A branch that fails after the disk was switched leaves the disk unchanged, and the next one has
+// all of it. The end of the daemon in between does not matter.
 func TestADiskThatWentOnInVain(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		for _, fault := range []string{"capture-late", "captured-fail", "rebase-fail"} {
@@ -166,8 +166,8 @@ func TestADiskThatWentOnInVain(t *testing.T) {
 	}
 }
 
-// What a daemon did not learn it asks the VMM: its record may name a file in which
-// the disk went on, or did not.
+// If a daemon missed the result, it asks the VMM: its record may name a file the disk was switched
+// to, or not.
 func TestAnOpenRecordIsResolved(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -199,7 +199,7 @@ func TestAnOpenRecordIsResolved(t *testing.T) {
 	}
 }
 
-// Layers go when the last one that needs them does, and not before.
+// Layers are removed exactly when their last user is gone.
 func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -221,7 +221,7 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	gone(3) // the branch's memory is nobody's any more; its disk is the sandbox's own
+	gone(3) // the branch's memory has no users any more; its disk is the sandbox's own
 	h.close(e)
 	e = h.open()
 	if _, err := e.CollectLayers(t.Context(), false); err != nil {
@@ -242,7 +242,8 @@ func TestLayersLiveAsLongAsSomebodyNeedsThem(t *testing.T) {
 	}
 }
 
-// What is open at a deletion, as by a VM that ends slowly, goes a little later without anybody asking.
+// A layer that is open during a deletion, for instance in a VM that ends slowly, is collected later
+// without a request.
 func TestALayerThatIsOpenAtADeletionIsCollectedLater(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -262,7 +263,7 @@ func TestALayerThatIsOpenAtADeletionIsCollectedLater(t *testing.T) {
 	eventually(t, "empty store", func() bool { return len(layerIDs(t, e)) == 0 })
 }
 
-// A forced deletion of a parent leaves its branches whole.
+// A forced deletion of a parent keeps its branches complete.
 func TestABranchOutlivesItsParentsDeletion(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -286,7 +287,7 @@ func TestABranchOutlivesItsParentsDeletion(t *testing.T) {
 	}
 }
 
-// A store that is copied elsewhere is as good as the one that it was copied from.
+// A copied store works like the original.
 func TestACopiedStoreWorks(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -359,7 +360,7 @@ func TestCompact(t *testing.T) {
 	}
 }
 
-// Each image is begun, gone through to its end and done, one after the other.
+// Each image is begun, read to its end and done, in sequence.
 func checkCompactSteps(t *testing.T, steps []sandbox.Step) {
 	t.Helper()
 	var order []string
@@ -385,7 +386,7 @@ func checkCompactSteps(t *testing.T, steps []sandbox.Step) {
 	}
 }
 
-// A snapshot that would leave less than the reserve is not made.
+// A snapshot that would leave less than the reserve is refused.
 func TestTheReserveOfTheDiskIsKept(t *testing.T) {
 	h := newHost(t)
 	h.cfg.DiskReserve = 1 << 60

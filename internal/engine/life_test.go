@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// usedUp tells whether a VM took a token of that name.
+// usedUp returns a function that reports whether a VM took a token of that name.
 func (h *host) usedUp(name string) func() bool {
 	return func() bool {
 		left, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", name+".*"))
@@ -96,7 +96,7 @@ func TestTwoClientsKillTheSameSandbox(t *testing.T) {
 	for i := range errs {
 		wg.Go(func() {
 			errs[i] = e.Kill(t.Context(), sb.ID)
-			// Whoever returns: it is gone.
+			// At every return it is gone.
 			if unix.Kill(sb.PID, 0) == nil {
 				t.Errorf("caller %d returned before the process was gone", i)
 			}
@@ -231,7 +231,7 @@ func TestSandboxesOutliveTheDaemon(t *testing.T) {
 			t.Errorf("%s of a closed engine succeeds", name)
 		}
 	}
-	// One dies while there is no daemon; and something half-made is left.
+	// One dies while there is no daemon, and something half-made is left.
 	if err := unix.Kill(sbs[1].PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func TestConfigsThatCannotWork(t *testing.T) {
 	}
 }
 
-// A console that is followed begins where it was asked to, and ends with its VM.
+// A followed console begins at the requested line, and ends with its VM.
 func TestAConsoleIsFollowed(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

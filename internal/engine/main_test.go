@@ -8,9 +8,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain lets the test binary play the VMM: the engine starts it under that
-// name. So the tests have real processes, sockets and an agent that answers,
-// without KVM.
+// TestMain lets the test binary play the VMM: the engine starts it under that name. The tests thus
+// have real processes, sockets and an agent that answers, without KVM.
 func TestMain(m *testing.M) {
 	if os.Args[0] == "forkd-vmm" {
 		if err := fakeVMM(); err != nil {

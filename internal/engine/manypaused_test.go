@@ -13,23 +13,23 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// manyPaused is how many sandboxes are paused here, and pausedCost what each may cost the daemon. fewFiles are those that
-// its own work may have open at the moment.
+// manyPaused is the number of paused sandboxes in this test, and pausedCost the maximum cost of
+// each for the daemon. fewFiles is the number of files its own work may have open.
 const (
 	manyPaused = 1000
 	pausedCost = 2 << 10 // bytes of its heap
 	fewFiles   = 50
 )
 
-// A thousand paused sandboxes cost the daemon 2 KiB each at most and no descriptor; a daemon that finds them is up soon,
-// and lists them at once.
+// A thousand paused sandboxes cost the daemon at most 2 KiB each and no descriptors. A daemon that
+// finds them is up soon, and lists them immediately.
 func TestAThousandPausedSandboxes(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	one := h.pause(e, sb.ID)
 	h.close(e)
 	heap, files, _ := h.weigh(1)
 	h.copyRecords(one.ID)
-	h.close(h.open()) // which leaves the receipts that copies have not
+	h.close(h.open()) // writes the receipts missing for the copies
 	many, manyFiles, e := h.weigh(manyPaused)
 	each := (many - heap) / (manyPaused - 1)
 	t.Logf("each takes %d bytes; %d descriptors more", each, manyFiles-files)
@@ -44,7 +44,7 @@ func TestAThousandPausedSandboxes(t *testing.T) {
 	if n, took := len(e.List()), time.Since(began); n != manyPaused || took > time.Second {
 		t.Errorf("%d are listed after %s", n, took)
 	}
-	// Each is a sandbox of its own: one goes on, one ends, and the others stay.
+	// Each is a separate sandbox: one resumes, one ends, and the others stay.
 	other := recordID(manyPaused / 2)
 	if got := h.resume(e, other); got.Status != sandbox.StatusRunning {
 		t.Errorf("resumed: %+v", got)
@@ -57,10 +57,12 @@ func TestAThousandPausedSandboxes(t *testing.T) {
 	}
 }
 
-// startLimit is within how long a daemon with a thousand paused sandboxes has to be up: a loaded machine's.
+// startLimit is the time in which a daemon with a thousand paused sandboxes must be up, on a loaded
+// machine.
 const startLimit = 15 * time.Second
 
-// weigh starts an engine that finds n sandboxes, and says what it has in its heap, and how many files are open.
+// weigh starts an engine that finds n sandboxes, and returns its heap size and its number of open
+// files.
 func (h *host) weigh(n int) (heap, files int, e *Engine) {
 	h.t.Helper()
 	before := liveHeap()
@@ -85,14 +87,14 @@ func (h *host) weigh(n int) (heap, files int, e *Engine) {
 	return heap, len(open), e
 }
 
-// liveHeap is what the program still refers to: the least of some looks, as the daemon has work in the
-// background, of which some bytes are alive at any moment.
+// liveHeap returns the size of the live heap. It is the minimum of several measurements, as
+// background work keeps some bytes alive at any moment.
 func liveHeap() int {
 	least := math.MaxInt
 	for range 10 {
 		time.Sleep(20 * time.Millisecond) // elapses: some of that work ends
 		runtime.GC()
-		runtime.GC() // what the first has finalized
+		runtime.GC() // objects finalized by the first
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		least = min(least, int(m.HeapAlloc))
@@ -102,7 +104,7 @@ func liveHeap() int {
 
 func recordID(i int) string { return fmt.Sprintf("sb-0badcafe-%04d", i) }
 
-// copyRecords makes many of the record of one paused sandbox.
+// copyRecords makes many copies of the record of one paused sandbox.
 func (h *host) copyRecords(id string) {
 	h.t.Helper()
 	dir := filepath.Join(h.cfg.StoreDir, "paused")
@@ -111,7 +113,7 @@ func (h *host) copyRecords(id string) {
 		h.t.Fatal(err)
 	}
 	for i := 1; i < manyPaused; i++ {
-		// The snapshot's tag, which has the id in it as well, stays that of the one that there is.
+		// The snapshot's tag also contains the id; it stays the tag of the existing snapshot.
 		other := bytes.ReplaceAll(b, []byte(`"`+id+`"`), []byte(`"`+recordID(i)+`"`))
 		if err := os.WriteFile(filepath.Join(dir, recordID(i)+".json"), other, 0o600); err != nil {
 			h.t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// counts is how often something was done.
+// counts counts the operations done.
 type counts struct {
 	mu   sync.Mutex
 	done map[sandbox.Op]int
@@ -32,7 +32,7 @@ func (c *counts) of(op sandbox.Op) int {
 	return c.done[op]
 }
 
-// slowNet is a host whose forkd-net takes its time, and has a snapshot a.
+// slowNet returns a host with a slow forkd-net and a snapshot a.
 func slowNet(t *testing.T) (*host, *Engine, *fakeNet, *counts) {
 	h, n := netHost(t)
 	seen := &counts{done: map[sandbox.Op]int{}}
@@ -120,7 +120,7 @@ func TestAForkThatIsCancelledWhileForkdNetIsAskedLeavesNothing(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	h.empty()
-	// It had bound them, and nobody waited for its answer.
+	// forkd-net had bound them, but its answer was abandoned.
 	eventually(t, "release of both", func() bool { return n.count() == 0 })
 	if l := e.List(); len(l) != 0 {
 		t.Errorf("listed: %v", l)

@@ -16,7 +16,7 @@ var resolved = []netpolicy.Exported{
 	{Name: "example.org", Addr: netip.MustParseAddr("2001:db8::7"), Seconds: 2000},
 }
 
-// wantFacts compares with what the only VM of a sandbox is bound with.
+// wantFacts checks the facts that the only VM of a sandbox is bound with.
 func (n *fakeNet) wantFacts(id string, want []netpolicy.Exported) {
 	n.t.Helper()
 	bound := n.of(id)

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// wantRate wants a sandbox to be bound with a bandwidth limit.
+// wantRate checks that a sandbox is bound with a bandwidth limit.
 func wantRate(t *testing.T, n *fakeNet, id string, mib int64) {
 	t.Helper()
 	bound := n.of(id)
@@ -30,7 +30,7 @@ func TestANetworkLimitStaysWithTheSandbox(t *testing.T) {
 	h.wantPolicy(e, id, sandbox.PolicyPublic)
 
 	spec := publicNet
-	for _, mib := range []int64{1, 3} { // its policy's own; its policy has none
+	for _, mib := range []int64{1, 3} { // first with a limit in its policy, then without
 		if spec.Limits.BytesPerSecond = 1 << 20; mib == 3 {
 			spec.Limits.BytesPerSecond = 0
 		}
@@ -64,7 +64,7 @@ func TestANetworkLimitStaysWithTheSandbox(t *testing.T) {
 	wantRate(t, n, child.ID, 3)
 }
 
-// wantTree wants sandboxes to be bound in the tree of that root, each with one wire.
+// wantTree checks that sandboxes are bound in the tree of that root, each with one wire.
 func wantTree(t *testing.T, n *fakeNet, root string, mib int64, ids ...string) {
 	t.Helper()
 	for _, id := range ids {
@@ -89,7 +89,7 @@ func TestATreesNetworkLimitIsOneForAllOfIt(t *testing.T) {
 	tree = append(tree, g.forked(tree[0], 1)...)
 	wantTree(t, n, root, 4, tree...)
 	wantTree(t, n, other, 4, other)
-	wantRate(t, n, tree[3], 2) // and each its own
+	wantRate(t, n, tree[3], 2) // plus its own
 
 	if _, err := g.e.SetNetwork(t.Context(), tree[0], sandbox.NetworkRequest{Policy: publicNet}); err != nil {
 		t.Fatal(err)
@@ -112,7 +112,7 @@ func TestATreesNetworkLimitIsOneForAllOfIt(t *testing.T) {
 	wantTree(t, n, root, 4, g.forked(tree[0], 1)...)
 }
 
-// Nothing was allowed when its tree began.
+// The policy denied everything when its tree began.
 func TestAPolicyThatComesLaterIsWithinTheTreesLimit(t *testing.T) {
 	h, n := netHost(t)
 	g := &guestBench{host: h, e: h.open()}

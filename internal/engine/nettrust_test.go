@@ -22,7 +22,7 @@ func withSecret(spec netpolicy.Spec) netpolicy.Spec {
 	return spec
 }
 
-// bundle is what a fake guest's bundle has.
+// bundle returns the content of a fake guest's bundle.
 func (h *host) bundle(sb sandbox.Info) string {
 	b, _ := os.ReadFile(guestFile(filepath.Join(h.cfg.RunDir, "fake"), sb.PID, trust.Bundle))
 	return string(b)
@@ -57,7 +57,7 @@ func TestAGuestTrustsTheCertificateIfHeadersAreSet(t *testing.T) {
 	}
 }
 
-// lines is a log that is looked at later.
+// lines is a log that is checked later.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -69,8 +69,7 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// The journal of a VM, which is in the run directory, is the one place that may have it: the
-// next daemon needs it.
+// Only the VM's journal, which is in the run directory, may contain it: the next daemon needs it.
 func TestASecretIsNowhereButInItsVMsJournal(t *testing.T) {
 	h, _ := netHost(t)
 	var log lines
@@ -91,7 +90,7 @@ func TestASecretIsNowhereButInItsVMsJournal(t *testing.T) {
 	for _, dir := range []string{h.cfg.RunDir, h.cfg.StoreDir} {
 		err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.Type().IsRegular() {
-				return nil // sockets, and what is gone meanwhile
+				return nil // sockets, and files removed meanwhile
 			}
 			b, _ := os.ReadFile(path)
 			if !bytes.Contains(b, []byte(secretValue)) {

@@ -17,7 +17,7 @@ var (
 	someNet   = netpolicy.Spec{Default: netpolicy.Deny, Allow: []string{"example.org:443"}}
 )
 
-// netHost is a host whose engines reach a forkd-net.
+// netHost returns a host with a forkd-net for its engines.
 func netHost(t *testing.T) (*host, *fakeNet) {
 	h, n := newHost(t), newFakeNet(t)
 	h.cfg.NetConnect = n.connect
@@ -25,14 +25,14 @@ func netHost(t *testing.T) (*host, *fakeNet) {
 	return h, n
 }
 
-// netNotes is what came of a VM's network.
+// netNotes returns the recorded events of a VM's network.
 func (h *host) netNotes(pid int) []string {
 	b, _ := os.ReadFile(filepath.Join(h.cfg.RunDir, "fake", fmt.Sprintf("net-%d", pid)))
 	return strings.Fields(string(b))
 }
 
-// wired reports whether a VM got its wire once, before it was let out: with its restore if
-// forkd-net was that quick, or as it was let out. then is what it saw later.
+// wired reports whether a VM got its wire once, before its network was opened: with its restore if
+// forkd-net was quick enough, or with the opening. then lists its later events.
 func wired(notes []string, then ...string) bool {
 	return len(notes) > 0 && (notes[0] == "restored" || notes[0] == "given") &&
 		slices.Equal(notes[1:], append([]string{"open"}, then...))
@@ -98,7 +98,7 @@ func TestAChildThatIsNotUniqueIsNeverOpened(t *testing.T) {
 		paths, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "net-*"))
 		return paths
 	}
-	before := noted() // of the VM that the snapshot's working set was found with
+	before := noted() // from the VM that recorded the snapshot's working set
 	h.fault("identity-clone", 1)
 	r, err := e.Fork(t.Context(), sandbox.ForkRequest{Tag: "a", N: 1, Network: &publicNet})
 	if err != nil || r.Children[0].Err == nil {
@@ -176,7 +176,7 @@ func TestThePolicyIsTheRequestsElseTheSnapshotsAndNeverAboveTheCeiling(t *testin
 	h.wantPolicy(e, h.forkNet(e, "b", 1, nil)[0].ID, sandbox.PolicyPublic)
 	h.close(e)
 
-	h.cfg.NetCeiling = &someNet // of the next daemon: it holds for those that run, too
+	h.cfg.NetCeiling = &someNet // of the next daemon: it also applies to running sandboxes
 	e = h.open()
 	h.wantPolicy(e, open, sandbox.PolicyCustom)
 	for _, asked := range []*netpolicy.Spec{nil, &publicNet} {

@@ -13,7 +13,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// withoutPorts removes from a record of a sandbox what a daemon that did not know PublicPorts never wrote.
+// withoutPorts removes the fields an older daemon without PublicPorts never wrote from a sandbox's
+// record.
 func withoutPorts(t *testing.T, path string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -37,8 +38,8 @@ func withoutPorts(t *testing.T, path string) {
 	}
 }
 
-// A sandbox is public only if its record says so. A record of an earlier daemon's closes it, whether it
-// runs meanwhile or is paused, and later daemons ask for the same token.
+// A sandbox is public only if its record says so. A record of an earlier daemon makes it private,
+// running or paused, and later daemons require the same token.
 func TestARecordThatDoesNotSayPublicIsClosed(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -85,7 +86,7 @@ func TestARecordThatDoesNotSayPublicIsClosed(t *testing.T) {
 	}
 }
 
-// A manifest that does not say that ports are public has its sandboxes ask for a token.
+// If a manifest does not mark ports as public, its sandboxes require a token.
 func TestASnapshotThatDoesNotSayPublicIsClosed(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

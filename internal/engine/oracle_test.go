@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// oracleHost is a host with the oracle on, and what its engines log.
+// oracleHost returns a host with the oracle enabled, and the log of its engines.
 func oracleHost(t *testing.T) (*host, *safeBuffer) {
 	t.Helper()
 	h, log := newHost(t), &safeBuffer{}
@@ -43,8 +43,8 @@ func (s *safeBuffer) count(words string) int {
 	return strings.Count(s.b.String(), words)
 }
 
-// A creation, each mode, a branch of a branch, one that nobody waits for, with a disk, and a
-// compaction: all are compared, and are what their sources were.
+// A creation, each mode, a branch of a branch, a NoWait branch, one with a disk, and a compaction:
+// all are compared, and match their sources.
 func TestTheOracleSeesEveryCapture(t *testing.T) {
 	h, log := oracleHost(t)
 	e := h.open()
@@ -77,7 +77,7 @@ func TestTheOracleSeesEveryCapture(t *testing.T) {
 	checked("a compaction")
 }
 
-// What is not what the source was is told, and is not there.
+// A snapshot that differs from its source is reported and deleted.
 func TestTheOracleTellsWhatDiffers(t *testing.T) {
 	h, log := oracleHost(t)
 	e := h.open()
@@ -123,7 +123,7 @@ func TestTheOracleTellsWhatDiffers(t *testing.T) {
 	}
 }
 
-// Without the oracle a VMM is asked for no digests.
+// Without the oracle a VMM gets no request for digests.
 func TestTheOracleIsOffByDefault(t *testing.T) {
 	h, log := oracleHost(t)
 	h.cfg.Oracle = false
@@ -135,8 +135,7 @@ func TestTheOracleIsOffByDefault(t *testing.T) {
 	}
 }
 
-// An ExtentImage shows what a VMM shows that maps the extents, and its next
-// leaves out nothing but zeros.
+// An ExtentImage reads like a VMM that maps the extents, and its next skips only zeros.
 func TestAnExtentImage(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -162,7 +161,7 @@ func TestAnExtentImage(t *testing.T) {
 	}
 }
 
-// randomExtents are pages of a sparse file, in pieces, with gaps and zero pages.
+// randomExtents returns pages of a sparse file, in pieces, with gaps and zero pages.
 func randomExtents(t *testing.T, random *rand.Rand) (out []extent.Extent, size int64, content []byte) {
 	t.Helper()
 	const page = 4096

@@ -16,7 +16,7 @@ import (
 
 const upperSize = 1 << 20
 
-// makeUpper makes the disk of "disky": it says that it is empty.
+// makeUpper makes the empty disk of "disky".
 func (h *host) makeUpper() {
 	h.t.Helper()
 	f, err := os.Create(h.cfg.Images.(images).dir + "/upper")
@@ -52,7 +52,7 @@ func (h *host) overlayFiles() string {
 	return strings.Join(names, " ")
 }
 
-// disky makes a snapshot that has a writable disk, and n children of it.
+// disky makes a snapshot with a writable disk, and n children of it.
 func (h *host) disky(e *Engine, n int) []sandbox.Info {
 	h.t.Helper()
 	h.makeUpper()
@@ -68,7 +68,7 @@ func (h *host) disky(e *Engine, n int) []sandbox.Info {
 	return h.fork(e, "d", n)
 }
 
-// readOverlay is what a sandbox sees at the beginning of its disk, by the files alone.
+// readOverlay returns a sandbox's view of the beginning of its disk, read from the files alone.
 func (h *host) readOverlay(e *Engine, id string) string {
 	h.t.Helper()
 	text := make([]byte, 8192)
@@ -80,7 +80,7 @@ func (h *host) readOverlay(e *Engine, id string) string {
 	return strings.ReplaceAll(strings.TrimRight(string(text), "\x00"), "\x00", "")
 }
 
-// openOverlay opens a sandbox's disk, by the files alone.
+// openOverlay opens a sandbox's disk from the files alone.
 func (h *host) openOverlay(e *Engine, id string, read func(*overlay.Disk)) {
 	h.t.Helper()
 	b, _, err := e.sandboxes.Find(id)

@@ -11,20 +11,20 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// as is a context of a tenant's key.
+// as returns a context with a tenant's key.
 func as(ctx context.Context, tenant string) context.Context {
 	return principal.With(ctx, principal.Principal{Name: "k", KeyID: "k1", Tenant: tenant, Scopes: principal.All})
 }
 
-// Owners are on disk, with all that comes of a thing; and tenants over the real engine do
-// not see each other's, before and after the daemon's end.
+// Owners are stored on disk with all derived objects. Over the real engine, tenants do not see each
+// other's objects, before and after the end of the daemon.
 func TestOwnersOutliveTheDaemon(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	acme, evil := as(t.Context(), "acme"), as(t.Context(), "evil")
 	over := func(e *Engine, ctx context.Context) *tenancy.View { return tenancy.New(e, tenancy.Config{}).For(ctx) }
 	v := over(e, acme)
-	for asked, want := range map[int]int{0: fakeShape.MemoryMiB, 64: 64} { // for quotas: the image's, if none is asked for
+	for asked, want := range map[int]int{0: fakeShape.MemoryMiB, 64: 64} { // for quotas; 0: the image's
 		if mib, err := e.ParentMemoryMiB(acme, sandbox.CreateRequest{Image: "tiny", MemoryMiB: asked}); err != nil || mib != want {
 			t.Errorf("a parent with memory_mib %d has %d MiB, %v; want %d", asked, mib, err, want)
 		}
@@ -73,7 +73,7 @@ func TestOwnersOutliveTheDaemon(t *testing.T) {
 	}
 }
 
-// notThere checks that nothing can be done to what is another's.
+// notThere checks that every operation on another tenant's objects fails.
 func notThere(t *testing.T, v *tenancy.View, tag, id string) {
 	t.Helper()
 	ctx := t.Context()

@@ -40,7 +40,7 @@ func (h *host) resume(e *Engine, id string) sandbox.Info {
 	return info
 }
 
-// pausedRecords are the names of the records of paused sandboxes.
+// pausedRecords returns the names of the records of paused sandboxes.
 func (h *host) pausedRecords() string {
 	entries, err := os.ReadDir(filepath.Join(h.cfg.StoreDir, "paused"))
 	if err != nil {
@@ -53,7 +53,7 @@ func (h *host) pausedRecords() string {
 	return strings.Join(names, " ")
 }
 
-// pauses are the stored snapshots that sandboxes are or were paused in.
+// pauses returns the stored snapshots sandboxes are or were paused in.
 func (h *host) pauses() (tags []string) {
 	for _, name := range strings.Fields(h.stored()) {
 		if strings.HasPrefix(name, "pause-") {
@@ -63,7 +63,7 @@ func (h *host) pauses() (tags []string) {
 	return tags
 }
 
-// pauseHost is an engine with a snapshot "d" and a sandbox of it with a disk.
+// pauseHost returns an engine with a snapshot "d" and a sandbox of it with a disk.
 func pauseHost(t *testing.T) (*host, *Engine, sandbox.Info) {
 	t.Helper()
 	h := newHost(t)
@@ -71,8 +71,8 @@ func pauseHost(t *testing.T) (*host, *Engine, sandbox.Info) {
 	return h, e, h.disky(e, 1)[0]
 }
 
-// A sandbox is paused and goes on, again and again: nothing of it is left while it is paused but its snapshot
-// and its record, and that is one snapshot however often it was paused.
+// A sandbox is repeatedly paused and resumed. While it is paused, only one snapshot and its record
+// exist, however often it was paused.
 func TestASandboxIsPausedAndGoesOn(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	same, entropy := h.identityOf(e, sb.ID)
@@ -129,7 +129,7 @@ func TestASandboxIsPausedAndGoesOn(t *testing.T) {
 			t.Errorf("records of one that runs: %q", got)
 		}
 	}
-	// It can be branched and rolled back as any other.
+	// It can be branched and rolled back like any other.
 	if err := h.branch(e, sb.ID, "later"); err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,7 @@ func TestASandboxIsPausedAndGoesOn(t *testing.T) {
 	eventually(t, "nothing left", func() bool { return len(h.pauses()) == 0 && h.pausedRecords() == "" })
 }
 
-// wantPaused checks why something cannot be had of a paused sandbox.
+// wantPaused checks the refusal of a request to a paused sandbox.
 func (h *host) wantPaused(what string, err error) {
 	h.t.Helper()
 	var told *sandbox.Error
@@ -161,7 +161,7 @@ func (h *host) wantPaused(what string, err error) {
 	}
 }
 
-// reboot is another daemon after a reboot.
+// reboot returns the next daemon after a reboot.
 func (h *host) reboot(e *Engine) *Engine {
 	h.t.Helper()
 	h.close(e)
@@ -169,7 +169,7 @@ func (h *host) reboot(e *Engine) *Engine {
 	return h.open()
 }
 
-// clearRun is what a reboot does: no VM is left, and the run directory is gone.
+// clearRun simulates a reboot: all VMs end, and the run directory is gone.
 func (h *host) clearRun() {
 	h.t.Helper()
 	h.killAll()
@@ -180,7 +180,7 @@ func (h *host) clearRun() {
 
 func errorOf[T any](_ T, err error) error { return err }
 
-// Whatever goes wrong with a pause, the sandbox runs on and nothing else remains.
+// On every failure of a pause, the sandbox keeps running and no files remain.
 func TestAPauseThatFails(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	for fault, kind := range map[string]error{
@@ -217,7 +217,7 @@ func TestAPauseThatFails(t *testing.T) {
 	wantError(t, err, sandbox.ErrNotFound)
 	_, err = e.Resume(t.Context(), "sb-none")
 	wantError(t, err, sandbox.ErrNotFound)
-	h.pause(e, sb.ID) // after all
+	h.pause(e, sb.ID) // this time it works
 }
 
 // A resume continues the same machine. A fork is another one.
@@ -233,7 +233,7 @@ func TestAResumeIsTheSameMachine(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong with a resume, the sandbox is paused as it was.
+// On every failure of a resume, the sandbox stays paused unchanged.
 func TestAResumeThatFails(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	before := h.pause(e, sb.ID)
@@ -255,7 +255,7 @@ func TestAResumeThatFails(t *testing.T) {
 	}
 }
 
-// doomedToPause is what a daemon does that is killed at a step of it.
+// doomedToPause is the work of a daemon that is killed at one of its steps.
 func (e *Engine) doomedToPause(ctx context.Context, opt sandbox.PauseOptions) error {
 	if _, err := e.CreateSnapshot(ctx, sandbox.CreateRequest{Tag: "d", Image: "disky"}, nil); err != nil {
 		return err
@@ -272,7 +272,8 @@ func (e *Engine) doomedToPause(ctx context.Context, opt sandbox.PauseOptions) er
 	return err
 }
 
-// pauseStep is a step of a pause or of a resume, and whether the sandbox is paused when the daemon is killed there.
+// pauseStep is a step of a pause or of a resume, and whether the sandbox is paused when the daemon
+// is killed there.
 type pauseStep struct {
 	step   failpoint.Step
 	paused bool
@@ -284,12 +285,13 @@ var pauseSteps = []pauseStep{
 	{failpoint.ResumeHeld, false},
 }
 
-// afterEach has kill end a daemon at each step, and the host at those at which that changes nothing, and check what
-// the next daemon has, which is one sandbox. All goes when check has seen it.
+// afterEach calls kill to end a daemon at each step, and also the host where this makes no
+// difference. It calls check with the next daemon and its one sandbox, then kills the sandbox and
+// checks that no files are left.
 func afterEach(t *testing.T, steps []pauseStep, kill func(*host, string), check func(*host, *Engine, sandbox.Info, pauseStep)) {
 	for _, c := range steps {
 		for _, reboot := range []bool{false, true} {
-			if reboot && !c.paused { // what runs ends with the host
+			if reboot && !c.paused { // a running sandbox ends with the host
 				continue
 			}
 			name := string(c.step)
@@ -328,7 +330,8 @@ func afterEach(t *testing.T, steps []pauseStep, kill func(*host, string), check 
 				if err := e.Kill(t.Context(), l[0].ID); err != nil {
 					t.Fatal(err)
 				}
-				// The sweep of transient snapshots may have begun to delete it just before the kill would.
+				// The sweep of transient snapshots may have begun to delete it just before the kill
+				// would.
 				eventually(t, "nothing left", func() bool {
 					return len(h.pauses()) == 0 && h.pausedRecords() == "" && h.overlayFiles() == ""
 				})
@@ -337,7 +340,8 @@ func afterEach(t *testing.T, steps []pauseStep, kill func(*host, string), check 
 	}
 }
 
-// isItself checks that a sandbox works, and has one VM, and at least one file, at most so many.
+// isItself checks that a sandbox works, has one VM, and has between one and the given number of
+// files.
 func (h *host) isItself(e *Engine, id string, files int) {
 	h.t.Helper()
 	if got := h.eval(e, id, "sandbox_id"); got != id {
@@ -348,8 +352,8 @@ func (h *host) isItself(e *Engine, id string, files int) {
 	}
 }
 
-// A daemon is killed at every step of a pause and of a resume: with the next one the sandbox runs or is paused whole,
-// and nothing else is left.
+// A daemon is killed at every step of a pause and of a resume. Under the next one the sandbox runs
+// or is completely paused, and no other files are left.
 func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
 	afterEach(t, pauseSteps, (*host).killDaemonAt, func(h *host, e *Engine, sb sandbox.Info, c pauseStep) {
 		if c.paused {
@@ -365,7 +369,8 @@ func TestADaemonKilledAtAStepOfAPause(t *testing.T) {
 	})
 }
 
-// killDuring has a sandbox killed at a step of its pause, or of its resume. Nothing is left of it.
+// killDuring kills a sandbox at a step of its pause or resume, and checks that it is removed
+// completely.
 func killDuring(t *testing.T, step failpoint.Step, opt sandbox.PauseOptions) {
 	h, e, sb := pauseHost(t)
 	resuming := strings.HasPrefix(string(step), "resume")
@@ -404,7 +409,7 @@ func TestAKillDuringAPause(t *testing.T) {
 	}
 }
 
-// dieDuring pauses a sandbox whose VM dies at a step of it.
+// dieDuring pauses a sandbox and kills its VM at a step.
 func dieDuring(t *testing.T, step failpoint.Step) (*host, *Engine, sandbox.Info, error) {
 	h, e, sb := pauseHost(t)
 	_, vm, err := e.sandboxes.Running(sb.ID)
@@ -423,7 +428,7 @@ func dieDuring(t *testing.T, step failpoint.Step) (*host, *Engine, sandbox.Info,
 	return h, e, sb, err
 }
 
-// A sandbox whose VM dies while it is being paused has failed.
+// If a sandbox's VM dies during its pause, the sandbox has failed.
 func TestAVMThatDiesDuringAPause(t *testing.T) {
 	h, e, sb, err := dieDuring(t, failpoint.PauseCaptured)
 	wantError(t, err, errAny)
@@ -435,7 +440,7 @@ func TestAVMThatDiesDuringAPause(t *testing.T) {
 	wantError(t, err, sandbox.ErrGuestGone)
 }
 
-// It has not when its snapshot was whole by then: it is paused.
+// If its snapshot was complete by then, it has not failed: it is paused.
 func TestAVMThatDiesAtTheEndOfItsPause(t *testing.T) {
 	h, e, sb, err := dieDuring(t, failpoint.PauseWritten)
 	if err != nil {
@@ -445,7 +450,7 @@ func TestAVMThatDiesAtTheEndOfItsPause(t *testing.T) {
 	h.isItself(e, sb.ID, 2)
 }
 
-// Many want a paused sandbox at once: it is resumed once, and all are served.
+// Many concurrent requests for a paused sandbox resume it once, and all succeed.
 func TestAStampedeResumesOnce(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	if _, err := e.SetLife(t.Context(), sb.ID, sandbox.Life{AutoResume: true}); err != nil {
@@ -482,8 +487,8 @@ func TestAStampedeResumesOnce(t *testing.T) {
 	}
 }
 
-// The snapshot that a paused sandbox lies in is in use, as that of one that runs is; deleted by force it is kept
-// until nobody needs it.
+// The snapshot of a paused sandbox is in use, like that of a running one. Deleted by force, it is
+// kept until its last user is gone.
 func TestTheSnapshotOfAPausedSandboxIsInUse(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	info := h.pause(e, sb.ID)
@@ -520,7 +525,7 @@ func TestTheSnapshotOfAPausedSandboxIsInUse(t *testing.T) {
 	})
 }
 
-// A record that cannot be read is left alone, and so is the snapshot that it may be about.
+// An unreadable record is left alone, and so is the snapshot it may refer to.
 func TestARecordThatCannotBeRead(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	info := h.pause(e, sb.ID)

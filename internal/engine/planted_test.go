@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// victim is a home directory that a daemon must not touch.
+// victim returns a home directory a daemon must not touch.
 func victim(t *testing.T) (home string, unharmed func()) {
 	t.Helper()
 	home = t.TempDir()
@@ -55,14 +55,14 @@ func link(t *testing.T, to, name string) {
 	}
 }
 
-// At each level of the run directory and of the store's a link to somebody's home
-// is not followed, and what no daemon made stays.
+// At each level of the run directory and of the store, a link to a user's home is not followed, and
+// files not made by a daemon stay.
 func TestPlantedLinksAreNotFollowed(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		at      func(h *host) string // the link
 		to      string               // below the home
-		refused string               // "": the daemon starts, and leaves it alone
+		refused string               // if empty, the daemon starts and leaves it alone
 	}{
 		{"vm", func(h *host) string { return h.cfg.RunDir + "/vm" }, "", "is a link"},
 		{"a VM's directory", func(h *host) string { return h.cfg.RunDir + "/vm/v00000007" }, "work", ""},
@@ -97,7 +97,7 @@ func TestPlantedLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// bystander is a process of this user that no daemon knows.
+// bystander starts a process of this user that no daemon knows.
 func bystander(t *testing.T) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command("sleep", "600")
@@ -134,8 +134,8 @@ func plant(t *testing.T, path string, v any) {
 	}
 }
 
-// A journal cannot have the daemon end a process that is not its VMM, listed as a
-// sandbox or not, nor another VMM of its own.
+// A journal cannot make the daemon end a process that is not its VMM, listed as a sandbox or not,
+// nor another of its VMMs.
 func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 	for _, listed := range []bool{false, true} {
 		h := newHost(t)
@@ -167,12 +167,12 @@ func TestAPlantedJournalEndsNoProcess(t *testing.T) {
 			t.Error(err)
 		}
 		h.close(e)
-		os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm", "v00000070")) // else the test's end would do what it tests
+		os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm", "v00000070")) // otherwise the end of the test would do this itself
 		os.RemoveAll(filepath.Join(h.cfg.RunDir, "vm", "v00000071"))
 	}
 }
 
-// A journal cannot name files for the daemon to remove.
+// A journal cannot make the daemon remove files by naming them.
 func TestAPlantedJournalRemovesNoFile(t *testing.T) {
 	for name, fault := range map[string]func(home string, r *sandboxes.Record){
 		"its disk": func(home string, r *sandboxes.Record) {
@@ -208,7 +208,7 @@ func TestAPlantedJournalRemovesNoFile(t *testing.T) {
 	}
 }
 
-// What an engine finds and did not make stays, and the VM beside it goes.
+// Files that an engine finds and did not make stay, and the VM next to them is removed.
 func TestOnlyWhatADaemonMakesIsRemoved(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

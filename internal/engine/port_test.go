@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// echoServer answers, when it has all of what a client sends, with that. It is in this
-// process; the fake's guests have the same localhost.
+// echoServer returns all data from a client to it once the client has sent everything. It is in
+// this process; the fake's guests have the same localhost.
 func echoServer(t *testing.T) uint16 {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// boot is what a host's boot leaves of one: its processes and its run directory are gone.
+// boot simulates a boot of the host: its processes and its run directory are gone.
 func (h *host) boot(e *Engine, name string) *Engine {
 	h.t.Helper()
 	h.close(e)
@@ -23,8 +23,8 @@ func (h *host) boot(e *Engine, name string) *Engine {
 	return h.open()
 }
 
-// After a boot of the host what was paused goes on, what ran is listed as ended by the boot for as long as others that
-// failed, and deadlines that passed meanwhile were kept.
+// After a boot of the host, paused sandboxes resume. Sandboxes that ran are listed as ended by the
+// boot, for as long as other failed ones. Deadlines that passed meanwhile were kept.
 func TestABootOfTheHost(t *testing.T) {
 	h, e, c := lifeHost(t)
 	runs, dies := h.forkFor(e, sandbox.Life{}), h.forkFor(e, sandbox.Life{TTL: time.Hour})
@@ -68,7 +68,7 @@ func TestABootOfTheHost(t *testing.T) {
 		t.Error("it was rolled back")
 	}
 	h.resume(e, stays.ID)
-	// They need nothing that is deleted, and go when they are killed, for good.
+	// They need no deleted files, and a kill removes them permanently.
 	for _, id := range []string{runs.ID, stays.ID} {
 		if err := e.Kill(t.Context(), id); err != nil {
 			t.Error(err)
@@ -84,7 +84,7 @@ func TestABootOfTheHost(t *testing.T) {
 	}
 }
 
-// What is not a list of what ran costs nothing but that.
+// An invalid list of running sandboxes costs only the list.
 func TestABadListOfWhatRan(t *testing.T) {
 	for name, text := range map[string]string{
 		"nothing": "", "no JSON": "{", "another version": `{"version":2,"boot":"x","sandboxes":[]}`,

@@ -96,7 +96,7 @@ func TestEveryForkLeavesAReceipt(t *testing.T) {
 	wantError(t, err, sandbox.ErrNotFound, "sb-none")
 }
 
-// A child that could not be made unique is not running, and its receipt says what is missing.
+// A child that could not be made unique is not running, and its receipt names the missing step.
 func TestAFailedChildLeavesAReceipt(t *testing.T) {
 	for fault, c := range map[string]struct {
 		text     string
@@ -178,7 +178,7 @@ func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: sb.ID, Tag: "lost"}); err == nil {
 		t.Error("it did not fail")
 	}
-	if err := h.branch(e, sb.ID, "mended"); err != nil { // ends what the failed one has left
+	if err := h.branch(e, sb.ID, "mended"); err != nil { // finishes the work of the failed one
 		t.Fatal(err)
 	}
 	h.fault("captured-fail", 1)
@@ -198,7 +198,8 @@ func TestSnapshotsBranchesAndRollbacksLeaveReceipts(t *testing.T) {
 	}
 }
 
-// A daemon that ended before it wrote its receipts left a journal, from which the next one makes them.
+// A daemon that ended before writing its receipts left a journal. The next daemon recovers them
+// from it.
 func TestReceiptsThatWereNotWrittenAreRecovered(t *testing.T) {
 	h, e, sb := rollbackHost(t)
 	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// While the host is short of memory sandboxes that nobody uses are paused, one after the other, the longest unused
-// first; one in use is not, nor one that would not go on by itself.
+// While the host is short of memory, unused sandboxes are paused one at a time, longest unused
+// first. Sandboxes in use, and ones without automatic resume, are not paused.
 func TestIdleSandboxesArePausedUnderPressure(t *testing.T) {
 	h := newHost(t)
 	c := &clocks{wall: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
@@ -18,7 +18,7 @@ func TestIdleSandboxesArePausedUnderPressure(t *testing.T) {
 	e := h.open()
 	h.snapshot(e, "a")
 	wakes := sandbox.Life{AutoResume: true}
-	// At its end it would keep its disk alone; this is not its end.
+	// At its end it would keep only its disk; this is not its end.
 	first := h.forkFor(e, sandbox.Life{AutoResume: true, AtEnd: sandbox.AtEndPause, FilesystemOnly: true})
 	second, inUse, young := h.forkFor(e, wakes), h.forkFor(e, wakes), h.forkFor(e, wakes)
 	stays := h.forkFor(e, sandbox.Life{})
@@ -59,7 +59,7 @@ func TestIdleSandboxesArePausedUnderPressure(t *testing.T) {
 		t.Errorf("told of: %q", told)
 	}
 	h.change(e, func(h *host) { h.facts.Pressure.Memory, h.available = 0, 64<<30 })
-	h.eval(e, first.ID, "index") // it goes on by itself
+	h.eval(e, first.ID, "index") // it resumes automatically
 	c.pass(time.Hour)
 	e.Look(t.Context())
 	if got := paused(); got != second.ID+" " {
@@ -69,7 +69,7 @@ func TestIdleSandboxesArePausedUnderPressure(t *testing.T) {
 
 func (s *told) paused(id string) bool { return strings.Contains(s.of(id), sandbox.EventPaused) }
 
-// pauses are the events of sandboxes that were paused.
+// pauses returns the events of paused sandboxes.
 func (s *told) pauses() (all []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/network"
 )
 
-// List returns all sandboxes, oldest first, failed ones included.
+// List returns all sandboxes, oldest first, including failed ones.
 func (e *Engine) List() []sandbox.Info {
 	return network.Traffic(e.wires, e.sandboxes.WithUse(e.sandboxes.List()))
 }
@@ -18,8 +18,8 @@ func (e *Engine) Get(id string) (sandbox.Info, error) {
 	return info, err
 }
 
-// DeleteSnapshot deletes a snapshot that nothing depends on; see DeleteOptions
-// for the others. Sandboxes that run from a deleted one live on.
+// DeleteSnapshot deletes a snapshot without dependants; see DeleteOptions for the others. Sandboxes
+// running from a deleted snapshot keep running.
 func (e *Engine) DeleteSnapshot(ctx context.Context, tag string, o sandbox.DeleteOptions) error {
 	_, done, err := e.begin(ctx)
 	if err != nil {
@@ -29,6 +29,6 @@ func (e *Engine) DeleteSnapshot(ctx context.Context, tag string, o sandbox.Delet
 	if err := e.catalog.Delete(tag, o); err != nil {
 		return err
 	}
-	e.families.SweepLater() // what it was built on may be needed no more
+	e.families.SweepLater() // its parents may now be unused
 	return nil
 }

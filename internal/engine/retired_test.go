@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// retiredFolders are those of snapshots that have lost their tags.
+// retiredFolders returns the number of folders of retired snapshots.
 func (h *host) retiredFolders() int {
 	found, err := filepath.Glob(filepath.Join(h.cfg.StoreDir, "snapshots", ".retired-*"))
 	if err != nil {
@@ -29,9 +29,8 @@ func (h *host) delete(e *Engine, force bool, tags ...string) {
 	}
 }
 
-// A sandbox is branched in every way, and its branches are forked, after its snapshot was
-// deleted, by the next daemon too, and when the tag is another snapshot's. Nothing of it
-// is left when all have ended.
+// A sandbox is branched in every mode, and its branches are forked, after its snapshot was deleted,
+// also under the next daemon, and after the tag was reused. No files are left when all have ended.
 func TestASandboxOutlivesItsSnapshotsName(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -87,7 +86,8 @@ func TestASandboxOutlivesItsSnapshotsName(t *testing.T) {
 	eventually(t, "empty store", func() bool { return len(layerIDs(t, e)) == 0 && len(pinNames(t, e)) == 0 })
 }
 
-// When the sandbox ends, by itself or by a kill, or while no daemon runs, what was kept goes.
+// When the sandbox ends, by itself or by a kill, or while no daemon runs, its retired snapshot is
+// removed.
 func TestWhatWasKeptGoesWithTheSandbox(t *testing.T) {
 	for name, end := range map[string]func(h *host, e *Engine, id string) *Engine{
 		"kill": func(h *host, e *Engine, id string) *Engine {
@@ -122,7 +122,8 @@ func TestWhatWasKeptGoesWithTheSandbox(t *testing.T) {
 	}
 }
 
-// A sandbox can be put back to what is left of its ancestry, whatever is gone in between.
+// A sandbox can be put back to the remaining snapshots of its ancestry, even if snapshots in
+// between are gone.
 func TestRollbackPastDeletedAncestors(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
@@ -150,7 +151,7 @@ func TestRollbackPastDeletedAncestors(t *testing.T) {
 	}
 }
 
-// A guest forks itself though its snapshot is deleted.
+// A guest forks itself although its snapshot is deleted.
 func TestAGuestForksAfterItsSnapshotsDeletion(t *testing.T) {
 	g := newGuestBench(t)
 	g.delete(g.e, true, "a")

@@ -22,7 +22,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
-// runDirs are the names in the run directory: one VM each.
+// runDirs returns the names in the run directory: one VM each.
 func (h *host) runDirs() string {
 	h.t.Helper()
 	entries, err := os.ReadDir(filepath.Join(h.cfg.RunDir, "vm"))
@@ -36,7 +36,7 @@ func (h *host) runDirs() string {
 	return strings.Join(names, " ")
 }
 
-// identityOf is what a sandbox's guest was told; its entropy comes last.
+// identityOf returns the identity a sandbox's guest received; its entropy comes last.
 func (h *host) identityOf(e *Engine, id string) (same, entropy string) {
 	h.t.Helper()
 	for _, what := range []string{"sandbox_id", "machine_id", "index", "env"} {
@@ -47,8 +47,8 @@ func (h *host) identityOf(e *Engine, id string) (same, entropy string) {
 
 func processGone(pid int) func() bool { return func() bool { return unix.Kill(pid, 0) != nil } }
 
-// rollbackHost is an engine with a snapshot "d", a sandbox of it with a disk, and
-// a snapshot "b" that was branched from the sandbox.
+// rollbackHost returns an engine with a snapshot "d", a sandbox of it with a disk, and a snapshot
+// "b" branched from the sandbox.
 func rollbackHost(t *testing.T) (*host, *Engine, sandbox.Info) {
 	t.Helper()
 	h := newHost(t)
@@ -117,7 +117,7 @@ func TestASandboxGoesBackInPlace(t *testing.T) {
 	}
 }
 
-// What is branched after a rollback lies over the snapshot that it went back to.
+// A branch after a rollback is based on the snapshot of the rollback.
 func TestABranchAfterARollback(t *testing.T) {
 	h, e, sb := rollbackHost(t)
 	if _, err := e.Rollback(t.Context(), sb.ID, "b"); err != nil {
@@ -133,7 +133,8 @@ func TestABranchAfterARollback(t *testing.T) {
 	if _, err := e.Rollback(t.Context(), sb.ID, "c"); err != nil {
 		t.Fatal(err)
 	}
-	// A child of the branch came from all three; a snapshot of it is not the source's.
+	// A child of the branch came from all three; a snapshot of the child is not in the source's
+	// ancestry.
 	child := r.Fork.Children[0].Info.ID
 	if _, err := e.Branch(t.Context(), sandbox.BranchRequest{SandboxID: child, Tag: "of-child"}); err != nil {
 		t.Fatal(err)
@@ -146,7 +147,7 @@ func TestABranchAfterARollback(t *testing.T) {
 	_, err = e.Rollback(t.Context(), sb.ID, "of-child")
 	wantError(t, err, sandbox.ErrConflict, "of-child", "b, c, d")
 	wantError(t, e.DeleteSnapshot(t.Context(), "of-child", sandbox.DeleteOptions{}), sandbox.ErrConflict, child)
-	// Each needs what it came from, and what it lies over.
+	// Each needs the snapshots it came from, and its base.
 	if err := e.Kill(t.Context(), child); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestRollbacksThatAreRefused(t *testing.T) {
 		_, err := e.Rollback(t.Context(), c.id, c.tag)
 		wantError(t, err, c.kind, c.text)
 	}
-	// The tag of what it came from may be another snapshot's by now.
+	// The tag of its origin may have been reused.
 	if err := e.DeleteSnapshot(t.Context(), "other", sandbox.DeleteOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func TestRollbacksThatAreRefused(t *testing.T) {
 	wantError(t, err, sandbox.ErrGuestGone, other.ID)
 }
 
-// Whatever goes wrong, the sandbox runs on as it was and nothing else remains.
+// On every failure the sandbox keeps running unchanged, and no files remain.
 func TestARollbackThatFails(t *testing.T) {
 	for fault, text := range map[string]string{
 		"spawn":          "no KVM today",
@@ -232,8 +233,8 @@ func TestARollbackThatFails(t *testing.T) {
 	}
 }
 
-// newVM is the process that is neither the sandbox's nor a shell's: the VM of a
-// rollback under way. A host without pools has no others.
+// newVM returns the process that is neither the sandbox's nor a shell's: the VM of a running
+// rollback. A host without pools has no other VMs.
 func (h *host) newVM(sb sandbox.Info) int {
 	h.t.Helper()
 	for _, pid := range h.journalled() {
@@ -245,7 +246,7 @@ func (h *host) newVM(sb sandbox.Info) int {
 	return 0
 }
 
-// at does something when this process passes a step.
+// at calls do when this process passes a step.
 func at(t *testing.T, step failpoint.Step, do func()) {
 	t.Helper()
 	t.Cleanup(failpoint.Set(func(s failpoint.Step) error {
@@ -256,7 +257,7 @@ func at(t *testing.T, step failpoint.Step, do func()) {
 	}))
 }
 
-// A new VM that has confirmed and is killed before the exchange costs the sandbox nothing.
+// A new VM that has confirmed and is killed before the exchange does not affect the sandbox.
 func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
 	for _, step := range []failpoint.Step{failpoint.RollbackConfirmed, failpoint.RollbackRecorded} {
 		t.Run(string(step), func(t *testing.T) {
@@ -278,7 +279,7 @@ func TestANewVMThatIsKilledBeforeTheExchange(t *testing.T) {
 	}
 }
 
-// One that is killed after it is the sandbox's VM, and ends as any does.
+// A new VM that is killed after the exchange is the sandbox's VM, and ends like any other.
 func TestANewVMThatIsKilledAfterTheExchange(t *testing.T) {
 	h, e, sb := rollbackHost(t)
 	at(t, failpoint.RollbackExchanged, func() { unix.Kill(h.newVM(sb), unix.SIGKILL) })
@@ -331,7 +332,7 @@ func TestWhatRunsInARolledBackSandboxEndsWithAnError(t *testing.T) {
 	wantError(t, <-got, sandbox.ErrGuestGone, sb.ID, "rolled back to snapshot b")
 }
 
-// Nobody waits for a new VM of a sandbox that is no more.
+// A rollback does not wait for the new VM of a sandbox that is killed.
 func TestAKillEndsARollback(t *testing.T) {
 	h, e, sb := rollbackHost(t)
 	h.fault("identity-hang", 1)
@@ -356,7 +357,7 @@ func TestAKillEndsARollback(t *testing.T) {
 	}
 }
 
-// Branch, rollback and kill of one sandbox take turns; whatever wins, nothing is left over.
+// Branch, rollback and kill of one sandbox take turns. In any order, no files are left over.
 func TestARollbackAmongOthers(t *testing.T) {
 	for round := range 6 {
 		h, e, sb := rollbackHost(t)
@@ -388,7 +389,7 @@ func TestARollbackAmongOthers(t *testing.T) {
 	}
 }
 
-// allow accepts what may become of an operation on a sandbox that somebody kills.
+// allow accepts the possible results of an operation on a sandbox that is killed meanwhile.
 func allow(t *testing.T, err error) {
 	t.Helper()
 	if err == nil || errors.Is(err, sandbox.ErrNotFound) || errors.Is(err, sandbox.ErrConflict) || errors.Is(err, sandbox.ErrGuestGone) {
@@ -432,7 +433,7 @@ func mustGet(t *testing.T, e *Engine, id string) sandbox.Info {
 	return i
 }
 
-// doomedDaemon is a process of its own that is killed at a step of a rollback.
+// doomedDaemon is a separate process that is killed at a step of a rollback.
 func doomedDaemon(store, run, images, step, do string) error {
 	cfg := config(store, run, imagesIn(images))
 	failpoint.Set(func(at failpoint.Step) error {
@@ -471,13 +472,14 @@ func doomedDaemon(store, run, images, step, do string) error {
 	return err
 }
 
-// killDaemonAt has a daemon of its own on the host, until it is killed at the step.
+// killDaemonAt runs a separate daemon on the host and kills it at the step.
 func (h *host) killDaemonAt(step string) {
 	h.t.Helper()
 	h.killDaemonTo("", step)
 }
 
-// killDaemonTo is killDaemonAt for a daemon that does something else than the step tells; cold: it pauses without memory.
+// killDaemonTo is killDaemonAt for a daemon that does something other than the step implies. With
+// "cold" it pauses without memory.
 func (h *host) killDaemonTo(do, step string) {
 	h.t.Helper()
 	cmd := exec.Command("/proc/self/exe", h.cfg.StoreDir, h.cfg.RunDir, h.cfg.Images.(images).dir, step, do)
@@ -498,7 +500,8 @@ func (h *host) killDaemonTo(do, step string) {
 	}
 }
 
-// A daemon that is killed at any step comes back with one of the two VMs, and with nothing else.
+// After a daemon is killed at any step, the next one has exactly one of the two VMs, and no other
+// files.
 func TestADaemonThatIsKilledDuringARollback(t *testing.T) {
 	for _, c := range []struct {
 		step failpoint.Step
@@ -535,7 +538,7 @@ func TestADaemonThatIsKilledDuringARollback(t *testing.T) {
 	}
 }
 
-// journalled are the pids in the run directory.
+// journalled returns the pids in the run directory.
 func (h *host) journalled() (pids []int) {
 	dirs, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "vm", "*"))
 	for _, d := range dirs {

@@ -44,9 +44,9 @@ func (e *Engine) damageOf(t *testing.T, tag string) string {
 	return strings.Join(s.Damaged, " ")
 }
 
-// One bit flipped in a layer of memory or of a disk is found, marks every snapshot that
-// needs it, and keeps all of them from being forked, branched from, copied and rolled back
-// to; by the next daemon too. Others are as before.
+// One flipped bit in a layer of memory or of a disk is found. It marks every snapshot that needs
+// the layer, and prevents forks, branches, copies and rollbacks of them, also under the next
+// daemon. Other snapshots are not affected.
 func TestTheScrubFindsAFlippedBit(t *testing.T) {
 	for _, disk := range []bool{false, true} {
 		h := newHost(t)
@@ -93,7 +93,7 @@ func TestTheScrubFindsAFlippedBit(t *testing.T) {
 			h.cfg.ScrubInterval = 0
 			e = h.open()
 		}
-		flipBit(t, e.home.Layers.Path(id)) // right again
+		flipBit(t, e.home.Layers.Path(id)) // correct again
 		for _, tag := range []string{"d", "x"} {
 			if r, err := e.VerifySnapshot(t.Context(), tag); err != nil || !r.OK() {
 				t.Errorf("verify: %+v, %v", r, err)

@@ -29,7 +29,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// maxShown is more than an error with a guest's words may have, in bytes.
+// maxShown is the size limit, in bytes, of an error with a guest's text.
 const maxShown = 8 << 10
 
 func checkShown(t *testing.T, what, text string) {
@@ -40,7 +40,8 @@ func checkShown(t *testing.T, what, text string) {
 	}
 }
 
-// A guest's words in errors, events and the log are short and can be shown, however the guest says them.
+// A guest's text in errors, events and the log is short and printable, in any form the guest sends
+// it.
 func TestAGuestThatShouts(t *testing.T) {
 	for _, fault := range []string{"identity-shout", "identity-shout-error"} {
 		t.Run(fault, func(t *testing.T) {

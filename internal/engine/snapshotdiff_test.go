@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// compared is an engine with the snapshot "a", and "b" on top of it.
+// compared returns an engine with the snapshot "a", and "b" on top of it.
 func compared(t *testing.T) (*host, *Engine) {
 	t.Helper()
 	h := newHost(t)
@@ -44,7 +44,7 @@ func TestDiffOfSnapshots(t *testing.T) {
 	h.empty()
 }
 
-// Whatever goes wrong, the children are gone again.
+// On every failure the children are gone again.
 func TestADiffThatFails(t *testing.T) {
 	h, e := compared(t)
 	for _, c := range []struct {

@@ -47,7 +47,7 @@ func TestATapIsOneSandboxesUntilItEnds(t *testing.T) {
 	if err := e.Kill(t.Context(), sb.ID); err != nil {
 		t.Fatal(err)
 	}
-	h.forkTap(e, "a", "tap0") // at once
+	h.forkTap(e, "a", "tap0") // immediately
 	if taps.free("tap0") {
 		t.Error("nobody has it")
 	}
@@ -84,7 +84,7 @@ func TestWhatDoesNotGoWithATap(t *testing.T) {
 	if err != nil || r.Children[0].Err == nil {
 		t.Fatalf("got %+v, %v", r, err)
 	}
-	h.forkTap(e, "a", "tap0") // a child that was not made has left it
+	h.forkTap(e, "a", "tap0") // a failed child has released it
 }
 
 func TestASnapshotIsMadeOnATapWhichItsSandboxesDoNotInherit(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/vmproc"
 )
 
-// groupsIn are the groups of VMs in the group around them; empty: in the root's.
+// groupsIn returns the groups of VMs in the group around them; an empty name is the root's.
 func groupsIn(t *testing.T, root *cgroup.Root, around string) (names []string) {
 	t.Helper()
 	dirs, err := filepath.Glob(filepath.Join(root.Dir(), around, "v*"))
@@ -26,7 +26,7 @@ func groupsIn(t *testing.T, root *cgroup.Root, around string) (names []string) {
 	return names
 }
 
-// forkInto forks n children for an owner, and checks that each is in the group that around names.
+// forkInto forks n children for an owner, and checks that each is in the group named by around.
 func (h *host) forkInto(e *Engine, root *cgroup.Root, req sandbox.ForkRequest, around string) []sandbox.Info {
 	h.t.Helper()
 	r, err := e.Fork(h.t.Context(), req)
@@ -44,7 +44,8 @@ func (h *host) forkInto(e *Engine, root *cgroup.Root, req sandbox.ForkRequest, a
 	return all
 }
 
-// wantIn checks that a sandbox's process is alone in the group that its journal names, and that this is in around.
+// wantIn checks that a sandbox's process is alone in the group named in its journal, and that this
+// group is in around.
 func (h *host) wantIn(root *cgroup.Root, info sandbox.Info, around string) {
 	h.t.Helper()
 	var rec vmproc.Record
@@ -57,8 +58,8 @@ func (h *host) wantIn(root *cgroup.Root, info sandbox.Info, around string) {
 	wantFile(h.t, filepath.Join(root.Dir(), rec.Group), "cgroup.procs", fmt.Sprint(info.PID))
 }
 
-// A tenant's VMs are in the tenant's group: those in a shell of the operator's pool, in one of the tenant's own,
-// and those that were started for it; also when its sandbox is put back, and for the next daemon.
+// A tenant's VMs are in the tenant's group: the ones in a shell of the operator's pool, in a shell
+// of the tenant's pool, and newly started ones; also after a rollback, and under the next daemon.
 func TestATenantsVMsAreInItsGroup(t *testing.T) {
 	h, groups := newGroupedHost(t)
 	h.cfg.PoolSize = 2
@@ -125,7 +126,7 @@ func TestATenantsVMsAreInItsGroup(t *testing.T) {
 	})
 }
 
-// outside has a VM be where a daemon without groups of tenants has put it.
+// outside moves a VM to the group where a daemon without tenant groups would have put it.
 func (h *host) outside(root *cgroup.Root, sb sandbox.Info) {
 	h.t.Helper()
 	path := h.journalOf(sb.PID)
@@ -147,7 +148,7 @@ func (h *host) outside(root *cgroup.Root, sb sandbox.Info) {
 	}
 }
 
-// A shell that dies while it moves costs the fork a try, and leaves no group.
+// If a shell dies during its move, the fork tries another one, and no group is left.
 func TestAShellThatDiesOnItsWayToATenant(t *testing.T) {
 	h, groups := newGroupedHost(t)
 	h.cfg.PoolSize = 1

@@ -9,7 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
-// duringAStep runs do while a pause or a resume is at a step, and returns its error when all is over.
+// duringAStep runs do while a pause or a resume is at a step, and returns its error when both are
+// over.
 func duringAStep(t *testing.T, step failpoint.Step, op, do func() error) error {
 	t.Helper()
 	at, release := make(chan struct{}), make(chan struct{})
@@ -41,7 +42,8 @@ func duringAStep(t *testing.T, step failpoint.Step, op, do func() error) error {
 	return <-answer
 }
 
-// Every call of a sandbox's guest that meets a transition waits for it: one that is to resume by itself does, once.
+// Every call of a sandbox's guest during a transition waits for its end. A sandbox with automatic
+// resume is then resumed, once.
 func TestCallsWaitForATransition(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	if _, err := e.SetLife(t.Context(), sb.ID, sandbox.Life{AutoResume: true}); err != nil {
@@ -77,7 +79,7 @@ func TestCallsWaitForATransition(t *testing.T) {
 	}
 }
 
-// A sandbox that does not resume by itself is waited for as well, and is paused then.
+// Calls also wait for a sandbox without automatic resume; it is then paused.
 func TestACallDuringAPauseOfASandboxThatStaysPaused(t *testing.T) {
 	h, e, sb := pauseHost(t)
 	pause := func() error { return errorOf(e.Pause(t.Context(), sb.ID, sandbox.PauseOptions{})) }
@@ -95,8 +97,8 @@ func TestACallDuringAPauseOfASandboxThatStaysPaused(t *testing.T) {
 	}
 }
 
-// A pause that holds the deadline: the sandbox is not killed while it is paused, and any way to wake it sets the
-// deadline again.
+// If a pause suspends the deadline, the sandbox is not killed while it is paused, and every way to
+// wake it restarts the deadline.
 func TestADeadlineIsHeldWhilePaused(t *testing.T) {
 	h, e, c := lifeHost(t)
 	sb := h.forkFor(e, sandbox.Life{})

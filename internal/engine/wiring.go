@@ -20,8 +20,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// makeRooms makes the rooms, from the lowest floor up. Where a room calls one that is made
-// after it, it does so through a function that finds that room when it is called.
+// makeRooms creates the rooms, from the lowest floor up. A room that calls one created later does
+// so through a function, which looks that room up at the time of the call.
 func (e *Engine) makeRooms() error {
 	if err := e.makeSandboxes(); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (e *Engine) makeRooms() error {
 	return nil
 }
 
-// makeSandboxes makes the VM processes and the list of sandboxes over them.
+// makeSandboxes creates the supervisor of VM processes and the table of sandboxes over it.
 func (e *Engine) makeSandboxes() (err error) {
 	e.procs, err = vmproc.New(vmproc.Config{
 		Binary: e.cfg.VMMBinary, Starter: e.cfg.Starter, Seccomp: e.cfg.VMMSeccomp, Groups: e.cfg.Groups,
@@ -81,7 +81,8 @@ func (e *Engine) makeSandboxes() (err error) {
 	return nil
 }
 
-// sandboxEnded is called when a sandbox's VM has ended; killed: and nothing of it is left.
+// sandboxEnded is called when a sandbox's VM has ended. If killed is set, the sandbox has been
+// removed completely.
 func (e *Engine) sandboxEnded(i sandbox.Info, killed bool) {
 	_, hash := i.Base()
 	e.catalog.Left(hash)

@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// populated is how many running VMs had their memory populated.
+// populated returns the number of running VMs with populated memory.
 func (h *host) populated() int {
 	found, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "populated-*"))
 	return len(found)
@@ -30,7 +30,7 @@ func TestARecordedWorkingSetHelpsTheChildren(t *testing.T) {
 	if !h.hasWorkingSet("a") {
 		t.Error("no working set was kept")
 	}
-	h.empty() // of the child that was recorded
+	h.empty() // of the recorded child
 	if sbs := e.List(); len(sbs) != 0 {
 		t.Errorf("the recording left %v", sbs)
 	}
@@ -66,8 +66,8 @@ func TestASnapshotIsAsGoodWithoutAWorkingSet(t *testing.T) {
 	}
 }
 
-// derive makes b on top of a, and breaks something when the child is about to be captured.
-// It closes broken, if there is one, when it has.
+// derive makes b on top of a, and injects fault just before the capture of the child. It then
+// closes broken, unless that is nil.
 func (h *host) derive(ctx context.Context, e *Engine, fault string, broken chan<- struct{}) error {
 	req := sandbox.DeriveRequest{Tag: "b", From: "a", Exec: []string{"echo", "x"}}
 	_, err := e.DeriveSnapshot(ctx, req, func(s sandbox.Step) {
@@ -85,7 +85,8 @@ func (h *host) derive(ctx context.Context, e *Engine, fault string, broken chan<
 	return err
 }
 
-// A snapshot on top of another has a working set of its own, as its children touch what the step on top has left, too.
+// A snapshot on top of another has its own working set, as its children also touch pages changed by
+// the step on top.
 func TestASnapshotOnTopOfAnotherIsRecordedToo(t *testing.T) {
 	h := newHost(t)
 	h.fault("working-set-fail", 1)
@@ -103,7 +104,7 @@ func TestASnapshotOnTopOfAnotherIsRecordedToo(t *testing.T) {
 	}
 }
 
-// What cannot be found out is taken from the snapshot below.
+// If recording fails, the working set is taken from the snapshot below.
 func TestASnapshotOnTopOfAnotherHasItsParentsWorkingSet(t *testing.T) {
 	for _, fault := range []string{"restore-die", "restore-fail", "identity-die", "working-set-fail"} {
 		t.Run(fault, func(t *testing.T) {
@@ -143,7 +144,7 @@ func TestADerivationThatIsCancelledWhileItRecordsLeavesNothing(t *testing.T) {
 	}
 }
 
-// populatedShells is how many shells had mapped what costs them nothing.
+// populatedShells returns the number of shells populated ahead of a fork.
 func (h *host) populatedShells() int {
 	found, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "shell-populated-*"))
 	return len(found)
@@ -153,7 +154,7 @@ func TestAPreparedShellIsPopulatedAheadOfItsFork(t *testing.T) {
 	h := newHost(t)
 	e := h.open()
 	h.snapshot(e, "a")
-	h.fault("populate-shell-fail", 1) // one can do without
+	h.fault("populate-shell-fail", 1) // the fork works without it
 	if err := e.SetPool(t.Context(), "a", 3); err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +168,7 @@ func TestAPreparedShellIsPopulatedAheadOfItsFork(t *testing.T) {
 	}
 }
 
-// timesPopulated is how often a fork's only child was.
+// timesPopulated returns how often a fork's only child was populated.
 func (h *host) timesPopulated() int {
 	h.t.Helper()
 	found, _ := filepath.Glob(filepath.Join(h.cfg.RunDir, "fake", "populated-*"))
@@ -181,7 +182,8 @@ func (h *host) timesPopulated() int {
 	return strings.Count(string(b), "\n")
 }
 
-// A first program is as a first evaluation: what it touches was recorded, and is mapped before it, once.
+// A first program is like a first evaluation: its working set was recorded, and is populated before
+// it, once.
 func TestAFirstProgramIsPopulated(t *testing.T) {
 	run := func(e *Engine, id string) error {
 		_, err := e.Exec(t.Context(), id, sandbox.ExecRequest{Args: []string{"echo"}})
@@ -224,7 +226,7 @@ func TestAFirstProgramIsPopulated(t *testing.T) {
 	}
 }
 
-// The next daemon does not know what a sandbox was asked before.
+// The next daemon does not know a sandbox's earlier requests.
 func TestASandboxOfAnEarlierDaemonIsNotPopulated(t *testing.T) {
 	h := newHost(t)
 	e := h.open()

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// fakeHost says what a test sets.
+// fakeHost reports the facts set by a test.
 type fakeHost struct {
 	has   hostproc.Facts
 	err   error
@@ -29,13 +29,13 @@ func (h *fakeHost) Facts() (hostproc.Facts, error) { // only under Control.turn
 
 const gib = 1 << 30
 
-// sixteen is an idle host of 16 GiB.
+// sixteen returns an idle host of 16 GiB.
 func sixteen() *fakeHost {
 	return &fakeHost{has: hostproc.Facts{MemoryAvailable: 15 * gib, MemoryTotal: 16 * gib, DiskFree: 40 * gib,
 		DiskTotal: 50 * gib, Files: 40, MaxFiles: 1 << 17, Threads: 300, MaxThreads: 32768}}
 }
 
-// world is a Control with what it asks.
+// world is a Control with its fake host and promises.
 type world struct {
 	*Control
 	host    *fakeHost
@@ -58,12 +58,12 @@ func newWorld(host *fakeHost, change func(*settings.Config)) *world {
 	return w
 }
 
-// child is one of an image of 128 MiB with a disk of 4 GiB.
+// child returns the need of a child of an image with 128 MiB and a disk of 4 GiB.
 func child(l sandbox.Limits) Need {
 	return Child(8<<20, vmspec.Shape{MemoryMiB: 128, VCPUs: 1, Disks: 2}, 4*gib, l)
 }
 
-// idle has n more idle children run, as the host's figures have it.
+// idle adds n idle children to the host's figures.
 func (w *world) idle(n int) {
 	w.running = w.running.Add(child(sandbox.Limits{}).Promised.times(n))
 	w.host.has.MemoryAvailable -= int64(n) * 5 << 20
@@ -198,7 +198,7 @@ func TestAGrantIsGivenBackOnce(t *testing.T) {
 	}
 }
 
-// Of many at once as many pass as there is room for, and not one more.
+// Of many concurrent requests, only as many pass as there is room for.
 func TestTwoDoNotPassOnTheSameRoom(t *testing.T) {
 	host := sixteen()
 	host.has.MemoryAvailable = 256<<20 + 50*8<<20
@@ -343,7 +343,7 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
-// The host that the tests run on has room for a child, or says what is short.
+// The host running the tests has room for a child, or the refusal names the insufficient resource.
 func TestThisHost(t *testing.T) {
 	h := ThisHost(t.TempDir(), "", time.Now)
 	for range 2 {

@@ -6,10 +6,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Meter shows what the host has, to who does not admit.
+// Meter reports the host's resources to packages that do not admit VMs.
 type Meter struct{ Admission *Control }
 
-// Capacity is what the host has for sandboxes, and what of it is promised.
+// Capacity returns the host's resources for sandboxes, and how much of them is promised.
 func (m Meter) Capacity() (sandbox.Capacity, error) { return m.Admission.capacity() }
 
 func (a *Control) capacity() (sandbox.Capacity, error) {
@@ -30,7 +30,7 @@ func (a *Control) capacity() (sandbox.Capacity, error) {
 	return c, nil
 }
 
-// usedUp reports that a resource has nothing for new VMs.
+// usedUp reports whether a resource has no room for new VMs.
 func usedUp(r sandbox.Resource) bool { return r.Total > 0 && r.Free == 0 }
 
 func (s state) resources() []sandbox.Resource {

@@ -7,21 +7,21 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// What stays free of descriptors and threads, for requests and for the host's other programs.
+// Descriptors and threads that stay free, for requests and for the host's other programs.
 const (
 	spareFiles   = 256
 	spareThreads = 512
 )
 
-// state is what there is when somebody asks.
+// state holds the host's resources at the time of a request.
 type state struct {
 	facts    hostproc.Facts
 	pending  Need
-	promised Promised // to those that run
+	promised Promised // to running sandboxes
 	bounds   bounds
 }
 
-// check says what is short, if anything is.
+// check returns an error that names the first insufficient resource.
 func (s state) check(r request) error {
 	need := r.sum()
 	if err := s.memory(r, need); err != nil || !r.vms {
@@ -35,7 +35,7 @@ func (s state) check(r request) error {
 	return nil
 }
 
-// forVMs says for how many it is.
+// forVMs formats the number of VMs.
 func (r request) forVMs(each string) string {
 	switch {
 	case r.n == 1:
@@ -48,7 +48,7 @@ func (r request) forVMs(each string) string {
 
 func mib(bytes int64) string { return fmt.Sprintf("%d MiB", max(0, bytes)>>20) }
 
-// memoryFree is what may be taken at once.
+// memoryFree returns the memory that may be taken immediately.
 func (s state) memoryFree() int64 {
 	return s.facts.MemoryAvailable - s.pending.Memory - s.bounds.memoryReserve
 }
@@ -63,7 +63,7 @@ func (s state) memory(r request, need Need) error {
 		mib(need.Memory), r.forVMs(mib(r.each.Memory)), mib(left), mib(s.bounds.memoryReserve))
 }
 
-// mayPromiseMemory is the most that may be promised to all; 0: no bound.
+// mayPromiseMemory returns the limit of all promised memory. 0 means no limit.
 func (s state) mayPromiseMemory() int64 {
 	return overcommit(s.facts.MemoryTotal, s.bounds.memoryOvercommit)
 }
@@ -120,7 +120,8 @@ func (s state) files(r request, need Need) error {
 		need.Files, r.forVMs(""), max(0, left), s.facts.MaxFiles)
 }
 
-// threadsFree are those left on the host, and in the group around the VMs if that has fewer.
+// threadsFree returns the threads left on the host, or in the group around the VMs if that has
+// fewer.
 func (s state) threadsFree() (left, of int64, setting string) {
 	f := s.facts
 	left, of, setting = f.MaxThreads-f.Threads, f.MaxThreads, "kernel.pid_max, kernel.threads-max"
@@ -139,7 +140,7 @@ func (s state) threads(r request, need Need) error {
 		"not enough threads: %d are needed%s, %d of %d are left (%s)", need.Threads, r.forVMs(""), max(0, left), of, setting)
 }
 
-// overcommit is a bound; 0: there is none.
+// overcommit returns a limit. 0 means no limit.
 func overcommit(of int64, times float64) int64 {
 	if times == 0 || of == 0 {
 		return 0

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// Control decides whether the host has what another VM needs. Its methods are safe for
+// Control decides whether the host has the resources for another VM. Its methods are safe for
 // concurrent use.
 type Control struct {
 	host     Host
@@ -20,26 +20,27 @@ type Control struct {
 	now      func() time.Time
 	log      *slog.Logger
 
-	// turn is held by one who is admitted, while facts are read: two could pass on the same
-	// room. It is taken under no lock; the list's and mu are taken under it.
+	// turn is held during an admission, while facts are read. Otherwise two requests could be
+	// admitted for the same room. It is taken under no lock; the list's lock and mu are taken under
+	// it.
 	turn  sync.Mutex
-	facts hostproc.Facts // guarded by turn, as read and calm are
+	facts hostproc.Facts // guarded by turn, as are read and calm
 	read  time.Time
-	calm  string // how many VMs are made at once, as the log has it
+	calm  string // last admission level in the log
 
-	mu      sync.Mutex // guards what follows; taken last
-	pending Need       // of grants; as a sum, its VMs as Promised.VMs
+	mu      sync.Mutex // guards the fields below; taken last
+	pending Need       // sum of the grants; its number of VMs is Promised.VMs
 }
 
-// bounds are what settings say.
+// bounds holds the configured limits.
 type bounds struct {
 	memoryReserve, diskReserve       int64
-	memoryOvercommit, diskOvercommit float64 // 0: no bound
+	memoryOvercommit, diskOvercommit float64 // 0 means no limit
 	pressure                         settings.Pressure
 }
 
-// New makes a Control. promised sums up what the sandboxes that run were promised; it may take the
-// list's lock.
+// New returns a Control. promised returns the sum promised to the running sandboxes; it may take
+// the list's lock.
 func New(c *settings.Config, promised func() Promised) *Control {
 	a := &Control{host: c.Host, promised: promised, now: c.Now, log: c.Logger, calm: sandbox.AdmitsAll, bounds: bounds{
 		memoryReserve: c.HostReserve, diskReserve: c.DiskReserve,
@@ -55,11 +56,11 @@ func New(c *settings.Config, promised func() Promised) *Control {
 	return a
 }
 
-// figuresAge is how old the host's figures may be: reading them for each of many forks would
-// cost more than it tells (half a millisecond under emulation).
+// figuresAge is the maximum age of the host's figures. Reading them for each of many forks would
+// cost too much (half a millisecond under emulation).
 const figuresAge = 100 * time.Millisecond
 
-// lookLocked reads the facts, if they are old. turn is held.
+// lookLocked reads the facts, if they are too old. The caller holds turn.
 func (a *Control) lookLocked() error {
 	now := a.now()
 	if !a.read.IsZero() && now.Sub(a.read) <= figuresAge {
@@ -73,14 +74,14 @@ func (a *Control) lookLocked() error {
 	return nil
 }
 
-// Refresh has the facts read anew, however young they are.
+// Refresh makes the next request read the facts again.
 func (a *Control) Refresh() {
 	a.turn.Lock()
 	defer a.turn.Unlock()
 	a.read = time.Time{}
 }
 
-// Memory admits what takes memory only, and makes no VM. It is taken until release is called.
+// Memory admits a use of memory without a VM. The memory is reserved until release is called.
 func (a *Control) Memory(bytes int64) (release func(), err error) {
 	g, err := a.admit(request{n: 1, each: Need{Memory: bytes}})
 	if err != nil {
@@ -89,12 +90,12 @@ func (a *Control) Memory(bytes int64) (release func(), err error) {
 	return g.Release, nil
 }
 
-// VMs admits n VMs, or none of them. ready of them are there already, as shells.
+// VMs admits n VMs, or returns an error. ready is the number of them that exist already, as shells.
 func (a *Control) VMs(n, ready int, each Need) (*Grant, error) {
 	return a.admit(request{n: n, ready: min(ready, n), each: each, vms: true})
 }
 
-// VM admits one. It is taken until release is called.
+// VM admits one VM. Its resources are reserved until release is called.
 func (a *Control) VM(need Need) (release func(), err error) {
 	g, err := a.VMs(1, 0, need)
 	if err != nil {
@@ -103,7 +104,7 @@ func (a *Control) VM(need Need) (release func(), err error) {
 	return g.Release, nil
 }
 
-// Spare admits a VM that nobody waits for: none while the host is under pressure.
+// Spare admits a VM made in advance. It refuses while the host is under pressure.
 func (a *Control) Spare(need Need) (release func(), err error) {
 	g, err := a.admit(request{n: 1, each: need, vms: true, spare: true})
 	if err != nil {
@@ -112,15 +113,15 @@ func (a *Control) Spare(need Need) (release func(), err error) {
 	return g.Release, nil
 }
 
-// request is what somebody wants to be admitted.
+// request is a request for admission.
 type request struct {
 	n, ready int
 	each     Need
-	vms      bool // it is VMs that are made, not only memory that is taken
+	vms      bool // for VMs, not only for memory
 	spare    bool
 }
 
-// sum is what all of it takes. The shells that are ready have their threads and descriptors.
+// sum returns the total need. Ready shells already have their threads and descriptors.
 func (r request) sum() Need {
 	n, fresh := int64(r.n), int64(r.n-r.ready)
 	return Need{Memory: n * r.each.Memory, Disk: n * r.each.Disk, Files: fresh * r.each.Files,
@@ -144,7 +145,7 @@ func (a *Control) admit(r request) (*Grant, error) {
 	}
 	s := state{facts: a.facts, pending: a.Pending(), bounds: a.bounds}
 	if r.each.Promised != (Promised{}) {
-		s.promised = a.promised() // after pending: see the package's trap
+		s.promised = a.promised() // after pending: see the package comment
 	}
 	if err := s.check(r); err != nil {
 		return nil, err
@@ -152,7 +153,8 @@ func (a *Control) admit(r request) (*Grant, error) {
 	return a.grant(r, fewer), nil
 }
 
-// tellLocked has the log say when the host's pressure begins or ends to count. turn is held.
+// tellLocked logs when the host's pressure begins or stops to limit admission. The caller holds
+// turn.
 func (a *Control) tellLocked(how pressed) {
 	if how.admits == a.calm {
 		return
@@ -166,7 +168,7 @@ func (a *Control) tellLocked(how pressed) {
 		"percent", how.by.Some, "fewer_from", how.by.Fewer, "none_from", how.by.None)
 }
 
-// Pending is what is admitted and not released yet, as a sum.
+// Pending returns the sum of the resources admitted and not released yet.
 func (a *Control) Pending() Need {
 	a.mu.Lock()
 	defer a.mu.Unlock()

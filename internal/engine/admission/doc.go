@@ -1,13 +1,13 @@
-// Package admission is admission control: before a VM is made it counts what that VM is
-// promised against what the host has, and refuses with what is short, how much there is and
-// was needed, and which setting changes it. Memory, the store's disk, descriptors and
-// threads are counted, and the host's pressure (PSI) is looked at. It makes and pauses
-// nothing, and never touches what runs.
+// Package admission implements admission control. Before a VM is made, it compares the resources
+// promised to that VM with the host's. A refusal names the insufficient resource, the available and
+// needed amounts, and the setting to change. It counts memory, the store's disk, descriptors and
+// threads, and checks the host's pressure (PSI). It makes and pauses no VMs, and never affects
+// running ones.
 //
-// What sandboxes that run were promised is not kept here: it is summed over their list
-// whenever somebody asks, so that nothing is left over when one ends, however it does, and a
-// daemon's restart needs no account of its own. Here is only what is being made: a Grant.
+// Promises to running sandboxes are not stored here. They are summed over the list of sandboxes for
+// each request, so they end with a sandbox in every case, and a restarted daemon needs no records.
+// The package stores only the resources of VMs being made, as Grants.
 //
-// The trap: a child is in the list before its part of the grant is released, and is counted
-// twice for that moment. The other order would let two forks pass on the same room.
+// A child enters the list before its part of the grant is released, and is counted twice for a
+// moment. With the other order, two forks could be admitted for the same room.
 package admission

@@ -2,7 +2,7 @@ package admission
 
 import "sync"
 
-// Grant is what was admitted together. Release must be called.
+// Grant holds resources admitted together. The caller must call Release.
 type Grant struct {
 	from  *Control
 	left  Need // guarded by from.mu
@@ -12,7 +12,7 @@ type Grant struct {
 
 func (a *Control) grant(r request, fewer bool) *Grant {
 	g := &Grant{from: a, left: r.sum(), each: r.each, fewer: fewer}
-	if r.n > 0 { // of shells that are ready nobody knows which child gets one
+	if r.n > 0 { // which children get ready shells is not known
 		g.each.Files, g.each.Threads = g.left.Files/int64(r.n), g.left.Threads/int64(r.n)
 	}
 	a.mu.Lock()
@@ -21,12 +21,13 @@ func (a *Control) grant(r request, fewer bool) *Grant {
 	return g
 }
 
-// One releases one VM's part, when it is listed or was not made. It does so once.
+// One returns a function that releases one VM's part, once. It is called when the VM is listed or
+// was not made.
 func (g *Grant) One() (release func()) {
 	return sync.OnceFunc(func() { g.give(g.each) })
 }
 
-// Release releases what is left.
+// Release releases the rest.
 func (g *Grant) Release() {
 	g.from.mu.Lock()
 	defer g.from.mu.Unlock()
@@ -36,7 +37,7 @@ func (g *Grant) Release() {
 func (g *Grant) give(n Need) {
 	g.from.mu.Lock()
 	defer g.from.mu.Unlock()
-	if g.left != (Need{}) { // else all of it is released
+	if g.left != (Need{}) { // otherwise all of it is released
 		g.giveLocked(n)
 	}
 }
@@ -51,7 +52,8 @@ func plus(a, b Need, sign int64) Need {
 		Threads: a.Threads + sign*b.Threads, Promised: a.Promised.Add(b.Promised.times(int(sign)))}
 }
 
-// AtOnce is how many VMs are made at once where it would be so many on a host without pressure.
+// AtOnce returns how many VMs to make concurrently. otherwise is the number for a host without
+// pressure.
 func (g *Grant) AtOnce(otherwise int) int {
 	if g.fewer {
 		return max(1, otherwise/4)

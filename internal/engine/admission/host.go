@@ -9,26 +9,26 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// Host is where the facts come from.
+// Host provides the facts.
 type Host = settings.Host
 
-// slowAge is how old those facts may be that hardly change within it: the kernel itself reckons
-// pressure every 2 s.
+// slowAge is the maximum age of slowly changing facts. The kernel itself updates pressure every 2
+// s.
 const slowAge = time.Second
 
-// thisHost reads the facts of the host that this process is on.
+// thisHost reads the facts of this process's host.
 type thisHost struct {
 	store string // a directory on the store's file system
-	group string // where cgroups are made; empty: nowhere
+	group string // where cgroups are made; may be empty
 	now   func() time.Time
 
-	mu   sync.Mutex // guards what follows; held while they are read
+	mu   sync.Mutex // guards the fields below; held while they are read
 	read time.Time
 	slow hostproc.Facts
 }
 
-// ThisHost is the host that this process is on. Directory store is on the file system to look at;
-// group is the one that VMs' cgroups are made in; empty: there are none.
+// ThisHost returns the Host that this process runs on. store is a directory on the file system to
+// check. group is the cgroup in which VMs' cgroups are made; it is empty if there are no groups.
 func ThisHost(store, group string, now func() time.Time) Host {
 	if group == "" {
 		group = cgroup.Around()
@@ -36,7 +36,7 @@ func ThisHost(store, group string, now func() time.Time) Host {
 	return &thisHost{store: store, group: group, now: now}
 }
 
-// Facts implements Host. What cannot be told, but for memory, is zero and not counted then.
+// Facts implements Host. Unknown facts are zero and are then not counted. Memory must be known.
 func (h *thisHost) Facts() (hostproc.Facts, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

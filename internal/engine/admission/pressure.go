@@ -7,18 +7,18 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// pressed is how many VMs are made at once, and for which pressure.
+// pressed is an admission level, and the pressure that causes it.
 type pressed struct {
 	admits string
 	by     sandbox.PressureOf
 }
 
-// memoryIsShort is the share of the host's memory, one in so many, below which memory pressure
-// is believed. A sandbox that is at its own memory limit stalls as well, and the kernel counts that
-// for the whole host: without this a guest could keep everybody from forking.
+// memoryIsShort is a divisor: memory pressure counts only if less than this fraction of the host's
+// memory is available. A sandbox at its own memory limit stalls as well, and the kernel counts that
+// for the whole host. Without this check a guest could block all forks.
 const memoryIsShort = 4
 
-// pressureOf is the host's pressure beside what it means.
+// pressureOf returns the host's pressure with its limits.
 func (b bounds) pressureOf(f hostproc.Facts) []sandbox.PressureOf {
 	p := b.pressure
 	return []sandbox.PressureOf{
@@ -28,7 +28,7 @@ func (b bounds) pressureOf(f hostproc.Facts) []sandbox.PressureOf {
 	}
 }
 
-// pressed finds the pressure that counts most.
+// pressed returns the most severe pressure.
 func (b bounds) pressed(f hostproc.Facts) pressed {
 	worst := pressed{admits: sandbox.AdmitsAll}
 	for _, p := range b.pressureOf(f) {
@@ -45,8 +45,8 @@ func (b bounds) pressed(f hostproc.Facts) pressed {
 	return worst
 }
 
-// MemoryPressure says how much work waits for memory, if that is so much that fewer VMs are made at once; empty:
-// it is not, or nobody knows.
+// MemoryPressure describes the memory pressure if it reduces admission. Otherwise, or if it is
+// unknown, it returns an empty string.
 func (m Meter) MemoryPressure() string {
 	a := m.Admission
 	a.turn.Lock()

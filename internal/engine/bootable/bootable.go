@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/images/image"
 )
 
-// Images are those of a store.
+// Images returns the images of a store.
 func Images(s *image.Store) sandbox.Images { return images{s} }
 
 type images struct{ store *image.Store }

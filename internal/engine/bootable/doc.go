@@ -1,5 +1,5 @@
-// Package bootable lets an engine boot the images of a store: it says in the words of package
-// sandbox what package image keeps on disk, errors included. It owns nothing; `forkd serve`
-// puts the two together. The trap: an image that was removed and built again has another
-// digest, so that what is found here is good for one snapshot only.
+// Package bootable lets an engine boot the images of a store. It converts images and errors of
+// package image to the types of package sandbox. It has no state; `forkd serve` connects the two.
+// An image that was removed and rebuilt has another digest, so a result is valid for one snapshot
+// only.
 package bootable

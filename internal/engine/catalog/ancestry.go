@@ -8,16 +8,15 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Origin is where a sandbox comes from.
+// Origin describes where a sandbox comes from.
 type Origin struct {
 	Sandbox string
-	// From are the snapshots that it was forked from and rolled back to.
+	// From lists the snapshots it was forked from and rolled back to.
 	From []snapshot.Parent
 }
 
-// ancestry is the snapshots that a sandbox may be rolled back to, by tag, sorted: those that it
-// came from, and those branched from itself. A tag that was given to another snapshot
-// since is not in it.
+// ancestry returns the tags a sandbox may be rolled back to, sorted: the snapshots it came from,
+// and the ones branched from the sandbox itself. It omits tags reused for another snapshot since.
 func (c *Catalog) ancestry(of Origin, entries []snapshot.Entry) []string {
 	var tags []string
 	newLineage(entries).climb(of.From, c.retiredManifest, func(en snapshot.Entry) {
@@ -34,7 +33,7 @@ func (c *Catalog) ancestry(of Origin, entries []snapshot.Entry) []string {
 	return slices.Compact(tags)
 }
 
-// CheckRollback refuses a tag that a sandbox did not come from, and names those that would do.
+// CheckRollback refuses a tag outside a sandbox's ancestry, and lists the valid tags in the error.
 func (c *Catalog) CheckRollback(of Origin, tag string) error {
 	entries, err := c.snapshots.List()
 	if err != nil {
@@ -62,7 +61,7 @@ func (c *Catalog) CheckRollback(of Origin, tag string) error {
 		"tags", some)
 }
 
-// atMost lists names for people, and of many the first n.
+// atMost joins names for display, limited to the first n.
 func atMost(n int, names []string) string {
 	if len(names) > n {
 		names = append(slices.Clone(names[:n]), "and more")

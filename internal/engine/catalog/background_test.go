@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// gate is what background work waits for.
+// gate blocks background work until it is opened.
 type gate chan struct{}
 
 func (g gate) wait(ctx context.Context) error {
@@ -26,8 +26,8 @@ func (g gate) wait(ctx context.Context) error {
 	}
 }
 
-// verifies waits until a snapshot verifies, and until then takes no other answer
-// than that its digests are not ready. It tells how often that was the answer.
+// verifies waits until a snapshot verifies. Until then the only accepted error is that its digests
+// are not ready. It returns how often it got that error.
 func (b *bench) verifies(tag string) (waited int) {
 	b.t.Helper()
 	eventually(b.t, "digests of "+tag, func() bool {
@@ -51,7 +51,7 @@ func (b *bench) verifies(tag string) (waited int) {
 	return waited
 }
 
-// "Not ready yet" must be true: whoever says so sees to it that they will be.
+// After the error "not ready yet", the digests are computed.
 func TestDigestsThatWereLeftOutAreMade(t *testing.T) {
 	b := newBench(t)
 	forks := make(gate)
@@ -87,8 +87,8 @@ func TestASnapshotThatIsBeingWrittenIsNotUnknown(t *testing.T) {
 	wantError(t, err, sandbox.ErrNotFound, "none")
 }
 
-// Each layer in turn, the one that waited longest first; what was checked a moment ago,
-// by the last daemon as well, is not read again.
+// Layers are checked in turn, the longest unchecked first. Layers checked recently, also by the
+// previous daemon, are not read again.
 func TestTheScrubGoesOnWhereItWas(t *testing.T) {
 	b := newBench(t)
 	now := time.Now()
@@ -122,7 +122,7 @@ func TestTheScrubGoesOnWhereItWas(t *testing.T) {
 	}
 }
 
-// A check waits as long as a fork or a branch is under way.
+// A check waits while a fork or a branch is running.
 func TestTheScrubLetsForksGoFirst(t *testing.T) {
 	for name, busy := range map[string]func(s *scrubber, g gate){
 		"a fork":   func(s *scrubber, g gate) { s.awaitForks = g.wait },

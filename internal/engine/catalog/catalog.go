@@ -11,44 +11,44 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Sandboxes is what the catalog asks of those that run from snapshots. It is called
-// without the catalog's mutex.
+// Sandboxes reports which sandboxes use snapshots. It is called without the catalog's mutex.
 type Sandboxes interface {
-	// Using returns the ids of the sandboxes that run from a snapshot, sorted. The tag
-	// may be another snapshot's by now; with an empty hash any of that tag will do.
+	// Using returns the ids of the sandboxes running from a snapshot, sorted. The tag may have been
+	// reused for another snapshot. If hash is empty, any snapshot of the tag matches.
 	Using(tag, hash string) []string
-	// Bases are the content hashes of the snapshots that running sandboxes lie over.
+	// Bases returns the content hashes of the base snapshots of running sandboxes.
 	Bases() map[string]bool
-	// PinLayers gives each sandbox that lies over a snapshot a pin of its own: the
-	// snapshot's pin is about to go.
+	// PinLayers pins a snapshot's layers for each sandbox based on it, since the snapshot's pin is
+	// about to be removed.
 	PinLayers(of snapshot.Entry) error
 }
 
-// Config is what a Catalog is made of. All fields are needed but the last.
+// Config configures a Catalog. All fields except the last are required.
 type Config struct {
 	Snapshots *snapshot.Store
 	Layers    *store.Store // of the snapshots' memory and disks
 	Sandboxes Sandboxes
-	// Deleted is called for each snapshot that was deleted, before its tag is free again.
+	// Deleted is called for each deleted snapshot, before its tag is free again.
 	Deleted func(tag string)
-	// Tell is told what happens to snapshots, for those who follow it from outside.
+	// Tell receives events about snapshots, for outside observers.
 	Tell sandbox.Events
-	// AwaitForks returns when no fork is under way; AwaitBranches when no branch is. Background
-	// work calls them again and again, so that it does not take the CPUs that those need.
+	// AwaitForks waits until no fork is running, AwaitBranches until no branch is running.
+	// Background work calls them repeatedly, to leave the CPUs to forks and branches.
 	AwaitForks, AwaitBranches func(context.Context) error
 	Now                       func() time.Time
 	Logger                    *slog.Logger
-	// ScrubInterval is how often each layer is read whole in the background; 0: never.
+	// ScrubInterval is how often each layer is read whole in the background. If 0, layers are never
+	// scrubbed.
 	ScrubInterval time.Duration
 }
 
-// Catalog is the engine's snapshots. Its methods are safe for concurrent use.
+// Catalog manages the engine's snapshots. Its methods are safe for concurrent use.
 type Catalog struct {
 	cfg       Config
 	snapshots *snapshot.Store
 	layers    *store.Store
 
-	tags      *tagTable // what of it all is in memory
+	tags      *tagTable // the in-memory state
 	hasher    *hasher
 	scrubber  *scrubber
 	collector *collector

@@ -12,10 +12,10 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// CollectLater has layers that nobody needs any more removed in the background.
+// CollectLater removes unused layers in the background.
 func (c *Catalog) CollectLater() { c.collector.later() }
 
-// collector removes what nobody needs any more: layers, and retired snapshots.
+// collector removes unused layers and retired snapshots.
 type collector struct {
 	snapshots *snapshot.Store
 	layers    *store.Store
@@ -32,9 +32,8 @@ func (c *collector) later() {
 	}
 }
 
-// run removes layers that nobody needs: at first what the last engine left.
-// One that somebody still has open, such as a VM that is ending, is looked at
-// again after a while.
+// run removes unused layers, starting with the ones left by the previous engine. A layer that is
+// still open, for instance in a VM that is ending, is checked again after a while.
 func (c *collector) run(ctx context.Context) {
 	const first, last = time.Second, 10 * time.Second
 	c.later()
@@ -53,7 +52,7 @@ func (c *collector) run(ctx context.Context) {
 	}
 }
 
-// collect returns how many layers nobody needs and somebody has open.
+// collect returns the number of unused layers that are still open.
 func (c *collector) collect() (busy int) {
 	c.dropRetired()
 	r, err := c.layers.GC(false)
@@ -65,7 +64,7 @@ func (c *collector) collect() (busy int) {
 	return r.Busy
 }
 
-// dropRetired removes what no sandbox lies over any more.
+// dropRetired removes retired snapshots without sandboxes based on them.
 func (c *collector) dropRetired() {
 	unused := c.tags.retiredWithoutForks()
 	if len(unused) == 0 {
@@ -84,7 +83,7 @@ func (c *collector) dropRetired() {
 	}
 }
 
-// Collect removes layers that nothing needs; with dryRun it only says which.
+// Collect removes unused layers. With dryRun it only lists them.
 func (c *Catalog) Collect(dryRun bool) (sandbox.CollectReport, error) {
 	r, err := c.layers.GC(dryRun)
 	if errors.Is(err, store.ErrDamaged) {

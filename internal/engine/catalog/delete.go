@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Delete deletes a snapshot that nothing depends on; see sandbox.DeleteOptions for the others.
-// Sandboxes that run from a deleted one live on.
+// Delete deletes a snapshot without dependants; see sandbox.DeleteOptions for the others. Sandboxes
+// running from a deleted snapshot keep running.
 func (c *Catalog) Delete(tag string, o sandbox.DeleteOptions) error {
 	if o.Cascade && o.Force {
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "cascade and force exclude each other")
@@ -30,7 +30,7 @@ func (c *Catalog) Delete(tag string, o sandbox.DeleteOptions) error {
 	if err := c.claim(victims, o.Force); err != nil {
 		return err
 	}
-	defer c.CollectLater() // after the last has left its state: what is being deleted is not looked at
+	defer c.CollectLater() // after the last has left its state: snapshots being deleted are skipped
 	for i, v := range victims {
 		if err := c.deleteClaimed(v.Tag); err != nil {
 			c.tags.unclaim(victims[i:])
@@ -40,7 +40,7 @@ func (c *Catalog) Delete(tag string, o sandbox.DeleteOptions) error {
 	return nil
 }
 
-// victimsOf are the snapshots that a deletion takes, leaves first.
+// victimsOf returns the snapshots to delete, leaves first.
 func victimsOf(tag string, entries []snapshot.Entry, o sandbox.DeleteOptions) ([]snapshot.Entry, error) {
 	tree := newLineage(entries)
 	down := tree.descendants(tag)
@@ -55,7 +55,7 @@ func victimsOf(tag string, entries []snapshot.Entry, o sandbox.DeleteOptions) ([
 	out := make([]snapshot.Entry, 0, len(tags))
 	for _, t := range tags {
 		en := tree.stored[t]
-		en.Tag = t // it may have been deleted meanwhile; then that is the error
+		en.Tag = t // if it was deleted meanwhile, its deletion returns the error
 		out = append(out, en)
 	}
 	return out, nil
@@ -65,7 +65,7 @@ func victimsOf(tag string, entries []snapshot.Entry, o sandbox.DeleteOptions) ([
 func (c *Catalog) deleteClaimed(tag string) error {
 	info, _ := c.Get(tag)
 	about := info.About()
-	// One that cannot be read has nothing to be branched from; what is mapped of it stays.
+	// An unreadable snapshot cannot be branched from; its mapped files remain.
 	if en, err := c.snapshots.Get(tag); err == nil {
 		if err := c.cfg.Sandboxes.PinLayers(en); err != nil {
 			return sandbox.StoreError(err)
@@ -79,10 +79,10 @@ func (c *Catalog) deleteClaimed(tag string) error {
 	return c.tags.move(tag, removed)
 }
 
-// claim marks snapshots as being deleted if nobody uses them, or in spite of it.
+// claim marks snapshots as being deleted, unless they are in use and force is not set.
 //
-// Who runs from them is asked without the mutex. A fork that begins and ends meanwhile
-// could make another sandbox, so then they are asked again.
+// It determines the users without the mutex. A fork that begins and ends meanwhile could add a
+// sandbox, so claim then checks again.
 func (c *Catalog) claim(victims []snapshot.Entry, force bool) error {
 	for {
 		uses, err := c.claimable(victims, force)
@@ -95,7 +95,7 @@ func (c *Catalog) claim(victims []snapshot.Entry, force bool) error {
 	}
 }
 
-// claimable is an error if a snapshot is in a state that forbids its deletion, or in use.
+// claimable returns an error if a snapshot is in use, or in a state that forbids its deletion.
 func (c *Catalog) claimable(victims []snapshot.Entry, force bool) (uses uint64, err error) {
 	uses, entries := c.tags.of(victims)
 	for i, v := range victims {
@@ -113,7 +113,8 @@ func (c *Catalog) claimable(victims []snapshot.Entry, force bool) (uses uint64, 
 	return uses, nil
 }
 
-// usersOf names at most a few users of a snapshot; empty: there are none.
+// usersOf lists a limited number of users of a snapshot. It returns an empty string if there are no
+// users.
 func (c *Catalog) usersOf(v snapshot.Entry, e entry) string {
 	users := c.cfg.Sandboxes.Using(v.Tag, v.ContentHash)
 	const most = 20

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// bench is a catalog over stores of its own, and who runs from its snapshots.
+// bench is a catalog over its own stores, with the sandboxes running from its snapshots.
 type bench struct {
 	*Catalog
 	t   testing.TB
@@ -31,8 +31,8 @@ type bench struct {
 	cfg Config
 
 	mu        sync.Mutex
-	sandboxes map[string]snapshot.Parent // by id, what they run from
-	pinned    map[string]string          // by id, the content hash of what was deleted
+	sandboxes map[string]snapshot.Parent // by id, the snapshots that they run from
+	pinned    map[string]string          // by id, the content hash of the deleted snapshot
 	deleted   []string
 	told      []string // events, as "kind tag reason"
 }
@@ -49,7 +49,7 @@ func newBench(t testing.TB) *bench {
 	return b
 }
 
-// reopen is the next daemon.
+// reopen acts as the next daemon.
 func (b *bench) reopen() {
 	b.t.Helper()
 	layers, err := store.Open(filepath.Join(b.dir, "layers"), store.Options{})
@@ -132,7 +132,7 @@ func (b *bench) tell(kind, tag string, detail map[string]string) {
 	b.told = append(b.told, strings.TrimSpace(kind+" "+tag+" "+detail[sandbox.EventKeyReason]))
 }
 
-// start runs a sandbox from a snapshot, as a fork does that ends well.
+// start runs a sandbox from a snapshot, like a successful fork.
 func (b *bench) start(id, tag string) {
 	b.t.Helper()
 	leave, err := b.Use(b.t.Context(), tag)
@@ -158,7 +158,7 @@ func (b *bench) stop(id string) {
 	b.Left(from.ContentHash)
 }
 
-// begin takes a tag and writes all of a snapshot but its manifest.
+// begin takes a tag and writes all parts of a snapshot except its manifest.
 func (b *bench) begin(tag string, forksWait bool) (*Draft, snapshot.Chain) {
 	b.t.Helper()
 	d, err := b.Begin(sandbox.SnapshotInfo{Tag: tag, CreatedAt: b.cfg.Now()}, forksWait)
@@ -193,7 +193,7 @@ func (b *bench) fill(d *Draft) snapshot.Chain {
 
 var testShape = vmspec.Shape{MemoryMiB: 64, VCPUs: 1, Disks: 1}
 
-// make makes a snapshot, on top of another one if that is named.
+// make makes a snapshot, on top of parent if it is not empty.
 func (b *bench) make(tag, parent string) snapshot.Entry {
 	b.t.Helper()
 	return b.makeWith(tag, parent, func(*snapshot.Manifest) {})
@@ -223,14 +223,14 @@ func manifest(memory snapshot.Chain) *snapshot.Manifest {
 	}
 }
 
-// branched makes a manifest that of a branch of a sandbox.
+// branched turns a manifest into one of a sandbox's branch.
 func branched(sandbox string, transient bool) func(*snapshot.Manifest) {
 	return func(m *snapshot.Manifest) {
 		m.Branch = &snapshot.Branch{Sandbox: sandbox, Mode: "live", Transient: transient}
 	}
 }
 
-// retiredFolders are those of snapshots that have lost their tags.
+// retiredFolders returns the number of folders of retired snapshots.
 func (b *bench) retiredFolders() int {
 	found, err := filepath.Glob(filepath.Join(b.dir, "snapshots", ".retired-*"))
 	b.must(err)
@@ -246,7 +246,7 @@ func eventually(t testing.TB, what string, is func() bool) {
 	}
 }
 
-// wantError checks an error's kind and that its text has what people need.
+// wantError checks an error's kind and the required parts of its text.
 func wantError(t testing.TB, err, kind error, texts ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {

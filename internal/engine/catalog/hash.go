@@ -9,14 +9,14 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// maxHashing is how many snapshots may wait for their digests.
+// maxHashing limits the number of snapshots waiting for their digests.
 const maxHashing = 1024
 
-// HashLater has a snapshot's content digests computed in the background. When
-// too many wait, or it fails, Verify asks again, or the next Open does.
+// HashLater computes a snapshot's content digests in the background. If too many snapshots wait, or
+// hashing fails, Verify or the next Open requests it again.
 func (c *Catalog) HashLater(tag string) { c.hasher.later(tag) }
 
-// hasher computes the digests that snapshots lack, in the background.
+// hasher computes missing digests of snapshots in the background.
 type hasher struct {
 	snapshots    *snapshot.Store
 	awaitForks   func(context.Context) error
@@ -32,8 +32,8 @@ func (h *hasher) later(tag string) {
 	}
 }
 
-// run computes digests, one snapshot at a time. It stands back while forks
-// are under way, and for everything else it runs on a thread of the lowest priority.
+// run computes digests, one snapshot at a time. It pauses while forks are running, and runs on a
+// thread of the lowest priority.
 func (h *hasher) run(ctx context.Context) {
 	sched.StandBack(h.log, "digests")
 	entries, err := h.snapshots.List()
@@ -57,13 +57,13 @@ func (h *hasher) run(ctx context.Context) {
 
 func (h *hasher) hash(ctx context.Context, tag string) {
 	if en, err := h.snapshots.Get(tag); err == nil && h.snapshots.HasDigests(en) {
-		return // it was asked for more than once
+		return // it was requested more than once
 	}
 	err := h.snapshots.Hash(ctx, tag, h.awaitForks)
 	if err == nil {
 		return
 	}
-	h.collectLater() // if it was deleted meanwhile, its layers were in use by this until now
+	h.collectLater() // if it was deleted meanwhile, its layers were in use here until now
 	if ctx.Err() == nil && !errors.Is(err, snapshot.ErrNotFound) {
 		h.log.Warn("digest snapshot", "tag", tag, "err", err)
 	}

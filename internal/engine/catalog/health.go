@@ -9,8 +9,8 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Health is what is known of the layers of a snapshot: which are damaged, and when all
-// of them had last been checked; zero if one never was.
+// Health returns the damaged layers of a snapshot, and the time of the oldest last check of its
+// layers. The time is zero if a layer was never checked.
 func (c *Catalog) Health(m *snapshot.Manifest) (damaged []string, checked time.Time) {
 	all := true
 	for _, id := range m.LayerIDs() {
@@ -32,7 +32,8 @@ func (c *Catalog) Health(m *snapshot.Manifest) (damaged []string, checked time.T
 	return damaged, checked
 }
 
-// RefuseDamaged keeps altered bytes out of children, and out of what would be made of them.
+// RefuseDamaged returns an error if a snapshot is damaged, to keep altered bytes out of children
+// and derived snapshots.
 func (c *Catalog) RefuseDamaged(m *snapshot.Manifest) error {
 	damaged, _ := c.Health(m)
 	if len(damaged) == 0 {

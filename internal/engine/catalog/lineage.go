@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// lineage is who was branched from whom, among the snapshots in the store.
+// lineage holds the parent relation of the snapshots in the store.
 type lineage struct {
 	stored   map[string]snapshot.Entry // by tag
 	children map[string][]string       // tags, by tag
@@ -28,14 +28,14 @@ func newLineage(entries []snapshot.Entry) lineage {
 	return l
 }
 
-// find is the snapshot of a tag, if it is not another one by now. One whose manifest
-// cannot be read passes for it.
+// find returns the snapshot of a tag, unless the tag was reused for another snapshot. A snapshot
+// with an unreadable manifest matches.
 func (l lineage) find(p snapshot.Parent) (snapshot.Entry, bool) {
 	en, stored := l.stored[p.Tag]
 	return en, stored && (en.ContentHash == "" || en.ContentHash == p.ContentHash)
 }
 
-// reused reports whether a parent's tag is another snapshot's by now.
+// reused reports whether a parent's tag now names another snapshot.
 func (l lineage) reused(p *snapshot.Parent) bool {
 	if p == nil {
 		return false
@@ -44,10 +44,10 @@ func (l lineage) reused(p *snapshot.Parent) bool {
 	return stored && en.ContentHash != "" && en.ContentHash != p.ContentHash
 }
 
-// climb goes from snapshots up to those that they came from, nearest first, and visits each
-// once. gone finds the manifests of snapshots that are not in the store any more; with nil
-// the way ends at the first of these, else the manifests below it still name those above.
-// A circle, which only a forged manifest can make, ends it too.
+// climb visits the ancestors of snapshots, nearest first, each once. gone finds the manifests of
+// snapshots no longer in the store. If gone is nil, climb stops at the first of them; otherwise
+// their manifests name the ancestors above. climb also stops at a cycle, which only a forged
+// manifest can create.
 func (l lineage) climb(from []snapshot.Parent, gone func(hash string) *snapshot.Manifest, visit func(snapshot.Entry)) {
 	seen := map[snapshot.Parent]bool{}
 	for todo := slices.Clone(from); len(todo) > 0; {
@@ -75,8 +75,7 @@ func (l lineage) climb(from []snapshot.Parent, gone func(hash string) *snapshot.
 	}
 }
 
-// ancestors are the tags of those that a snapshot came from, root first, up to the first
-// that is gone.
+// ancestors returns the tags of a snapshot's ancestors, root first, up to the first missing one.
 func (l lineage) ancestors(of snapshot.Entry) []string {
 	if of.Manifest == nil || of.Manifest.Parent == nil {
 		return nil
@@ -91,7 +90,8 @@ func (l lineage) ancestors(of snapshot.Entry) []string {
 	return up
 }
 
-// descendants are leaves first, so that they can be deleted in that order.
+// descendants returns the descendants of a tag, leaves first, so that they can be deleted in that
+// order.
 func (l lineage) descendants(tag string) []string {
 	all := []string{tag}
 	for i := 0; i < len(all); i++ {

@@ -10,13 +10,14 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// origin is where a sandbox comes from that was forked from a snapshot.
+// origin returns the origin of a sandbox forked from a snapshot.
 func origin(of snapshot.Entry) Origin {
 	return Origin{Sandbox: "sb-1", From: []snapshot.Parent{{Tag: of.Tag, ContentHash: of.ContentHash}, {}}}
 }
 
-// What a sandbox may be rolled back to: what it came from and what was branched from it,
-// whatever is gone in between, and not what has got one of their tags since.
+// A sandbox may be rolled back to the snapshots it came from and to its own branches, even if
+// snapshots in between are gone. It may not be rolled back to snapshots that have reused one of
+// their tags.
 func TestAncestry(t *testing.T) {
 	b := newBench(t)
 	b.make("root", "")
@@ -53,7 +54,7 @@ func TestAncestry(t *testing.T) {
 	}
 }
 
-// Ancestors and dependents, as they are listed.
+// Ancestors and dependents, as listed.
 func TestLineage(t *testing.T) {
 	b := newBench(t)
 	b.make("root", "")
@@ -76,9 +77,9 @@ func TestLineage(t *testing.T) {
 	relatives("b0", []string{"root"}, []string{"b1"})
 	wantError(t, b.Delete("b0", sandbox.DeleteOptions{}), sandbox.ErrConflict, "snapshot b0 has dependents: b2, b1")
 	b.must(b.Delete("b0", sandbox.DeleteOptions{Force: true}))
-	relatives("b2", []string{"b1"}, nil) // the way up ends at one that is gone
+	relatives("b2", []string{"b1"}, nil) // ancestors end at a missing snapshot
 	b.make("b0", "")
-	relatives("b1", nil, []string{"b2"}) // another snapshot of the tag is no relative
+	relatives("b1", nil, []string{"b2"}) // another snapshot of the tag is not related
 	relatives("b0", nil, nil)
 	b.make("b3", "b2")
 	b.must(b.Delete("b1", sandbox.DeleteOptions{Cascade: true}))
@@ -88,7 +89,7 @@ func TestLineage(t *testing.T) {
 	wantError(t, b.Delete("b0", sandbox.DeleteOptions{Cascade: true, Force: true}), sandbox.ErrInvalid)
 }
 
-// Transient snapshots are unneeded when nothing is built on them and nothing runs from them.
+// Transient snapshots are unneeded if no snapshot is based on them and no sandbox runs from them.
 func TestTransient(t *testing.T) {
 	b := newBench(t)
 	b.make("root", "")

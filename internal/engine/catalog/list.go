@@ -11,8 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// List returns all snapshots by tag: those that are being written, those that are damaged
-// and branches that failed, too.
+// List returns all snapshots by tag, including snapshots being written, damaged ones and failed
+// branches.
 func (c *Catalog) List(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
 	entries, err := c.snapshots.List()
 	if err != nil {
@@ -53,7 +53,8 @@ func (c *Catalog) Get(tag string) (sandbox.SnapshotInfo, error) {
 	return sandbox.SnapshotInfo{}, notFound("snapshot %s not found", tag)
 }
 
-// Brief looks at that snapshot only, so that it may be asked with each request.
+// Brief returns a snapshot's owner and memory size. It reads only that snapshot, so it is cheap
+// enough to call for each request.
 func (c *Catalog) Brief(tag string) (sandbox.SnapshotBrief, error) {
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.SnapshotBrief{}, sandbox.StoreError(err)
@@ -66,7 +67,7 @@ func (c *Catalog) Brief(tag string) (sandbox.SnapshotBrief, error) {
 		return sandbox.SnapshotBrief{}, sandbox.StoreError(err)
 	}
 	b := sandbox.SnapshotBrief{Tag: tag, ContentHash: en.ContentHash}
-	if m := en.Manifest; m != nil { // of a damaged one it cannot be told whose it is: the operator's
+	if m := en.Manifest; m != nil { // a damaged one has no known owner and counts as the operator's
 		b.Owner, b.MemoryMiB = m.Owner, m.Shape.MemoryMiB
 	}
 	return b, nil
@@ -95,7 +96,7 @@ func (c *Catalog) describe(en snapshot.Entry, tree lineage) sandbox.SnapshotInfo
 	return s
 }
 
-// measure adds what is known of the snapshot's layers.
+// measure adds the sizes and health of the snapshot's layers.
 func (c *Catalog) measure(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 	if s.Damaged, s.VerifiedAt = c.Health(m); len(s.Damaged) > 0 && s.Status == sandbox.SnapshotReady {
 		s.Status, s.Warning = sandbox.SnapshotFailed, "damaged: "+strings.Join(s.Damaged, "; ")
@@ -106,7 +107,7 @@ func (c *Catalog) measure(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 	s.MemoryFile = c.layers.Path(m.Memory.Layers[0])
 }
 
-// fill adds what the manifest says.
+// fill adds the data of the manifest.
 func fill(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 	s.CreatedAt, s.Shape, s.Cmdline, s.Languages = m.Created(), m.Shape, m.Cmdline, m.Languages
 	s.Owner, s.Network, s.PrivatePorts = m.Owner, m.Network, !m.PublicPorts
@@ -117,7 +118,7 @@ func fill(s *sandbox.SnapshotInfo, m *snapshot.Manifest) {
 		s.CPU = &sandbox.CPU{Vendor: c.Vendor, Family: c.Family, Model: c.Model, Stepping: c.Stepping}
 		s.CPU.Features = m.CPUFeatures
 	}
-	if p := m.Parent; p != nil { // describe takes the tag back if it is another's by now
+	if p := m.Parent; p != nil { // describe removes the tag if another snapshot has it now
 		s.ParentTag, s.ParentContentHash = p.Tag, p.ContentHash
 	}
 	if b := m.Branch; b != nil {

@@ -8,22 +8,21 @@ import (
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
-// What pins the layers that a sandbox needs: its snapshot, as long as that is there; a pin of
-// its own from the moment on at which it needs others (its disk after a branch), or its
-// snapshot is deleted although it runs. A pin for each child at its fork would be two
-// fsyncs on the way of every one. What a VM maps or has open stays anyway, also when
-// the daemon has ended.
+// The layers a sandbox needs are pinned by its snapshot while it exists. The sandbox gets its own
+// pin when it needs other layers (its disk after a branch), or when its snapshot is deleted while
+// it runs. A pin for each child at its fork would add two fsyncs to every fork. Files that a VM
+// maps or has open stay available in any case, also after the daemon has ended.
 
-// sandboxPin begins the name of a sandbox's pin; its id follows.
+// sandboxPin is the prefix of the name of a sandbox's pin; its id follows.
 const sandboxPin = "vm."
 
-// Pin keeps layers for a sandbox until Unpin, across restarts. It replaces the pin that the
-// sandbox has.
+// Pin keeps layers for a sandbox until Unpin, across restarts. It replaces the sandbox's existing
+// pin.
 func (c *Catalog) Pin(id string, layers []layer.ID) error {
 	return c.layers.Pin(sandboxPin+id, layers...)
 }
 
-// Unpin ends a sandbox's pin.
+// Unpin removes a sandbox's pin.
 func (c *Catalog) Unpin(id string) {
 	if err := c.unpin(sandboxPin + id); err != nil {
 		c.cfg.Logger.Warn("unpin a sandbox's layers", "sandbox", id, "err", err)
@@ -38,7 +37,7 @@ func (c *Catalog) unpin(name string) error {
 	return nil
 }
 
-// SettlePins removes the pins of sandboxes that are gone, as alive reports of each.
+// SettlePins removes the pins of sandboxes that no longer exist, as reported by alive.
 func (c *Catalog) SettlePins(alive func(id string) bool) error {
 	pins, err := c.layers.Pins()
 	if err != nil {

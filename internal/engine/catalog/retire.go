@@ -9,11 +9,12 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// A sandbox outlives the tag of the snapshot that it lies over. What a branch of it needs,
-// manifest, state and files, is retired instead of deleted (snapshot.Store.Retire): kept by
-// its content hash until the last such sandbox has ended, or lies over another snapshot.
+// A sandbox outlives the tag of its base snapshot. The parts needed to branch it, manifest, state
+// and files, are retired instead of deleted (snapshot.Store.Retire): they are kept by their content
+// hash until the last such sandbox has ended or has another base.
 
-// loadRetired finds what earlier engines retired; the first collection drops what nobody needs.
+// loadRetired finds the snapshots retired by earlier engines. The first collection drops the unused
+// ones.
 func loadRetired(from *snapshot.Store) (map[string]string, error) {
 	entries, err := from.ListRetired()
 	if err != nil {
@@ -26,8 +27,8 @@ func loadRetired(from *snapshot.Store) (map[string]string, error) {
 	return retired, nil
 }
 
-// deleteOrRetire deletes a snapshot; of one that sandboxes or forks under way lie over
-// only the tag goes. No fork from it begins meanwhile.
+// deleteOrRetire deletes a snapshot. If running forks or sandboxes are based on it, only the tag is
+// removed. No fork from it begins meanwhile.
 func (c *Catalog) deleteOrRetire(tag string) error {
 	en, err := c.snapshots.Get(tag)
 	if err != nil && !errors.Is(err, snapshot.ErrNotRestorable) {
@@ -36,26 +37,26 @@ func (c *Catalog) deleteOrRetire(tag string) error {
 	if err != nil || !c.needed(tag, en.ContentHash) {
 		return c.snapshots.Delete(tag)
 	}
-	c.tags.retire(tag, en.ContentHash) // before it loses its tag: one or the other finds it
+	c.tags.retire(tag, en.ContentHash) // before the tag goes: a lookup must always find it
 	return c.snapshots.Retire(tag, en.ContentHash)
 }
 
-// needed reports whether a fork from a snapshot is under way, or a sandbox lies over it.
+// needed reports whether a fork from a snapshot is running, or a sandbox is based on it.
 func (c *Catalog) needed(tag, hash string) bool {
 	forks := c.tags.get(tag).users > 0
-	// After the forks: one that has ended since has listed its sandboxes.
+	// After the forks: a fork that has ended since has listed its sandboxes.
 	return forks || c.cfg.Sandboxes.Bases()[hash]
 }
 
-// Left is called when a sandbox has ended, or lies over another snapshot than the one of
-// that content hash.
+// Left is called when a sandbox has ended, or no longer has the snapshot of that content hash as
+// its base.
 func (c *Catalog) Left(hash string) {
 	if c.tags.isRetired(hash) {
 		c.CollectLater()
 	}
 }
 
-// retiredManifest is that of a snapshot which has lost its tag; nil if it is gone.
+// retiredManifest returns the manifest of a retired snapshot, or nil if it is gone.
 func (c *Catalog) retiredManifest(hash string) *snapshot.Manifest {
 	if !c.tags.isRetired(hash) {
 		return nil
@@ -67,7 +68,7 @@ func (c *Catalog) retiredManifest(hash string) *snapshot.Manifest {
 	return en.Manifest
 }
 
-// OpenRetired opens a snapshot that has lost its tag, by its content hash.
+// OpenRetired opens a retired snapshot by its content hash.
 func (c *Catalog) OpenRetired(hash string) (*snapshot.Files, error) {
 	if !c.tags.isRetired(hash) {
 		return nil, sandbox.StoreError(fmt.Errorf("snapshot %w", snapshot.ErrNotFound))
@@ -83,9 +84,8 @@ func (c *Catalog) OpenRetired(hash string) (*snapshot.Files, error) {
 	return files, nil
 }
 
-// AwaitRetired is for one that has found a snapshot neither by its tag nor by its content
-// hash. It waits if the tag is being taken away at this moment, and reports whether to
-// look again.
+// AwaitRetired is called if a snapshot was found neither by its tag nor by its content hash. If the
+// tag is just being removed, it waits for this. It reports whether the caller should look again.
 func (c *Catalog) AwaitRetired(ctx context.Context, tag, hash string) bool {
 	settled := c.tags.retiring(tag, hash)
 	if settled == nil {

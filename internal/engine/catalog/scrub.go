@@ -11,26 +11,26 @@ import (
 	"github.com/forkd/forkd/internal/store/layer/store"
 )
 
-// A fork reads no digest: it would cost more than the fork. So layers are read whole
-// now and then in the background, and a snapshot with one that has changed is not
-// forked any more.
+// A fork verifies no digests, as this would take longer than the fork. Layers are therefore read
+// whole from time to time in the background. A snapshot with an altered layer can no longer be
+// forked.
 
-// scrubRate is how many bytes of layers are read in a second: about what an old disk
-// gives without others noticing.
+// scrubRate is the number of bytes of layers read per second: about the bandwidth an old disk has
+// to spare.
 const scrubRate = 64 << 20
 
-// scrubber reads layers in the background. What it finds the store notes.
+// scrubber reads layers in the background. The store records the damage found.
 type scrubber struct {
 	layers *store.Store
-	every  time.Duration // how often each layer is read; 0: never
-	// awaitForks and awaitBranches return when none is under way.
+	every  time.Duration // how often each layer is read; 0 disables scrubbing
+	// awaitForks and awaitBranches wait until no fork or branch is running.
 	awaitForks, awaitBranches func(context.Context) error
 	now                       func() time.Time
 	log                       *slog.Logger
 }
 
-// run checks each layer once in an interval, the one that waited longest first. The
-// store notes which, so that the next daemon goes on where this one ended.
+// run checks each layer once per interval, the longest unchecked first. The store records the
+// checks, so the next daemon continues where this one ended.
 func (s *scrubber) run(ctx context.Context) {
 	if s.every <= 0 {
 		return
@@ -65,8 +65,8 @@ func (s *scrubber) scrub(ctx context.Context, id layer.ID) {
 	}
 }
 
-// next is the layer whose last check is longest ago, if that is long enough. One
-// without digests comes when it has them.
+// next returns the layer with the oldest last check, if that check is long enough ago. A layer
+// without digests is skipped until it has them.
 func (s *scrubber) next() (next layer.ID, due bool) {
 	ids, err := s.layers.IDs()
 	if err != nil {
@@ -75,7 +75,7 @@ func (s *scrubber) next() (next layer.ID, due bool) {
 	}
 	latest := s.now().Add(-s.every)
 	for _, id := range ids {
-		found, _ := s.layers.Checked(id) // of none the time is zero
+		found, _ := s.layers.Checked(id) // zero if it was never checked
 		if found.At.After(latest) || due && !found.At.Before(s.checkedAt(next)) || !s.layers.Hashed(id) {
 			continue
 		}
@@ -89,7 +89,7 @@ func (s *scrubber) checkedAt(id layer.ID) time.Time {
 	return found.At
 }
 
-// pause lets forks and branches go first, and keeps to the rate.
+// pause gives precedence to forks and branches, and limits the rate.
 func (s *scrubber) pause(ctx context.Context, bytes int64) error {
 	if err := s.awaitBranches(ctx); err != nil {
 		return err

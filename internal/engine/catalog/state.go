@@ -4,14 +4,14 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// state is what is under way for a tag. Whether there is a snapshot of that tag, and a
-// good one, only the disk knows.
+// state is the running operation on a tag. Whether a valid snapshot of that tag exists is known
+// only on disk.
 type state uint8
 
 const (
-	idle     state = iota // nothing is under way
+	idle     state = iota // no running operation
 	writing               // a draft of it is being written; listed
-	failed                // a branch failed after its caller had left; listed until deleted or written anew
+	failed                // a branch failed after its caller had left; listed until deleted or written again
 	deleting              // its snapshot is being deleted; no fork may begin
 )
 
@@ -19,19 +19,19 @@ var stateNames = [...]string{idle: "idle", writing: "being written", failed: "fa
 
 func (s state) String() string { return stateNames[s] }
 
-// event is what moves a tag to another state.
+// event moves a tag to another state.
 type event uint8
 
 const (
-	begin   event = iota // a draft has the tag
-	end                  // the draft was committed, or given up
-	fail                 // the draft of a branch was given up, and its caller had left
-	forget               // a failed branch is taken off the list
+	begin   event = iota // a draft takes the tag
+	end                  // the draft was committed or discarded
+	fail                 // the draft of a branch was discarded after its caller had left
+	forget               // a failed branch is removed from the list
 	remove               // a deletion begins
-	removed              // it has ended, either way
+	removed              // the deletion has ended, successfully or not
 )
 
-// moves are the legal ones. Every other is an ErrConflict.
+// moves lists the legal transitions. Any other transition returns ErrConflict.
 var moves = map[state]map[event]state{
 	idle:     {begin: writing, remove: deleting},
 	writing:  {end: idle, fail: failed},
@@ -39,22 +39,21 @@ var moves = map[state]map[event]state{
 	deleting: {removed: idle},
 }
 
-// entry is what the catalog has in memory of a tag. There is none for a tag that is idle
-// and has no users.
+// entry is the in-memory state of a tag. A tag that is idle and has no users has no entry.
 type entry struct {
 	state state
-	// users is how many forks from it are under way. They may outlast its deletion.
+	// users is the number of running forks from it. They may outlast its deletion.
 	users int
-	// info is what is listed while it is being written, or has failed.
+	// info is listed while the snapshot is being written, or has failed.
 	info sandbox.SnapshotInfo
-	// forksWait has forks wait for the end of the writing instead of refusing them.
+	// forksWait makes forks wait for the end of the writing instead of being refused.
 	forksWait bool
-	// settled is closed when the tag leaves the state, if that is writing or deleting.
+	// settled is closed when the tag leaves the state writing or deleting.
 	settled chan struct{}
 }
 
-// refusal says why the snapshot cannot be used as long as the tag is in its state; nil
-// when it is idle.
+// refusal returns an error with the reason why the snapshot cannot be used in the tag's current
+// state, or nil if it is idle.
 func (e entry) refusal(tag string) error {
 	switch e.state {
 	case deleting:

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Every event in every state: the legal moves, and no other.
+// Every event in every state: only the legal transitions are possible.
 func TestMovesOfATag(t *testing.T) {
 	states := []state{idle, writing, failed, deleting}
 	events := map[string]event{
@@ -48,8 +48,8 @@ func TestMovesOfATag(t *testing.T) {
 	}
 }
 
-// A tag without users is forgotten when it is idle, whoever waits goes on, and a count of
-// users outlives every move.
+// The entry of an idle tag without users is removed. Waiters continue, and a count of users
+// survives every transition.
 func TestAnEntryLivesAsLongAsItSaysSomething(t *testing.T) {
 	c := newTagTable(nil)
 	e, err := c.moveLocked("x", begin)
@@ -77,7 +77,7 @@ func TestAnEntryLivesAsLongAsItSaysSomething(t *testing.T) {
 	}
 }
 
-// model is what a tag should be, held against the catalog in a random walk.
+// model is the expected state of a tag, compared with the catalog in a random walk.
 type model struct {
 	draft     *Draft
 	memory    snapshot.Chain
@@ -87,7 +87,7 @@ type model struct {
 	leaves    []func()
 }
 
-// In any order of operations a tag is what the moves so far say, in memory and on disk.
+// After any order of operations, a tag has the expected state, in memory and on disk.
 func TestRandomWalk(t *testing.T) {
 	seeds := []uint64{1, 2, 3}
 	if text := os.Getenv("FORKD_WALK_SEED"); text != "" {
@@ -117,7 +117,7 @@ type walk struct {
 	*bench
 	r    *rand.Rand
 	tags map[string]*model
-	next int // names sandboxes
+	next int // numbers the sandboxes
 }
 
 func (w *walk) step(tag string, m *model) {
@@ -174,7 +174,7 @@ func (w *walk) stepEnd(m *model) {
 		m.failed = true
 	}
 	d.End()
-	d.End() // does nothing
+	d.End() // has no effect
 	m.draft = nil
 }
 
@@ -187,7 +187,7 @@ func (w *walk) stepUse(tag string, m *model) {
 		wantError(w.t, err, sandbox.ErrConflict, tag)
 		return
 	}
-	w.must(err) // of a tag that is not there, too: opening it will tell
+	w.must(err) // also for a missing tag: opening it will fail
 	m.leaves = append(m.leaves, leave)
 }
 
@@ -211,7 +211,7 @@ func (w *walk) stepDelete(tag string, m *model, force bool) {
 	}
 }
 
-// check holds what is listed and what is in memory against the model.
+// check compares the list and the in-memory state with the model.
 func (w *walk) check(tag string, m *model) {
 	w.t.Helper()
 	want, e := sandbox.SnapshotStatus(""), w.Catalog.tags.get(tag)
@@ -241,7 +241,7 @@ func (w *walk) check(tag string, m *model) {
 	}
 }
 
-// finish ends everything; then nothing may be left.
+// finish ends all operations. No state may be left after it.
 func (w *walk) finish() {
 	w.t.Helper()
 	for tag, m := range w.tags {
@@ -274,8 +274,8 @@ func (b *bench) nothingLeft() {
 	}
 }
 
-// Forks, deletions and writers of the same tags at once: nobody deletes what is in use, a
-// sandbox finds what it lies over, and nothing is left in the end.
+// Concurrent forks, deletions and writers of the same tags. No used snapshot is deleted, a sandbox
+// always finds its base, and no files are left at the end.
 func TestManyAtOnce(t *testing.T) {
 	b := newBench(t)
 	b.run()
@@ -325,7 +325,7 @@ func (b *bench) churn(i int) {
 	}
 }
 
-// runOnce forks a sandbox, finds what it lies over, and ends it.
+// runOnce forks a sandbox, finds its base, and ends it.
 func (b *bench) runOnce(id, tag string) {
 	leave, err := b.Use(b.t.Context(), tag)
 	if err != nil {
@@ -361,7 +361,7 @@ func (b *bench) runOnce(id, tag string) {
 			break
 		}
 		if !b.AwaitRetired(b.t.Context(), tag, hash) {
-			if files, err := b.OpenRetired(hash); err == nil { // it was retired between the two looks
+			if files, err := b.OpenRetired(hash); err == nil { // it was retired between the two lookups
 				files.Close()
 				break
 			}

@@ -5,7 +5,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// What forks, drafts and deletions do to the table of tags, each at one moment.
+// Atomic changes of the tag table by forks, drafts and deletions.
 
 // use counts a fork from a tag, unless the tag's state forbids it.
 func (t *tagTable) use(tag string) error {
@@ -24,8 +24,8 @@ func (t *tagTable) use(tag string) error {
 	return nil
 }
 
-// leave ends a use. lostTag: no fork uses the tag any more, and a snapshot that was deleted
-// had it.
+// leave ends a use. It returns true if no fork uses the tag any more, and a retired snapshot had
+// the tag.
 func (t *tagTable) leave(tag string) (lostTag bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +42,7 @@ func (t *tagTable) leave(tag string) (lostTag bool) {
 	return false
 }
 
-// begin takes a tag for a draft, and lists it as info says.
+// begin takes a tag for a draft, and lists it with info.
 func (t *tagTable) begin(info sandbox.SnapshotInfo, forksWait bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *tagTable) begin(info sandbox.SnapshotInfo, forksWait bool) error {
 	return err
 }
 
-// free is the end of a draft; reason is why, if it is to stay on the list as failed.
+// free ends a draft. For the event fail, the tag stays listed as failed, with reason.
 func (t *tagTable) free(tag string, ev event, reason error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -67,7 +67,7 @@ func (t *tagTable) free(tag string, ev event, reason error) {
 	}
 }
 
-// maxFailed bounds the failed branches on the list; the oldest go first.
+// maxFailed limits the listed failed branches. The oldest is removed first.
 const maxFailed = 100
 
 func (t *tagTable) boundFailedLocked() {
@@ -86,7 +86,7 @@ func (t *tagTable) boundFailedLocked() {
 	}
 }
 
-// forgetLocked takes a failed branch off the list; false when it is not on it.
+// forgetLocked removes a failed branch from the list. It returns false if it is not listed.
 func (t *tagTable) forgetLocked(tag string) bool {
 	_, err := t.moveLocked(tag, forget)
 	return err == nil
@@ -98,7 +98,7 @@ func (t *tagTable) forgetFailed(tag string) bool {
 	return t.forgetLocked(tag)
 }
 
-// of is what there is of several tags at one moment, and how many uses there had been.
+// of returns an atomic copy of the entries of several tags, and the number of uses so far.
 func (t *tagTable) of(victims []snapshot.Entry) (uses uint64, entries []entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +108,8 @@ func (t *tagTable) of(victims []snapshot.Entry) (uses uint64, entries []entry) {
 	return t.uses, entries
 }
 
-// claimSince claims all snapshots, or none if a fork from any has begun since that many uses.
+// claimSince claims all snapshots. It claims none of them if a fork has begun since that number of
+// uses.
 func (t *tagTable) claimSince(uses uint64, victims []snapshot.Entry, force bool) (claimed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

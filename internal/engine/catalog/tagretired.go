@@ -1,6 +1,6 @@
 package catalog
 
-// The snapshots that have lost their tags, by content hash; see retire.go.
+// Retired snapshots, which have lost their tags, by content hash; see retire.go.
 
 func (t *tagTable) retire(tag, hash string) {
 	t.mu.Lock()
@@ -21,8 +21,8 @@ func (t *tagTable) isRetired(hash string) bool {
 	return retired
 }
 
-// retiring is closed when a snapshot's tag has been taken away, if that is happening at
-// this moment; else it is nil.
+// retiring returns a channel that is closed when a snapshot's tag has been removed, or nil if it is
+// not just being removed.
 func (t *tagTable) retiring(tag, hash string) <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -33,8 +33,8 @@ func (t *tagTable) retiring(tag, hash string) <-chan struct{} {
 	return e.settled
 }
 
-// retiredWithoutForks are the retired snapshots, by content hash, that no fork uses. What
-// is being retired at this moment is not among them.
+// retiredWithoutForks returns the content hashes of the retired snapshots not used by any fork. It
+// omits snapshots being retired right now.
 func (t *tagTable) retiredWithoutForks() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

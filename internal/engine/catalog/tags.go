@@ -6,16 +6,16 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// tagTable is what the catalog has in memory: what is under way for its tags, and which
-// snapshots have lost theirs. It asks nobody, and does not know what there is on disk.
+// tagTable is the catalog's in-memory state: running operations on tags, and retired snapshots. It
+// calls no other package, and does not know the state on disk.
 type tagTable struct {
-	// mu guards what follows. No other lock is taken under it, and the disk is not read.
+	// mu guards the fields below. No other lock is taken under it, and the disk is not read.
 	mu sync.Mutex
-	// entries are of the tags for which something is under way.
+	// entries holds the tags with running operations.
 	entries map[string]*entry
-	// uses counts the calls of use that succeeded, see Catalog.claim.
+	// uses counts the successful calls of use, see Catalog.claim.
 	uses uint64
-	// retired are the snapshots that were deleted while in use: their former tags, by content hash.
+	// retired maps content hashes of snapshots deleted while in use to their former tags.
 	retired map[string]string
 }
 
@@ -23,7 +23,7 @@ func newTagTable(retired map[string]string) *tagTable {
 	return &tagTable{entries: map[string]*entry{}, retired: retired}
 }
 
-// get is what there is of a tag; of an idle one the zero value. It is a copy.
+// get returns a copy of a tag's entry, or the zero value if the tag is idle.
 func (t *tagTable) get(tag string) entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -37,7 +37,7 @@ func (t *tagTable) entryLocked(tag string) entry {
 	return entry{}
 }
 
-// move brings a tag to the state that an event leads to.
+// move applies an event to a tag.
 func (t *tagTable) move(tag string, ev event) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,14 +70,14 @@ func (t *tagTable) moveLocked(tag string, ev event) (*entry, error) {
 	return e, nil
 }
 
-// pruneLocked forgets a tag for which nothing is under way.
+// pruneLocked removes the entry of a tag without running operations.
 func (t *tagTable) pruneLocked(tag string) {
 	if e := t.entries[tag]; e != nil && e.state == idle && e.users == 0 {
 		delete(t.entries, tag)
 	}
 }
 
-// listed are the snapshots that are in memory only: being written, or failed.
+// listed returns the snapshots that exist only in memory: being written, or failed.
 func (t *tagTable) listed() []sandbox.SnapshotInfo {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -5,9 +5,9 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Transient returns how many snapshots there are that nobody asked for by their tags, and
-// the tags of those among them that nothing is built on, nothing runs from and no fork uses.
-// What begins to use one meanwhile Delete sees.
+// Transient returns the number of transient snapshots, whose tags no client chose. It also returns
+// the tags of the ones without children, sandboxes and forks. Delete notices if one is used again
+// meanwhile.
 func (c *Catalog) Transient() (total int, unneeded []string, err error) {
 	entries, err := c.snapshots.List()
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Use counts a fork as a user of a snapshot until leave, so that a deletion sees it. It
-// waits for a branch that is being written under the tag. Whether the snapshot is there,
-// opening it shows.
+// Use counts a fork as a user of a snapshot until leave, so that a deletion sees it. It waits for a
+// branch being written under the tag. It does not check that the snapshot exists; opening it does.
 func (c *Catalog) Use(ctx context.Context, tag string) (leave func(), err error) {
 	if err := c.awaitBranch(ctx, tag); err != nil {
 		return nil, err
@@ -17,13 +16,13 @@ func (c *Catalog) Use(ctx context.Context, tag string) (leave func(), err error)
 		return nil, err
 	}
 	return func() {
-		if lostTag := c.tags.leave(tag); lostTag { // it was the last that needed it, perhaps
+		if lostTag := c.tags.leave(tag); lostTag { // perhaps it was the last user
 			c.CollectLater()
 		}
 	}, nil
 }
 
-// awaitBranch waits for the end of a branch that is being written under a tag.
+// awaitBranch waits for the end of a branch being written under a tag.
 func (c *Catalog) awaitBranch(ctx context.Context, tag string) error {
 	e := c.tags.get(tag)
 	if e.state != writing || !e.forksWait {

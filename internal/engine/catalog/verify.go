@@ -11,8 +11,8 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Verify reads a snapshot whole and compares it with its digests. Damage is told in the
-// report; it is not an error. The context may have a function for its progress (sandbox.WithProgress).
+// Verify reads a whole snapshot and compares it with its digests. The report lists damage; damage
+// is not an error. The context may have a function for its progress (sandbox.WithProgress).
 func (c *Catalog) Verify(ctx context.Context, tag string) (sandbox.VerifyReport, error) {
 	if err := snapshot.CheckTag(tag); err != nil {
 		return sandbox.VerifyReport{}, sandbox.StoreError(err)
@@ -36,7 +36,7 @@ func (c *Catalog) Verify(ctx context.Context, tag string) (sandbox.VerifyReport,
 	return out, nil
 }
 
-// noteVerified has a verification count as a check of each layer, good or bad.
+// noteVerified records a verification as a check of each layer, good or bad.
 func (c *Catalog) noteVerified(tag string, r snapshot.Report) {
 	entry, err := c.snapshots.Get(tag)
 	if entry.Manifest == nil || err != nil && !errors.Is(err, snapshot.ErrNotRestorable) {

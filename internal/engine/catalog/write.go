@@ -5,8 +5,8 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Draft is a snapshot that is being written. Its tag is taken until End, which its owner
-// must call once it has committed the draft or given it up.
+// Draft is a snapshot being written. It holds its tag until End. The owner must call End after it
+// has committed or abandoned the draft.
 type Draft struct {
 	*snapshot.Draft
 	catalog *Catalog
@@ -14,13 +14,13 @@ type Draft struct {
 	info    sandbox.SnapshotInfo
 	ended   bool
 	whole   bool  // it is committed
-	reason  error // why it is given up, if that is known
+	reason  error // why it is abandoned, if known
 }
 
-// Begin takes a tag for a snapshot that is going to be written, and lists it as info says.
-// Forks from the tag are refused until End; with forksWait they wait for it.
+// Begin takes a tag for a new snapshot, and lists it with info. Forks from the tag are refused
+// until End. If forksWait is set, they wait for End instead.
 func (c *Catalog) Begin(info sandbox.SnapshotInfo, forksWait bool) (*Draft, error) {
-	// The folder first: it is what keeps two writers apart, and refuses a tag that is there.
+	// The folder first: it excludes a second writer, and refuses an existing tag.
 	draft, err := c.snapshots.Create(info.Tag)
 	if err != nil {
 		return nil, sandbox.StoreError(err)
@@ -33,8 +33,8 @@ func (c *Catalog) Begin(info sandbox.SnapshotInfo, forksWait bool) (*Draft, erro
 	return &Draft{Draft: draft, catalog: c, tag: info.Tag, info: info}, nil
 }
 
-// Scratch is a draft that becomes no snapshot: layers are made in it, and nobody sees its tag. Who wants to
-// keep them pins them before End.
+// Scratch returns a draft that never becomes a snapshot. It is used to make layers, and its tag is
+// not listed. To keep the layers, the caller pins them before End.
 func (c *Catalog) Scratch(tag string) (*Draft, error) {
 	draft, err := c.snapshots.Create(tag)
 	if err != nil {
@@ -43,32 +43,32 @@ func (c *Catalog) Scratch(tag string) (*Draft, error) {
 	return &Draft{Draft: draft, catalog: c, tag: tag, ended: true}, nil
 }
 
-// Tag is the snapshot's.
+// Tag returns the snapshot's tag.
 func (d *Draft) Tag() string { return d.tag }
 
-// Dir is where the draft's files are until it is committed.
+// Dir returns the directory of the draft's files until it is committed.
 func (d *Draft) Dir() string { return d.catalog.snapshots.DraftDir(d.tag) }
 
-// Commit makes the draft the snapshot of its tag, which can be forked from after End.
+// Commit makes the draft the snapshot of its tag. It can be forked after End.
 func (d *Draft) Commit(m *snapshot.Manifest) error {
 	err := d.Draft.Commit(m)
 	d.whole = err == nil
 	return err
 }
 
-// Because says why the draft is going to be given up, for those who follow what happens.
+// Because sets the reason why the draft will be abandoned, for outside observers.
 func (d *Draft) Because(reason error) { d.reason = reason }
 
-// End frees the tag, and discards a draft that was not committed. Only the first call
-// does something, and none after Fail has freed the tag.
+// End frees the tag, and discards a draft that was not committed. Only the first call has an
+// effect, and none after Fail has freed the tag.
 func (d *Draft) End() {
 	d.free(end, nil)
 	d.Discard()
 }
 
-// Fail is for a draft that was given up when nobody waited for it any more: the tag stays
-// listed, with the reason, until it is deleted or written again. Nothing of that is on
-// disk, so the list ends with the daemon. End must follow.
+// Fail marks a draft abandoned after its caller had left. The tag stays listed, with the reason,
+// until it is deleted or written again. The list is not on disk, so it ends with the daemon. End
+// must follow.
 func (d *Draft) Fail(reason error) { d.free(fail, reason) }
 
 func (d *Draft) free(ev event, reason error) {
@@ -80,7 +80,7 @@ func (d *Draft) free(ev event, reason error) {
 	d.tell(reason)
 }
 
-// tell says what became of the draft.
+// tell emits an event about the result of the draft.
 func (d *Draft) tell(reason error) {
 	about := d.info.About()
 	if d.whole && reason == nil {
@@ -96,8 +96,8 @@ func (d *Draft) tell(reason error) {
 	d.catalog.cfg.Tell(sandbox.EventSnapshotFailed, d.tag, about)
 }
 
-// Withdraw deletes the draft's snapshot after it was committed and before End: nobody can
-// have forked from it.
+// Withdraw deletes the draft's snapshot after it was committed and before End, while no fork from
+// it is possible.
 func (d *Draft) Withdraw() error {
 	d.whole = false
 	err := d.catalog.snapshots.Delete(d.tag)

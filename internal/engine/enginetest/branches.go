@@ -64,7 +64,7 @@ func branchWithChildren(s suite) {
 	}
 }
 
-// A fork waits for a branch that its caller did not wait for.
+// A fork waits for a branch made with NoWait.
 func branchWithoutWaiting(s suite) {
 	sb := s.fork(base, 1)[0].ID
 	s.branch(sandbox.BranchRequest{SandboxID: sb, Tag: "b", NoWait: true})

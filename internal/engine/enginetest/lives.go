@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// pauses are what a paused sandbox is, with and without its memory, and once it goes on.
+// pauses checks a paused sandbox, with and without its memory, and its resume.
 func pauses(s suite) {
 	sb := s.fork(base, 1)[0]
 	for _, cold := range []bool{false, true, true, false} {
@@ -35,7 +35,7 @@ func pauses(s suite) {
 	s.must(s.Engine.Kill(s.t.Context(), sb.ID))
 }
 
-// lives has a paused sandbox go on.
+// lives resumes a paused sandbox.
 func (s suite) lives(sb, paused sandbox.Info, cold bool) {
 	s.t.Helper()
 	info, err := s.Engine.Resume(s.t.Context(), sb.ID)
@@ -57,7 +57,7 @@ func (s suite) lives(sb, paused sandbox.Info, cold bool) {
 	})
 }
 
-// wantPaused checks that something was refused because the sandbox is paused.
+// wantPaused checks the refusal of a request to a paused sandbox.
 func (s suite) wantPaused(err error, what string) {
 	s.t.Helper()
 	s.want(sandbox.ErrConflict, err, what+" of a paused one")
@@ -66,7 +66,7 @@ func (s suite) wantPaused(err error, what string) {
 	}
 }
 
-// noPause is of what cannot be paused or resumed.
+// noPause checks refused pauses and resumes.
 func noPause(s suite) {
 	for _, cold := range []bool{false, true} {
 		_, err := s.Engine.Pause(s.t.Context(), "sb-none", sandbox.PauseOptions{FilesystemOnly: cold})

@@ -13,7 +13,7 @@ var (
 	broken = netpolicy.Spec{Allow: []string{"example.org:99999"}}
 )
 
-// forkNet makes one sandbox with a policy, nil for the snapshot's.
+// forkNet makes one sandbox with a policy, or with the snapshot's if policy is nil.
 func (s suite) forkNet(tag string, policy *netpolicy.Spec) sandbox.Info {
 	s.t.Helper()
 	r, err := s.Engine.Fork(s.t.Context(), sandbox.ForkRequest{Tag: tag, N: 1, Network: policy})
@@ -30,7 +30,8 @@ func (s suite) wantPolicy(id string, want sandbox.PolicyName) {
 	}
 }
 
-// networks: a policy is the request's, else the snapshot's, and nothing is allowed without one.
+// networks checks that a policy comes from the request, or else from the snapshot. Without either,
+// all traffic is denied.
 func networks(s suite) {
 	s.wantPolicy(s.forkNet(base, nil).ID, sandbox.PolicyNone)
 	sb := s.forkNet(base, &rules)
@@ -50,10 +51,10 @@ func networks(s suite) {
 	s.wantPolicy(sb.ID, sandbox.PolicyNone)
 	_, err = s.Engine.Rollback(s.t.Context(), sb.ID, "b")
 	s.must(err)
-	s.wantPolicy(sb.ID, sandbox.PolicyNone) // the sandbox's own, not what it was at the branch
+	s.wantPolicy(sb.ID, sandbox.PolicyNone) // the sandbox's current policy, not the one at the branch
 }
 
-// badRules: a rule that cannot be read is refused, and nothing has happened.
+// badRules checks the refusal of an invalid rule, which has no effect.
 func badRules(s suite) {
 	ctx := s.t.Context()
 	_, err := s.Engine.Fork(ctx, sandbox.ForkRequest{Tag: base, N: 1, Network: &broken})

@@ -2,7 +2,7 @@ package enginetest
 
 import "github.com/forkd/forkd/internal/domain/sandbox"
 
-// forkPrivate makes two sandboxes and returns them; nil: as the snapshot says.
+// forkPrivate makes two sandboxes and returns them. If private is nil, the snapshot decides.
 func (s suite) forkPrivate(tag string, private *bool) []sandbox.Info {
 	s.t.Helper()
 	r, err := s.Engine.Fork(s.t.Context(), sandbox.ForkRequest{Tag: tag, N: 2, PrivatePorts: private})
@@ -19,8 +19,8 @@ func (s suite) children(r sandbox.ForkResult) (out []sandbox.Info) {
 	return out
 }
 
-// privatePorts: each sandbox has a token of its own, what is branched from it inherits that
-// there is one, and a rollback keeps it.
+// privatePorts checks that each sandbox has its own token, that branches inherit private ports, and
+// that a rollback keeps the token.
 func privatePorts(s suite) {
 	yes, no := true, false
 	seen := map[string]bool{}

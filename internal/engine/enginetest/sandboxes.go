@@ -61,7 +61,7 @@ func noFork(s suite) {
 	}
 }
 
-// calls are all that can be asked of one sandbox while it runs.
+// calls returns all calls to a running sandbox.
 func calls(s suite) map[string]func(id string) error {
 	e, ctx := s.Engine, s.t.Context()
 	return map[string]func(id string) error{

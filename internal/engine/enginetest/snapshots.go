@@ -161,7 +161,7 @@ func noDerivation(s suite) {
 	s.wantTags(base)
 }
 
-// verification waits for the digests: until they are there, it is a conflict.
+// verification waits for the digests. Verifying without them is a conflict.
 func verification(s suite) {
 	s.eventually("digests", func() bool {
 		r, err := s.Engine.VerifySnapshot(s.t.Context(), base)

@@ -47,10 +47,10 @@ type Engine interface {
 // Subject is an engine under test. It has no snapshots and no sandboxes yet.
 type Subject struct {
 	Engine Engine
-	Image  string // name of an image that boots, with a disk that its guests write to
+	Image  string // name of a bootable image with a writable disk
 	// End makes a sandbox's VM end by itself.
 	End func(id string)
-	// Finish has a branch that nobody waits for written to its end; nil: that goes by itself.
+	// Finish finishes writing a NoWait branch. If nil, the branch finishes by itself.
 	Finish func(tag string)
 }
 
@@ -60,10 +60,10 @@ type suite struct {
 	t *testing.T
 }
 
-// base is the tag of the snapshot that there is in every test.
+// base is the tag of the snapshot that exists in every test.
 const base = "base"
 
-// Run holds an engine against what those above it rely on.
+// Run checks an engine against the behavior expected by its callers.
 func Run(t *testing.T, subject Subject) {
 	s := suite{subject, t}
 	s.create(base)
@@ -153,7 +153,7 @@ func (s suite) create(tag string) sandbox.SnapshotInfo {
 	return info
 }
 
-// fork makes n children, all of which must live.
+// fork makes n children. All of them must succeed.
 func (s suite) fork(tag string, n int) []sandbox.Info {
 	s.t.Helper()
 	r, err := s.Engine.Fork(s.t.Context(), sandbox.ForkRequest{Tag: tag, N: n})
@@ -186,7 +186,7 @@ func (s suite) info(tag string) sandbox.SnapshotInfo {
 	return info
 }
 
-// tags are those of all snapshots, as they are listed.
+// tags returns the tags of all snapshots, in list order.
 func (s suite) tags() []string {
 	s.t.Helper()
 	all, err := s.Engine.ListSnapshots(s.t.Context())

@@ -19,14 +19,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Limits on the agent's answers. answerGrace is how much longer than the guest's
-// own limit the host waits, so that the guest's account of a timeout arrives.
+// Limits on the agent's answers. The host waits AnswerGrace longer than the guest's own limit, so
+// that the guest's report of a timeout arrives.
 const (
 	pingTimeout = 10 * time.Second
 	AnswerGrace = 10 * time.Second
 )
 
-// Ping asks the sandbox's agent for a sign of life.
+// Ping checks that the sandbox's agent answers.
 func (c *Calls) Ping(ctx context.Context, id string) (sandbox.Pong, error) {
 	ctx, done, m, err := c.enter(ctx, id, pingTimeout)
 	if err != nil {
@@ -78,8 +78,8 @@ func (c *Calls) Exec(ctx context.Context, id string, req sandbox.ExecRequest) (r
 	}, nil
 }
 
-// Eval runs code in the sandbox's warmed interpreter. What the code raises is a
-// result; running out of time is an error.
+// Eval runs code in the sandbox's warm interpreter. An exception in the code is a result; a timeout
+// is an error.
 func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r sandbox.EvalResult, err error) {
 	if req.Timeout <= 0 {
 		req.Timeout = sandbox.DefaultExecTimeout
@@ -132,7 +132,7 @@ func (c *Calls) Eval(ctx context.Context, id string, req sandbox.EvalRequest) (r
 	return r, nil
 }
 
-// output is what a stream brought: its bytes if it is not text.
+// output returns the output of a stream, raw if it is not text.
 func output(text string, raw []byte) string {
 	if len(raw) > 0 {
 		return string(raw)
@@ -140,14 +140,14 @@ func output(text string, raw []byte) string {
 	return text
 }
 
-// DialAgent opens a raw stream to the agent's HTTP port, for proxying. The
-// caller closes it. It breaks if the sandbox stands still for want of room, as well as with its VM.
+// DialAgent opens a raw stream to the agent's HTTP port, for proxying. The caller closes it. It
+// breaks if the sandbox stalls for lack of disk space, or when its VM ends.
 func (c *Calls) DialAgent(ctx context.Context, id string) (net.Conn, error) {
 	return redial(func() (net.Conn, error) { return c.dialAgent(ctx, id) })
 }
 
 func (c *Calls) dialAgent(ctx context.Context, id string) (net.Conn, error) {
-	c.beforeExec(ctx, id) // what is asked first is most often a program
+	c.beforeExec(ctx, id) // the first request is usually a program
 	ctx, done, m, err := c.enter(ctx, id, pingTimeout)
 	if err != nil {
 		return nil, err
@@ -180,8 +180,9 @@ func (c *Calls) enter(ctx context.Context, id string,
 	return ctx, func() { s.Touch(); calm(); cancel(); leave() }, m, nil
 }
 
-// awake is a sandbox that runs, woken if it is paused and is to be woken by a call. It is used from now on: a pause
-// for its having been idle looks at that after no call can begin any more.
+// awake returns a running sandbox. It resumes a paused one if calls may wake it. The sandbox counts
+// as used from now on: a pause of an idle sandbox checks the idle time again after it has blocked
+// new calls.
 func (c *Calls) awake(ctx context.Context, id string) (*sandboxes.Sandbox, *vmproc.VM, error) {
 	if s := c.cfg.Sandboxes.Lookup(id); s != nil {
 		s.Touch()
@@ -200,16 +201,19 @@ func (c *Calls) awake(ctx context.Context, id string) (*sandboxes.Sandbox, *vmpr
 	return c.cfg.Sandboxes.Running(id)
 }
 
-// wakeTries bounds how often a request waits for a sandbox that is paused again just after it was woken.
+// wakeTries limits how often a request wakes a sandbox that is paused again right after it was
+// woken.
 const wakeTries = 5
 
-// isPaused reports whether an error says that a sandbox is paused, or was while the request was under way.
+// isPaused reports whether an error means that a sandbox is paused, or was paused during the
+// request.
 func isPaused(err error) bool {
 	var told *sandbox.Error
 	return errors.As(err, &told) && told.Reason() == sandbox.ReasonSandboxPaused
 }
 
-// redial is dial, again if the sandbox was paused before the connection was there: the guest has seen no request.
+// redial calls dial. It retries if the sandbox was paused before the connection was made: the guest
+// has then seen no request.
 func redial(dial func() (net.Conn, error)) (conn net.Conn, err error) {
 	for range wakeTries {
 		conn, err = dial()
@@ -220,8 +224,8 @@ func redial(dial func() (net.Conn, error)) (conn net.Conn, err error) {
 	return conn, err
 }
 
-// Error says what an agent's error means: the VM is gone or was replaced,
-// time is up, the request was wrong, or the guest misbehaves.
+// Error converts an agent's error: the VM is gone or was replaced, time is up, the request was
+// wrong, or the guest misbehaves.
 func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return sandbox.Ended(ctx, cause)
@@ -244,11 +248,12 @@ func Error(ctx context.Context, m *vmproc.VM, id string, err error) error {
 		// unauthenticated: there is no such user
 		connect.CodeUnauthenticated, connect.CodeUnimplemented, connect.CodeOutOfRange:
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "sandbox %s: %s", id, message(err))
-	case connect.CodeDataLoss: // its user removed what commands need
+	case connect.CodeDataLoss: // its user removed files that commands need
 		return sandbox.Detailed(sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxBroken, "sandbox %s: %s", id,
 			message(err)), "sandbox", id)
 	}
-	// The connection breaks a moment before the process is seen to be gone: longer on a host that is busy.
+	// The connection breaks a moment before the end of the process is noticed, longer on a busy
+	// host.
 	if m.WaitEnd(time.Second) {
 		return sandbox.Errorf(sandbox.ErrGuestGone, sandbox.ReasonSandboxEnded, "sandbox %s: %w: %s",
 			id, vmproc.ErrNoVM, m.EndReason())

@@ -14,8 +14,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// Console reads what the sandbox's serial console holds now. The caller closes
-// it. A failed sandbox still has its console.
+// Console returns the current content of the sandbox's serial console. The caller closes it. A
+// failed sandbox still has its console.
 func (c *Calls) Console(id string) (io.ReadCloser, error) {
 	b, _, err := c.cfg.Sandboxes.Find(id)
 	if err != nil {
@@ -24,7 +24,7 @@ func (c *Calls) Console(id string) (io.ReadCloser, error) {
 	return openConsole(b)
 }
 
-// openConsole opens the console's file. A paused sandbox has none.
+// openConsole opens the console's file. A paused sandbox has no console.
 func openConsole(b *sandboxes.Sandbox) (*os.File, error) {
 	dir := b.Dir()
 	if dir == "" && b.Info().Status == sandbox.StatusFailed {
@@ -40,12 +40,12 @@ func openConsole(b *sandboxes.Sandbox) (*os.File, error) {
 	return f, nil
 }
 
-// consolePoll is how often a console that is followed is looked at.
+// consolePoll is the poll interval of a followed console.
 const consolePoll = 100 * time.Millisecond
 
-// FollowConsole hands out what the console holds, from its last lines on, and
-// then what comes, until the VM has ended or ctx does. lines < 0 means all that there is.
-// An error of write ends it.
+// FollowConsole writes the console's content, starting with its last lines, and then new output,
+// until the VM or ctx has ended. If lines is negative, it writes the whole content. It stops at an
+// error of write.
 func (c *Calls) FollowConsole(ctx context.Context, id string, lines int, write func([]byte) error) error {
 	b, _, err := c.cfg.Sandboxes.Find(id)
 	if err != nil {
@@ -70,7 +70,7 @@ func (c *Calls) FollowConsole(ctx context.Context, id string, lines int, write f
 	return c.follow(ctx, log, ended, write)
 }
 
-// follow reads once more after the end, for what was written just before.
+// follow reads once more after the end, for the last output.
 func (c *Calls) follow(ctx context.Context, log *serial.Follower, ended <-chan struct{},
 	write func([]byte) error) error {
 	buf := make([]byte, 32<<10)

@@ -1,5 +1,5 @@
-// Package guest is what a caller wants of a running sandbox's guest: a sign of life, a
-// program, code in its interpreter, a stream to its agent, its console, and what its
-// memory costs. It changes no sandbox. Who is listed it asks package sandboxes. The
-// trap: whatever a guest answers is hostile, and it may stop to answer at any point.
+// Package guest serves requests to a running sandbox's guest: a ping, a program, code in its
+// interpreter, a stream to its agent, its console, and its memory use. It changes no sandboxes and
+// finds them through package sandboxes. All answers of a guest are hostile, and it may stop
+// answering at any point.
 package guest

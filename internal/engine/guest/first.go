@@ -8,14 +8,15 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// How long background work stands back for a sandbox's first answer, at most. Nobody tells when a program
-// has answered.
+// Maximum time that background work pauses for a sandbox's first answer. The end of a program's
+// answer is not known.
 const (
 	firstAnswer  = 5 * time.Second
 	firstProgram = time.Second
 )
 
-// beforeEval has what a sandbox's first evaluation will touch mapped; after is called when that has ended.
+// beforeEval populates the working set of a sandbox's first evaluation. The caller calls after when
+// the evaluation has ended.
 func (c *Calls) beforeEval(ctx context.Context, id string, m *vmproc.VM) (after func()) {
 	if !m.FirstEval() {
 		return func() {}
@@ -26,12 +27,12 @@ func (c *Calls) beforeEval(ctx context.Context, id string, m *vmproc.VM) (after 
 	return func() { drop(); leave() }
 }
 
-// beforeExec does so for its first program, or connection to a server in it, if nothing was evaluated yet.
-// It is not part of the time that the request itself has, which may be short: of a hundred at once each
-// waits for the others.
+// beforeExec does the same for the first program, or the first connection to a server, unless code
+// was evaluated before. Its time does not count against the request's own limit, which may be
+// short: of a hundred concurrent ones, each waits for the others.
 func (c *Calls) beforeExec(ctx context.Context, id string) {
 	_, m, err := c.cfg.Sandboxes.Running(id)
-	if err != nil || !m.FirstExec() { // the request will say what is wrong
+	if err != nil || !m.FirstExec() { // the request will return the error
 		return
 	}
 	ctx, done, err := c.cfg.Begin(ctx)
@@ -43,7 +44,7 @@ func (c *Calls) beforeExec(ctx context.Context, id string) {
 	c.populate(ctx, id, m, snapshot.ExecSetFile)
 }
 
-// populate is by the snapshot that the sandbox runs from; of one that is gone, nothing is known.
+// populate uses the snapshot the sandbox runs from. If the snapshot is gone, it does nothing.
 func (c *Calls) populate(ctx context.Context, id string, m *vmproc.VM, file string) {
 	if b := c.cfg.Sandboxes.Lookup(id); b != nil {
 		tag, _ := b.Info().Base()

@@ -10,27 +10,28 @@ import (
 	"github.com/forkd/forkd/internal/engine/vmproc"
 )
 
-// Config is what Calls are made of.
+// Config configures Calls.
 type Config struct {
 	Sandboxes *sandboxes.Table
-	// Begin admits a request; done must be called.
+	// Begin admits a request. The caller must call done.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
-	// Closing ends when the daemon begins to close: nobody follows a console then.
+	// Closing ends when the daemon begins to close. Followed consoles end then.
 	Closing context.Context
 	Layers  string // directory of the layers
 	Traffic *sched.Traffic
-	// Populate maps what a first request touches, by a file of the snapshot in dir, which need not be there.
+	// Populate maps the pages of a first request, recorded in a file of the snapshot in dir. The
+	// file may be missing.
 	Populate    func(ctx context.Context, m *vmproc.VM, dir, file string)
 	SnapshotDir func(tag string) string
-	// Wake has a sandbox that was paused on purpose go on, and reports whether it does. nil:
-	// there are none such. It is not asked of one that stands still for want of room.
+	// Wake resumes a sandbox paused deliberately, and reports whether it runs. If nil, no sandboxes
+	// are woken. It is not called for a sandbox stalled for lack of disk space.
 	Wake     func(ctx context.Context, id string) (bool, error)
 	Observer sandbox.Observer
 	Now      func() time.Time
 }
 
-// Calls are requests to running sandboxes. Their methods are safe for concurrent use.
+// Calls serves requests to running sandboxes. Its methods are safe for concurrent use.
 type Calls struct{ cfg Config }
 
-// New makes Calls.
+// New returns Calls.
 func New(c Config) *Calls { return &Calls{c} }

@@ -8,8 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// PortAccess returns the rule for requests from outside to a port of the sandbox. With an error it is
-// the zero value, which refuses every request.
+// PortAccess returns the rule for requests from outside to a port of the sandbox. With an error it
+// is the zero value, which refuses every request.
 func (c *Calls) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
 	_, info, err := c.cfg.Sandboxes.Find(id)
 	if err != nil {
@@ -18,9 +18,9 @@ func (c *Calls) PortAccess(id string, _ uint16) (sandbox.PortAccess, error) {
 	return info.PortAccess(), nil
 }
 
-// Wake is told why a sandbox could not be dialled. It reports whether that one goes on now,
-// so that another try is worth it. One that waits for room on the host goes on by itself when
-// there is some: its caller gets the reason at once instead of hanging.
+// Wake gets the reason why a sandbox could not be dialled. It reports whether the sandbox now runs,
+// so that another try makes sense. A sandbox stalled for lack of disk space resumes when there is
+// space: its caller gets the error immediately instead of hanging.
 func (c *Calls) Wake(ctx context.Context, id string, cause error) (bool, error) {
 	if c.cfg.Wake == nil || errors.Is(cause, sandbox.ErrNoSpace) {
 		return false, nil
@@ -32,10 +32,11 @@ func (c *Calls) Wake(ctx context.Context, id string, cause error) (bool, error) 
 	return c.cfg.Wake(ctx, info.ID)
 }
 
-// endGrace is how long the end of a VM may be noticed after its connections broke.
+// endGrace is how long after its connections broke the end of a VM may be noticed.
 const endGrace = 300 * time.Millisecond
 
-// Ended returns why a sandbox does not run whose server broke a request off; nil if it runs.
+// Ended returns why a sandbox ended during a request to its server. It returns nil if the sandbox
+// runs.
 func (c *Calls) Ended(id string) error {
 	_, m, err := c.cfg.Sandboxes.Running(id)
 	switch {

@@ -14,12 +14,12 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// portTimeout bounds a dial of a port: the agent gives up before that, and says so.
+// portTimeout bounds a dial of a port. The agent gives up earlier and reports it.
 const portTimeout = 30 * time.Second
 
-// DialPort connects to a server in the guest that listens on that TCP port, of its
-// localhost or of its network. The connection has a CloseWrite, and is the caller's. It
-// breaks with the VM, as that of DialAgent does.
+// DialPort connects to a server in the guest that listens on that TCP port, on its localhost or its
+// network. The connection has a CloseWrite, and the caller closes it. It breaks when the VM ends,
+// like DialAgent's.
 func (c *Calls) DialPort(ctx context.Context, id string, port uint16) (net.Conn, error) {
 	if port == 0 {
 		return nil, sandbox.Errorf(sandbox.ErrInvalid, "", "port is 0, want 1 to 65535")
@@ -54,7 +54,7 @@ func (c *Calls) dialPort(ctx context.Context, id string, port uint16) (net.Conn,
 	return nil, portError(id, port, code)
 }
 
-// answers reports whether the agent is there: it may be one that knows its first port only.
+// answers reports whether the agent answers. It may be an old agent that has only the first port.
 func (c *Calls) answers(ctx context.Context, m *vmproc.VM) bool {
 	conn, err := client.DialVsock(ctx, m.Proc.VsockPath(), agentproto.AgentPort)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c *Calls) answers(ctx context.Context, m *vmproc.VM) bool {
 	return true
 }
 
-// portError words the agent's answer.
+// portError converts the agent's answer to an error.
 func portError(id string, port uint16, code dialwire.Code) (err error) {
 	switch code {
 	case dialwire.Refused:

@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Memory reads what a sandbox costs from the kernel's account of its process.
+// Memory returns a sandbox's memory use, from the kernel's account of its process.
 func (c *Calls) Memory(id string) (sandbox.MemoryUse, error) {
 	_, m, err := c.cfg.Sandboxes.Running(id)
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *Calls) Memory(id string) (sandbox.MemoryUse, error) {
 	return use, nil
 }
 
-// mapping is one of a process's mappings.
+// mapping is one mapping of a process.
 type mapping struct {
 	start, end uint64
 	layer      bool // of a layer's file
@@ -37,7 +37,7 @@ type mapping struct {
 	pssKiB, anonKiB, sharedKiB int64
 }
 
-// add takes a line of the mapping's account.
+// add parses a line of the mapping's account.
 func (m *mapping) add(name, rest string) error {
 	var to *int64
 	switch name {
@@ -55,9 +55,9 @@ func (m *mapping) add(name, rest string) error {
 	return err
 }
 
-// parseSmaps sums a process's mappings (proc_pid_smaps(5)). Guest memory is what
-// lies between the first and the last mapping of a layer: it is one range of
-// addresses, and what no layer covers in it is anonymous. Private pages of it are the guest's own.
+// parseSmaps sums a process's mappings (proc_pid_smaps(5)). Guest memory is the range between the
+// first and the last mapping of a layer. It is one contiguous range, and parts of it without a
+// layer are anonymous. Its private pages belong to the guest alone.
 func parseSmaps(r io.Reader, layers string) (sandbox.MemoryUse, error) {
 	all, err := readSmaps(r, layers)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// someSmaps has the VMM's heap, guest memory (a base, a diff over its middle, a
-// part that no layer covers, and a layer whose name is gone), and the root disk's file.
+// someSmaps contains the VMM's heap, guest memory (a base, a diff over its middle, a part without a
+// layer, and a layer with a deleted file), and the root disk's file.
 const someSmaps = `c000000000-c000400000 rw-p 00000000 00:00 0                    [anon: Go: heap]
 Size:               4096 kB
 Pss:                 300 kB

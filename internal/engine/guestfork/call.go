@@ -21,14 +21,14 @@ type call struct {
 	conn   net.Conn
 	req    forkwire.Request
 	result []byte
-	leave  func() // gives the result's room back
-	// collected is closed when the guest says that it has a child's end; ctx ends
-	// when it hangs up, or when the daemon closes.
+	leave  func() // releases the space for the result
+	// collected is closed when the guest confirms that it has a child's end. ctx ends when it hangs
+	// up, or when the daemon closes.
 	collected chan struct{}
 	ctx       context.Context
 }
 
-// serve reads a request and answers it. All that comes in is hostile.
+// serve reads a request and answers it. All input is hostile.
 func (f *Families) serve(b *sandboxes.Sandbox, l *line, conn net.Conn) {
 	defer conn.Close()
 	ctx, cancel := context.WithCancel(f.cfg.Closing)
@@ -37,7 +37,7 @@ func (f *Families) serve(b *sandboxes.Sandbox, l *line, conn net.Conn) {
 	c := &call{f: f, b: b, line: l, conn: conn, leave: func() {}, collected: make(chan struct{}), ctx: ctx}
 	defer func() { c.leave() }()
 	r := forkwire.NewReader(conn)
-	_ = conn.SetReadDeadline(time.Now().Add(f.cfg.Patience)) // for all of it, however slowly it comes
+	_ = conn.SetReadDeadline(time.Now().Add(f.cfg.Patience)) // for the whole request, however slowly it arrives
 	if err := c.read(r); err != nil {
 		c.refuse(err)
 		return
@@ -61,7 +61,7 @@ func (f *Families) serve(b *sandboxes.Sandbox, l *line, conn net.Conn) {
 	<-listening
 }
 
-// read reads the request; a result only from who may leave one.
+// read reads the request. It accepts a result only from a caller that may leave one.
 func (c *call) read(r *bufio.Reader) *forkwire.Error {
 	var err error
 	if c.req, err = forkwire.ReadHead(r); err == nil {
@@ -85,7 +85,7 @@ func (c *call) read(r *bufio.Reader) *forkwire.Error {
 	return nil
 }
 
-// listen waits for the guest's acknowledgement, and notices its leaving.
+// listen waits for the guest's acknowledgement, and notices if the guest disconnects.
 func (c *call) listen(r *bufio.Reader) {
 	if b, err := r.ReadByte(); err != nil || b != forkwire.Collected {
 		return
@@ -94,7 +94,7 @@ func (c *call) listen(r *bufio.Reader) {
 	_, _ = r.ReadByte()
 }
 
-// answer may come to nobody, which the error tells.
+// answer sends an answer. It returns an error if the guest has disconnected.
 func (c *call) answer(a forkwire.Answer, result []byte) error {
 	_ = c.conn.SetWriteDeadline(time.Now().Add(callTimeout))
 	return forkwire.WriteAnswer(c.conn, a, result)
@@ -105,7 +105,7 @@ func (c *call) refuse(err *forkwire.Error) {
 	_ = c.answer(forkwire.Answer{Error: err}, nil)
 }
 
-// wait hands out the end of one child.
+// wait returns the end of one child to the guest.
 func (c *call) wait() {
 	ctx := c.ctx
 	if ms := c.req.TimeoutMS; ms > 0 {
@@ -123,7 +123,7 @@ func (c *call) wait() {
 		late := forkwire.Errorf(forkwire.TimedOut, "no child ended within %d ms", c.req.TimeoutMS)
 		_ = c.answer(forkwire.Answer{Error: late}, nil)
 		return
-	case err != nil: // the caller has left, or the daemon ends: it will be asked again
+	case err != nil: // the caller has left, or the daemon ends: it will ask again
 		return
 	}
 	if c.answer(forkwire.Answer{Ended: &end.Ended}, end.Result) == nil && c.confirmed() {
@@ -141,7 +141,7 @@ func (c *call) confirmed() bool {
 		return true
 	case <-timer.C:
 	case <-c.ctx.Done():
-		select { // the word and the end of the connection may come together
+		select { // the confirmation and the end of the connection may arrive together
 		case <-c.collected:
 			return true
 		default:
@@ -150,10 +150,10 @@ func (c *call) confirmed() bool {
 	return false
 }
 
-// exit keeps what a child leaves behind, and then ends it.
+// exit saves a child's result, and then ends the child.
 func (c *call) exit() {
 	info := c.b.Info()
-	if fam := c.f.parentFamily(info); fam != nil { // else its parent is gone, as it may be
+	if fam := c.f.parentFamily(info); fam != nil { // otherwise its parent is gone, which is allowed
 		if err := fam.Ended(info.ID, forkwire.Exited, c.req.Code, "", c.result); err != nil {
 			c.refuse(asTold(err))
 			return
@@ -167,7 +167,7 @@ func (c *call) exit() {
 	c.f.cfg.Acts(sandbox.Act{Action: sandbox.ActExit, By: sandbox.ByGuest, Of: info, Took: time.Since(began)})
 }
 
-// asTold is what a guest is told of an error.
+// asTold converts an error for the guest.
 func asTold(err error) *forkwire.Error {
 	var told *forkwire.Error
 	switch {

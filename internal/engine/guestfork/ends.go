@@ -9,17 +9,17 @@ import (
 	"github.com/forkd/forkd/internal/sys/rundir"
 )
 
-// Names that this package makes in the run directory and below it. Only those are removed;
-// what is not ours is left and told.
+// Names created by this package in the run directory and below it. Only these are removed; foreign
+// names are left and logged.
 const familyName = "family" // of a folder for each sandbox with children that have ended
 
 var endedName = regexp.MustCompile(`^ended-` + sandbox.IDPattern + `(\.tmp)?$`)
 
-// endsDir is where children of a sandbox that ended wait to be collected. It is not in the
-// VM's run directory: a sandbox can get another VM.
+// endsDir returns the directory where a sandbox's ended children wait to be collected. It is not in
+// the VM's run directory, because a sandbox can get another VM.
 func (f *Families) endsDir(id string) string { return filepath.Join(f.cfg.RunDir, familyName, id) }
 
-// forget removes what a sandbox that is gone knew of its children. They live on.
+// forget removes the records of a removed sandbox's children. The children live on.
 func (f *Families) forget(id string) {
 	f.mu.Lock()
 	delete(f.families, id)
@@ -40,7 +40,8 @@ func (f *Families) removeEnds(all *rundir.Dir, id string) {
 	}
 }
 
-// sweepEnds removes those of sandboxes that are gone, and returns the sandboxes whose are kept.
+// sweepEnds removes the records of removed sandboxes, and returns the sandboxes with records that
+// are kept.
 func (f *Families) sweepEnds() (kept []string, err error) {
 	all, err := f.cfg.Run.Sub(familyName)
 	if err != nil {

@@ -12,18 +12,19 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// endsAtOnce is how many sandboxes of a tree are ended at a time.
+// endsAtOnce is the number of sandboxes of a tree ended concurrently.
 const endsAtOnce = 8
 
-// Trees are the families as those see them who ask for whole trees.
+// Trees provides the operations on whole trees.
 type Trees struct{ f *Families }
 
-// Trees returns them.
+// Trees returns the operations on whole trees.
 func (f *Families) Trees() *Trees { return &Trees{f} }
 
-// KillTree ends all sandboxes of the tree of forks that one is in, failed ones included. Nothing of the
-// tree can fork meanwhile, and children that were about to be are waited for: when it returns without an
-// error, nothing is left of the tree. If ctx ends first, the tree may fork again. It returns what it has ended.
+// KillTree ends all sandboxes of a sandbox's fork tree, including failed ones. The tree cannot fork
+// meanwhile, and KillTree waits for children being made. When it returns without an error, the
+// whole tree is gone. If ctx ends first, the tree may fork again. It returns the sandboxes it has
+// ended.
 func (t *Trees) KillTree(ctx context.Context, id string) (ended []string, err error) {
 	ctx, done, err := t.f.cfg.Begin(ctx)
 	if err != nil {
@@ -61,7 +62,7 @@ func (f *Families) endTree(ctx context.Context, id string) (ended []string, err 
 	}
 }
 
-// stopForks refuses forks in a tree until resume is called as often.
+// stopForks refuses forks in a tree until resume is called as many times as stopForks.
 func (f *Families) stopForks(root string) (resume func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,7 +76,7 @@ func (f *Families) stopForks(root string) (resume func()) {
 	}
 }
 
-// endingLocked is why a tree may not fork now.
+// endingLocked returns an error if a tree must not fork now.
 func (f *Families) endingLocked(root string) error {
 	if f.ending[root] == 0 {
 		return nil
@@ -83,14 +84,15 @@ func (f *Families) endingLocked(root string) error {
 	return forkwire.Errorf(forkwire.Denied, "this sandbox's tree of forks is being ended")
 }
 
-// members are a tree's sandboxes, whether more are coming, and what is closed when that has changed.
+// members returns a tree's sandboxes and whether more are being made. changed is closed when that
+// has changed.
 func (f *Families) members(root string) (ids []string, coming bool, changed <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, r := range f.room {
 		coming = coming || r.root == root
 	}
-	for _, i := range f.cfg.Sandboxes.List() { // those that failed and those that are paused, too
+	for _, i := range f.cfg.Sandboxes.List() { // including failed and paused ones
 		if i.Kin.RootOf(i.ID) == root {
 			ids = append(ids, i.ID)
 		}
@@ -98,7 +100,7 @@ func (f *Families) members(root string) (ids []string, coming bool, changed <-ch
 	return ids, coming, f.released
 }
 
-// endAll ends sandboxes and names them; those that somebody else has ended are as they should be.
+// endAll ends sandboxes and returns their ids. It ignores sandboxes that were ended by others.
 func (f *Families) endAll(ids []string) (ended []string, err error) {
 	var g errgroup.Group
 	var mu sync.Mutex // guards ended

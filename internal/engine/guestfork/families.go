@@ -14,7 +14,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/rundir"
 )
 
-// Operations are what a fork by a guest is made of.
+// Operations makes the snapshots and children of a guest's fork.
 type Operations interface {
 	// Branch makes a snapshot of a running sandbox.
 	Branch(context.Context, sandbox.BranchRequest) (sandbox.BranchResult, error)
@@ -22,64 +22,64 @@ type Operations interface {
 	Fork(context.Context, sandbox.ForkRequest) (sandbox.ForkResult, error)
 }
 
-// Snapshots are where those in between are found and deleted.
+// Snapshots finds and deletes the intermediate snapshots.
 type Snapshots interface {
-	// Transient returns how many there are that nobody asked for by their tags, and the
-	// tags of those among them that nothing needs.
+	// Transient returns the number of transient snapshots, whose tags no client chose, and the tags
+	// of the unused ones.
 	Transient() (total int, unneeded []string, err error)
-	// Delete deletes one that nothing depends on; of one in use it returns sandbox.ErrConflict.
+	// Delete deletes a snapshot without dependants. It returns sandbox.ErrConflict for one in use.
 	Delete(tag string, o sandbox.DeleteOptions) error
 }
 
-// Config is what Families are made of. All fields are needed but Quota, Acts and Patience.
+// Config configures Families. All fields except Quota, Acts and Patience are required.
 type Config struct {
 	Limits sandbox.TreeLimits // of each tree
 	// Quota is settings.Config.GuestQuota. It is called without a lock.
 	Quota      func(ctx context.Context, of sandbox.Info, n int) (release func(), _ error)
-	Branches   int         // how many branches may be under way at once, those of the API included
+	Branches   int         // limit of concurrent branches, including the API's
 	RunDir     string      // the daemon's run directory
 	Run        *rundir.Dir // the same, open
 	Sandboxes  *sandboxes.Table
 	Snapshots  Snapshots
 	Operations Operations
-	// LayerBytes is what a layer of a disk takes of the store.
+	// LayerBytes returns the size of a disk layer in the store.
 	LayerBytes func(layer.ID) (int64, error)
-	// Begin admits a fork or a deletion; done must be called. The context that it returns
-	// ends with the daemon, too.
+	// Begin admits a fork or a deletion. The caller must call done. The returned context also ends
+	// with the daemon.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
-	// BeginCall admits a call, which may wait for as long as its guest likes, until Closing ends.
+	// BeginCall admits a call. It may wait for as long as its guest likes, until Closing ends.
 	BeginCall func() (done func(), _ error)
-	// Closing ends when the daemon begins to close: calls are left then.
+	// Closing ends when the daemon begins to close. Calls are then abandoned.
 	Closing context.Context
-	// Patience is how long the reading of one request may take; default 30 s.
+	// Patience bounds the reading of one request; default 30 s.
 	Patience time.Duration
-	Acts     sandbox.Acts // is told what guests have done
+	Acts     sandbox.Acts // receives the actions of guests
 	Log      *slog.Logger
 }
 
-// Families are the forks that guests make, and whose children are whose. Its methods are
-// safe for concurrent use.
+// Families manages forks made by guests, and the parents of their children. Its methods are safe
+// for concurrent use.
 type Families struct {
 	cfg Config
-	// turns has a value for each branch for a guest under way: some of the
-	// branches that may be are left to the API.
+	// turns has a value for each running branch for a guest. Its capacity leaves some of the
+	// allowed branches to the API.
 	turns chan struct{}
-	sweep chan struct{} // has a value when a transient snapshot may be needed no more
+	sweep chan struct{} // has a value when a transient snapshot may be unused
 	any   atomic.Bool   // there may be transient snapshots
 
-	// mu guards what follows. Under it only the list of sandboxes is asked (Table.mu); it is
-	// never held across I/O, an operation, or a call of Begin.
+	// mu guards the fields below. The only lock taken under it is Table.mu, to read the list of
+	// sandboxes. It is never held across I/O, an operation, or a call of Begin.
 	mu       sync.Mutex
-	held     map[string]bool             // tags of forks under way
+	held     map[string]bool             // tags of running forks
 	room     map[string]reservation      // by token of the fork that will fill it
-	released chan struct{}               // closed, and made anew, when room was given back
+	released chan struct{}               // closed and replaced when a reservation was released
 	ending   map[string]int              // by root: calls of KillTree
 	families map[string]*forktree.Family // by sandbox, see familyOf
 	calls    map[string]int              // connections of a sandbox's guest to agentproto.ForkPort
 }
 
-// New makes Families that know nobody: Adopt brings back those of an earlier daemon, Run
-// does the work in the background.
+// New returns empty Families. Adopt loads the families of an earlier daemon, and Run does the
+// background work.
 func New(c Config) *Families {
 	if c.Quota == nil {
 		c.Quota = func(context.Context, sandbox.Info, int) (func(), error) { return func() {}, nil }
@@ -97,7 +97,7 @@ func New(c Config) *Families {
 	}
 }
 
-// Calls is how many calls of a sandbox's guest are under way.
+// Calls returns the number of running calls of a sandbox's guest.
 func (f *Families) Calls(id string) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()

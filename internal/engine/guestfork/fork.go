@@ -17,8 +17,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// fork answers with what came of the call of this token, which may have been
-// asked for before.
+// fork answers with the result of the call of this token, which may have been requested before.
 func (c *call) fork() {
 	if !c.line.forks.Try(time.Now()) {
 		c.refuse(forkwire.Errorf(forkwire.Busy, "more than %d forks a second", ForkRate))
@@ -35,7 +34,7 @@ func (c *call) fork() {
 	}
 	select {
 	case <-call.Done():
-	case <-c.ctx.Done(): // the call goes on: it may be asked for again
+	case <-c.ctx.Done(): // the call continues: the guest may ask for it again
 		return
 	}
 	if a := call.Answer(); a.Error != nil {
@@ -45,7 +44,7 @@ func (c *call) fork() {
 	}
 }
 
-// start carries out a call, whoever still waits for it.
+// start runs a call, also if its caller has left.
 func (f *Families) start(b *sandboxes.Sandbox, fam *forktree.Family, req forkwire.Request) {
 	ctx, done, err := f.cfg.Begin(context.Background())
 	if err != nil {
@@ -67,21 +66,21 @@ func (f *Families) start(b *sandboxes.Sandbox, fam *forktree.Family, req forkwir
 	}()
 }
 
-// transientPrefix begins the tags of the snapshots in between. What makes one
-// transient is its manifest.
+// transientPrefix is the prefix of the tags of intermediate snapshots. The manifest marks a
+// snapshot as transient.
 const transientPrefix = "gf-"
 
-// guestForkOp is one fork by a guest under way.
+// guestForkOp is one running fork by a guest.
 type guestForkOp struct {
 	f      *Families
 	info   sandbox.Info
 	family *forktree.Family
 	req    forkwire.Request
-	tag    string // of the snapshot in between
+	tag    string // of the intermediate snapshot
 }
 
-// run branches the sandbox and forks its children. An error means that nothing
-// has happened: a snapshot that was made goes again.
+// run branches the sandbox and forks its children. On error it has no effect: it deletes the
+// snapshot if it made one.
 func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 	if err := g.check(); err != nil { // before it waits for a turn
 		return forkwire.Answer{}, err
@@ -121,8 +120,8 @@ func (g *guestForkOp) run(ctx context.Context) (forkwire.Answer, error) {
 	return forkwire.Answer{Children: childrenOf(res)}, nil
 }
 
-// network is the children's policy: the source's as it is now, which may be less than when its
-// guest asked for the fork, and without what secrets the host adds.
+// network returns the children's policy: the source's current policy, without secrets added by the
+// host. It may be narrower than when the guest requested the fork.
 func (g *guestForkOp) network() *netpolicy.Spec {
 	_, now, err := g.f.cfg.Sandboxes.Find(g.info.ID)
 	if err != nil { // it has ended meanwhile
@@ -132,7 +131,7 @@ func (g *guestForkOp) network() *netpolicy.Spec {
 	return &p
 }
 
-// noneMade is the first child's error if no child was made.
+// noneMade returns the first child's error if no child was made.
 func noneMade(res sandbox.ForkResult) error {
 	for _, c := range res.Children {
 		if c.Err == nil {
@@ -170,7 +169,7 @@ func (g *guestForkOp) turn(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// hold keeps the snapshot until its children can, and then has it looked at.
+// pin keeps the snapshot until its children keep it, and then requests a sweep.
 func (g *guestForkOp) pin() (release func()) {
 	g.f.mu.Lock()
 	g.f.any.Store(true)
@@ -184,7 +183,7 @@ func (g *guestForkOp) pin() (release func()) {
 	}
 }
 
-// busyPatience is how long a guest's branch waits for those of the API.
+// busyPatience is how long a guest's branch waits for the API's branches.
 const busyPatience = 15 * time.Second
 
 func (g *guestForkOp) branch(ctx context.Context) error {

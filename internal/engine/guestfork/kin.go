@@ -6,22 +6,22 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// familyOf is what is known of the children that a sandbox's guest made.
+// familyOf returns the family of the children a sandbox's guest made.
 func (f *Families) familyOf(id string) *forktree.Family {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	fam := f.families[id]
 	if fam == nil {
 		fam = forktree.NewFamily(f.endsDir(id))
-		if f.cfg.Sandboxes.Lookup(id) != nil { // of one that is gone nothing is kept
+		if f.cfg.Sandboxes.Lookup(id) != nil { // a removed sandbox's family is not stored
 			f.families[id] = fam
 		}
 	}
 	return fam
 }
 
-// parentFamily is the family that a sandbox is a child in; nil if it is nobody's,
-// or its parent is gone. A parent that failed keeps its family: it is listed.
+// parentFamily returns the family a sandbox is a child in. It returns nil if the sandbox has no
+// parent, or its parent is gone. A parent that failed keeps its family, as it is still listed.
 func (f *Families) parentFamily(i sandbox.Info) *forktree.Family {
 	if i.Kin.Parent == "" || f.cfg.Sandboxes.Lookup(i.Kin.Parent) == nil {
 		return nil
@@ -43,7 +43,8 @@ func (f *Families) Dropped(i sandbox.Info) {
 	}
 }
 
-// Ended is called when a sandbox's VM has ended, whoever's child it was; killed: and nothing of it is left.
+// Ended is called when the VM of any sandbox has ended. If killed is set, the sandbox has been
+// removed completely.
 func (f *Families) Ended(i sandbox.Info, killed bool) {
 	if !killed {
 		f.childEnded(i, forkwire.Died, i.Reason)
@@ -55,20 +56,20 @@ func (f *Families) Ended(i sandbox.Info, killed bool) {
 
 func (f *Families) childEnded(i sandbox.Info, how forkwire.Status, reason string) {
 	if fam := f.parentFamily(i); fam != nil {
-		// Without a result nothing can go wrong but the file's being kept.
+		// Without a result the only possible error is that the file was not written.
 		_ = fam.Ended(i.ID, how, -1, reason, nil)
 	}
-	f.SweepLater() // what it ran from may be needed no more
+	f.SweepLater() // its base may now be unused
 }
 
-// Adopt brings back who is whose child after all sandboxes are found, and before another
+// Adopt restores the families. It is called after all sandboxes are found, and before another
 // goroutine uses the families.
 func (f *Families) Adopt() error {
 	kept, err := f.sweepEnds()
 	if err != nil {
 		return err
 	}
-	for _, id := range kept { // no other needs a family yet: there may be a thousand that are paused
+	for _, id := range kept { // others need no family yet: there may be a thousand paused sandboxes
 		if err := f.familyOf(id).Load(); err != nil {
 			f.cfg.Log.Warn("children that had ended are lost", "sandbox", id, "err", err)
 		}
@@ -79,10 +80,10 @@ func (f *Families) Adopt() error {
 		switch {
 		case fam == nil:
 		case info.Status == sandbox.StatusRunning, info.Status == sandbox.StatusPaused:
-			if fam.AddChild(info.ID, info.Index, info.Kin.Token) { // the last daemon kept its end and did not come to this
+			if fam.AddChild(info.ID, info.Index, info.Kin.Token) { // the previous daemon recorded its end, but did not end it
 				defer f.cfg.Sandboxes.End(b)
 			}
-		case b.DiedUnseen(): // of others that failed, the end was kept, and may be collected
+		case b.DiedUnseen(): // for other failed children, the end was recorded, and may have been collected
 			fam.AddChild(info.ID, info.Index, info.Kin.Token)
 			f.childEnded(info, forkwire.Died, info.Reason)
 		}

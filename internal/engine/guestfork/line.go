@@ -18,39 +18,40 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// Limits of what one guest can have of the daemon at agentproto.ForkPort.
+// Limits of a guest's use of the daemon at agentproto.ForkPort.
 const (
-	// MaxCalls is how many calls of a guest may be under way: its agent serves 64 callers.
-	// Whoever may not fork and is nobody's child is only told so, at most maxStrangerCalls at once.
+	// MaxCalls is the number of concurrent calls of a guest; its agent serves 64 callers. A guest
+	// that may not fork and is not a child only gets refusals, for at most maxStrangerCalls
+	// concurrent calls.
 	MaxCalls         = 80
 	maxStrangerCalls = 4
-	// MaxResults is how many results (forkwire.MaxResult) are read at once: a child exits once.
+	// MaxResults is the number of results (forkwire.MaxResult) read concurrently: a child exits
+	// once.
 	MaxResults = 2
-	// CallRate is how many calls a second a guest may begin, after CallBurst at once. Beyond it
-	// the connection is refused before anything is locked, and its agent tries again.
+	// CallRate is the number of calls per second a guest may begin, after a burst of CallBurst.
+	// Beyond it the connection is refused before any lock is taken, and its agent tries again.
 	CallRate  = 50
 	CallBurst = 2 * MaxCalls
-	// ForkRate is how many of those a second may ask for a fork, after ForkBurst at once.
+	// ForkRate is the number of these calls per second that may request a fork, after a burst of
+	// ForkBurst.
 	ForkRate  = 5
 	ForkBurst = 32
-	// callTimeout bounds the reading of a request and the writing of an answer; of the former
-	// it is the default.
+	// callTimeout bounds the reading of a request, as a default, and the writing of an answer.
 	callTimeout = 30 * time.Second
-	// refusalPause is how long a refusal takes, so that asking again and again
-	// costs the guest more than the daemon.
+	// refusalPause delays a refusal, so that repeated requests cost the guest more than the daemon.
 	refusalPause = 20 * time.Millisecond
 )
 
 var errRate = fmt.Errorf("more than %d calls a second", CallRate)
 
-// line is a VM's way to the daemon. It is made before its process is. Who
-// the guest is turns out when it calls: a shell is nobody yet.
+// line is a VM's connection to the daemon. It is made before the VM's process. The sandbox is
+// looked up when the guest calls: a shell has no sandbox yet.
 type line struct {
 	proc    atomic.Pointer[client.Process]
-	sb      atomic.Pointer[sandboxes.Sandbox] // who it was the last time
+	sb      atomic.Pointer[sandboxes.Sandbox] // sandbox found at the last call
 	calls   *pace.Bucket
 	forks   *pace.Bucket
-	results chan struct{} // holds a value for each result that is read
+	results chan struct{} // holds a value for each result being read
 }
 
 func newLine() *line {
@@ -60,7 +61,7 @@ func newLine() *line {
 	}
 }
 
-// reserveResult takes room for a request's result, if it has one.
+// reserveResult reserves space for a request's result, if it has one.
 func (l *line) reserveResult(req forkwire.Request) (leave func(), _ *forkwire.Error) {
 	if req.Bytes == 0 {
 		return func() {}, nil
@@ -73,13 +74,13 @@ func (l *line) reserveResult(req forkwire.Request) (leave func(), _ *forkwire.Er
 	}
 }
 
-// Dialer is the dialer of a VM that is going to be; started is called with its process.
+// Dialer returns the dialer of a new VM; started is called with its process.
 func (f *Families) Dialer() (dial client.HostDialer, started func(*client.Process)) {
 	l := newLine()
 	return f.port(l), l.proc.Store
 }
 
-// port is the dialer of a VM.
+// port returns the dialer of a VM.
 func (f *Families) port(l *line) client.HostDialer {
 	return func(port uint32) (*os.File, error) {
 		if port != agentproto.ForkPort {
@@ -97,7 +98,7 @@ func (f *Families) port(l *line) client.HostDialer {
 			leave()
 			return nil, err
 		}
-		go func() { // BeginCall has counted it
+		go func() { // counted by BeginCall
 			defer leave()
 			f.serve(b, l, conn)
 		}()
@@ -105,7 +106,7 @@ func (f *Families) port(l *line) client.HostDialer {
 	}
 }
 
-// callPair is a connection, and its other end for the guest.
+// callPair returns a connection, and its other end for the guest.
 func callPair() (conn net.Conn, theirs *os.File, err error) {
 	ours, theirs, err := unixfd.Pair(unix.SOCK_STREAM, "guest call")
 	if err != nil {
@@ -119,8 +120,8 @@ func callPair() (conn net.Conn, theirs *os.File, err error) {
 	return conn, theirs, nil
 }
 
-// admit finds the sandbox and counts the call. Before a clone is listed it
-// is refused, and its agent tries again.
+// admit finds the sandbox and counts the call. It refuses a clone that is not listed yet; the
+// clone's agent tries again.
 func (f *Families) admit(l *line) (_ *sandboxes.Sandbox, leave func(), _ error) {
 	b := f.caller(l)
 	if b == nil {
@@ -162,7 +163,7 @@ func (f *Families) uncount(id string) {
 	}
 }
 
-// caller is the sandbox whose VM calls; it looks through all of them but the first time only.
+// caller returns the sandbox of the calling VM. It searches all sandboxes only the first time.
 func (f *Families) caller(l *line) *sandboxes.Sandbox {
 	proc := l.proc.Load()
 	if b := l.sb.Load(); b != nil && b.Is(proc) {

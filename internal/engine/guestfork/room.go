@@ -5,13 +5,13 @@ import (
 	"github.com/forkd/forkd/internal/store/layer"
 )
 
-// reservation is room in a tree for children that are about to be.
+// reservation is space in a tree for children being made.
 type reservation struct {
 	root string
 	sandbox.Census
 }
 
-// check says whether the tree has room for the children.
+// check returns an error if the tree has no space for the children.
 func (g *guestForkOp) check() error {
 	if err := g.family.Full(); err != nil {
 		return err
@@ -32,13 +32,13 @@ func (g *guestForkOp) checkLocked(layers treeLayers) error {
 		return err
 	}
 	committed := sandbox.Committed{Census: now, Forks: g.f.forksLocked(root), LayersMiB: layers.mib}
-	if layers.released != g.f.released { // a fork has ended meanwhile, whose layer may not have been counted
+	if layers.released != g.f.released { // a fork has ended meanwhile; its layer may not have been counted
 		committed.Forks++
 	}
 	return g.info.Limits.Room(committed, g.req.N, g.info.Shape.VCPUs)
 }
 
-// forksLocked counts the forks of a tree that are under way.
+// forksLocked counts the running forks of a tree.
 func (f *Families) forksLocked(root string) (n int) {
 	for _, r := range f.room {
 		if r.root == root {
@@ -48,13 +48,13 @@ func (f *Families) forksLocked(root string) (n int) {
 	return n
 }
 
-// treeLayers are what forks of a tree have left of its disks, as of a moment.
+// treeLayers is the size of the disk layers left by a tree's forks, at one moment.
 type treeLayers struct {
 	mib      int
-	released chan struct{} // that was current before they were counted
+	released chan struct{} // channel that was current before the count
 }
 
-// layers counts those of the tree that what runs of it still needs, if it has a budget for them.
+// layers counts the layers still used by the tree's sandboxes, if the tree has a disk budget.
 func (g *guestForkOp) layers() (l treeLayers) {
 	g.f.mu.Lock()
 	l.released = g.f.released
@@ -81,7 +81,7 @@ func (g *guestForkOp) layers() (l treeLayers) {
 	return l
 }
 
-// reserve takes room in the tree for the children.
+// reserve reserves space in the tree for the children.
 func (g *guestForkOp) reserve() (release func(), err error) {
 	layers := g.layers()
 	g.f.mu.Lock()
@@ -101,7 +101,7 @@ func (g *guestForkOp) reserve() (release func(), err error) {
 	}, nil
 }
 
-// censusLocked counts a tree: what runs, and what is about to.
+// censusLocked counts a tree's running sandboxes and the ones being made.
 func (f *Families) censusLocked(root string) sandbox.Census {
 	var now sandbox.Census
 	for _, r := range f.room {

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 )
 
-// Forks of one tree that are under way at once share its room, also when they are of different sandboxes.
+// Concurrent forks of one tree share its room, also forks of different sandboxes.
 func TestRoomIsReserved(t *testing.T) {
 	f := New(Config{Limits: sandbox.TreeLimits{Size: 4, Depth: 3, MemoryMiB: 1 << 20}, Sandboxes: sandboxes.New(sandboxes.Config{})})
 	fork := func(id, root, token string, n int) *guestForkOp {

@@ -9,23 +9,22 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// SweepLater has the transient snapshots looked at: one may be needed no more.
+// SweepLater requests a check for unused transient snapshots.
 func (f *Families) SweepLater() {
 	if !f.any.Load() {
 		return
 	}
 	select {
 	case f.sweep <- struct{}{}:
-	default: // it will be looked at anyway
+	default: // a check is already pending
 	}
 }
 
-// sweepRetry is when a snapshot that was in use at that moment is looked at again.
+// sweepRetry is the time until a snapshot that was in use is checked again.
 const sweepRetry = time.Second
 
-// Run deletes the snapshots of guests' forks that nobody needs until ctx ends: no
-// sandbox runs from them and no snapshot is built on them. It begins with those
-// that an earlier daemon left.
+// Run deletes unused snapshots of guests' forks until ctx ends. A snapshot is unused if no sandbox
+// runs from it and no snapshot is based on it. Run begins with snapshots left by an earlier daemon.
 func (f *Families) Run(ctx context.Context) {
 	f.any.Store(true)
 	f.SweepLater()
@@ -45,8 +44,8 @@ func (f *Families) Run(ctx context.Context) {
 	}
 }
 
-// Sweep is one round of Run; again: a snapshot was in use for a moment. It deletes leaves
-// first: what one was built on may be free after it.
+// Sweep is one round of Run. It returns true if a snapshot was temporarily in use. It deletes
+// leaves first, as their parents may be unused afterwards.
 func (f *Families) Sweep(ctx context.Context) (again bool) {
 	for {
 		deleted := false
@@ -58,7 +57,7 @@ func (f *Families) Sweep(ctx context.Context) (again bool) {
 				f.cfg.Log.Info("guest fork: snapshot deleted", "tag", tag)
 			case ctx.Err() != nil, errors.Is(err, sandbox.ErrClosing):
 				return false
-			case errors.Is(err, sandbox.ErrConflict): // in use for a moment: a branch of a child reads it
+			case errors.Is(err, sandbox.ErrConflict): // temporarily in use: a branch of a child reads it
 				again = true
 			case !errors.Is(err, sandbox.ErrNotFound):
 				f.cfg.Log.Warn("guest fork: delete snapshot", "tag", tag, "err", err)
@@ -79,7 +78,7 @@ func (f *Families) delete(ctx context.Context, tag string) error {
 	return f.cfg.Snapshots.Delete(tag, sandbox.DeleteOptions{})
 }
 
-// unneeded are the transient snapshots that nothing needs.
+// unneeded returns the unused transient snapshots.
 func (f *Families) unneeded() []string {
 	total, unneeded, err := f.cfg.Snapshots.Transient()
 	if err != nil {
@@ -88,6 +87,6 @@ func (f *Families) unneeded() []string {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.any.Store(total+len(f.held) > 0) // under mu, as hold does; whoever it held since has kicked
+	f.any.Store(total+len(f.held) > 0) // under mu, as in pin; a later pin calls SweepLater at its end
 	return slices.DeleteFunc(unneeded, func(tag string) bool { return f.held[tag] })
 }

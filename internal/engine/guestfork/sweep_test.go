@@ -10,7 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// snapshots are transient ones, each with the tag of the one that it is built on; busy ones are in use.
+// snapshots holds transient snapshots, each with the tag of its parent; busy ones are in use.
 type snapshots struct {
 	parents map[string]string
 	busy    map[string]bool
@@ -75,7 +75,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// While there is no transient snapshot, nobody who ends something wakes the sweep.
+// Without transient snapshots, the end of a sandbox does not wake the sweep.
 func TestSweepLaterIsForThoseThatThereAre(t *testing.T) {
 	closing := false
 	f := sweeper(snapshots{}, &closing)
@@ -85,7 +85,7 @@ func TestSweepLaterIsForThoseThatThereAre(t *testing.T) {
 		t.Errorf("the sweep was woken %d times, want once", len(f.sweep))
 	}
 	<-f.sweep
-	f.Sweep(t.Context()) // and finds none
+	f.Sweep(t.Context()) // finds no snapshots
 	if f.SweepLater(); len(f.sweep) != 0 {
 		t.Error("the sweep was woken for nothing")
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/sys/rundir"
 )
 
-// Home is an engine's directories, open and locked, and the stores in them.
+// Home holds an engine's directories, open and locked, and the stores in them.
 type Home struct {
 	Run *rundir.Dir // the run directory
 	VMs *rundir.Dir // the VMs' directory in it
@@ -26,8 +26,8 @@ type Home struct {
 	locks []*os.File // on both directories, held until Close
 }
 
-// Open opens the store directory and the run directory: only one engine works on each.
-// reserve is how many bytes of the store's disk layers leave free.
+// Open opens the store directory and the run directory. Only one engine can use each. reserve is
+// the number of bytes of the store's disk that layers leave free.
 func Open(storeDir, runDir string, reserve int64) (_ *Home, err error) {
 	h := &Home{store: storeDir}
 	defer func() {
@@ -66,7 +66,8 @@ func (h *Home) openDirs(runDir string) (err error) {
 	return h.lock(runDir, h.Run.Lock)
 }
 
-// Refusal makes an error that says that a directory must not be used a conflict; others stay as they are.
+// Refusal converts an error about an unusable directory to a conflict. It returns other errors
+// unchanged.
 func Refusal(err error) error {
 	if errors.Is(err, rundir.ErrRefused) {
 		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDirectoryRefused, "%w", err)
@@ -74,7 +75,7 @@ func Refusal(err error) error {
 	return err
 }
 
-// lock makes sure that no other engine works on the directory.
+// lock ensures that no other engine uses the directory.
 func (h *Home) lock(dir string, take func() (*os.File, error)) error {
 	f, err := take()
 	if errors.Is(err, os.ErrExist) {
@@ -88,22 +89,22 @@ func (h *Home) lock(dir string, take func() (*os.File, error)) error {
 	return nil
 }
 
-// LayersDir is the directory of the layers.
+// LayersDir returns the directory of the layers.
 func (h *Home) LayersDir() string { return filepath.Join(h.store, "layers") }
 
-// OverlaysDir is the directory of the running sandboxes' disks.
+// OverlaysDir returns the directory of the running sandboxes' disks.
 func (h *Home) OverlaysDir() string { return filepath.Join(h.store, "own") }
 
-// PausedDir is the directory of the records of paused sandboxes.
+// PausedDir returns the directory of the records of paused sandboxes.
 func (h *Home) PausedDir() string { return filepath.Join(h.store, "paused") }
 
-// RanFile is the file that lists the sandboxes that run.
+// RanFile returns the file that lists the running sandboxes.
 func (h *Home) RanFile() string { return filepath.Join(h.store, "ran.json") }
 
-// PoolsFile is the file that remembers the pools' sizes.
+// PoolsFile returns the file that stores the pools' sizes.
 func (h *Home) PoolsFile() string { return filepath.Join(h.store, "pools.json") }
 
-// Close lets another engine have the directories. What is in them stays.
+// Close releases the directories for another engine. Their content stays.
 func (h *Home) Close() {
 	for _, d := range []*rundir.Dir{h.VMs, h.Run} {
 		if d != nil {

@@ -34,7 +34,7 @@ func TestADirectoryHasOneEngine(t *testing.T) {
 		})
 	}
 	h.Close()
-	// Also the locks that the refused ones had taken are free again.
+	// The locks taken by the refused ones are free again, too.
 	for _, c := range [][2]string{{"store", "other run"}, {"other store", "run"}} {
 		h, err := Open(at(c[0]), at(c[1]), 0)
 		if err != nil {

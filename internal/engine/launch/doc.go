@@ -1,7 +1,7 @@
-// Package launch makes one VM from a snapshot: it restores it into a process and lets
-// it run (Launch), or wait at a gate of its own (LaunchArmed; Prepare: ahead of time) until
-// Enter; it maps what it will touch (Populate) and gives its guest an identity (Identify). It decides whether the host
-// has memory for one more (Memory). It knows no sandboxes and no tags' states: an open
-// snapshot comes in as a Source. The trap: who gets a VM owns it, and ends it with
-// Discard of this package's VM, which frees its gate too.
+// Package launch makes one VM from a snapshot. It restores the snapshot into a process and runs it
+// (Launch). Alternatively the VM waits at its start gate until Enter (LaunchArmed, or Prepare ahead
+// of time). The package populates the VM's working set (Populate) and gives its guest an identity
+// (Identify). It knows no sandboxes and no tags: the caller passes an open snapshot as a Source.
+// The caller that gets a VM owns it, and ends it with this package's Discard, which also frees its
+// gate.
 package launch

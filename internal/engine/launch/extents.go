@@ -9,25 +9,25 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// MemoryExtents are the mappings that show an image of memory. What no layer covers
-// is zero pages: the address space is only reserved before.
+// MemoryExtents returns the mappings of a memory image. Ranges without a layer are mapped as zero
+// pages, since the address space is only reserved before.
 func MemoryExtents(image *layer.Image) []extent.Extent {
 	return slices.Collect(extent.Filled(image.Extents(), 0, image.Size()))
 }
 
-// DiskBase are the extents that show an image of a disk of size bytes, which may
-// end within the image's last block.
+// DiskBase returns the extents of an image of a disk of size bytes, which may end within the
+// image's last block.
 func DiskBase(image *layer.Image, size int64) []extent.Extent {
 	return slices.Collect(extent.Within(image.Extents(), 0, size))
 }
 
-// LayeredDisk is a disk over a snapshot's layers, without its overlay yet.
+// LayeredDisk returns a disk over a snapshot's layers, without its overlay yet.
 func LayeredDisk(image *layer.Image, size int64) vmm.Disk {
 	return vmm.Disk{Size: size, Base: DiskBase(image, size)}
 }
 
-// sourceDisks are a snapshot's disks for a child, and the layers of those that it
-// can write to, in their order.
+// sourceDisks returns a snapshot's disks for a child, and the layers of the writable ones, in
+// order.
 func sourceDisks(files *snapshot.Files) (disks []vmm.Disk, bases [][]layer.ID) {
 	for i, d := range files.Manifest.Disks {
 		if d.ReadOnly {

@@ -21,10 +21,10 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// EntropyBytes is the fresh entropy each child gets; the kernel's pool holds 32.
+// EntropyBytes is the amount of fresh entropy for each child; the kernel's pool holds 32 bytes.
 const EntropyBytes = 64
 
-// NewIdentity gives a child its name and a machine id.
+// NewIdentity returns an identity for a child with its id and a new machine id.
 func (l *Launcher) NewIdentity(id string, index int, parent string, env map[string]string) (sandbox.Identity, error) {
 	random, err := l.cfg.Random(16)
 	if err != nil {
@@ -33,16 +33,16 @@ func (l *Launcher) NewIdentity(id string, index int, parent string, env map[stri
 	return sandbox.Identity{ID: id, Index: index, Parent: parent, MachineID: hex.EncodeToString(random), Env: env}, nil
 }
 
-// Way is how a guest is told who it is.
+// Way is the channel on which a guest gets its identity.
 type Way string
 
 const (
-	ByPort Way = "port" // the identity's own, one message each way
-	ByHTTP Way = "http" // as everything else is asked of an agent
+	ByPort Way = "port" // a dedicated port, one message each way
+	ByHTTP Way = "http" // HTTP, like all other requests to an agent
 )
 
-// way is that of a snapshot's guests. What their agent can is known from the snapshot, so
-// nothing is tried: a child whose port does not answer is broken, and not an older one.
+// way returns the channel for a snapshot's guests. The snapshot records the capabilities of their
+// agent, so there is no fallback: a child that does not answer on its port is broken, not older.
 func (s *Source) way() Way {
 	if s.Agent.Can(agentproto.CanIdentityPort) {
 		return ByPort
@@ -50,8 +50,9 @@ func (s *Source) way() Way {
 	return ByHTTP
 }
 
-// DialIdentity begins to open the connection on which a guest learns who it is, before it begins. The VMM keeps that
-// until the guest has dropped the connections of its parent, so nobody has to be asked when it has.
+// DialIdentity begins to open the connection for the guest's identity before the guest starts. The
+// VMM holds the connection until the guest has dropped its parent's connections, so the host need
+// not check for that.
 func (l *Launcher) DialIdentity(ctx context.Context, src *Source, m *VM) {
 	m.Agent = m.NewAgent()
 	if src.way() == ByPort {
@@ -59,9 +60,9 @@ func (l *Launcher) DialIdentity(ctx context.Context, src *Source, m *VM) {
 	}
 }
 
-// Identify gives a restored guest its identity, and returns what it says it did. It tries
-// until the guest's time is over: just after a restore it may still be resetting its vsock
-// transport and drop a connection. Then it opens its network, for which it waits for forkd-net.
+// Identify gives a restored guest its identity, and returns the guest's answer. It retries until
+// the time limit: just after a restore the guest may still be resetting its vsock transport and
+// drop a connection. Then it waits for forkd-net and opens the guest's network.
 func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 	who sandbox.Identity) (*agentv1.IdentityResponse, error) {
 	answer, err := l.introduce(ctx, src, m, who)
@@ -71,13 +72,13 @@ func (l *Launcher) Identify(ctx context.Context, src *Source, m *VM,
 	if err != nil || m.Silent {
 		return answer, err
 	}
-	if err := m.wire.Await(ctx); err != nil { // the guest's time is over, and was not for this
+	if err := m.wire.Await(ctx); err != nil { // not limited by the guest's time, which is over
 		return answer, err
 	}
 	return answer, l.openNet(ctx, m)
 }
 
-// introduce tells a guest who it is, and waits until it has confirmed.
+// introduce sends a guest its identity, and waits until it has confirmed.
 func (l *Launcher) introduce(ctx context.Context, src *Source, m *VM,
 	who sandbox.Identity) (*agentv1.IdentityResponse, error) {
 	m.Lent.CA = l.cfg.Wires.CA(m.wire)
@@ -92,9 +93,9 @@ func (l *Launcher) introduce(ctx context.Context, src *Source, m *VM,
 	defer cancel()
 	ctx, calm := m.WhileRoom(ctx, "sandbox "+who.ID)
 	defer calm()
-	var last error // of a try before
+	var last error // of the previous try
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 500*time.Millisecond) {
-		req, err := l.identity(m, who) // anew: entropy is never sent twice
+		req, err := l.identity(m, who) // for each try: entropy is never sent twice
 		if err != nil {
 			return nil, err
 		}
@@ -121,11 +122,10 @@ func (l *Launcher) introduce(ctx context.Context, src *Source, m *VM,
 	}
 }
 
-// openNet lets out what the guest sends: it is one of a kind now. Before that a sibling could
-// have sent the same bytes, such as the begin of an encrypted connection. A VM that has no end of
-// its wire yet gets it with the same message. A pool's shells have none before: whose they will be,
-// and what that one may reach, is known at the fork only, and forks bind all their children with one
-// request.
+// openNet lets the guest send packets, as it is unique now. Before that, a sibling could have sent
+// the same bytes, such as the start of an encrypted connection. If the VM has no end of its wire
+// yet, it gets the end with the same message. A pooled shell has no end before: its sandbox and
+// policy are known only at the fork, and a fork binds all its children with one request.
 func (l *Launcher) openNet(ctx context.Context, m *VM) error {
 	lent, err := l.cfg.Wires.Lend(ctx, m.wire, m.Lent)
 	if err != nil {
@@ -139,12 +139,12 @@ func (l *Launcher) openNet(ctx context.Context, m *VM) error {
 	if err := m.Proc.OpenNet(ctx, lent.File); err != nil {
 		return fmt.Errorf("open its network: %w", err)
 	}
-	lent.CA, m.Lent = m.Lent.CA, lent // what its guest was told, whatever forkd-net has now
+	lent.CA, m.Lent = m.Lent.CA, lent // the certificate its guest got, even if forkd-net has a newer one
 	return nil
 }
 
-// trust gives a guest the certificate that it has to trust before it can speak to anybody. One
-// that cannot take it is a sandbox all the same: its connections to those hosts fail.
+// trust gives a guest the certificate it must trust before it can connect anywhere. If that fails,
+// the guest still becomes a sandbox, but its connections to hosts with added headers fail.
 func (l *Launcher) trust(ctx context.Context, m *VM, who sandbox.Identity) {
 	if m.Lent.CA == "" {
 		return
@@ -180,12 +180,12 @@ func (l *Launcher) identity(m *VM, who sandbox.Identity) (*agentv1.IdentityReque
 		WallUnixNs: time.Now().UnixNano(), // the guest's clock, not the engine's
 		Env:        env,
 		ForkToken:  who.ForkToken, SameMachine: who.SameMachine,
-		// A guest without a device, as in snapshots of earlier days, passes it over.
+		// A guest without a device, as in old snapshots, ignores it.
 		Network: &agentv1.NetworkIdentity{HardwareAddress: MAC(who.ID)},
 	}, nil
 }
 
-// stepTimes says where the guest's time went, for the log.
+// stepTimes formats the duration of the guest's steps, for the log.
 func stepTimes(a *agentv1.IdentityResponse) string {
 	var b strings.Builder
 	for _, s := range a.GetSteps() {
@@ -194,14 +194,14 @@ func stepTimes(a *agentv1.IdentityResponse) string {
 	return guesttext.Of(b.String()).String()
 }
 
-// checkIdentity refuses a child that still shares anything with its siblings.
+// checkIdentity returns an error if a child still shares state with its siblings.
 func checkIdentity(a *agentv1.IdentityResponse) error {
 	var errs []error
 	if !a.GetKernelReseeded() {
 		errs = append(errs, errors.New("the kernel's random state was not reseeded"))
 	}
 	for _, s := range a.GetSteps() {
-		if s.GetError() != "" && !(s.GetName() == hooksStep && len(a.GetHooks()) > 0) { // the hooks below say more
+		if s.GetError() != "" && !(s.GetName() == hooksStep && len(a.GetHooks()) > 0) { // the hooks below have more detail
 			errs = append(errs, fmt.Errorf("%s: %s", guesttext.Of(s.GetName()), guesttext.Of(s.GetError())))
 		}
 	}
@@ -224,7 +224,7 @@ const hooksStep = "hooks"
 func hookError(h *agentv1.HookResult) error {
 	name := guesttext.Of(h.GetName())
 	text := fmt.Sprintf("hook %s: exit code %d", name, h.GetExitCode())
-	if h.GetExitCode() == 0 || h.GetExitCode() == -1 { // not what ended it
+	if h.GetExitCode() == 0 || h.GetExitCode() == -1 { // the exit code did not end it
 		text = fmt.Sprintf("hook %s: %s", name, guesttext.Of(h.GetError()))
 	}
 	if said := sandbox.Clip(strings.TrimSpace(vmproc.Printable([]byte(h.GetOutput())))); said != "" {
@@ -233,8 +233,8 @@ func hookError(h *agentv1.HookResult) error {
 	return errors.New(text)
 }
 
-// dropped tells a connection that did not hold. The client calls one that was
-// reset (ECONNRESET) canceled; that it was not by us, the caller has seen.
+// dropped reports whether a connection broke. The client reports a reset connection (ECONNRESET) as
+// canceled; the caller has checked that we did not cancel it.
 func dropped(err error) bool {
 	code := connect.CodeOf(err)
 	return code == connect.CodeUnavailable || code == connect.CodeCanceled

@@ -6,7 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// Each failure is told once, and what a guest says cannot reach a terminal as a command.
+// Each failure is reported once, and a guest's text cannot reach a terminal as a command.
 func TestWhatAnIncompleteIdentityIsCalled(t *testing.T) {
 	hook := func(name string, code int32, err, out string) *agentv1.HookResult {
 		return &agentv1.HookResult{Name: name, ExitCode: code, Error: err, Output: out}

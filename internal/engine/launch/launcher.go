@@ -16,13 +16,13 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Config is what a Launcher is made of.
+// Config configures a Launcher.
 type Config struct {
 	Procs           *vmproc.Supervisor
 	Wires           *network.Wires
 	RestoreTimeout  time.Duration // for one VM
 	IdentityTimeout time.Duration // for one VM
-	// Random returns bytes of cryptographic quality: they are the guests' entropy.
+	// Random returns bytes of cryptographic quality, used as the guests' entropy.
 	Random func(n int) ([]byte, error)
 	Log    *slog.Logger
 }
@@ -30,11 +30,11 @@ type Config struct {
 // Launcher makes VMs from snapshots. Its methods are safe for concurrent use.
 type Launcher struct{ cfg Config }
 
-// New makes a Launcher.
+// New returns a Launcher.
 func New(c Config) *Launcher { return &Launcher{c} }
 
-// Spawn starts a process for a VM of that shape, which is an owner's. With prewarm it does once, on
-// itself, what a restore will do (package vmm): for one that has time.
+// Spawn starts a process for an owner's VM of that shape. With prewarm, the process first performs
+// a restore for itself (package vmm), for callers with time to spare.
 func (l *Launcher) Spawn(ctx context.Context, shape vmspec.Shape, owner string, prewarm bool) (*VM, error) {
 	return l.spawn(ctx, shape, vmproc.SpawnOptions{Prewarm: prewarm, Bounds: vmproc.Bounds{Owner: owner}})
 }
@@ -47,8 +47,8 @@ func (l *Launcher) spawn(ctx context.Context, shape vmspec.Shape, o vmproc.Spawn
 	return &VM{VM: m}, nil
 }
 
-// Launch restores a snapshot into a VM that take has, or into a new one, and lets it run for an owner.
-// Of those that take has, one that died in the pool costs a try only.
+// Launch restores a snapshot into a VM from take, or into a new one, and runs it for an owner. If a
+// VM from take has died in the pool, Launch tries another one.
 func (l *Launcher) Launch(ctx context.Context, src *Source, owner string, take func() *VM) (*VM, error) {
 	m, err := l.launch(ctx, src, take, vmproc.Bounds{Owner: owner}, l.Restore)
 	if err != nil {
@@ -61,10 +61,10 @@ func (l *Launcher) Launch(ctx context.Context, src *Source, owner string, take f
 	return m, nil
 }
 
-// LaunchArmed is Launch, but for the start: the VM waits at its gate until Enter. It gets the
-// wire, which may be nil, by the time that Identify has opened its network, and the caller attaches
-// that to the VM when it is one of a kind. It is within its limits before it has anything of the
-// snapshot, or at least before it begins, and in its owner's group when Identify returns.
+// LaunchArmed is like Launch, but the VM does not start: it waits at its gate until Enter. The VM
+// gets the wire, which may be nil, by the time Identify has opened its network. The caller attaches
+// the wire to the VM once the VM is unique. The VM's limits apply before it has any part of the
+// snapshot, or at least before it starts. It is in its owner's group when Identify returns.
 func (l *Launcher) LaunchArmed(ctx context.Context, src *Source, take func() *VM, wire *network.Wire,
 	bounds vmproc.Bounds) (*VM, error) {
 	return l.launch(ctx, src, take, bounds, func(ctx context.Context, src *Source, m *VM) error {
@@ -97,7 +97,7 @@ func (l *Launcher) launch(ctx context.Context, src *Source, take func() *VM, bou
 	}
 }
 
-// takeOrSpawn is a VM within its bounds.
+// takeOrSpawn returns a VM within its bounds.
 func (l *Launcher) takeOrSpawn(ctx context.Context, src *Source, take func() *VM,
 	bounds vmproc.Bounds) (m *VM, pooled bool, err error) {
 	if !bounds.Apart() {
@@ -107,21 +107,22 @@ func (l *Launcher) takeOrSpawn(ctx context.Context, src *Source, take func() *VM
 		m, err = l.spawn(ctx, src.Shape(), vmproc.SpawnOptions{Bounds: bounds})
 		return m, false, err
 	}
-	if err := m.Limit(bounds); err != nil && m.Alive() { // of a dead one the restore tells
+	if err := m.Limit(bounds); err != nil && m.Alive() { // if it is dead, the restore returns the error
 		m.Discard()
 		return nil, true, err
 	}
 	return m, true, nil
 }
 
-// Booted takes over a VM whose guest has booted and says that it is ready. Identify makes it one of a kind, and
-// lends it its wire then, which may be nil.
+// Booted takes over a VM after its guest has booted and reported that it is ready. Identify makes
+// the guest unique and then lends it its wire, which may be nil.
 func (l *Launcher) Booted(ctx context.Context, m *vmproc.VM, genID [16]byte, wire *network.Wire) (*VM, error) {
 	b := &VM{VM: m, GenID: genID, Lent: network.Lent{Confined: m.Confined()}, wire: wire}
 	return b, l.awaitTrust(ctx, wire)
 }
 
-// awaitTrust waits for a wire whose guest has to trust forkd-net: it learns that with its identity.
+// awaitTrust waits for the wire if the guest must trust forkd-net: the guest gets the certificate
+// with its identity.
 func (l *Launcher) awaitTrust(ctx context.Context, wire *network.Wire) error {
 	if !l.cfg.Wires.SetsHeaders(wire) {
 		return nil
@@ -129,8 +130,8 @@ func (l *Launcher) awaitTrust(ctx context.Context, wire *network.Wire) error {
 	return wire.Await(ctx)
 }
 
-// Restore restores a snapshot into a VM, which runs then. A prepared VM is restored
-// already: it is let run.
+// Restore restores a snapshot into a VM and runs it. A prepared VM is already restored, so Restore
+// only starts it.
 func (l *Launcher) Restore(ctx context.Context, src *Source, m *VM) error {
 	ctx, cancel := l.bound(ctx)
 	defer cancel()
@@ -144,7 +145,7 @@ func (l *Launcher) Restore(ctx context.Context, src *Source, m *VM) error {
 	return err
 }
 
-// arm restores a snapshot into a VM, which waits at its gate then.
+// arm restores a snapshot into a VM, which then waits at its gate.
 func (l *Launcher) arm(ctx context.Context, src *Source, m *VM, wire *network.Wire) (err error) {
 	if m.Prepared && !m.Alive() {
 		return vmm.ErrGone
@@ -153,7 +154,7 @@ func (l *Launcher) arm(ctx context.Context, src *Source, m *VM, wire *network.Wi
 	if m.Prepared {
 		return nil // it is lent its wire when its network is opened
 	}
-	if m.Lent, err = l.cfg.Wires.Lend(ctx, wire, m.Lent); err != nil { // what there is by now
+	if m.Lent, err = l.cfg.Wires.Lend(ctx, wire, m.Lent); err != nil { // the end available by now
 		return err
 	}
 	defer m.Lent.Close()
@@ -165,8 +166,7 @@ func (l *Launcher) arm(ctx context.Context, src *Source, m *VM, wire *network.Wi
 	return l.restore(ctx, src, m, false)
 }
 
-// Prepare restores a snapshot into a VM as far as that can be done before it is known
-// which child it will be.
+// Prepare restores a snapshot into a VM as far as possible before the child is known.
 func (l *Launcher) Prepare(ctx context.Context, src *Source, m *VM) (err error) {
 	if m.gate, err = startgate.New(); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (l *Launcher) bound(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeoutCause(ctx, limit, late)
 }
 
-// restore restores a snapshot into a VM. One that has a gate waits there then.
+// restore restores a snapshot into a VM. If the VM has a gate, it then waits there.
 func (l *Launcher) restore(ctx context.Context, src *Source, m *VM, prepare bool) error {
 	genID, err := l.cfg.Random(16)
 	if err != nil {
@@ -210,7 +210,7 @@ func (l *Launcher) restore(ctx context.Context, src *Source, m *VM, prepare bool
 	return restoreError(ctx, src.Tag, err)
 }
 
-// restoreError says what a VMM's answer to a restore means.
+// restoreError converts a VMM's error from a restore.
 func restoreError(ctx context.Context, tag string, err error) error {
 	switch {
 	case err == nil, errors.Is(err, vmm.ErrGone), ctx.Err() != nil:
@@ -218,15 +218,15 @@ func restoreError(ctx context.Context, tag string, err error) error {
 	case errors.Is(err, unix.ENOMEM):
 		return sandbox.Errorf(sandbox.ErrNoMemory, "", "%w", err)
 	}
-	// The VMM read the snapshot and said no: another CPU, another format.
+	// The VMM refused the snapshot: another CPU, another format.
 	return sandbox.Errorf(sandbox.ErrNotRestorable, sandbox.ReasonRestoreRefused,
 		"snapshot %s: %w", tag, err)
 }
 
-// Enter opens an armed VM's gate and waits until its vCPUs run. at is of startgate.Now.
+// Enter opens an armed VM's gate and waits until its vCPUs run. at is a time of startgate.Now.
 func (l *Launcher) Enter(ctx context.Context, m *VM) (at int64, err error) {
 	defer m.closeGate()
-	if err := l.awaitTrust(ctx, m.wire); err != nil { // its identity follows at once
+	if err := l.awaitTrust(ctx, m.wire); err != nil { // its identity follows immediately
 		return 0, err
 	}
 	if err := m.gate.Open(); err != nil {

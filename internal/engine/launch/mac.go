@@ -7,9 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guestnet"
 )
 
-// MAC is a sandbox's hardware address: unicast, locally administered, and the same
-// whenever it is asked for, as after a rollback. Nothing depends on its being the only one:
-// each guest is alone on its wire.
+// MAC returns a sandbox's hardware address: unicast, locally administered, and the same for every
+// call, so it survives a rollback. It need not be unique: each guest is alone on its wire.
 func MAC(sandboxID string) net.HardwareAddr {
 	sum := sha256.Sum256([]byte("forkd hardware address\n" + sandboxID))
 	mac := net.HardwareAddr(sum[:6])

@@ -21,7 +21,7 @@ func TestHardwareAddresses(t *testing.T) {
 		}
 		seen[mac.String()] = id
 	}
-	// It is in running guests: another way to make it would change theirs at a rollback.
+	// Running guests have this address: a changed algorithm would change it at a rollback.
 	if got := MAC("sb-1").String(); got != "32:7d:4f:3d:f1:c6" {
 		t.Errorf("sb-1 is %s", got)
 	}
@@ -37,7 +37,7 @@ func TestAnIdentityHasAHardwareAddress(t *testing.T) {
 	if string(n.GetHardwareAddress()) != string(MAC("sb-1")) {
 		t.Errorf("it is %x", n.GetHardwareAddress())
 	}
-	// The rest of its network is the plan's, and is in the snapshot.
+	// The rest of its network comes from the plan, and is in the snapshot.
 	if n.GetGateway() != "" || len(n.GetAddresses()) > 0 || len(n.GetDns()) > 0 || n.GetMtu() != 0 {
 		t.Errorf("it asks for more: %v", n)
 	}

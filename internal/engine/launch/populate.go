@@ -13,11 +13,11 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// populateTimeout bounds what a child loses if its VMM is stuck.
+// populateTimeout bounds the delay of a child with a stuck VMM.
 const populateTimeout = 20 * time.Second
 
-// Populate maps at once what the child is going to touch. It is help, not a
-// condition: without it the child takes a fault for each page. index is for the log.
+// Populate maps the child's working set in one step. It is best effort: without it the child takes
+// a fault for each page. index is for the log.
 func (l *Launcher) Populate(ctx context.Context, src *Source, m *VM, index int) {
 	if src.WorkingSet == nil {
 		return
@@ -25,10 +25,10 @@ func (l *Launcher) Populate(ctx context.Context, src *Source, m *VM, index int) 
 	m.Populated += l.populate(ctx, src.WorkingSet, m.Proc.Populate, "tag", src.Tag, "index", index)
 }
 
-// populateShell maps what costs a prepared VM next to nothing, ahead of the fork: pages that
-// its child will only read, on its way to ready or in what is asked of it first.
+// populateShell maps pages of a prepared VM ahead of the fork at almost no cost: pages its child
+// will only read, on its way to ready or during its first request.
 func (l *Launcher) populateShell(ctx context.Context, src *Source, m *VM) {
-	// Those of first requests have the pages of the way to ready as well.
+	// The sets of first requests include the pages touched on the way to ready.
 	if set := cmp.Or(src.EvalSet, src.ExecSet, src.WorkingSet); set != nil {
 		ahead := func(ctx context.Context, set *os.File) (vmm.WorkingSetResult, error) {
 			return client.PopulateShell(ctx, m.Proc, set)
@@ -37,10 +37,10 @@ func (l *Launcher) populateShell(ctx context.Context, src *Source, m *VM) {
 	}
 }
 
-// PopulateFor maps what a sandbox's first request is going to touch: an evaluation
-// or a program, by the name of the file that knows it. dir is that of the snapshot that it
-// runs from, by its tag: if that is gone, or knows nothing, the sandbox does without, and another
-// one's set does no harm, as it is advice.
+// PopulateFor maps the pages touched by a sandbox's first request: an evaluation or a program. name
+// is the file with that working set, and dir the directory of the sandbox's snapshot, by its tag.
+// If the file is missing, PopulateFor does nothing. A set of another snapshot does no harm, since
+// it is only advice.
 func (l *Launcher) PopulateFor(ctx context.Context, m *vmproc.VM, dir, name string) {
 	set, err := durable.Open(filepath.Join(dir, name))
 	if err != nil {

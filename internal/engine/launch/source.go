@@ -11,20 +11,21 @@ import (
 
 // Source is an open snapshot, shared by the children of one fork.
 type Source struct {
-	Tag        string // the snapshot's
+	Tag        string // of the snapshot
 	Files      *snapshot.Files
 	Restore    vmm.RestoreConfig // memory, state and disks
-	Backing    [][]layer.ID      // of the disks that are written to
-	WorkingSet *os.File          // nil: nothing is known of what children touch
-	EvalSet    *os.File          // nil: nothing is known of what an evaluation touches
-	ExecSet    *os.File          // nil: nothing is known of what a first program touches
+	Backing    [][]layer.ID      // layers of the writable disks
+	WorkingSet *os.File          // working set of children; nil if not recorded
+	EvalSet    *os.File          // working set of a first evaluation; nil if not recorded
+	ExecSet    *os.File          // working set of a first program; nil if not recorded
 	Agent      snapshot.Agent    // of its guests
-	free       func()            // of the files
-	// Leave is called by Close: who has counted itself as a user of the snapshot. It may be nil.
+	free       func()            // closes the files
+	// Leave is called by Close. It ends the use of the snapshot the opener registered. It may be
+	// nil.
 	Leave func()
 }
 
-// NewSource takes the files over; Close closes them.
+// NewSource takes over the files; Close closes them.
 func NewSource(files *snapshot.Files) *Source {
 	s := &Source{Tag: files.Manifest.Tag, Files: files, Agent: files.Manifest.Agent, free: files.Close}
 	s.Restore.Disks, s.Backing = sourceDisks(s.Files)
@@ -43,7 +44,7 @@ func (s *Source) Close() {
 	}
 }
 
-// Hash names the content; a draft has none yet.
+// Hash returns the content hash. It is empty for a draft.
 func (s *Source) Hash() string {
 	if s.Files == nil {
 		return ""
@@ -51,17 +52,17 @@ func (s *Source) Hash() string {
 	return s.Files.ContentHash
 }
 
-// Shape is that of the VM.
+// Shape returns the shape of the VM.
 func (s *Source) Shape() vmspec.Shape { return s.Files.Manifest.Shape }
 
-// Shared is the source once more, for another user; free is called when that one closes it.
+// Shared returns a copy of the source for another user. Closing the copy calls free.
 func (s *Source) Shared(free func()) *Source {
 	out := *s
 	out.free = free
 	return &out
 }
 
-// NewDraftSource is a source of files that are no snapshot yet. Who opened them closes them.
+// NewDraftSource returns a source of files that are not a snapshot yet. Their opener closes them.
 func NewDraftSource(tag string, agent snapshot.Agent, c vmm.RestoreConfig) *Source {
 	return &Source{Tag: tag, Agent: agent, Restore: c, free: func() {}}
 }

@@ -7,22 +7,22 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// VM is a VM that is restored from a snapshot, or is going to be.
+// VM is a VM restored from a snapshot, or about to be.
 type VM struct {
 	*vmproc.VM
 	GenID    [16]byte // of its restore
 	Restored vmm.RestoreResult
-	Pooled   bool         // it stood ready as a shell
-	Prepared bool         // it is restored already, behind a gate of its own
-	Lent     network.Lent // the newest end of its wire that it was given, and what its guest trusts
-	// Populated is how many pages were mapped before it began.
+	Pooled   bool         // it was a ready shell
+	Prepared bool         // it is already restored and waits at its gate
+	Lent     network.Lent // the newest end of its wire that it got, and the certificate its guest got
+	// Populated is the number of pages mapped before it started.
 	Populated int64
-	// IdentityBy is how its guest was told who it is; empty: it was not yet.
+	// IdentityBy is the channel on which its guest got its identity. It is empty before that.
 	IdentityBy Way
-	// Silent has its network stay shut when it is identified: somebody else opens it.
+	// Silent keeps its network closed after its identification: the caller opens it.
 	Silent bool
-	wire   *network.Wire   // nil: it needs none
-	gate   *startgate.Gate // where it waits, until it has begun; nil: it does not
+	wire   *network.Wire   // nil if it needs no network
+	gate   *startgate.Gate // its start gate until it has started; otherwise nil
 }
 
 // closeGate frees the gate, open or shut.
@@ -33,7 +33,7 @@ func (m *VM) closeGate() {
 	}
 }
 
-// Discard ends a machine and removes all it left.
+// Discard ends a VM and removes its files.
 func (m *VM) Discard() {
 	m.VM.Discard()
 	if m.Agent != nil {

@@ -1,7 +1,7 @@
-// Package life keeps time for sandboxes: it ends or pauses those whose deadline has come or that
-// nobody uses, and has paused ones go on when somebody wants something of them. It makes and ends
-// nothing itself: it is handed the operations (Operations). Deadlines are instants of the host's wall
-// clock and are kept in the sandbox's journal; for how long a sandbox was idle an
-// unsettable clock tells. The trap: a sandbox that is due may be used at this very moment, so what is
-// idle is looked at once more by the pause, when no call can begin any more.
+// Package life enforces the deadlines and idle limits of sandboxes. It ends or pauses sandboxes
+// when their deadline has passed or when they are idle, and resumes paused ones on the next
+// request. It calls the operations through an interface (Operations). Deadlines are instants of the
+// host's wall clock, stored in the sandbox's journal; idle times use a monotonic clock. A sandbox
+// that is due may be used at the same moment. The pause therefore checks the idle time again after
+// it has blocked new calls.
 package life

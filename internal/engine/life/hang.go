@@ -8,8 +8,9 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 )
 
-// hung reports each guest whose kernel hangs, once, and rolls back those whose life says so. The VMM reports a
-// hang after 5 s of CPU time at one place, which no kernel that works spends there.
+// hung reports each guest with a hung kernel, once, and rolls it back if its Life asks for this.
+// The VMM reports a hang after 5 s of CPU time at one place, where a working kernel never spends
+// that long.
 func (w *Watch) hung(ctx context.Context, now time.Time) {
 	all := sandboxes.Hung(w.cfg.Sandboxes)
 	for _, i := range w.newHangs(all) {
@@ -28,7 +29,7 @@ func (w *Watch) hung(ctx context.Context, now time.Time) {
 	}
 }
 
-// newHangs are the hangs that were not reported yet.
+// newHangs returns the hangs not reported yet.
 func (w *Watch) newHangs(all []sandbox.Info) (out []sandbox.Info) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -43,21 +44,22 @@ func (w *Watch) newHangs(all []sandbox.Info) (out []sandbox.Info) {
 }
 
 const (
-	// restartDelay is the delay of the second rollback of a sandbox that hangs again. It doubles with each one.
+	// restartDelay is the delay of the second rollback of a sandbox that hangs again. It doubles
+	// with each one.
 	restartDelay = 30 * time.Second
 	// maxRestartDelay is the longest delay of a rollback.
 	maxRestartDelay = time.Hour
 )
 
-// restarts are the rollbacks of one sandbox that hung.
+// restarts records the rollbacks of one hung sandbox.
 type restarts struct {
 	last  time.Time     // of the latest rollback
 	delay time.Duration // of the next one, from last
 }
 
-// mayRestart reports whether a sandbox that hangs may be rolled back now. The base of a sandbox that hangs again may
-// hang each time, and its guest uses a CPU until it is reported: the delays grow. A sandbox that ran for twice the
-// delay begins anew.
+// mayRestart reports whether a sandbox that hangs may be rolled back now. The base of a sandbox
+// that hangs again may hang each time, and its guest uses a CPU until the hang is reported, so the
+// delays grow. After a run of twice the delay, the delays restart.
 func (w *Watch) mayRestart(id string, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +68,7 @@ func (w *Watch) mayRestart(id string, now time.Time) bool {
 	return since < 0 || since >= r.delay // less than 0: the clock was set back
 }
 
-// restarted notes a rollback.
+// restarted records a rollback.
 func (w *Watch) restarted(id string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 )
 
-// Operations are what a Watch has done.
+// Operations provides the operations a Watch calls.
 type Operations interface {
 	Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (sandbox.Info, error)
 	ResumeOnce(ctx context.Context, id string) (_ sandbox.Info, tried bool, _ error)
@@ -22,61 +22,62 @@ type Operations interface {
 // Rollback puts a sandbox back to a snapshot.
 type Rollback func(ctx context.Context, id, tag string) (sandbox.Info, error)
 
-// Config is what a Watch is made of. All fields are needed.
+// Config configures a Watch. All fields are required.
 type Config struct {
 	Sandboxes  *sandboxes.Table
 	Operations Operations
 	Rollback   Rollback
 	// Tell reports hangs of guests.
 	Tell sandbox.Events
-	// Begin admits an operation; done must be called.
+	// Begin admits an operation. The caller must call done.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
 	// InUse reports whether a sandbox's guest waits for the host, which counts as use.
 	InUse func(id string) bool
-	// PauseUnused is for how long a sandbox must not have been used to be paused when Pressure tells of any; 0:
-	// none is.
+	// PauseUnused is how long a sandbox must be unused to be paused under memory pressure. If 0,
+	// unused sandboxes are not paused.
 	PauseUnused time.Duration
-	// Pressure says why the host needs memory; empty: it does not. It is asked with every look.
+	// Pressure returns why the host needs memory, or an empty string. It is called for each check.
 	Pressure func() string
-	// Acts is told what was done as time passed, or for traffic.
+	// Acts receives the actions done because of time or traffic.
 	Acts sandbox.Acts
 	// Now is the wall clock.
 	Now func() time.Time
 	Log *slog.Logger
 }
 
-// Watch keeps time for sandboxes. Its methods are safe for concurrent use.
+// Watch enforces deadlines and idle limits of sandboxes. Its methods are safe for concurrent use.
 type Watch struct {
 	cfg Config
 
-	mu sync.Mutex // guards what follows; no other lock is taken under it
-	// busy are the sandboxes that are being ended or paused.
+	mu sync.Mutex // guards the fields below; no other lock is taken under it
+	// busy contains the sandboxes being ended or paused.
 	busy map[string]bool
-	// later is when one that could not be paused is tried again, by Config.Now.
+	// later holds the times, by Config.Now, to retry failed pauses.
 	later map[string]time.Time
-	// relieving: a sandbox is being paused since the host needs memory. One at a time is.
+	// relieving is set while a sandbox is paused because of memory pressure. They are paused one at
+	// a time.
 	relieving bool
-	// hangs are the hangs that were reported, by sandbox.
+	// hangs holds the reported hangs, by sandbox.
 	hangs map[string]string
-	// restarts are the rollbacks of sandboxes that hung, for the delay of the next one.
+	// restarts holds the rollbacks of hung sandboxes, for the delay of the next one.
 	restarts map[string]restarts
 	work     sync.WaitGroup
 }
 
-// New makes a Watch. Run does its work.
+// New returns a Watch. Its method Watch does the work.
 func New(c Config) *Watch {
 	return &Watch{cfg: c, busy: map[string]bool{}, later: map[string]time.Time{}, hangs: map[string]string{},
 		restarts: map[string]restarts{}}
 }
 
 const (
-	// every is how often the list is looked at: what is due is done so much later at most.
+	// every is the interval of checks, so also the maximum delay of due actions.
 	every = time.Second
-	// retry is when a pause that failed is tried again.
+	// retry is the delay before a failed pause is retried.
 	retry = 30 * time.Second
 )
 
-// Watch looks at the list until ctx ends, and waits for what it has begun then.
+// Watch checks the sandboxes until ctx ends, and then waits for the actions it has started.
 func (w *Watch) Watch(ctx context.Context) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -91,7 +92,7 @@ func (w *Watch) Watch(ctx context.Context) {
 	}
 }
 
-// Look does what is due now, and returns when it is done.
+// Look performs all actions due now, and returns when they are done.
 func (w *Watch) Look(ctx context.Context) {
 	w.look(ctx)
 	w.work.Wait()
@@ -119,15 +120,15 @@ func (w *Watch) look(ctx context.Context) {
 	w.hung(ctx, now)
 }
 
-// due is what is to be done to a sandbox.
+// due is an action due on a sandbox.
 type due struct {
-	why  string        // empty: nothing
+	why  string        // empty if no action is due
 	by   string        // sandbox.ByDeadline and the others
-	idle time.Duration // it is for having been idle for so long; 0: for its deadline
-	cold bool          // a pause keeps its disk alone
+	idle time.Duration // idle time that made it due; 0 for its deadline
+	cold bool          // a pause keeps only its disk
 }
 
-// dueOf is what is due of a sandbox. One that is paused is due only to be killed at its deadline.
+// dueOf returns the action due on a sandbox. A paused one is due only to be killed at its deadline.
 func dueOf(i sandbox.Info, now time.Time) due {
 	paused := i.Status == sandbox.StatusPaused
 	switch l := i.Life; {
@@ -151,7 +152,7 @@ func (w *Watch) end(ctx context.Context, i sandbox.Info, d due) {
 	w.pause(ctx, i, d)
 }
 
-// pause pauses a sandbox, or notes why it could not be.
+// pause pauses a sandbox, or records why it failed.
 func (w *Watch) pause(ctx context.Context, i sandbox.Info, d due) {
 	began := time.Now()
 	opt := sandbox.PauseOptions{IdleFor: d.idle, Why: d.why, FilesystemOnly: d.cold}
@@ -164,7 +165,7 @@ func (w *Watch) pause(ctx context.Context, i sandbox.Info, d due) {
 		w.cfg.Log.Info("sandbox paused", "sandbox", i.ID, "why", d.why)
 	case ctx.Err() != nil, errors.Is(err, sandbox.ErrClosing), errors.Is(err, sandbox.ErrNotFound),
 		errors.Is(err, sandboxes.ErrInUse):
-	case errors.As(err, &told) && told.Reason() == sandbox.ReasonSandboxPaused: // somebody else has
+	case errors.As(err, &told) && told.Reason() == sandbox.ReasonSandboxPaused: // paused by another request
 	default:
 		w.cfg.Acts(act)
 		w.cfg.Log.Warn("sandbox could not be paused, and runs on", "sandbox", i.ID, "err", err)
@@ -177,7 +178,7 @@ func (w *Watch) pause(ctx context.Context, i sandbox.Info, d due) {
 	}
 }
 
-// kill ends a sandbox that is still due.
+// kill ends a sandbox if it is still due.
 func (w *Watch) kill(ctx context.Context, i sandbox.Info, d due) {
 	_, done, err := w.cfg.Begin(ctx)
 	if err != nil {
@@ -185,7 +186,7 @@ func (w *Watch) kill(ctx context.Context, i sandbox.Info, d due) {
 	}
 	defer done()
 	_, now, err := w.cfg.Sandboxes.Find(i.ID)
-	if err != nil || dueOf(now, w.cfg.Now()).why == "" { // it was given more time
+	if err != nil || dueOf(now, w.cfg.Now()).why == "" { // its time was extended
 		return
 	}
 	began := time.Now()
@@ -195,7 +196,7 @@ func (w *Watch) kill(ctx context.Context, i sandbox.Info, d due) {
 	}
 }
 
-// claim takes a sandbox that nothing is being done to, unless it is to be tried later.
+// claim marks a sandbox as busy, unless it is busy already or waits for a retry.
 func (w *Watch) claim(id string, now time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -218,14 +219,14 @@ func (w *Watch) release(id string) {
 	delete(w.busy, id)
 }
 
-// now has a sandbox that could not be paused tried again as soon as it is due.
+// now cancels the delay of a retry, so that the sandbox is tried as soon as it is due.
 func (w *Watch) now(id string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.later, id)
 }
 
-// forget drops what is known of sandboxes that are gone.
+// forget drops the records of removed sandboxes.
 func (w *Watch) forget() {
 	w.mu.Lock()
 	maps.DeleteFunc(w.restarts, func(id string, _ restarts) bool { return w.cfg.Sandboxes.Lookup(id) == nil })
@@ -238,7 +239,7 @@ func (w *Watch) forget() {
 	}
 }
 
-// SetLife changes for how long a sandbox may run, counted from now, and what becomes of it then.
+// SetLife changes how long a sandbox may run, counted from now, and the action at the end.
 func (w *Watch) SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox.Info, error) {
 	_, done, err := w.cfg.Begin(ctx)
 	if err != nil {
@@ -253,12 +254,12 @@ func (w *Watch) SetLife(ctx context.Context, id string, l sandbox.Life) (sandbox
 		_, _, err = w.cfg.Sandboxes.Running(id)
 		return sandbox.Info{}, err
 	}
-	w.now(info.ID) // what is asked for anew is tried anew
+	w.now(info.ID) // retry without delay after a new request
 	return s.SetLife(func(old sandbox.Life) (sandbox.Life, error) { return old.Change(l, w.cfg.Now()) })
 }
 
-// Kill ends a sandbox, running, paused or failed, and waits until nothing of it is left.
-// Of two callers at once both succeed; later ones get ErrNotFound.
+// Kill ends a sandbox, running, paused or failed, and waits until it has been removed completely.
+// Concurrent callers both succeed; later ones get ErrNotFound.
 func (w *Watch) Kill(ctx context.Context, id string) error {
 	_, done, err := w.cfg.Begin(ctx)
 	if err != nil {
@@ -268,15 +269,16 @@ func (w *Watch) Kill(ctx context.Context, id string) error {
 	return w.cfg.Sandboxes.Kill(id)
 }
 
-// Touch notes that somebody uses a sandbox: it is not idle.
+// Touch records a use of a sandbox, so that it is not idle.
 func (w *Watch) Touch(id string) {
 	if s := w.cfg.Sandboxes.Lookup(id); s != nil {
 		s.Touch()
 	}
 }
 
-// Rouse decides for every request that needs a sandbox's guest. It waits while the sandbox is being paused or resumed,
-// resumes a paused one if its Life has AutoResume, and reports whether it runs. Many callers cause one resume.
+// Rouse is called for every request that needs a sandbox's guest. It waits while the sandbox is
+// being paused or resumed, resumes a paused one if its Life has AutoResume, and reports whether it
+// runs. Concurrent callers cause only one resume.
 func (w *Watch) Rouse(ctx context.Context, id string) (bool, error) {
 	info, err := w.Settle(ctx, id)
 	if err != nil || info.PID != 0 || !info.Life.AutoResume {
@@ -290,7 +292,8 @@ func (w *Watch) Rouse(ctx context.Context, id string) (bool, error) {
 	return err == nil && info.PID != 0, err
 }
 
-// Settle waits while a sandbox is being paused or resumed, and returns it as it is then. It wakes none.
+// Settle waits while a sandbox is being paused or resumed, and returns its state afterwards. It
+// does not resume a paused one.
 func (w *Watch) Settle(ctx context.Context, id string) (sandbox.Info, error) {
 	ctx, done, err := w.cfg.Begin(ctx)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// relieve has one sandbox that nobody uses paused, if the host needs memory: the one that was not used for the
-// longest. The next has its turn with a later look, if the host needs memory still. One that cannot be paused
-// is tried again later, and the next one now.
+// relieve pauses one unused sandbox if the host needs memory: the longest unused one. If the host
+// still needs memory, a later check pauses the next one. A sandbox that cannot be paused is retried
+// later, and the next one is tried now.
 func (w *Watch) relieve(ctx context.Context, now time.Time) {
 	if w.cfg.PauseUnused <= 0 || w.isRelieving() {
 		return

@@ -14,25 +14,26 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// batch is how many VMs one request to forkd-net binds: as many descriptors go with a message.
+// batch is the number of VMs bound by one request to forkd-net, limited by the descriptors in one
+// message.
 const batch = 64
 
-// Source is what VMs are made of.
+// Source describes the origin of VMs.
 type Source struct {
-	Owner string               // of the sandboxes: a tenant; empty: the operator
-	Tag   string               // of the snapshot that they are forked from; empty: they boot
-	Facts []netpolicy.Exported // names that the snapshot's guest had resolved
-	// Tree says which tree of forks, with a bandwidth limit, the VM of a sandbox is in; nil: in none.
+	Owner string               // tenant of the sandboxes; empty for the operator
+	Tag   string               // snapshot that they are forked from; empty if they boot
+	Facts []netpolicy.Exported // names the snapshot's guest had resolved
+	// Tree returns the fork tree of a sandbox's VM, for trees with a bandwidth limit. If nil, there
+	// is no such tree.
 	Tree func(sandbox string) sandbox.NetTree
-	// Unconfined: the VM is there, and could connect a socket that it is handed to anywhere.
+	// Unconfined is set if the VM exists and could connect a socket passed to it to any address.
 	Unconfined bool
 }
 
-// Bind makes wires for VMs that are about to be made, one for each of the sandboxes, all of one
-// source and with one policy. Where nothing is allowed no VM needs a wire: they are nil. It does
-// not wait for forkd-net, whose answer Wire.Await waits for; a request that is under way when ctx
-// ends is given up. What forkd-net cannot do now follows when it can; only a lack of randomness is
-// an error.
+// Bind makes wires for new VMs, one for each sandbox, all of one source and with one policy. If the
+// policy allows no traffic, the VMs need no wires, and they are nil. Bind does not wait for
+// forkd-net; Wire.Await does. A request still running when ctx ends is abandoned. If forkd-net
+// cannot bind a wire now, it does so later. Bind returns an error only if it gets no random bytes.
 func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ...string) ([]*Wire, error) {
 	all := make([]*Wire, len(ids))
 	if sandbox.NameOf(spec) == sandbox.PolicyNone || w.cfg.Connect == nil {
@@ -53,7 +54,7 @@ func (w *Wires) Bind(ctx context.Context, of Source, spec netpolicy.Spec, ids ..
 	}
 	w.mu.Lock()
 	for _, x := range all {
-		w.wires[x.name] = x // at once: what is released before forkd-net has it is never bound
+		w.wires[x.name] = x // before the request: a wire released early is then never bound
 	}
 	w.mu.Unlock()
 	w.watchers.Go(func() { w.bindNew(ctx, all) })
@@ -67,17 +68,17 @@ func (s Source) treeOf(id string) sandbox.NetTree {
 	return s.Tree(id)
 }
 
-// BindNow is Bind for who has nothing to do in between: it waits for forkd-net.
+// BindNow is like Bind for one wire, but waits for forkd-net.
 func (w *Wires) BindNow(ctx context.Context, of Source, spec netpolicy.Spec, id string) (*Wire, error) {
 	wires, err := w.Bind(ctx, of, spec, id)
 	if err != nil {
 		return nil, err
 	}
-	_ = wires[0].Await(ctx) // what forkd-net has not done follows
+	_ = wires[0].Await(ctx) // missing steps follow later
 	return wires[0], nil
 }
 
-// bindNew asks forkd-net to serve new wires. Who waits for one waits for its batch only.
+// bindNew asks forkd-net to serve new wires. Each wire waits only for its own batch.
 func (w *Wires) bindNew(ctx context.Context, all []*Wire) {
 	b := newBinder(w, w.await(ctx))
 	if b.port == nil && ctx.Err() == nil {
@@ -96,7 +97,7 @@ func (w *Wires) bindNew(ctx context.Context, all []*Wire) {
 	}
 }
 
-// Adopt takes over a wire that an earlier daemon made for a VM that still runs.
+// Adopt takes over an earlier daemon's wire of a running VM.
 func (w *Wires) Adopt(name string, of Source, spec netpolicy.Spec, id string, vm VM) {
 	if name == "" || w.cfg.Connect == nil {
 		return
@@ -109,7 +110,7 @@ func (w *Wires) Adopt(name string, of Source, spec netpolicy.Spec, id string, vm
 	w.watch(x, vm)
 }
 
-// binder binds wires at one connection.
+// binder binds wires over one connection.
 type binder struct {
 	w     *Wires
 	port  sandbox.NetPort
@@ -132,8 +133,8 @@ func (b binder) all(ctx context.Context, wires []*Wire) error {
 	return nil
 }
 
-// batch binds those that are still wanted, and anew those that are bound with a handover which was
-// taken back. A connection that was made anew meanwhile may have bound some already.
+// batch binds the wires that still exist and are not bound yet. It rebinds wires with a handover
+// taken back since. A new connection may have bound some of them already.
 func (b binder) batch(ctx context.Context, wires []*Wire) error {
 	w := b.w
 	w.mu.Lock()
@@ -177,8 +178,9 @@ func (b binder) batch(ctx context.Context, wires []*Wire) error {
 	return b.bound(ctx, wires, ours, bindings, cas)
 }
 
-// unsure notes that forkd-net may have bound them nevertheless, such as when nobody waited for its
-// answer: who releases one has it forgotten. Those that were released meanwhile are so now.
+// unsure records that forkd-net may have bound the wires after all, for instance if the caller
+// stopped waiting for its answer. Releasing such a wire then releases it at forkd-net too. unsure
+// does this now for wires released meanwhile.
 func (b binder) unsure(wires []*Wire) {
 	w := b.w
 	var gone []*Wire
@@ -192,13 +194,13 @@ func (b binder) unsure(wires []*Wire) {
 	w.mu.Unlock()
 	for _, x := range gone {
 		if !w.forget(b.port, x.name) {
-			return // nor would it the others: it does not answer
+			return // it does not answer, so it would not forget the others either
 		}
 	}
 }
 
-// bound notes that forkd-net serves them. What was released, or got another policy,
-// meanwhile is made up for.
+// bound records that forkd-net serves the wires. It handles wires that were released or got another
+// policy meanwhile.
 func (b binder) bound(
 	ctx context.Context, wires []*Wire, ours []end, as []sandbox.NetBinding, cas []string) error {
 	w := b.w
@@ -208,7 +210,7 @@ func (b binder) bound(
 		switch {
 		case w.wires[x.name] != x:
 			gone = append(gone, x)
-		case w.epoch == b.epoch && as[i].Handover != x.handover: // taken back meanwhile: nobody gets this end
+		case w.epoch == b.epoch && as[i].Handover != x.handover: // taken back meanwhile: the end is not used
 			x.bound = true
 			again = append(again, x)
 		case w.epoch == b.epoch:
@@ -229,13 +231,13 @@ func (b binder) bound(
 			return err
 		}
 	}
-	if len(again) > 0 { // once: a handover that was taken back stays so
+	if len(again) > 0 { // only once: a handover that was taken back stays so
 		return b.batch(ctx, again)
 	}
 	return nil
 }
 
-// update tells forkd-net a wire's policy.
+// update sends a wire's policy to forkd-net.
 func (w *Wires) update(port sandbox.NetPort, x *Wire) error {
 	w.mu.Lock()
 	spec := x.spec
@@ -253,8 +255,8 @@ func (w *Wires) update(port sandbox.NetPort, x *Wire) error {
 	return nil
 }
 
-// Update changes the policy of a VM's wire. If forkd-net cannot do it now the new policy holds
-// from the moment that it is there again, and the error says so.
+// Update changes the policy of a VM's wire. If forkd-net is unavailable, Update returns an error,
+// and the new policy applies once forkd-net is back.
 func (w *Wires) Update(ctx context.Context, name string, spec netpolicy.Spec) error {
 	port := w.await(ctx)
 	w.mu.Lock()
@@ -271,7 +273,7 @@ func (w *Wires) Update(ctx context.Context, name string, spec netpolicy.Spec) er
 	return w.update(port, x)
 }
 
-// Port is the connection to forkd-net.
+// Port returns the connection to forkd-net.
 func (w *Wires) Port(ctx context.Context) (sandbox.NetPort, error) {
 	if off := w.Off(); off != "" {
 		return nil, sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetOff, "%s", off)
@@ -288,7 +290,8 @@ func starting() error {
 		"forkd-net does not answer: it is being started again")
 }
 
-// unboundLocked are the wires that forkd-net does not serve, or not as it is to. Wires.mu is held.
+// unboundLocked returns the wires forkd-net does not serve, or serves with a handover taken back
+// since. The caller holds Wires.mu.
 func (w *Wires) unboundLocked() []*Wire {
 	var out []*Wire
 	for _, name := range slices.Sorted(maps.Keys(w.wires)) {
@@ -299,7 +302,7 @@ func (w *Wires) unboundLocked() []*Wire {
 	return out
 }
 
-// Settle has a wire follow its sandbox's policy, if it does not.
+// Settle updates a wire that does not have its sandbox's policy.
 func (w *Wires) Settle(ctx context.Context, n sandbox.Network) error {
 	w.mu.Lock()
 	x := w.wires[n.Wire]

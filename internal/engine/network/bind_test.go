@@ -12,7 +12,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// turnstile is a forkd-net that answers a request to bind when it is let.
+// turnstile is a forkd-net that answers a bind request when the test allows it.
 type turnstile struct {
 	sandbox.NetPort
 	asked chan int      // how many VMs
@@ -45,7 +45,7 @@ func (p *turnstile) Release(_ context.Context, vm string) error {
 
 func (p *turnstile) Close() error { return nil }
 
-// wired are Wires with a connection.
+// wired returns Wires with a connection.
 func wired(t *testing.T, p sandbox.NetPort) *Wires {
 	w := New(Config{
 		Connect: func(context.Context) (sandbox.NetPort, error) { return nil, errors.New("unused") },
@@ -125,7 +125,7 @@ func TestAWireThatIsReleasedWhileItIsBoundIsForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-p.asked
-			w.Release(all[0]) // in its middle
+			w.Release(all[0]) // during it
 			if answered {
 				p.let <- struct{}{}
 			} else {

@@ -9,14 +9,14 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// facts are names that a guest had resolved when its VM was made, with how long each held then.
-// Who is forked from one snapshot shares one list, which never changes.
+// facts holds the names a guest had resolved when its VM was made, with the lifetime of each at
+// that time. All forks of one snapshot share one list, which never changes.
 type facts struct {
 	list []netpolicy.Exported
 	at   time.Time
 }
 
-// left is what holds still. A VM that is bound anew must not know its names for longer.
+// left returns the names still valid. Rebinding a VM must not extend their lifetime.
 func (f facts) left(now time.Time) []netpolicy.Exported {
 	gone := int(now.Sub(f.at) / time.Second)
 	if gone <= 0 {
@@ -31,7 +31,7 @@ func (f facts) left(now time.Time) []netpolicy.Exported {
 	return out
 }
 
-// leftOf is left, worked out once for neighbours that share a list.
+// leftOf returns a version of left that computes a list once for consecutive VMs sharing it.
 func leftOf(now time.Time) func(facts) []netpolicy.Exported {
 	var last facts
 	var out []netpolicy.Exported
@@ -46,8 +46,8 @@ func leftOf(now time.Time) func(facts) []netpolicy.Exported {
 	}
 }
 
-// Facts are the names that a VM's guest has resolved, at most most of them: those that hold
-// longest. There are none while forkd-net does not answer; its clones resolve anew.
+// Facts returns the names a VM's guest has resolved, at most most of them, longest-lived first. It
+// returns nil while forkd-net does not answer; the VM's clones then resolve the names again.
 func (w *Wires) Facts(ctx context.Context, name string, most int) []netpolicy.Exported {
 	w.mu.Lock()
 	port, x := w.port, w.wires[name]
@@ -68,5 +68,5 @@ func (w *Wires) Facts(ctx context.Context, name string, most int) []netpolicy.Ex
 	return all[:min(len(all), most)]
 }
 
-// factsTimeout is short: a branch waits for it.
+// factsTimeout is short, because a branch waits for it.
 const factsTimeout = time.Second

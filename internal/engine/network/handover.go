@@ -5,18 +5,20 @@ import (
 	"fmt"
 )
 
-// handover is that of sockets to one wire's VMM. When the wire is bound it is only expected that the
-// VMM is confined: what is known when it is there comes first.
+// handover controls the handover of sockets to one wire's VMM. When the wire is bound, the VMM is
+// only expected to be confined. Once the VMM exists, its actual confinement decides.
 type handover struct {
 	*Wires
 	of *Wire
 }
 
-// takenBackLocked reports that forkd-net may hand the VMM sockets, and is not to.
+// takenBackLocked reports whether forkd-net may still pass sockets to the VMM although its handover
+// was taken back.
 func (x *Wire) takenBackLocked() bool { return x.told && !x.handover }
 
-// takeBack has nothing handed over to the VMM, which has had no end of the wire. If that is bound
-// already it is bound anew; a request that is under way sees to that itself.
+// takeBack disables the handover of sockets to the VMM, which has no end of the wire yet. If the
+// wire is already bound, takeBack rebinds it. If a bind request is running, that request rebinds
+// it.
 func (h handover) takeBack(ctx context.Context) {
 	h.mu.Lock()
 	was, bound, port := h.of.handover, h.of.bound, h.port
@@ -27,7 +29,7 @@ func (h handover) takeBack(ctx context.Context) {
 	}
 	h.mu.Unlock()
 	e.close()
-	if !was || !bound || port == nil { // without forkd-net all is bound when there is one
+	if !was || !bound || port == nil { // without forkd-net, all wires are bound when it is back
 		return
 	}
 	if err := newBinder(h.Wires, port).batch(ctx, []*Wire{h.of}); err != nil {
@@ -35,7 +37,7 @@ func (h handover) takeBack(ctx context.Context) {
 	}
 }
 
-// forgetTakenBack has forkd-net forget those that it may hand sockets to, and is not to any more.
+// forgetTakenBack makes forkd-net forget the wires with a handover taken back since.
 func (b binder) forgetTakenBack(wires []*Wire) error {
 	w := b.w
 	for _, x := range wires {

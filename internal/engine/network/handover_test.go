@@ -13,11 +13,11 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// ledger is a forkd-net that notes what it is asked, and tells wires apart: it writes to each
-// whether it was bound with handover.
+// ledger is a forkd-net that records its requests. To distinguish wires, it writes to each whether
+// it was bound with handover.
 type ledger struct {
 	sandbox.NetPort
-	answers chan struct{} // closed when it may answer; nil: it answers at once
+	answers chan struct{} // closed when it may answer; if nil, it answers immediately
 	begun   chan struct{} // a value for each request to bind
 
 	mu    sync.Mutex
@@ -84,7 +84,7 @@ func (p *ledger) want(t *testing.T, asked ...string) {
 	}
 }
 
-// kindOf is how a VMM's end was bound; empty: there is none.
+// kindOf returns how a VMM's end was bound; empty if there is no end.
 func kindOf(f *os.File) string {
 	if f == nil {
 		return ""
@@ -94,7 +94,7 @@ func kindOf(f *os.File) string {
 	return string(b[:max(n, 0)])
 }
 
-// seeingVM notes how the ends were bound that it is given.
+// seeingVM records how the ends that it gets were bound.
 type seeingVM struct{ given []string }
 
 func (v *seeingVM) SetNet(_ context.Context, f *os.File) error {
@@ -103,7 +103,7 @@ func (v *seeingVM) SetNet(_ context.Context, f *os.File) error {
 }
 func (v *seeingVM) Done() <-chan struct{} { return nil }
 
-// expecting has a wire made whose VMM is expected to be confined.
+// expecting makes a wire for a VMM expected to be confined.
 func expecting(t *testing.T, p *ledger, of Source) (*Wires, *Wire) {
 	t.Helper()
 	w := wired(t, p)
@@ -125,7 +125,7 @@ func await(t *testing.T, x *Wire) {
 	}
 }
 
-// wantLent lends a wire, and says what was lent.
+// wantLent lends a wire, and returns the lent end.
 func wantLent(t *testing.T, w *Wires, x *Wire, had Lent, want string) Lent {
 	t.Helper()
 	l, err := w.Lend(t.Context(), x, had)
@@ -191,7 +191,7 @@ func TestAVMMThatWasLentNothingIsGivenAnEndOfItsKind(t *testing.T) {
 	}
 }
 
-// What forkd-net serves when it is reached again may be bound as it is not to be any more.
+// After a reconnect, forkd-net may serve a wire with a binding that was taken back since.
 func TestAHandoverThatIsTakenBackWithoutAConnectionIsMadeUpFor(t *testing.T) {
 	for _, attached := range []bool{true, false} {
 		p := newLedger()

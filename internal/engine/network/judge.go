@@ -7,9 +7,9 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Judge returns the network of a sandbox whose policy is asked for by a caller with a grant of host
-// ports. It is never above that grant or the operator's ceiling. A rule that cannot be read is an
-// error.
+// Judge returns the network of a sandbox for a requested policy and the caller's grant of host
+// ports. The result never exceeds the grant or the operator's ceiling. Judge returns an error if a
+// rule is invalid.
 func (w *Wires) Judge(asked netpolicy.Spec, grant netpolicy.HostGrant) (sandbox.Network, error) {
 	if err := check(asked); err != nil {
 		return sandbox.Network{}, err

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// check refuses a policy that cannot be read, with the rule and what is wrong with it.
+// check returns an error if a policy is invalid, with the rule and the reason.
 func check(s netpolicy.Spec) error {
 	_, err := netpolicy.Compile(s)
 	if err == nil {
@@ -27,8 +27,8 @@ func check(s netpolicy.Spec) error {
 	return sandbox.Detailed(sandbox.Detailed(e, "rule", rule.Rule), "why", rule.Msg)
 }
 
-// cut narrows a policy to a ceiling, and says what that took. forkd-net has the ceiling, too:
-// where this cannot say it in rules, that decides flow by flow.
+// cut narrows a policy to a ceiling and returns the removed parts. forkd-net has the ceiling, too:
+// if rules cannot express it, forkd-net decides for each flow.
 func cut(asked, ceiling netpolicy.Spec) (netpolicy.Spec, []string, error) {
 	left, cuts, err := netpolicy.CutTo(ceiling, asked)
 	if err != nil {
@@ -37,7 +37,7 @@ func cut(asked, ceiling netpolicy.Spec) (netpolicy.Spec, []string, error) {
 	return left, textsOf(cuts), nil
 }
 
-// textsOf returns the cuts for people.
+// textsOf formats the cuts for display.
 func textsOf(cuts []netpolicy.Cut) (texts []string) {
 	for _, c := range cuts {
 		texts = append(texts, c.Rule+": "+c.Text)

@@ -9,18 +9,18 @@ import (
 	"github.com/forkd/forkd/internal/engine/sched"
 )
 
-// How long is waited before the next attempt to reach forkd-net: twice as long each time. A
-// connection that held for steadyAfter begins anew.
+// Waits between attempts to reach forkd-net, doubled each time. After a connection that lasted
+// steadyAfter, the waits restart at leastWait.
 const (
 	leastWait   = 100 * time.Millisecond
 	mostWait    = 30 * time.Second
 	steadyAfter = 10 * time.Second
 )
 
-// givers is how many VMMs are given new ends at once.
+// givers is the number of VMMs getting new ends concurrently.
 const givers = 16
 
-// Run keeps the connection to forkd-net, which Connect starts if need be, until ctx ends.
+// Run keeps the connection to forkd-net until ctx ends. Connect starts forkd-net if necessary.
 func (w *Wires) Run(ctx context.Context) {
 	if w.cfg.Connect == nil {
 		return
@@ -59,7 +59,7 @@ func (w *Wires) triedLocked(do func()) {
 	do()
 }
 
-// connect reaches forkd-net and has it serve exactly the VMs that there are.
+// connect connects to forkd-net and makes it serve exactly the existing VMs.
 func (w *Wires) connect(ctx context.Context) (sandbox.NetPort, error) {
 	port, err := w.cfg.Connect(ctx)
 	if err != nil {
@@ -73,7 +73,7 @@ func (w *Wires) connect(ctx context.Context) (sandbox.NetPort, error) {
 	return port, nil
 }
 
-// lost notes that a process is no more, nor what it served.
+// lost records the end of the process, which serves no wires any more.
 func (w *Wires) lost(port sandbox.NetPort) {
 	port.Close()
 	w.mu.Lock()
@@ -91,8 +91,8 @@ func (w *Wires) unserve() {
 	}
 }
 
-// reconcile releases the VMs that are no more, tells the others' policies, which may have
-// changed while nobody could tell, and binds those that are missing: their VMMs get new ends.
+// reconcile releases VMs that have ended and sends the policies of the others, which may have
+// changed while disconnected. It then binds the missing VMs: their VMMs get new ends.
 func (w *Wires) reconcile(ctx context.Context, port sandbox.NetPort) error {
 	served, err := port.List(ctx)
 	if err != nil {
@@ -124,7 +124,7 @@ func (w *Wires) reconcile(ctx context.Context, port sandbox.NetPort) error {
 	return nil
 }
 
-// settled says which wires are still missing; if none are, requests may use the port.
+// settled returns the missing wires. If it returns none, requests may use the port.
 func (w *Wires) settled(port sandbox.NetPort) []*Wire {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,7 +148,7 @@ func (w *Wires) rebind(ctx context.Context, port sandbox.NetPort, missing []*Wir
 	return nil
 }
 
-// forgetEnded releases those whose VMs ended while there was no port to say so.
+// forgetEnded releases VMs ended while disconnected.
 func (w *Wires) forgetEnded(port sandbox.NetPort, served []string) {
 	w.mu.Lock()
 	served = slices.DeleteFunc(served, func(name string) bool { return w.wires[name] != nil })

@@ -10,8 +10,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// BindTap opens an operator's tap for a VM that is about to be made, as Bind makes a wire. Of
-// is whose VM it is.
+// BindTap opens an operator's tap for a new VM, as Bind makes a wire. of identifies the VM's owner.
 func (w *Wires) BindTap(name, of string) (*Wire, error) {
 	if err := w.mayTap(name); err != nil {
 		return nil, err
@@ -38,7 +37,7 @@ func (w *Wires) mayTap(name string) error {
 		sandbox.Clip(name))
 }
 
-// claim makes x the one that has the tap, unless another has it.
+// claim assigns the tap to x, unless another wire has it.
 func (w *Wires) claim(x *Wire) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -49,7 +48,7 @@ func (w *Wires) claim(x *Wire) error {
 	return nil
 }
 
-// endedLocked reports that its VM is gone: its watcher may not have seen that yet.
+// endedLocked reports whether its VM has ended, even if its watcher has not noticed yet.
 func (x *Wire) endedLocked() bool {
 	if x.vm == nil {
 		return false
@@ -62,7 +61,7 @@ func (x *Wire) endedLocked() bool {
 	}
 }
 
-// hasIt says who has a tap.
+// hasIt returns an error naming the holder of the tap.
 func (x *Wire) hasIt() error {
 	if tag, made := strings.CutPrefix(x.sandbox, parentPrefix); made {
 		return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonNetTapBusy,
@@ -72,14 +71,13 @@ func (x *Wire) hasIt() error {
 	return sandbox.Detailed(err, "sandbox", x.sandbox)
 }
 
-// parentPrefix stands before the tag of a snapshot that is being made, where others have the
-// name of a sandbox.
+// parentPrefix precedes the tag of a snapshot being made, where other wires have a sandbox id.
 const parentPrefix = "tag:"
 
-// ParentName is what the VM is called that is to become a snapshot.
+// ParentName returns the name of the VM that becomes a snapshot.
 func ParentName(tag string) string { return parentPrefix + tag }
 
-// openTap gives x its end.
+// openTap opens the tap as the end of x.
 func (w *Wires) openTap(x *Wire) error {
 	f, err := w.cfg.Taps.Open(x.tap)
 	if errors.Is(err, unix.EBUSY) {
@@ -95,15 +93,15 @@ func (w *Wires) openTap(x *Wire) error {
 	return nil
 }
 
-// TakeOver has a VM follow the one that its sandbox had before, and take its tap over. The
-// kernel gives a tap to one process at a time, so end ends the old one in between.
+// TakeOver passes a sandbox's tap from its old VM to its new one. The kernel gives a tap to one
+// process at a time, so TakeOver calls end in between, which ends the old VM.
 func (w *Wires) TakeOver(ctx context.Context, name, of string, vm VM, end func()) error {
 	x := &Wire{tap: name, sandbox: of}
 	w.mu.Lock()
 	had := w.taps[name]
 	ours := had == nil || had.sandbox == of
 	if ours {
-		w.taps[name] = x // when the old VM has ended nobody else gets it
+		w.taps[name] = x // reserves the tap when the old VM has ended
 	}
 	w.mu.Unlock()
 	end()
@@ -122,8 +120,8 @@ func (w *Wires) TakeOver(ctx context.Context, name, of string, vm VM, end func()
 	return nil
 }
 
-// AdoptTap takes over a tap that an earlier daemon gave to a VM which still runs. It reports
-// whether the VM had to be given it: that daemon had ended in the middle of a rollback.
+// AdoptTap takes over the tap of a running VM of an earlier daemon. It reports whether AdoptTap had
+// to give the VM its tap, because that daemon ended in the middle of a rollback.
 func (w *Wires) AdoptTap(ctx context.Context, name, of string, vm VM) (given bool) {
 	x := &Wire{tap: name, sandbox: of, vm: vm}
 	w.mu.Lock()

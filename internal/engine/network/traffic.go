@@ -7,10 +7,10 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// trafficTimeout is short: the list of sandboxes waits for it.
+// trafficTimeout is short, because the list of sandboxes waits for it.
 const trafficTimeout = 500 * time.Millisecond
 
-// Traffic fills in what each sandbox that is accounted for has had of its network: nothing while
+// Traffic fills in the network traffic of each sandbox with accounting. It leaves it empty while
 // forkd-net does not answer.
 func Traffic(w *Wires, list []sandbox.Info) []sandbox.Info {
 	w.mu.Lock()

@@ -8,23 +8,23 @@ import (
 )
 
 const (
-	// trustTimeout is short: a guest that does not answer must not hold up the others' wires.
+	// trustTimeout is short: a guest that does not answer must not delay the others' wires.
 	trustTimeout = 2 * time.Second
-	// trustAgain is for tries that hold up nobody. A guest that has little processor time needs
+	// trustAgain is for retries, which delay no one else. A guest with little CPU time needs
 	// seconds to write a bundle.
 	trustAgain = 30 * time.Second
 )
 
-// trust has a wire's guest trust the certificate that forkd-net has now, if it was given
-// another: forkd-net was started again, or the policy sets headers since. A guest that is still
-// being made is given it with its identity. One that is too slow is asked again and again.
+// trust makes a wire's guest trust forkd-net's current certificate, if the certificate has changed:
+// forkd-net was restarted, or the policy sets headers since. A guest that is still being made gets
+// it with its identity. If a guest is too slow, trust retries in the background.
 func (w *Wires) trust(ctx context.Context, x *Wire) {
 	w.mu.Lock()
 	idle := x.vm != nil && !x.trusting
 	x.trusting = x.trusting || idle
 	w.mu.Unlock()
 	if !idle {
-		return // or whoever is at it sees that there is another
+		return // a running installation notices the new certificate
 	}
 	c := certificate{w, x}
 	err := c.install(ctx, trustTimeout)
@@ -36,18 +36,19 @@ func (w *Wires) trust(ctx context.Context, x *Wire) {
 	w.watchers.Go(c.keepInstalling)
 }
 
-// certificate is what one wire's guest has to trust.
+// certificate is the certificate to install in one wire's guest.
 type certificate struct {
 	*Wires
 	of *Wire
 }
 
-// neededLocked reports that the guest was not given the certificate that there is.
+// neededLocked reports whether the guest needs the current certificate.
 func (c certificate) neededLocked() bool {
 	return c.of.ca != "" && c.of.ca != c.of.given && c.cfg.Trust != nil
 }
 
-// settled reports that there is nothing left to do. Then who asks is no longer at it.
+// settled reports whether no installation is needed any more. If it returns true, the caller's
+// installation has ended.
 func (c certificate) settled() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +56,7 @@ func (c certificate) settled() bool {
 	return !c.of.trusting
 }
 
-// install gives a guest the certificate, if it needs one.
+// install sends the certificate to a guest if it needs one.
 func (c certificate) install(ctx context.Context, limit time.Duration) error {
 	c.mu.Lock()
 	ca, needed := c.of.ca, c.neededLocked()
@@ -74,7 +75,8 @@ func (c certificate) install(ctx context.Context, limit time.Duration) error {
 	return nil
 }
 
-// keepInstalling tries until the guest has it, its VM has ended, or the daemon lets go of it.
+// keepInstalling retries until the guest has the certificate, its VM has ended, or the daemon
+// releases it.
 func (c certificate) keepInstalling() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -14,7 +14,7 @@ type quietVM struct{ done chan struct{} }
 func (v quietVM) SetNet(context.Context, *os.File) error { return nil }
 func (v quietVM) Done() <-chan struct{}                  { return v.done }
 
-// A guest that was too slow once would never speak to those hosts.
+// Without the retries, such a guest could never connect to those hosts.
 func TestAGuestThatWasTooSlowIsGivenTheCertificateLater(t *testing.T) {
 	tries, given := 0, make(chan string, 1)
 	w := New(Config{Log: slog.New(slog.DiscardHandler), Trust: func(_ context.Context, sandbox, ca string) error {
@@ -29,7 +29,7 @@ func TestAGuestThatWasTooSlowIsGivenTheCertificateLater(t *testing.T) {
 	if got := <-given; got != "s has the new" {
 		t.Errorf("%s", got)
 	}
-	w.Close() // waits for who has been trying
+	w.Close() // waits for the retries
 	w.trust(t.Context(), x)
 	if x.given != "the new" || x.trusting || tries != 3 {
 		t.Errorf("after %d tries it was given %q", tries, x.given)

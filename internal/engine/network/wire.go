@@ -11,53 +11,54 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// VM is a VMM process as a wire needs it.
+// VM is a VMM process as used by a wire.
 type VM interface {
-	// SetNet gives the VMM its end of a wire, in place of the one that it has.
+	// SetNet replaces the VMM's end of its wire.
 	SetNet(ctx context.Context, wire *os.File) error
 	Done() <-chan struct{}
 }
 
-// Wire is one VM's line to forkd-net: a pair of sockets, one end at each; or the operator's tap
-// that it has instead, of which there is one end. A nil Wire is that of a VM which needs none.
+// Wire is one VM's network link: a pair of sockets between its VMM and forkd-net, or a single end
+// of an operator's tap. A VM without a network has a nil Wire.
 type Wire struct {
-	name    string // at forkd-net; empty: it has a tap
+	name    string // at forkd-net; empty if it has a tap
 	tap     string // name of the tap
 	sandbox string
-	tag     string // that the VM was forked from
-	owner   string // tenant of the sandbox; empty: the operator
+	tag     string // snapshot the VM was forked from
+	owner   string // tenant of the sandbox; empty for the operator
 	tree    sandbox.NetTree
 
-	facts facts // that its guest begins with
+	facts facts // known to its guest at the start
 
-	// asked is closed when the first request that binds it is over, whatever came of it; nil:
-	// there was none, of a tap or a wire that an earlier daemon made.
+	// asked is closed when the first request to bind it has finished, whether or not it succeeded.
+	// It is nil for a tap and for an adopted wire.
 	asked chan struct{}
 
-	// giving is held while the VMM gets an end, so that of two the newer comes last. Lock
+	// giving is held while the VMM gets an end, so that the newer of two ends arrives last. Lock
 	// order: giving, then Wires.mu.
 	giving sync.Mutex
 
 	// Guarded by Wires.mu:
 	spec  netpolicy.Spec
 	bound bool // forkd-net serves it
-	// unsure: a request to bind it has failed, and forkd-net may serve it all the same.
+	// unsure is set if a request to bind it has failed, but forkd-net may serve it anyway.
 	unsure bool
-	// handover: the VMM may be handed sockets. It is expected of VMMs that are still to be made, and
-	// taken back, for good, before one that is not confined gets an end. An end that is kept is of a
-	// binding that says the same.
+	// handover allows forkd-net to pass sockets to the VMM. It is assumed for a VMM that does not
+	// exist yet. If the VMM is not confined, the handover is taken back, permanently, before the
+	// VMM gets an end. A stored end always belongs to a binding with the same handover.
 	handover bool
-	told     bool   // forkd-net may have been asked to bind it with handover, and was not made to forget it
-	end      end    // of the VMM, until that has it
-	turn     int    // counts ends, from 1: which of them was lent
-	vm       VM     // nil: it is still being made
-	ca       string // that forkd-net wants its guest to trust; empty: none
-	given    string // that its guest was given
-	// trusting: somebody is giving it.
+	told     bool   // a request may have bound it with handover, and forkd-net has not forgotten it since
+	end      end    // for the VMM, until it has it
+	turn     int    // counts ends, from 1, to identify the one lent
+	vm       VM     // nil while it is being made
+	ca       string // certificate its guest must trust; empty if not needed
+	given    string // certificate its guest has
+	// trusting is set while a certificate is being installed.
 	trusting bool
 }
 
-// Name is its name at forkd-net, for the VM's journal; empty for a nil Wire and for a tap.
+// Name returns its name at forkd-net, for the VM's journal. It is empty for a nil Wire and for a
+// tap.
 func (x *Wire) Name() string {
 	if x == nil {
 		return ""
@@ -65,7 +66,7 @@ func (x *Wire) Name() string {
 	return x.name
 }
 
-// Await waits until forkd-net has been asked to bind a new wire, whatever came of that, or ctx ends.
+// Await waits until forkd-net was asked to bind a new wire, successfully or not, or until ctx ends.
 func (x *Wire) Await(ctx context.Context) error {
 	if x == nil || x.asked == nil {
 		return nil
@@ -78,7 +79,7 @@ func (x *Wire) Await(ctx context.Context) error {
 	}
 }
 
-// end is an open end, or nothing.
+// end is an open end, or empty.
 type end struct{ f *os.File }
 
 func (e end) close() {
@@ -93,22 +94,22 @@ func (x *Wire) takeEndLocked() end {
 	return e
 }
 
-// Lent is a VMM's end, lent to who restores the VM.
+// Lent is a VMM's end, lent to the code that restores the VM.
 type Lent struct {
-	// Confined: the VMM has confirmed that it cannot connect a socket. Without it the wire is bound as
-	// one of a VMM that is handed none.
+	// Confined is set if the VMM has confirmed that it cannot connect a socket. Otherwise the wire
+	// is bound without handover.
 	Confined bool
-	File     *os.File // nil: there is no other than it had; closed by Close
-	CA       string   // that the guest has to trust, in PEM; empty: none
-	turn     int      // of the newest that was lent; 0: none was
+	File     *os.File // nil if the VM has it already; closed by Close
+	CA       string   // certificate the guest must trust, in PEM; empty if not needed
+	turn     int      // of the newest end lent; 0 if none was lent
 }
 
 // Close closes the file.
 func (l Lent) Close() { end{l.File}.close() }
 
-// Lend hands out the VMM's end of a wire whose VM is being made, if it is another one than the VM
-// had. The wire keeps its own until Attach: a VM that died on the way costs a try only. For a VMM
-// that is not confined, though that was expected, it waits until the wire is bound anew.
+// Lend returns the VMM's end of a wire while its VM is being made, unless the VM has that end
+// already. The wire keeps its own end until Attach, so another VM can be tried if this one dies. If
+// the VMM was expected to be confined but is not, Lend waits until the wire is rebound.
 func (w *Wires) Lend(ctx context.Context, x *Wire, had Lent) (Lent, error) {
 	if x == nil {
 		return Lent{Confined: had.Confined}, nil
@@ -130,8 +131,8 @@ func (w *Wires) Lend(ctx context.Context, x *Wire, had Lent) (Lent, error) {
 	return l, nil
 }
 
-// SetsHeaders reports whether forkd-net is to set headers for a wire's guest, which then has to
-// trust a certificate. Which one is known when the wire is bound.
+// SetsHeaders reports whether forkd-net sets headers for a wire's guest, which must then trust a
+// certificate. The certificate is known once the wire is bound.
 func (w *Wires) SetsHeaders(x *Wire) bool {
 	if x == nil {
 		return false
@@ -141,7 +142,8 @@ func (w *Wires) SetsHeaders(x *Wire) bool {
 	return len(x.spec.Headers) > 0
 }
 
-// CA is the certificate, in PEM, that a wire's guest has to trust; empty: none.
+// CA returns the certificate, in PEM, that a wire's guest must trust. It is empty if the guest
+// needs none.
 func (w *Wires) CA(x *Wire) string {
 	if x == nil {
 		return ""
@@ -151,8 +153,9 @@ func (w *Wires) CA(x *Wire) string {
 	return x.ca
 }
 
-// Attach says that a VM was made and has what was lent. From now on the wire is the VM's,
-// and goes when its process has ended. What it was not lent it is given.
+// Attach records that a VM was made with the lent end. From now on the wire belongs to the VM and
+// is released when its process has ended. If there is a newer end or certificate, Attach gives it
+// to the VM.
 func (w *Wires) Attach(ctx context.Context, x *Wire, vm VM, l Lent) {
 	if x == nil {
 		return
@@ -171,7 +174,7 @@ func (w *Wires) Attach(ctx context.Context, x *Wire, vm VM, l Lent) {
 	w.watch(x, vm)
 }
 
-// give hands the VMM the newest end, if it does not have it.
+// give passes the newest end to the VMM, unless the VMM has it.
 func (w *Wires) give(ctx context.Context, x *Wire) {
 	x.giving.Lock()
 	defer x.giving.Unlock()
@@ -193,7 +196,7 @@ func (w *Wires) give(ctx context.Context, x *Wire) {
 	}
 }
 
-// watch has the wire go when its VM's process has ended.
+// watch releases the wire when its VM's process has ended.
 func (w *Wires) watch(x *Wire, vm VM) {
 	w.watchers.Go(func() {
 		select {
@@ -204,7 +207,7 @@ func (w *Wires) watch(x *Wire, vm VM) {
 	})
 }
 
-// Release takes a wire away. A second time is harmless.
+// Release removes a wire. A second call is harmless.
 func (w *Wires) Release(x *Wire) {
 	if x == nil {
 		return
@@ -223,7 +226,7 @@ func (w *Wires) Release(x *Wire) {
 	}
 }
 
-// forget has forkd-net forget a VM, and reports whether it did.
+// forget makes forkd-net forget a VM, and reports whether it did.
 func (w *Wires) forget(port sandbox.NetPort, name string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	defer cancel()

@@ -11,40 +11,40 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Config is what Wires are made of.
+// Config configures Wires.
 type Config struct {
-	// Connect reaches forkd-net; nil: there is none, and no sandbox has a network.
+	// Connect connects to forkd-net. If nil, no sandbox has a network.
 	Connect sandbox.NetConnect
-	// Ceiling bounds every policy; nil: nothing does.
+	// Ceiling limits every policy. If nil, policies are not limited.
 	Ceiling *netpolicy.Spec
-	// Taps are those of the operator that sandboxes may have; nil: none.
+	// Taps holds the operator's taps for sandboxes. It may be nil.
 	Taps sandbox.Taps
-	// Confined says that VMMs are expected not to be able to connect a socket. Which one cannot is
-	// known when it is there: Lend and Attach are told.
+	// Confined is set if VMMs are expected to be unable to connect a socket. The actual state of a
+	// VMM is passed to Lend and Attach.
 	Confined bool
-	// Random returns bytes of cryptographic quality: names are made of them.
+	// Random returns bytes of cryptographic quality, for the names of wires.
 	Random func(n int) ([]byte, error)
-	// Trust has the guest of a sandbox that runs trust a certificate, in place of an earlier one;
-	// nil: guests trust what they were given at their identity only.
+	// Trust makes a running sandbox's guest trust a certificate instead of an earlier one. If nil,
+	// guests trust only the certificate they got with their identity.
 	Trust func(ctx context.Context, sandbox, ca string) error
 	Log   *slog.Logger
 }
 
-// Wires are the wires of all VMs that have one. Their methods are safe for concurrent use.
+// Wires holds the wires of all VMs. Its methods are safe for concurrent use.
 type Wires struct {
 	cfg      Config
-	released chan struct{} // closed by Close: watchers let go of VMs that run on
+	released chan struct{} // closed by Close: watchers release VMs that keep running
 	watchers sync.WaitGroup
 
-	mu    sync.Mutex      // guards what follows, and parts of each Wire; never held across I/O
-	port  sandbox.NetPort // nil: not connected, or not reconciled yet
+	mu    sync.Mutex      // guards the fields below, and parts of each Wire; never held across I/O
+	port  sandbox.NetPort // nil if not connected, or not reconciled yet
 	epoch int             // counts connections
-	tried chan struct{}   // closed when the attempt to connect that is under way is over
+	tried chan struct{}   // closed when the current attempt to connect is over
 	wires map[string]*Wire
-	taps  map[string]*Wire // by the tap's name: who has it
+	taps  map[string]*Wire // holders, by the tap's name
 }
 
-// New makes Wires without a connection: Run makes one.
+// New returns Wires without a connection. Run makes one.
 func New(c Config) *Wires {
 	w := &Wires{cfg: c, released: make(chan struct{}), tried: make(chan struct{}), wires: map[string]*Wire{},
 		taps: map[string]*Wire{}}
@@ -57,10 +57,11 @@ func New(c Config) *Wires {
 // callTimeout bounds one request to forkd-net or to a VMM.
 const callTimeout = 10 * time.Second
 
-// connectPatience is how long a request waits for a connection that is being made.
+// connectPatience is how long a request waits for a connection being made.
 const connectPatience = 3 * time.Second
 
-// await returns the connection, or nil if there is none, and no attempt under way that is over soon.
+// await returns the connection. It waits a short time for a running attempt to connect, and returns
+// nil if there is no connection then.
 func (w *Wires) await(ctx context.Context) sandbox.NetPort {
 	ctx, cancel := context.WithTimeout(ctx, connectPatience)
 	defer cancel()
@@ -79,7 +80,7 @@ func (w *Wires) await(ctx context.Context) sandbox.NetPort {
 	return w.port
 }
 
-// Off says why no sandbox has a network; empty: they can have one.
+// Off returns the reason why sandboxes have no network. It is empty if they can have one.
 func (w *Wires) Off() string {
 	if w.cfg.Connect == nil {
 		return "this daemon has no forkd-net: nothing is reachable from sandboxes"
@@ -87,7 +88,7 @@ func (w *Wires) Off() string {
 	return ""
 }
 
-// name makes a name that no VM of any daemon had.
+// name returns a name never used by a VM of any daemon.
 func (w *Wires) name(sandbox string) (string, error) {
 	b, err := w.cfg.Random(6)
 	if err != nil {
@@ -96,7 +97,7 @@ func (w *Wires) name(sandbox string) (string, error) {
 	return sandbox + "." + hex.EncodeToString(b), nil
 }
 
-// Close lets go of forkd-net and of all VMs, which run on.
+// Close releases forkd-net and all VMs, which keep running.
 func (w *Wires) Close() {
 	close(w.released)
 	w.watchers.Wait()

@@ -7,8 +7,9 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// boot boots the parent. If the guest's kernel ends with a fault of its own, it boots once more: emulated CPUs
-// lose state now and then (docs/operate/machine.md), and nothing depends on the guest yet. Every other failure stands.
+// boot boots the parent. If the guest's kernel faults by itself, boot tries once more: emulated
+// CPUs occasionally lose state (docs/operate/machine.md), and no client depends on the guest yet.
+// All other failures are returned.
 func (c *createOp) boot(ctx context.Context, u *undo.Stack) (int64, error) {
 	var first undo.Stack
 	n, err := c.bootOnce(ctx, &first)

@@ -22,44 +22,44 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// branchOp is one Branch under way. Its snapshot is the sandbox's private dirty pages and
-// blocks, a layer each, over the layers of the snapshot that it was forked from.
+// branchOp is one running Branch. Its snapshot consists of the sandbox's private dirty pages and
+// blocks, one layer each, over the layers of the snapshot the sandbox was forked from.
 type branchOp struct {
 	e   *Ops
 	req sandbox.BranchRequest
 	b   *sandboxes.Sandbox
 	m   *vmproc.VM
-	src *launch.Source // what the sandbox was forked from, or rolled back to
+	src *launch.Source // snapshot the sandbox was forked from, or rolled back to
 	// base is the tag of src.
 	base  string
 	trace trace
 
 	draft   *catalog.Draft
-	memory  *os.File    // what the VMM wrote of it, at its offsets; a file without a name
-	index   *os.File    // which of it
-	state   *os.File    // the VMM's, likewise without a name
+	memory  *os.File    // captured memory, written by the VMM at guest offsets; an unnamed file
+	index   *os.File    // page set of the captured memory
+	state   *os.File    // VMM state; an unnamed file
 	disks   []diskStack // in the order of the sandbox's writable disks
-	digest  *os.File    // of all that the snapshot has to show; nil without an oracle
+	digest  *os.File    // digests of the whole snapshot; nil without an oracle
 	took    vmm.CaptureResult
 	start   time.Time
 	network netpolicy.Spec       // the sandbox's policy when it is branched
-	known   []netpolicy.Exported // by its guest, as of the capture
+	known   []netpolicy.Exported // names known to its guest at the capture
 	undo    undo.Stack
 	length  time.Duration // of the capture
-	// owns are the overlay files that this branch reads, by their path.
+	// owns maps the paths of the overlay files that this branch reads to the open files.
 	owns map[string]*os.File
-	// touched are the overlay files that this branch made or let go of, see removeOrphans.
+	// touched lists the overlay files that this branch created or dropped; see removeOrphans.
 	touched []string
-	// stay: it is for a pause. The guest stands still when it is captured, and its VM ends.
+	// stay marks a branch for a pause. The guest stays stopped after the capture, and its VM ends.
 	stay bool
-	// cold: no memory is captured, and no snapshot is made.
+	// cold skips the memory capture. No snapshot is made.
 	cold bool
-	// record: what the snapshot's children touch is found out before it is there.
+	// record records the working set of the snapshot's children before the snapshot is committed.
 	record bool
 }
 
-// Branch takes a snapshot of a running sandbox, which keeps running even on failure.
-// Nothing remains of one that failed.
+// Branch takes a snapshot of a running sandbox. The sandbox keeps running even on failure. A failed
+// branch leaves no snapshot behind.
 func (o *Ops) Branch(ctx context.Context, req sandbox.BranchRequest) (sandbox.BranchResult, error) {
 	return o.branch(ctx, &branchOp{e: o, req: req})
 }
@@ -94,7 +94,7 @@ func (o *Ops) branch(ctx context.Context, w *branchOp) (_ sandbox.BranchResult, 
 		r.Snapshot, _ = o.catalog.Get(w.req.Tag)
 		r.AfterResume = w.sinceResume()
 		later := w
-		w = nil // the undo stack is the goroutine's now
+		w = nil // the goroutine owns the undo stack now
 		go later.finishAlone()
 		return r, nil
 	}
@@ -105,7 +105,7 @@ func (o *Ops) branch(ctx context.Context, w *branchOp) (_ sandbox.BranchResult, 
 	}
 	w.leaveReceipt(nil)
 	r := w.result()
-	w.undo.Run() // the tag can be forked from now on
+	w.undo.Run() // forks from the tag can start now
 	if req.N > 0 {
 		r.Fork = o.forkBranch(caller, w.req)
 	}
@@ -114,14 +114,14 @@ func (o *Ops) branch(ctx context.Context, w *branchOp) (_ sandbox.BranchResult, 
 	return r, err
 }
 
-// giveUp leaves word of a branch that failed.
+// giveUp records a failed branch in the draft and in a receipt.
 func (w *branchOp) giveUp(err error) {
 	w.draft.Because(err)
 	w.leaveReceipt(err)
 }
 
-// forkBranch forks the children that a branch was asked for. The snapshot is
-// there whatever becomes of them, so that an error is theirs.
+// forkBranch forks the children requested with a branch. The snapshot exists whether or not they
+// succeed, so an error is reported in the children.
 func (o *Ops) forkBranch(ctx context.Context, req sandbox.BranchRequest) *sandbox.ForkResult {
 	r, err := o.Fork(ctx, req.Children())
 	if err != nil {
@@ -132,13 +132,13 @@ func (o *Ops) forkBranch(ctx context.Context, req sandbox.BranchRequest) *sandbo
 	return &r
 }
 
-// prepare checks the request and takes what the branch needs: its turn, the
-// sandbox, the snapshot below and the new tag.
+// prepare checks the request and acquires the branch's turn, the sandbox, the snapshot below and
+// the new tag.
 func (w *branchOp) prepare(ctx context.Context) error {
 	if err := w.check(); err != nil {
 		return err
 	}
-	limit := w.e.cfg.BranchTimeout // a VMM that never answers must not keep the slot
+	limit := w.e.cfg.BranchTimeout // a VMM that does not answer must not keep the slot
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the sandbox could not be branched within %s", limit))
 	defer cancel()
@@ -154,7 +154,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 		return err
 	}
 	w.undo.Push(leave)
-	if w.b, w.m, err = w.e.sandboxes.Running(w.req.SandboxID); err != nil { // as it is now that it is our turn
+	if w.b, w.m, err = w.e.sandboxes.Running(w.req.SandboxID); err != nil { // its current state, now that we have the turn
 		return err
 	}
 	w.req.Owner = cmp.Or(w.req.Owner, w.b.Info().Owner)
@@ -182,7 +182,7 @@ func (w *branchOp) prepare(ctx context.Context) error {
 	return nil
 }
 
-// fit refuses a sandbox whose disk does not allow a branch.
+// fit refuses a sandbox if its disk does not allow a branch.
 func (w *branchOp) fit() error {
 	who := "sandbox " + w.req.SandboxID
 	if err := w.m.HasRoom(who); err != nil || w.req.Force {
@@ -224,7 +224,7 @@ func (w *branchOp) check() error {
 	return sandbox.StoreError(snapshot.CheckTag(r.Tag))
 }
 
-// reserve takes the tag; forks from it wait from now on.
+// reserve takes the tag. Forks from it wait from now on.
 func (w *branchOp) reserve() (err error) {
 	m := w.src.Files.Manifest
 	info := sandbox.SnapshotInfo{Tag: w.req.Tag, Owner: w.req.Owner, CreatedAt: w.start, Shape: m.Shape, ParentTag: w.base,
@@ -245,7 +245,7 @@ func (w *branchOp) reserve() (err error) {
 	return nil
 }
 
-// capture returns when the sandbox runs again.
+// capture captures the sandbox. It returns once the sandbox runs again.
 func (w *branchOp) capture(ctx context.Context) (err error) {
 	c := vmm.CaptureConfig{Live: w.req.Mode != sandbox.BranchDiff, Force: w.req.Force, Max: w.req.MaxPause,
 		Stay: w.stay}
@@ -287,7 +287,7 @@ func (w *branchOp) capture(ctx context.Context) (err error) {
 	return nil
 }
 
-// writeLimit bounds what follows the capture.
+// writeLimit returns a context that bounds the work after the capture.
 func (w *branchOp) writeLimit(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := w.e.cfg.BranchTimeout
 	if w.record {
@@ -297,7 +297,7 @@ func (w *branchOp) writeLimit(ctx context.Context) (context.Context, context.Can
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the capture was not written within %s", limit))
 }
 
-// write writes the snapshot, and commits it.
+// write writes and commits the snapshot.
 func (w *branchOp) write(ctx context.Context) (*snapshot.Manifest, error) {
 	if err := w.m.Proc.Captured(ctx); err != nil {
 		return nil, err
@@ -314,7 +314,7 @@ func (w *branchOp) write(ctx context.Context) (*snapshot.Manifest, error) {
 	return m, w.draft.Commit(m)
 }
 
-// finish makes the snapshot whole, and has the sandbox lie over it.
+// finish completes the snapshot and rebases the sandbox's disks onto it.
 func (w *branchOp) finish(ctx context.Context) error {
 	wctx, cancel := w.writeLimit(ctx)
 	defer cancel()
@@ -322,7 +322,7 @@ func (w *branchOp) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.takeOver(wctx); err != nil { // the snapshot is whole all the same
+	if err := w.takeOver(wctx); err != nil { // the snapshot is complete all the same
 		w.e.cfg.Logger.Warn("put a branched disk on its layers", "sandbox", w.req.SandboxID, "err", err)
 	}
 	if err := w.e.checkCaptured(w.draft, w.digest); err != nil {
@@ -330,7 +330,7 @@ func (w *branchOp) finish(ctx context.Context) error {
 	}
 	w.trace.mark("commit")
 	failpoint.Here(failpoint.BranchDone)
-	if !w.req.Transient { // it will be gone before it is ever verified
+	if !w.req.Transient { // a transient snapshot is deleted before it would be verified
 		w.e.catalog.HashLater(w.req.Tag)
 	}
 	w.e.pools.Touch(w.req.Tag, m.Shape)
@@ -341,7 +341,8 @@ func (w *branchOp) finish(ctx context.Context) error {
 	return nil
 }
 
-// finishAlone ends a branch that nobody waits for. One that fails stays listed.
+// finishAlone finishes a branch after its caller has returned. If it fails, the snapshot stays
+// listed as failed.
 func (w *branchOp) finishAlone() {
 	defer w.undo.Run()
 	err := w.finish(w.e.root)
@@ -354,7 +355,7 @@ func (w *branchOp) finishAlone() {
 	w.leaveReceipt(err)
 }
 
-// manifest describes the new snapshot: the parent's image with what was captured over it.
+// manifest describes the new snapshot: the parent's image and the captured layers over it.
 func (w *branchOp) manifest(ctx context.Context) (*snapshot.Manifest, error) {
 	from := w.src.Files.Manifest
 	m := &snapshot.Manifest{
@@ -396,18 +397,18 @@ func (w *branchOp) result() sandbox.BranchResult {
 	}
 }
 
-// sinceResume is how long the sandbox has been running again: its VMM's clock is
-// this process's.
+// sinceResume returns how long the sandbox has been running again. Its VMM and this process use the
+// same clock.
 func (w *branchOp) sinceResume() time.Duration {
 	return time.Duration(startgate.Now() - w.took.RunningAt)
 }
 
-// explain turns an error into what the caller should know.
+// explain converts an error for the caller.
 func (w *branchOp) explain(ctx context.Context, err error) error {
 	switch {
 	case context.Cause(ctx) != nil:
 		return sandbox.Ended(ctx, err)
-	case errors.Is(err, vmm.ErrNoRoom): // it began to stand still meanwhile
+	case errors.Is(err, vmm.ErrNoRoom): // it stalled for lack of disk space meanwhile
 		return sandbox.Errorf(sandbox.ErrNoSpace, sandbox.ReasonDiskNoRoom, "%w", err)
 	case errors.Is(err, vmm.ErrLost):
 		return vmproc.LostWrites("%w", err)

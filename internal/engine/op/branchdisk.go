@@ -16,20 +16,20 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// A branch freezes a disk by letting it go on in an empty overlay file. The frozen one
-// becomes a layer; then the VMM is told to use that in its stead, and the file goes.
-// If the branch fails in between, the disk is what it was: the file stays a part of
-// it, and the next branch makes the layer first.
+// A branch freezes a disk's overlay file by switching the disk to an empty one. The frozen file
+// becomes a layer. The VMM then uses the layer in place of the file, and the file is deleted. If
+// the branch fails in between, the disk keeps its content: the frozen file stays part of the disk,
+// and the next branch first makes the layer.
 
-// diskStack is a disk's layers, and those that the branch puts on them.
+// diskStack holds a disk's layers, including the ones added by the branch.
 type diskStack struct {
 	*snapshot.Stack
-	bytes  int64 // of the disk
+	bytes  int64 // size of the disk
 	frozen []string
 }
 
-// newOverlays makes the files that the disks will go on in. The journal knows of them
-// before the VMM does.
+// newOverlays creates the new overlay files of the disks. It records them in the journal before the
+// VMM gets them.
 func (w *branchOp) newOverlays() (next []*os.File, err error) {
 	lines := w.m.Disks.List()
 	for i := range lines {
@@ -54,9 +54,9 @@ func (w *branchOp) newOverlays() (next []*os.File, err error) {
 	return next, nil
 }
 
-// removeOrphans removes, at the end of a branch whose sandbox was killed
-// meanwhile, the overlay files that the kill could not know of: those that the branch
-// had made and not noted yet, or had dropped from its notes already.
+// removeOrphans removes overlay files after a branch whose sandbox was killed meanwhile. The kill
+// could not know of these files: the branch had created them without recording them yet, or had
+// already dropped them from its records.
 func (w *branchOp) removeOrphans() {
 	if !w.b.AwaitKilled() {
 		return
@@ -66,8 +66,8 @@ func (w *branchOp) removeOrphans() {
 	}
 }
 
-// overlayFile is an overlay file, open until the branch ends: what is captured does not
-// go with the sandbox, if that is killed before all is written.
+// overlayFile opens an overlay file until the branch ends. The captured data thus survives if the
+// sandbox is killed before it is written.
 func (w *branchOp) overlayFile(path string) (*os.File, error) {
 	if f := w.owns[path]; f != nil {
 		return f, nil
@@ -90,7 +90,7 @@ func closeFiles(files []*os.File) {
 	}
 }
 
-// keepLines writes what the sandbox's disks are made of to the journal.
+// keepLines writes the files of the sandbox's disks to the journal.
 func (w *branchOp) keepLines(lines []vmproc.Disk) error {
 	if len(lines) == 0 {
 		return nil
@@ -99,11 +99,11 @@ func (w *branchOp) keepLines(lines []vmproc.Disk) error {
 	return w.b.Save()
 }
 
-// statusTimeout bounds the question whether a disk went on.
+// statusTimeout bounds the status request about switched overlays.
 const statusTimeout = 10 * time.Second
 
-// afterCapture notes after a capture in which files the disks are now. If even that
-// cannot be found out, the next branch asks again.
+// afterCapture records the current files of the disks after a capture. If it cannot find them out,
+// the next branch asks again.
 func (w *branchOp) afterCapture(captured error) {
 	lines := w.m.Disks.List()
 	if len(lines) == 0 {
@@ -127,8 +127,8 @@ func (w *branchOp) afterCapture(captured error) {
 	}
 }
 
-// resolve brings lines up to what the VMM says of its disks, and removes the files
-// that they did not go on in.
+// resolve updates lines to the overlay generations reported by the VMM, and removes the new files
+// of disks that were not switched.
 func resolve(lines []vmproc.Disk, generations []int) []vmproc.Disk {
 	for i := range lines {
 		l := &lines[i]
@@ -144,8 +144,8 @@ func resolve(lines []vmproc.Disk, generations []int) []vmproc.Disk {
 	return lines
 }
 
-// settle ends what an earlier branch has left half done, so that this one adds to
-// nothing: frozen files become layers now, or there is no branch.
+// settle finishes the incomplete work of an earlier branch. It makes layers of frozen files now, or
+// the branch fails: otherwise the frozen files would pile up.
 func (w *branchOp) settle(ctx context.Context) error {
 	lines := w.m.Disks.List()
 	open, frozen := false, false
@@ -167,7 +167,8 @@ func (w *branchOp) settle(ctx context.Context) error {
 	if !frozen {
 		return nil
 	}
-	// The first call may tell of the one that failed; then it writes what maps there are still to be written.
+	// The first call may return the error of the earlier branch. The second call then writes the
+	// pending extent maps.
 	if err := w.m.Proc.Captured(ctx); err != nil {
 		if err := w.m.Proc.Captured(ctx); err != nil {
 			return fmt.Errorf("finish an earlier branch that failed: %w", err)
@@ -247,9 +248,9 @@ func layFrozen(ctx context.Context, k *snapshot.Stack, f *os.File, size int64) e
 	return k.Diff(ctx, own)
 }
 
-// takeOver puts the sandbox's disks on the layers that were made of them: held for
-// it first, then in the journal, then in the VMM. Until that does it reads the
-// frozen files, which it has open, so that nothing hangs on the last step.
+// takeOver moves the sandbox's disks onto their new layers. It pins the layers for the sandbox,
+// then updates the journal, then the VMM. Until the last step the VMM reads the frozen files, which
+// it has open, so a failure there does no harm.
 func (w *branchOp) takeOver(ctx context.Context) error {
 	lines := w.m.Disks.List()
 	if len(lines) == 0 {
@@ -269,7 +270,7 @@ func (w *branchOp) takeOver(ctx context.Context) error {
 		lines[i].Frozen = lines[i].Frozen[len(d.frozen):]
 	}
 	if err := w.keepLines(lines); err != nil {
-		w.m.Disks.Set(before) // as the journal still says
+		w.m.Disks.Set(before) // matches the journal
 		return err
 	}
 	err := w.rebase(ctx)
@@ -297,7 +298,8 @@ func (w *branchOp) rebase(ctx context.Context) error {
 	return w.m.Proc.Rebase(ctx, bases)
 }
 
-// describeDisks takes the parent's read-only disks over; the others have layers.
+// describeDisks adds the disks to the manifest. Read-only disks are adopted from the parent;
+// writable disks have layers.
 func (w *branchOp) describeDisks(ctx context.Context, m *snapshot.Manifest) error {
 	written := w.disks
 	for _, d := range w.src.Files.Manifest.Disks {

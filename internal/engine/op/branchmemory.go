@@ -10,12 +10,12 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// booted reports whether the sandbox's guest booted in its VM: its memory has nothing in common with that of
-// the snapshot that it came from.
+// booted reports whether the sandbox's guest booted in its VM. Its memory then shares no pages with
+// the snapshot it came from.
 func (w *branchOp) booted() bool { return w.b.Info().Cold }
 
-// layMemory makes a layer of what the VMM has captured, over the layers that the
-// sandbox's memory maps. One that booted maps none: what was captured is all there is.
+// layMemory makes a layer of the captured memory over the layers the sandbox's memory maps. A
+// booted sandbox maps no layers: its capture is the whole memory.
 func (w *branchOp) layMemory(ctx context.Context) (snapshot.Chain, error) {
 	own, err := w.dirtyPages()
 	if err != nil {
@@ -28,7 +28,7 @@ func (w *branchOp) layMemory(ctx context.Context) (snapshot.Chain, error) {
 	}
 	k := w.draft.Stack(layer.Memory, below.Size(), snapshot.MemoryLimits, under...)
 	err = k.Diff(ctx, own)
-	if err == nil && (w.req.Mode == sandbox.BranchFull || w.booted()) { // few mappings for its children
+	if err == nil && (w.req.Mode == sandbox.BranchFull || w.booted()) { // gives its children few mappings
 		err = k.Flatten(ctx, nil)
 	}
 	if err == nil {
@@ -39,7 +39,7 @@ func (w *branchOp) layMemory(ctx context.Context) (snapshot.Chain, error) {
 	return c, err
 }
 
-// dirtyPages reads the VMM's account of what it wrote.
+// dirtyPages returns the extents captured by the VMM.
 func (w *branchOp) dirtyPages() ([]extent.Extent, error) {
 	set, err := extent.DecodePageSet(w.index, w.src.Shape().MemoryBytes())
 	if err != nil {

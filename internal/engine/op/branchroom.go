@@ -6,8 +6,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// admitBuffer reserves, until the branch ends, the memory that the VMM may take to hold
-// what it copies during the pause.
+// admitBuffer reserves memory for the VMM's copy of pages during the pause, until the branch ends.
 func (w *branchOp) admitBuffer() error {
 	if w.cold {
 		return nil

@@ -7,12 +7,12 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// maxState bounds the state that a snapshot takes from a VMM, in bytes; package
-// snapshot has the same limit. A state has some ten thousand.
+// maxState limits the VMM state in a snapshot, in bytes. Package snapshot has the same limit. A
+// state has some ten thousand bytes.
 const maxState = 64 << 20
 
-// keepState copies the state that the VMM has written into the snapshot: the VMM
-// can go on writing to the file that it has for as long as it lives.
+// keepState copies the state written by the VMM into the snapshot. The VMM could write to its own
+// file for as long as it lives.
 func (w *branchOp) keepState() error {
 	to, err := w.draft.File(snapshot.StateFile)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/sched"
 )
 
-// AwaitBranches returns when no branch is under way, or when ctx ends.
+// AwaitBranches waits until no branch is running, or until ctx ends.
 func (o *Ops) AwaitBranches(ctx context.Context) error {
 	for len(o.branches) > 0 && ctx.Err() == nil {
 		sched.Sleep(ctx, 20*time.Millisecond)
@@ -16,8 +16,8 @@ func (o *Ops) AwaitBranches(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// slot takes one of the places for branches. A pause waits for one: many sandboxes may become idle at once, and
-// none has to be paused this moment.
+// slot takes a slot for a branch. A pause waits for one: many sandboxes may become idle at the same
+// time, and a pause is not urgent.
 func (w *branchOp) slot(ctx context.Context) error {
 	if w.stay {
 		select {

@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// keepWorkingSets finds out what the snapshot's children will touch, if that is wanted, and takes the
-// parent's working sets for what was not found out: most of what children touch first is the same.
+// keepWorkingSets records the working sets of the snapshot's children if requested. It takes the
+// sets it did not record from the parent: most of the pages touched first are the same.
 func (w *branchOp) keepWorkingSets(ctx context.Context, m *snapshot.Manifest) error {
 	if w.booted() {
 		return nil
@@ -41,7 +41,8 @@ func (w *branchOp) keepWorkingSets(ctx context.Context, m *snapshot.Manifest) er
 	return nil
 }
 
-// firstUse is what the children of an image's snapshots are asked first; empty if it is not that image any more.
+// firstUse returns the first-use command of an image. It returns an empty string if the image has
+// changed since.
 func (o *Ops) firstUse(ctx context.Context, of *snapshot.Image) string {
 	if of == nil {
 		return ""
@@ -53,7 +54,7 @@ func (o *Ops) firstUse(ctx context.Context, of *snapshot.Image) string {
 	return img.FirstUse
 }
 
-// draftSource are the files that the snapshot will have.
+// draftSource returns the files of the future snapshot.
 func (w *branchOp) draftSource(m *snapshot.Manifest) (*launch.Source, error) {
 	memory, err := w.openChain(m.Memory)
 	if err != nil {

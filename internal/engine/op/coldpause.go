@@ -17,11 +17,12 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// A pause without the memory has the guest write its files back, stops it, and makes layers of the overlay
-// files that its disks are in at that moment. The VMM's disks stay as they are, so that a guest whose pause
-// fails just goes on.
+// A pause without memory lets the guest write its files back, stops it, and makes layers of the
+// current overlay files. The VMM's disks stay unchanged, so a guest whose pause fails simply
+// continues.
 
-// openBoot opens what the sandbox boots from when it is resumed, or says why it could not boot again.
+// openBoot opens the files the sandbox boots from on resume. It returns an error with the reason if
+// the sandbox could not boot again.
 func (p *pauseOp) openBoot(ctx context.Context) (err error) {
 	from := p.src.Files.Manifest
 	if len(p.m.Disks.List()) == 0 {
@@ -52,7 +53,7 @@ func noColdPause(kind error, id, why string) error {
 	return sandbox.Errorf(kind, sandbox.ReasonColdPause, "sandbox %s cannot be paused with its disk alone: %s", id, why)
 }
 
-// standCold keeps the disks of the guest as they are now, and makes the sandbox one that is paused with them.
+// standCold saves the guest's current disks and marks the sandbox as paused with them.
 func (p *pauseOp) standCold(ctx context.Context) error {
 	ctx, cancel := p.writeLimit(ctx)
 	defer cancel()
@@ -83,14 +84,15 @@ func (p *pauseOp) standCold(ctx context.Context) error {
 	return nil
 }
 
-// flushTimeout bounds how long a guest may take to write its files back, freezeTimeout until it stands with its
-// disk held still: less than for how long its agent does so by itself (internal/guest/agent/fsfreeze).
+// flushTimeout bounds the guest's write-back of its files. freezeTimeout bounds the time until the
+// guest is stopped with frozen file systems. It is shorter than the time after which the agent
+// thaws them itself (internal/guest/agent/fsfreeze).
 const (
 	flushTimeout  = time.Minute
 	freezeTimeout = 20 * time.Second
 )
 
-// flush has the guest write back what was written to its files.
+// flush makes the guest write back its dirty files.
 func (p *pauseOp) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, flushTimeout,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the guest did not write its files back within %s", flushTimeout))
@@ -101,8 +103,8 @@ func (p *pauseOp) flush(ctx context.Context) error {
 	return err
 }
 
-// freeze stops the guest while nothing writes to its disks: they have no journal, so their file systems are
-// whole at such a moment only. What was flushed before makes it a short one.
+// freeze stops the guest with its file systems frozen. They have no journal, so they are consistent
+// only at such a moment. The preceding flush keeps it short.
 func (p *pauseOp) freeze(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, freezeTimeout,
 		sandbox.Errorf(sandbox.ErrTimeout, "", "the guest did not hold its disk still within %s", freezeTimeout))
@@ -118,13 +120,13 @@ func (p *pauseOp) freeze(ctx context.Context) error {
 	if err := p.halt(ctx); err != nil {
 		return err
 	}
-	if ctx.Err() != nil { // then the guest may have gone on by itself
+	if ctx.Err() != nil { // then the guest may have thawed by itself
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-// quiesce asks the agent, and returns the steps that it did.
+// quiesce sends a quiesce request to the agent and returns the steps it did.
 func (p *pauseOp) quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (steps []string, err error) {
 	answer, err := p.m.Agent.Quiesce(ctx, req)
 	switch {
@@ -134,7 +136,7 @@ func (p *pauseOp) quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (ste
 		return nil, fmt.Errorf("have the guest write its files back: %w", err)
 	}
 	for _, s := range answer.GetSteps() {
-		about := s.GetName() == "sync" || s.GetName() == "freeze" || s.GetName() == "thaw" // the others are for memory
+		about := s.GetName() == "sync" || s.GetName() == "freeze" || s.GetName() == "thaw" // the others concern memory
 		if about && s.GetError() != "" {
 			return nil, fmt.Errorf("have the guest write its files back: %s: %s",
 				guesttext.Of(s.GetName()), guesttext.Of(s.GetError()))
@@ -144,14 +146,15 @@ func (p *pauseOp) quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (ste
 	return steps, nil
 }
 
-// thaw lets the programs of a guest that goes on write again. It would do so by itself, later.
+// thaw lets the programs of a guest that continues write again. Without it the guest would thaw by
+// itself, later.
 func (p *pauseOp) thaw(ctx context.Context) {
 	if _, err := p.quiesce(ctx, &agentv1.QuiesceRequest{SyncOnly: true, Thaw: true}); err != nil {
 		p.e.cfg.Logger.Warn("a sandbox writes to its disk again only in a while", "sandbox", p.req.SandboxID, "err", err)
 	}
 }
 
-// halt stops the guest. Its disks must have lost nothing until now.
+// halt stops the guest. It returns an error if the disks have lost writes.
 func (p *pauseOp) halt(ctx context.Context) error {
 	if err := p.m.Proc.Pause(ctx); err != nil {
 		return err
@@ -168,10 +171,10 @@ func (p *pauseOp) halt(ctx context.Context) error {
 	return nil
 }
 
-// keepDisks makes layers of the overlay files, which the VMM does not write to now, and holds them for the
-// sandbox, beside those that it goes on with if it is not paused after all.
+// keepDisks makes layers of the overlay files, which the VMM does not write to now. It pins them
+// for the sandbox, together with the layers the sandbox continues on if the pause fails.
 func (p *pauseOp) keepDisks(ctx context.Context) ([]vmproc.Disk, error) {
-	lines := p.m.Disks.List() // without frozen ones: settle has seen to that
+	lines := p.m.Disks.List() // without frozen files: settle has made layers of them
 	ids := p.src.Files.Manifest.LayerIDs()
 	for i := range lines {
 		ids = append(ids, lines[i].Backing...)

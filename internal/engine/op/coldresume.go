@@ -15,11 +15,11 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// A sandbox that was paused without its memory boots the kernel of its image, with the root disk of the
-// snapshot that it came from and its own disks. A fork of that snapshot would not do: what its
-// memory holds of the disk is not what is on the disk now.
+// A sandbox paused without its memory boots its image's kernel, with the root disk of its snapshot
+// and its own disks. A fork of that snapshot would not work: the disk contents cached in its memory
+// differ from the disk now.
 
-// boot brings the new VM up by booting it. It belongs to nobody in the journal.
+// boot creates the new VM by booting it. In the journal the VM has no owner.
 func (r *resumeOp) boot(ctx context.Context) error {
 	src := r.f.src
 	release, err := r.e.admission.VM(admission.Parent(src.Shape(), diskBytes(src.Files.Manifest)))
@@ -51,7 +51,7 @@ func (r *resumeOp) boot(ctx context.Context) error {
 	return nil
 }
 
-// bootIn boots the guest in a VM, and waits until it is ready.
+// bootIn boots the guest in a VM and waits until it is ready.
 func (r *resumeOp) bootIn(ctx context.Context, m *vmproc.VM, ready *readySignal) error {
 	genID, err := r.e.random(16)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r *resumeOp) bootIn(ctx context.Context, m *vmproc.VM, ready *readySignal)
 	return err
 }
 
-// start hands kernel, initrd and disks to the VM.
+// start passes kernel, initrd and disks to the VM.
 func (r *resumeOp) start(ctx context.Context, m *vmproc.VM, genID [16]byte) error {
 	c := vmm.BootConfig{Cmdline: r.f.src.Files.Manifest.Cmdline, CID: m.CID, GenID: genID}
 	files, err := r.b.OpenBoot()
@@ -102,7 +102,7 @@ func (r *resumeOp) start(ctx context.Context, m *vmproc.VM, genID [16]byte) erro
 	return m.Proc.Boot(ctx, c)
 }
 
-// ownDisks are the snapshot's disks, with the sandbox's own in place of those that can be written to.
+// ownDisks returns the snapshot's disks. The sandbox's own disks replace the writable ones.
 func (r *resumeOp) ownDisks() (disks []vmm.Disk, backing [][]layer.ID, free func(), err error) {
 	var chains []interface{ Close() error }
 	free = func() {

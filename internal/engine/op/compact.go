@@ -13,9 +13,10 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// CompactSnapshot makes a new snapshot that shows what another one shows and shares
-// no layer with any: its memory and disks are a layer each. Nothing remains of one
-// that failed. progress is called for each of them as it is begun, read and done; it may be nil.
+// CompactSnapshot makes a new snapshot with the same content and one layer for the memory and for
+// each disk. It shares no layer with any other snapshot. A failed compaction leaves no snapshot and
+// no files. CompactSnapshot calls progress, which may be nil, for the memory and each disk when it
+// begins, as it is read, and when it is done.
 func (o *Ops) CompactSnapshot(ctx context.Context, tag, to string,
 	progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
 	ctx, done, err := o.begin(ctx)
@@ -97,7 +98,7 @@ type flattening struct {
 	progress func(sandbox.Step)
 }
 
-// progressEvery is how often a step that is under way is reported.
+// progressEvery is the interval between progress reports of a running step.
 const progressEvery = 200 * time.Millisecond
 
 func (f flattening) flatten(ctx context.Context, step string, kind layer.Kind,

@@ -8,15 +8,14 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmstate"
 )
 
-// describeCPU puts into a manifest which CPU the guest has seen, out of the state
-// that the VMM has written. It is an account for people: a state without it
-// is the VMM's to refuse, at the restore.
+// describeCPU records the guest's CPU in the manifest, read from the state written by the VMM. It
+// is for information only: if the state has no CPU table, the VMM refuses it at the restore.
 func describeCPU(m *snapshot.Manifest, d *snapshot.Draft) {
 	f := d.Opened(m.State.File)
 	if f == nil {
 		return
 	}
-	st, err := vmstate.Read(io.NewSectionReader(f, 0, vmstate.MaxSize+1)) // the file's offset is the VMM's too
+	st, err := vmstate.Read(io.NewSectionReader(f, 0, vmstate.MaxSize+1)) // not Seek: the VMM shares the file's offset
 	if err != nil {
 		return
 	}

@@ -33,7 +33,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// createOp is one CreateSnapshot under way.
+// createOp is one running CreateSnapshot.
 type createOp struct {
 	e        *Ops
 	req      sandbox.CreateRequest
@@ -43,18 +43,18 @@ type createOp struct {
 
 	draft  *catalog.Draft
 	memory snapshot.Chain
-	upper  snapshot.Chain // of the disk that is written to, if there is one
-	opened []*store.Chain // both
+	upper  snapshot.Chain // writable disk, if the image has one
+	opened []*store.Chain // chains of memory and upper
 	m      *vmproc.VM
-	wire   *network.Wire // of the parent; nil: it needs none
+	wire   *network.Wire // of the parent; nil if it needs no network
 	agent  *agentclient.Client
-	saidOf snapshot.Agent // what the agent said of itself
-	digest *os.File       // of all that the snapshot has to show; nil without an oracle
+	saidOf snapshot.Agent // as the agent described itself
+	digest *os.File       // digests of the whole snapshot; nil without an oracle
 }
 
-// CreateSnapshot boots an image, waits for its ready signal, warms it, and saves
-// it under a tag. Nothing remains of one that failed or was cancelled. progress
-// is called in order from one goroutine, and may be nil.
+// CreateSnapshot boots an image, waits for its ready signal, warms it up, and saves it under a tag.
+// A failed or cancelled call leaves no snapshot and no files. progress is called in order from one
+// goroutine, and may be nil.
 func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	progress func(sandbox.Step)) (_ sandbox.SnapshotInfo, err error) {
 	ctx, done, err := o.begin(ctx)
@@ -71,7 +71,7 @@ func (o *Ops) CreateSnapshot(ctx context.Context, req sandbox.CreateRequest,
 	c := &createOp{e: o, req: req, progress: progress}
 	start := o.cfg.Now()
 	var u undo.Stack
-	defer u.Run() // on success too: the parent has done its work
+	defer u.Run() // on success too: the parent is no longer needed
 	if err := c.judgeNetwork(); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
@@ -110,7 +110,7 @@ func (o *Ops) reserve(c *createOp, u *undo.Stack) (err error) {
 }
 
 func (c *createOp) run(ctx context.Context, u *undo.Stack) error {
-	// The parent may touch all its memory; better to refuse than to be killed later.
+	// The parent may touch all its memory. It is better to refuse it than to have it killed later.
 	release, err := c.e.admission.VM(admission.Parent(c.src.shape, c.src.upper))
 	if err != nil {
 		c.e.cfg.tellRefused("create", c.req.Tag, err)
@@ -135,7 +135,7 @@ func (c *createOp) run(ctx context.Context, u *undo.Stack) error {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
 		c.steps = append(c.steps, step)
-		if s.name != sandbox.StepSave { // that one is done when the manifest is there
+		if s.name != sandbox.StepSave { // the save is done when the manifest is written
 			c.progress(step)
 		}
 	}
@@ -162,7 +162,7 @@ func (c *createOp) observe(s sandbox.Step, err error) {
 	}
 }
 
-// bootOnce brings the parent up to its ready signal.
+// bootOnce boots the parent and waits for its ready signal.
 func (c *createOp) bootOnce(ctx context.Context, u *undo.Stack) (int64, error) {
 	limit := c.req.BootWait
 	if limit <= 0 {
@@ -187,7 +187,7 @@ func (c *createOp) bootOnce(ctx context.Context, u *undo.Stack) (int64, error) {
 	ctx, calm := m.WhileRoom(ctx, "the parent")
 	defer calm()
 	if err := c.bootWired(ctx, m); err != nil {
-		if m.Alive() && ctx.Err() == nil { // the VMM looked at the files and said no
+		if m.Alive() && ctx.Err() == nil { // the VMM refused the files
 			err = sandbox.Errorf(sandbox.ErrBootFailed, sandbox.ReasonKernelUnusable, "%w", err)
 		}
 		return 0, err
@@ -205,7 +205,7 @@ func (c *createOp) bootOnce(ctx context.Context, u *undo.Stack) (int64, error) {
 	return 0, nil
 }
 
-// warm runs the recipe's warm-up and then the request's.
+// warm runs the recipe's warm-up, then the request's.
 func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	limit := cmp.Or(c.req.WarmTimeout, sandbox.DefaultWarmTimeout)
 	if c.src.image.Ready != nil {
@@ -228,8 +228,9 @@ func (c *createOp) warm(ctx context.Context, _ *undo.Stack) (int64, error) {
 	return 0, nil
 }
 
-// warmGuest starts the service and runs the steps. A service of the recipe's own is waited for before them, as
-// they may want something of it; without one, what is waited for is something that they start.
+// warmGuest starts the service and runs the warm-up steps. If the recipe has a service, warmGuest
+// waits for it before the steps, which may need it. Otherwise it waits after the steps, for
+// something they start.
 func (c *createOp) warmGuest(ctx context.Context, limit time.Duration) error {
 	if err := c.startService(ctx); err != nil {
 		return err
@@ -268,8 +269,8 @@ func (c *createOp) warmStep(ctx context.Context, n int, s sandbox.WarmStep, limi
 	return nil
 }
 
-// endedOrLate is ended for calls that carry their deadline to the guest, which
-// may notice it before we do.
+// endedOrLate is like sandbox.Ended, for calls that pass their deadline to the guest. The guest may
+// notice the deadline before we do.
 func endedOrLate(ctx context.Context, err, late error) error {
 	if ctx.Err() == nil && connect.CodeOf(err) == connect.CodeDeadlineExceeded {
 		return late
@@ -277,7 +278,7 @@ func endedOrLate(ctx context.Context, err, late error) error {
 	return sandbox.Ended(ctx, err)
 }
 
-// quiesce makes the guest hold still and leaves no connection into it.
+// quiesce brings the guest to rest and closes all connections into it.
 func (c *createOp) quiesce(ctx context.Context, _ *undo.Stack) (int64, error) {
 	const limit = time.Minute
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "the guest is not quiet within %s", limit)
@@ -327,7 +328,7 @@ func (c *createOp) save(ctx context.Context, u *undo.Stack) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Before the slow fsync: the parent's memory is free while the layers are made durable.
+	// Before the slow fsync, so that the parent's memory is free while the layers become durable.
 	c.m.Discard()
 	if c.memory, err = c.place(memory, u); err != nil {
 		return 0, err
@@ -341,7 +342,7 @@ func (c *createOp) save(ctx context.Context, u *undo.Stack) (int64, error) {
 	return saved.MemoryBytes + saved.StateBytes + saved.DiskBytes, nil
 }
 
-// place makes a layer of what the VMM has written, and opens it.
+// place makes a layer of the data written by the VMM, and opens it.
 func (c *createOp) place(base *store.Draft, u *undo.Stack) (snapshot.Chain, error) {
 	chain, err := c.draft.Place(base)
 	if err != nil {
@@ -367,7 +368,7 @@ func (c *createOp) commit() error {
 		Disks:         []snapshot.Disk{{File: snapshot.DiskFile(0), ReadOnly: true}},
 		Languages:     languages(c.src.warm),
 		Agent:         c.saidOf,
-		PublicPorts:   true, // of the operator's forks; the API makes those of a tenant private
+		PublicPorts:   true, // of the operator's forks; the API makes a tenant's ports private
 	}
 	if c.req.Network != nil {
 		m.Network = inherited(*c.req.Network)
@@ -385,7 +386,7 @@ func (c *createOp) commit() error {
 	return c.draft.Commit(m)
 }
 
-// recordWorkingSet records what the snapshot's children will touch.
+// recordWorkingSet records the working sets of the snapshot's children.
 func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	if c.e.cfg.NoWorkingSet {
 		return nil
@@ -395,7 +396,7 @@ func (c *createOp) recordWorkingSet(ctx context.Context) error {
 	return r.record(ctx)
 }
 
-// draftSource are the files that the snapshot will have.
+// draftSource returns the files of the future snapshot.
 func (c *createOp) draftSource() *launch.Source {
 	r := vmm.RestoreConfig{
 		State:  c.draft.Opened(snapshot.StateFile),
@@ -409,7 +410,7 @@ func (c *createOp) draftSource() *launch.Source {
 	return launch.NewDraftSource(c.req.Tag, c.saidOf, r)
 }
 
-// languages are those whose interpreter stays.
+// languages returns the languages with an interpreter that keeps running.
 func languages(steps []sandbox.WarmStep) []string {
 	var out []string
 	for _, s := range steps {
@@ -420,11 +421,11 @@ func languages(steps []sandbox.WarmStep) []string {
 	return out
 }
 
-// explain turns a step's error into what the caller should know: how the VM
-// ended if it did, and the console's last lines.
+// explain converts a step's error for the caller. It adds how the VM ended, if it did, and the
+// console's last lines.
 func (c *createOp) explain(ctx context.Context, err error) error {
 	switch {
-	case context.Cause(ctx) != nil: // the caller's wish, not the guest's failure
+	case context.Cause(ctx) != nil: // cancelled by the caller; the guest did not fail
 		return sandbox.Ended(ctx, err)
 	case errors.Is(err, sandbox.ErrNoSpace), sandbox.IsNoSpace(err), errors.Is(err, vmm.ErrNoRoom):
 		return sandbox.NoSpace(err)
@@ -440,28 +441,28 @@ func (c *createOp) explain(ctx context.Context, err error) error {
 	text := "the console is empty"
 	if tail := vmproc.TailLines(filepath.Join(c.m.Dir, client.ConsoleLog), vmproc.ConsoleTail); tail != "" {
 		text = "the console's last lines:\n" + tail
-	} else if used, err := hostproc.CPUTime(c.m.Proc.PID()); err == nil { // does it spin, or wait?
+	} else if used, err := hostproc.CPUTime(c.m.Proc.PID()); err == nil { // shows whether it spins or waits
 		text += fmt.Sprintf("; its VMM has used %s of CPU time", used)
 	}
 	return sandbox.Errorf(sandbox.ErrBootFailed, "", "%w; %s", err, text)
 }
 
-// gone reports that an error may come from the VM's end.
+// gone reports whether the end of the VM may have caused an error.
 func gone(err error) bool {
 	return !errors.Is(err, sandbox.ErrTimeout)
 }
 
-// parentSource is what a parent boots from.
+// parentSource holds the boot configuration of a parent.
 type parentSource struct {
 	image   sandbox.Image // Digest is empty for a bare kernel and root file system
 	shape   vmspec.Shape
-	upper   int64 // bytes of the disk that takes what the guest writes; 0: none
+	upper   int64 // bytes of the disk for the guest's writes; 0 if it has none
 	cmdline string
 	warm    []sandbox.WarmStep
 }
 
-// What is added to vmspec.KernelArgs: an image's initrd switches to its root
-// itself, a bare kernel mounts it.
+// Arguments added to vmspec.KernelArgs. An image's initrd switches to its root itself; a bare
+// kernel mounts it.
 const (
 	imageArgs = "forkd.root=/dev/vda"
 	upperArgs = "forkd.upper=/dev/vdb"
@@ -519,7 +520,7 @@ func imageSource(ctx context.Context, images sandbox.Images, req sandbox.CreateR
 	return s, nil
 }
 
-// bareSource takes the original API's way to name a parent.
+// bareSource supports the original API, which named a parent by kernel and root file system.
 func bareSource(req sandbox.CreateRequest) (s parentSource, err error) {
 	for _, path := range []string{req.Kernel, req.Rootfs} {
 		if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() {
@@ -541,7 +542,8 @@ func (o *Ops) ParentMemoryMiB(ctx context.Context, req sandbox.CreateRequest) (i
 	return s.shape.MemoryMiB, nil
 }
 
-// boot hands the kernel, the initrd and the root disk to a shell. net is its end of a wire, or nil.
+// boot passes the kernel, the initrd and the root disk to a shell. net is the shell's end of a
+// wire, or nil.
 func (s *parentSource) boot(ctx context.Context, e *Ops, m *vmproc.VM, net *os.File) error {
 	genID, err := e.random(16)
 	if err != nil {

@@ -8,10 +8,10 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// takeRoot takes the root disk into the snapshot before the parent boots from it. An
-// image's is the image store's and never written again, so another name for it does.
-// One that was given by path is its owner's, who may write to it at any time: the
-// parent, its children and the snapshot have a copy of this moment.
+// takeRoot puts the root disk into the snapshot before the parent boots from it. The image store
+// owns an image's root disk and never writes it again, so a hard link is enough. A disk given by
+// path belongs to the caller, who may write to it at any time. The parent, its children and the
+// snapshot therefore use a copy made now.
 func (c *createOp) takeRoot(ctx context.Context) error {
 	from, err := os.Open(c.src.image.Root)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// deriveOp is one DeriveSnapshot under way.
+// deriveOp is one running DeriveSnapshot.
 type deriveOp struct {
 	e        *Ops
 	req      sandbox.DeriveRequest
@@ -24,16 +24,15 @@ type deriveOp struct {
 
 	id      string // of the child
 	m       *vmproc.VM
-	guest   *createOp // the steps that a parent from an image goes through too
+	guest   *createOp // runs the steps shared with a parent from an image
 	created sandbox.SnapshotInfo
 	network *netpolicy.Spec // of the new snapshot
 }
 
-// DeriveSnapshot forks a child, runs a program in it, keeps what became of it as
-// a snapshot on top of the one that it was forked from, and ends the child.
-// Nothing remains of one that failed or was cancelled; a program that fails is
-// an error. progress is called from one goroutine, with the program's output
-// as it comes, and may be nil.
+// DeriveSnapshot forks a child, runs a program in it, saves the child as a snapshot on top of the
+// one it was forked from, and ends the child. A failed or cancelled call leaves no snapshot and no
+// files. A program that fails is an error. progress is called from one goroutine, with the
+// program's output as it arrives, and may be nil.
 func (o *Ops) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 	progress func(sandbox.Step)) (sandbox.SnapshotInfo, error) {
 	ctx, done, err := o.begin(ctx)
@@ -45,7 +44,7 @@ func (o *Ops) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 		progress = func(sandbox.Step) {}
 	}
 	d := &deriveOp{e: o, req: req, progress: progress}
-	defer d.undo.Run() // on success too: the child has done its work
+	defer d.undo.Run() // on success too: the child is no longer needed
 	if err := d.check(ctx); err != nil {
 		return sandbox.SnapshotInfo{}, err
 	}
@@ -57,7 +56,7 @@ func (o *Ops) DeriveSnapshot(ctx context.Context, req sandbox.DeriveRequest,
 	return d.created, nil
 }
 
-// check refuses what is bound to fail before a child is forked for it.
+// check refuses requests bound to fail, before a child is forked.
 func (d *deriveOp) check(ctx context.Context) error {
 	if len(d.req.Exec) == 0 && d.req.Warm == "" {
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "nothing to do on top of %s: name a program or warm-up code",
@@ -109,7 +108,7 @@ func (d *deriveOp) steps() []deriveStep {
 		deriveStep{sandbox.StepCapture, d.capture})
 }
 
-// fork makes the child. It is listed like any other while it lives.
+// fork makes the child. It is listed like any other sandbox while it lives.
 func (d *deriveOp) fork(ctx context.Context) (int64, error) {
 	req := sandbox.ForkRequest{Tag: d.req.From, N: 1, Owner: d.req.Owner,
 		Network: either(d.req.BuildNetwork, d.req.Network), HostPorts: d.req.HostPorts}
@@ -124,7 +123,7 @@ func (d *deriveOp) fork(ctx context.Context) (int64, error) {
 	if child.Err != nil {
 		return 0, child.Err
 	}
-	if listed := d.e.sandboxes.Lookup(child.Info.ID); listed != nil { // else it was killed already
+	if listed := d.e.sandboxes.Lookup(child.Info.ID); listed != nil { // otherwise it was killed already
 		d.undo.Push(func() { d.e.sandboxes.End(listed) })
 	}
 	d.id = child.Info.ID
@@ -136,7 +135,7 @@ func (d *deriveOp) fork(ctx context.Context) (int64, error) {
 	return 0, nil
 }
 
-// exec runs the program; what it prints goes to progress.
+// exec runs the program and passes its output to progress.
 func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 	limit := d.req.ExecTimeout
 	late := sandbox.Errorf(sandbox.ErrTimeout, "", "program timed out after %s", limit)
@@ -167,7 +166,7 @@ func (d *deriveOp) exec(ctx context.Context) (int64, error) {
 	return 0, nil
 }
 
-// capture takes a diff: the child has nothing else to do, so a pause is no harm.
+// capture takes a diff. The child has nothing else to do, so a pause is harmless.
 func (d *deriveOp) capture(ctx context.Context) (int64, error) {
 	r, err := d.e.branch(ctx, &branchOp{e: d.e, record: true, req: sandbox.BranchRequest{
 		SandboxID: d.id, Tag: d.req.Tag, Mode: sandbox.BranchDiff, Owner: d.req.Owner, Network: d.network,
@@ -176,10 +175,10 @@ func (d *deriveOp) capture(ctx context.Context) (int64, error) {
 	return r.Bytes, err
 }
 
-// tail keeps the end of what a program prints, for its error.
+// tail keeps the end of a program's output, for its error.
 type tail struct{ b []byte }
 
-// tailBytes is how much of the output an error is made from.
+// tailBytes is the amount of output kept for an error.
 const tailBytes = 4 << 10
 
 func (t *tail) add(chunk []byte) {
@@ -189,7 +188,7 @@ func (t *tail) add(chunk []byte) {
 	}
 }
 
-// text is the last lines, as the end of an error's text.
+// text returns the last lines, formatted as the end of an error.
 func (t *tail) text() string {
 	lines := strings.Split(strings.TrimSpace(guesttext.Tail(t.b).String()), "\n")
 	if lines[len(lines)-1] == "" {

@@ -1,6 +1,6 @@
-// Package op has the engine's operations: create, fork, branch, rollback, derive, compact
-// and diff, one file each (a branch's disks and memory, and what several share, have
-// files of their own), and the receipts that they leave. It keeps nothing: tags are the
-// catalog's, sandboxes package sandboxes', VMs package launch's. The trap: an operation is
-// admitted with Begin first, or Close does not wait for it.
+// Package op implements the engine's operations: create, fork, branch, rollback, derive, compact
+// and diff. Each has a file; a branch's disks and memory, and shared code, have separate files. The
+// package also writes the receipts of operations. It has no state: package catalog holds the tags,
+// package sandboxes the sandboxes, and package launch the VMs. An operation must call Begin first,
+// or Close does not wait for it.
 package op

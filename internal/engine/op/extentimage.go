@@ -10,10 +10,11 @@ import (
 	"github.com/forkd/forkd/internal/store/extent"
 )
 
-// ExtentImage reads what a VMM that maps the extents shows its guest: zero
-// where there is none or where one has no file.
+// ExtentImage reads the memory or disk a guest sees if a VMM maps the extents. Ranges without an
+// extent, or with an extent that has no file, read as zeros.
 type ExtentImage []extent.Extent
 
+// ReadAt implements io.ReaderAt.
 func (m ExtentImage) ReadAt(p []byte, off int64) (int, error) {
 	clear(p)
 	for e := range extent.Within(m, off, off+int64(len(p))) {
@@ -31,7 +32,7 @@ func (m ExtentImage) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// next is the first offset from at on that is in no hole, or size.
+// next returns the first offset from at on that is not in a hole, or size.
 func (m ExtentImage) next(at, size int64) (int64, error) {
 	for e := range extent.Within(m, at, size) {
 		if e.Zero() {
@@ -39,7 +40,7 @@ func (m ExtentImage) next(at, size int64) (int64, error) {
 		}
 		data, err := unix.Seek(int(e.File.Fd()), e.FileOffset, unix.SEEK_DATA)
 		switch {
-		case errors.Is(err, unix.ENXIO): // nothing but a hole from there on
+		case errors.Is(err, unix.ENXIO): // only a hole from there on
 			continue
 		case err != nil:
 			return 0, fmt.Errorf("find data in %s: %w", e.File.Name(), err)

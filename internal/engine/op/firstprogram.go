@@ -10,20 +10,20 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// programLimit bounds a program that runs for the sake of what it touches.
+// programLimit bounds a program run only to record the pages it touches.
 const programLimit = 10 * time.Second
 
-// firstUseLimit is the same for what an image has been given for that.
+// firstUseLimit is the same limit for an image's first-use command.
 const firstUseLimit = 30 * time.Second
 
-// cachedByShell reads what a child's first program will want of the disk. The shell that it starts reads
-// no profile, as what is in those may do anything: they are only read.
+// cachedByShell reads the files a child's first program needs from the disk. The shell it starts
+// reads no profiles, since these may do anything: the command only reads their bytes.
 const cachedByShell = `cat /etc/profile /etc/profile.d/*.sh /etc/bash.bashrc ~/.profile ~/.bash_profile ~/.bashrc ` +
 	`</dev/null >/dev/null 2>&1; bash -c :`
 
-// cacheShell has the parent start a shell, so that its children find that and the C library in the page
-// cache that they share, instead of reading each its own from the disk: it is most of what their first
-// program takes. An image without a shell has none of it.
+// cacheShell makes the parent start a shell. The children then find the shell and the C library in
+// the page cache that they share, so they need not read them from the disk. The reads are most of
+// the time of their first program. It has no effect in an image without a shell.
 func (c *createOp) cacheShell(ctx context.Context) {
 	if c.e.cfg.NoWorkingSet {
 		return
@@ -36,8 +36,8 @@ func (c *createOp) cacheShell(ctx context.Context) {
 	}
 }
 
-// runProgram has a child do what is likely to be asked of it first, for the sake of what it touches: what
-// the image says, or else start a shell as E2B's clients do.
+// runProgram runs a likely first program in a child to record the pages it touches. It runs the
+// image's first-use command, or else starts a shell the way E2B's clients do.
 func (c recorder) runProgram(ctx context.Context, m *launch.VM) (err error) {
 	if first := c.firstUse; first != "" {
 		return c.useFirst(ctx, m, first)

@@ -18,43 +18,43 @@ import (
 	"github.com/forkd/forkd/internal/vm/startgate"
 )
 
-// forkOp is one Fork under way.
+// forkOp is one running Fork.
 type forkOp struct {
 	e        *Ops
 	req      sandbox.ForkRequest
 	start    time.Time
-	began    int64    // the same, of startgate.Now
+	began    int64    // start as a time of startgate.Now
 	ids      []string // of the children
 	src      *launch.Source
-	network  sandbox.Network // of each child, but for its wire
+	network  sandbox.Network // of each child, except for its wire
 	children []child
-	grant    *admission.Grant // of what the children need
+	grant    *admission.Grant // admits the memory and disk of the children
 }
 
-// child is one child that is not listed yet.
+// child is a child that is not listed yet.
 type child struct {
 	index   int // 1 to N
 	m       *launch.VM
 	trace   trace
-	wire    *network.Wire             // nil: it needs none
-	bounds  vmproc.Bounds             // that it is kept within
-	who     sandbox.Identity          // empty: it did not come so far
-	answer  *agentv1.IdentityResponse // nil: its guest gave none
-	release func()                    // of its part of the grant
-	armed   time.Duration             // restored, at its gate
+	wire    *network.Wire             // nil if it needs no network
+	bounds  vmproc.Bounds             // resource limits
+	who     sandbox.Identity          // empty if it was not reached
+	answer  *agentv1.IdentityResponse // nil if its guest sent no answer
+	release func()                    // returns its part of the grant
+	armed   time.Duration             // time until it was restored and at its start gate
 	resumed time.Duration
 	ready   time.Duration
 	err     error
 	info    sandbox.Info
 }
 
-// Fork makes N children of a snapshot. Each succeeds or fails on its own; an
-// error means that none was tried, or that ctx ended and all are gone again.
+// Fork makes N children of a snapshot. Each succeeds or fails independently. An error means that
+// Fork did not try any child, or that ctx ended and all children have been removed.
 //
-// The children of a lot are all restored before its first runs, since on a host with few
-// CPUs the guests' own work would delay the restores behind it. Then each begins when
-// its identity can follow at once: the first is ready long before the last, and
-// none runs for long on a random state that it shares with its siblings.
+// All children of a lot are restored before the first one runs: on a host with few CPUs the guests'
+// own work would delay the remaining restores. Then each child starts when its identity can follow
+// immediately. The first child is thus ready long before the last, and no child runs for long on a
+// random state it shares with its siblings.
 func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.ForkResult, err error) {
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)
@@ -114,12 +114,14 @@ func (o *Ops) Fork(ctx context.Context, req sandbox.ForkRequest) (_ sandbox.Fork
 	return r, nil
 }
 
-// ForkLot is how many children are restored before the first of them runs.
+// ForkLot is the number of children restored before the first of them runs.
 const ForkLot = 100
 
-// makeChildren makes them by lots: the last of a thousand is restored a minute after the first.
+// makeChildren makes the children in lots, as the last of a thousand is restored a minute after the
+// first.
 func (f *forkOp) makeChildren(ctx context.Context) {
-	// A restore computes and waits for nothing: more at once than there are CPUs only get into each other's way.
+	// A restore only computes and never waits, so running more of them than there are CPUs slows
+	// them all down.
 	atOnce := f.grant.AtOnce(f.e.cfg.Concurrency)
 	before := 0
 	for lot := range slices.Chunk(f.children, ForkLot) {
@@ -134,7 +136,7 @@ func (f *forkOp) makeChildren(ctx context.Context) {
 	}
 }
 
-// checkLimits refuses limits that cannot be, or not here, before any child is made.
+// checkLimits refuses invalid or unsupported limits before any child is made.
 func checkLimits(procs *vmproc.Supervisor, req sandbox.ForkRequest) error {
 	if err := req.Limits.Check(req.Kin.MayFork); err != nil {
 		return err
@@ -142,7 +144,7 @@ func checkLimits(procs *vmproc.Supervisor, req sandbox.ForkRequest) error {
 	return procs.CheckLimits(req.Limits)
 }
 
-// restore loads one child, whose vCPUs then wait at the gate.
+// restore restores one child. Its vCPUs then wait at the start gate.
 func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 	begin := f.e.cfg.Now()
 	b.index, b.trace = index, f.e.newTrace(f.start)
@@ -165,7 +167,7 @@ func (f *forkOp) restore(ctx context.Context, b *child, index int) {
 	f.e.cfg.Tell(sandbox.EventCreated, f.childID(index), f.about(b).About())
 }
 
-// about is what there is to say of a child that is not listed yet, or not any more.
+// about describes a child that is not listed yet, or no longer listed.
 func (f *forkOp) about(b *child) sandbox.Info {
 	i := sandbox.Info{ID: f.childID(b.index), SnapshotTag: f.req.Tag, Index: b.index}
 	if b.err != nil {
@@ -174,8 +176,7 @@ func (f *forkOp) about(b *child) sandbox.Info {
 	return i
 }
 
-// resume lets one child begin. A fork that nobody waits for any more is ended by
-// identify.
+// resume starts one child. If the fork was cancelled, identify ends the child.
 func (f *forkOp) resume(ctx context.Context, b *child) {
 	if b.err != nil || ctx.Err() != nil {
 		return
@@ -191,8 +192,8 @@ func (f *forkOp) resume(ctx context.Context, b *child) {
 	b.release()
 }
 
-// enter maps what a child will touch, opens its gate, and waits until its vCPUs run.
-// A prepared one that died may have done so in the pool, unseen: that costs a try only.
+// enter populates a child's working set, opens its start gate, and waits until its vCPUs run. A
+// prepared VM may have died unnoticed in the pool; enter then tries the next one.
 func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 	for {
 		f.e.launcher.DialIdentity(ctx, f.src, b.m)
@@ -217,7 +218,7 @@ func (f *forkOp) enter(ctx context.Context, b *child) (int64, error) {
 	}
 }
 
-// take is a shell of the pool.
+// take returns a shell of the pool.
 func (f *forkOp) take() *launch.VM { return f.e.pools.Take(f.src) }
 
 // restoreInto restores a child, in a shell from the pool if there is one.
@@ -226,7 +227,7 @@ func (f *forkOp) restoreInto(ctx context.Context, b *child) (err error) {
 	return err
 }
 
-// tell says what became of a child: also to the caller, if that wants to know before the last is ready.
+// tell reports the result of a child, also to the caller if it asked for each child separately.
 func (f *forkOp) tell(b *child) {
 	if b.err != nil && b.index > 0 {
 		f.e.cfg.Tell(sandbox.EventFailed, f.childID(b.index), f.about(b).About())
@@ -236,7 +237,7 @@ func (f *forkOp) tell(b *child) {
 	}
 }
 
-// takeBack ends the children of a fork that nobody waits for any more.
+// takeBack ends the children of a cancelled fork.
 func (f *forkOp) takeBack() {
 	sched.Each(len(f.children), 4*f.e.cfg.Concurrency, func(i int) {
 		b := &f.children[i]
@@ -283,7 +284,7 @@ func (o *Ops) openForkSource(ctx context.Context, tag string) (*launch.Source, e
 	return s, nil
 }
 
-// OpenSource opens a snapshot for somebody whom a deletion need not mind.
+// OpenSource opens a snapshot for a user that does not block its deletion.
 func (o *Ops) OpenSource(tag string) (*launch.Source, error) {
 	if s := o.pools.Source(tag); s != nil {
 		return s, nil
@@ -295,7 +296,7 @@ func (o *Ops) OpenSource(tag string) (*launch.Source, error) {
 	return launch.NewSource(files), nil
 }
 
-// newIDs returns n ids. Each is random by itself, so that a child's id reveals no sibling's.
+// newIDs returns n ids. Each is independently random, so a child's id reveals no sibling's id.
 func newIDs(o *Ops, n int) ([]string, error) {
 	random, err := o.random(n * sandbox.IDBytes)
 	if err != nil {
@@ -311,7 +312,7 @@ func newIDs(o *Ops, n int) ([]string, error) {
 // childID returns the id of a child by its index, from 1 on.
 func (f *forkOp) childID(index int) string { return f.ids[index-1] }
 
-// openBase opens what a sandbox lies over: what was retired of it, or by its tag.
+// openBase opens the snapshot under a sandbox, either its retired files or by its tag.
 func (o *Ops) openBase(ctx context.Context, info sandbox.Info) (*launch.Source, error) {
 	tag, hash := info.Base()
 	for {

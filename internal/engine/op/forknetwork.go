@@ -12,8 +12,8 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// bind judges what the children may reach, and has their wires made with one request for all, beside
-// their restores: a child waits for that when it is about to be let out.
+// bind evaluates the children's policy and creates all their wires with one request, in parallel
+// with the restores. A child waits for its wire just before its network is opened.
 func (f *forkOp) bind(ctx context.Context) (err error) {
 	if f.req.Tap != "" {
 		return f.bindTap()
@@ -33,7 +33,7 @@ func (f *forkOp) bind(ctx context.Context) (err error) {
 	return nil
 }
 
-// bindTap opens the tap of the one child.
+// bindTap opens the tap of the only child.
 func (f *forkOp) bindTap() (err error) {
 	switch {
 	case f.req.N != 1:
@@ -50,7 +50,7 @@ func (f *forkOp) bindTap() (err error) {
 	return err
 }
 
-// nothing is the policy that allows nothing.
+// nothing is a policy that denies everything.
 var nothing = netpolicy.Spec{Default: netpolicy.Deny}
 
 const policyBeside = "a policy does not go with a tap, whose network is the operator's"
@@ -59,14 +59,14 @@ func badTap(name, why string) error {
 	return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonNetTap, "tap %s: %s", sandbox.Clip(name), why)
 }
 
-// sourceOf is a snapshot as wires need it, of sandboxes with these limits.
+// sourceOf returns the network source of a snapshot, for sandboxes with these limits.
 func sourceOf(src *launch.Source, owner string, l sandbox.Limits, k sandbox.Kin) network.Source {
 	m := src.Files.Manifest
 	return network.Source{Owner: owner, Tag: m.Tag, Facts: m.NetworkFacts,
 		Tree: func(id string) sandbox.NetTree { return l.NetTree(id, k) }}
 }
 
-// asked is the policy that a request asks for, or else the snapshot's.
+// asked returns the requested policy, or else the snapshot's.
 func asked(of *netpolicy.Spec, m *snapshot.Manifest) netpolicy.Spec {
 	switch {
 	case of != nil:
@@ -77,21 +77,22 @@ func asked(of *netpolicy.Spec, m *snapshot.Manifest) netpolicy.Spec {
 	return nothing
 }
 
-// networkOf is what the journal says of one child's network.
+// networkOf returns the journal entry of one child's network.
 func (f *forkOp) networkOf(b *child) sandbox.Network {
 	n := f.network
 	n.Wire = b.wire.Name()
 	return n
 }
 
-// unbind releases the wire of a child that was not made. That of one which was goes with its VM.
+// unbind releases the wire of a failed child. The wire of a live child goes with its VM.
 func (f *forkOp) unbind(b *child) {
 	if b.err != nil {
 		f.e.wires.Release(b.wire)
 	}
 }
 
-// parentWire makes the wire of a VM that boots, and is opened at once; or opens its tap.
+// parentWire creates the wire of a VM that boots, and opens it immediately. If the request has a
+// tap, it opens the tap.
 func (c *createOp) parentWire(ctx context.Context) (*network.Wire, error) {
 	w, policy := c.e.wires, either(c.req.BuildNetwork, c.req.Network)
 	switch {
@@ -107,7 +108,7 @@ func (c *createOp) parentWire(ctx context.Context) (*network.Wire, error) {
 	return w.BindNow(ctx, network.Source{Owner: c.req.Owner}, n.Effective, network.ParentName(c.req.Tag))
 }
 
-// either is the first policy that is given.
+// either returns the first policy that is not nil.
 func either(policies ...*netpolicy.Spec) *netpolicy.Spec {
 	for _, p := range policies {
 		if p != nil {
@@ -117,7 +118,7 @@ func either(policies ...*netpolicy.Spec) *netpolicy.Spec {
 	return nil
 }
 
-// inherited is a policy as a snapshot keeps it: without secrets.
+// inherited returns a policy as a snapshot stores it, without secrets.
 func inherited(p netpolicy.Spec) *netpolicy.Spec {
 	if sandbox.NameOf(p) == sandbox.PolicyNone {
 		return nil
@@ -126,9 +127,9 @@ func inherited(p netpolicy.Spec) *netpolicy.Spec {
 	return &p
 }
 
-// knownNames are what the sandbox's guest has resolved, for those who get its policy with its
-// memory. Under another policy there are none: a snapshot tells nothing of what was reached
-// while it was built.
+// knownNames returns the names resolved by the sandbox's guest, for children that inherit its
+// policy and memory. If the request has another policy, it returns nil: a snapshot does not reveal
+// the hosts reached while it was built.
 func (w *branchOp) knownNames(ctx context.Context) []netpolicy.Exported {
 	if w.req.Network != nil {
 		return nil
@@ -136,7 +137,7 @@ func (w *branchOp) knownNames(ctx context.Context) []netpolicy.Exported {
 	return w.e.wires.Facts(ctx, w.b.Info().Network.Wire, snapshot.MaxNetworkFacts)
 }
 
-// judgeNetwork refuses a policy that nobody could have, before anything is captured.
+// judgeNetwork refuses an impossible policy before the capture.
 func (w *branchOp) judgeNetwork() error {
 	w.network = w.b.Info().Network.Effective
 	if w.req.Network == nil {
@@ -146,7 +147,8 @@ func (w *branchOp) judgeNetwork() error {
 	return err
 }
 
-// judgeNetwork finds the policy of the new snapshot: the request's, else that of the one below.
+// judgeNetwork determines the policy of the new snapshot: the request's, otherwise the one of the
+// snapshot below.
 func (d *deriveOp) judgeNetwork() error {
 	var err error
 	if d.req.Tap, err = makingTap(d.e.wires, d.req.Tap, d.req.TapIfAllowed, d.req.BuildNetwork); err != nil {
@@ -183,7 +185,7 @@ func (c *createOp) judgeNetwork() (err error) {
 	return nil
 }
 
-// makingTap is the tap that there is while a snapshot is made; empty: none.
+// makingTap returns the tap used while a snapshot is made. An empty name means no tap.
 func makingTap(w *network.Wires, name string, ifAllowed bool, build *netpolicy.Spec) (string, error) {
 	switch {
 	case name == "", ifAllowed && !w.AllowsTap(name):
@@ -194,7 +196,7 @@ func makingTap(w *network.Wires, name string, ifAllowed bool, build *netpolicy.S
 	return name, nil
 }
 
-// bootWired boots the parent, which has its end of its wire from the first.
+// bootWired boots the parent with its end of its wire attached from the start.
 func (c *createOp) bootWired(ctx context.Context, m *vmproc.VM) error {
 	lent, err := c.e.wires.Lend(ctx, c.wire, network.Lent{Confined: m.Confined()})
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
-// identify makes a restored child a guest of its own and then lists it. A child
-// that cannot be made unique does not live.
+// identify gives a restored child its own identity and then lists it. A child that cannot be made
+// unique is ended.
 func (f *forkOp) identify(ctx context.Context, b *child) {
 	if b.err != nil {
 		return
@@ -69,9 +69,9 @@ func (f *forkOp) settle(ctx context.Context, b *child) error {
 	return err
 }
 
-// introduce tells a restored guest who it is, and waits until it has confirmed.
+// introduce sends a restored guest its identity, and waits until it has confirmed.
 func (f *forkOp) introduce(ctx context.Context, b *child, who sandbox.Identity) (err error) {
-	if b.m.Agent == nil { // of one that has booted
+	if b.m.Agent == nil { // of a VM that has booted
 		b.m.Agent = b.m.NewAgent()
 	}
 	b.who = who

@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// imageDisk is a disk over the base layer that holds an image's empty one.
+// imageDisk returns a disk over the base layer that holds an image's empty disk.
 func imageDisk(base *os.File) (vmm.Disk, error) {
 	l, err := layer.Open(base)
 	var image *layer.Image
@@ -22,7 +22,7 @@ func imageDisk(base *os.File) (vmm.Disk, error) {
 	return launch.LayeredDisk(image, image.Size()), nil
 }
 
-// imageDiskSize is the size of the disk in an image's file.
+// imageDiskSize returns the size of the disk in an image's file.
 func imageDiskSize(path string) (int64, error) {
 	f, err := os.Open(path)
 	if err != nil {

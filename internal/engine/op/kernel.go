@@ -10,12 +10,13 @@ import (
 	"github.com/forkd/forkd/internal/vm/boot/bzimage"
 )
 
-// setupMagic is where a bzImage says that it is one (Documentation/arch/x86/boot.rst, field "header").
+// setupMagic is the offset of the magic number of a bzImage (Documentation/arch/x86/boot.rst, field
+// "header").
 const setupMagic = 0x202
 
-// openKernel opens a kernel for the VMM, which loads ELF files only. A
-// distribution's bzImage is unpacked into a file without a name; what is
-// neither is left for the VMM to refuse.
+// openKernel opens a kernel for the VMM, which loads ELF files only. It unpacks a distribution's
+// bzImage into an unnamed file. It returns any other file unchanged, for the VMM to refuse if it is
+// not ELF.
 func (o *Ops) openKernel(ctx context.Context, path string) (*os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -40,7 +41,7 @@ func (o *Ops) openKernel(ctx context.Context, path string) (*os.File, error) {
 	return o.unnamed(vmlinux)
 }
 
-// unnamed holds bytes in a file of the run directory that is gone when it is closed.
+// unnamed writes bytes to an unnamed file in the run directory. The file is gone once it is closed.
 func (o *Ops) unnamed(b []byte) (*os.File, error) {
 	f, err := os.CreateTemp(o.cfg.RunDir, "kernel-")
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// newVM gives a sandbox another VM, in a rollback and in a resume: one that is restored from a
-// snapshot and told that it is this sandbox. Until it is the sandbox's a failure, or the end of the
-// daemon, costs this VM only.
+// newVM replaces the VM of a sandbox, in a rollback and in a resume. The new VM is restored from a
+// snapshot and gets this sandbox's identity. Until the sandbox takes it over, a failure or the end
+// of the daemon costs only the new VM.
 type newVM struct {
 	e    *Ops
 	tag  string // of the snapshot
@@ -23,16 +23,16 @@ type newVM struct {
 	f    *forkOp
 	next child // the VM
 	undo undo.Stack
-	same bool // the machine stays the same, as in a resume
+	same bool // the machine identity stays the same, as in a resume
 }
 
-// step is a part of an operation whose name is in its errors.
+// step is a part of an operation. Its name appears in its errors.
 type step struct {
 	name string
 	do   func(context.Context) error
 }
 
-// from has the VM made from a snapshot, which is closed at the end.
+// from sets the snapshot to make the VM from. It is closed at the end.
 func (n *newVM) from(src *launch.Source, start time.Time) {
 	n.undo.Push(src.Close)
 	n.next.trace = n.e.newTrace(start)
@@ -41,7 +41,7 @@ func (n *newVM) from(src *launch.Source, start time.Time) {
 	n.f = &forkOp{e: n.e, req: sandbox.ForkRequest{Tag: n.tag, N: 1}, start: start, src: src}
 }
 
-// steps does what the operation is, for as long as there is a sandbox.
+// steps runs the steps of the operation while the sandbox exists.
 func (n *newVM) steps(ctx context.Context, all ...step) error {
 	n.e.traffic.Enter()
 	defer n.e.traffic.Leave()
@@ -57,7 +57,8 @@ func (n *newVM) steps(ctx context.Context, all ...step) error {
 	return nil
 }
 
-// launch restores the VM and lets it begin. It belongs to nobody in the journal. restored is called in between.
+// launch restores the VM and starts it. In the journal the VM has no owner. launch calls restored
+// between the restore and the start.
 func (n *newVM) launch(ctx context.Context, restored func()) error {
 	err := n.f.restoreInto(ctx, &n.next)
 	n.next.trace.mark("restore")
@@ -68,7 +69,7 @@ func (n *newVM) launch(ctx context.Context, restored func()) error {
 	return err
 }
 
-// introduce tells the VM who it is, and calls told. On failure it goes.
+// introduce sends the VM its identity, then calls told. On failure it ends the VM.
 func (n *newVM) introduce(ctx context.Context, told func()) error {
 	who := n.b.Who()
 	who.SameMachine = n.same
@@ -83,7 +84,7 @@ func (n *newVM) introduce(ctx context.Context, told func()) error {
 	return err
 }
 
-// reason is why the VM did not do what it was asked: its end, if that was it.
+// reason returns why the VM did not do a request: its end, if that was the cause.
 func (n *newVM) reason(ctx context.Context, err error) error {
 	m := n.next.m
 	if !m.Alive() || ctx.Err() == nil && gone(err) && m.WaitEnd(50*time.Millisecond) {
@@ -92,7 +93,7 @@ func (n *newVM) reason(ctx context.Context, err error) error {
 	return err
 }
 
-// drop ends a VM that is not to be.
+// drop ends a VM that the sandbox does not take over.
 func (n *newVM) drop() {
 	n.next.m.Discard()
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Config is how operations are carried out; settings.Config says what each is for.
+// Config configures the operations; settings.Config documents each field.
 type Config struct {
 	RunDir          string
 	Images          sandbox.Images
@@ -38,21 +38,21 @@ type Config struct {
 	Now             func() time.Time
 }
 
-// Pools are the shells that stand ready.
+// Pools provides ready shells.
 type Pools interface {
-	// Take hands out a shell for a child of the snapshot, or nil.
+	// Take returns a shell for a child of the snapshot, or nil.
 	Take(*launch.Source) *launch.VM
-	// Count is the number of shells that stand ready for the snapshot.
+	// Count returns the number of ready shells for the snapshot.
 	Count(*launch.Source) int
-	// Touch makes the pool of a tag exist with the default size.
+	// Touch creates the pool of a tag with the default size if it does not exist.
 	Touch(tag string, shape vmspec.Shape)
-	// Source hands out an open snapshot that shells are prepared with, or nil.
+	// Source returns an open snapshot for preparing shells, or nil.
 	Source(tag string) *launch.Source
-	// Wake has the pools filled up.
+	// Wake starts filling the pools.
 	Wake()
 }
 
-// Rooms are what operations work with.
+// Rooms holds the packages that the operations use.
 type Rooms struct {
 	Store     *snapshot.Store
 	Layers    *store.Store // of the snapshots' memory and disks
@@ -65,17 +65,17 @@ type Rooms struct {
 	Pools     Pools
 	Admission *admission.Control
 	Traffic   *sched.Traffic
-	// Branches has a value for each branch under way; its room is how many there may be.
+	// Branches holds a value for each running branch; its capacity is the limit.
 	Branches chan struct{}
-	// Root ends when the daemon can wait no longer.
+	// Root ends when the daemon stops waiting for requests.
 	Root context.Context
-	// Begin admits an operation; done must be called.
+	// Begin admits an operation. The caller must call done.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
 	// Random returns bytes of cryptographic quality.
 	Random func(n int) ([]byte, error)
 }
 
-// Ops are the operations. Their methods are safe for concurrent use.
+// Ops implements the operations. Its methods are safe for concurrent use.
 type Ops struct {
 	Accounts
 
@@ -92,15 +92,15 @@ type Ops struct {
 	admission *admission.Control
 	traffic   *sched.Traffic
 	branches  chan struct{}
-	resumes   chan struct{} // a value for each resume under way; others wait
-	waking    atomic.Int32  // resumes under way, and those that wait
+	resumes   chan struct{} // a value for each running resume; others wait
+	waking    atomic.Int32  // number of running and waiting resumes
 	root      context.Context
 	begin     func(context.Context) (_ context.Context, done func(), _ error)
 	random    func(n int) ([]byte, error)
 	tally     oracleTally
 }
 
-// New makes Ops. The configuration is the caller's, who does not change it while one is under way.
+// New returns Ops. The caller keeps the configuration and must not change it during an operation.
 func New(c *Config, r Rooms) *Ops {
 	return &Ops{Accounts: Accounts{r.Catalog, r.Sandboxes},
 		cfg: c, store: r.Store, layers: r.Layers, receipts: r.Receipts, catalog: r.Catalog, sandboxes: r.Sandboxes,

@@ -16,15 +16,15 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// The oracle (Config.Oracle, for tests only) does not believe a capture. The VMM
-// digests memory and disks while the guest stands, and the snapshot that comes of
-// it is read back as a fork maps it and held against that, before anybody can
-// fork from it.
+// The oracle (Config.Oracle, for tests only) verifies captures. The VMM digests memory and disks
+// while the guest is stopped. The resulting snapshot is read back the way a fork maps it, and
+// compared with the digests, before it can be forked.
 
-// oracleTally numbers the snapshots that an engine has compared.
+// oracleTally counts the snapshots compared by an engine.
 type oracleTally struct{ checked atomic.Int64 }
 
-// oracleFile is what a capture's digests go to, until u runs; nil without an oracle.
+// oracleFile returns the file for a capture's digests, open until u runs. It returns nil without an
+// oracle.
 func (o *Ops) oracleFile(d *snapshot.Draft, u *undo.Stack) (*os.File, error) {
 	if !o.cfg.Oracle {
 		return nil, nil
@@ -37,7 +37,7 @@ func (o *Ops) oracleFile(d *snapshot.Draft, u *undo.Stack) (*os.File, error) {
 	return f, nil
 }
 
-// checkCaptured compares a snapshot that was just committed with the digests of its source.
+// checkCaptured compares a newly committed snapshot with the digests of its source.
 func (o *Ops) checkCaptured(d *catalog.Draft, digests *os.File) error {
 	if digests == nil {
 		return nil
@@ -45,7 +45,7 @@ func (o *Ops) checkCaptured(d *catalog.Draft, digests *os.File) error {
 	return o.checkImage(d, func(src *launch.Source) (pagedigest.Digests, error) { return readDigests(src, digests) })
 }
 
-// checkCompacted compares a snapshot that was just committed with the one that it shows anew.
+// checkCompacted compares a newly committed snapshot with the snapshot it was compacted from.
 func (o *Ops) checkCompacted(d *catalog.Draft, from *launch.Source) error {
 	if !o.cfg.Oracle {
 		return nil
@@ -53,8 +53,8 @@ func (o *Ops) checkCompacted(d *catalog.Draft, from *launch.Source) error {
 	return o.checkImage(d, func(*launch.Source) (pagedigest.Digests, error) { return digestsOf(from) })
 }
 
-// checkImage compares a snapshot with what it has to be. One that differs is
-// deleted: nobody is to fork from it.
+// checkImage compares a snapshot with the wanted digests. It deletes a snapshot that differs, so it
+// cannot be forked.
 func (o *Ops) checkImage(d *catalog.Draft, want func(*launch.Source) (pagedigest.Digests, error)) error {
 	start, tag := o.cfg.Now(), d.Tag()
 	pages, err := o.compareImage(tag, want)
@@ -70,7 +70,7 @@ func (o *Ops) checkImage(d *catalog.Draft, want func(*launch.Source) (pagedigest
 	return nil
 }
 
-// compareImage tells how many pages and blocks it has compared.
+// compareImage compares a snapshot and returns the number of pages and blocks compared.
 func (o *Ops) compareImage(tag string, want func(*launch.Source) (pagedigest.Digests, error)) (pages int, err error) {
 	src, err := o.OpenSource(tag)
 	if err != nil {
@@ -92,7 +92,7 @@ func (o *Ops) compareImage(tag string, want func(*launch.Source) (pagedigest.Dig
 	return pages, pagedigest.Compare(shows, is)
 }
 
-// digestsOf are those of what a child sees: of the very extents that it is given.
+// digestsOf returns the digests of a child's view, computed from the very extents it is given.
 func digestsOf(s *launch.Source) (d pagedigest.Digests, err error) {
 	if d.Memory, err = ExtentDigests(s.Restore.Memory, s.Files.Memory.Size()); err != nil {
 		return d, fmt.Errorf("memory: %w", err)
@@ -110,12 +110,13 @@ func digestsOf(s *launch.Source) (d pagedigest.Digests, err error) {
 	return d, nil
 }
 
+// ExtentDigests returns the digests of the first size bytes of an image made of extents.
 func ExtentDigests(list []extent.Extent, size int64) ([]uint64, error) {
 	image := ExtentImage(list)
 	return pagedigest.Of(image, size, func(at int64) (int64, error) { return image.next(at, size) })
 }
 
-// readDigests reads what a VMM has written of a machine with this memory and these disks.
+// readDigests reads the digests written by a VMM for a machine with this memory and these disks.
 func readDigests(s *launch.Source, f *os.File) (pagedigest.Digests, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return pagedigest.Digests{}, err

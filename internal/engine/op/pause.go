@@ -13,28 +13,28 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// pauseOp is one Pause under way: a branch whose guest stands still from the capture on. When its
-// snapshot is whole the store is told that the sandbox is paused in it, and that is the moment; then
-// the VM goes. Until then any failure lets the guest go on.
+// pauseOp is one running Pause: a branch whose guest stays stopped after the capture. When its
+// snapshot is complete, the store records that the sandbox is paused in it. This is the commit
+// point; then the VM ends. On any failure before, the guest resumes.
 type pauseOp struct {
 	branchOp
 	was  sandbox.Info // the sandbox until now
 	hash string       // of the snapshot
-	// boot is what the sandbox boots from when it is resumed, if it is paused without its memory.
+	// boot holds the files the sandbox boots from on resume, if it is paused without its memory.
 	boot sandboxes.BootFiles
-	// why it is paused, if nobody asked for it.
+	// why is the reason for an automatic pause; empty for a requested one.
 	why     string
 	suspend bool // suspend its deadline while it is paused
 }
 
-// Pauses are the operations that pause and resume sandboxes.
+// Pauses implements the operations that pause and resume sandboxes.
 type Pauses struct{ e *Ops }
 
-// NewPauses makes Pauses.
+// NewPauses returns Pauses.
 func NewPauses(o *Ops) *Pauses { return &Pauses{o} }
 
-// Pause makes a sandbox a snapshot under its own id: it has no process and no memory any more,
-// until Resume. If anything fails it runs on.
+// Pause saves a sandbox in a snapshot and keeps it under its id. It then has no process and no
+// memory until Resume. On failure the sandbox keeps running.
 func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions) (_ sandbox.Info, err error) {
 	o := l.e
 	ctx, done, err := o.begin(ctx)
@@ -56,14 +56,14 @@ func (l *Pauses) Pause(ctx context.Context, id string, opt sandbox.PauseOptions)
 	return p.settled()
 }
 
-// settled lets go of what the sandbox needs no more, and tells of the pause.
+// settled releases resources the sandbox no longer needs, and reports the pause.
 func (p *pauseOp) settled() (sandbox.Info, error) {
 	o := p.e
 	about := p.was.About()
 	if p.why != "" {
 		about[sandbox.EventKeyReason] = p.why
 	}
-	if p.cold { // it lies over what it lay over before
+	if p.cold { // its base snapshot does not change
 		about[sandbox.EventKeyCold] = "true"
 	} else {
 		dropPause(o, p.was)
@@ -80,7 +80,7 @@ func (p *pauseOp) settled() (sandbox.Info, error) {
 	return info, err
 }
 
-// pauseRequest is the branch that a pause is made of.
+// pauseRequest returns the branch request for a pause.
 func pauseRequest(o *Ops, id string) (sandbox.BranchRequest, error) {
 	_, info, err := o.sandboxes.Find(id)
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *pauseOp) run(ctx context.Context, opt sandbox.PauseOptions) error {
 	return nil
 }
 
-// stand takes the snapshot, and makes the sandbox one that is paused in it.
+// stand takes the snapshot and marks the sandbox as paused in it.
 func (p *pauseOp) stand(ctx context.Context) error {
 	err := p.capture(ctx)
 	p.trace.mark("capture")
@@ -167,8 +167,8 @@ func (p *pauseOp) settlePause() error {
 	return err
 }
 
-// goOn lets the guest go on after a pause that failed. Whether it stands still at all may not be
-// known: a capture that nobody waits for any more is still under way.
+// goOn resumes the guest after a failed pause. The guest may still be running: the capture of a
+// cancelled pause may still be in progress.
 func (p *pauseOp) goOn() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(p.e.root), p.e.cfg.BranchTimeout)
 	defer cancel()
@@ -185,14 +185,14 @@ func baseHash(i sandbox.Info) string {
 	return hash
 }
 
-// dropPause deletes the snapshot that a sandbox was last paused in, if it lies over another one
-// by now, or has ended. What is built on it lives on.
+// dropPause deletes the snapshot a sandbox was last paused in, if the sandbox is now based on
+// another one or has ended. Snapshots and sandboxes built on it remain.
 func dropPause(o *Ops, was sandbox.Info) {
 	if was.PausedIn == "" || len(o.sandboxes.Using(was.PausedIn, was.PausedHash)) > 0 {
 		return
 	}
 	if en, err := o.store.Get(was.PausedIn); err != nil || en.ContentHash != was.PausedHash {
-		return // it is gone, or another one
+		return // it is gone, or was replaced
 	}
 	if err := o.catalog.Delete(was.PausedIn, sandbox.DeleteOptions{Force: true}); err != nil {
 		o.cfg.Logger.Warn("delete the snapshot that a sandbox was paused in", "sandbox", was.ID, "tag", was.PausedIn,
@@ -200,10 +200,10 @@ func dropPause(o *Ops, was sandbox.Info) {
 	}
 }
 
-// Drop deletes the snapshot that a sandbox was last paused in, which has ended.
+// Drop deletes the snapshot in which an ended sandbox was last paused.
 func (l *Pauses) Drop(was sandbox.Info) { dropPause(l.e, was) }
 
-// leavePauseReceipt tells of a pause that came as far as its capture.
+// leavePauseReceipt records a pause that reached its capture.
 func (p *pauseOp) leavePauseReceipt(err error) {
 	r := p.trace.receipt(receipt.Pause, err)
 	r.Sandbox = p.req.SandboxID

@@ -13,12 +13,12 @@ import (
 	"github.com/forkd/forkd/internal/sys/unixfd"
 )
 
-// readySignal waits for the guest to dial agentproto.ReadyPort and say that it
-// is ready. Its owner closes it.
+// readySignal waits for the guest to dial agentproto.ReadyPort and report that it is ready. Its
+// owner closes it.
 type readySignal struct {
 	done chan struct{} // closed by the signal
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	ours    *os.File   // our end of the connection, once the guest dialled
 	closed  bool
 	reading sync.WaitGroup
@@ -26,8 +26,7 @@ type readySignal struct {
 
 func newReadySignal() *readySignal { return &readySignal{done: make(chan struct{})} }
 
-// dial is the VM's HostDialer. It is called from the control socket's loop and
-// must not block.
+// dial is the VM's HostDialer. The control socket's loop calls it, so it must not block.
 func (r *readySignal) dial(port uint32) (*os.File, error) {
 	if port != agentproto.ReadyPort {
 		return nil, fmt.Errorf("host port %d is closed", port)

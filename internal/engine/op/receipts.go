@@ -15,10 +15,10 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Receipts are put when an operation is over and written behind it, while no fork
-// is under way: they can be found at once, and cost a fork nothing but a list.
+// Receipts are recorded when an operation is over and written later, while no fork is running. They
+// can be found immediately, and cost a fork only a list entry.
 
-// trace is what is noted of an operation on its way. One goroutine at a time has it.
+// trace records the steps of an operation. Only one goroutine at a time uses it.
 type trace struct {
 	now   func() time.Time
 	start time.Time
@@ -30,14 +30,14 @@ func (o *Ops) newTrace(start time.Time) trace {
 	return trace{now: o.cfg.Now, start: start, last: start}
 }
 
-// mark ends a step, which began when the one before it ended.
+// mark ends a step, which began when the previous one ended.
 func (t *trace) mark(step string) {
 	now := t.now()
 	t.steps = append(t.steps, receipt.Step{Name: step, TookUS: now.Sub(t.last).Microseconds()})
 	t.last = now
 }
 
-// receipt begins a receipt that ends now.
+// receipt returns a new receipt of an operation that ends now.
 func (t *trace) receipt(op receipt.Op, err error) receipt.Receipt {
 	now := t.now()
 	r := receipt.Receipt{Op: op, At: now.UTC(), TookUS: now.Sub(t.start).Microseconds(), Steps: t.steps}
@@ -47,7 +47,7 @@ func (t *trace) receipt(op receipt.Op, err error) receipt.Receipt {
 	return r
 }
 
-// putReceipt keeps a receipt; fill adds to it what takes time to gather.
+// putReceipt records a receipt. fill adds the data that takes time to gather.
 func (o *Ops) putReceipt(r receipt.Receipt, fill func(*receipt.Receipt)) {
 	kind, of := r.Subject()
 	o.receipts.Put(r.Owner, kind, of, func() receipt.Receipt {
@@ -56,7 +56,7 @@ func (o *Ops) putReceipt(r receipt.Receipt, fill func(*receipt.Receipt)) {
 	})
 }
 
-// Receipts returns receipts, newest first. Those that are damaged are left out.
+// Receipts returns receipts, newest first. It omits damaged ones.
 func (o *Ops) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
 	list, err := o.receipts.List(f)
 	if err != nil {
@@ -68,7 +68,7 @@ func (o *Ops) Receipts(f receipt.Filter) ([]receipt.Receipt, error) {
 	return list, nil
 }
 
-// Receipt returns the newest receipt of a sandbox or of a snapshot, which may be gone.
+// Receipt returns the newest receipt of a sandbox or a snapshot, which may no longer exist.
 func (o *Ops) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) {
 	list, err := o.Receipts(receipt.Filter{Kind: kind, Of: of, Limit: 1})
 	switch {
@@ -81,8 +81,8 @@ func (o *Ops) Receipt(kind receipt.Kind, of string) (receipt.Receipt, error) {
 	return list[0], nil
 }
 
-// WriteReceipts writes what was put until ctx ends. It waits a moment, since
-// children are put to work when their fork is over, and stands back while forks run.
+// WriteReceipts writes recorded receipts until ctx ends. It waits a moment, since children get
+// their first work right after their fork, and pauses while forks run.
 func (o *Ops) WriteReceipts(ctx context.Context) {
 	const pause, retry = 500 * time.Millisecond, 10 * time.Second
 	sched.StandBack(o.cfg.Logger, "receipts")
@@ -108,14 +108,14 @@ func (o *Ops) WriteReceipts(ctx context.Context) {
 	}
 }
 
-// FlushReceipts writes what is left when the engine closes.
+// FlushReceipts writes the remaining receipts when the engine closes.
 func (o *Ops) FlushReceipts() {
 	if err := o.receipts.Flush(); err != nil {
 		o.cfg.Logger.Error("write receipts", "err", err)
 	}
 }
 
-// existing tells whether a receipt's subject is there.
+// existing returns a function that reports whether a receipt's subject exists.
 func (o *Ops) existing() func(receipt.Kind, string) bool {
 	tags := sync.OnceValue(func() map[string]bool {
 		out := map[string]bool{}
@@ -136,8 +136,8 @@ func (o *Ops) existing() func(receipt.Kind, string) bool {
 	}
 }
 
-// RecoverReceipts makes receipts for adopted sandboxes whose last daemon did not
-// get to write them. A sandbox is in the journal only once its guest has confirmed.
+// RecoverReceipts makes receipts for adopted sandboxes if the previous daemon ended before writing
+// them. A sandbox is in the journal only once its guest has confirmed.
 func (o *Ops) RecoverReceipts() {
 	have, err := o.receipts.Subjects(receipt.OfSandbox)
 	if err != nil {
@@ -156,7 +156,8 @@ func (o *Ops) RecoverReceipts() {
 	}
 }
 
-// toldOf reports whether the last of a sandbox's rollbacks that did not fail is the one that it lies over.
+// toldOf reports whether the receipt of a sandbox's last successful rollback names its current
+// base.
 func (o *Ops) toldOf(i sandbox.Info) bool {
 	all, _ := o.receipts.List(receipt.Filter{Kind: receipt.OfSandbox, Of: i.ID, Op: receipt.Rollback})
 	for _, r := range all {
@@ -176,7 +177,7 @@ func recovered(op receipt.Op, info sandbox.Info, who sandbox.Identity) receipt.R
 	}
 }
 
-// childReceipt tells of a child, whether it came to be or not.
+// childReceipt records the receipt of a child, successful or not.
 func (f *forkOp) childReceipt(b *child, layers func() []receipt.Layer) {
 	r := b.trace.receipt(receipt.Fork, b.err)
 	r.Sandbox, r.Owner = f.childID(b.index), f.req.Owner
@@ -188,7 +189,7 @@ func (f *forkOp) childReceipt(b *child, layers func() []receipt.Layer) {
 	})
 }
 
-// leaveReceipts puts those of all children.
+// leaveReceipts records the receipts of all children.
 func (f *forkOp) leaveReceipts() {
 	layers := sync.OnceValue(func() []receipt.Layer { return f.e.layersOf(f.src.Files.Manifest) })
 	for i := range f.children {
@@ -196,7 +197,7 @@ func (f *forkOp) leaveReceipts() {
 	}
 }
 
-// fillVM tells how a VM was made and who its guest is, as far as it came.
+// fillVM adds how a VM was made and its guest's identity, as far as the operation got.
 func fillVM(r *receipt.Receipt, m *launch.VM, who sandbox.Identity, answer *agentv1.IdentityResponse) {
 	if m != nil {
 		r.VM = &receipt.VM{Pooled: m.Pooled, Prepared: m.Prepared, MapUS: m.Restored.Map.Microseconds(),
@@ -219,7 +220,7 @@ func identityGiven(who sandbox.Identity, m *launch.VM) *receipt.Identity {
 	return i
 }
 
-// guestAnswer is the agent's proof. What hooks printed may be secret and is left out.
+// guestAnswer returns the agent's proof. It omits the output of hooks, which may be secret.
 func guestAnswer(a *agentv1.IdentityResponse) *receipt.Guest {
 	g := &receipt.Guest{
 		KernelReseeded: a.GetKernelReseeded(), RandomDigest: hex.EncodeToString(a.GetRandomDigest()), BootID: a.GetBootId(),
@@ -242,9 +243,8 @@ func guestAnswer(a *agentv1.IdentityResponse) *receipt.Guest {
 	return g
 }
 
-// layersOf lists what a snapshot's content lies in: layers, with the bytes that they
-// take on the disk, base first, and files. Digests of layers are computed in the
-// background and may not be known yet.
+// layersOf lists the content of a snapshot: layers, base first, with their size on disk, and files.
+// Layer digests are computed in the background and may not be known yet.
 func (o *Ops) layersOf(m *snapshot.Manifest) []receipt.Layer {
 	out := o.chainOf("memory", m.Memory)
 	disks := map[string]bool{}
@@ -271,7 +271,7 @@ func (o *Ops) chainOf(kind string, c snapshot.Chain) []receipt.Layer {
 	out := make([]receipt.Layer, 0, len(c.Layers))
 	for _, id := range c.Layers {
 		l := receipt.Layer{ID: id.String(), Kind: kind}
-		if n, err := o.layers.Bytes(id); err == nil { // one that is gone since is listed all the same
+		if n, err := o.layers.Bytes(id); err == nil { // a layer deleted meanwhile is listed all the same
 			l.Bytes = n
 		}
 		if sum, err := o.layers.Digest(id); err == nil {
@@ -282,7 +282,7 @@ func (o *Ops) chainOf(kind string, c snapshot.Chain) []receipt.Layer {
 	return out
 }
 
-// madeSource describes a snapshot that was just made.
+// madeSource describes a new snapshot.
 func (o *Ops) madeSource(tag string) *receipt.Source {
 	en, err := o.store.Get(tag)
 	if err != nil {
@@ -291,7 +291,7 @@ func (o *Ops) madeSource(tag string) *receipt.Source {
 	return &receipt.Source{Tag: tag, ContentHash: en.ContentHash, Layers: o.layersOf(en.Manifest)}
 }
 
-// leaveReceipt tells of a branch that came as far as its capture.
+// leaveReceipt records a branch that reached its capture.
 func (w *branchOp) leaveReceipt(err error) {
 	r := w.trace.receipt(receipt.Branch, err)
 	r.Sandbox, r.Snapshot, r.Owner = w.req.SandboxID, w.req.Tag, w.req.Owner
@@ -315,7 +315,7 @@ func captureOf(w *branchOp) *receipt.Capture {
 	return c
 }
 
-// leaveReceipt tells of a snapshot of a freshly booted parent.
+// leaveReceipt records a snapshot of a freshly booted parent.
 func (c *createOp) leaveReceipt(start time.Time, err error) {
 	t := c.e.newTrace(start)
 	r := t.receipt(receipt.Snapshot, err)
@@ -332,7 +332,7 @@ func (c *createOp) leaveReceipt(start time.Time, err error) {
 	c.e.putReceipt(r, func(*receipt.Receipt) {})
 }
 
-// leaveReceipt tells of a rollback that came as far as a new VM.
+// leaveReceipt records a rollback that reached a new VM.
 func (r *rollbackOp) leaveReceipt(err error) {
 	rec := r.next.trace.receipt(receipt.Rollback, err)
 	rec.Sandbox, rec.Before, rec.Owner = r.b.ID(), r.before, r.b.Info().Owner

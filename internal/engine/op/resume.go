@@ -10,23 +10,24 @@ import (
 	"github.com/forkd/forkd/internal/store/receipt"
 )
 
-// resumeOp is one Resume under way. The paused sandbox gets a new VM as in a rollback, and the
-// record that it is paused goes: that is the moment. Until then a failure, or the end of the
-// daemon, costs the new VM only.
+// resumeOp is one running Resume. The paused sandbox gets a new VM as in a rollback, then the
+// record of its pause is removed. This is the commit point: before it, a failure or the end of the
+// daemon costs only the new VM.
 type resumeOp struct{ newVM }
 
-// maxWaking bounds how many resumes may be under way or wait.
+// maxWaking limits the number of running and waiting resumes.
 const maxWaking = 1000
 
-// Resume lets a paused sandbox go on: in a new VM, with its name and its identity; entropy and
-// clock are new, connections of before are reset. One that runs is returned as it is.
+// Resume resumes a paused sandbox in a new VM. The sandbox keeps its name and its identity. Its
+// entropy and clock are new, and its old connections are reset. A running sandbox is returned
+// unchanged.
 func (l *Pauses) Resume(ctx context.Context, id string) (sandbox.Info, error) {
 	info, _, err := l.ResumeOnce(ctx, id)
 	return info, err
 }
 
-// ResumeOnce is Resume. It also reports whether this call resumed the sandbox, or tried to: of several at the same
-// time one does, and the others wait for it.
+// ResumeOnce is like Resume. It also reports whether this call resumed the sandbox, or tried to. Of
+// several concurrent calls one resumes it, and the others wait.
 func (l *Pauses) ResumeOnce(ctx context.Context, id string) (_ sandbox.Info, tried bool, err error) {
 	o := l.e
 	start := o.cfg.Now()
@@ -60,7 +61,8 @@ func (l *Pauses) ResumeOnce(ctx context.Context, id string) (_ sandbox.Info, tri
 	return info, true, err
 }
 
-// turn waits for the sandbox's turn, and reports whether it is paused then. One that runs needs no turn.
+// turn waits for the sandbox's turn and reports whether it is then paused. A running sandbox needs
+// no turn.
 func (r *resumeOp) turn(ctx context.Context, id string) (paused bool, err error) {
 	if r.b, r.was, err = r.e.sandboxes.Find(id); err != nil {
 		return false, err
@@ -80,12 +82,12 @@ func (r *resumeOp) turn(ctx context.Context, id string) (paused bool, err error)
 	case sandbox.StatusPaused:
 		return true, nil
 	case sandbox.StatusFailed:
-		_, _, err = r.e.sandboxes.Running(id) // says how it ended
+		_, _, err = r.e.sandboxes.Running(id) // returns how it ended
 	}
 	return false, err
 }
 
-// open takes what the resume needs: a place, and the snapshot.
+// open acquires a slot and the snapshot for the resume.
 func (r *resumeOp) open(ctx context.Context, start time.Time) error {
 	if err := r.slot(ctx); err != nil {
 		return err
@@ -100,7 +102,7 @@ func (r *resumeOp) open(ctx context.Context, start time.Time) error {
 	return nil
 }
 
-// slot takes one of the places for resumes. Who comes when too many wait already is refused.
+// slot takes a slot for a resume. It refuses if too many resumes are waiting.
 func (r *resumeOp) slot(ctx context.Context) error {
 	if n := r.e.waking.Add(1); n > maxWaking {
 		r.e.waking.Add(-1)
@@ -124,7 +126,7 @@ func (r *resumeOp) run(ctx context.Context) error {
 	return err
 }
 
-// restore brings the new VM up.
+// restore creates the new VM.
 func (r *resumeOp) restore(ctx context.Context) error {
 	if r.was.Cold {
 		return r.boot(ctx)
@@ -140,7 +142,7 @@ func (r *resumeOp) restore(ctx context.Context) error {
 	return r.launch(ctx, func() { failpoint.Here(failpoint.ResumeRestored) })
 }
 
-// bind has the wire of the new VM made: the sandbox keeps its policy, or its tap.
+// bind creates the wire of the new VM. The sandbox keeps its policy, or its tap.
 func (r *resumeOp) bind(ctx context.Context) (err error) {
 	n := r.was.Network
 	if n.Tap != "" {
@@ -154,12 +156,12 @@ func (r *resumeOp) bind(ctx context.Context) (err error) {
 	return err
 }
 
-// identify tells the new VM who it is. On failure it goes.
+// identify sends the new VM its identity. On failure it ends the VM.
 func (r *resumeOp) identify(ctx context.Context) error {
 	return r.introduce(ctx, func() { failpoint.Here(failpoint.ResumeConfirmed) })
 }
 
-// settle makes the new VM the sandbox's, at one moment.
+// settle atomically makes the new VM the sandbox's VM.
 func (r *resumeOp) settle(ctx context.Context) error {
 	err := r.b.Resume(ctx, r.next.m.VM, func(i *sandbox.Info) {
 		i.Network.Wire = r.next.wire.Name()
@@ -173,7 +175,7 @@ func (r *resumeOp) settle(ctx context.Context) error {
 	return nil
 }
 
-// leaveResumeReceipt tells of a resume that came as far as a new VM.
+// leaveResumeReceipt records a resume that reached a new VM.
 func (r *resumeOp) leaveResumeReceipt(err error) {
 	rec := r.next.trace.receipt(receipt.Resume, err)
 	rec.Sandbox, rec.Cold = r.was.ID, r.was.Cold

@@ -14,22 +14,20 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// rollbackOp is one Rollback under way. The sandbox gets a new VM, restored from
-// the snapshot and told that it is this sandbox, while the old one runs on. Then
-// the two VMs' run directories are exchanged, and that is the moment: until then
-// a failure, or the end of the daemon, costs the new VM only; from then on the
-// old one is nobody's.
+// rollbackOp is one running Rollback. The sandbox gets a new VM, restored from the snapshot and
+// given the sandbox's identity, while the old VM keeps running. Then the run directories of the two
+// VMs are exchanged. This is the commit point: before it, a failure or the end of the daemon costs
+// only the new VM; after it, the old VM has no owner.
 type rollbackOp struct {
 	newVM
 	old *vmproc.VM
-	// before is the tag that the sandbox lies over until now.
+	// before is the tag of the sandbox's snapshot before the rollback.
 	before string
 }
 
-// Rollback puts a running sandbox back to a snapshot of its ancestry: one that
-// it came from, or that was branched from it. It keeps its name, its addresses
-// and its identity; entropy and clock are new. What ran in it has ended. If
-// anything fails it runs on as it was.
+// Rollback puts a running sandbox back to a snapshot of its ancestry: one that it came from, or one
+// branched from it. The sandbox keeps its name, its addresses and its identity. Its entropy and
+// clock are new, and its running programs end. On failure the sandbox keeps running unchanged.
 func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err error) {
 	start := o.cfg.Now()
 	ctx, done, err := o.begin(ctx)
@@ -59,7 +57,7 @@ func (o *Ops) Rollback(ctx context.Context, id, tag string) (_ sandbox.Info, err
 	return info, err
 }
 
-// prepare takes what the rollback needs: its turn, the sandbox, the snapshot.
+// prepare acquires the sandbox's turn, the sandbox and the snapshot.
 func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) error {
 	b, _, err := r.e.sandboxes.Find(id)
 	if err != nil {
@@ -70,7 +68,7 @@ func (r *rollbackOp) prepare(ctx context.Context, id string, start time.Time) er
 		return err
 	}
 	r.undo.Push(leave)
-	if r.b, r.old, err = r.e.sandboxes.Running(id); err != nil { // as it is now that it is our turn
+	if r.b, r.old, err = r.e.sandboxes.Running(id); err != nil { // its current state, now that we have the turn
 		return err
 	}
 	if _, r.was, err = r.e.sandboxes.Find(id); err != nil {
@@ -94,7 +92,7 @@ func (r *rollbackOp) run(ctx context.Context) error {
 		step{"end", r.endOld})
 }
 
-// restore brings the new VM up.
+// restore creates the new VM.
 func (r *rollbackOp) restore(ctx context.Context) error {
 	release, err := r.e.admission.VM(oneOfMany(r.e.cfg.ChildMemory, r.f.src))
 	if err != nil {
@@ -108,13 +106,13 @@ func (r *rollbackOp) restore(ctx context.Context) error {
 	return r.launch(ctx, func() { failpoint.Here(failpoint.RollbackRestored) })
 }
 
-// identify tells the new VM who it is. On failure it goes.
+// identify sends the new VM its identity. On failure it ends the VM.
 func (r *rollbackOp) identify(ctx context.Context) error {
 	r.next.m.Silent = r.b.Info().Network.Tap != ""
 	return r.introduce(ctx, func() { failpoint.Here(failpoint.RollbackConfirmed) })
 }
 
-// exchange makes the new VM the sandbox's, at one moment.
+// exchange atomically makes the new VM the sandbox's VM.
 func (r *rollbackOp) exchange(ctx context.Context) error {
 	err := r.b.Exchange(ctx, sandboxes.Exchange{
 		Old: r.old, New: r.next.m.VM, How: "was rolled back to snapshot " + r.tag,
@@ -133,7 +131,7 @@ func (r *rollbackOp) exchange(ctx context.Context) error {
 	return nil
 }
 
-// originOf is where a sandbox comes from.
+// originOf returns the snapshots a sandbox comes from.
 func originOf(i sandbox.Info) catalog.Origin {
 	return catalog.Origin{Sandbox: i.ID, From: []snapshot.Parent{
 		{Tag: i.SnapshotTag, ContentHash: i.SnapshotHash}, {Tag: i.RolledBackTo, ContentHash: i.RolledBackHash},
@@ -141,9 +139,8 @@ func originOf(i sandbox.Info) catalog.Origin {
 	}}
 }
 
-// stands checks that the new VM still runs, by having it answer: of one that was
-// killed a moment ago alive knows nothing yet, since that waits for the kernel to
-// have taken the process apart.
+// stands checks that the new VM still runs by sending it a request. Alive is not enough: it reports
+// a killed process as alive until the kernel has torn it down.
 func (r *rollbackOp) stands(ctx context.Context) error {
 	limit := r.e.cfg.RestoreTimeout
 	ctx, cancel := context.WithTimeoutCause(ctx, limit,
@@ -162,14 +159,14 @@ func (r *rollbackOp) stands(ctx context.Context) error {
 	return nil
 }
 
-// endOld ends the VM that was, whose files lie in the new one's directory now.
+// endOld ends the old VM. Its files are in the new VM's directory now.
 func (r *rollbackOp) endOld(ctx context.Context) error {
 	r.old.Own(nil)
 	r.old.Agent.Close()
 	r.endOldVM(ctx)
 	r.e.procs.Remove(r.next.m.Dir, r.old.Disks.Paths())
 	dropPause(r.e, r.was)
-	r.e.catalog.CollectLater() // what it lay over may be needed no more
+	r.e.catalog.CollectLater() // its previous base may now be unused
 	r.next.trace.mark("end")
 	return nil
 }

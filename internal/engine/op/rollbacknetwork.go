@@ -6,9 +6,10 @@ import (
 	"github.com/forkd/forkd/internal/engine/network"
 )
 
-// bind has the wire of the new VM made, beside its restore: the sandbox keeps its policy, and what its old VM has
-// open ends with that one. A wire whose VM does not become the sandbox's is released.
-// A tap follows when the old VM has ended, as the kernel gives it to one process at a time.
+// bind creates the wire of the new VM, in parallel with its restore. The sandbox keeps its policy;
+// open connections end with the old VM. The wire is released if its VM does not become the
+// sandbox's. A tap follows when the old VM has ended, as the kernel gives it to one process at a
+// time.
 func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
 	info := r.b.Info()
 	if info.Network.Tap != "" {
@@ -27,8 +28,7 @@ func (r *rollbackOp) bind(ctx context.Context) (*network.Wire, error) {
 	return wires[0], nil
 }
 
-// endOldVM ends the VM that was. If it has a tap the new one takes that over, and may send only
-// then.
+// endOldVM ends the old VM. If it has a tap, the new VM takes the tap over and may send only then.
 func (r *rollbackOp) endOldVM(ctx context.Context) {
 	n := r.b.Info().Network
 	if n.Tap == "" {
@@ -40,14 +40,14 @@ func (r *rollbackOp) endOldVM(ctx context.Context) {
 	if err == nil {
 		err = proc.OpenNet(ctx, nil)
 	} else {
-		_ = proc.OpenNet(ctx, nil) // what it tries is refused, and does not hang
+		_ = proc.OpenNet(ctx, nil) // its packets are refused instead of hanging
 	}
 	if err != nil {
 		r.e.cfg.Logger.Warn("a sandbox was rolled back and has lost its tap", "sandbox", r.b.ID(), "tap", n.Tap, "err", err)
 	}
 }
 
-// settleNetwork makes up for a change of the policy while the new VM was being made.
+// settleNetwork applies a change of the policy made while the new VM was being created.
 func (r *rollbackOp) settleNetwork(ctx context.Context) {
 	if err := r.e.wires.Settle(ctx, r.b.Info().Network); err != nil {
 		r.e.cfg.Logger.Warn("a policy that changed meanwhile", "sandbox", r.b.ID(), "err", err)

@@ -13,20 +13,21 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// Where a recipe's service leaves what it prints, and its exit status when it has ended.
+// Files for the output of a recipe's service, and for its exit status when it has ended.
 const (
 	serviceLog = "/tmp/forkd-start.log"
 	serviceEnd = "/tmp/forkd-start.end"
 )
 
-// startScript has a service ($1) run on when the request for it is over. $2 is its log, $3 its end.
+// startScript starts a service ($1) that keeps running when the request is over. $2 is its log, $3
+// the file for its exit status.
 const startScript = `log=$2 end=$3
 rm -f "$end"
 setsid sh -c 'sh -c "$1"; echo $? > "$2"' sh "$1" "$end" </dev/null >"$log" 2>&1 &`
 
-// waitScript waits until a check ($1, its own arguments from $3 on) succeeds. It ends with 3 if the service,
-// whose end is in $2, has failed: it would be waited for in vain. One that ends well may have put itself into
-// the background.
+// waitScript waits until a check ($1, its own arguments from $3 on) succeeds. It exits with 3 if
+// the service, with its exit status in $2, has failed: waiting would then be useless. A service
+// that ends with status 0 may have moved into the background.
 const waitScript = `check=$1 end=$2
 shift 2
 until sh -c "$check" sh "$@" >/dev/null 2>&1; do
@@ -39,11 +40,11 @@ done`
 // serviceFailed is that exit status.
 const serviceFailed = 3
 
-// readiness is how a guest finds out that its service is ready.
+// readiness describes how to check that a service is ready.
 type readiness struct {
 	what  string   // for the error: "port 80 to be listened on"
-	check []string // of waitScript
-	log   string   // whose end the error has
+	check []string // arguments for waitScript
+	log   string   // file quoted in the error
 	limit time.Duration
 }
 
@@ -68,7 +69,7 @@ func readinessOf(r sandbox.Ready) readiness {
 	return out
 }
 
-// args are a program that waits.
+// args returns the command line of the waiting program.
 func (r readiness) args(end string) []string {
 	return append([]string{"sh", "-c", waitScript, "sh", r.check[0], end}, r.check[1:]...)
 }
@@ -90,7 +91,7 @@ func (c *createOp) startService(ctx context.Context) error {
 	return nil
 }
 
-// awaitReady waits for what the recipe says must be up before the snapshot.
+// awaitReady waits for the recipe's ready condition before the snapshot.
 func (c *createOp) awaitReady(ctx context.Context) error {
 	if c.src.image.Ready == nil {
 		return nil
@@ -114,7 +115,7 @@ func (c *createOp) awaitReady(ctx context.Context) error {
 	return nil
 }
 
-// notReady is the error with the end of what the service printed.
+// notReady returns the error, with the end of the service's output.
 func (c *createOp) notReady(ctx context.Context, want readiness, what string) error {
 	var said tail
 	r, err := c.agent.Exec(ctx, agentclient.ExecRequest{
@@ -125,14 +126,14 @@ func (c *createOp) notReady(ctx context.Context, want readiness, what string) er
 	return sandbox.Errorf(sandbox.ErrInvalid, sandbox.ReasonWarmUpFailed, "%s%s", what, said.text())
 }
 
-// Languages of warm-up steps that are programs, which end: nothing of them stays but what they left in files
-// and in the page cache.
+// Languages of warm-up steps that are programs and end. They leave only files and the page cache.
 const (
 	warmCommand = "command"
 	warmNode    = "node"
 )
 
-// warmProgram are the arguments of such a step; nil: its language has an interpreter that stays.
+// warmProgram returns the arguments of such a step. It returns nil if the language has an
+// interpreter that keeps running.
 func warmProgram(s sandbox.WarmStep) []string {
 	switch s.Language {
 	case warmCommand:

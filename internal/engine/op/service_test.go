@@ -15,7 +15,7 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// waits runs the program that waits in a guest on this host, and returns its exit code.
+// waits runs a guest's waiting program on this host, and returns its exit code.
 func waits(t *testing.T, r sandbox.Ready, end string, limit time.Duration) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)

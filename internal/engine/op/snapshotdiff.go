@@ -21,12 +21,12 @@ import (
 	"github.com/forkd/forkd/internal/leaf/undo"
 )
 
-// diffTimeout bounds a comparison: guests with very many files take long.
+// diffTimeout bounds a comparison. Guests with very many files take long.
 const diffTimeout = 5 * time.Minute
 
-// DiffSnapshots compares what is in two snapshots. A child of each is restored
-// and tells what is in it. It gets no identity, so that it is as it was in the
-// snapshot but for the moment that telling takes; it is listed nowhere, and ended.
+// DiffSnapshots compares the content of two snapshots. It restores a child of each, which reports
+// its content. The child gets no identity, so it stays as it was in the snapshot, except for the
+// work of reporting. It is not listed, and it is ended afterwards.
 func (o *Ops) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandbox.SnapshotDiff, error) {
 	start := o.cfg.Now()
 	before, after, limit := req.Before, req.After, req.Limit
@@ -73,7 +73,7 @@ func (o *Ops) DiffSnapshots(ctx context.Context, req sandbox.DiffRequest) (sandb
 	return sandbox.SnapshotDiff{Before: before, After: after, Diff: d, Took: o.cfg.Now().Sub(start)}, nil
 }
 
-// keepFor charges what is kept to the request of a context.
+// keepFor charges memory kept by the diff to the request of a context.
 func keepFor(ctx context.Context) guestdiff.Keep {
 	account := membudget.From(ctx)
 	return func(n int) bool {
@@ -85,7 +85,8 @@ func keepFor(ctx context.Context) guestdiff.Keep {
 	}
 }
 
-// sameImage tells whether two snapshots come of one image, whose files need no comparison.
+// sameImage reports whether two snapshots come from the same image. Its files then need no
+// comparison.
 func (o *Ops) sameImage(ctx context.Context, tags ...string) (bool, error) {
 	var digests []string
 	for _, tag := range tags {
@@ -98,29 +99,30 @@ func (o *Ops) sameImage(ctx context.Context, tags ...string) (bool, error) {
 	return digests[0] != "" && digests[0] == digests[1], nil
 }
 
-// probe is a child that tells what is in its snapshot.
+// probe is a child that reports the content of its snapshot.
 type probe struct {
 	e   *Ops
 	tag string
-	// owner is for whom it runs.
+	// owner is the owner of the child.
 	owner string
 	m     *launch.VM
-	// changesOnly asks for files that are not as in the image.
+	// changesOnly requests only the files that differ from the image.
 	changesOnly bool
 	stream      *connect.ServerStreamForClient[agentv1.InventoryPart]
-	first       bool // the stream stands at its first part
+	first       bool // the stream is at its first part
 	undo        undo.Stack
 	err         error
 }
 
-// open restores the child and waits for the first part of its account.
+// open restores the child and waits for the first part of its report.
 func (w *probe) open(ctx context.Context) error {
 	src, err := w.e.openForkSource(ctx, w.tag)
 	if err != nil {
 		return err
 	}
 	w.undo.Push(src.Close)
-	// One that says what it can is not asked for more. One from before says nothing, and is.
+	// If the agent lists its capabilities, the inventory must be among them. An older agent lists
+	// none, so it is asked anyway.
 	if len(src.Agent.Capabilities) > 0 && !src.Agent.Can(agentproto.CanInventory) {
 		return w.agentOld()
 	}
@@ -140,8 +142,8 @@ func (w *probe) open(ctx context.Context) error {
 	return w.ask(ctx, agent)
 }
 
-// ask tries until there is an answer: just after a restore the guest may still
-// be resetting its vsock transport and drop a connection.
+// ask retries until there is an answer. Just after a restore the guest may still be resetting its
+// vsock transport and drop a connection.
 func (w *probe) ask(ctx context.Context, agent *agentclient.Client) error {
 	limit := w.e.cfg.IdentityTimeout
 	late := time.Now().Add(limit)
@@ -183,7 +185,7 @@ func (w *probe) Next() (*agentv1.InventoryPart, error) {
 	return nil, io.EOF
 }
 
-// explain turns an error into what the caller should know.
+// explain converts an error for the caller.
 func (w *probe) explain(ctx context.Context, err error) error {
 	var remote *connect.Error
 	if errors.As(err, &remote) && remote.Code() == connect.CodeDeadlineExceeded {
@@ -205,14 +207,14 @@ func (w *probe) explain(ctx context.Context, err error) error {
 	return err
 }
 
-// awaitDeadline waits for a deadline that is about to come: a guest, who is told of it, may notice it first.
+// awaitDeadline waits for an imminent deadline. The guest knows it and may notice it first.
 func awaitDeadline(ctx context.Context) {
 	if at, ok := ctx.Deadline(); ok && time.Until(at) < deadlineSkew {
 		<-ctx.Done()
 	}
 }
 
-// deadlineSkew is how much earlier a guest that is to be believed may notice a deadline.
+// deadlineSkew is how much earlier than the host a trusted guest may notice a deadline.
 const deadlineSkew = time.Second
 
 func (w *probe) agentOld() error {

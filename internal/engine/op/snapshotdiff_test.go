@@ -18,7 +18,7 @@ func TestAGuestMayNoticeTheDeadlineFirst(t *testing.T) {
 	if err := new(probe).explain(ctx, noticed); !errors.Is(err, sandbox.ErrTimeout) {
 		t.Errorf("just before the deadline: %v", err)
 	}
-	// One that says so long before is not waited for.
+	// If the guest reports it long before the deadline, explain does not wait.
 	ctx, cancel = context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
 	if err := new(probe).explain(ctx, noticed); !errors.Is(err, sandbox.ErrGuestGone) {

@@ -8,14 +8,13 @@ import (
 	"github.com/forkd/forkd/internal/engine/sandboxes"
 )
 
-// Accounts say what there is, and whose it is.
+// Accounts reports snapshots and sandboxes, and their owners.
 type Accounts struct {
 	catalog   *catalog.Catalog
 	sandboxes *sandboxes.Table
 }
 
-// ListSnapshots returns all snapshots by tag: those that are being written and
-// those that are damaged, too.
+// ListSnapshots returns all snapshots by tag, including those being written and damaged ones.
 func (o Accounts) ListSnapshots(ctx context.Context) ([]sandbox.SnapshotInfo, error) {
 	return o.catalog.List(ctx)
 }
@@ -25,12 +24,12 @@ func (o Accounts) SnapshotInfo(_ context.Context, tag string) (sandbox.SnapshotI
 	return o.catalog.Get(tag)
 }
 
-// SnapshotBrief says whose a snapshot is, and little more.
+// SnapshotBrief returns a snapshot's owner and little more.
 func (o Accounts) SnapshotBrief(tag string) (sandbox.SnapshotBrief, error) {
 	return o.catalog.Brief(tag)
 }
 
-// Holdings are what an owner has running: sandboxes, and MiB of their guests' memory.
+// Holdings returns the number of an owner's running sandboxes, and their guest memory in MiB.
 func (o Accounts) Holdings(owner string) (n, memoryMiB int) {
 	for _, i := range o.sandboxes.List() {
 		if i.Owner == owner && i.Status != sandbox.StatusFailed {
@@ -40,11 +39,11 @@ func (o Accounts) Holdings(owner string) (n, memoryMiB int) {
 	return n, memoryMiB
 }
 
-// OverlayBytes is what an owner's sandboxes have written to their disks, as it takes room now.
+// OverlayBytes returns the disk space now used by an owner's sandboxes for their disk writes.
 func (o Accounts) OverlayBytes(owner string) int64 { return o.sandboxes.OverlayBytes(owner) }
 
-// VerifySnapshot reads a snapshot whole and compares it with its digests.
-// Damage is told in the report; it is not an error.
+// VerifySnapshot reads a whole snapshot and compares it with its digests. The report lists damage;
+// damage is not an error.
 func (o *Ops) VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyReport, error) {
 	ctx, done, err := o.begin(ctx)
 	if err != nil {
@@ -54,7 +53,7 @@ func (o *Ops) VerifySnapshot(ctx context.Context, tag string) (sandbox.VerifyRep
 	return o.catalog.Verify(ctx, tag)
 }
 
-// CollectLayers removes layers that nothing needs; with dryRun it only says which.
+// CollectLayers removes unused layers. With dryRun it only lists them.
 func (o *Ops) CollectLayers(ctx context.Context, dryRun bool) (sandbox.CollectReport, error) {
 	_, done, err := o.begin(ctx)
 	if err != nil {

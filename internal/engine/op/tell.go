@@ -6,12 +6,12 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// tellRefused says that the host has no room for an operation on a snapshot.
+// tellRefused emits an event: the host has no room for an operation on a snapshot.
 func (c *Config) tellRefused(what, tag string, err error) {
 	c.Tell(sandbox.EventRefused, tag, map[string]string{"operation": what, sandbox.EventKeyReason: err.Error()})
 }
 
-// tell says that a snapshot was made of the sandbox.
+// tell emits an event about a new snapshot of the sandbox.
 func (w *branchOp) tell() {
 	about := w.b.Info().About()
 	about[sandbox.EventKeySnapshot] = w.req.Tag

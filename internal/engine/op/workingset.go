@@ -15,22 +15,22 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// recorder finds out what the children of a snapshot in the making touch.
+// recorder records the working sets of the children of a draft snapshot.
 type recorder struct {
 	e         *Ops
 	draft     *catalog.Draft
 	owner     string         // of the snapshot
-	src       *launch.Source // of the files that the snapshot will have
+	src       *launch.Source // files of the future snapshot
 	shape     vmspec.Shape
-	languages []string // whose interpreters are warm in it
-	firstUse  string   // what its children are asked first; empty: a shell
+	languages []string // languages with warm interpreters in it
+	firstUse  string   // first request to its children; empty for a shell
 }
 
-// record forks a child from the snapshot, brings it as far as any child, and
-// keeps what memory it touched on the way in the snapshot: every later child will touch the same. It
-// does so, too, for what is asked of a child first: an evaluation, if there is a warmed interpreter,
-// and a program, each in a child that was asked nothing before. A snapshot is as good without that, so
-// only the caller's going away is an error.
+// record forks a child from the draft snapshot, makes it ready like any child, and saves the memory
+// it touched on the way in the snapshot. Every later child touches the same pages. record does the
+// same for a child's first request: an evaluation, if the snapshot has a warm interpreter, and a
+// program, each in a child without earlier requests. A snapshot works without working sets, so only
+// the caller's cancellation is an error.
 func (c recorder) record(ctx context.Context) error {
 	start := c.e.cfg.Now()
 	evaluation := firstRequest{snapshot.EvalSetFile, c.evaluate}
@@ -42,7 +42,7 @@ func (c recorder) record(ctx context.Context) error {
 	} else if r, err = c.recordChild(ctx, true, evaluation); err == nil {
 		_, err = c.recordChild(ctx, false, program)
 	}
-	if ctx.Err() != nil { // also of a request that was refused for that
+	if ctx.Err() != nil { // also if the request was refused because of it
 		return context.Cause(ctx)
 	}
 	if err == nil {
@@ -55,14 +55,15 @@ func (c recorder) record(ctx context.Context) error {
 	return nil
 }
 
-// firstRequest is what may be asked of a child first, and the file for what it has touched then.
+// firstRequest is a likely first request to a child, and the file for the pages it touches.
 type firstRequest struct {
 	file string
 	ask  func(context.Context, *launch.VM) error
 }
 
-// recordChild writes what a child touches on its way to ready, if that is wanted, and then what it has
-// touched when the request is answered as well. One that it refuses costs only that set.
+// recordChild writes the pages a child touches until it is ready, if ready is set. It then writes
+// the pages touched when the request is answered as well. If the child refuses the request, only
+// that set is missing.
 func (c recorder) recordChild(ctx context.Context, ready bool,
 	first firstRequest) (r vmm.WorkingSetResult, err error) {
 	limit := c.e.cfg.RestoreTimeout + c.e.cfg.IdentityTimeout
@@ -92,7 +93,7 @@ func (c recorder) recordChild(ctx context.Context, ready bool,
 	return r, err
 }
 
-// readyChild is a child of the snapshot in the making, and has confirmed its identity.
+// readyChild returns a child of the draft snapshot that has confirmed its identity.
 func (c recorder) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, error) {
 	release, err := c.e.admission.VM(admission.Shell(c.e.cfg.ChildMemory, c.shape))
 	if err != nil {
@@ -119,7 +120,7 @@ func (c recorder) readyChild(ctx context.Context, u *undo.Stack) (*launch.VM, er
 	return m, nil
 }
 
-// writeWorkingSet pauses a child, and keeps what it has touched so far in the snapshot.
+// writeWorkingSet pauses a child and saves the pages touched so far in the snapshot.
 func (c recorder) writeWorkingSet(ctx context.Context, m *launch.VM,
 	name string) (r vmm.WorkingSetResult, err error) {
 	if err := m.Proc.Pause(ctx); err != nil {
@@ -135,11 +136,11 @@ func (c recorder) writeWorkingSet(ctx context.Context, m *launch.VM,
 	return r, err
 }
 
-// firstEvaluation is what is evaluated to learn what a first evaluation touches: statements, output, and a result,
-// as users' have. Nobody's child remembers it.
+// firstEvaluation is evaluated to record the pages touched by a first evaluation. It has
+// statements, output and a result, like user code. No user's child sees it.
 const firstEvaluation = "x = 6 * 7\nprint(x)\nx"
 
-// evaluate has each warmed interpreter of a child evaluate a little.
+// evaluate runs a short evaluation in each warm interpreter of a child.
 func (c recorder) evaluate(ctx context.Context, m *launch.VM) error {
 	for _, language := range c.languages {
 		if _, err := m.Agent.Eval(ctx, &agentv1.EvalRequest{Language: language, Code: firstEvaluation}); err != nil {

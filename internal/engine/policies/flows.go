@@ -8,7 +8,8 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Flows are the connections of a running sandbox, none if it needs no wire.
+// Flows returns the connections of a running sandbox. It returns no flows if the sandbox has no
+// wire.
 func (p *Policies) Flows(ctx context.Context, id string) ([]sandbox.NetFlow, error) {
 	ctx, done, err := p.cfg.Begin(ctx)
 	if err != nil {
@@ -22,8 +23,8 @@ func (p *Policies) Flows(ctx context.Context, id string) ([]sandbox.NetFlow, err
 	return port.Flows(ctx, wire)
 }
 
-// NetworkLog calls write with a sandbox's audit lines: with follow also with those that come,
-// until its VM has ended, which is no error, or ctx has, or the daemon closes.
+// NetworkLog calls write with a sandbox's audit lines. With follow it continues with new lines
+// until the VM has ended, which is not an error, until ctx has ended, or until the daemon closes.
 func (p *Policies) NetworkLog(ctx context.Context, id string, follow bool, write func([]byte) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
@@ -52,10 +53,10 @@ func (p *Policies) NetworkLog(ctx context.Context, id string, follow bool, write
 	return err
 }
 
-// errEnded ends the following of a log: its VM has ended.
+// errEnded stops following a log when the VM has ended.
 var errEnded = errors.New("the VM has ended")
 
-// port is the connection to forkd-net, and the name that a sandbox's VM has there.
+// port returns the connection to forkd-net, and the name of a sandbox's VM there.
 func (p *Policies) port(ctx context.Context, id string) (sandbox.NetPort, string, error) {
 	_, _, err := p.cfg.Sandboxes.Running(id)
 	if err != nil {

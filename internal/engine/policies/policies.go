@@ -15,29 +15,29 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// Config is what Policies are made of.
+// Config configures Policies.
 type Config struct {
 	Sandboxes *sandboxes.Table
 	Wires     *network.Wires
-	// Begin admits a request; done must be called.
+	// Begin admits a request. The caller must call done.
 	Begin func(context.Context) (_ context.Context, done func(), _ error)
-	// Tell is told of policies that were changed.
+	// Tell receives policy changes.
 	Tell sandbox.Events
-	// Closing ends when the daemon begins to close: nobody follows a log then.
+	// Closing ends when the daemon begins to close. Followed logs end then.
 	Closing context.Context
 }
 
-// Policies are requests about sandboxes' networks. Their methods are safe for concurrent use.
+// Policies serves requests about sandboxes' networks. Its methods are safe for concurrent use.
 type Policies struct{ cfg Config }
 
-// New makes Policies.
+// New returns Policies.
 func New(c Config) *Policies { return &Policies{c} }
 
-// Hidden stands for the value of a header that the host sets.
+// Hidden replaces the value of a header the host sets.
 const Hidden = "***"
 
-// Adopt takes over the wires of the sandboxes that an earlier daemon left, under the ceiling
-// of this one.
+// Adopt takes over the wires of the sandboxes left by an earlier daemon, under the ceiling of this
+// one.
 func (p *Policies) Adopt() error {
 	for _, s := range p.cfg.Sandboxes.All() {
 		_, vm, err := p.cfg.Sandboxes.Running(s.ID())
@@ -50,7 +50,7 @@ func (p *Policies) Adopt() error {
 			continue
 		}
 		n, err := p.cfg.Wires.Judge(was.Asked, was.HostPorts)
-		if err != nil { // an earlier build could read it: nothing is allowed
+		if err != nil { // only an earlier build accepted it: deny everything
 			n = sandbox.Network{Asked: was.Asked, Cut: []string{err.Error()}}
 		}
 		n.Effective = s.Info().Limits.OfNetwork(n.Effective)
@@ -64,25 +64,26 @@ func (p *Policies) Adopt() error {
 	return nil
 }
 
-// sourceOf is a sandbox's VM as its wire needs it.
+// sourceOf returns the network source of a sandbox's VM.
 func sourceOf(i sandbox.Info, vm *vmproc.VM) network.Source {
 	return network.Source{Owner: i.Owner, Tag: i.SnapshotTag, Unconfined: !vm.Confined(),
 		Tree: func(id string) sandbox.NetTree { return i.Limits.NetTree(id, i.Kin) }}
 }
 
-// adoptTap takes over a sandbox's tap. A VM that did not have it yet was not let out either.
+// adoptTap takes over a sandbox's tap. If the VM did not have the tap yet, its network was not open
+// either.
 func (p *Policies) adoptTap(id, tap string, vm *vmproc.VM) {
 	ctx, cancel := context.WithTimeout(context.Background(), adoptTimeout)
 	defer cancel()
 	if p.cfg.Wires.AdoptTap(ctx, tap, id, vm.Proc) {
-		_ = vm.Proc.OpenNet(ctx, nil) // it fails if the VM has ended
+		_ = vm.Proc.OpenNet(ctx, nil) // fails if the VM has ended
 	}
 }
 
-// adoptTimeout bounds what a VM is asked that an earlier daemon left.
+// adoptTimeout bounds requests to a VM left by an earlier daemon.
 const adoptTimeout = 10 * time.Second
 
-// Network is a sandbox's, without secrets.
+// Network returns a sandbox's network, without secrets.
 func (p *Policies) Network(id string) (sandbox.Network, error) {
 	_, info, err := p.cfg.Sandboxes.Find(id)
 	return p.shown(info.Network), err
@@ -96,7 +97,8 @@ func (p *Policies) shown(n sandbox.Network) sandbox.Network {
 	return n
 }
 
-// SetNetwork gives a running sandbox another policy in place of the one that it has. What is no longer allowed has been cut when it returns.
+// SetNetwork replaces a running sandbox's policy. When it returns, connections that are no longer
+// allowed have been cut.
 func (p *Policies) SetNetwork(ctx context.Context, id string, req sandbox.NetworkRequest) (sandbox.Network, error) {
 	ctx, done, err := p.cfg.Begin(ctx)
 	if err != nil {
@@ -135,13 +137,13 @@ func (p *Policies) SetNetwork(ctx context.Context, id string, req sandbox.Networ
 	return p.shown(next), nil
 }
 
-// apply has the sandbox's VM follow its policy. One that had no wire, since nothing was
-// allowed, gets one.
+// apply applies the policy to the sandbox's VM. A VM without a wire, because its policy allowed no
+// traffic, gets one.
 func (p *Policies) apply(ctx context.Context, s *sandboxes.Sandbox, n sandbox.Network) error {
 	if n.Wire != "" {
 		return p.cfg.Wires.Update(ctx, n.Wire, n.Effective)
 	}
-	leave, err := s.Turn(ctx) // of two at once the second finds the wire of the first
+	leave, err := s.Turn(ctx) // of two concurrent calls, the second finds the wire of the first
 	if err != nil {
 		return err
 	}
@@ -176,7 +178,7 @@ func hide(s netpolicy.Spec) netpolicy.Spec {
 	return s
 }
 
-// restore puts the values back that are Hidden, of the same headers to the same hosts.
+// restore replaces Hidden values with the known ones of the same headers to the same hosts.
 func restore(s, known netpolicy.Spec) (netpolicy.Spec, error) {
 	values := map[[2]string]string{}
 	for _, h := range known.Headers {

@@ -10,15 +10,15 @@ import (
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
-// buckets keep shells: VMs of a shape that wait to become a child. Those of a tag whose size was set are prepared with its snapshot and
-// are its own; tags without a size share plain ones of their shape. It does no
-// I/O; the refillers do.
+// buckets keeps shells: VMs of a shape that wait to become a child. The shells of a tag with a
+// configured size are prepared with its snapshot and used only for that tag. Tags without a size
+// share plain shells of their shape. buckets does no I/O; the refillers do.
 type buckets struct {
-	fallback int           // plain shells for a shape that some tag without a size of its own has
+	fallback int           // number of plain shells for a shape of tags without a size
 	kick     chan struct{} // wakes the refillers
-	sources  sources       // what shells are prepared with
+	sources  sources       // snapshots to prepare shells with
 
-	mu     sync.Mutex // guards what follows; but that of sources, no other lock is taken under it
+	mu     sync.Mutex // guards the fields below; only the lock of sources is taken under it
 	closed bool
 	tags   map[string]poolTag
 	byKey  map[Key]*bucket
@@ -30,15 +30,15 @@ type shell struct {
 	key Key
 }
 
-// Key names shells that are as good as one another.
+// Key identifies interchangeable shells.
 type Key struct {
 	Shape vmspec.Shape
-	Tag   string // whose snapshot they are prepared with; empty: they are plain
-	Hash  string // of the snapshot's content: another one may have got the tag
-	Owner string // of the snapshot, and so of its shells: a tenant; empty: the operator
+	Tag   string // of the snapshot that they are prepared with; empty for plain shells
+	Hash  string // of the snapshot's content, as the tag may be reused
+	Owner string // tenant of the snapshot and its shells; empty for the operator
 }
 
-// KeyOf names the shells that a snapshot's children can be made in.
+// KeyOf returns the key of the shells for a snapshot's children.
 func KeyOf(src *launch.Source) Key {
 	return Key{src.Shape(), src.Tag, src.Hash(), src.Files.Manifest.Owner}
 }
@@ -72,7 +72,7 @@ func (p *buckets) wake() {
 	}
 }
 
-// wantedLocked is how many shells a bucket is to have.
+// wantedLocked returns the target size of a bucket.
 func (p *buckets) wantedLocked(key Key) int {
 	if key.Tag != "" {
 		if t := p.tags[key.Tag]; t.key == key && t.set && !t.unfit {
@@ -102,7 +102,7 @@ func (p *buckets) bucketLocked(key Key) *bucket {
 	return s
 }
 
-// touch makes the pool of a tag exist with the default size.
+// touch creates the pool of a tag with the default size if it does not exist.
 func (p *buckets) touch(tag string, shape vmspec.Shape) {
 	p.mu.Lock()
 	_, known := p.tags[tag]
@@ -115,7 +115,7 @@ func (p *buckets) touch(tag string, shape vmspec.Shape) {
 	}
 }
 
-// set gives a tag's pool a size and returns the shells that are too many now.
+// set sets the size of a tag's pool and returns the surplus shells.
 func (p *buckets) set(key Key, size int) []*shell {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -124,7 +124,7 @@ func (p *buckets) set(key Key, size int) []*shell {
 	return p.surplusLocked()
 }
 
-// markUnusable says that no shell can be prepared for the key.
+// markUnusable records that shells cannot be prepared for the key.
 func (p *buckets) markUnusable(key Key) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -155,8 +155,8 @@ func (p *buckets) surplusLocked() (over []*shell) {
 	return over
 }
 
-// take hands out a shell, a prepared one before a plain one, or nil. It is the
-// caller's then, dead or alive.
+// take returns a shell, a prepared one before a plain one, or nil. The caller then owns it, dead or
+// alive.
 func (p *buckets) take(key Key) *shell {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +171,7 @@ func (p *buckets) take(key Key) *shell {
 	return nil
 }
 
-// count is the number of shells that stand ready for a snapshot.
+// count returns the number of ready shells for a snapshot.
 func (p *buckets) count(key Key) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,8 +187,8 @@ func (p *buckets) countLocked(key Key) (n int) {
 	return n
 }
 
-// reserveSlot names a bucket that is short of a shell and reserves the place; put or
-// releaseSlot must follow.
+// reserveSlot returns the key of a bucket that needs a shell, and reserves a slot in it. The caller
+// must call put or releaseSlot.
 func (p *buckets) reserveSlot() (Key, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,8 +210,8 @@ func (p *buckets) reserveSlot() (Key, bool) {
 	return Key{}, false
 }
 
-// put adds a shell that reserveSlot asked for, and what it was prepared with, if anything.
-// Neither is taken when nobody wants the shell any more, or it died.
+// put adds a shell made for reserveSlot, and the source it was prepared with, if any. It takes
+// neither if the shell is no longer wanted or has died.
 func (p *buckets) put(m *shell, src *launch.Source) (taken, kept bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +230,7 @@ func (p *buckets) releaseSlot(key Key) {
 	p.bucketLocked(key).coming--
 }
 
-// remove takes a dead shell out of its bucket; false when it is not in it (any more).
+// remove takes a dead shell out of its bucket. It returns false if the shell is no longer in it.
 func (p *buckets) remove(m *shell) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,7 +244,7 @@ func (p *buckets) remove(m *shell) bool {
 	return true
 }
 
-// drain closes the pools and hands out all shells.
+// drain closes the pools and returns all shells.
 func (p *buckets) drain() []*shell {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -257,7 +257,7 @@ func (p *buckets) drain() []*shell {
 	return all
 }
 
-// sizes are the sizes that were set, by tag.
+// sizes returns the configured sizes, by tag.
 func (p *buckets) sizes() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

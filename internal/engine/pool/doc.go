@@ -1,6 +1,6 @@
-// Package pool keeps shells ready: VMs without a guest, plain ones that fit a shape and
-// prepared ones that are restored from one snapshot up to their start gate. It refills
-// itself in the background and stands back while forks are under way. It needs package
-// launch only; snapshots it opens with a function that comes in from outside. The trap:
-// a shell that was taken may be dead already, since its end can be noticed later.
+// Package pool keeps shells ready: VMs without a guest. A plain shell fits a shape; a prepared one
+// is restored from a snapshot and waits at its start gate. The package refills the pools in the
+// background and pauses while forks are running. It depends only on package launch, and opens
+// snapshots with a function from the caller. A shell that was taken may already be dead, since its
+// end can be noticed later.
 package pool

@@ -17,33 +17,33 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Config is what Pools are made of.
+// Config configures Pools.
 type Config struct {
 	Launcher  *launch.Launcher
 	Admission *admission.Control
-	// ShellMemory is what one shell is reckoned to need, in bytes.
+	// ShellMemory is the assumed memory of one shell, in bytes.
 	ShellMemory int64
-	// Fallback is the number of plain shells for each shape that a tag without a size of its own has.
+	// Fallback is the number of plain shells for each shape of tags without a configured size.
 	Fallback int
 	// Find finds a tag's snapshot.
 	Find func(tag string) (snapshot.Entry, error)
-	// Open opens a tag's snapshot for somebody whom a deletion need not mind.
+	// Open opens a tag's snapshot for a user that does not block its deletion.
 	Open func(tag string) (*launch.Source, error)
-	// AwaitForks returns when no fork is under way.
+	// AwaitForks waits until no fork is running.
 	AwaitForks func(context.Context) error
-	File       string         // that remembers the sizes
-	AtOnce     int            // how many shells are ended at once
-	Tell       sandbox.Events // is told of sizes that were set
+	File       string         // stores the sizes
+	AtOnce     int            // number of shells ended concurrently
+	Tell       sandbox.Events // receives changes of sizes
 	Log        *slog.Logger
 }
 
-// Pools are the pools of all tags. Their methods are safe for concurrent use.
+// Pools holds the pools of all tags. Its methods are safe for concurrent use.
 type Pools struct {
 	cfg     Config
 	buckets *buckets
 }
 
-// New makes pools that are empty and stay so until Run.
+// New returns pools that stay empty until Run.
 func New(c Config) *Pools { return &Pools{c, newBuckets(c.Fallback)} }
 
 // Run keeps the pools full until ctx ends.
@@ -55,14 +55,13 @@ func (p *Pools) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Close ends all shells; none is made or taken from then on.
+// Close ends all shells. No shells are made or taken after it.
 func (p *Pools) Close() {
 	p.discard(p.buckets.drain())
 	p.buckets.sources.dropAll()
 }
 
-// Set sets how many shells are kept ready for a tag's snapshot. Run fills the pool. The size is
-// remembered with the store.
+// Set sets the number of ready shells for a tag's snapshot. Run fills the pool. The size is stored.
 func (p *Pools) Set(tag string, size int) error {
 	if size < 0 || size > sandbox.MaxPool {
 		return sandbox.Errorf(sandbox.ErrInvalid, "", "pool size is %d, want 0 to %d", size, sandbox.MaxPool)
@@ -82,7 +81,7 @@ func (p *Pools) Set(tag string, size int) error {
 	return nil
 }
 
-// keyOf names the pool of a tag's snapshot, if that is there.
+// keyOf returns the key for a tag's snapshot, if it exists.
 func (p *Pools) keyOf(tag string) (Key, error) {
 	entry, err := p.cfg.Find(tag)
 	if err != nil {
@@ -91,7 +90,7 @@ func (p *Pools) keyOf(tag string) (Key, error) {
 	return Key{Shape: entry.Manifest.Shape, Tag: tag, Hash: entry.ContentHash, Owner: entry.Manifest.Owner}, nil
 }
 
-// Forget drops the pool of a snapshot that was deleted.
+// Forget drops the pool of a deleted snapshot.
 func (p *Pools) Forget(tag string) {
 	p.discard(p.buckets.forget(tag))
 	p.buckets.sources.drop(tag)
@@ -100,11 +99,11 @@ func (p *Pools) Forget(tag string) {
 	}
 }
 
-// Touch makes the pool of a tag exist with the default size, of plain shells.
+// Touch creates the pool of a tag with the default size, of plain shells, if it does not exist.
 func (p *Pools) Touch(tag string, shape vmspec.Shape) { p.buckets.touch(tag, shape) }
 
-// Take hands out a shell, a prepared one before a plain one, or nil. It is the
-// caller's then, dead or alive.
+// Take returns a shell, a prepared one before a plain one, or nil. The caller then owns it, dead or
+// alive.
 func (p *Pools) Take(src *launch.Source) *launch.VM {
 	s := p.buckets.take(KeyOf(src))
 	if s == nil {
@@ -114,17 +113,16 @@ func (p *Pools) Take(src *launch.Source) *launch.VM {
 	return s.VM
 }
 
-// Source hands out the open snapshot that a tag's shells are prepared with, to be closed
-// like any other; nil: there is none.
+// Source returns the open snapshot for preparing a tag's shells, or nil. The caller closes it.
 func (p *Pools) Source(tag string) *launch.Source { return p.buckets.sources.take(tag) }
 
-// Count is the number of shells that stand ready for a snapshot.
+// Count returns the number of ready shells for a snapshot.
 func (p *Pools) Count(src *launch.Source) int { return p.buckets.count(KeyOf(src)) }
 
 // Status lists the pools by tag.
 func (p *Pools) Status() []sandbox.PoolStatus { return p.buckets.status() }
 
-// Wake has the pools filled up.
+// Wake starts filling the pools.
 func (p *Pools) Wake() { p.buckets.wake() }
 
 func (p *Pools) discard(shells []*shell) {
@@ -133,7 +131,7 @@ func (p *Pools) discard(shells []*shell) {
 
 func (p *Pools) save() error { return vmproc.WriteJSON(p.cfg.File, p.buckets.sizes()) }
 
-// Load brings back the sizes that were set before, of the snapshots that still are there.
+// Load restores the stored sizes of snapshots that still exist.
 func (p *Pools) Load() {
 	var sizes map[string]int
 	if err := vmproc.ReadJSON(p.cfg.File, &sizes); err != nil {
@@ -149,5 +147,5 @@ func (p *Pools) Load() {
 	}
 }
 
-// Shells are those that stand ready, of all tags.
+// Shells returns the ready shells of all tags.
 func (p *Pools) Shells() []*launch.VM { return p.buckets.all() }

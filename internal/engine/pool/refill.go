@@ -12,10 +12,10 @@ import (
 	"github.com/forkd/forkd/internal/engine/sched"
 )
 
-// Refillers is how many shells are spawned at once in the background.
+// Refillers is the number of shells spawned concurrently in the background.
 const Refillers = 2
 
-// refill keeps the pools full until ctx ends, standing back while forks run.
+// refill keeps the pools full until ctx ends. It pauses while forks run.
 func (p *Pools) refill(ctx context.Context) {
 	const least, most = 100 * time.Millisecond, 30 * time.Second
 	wait := least
@@ -46,7 +46,7 @@ func (p *Pools) refillOne(ctx context.Context) (ok bool, err error) {
 		p.buckets.releaseSlot(key)
 		return false, err
 	}
-	// Before put: from then on another may own it.
+	// Before put: after it another owner may have the shell.
 	s.Own(func() { p.shellEnded(s) })
 	taken, kept := p.buckets.put(s, src)
 	if !taken {
@@ -58,9 +58,8 @@ func (p *Pools) refillOne(ctx context.Context) (ok bool, err error) {
 	return true, nil
 }
 
-// makeShell makes a shell that has time to get ready: one with a tag is restored
-// from the tag's snapshot as far as can be done before it is known which child it
-// will be, and a plain one prewarms itself by that.
+// makeShell makes a shell in the background. A shell with a tag is restored from the tag's snapshot
+// as far as possible before the child is known. A plain shell prewarms itself with a restore.
 func (p *Pools) makeShell(ctx context.Context, key Key) (*shell, *launch.Source, error) {
 	release, err := p.cfg.Admission.Spare(admission.Shell(p.cfg.ShellMemory, key.Shape))
 	if err != nil {
@@ -79,17 +78,17 @@ func (p *Pools) makeShell(ctx context.Context, key Key) (*shell, *launch.Source,
 	if err != nil {
 		s.Discard()
 		if errors.Is(err, sandbox.ErrNotRestorable) {
-			p.buckets.markUnusable(key) // a fork will say so as well
+			p.buckets.markUnusable(key) // a fork will return the error as well
 		}
 		return nil, nil, fmt.Errorf("prepare a shell for %s: %w", key.Tag, err)
 	}
 	return s, src, nil
 }
 
-// prepare does not count as a use of the snapshot: it may be deleted meanwhile,
-// and then nobody wants the shell.
+// prepare does not count as a use of the snapshot. The snapshot may be deleted meanwhile; the shell
+// is then not wanted.
 func (p *Pools) prepare(ctx context.Context, s *shell) (_ *launch.Source, err error) {
-	src := p.buckets.sources.take(s.key.Tag) // that of the shells before it, if there is one
+	src := p.buckets.sources.take(s.key.Tag) // shared with earlier shells, if there is one
 	if src == nil {
 		if src, err = p.cfg.Open(s.key.Tag); err != nil {
 			return nil, err
@@ -107,8 +106,8 @@ func (p *Pools) prepare(ctx context.Context, s *shell) (_ *launch.Source, err er
 	return src, nil
 }
 
-// shellEnded clears away a shell that died in the pool. One that was taken is
-// the taker's, who notices by itself.
+// shellEnded removes a shell that died in the pool. If it was taken, its new owner notices the end
+// itself.
 func (p *Pools) shellEnded(s *shell) {
 	if p.buckets.remove(s) {
 		p.cfg.Log.Warn("pool: a shell died", "reason", s.Proc.Exit().Reason)

@@ -6,20 +6,20 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Sizes are the pools as those see them who ask how many shells there are, and should be.
+// Sizes gets and sets the sizes of pools.
 type Sizes struct {
 	p *Pools
-	// begin admits a request; done must be called.
+	// begin admits a request. The caller must call done.
 	begin func(context.Context) (_ context.Context, done func(), _ error)
 }
 
-// Sizes returns them.
+// Sizes returns the interface to get and set sizes.
 func (p *Pools) Sizes(begin func(context.Context) (context.Context, func(), error)) *Sizes {
 	return &Sizes{p, begin}
 }
 
-// SetPool sets how many shells are kept ready for a snapshot. Filling goes on in the background.
-// The size is remembered with the store.
+// SetPool sets the number of ready shells for a snapshot. The pool is filled in the background. The
+// size is stored.
 func (s *Sizes) SetPool(ctx context.Context, tag string, size int) error {
 	_, done, err := s.begin(ctx)
 	if err != nil {

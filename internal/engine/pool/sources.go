@@ -6,20 +6,20 @@ import (
 	"github.com/forkd/forkd/internal/engine/launch"
 )
 
-// sources keeps the snapshots open that shells are prepared with: a fork into
-// these opens nothing; from deep in a chain that would be some twenty files.
-// What a tag names does not change before the tag is deleted, which drops it.
+// sources keeps the snapshots of prepared shells open, so that a fork into these shells opens no
+// files; with a deep backing chain it would open about twenty. The snapshot of a tag does not
+// change until the tag is deleted, which drops the source.
 type sources struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	byTag map[string]*sharedSource
 }
 
 type sharedSource struct {
 	src   *launch.Source
-	users int // the map is one of them
+	users int // including the map
 }
 
-// take gives an open source out, to be closed like any other; nil: there is none.
+// take returns an open source, or nil. The caller closes it.
 func (s *sources) take(tag string) *launch.Source {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -31,8 +31,8 @@ func (s *sources) take(tag string) *launch.Source {
 	return k.src.Shared(func() { s.release(k) })
 }
 
-// keep takes a source over until drop. It reports false, and the source stays the
-// caller's, if there is one already.
+// keep takes over a source until drop. If there already is one, it returns false, and the caller
+// keeps the source.
 func (s *sources) keep(tag string, src *launch.Source) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,7 +46,7 @@ func (s *sources) keep(tag string, src *launch.Source) bool {
 	return true
 }
 
-// drop closes a tag's source as soon as nobody uses it.
+// drop closes a tag's source as soon as it has no users.
 func (s *sources) drop(tag string) {
 	s.mu.Lock()
 	k := s.byTag[tag]

@@ -10,9 +10,9 @@ import (
 	"github.com/forkd/forkd/internal/engine/vmproc"
 )
 
-// Adopt goes through what the last daemon left in the run directory: it takes
-// over sandboxes that still run, keeps failed ones listed, and ends and removes
-// everything that belongs to nobody, such as shells and half-made children.
+// Adopt takes over the state left by the previous daemon in the run directory. It adopts running
+// sandboxes, keeps failed ones listed, and ends and removes everything without an owner, such as
+// shells and half-made children.
 func (t *Table) Adopt(ctx context.Context) error {
 	ran := t.Ran.read()
 	if err := t.adoptPaused(); err != nil {
@@ -27,7 +27,7 @@ func (t *Table) Adopt(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Sweep removes the overlay files that no sandbox names, and the cgroups that no VM is in.
+// Sweep removes overlay files not used by any sandbox, and cgroups without a VM.
 func (t *Table) Sweep() error {
 	used, groups := map[string]bool{}, map[string]bool{}
 	for _, s := range t.All() {
@@ -42,7 +42,7 @@ func (t *Table) Sweep() error {
 	return t.cfg.Procs.SweepOverlays(used)
 }
 
-// adoptDir lists the sandbox that a directory's journal names, if it names one.
+// adoptDir lists the sandbox named in a directory's journal, if there is one.
 func (t *Table) adoptDir(ctx context.Context, dir string) {
 	left, ok := t.cfg.Procs.Look(dir)
 	if !ok {
@@ -55,7 +55,7 @@ func (t *Table) adoptDir(ctx context.Context, dir string) {
 		return
 	}
 	if t.Lookup(rec.Info.ID) != nil || t.isUnread(rec.Info.ID) {
-		// It is paused: its VM was about to end, or a new one about to be made its own.
+		// It is paused: its VM was about to end, or a new VM was about to become the sandbox's.
 		t.cfg.Procs.ClearAway(left)
 		return
 	}
@@ -81,7 +81,8 @@ func (t *Table) adoptDir(ctx context.Context, dir string) {
 	t.cfg.Log.Info("sandbox found", "sandbox", s.id, "status", info.Status, "reason", info.Reason)
 }
 
-// closedPorts logs that an adopted sandbox has become private: its record did not say that it is public.
+// closedPorts logs that an adopted sandbox has become private because its record did not mark it as
+// public.
 func closedPorts(t *Table, id string, err error) {
 	t.cfg.Log.Warn("the ports of a sandbox are private now: its record does not say that they are public",
 		"sandbox", id)
@@ -105,8 +106,8 @@ func (t *Table) adoptVM(ctx context.Context, s *Sandbox, left vmproc.Left) error
 	return nil
 }
 
-// failAdopted records a sandbox whose VM did not live to see this daemon, or
-// does not answer it.
+// failAdopted marks a sandbox as failed if its VM ended before this daemon started, or does not
+// answer it.
 func (t *Table) failAdopted(s *Sandbox, left vmproc.Left, cause error) {
 	if err := left.Kill(); err != nil {
 		t.cfg.Log.Warn("end a VM that was not adopted", "sandbox", s.id, "err", err)

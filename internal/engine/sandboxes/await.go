@@ -7,14 +7,14 @@ import (
 	"github.com/forkd/forkd/internal/domain/sandbox"
 )
 
-// Waits bounds the requests that wait for a sandbox's branch, rollback, pause or resume to end.
+// Waits limits the requests waiting for a sandbox's branch, rollback, pause or resume to end.
 type Waits struct {
-	PerSandbox int           // how many may wait for one sandbox
-	PerTenant  int           // how many may wait for all sandboxes of a tenant
-	Time       time.Duration // how long one may wait
+	PerSandbox int           // maximum number waiting for one sandbox
+	PerTenant  int           // maximum number waiting for all sandboxes of a tenant
+	Time       time.Duration // maximum waiting time of a request
 }
 
-// complete fills the fields that are zero.
+// complete sets zero fields to their defaults.
 func (w Waits) complete() Waits {
 	if w.PerSandbox == 0 {
 		w.PerSandbox = 200
@@ -28,12 +28,13 @@ func (w Waits) complete() Waits {
 	return w
 }
 
-// waiting counts the requests that wait. It is guarded by Table.mu.
+// waiting counts the waiting requests. It is guarded by Table.mu.
 type waiting struct{ sandboxes, tenants map[string]int }
 
 func newWaiting() waiting { return waiting{map[string]int{}, map[string]int{}} }
 
-// Await is Turn for a request of a client: it returns ErrBusy if too many wait already, or if its time is up.
+// Await is like Turn, for a client's request. It returns ErrBusy if too many requests wait already,
+// or if its time is up.
 func (s *Sandbox) Await(ctx context.Context) (leave func(), err error) {
 	turn := s.turns()
 	select {
@@ -54,7 +55,7 @@ func (s *Sandbox) Await(ctx context.Context) (leave func(), err error) {
 	return s.Turn(ctx)
 }
 
-// beginWait counts a request that waits, until done.
+// beginWait counts a waiting request until done is called.
 func (s *Sandbox) beginWait() (done func(), err error) {
 	t := s.table
 	t.mu.Lock()
@@ -78,15 +79,15 @@ func (s *Sandbox) beginWait() (done func(), err error) {
 	}, nil
 }
 
-// release subtracts one and keeps no entry of zero.
+// release decrements a count and deletes the entry at zero.
 func release(counts map[string]int, key string) {
 	if counts[key]--; counts[key] <= 0 {
 		delete(counts, key)
 	}
 }
 
-// Settle waits for a sandbox that is being paused or resumed, and returns it as it is then. It waits for no other
-// operation.
+// Settle waits for a sandbox being paused or resumed, and returns its state afterwards. It does not
+// wait for other operations.
 func Settle(ctx context.Context, t *Table, id string) (sandbox.Info, error) {
 	s, info, err := t.Find(id)
 	if err != nil || !info.InTransition() {

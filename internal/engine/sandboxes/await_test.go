@@ -19,7 +19,7 @@ func reasonOf(err error) sandbox.Reason {
 	return told.Reason()
 }
 
-// TestWaitersAreBounded has requests wait for a sandbox whose turn is taken.
+// TestWaitersAreBounded makes requests wait for a sandbox while its turn is taken.
 func TestWaitersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := New(Config{Waits: Waits{PerSandbox: 2, PerTenant: 3, Time: time.Minute},

@@ -12,21 +12,21 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// A sandbox that is paused without its memory keeps what it boots from beside its record: its image
-// may be removed, or built anew, before it is resumed.
+// A sandbox paused without its memory keeps its boot files next to its record, because its image
+// may be removed or rebuilt before the sandbox is resumed.
 
-// Suffixes of the names of those files; the sandbox's id comes before.
+// Suffixes of the names of those files; the sandbox's id is the prefix.
 const (
 	kernelSuffix = ".kernel"
 	initrdSuffix = ".initrd"
 )
 
-// BootFiles are what a sandbox boots from. They are never written.
+// BootFiles holds the files a sandbox boots from. They are never written.
 type BootFiles struct {
 	Kernel, Initrd *os.File // Initrd is nil if there is none
 }
 
-// Close closes them.
+// Close closes the files.
 func (b BootFiles) Close() {
 	for _, f := range []*os.File{b.Kernel, b.Initrd} {
 		if f != nil {
@@ -37,10 +37,10 @@ func (b BootFiles) Close() {
 
 func (d PausedDir) bootFile(id, suffix string) string { return filepath.Join(string(d), id+suffix) }
 
-// keepBoot takes the files, by other names for them where the file system can and else by copies. Their
-// names are durable with the record, which is written after them.
+// keepBoot saves the files as hard links, or as copies if the file system has no links. The record
+// is written after them and makes their names durable.
 func (d PausedDir) keepBoot(ctx context.Context, id string, b BootFiles) error {
-	d.dropBoot(id) // of a pause that was cut short
+	d.dropBoot(id) // left by an interrupted pause
 	for suffix, f := range map[string]*os.File{kernelSuffix: b.Kernel, initrdSuffix: b.Initrd} {
 		if f == nil {
 			continue
@@ -72,7 +72,8 @@ func (d PausedDir) dropBoot(id string) {
 	os.Remove(d.bootFile(id, initrdSuffix))
 }
 
-// bootFileOf is whose boot file a name is of; empty: of nobody's.
+// bootFileOf returns the id of the sandbox that a boot file belongs to. It returns an empty string
+// for any other name.
 func bootFileOf(name string) string {
 	for _, suffix := range []string{kernelSuffix, initrdSuffix} {
 		if id, is := strings.CutSuffix(name, suffix); is && sandbox.ValidID(id) {
@@ -82,12 +83,12 @@ func bootFileOf(name string) string {
 	return ""
 }
 
-// KeepBoot keeps the files that the sandbox is going to boot from, until it is resumed or killed, or DropBoot.
+// KeepBoot saves the sandbox's boot files until it is resumed or killed, or until DropBoot.
 func (s *Sandbox) KeepBoot(ctx context.Context, b BootFiles) error {
 	return s.table.cfg.Paused.keepBoot(ctx, s.id, b)
 }
 
-// DropBoot removes them, if the sandbox is not paused after all.
+// DropBoot removes the boot files, unless the sandbox is paused.
 func (s *Sandbox) DropBoot() {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -96,7 +97,7 @@ func (s *Sandbox) DropBoot() {
 	}
 }
 
-// OpenBoot opens what KeepBoot has kept.
+// OpenBoot opens the files saved by KeepBoot.
 func (s *Sandbox) OpenBoot() (b BootFiles, err error) {
 	d := s.table.cfg.Paused
 	if b.Kernel, err = durable.Open(d.bootFile(s.id, kernelSuffix)); err != nil {

@@ -1,7 +1,6 @@
-// Package sandboxes keeps the list of sandboxes: which VM is whose, what the journal says
-// of each, and what becomes of one that fails, is killed, adopted or rolled back. It
-// makes no VM: one that runs and has confirmed its identity comes in with Add. What
-// other rooms do when a sandbox comes or goes they give as functions (Events). States
-// are in states.go. The trap: two locks, in this order: Sandbox.files, which is held
-// across I/O, then Table.mu, which never is.
+// Package sandboxes keeps the list of sandboxes: the VM of each, its journal record, and its
+// transitions on failure, kill, adoption and rollback. It creates no VMs: a running VM whose guest
+// has confirmed its identity is added with Add. Other packages react to added and ended sandboxes
+// through functions (Events). The states are in states.go. There are two locks, taken in this
+// order: Sandbox.files, which is held across I/O, then Table.mu, which never is.
 package sandboxes

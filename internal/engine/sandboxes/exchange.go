@@ -11,20 +11,19 @@ import (
 	"github.com/forkd/forkd/internal/leaf/failpoint"
 )
 
-// Exchange is a rollback's last step: a sandbox gets another VM.
+// Exchange describes the last step of a rollback, in which a sandbox gets another VM.
 type Exchange struct {
 	Old, New *vmproc.VM
-	// Change is what becomes of the Info beside that it is another VM's.
+	// Change modifies the Info, in addition to the fields of the new VM.
 	Change func(*sandbox.Info)
-	// Check is the last look at the new VM, when the journal is written and nothing has
-	// happened yet.
+	// Check is the final check of the new VM. It runs when the journal is written but before the
+	// exchange.
 	Check func() error
-	How   string // says of the old VM's end how it came
+	How   string // describes the end of the old VM
 }
 
-// Exchange makes the new VM the sandbox's at one moment, which is the exchange of the two
-// VMs' run directories. Until then a failure costs nothing but the new VM, which is
-// the caller's to discard.
+// Exchange atomically makes the new VM the sandbox's VM by exchanging the two VMs' run directories.
+// A failure before that affects only the new VM, which the caller must discard.
 func (s *Sandbox) Exchange(ctx context.Context, x Exchange) error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -32,7 +31,7 @@ func (s *Sandbox) Exchange(ctx context.Context, x Exchange) error {
 	if err != nil {
 		return err
 	}
-	if ctx.Err() != nil { // the last moment at which the caller can change its mind
+	if ctx.Err() != nil { // last chance for the caller to cancel
 		return context.Cause(ctx)
 	}
 	next := x.New.MovedTo(s.dir)
@@ -43,8 +42,8 @@ func (s *Sandbox) Exchange(ctx context.Context, x Exchange) error {
 	if err := x.Check(); err != nil {
 		return err
 	}
-	// if it ends from here on it ends as the sandbox's VM: fail waits for files,
-	// and then finds it in the sandbox.
+	// From here on an end of the VM is an end of the sandbox's VM: fail waits for files, then finds
+	// it in the sandbox.
 	if !next.Own(func() { s.table.fail(s, next) }) {
 		return x.New.EndError()
 	}
@@ -58,14 +57,14 @@ func (s *Sandbox) Exchange(ctx context.Context, x Exchange) error {
 	x.Old.Replaced.Store(&x.How)
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	if s.disks.Pinned() { // the pin goes with the sandbox, not with its VM
+	if s.disks.Pinned() { // the pin belongs to the sandbox, not to its VM
 		next.Disks.SetPinned()
 	}
 	s.vm, s.info, s.disks = next, rec.Info, next.Disks
 	return nil
 }
 
-// exchanged is what the journal will say of the sandbox, unless it has ended.
+// exchanged returns the future journal record of the sandbox, unless the sandbox has ended.
 func (s *Sandbox) exchanged(x Exchange) (Record, error) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -84,7 +83,7 @@ func (s *Sandbox) exchanged(x Exchange) (Record, error) {
 	return rec, nil
 }
 
-// exchangeDirs exchanges two directories of the run directory at one moment.
+// exchangeDirs atomically exchanges two directories of the run directory.
 func exchangeDirs(a, b string) error {
 	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
 		return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err}

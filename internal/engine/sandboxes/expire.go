@@ -9,7 +9,7 @@ import (
 	"github.com/forkd/forkd/internal/engine/vmproc"
 )
 
-// maxFailed is how many failed sandboxes stay listed.
+// maxFailed limits the number of listed failed sandboxes.
 const maxFailed = 1000
 
 func (t *Table) expired() (out []*Sandbox) {
@@ -30,7 +30,7 @@ func (t *Table) expired() (out []*Sandbox) {
 	return out
 }
 
-// failedAt is when the journal last changed, which is when it failed.
+// failedAt returns the time of the last change of the journal, which is when the sandbox failed.
 func (t *Table) failedAt(i sandbox.Info) time.Time {
 	s := t.Lookup(i.ID)
 	if s == nil {

@@ -2,7 +2,7 @@ package sandboxes
 
 import "github.com/forkd/forkd/internal/domain/sandbox"
 
-// Hung returns the running sandboxes of t whose guest's kernel hangs.
+// Hung returns the running sandboxes of t with a hung guest kernel.
 func Hung(t *Table) (out []sandbox.Info) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -8,17 +8,19 @@ import (
 	"github.com/forkd/forkd/internal/engine/vmproc"
 )
 
-// Record is a sandbox that was or is about to be listed, in its VM's directory.
+// Record is the journal record of a sandbox in its VM's directory. The sandbox was listed or was
+// about to be.
 type Record struct {
 	Version int `json:"version"`
-	// Dir is the name of the directory that the record is valid in; empty: any. A
-	// rollback exchanges two directories, and only then does the record of the
-	// new VM hold, and that of the old no more.
+	// Dir is the name of the directory the record is valid in. If empty, it is valid in any. A
+	// rollback exchanges two directories. Only then does the record of the new VM become valid and
+	// the record of the old VM invalid.
 	Dir   string           `json:"dir,omitempty"`
 	Info  sandbox.Info     `json:"info"`
 	Who   sandbox.Identity `json:"who"`
-	Disks []vmproc.Disk    `json:"disks,omitempty"` // those that it writes to, in their order
-	// Pausing: its guest stands still, or will in a moment, for a pause that may never be whole.
+	Disks []vmproc.Disk    `json:"disks,omitempty"` // writable disks, in order
+	// Pausing marks a sandbox with a guest that is stopped, or about to be, for a pause that may
+	// never complete.
 	Pausing bool `json:"pausing,omitempty"`
 }
 
@@ -34,14 +36,14 @@ func (r Record) write(dir string) error {
 	return nil
 }
 
-// recordLocked is what the journal keeps of a sandbox. Table.mu is held, or no other
+// recordLocked returns the journal record of a sandbox. The caller holds Table.mu, or no other
 // goroutine knows the sandbox.
 func (s *Sandbox) recordLocked() Record {
 	return Record{Version: vmproc.JournalVersion, Dir: filepath.Base(s.dir), Info: s.info, Who: s.who,
 		Disks: s.disks.List(), Pausing: s.pausing}
 }
 
-// Save writes a running sandbox's journal anew: its disks have changed, or it is being paused.
+// Save rewrites a running sandbox's journal after a change of its disks or at the start of a pause.
 func (s *Sandbox) Save() error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -51,19 +53,19 @@ func (s *Sandbox) Save() error {
 	return rec.write(s.dir)
 }
 
-// SetNetwork changes what the journal, and the list, say of a sandbox's network. change is
-// called once, and sees it as it is.
+// SetNetwork changes a sandbox's network in the journal and in the list. It calls change once, with
+// the current value.
 func (s *Sandbox) SetNetwork(change func(*sandbox.Network)) error {
 	_, err := s.change(func(i *sandbox.Info) error { change(&i.Network); return nil })
 	return err
 }
 
-// SetLife changes for how long a sandbox may run, also of one that is paused.
+// SetLife changes how long a sandbox may run, also if it is paused.
 func (s *Sandbox) SetLife(change func(sandbox.Life) (sandbox.Life, error)) (sandbox.Info, error) {
 	return s.change(func(i *sandbox.Info) (err error) { i.Life, err = change(i.Life); return err })
 }
 
-// change changes what the journal, or the record of a paused one, and the list say of a sandbox.
+// change changes a sandbox in its journal, or in its record if it is paused, and in the list.
 func (s *Sandbox) change(change func(*sandbox.Info) error) (sandbox.Info, error) {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -81,11 +83,11 @@ func (s *Sandbox) change(change func(*sandbox.Info) error) (sandbox.Info, error)
 	}
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
-	s.info = rec.Info // nobody else writes it while files is held
+	s.info = rec.Info // no other writer while files is held
 	return s.seenLocked(), nil
 }
 
-// keep writes what is known of a sandbox to where its state has it.
+// keep writes a sandbox's record to the place for its state.
 func (s *Sandbox) keep(rec Record, st state) error {
 	if st == paused {
 		return s.table.cfg.Paused.keep(rec.Info, rec.Who, rec.Disks)

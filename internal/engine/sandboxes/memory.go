@@ -6,8 +6,8 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// WithUse fills in what each sandbox's process has for itself, and uses: nothing for one that
-// has ended, or does just now.
+// WithUse fills in the private memory and the resource use of each sandbox's process. It leaves
+// them zero for a sandbox that has ended or is just ending.
 func (t *Table) WithUse(list []sandbox.Info) []sandbox.Info {
 	for i := range list {
 		if list[i].PID == 0 {
@@ -23,7 +23,7 @@ func (t *Table) WithUse(list []sandbox.Info) []sandbox.Info {
 	return list
 }
 
-// Promised is what those that run could come to take of the host.
+// Promised returns the maximum host resources the running sandboxes may use.
 func (t *Table) Promised() (sum admission.Promised) {
 	t.Each(func(i sandbox.Info) { sum = sum.Add(admission.PromisedTo(i.Shape, i.DiskBytes, i.Limits)) })
 	return sum

@@ -2,9 +2,9 @@ package sandboxes
 
 import "golang.org/x/sys/unix"
 
-// OverlayBytes is the room that an owner's sandboxes take of the store with what they have written to
-// their disks since the last snapshot of each. It asks the file system once for each of their files,
-// of which a disk has one, or two while it is branched.
+// OverlayBytes returns the disk space used by an owner's sandboxes for writes to their disks since
+// the last snapshot of each. It calls stat once per file. A disk has one file, or two while it is
+// branched.
 func (t *Table) OverlayBytes(owner string) (sum int64) {
 	for _, s := range t.All() {
 		disks := s.Disks()
@@ -13,7 +13,7 @@ func (t *Table) OverlayBytes(owner string) (sum int64) {
 		}
 		for _, path := range disks.Paths() {
 			var st unix.Stat_t
-			if unix.Stat(path, &st) == nil { // else it is gone just now, and takes nothing
+			if unix.Stat(path, &st) == nil { // otherwise it was just removed
 				sum += st.Blocks * 512 // stat(2)
 			}
 		}

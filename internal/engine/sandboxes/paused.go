@@ -21,31 +21,33 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// A paused sandbox is a snapshot and a record in the store (docs/inside/formats/paused.md). The record is
-// the moment: as long as there is one the sandbox is paused, whatever VM the run directory has of it.
+// A paused sandbox consists of a snapshot and a record in the store
+// (docs/inside/formats/paused.md). Writing the record is the commit point: while the record exists
+// the sandbox is paused, even if the run directory still has a VM of it.
 
-// Versions of the records. One that is of a sandbox without its memory has a version of its own: a daemon that
-// does not know of it would resume the sandbox with a memory of long ago.
+// Versions of the records. A record of a sandbox paused without its memory has its own version: a
+// daemon that does not support it would otherwise resume the sandbox with an outdated memory.
 const (
 	pausedVersion = 1
 	coldVersion   = 2
 )
 
-// maxPaused bounds what is read back of one.
+// maxPaused limits the size of a record that is read.
 const maxPaused = 1 << 20
 
 type pausedRecord struct {
 	Version int              `json:"version"`
 	Info    sandbox.Info     `json:"info"`
 	Who     sandbox.Identity `json:"who"`
-	// Disks are those that it writes to, of one that is paused without its memory: layers, and no file over them yet.
+	// Disks are the writable disks of a sandbox paused without its memory: layers, with no overlay
+	// file yet.
 	Disks []vmproc.Disk `json:"disks,omitempty"`
 }
 
-// WasPaused is how a VM comes to its end by a pause.
+// WasPaused describes the end of a VM by a pause.
 const WasPaused = "was paused"
 
-// PauseTag is how the tags of the snapshots begin that a sandbox is paused in.
+// PauseTag returns the prefix of the tags of snapshots a sandbox is paused in.
 func PauseTag(id string) string { return "pause-" + id + "-" }
 
 const (
@@ -74,7 +76,7 @@ func (d PausedDir) keep(info sandbox.Info, who sandbox.Identity, disks []vmproc.
 	return nil
 }
 
-// replaceDurably leaves the file as it was, or absent, if it fails.
+// replaceDurably writes a file. On failure it leaves the old file, or no file if there was none.
 func replaceDurably(path string, b []byte) error {
 	tmp := path + tmpSuffix
 	_, err := os.Lstat(path)
@@ -93,8 +95,8 @@ func replaceDurably(path string, b []byte) error {
 	return err
 }
 
-// forget removes the record of a paused sandbox, and what it would boot from. It is an error only if the record is
-// still there.
+// forget removes the record of a paused sandbox, and its boot files. It returns an error only if
+// the record still exists.
 func (d PausedDir) forget(id string, log *slog.Logger) error {
 	err := os.Remove(d.file(id))
 	switch {
@@ -111,8 +113,8 @@ func (d PausedDir) forget(id string, log *slog.Logger) error {
 	return nil
 }
 
-// adoptPaused lists the sandboxes that are paused. One whose record cannot be read is not listed, and
-// its snapshot is kept.
+// adoptPaused lists the paused sandboxes. If a record cannot be read, its sandbox is not listed,
+// and its snapshot is kept.
 func (t *Table) adoptPaused() error {
 	if err := os.MkdirAll(string(t.cfg.Paused), 0o700); err != nil {
 		return err
@@ -146,7 +148,7 @@ func (t *Table) adoptPaused() error {
 	return nil
 }
 
-// tidy removes what a write or a pause that was cut short has left.
+// tidy removes files left by an interrupted write or pause.
 func (d PausedDir) tidy(name string) {
 	orphan := strings.HasSuffix(name, tmpSuffix)
 	if id := bootFileOf(name); id != "" {
@@ -188,7 +190,8 @@ func (rec pausedRecord) check(id string) error {
 	return nil
 }
 
-// share has records hold the same strings once: a daemon may have a thousand of them, of few snapshots.
+// share makes records share equal strings in memory: a daemon may have a thousand records from only
+// a few snapshots.
 func (r *pausedRecord) share() {
 	for _, s := range []*string{&r.Info.SnapshotTag, &r.Info.SnapshotHash, &r.Info.Owner, &r.Who.Parent, &r.Who.ID,
 		&r.Info.Hostname, &r.Info.ID} {
@@ -202,11 +205,11 @@ func (t *Table) isUnread(id string) bool {
 	return t.unread[id]
 }
 
-// goOnTimeout bounds how long a guest that stood still for a pause that was cut short may take to go on:
-// its VMM may be in the middle of a capture.
+// goOnTimeout bounds resuming a guest after an interrupted pause. Its VMM may be in the middle of a
+// capture.
 const goOnTimeout = 2 * time.Minute
 
-// goOn lets the guest of an adopted sandbox go on that an earlier daemon was about to pause.
+// goOn resumes the guest of an adopted sandbox after an interrupted pause.
 func (t *Table) goOn(ctx context.Context, s *Sandbox) error {
 	ctx, cancel := context.WithTimeout(ctx, goOnTimeout)
 	defer cancel()
@@ -216,12 +219,13 @@ func (t *Table) goOn(ctx context.Context, s *Sandbox) error {
 	return s.Save()
 }
 
-// ErrInUse ends a pause of an idle sandbox that somebody uses after all.
+// ErrInUse ends a pause of an idle sandbox used meanwhile.
 var ErrInUse = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox is in use")
 
-// BeginPause has calls refused that would reach the guest from now on, until done. With idleFor it is ErrInUse if
-// somebody has used the sandbox within that time. The caller has its turn. A VM that ends meanwhile fails the sandbox
-// at done, and not if Pause was before: what it is paused in may be whole by then.
+// BeginPause makes new calls to the guest fail until done is called. If idleFor is set, it returns
+// ErrInUse if the sandbox was used within that time. The caller has its turn. If the VM ends
+// meanwhile, done marks the sandbox as failed, unless Pause was called before: its snapshot may be
+// complete by then.
 func (s *Sandbox) BeginPause(vm *vmproc.VM, idleFor time.Duration) (done func(), err error) {
 	t := s.table
 	t.mu.Lock()
@@ -251,12 +255,12 @@ func (s *Sandbox) BeginPause(vm *vmproc.VM, idleFor time.Duration) (done func(),
 			t.fail(s, vm)
 			return
 		}
-		s.Touch() // it was stopped, and begins to be idle anew
+		s.Touch() // its idle time restarts after the stop
 		if err := s.Save(); err != nil {
 			t.cfg.Log.Error("write journal", "sandbox", s.id, "err", err)
 		}
 	}
-	if err := s.Save(); err != nil { // the next daemon lets it go on
+	if err := s.Save(); err != nil { // the next daemon resumes it
 		done()
 		return nil, err
 	}
@@ -268,8 +272,9 @@ func failedMeanwhile(i sandbox.Info) error {
 		i.Reason)
 }
 
-// PausedIn is what a sandbox is paused in: a snapshot, or the layers of its disks without its memory. Those
-// are pinned for it (Table.Pin), and what it boots from is kept (KeepBoot).
+// PausedIn holds the saved state of a paused sandbox: a snapshot, or the layers of its disks if its
+// memory is not kept. These layers are pinned for it (Table.Pin), and its boot files are kept
+// (KeepBoot).
 type PausedIn struct {
 	Tag, Hash string
 	Disks     []vmproc.Disk
@@ -277,7 +282,7 @@ type PausedIn struct {
 	Suspend bool
 }
 
-// of is what is said of a sandbox that is paused in it.
+// of returns the Info of a sandbox paused in it.
 func (p PausedIn) of(i sandbox.Info) sandbox.Info {
 	i.Status, i.PID, i.Cold = sandbox.StatusPaused, 0, len(p.Disks) > 0
 	i.Life.Suspended = p.Suspend && !i.Life.Deadline.IsZero()
@@ -287,8 +292,8 @@ func (p PausedIn) of(i sandbox.Info) sandbox.Info {
 	return i
 }
 
-// Pause makes a sandbox, whose guest stands still, one that is paused. The record of that is the moment: until
-// then a failure changes nothing, from then on the VM is nobody's, and goes.
+// Pause marks a sandbox with a stopped guest as paused. Writing its record is the commit point: a
+// failure before it has no effect, and after it the VM has no owner and ends.
 func (s *Sandbox) Pause(vm *vmproc.VM, in PausedIn) error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -317,7 +322,7 @@ func (s *Sandbox) Pause(vm *vmproc.VM, in PausedIn) error {
 	switch {
 	case info.Cold:
 		disks.SetPinned()
-	case vm.Disks.Pinned(): // its snapshot holds what it lies over
+	case vm.Disks.Pinned(): // its snapshot holds its layers
 		t.cfg.Unpin(s.id)
 	}
 	t.mu.Lock()
@@ -326,11 +331,11 @@ func (s *Sandbox) Pause(vm *vmproc.VM, in PausedIn) error {
 	if s.few != nil { // it was paused after all
 		s.few.unpaused = ""
 	}
-	s.moveLocked(pause) // refused of one that is being killed since: that waits for files
+	s.moveLocked(pause) // fails if it is being killed meanwhile; the kill waits for files
 	return nil
 }
 
-// BeginResume notes that a paused sandbox is getting a VM, until done. The caller has its turn.
+// BeginResume marks a paused sandbox as getting a VM until done is called. The caller has its turn.
 func (s *Sandbox) BeginResume() (done func()) {
 	set := func(to bool) {
 		s.table.mu.Lock()
@@ -341,8 +346,8 @@ func (s *Sandbox) BeginResume() (done func()) {
 	return func() { set(false) }
 }
 
-// Resume makes a VM the paused sandbox's. The end of the record is the moment: until then a
-// failure costs the VM only, which is the caller's to discard.
+// Resume makes a VM the paused sandbox's VM. Removing the record is the commit point: a failure
+// before it affects only the VM, which the caller must discard.
 func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbox.Info)) error {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -355,7 +360,7 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 		return ErrKilled
 	case is != paused:
 		return sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox is %s", info.Status)
-	case ctx.Err() != nil: // the last moment at which the caller can change its mind
+	case ctx.Err() != nil: // last chance for the caller to cancel
 		return context.Cause(ctx)
 	}
 	info.Status, info.PID, info.Shape = sandbox.StatusRunning, vm.Proc.PID(), vm.Shape
@@ -366,7 +371,8 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 		return err
 	}
 	failpoint.Here(failpoint.ResumeRecorded)
-	// if it ends from here on it ends as the sandbox's VM: fail waits for files, and then finds it in the sandbox.
+	// From here on an end of the VM is an end of the sandbox's VM: fail waits for files, then finds
+	// it in the sandbox.
 	if !vm.Own(func() { t.fail(s, vm) }) {
 		return vm.EndError()
 	}
@@ -378,7 +384,7 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 	s.Touch()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if s.disks.Pinned() { // the pin goes with the sandbox, not with its VM
+	if s.disks.Pinned() { // the pin belongs to the sandbox, not to its VM
 		vm.Disks.SetPinned()
 	}
 	s.info, s.vm, s.disks, s.dir = info, vm, vm.Disks, vm.Dir
@@ -386,15 +392,16 @@ func (s *Sandbox) Resume(ctx context.Context, vm *vmproc.VM, change func(*sandbo
 	return nil
 }
 
-// Unpaused notes why a sandbox was not paused although it was time. It is told with the sandbox.
+// Unpaused records why a sandbox was not paused when it was due. The reason is listed with the
+// sandbox.
 func (s *Sandbox) Unpaused(why error) {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	s.makeFewLocked().unpaused = fmt.Sprintf("it could not be paused, and runs on: %v", why)
 }
 
-// Unused are the sandboxes that run, go on by themselves once they are paused, and were not used for so long: the
-// one that was not used for the longest first.
+// Unused returns the running sandboxes with automatic resume that were not used for at least
+// forLong, longest unused first.
 func (t *Table) Unused(forLong time.Duration) (out []sandbox.Info) {
 	t.mu.Lock()
 	for _, s := range t.all {
@@ -414,7 +421,8 @@ func (t *Table) Unused(forLong time.Duration) (out []sandbox.Info) {
 	return out
 }
 
-// Mortal are the sandboxes that may be due: they run and may not for ever, or are paused and to be killed.
+// Mortal returns the sandboxes that may become due: running ones with a deadline or idle limit, and
+// paused ones to be killed.
 func (t *Table) Mortal() (out []sandbox.Info) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,19 +10,19 @@ import (
 	"github.com/forkd/forkd/internal/store/snapshot"
 )
 
-// Pin keeps layers for a sandbox until it ends.
+// Pin pins layers for a sandbox until it ends.
 func (t *Table) Pin(s *Sandbox, vm *vmproc.VM, layers []layer.ID) error {
 	if err := t.cfg.Pin(s.id, layers); err != nil {
 		return err
 	}
 	vm.Disks.SetPinned()
-	if s.isEnding() { // it may not have known of the pin
+	if s.isEnding() { // the kill may not have known of the pin
 		t.cfg.Unpin(s.id)
 	}
 	return nil
 }
 
-// PinLayers keeps a snapshot's layers for the sandboxes that lie over it.
+// PinLayers pins a snapshot's layers for the sandboxes based on it.
 func (t *Table) PinLayers(of snapshot.Entry) error {
 	for _, id := range t.Using(of.Tag, of.ContentHash) {
 		s := t.Lookup(id)
@@ -43,7 +43,7 @@ func (t *Table) pinFor(s *Sandbox, ids []layer.ID) error {
 	t.mu.Lock()
 	vm, is, disks := s.vm, s.state, s.disks
 	t.mu.Unlock()
-	for _, d := range disks.List() { // also of one that is paused without its memory
+	for _, d := range disks.List() { // also if it is paused without its memory
 		ids = append(ids, d.Backing...)
 	}
 	switch {
@@ -55,16 +55,16 @@ func (t *Table) pinFor(s *Sandbox, ids []layer.ID) error {
 	if err := t.cfg.Pin(s.id, ids); err != nil {
 		return err
 	}
-	s.Disks().SetPinned() // after the pin: of one that is resumed meanwhile these are the new VM's
+	s.Disks().SetPinned() // after the pin: if it was resumed meanwhile, these are the new VM's disks
 	if s.isEnding() {
 		t.cfg.Unpin(s.id)
 	}
 	return nil
 }
 
-// NotePin notes, of an adopted sandbox, that it has a pin; false: there is no such sandbox.
+// NotePin records that an adopted sandbox has a pin. It returns false if there is no such sandbox.
 func (t *Table) NotePin(id string) bool {
-	if t.isUnread(id) { // it may need them
+	if t.isUnread(id) { // it may need the layers
 		return true
 	}
 	s := t.Lookup(id)
@@ -75,8 +75,8 @@ func (t *Table) NotePin(id string) bool {
 	return true
 }
 
-// Using are the sandboxes that run from a snapshot or are paused in it, sorted. The tag may be another
-// snapshot's by now; without a hash any of that tag will do.
+// Using returns the ids of the sandboxes running from a snapshot or paused in it, sorted. The tag
+// may have been reused for another snapshot. If hash is empty, any snapshot of the tag matches.
 func (t *Table) Using(tag, hash string) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +95,7 @@ func (t *Table) Using(tag, hash string) []string {
 	return ids
 }
 
-// Bases are the content hashes of the snapshots that sandboxes lie over, running or paused.
+// Bases returns the content hashes of the base snapshots of running and paused sandboxes.
 func (t *Table) Bases() map[string]bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -109,7 +109,7 @@ func (t *Table) Bases() map[string]bool {
 	return bases
 }
 
-// Each calls f for every sandbox that runs. f must be short and take no lock.
+// Each calls f for every running sandbox. f must be short and take no lock.
 func (t *Table) Each(f func(sandbox.Info)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

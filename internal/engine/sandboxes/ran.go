@@ -14,48 +14,50 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// The run directory is gone after a boot of the host, and with it the journals of what ran. So the
-// store has a list of that, which is written beside all other work: a fork does not wait for it, and a
-// host that fails may lose what ran for less than noteEvery.
+// A boot of the host clears the run directory with the journals of the running sandboxes. The store
+// therefore has a list of them. It is written in the background: a fork does not wait for it, and a
+// crash of the host may lose sandboxes that ran for less than noteEvery.
 
-// ranVersion stands in the list of what ran.
+// ranVersion is the version of the list.
 const ranVersion = 1
 
-// maxRan bounds what is read back of it.
+// maxRan limits the size of a list when it is read.
 const maxRan = 64 << 20
 
-// noteEvery is how often what runs is looked at.
+// noteEvery is the interval between checks of the running sandboxes.
 const noteEvery = 2 * time.Second
 
 // ranList is the content of the file.
 type ranList struct {
 	Version   int         `json:"version"`
-	Boot      string      `json:"boot"` // of the host when it was written
+	Boot      string      `json:"boot"` // boot id of the host when it was written
 	Sandboxes []ranRecord `json:"sandboxes"`
 }
 
-// ranRecord is one sandbox that ran, or that a boot has ended and that is still listed.
+// ranRecord is one sandbox that ran, or that a boot ended and that is still listed.
 type ranRecord struct {
 	Info sandbox.Info `json:"info"`
-	// Ended is when a daemon found that a boot had ended it; zero: it ran.
+	// Ended is when a daemon found that a boot had ended the sandbox. It is zero if the sandbox
+	// ran.
 	Ended time.Time `json:"ended,omitzero"`
 }
 
-// EndedByBoot is why a sandbox has failed that ran when the host was booted.
+// EndedByBoot is the failure reason of a sandbox that ran when the host was rebooted.
 const EndedByBoot = "the host was rebooted while it ran"
 
-// Ran keeps the list of what runs.
+// Ran maintains the list of running sandboxes.
 type Ran struct {
 	t *Table
-	// booted: the host was booted since the last daemon noted what ran. It is set before anything is adopted.
+	// booted reports that the host was booted after the previous daemon wrote the list. It is set
+	// before any adoption.
 	booted bool
 	seed   maphash.Seed
 
-	mu    sync.Mutex // guards what follows, and the file Config.Ran; taken before Table.mu
-	noted uint64     // the mark of what is in that file
+	mu    sync.Mutex // guards the fields below, and the file Config.Ran; taken before Table.mu
+	noted uint64     // mark of the list in the file
 }
 
-// Note writes the list of what runs whenever it has changed, until ctx ends.
+// Note writes the list of running sandboxes whenever it has changed, until ctx ends.
 func (r *Ran) Note(ctx context.Context) {
 	tick := time.NewTicker(noteEvery)
 	defer tick.Stop()
@@ -69,7 +71,7 @@ func (r *Ran) Note(ctx context.Context) {
 	}
 }
 
-// write writes the list of what runs if it has changed.
+// write writes the list of running sandboxes if it has changed.
 func (r *Ran) write() {
 	t := r.t
 	r.mu.Lock()
@@ -89,14 +91,14 @@ func (r *Ran) write() {
 	r.noted = mark
 }
 
-// list is what is to be known after a boot, and a mark that is another one when it has changed.
+// list returns the list to keep for after a boot, and a mark that changes with it.
 func (r *Ran) list() (list ranList, mark uint64) {
 	t := r.t
 	list, mark = ranList{Version: ranVersion, Boot: t.cfg.Boot}, 1
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, s := range t.all {
-		// One that failed stays in it: a host that shuts down ends the VMs before the daemon.
+		// Failed sandboxes stay in it: a host that shuts down ends the VMs before the daemon.
 		if s.state != running && s.state != failed {
 			continue
 		}
@@ -104,12 +106,12 @@ func (r *Ran) list() (list ranList, mark uint64) {
 		list.Sandboxes = append(list.Sandboxes, ranRecord{Ended: s.fewLocked().endedByBoot, Info: sandbox.Info{ID: i.ID,
 			SnapshotTag: i.SnapshotTag, SnapshotHash: i.SnapshotHash, Index: i.Index, Owner: i.Owner, Status: i.Status,
 			Reason: i.Reason, Life: i.Life, CreatedAt: i.CreatedAt, Shape: i.Shape, Hostname: i.Hostname}}) // no secrets
-		mark += maphash.String(r.seed, i.ID) // in no order
+		mark += maphash.String(r.seed, i.ID) // independent of the order
 	}
 	return list, mark
 }
 
-// read reads the list of an earlier daemon, and notes whether the host was booted since.
+// read reads the list of an earlier daemon, and records whether the host was booted since.
 func (r *Ran) read() (was ranList) {
 	t := r.t
 	b, err := durable.ReadFile(t.cfg.Ran, maxRan)
@@ -129,8 +131,9 @@ func (r *Ran) read() (was ranList) {
 	return was
 }
 
-// listEnded lists what ran when the host was booted, as failed, for as long as others that failed. It
-// follows all other adoption: what is known of a sandbox by its journal, or its record, is better.
+// listEnded lists the sandboxes that ran when the host was booted, as failed, for as long as other
+// failed sandboxes. It runs after all other adoption, since a journal or a record has better
+// information.
 func (r *Ran) listEnded(was ranList) {
 	t := r.t
 	for _, rec := range was.Sandboxes {

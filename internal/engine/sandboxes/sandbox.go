@@ -15,13 +15,13 @@ type Sandbox struct {
 	table *Table
 	id    string
 	who   sandbox.Identity
-	// diedUnseen is set of a sandbox whose VM ended between two daemons.
+	// diedUnseen marks a sandbox whose VM ended between two daemons.
 	diedUnseen bool
-	// used is when somebody last wanted something of its guest, by Config.Elapsed.
+	// used is the time of the last use of its guest, by Config.Elapsed.
 	used atomic.Int64
 
-	// files serialises the writers of dir: the failure's record, the removal,
-	// a rollback's exchange, a pause and a resume. Lock order: files, then Table.mu.
+	// files serialises the writers of dir: recording a failure, removal, a rollback's exchange, a
+	// pause and a resume. Lock order: files, then Table.mu.
 	files sync.Mutex
 
 	// Guarded by Table.mu; dir is written with files held as well:
@@ -29,30 +29,33 @@ type Sandbox struct {
 	state state
 	info  sandbox.Info
 	vm    *vmproc.VM    // nil when failed or paused
-	disks *vmproc.Disks // as those of the VM
-	// pausing is set while its guest stands still to be paused, resuming while it gets a VM.
+	disks *vmproc.Disks // the disks of the VM
+	// pausing is set while its guest is stopped to be paused, resuming while it gets a VM.
 	pausing, resuming bool
-	// few is what most sandboxes have nothing of: the paused ones may be many. nil: nothing.
+	// few holds rarely set fields, so that many paused sandboxes stay small. It may be nil.
 	few *few
-	// turn holds a value while a branch, a rollback, a pause or a resume is under way; nil: there was none yet.
+	// turn holds a value during a branch, a rollback, a pause or a resume. It is nil before the
+	// first one.
 	turn chan struct{}
-	// gone is closed when it is killed and removed; nil: it is not being killed.
+	// gone is closed when the sandbox is killed and removed. It is nil unless the sandbox is being
+	// killed.
 	gone chan struct{}
 }
 
-// few is what few sandboxes have. It is guarded by Table.mu.
+// few holds rarely set fields of a sandbox. It is guarded by Table.mu.
 type few struct {
-	// life ends when the sandbox begins to be killed, and what is being made for it need not go on; nil:
-	// nobody has asked for it.
+	// life ends when the sandbox begins to be killed, to cancel work done for it. It is nil if it
+	// was never requested.
 	life context.Context
 	die  context.CancelCauseFunc
-	// endedByBoot is when a daemon found that it had ended with the host's last boot; zero: it did not.
+	// endedByBoot is when a daemon found that the host's last boot had ended the sandbox; otherwise
+	// it is zero.
 	endedByBoot time.Time
-	// unpaused is why it was last not paused although it was time; empty: it was not so.
+	// unpaused is why the last automatic pause failed. It is empty if it did not fail.
 	unpaused string
 }
 
-// fewLocked is what few have, to read.
+// fewLocked returns the rarely set fields for reading.
 func (s *Sandbox) fewLocked() few {
 	if s.few == nil {
 		return few{}
@@ -60,7 +63,7 @@ func (s *Sandbox) fewLocked() few {
 	return *s.few
 }
 
-// makeFewLocked is what few have, to write.
+// makeFewLocked returns the rarely set fields for writing.
 func (s *Sandbox) makeFewLocked() *few {
 	if s.few == nil {
 		s.few = new(few)
@@ -68,7 +71,7 @@ func (s *Sandbox) makeFewLocked() *few {
 	return s.few
 }
 
-// newSandbox is one that is not listed yet.
+// newSandbox returns a sandbox that is not listed yet.
 func (t *Table) newSandbox(dir string, who sandbox.Identity, info sandbox.Info) *Sandbox {
 	s := &Sandbox{
 		table: t, id: info.ID, dir: dir, who: who, info: info, disks: &vmproc.Disks{},
@@ -83,13 +86,13 @@ func (t *Table) newSandbox(dir string, who sandbox.Identity, info sandbox.Info) 
 	return s
 }
 
-// ID is its name.
+// ID returns its id.
 func (s *Sandbox) ID() string { return s.id }
 
-// Who is what its guest was told of itself.
+// Who returns the identity sent to its guest.
 func (s *Sandbox) Who() sandbox.Identity { return s.who }
 
-// Life ends, with ErrKilled, when the sandbox begins to be killed.
+// Life returns a context that ends, with ErrKilled, when the sandbox begins to be killed.
 func (s *Sandbox) Life() context.Context {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
@@ -106,28 +109,29 @@ func (s *Sandbox) Life() context.Context {
 // DiedUnseen reports whether its VM ended between two daemons.
 func (s *Sandbox) DiedUnseen() bool { return s.diedUnseen }
 
-// Dir is its VM's run directory, which a rollback does not change; empty: it is paused.
+// Dir returns its VM's run directory. A rollback does not change it. It is empty if the sandbox is
+// paused.
 func (s *Sandbox) Dir() string {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	return s.dir
 }
 
-// Info is what the journal says of it: without what its disks suffer at this moment.
+// Info returns the journal's Info, without the current health of its disks.
 func (s *Sandbox) Info() sandbox.Info {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	return s.info
 }
 
-// Disks are those that it writes to.
+// Disks returns its writable disks.
 func (s *Sandbox) Disks() *vmproc.Disks {
 	s.table.mu.Lock()
 	defer s.table.mu.Unlock()
 	return s.disks
 }
 
-// Turn waits until no branch, rollback, pause or resume of the sandbox is under way.
+// Turn waits until no branch, rollback, pause or resume of the sandbox is running.
 func (s *Sandbox) Turn(ctx context.Context) (leave func(), err error) {
 	turn := s.turns()
 	select {
@@ -147,8 +151,8 @@ func (s *Sandbox) turns() chan struct{} {
 	return s.turn
 }
 
-// AwaitKilled waits until nothing of a sandbox that is being killed is left, and reports
-// whether it is one.
+// AwaitKilled waits until a sandbox being killed has been removed, and reports whether it was being
+// killed.
 func (s *Sandbox) AwaitKilled() bool {
 	s.table.mu.Lock()
 	gone := s.gone
@@ -166,7 +170,7 @@ func (s *Sandbox) isEnding() bool {
 	return s.state == ending
 }
 
-// seenLocked is what is listed of it. Table.mu is held.
+// seenLocked returns its Info as listed. The caller holds Table.mu.
 func (s *Sandbox) seenLocked() sandbox.Info {
 	i := s.info
 	if s.vm != nil {
@@ -187,11 +191,11 @@ func (s *Sandbox) seenLocked() sandbox.Info {
 	return i
 }
 
-// Touch notes that somebody uses it.
+// Touch records a use of the sandbox.
 func (s *Sandbox) Touch() { s.used.Store(int64(s.table.cfg.Elapsed())) }
 
-// unusedLocked is for how long nobody has used it. A call or a stream that is under way counts as
-// use. Table.mu is held.
+// unusedLocked returns the time since its last use. A running call or stream counts as use. The
+// caller holds Table.mu.
 func (s *Sandbox) unusedLocked() time.Duration {
 	if s.vm.Calls() > 0 {
 		s.Touch()
@@ -199,8 +203,8 @@ func (s *Sandbox) unusedLocked() time.Duration {
 	return s.table.cfg.Elapsed() - time.Duration(s.used.Load())
 }
 
-// LockFiles keeps everybody from its directory until release: its failure is not recorded
-// and it is not removed meanwhile.
+// LockFiles locks its directory until release. Until then its failure is not recorded and it is not
+// removed.
 func (s *Sandbox) LockFiles() (release func()) {
 	s.files.Lock()
 	return s.files.Unlock

@@ -2,7 +2,7 @@ package sandboxes
 
 import "testing"
 
-// The table, once more: what is not in it must be refused and change nothing.
+// The table once more: any other transition must be refused without effect.
 func TestStates(t *testing.T) {
 	for _, c := range []struct {
 		from state

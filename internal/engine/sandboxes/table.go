@@ -20,53 +20,56 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// Config is what a Table is made of.
+// Config configures a Table.
 type Config struct {
 	Procs  *vmproc.Supervisor
 	Events Events
-	// Tell is told what happens to sandboxes, for those who follow it from outside.
+	// Tell receives events about sandboxes, for outside observers.
 	Tell sandbox.Events
 	// Pin keeps layers for a sandbox until Unpin.
 	Pin   func(id string, layers []layer.ID) error
 	Unpin func(id string)
 	// Paused is the directory of the records of paused sandboxes, in the store.
 	Paused PausedDir
-	// Ran is the file in the store that lists what runs, and Boot names the host's boot; empty: it is not known.
+	// Ran is the file in the store that lists the running sandboxes. Boot is the host's boot id;
+	// empty if unknown.
 	Ran, Boot string
 	// FailedKeep is how long a failed sandbox stays listed.
 	FailedKeep time.Duration
-	// Waits bounds the requests that wait for a sandbox. Fields that are zero have defaults.
+	// Waits limits the requests waiting for a sandbox. Zero fields have defaults.
 	Waits  Waits
-	AtOnce int // how many VMs are adopted at once
+	AtOnce int // number of VMs adopted concurrently
 	Now    func() time.Time
-	// Elapsed is a clock that nobody sets.
+	// Elapsed is a monotonic clock.
 	Elapsed func() time.Duration
 	Log     *slog.Logger
 }
 
-// Events are what others do when a sandbox comes or goes. They are called without Table.mu.
+// Events holds the functions of other packages to call when a sandbox is added or ends. They are
+// called without Table.mu.
 type Events struct {
-	Adding  func(sandbox.Info) // it is going to be listed: before that its end cannot come
+	Adding  func(sandbox.Info) // before it is listed, so before its end
 	Dropped func(sandbox.Info) // it was not listed after all
-	// Ended is called when its VM has ended; killed: and nothing of it is left.
+	// Ended is called when its VM has ended. If killed is set, the sandbox has been removed
+	// completely.
 	Ended func(i sandbox.Info, killed bool)
 }
 
 // Table is the list of sandboxes. Its methods are safe for concurrent use.
 type Table struct {
 	cfg Config
-	Ran *Ran // the list of what runs, in the store
+	Ran *Ran // list of running sandboxes, in the store
 
-	mu  sync.Mutex // guards what follows, and parts of each Sandbox; never held across I/O
+	mu  sync.Mutex // guards the fields below, and parts of each Sandbox; never held across I/O
 	all map[string]*Sandbox
-	// unread are the ids of paused sandboxes whose records could not be read.
+	// unread holds the ids of paused sandboxes with unreadable records.
 	unread map[string]bool
-	// waiting are the requests that wait, at most as many as waits, which does not change.
+	// waiting counts the waiting requests, limited by waits, which does not change.
 	waiting waiting
 	waits   Waits
 }
 
-// New makes a table that is empty.
+// New returns an empty table.
 func New(c Config) *Table {
 	t := &Table{cfg: c, all: map[string]*Sandbox{}, unread: map[string]bool{},
 		waiting: newWaiting(), waits: c.Waits.complete()}
@@ -74,10 +77,10 @@ func New(c Config) *Table {
 	return t
 }
 
-// ErrKilled ends what was under way for a sandbox.
+// ErrKilled ends operations on a killed sandbox.
 var ErrKilled = sandbox.Errorf(sandbox.ErrConflict, "", "the sandbox was killed meanwhile")
 
-// Add lists a sandbox whose VM runs. The journal knows it first.
+// Add lists a sandbox with a running VM. It writes the journal first.
 func (t *Table) Add(who sandbox.Identity, info sandbox.Info, vm *vmproc.VM) error {
 	s := t.newSandbox(vm.Dir, who, info)
 	s.vm, s.disks = vm, vm.Disks
@@ -90,7 +93,7 @@ func (t *Table) Add(who sandbox.Identity, info sandbox.Info, vm *vmproc.VM) erro
 		t.cfg.Events.Dropped(info)
 		return fmt.Errorf("id %s is taken: %w", info.ID, sandbox.ErrConflict)
 	}
-	t.cfg.Tell(sandbox.EventReady, info.ID, info.About()) // before its end can be told
+	t.cfg.Tell(sandbox.EventReady, info.ID, info.About()) // before its end can be reported
 	if !vm.Own(func() { t.fail(s, vm) }) {
 		t.unlist(s)
 		t.cfg.Events.Dropped(info)
@@ -115,8 +118,9 @@ func (t *Table) unlist(s *Sandbox) {
 	delete(t.all, s.id)
 }
 
-// fail records that a sandbox's VM ended by itself, if it has not another one by now. Of one that is being paused
-// it is not known yet what that costs: the end of the pause comes back to it (BeginPause).
+// fail records that a sandbox's VM ended by itself, unless the sandbox already has another VM. If
+// the sandbox is being paused, the consequence is not known yet: the end of the pause calls fail
+// again (BeginPause).
 func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
 	s.files.Lock()
 	defer s.files.Unlock()
@@ -135,15 +139,15 @@ func (t *Table) fail(s *Sandbox, vm *vmproc.VM) {
 	vm.Agent.Close()
 	t.mu.Lock()
 	s.info, s.vm = rec.Info, nil
-	s.moveLocked(vmEnded) // refused of one that is being killed since: that waits for files
+	s.moveLocked(vmEnded) // fails if it is being killed meanwhile; the kill waits for files
 	t.mu.Unlock()
 	t.cfg.Tell(sandbox.EventFailed, s.id, rec.Info.About())
 	t.cfg.Events.Ended(rec.Info, false)
 	t.LogFailure(rec.Info, rec.Info.Reason, s.dir)
 }
 
-// End kills a sandbox and waits until nothing of it is left. Whoever comes
-// second waits for the first.
+// End kills a sandbox and waits until it has been removed completely. A second call waits for the
+// first.
 func (t *Table) End(s *Sandbox) {
 	t.mu.Lock()
 	first, die := s.moveLocked(kill), s.fewLocked().die
@@ -161,7 +165,7 @@ func (t *Table) End(s *Sandbox) {
 	}
 	s.files.Lock()
 	defer s.files.Unlock()
-	// No more writers: fail and a rollback give up on one that is being killed.
+	// No more writers: fail and a rollback give up if the sandbox is being killed.
 	if vm := s.vm; vm != nil {
 		vm.Agent.Close()
 		t.endVM(s.info, vm)
@@ -182,13 +186,13 @@ func (t *Table) End(s *Sandbox) {
 	close(gone)
 }
 
-// endVM discards a sandbox's VM. One that had ended by itself is logged: fail,
-// which learns of it at about the same time, leaves a sandbox that is being killed alone.
+// endVM discards a sandbox's VM. It logs a VM that had ended by itself: fail, which notices at
+// about the same time, ignores a sandbox being killed.
 func (t *Table) endVM(info sandbox.Info, vm *vmproc.VM) {
 	died := !vm.Alive()
 	vm.Own(nil)
 	vm.End()
-	switch vm.Proc.Exit().Kind { // the VMM's own word, if it had said it
+	switch vm.Proc.Exit().Kind { // the VMM's own report, if it sent one
 	case vmm.ExitPowerOff, vmm.ExitReset, vmm.ExitFault:
 		died = true
 	}
@@ -198,8 +202,8 @@ func (t *Table) endVM(info sandbox.Info, vm *vmproc.VM) {
 	t.cfg.Procs.Remove(vm.Dir, vm.Disks.Paths())
 }
 
-// LogFailure keeps what it takes to understand a VM's end when its sandbox, and the
-// console with it, has been deleted. dir is the VM's, and still there.
+// LogFailure logs the data needed to understand a VM's end after its sandbox and console have been
+// deleted. dir is the VM's directory, which still exists.
 func (t *Table) LogFailure(info sandbox.Info, reason, dir string) {
 	tag, _ := info.Base()
 	t.cfg.Log.Warn("sandbox failed", "sandbox", info.ID, "snapshot", tag,
@@ -207,8 +211,8 @@ func (t *Table) LogFailure(info sandbox.Info, reason, dir string) {
 		"console", vmproc.LastWords(filepath.Join(dir, client.ConsoleLog)))
 }
 
-// Kill ends a sandbox, running, paused or failed, and waits until nothing of it is left.
-// Of two callers at once both succeed; later ones get ErrNotFound.
+// Kill ends a sandbox, running, paused or failed, and waits until it has been removed completely.
+// Concurrent callers both succeed; later ones get ErrNotFound.
 func (t *Table) Kill(id string) error {
 	s := t.Lookup(id)
 	if s == nil {
@@ -222,8 +226,8 @@ func notFound(id string) error {
 	return sandbox.Errorf(sandbox.ErrNotFound, "", "sandbox %s not found", sandbox.Clip(id))
 }
 
-// Lookup finds a sandbox even while it is being killed; nil: there is none. An id
-// without dashes will do, here and in Find.
+// Lookup finds a sandbox even while it is being killed. It returns nil if there is no such sandbox.
+// Lookup and Find also accept an id without dashes.
 func (t *Table) Lookup(id string) *Sandbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -241,7 +245,7 @@ func (t *Table) Find(id string) (*Sandbox, sandbox.Info, error) {
 	return s, s.seenLocked(), nil
 }
 
-// Running returns a sandbox and its VM, or why it has none that could be used.
+// Running returns a sandbox and its VM, or an error with the reason why it has no usable VM.
 func (t *Table) Running(id string) (*Sandbox, *vmproc.VM, error) {
 	s, info, err := t.Find(id)
 	if err != nil {
@@ -260,7 +264,7 @@ func (t *Table) Running(id string) (*Sandbox, *vmproc.VM, error) {
 	return s, vm, nil
 }
 
-// ByProcess is the sandbox whose VM is that process; nil: there is none.
+// ByProcess returns the sandbox with that process as its VM, or nil.
 func (t *Table) ByProcess(proc *client.Process) *Sandbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -283,7 +287,7 @@ func (s *Sandbox) Is(proc *client.Process) bool {
 	return s.isLocked(proc)
 }
 
-// List returns all sandboxes, oldest first, failed ones included.
+// List returns all sandboxes, oldest first, including failed ones.
 func (t *Table) List() []sandbox.Info {
 	t.mu.Lock()
 	out := make([]sandbox.Info, 0, len(t.all))
@@ -302,7 +306,7 @@ func (t *Table) List() []sandbox.Info {
 	return out
 }
 
-// All are all sandboxes, in no order, those that are being killed included.
+// All returns all sandboxes, unordered, including ones being killed.
 func (t *Table) All() []*Sandbox {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -313,7 +317,7 @@ func (t *Table) All() []*Sandbox {
 	return all
 }
 
-// Release lets go of running VMs, or ends them.
+// Release releases running VMs, or ends them if kill is set.
 func (t *Table) Release(kill bool) {
 	all := t.All()
 	sched.Each(len(all), 2*t.cfg.AtOnce, func(i int) {
@@ -332,10 +336,10 @@ func (t *Table) Release(kill bool) {
 	t.Ran.write()
 }
 
-// expireEvery bounds how often failed sandboxes are looked at.
+// expireEvery limits how often failed sandboxes are checked.
 const expireEvery = time.Minute
 
-// Expire removes failed sandboxes that were not killed, until ctx ends.
+// Expire removes old failed sandboxes until ctx ends.
 func (t *Table) Expire(ctx context.Context) {
 	tick := time.NewTicker(min(expireEvery, t.cfg.FailedKeep))
 	defer tick.Stop()

@@ -7,13 +7,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// controlNice is the priority of the daemon and of shells that wait for a
-// guest. VMMs drop it when they get one (package vmm, priority.go).
+// controlNice is the priority of the daemon and of shells that wait for a guest. VMMs drop it when
+// they get a guest (package vmm, priority.go).
 const controlNice = -10
 
-// RaisePriority lets control work go before guests' work. Without the right to
-// do so the daemon is only slower while many guests are busy. Threads made
-// later inherit it from those there are now.
+// RaisePriority gives control work precedence over guests' work. Without the permission, the daemon
+// is only slower while many guests are busy. New threads inherit the priority from the existing
+// ones.
 func RaisePriority() {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {

@@ -1,7 +1,7 @@
-// Package sched decides who goes first on a host with few CPUs: forks before the work
-// behind them (Traffic, StandBack), the daemon and waiting shells before guests
-// (RaisePriority), and so many at once and not more (Each). It is a leaf that every room
-// of the engine may import. The trap: a thread that stands back does so for good.
+// Package sched sets precedence on a host with few CPUs. Forks go before background work (Traffic,
+// StandBack), and the daemon and waiting shells before guests (RaisePriority). Each limits
+// concurrency. The package is a leaf that every package of the engine may import. StandBack lowers
+// a thread's priority permanently.
 package sched
 
 import (
@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each runs f(0) to f(n-1), at most limit at once, and waits for all.
+// Each runs f(0) to f(n-1), at most limit of them concurrently, and waits for all.
 func Each(n, limit int, f func(i int)) {
 	var next atomic.Int64
 	var wg sync.WaitGroup
@@ -29,8 +29,8 @@ func Each(n, limit int, f func(i int)) {
 	wg.Wait()
 }
 
-// RaiseFileLimit makes room for three descriptors a sandbox and more. Without
-// the right to raise it, the limit that there is has to do.
+// RaiseFileLimit raises the limit of descriptors to three or more per sandbox. Without the
+// permission, the existing limit remains.
 func RaiseFileLimit() {
 	const want = 1 << 17
 	var l unix.Rlimit
@@ -52,8 +52,8 @@ func Sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// StandBack gives the calling goroutine, for good, a thread of the lowest priority. what
-// is for the log.
+// StandBack moves the calling goroutine permanently to a thread of the lowest priority. what is for
+// the log.
 func StandBack(log *slog.Logger, what string) {
 	runtime.LockOSThread() // never unlocked: the thread ends with its priority
 	if err := unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), 19); err != nil {

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Traffic lets background work stand back while forks are under way, and the first answers
-// that they were made for: on a small host it would take the very CPUs that these need.
+// Traffic lets background work pause during forks and during the first answers of their children.
+// On a small host the background work would take the CPUs needed for them.
 type Traffic struct {
 	mu    sync.Mutex
 	busy  int
-	quiet chan struct{} // closed when busy is 0; nil means it never was busy
+	quiet chan struct{} // closed when busy is 0; nil if it was never busy
 }
 
-// Enter begins a fork; Leave must follow.
+// Enter begins a fork. Leave must follow.
 func (t *Traffic) Enter() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -23,7 +23,7 @@ func (t *Traffic) Enter() {
 	}
 }
 
-// Leave ends it.
+// Leave ends a fork.
 func (t *Traffic) Leave() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -32,15 +32,15 @@ func (t *Traffic) Leave() {
 	}
 }
 
-// LeaveSoon ends a fork whose children are about to be asked something: what stands back would
-// be in the way of that just then.
+// LeaveSoon ends a fork with a delay, because its children are about to get their first requests.
+// Background work would slow these down.
 func (t *Traffic) LeaveSoon() { time.AfterFunc(untilAsked, t.Leave) }
 
-// untilAsked is how long a caller may take from a fork's answer to its next request.
+// untilAsked is the assumed time from a fork's answer to the caller's next request.
 const untilAsked = 200 * time.Millisecond
 
-// First is a sandbox's first answer, which may take long: done ends it, or limit if that is
-// sooner, as what stands back must not wait for a program.
+// First begins a sandbox's first answer, which may take long. done ends it, or limit if that is
+// sooner: background work must not wait for a long program.
 func (t *Traffic) First(limit time.Duration) (done func()) {
 	t.Enter()
 	leave := sync.OnceFunc(t.Leave)
@@ -51,7 +51,7 @@ func (t *Traffic) First(limit time.Duration) (done func()) {
 	}
 }
 
-// Wait returns when nothing is under way, or when ctx ends.
+// Wait waits until no fork is running, or until ctx ends.
 func (t *Traffic) Wait(ctx context.Context) error {
 	for {
 		t.mu.Lock()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// quietAfter is how long somebody who stands back has to wait.
+// quietAfter returns how long background work has to wait.
 func quietAfter(t *testing.T, traffic *Traffic) time.Duration {
 	t.Helper()
 	began := time.Now()

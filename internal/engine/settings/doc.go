@@ -1,5 +1,5 @@
-// Package settings is what an engine is told when it is opened: directories, limits, time-outs,
-// and the functions that reach the host. It checks them and knows their defaults; it opens and
-// starts nothing. Package engine offers the type under its own name. The trap: zero stands for
-// the default of a field that has one, so that no such limit can be set to nothing.
+// Package settings holds the configuration of an engine: directories, limits, timeouts, and
+// functions to access the host. It checks them and sets defaults; it opens and starts nothing.
+// Package engine exports the type under its own name. Zero selects the default of a field, so a
+// limit with a default cannot be set to 0.
 package settings

@@ -8,28 +8,28 @@ import (
 	"github.com/forkd/forkd/internal/sys/hostproc"
 )
 
-// Host says what there is for VMs at this moment.
+// Host reports the host's current resources.
 type Host interface {
 	Facts() (hostproc.Facts, error)
 }
 
-// DefaultMemoryOvercommit is how many times the host's memory may be promised: an idle child takes
+// DefaultMemoryOvercommit is how many times the host's memory may be promised. An idle child takes
 // about a 32nd of its guest's memory.
 const DefaultMemoryOvercommit = 32
 
-// Pressure is from how much pressure on a host makes fewer VMs at once, and none, by resource.
-// What is zero does not count.
+// Pressure holds the limits of the host's pressure, by resource. A zero Bound is ignored.
 type Pressure struct{ CPU, Memory, IO Bound }
 
-// Bound is of one resource: percent of the last 10 s for which some task waited for it.
+// Bound holds the limits for one resource, in percent of the last 10 s during which some task
+// waited for it. At Fewer, fewer VMs are made concurrently, and at None no VMs.
 type Bound struct{ Fewer, None float64 }
 
-// DefaultPressure counts memory only. CPUs are waited for whenever children are forked, and
-// sandboxes at their own CPU and disk limits wait, too.
+// DefaultPressure counts memory only. Tasks wait for CPUs during every fork, and sandboxes at their
+// own CPU and disk limits also wait.
 func DefaultPressure() Pressure { return Pressure{Memory: Bound{Fewer: 20, None: 60}} }
 
-// ParsePressure reads words such as memory=20:60, io=80: or cpu=:95, on top of the default; off
-// after a name has it not count.
+// ParsePressure parses words such as memory=20:60, io=80: or cpu=:95, on top of the default. The
+// value off disables a resource.
 func ParsePressure(words []string) (Pressure, error) {
 	p := DefaultPressure()
 	for _, word := range words {

@@ -21,30 +21,30 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// Config is what an engine is made of. What has a default may stay zero.
+// Config configures an engine. Fields with a default may be zero.
 type Config struct {
 	StoreDir  string // persistent: snapshots, layers
 	RunDir    string // volatile (tmpfs), short: sockets have to fit in 107 bytes
 	VMMBinary string // the forkd-vmm executable
 	OpenKVM   func() (*os.File, error)
-	// VMMSeccomp is what becomes of a VMM that makes a call which it has no need of; default seccomp.On.
+	// VMMSeccomp selects the reaction to unneeded system calls of a VMM; default seccomp.On.
 	VMMSeccomp seccomp.Mode
-	// Starter starts VMMs in a jail; nil: they are children of this process, in none.
+	// Starter starts VMMs in a jail. If nil, they are children of this process, without a jail.
 	Starter client.Starter
 	Images  sandbox.Images
 
-	// PoolSize is the number of shells kept ready for the shape of every
-	// snapshot that was made or forked in this run; SetPool overrides it by tag.
+	// PoolSize is the number of ready shells for the shape of every snapshot made or forked in this
+	// run. SetPool overrides it by tag.
 	PoolSize int
-	// Concurrency is how many restores or identities are under way at once; default twice the CPUs.
+	// Concurrency is the number of concurrent restores or identities; default twice the CPUs.
 	Concurrency int
-	// Branches is how many branches may be under way at once; default 4.
+	// Branches is the number of concurrent branches; default 4.
 	Branches int
 
-	// GuestFork bounds the trees that guests make; default sandbox.DefaultTree.
+	// GuestFork limits the trees that guests make; default sandbox.DefaultTree.
 	GuestFork sandbox.TreeLimits
-	// GuestQuota is asked before a guest forks n children of its sandbox; release is called when those
-	// are listed, or are not going to be. nil: nobody is asked.
+	// GuestQuota is called before a guest forks n children of its sandbox. release is called when
+	// the children are listed, or have failed. If nil, there is no quota.
 	GuestQuota func(ctx context.Context, of sandbox.Info, n int) (release func(), _ error)
 
 	BootWait        time.Duration // default DefaultBootWait
@@ -52,61 +52,65 @@ type Config struct {
 	IdentityTimeout time.Duration // for one child; default 60 s
 	BranchTimeout   time.Duration // for a capture, and for writing it; default 2 min
 	FailedKeep      time.Duration // how long a failed sandbox stays listed; default 1 h
-	BootID          string        // names the host's boot; default: as the host says
+	BootID          string        // identifies the host's boot; default: the host's own id
 
-	ChildMemory int64 // bytes that one child is reckoned to need; default 8 MiB
+	ChildMemory int64 // assumed memory of one child, in bytes; default 8 MiB
 	DiskReserve int64 // bytes of the store's disk that layers and sandboxes' disks leave free
 	HostReserve int64 // bytes of memory that stay free on the host; default 256 MiB
 
-	// NoWorkingSet leaves out the recording of the working set when a snapshot is made:
-	// that takes about as long as a fork, and makes later children ready sooner.
+	// NoWorkingSet disables the recording of working sets when a snapshot is made. The recording
+	// takes about as long as a fork, and makes later children ready sooner.
 	NoWorkingSet bool
 
-	// ScrubInterval is how often each layer is read whole in the background; 0: never.
+	// ScrubInterval is how often each layer is read whole in the background. If 0, layers are never
+	// scrubbed.
 	ScrubInterval time.Duration
 
-	// KillOnClose ends the VMs when the engine closes; otherwise they run on and
-	// the next engine over the same RunDir adopts them.
+	// KillOnClose ends the VMs when the engine closes. Otherwise they keep running, and the next
+	// engine over the same RunDir adopts them.
 	KillOnClose bool
 
 	Observer sandbox.Observer // may be nil
-	Events   sandbox.Events   // is told what happens; may be nil
-	Acts     sandbox.Acts     // is told what is done without a request; may be nil
+	Events   sandbox.Events   // receives events; may be nil
+	Acts     sandbox.Acts     // receives actions without a request; may be nil
 	Logger   *slog.Logger
 	Now      func() time.Time
-	// Elapsed is a clock that nobody sets, for how long sandboxes are idle; default: since Complete.
+	// Elapsed is a monotonic clock for idle times; default: the time since Complete.
 	Elapsed func() time.Duration
-	Rand    io.Reader // of cryptographic quality: it is the children's entropy
-	// Host is what there is for VMs; nil: what this host has.
+	Rand    io.Reader // of cryptographic quality, used as the children's entropy
+	// Host reports the resources for VMs. If nil, they are this host's.
 	Host Host
 
-	// MemoryOvercommit is how many times the host's memory may be promised to sandboxes;
-	// default 32. DiskOvercommit is the same of the store's file system; 0: any number of times.
+	// MemoryOvercommit is how many times the host's memory may be promised to sandboxes; default
+	// 32. DiskOvercommit is the same for the store's file system. If 0, the promises are not
+	// limited.
 	MemoryOvercommit, DiskOvercommit float64
-	// Pressure is from which pressure of the host on less is admitted; nil: DefaultPressure.
+	// Pressure holds the limits of the host's pressure above which less is admitted. If nil, it is
+	// DefaultPressure.
 	Pressure *Pressure
 
-	// PauseUnused has sandboxes that nobody has used for so long paused while the host is short of memory, the one
-	// that was not used for the longest first, if they go on by themselves (Life.AutoResume); 0: none is.
+	// PauseUnused enables pausing unused sandboxes while the host is short of memory. It applies to
+	// sandboxes with Life.AutoResume that were unused for at least this long, longest unused first.
+	// If 0, it is disabled.
 	PauseUnused time.Duration
 
-	// Groups are what sandboxes are kept within limits by; nil: none may be asked for.
+	// Groups holds the cgroups that enforce sandboxes' limits. If nil, limits cannot be requested.
 	Groups *cgroup.Root
 
-	// NetConnect reaches forkd-net; nil: there is none, and sandboxes have no network.
+	// NetConnect connects to forkd-net. If nil, sandboxes have no network.
 	NetConnect sandbox.NetConnect
-	// NetCeiling is the most that any sandbox may reach; nil: all that it asks for.
+	// NetCeiling limits the policy of every sandbox. If nil, policies are not limited.
 	NetCeiling *netpolicy.Spec
-	// NetTaps are the operator's taps that sandboxes may have; nil: none.
+	// NetTaps holds the operator's taps for sandboxes. It may be nil.
 	NetTaps sandbox.Taps
 
-	// Oracle has every snapshot of a running sandbox compared, page by page, with
-	// what its source was at that instant. It takes long, and is for tests.
+	// Oracle compares every snapshot of a running sandbox, page by page, with its source at that
+	// instant. It is slow, and for tests only.
 	Oracle bool
 }
 
-// ExpectConfined reports whether VMM processes will be killed for system calls that they have no
-// need of. That one is so it says itself when it is there.
+// ExpectConfined reports whether VMM processes will be killed for unneeded system calls. Once a
+// process exists, it confirms this itself.
 func (c *Config) ExpectConfined() bool {
 	return c.VMMSeccomp == seccomp.On && seccomp.Available() == nil
 }
@@ -115,10 +119,10 @@ type nobody struct{}
 
 func (nobody) Observe(sandbox.Op, time.Duration, error) {}
 
-// longestSocket is the room that a socket's path needs below RunDir.
+// longestSocket is the length that a socket's path adds to RunDir.
 const longestSocket = len("/vm/v00000000/control.sock")
 
-// Complete checks the configuration and sets what has a default and is zero.
+// Complete checks the configuration and sets the defaults of zero fields.
 func (c *Config) Complete() error {
 	switch {
 	case !filepath.IsAbs(c.StoreDir) || !filepath.IsAbs(c.RunDir):
@@ -175,7 +179,7 @@ func (c *Config) Complete() error {
 	return nil
 }
 
-// Random returns a source of fresh random bytes that is safe for concurrent use, as Rand need not be.
+// Random returns a source of fresh random bytes that is safe for concurrent use. Rand need not be.
 func (c *Config) Random() func(n int) ([]byte, error) {
 	var mu sync.Mutex
 	return func(n int) ([]byte, error) {

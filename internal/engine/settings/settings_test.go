@@ -29,7 +29,7 @@ func TestComplete(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(*Config)
-		says   string // empty: it is right
+		says   string // empty: it is valid
 	}{
 		{"the least that is needed", func(*Config) {}, ""},
 		{"relative store directory", func(c *Config) { c.StoreDir = "store" }, "must be absolute"},

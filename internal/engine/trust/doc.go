@@ -1,6 +1,6 @@
-// Package trust has a guest trust the certificate that forkd-net answers with where the host sets
-// headers. It knows where systems keep their bundles, and which variables lead programs there; it
-// makes no certificates and asks nobody which guest needs one. Launch calls it after the identity,
-// and the engine when forkd-net has another certificate. The trap: the guest is hostile, so what
-// is read of it is bounded, and goes nowhere but back into it.
+// Package trust makes a guest trust the certificate forkd-net uses for hosts where it sets headers.
+// It knows the locations of systems' certificate bundles, and the variables that point programs to
+// them. It makes no certificates and does not decide which guest needs one. Package launch calls it
+// after the identity, and the engine when forkd-net has another certificate. The guest is hostile,
+// so data read from it is bounded, and is written only back into the guest.
 package trust

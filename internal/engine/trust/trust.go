@@ -10,40 +10,40 @@ import (
 	"strings"
 )
 
-// Files are a guest's files, as its agent gives them.
+// Files accesses a guest's files through its agent.
 type Files interface {
 	Download(ctx context.Context, path, user string, w io.Writer) (int64, error)
 	Upload(ctx context.Context, path, user string, mode fs.FileMode, r io.Reader) error
 }
 
-// Where certificates are. update-ca-certificates, which an installed package may run, makes
-// the bundle anew of what is in the folder of the second.
+// Locations of certificates. update-ca-certificates, which the installation of a package may run,
+// rebuilds the bundle from the folder of the second.
 const (
 	Bundle = "/etc/ssl/certs/ca-certificates.crt"
 	Own    = "/usr/local/share/ca-certificates/forkd.crt"
 	redhat = "/etc/pki/tls/certs/ca-bundle.crt"
 )
 
-// root is whom the files belong to.
+// root is the owner of the files.
 const root = "root"
 
-// maxBundle bounds what is read of a guest: a system's bundle is some 200 KiB.
+// maxBundle limits the bytes read from a guest: a system's bundle has about 200 KiB.
 const maxBundle = 4 << 20
 
-// Marks around what is ours in a bundle. Readers of PEM pass over lines that are none.
+// Marks around our part of a bundle. PEM readers skip such lines.
 const (
 	begin = "# forkd: for hosts that headers are set on\n"
 	end   = "# forkd: end\n"
 )
 
-// Env are the variables that lead programs with bundles of their own to the system's.
+// Env returns the variables that point programs with their own bundles to the system's.
 func Env() map[string]string {
 	return map[string]string{
 		"SSL_CERT_FILE": Bundle, "REQUESTS_CA_BUNDLE": Bundle, "CURL_CA_BUNDLE": Bundle, "NODE_EXTRA_CA_CERTS": Own,
 	}
 }
 
-// Install has a guest trust a certificate, in PEM, in place of the one that it was given before.
+// Install makes a guest trust a certificate, in PEM, instead of the previous one.
 func Install(ctx context.Context, guest Files, ca string) error {
 	if err := guest.Upload(ctx, Own, root, 0o644, strings.NewReader(ca)); err != nil {
 		return err
@@ -58,7 +58,7 @@ func Install(ctx context.Context, guest Files, ca string) error {
 			return err
 		}
 	}
-	if system == nil { // Env leads there
+	if system == nil { // Env points there
 		system = other
 	}
 	return put(ctx, guest, Bundle, system, ca)
@@ -72,7 +72,7 @@ func put(ctx context.Context, guest Files, path string, old []byte, ca string) e
 	return guest.Upload(ctx, path, root, 0o644, bytes.NewReader(now))
 }
 
-// with is a bundle with the certificate, and without an earlier one of ours.
+// with returns a bundle with the certificate, and without our previous one.
 func with(bundle []byte, ca string) []byte {
 	before, rest, found := bytes.Cut(bundle, []byte(begin))
 	if found {
@@ -87,7 +87,7 @@ func with(bundle []byte, ca string) []byte {
 	return append(out, begin+strings.TrimRight(ca, "\n")+"\n"+end...)
 }
 
-// read is a guest's file; nil: it has none.
+// read returns a guest's file, or nil if it does not exist.
 func read(ctx context.Context, guest Files, path string) ([]byte, error) {
 	b := bounded{left: maxBundle}
 	_, err := guest.Download(ctx, path, root, &b)
@@ -100,7 +100,7 @@ func read(ctx context.Context, guest Files, path string) ([]byte, error) {
 	return append([]byte{}, b.all...), nil
 }
 
-// bounded has no other way in than Write.
+// bounded has Write as its only way in.
 type bounded struct {
 	all  []byte
 	left int

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// guest is a file system whose files are text.
+// guest is a file system of text files.
 type guest struct {
 	files   map[string]string
 	uploads int
@@ -59,7 +59,7 @@ func TestACertificateTakesThePlaceOfTheOneBefore(t *testing.T) {
 		if g.files[Bundle] != want || g.files[Own] != two || both && g.files[redhat] != want {
 			t.Errorf("%s: %q, want %q", what, g.files, want)
 		}
-		changes := 2 // of each bundle; the certificate by itself is written each time
+		changes := 2 // of each bundle; the certificate itself is written each time
 		if both {
 			changes = 4
 		}

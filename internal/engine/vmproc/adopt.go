@@ -8,17 +8,17 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// adoptTimeout bounds how long one VMM may take to answer its new daemon.
+// adoptTimeout bounds the time until one VMM answers its new daemon.
 const adoptTimeout = 10 * time.Second
 
-// Left is a VM that an earlier daemon left in the run directory. It runs still, or
-// what its owner's journal says of it is all there is.
+// Left is a VM left by an earlier daemon in the run directory. It may still run; otherwise only its
+// owner's journal is left.
 type Left struct {
 	Dir string
 	rec Record
 }
 
-// Left lists the VMs' directories. No new VM gets the name of one of them.
+// Left lists the VMs' directories. Their names are not used for new VMs.
 func (s *Supervisor) Left() ([]string, error) {
 	names, err := s.names()
 	if err != nil {
@@ -32,9 +32,8 @@ func (s *Supervisor) Left() ([]string, error) {
 	return dirs, nil
 }
 
-// Look reads a directory's journal. It believes it only as far as that can be checked: a
-// process that is not that directory's VMM is left alone. It reports false when
-// there is no VM in it.
+// Look reads a directory's journal. It trusts only the parts it can check: a process that is not
+// that directory's VMM is left alone. It returns false if the directory has no VM.
 func (s *Supervisor) Look(dir string) (_ Left, ok bool) {
 	l := Left{Dir: dir}
 	if ReadJSON(filepath.Join(dir, Journal), &l.rec) != nil || l.rec.Version != JournalVersion {
@@ -50,7 +49,7 @@ func (s *Supervisor) Look(dir string) (_ Left, ok bool) {
 	return l, true
 }
 
-// Adopt takes over a VM that still runs. Its owner is who calls Own.
+// Adopt takes over a running VM. The caller of Own becomes its owner.
 func (s *Supervisor) Adopt(ctx context.Context, l Left, disks *Disks) (*VM, error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
@@ -62,14 +61,15 @@ func (s *Supervisor) Adopt(ctx context.Context, l Left, disks *Disks) (*VM, erro
 	started(proc)
 	m := &VM{sup: s, Proc: proc, Dir: l.Dir, Shape: l.rec.Shape, CID: l.rec.CID, Disks: disks}
 	m.group.Store(s.find(l.rec.Group))
-	// Most have been used, and have the memory that this took; mapping more for them would stop their guests.
+	// Most guests have been used, and have the memory from that. Populating more pages would stop
+	// them.
 	m.evaluated.Store(true)
 	m.executed.Store(true)
 	m.watch()
 	return m, nil
 }
 
-// KilledFor says why the kernel killed a VM that has ended, if that was for want of memory.
+// KilledFor returns the reason if the kernel killed an ended VM for lack of memory.
 func (s *Supervisor) KilledFor(l Left) string {
 	if g := s.find(l.rec.Group); g != nil {
 		return killed(g.Group)
@@ -80,7 +80,7 @@ func (s *Supervisor) KilledFor(l Left) string {
 // Kill ends it, if it still runs.
 func (l Left) Kill() error { return l.rec.Ref.Kill() }
 
-// ClearAway ends a VM that is nobody's.
+// ClearAway ends a VM without an owner.
 func (s *Supervisor) ClearAway(l Left) {
 	if err := l.Kill(); err != nil {
 		s.cfg.Log.Warn("end a VM that is left over", "dir", l.Dir, "err", err)

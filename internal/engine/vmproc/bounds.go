@@ -11,50 +11,52 @@ import (
 	"github.com/forkd/forkd/internal/leaf/vmspec"
 )
 
-// Bounds are what a VM is kept within.
+// Bounds holds the resource limits of a VM.
 type Bounds struct {
 	Limits sandbox.Limits
-	Tree   string // root of the tree that it is in, for the tree's budget
-	Owner  string // the tenant whose weight it has a part of; empty: the operator
+	Tree   string // root of its tree, for the tree's budget
+	Owner  string // tenant of the group it runs in, for its weight; empty for the operator
 }
 
-// BoundsOf are those of a sandbox.
+// BoundsOf returns the bounds of a sandbox.
 func BoundsOf(i sandbox.Info) Bounds {
 	return Bounds{Limits: i.Limits, Tree: i.Kin.RootOf(i.ID), Owner: i.Owner}
 }
 
-// Apart reports whether a VM's process has to be started for these bounds: one that runs cannot
-// be moved to the group of a tree at a cost that a fork could bear (package cgroup), and a shell
-// that is prepared has its disks already, without a limit.
+// Apart reports whether these bounds need a new process. Moving a running process to a tree's group
+// takes too long for a fork (package cgroup), and a prepared shell already has its disks, without a
+// limit.
 func (b Bounds) Apart() bool { return b.inTree() || b.Limits.DiskMiB != 0 }
 
 func (b Bounds) inTree() bool { return b.Limits.Tree.OfGroup() != sandbox.TreeBudget{} }
 
-// ofGroup are the limits that a cgroup enforces: those of the disk's space are its VMM's and its forks', those
-// of the network forkd-net's.
+// ofGroup returns the limits enforced by a cgroup. The VMM and forks enforce the limits of disk
+// space, forkd-net those of the network.
 func ofGroup(l sandbox.Limits) sandbox.Limits {
 	l.DiskMiB, l.NetMiB, l.Tree = 0, 0, l.Tree.OfGroup()
 	return l
 }
 
-// What a VM has that asked for no limit, so that a VMM which does what it should not is not
-// the host's end.
+// Defaults for a VM without requested limits, so that a misbehaving VMM does not take the host
+// down.
 const (
-	// vmmMemory is what a VMM needs beside guest memory, its share of page tables apart.
+	// vmmMemory is the memory of a VMM besides guest memory and its share of page tables.
 	vmmMemory = 128 << 20
-	// tables is how much guest memory needs a byte of page tables: KVM's and the host's are
-	// 1/256 together, and nested ones as much again.
+	// tables is the number of bytes of guest memory per byte of page tables. KVM's and the host's
+	// tables take 1/256 together, and nested ones as much again.
 	tables = 64
-	// vmmThreads are beside vCPUs. The Go runtime makes a thread for each system call that waits, and
-	// ends the process if it cannot: this is far from what a VMM has, and far from a host's limit.
+	// vmmThreads is the number of threads besides vCPUs. The Go runtime makes a thread for each
+	// blocking system call, and ends the process if it cannot. The value is far above a VMM's
+	// normal use, and far below a host's limit.
 	vmmThreads = 64
 )
 
-// groupLimits are the limits of a VM's group: those that were asked for, and for the rest what
-// each VM has as far as the host has controllers.
+// groupLimits returns the limits of a VM's group: the requested ones, and defaults for the rest, as
+// far as the host has controllers.
 func groupLimits(shape vmspec.Shape, l sandbox.Limits, have []cgroup.Controller, disk string) cgroup.Limits {
 	guest := shape.MemoryBytes()
-	// Guest memory twice: a capture writes it to files whose pages this group has until they are on disk.
+	// Guest memory counts twice: a capture writes it to files, and their pages are charged to this
+	// group until they are on disk.
 	out := cgroup.Limits{Memory: 2*guest + guest/tables + vmmMemory, PIDs: shape.VCPUs + vmmThreads, Whole: true}
 	out = out.Only(have)
 	asked := askedLimits(l, disk)
@@ -65,9 +67,9 @@ func groupLimits(shape vmspec.Shape, l sandbox.Limits, have []cgroup.Controller,
 	return asked
 }
 
-// askedLimits are those that were asked for. There is no memory.high below memory.max: a guest's memory
-// cannot be taken back, so what it did was to let a guest that asks slowly stand before its limit for
-// ever (test/pressure), neither ended nor of any use.
+// askedLimits returns the requested limits. It sets no memory.high below memory.max: guest memory
+// cannot be reclaimed. With memory.high, a guest that allocates slowly would be throttled at its
+// limit forever (test/pressure), neither ended nor usable.
 func askedLimits(l sandbox.Limits, disk string) cgroup.Limits {
 	out := cgroup.Limits{Memory: int64(l.MemoryMiB) << 20, CPUs: l.CPUs, Weight: l.CPUWeight}
 	if l.DiskReadMiB > 0 || l.DiskWriteMiB > 0 {
@@ -76,7 +78,7 @@ func askedLimits(l sandbox.Limits, disk string) cgroup.Limits {
 	return out
 }
 
-// treeOf is the group around those of a tree, if it has a budget.
+// treeOf returns the group around the groups of a tree, if the tree has a budget.
 func treeOf(b Bounds) cgroup.Tree {
 	if !b.inTree() {
 		return cgroup.Tree{}
@@ -85,7 +87,7 @@ func treeOf(b Bounds) cgroup.Tree {
 	return cgroup.Tree{Name: b.Tree, Limits: cgroup.Limits{Memory: int64(t.MemoryMiB) << 20, CPUs: t.CPUs, PIDs: t.PIDs}}
 }
 
-// CheckLimits says whether this host can keep a VM within such limits.
+// CheckLimits returns an error if this host cannot enforce the limits.
 func (s *Supervisor) CheckLimits(l sandbox.Limits) error {
 	if ofGroup(l) == (sandbox.Limits{}) {
 		return nil
@@ -110,7 +112,7 @@ func unsupported(err error) error {
 		"these limits cannot be enforced on this host: %w", err)
 }
 
-// disk names the disk that sandboxes' disks are on, if a limit needs it.
+// disk returns the device of the sandboxes' disks, if a limit needs it.
 func (s *Supervisor) disk(l sandbox.Limits) (string, error) {
 	if l.DiskReadMiB == 0 && l.DiskWriteMiB == 0 {
 		return "", nil
@@ -122,7 +124,7 @@ func (s *Supervisor) disk(l sandbox.Limits) (string, error) {
 	return disk, nil
 }
 
-// bound makes the group for a VM; nil: this host has none.
+// bound creates the group for a VM. It returns nil if this host has no groups.
 func (s *Supervisor) bound(shape vmspec.Shape, b Bounds) (*group, error) {
 	if s.cfg.Groups == nil {
 		return nil, s.CheckLimits(b.Limits)
@@ -138,8 +140,8 @@ func (s *Supervisor) bound(shape vmspec.Shape, b Bounds) (*group, error) {
 	return s.group(g), nil
 }
 
-// group is what a VM's process was started in. Its methods do nothing of nil, and are safe
-// for concurrent use.
+// group is the cgroup of a VM's process. Its methods do nothing if it is nil, and are safe for
+// concurrent use.
 type group struct {
 	*cgroup.Group
 	end func() string // see ended
@@ -155,8 +157,8 @@ func (s *Supervisor) group(g *cgroup.Group) *group {
 	})}
 }
 
-// ended removes the group of a process that has ended. It says why the kernel killed that, if
-// it did so for want of memory.
+// ended removes the group of an ended process. It returns the reason if the kernel killed the
+// process for lack of memory.
 func (g *group) ended() string {
 	if g == nil {
 		return ""
@@ -171,7 +173,7 @@ func (g *group) open() (*os.File, error) {
 	return g.Open()
 }
 
-// name is what the journal has of it.
+// name returns its name for the journal.
 func (g *group) name() string {
 	if g == nil {
 		return ""
@@ -191,8 +193,9 @@ func killed(g *cgroup.Group) string {
 	return ""
 }
 
-// Limit keeps a VM that was started without limits within these, which are not Apart. If it was started
-// for another owner it begins to move to the owner's group, and Settle waits for that.
+// Limit applies bounds, which must not be Apart, to a VM started without limits. If the VM was
+// started for another owner, Limit begins to move it to the new owner's group, and Settle waits for
+// the move.
 func (m *VM) Limit(b Bounds) error {
 	g := m.group.Load()
 	if g == nil {
@@ -211,7 +214,8 @@ func (m *VM) Limit(b Bounds) error {
 	return nil
 }
 
-// Use is what the VM uses of its host; nil: the host does not account for it, or it has ended.
+// Use returns the VM's use of host resources. It returns nil if the host has no accounting, or the
+// VM has ended.
 func (m *VM) Use() *sandbox.Use {
 	g := m.group.Load()
 	if g == nil {
@@ -225,10 +229,10 @@ func (m *VM) Use() *sandbox.Use {
 		DiskRead: u.Read, DiskWritten: u.Written}
 }
 
-// Group names the VM's cgroup; empty: it has none.
+// Group returns the name of the VM's cgroup. It is empty if the VM has no cgroup.
 func (m *VM) Group() string { return m.group.Load().name() }
 
-// find is the group that a journal names; nil: there is none.
+// find returns the group named in a journal, or nil.
 func (s *Supervisor) find(name string) *group {
 	if s.cfg.Groups == nil || name == "" {
 		return nil
@@ -239,7 +243,7 @@ func (s *Supervisor) find(name string) *group {
 	return nil
 }
 
-// SweepGroups removes the groups that no VM is in any more. used are those of VMs that run.
+// SweepGroups removes the groups that have no VM any more. used contains the groups of running VMs.
 func (s *Supervisor) SweepGroups(used map[string]bool) {
 	if s.cfg.Groups == nil {
 		return

@@ -17,11 +17,11 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// ConsoleTail is how many lines of the console an error text carries.
+// ConsoleTail is the number of console lines in an error.
 const ConsoleTail = 12
 
-// TailLines returns the last n lines of a log, without what a terminal would
-// take as a command: it came from a guest and goes to a person.
+// TailLines returns the last n lines of a log, without terminal control characters: the text comes
+// from a guest and is shown to a user.
 func TailLines(path string, n int) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -39,7 +39,7 @@ func TailLines(path string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// Printable drops what a terminal would take as a command.
+// Printable removes terminal control characters.
 func Printable(b []byte) string {
 	return strings.Map(func(r rune) rune {
 		if r == '\n' || r == '\t' || r >= ' ' && r != 0x7f && (r < 0x80 || r >= 0xa0) {
@@ -49,13 +49,13 @@ func Printable(b []byte) string {
 	}, strings.ToValidUTF8(string(b), "?"))
 }
 
-// lastLines and lastBytes bound what the log keeps of a console.
+// lastLines and lastBytes limit the part of a console that is logged.
 const (
 	lastLines = 30
 	lastBytes = 4 << 10
 )
 
-// LastWords is the console's end: whole lines, if one of them fits.
+// LastWords returns the end of the console, in whole lines if one of them fits.
 func LastWords(console string) string {
 	said := TailLines(console, lastLines)
 	if len(said) <= lastBytes {
@@ -68,13 +68,13 @@ func LastWords(console string) string {
 	return strings.ToValidUTF8(said, "") // cut within a character
 }
 
-// EndError is the end of a VM as an error.
+// EndError returns the end of a VM as an error.
 func (m *VM) EndError() error {
 	return sandbox.Errorf(sandbox.ErrGuestGone, "", "%w: %s", ErrNoVM, m.EndReason())
 }
 
-// EndReason says in words how a VM ended. Precondition: proc.Done is closed, or
-// will be soon: a VMM closes its socket a moment before it is reaped.
+// EndReason returns a description of how a VM ended. Precondition: proc.Done is closed, or will be
+// soon: a VMM closes its socket a moment before it is reaped.
 func (m *VM) EndReason() string {
 	m.WaitEnd(time.Second)
 	exit := m.Proc.Exit()
@@ -97,9 +97,9 @@ func (m *VM) EndReason() string {
 	return exit.Reason
 }
 
-// KernelFault returns the line in which the guest's kernel reported a fault of its own, such as an oops, if
-// that ended the VM. It returns an empty string for every other end, among them panics without a fault: a
-// kernel that finds no root file system. Precondition: as of EndReason.
+// KernelFault returns the line in which the guest's kernel reported its own fault, such as an oops,
+// if that ended the VM. Otherwise it returns an empty string, also for a panic without a fault,
+// such as a missing root file system. Precondition: as of EndReason.
 func (m *VM) KernelFault() string {
 	if !m.WaitEnd(time.Second) || m.Proc.Exit().Kind != vmm.ExitReset {
 		return ""
@@ -108,7 +108,8 @@ func (m *VM) KernelFault() string {
 	return guesttext.Of(fault).String()
 }
 
-// WaitEnd waits for the process to end; false: it has not within the limit.
+// WaitEnd waits for the process to end. It returns false if the process has not ended within the
+// limit.
 func (m *VM) WaitEnd(limit time.Duration) bool {
 	t := time.NewTimer(limit)
 	defer t.Stop()
@@ -120,11 +121,11 @@ func (m *VM) WaitEnd(limit time.Duration) bool {
 	}
 }
 
-// oopsLine is how the kernel begins to tell of a fault, behind the time.
+// oopsLine matches the kernel's first line about a fault, after the time.
 var oopsLine = regexp.MustCompile(`(?m)^(?:\[[ .0-9]+\] )?((?:BUG: |kernel BUG at |Oops: [a-z]|general protection fault).*)$`)
 
-// panicLine returns the kernel's reason for its panic, with the fault before it if there was one: after a
-// fault the reason is only "Fatal exception" or the end of init.
+// panicLine returns the kernel's reason for its panic, and the fault before it if there was one:
+// after a fault the reason is only "Fatal exception" or the end of init.
 func panicLine(console string) string {
 	reason, fault := panicLines(console)
 	if fault != "" {
@@ -133,8 +134,8 @@ func panicLine(console string) string {
 	return reason
 }
 
-// panicLines returns the kernel's reason for its panic and the line of the fault before it. Both are empty
-// without a panic.
+// panicLines returns the kernel's reason for its panic and the line of the fault before it. Both
+// are empty without a panic.
 func panicLines(console string) (reason, fault string) {
 	const mark = "Kernel panic - not syncing: "
 	f, err := os.Open(console)
@@ -156,5 +157,5 @@ func panicLines(console string) (reason, fault string) {
 
 func oneLine(b []byte) string { return strings.TrimSpace(Printable(b[:min(len(b), 200)])) }
 
-// ErrNoVM is the error of what needs a VM that has ended.
+// ErrNoVM is returned if an operation needs a VM that has ended.
 var ErrNoVM = errors.New("its VM has ended")

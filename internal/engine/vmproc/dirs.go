@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// VMsName is the directory in RunDir that has a folder for each VM.
+// VMsName is the directory in RunDir with a folder for each VM.
 const VMsName = "vm"
 
 var (
@@ -21,12 +21,12 @@ var (
 
 func (s *Supervisor) dir() string { return filepath.Join(s.cfg.RunDir, VMsName) }
 
-// vmFiles are all files that there can be in a VM's run directory.
+// vmFiles lists all possible files in a VM's run directory.
 var vmFiles = []string{Journal, SandboxJournal, vmmLog, client.ControlSocket, client.VsockSocket, client.ConsoleLog}
 
 func isVMFile(name string) bool { return slices.Contains(vmFiles, strings.TrimSuffix(name, ".tmp")) }
 
-// names are the VMs' run directories that can be looked into.
+// names returns the names of the VMs' readable run directories.
 func (s *Supervisor) names() (ours []string, err error) {
 	names, err := s.cfg.VMs.Names()
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Supervisor) removeDir(dir string) {
 	}
 }
 
-// ValidDisks refuses a record that names files which no sandbox could have.
+// ValidDisks returns false if a record names files that cannot belong to a sandbox.
 func (s *Supervisor) ValidDisks(disks []Disk) bool {
 	for _, path := range NewDisks(disks).Paths() {
 		if filepath.Dir(path) != s.cfg.Overlays || !overlayName.MatchString(filepath.Base(path)) {

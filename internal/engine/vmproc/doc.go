@@ -1,6 +1,6 @@
-// Package vmproc owns the VM processes: it spawns and adopts them, watches for their
-// end, keeps a journal of each (so that the next daemon finds it), and the overlay
-// files that they write their disks to. It knows neither what runs in a VM nor whose
-// it is: who dials from the guest is answered by a dialer that comes in from outside.
-// The trap: a process outlives the daemon, so nothing of it may be in memory alone.
+// Package vmproc owns the VM processes. It spawns and adopts them, watches for their end, and keeps
+// the overlay files of their disks. It writes a journal of each process, so that the next daemon
+// finds it. It does not know what runs in a VM or which sandbox owns it: a dialer from the caller
+// answers connections from the guest. A process outlives the daemon, so its data must not exist
+// only in memory.
 package vmproc

@@ -15,27 +15,28 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// StallGrace is how long a lack of room may last before calls end for it. A VM whose disk finds no room on the host pauses itself, and goes on when there is some.
-// Its sandbox is listed as stalled meanwhile. Calls that come then are refused; those under way
-// end when it has lasted, since a short lack should not kill what runs.
+// StallGrace is how long a lack of disk space may last before it ends calls. A VM without space for
+// its disk on the host pauses itself, and resumes when there is space. Its sandbox is listed as
+// stalled meanwhile. New calls are refused; running calls end only after StallGrace, since a short
+// lack of space should not kill running programs.
 const StallGrace = 2 * time.Second
 
-// maxDiskLog bounds what the log has of one VM's disks: its VMM can say it as often as it likes.
+// maxDiskLog limits the log lines about one VM's disks: its VMM can report as often as it likes.
 const maxDiskLog = 100
 
-// vmHealth is what a VM's VMM tells of its disks.
+// vmHealth is the health of a VM's disks as reported by its VMM.
 type vmHealth struct {
 	mu      sync.Mutex // taken last
 	health  vmm.Health
-	lasting *time.Timer // runs out when a lack of room has lasted; nil while there is room
-	over    bool        // it has run out
+	lasting *time.Timer // fires after StallGrace without space; nil while there is space
+	over    bool        // it has fired
 	calls   map[*stallable]struct{}
 }
 
-// stallable is a call under way, which a lack of room that lasts ends.
+// stallable is a running call that a lasting lack of space ends.
 type stallable struct{ end func(full string) }
 
-// watchHealth has the VMM's word on its disks noted.
+// watchHealth records the VMM's reports about its disks.
 func (m *VM) watchHealth() {
 	var changes atomic.Int32
 	m.Proc.OnHealth(func(h vmm.Health) {
@@ -58,10 +59,10 @@ func (m *VM) watchHealth() {
 	})
 }
 
-// NoteHealth notes what the VMM says of its disks, unless it has said something later already.
+// NoteHealth records a report of the VMM about its disks, unless a newer one was recorded already.
 func (m *VM) NoteHealth(h vmm.Health) (before vmm.Health) { return m.health.set(h) }
 
-// Calls is how many calls into the guest are under way that a lack of room would end.
+// Calls returns the number of running calls into the guest that a lack of space would end.
 func (m *VM) Calls() int {
 	m.health.mu.Lock()
 	defer m.health.mu.Unlock()
@@ -71,7 +72,7 @@ func (m *VM) Calls() int {
 func (d *vmHealth) set(h vmm.Health) (before vmm.Health) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if h.Seq < d.health.Seq { // overtaken
+	if h.Seq < d.health.Seq { // a newer report was recorded
 		return h
 	}
 	before, d.health = d.health, h
@@ -85,7 +86,7 @@ func (d *vmHealth) set(h vmm.Health) (before vmm.Health) {
 	return before
 }
 
-// lasted ends the calls under way, unless there has been room since.
+// lasted ends the running calls, unless there has been space since.
 func (d *vmHealth) lasted(seq int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,7 +106,7 @@ func (d *vmHealth) get() vmm.Health {
 	return d.health
 }
 
-// during has end called, at most once, if a lack of room lasts before done is called. end must
+// during calls end, at most once, if a lasting lack of space occurs before done is called. end must
 // not block.
 func (d *vmHealth) during(end func(full string)) (done func()) {
 	c := &stallable{end}
@@ -126,8 +127,8 @@ func (d *vmHealth) during(end func(full string)) (done func()) {
 	}
 }
 
-// WhileRoom bounds what waits for a guest: it ends, with the reason, if the guest stands still
-// for want of room. who is how the caller knows it.
+// WhileRoom returns a context for waiting on a guest. It ends, with the reason, if the guest stalls
+// for lack of disk space. who is the caller's name for the guest.
 func (m *VM) WhileRoom(ctx context.Context, who string) (context.Context, func()) {
 	if m == nil {
 		return ctx, func() {}
@@ -137,7 +138,7 @@ func (m *VM) WhileRoom(ctx context.Context, who string) (context.Context, func()
 	return ctx, func() { done(); cancel(nil) }
 }
 
-// HasRoom refuses what needs a guest that runs.
+// HasRoom returns an error if the guest is stalled for lack of disk space.
 func (m *VM) HasRoom(who string) error {
 	if full := m.health.get().Full; full != "" {
 		return NoRoom(who, full)
@@ -145,7 +146,7 @@ func (m *VM) HasRoom(who string) error {
 	return nil
 }
 
-// NoRoom refuses what needs a guest that runs; full is what its VMM says.
+// NoRoom returns the error for a guest stalled for lack of disk space. full is the VMM's message.
 func NoRoom(who, full string) error {
 	reason := sandbox.ReasonDiskNoRoom
 	if atLimit(full) {
@@ -158,7 +159,7 @@ func NoRoom(who, full string) error {
 	return err
 }
 
-// atLimit tells a lack of room on the host from a disk that is at its own limit.
+// atLimit reports whether a disk has reached its own limit, as opposed to a full host.
 func atLimit(full string) bool { return strings.Contains(full, overlay.LimitReached) }
 
 func pausedReason(full string) string {
@@ -168,7 +169,7 @@ func pausedReason(full string) string {
 	return fmt.Sprintf("paused: no room on the host for its disk (%s)", full)
 }
 
-// Intact refuses to build on a disk that has lost writes.
+// Intact returns an error if a disk has lost writes and must not be branched.
 func (m *VM) Intact(who string) error {
 	if lost := m.health.get().Lost; lost != "" {
 		return LostWrites("%s cannot be branched: %s", who, lostWarning(lost))
@@ -176,7 +177,7 @@ func (m *VM) Intact(who string) error {
 	return nil
 }
 
-// LostWrites refuses to build on a disk that has lost writes.
+// LostWrites returns the error for a disk that has lost writes.
 func LostWrites(format string, args ...any) error {
 	return sandbox.Errorf(sandbox.ErrConflict, sandbox.ReasonDiskLostWrites, format, args...)
 }
@@ -189,7 +190,7 @@ func hangWarning(hang string) string {
 	return fmt.Sprintf("guest kernel hangs: %s; roll the sandbox back or kill it", hang)
 }
 
-// Describe adds to what is listed of a VM's sandbox how its disks are doing.
+// Describe adds the health of a VM's disks to its sandbox's Info.
 func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	h := m.health.get()
 	if h.Full != "" && i.Status == sandbox.StatusRunning {
@@ -204,20 +205,20 @@ func (m *VM) Describe(i sandbox.Info) sandbox.Info {
 	return i
 }
 
-// roomyConn is a stream into a guest that breaks when the guest stands still for want of room.
+// roomyConn is a stream into a guest that breaks when the guest stalls for lack of disk space.
 type roomyConn struct {
 	net.Conn
 	done   func()
-	noRoom atomic.Pointer[error] // nil: it was not broken for that
+	noRoom atomic.Pointer[error] // nil unless it was broken for that
 }
 
-// WhileRoomConn breaks a stream into the guest when the guest stands still for want of room:
-// who reads it is told the reason. who is how the caller knows the guest.
+// WhileRoomConn breaks a stream into the guest when the guest stalls for lack of disk space. Read
+// then returns the reason. who is the caller's name for the guest.
 func (m *VM) WhileRoomConn(c net.Conn, who string) net.Conn {
 	r := &roomyConn{Conn: c}
 	r.done = m.health.during(func(full string) {
 		err := NoRoom(who, full)
-		r.noRoom.Store(&err) // before the close, which is what a reader sees
+		r.noRoom.Store(&err) // before the close, which ends a pending Read
 		c.Close()
 	})
 	return r
@@ -232,7 +233,7 @@ func (c *roomyConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends one direction.
+// CloseWrite closes the write direction.
 func (c *roomyConn) CloseWrite() error {
 	half, ok := c.Conn.(interface{ CloseWrite() error })
 	if !ok {

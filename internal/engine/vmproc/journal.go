@@ -10,31 +10,31 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// Files in a VM's run directory, beside those of vmctl/client.
+// Files in a VM's run directory, besides those of vmctl/client.
 const (
 	Journal        = "vm.json"      // Record: written when the process exists
 	SandboxJournal = "sandbox.json" // Info and CID: written before the sandbox is listed
 	vmmLog         = "vmm.log"      // the VMM process's standard error
 )
 
-// maxJournal bounds what is read back.
+// maxJournal limits the size of a journal file that is read.
 const maxJournal = 1 << 20
 
-// JournalVersion stands in every record. The run directory does not survive a
-// reboot, so a record of another version is treated as one that is not there.
+// JournalVersion is the version of every record. The run directory does not survive a reboot, so a
+// record of another version counts as missing.
 const JournalVersion = 3
 
-// Record lets the next engine find a VMM process, to adopt or to end it.
+// Record lets the next engine find a VMM process, to adopt or end it.
 type Record struct {
 	Version int          `json:"version"`
 	Ref     client.Ref   `json:"ref"`
 	Shape   vmspec.Shape `json:"shape"`
 	CID     uint32       `json:"cid"`
-	Group   string       `json:"group,omitempty"` // its cgroup; empty: the daemon that began it had none
+	Group   string       `json:"group,omitempty"` // its cgroup; empty if the daemon that started it had none
 }
 
-// WriteJSON writes a journal file whole or not at all. The run directory is a
-// tmpfs: it need not be durable, only consistent.
+// WriteJSON writes a journal file completely or not at all. The run directory is a tmpfs, so the
+// file must be consistent but need not be durable.
 func WriteJSON(path string, v any) error {
 	b, err := json.Marshal(v)
 	if err != nil {
@@ -47,7 +47,7 @@ func WriteJSON(path string, v any) error {
 	return os.Rename(tmp, path)
 }
 
-// ReadJSON reads what WriteJSON wrote.
+// ReadJSON reads a file written by WriteJSON.
 func ReadJSON(path string, v any) error {
 	b, err := durable.ReadFile(path, maxJournal)
 	if err != nil {

@@ -5,15 +5,15 @@ import (
 	"path/filepath"
 )
 
-// A shell of a pool is in its pool's owner's group, and may become a sandbox of another owner. A move takes
-// 10 to 18 ms, as the kernel waits for an RCU grace period, so it goes on beside the restore and the
-// identity; moves that follow one another wait for one period together. The VM is within its own
-// limits all the time, in the old group or in the new one. What memory it was charged for before the move
-// stays with the old group, so it is in no use of the new one and does not count against its limit. The
-// daemon moves it, by cgroup.procs of groups that the daemon has made; the VMM has no part in it, and sees
-// no group from its jail.
+// A pooled shell is in the group of its pool's owner, and may become a sandbox of another owner. A
+// move between groups takes 10 to 18 ms, as the kernel waits for an RCU grace period. It therefore
+// runs in parallel with the restore and the identity; consecutive moves share one grace period. The
+// VM is always within its own limits, in the old group or in the new one. Memory charged before the
+// move stays with the old group, so it is not part of the new group's use and does not count
+// against its limit. The daemon moves the process by writing cgroup.procs of groups it has made.
+// The VMM takes no part in it, and cannot see the groups from its jail.
 
-// moveTo begins to move the VM to a group with these bounds, if it is in another owner's.
+// moveTo begins to move the VM to a group with these bounds, if it is in another owner's group.
 func (m *VM) moveTo(b Bounds) {
 	if g := m.group.Load(); g == nil || g.Tenant() == b.Owner {
 		return
@@ -61,19 +61,21 @@ func (m *VM) Settle() error {
 	return m.moveErr
 }
 
-// Rehome moves a VM that an earlier daemon left in another place to the group of its bounds.
+// Rehome moves a VM that an earlier daemon left in another owner's group to a group with these
+// bounds.
 func (m *VM) Rehome(b Bounds) error {
 	m.moveTo(b)
 	return m.Settle()
 }
 
-// endGroup removes the group of a process that has ended, and says why the kernel killed that.
+// endGroup removes the group of an ended process, and returns the reason if the kernel killed the
+// process for lack of memory.
 func (m *VM) endGroup() string {
-	_ = m.Settle() // it is in the old group then, or in the new one
+	_ = m.Settle() // it is then in the old group or in the new one
 	return m.group.Load().ended()
 }
 
-// writeJournal has the next daemon find the process, and its group.
+// writeJournal writes the journal, so that the next daemon finds the process and its group.
 func (m *VM) writeJournal() error {
 	rec := Record{Version: JournalVersion, Ref: m.Proc.Ref(), Shape: m.Shape, CID: m.CID, Group: m.Group()}
 	if err := WriteJSON(filepath.Join(m.Dir, Journal), rec); err != nil {

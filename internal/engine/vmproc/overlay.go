@@ -14,16 +14,16 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmm"
 )
 
-// What a VM writes to a disk goes to an overlay file (package overlay). These files
-// lie in the store: the run directory is memory. Their names begin with that of
-// the run directory in which the VM was made, and a sandbox's journal lists
-// them: what no journal lists belongs to nobody.
+// A VM's writes to a disk go to an overlay file (package overlay). Overlay files are in the store,
+// since the run directory is in memory. Their names begin with the name of the run directory in
+// which the VM was made, and a sandbox's journal lists them. A file not listed in any journal has
+// no owner.
 
 func overlayFile(vmDir string, disk int) string {
 	return fmt.Sprintf("%s-disk%d", filepath.Base(vmDir), disk)
 }
 
-// NewOverlay makes an empty overlay file for a disk beside the one that it has.
+// NewOverlay makes another empty overlay file for a disk.
 func (m *VM) NewOverlay(disk int) (*os.File, error) {
 	f, err := os.CreateTemp(m.sup.cfg.Overlays, overlayFile(m.Dir, disk)+"-*")
 	if err != nil {
@@ -32,32 +32,32 @@ func (m *VM) NewOverlay(disk int) (*os.File, error) {
 	return f, nil
 }
 
-// Disk is what a VM's writable disk is made of, from below: layers, frozen overlays,
-// and the overlay that is written to. The journal has it.
+// Disk describes a VM's writable disk, bottom up: layers, frozen overlays, and the overlay being
+// written to. It is stored in the journal.
 type Disk struct {
 	Index   int        `json:"disk"`              // among the VM's disks
-	Backing []layer.ID `json:"backing,omitempty"` // base first; empty: it lies over an image's empty disk
-	// Frozen are paths of overlays that a branch has frozen and that are no layer yet; at
-	// most one, but for a branch that has failed just now.
+	Backing []layer.ID `json:"backing,omitempty"` // base first; empty if it is based on an image's empty disk
+	// Frozen lists the paths of overlays frozen by a branch that are not layers yet. There is at
+	// most one, except right after a failed branch.
 	Frozen  []string `json:"frozen,omitempty"`
-	Overlay string   `json:"overlay"` // path; empty: its sandbox is paused without its memory
-	// Next is the path of a file that a branch has handed over as the next overlay.
-	// Whether the VMM has switched to it, its count of generations tells.
+	Overlay string   `json:"overlay"` // path; empty if its sandbox is paused without its memory
+	// Next is the path of a file a branch has passed to the VMM as the next overlay. The VMM's
+	// generation count shows whether it has switched to the file.
 	Next       string `json:"next,omitempty"`
-	Generation int    `json:"generation,omitempty"` // that this record knows of
+	Generation int    `json:"generation,omitempty"` // as of this record
 }
 
-// Disks are a VM's writable disks, in their order. The VM and its sandbox share them.
+// Disks holds a VM's writable disks, in order. The VM and its sandbox share them.
 type Disks struct {
-	mu     sync.Mutex // guards what follows; taken last
+	mu     sync.Mutex // guards the fields below; taken last
 	disks  []Disk
-	pinned bool // the sandbox has a pin of its own on layers
+	pinned bool // the sandbox has its own pin on layers
 }
 
-// NewDisks are those of a journal.
+// NewDisks returns the disks of a journal.
 func NewDisks(disks []Disk) *Disks { return &Disks{disks: disks} }
 
-// List is a copy of the disks.
+// List returns a copy of the disks.
 func (o *Disks) List() []Disk {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -68,14 +68,14 @@ func (o *Disks) List() []Disk {
 	return out
 }
 
-// Set replaces them.
+// Set replaces the disks.
 func (o *Disks) Set(disks []Disk) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.disks = disks
 }
 
-// Paths are all files of the disks.
+// Paths returns all files of the disks.
 func (o *Disks) Paths() []string {
 	var all []string
 	for _, d := range o.List() {
@@ -89,7 +89,7 @@ func (o *Disks) Paths() []string {
 	return all
 }
 
-// SetPinned notes that the sandbox has a pin on layers.
+// SetPinned records that the sandbox has a pin on layers.
 func (o *Disks) SetPinned() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -103,9 +103,9 @@ func (o *Disks) Pinned() bool {
 	return o.pinned
 }
 
-// OpenOverlays completes disks for a VM: those that are written get an empty overlay
-// file over backing layers, in their order. The caller closes them with close once the
-// VMM has them; Discard removes them.
+// OpenOverlays completes disks for a VM: each writable one gets an empty overlay file over its
+// backing layers, in order. The caller calls close to close the files once the VMM has them.
+// Discard removes them.
 func (m *VM) OpenOverlays(disks []vmm.Disk, backing [][]layer.ID) (_ []vmm.Disk, close func(), err error) {
 	var files []*os.File
 	close = func() {
@@ -144,16 +144,16 @@ func overlayError(err error) error {
 	return err
 }
 
-// Remove removes what a VM that has ended leaves.
+// Remove removes the files of an ended VM.
 func (s *Supervisor) Remove(dir string, overlays []string) {
-	for _, path := range overlays { // first: the directory's presence says that they may be needed
+	for _, path := range overlays { // overlays first: while the directory exists they may be needed
 		os.Remove(path)
 	}
 	s.removeDir(dir)
 }
 
-// SweepOverlays removes the overlay files that are not used: of VMs that are no more,
-// such as after a reboot, and what an interrupted branch left.
+// SweepOverlays removes unused overlay files: files of ended VMs, for instance after a reboot, and
+// files left by an interrupted branch.
 func (s *Supervisor) SweepOverlays(used map[string]bool) error {
 	if err := rundir.CheckData(s.cfg.Overlays); err != nil {
 		return err
@@ -172,7 +172,7 @@ func (s *Supervisor) SweepOverlays(used map[string]bool) error {
 			continue
 		}
 		vm, _, _ := strings.Cut(en.Name(), "-")
-		s.noteVM(vm) // a sandbox that was rolled back lives in another directory than that
+		s.noteVM(vm) // a sandbox that was rolled back is in another directory
 	}
 	return nil
 }

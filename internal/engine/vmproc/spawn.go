@@ -21,18 +21,18 @@ import (
 // spawnTimeout bounds the start of a VMM process.
 const spawnTimeout = 30 * time.Second
 
-// SpawnOptions are what a VM may have beside its shape.
+// SpawnOptions configures a VM in addition to its shape.
 type SpawnOptions struct {
 	Prewarm bool              // see client.SpawnConfig
-	Dial    client.HostDialer // nil: that of Config.Dialer
+	Dial    client.HostDialer // if nil, Config.Dialer's
 	Bounds  Bounds
-	// Ready, if set, is dialled in place of Dial for the signal that the guest has booted.
+	// Ready, if set, is dialled instead of Dial for the guest's boot signal.
 	Ready client.HostDialer
 }
 
-// Spawn starts a process that has a VM of that shape, and no guest in it yet. Its
-// journal is written when Spawn returns, so that the next daemon can end it; before
-// that it ends by itself with this one.
+// Spawn starts a process with a VM of that shape, still without a guest. Its journal is written
+// when Spawn returns, so that the next daemon can end it. Before that, the process ends with this
+// daemon.
 func (s *Supervisor) Spawn(ctx context.Context, shape vmspec.Shape, o SpawnOptions) (_ *VM, err error) {
 	var u undo.Stack
 	defer u.OnError(&err)

@@ -12,36 +12,36 @@ import (
 	"github.com/forkd/forkd/internal/vm/vmctl/client"
 )
 
-// VM is a VMM process with its run directory. Exactly one party owns it at a
-// time: whoever makes it, then the pool, a fork under way, or a sandbox. The owner
-// ends it with Discard.
+// VM is a VMM process with its run directory. It has exactly one owner at a time: its creator, then
+// the pool, a running fork, or a sandbox. The owner ends it with Discard.
 type VM struct {
 	sup    *Supervisor
 	Proc   *client.Process
 	Dir    string
-	group  atomic.Pointer[group] // what keeps it within limits; nil: nothing does
+	group  atomic.Pointer[group] // enforces its limits; may be nil
 	Shape  vmspec.Shape
 	CID    uint32
-	Disks  *Disks              // what it writes to, see overlay.go
-	Agent  *agentclient.Client // set by its owner when there is an agent to speak to
+	Disks  *Disks              // its writable disks, see overlay.go
+	Agent  *agentclient.Client // set by its owner if there is an agent
 	health vmHealth
-	// diskLimit is how many bytes of the store each disk may take that it is given; 0: any number.
+	// diskLimit is the number of bytes of the store that each new disk may use; 0 means no limit.
 	diskLimit int64
-	// Replaced says, once the VM was put aside for another one of the same
-	// sandbox, how that came. It is set before the VM is ended.
+	// Replaced describes how the VM was replaced by another one of the same sandbox. It is set
+	// before the VM is ended.
 	Replaced atomic.Pointer[string]
 
 	evaluated atomic.Bool // see FirstEval
 	executed  atomic.Bool // see FirstExec
 
-	mu    sync.Mutex // guards what follows; taken last
+	mu    sync.Mutex // guards the fields below; taken last
 	onEnd func()     // called once if the process ends while it is set
-	// moving is closed when the VM has moved to another group, or moveErr says why not; nil: it stays.
+	// moving is closed when the VM has moved to another group, or has failed to, with the error in
+	// moveErr. It is nil if the VM stays.
 	moving  chan struct{}
 	moveErr error
 }
 
-// watch has the owner called when the process ends, and logs how its disks are doing.
+// watch calls the owner when the process ends, and logs the health of its disks.
 func (m *VM) watch() {
 	m.watchHealth()
 	m.sup.watchers.Go(func() {
@@ -61,8 +61,8 @@ func (m *VM) watch() {
 	})
 }
 
-// Own sets what is called when the process ends. It reports false, and nothing is
-// called, when the process has ended already.
+// Own sets the function called when the process ends. If the process has already ended, Own returns
+// false and calls no function.
 func (m *VM) Own(ended func()) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,11 +84,11 @@ func (m *VM) Alive() bool {
 	}
 }
 
-// Confined reports whether the process cannot connect a socket, nor do anything else that its filters
-// of system calls take.
+// Confined reports whether its system call filters keep the process from connecting a socket, and
+// from the other calls they deny.
 func (m *VM) Confined() bool { return client.ConfinementOf(m.Proc).Confined }
 
-// End kills the process and waits until the kernel has taken it away.
+// End kills the process and waits until the kernel has removed it.
 func (m *VM) End() {
 	m.Proc.Kill()
 	<-m.Proc.Done()
@@ -96,15 +96,15 @@ func (m *VM) End() {
 	m.endGroup()
 }
 
-// Discard ends a VM and removes all it left.
+// Discard ends a VM and removes its files.
 func (m *VM) Discard() {
 	m.Own(nil)
 	m.End()
 	m.sup.Remove(m.Dir, m.Disks.Paths())
 }
 
-// MovedTo is the VM under another run directory, which was exchanged with its own. The
-// caller sets the agent, whose connections began at the other address. It has settled.
+// MovedTo returns the VM under another run directory, which was exchanged with its own. The VM has
+// settled. The caller sets the agent, since its connections began at the other address.
 func (m *VM) MovedTo(dir string) *VM {
 	next := &VM{sup: m.sup, Proc: m.Proc, Dir: dir, Shape: m.Shape, CID: m.CID, Disks: m.Disks}
 	next.group.Store(m.group.Load())
@@ -112,14 +112,14 @@ func (m *VM) MovedTo(dir string) *VM {
 	return next
 }
 
-// FirstEval reports, once, that nothing was evaluated in the guest yet, as far as this
-// daemon knows.
+// FirstEval reports, once, that no code was evaluated in the guest yet, as far as this daemon
+// knows.
 func (m *VM) FirstEval() bool { return !m.evaluated.Swap(true) }
 
-// FirstExec reports, once, that nothing was run in the guest yet, nor evaluated.
+// FirstExec reports, once, that no program was run in the guest and no code evaluated yet.
 func (m *VM) FirstExec() bool { return !m.executed.Swap(true) && !m.evaluated.Load() }
 
-// NewAgent is a client of the guest's agent.
+// NewAgent returns a client of the guest's agent.
 func (m *VM) NewAgent() *agentclient.Client {
 	path := m.Proc.VsockPath()
 	to := func(port uint32) agentclient.DialFunc {

@@ -3,28 +3,26 @@ package forktree
 import "github.com/forkd/forkd/internal/guest/agentproto/forkwire"
 
 const (
-	// maxCalls is how many forks of one sandbox may be under way or wait for
-	// their turn.
+	// maxCalls is the number of forks of one sandbox that may be running or waiting for their turn.
 	maxCalls = 8
-	// keptCalls is how many forks that have ended are remembered, for callers
-	// that lost the answer.
+	// keptCalls is the number of finished forks remembered for callers that lost the answer.
 	keptCalls = 16
 )
 
-// Call is one fork that a guest asked for.
+// Call is one fork requested by a guest.
 type Call struct {
-	done   chan struct{} // closed when answer is there
+	done   chan struct{} // closed when answer is set
 	answer forkwire.Answer
 }
 
-// Done is closed when the call has its answer.
+// Done returns a channel that is closed when the call has its answer.
 func (c *Call) Done() <-chan struct{} { return c.done }
 
-// Answer is what came of it, after Done.
+// Answer returns the result of the call, after Done.
 func (c *Call) Answer() forkwire.Answer { return c.answer }
 
-// Begin finds the call of a token, or makes it: then first is true, and the
-// caller must carry it out and Finish it.
+// Begin finds the call of a token, or makes it. If it made it, first is true, and the caller must
+// carry it out and Finish it.
 func (f *Family) Begin(token string, again bool) (c *Call, first bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -42,8 +40,8 @@ func (f *Family) Begin(token string, again bool) (c *Call, first bool, err error
 	return c, true, nil
 }
 
-// lostLocked answers for a call that an earlier daemon was asked for: whom it
-// made is known, the rest is not.
+// lostLocked answers for a call requested from an earlier daemon. The children it made are known,
+// the rest is lost.
 func (f *Family) lostLocked(token string) (*Call, bool, error) {
 	var a forkwire.Answer
 	for _, k := range f.children {
@@ -60,7 +58,7 @@ func (f *Family) lostLocked(token string) (*Call, bool, error) {
 	return c, false, nil
 }
 
-// Finish gives a call its answer.
+// Finish sets the answer of a call.
 func (f *Family) Finish(token string, a forkwire.Answer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

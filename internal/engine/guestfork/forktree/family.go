@@ -10,28 +10,27 @@ import (
 )
 
 const (
-	// maxUncollected is how many ended children a sandbox may leave uncollected:
-	// beyond it no more can be made.
+	// maxUncollected is the number of ended children a sandbox may leave uncollected. Beyond it the
+	// sandbox can make no more children.
 	maxUncollected = 256
-	// maxHeld bounds the bytes of results that wait to be collected.
+	// maxHeld limits the bytes of results waiting to be collected.
 	maxHeld = 64 << 20
 )
 
-// Family is what is known of the children that one sandbox made. It is safe for
-// concurrent use.
+// Family holds the records of the children one sandbox made. It is safe for concurrent use.
 type Family struct {
-	dir  string        // where ended children are kept; made when the first ends
-	turn chan struct{} // holds a value while a fork of the sandbox is under way
+	dir  string        // of ended children; created when the first child ends
+	turn chan struct{} // holds a value during a fork of the sandbox
 
 	mu       sync.Mutex
 	calls    map[string]*Call  // by token
-	finished []string          // tokens of calls that have ended, oldest first
+	finished []string          // tokens of finished calls, oldest first
 	children map[string]*child // by sandbox id
-	held     int               // bytes of results that wait
-	changed  chan struct{}     // closed, and made anew, when a child has ended
+	held     int               // bytes of uncollected results
+	changed  chan struct{}     // closed and replaced when a child has ended
 }
 
-// child is a child that runs, or that nobody has collected yet.
+// child is a running or uncollected child.
 type child struct {
 	token   string
 	ended   bool
@@ -40,13 +39,13 @@ type child struct {
 	bytes   int // of its result
 }
 
-// NewFamily is a family without children. Those that have ended are kept in dir.
+// NewFamily returns a family without children. Ended children are stored in dir.
 func NewFamily(dir string) *Family {
 	return &Family{dir: dir, turn: make(chan struct{}, 1), calls: map[string]*Call{}, children: map[string]*child{},
 		changed: make(chan struct{})}
 }
 
-// Turn waits until no other fork of the sandbox is under way.
+// Turn waits until no other fork of the sandbox is running.
 func (f *Family) Turn(ctx context.Context) (leave func(), err error) {
 	select {
 	case f.turn <- struct{}{}:
@@ -56,8 +55,8 @@ func (f *Family) Turn(ctx context.Context) (leave func(), err error) {
 	}
 }
 
-// AddChild notes a child that runs. It reports true of one whose end is known
-// already: an earlier daemon kept it, and did not come to end the machine.
+// AddChild records a running child. It returns true if the child's end is already known: an earlier
+// daemon recorded it, but did not end the VM.
 func (f *Family) AddChild(id string, index int, token string) (ended bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,14 +67,14 @@ func (f *Family) AddChild(id string, index int, token string) (ended bool) {
 	return false
 }
 
-// DropChild takes back what AddChild noted of a child that was never listed.
+// DropChild removes the record of a child that was never listed.
 func (f *Family) DropChild(id string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.forgetLocked(id)
 }
 
-// Drop forgets all children of a call, whose fork was taken back.
+// Drop removes the records of all children of a call after its fork was rolled back.
 func (f *Family) Drop(token string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +98,7 @@ func (f *Family) forgetLocked(id string) {
 	f.tellLocked()
 }
 
-// Full says whether so many ended children wait that no more may be made.
+// Full returns an error if too many ended children wait to be collected.
 func (f *Family) Full() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -116,8 +115,8 @@ func (f *Family) Full() error {
 	return nil
 }
 
-// Ended notes a child's end. The first word counts: a child that exited is then
-// killed, and stays one that exited. An unknown one is nobody's any more.
+// Ended records a child's end. The first report counts: a child that exited and is then killed
+// stays recorded as exited. Ended ignores an unknown child.
 func (f *Family) Ended(id string, status forkwire.Status, code int, reason string, result []byte) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -131,7 +130,7 @@ func (f *Family) Ended(id string, status forkwire.Status, code int, reason strin
 	}
 	end := k.end
 	end.Status, end.Code, end.Reason = status, code, forkwire.Clip(reason)
-	// Without a result, an end that has no file is lost only with the daemon.
+	// Without a result, an end that was not written to a file is lost only with the daemon.
 	if err := f.writeFile(end, k.token, result); err != nil && len(result) > 0 {
 		return err
 	}
@@ -141,22 +140,21 @@ func (f *Family) Ended(id string, status forkwire.Status, code int, reason strin
 	return nil
 }
 
-// tellLocked wakes those that wait.
+// tellLocked wakes the waiters.
 func (f *Family) tellLocked() {
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-// End is a child's end in the hands of one waiter, who either has Collected it
-// or gives it Back.
+// End is a child's end, offered to one waiter. The waiter must call Collected or Back.
 type End struct {
 	forkwire.Ended
 	Result []byte
 	family *Family
 }
 
-// Wait returns the end of a child: one of ids, or any. An error that is a
-// *forkwire.Error says that there is none to wait for; else ctx has ended.
+// Wait returns the end of a child: one of ids, or any child if ids is empty. A *forkwire.Error
+// means that there is no child to wait for; any other error means that ctx has ended.
 func (f *Family) Wait(ctx context.Context, ids []string) (End, error) {
 	for {
 		end, changed, err := f.next(ids)
@@ -171,7 +169,7 @@ func (f *Family) Wait(ctx context.Context, ids []string) (End, error) {
 	}
 }
 
-// next is one look: an end, or a channel to wait for, or an error.
+// next checks once. It returns an end, a channel to wait for, or an error.
 func (f *Family) next(ids []string) (End, <-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,7 +185,7 @@ func (f *Family) next(ids []string) (End, <-chan struct{}, error) {
 		if k.bytes > 0 {
 			var err error
 			if result, err = f.readResult(k.end.ID); err != nil {
-				f.forgetLocked(k.end.ID) // or nobody could ever wait for the others
+				f.forgetLocked(k.end.ID) // otherwise waits for the others would never succeed
 				return End{}, nil, forkwire.Errorf(forkwire.Lost, "the result of %s: %v", k.end.ID, err)
 			}
 		}
@@ -197,8 +195,8 @@ func (f *Family) next(ids []string) (End, <-chan struct{}, error) {
 	return End{}, f.changed, nil
 }
 
-// candidatesLocked are the children that a wait is for, in the order of their
-// fork. One that has been collected is none any more.
+// candidatesLocked returns the children to wait for, in the order of their fork. A collected child
+// is not among them.
 func (f *Family) candidatesLocked(ids []string) []*child {
 	var out []*child
 	if len(ids) == 0 {
@@ -217,14 +215,14 @@ func (f *Family) candidatesLocked(ids []string) []*child {
 	return out
 }
 
-// Collected forgets the child: its waiter has all of it.
+// Collected forgets the child. Its waiter has received everything.
 func (e End) Collected() {
 	e.family.mu.Lock()
 	defer e.family.mu.Unlock()
 	e.family.forgetLocked(e.ID)
 }
 
-// Back lets another waiter have it.
+// Back offers the child to other waiters again.
 func (e End) Back() {
 	e.family.mu.Lock()
 	defer e.family.mu.Unlock()

@@ -15,10 +15,10 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// An ended child is a file of its own: one line of JSON, then its result.
+// Each ended child has a file: one line of JSON, then its result.
 const filePrefix = "ended-"
 
-// maxRecord bounds the line.
+// maxRecord limits the line.
 const maxRecord = 4 << 10
 
 // record is the line.
@@ -30,8 +30,8 @@ type record struct {
 
 func (f *Family) path(id string) string { return filepath.Join(f.dir, filePrefix+filepath.Base(id)) }
 
-// writeFile writes it whole or not at all. The run directory is a tmpfs: it need
-// not be durable, only consistent.
+// writeFile writes the file completely or not at all. The run directory is a tmpfs, so the file
+// must be consistent but need not be durable.
 func (f *Family) writeFile(end forkwire.Ended, token string, result []byte) error {
 	b, err := json.Marshal(record{token, len(result), end})
 	if err != nil {
@@ -77,8 +77,8 @@ func readFile(path string) (rec record, result []byte, err error) {
 	return rec, result, nil
 }
 
-// Load brings back the ends that an earlier daemon kept. What cannot be read is
-// told and passed over.
+// Load reads the ends recorded by an earlier daemon. It skips unreadable files and returns their
+// errors.
 func (f *Family) Load() error {
 	entries, err := os.ReadDir(f.dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -34,7 +34,7 @@ func TestWaitReturnsEachChildOnce(t *testing.T) {
 	if err := f.Ended("c2", forkwire.Exited, 7, "", []byte("two")); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Ended("c2", forkwire.Killed, -1, "", nil); err != nil { // what exited is then killed
+	if err := f.Ended("c2", forkwire.Killed, -1, "", nil); err != nil { // a child that exited is then killed
 		t.Fatal(err)
 	}
 	end, err := f.Wait(t.Context(), nil)
@@ -100,7 +100,7 @@ func TestEndsOutliveTheDaemon(t *testing.T) {
 	if err != nil || end.ID != "c1" || string(end.Result) != "the result" {
 		t.Errorf("got %+v, %v", end, err)
 	}
-	// The call itself is not known any more; whom it made is.
+	// The call itself is forgotten, but its children are known.
 	c, first, err := g.Begin(token, true)
 	if err != nil || first || len(c.Answer().Children) != 2 {
 		t.Errorf("asked again: %+v, %v, %v", c, first, err)

@@ -21,7 +21,7 @@ import (
 	"github.com/forkd/forkd/internal/net/netpolicy"
 )
 
-// TestMain is forkd-net, too: the test's own program is started as one.
+// TestMain also acts as forkd-net: the test starts its own binary as one.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 3 || os.Args[1] != "--control" {
 		os.Exit(m.Run())
@@ -35,12 +35,12 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // should a test leave it behind
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // in case a test leaves it behind
 	defer cancel()
 	_ = control.NewServer(l, &served{vms: map[string]control.Binding{}, stop: cancel}, func(error) {}).Serve(ctx)
 }
 
-// served are the VMs of a forkd-net that does nothing with them.
+// served holds the VMs of a forkd-net that only stores them.
 type served struct {
 	mu   sync.Mutex
 	vms  map[string]control.Binding
@@ -100,7 +100,7 @@ func (s *served) Refusals(vm string) ([]control.Line, error) {
 	return []control.Line{{VM: vm, Reason: "second"}, {VM: vm, Reason: "first"}}, nil
 }
 
-// Facts are those that the VM was bound with.
+// Facts returns the facts that the VM was bound with.
 func (s *served) Facts(vm string) (json.RawMessage, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,7 +114,7 @@ func (s *served) Subscribe(vm string, send func(control.Line) error) (func(), er
 	return func() {}, send(control.Line{VM: vm, Reason: "third"})
 }
 
-// bench is a run directory, whose forkd-net ends with the test.
+// bench returns a run directory. Its forkd-net ends with the test.
 func bench(t *testing.T) Config {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "np") // short: a socket has to fit
@@ -201,7 +201,7 @@ func TestTheNextDaemonFindsTheProcessUnlessItsSettingsDiffer(t *testing.T) {
 	}
 }
 
-// It would keep none of the limits that it does not know.
+// It would enforce only the limits it knows.
 func TestAProcessOfAnEarlierBuildIsReplaced(t *testing.T) {
 	c := bench(t)
 	first := connect(t, c)
@@ -275,10 +275,10 @@ func TestBindIsAllOrNone(t *testing.T) {
 	if err := bind(t, p, "a", "hung-up"); err != nil {
 		t.Fatal(err)
 	}
-	if names := list(t, p); !slices.Equal(names, []string{"a"}) { // the other is bound anew
+	if names := list(t, p); !slices.Equal(names, []string{"a"}) { // the other is bound again
 		t.Errorf("it serves %q", names)
 	}
-	for range 2 { // a second time is no error
+	for range 2 { // a second time is not an error
 		if err := p.Release(t.Context(), "a"); err != nil {
 			t.Error(err)
 		}
@@ -342,7 +342,7 @@ func TestAProcessThatCannotBeStartedSaysWhy(t *testing.T) {
 	}
 }
 
-// Who looks for why it ended finds it, though the next one runs already.
+// The reason for an end is still found when the next process already runs.
 func TestWhyItEndedIsKept(t *testing.T) {
 	c := bench(t)
 	broken := c

@@ -60,7 +60,7 @@ func (p *port) Bind(ctx context.Context, vms []sandbox.NetBinding) (cas []string
 	return nil, err
 }
 
-// factsOf encodes a list that many bindings share once.
+// factsOf encodes a list shared by consecutive bindings only once.
 type factsOf struct {
 	last []netpolicy.Exported
 	text json.RawMessage
@@ -107,7 +107,7 @@ func (p *port) Update(ctx context.Context, vm string, spec netpolicy.Spec) (ca s
 	return r.CA, r.Error()
 }
 
-// List implements sandbox.NetPort. A VM whose wire has ended is not served: it gets a new one.
+// List implements sandbox.NetPort. It omits VMs with a broken wire: they get a new one.
 func (p *port) List(ctx context.Context) ([]string, error) {
 	listed, err := p.Client.List(ctx)
 	if err != nil {
@@ -150,8 +150,8 @@ func (p *port) Flows(ctx context.Context, vm string) ([]sandbox.NetFlow, error) 
 	return out, nil
 }
 
-// Log implements sandbox.NetPort: what forkd-net remembers are the last refusals. What comes
-// is on a connection of its own.
+// Log implements sandbox.NetPort. forkd-net stores only the last refusals. New lines arrive on a
+// separate connection.
 func (p *port) Log(ctx context.Context, vm string, follow bool, write func([]byte) error) error {
 	past, err := p.Refusals(ctx, vm)
 	if err != nil {

@@ -24,28 +24,29 @@ const (
 	socketName = "control.sock"
 	logName    = "forkd-net.log"
 	auditName  = "audit.log"
-	settings   = "settings.json" // what the process was started with
+	settings   = "settings.json" // settings of the running process
 	ceiling    = "ceiling.yaml"
 	upstream   = "upstream-proxy"
 )
 
-// Config says which process it is.
+// Config configures the process.
 type Config struct {
 	Binary  string          // the forkd-net executable
 	RunDir  string          // of the daemon
 	Args    []string        // its settings
-	Ceiling *netpolicy.Spec // nil: none
-	// Upstream is the URL of the proxy that it dials through; empty: none. It may have a password in
-	// it, so it is in files of the run directory, which is the daemon's alone, and in no arguments.
+	Ceiling *netpolicy.Spec // nil if there is no ceiling
+	// Upstream is the URL of the proxy it dials through. It may be empty. The URL may contain a
+	// password, so it is passed in files of the run directory, which only the daemon can read, and
+	// never in arguments.
 	Upstream string `json:",omitempty"`
 }
 
-// abilities counts up when forkd-net learns what a daemon relies on, such as a limit that it would otherwise
-// leave out without a word: one that an earlier build has started is replaced. 1: the limits of trees. 2: the
-// parts of tenants.
+// abilities is incremented when forkd-net gains a feature required by daemons, such as a limit an
+// older build would silently ignore. A process started by an earlier build is then replaced. 1 adds
+// the limits of trees, 2 the shares of tenants.
 const abilities = 2
 
-// settings are what its process is known by.
+// settings returns the encoded settings that identify its process.
 func (c Config) settings() ([]byte, error) {
 	return json.Marshal(struct {
 		Config
@@ -53,7 +54,7 @@ func (c Config) settings() ([]byte, error) {
 	}{c, abilities})
 }
 
-// startTimeout bounds how long a new process may take to answer.
+// startTimeout bounds the time until a new process answers.
 const startTimeout = 10 * time.Second
 
 // Connect returns a function that connects to forkd-net, and starts it if it does not run.
@@ -78,7 +79,7 @@ func Connect(c Config) sandbox.NetConnect {
 	}
 }
 
-// dir makes the process's directory, which is the daemon's own as all in the run directory.
+// dir makes the process's directory. Like the run directory, it belongs to the daemon's user.
 func (c Config) dir() (string, error) {
 	run, err := rundir.Open(c.RunDir)
 	if err != nil {
@@ -92,15 +93,15 @@ func (c Config) dir() (string, error) {
 	return filepath.Join(c.RunDir, dirName), sub.Close()
 }
 
-// startedAlike reports whether the process that runs has the settings that this daemon wants.
+// startedAlike reports whether the running process has this daemon's settings.
 func (c Config) startedAlike(dir string) bool {
 	was, err := os.ReadFile(filepath.Join(dir, settings))
 	now, err2 := c.settings()
 	return errors.Join(err, err2) == nil && bytes.Equal(was, now)
 }
 
-// args are the process's flags. The ceiling goes in a file: as JSON, which is YAML. So does the
-// proxy: others can read arguments.
+// args returns the process's flags. The ceiling is passed in a file, as JSON, which is valid YAML.
+// The proxy is also passed in a file, since other users can read arguments.
 func (c Config) args(dir string) ([]string, error) {
 	args := []string{"--control", filepath.Join(dir, socketName), "--log", filepath.Join(dir, auditName)}
 	args = append(args, c.Args...)
@@ -122,7 +123,7 @@ func (c Config) args(dir string) ([]string, error) {
 	return append(args, "--ceiling", path), os.WriteFile(path, b, 0o600)
 }
 
-// shutDown ends a process that was started with other settings. VMs get new wires.
+// shutDown ends a process with other settings. VMs get new wires.
 func shutDown(ctx context.Context, client *control.Client) error {
 	defer client.Close()
 	if err := client.Shutdown(ctx); err != nil && !errors.Is(err, control.ErrClosed) {
@@ -138,12 +139,12 @@ func shutDown(ctx context.Context, client *control.Client) error {
 
 // start starts the process, and waits until it answers.
 func (c Config) start(ctx context.Context, dir, socket string) (sandbox.NetPort, error) {
-	_ = os.Remove(socket) // of one that is no more
+	_ = os.Remove(socket) // of an earlier process
 	args, err := c.args(dir)
 	if err != nil {
 		return nil, err
 	}
-	// What the one before said stays for a while: it may have ended for a reason.
+	// Keep the previous log for a while: the process may have ended with an error.
 	path := filepath.Join(dir, logName)
 	_ = os.Rename(path, path+".1")
 	log, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -152,7 +153,7 @@ func (c Config) start(ctx context.Context, dir, socket string) (sandbox.NetPort,
 	}
 	cmd := exec.Command(c.Binary, args...)
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the daemon's group is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // keeps signals to the daemon's process group from it
 	if err := cmd.Start(); err != nil {
 		log.Close()
 		return nil, fmt.Errorf("start forkd-net: %w", err)
@@ -186,7 +187,7 @@ func (c Config) noteSettings(dir string) error {
 	return writePrivate(filepath.Join(dir, settings), b)
 }
 
-// writePrivate writes a file that the daemon's user alone reads, also if there was one before.
+// writePrivate writes a file that only the daemon's user can read, also if the file existed before.
 func writePrivate(path string, b []byte) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -211,7 +212,7 @@ func await(ctx context.Context, socket string, ended <-chan error) (*control.Cli
 	}
 }
 
-// maxWords is how much of the log an error quotes.
+// maxWords is the number of bytes of the log quoted in an error.
 const maxWords = 400
 
 func lastWords(log string) string {

@@ -7,8 +7,8 @@ import (
 	"github.com/forkd/forkd/internal/net/netd/control"
 )
 
-// Untold takes what forkd-net has refused to all VMs since it was last asked. One that does not run has
-// refused nothing.
+// Untold returns forkd-net's refusals to all VMs since the previous call. It returns an error if
+// forkd-net does not run.
 func Untold(ctx context.Context, runDir string) (control.Untold, error) {
 	c, err := control.Dial(ctx, filepath.Join(runDir, dirName, socketName))
 	if err != nil {
