@@ -10,14 +10,14 @@ import (
 	"net/http"
 )
 
-// Defaults is what holds in a guest for everything that names nothing else.
+// Defaults holds the environment, user and working directory for requests in a guest that set none.
 type Defaults struct {
-	Env     map[string]string `json:"env,omitempty"` // over those that are there
+	Env     map[string]string `json:"env,omitempty"` // added to the present ones
 	User    string            `json:"user,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
 }
 
-// ChangeDefaults changes what d names, for this guest and all that are forked from it.
+// ChangeDefaults changes the defaults that d sets, in this guest and in all its later forks.
 func (c *Client) ChangeDefaults(ctx context.Context, d Defaults) error {
 	ctx, cancel := bounded(ctx, shortCall)
 	defer cancel()
