@@ -29,19 +29,19 @@ const (
 	EvalPort = 1027
 	// ReadyPort is the port on the host (CID 2) that the agent dials once, when it is ready.
 	ReadyPort = 1023
-	// ForkPort is the port on the host that the agent dials for each call of a program that forks
-	// this guest (package forkwire).
+	// ForkPort is the port on the host for fork calls (package forkwire). The agent dials it for
+	// each call of a program in the guest.
 	ForkPort = 1022
-	// ReadyMessage is the only message on ReadyPort. It means that the agent serves requests.
+	// ReadyMessage is the only message on ReadyPort. From then on the agent serves requests.
 	ReadyMessage = "READY\n"
 )
 
-// Abilities that not every agent has. An agent reports them in its answer to Ping. The manifest of
-// a snapshot keeps the names, so the host does not ask the snapshot's children.
+// Optional abilities of an agent. An agent reports them in its answer to Ping. The manifest of a
+// snapshot keeps the names, so the host does not ask the snapshot's children.
 const (
-	// CanIdentityPort means that the agent accepts identities on IdentityPort.
+	// CanIdentityPort is the ability to accept identities on IdentityPort.
 	CanIdentityPort = "identity-port"
-	// CanInventory means that the agent can list its guest's contents (agentv1.Inventory).
+	// CanInventory is the ability to list the guest's contents (agentv1.Inventory).
 	CanInventory = "inventory"
 )
 
@@ -61,19 +61,18 @@ const HeaderKeepalive = "Keepalive-Ping-Interval"
 // output of the process from before this caller connected. Absent means 0.
 const HeaderOutputDropped = "Forkd-Output-Dropped"
 
-// HeaderTrees is in answers to filesystem.Filesystem from an agent that has the routes of
-// /files/tree.
+// HeaderTrees is in answers to filesystem.Filesystem from an agent with the routes of /files/tree.
 const HeaderTrees = "Forkd-Trees"
 
 // HeaderTreeBytes in an answer to GET /files/tree is the size of the tree's contents. It is absent
 // if the agent did not count.
 const HeaderTreeBytes = "Forkd-Tree-Bytes"
 
-// KilledByKernel begins the error of a process that the guest's kernel has killed.
+// KilledByKernel begins the error of a process killed by the guest's kernel.
 const KilledByKernel = "killed by the guest's kernel: "
 
 // HeaderHostTime is the host's wall clock at the time of a request, in nanoseconds since 1970. Only
-// the daemon sets it. The agent uses it to set a clock that is behind.
+// the daemon sets it. The agent uses it to correct a slow clock.
 const HeaderHostTime = "Forkd-Host-Time"
 
 // HostTime returns the current value for HeaderHostTime.

@@ -2,7 +2,7 @@ package agentproto
 
 import "fmt"
 
-// Violation is the error for an answer that the protocol forbids. It ends only the call that
+// Violation is the error for an answer forbidden by the protocol. It ends only the call that
 // received the answer. The agent is hostile or broken, so the call is not repeated.
 type Violation struct{ What string }
 

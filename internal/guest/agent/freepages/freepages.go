@@ -95,8 +95,8 @@ func (r *Reporter) write(file, name string) error {
 	return errors.Join(err, f.Close())
 }
 
-// Look switches reports on again if they are off and much memory was used: either a process had a
-// peak of had bytes, or free memory has shrunk by as much.
+// Look switches reports on again if they are off and much memory was used: either had, the peak
+// memory of a process in bytes, is at least Much, or free memory has shrunk by at least Much.
 func (r *Reporter) Look(had int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -6,10 +6,10 @@ import (
 	"sync/atomic"
 )
 
-// ahead holds a connection that is dialed before it is needed. The zero value holds no connection.
+// ahead holds a connection dialed before it is needed. The zero value holds no connection.
 type ahead struct{ pending atomic.Pointer[pendingDial] }
 
-// pendingDial delivers the result of a dial once. A nil connection means that the dial failed.
+// pendingDial delivers the result of a dial once. The connection is nil if the dial failed.
 type pendingDial chan net.Conn
 
 // begin dials in the background. The new connection replaces an unused one. ctx cancels the dial.

@@ -18,7 +18,7 @@ const (
 	quiesceCall = 5 * time.Minute // waits for the guest's disks
 )
 
-// bounded adds a time limit to a context that has none.
+// bounded adds a time limit to a context without a deadline.
 func bounded(ctx context.Context, limit time.Duration) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}

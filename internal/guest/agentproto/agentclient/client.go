@@ -56,8 +56,7 @@ type options struct {
 }
 
 // WithEvalPort sets how Eval opens a stream to the agent's port for evaluation without HTTP. The
-// agent need not have that port. Do not combine it with WithToken or WithJSON: it has no effect
-// then.
+// agent need not have one. Do not combine it with WithToken or WithJSON: it has no effect then.
 func WithEvalPort(dial DialFunc) Option { return func(o *options) { o.eval = dial } }
 
 // WithIdentityPort sets how IdentityByPort opens a stream to the agent's identity port.
@@ -152,7 +151,7 @@ func (c *Client) Quiesce(ctx context.Context, req *agentv1.QuiesceRequest) (*age
 }
 
 // Inventory streams the contents of the guest in parts. With changesOnly, the agent leaves out
-// files that are the same as in the image, if it can. The caller closes the stream.
+// unchanged files of the image, if it can. The caller closes the stream.
 func (c *Client) Inventory(ctx context.Context,
 	changesOnly bool) (*connect.ServerStreamForClient[agentv1.InventoryPart], error) {
 	s, err := c.inventory.List(ctx, connect.NewRequest(&agentv1.ListRequest{ChangesOnly: changesOnly}))
@@ -162,7 +161,7 @@ func (c *Client) Inventory(ctx context.Context,
 	return s, nil
 }
 
-// Health calls the only route that needs no token.
+// Health calls the health route, the only one without a token.
 func (c *Client) Health(ctx context.Context) error {
 	ctx, cancel := bounded(ctx, shortCall)
 	defer cancel()
@@ -182,7 +181,7 @@ func (c *Client) Health(ctx context.Context) error {
 	return nil
 }
 
-// CloseIdle closes connections that carry no request.
+// CloseIdle closes connections without a request.
 func (c *Client) CloseIdle() {
 	c.transport.CloseIdleConnections()
 	c.evals.each((*unary).closeIdle)

@@ -10,14 +10,14 @@ import (
 	"net/http"
 )
 
-// Defaults holds the environment, user and working directory for requests in a guest that set none.
+// Defaults holds the default environment, user and working directory of a guest.
 type Defaults struct {
 	Env     map[string]string `json:"env,omitempty"` // added to the present ones
 	User    string            `json:"user,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
 }
 
-// ChangeDefaults changes the defaults that d sets, in this guest and in all its later forks.
+// ChangeDefaults changes the defaults set in d, in this guest and in all its later forks.
 func (c *Client) ChangeDefaults(ctx context.Context, d Defaults) error {
 	ctx, cancel := bounded(ctx, shortCall)
 	defer cancel()

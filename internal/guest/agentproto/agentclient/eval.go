@@ -43,7 +43,7 @@ func (e *evals) way() *unary {
 	return e.http
 }
 
-// each calls f for each transport that exists.
+// each calls f for each existing transport.
 func (e *evals) each(f func(*unary)) {
 	for _, u := range []*unary{e.port, e.http} {
 		if u != nil {
@@ -135,8 +135,7 @@ func overPort(ctx context.Context, l *link, in, out proto.Message) (keep bool, e
 	return l.in.Buffered() == 0, nil
 }
 
-// refusedBy returns the error in an agent's answer. A code that Connect does not have becomes
-// CodeUnknown.
+// refusedBy returns the error in an agent's answer. A code unknown to Connect becomes CodeUnknown.
 func refusedBy(a *agentv1.EvalAnswer) error {
 	code := connect.Code(a.GetCode())
 	if code < connect.CodeCanceled || code > connect.CodeUnauthenticated {

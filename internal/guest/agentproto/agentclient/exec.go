@@ -15,10 +15,10 @@ import (
 	"github.com/forkd/forkd/internal/guest/execclient"
 )
 
-// DefaultMaxOutput limits the bytes of stdout and of stderr that Exec keeps.
+// DefaultMaxOutput is Exec's default limit for stdout and for stderr, in bytes.
 const DefaultMaxOutput = 8 << 20
 
-// timeoutCode is the exit code of a command that has timed out, as in timeout(1).
+// timeoutCode is the exit code of a command after its timeout, as in timeout(1).
 const timeoutCode = 124
 
 // ExecRequest is a command to run to its end.
@@ -59,15 +59,15 @@ type ExecResult struct {
 	TimedOut                     bool
 }
 
-// Exec runs a command and waits for its end. A command that fails or times out is a result. An
-// error means that the command did not run or that its end is unknown. If ctx ends first, the
-// command and all its descendants are killed.
+// Exec runs a command and waits for its end. A command that fails or times out is a result. If Exec
+// returns an error, the command did not run or its end is unknown. If ctx ends first, the command
+// and all its descendants are killed.
 func (c *Client) Exec(ctx context.Context, req ExecRequest) (ExecResult, error) {
 	if len(req.Args) == 0 {
 		return ExecResult{}, errors.New("exec: no command given")
 	}
-	// The deadline travels as a header, so that the guest can still report the end. A deadline on
-	// the context would cut the stream at the same moment.
+	// The deadline travels as a header, to let the guest still report the end. A deadline on the
+	// context would cut the stream at the same moment.
 	streamCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()

@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxHeaderBytes limits a response's header, so that garbage from one guest cannot fill the host's
+// maxHeaderBytes limits a response's header. Garbage from one guest must not fill the host's
 // memory.
 const maxHeaderBytes = 64 << 10
 
@@ -40,7 +40,7 @@ type unary struct {
 // connection can be used again. Its errors have Connect's codes.
 type exchange func(ctx context.Context, l *link, in, out proto.Message) (keep bool, err error)
 
-// unreached is the error of a request that was not sent because there was no connection.
+// unreached is the error of a request that was not sent, for lack of a connection.
 type unreached struct{ error }
 
 func (u unreached) Unwrap() error { return u.error }
@@ -89,7 +89,7 @@ func (u *unary) call(ctx context.Context, in, out proto.Message, keep func(n int
 	return err
 }
 
-// broken returns the error for a broken connection, or for a caller that has stopped waiting.
+// broken returns the error for a broken connection, or for a caller that is no longer waiting.
 func broken(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -133,7 +133,7 @@ func (u *unary) dialAhead(ctx context.Context) {
 	}
 }
 
-// close closes connections that carry no request.
+// close closes connections without a request.
 func (u *unary) close() {
 	u.ahead.drop()
 	u.closeIdle()

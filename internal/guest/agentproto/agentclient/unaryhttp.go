@@ -18,7 +18,7 @@ import (
 	"github.com/forkd/forkd/internal/leaf/guesttext"
 )
 
-// overHTTP returns an exchange that uses Connect's protocol over HTTP/1.1.
+// overHTTP returns an exchange over HTTP/1.1 with Connect's protocol.
 func overHTTP(procedure, token string) exchange {
 	return func(ctx context.Context, l *link, in, out proto.Message) (keep bool, err error) {
 		return l.roundTrip(ctx, procedure, token, in, out)
@@ -62,8 +62,8 @@ func (l *link) readHead() (*http.Response, error) {
 	return resp, guard.Response(unaryRequest, resp)
 }
 
-// unaryRequest looks like the requests that write sends. guard.Response needs it to choose the
-// limit of the answer.
+// unaryRequest looks like the requests sent by write. guard.Response needs it to choose the limit
+// of the answer.
 var unaryRequest = &http.Request{Header: http.Header{"Content-Type": {"application/proto"}}}
 
 // write sends a request in one write.
@@ -89,7 +89,7 @@ func (l *link) write(ctx context.Context, procedure, token string, in proto.Mess
 	return nil
 }
 
-// refused returns the error that an agent's answer contains.
+// refused returns the error in an agent's answer.
 func refused(status string, body []byte) error {
 	var e struct {
 		Code    connect.Code `json:"code"`

@@ -46,7 +46,7 @@ func (words) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.Str
 	return next
 }
 
-// wordsConn is a stream with errors that are safe to show.
+// wordsConn is a stream. It makes its errors safe to show.
 type wordsConn struct{ connect.StreamingClientConn }
 
 func (c wordsConn) Send(m any) error     { return said(c.StreamingClientConn.Send(m)) }

@@ -35,16 +35,16 @@ const (
 type Request struct {
 	Op Op  `json:"op"`
 	N  int `json:"n,omitempty"` // of a fork
-	// Token identifies a fork to the host, so that repeated requests make the fork only once. The
-	// agent sets it and ignores the token of a local caller.
+	// Token identifies a fork to the host, so repeated requests make the fork only once. The agent
+	// sets it and ignores the token of a local caller.
 	Token string `json:"token,omitempty"`
-	// Again reports that a request with this token was sent before.
+	// Again reports whether a request with this token was sent before.
 	Again bool `json:"again,omitempty"`
 	// IDs are the children to wait for. If empty, the wait is for any child.
 	IDs       []string `json:"ids,omitempty"`
 	TimeoutMS int64    `json:"timeout_ms,omitempty"` // of a wait; 0 means no timeout
 	Code      int      `json:"code,omitempty"`       // of an exit
-	Bytes     int      `json:"bytes,omitempty"`      // of the result that follows an exit
+	Bytes     int      `json:"bytes,omitempty"`      // of the result after an exit request
 }
 
 // Answer is the result of a call. In the children of a fork, the agent makes it.
@@ -56,7 +56,7 @@ type Answer struct {
 	Parent   string  `json:"parent,omitempty"`   // tag of the snapshot it was forked from
 	Children []Child `json:"children,omitempty"` // in the original, by index
 	Ended    *Ended  `json:"ended,omitempty"`    // of a wait
-	Bytes    int     `json:"bytes,omitempty"`    // of the result that follows
+	Bytes    int     `json:"bytes,omitempty"`    // of the result after the answer
 }
 
 // Child is one child of a fork: a sandbox, or the reason for its absence.
@@ -81,7 +81,7 @@ type Ended struct {
 	Index  int    `json:"index"`
 	Status Status `json:"status"`
 	Code   int    `json:"code"`             // from the call of exit, otherwise -1
-	Reason string `json:"reason,omitempty"` // of a child that died
+	Reason string `json:"reason,omitempty"` // if Status is Died
 }
 
 // Code is the kind of an error.

@@ -9,8 +9,7 @@ import (
 
 // BoundHints returns a request that fails after most informational answers (1xx). In a proxy that
 // passes them on, the transport limits each header by itself, so a guest could send them for ever.
-// A caller that does not pass them on needs no limit, because the header's limit then covers them
-// all.
+// Other callers need no limit: the header's limit then covers them all.
 func BoundHints(r *http.Request, most int) *http.Request {
 	pass := httptrace.ContextClientTrace(r.Context())
 	if pass == nil || pass.Got1xxResponse == nil {

@@ -3,8 +3,8 @@ package guard
 import "net/http"
 
 // Proxied checks an agent's answer before it is passed on to a client. It returns a Violation for a
-// redirect: a client that follows it would send its key to a route chosen by the guest. It removes
-// headers that affect the whole host name.
+// redirect: by following it, a client would send its key to a route chosen by the guest. It removes
+// headers with effects on the whole host name.
 func Proxied(resp *http.Response) error {
 	if err := notRedirect(resp); err != nil {
 		return err

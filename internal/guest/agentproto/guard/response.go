@@ -58,7 +58,7 @@ func violation(format string, args ...any) error {
 	return connect.NewError(connect.CodeInternal, agentproto.Violationf(format, args...))
 }
 
-// limited is a body that fails if it is longer than allowed.
+// limited is a body with a limit. It fails if it is longer.
 type limited struct {
 	body io.ReadCloser
 	left int
@@ -68,7 +68,7 @@ type limited struct {
 // Read implements io.Reader.
 func (l *limited) Read(p []byte) (int, error) {
 	if len(p) > l.left+1 {
-		p = p[:l.left+1] // one extra byte detects a body that is too long
+		p = p[:l.left+1] // one extra byte detects an oversized body
 	}
 	n, err := l.body.Read(p)
 	if l.left -= n; l.left < 0 {

@@ -1,8 +1,8 @@
-// Package protobound decodes messages from a peer that may be hostile. The size of a message on the
+// Package protobound decodes messages from a possibly hostile peer. The size of a message on the
 // wire does not limit its size in memory: two bytes of a repeated field become a struct of some
 // hundred bytes. Decode counts the elements of a message before it decodes them.
 //
-// Pass an empty message to Decode, because proto.Unmarshal resets it and does not merge.
+// Pass an empty message to Decode, because proto.Unmarshal resets it first.
 package protobound
 
 import (

@@ -1,5 +1,5 @@
-// Command protogen generates Go from the contract's .proto files. It is a development tool that `go
-// generate` runs. It uses a compiler written in Go and the generators from the module graph, so
+// Command protogen generates Go from the contract's .proto files. It is a development tool, run by
+// `go generate`. It uses a compiler written in Go and the generators from the module graph, so
 // protoc is not needed. The .proto files define the format.
 package main
 
@@ -20,7 +20,7 @@ import (
 
 const module = "github.com/forkd/forkd/internal/guest/agentproto"
 
-// plugins run in this order. Both come with libraries that the agent links.
+// plugins run in this order. Both come with libraries linked by the agent.
 var plugins = []string{
 	"google.golang.org/protobuf/cmd/protoc-gen-go",
 	"connectrpc.com/connect/cmd/protoc-gen-connect-go",
@@ -61,7 +61,7 @@ func compile(ctx context.Context, files []string) (*pluginpb.CodeGeneratorReques
 	}
 	seen := map[string]bool{}
 	for _, f := range out {
-		// Generators expect every import before the file that imports it.
+		// Generators expect every import before the importing file.
 		for i := range f.Imports().Len() {
 			imp := f.Imports().Get(i)
 			if !seen[imp.Path()] {
