@@ -159,7 +159,7 @@ func (a *question) over(conn net.Conn, tcp bool) (*dnsmessage.Message, error) {
 			return nil, err
 		}
 		m, err := a.check(b)
-		if errors.Is(err, errLetters) { // the stream is the server's: it only is old
+		if errors.Is(err, errLetters) { // TCP: the answer is the server's, it only ignores case
 			err = nil
 		}
 		return m, err
@@ -177,12 +177,12 @@ func (a *question) over(conn net.Conn, tcp bool) (*dnsmessage.Message, error) {
 		if err == nil || errors.Is(err, errLetters) {
 			return m, err
 		}
-		// Not an answer to this: forged or late. The true one may come still.
+		// Not an answer to this question: forged or late. The true answer may still come.
 	}
 }
 
-// check reads a message and takes it if it answers the question. With errLetters the message
-// is there, too.
+// check parses a message and accepts it if it answers the question. With errLetters it returns the
+// message, too.
 func (a *question) check(b []byte) (*dnsmessage.Message, error) {
 	var p dnsmessage.Parser
 	h, err := p.Start(b)
