@@ -38,8 +38,8 @@ import (
 // Config configures an Agent. The zero value of each field has a documented meaning.
 type Config struct {
 	Version string
-	// Orphans makes the agent reap all its children. Set it for PID 1 and for a program with only
-	// an agent in it, but not in tests.
+	// Orphans makes the agent reap every child, including orphans of the guest. Set it for PID 1
+	// and for a program with only an agent in it, but not in tests.
 	Orphans bool
 	// ImageFile is the image's metadata. It may be empty or missing.
 	ImageFile string

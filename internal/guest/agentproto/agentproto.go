@@ -1,8 +1,8 @@
 // Package agentproto is the contract between host and guest. It contains the .proto files with
 // their generated code (packages process, filesystem and agentv1), the port numbers and the message
-// of a ready guest. Package forkwire has the calls by which a guest forks itself, dialwire the
-// messages before a connection to a port in the guest, and msgwire the form of messages without
-// HTTP.
+// of a ready guest. Package forkwire has the calls by which a guest forks itself. Package dialwire
+// has the messages before a connection to a port in the guest. Package msgwire is the form of
+// messages without HTTP.
 //
 // The package has no behaviour. The host's side is agentclient, the guest's side is
 // internal/guest/agent. Both may import this package; it imports neither.
@@ -37,7 +37,7 @@ const (
 )
 
 // Optional abilities of an agent. An agent reports them in its answer to Ping. The manifest of a
-// snapshot keeps the names, so the host does not ask the snapshot's children.
+// snapshot keeps the names, and the host uses only these abilities in the snapshot's children.
 const (
 	// CanIdentityPort is the ability to accept identities on IdentityPort.
 	CanIdentityPort = "identity-port"

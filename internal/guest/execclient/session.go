@@ -43,12 +43,12 @@ type Session struct {
 	Header  http.Header // of the start request: the user, a time limit
 
 	Args []string          // program and arguments; must not be empty
-	Env  map[string]string // added to the guest's defaults
+	Env  map[string]string // overrides the guest's defaults
 	Cwd  string            // if empty, the guest's default
 
 	// Stdin is read to its end. If nil, the program gets no input.
 	Stdin io.Reader
-	// StdinEnds promises that no Read of Stdin blocks for ever. Run then waits for the last Read.
+	// StdinEnds promises that no Read of Stdin blocks. Run then waits for the last Read.
 	StdinEnds bool
 	// Stdout and Stderr receive each chunk when it arrives. On a terminal, all output goes to
 	// Stdout. They may block; the program then waits. If nil, the output is dropped.

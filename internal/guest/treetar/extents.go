@@ -45,7 +45,7 @@ func (e *extents) next(buf []byte) (at int64, n int, err error) {
 	n, err = io.ReadFull(e.f, buf)
 	e.at += int64(n)
 	switch {
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF): // it became shorter, or had no size
+	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF): // it became shorter, or reported no size
 		e.done = true
 		return at, n, nil
 	case err != nil:

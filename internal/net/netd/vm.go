@@ -29,7 +29,7 @@ type vm struct {
 	handover           bool
 	treeOf             control.Tree
 	share              shares.Key // key for its part of shared resources
-	tree               *tree      // its tree; nil if it has no limit, or no tree
+	tree               *tree      // its tree; nil if there is none, or the tree has no limit
 	wire               *netwire.End
 	judge              Judge
 	refusals           refusals

@@ -7,7 +7,7 @@ import (
 )
 
 // wires notifies VMs of readable wires. One goroutine serves all of them and takes one message of
-// each in turn, so a VMM that floods its wire delays others only by one message.
+// each in turn. So a VMM that floods its wire delays others only by one message.
 type wires struct {
 	epoll *epoll
 	done  chan struct{}

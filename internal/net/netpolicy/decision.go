@@ -45,7 +45,7 @@ const (
 	FloorHost     Reason = "floor-host"     // the host's own address, or a port of it that is not open
 	FloorMetadata Reason = "floor-metadata" // a cloud's metadata service
 	FloorName     Reason = "floor-name"     // a name closed to all sandboxes
-	Ceiling       Reason = "ceiling"        // the ceiling does not allow it
+	Ceiling       Reason = "ceiling"        // a bound of the policy, such as the ceiling, does not allow it
 	LimitFlows    Reason = "limit-flows"    // too many concurrent flows
 	LimitRate     Reason = "limit-rate"     // too many new flows a second
 	LimitDNS      Reason = "limit-dns"      // too many queries a second

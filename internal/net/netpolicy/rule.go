@@ -44,9 +44,9 @@ const (
 
 // Rule is one parsed rule.
 type Rule struct {
-	Text     string       // for Exact and Below: ASCII, lowercase, no final dot; for Below without "*."
-	Kind     Kind         // what the host is
-	Name     string       // of Exact and Below: ASCII, lowercase, no final dot; of Below without "*."
+	Text     string       // as the user wrote it, without surrounding blanks
+	Kind     Kind         // kind of the host
+	Name     string       // for Exact and Below: ASCII, lowercase, no final dot; for Below without "*."
 	Prefix   netip.Prefix // for Addresses: masked, IPv4 unwrapped
 	Low      uint16       // first port, or 0 for any port
 	High     uint16       // last port

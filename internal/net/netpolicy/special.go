@@ -13,11 +13,12 @@ type special struct {
 	openable bool // an operator may open it, or a part of it
 }
 
-// specials are the ranges in IANA's registries of special-purpose addresses for IPv4 and IPv6 (RFC
-// 6890 and its updates; https://www.iana.org/assignments/iana-ipv4-special-registry and
-// https://www.iana.org/assignments/iana-ipv6-special-registry, as of 2025-05), unregistered ranges
-// without public hosts, and the range of forkd's own link. A range inside another one is listed if
-// its name is more specific.
+// specials are special-purpose ranges of three kinds: the ranges in IANA's registries for IPv4 and
+// IPv6, unregistered ranges without public hosts, and the range of forkd's own link. A range inside
+// another one is listed if its name is more specific. The registries are defined in RFC 6890 and
+// its updates. This list is from 2025-05:
+// https://www.iana.org/assignments/iana-ipv4-special-registry and
+// https://www.iana.org/assignments/iana-ipv6-special-registry.
 var specials = []special{
 	{netip.MustParsePrefix("0.0.0.0/8"), "this network", false},
 	{netip.MustParsePrefix("10.0.0.0/8"), "private", true},

@@ -55,7 +55,7 @@ func Do(u account.User, f func() error) error {
 	}()
 	res := <-ended
 	if res.panic != nil {
-		panic(res.panic) // in the goroutine where the caller can recover it
+		panic(res.panic) // so that the caller can recover it
 	}
 	return res.err
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/forkd/forkd/internal/sys/durable"
 )
 
-// Change merges c into the image's defaults. It adds c's variables to the present ones and replaces
-// user and working directory if c sets them. It also changes the file at path, from which the image
-// was loaded, so a later boot has the same defaults. The host's keys in that file stay.
+// Change merges c into the image's defaults. Its variables override the present ones, and it
+// replaces user and working directory if c sets them. It also changes the file at path, from which
+// the image was loaded, so a later boot has the same defaults. The host's keys in that file stay.
 func (r *Record) Change(c Image, path string) error {
 	if err := environ.Check(c.Env); err != nil {
 		return err

@@ -16,9 +16,9 @@ var knobs = map[string]string{
 	"/proc/sys/kernel/hung_task_timeout_secs": "0",    // default: khungtaskd checks every two minutes
 
 	// By default a guest with 512 MiB or more has huge pages. With them, the first write to a page
-	// makes the kernel write to all 512 pages of 2 MiB, and khugepaged copies pages. Each written
-	// page becomes private to the clone and costs an exit or two, and the host backs none of them
-	// with a huge page.
+	// makes the kernel write to all 512 pages of 2 MiB, and khugepaged copies pages to join them.
+	// Each written page becomes private to the clone and costs an exit or two. The host does not
+	// back these pages with huge pages.
 	"/sys/kernel/mm/transparent_hugepage/enabled": "never",
 
 	// By default, a clone's writes for its identity go to its disk after 5 s, while its siblings

@@ -27,8 +27,8 @@ type HookResult struct {
 	Took     time.Duration
 }
 
-// Runner runs a program as root, with env added to the defaults. At limit it kills the program and
-// its descendants. It returns the last max bytes of output.
+// Runner runs a program as root. Its variables in env override the defaults. At limit it kills the
+// program and its descendants. It returns the last max bytes of output.
 type Runner interface {
 	RunHook(ctx context.Context, program string, env map[string]string, limit time.Duration,
 		max int) (exit int, output string, err error)

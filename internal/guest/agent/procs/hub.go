@@ -20,7 +20,7 @@ const stallGrace = time.Second
 // single reader loses no output, as with a pipe: the process waits for it. Of several readers, one
 // that stalls loses output. The caller that started the process may be slow: it stalls only if it
 // takes no event for stallGrace. Any other reader stalls when the process has waited stallGrace for
-// it since its queue was last empty, so no viewer can slow the process down for the others. In a
+// it since its queue was last empty. So no viewer can slow the process down for the others. In a
 // clone, output also waits for the first caller.
 type hub struct {
 	mu   sync.Mutex

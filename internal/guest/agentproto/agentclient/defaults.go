@@ -12,7 +12,7 @@ import (
 
 // Defaults holds the default environment, user and working directory of a guest.
 type Defaults struct {
-	Env     map[string]string `json:"env,omitempty"` // added to the present ones
+	Env     map[string]string `json:"env,omitempty"` // overrides the present ones
 	User    string            `json:"user,omitempty"`
 	Workdir string            `json:"workdir,omitempty"`
 }

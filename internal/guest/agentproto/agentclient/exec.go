@@ -24,7 +24,7 @@ const timeoutCode = 124
 // ExecRequest is a command to run to its end.
 type ExecRequest struct {
 	Args []string          // program and arguments; must not be empty
-	Env  map[string]string // added to the guest's defaults
+	Env  map[string]string // overrides the guest's defaults
 	Cwd  string            // if empty, the image's working directory or the user's home
 	User string            // if empty, the image's default user
 

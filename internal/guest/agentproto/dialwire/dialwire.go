@@ -37,7 +37,7 @@ type Code uint8
 const (
 	OK      Code = 0 // connected
 	Refused Code = 1 // no server listens on the port
-	Timeout Code = 2 // the connection was not accepted in time
+	Timeout Code = 2 // a server listens or packets are dropped, but no accept in time
 	Invalid Code = 3 // the agent does not know this request
 	Busy    Code = 4 // the agent has reached its limit of connections
 )

@@ -163,7 +163,7 @@ func (c *Client) Shutdown(ctx context.Context) error {
 }
 
 // Follow calls handle with each audit line of a VM, or of all VMs if vm is "", until ctx or the
-// connection ends. Afterwards the connection cannot be used for anything else.
+// connection ends. From this call on, the connection serves only the subscription.
 func (c *Client) Follow(ctx context.Context, vm string, handle func(Line)) error {
 	lines := make(chan envelope, 256)
 	id, err := c.begin(lines)
