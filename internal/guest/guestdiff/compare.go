@@ -11,7 +11,7 @@ import (
 	"github.com/forkd/forkd/internal/guest/agentproto/agentv1"
 )
 
-// DefaultLimit is the default length of each list in a Diff.
+// DefaultLimit is the default limit for the length of each list in a Diff.
 const DefaultLimit = 1000
 
 // ErrNoRoom is the error of Compare if Keep returned false.

@@ -54,7 +54,7 @@ func (e *SenderError) Error() string { return e.Text.String() }
 
 // Unpack creates in parent, under the name base, the tree from r. It reports failures to tally and
 // continues, but returns the error if the tree itself cannot be created. If the stream ends before
-// all content of a file, the Target removes the file.
+// all content of a file, the Target must remove the file.
 func Unpack(ctx context.Context, r io.Reader, parent Target, base string, bounds Bounds, tally Tally) error {
 	u := &unpacker{ctx: ctx, in: tar.NewReader(bufio.NewReaderSize(r, 64<<10)), bounds: bounds, tally: tally}
 	err := u.run(parent, base)

@@ -19,7 +19,7 @@ func auditLine(vm, owner, verdict string, i int) control.Line {
 		Name: fmt.Sprint(i, ".", strings.Repeat("x", 200)), Far: netip.MustParseAddrPort("192.0.2.1:443")}
 }
 
-// readLines reads lines from files. They may be missing.
+// readLines reads lines from files. It skips missing files.
 func readLines(t *testing.T, paths ...string) (all []control.Line) {
 	t.Helper()
 	for _, path := range paths {

@@ -117,7 +117,7 @@ func (f *flow) named(head netproxy.Head, to netip.AddrPort, verdict Verdict) {
 }
 
 // dialNamed dials the addresses of our own resolution of a name. Addresses of the flow's own family
-// come first.
+// come first, otherwise in the given order.
 func (f *flow) dialNamed(head netproxy.Head, addrs []netip.Addr) (*net.TCPConn, netip.AddrPort, error) {
 	six := f.asked.Far.Addr().Is6()
 	slices.SortStableFunc(addrs, func(a, b netip.Addr) int {

@@ -12,8 +12,8 @@ import (
 // HostName is the name by which guests reach the host's ports opened by the operator.
 const HostName = "host.forkd.internal"
 
-// toASCII maps names as browsers and resolvers do. Underscores are not allowed in host names, but
-// in names of the DNS; CanonicalName checks the rest itself.
+// toASCII maps names as browsers and resolvers do. Underscores are allowed in names of the DNS,
+// although not in host names. CanonicalName checks the rest itself.
 var toASCII = idna.New(idna.MapForLookup(), idna.BidiRule(), idna.Transitional(false), idna.StrictDomainName(false))
 
 // CanonicalName returns a name in the form in which rules, facts and questions are compared: ASCII,

@@ -11,9 +11,9 @@ var tenantLimits = Limits{
 	DNSPerSecond:   4 * DefaultDNSPerSecond,
 }
 
-// Granted returns the part of a policy allowed to a caller with this grant, before the operator's
-// ceiling: its granted ports of the host, and limits up to the tenants' limits. ceiling may be nil.
-// An invalid rule is an error.
+// Granted returns the part of a policy allowed to a caller with this grant: its granted ports of
+// the host, and limits up to the tenants' limits. The operator's ceiling may cut more. ceiling may
+// be nil. An invalid rule is an error.
 func (g HostGrant) Granted(s Spec, ceiling *Spec) (Spec, []Cut, error) {
 	out, cuts, err := g.Cut(s)
 	if err != nil || g.All || g.AnyLimits {

@@ -49,7 +49,7 @@ func NewConn(f *os.File) (*Conn, error) {
 	return &Conn{c: u}, nil
 }
 
-// Close ends the wire, and also Receive.
+// Close ends the wire and a Receive in progress.
 func (c *Conn) Close() error { return c.c.Close() }
 
 // Send sends a message without a descriptor.

@@ -34,7 +34,7 @@ func TakeEnd(fd int) (*End, error) {
 	return &End{fd: fd}, nil
 }
 
-// Close ends the wire, and also a waiting sender. It is idempotent.
+// Close ends the wire, even while a sender waits. It is idempotent.
 func (e *End) Close() {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -3,6 +3,6 @@
 // forkd. It implements them and installs them in the guest's file system. Package forkcall handles
 // the calls.
 //
-// A fork copies the calling process with its whole VM. So everything the caller does after the call
-// happens in each copy.
+// A fork copies the calling process with its whole VM. So each copy has the effects of everything
+// that the caller did before the call, and does everything after it.
 package forkcmd

@@ -74,7 +74,7 @@ func mountWritable(device, dir string) error {
 // upperMount holds the mount options of the writable disk. discard returns the space of deleted
 // files to the host. errors=remount-ro applies if the host has lost a write: otherwise the file
 // system's view of its own structure would soon be wrong without notice. MS_NOATIME is set as well,
-// because reading a file must not write to the disk.
+// because reading files must not write to the disk of a child that only reads.
 const upperMount = "discard,errors=remount-ro"
 
 func awaitDevice(device string) error {
@@ -92,7 +92,7 @@ func awaitDevice(device string) error {
 }
 
 // switchRoot makes newRoot the root permanently. The initramfs stays mounted below it and is
-// invisible. Its large files were removed before.
+// invisible. The files that cost memory were removed before.
 func switchRoot() error {
 	for _, m := range early {
 		to := newRoot + m.target

@@ -53,8 +53,8 @@ func (e *evals) each(f func(*unary)) {
 }
 
 // Eval runs code in a warmed interpreter. An exception in the code is an answer, not an error. An
-// older agent has no evaluation port and refuses the connection. Eval then uses HTTP from then on.
-// This is safe, because the refused request was not sent and so cannot run twice.
+// older agent has no evaluation port and refuses the connection. Eval uses HTTP from then on. This
+// is safe, because the refused request was not sent and so cannot run twice.
 func (c *Client) Eval(ctx context.Context, req *agentv1.EvalRequest) (*agentv1.EvalResponse, error) {
 	r, err := c.evals.ask(ctx, c.agent, req, nil)
 	if err != nil {

@@ -55,7 +55,7 @@ type link struct {
 	close *time.Timer // while it is idle
 }
 
-// asking asks keep about every read. It returns ErrNoRoom if keep does not accept all bytes.
+// asking calls keep for every read. It returns ErrNoRoom if keep does not accept all bytes.
 type asking struct {
 	io.Reader
 	keep func(n int) int // set per request; may be nil

@@ -27,7 +27,7 @@ type codec struct{ elements int }
 // Name implements connect.Codec.
 func (codec) Name() string { return "proto" }
 
-// IsBinary implements connect.Codec's optional method. Messages are binary.
+// IsBinary reports to Connect that messages are binary and not text.
 func (codec) IsBinary() bool { return true }
 
 // Marshal implements connect.Codec.

@@ -21,7 +21,7 @@ import (
 // MaxIdentityBytes limits an identity message. It contains an environment and the output of hooks.
 const MaxIdentityBytes = 4 << 20
 
-// Write sends a message of at most most bytes in one write: its length in four bytes, big endian,
+// Write sends a message of up to most bytes in one write: its length in four bytes, big endian,
 // then its bytes.
 func Write(w io.Writer, m proto.Message, most int) error {
 	b, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, 4, 1024), m)
@@ -36,8 +36,8 @@ func Write(w io.Writer, m proto.Message, most int) error {
 	return err
 }
 
-// Read receives a message of at most most bytes into m. It returns io.EOF if the stream ends before
-// a message.
+// Read receives a message of up to most bytes into m. It returns io.EOF if the stream ends before a
+// message.
 func Read(r io.Reader, m proto.Message, most int) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

@@ -69,7 +69,7 @@ func (c *conn) writePacket(b []byte, files []*os.File) error {
 	return nil
 }
 
-// read returns the next envelope and at most most descriptors. The caller owns them.
+// read returns the next envelope and up to most descriptors. The caller owns them.
 func (c *conn) read(most int) (envelope, []int, error) {
 	if c.buf == nil {
 		c.buf = make([]byte, maxInline+1)
